@@ -1,0 +1,293 @@
+//! Endpoint: where a link leads, as a URL. Read, checked for its form, printed back as typed.
+//!
+//! Not for knowing what a scheme means: `link::TRANSPORTS` does, and each link reads its own options.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// What was wrong with a URL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    #[error("'{0}' is not an endpoint: write scheme://where, like tcp://host:7100")]
+    NoScheme(String),
+    #[error("{url}: the scheme may hold small letters, digits and '+' only")]
+    BadScheme { url: String },
+    #[error("{url}: nothing stands after '://'")]
+    Empty { url: String },
+    #[error("{url}: '{text}' is not a port: use 1 to 65535")]
+    BadPort { url: String, text: String },
+    #[error("{url}: a host is missing")]
+    NoHost { url: String },
+    #[error("{url}: write an IPv6 address in brackets, like tcp://[::1]:7100")]
+    BareIpv6 { url: String },
+    #[error("{url}: option '{option}' has no value: write {option}=…")]
+    NoValue { url: String, option: String },
+    #[error("{url}: option '{option}' stands twice")]
+    Twice { url: String, option: String },
+    #[error("{url}: '{option}={value}' is not {wanted}")]
+    BadOption { url: String, option: String, value: String, wanted: &'static str },
+    #[error("{url}: there is no option '{option}' here (known: {known})")]
+    UnknownOption { url: String, option: String, known: String },
+    #[error("{url}: no number to count ports from (or past the last one)")]
+    NoNumber { url: String },
+    #[error("{url}: control characters do not belong in an endpoint")]
+    Control { url: String },
+}
+
+/// An endpoint as typed, with its parts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    text: String,
+    scheme_end: usize,
+    place_end: usize,
+}
+
+/// Longer than any path or name a kernel takes (`PATH_MAX` is 4096).
+const LONGEST: usize = 8192;
+
+impl Endpoint {
+    /// The word before `://`.
+    pub fn scheme(&self) -> &str {
+        &self.text[..self.scheme_end]
+    }
+
+    /// What stands between `://` and the options: `host:port`, `/path`, `name`.
+    pub fn place(&self) -> &str {
+        &self.text[self.scheme_end + 3..self.place_end]
+    }
+
+    /// The options after `?`, in the order typed.
+    pub fn options(&self) -> impl Iterator<Item = (&str, &str)> {
+        let query = self.text.get(self.place_end + 1..).unwrap_or("");
+        query.split('&').filter(|pair| !pair.is_empty()).filter_map(|pair| pair.split_once('='))
+    }
+
+    /// The value of one option.
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.options().find(|(option, _)| *option == name).map(|(_, value)| value)
+    }
+
+    /// An option read by `parse`; `wanted` says in the error what it should have been.
+    pub fn parsed<T>(
+        &self,
+        name: &str,
+        wanted: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, EndpointError> {
+        self.option(name)
+            .map(|value| {
+                parse(value).ok_or_else(|| EndpointError::BadOption {
+                    url: self.text.clone(),
+                    option: name.to_owned(),
+                    value: value.to_owned(),
+                    wanted,
+                })
+            })
+            .transpose()
+    }
+
+    /// Fails on an option that is not among `known`.
+    pub fn only_options(&self, known: &[&str]) -> Result<(), EndpointError> {
+        match self.options().find(|(option, _)| !known.contains(option)) {
+            None => Ok(()),
+            Some((option, _)) => Err(EndpointError::UnknownOption {
+                url: self.text.clone(),
+                option: option.to_owned(),
+                known: if known.is_empty() { "none".to_owned() } else { known.join(", ") },
+            }),
+        }
+    }
+
+    /// Host and port of an Internet endpoint; IPv6 addresses stand in brackets. Port 0 is allowed for listening on
+    /// "any" port and is refused by whoever connects.
+    pub fn host_port(&self) -> Result<(&str, Option<u16>), EndpointError> {
+        let url = || self.text.clone();
+        let place = self.place();
+        let (host, rest) = match place.strip_prefix('[') {
+            Some(inner) => {
+                let (host, rest) =
+                    inner.split_once(']').ok_or_else(|| EndpointError::BareIpv6 { url: url() })?;
+                (host, rest)
+            }
+            None if place.matches(':').count() > 1 => return Err(EndpointError::BareIpv6 { url: url() }),
+            None => place.split_at(place.find(':').unwrap_or(place.len())),
+        };
+        if host.is_empty() {
+            return Err(EndpointError::NoHost { url: url() });
+        }
+        let port = match rest.strip_prefix(':') {
+            None if rest.is_empty() => None,
+            Some(text) if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
+                Some(text.parse().map_err(|_| EndpointError::BadPort { url: url(), text: text.to_owned() })?)
+            }
+            _ => {
+                let text = rest.trim_start_matches(':').to_owned();
+                return Err(EndpointError::BadPort { url: url(), text });
+            }
+        };
+        Ok((host, port))
+    }
+
+    /// The same endpoint with its last number counted up by `offset`: `tcp://box:7001` → `tcp://box:7004`,
+    /// `serial:///dev/ttyS0` → `serial:///dev/ttyS3`. This is how `--ports N` names its ports.
+    pub fn counted_up(&self, offset: u32) -> Result<Endpoint, EndpointError> {
+        if offset == 0 {
+            return Ok(self.clone());
+        }
+        let error = || EndpointError::NoNumber { url: self.text.clone() };
+        let place = self.place();
+        let end = place.rfind(|c: char| c.is_ascii_digit()).ok_or_else(error)? + 1;
+        let start = place[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
+        let number: u32 = place[start..end].parse().map_err(|_| error())?;
+        let next = number.checked_add(offset).ok_or_else(error)?;
+        // Only where the number is an Internet port can it run past the end of its range.
+        if matches!(self.host_port(), Ok((_, Some(_)))) && next > u32::from(u16::MAX) {
+            return Err(error());
+        }
+        let tail = &self.text[self.scheme_end + 3 + end..];
+        format!("{}://{}{next}{tail}", self.scheme(), &place[..start]).parse()
+    }
+
+    /// The same endpoint at another port (kept options and host).
+    pub fn with_port(&self, port: u16) -> Result<Endpoint, EndpointError> {
+        let (host, _) = self.host_port()?;
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        format!("{}://{host}:{port}{}", self.scheme(), &self.text[self.place_end..]).parse()
+    }
+
+    /// The text as typed.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
+        let Some(scheme_end) = text.find("://").filter(|&at| at > 0 && text.len() <= LONGEST) else {
+            return Err(EndpointError::NoScheme(text.chars().take(100).collect()));
+        };
+        let url = || text.to_owned();
+        if text.chars().any(char::is_control) {
+            return Err(EndpointError::Control { url: text.escape_debug().to_string() });
+        }
+        if !text[..scheme_end].bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'+') {
+            return Err(EndpointError::BadScheme { url: url() });
+        }
+        let place_end = text.find('?').unwrap_or(text.len()).max(scheme_end + 3);
+        let endpoint = Endpoint { text: url(), scheme_end, place_end };
+        if endpoint.place().is_empty() {
+            return Err(EndpointError::Empty { url: url() });
+        }
+        if let Some(query) = text.get(place_end + 1..) {
+            let mut seen: Vec<&str> = Vec::new();
+            for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+                let option = pair.split_once('=').map(|(option, _)| option);
+                match option {
+                    None | Some("") => {
+                        return Err(EndpointError::NoValue { url: url(), option: pair.to_owned() });
+                    }
+                    Some(option) if seen.contains(&option) => {
+                        return Err(EndpointError::Twice { url: url(), option: option.to_owned() });
+                    }
+                    Some(option) => seen.push(option),
+                }
+            }
+        }
+        Ok(endpoint)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Serialize for Endpoint {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Endpoint {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Endpoint, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(text: &str) -> Endpoint {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn takes_urls_apart() {
+        let url = parse("serial:///dev/ttyS0?baud=9600&flow=rtscts");
+        assert_eq!((url.scheme(), url.place()), ("serial", "/dev/ttyS0"));
+        assert_eq!(url.option("baud"), Some("9600"));
+        assert_eq!(url.option("parity"), None);
+        assert_eq!(parse("tcp://[::1]:7100").host_port().unwrap(), ("::1", Some(7100)));
+        assert_eq!(parse("tcp://host").host_port().unwrap(), ("host", None));
+        assert_eq!(parse("unix://@abstract").place(), "@abstract");
+    }
+
+    #[test]
+    fn counts_ports_upwards() {
+        let counted = |text: &str, n| parse(text).counted_up(n).map(|url| url.to_string());
+        assert_eq!(counted("tcp://box:7001?baud=9600", 15).unwrap(), "tcp://box:7016?baud=9600");
+        assert_eq!(counted("serial:///dev/ttyS0", 3).unwrap(), "serial:///dev/ttyS3");
+        assert_eq!(counted("mem://a", 0).unwrap(), "mem://a");
+        assert!(counted("mem://a", 1).is_err());
+        assert!(counted("tcp://box:65535", 1).is_err());
+    }
+
+    #[test]
+    fn one_clear_line_for_each_slip() {
+        let error = |text: &str| {
+            text.parse::<Endpoint>()
+                .map(|url| url.host_port().map(|_| ()).unwrap_err())
+                .unwrap_or_else(|e| e)
+                .to_string()
+        };
+        insta::assert_snapshot!([
+            "host:80", "TCP://host", "tcp://", "tcp://host:99999", "tcp://host:abc", "tcp://:80", "tcp://::1:80",
+            "tcp://h?nodelay", "tcp://h?a=1&a=2", "tcp://h\n", "",
+        ].map(error).join("\n"), @r"
+        'host:80' is not an endpoint: write scheme://where, like tcp://host:7100
+        TCP://host: the scheme may hold small letters, digits and '+' only
+        tcp://: nothing stands after '://'
+        tcp://host:99999: '99999' is not a port: use 1 to 65535
+        tcp://host:abc: 'abc' is not a port: use 1 to 65535
+        tcp://:80: a host is missing
+        tcp://::1:80: write an IPv6 address in brackets, like tcp://[::1]:7100
+        tcp://h?nodelay: option 'nodelay' has no value: write nodelay=…
+        tcp://h?a=1&a=2: option 'a' stands twice
+        tcp://h\n: control characters do not belong in an endpoint
+        '' is not an endpoint: write scheme://where, like tcp://host:7100
+        ");
+    }
+
+    proptest! {
+        #[test]
+        fn prints_back_as_typed(text in "[a-z]{1,9}://[a-z0-9/:@\\[\\].]{1,30}(\\?[a-z]{1,5}=[a-z0-9]{0,5})?") {
+            if let Ok(url) = text.parse::<Endpoint>() {
+                prop_assert_eq!(url.to_string(), text);
+            }
+        }
+
+        #[test]
+        fn nothing_panics(text in ".{0,40}", n in 0u32..70000) {
+            if let Ok(url) = text.parse::<Endpoint>() {
+                let _ = (url.host_port(), url.counted_up(n), url.with_port(1), url.option("a"), url.only_options(&[]));
+            }
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! Plan: which cases to run and how, from a TOML file or from flags. Checked for form before anything is opened.
+//!
+//! No side effects, and no knowledge of which peers, workloads or transports exist: names stay names here,
+//! `schedule::check` looks them up in the lists.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::endpoint::Endpoint;
+use crate::units::{BitRate, Bytes, Count, MessageRate, Span};
+
+/// What was wrong with a plan.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    /// The TOML reader's own message, with line and caret.
+    #[error("{0}")]
+    Toml(String),
+    #[error("the plan has no case: add [[case]] with a url")]
+    Empty,
+    #[error("case {case}: {what}")]
+    Case { case: usize, what: String },
+    #[error("{0}")]
+    Endpoint(#[from] crate::endpoint::EndpointError),
+}
+
+/// Cases to run, in order; repetitions are interleaved (all cases once, then all again).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    pub title: Option<String>,
+    /// How often every case is run, at least once.
+    pub repeat: u32,
+    /// Go on with the next case when one fails.
+    pub keep_going: bool,
+    pub cases: Vec<Case>,
+}
+
+/// One endpoint × peer × workload × direction × size × number of ports.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    /// The ports of this case, run side by side; never empty.
+    pub endpoints: Vec<Endpoint>,
+    /// A name of `PEERS`, or `auto`.
+    pub peer: String,
+    /// What the peer needs besides (`send`, `until`, …), as typed.
+    pub peer_options: BTreeMap<String, String>,
+    /// A name of `WORKLOADS`.
+    pub workload: String,
+    /// `None` leaves the choice to the peer.
+    pub direction: Option<Direction>,
+    /// Bytes of one message, at least 1.
+    pub message_bytes: u32,
+    /// Connections to each endpoint, at least 1.
+    pub parallel: u32,
+    pub pacing: Pacing,
+    pub stop: Stop,
+    /// Left out of every figure.
+    pub warm_up: Stop,
+    /// An exchange without an answer by then is lost.
+    pub timeout: Duration,
+    pub wait: Wait,
+    /// CPUs for the near end's threads and for the far end's; empty leaves it to the scheduler of the machine.
+    pub pin: Pin,
+    /// Rate of the latency probe beside a load; `None` switches it off.
+    pub probe_per_second: Option<f64>,
+    /// Length of one entry of the time series.
+    pub interval: Duration,
+    /// Shares of exchanges later than these are counted.
+    pub late: Vec<Duration>,
+}
+
+/// Which way the payload goes, seen from the near end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Out and back again.
+    Loop,
+    Send,
+    Receive,
+    /// Send and receive at the same time, counted apart.
+    Both,
+}
+
+impl Direction {
+    pub const ALL: [Direction; 4] = [Direction::Loop, Direction::Send, Direction::Receive, Direction::Both];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::Loop => "loop",
+            Direction::Send => "send",
+            Direction::Receive => "receive",
+            Direction::Both => "both",
+        }
+    }
+}
+
+/// When the next message is due.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Pacing {
+    /// As soon as the last exchange has ended (latency) or the link takes more (throughput).
+    Closed,
+    /// On a fixed schedule, whatever became of the messages before.
+    Fixed { per_second: f64 },
+    /// On a schedule with exponential gaps.
+    Poisson { per_second: f64, seed: u64 },
+}
+
+/// When a phase ends: whichever comes first. All `None`: it has no length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stop {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_bytes: Option<u64>,
+}
+
+impl Stop {
+    pub fn after_count(count: u64) -> Stop {
+        Stop { count: Some(count), ..Stop::default() }
+    }
+
+    pub fn after(time: Duration) -> Stop {
+        Stop { time_ns: Some(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)), ..Stop::default() }
+    }
+
+    pub fn after_volume(bytes: u64) -> Stop {
+        Stop { volume_bytes: Some(bytes), ..Stop::default() }
+    }
+
+    pub fn is_none(&self) -> bool {
+        *self == Stop::default()
+    }
+
+    /// Whether the phase is over once so much has been done in so much time.
+    #[inline]
+    pub fn reached(&self, count: u64, elapsed: Duration, bytes: u64) -> bool {
+        self.count.is_some_and(|limit| count >= limit)
+            || self.volume_bytes.is_some_and(|limit| bytes >= limit)
+            || self.time_ns.is_some_and(|limit| elapsed.as_nanos() >= u128::from(limit))
+    }
+}
+
+/// How a thread waits for bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wait {
+    /// The kernel wakes it.
+    #[default]
+    Block,
+    /// It asks again and again, and keeps its CPU busy.
+    Spin,
+}
+
+/// CPUs the two ends run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Pin {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub near: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub far: Option<u32>,
+}
+
+/// A value or a list of them; a list makes one case of each.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum OneOrMany<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T> OneOrMany<T> {
+    fn as_slice(&self) -> &[T] {
+        match self {
+            OneOrMany::One(value) => std::slice::from_ref(value),
+            OneOrMany::Many(values) => values,
+        }
+    }
+}
+
+/// A case as written: everything optional, lists where a sweep is wanted. Flags fill the same struct.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CaseSpec {
+    pub url: Option<OneOrMany<Endpoint>>,
+    /// The URLs are ports of one case, run side by side.
+    pub together: Option<bool>,
+    pub ports: Option<OneOrMany<u32>>,
+    pub peer: Option<String>,
+    pub peer_options: BTreeMap<String, String>,
+    pub workload: Option<String>,
+    pub direction: Option<OneOrMany<Direction>>,
+    pub size: Option<OneOrMany<Bytes>>,
+    pub parallel: Option<OneOrMany<u32>>,
+    pub rate: Option<MessageRate>,
+    pub bit_rate: Option<BitRate>,
+    pub poisson: Option<bool>,
+    pub seed: Option<u64>,
+    pub count: Option<Count>,
+    pub time: Option<Span>,
+    pub volume: Option<Bytes>,
+    pub warm_up_count: Option<Count>,
+    pub warm_up_time: Option<Span>,
+    pub timeout: Option<Span>,
+    pub spin: Option<bool>,
+    pub pin: Option<OneOrMany<u32>>,
+    /// Messages a second of the probe beside a load; `probe = false` in a file switches it off.
+    pub probe: Option<Probe>,
+    pub interval: Option<Span>,
+    pub late: Option<Vec<Span>>,
+}
+
+/// The latency probe beside a load: a rate, or off.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Probe {
+    Switch(bool),
+    Rate(MessageRate),
+}
+
+/// Ten probes a second: enough for a p90 of ten seconds of load, far below the load's own packet rate.
+const DEFAULT_PROBE_PER_SECOND: f64 = 10.0;
+/// The thresholds of the wireless study.
+const DEFAULT_LATE_MS: [u64; 4] = [50, 100, 200, 300];
+/// More than this many ports or connections at once is a slip of the finger.
+const MOST_SIDE_BY_SIDE: u32 = 1024;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct PlanFile {
+    title: Option<String>,
+    repeat: Option<u32>,
+    keep_going: Option<bool>,
+    defaults: CaseSpec,
+    case: Vec<CaseSpec>,
+}
+
+impl Plan {
+    /// Reads a plan file.
+    pub fn from_toml(text: &str) -> Result<Plan, PlanError> {
+        let file: PlanFile = toml::from_str(text).map_err(|error| PlanError::Toml(error.to_string()))?;
+        let mut cases = Vec::new();
+        for (index, spec) in file.case.iter().enumerate() {
+            let spec = spec.over(&file.defaults);
+            cases.extend(spec.expand().map_err(|what| PlanError::Case { case: index + 1, what })?);
+        }
+        Plan::new(file.title, file.repeat.unwrap_or(1), file.keep_going.unwrap_or(false), cases)
+    }
+
+    /// A plan of these cases; fails without any, or with no repetition.
+    pub fn new(
+        title: Option<String>,
+        repeat: u32,
+        keep_going: bool,
+        cases: Vec<Case>,
+    ) -> Result<Plan, PlanError> {
+        if cases.is_empty() {
+            return Err(PlanError::Empty);
+        }
+        if repeat == 0 {
+            return Err(PlanError::Case { case: 1, what: "repeat must be at least 1".to_owned() });
+        }
+        Ok(Plan { title, repeat, keep_going, cases })
+    }
+}
+
+macro_rules! over {
+    ($upper:ident, $lower:ident; $($field:ident),*) => {
+        CaseSpec {
+            peer_options: $lower.peer_options.clone().into_iter().chain($upper.peer_options.clone()).collect(),
+            $($field: $upper.$field.clone().or_else(|| $lower.$field.clone()),)*
+        }
+    };
+}
+
+impl CaseSpec {
+    /// This case, with what it leaves open taken from `defaults`.
+    fn over(&self, defaults: &CaseSpec) -> CaseSpec {
+        over!(self, defaults; url, together, ports, peer, workload, direction, size, parallel, rate, bit_rate, poisson,
+            seed, count, time, volume, warm_up_count, warm_up_time, timeout, spin, pin, probe, interval, late)
+    }
+
+    /// The cases that this one stands for: every URL × ports × direction × connections × size, sizes innermost.
+    pub fn expand(&self) -> Result<Vec<Case>, String> {
+        let urls = self.url.as_ref().map_or(&[][..], OneOrMany::as_slice);
+        if urls.is_empty() {
+            return Err("a url is missing".to_owned());
+        }
+        let groups: Vec<&[Endpoint]> =
+            if self.together == Some(true) { vec![urls] } else { urls.chunks(1).collect() };
+        let workload = self.workload.clone().ok_or("a workload is missing (latency or throughput)")?;
+        let mut cases = Vec::new();
+        for group in groups {
+            for &ports in self.ports.as_ref().map_or(&[1][..], OneOrMany::as_slice) {
+                side_by_side("ports", ports)?;
+                let mut endpoints = Vec::new();
+                for url in group {
+                    for offset in 0..ports {
+                        endpoints.push(url.counted_up(offset).map_err(|error| error.to_string())?);
+                    }
+                }
+                let directions: Vec<Option<Direction>> = match &self.direction {
+                    None => vec![None],
+                    Some(some) => some.as_slice().iter().copied().map(Some).collect(),
+                };
+                for direction in directions {
+                    for &parallel in self.parallel.as_ref().map_or(&[1][..], OneOrMany::as_slice) {
+                        side_by_side("parallel", parallel)?;
+                        for &size in self.size.as_ref().map_or(&[Bytes(1)][..], OneOrMany::as_slice) {
+                            cases.push(self.one(&endpoints, &workload, direction, parallel, size)?);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(cases)
+    }
+
+    fn one(
+        &self,
+        endpoints: &[Endpoint],
+        workload: &str,
+        direction: Option<Direction>,
+        parallel: u32,
+        size: Bytes,
+    ) -> Result<Case, String> {
+        let message_bytes = u32::try_from(size.0)
+            .ok()
+            .filter(|&n| (1..=1 << 30).contains(&n))
+            .ok_or_else(|| format!("a message of {} bytes: use 1 to 1Gi", size.0))?;
+        let per_second = match (self.rate, self.bit_rate) {
+            (Some(_), Some(_)) => return Err("rate and bit_rate exclude each other".to_owned()),
+            (Some(rate), None) => Some(rate.0),
+            (None, Some(rate)) => Some(rate.0 / (8.0 * f64::from(message_bytes))),
+            (None, None) => None,
+        };
+        let pacing = match (per_second, self.poisson.unwrap_or(false)) {
+            (None, false) => Pacing::Closed,
+            (None, true) => return Err("poisson needs a rate".to_owned()),
+            (Some(per_second), false) => Pacing::Fixed { per_second },
+            (Some(per_second), true) => Pacing::Poisson { per_second, seed: self.seed.unwrap_or(1) },
+        };
+        if self.count.is_some_and(|count| count.0 == 0) || self.volume.is_some_and(|volume| volume.0 == 0) {
+            return Err("a count or volume of 0 measures nothing".to_owned());
+        }
+        let time_ns = |span: Option<Span>| span.map(|span| span.0.as_nanos() as u64);
+        let stop = Stop {
+            count: self.count.map(|count| count.0),
+            time_ns: time_ns(self.time),
+            volume_bytes: self.volume.map(|volume| volume.0),
+        };
+        if stop.time_ns == Some(0) {
+            return Err("a time of 0 measures nothing".to_owned());
+        }
+        let timeout = self.timeout.map_or(Duration::from_secs(1), |span| span.0);
+        let interval = self.interval.map_or(Duration::from_secs(1), |span| span.0);
+        if timeout.is_zero() || interval < Duration::from_millis(1) {
+            return Err("the time-out must be above zero and the interval at least 1ms".to_owned());
+        }
+        let pin = match self.pin.as_ref().map_or(&[][..], OneOrMany::as_slice) {
+            [] => Pin::default(),
+            [near] => Pin { near: Some(*near), far: None },
+            [near, far] => Pin { near: Some(*near), far: Some(*far) },
+            _ => return Err("pin takes one CPU for the near end and one for the far end".to_owned()),
+        };
+        Ok(Case {
+            endpoints: endpoints.to_vec(),
+            peer: self.peer.clone().unwrap_or_else(|| "auto".to_owned()),
+            peer_options: self.peer_options.clone(),
+            workload: workload.to_owned(),
+            direction,
+            message_bytes,
+            parallel,
+            pacing,
+            stop,
+            warm_up: Stop {
+                count: self.warm_up_count.map(|count| count.0),
+                time_ns: time_ns(self.warm_up_time),
+                volume_bytes: None,
+            },
+            timeout,
+            wait: if self.spin.unwrap_or(false) { Wait::Spin } else { Wait::Block },
+            pin,
+            probe_per_second: match self.probe {
+                None | Some(Probe::Switch(true)) => Some(DEFAULT_PROBE_PER_SECOND),
+                Some(Probe::Switch(false)) => None,
+                Some(Probe::Rate(rate)) => Some(rate.0),
+            },
+            interval,
+            late: match &self.late {
+                Some(late) => late.iter().map(|span| span.0).collect(),
+                None => DEFAULT_LATE_MS.map(Duration::from_millis).to_vec(),
+            },
+        })
+    }
+}
+
+fn side_by_side(what: &str, number: u32) -> Result<(), String> {
+    if (1..=MOST_SIDE_BY_SIDE).contains(&number) {
+        return Ok(());
+    }
+    Err(format!("{what} = {number}: use 1 to {MOST_SIDE_BY_SIDE}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_make_cases() {
+        let plan = Plan::from_toml(
+            r#"
+            title = "sweep"
+            repeat = 3
+            [defaults]
+            peer = "echo"
+            timeout = "250ms"
+            [[case]]
+            url = ["tcp://a:1", "tcp://b:1"]
+            workload = "latency"
+            size = ["1", "1k", 64]
+            count = 100
+            "#,
+        )
+        .unwrap();
+        assert_eq!(plan.cases.len(), 6);
+        assert_eq!(plan.repeat, 3);
+        let last = &plan.cases[5];
+        assert_eq!(last.endpoints[0].as_str(), "tcp://b:1");
+        assert_eq!((last.message_bytes, last.timeout), (64, Duration::from_millis(250)));
+        assert_eq!(last.stop, Stop::after_count(100));
+    }
+
+    #[test]
+    fn ports_count_up_and_run_together() {
+        let plan = Plan::from_toml(
+            "[[case]]\nurl = \"tcp://box:7001\"\nworkload = \"latency\"\nports = [1, 4]\nrate = \"60Hz\"",
+        )
+        .unwrap();
+        assert_eq!(plan.cases[1].endpoints[3].as_str(), "tcp://box:7004");
+        assert_eq!(plan.cases[1].pacing, Pacing::Fixed { per_second: 60.0 });
+    }
+
+    #[test]
+    fn an_unknown_key_shows_line_and_caret() {
+        let error = Plan::from_toml("[[case]]\nurl = \"tcp://a:1\"\nbanana = 1\n").unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("line 3") && text.contains('^') && text.contains("banana"), "{text}");
+    }
+
+    #[test]
+    fn slips_are_named() {
+        let what = |text: &str| Plan::from_toml(text).unwrap_err().to_string();
+        let case =
+            |line: &str| what(&format!("[[case]]\nurl = \"tcp://a:1\"\nworkload = \"latency\"\n{line}"));
+        insta::assert_snapshot!([
+            what(""),
+            what("[[case]]\nworkload = \"latency\""),
+            case("size = 0"),
+            case("ports = 70000"),
+            case("poisson = true"),
+            case("count = 0"),
+            case("pin = [0, 1, 2]"),
+        ].join("\n"), @r"
+        the plan has no case: add [[case]] with a url
+        case 1: a url is missing
+        case 1: a message of 0 bytes: use 1 to 1Gi
+        case 1: ports = 70000: use 1 to 1024
+        case 1: poisson needs a rate
+        case 1: a count or volume of 0 measures nothing
+        case 1: pin takes one CPU for the near end and one for the far end
+        ");
+    }
+}

@@ -1,0 +1,273 @@
+//! Run: the result document of a plan. What was asked, what was negotiated, what the machine was, every case,
+//! every warning. `schema/run.v1.json` describes it for others.
+//!
+//! Not for computing anything: `sample`, `stats` and `schedule` fill it in.
+//!
+//! The unit stands in every field's name. A field that is absent was not measured; `null` was not reached because
+//! too many exchanges were lost. Floating-point numbers are finite, always.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::plan::Direction;
+use crate::stats::Interval;
+
+/// The schema that this version writes.
+pub const SCHEMA: &str = "linkgauge.run.v1";
+
+/// A result document.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    pub schema: String,
+    /// Unique: the start in UTC and a random part.
+    pub id: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub title: Option<String>,
+    /// The program and version that wrote this.
+    pub tool: String,
+    pub started: Timestamp,
+    pub elapsed_ns: u64,
+    /// Stopped by a signal before everything was measured.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub interrupted: bool,
+    pub cases: Vec<CaseResult>,
+    pub environment: Environment,
+    pub warnings: Vec<Warning>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// One case, all its repetitions and ports together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CaseResult {
+    /// The first port, as typed.
+    pub endpoint: String,
+    /// What the far end spoke (never `auto`).
+    pub peer: String,
+    pub workload: String,
+    pub direction: Direction,
+    pub message_bytes: u32,
+    pub ports: u32,
+    pub parallel: u32,
+    /// Identity of the method: results of different methods are not compared.
+    pub method: String,
+    /// Everything planned was measured.
+    pub complete: bool,
+    pub elapsed_ns: u64,
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// Latency of a probe that ran beside the load, on a link of its own.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub under_load: Option<Figures>,
+    /// Time series, one entry an interval.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub series: Vec<SeriesEntry>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cpu: Option<CpuUse>,
+    pub asked: Map<String, Value>,
+    pub got: Map<String, Value>,
+    /// What the physical line is, where the link knows it.
+    #[serde(skip_serializing_if = "Map::is_empty", default)]
+    pub line: Map<String, Value>,
+    #[serde(skip_serializing_if = "Map::is_empty", default)]
+    pub shaped: Map<String, Value>,
+    /// Where both ends ran and how they waited.
+    pub placement: Map<String, Value>,
+    /// One entry a repetition, when there were several.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub repeats: Vec<Part>,
+    /// One entry a port, when there were several.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub per_port: Vec<Part>,
+    pub warnings: Vec<Warning>,
+}
+
+/// The figures of one repetition or one port.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    pub endpoint: String,
+    pub elapsed_ns: u64,
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// What was counted and timed; `docs/metrics.md` defines every number.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Figures {
+    /// Messages sent by the near end (or by the far end when receiving).
+    pub sent: u64,
+    pub received: u64,
+    pub lost: u64,
+    /// Answers that came after their time-out; they count as lost.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub late: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub duplicate: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub reordered: u64,
+    pub corrupt_bytes: u64,
+    /// Messages that came back, or arrived, with other content than was sent.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub corrupt_messages: u64,
+    /// Sends that the schedule wanted but that could not be made in time.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub missed_sends: u64,
+    /// Service time: received − sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<Distribution>,
+    /// Response time: received − intended. Only with a schedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_ns: Option<Distribution>,
+    /// Mean |difference| of consecutive latencies (IPDV, RFC 3393).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter_ns: Option<f64>,
+    /// Delivered payload bits a second, by the receiver's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throughput_bps: Option<f64>,
+    /// The same for the other direction, when both were measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throughput_back_bps: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages_per_second: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivered_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivered_back_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line_rate_percent: Option<f64>,
+    /// Lost messages that the receiver's socket dropped, and those the path did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_in_socket: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_on_path: Option<u64>,
+    /// 95 % intervals of the statistics, by name (`latency_ns.p50`, `throughput_bps`).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub intervals: BTreeMap<String, Interval>,
+    /// Histogram of the latency in ns: HdrHistogram V2, deflate not used, base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub histogram_hdr_v2: Option<String>,
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+/// A distribution of times in nanoseconds. A lost exchange counts as later than everything: a percentile that falls
+/// among the lost is `null`; one that the sample is too small for is absent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Distribution {
+    /// Exchanges that were answered.
+    pub count: u64,
+    pub min: u64,
+    pub mean: f64,
+    pub standard_deviation: f64,
+    pub max: u64,
+    /// Mean of the fastest 95 % of those sent; `null` when more than 5 % were lost.
+    pub mean_fastest_95_percent: Option<f64>,
+    /// `p10` … `p90`, `p99`, `p99.9` …, nearest rank.
+    #[serde(flatten)]
+    pub percentiles: BTreeMap<String, Option<u64>>,
+    /// Share (0 to 1) of those sent that took longer than so many milliseconds, or were lost.
+    pub later_than_ms: BTreeMap<String, f64>,
+}
+
+impl Distribution {
+    /// A percentile by its name (`p50`); `None` when it is absent or not reached.
+    pub fn percentile(&self, name: &str) -> Option<u64> {
+        self.percentiles.get(name).copied().flatten()
+    }
+}
+
+/// One interval of the time series.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SeriesEntry {
+    /// From the start of the measurement (after warm-up).
+    pub start_ns: u64,
+    pub length_ns: u64,
+    /// Messages answered (latency) or delivered (throughput).
+    pub messages: u64,
+    pub bytes: u64,
+    pub lost: u64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub latency_mean_ns: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub latency_max_ns: Option<u64>,
+}
+
+/// CPU seconds of the threads that moved the payload.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuUse {
+    pub near_seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub far_seconds: Option<f64>,
+    /// CPU seconds of both ends for 10⁹ delivered bytes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub seconds_per_gigabyte: Option<f64>,
+}
+
+/// The machine and what it does to a measurement.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Facts of the near machine, by name with the unit in it.
+    pub near: Map<String, Value>,
+    /// The same of the far machine, where our own session told us.
+    #[serde(skip_serializing_if = "Map::is_empty", default)]
+    pub far: Map<String, Value>,
+}
+
+/// Something that makes a figure doubtful, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    /// Stable short name.
+    pub code: String,
+    pub text: String,
+    pub remedy: String,
+}
+
+impl Warning {
+    pub fn new(code: &str, text: impl Into<String>, remedy: impl Into<String>) -> Warning {
+        Warning { code: code.to_owned(), text: text.into(), remedy: remedy.into() }
+    }
+}
+
+/// What was wrong with a document.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("not a run document: {0}")]
+    NotJson(#[from] serde_json::Error),
+    #[error("a run document of schema '{0}', this version reads '{SCHEMA}': use a newer linkgauge")]
+    Schema(String),
+}
+
+impl Run {
+    /// Reads a document; unknown fields of the same schema are ignored.
+    pub fn from_json(text: &str) -> Result<Run, RunError> {
+        #[derive(Deserialize)]
+        struct Head {
+            schema: String,
+        }
+        let head: Head = serde_json::from_str(text)?;
+        if head.schema != SCHEMA {
+            return Err(RunError::Schema(head.schema));
+        }
+        Ok(serde_json::from_str(text)?)
+    }
+
+    /// Every warning: those of the run, then those of each case with its number.
+    pub fn all_warnings(&self) -> impl Iterator<Item = (Option<usize>, &Warning)> {
+        let of_cases = self.cases.iter().enumerate();
+        let of_cases = of_cases.flat_map(|(index, case)| case.warnings.iter().map(move |w| (Some(index), w)));
+        self.warnings.iter().map(|warning| (None, warning)).chain(of_cases)
+    }
+
+    /// Whether everything that was planned was measured.
+    pub fn complete(&self) -> bool {
+        !self.interrupted && self.cases.iter().all(|case| case.complete)
+    }
+}

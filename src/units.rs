@@ -1,0 +1,299 @@
+//! Durations, sizes, rates and shares: read from what people type, printed so that people can read them.
+//!
+//! Not for arithmetic on measurements: those are plain integers whose unit stands in their name.
+//!
+//! `k` is 1000 and `Ki` is 1024 everywhere. Every duration and rate carries a unit, because a bare number has
+//! been misread too often (is a time-out of `1000` seconds or milliseconds?). Line and bit rates are bits per
+//! second; `Bps` is bytes per second (`tc` calls kilobytes per second `kbps`; we do not).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, de};
+
+/// What was wrong with a quantity that somebody typed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not {wanted}")]
+pub struct UnitError {
+    text: String,
+    wanted: &'static str,
+}
+
+fn refuse(text: &str, wanted: &'static str) -> UnitError {
+    UnitError { text: text.to_owned(), wanted }
+}
+
+/// Splits `12.5ms` into its number and its unit; the number is never negative, infinite or missing.
+fn split(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let value: f64 = number.replace('_', "").parse().ok()?;
+    Some((value, unit.trim_start()))
+}
+
+/// The factor of a decimal (`k M G T`) or binary (`Ki Mi Gi Ti`) prefix and what follows it.
+fn prefix(unit: &str) -> (f64, &str) {
+    const DECIMAL: [(char, f64, f64); 5] = [
+        ('k', 1e3, 1024.0),
+        ('K', 1e3, 1024.0),
+        ('M', 1e6, 1_048_576.0),
+        ('G', 1e9, 1_073_741_824.0),
+        ('T', 1e12, 1_099_511_627_776.0),
+    ];
+    for (letter, decimal, binary) in DECIMAL {
+        if let Some(rest) = unit.strip_prefix(letter) {
+            return match rest.strip_prefix('i') {
+                Some(rest) => (binary, rest),
+                None => (decimal, rest),
+            };
+        }
+    }
+    (1.0, unit)
+}
+
+/// A duration: `250ms`, `10s`, `1.5 min`, `20us`. Units `ns us µs ms s min h d`; at most 100 years.
+pub fn duration(text: &str) -> Result<Duration, UnitError> {
+    const WANTED: &str = "a duration with its unit (like 250ms, 10s, 2min)";
+    let (value, unit) = split(text).ok_or_else(|| refuse(text, WANTED))?;
+    let nanoseconds = value
+        * match unit {
+            "ns" => 1.0,
+            "us" | "µs" | "μs" => 1e3,
+            "ms" => 1e6,
+            "s" | "sec" => 1e9,
+            "min" => 60e9,
+            "h" => 3600e9,
+            "d" => 86_400e9,
+            "" if value == 0.0 => 0.0,
+            _ => return Err(refuse(text, WANTED)),
+        };
+    if nanoseconds > 100.0 * 365.25 * 86_400e9 {
+        return Err(refuse(text, "a duration below 100 years"));
+    }
+    Ok(Duration::from_nanos(nanoseconds.round() as u64))
+}
+
+/// A number of bytes: `14`, `3420k` (3 420 000), `1Mi` (1 048 576), `1.5kB`. A fraction of a byte is refused.
+pub fn bytes(text: &str) -> Result<u64, UnitError> {
+    const WANTED: &str = "a number of bytes (like 14, 3420k, 1Mi)";
+    let (value, unit) = split(text).ok_or_else(|| refuse(text, WANTED))?;
+    let (factor, rest) = prefix(unit);
+    whole(value * factor).filter(|_| rest.is_empty() || rest == "B").ok_or_else(|| refuse(text, WANTED))
+}
+
+/// A count: `10000`, `10k`, `1_000_000`.
+pub fn count(text: &str) -> Result<u64, UnitError> {
+    const WANTED: &str = "a count (like 10000 or 10k)";
+    let (value, unit) = split(text).ok_or_else(|| refuse(text, WANTED))?;
+    let (factor, rest) = prefix(unit);
+    whole(value * factor).filter(|_| rest.is_empty()).ok_or_else(|| refuse(text, WANTED))
+}
+
+fn whole(value: f64) -> Option<u64> {
+    (value.fract() == 0.0 && value < 2f64.powi(53)).then_some(value as u64)
+}
+
+/// Messages per second: `100/s`, `6/min`, `60Hz`, `1.5k/s`. Above zero.
+pub fn message_rate(text: &str) -> Result<f64, UnitError> {
+    const WANTED: &str = "a message rate above zero (like 100/s or 60Hz)";
+    let (value, unit) = split(text).ok_or_else(|| refuse(text, WANTED))?;
+    let (factor, rest) = prefix(unit);
+    let per_second = value * factor
+        / match rest {
+            "/s" | "Hz" => 1.0,
+            "/min" => 60.0,
+            "/h" => 3600.0,
+            _ => return Err(refuse(text, WANTED)),
+        };
+    if per_second > 0.0 { Ok(per_second) } else { Err(refuse(text, WANTED)) }
+}
+
+/// Bits per second: `10M` and `10Mbit/s` are bits, `10kBps` and `10kB/s` are bytes a second. Above zero.
+pub fn bit_rate(text: &str) -> Result<f64, UnitError> {
+    const WANTED: &str = "a rate above zero (like 10Mbit/s, or 10kBps in bytes)";
+    let (value, unit) = split(text).ok_or_else(|| refuse(text, WANTED))?;
+    let (factor, rest) = prefix(unit);
+    let bits = value
+        * factor
+        * match rest {
+            "" | "bit/s" | "bps" | "b/s" | "bit" => 1.0,
+            "B/s" | "Bps" => 8.0,
+            _ => return Err(refuse(text, WANTED)),
+        };
+    if bits > 0.0 { Ok(bits) } else { Err(refuse(text, WANTED)) }
+}
+
+/// Four digits that matter and an SI prefix that keeps the number readable: `1.042`, `13.25`, `999.9`.
+fn short(value: f64) -> String {
+    let digits = match value.abs() {
+        v if v >= 1000.0 => 0,
+        v if v >= 100.0 => 1,
+        v if v >= 10.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}
+
+fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
+    let (factor, unit) =
+        steps.iter().rev().find(|(factor, _)| value.abs() >= *factor * 0.999_95).unwrap_or(&steps[0]);
+    format!("{} {unit}", short(value / factor))
+}
+
+/// Nanoseconds for people: `13.25 µs`, `1.042 ms`, `2.000 s`.
+pub fn print_nanoseconds(nanoseconds: f64) -> String {
+    if nanoseconds != 0.0 && nanoseconds.abs() < 1e3 {
+        return format!("{nanoseconds:.0} ns");
+    }
+    scaled(nanoseconds, &[(1e3, "µs"), (1e6, "ms"), (1e9, "s")])
+}
+
+/// A duration as somebody would type it: `10s`, `250ms`, `1.5ms`.
+pub fn print_duration(duration: Duration) -> String {
+    let nanoseconds = duration.as_nanos();
+    for (factor, unit) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
+        if nanoseconds >= factor {
+            let text = format!("{:.3}", nanoseconds as f64 / factor as f64);
+            return format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'));
+        }
+    }
+    format!("{nanoseconds}ns")
+}
+
+/// Bits per second for people: `9.600 kbit/s`, `41.30 Gbit/s`.
+pub fn print_bit_rate(bits_per_second: f64) -> String {
+    scaled(bits_per_second, &[(1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s")])
+}
+
+/// A number of bytes for people: `14 B`, `1.024 kB`, `3.420 MB`.
+pub fn print_bytes(bytes: u64) -> String {
+    if bytes < 1000 {
+        return format!("{bytes} B");
+    }
+    scaled(bytes as f64, &[(1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")])
+}
+
+/// A count with thin groups of three: `10 000`.
+pub fn print_count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Text, or a bare number where the unit is beyond doubt (sizes and counts in a plan file).
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum TextOrNumber {
+    Number(u64),
+    Text(String),
+}
+
+/// A quantity that serde reads with one of the functions above: `Typed<Bytes>` and so on.
+macro_rules! quantity {
+    ($(#[$doc:meta])* $name:ident, $inner:ty, $parse:ident, bare: $bare:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+        pub struct $name(pub $inner);
+
+        impl std::str::FromStr for $name {
+            type Err = UnitError;
+            fn from_str(text: &str) -> Result<Self, UnitError> {
+                $parse(text).map($name)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                match TextOrNumber::deserialize(from)? {
+                    TextOrNumber::Text(text) => text.parse().map_err(de::Error::custom),
+                    TextOrNumber::Number(number) if $bare => number.to_string().parse().map_err(de::Error::custom),
+                    TextOrNumber::Number(number) => {
+                        Err(de::Error::custom(format!("{number} needs its unit, as text")))
+                    }
+                }
+            }
+        }
+    };
+}
+
+quantity!(/// A [`duration`].
+    Span, Duration, duration, bare: false);
+quantity!(/// A number of [`bytes`].
+    Bytes, u64, bytes, bare: true);
+quantity!(/// A [`count`].
+    Count, u64, count, bare: true);
+quantity!(/// Messages per second, see [`message_rate`].
+    MessageRate, f64, message_rate, bare: false);
+quantity!(/// Bits per second, see [`bit_rate`].
+    BitRate, f64, bit_rate, bare: true);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_people_type() {
+        assert_eq!(duration("250ms").unwrap(), Duration::from_millis(250));
+        assert_eq!(duration("1.5 s").unwrap(), Duration::from_millis(1500));
+        assert_eq!(duration("2min").unwrap(), Duration::from_secs(120));
+        assert_eq!(bytes("3420k").unwrap(), 3_420_000);
+        assert_eq!(bytes("1Mi").unwrap(), 1_048_576);
+        assert_eq!(bytes("1.5kB").unwrap(), 1500);
+        assert_eq!(count("1_000").unwrap(), 1000);
+        assert_eq!(message_rate("6/min").unwrap(), 0.1);
+        assert_eq!(message_rate("60Hz").unwrap(), 60.0);
+        assert_eq!(bit_rate("10kBps").unwrap(), 80_000.0);
+        assert_eq!(bit_rate("10M").unwrap(), 10e6);
+    }
+
+    #[test]
+    fn refuses_what_could_be_misread() {
+        for text in ["", "10", "-1s", "1e3s", "ms", "1 fortnight", "inf", "200000d"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+        for text in ["", "1.5", "12bananas", "-3", "1KiBs"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+        for text in ["0/s", "100", "5/fortnight"] {
+            assert!(message_rate(text).is_err(), "{text}");
+        }
+        assert!(bit_rate("0").is_err());
+        assert_eq!(
+            duration("10").unwrap_err().to_string(),
+            "'10' is not a duration with its unit (like 250ms, 10s, 2min)"
+        );
+    }
+
+    #[test]
+    fn prints_for_people() {
+        assert_eq!(print_nanoseconds(13_250.0), "13.25 µs");
+        assert_eq!(print_nanoseconds(1_041_667.0), "1.042 ms");
+        assert_eq!(print_nanoseconds(830.0), "830 ns");
+        assert_eq!(print_nanoseconds(999_980.0), "1.000 ms");
+        assert_eq!(print_bit_rate(41.3e9), "41.30 Gbit/s");
+        assert_eq!(print_bytes(14), "14 B");
+        assert_eq!(print_bytes(3_420_000), "3.420 MB");
+        assert_eq!(print_count(10_000), "10 000");
+        assert_eq!(print_duration(Duration::from_micros(1500)), "1.5ms");
+    }
+
+    proptest! {
+        #[test]
+        fn durations_print_back(ms in 0u64..1_000_000) {
+            let duration_ = Duration::from_millis(ms);
+            prop_assert_eq!(duration(&print_duration(duration_)).unwrap(), duration_);
+        }
+
+        #[test]
+        fn nothing_panics(text in ".{0,20}") {
+            let _ = (duration(&text), bytes(&text), count(&text), message_rate(&text), bit_rate(&text));
+        }
+    }
+}
