@@ -1,0 +1,364 @@
+//! Links: the ways to reach a peer. One file and one line in [`TRANSPORTS`] each.
+//!
+//! A link moves bytes or messages and says what it *can* do ([`Caps`]) and what it *really got* ([`Facts`]).
+//! It does not know what the bytes mean, and nobody above asks which kind of link it is.
+
+use std::io;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::clock::{Clock, Time};
+use crate::endpoint::{Endpoint, EndpointError};
+use crate::plan::Wait;
+
+pub mod mem;
+pub mod party;
+mod socket;
+mod sys;
+mod tcp;
+
+/// Every transport, in the order in which help and documentation show them.
+pub static TRANSPORTS: &[Transport] = &[tcp::TRANSPORT, mem::TRANSPORT];
+
+/// What the list knows of a transport: enough for parsing, help, `doctor`, the docs table and the contract tests.
+pub struct Transport {
+    pub scheme: &'static str,
+    pub summary: &'static str,
+    pub example: &'static str,
+    /// Options after `?`: name and meaning.
+    pub options: &'static [(&'static str, &'static str)],
+    /// Reads the endpoint and says what such a link can do; opens nothing. Call [`caps`] instead.
+    pub check: fn(&Endpoint) -> Result<Caps, EndpointError>,
+    /// Whether this host can open such links; if not, why, and what to do.
+    pub available: fn() -> Result<(), Unavailable>,
+    pub open: fn(&Endpoint, &Opening) -> Result<Box<dyn Link>, Fault>,
+    pub listen: fn(&Endpoint, &Opening) -> Result<Box<dyn Listener>, Fault>,
+    /// Endpoints of this host to listen on in tests and in the demo, every variant once; `directory` is a fresh one.
+    pub loopback: fn(directory: &str) -> Vec<String>,
+}
+
+/// The transport of an endpoint.
+pub fn transport(endpoint: &Endpoint) -> Result<&'static Transport, UnknownScheme> {
+    TRANSPORTS.iter().find(|transport| transport.scheme == endpoint.scheme()).ok_or_else(|| UnknownScheme {
+        url: endpoint.to_string(),
+        known: TRANSPORTS.iter().map(|transport| transport.scheme).collect::<Vec<_>>().join(", "),
+    })
+}
+
+/// What links to this endpoint can do, as far as it tells; fails on anything in it that the transport does not know.
+pub fn caps(endpoint: &Endpoint) -> Result<Caps, Fault> {
+    let transport = transport(endpoint).map_err(|error| Fault::Other(error.to_string()))?;
+    let known: Vec<&str> = transport.options.iter().map(|(name, _)| *name).collect();
+    endpoint.only_options(&known)?;
+    Ok((transport.check)(endpoint)?)
+}
+
+/// A scheme that is not in [`TRANSPORTS`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{url}: unknown scheme (known: {known})")]
+pub struct UnknownScheme {
+    url: String,
+    known: String,
+}
+
+/// Why a transport cannot be used on this host, and the remedy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unavailable {
+    pub reason: String,
+    pub remedy: String,
+}
+
+/// What a link can do, as far as its endpoint tells (before opening) or for certain (after).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Caps {
+    pub framing: Framing,
+    /// Most bytes of one message; `None` on streams.
+    pub max_message: Option<usize>,
+    /// Nothing is lost, doubled or reordered while the link is up.
+    pub reliable: bool,
+    /// A second connection to the same endpoint can be opened beside this one.
+    pub many: bool,
+    /// An unknown device may be at the far end: nothing but the payload is ever sent to it.
+    pub device: bool,
+    /// The physical line behind the link, where it is known.
+    pub line: Option<Line>,
+}
+
+impl Caps {
+    /// A reliable byte stream of a network.
+    pub const STREAM: Caps = Caps {
+        framing: Framing::Stream,
+        max_message: None,
+        reliable: true,
+        many: true,
+        device: false,
+        line: None,
+    };
+}
+
+/// Whether the link keeps the borders of what was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    Stream,
+    Message,
+}
+
+/// A physical line with a fixed rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Line {
+    pub bits_per_second: f64,
+    /// Bits on the line for each byte of payload (8N1: 10).
+    pub bits_per_byte: f64,
+}
+
+/// What a link really got: `mss_bytes`, `receive_buffer_bytes`, `congestion_control` …, units in the names.
+pub type Facts = Map<String, Value>;
+
+/// What can go wrong on a link. The caller knows the endpoint; [`LinkError`] joins the two.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    #[error("no answer in time")]
+    TimedOut,
+    #[error("the peer closed the link")]
+    Closed,
+    #[error("a message of {bytes} bytes does not fit: at most {limit}")]
+    TooLong { bytes: usize, limit: usize },
+    /// The operation the system refused, and its reason.
+    #[error("{operation}: {source}")]
+    System { operation: &'static str, source: io::Error },
+    #[error("{0}")]
+    Endpoint(#[from] EndpointError),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Fault {
+    /// Names the operation of a system error, so that it can be told from others.
+    pub fn system(operation: &'static str) -> impl Fn(io::Error) -> Fault {
+        move |source| Fault::System { operation, source }
+    }
+}
+
+/// A fault with the endpoint it happened on, and what to try.
+#[derive(Debug, thiserror::Error)]
+#[error("{endpoint}: {fault}{}", remedy(.fault))]
+pub struct LinkError {
+    pub endpoint: Endpoint,
+    pub fault: Fault,
+}
+
+fn remedy(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::System { source, .. } => match source.kind() {
+            io::ErrorKind::ConnectionRefused => ": is 'linkgauge serve' running there, on that port?",
+            io::ErrorKind::NotFound => ": nothing is there; is 'linkgauge serve' running with this endpoint?",
+            io::ErrorKind::AddrInUse => ": another program uses it; choose another or stop that program",
+            io::ErrorKind::PermissionDenied => {
+                ": this user may not; ports below 1024 and others' files need root"
+            }
+            io::ErrorKind::TimedOut => ": no host answered; check address, cable and firewall",
+            io::ErrorKind::AddrNotAvailable => ": this host does not have that address",
+            _ => "",
+        },
+        Fault::TimedOut => ": check that the far end runs, and --timeout",
+        _ => "",
+    }
+}
+
+/// An open link. An operation that cannot be done `within` the time given fails with [`Fault::TimedOut`] and can be
+/// tried again. The time is relative because the caller has just read the clock, and reading it twice costs.
+pub trait Link: Send {
+    fn caps(&self) -> &Caps;
+
+    /// What was granted, read from the system now.
+    fn facts(&self) -> Facts;
+
+    fn set_wait(&mut self, wait: Wait);
+
+    /// Sends one message whole, or the first part of `bytes` on a stream; returns how much was taken.
+    fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault>;
+
+    /// Receives one message (cut off at the length of `into`), or what has arrived of a stream. A stream's end is
+    /// [`Fault::Closed`].
+    fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault>;
+
+    /// Sends messages of `message` bytes each that lie end to end (the last may be shorter), as many as one
+    /// operation takes; returns the bytes taken.
+    fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
+        match self.caps().framing {
+            Framing::Stream => self.send(messages, within),
+            Framing::Message => self.send(&messages[..messages.len().min(message)], within),
+        }
+    }
+
+    /// Receives at least one message, and as many more as lie ready and fit.
+    fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
+        into.clear();
+        let length = self.receive(&mut into.bytes, within)?;
+        into.push(0, length);
+        Ok(())
+    }
+
+    /// A second handle on the same link, for receiving in one thread while another sends.
+    fn other_half(&self) -> Result<Box<dyn Link>, Fault>;
+
+    /// Nothing more will be sent; receiving goes on. Does nothing where a link has no such notion.
+    fn finish(&mut self) -> Result<(), Fault>;
+
+    /// Messages that this end's socket dropped since it was opened because its buffer was full.
+    fn socket_drops(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Messages received in one operation. Fixed size: nothing is allocated after it was made.
+#[derive(Debug)]
+pub struct Batch {
+    pub bytes: Vec<u8>,
+    /// Room for one message, when a link fills several at once.
+    pub slot: usize,
+    spans: Vec<(u32, u32)>,
+}
+
+impl Batch {
+    /// Room for `messages` messages of at most `slot` bytes.
+    pub fn new(slot: usize, messages: usize) -> Batch {
+        Batch { bytes: vec![0; slot * messages], slot, spans: Vec::with_capacity(MOST_IN_BATCH) }
+    }
+
+    pub fn clear(&mut self) {
+        self.spans.clear();
+    }
+
+    /// Notes that a message lies at `start`. More than fit are refused by the caller's own count.
+    pub fn push(&mut self, start: usize, length: usize) {
+        debug_assert!(self.spans.len() < MOST_IN_BATCH);
+        self.spans.push((start as u32, length as u32));
+    }
+
+    /// The messages, in order; one chunk on a stream.
+    pub fn messages(&self) -> impl Iterator<Item = &[u8]> {
+        self.spans.iter().map(|&(start, length)| &self.bytes[start as usize..(start + length) as usize])
+    }
+
+    /// Bytes of all messages together.
+    pub fn total(&self) -> u64 {
+        self.spans.iter().map(|&(_, length)| u64::from(length)).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+}
+
+/// Most messages one receive operation returns (UDP coalesces at most 64 segments into a packet; two such).
+pub const MOST_IN_BATCH: usize = 128;
+
+/// What a listener does with the first message of an unknown sender, on links without connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Sends back what stands in the reply, keeps nothing.
+    Reply,
+    /// Opens a link to that sender, whose first message this is.
+    Open,
+    Drop,
+}
+
+/// Decides on a first message: its bytes, its sender, and room for a reply.
+pub type Door<'a> = dyn FnMut(&[u8], &str, &mut Vec<u8>) -> Admission + 'a;
+
+/// Makes the far end of a new connection; the text names the sender.
+pub type Hosting = Box<dyn Fn(&str) -> Box<dyn party::Party> + Send>;
+
+/// Waits for others to connect.
+pub trait Listener: Send {
+    /// Where it really listens (port 0 replaced by the one given).
+    fn endpoint(&self) -> Endpoint;
+
+    /// The next connection and its sender. `door` is asked about first messages on links without connections.
+    fn accept(&mut self, within: Duration, door: &mut Door) -> Result<(Box<dyn Link>, String), Fault>;
+
+    /// Takes over running the far ends, where the link itself does that (in memory); otherwise gives it back.
+    fn host(&mut self, hosting: Hosting) -> Result<(), Hosting> {
+        Err(hosting)
+    }
+}
+
+/// What opening needs to know besides the endpoint.
+#[derive(Debug, Clone)]
+pub struct Opening {
+    pub clock: Clock,
+    /// The far ends that live in this process.
+    pub memory: mem::Net,
+    /// Time for opening.
+    pub within: Duration,
+    pub wait: Wait,
+    /// Used where the endpoint names no port.
+    pub default_port: Option<u16>,
+}
+
+/// Opens and listens for whoever needs links: peers get it together with an endpoint.
+#[derive(Debug, Clone)]
+pub struct Dialer {
+    pub clock: Clock,
+    pub memory: mem::Net,
+    pub wait: Wait,
+    /// For opening, and for each answer of a handshake.
+    pub timeout: Duration,
+    pub default_port: Option<u16>,
+}
+
+impl Dialer {
+    pub fn new(clock: Clock) -> Dialer {
+        Dialer {
+            memory: mem::Net::new(clock.clone()),
+            clock,
+            wait: Wait::Block,
+            timeout: Duration::from_secs(1),
+            default_port: None,
+        }
+    }
+
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    pub fn deadline(&self) -> Time {
+        self.now() + self.timeout
+    }
+
+    fn opening(&self) -> Opening {
+        Opening {
+            clock: self.clock.clone(),
+            memory: self.memory.clone(),
+            within: self.timeout,
+            wait: self.wait,
+            default_port: self.default_port,
+        }
+    }
+
+    pub fn open(&self, endpoint: &Endpoint) -> Result<Box<dyn Link>, LinkError> {
+        self.with(endpoint, |transport| (transport.open)(endpoint, &self.opening()))
+    }
+
+    pub fn listen(&self, endpoint: &Endpoint) -> Result<Box<dyn Listener>, LinkError> {
+        self.with(endpoint, |transport| (transport.listen)(endpoint, &self.opening()))
+    }
+
+    fn with<T>(
+        &self,
+        endpoint: &Endpoint,
+        act: impl FnOnce(&'static Transport) -> Result<T, Fault>,
+    ) -> Result<T, LinkError> {
+        let act = || {
+            caps(endpoint)?;
+            act(transport(endpoint).map_err(|error| Fault::Other(error.to_string()))?)
+        };
+        act().map_err(|fault| LinkError { endpoint: endpoint.clone(), fault })
+    }
+}

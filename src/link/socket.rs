@@ -1,0 +1,228 @@
+//! A link that is a socket: how bytes move through a file descriptor, whatever the address family.
+//!
+//! Not for opening or describing one: each transport's own file does that.
+//!
+//! Blocking calls carry the kernel's own time-out (`SO_RCVTIMEO`), so that a round trip costs two system calls and no
+//! `poll`. The kernel rounds it to a clock tick; near a deadline we therefore `poll`, which is exact.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use socket2::Socket;
+
+use super::{Caps, Facts, Fault, Framing, Link};
+use crate::clock::Clock;
+use crate::plan::Wait;
+
+/// Below this the tick of `SO_RCVTIMEO` (4 ms at 250 Hz, 10 ms at 100 Hz) is too coarse.
+const NEAR: Duration = Duration::from_millis(20);
+
+/// How a transport reads what the kernel granted to a socket.
+pub type ReadFacts = fn(&Socket, &mut Facts);
+
+pub struct SocketLink {
+    pub socket: Socket,
+    pub caps: Caps,
+    pub clock: Clock,
+    pub wait: Wait,
+    pub read_facts: ReadFacts,
+    /// The receive and send time-outs that the kernel holds now.
+    armed: [Option<Duration>; 2],
+}
+
+impl SocketLink {
+    pub fn new(socket: Socket, caps: Caps, clock: &Clock, wait: Wait, read_facts: ReadFacts) -> SocketLink {
+        SocketLink { socket, caps, clock: clock.clone(), wait, read_facts, armed: [None, None] }
+    }
+
+    /// Calls `operation` until it does not report "would block" or the time is over. The operation is told whether it
+    /// may block; if so, the kernel ends it in time.
+    #[inline]
+    pub fn attempt<T>(
+        &mut self,
+        which: Wants,
+        within: Duration,
+        mut operation: impl FnMut(&Socket, bool) -> Result<T, Errno>,
+    ) -> Result<T, Fault> {
+        if self.wait == Wait::Spin {
+            return self.spin(which, within, operation);
+        }
+        let mut left = within;
+        loop {
+            let may_block = left > NEAR;
+            let armed = if may_block { self.arm(which, left)? } else { left };
+            match operation(&self.socket, may_block) {
+                Err(Errno::AGAIN) if left.is_zero() => return Err(Fault::TimedOut),
+                Err(Errno::AGAIN) if !may_block => {
+                    self.poll(which, left);
+                    left = Duration::ZERO;
+                }
+                Err(Errno::AGAIN) => left = left.saturating_sub(armed),
+                Err(Errno::INTR) => {}
+                done => return done.map_err(|errno| fault(which, errno)),
+            }
+        }
+    }
+
+    fn spin<T>(
+        &self,
+        which: Wants,
+        within: Duration,
+        mut operation: impl FnMut(&Socket, bool) -> Result<T, Errno>,
+    ) -> Result<T, Fault> {
+        let mut until = None;
+        loop {
+            // Reading the clock every time would double the cost of a short spin.
+            for _ in 0..16 {
+                match operation(&self.socket, false) {
+                    Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
+                    done => return done.map_err(|errno| fault(which, errno)),
+                }
+            }
+            let now = self.clock.now();
+            if now >= *until.get_or_insert(now + within) {
+                return Err(Fault::TimedOut);
+            }
+        }
+    }
+
+    /// Sets the kernel's time-out to the largest power of two (in microseconds) that still ends by the deadline, so
+    /// that exchanges with the same time-out set it once and not each time.
+    #[inline]
+    fn arm(&mut self, which: Wants, left: Duration) -> Result<Duration, Fault> {
+        let micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX).clamp(1, 1 << 32);
+        let wanted = Duration::from_micros(1 << micros.ilog2());
+        let armed = &mut self.armed[which as usize];
+        if *armed == Some(wanted) {
+            return Ok(wanted);
+        }
+        *armed = Some(wanted);
+        match which {
+            Wants::ToReceive => self.socket.set_read_timeout(Some(wanted)),
+            Wants::ToSend => self.socket.set_write_timeout(Some(wanted)),
+        }
+        .map_err(Fault::system("set a time-out"))?;
+        Ok(wanted)
+    }
+
+    fn poll(&self, which: Wants, left: Duration) {
+        let flags = match which {
+            Wants::ToReceive => PollFlags::IN,
+            Wants::ToSend => PollFlags::OUT,
+        };
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        // A failed poll shows itself in the operation that follows.
+        let _ = poll(&mut [PollFd::new(&self.socket.as_fd(), flags)], Some(&left));
+    }
+}
+
+/// Which direction waits.
+#[derive(Debug, Clone, Copy)]
+pub enum Wants {
+    ToReceive = 0,
+    ToSend = 1,
+}
+
+/// What a failed system call means for the link.
+pub fn fault(which: Wants, errno: Errno) -> Fault {
+    match errno {
+        Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED | Errno::NOTCONN => Fault::Closed,
+        Errno::TIMEDOUT => Fault::Closed,
+        errno => {
+            let operation = match which {
+                Wants::ToReceive => "receive",
+                Wants::ToSend => "send",
+            };
+            Fault::System { operation, source: errno.into() }
+        }
+    }
+}
+
+impl Link for SocketLink {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::new();
+        // The kernel doubles what was asked for and reports the doubled figure; that is what it works with.
+        if let Ok(bytes) = self.socket.recv_buffer_size() {
+            facts.insert("receive_buffer_bytes".to_owned(), bytes.into());
+        }
+        if let Ok(bytes) = self.socket.send_buffer_size() {
+            facts.insert("send_buffer_bytes".to_owned(), bytes.into());
+        }
+        (self.read_facts)(&self.socket, &mut facts);
+        facts
+    }
+
+    fn set_wait(&mut self, wait: Wait) {
+        self.wait = wait;
+    }
+
+    #[inline]
+    fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
+        if let Some(limit) = self.caps.max_message.filter(|&limit| bytes.len() > limit) {
+            return Err(Fault::TooLong { bytes: bytes.len(), limit });
+        }
+        self.attempt(Wants::ToSend, within, |socket, may_block| {
+            let flags = if may_block { SendFlags::empty() } else { SendFlags::DONTWAIT };
+            send(socket, bytes, flags | SendFlags::NOSIGNAL)
+        })
+    }
+
+    #[inline]
+    fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
+        let length = self.attempt(Wants::ToReceive, within, |socket, may_block| {
+            let flags = if may_block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+            recv(socket, &mut *into, flags).map(|(length, _)| length)
+        })?;
+        if length == 0 && self.caps.framing == Framing::Stream && !into.is_empty() {
+            return Err(Fault::Closed);
+        }
+        Ok(length)
+    }
+
+    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
+        let socket = self.socket.try_clone().map_err(Fault::system("clone the socket"))?;
+        Ok(Box::new(SocketLink::new(socket, self.caps.clone(), &self.clock, self.wait, self.read_facts)))
+    }
+
+    fn finish(&mut self) -> Result<(), Fault> {
+        match self.socket.shutdown(std::net::Shutdown::Write) {
+            // The peer was faster, or the family has no such notion.
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotConnected | io::ErrorKind::Unsupported) =>
+            {
+                Ok(())
+            }
+            done => done.map_err(Fault::system("finish sending")),
+        }
+    }
+}
+
+/// Accepts a connection on a non-blocking listening socket; the new one blocks.
+pub fn accept(listener: &Socket, within: Duration) -> Result<(Socket, socket2::SockAddr), Fault> {
+    let left = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
+    let _ = poll(&mut [PollFd::new(&listener.as_fd(), PollFlags::IN)], Some(&left));
+    match listener.accept() {
+        Ok((socket, from)) => {
+            socket.set_nonblocking(false).map_err(Fault::system("set blocking"))?;
+            Ok((socket, from))
+        }
+        // A client that went away while it queued is not an error of ours.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted
+            ) =>
+        {
+            Err(Fault::TimedOut)
+        }
+        Err(error) => Err(Fault::System { operation: "accept", source: error }),
+    }
+}
