@@ -8,13 +8,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::party::{Party, Step};
+use super::party::{Cost, Party, Step, Tuning};
 use super::{
     Caps, Door, Facts, Fault, Framing, Hosting, Line, Link, Listener, Opening, Transport, Unavailable,
 };
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::plan::Wait;
 use crate::units;
 
 pub const TRANSPORT: Transport = Transport {
@@ -366,6 +365,7 @@ impl Connection {
             }
             Step::Sleep(until) if until > now => Stepped::Waits(until),
             Step::Sleep(_) => Stepped::Moved,
+            Step::Tune(_) => Stepped::Moved,
             Step::Finish => {
                 self.back.closed = true;
                 Stepped::Moved
@@ -376,6 +376,7 @@ impl Connection {
             }
         };
         if closes {
+            far.ended(Cost::default());
             self.far = None;
             self.back.closed = true;
             self.there.closed = true;
@@ -428,7 +429,7 @@ impl Link for MemLink {
         facts
     }
 
-    fn set_wait(&mut self, _wait: Wait) {}
+    fn tune(&mut self, _tuning: &Tuning) {}
 
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
         self.net.within(self.id, within, |connection, now| {

@@ -32,34 +32,29 @@ pub struct Transport {
     pub check: fn(&Endpoint) -> Result<Caps, EndpointError>,
     /// Whether this host can open such links; if not, why, and what to do.
     pub available: fn() -> Result<(), Unavailable>,
-    pub open: fn(&Endpoint, &Opening) -> Result<Box<dyn Link>, Fault>,
-    pub listen: fn(&Endpoint, &Opening) -> Result<Box<dyn Listener>, Fault>,
+    pub open: Open<dyn Link>,
+    pub listen: Open<dyn Listener>,
     /// Endpoints of this host to listen on in tests and in the demo, every variant once; `directory` is a fresh one.
     pub loopback: fn(directory: &str) -> Vec<String>,
 }
 
+/// Opens an endpoint as a link or a listener.
+pub type Open<T> = fn(&Endpoint, &Opening) -> Result<Box<T>, Fault>;
+
 /// The transport of an endpoint.
-pub fn transport(endpoint: &Endpoint) -> Result<&'static Transport, UnknownScheme> {
-    TRANSPORTS.iter().find(|transport| transport.scheme == endpoint.scheme()).ok_or_else(|| UnknownScheme {
-        url: endpoint.to_string(),
-        known: TRANSPORTS.iter().map(|transport| transport.scheme).collect::<Vec<_>>().join(", "),
+pub fn transport(endpoint: &Endpoint) -> Result<&'static Transport, Fault> {
+    TRANSPORTS.iter().find(|transport| transport.scheme == endpoint.scheme()).ok_or_else(|| {
+        let known: Vec<&str> = TRANSPORTS.iter().map(|transport| transport.scheme).collect();
+        Fault::Other(format!("unknown scheme '{}' (known: {})", endpoint.scheme(), known.join(", ")))
     })
 }
 
 /// What links to this endpoint can do, as far as it tells; fails on anything in it that the transport does not know.
 pub fn caps(endpoint: &Endpoint) -> Result<Caps, Fault> {
-    let transport = transport(endpoint).map_err(|error| Fault::Other(error.to_string()))?;
+    let transport = transport(endpoint)?;
     let known: Vec<&str> = transport.options.iter().map(|(name, _)| *name).collect();
     endpoint.only_options(&known)?;
     Ok((transport.check)(endpoint)?)
-}
-
-/// A scheme that is not in [`TRANSPORTS`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{url}: unknown scheme (known: {known})")]
-pub struct UnknownScheme {
-    url: String,
-    known: String,
 }
 
 /// Why a transport cannot be used on this host, and the remedy.
@@ -128,9 +123,15 @@ pub enum Fault {
     #[error("{operation}: {source}")]
     System { operation: &'static str, source: io::Error },
     #[error("{0}")]
-    Endpoint(#[from] EndpointError),
+    Endpoint(Box<EndpointError>),
     #[error("{0}")]
     Other(String),
+}
+
+impl From<EndpointError> for Fault {
+    fn from(error: EndpointError) -> Fault {
+        Fault::Endpoint(Box::new(error))
+    }
 }
 
 impl Fault {
@@ -142,10 +143,24 @@ impl Fault {
 
 /// A fault with the endpoint it happened on, and what to try.
 #[derive(Debug, thiserror::Error)]
-#[error("{endpoint}: {fault}{}", remedy(.fault))]
+#[error("{}{fault}{}", place(.endpoint, .fault), remedy(.fault))]
 pub struct LinkError {
-    pub endpoint: Endpoint,
+    pub endpoint: Box<str>,
     pub fault: Fault,
+}
+
+/// The endpoint, unless the fault names it already.
+fn place(endpoint: &str, fault: &Fault) -> String {
+    match fault {
+        Fault::Endpoint(_) => String::new(),
+        _ => format!("{endpoint}: "),
+    }
+}
+
+impl LinkError {
+    pub fn new(endpoint: &Endpoint, fault: Fault) -> LinkError {
+        LinkError { endpoint: endpoint.as_str().into(), fault }
+    }
 }
 
 fn remedy(fault: &Fault) -> &'static str {
@@ -174,7 +189,8 @@ pub trait Link: Send {
     /// What was granted, read from the system now.
     fn facts(&self) -> Facts;
 
-    fn set_wait(&mut self, wait: Wait);
+    /// Prepares for what a party is about to do.
+    fn tune(&mut self, tuning: &party::Tuning);
 
     /// Sends one message whole, or the first part of `bytes` on a stream; returns how much was taken.
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault>;
@@ -205,6 +221,11 @@ pub trait Link: Send {
 
     /// Nothing more will be sent; receiving goes on. Does nothing where a link has no such notion.
     fn finish(&mut self) -> Result<(), Fault>;
+
+    /// Bytes handed to the link that the far end's system has not acknowledged yet, where that can be known.
+    fn unacknowledged(&self) -> Option<u64> {
+        None
+    }
 
     /// Messages that this end's socket dropped since it was opened because its buffer was full.
     fn socket_drops(&self) -> Option<u64> {
@@ -357,8 +378,8 @@ impl Dialer {
     ) -> Result<T, LinkError> {
         let act = || {
             caps(endpoint)?;
-            act(transport(endpoint).map_err(|error| Fault::Other(error.to_string()))?)
+            act(transport(endpoint)?)
         };
-        act().map_err(|fault| LinkError { endpoint: endpoint.clone(), fault })
+        act().map_err(|fault| LinkError::new(endpoint, fault))
     }
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use super::{Batch, Fault, Link};
 use crate::clock::{Clock, Time};
+use crate::host::cpu;
+use crate::plan::Wait;
 
 /// What a party wants to do next.
 pub enum Step<'a> {
@@ -17,20 +19,32 @@ pub enum Step<'a> {
     Receive { into: &'a mut Batch, until: Time },
     /// Do nothing until then.
     Sleep(Time),
+    /// Set link and thread up for what follows; the first step of most parties.
+    Tune(Tuning),
     /// Send nothing more, but go on.
     Finish,
     /// The party has done all it wanted.
     Done,
 }
 
+/// How a party wants its link and its thread to behave.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tuning {
+    pub wait: Wait,
+    /// The CPU to run on; `None` leaves it to the system.
+    pub cpu: Option<u32>,
+    /// Many messages of this size will go in each operation; `None`: one at a time.
+    pub batches_of: Option<u32>,
+}
+
 /// One end of a link.
 pub trait Party: Send {
     fn next(&mut self, now: Time) -> Step<'_>;
 
-    /// So many of the offered bytes were taken; `now` is the time after the call.
-    fn sent(&mut self, bytes: usize, now: Time);
+    /// So many of the offered bytes were taken; `at` is the time just before the call.
+    fn sent(&mut self, bytes: usize, at: Time);
 
-    /// The batch offered by the last [`Step::Receive`] holds messages.
+    /// The batch offered by the last [`Step::Receive`] holds messages; `now` is the time just after the call.
     fn received(&mut self, now: Time);
 
     /// Nothing came until the instant given with [`Step::Receive`].
@@ -40,6 +54,17 @@ pub trait Party: Send {
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
         Err(Fault::Closed)
     }
+
+    /// The party will not be asked again; what its thread used of a CPU, and what its socket dropped.
+    fn ended(&mut self, _cost: Cost) {}
+}
+
+/// What running a party cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Cost {
+    pub cpu_seconds: f64,
+    /// Messages that arrived but found the socket's buffer full.
+    pub socket_drops: Option<u64>,
 }
 
 /// How long one blocking call may last before the party's time and the cancel flag are looked at again.
@@ -54,18 +79,25 @@ pub fn drive(
     clock: &Clock,
     cancel: &AtomicBool,
 ) -> Result<(), Fault> {
-    let mut now = clock.now();
-    while !cancel.load(Relaxed) {
-        match act(party, link, clock, &mut now, SLICE)? {
-            Acted::Done => break,
-            Acted::Sleeping(until) => {
-                clock.sleep_then_spin(until.min(now + SLICE));
-                now = clock.now();
+    let before = cpu::thread_cpu_seconds();
+    let mut run = || {
+        let mut now = clock.now();
+        while !cancel.load(Relaxed) {
+            match act(party, link, clock, &mut now, SLICE)? {
+                Acted::Done => break,
+                Acted::Sleeping(until) => {
+                    clock.sleep_then_spin(until.min(now + SLICE));
+                    now = clock.now();
+                }
+                Acted::Moved | Acted::Waiting(_) => {}
             }
-            Acted::Moved | Acted::Waiting(_) => {}
         }
-    }
-    Ok(())
+        Ok(())
+    };
+    let result = run();
+    let cpu_seconds = cpu::thread_cpu_seconds() - before;
+    party.ended(Cost { cpu_seconds, socket_drops: link.socket_drops() });
+    result
 }
 
 /// What became of one step.
@@ -89,13 +121,23 @@ pub fn act(
 ) -> Result<Acted, Fault> {
     match party.next(*now) {
         Step::Send { bytes, message } => {
-            let taken = link.send_batch(bytes, message, patience);
+            // The party may have worked since the clock was read; the time of sending is now.
             *now = clock.now();
-            match taken {
+            match link.send_batch(bytes, message, patience) {
                 Ok(bytes) => party.sent(bytes, *now),
-                Err(Fault::TimedOut) => return Ok(Acted::Waiting(Time::NEVER)),
+                Err(Fault::TimedOut) => {
+                    *now = clock.now();
+                    return Ok(Acted::Waiting(Time::NEVER));
+                }
                 Err(fault) => return Err(fault),
             }
+        }
+        Step::Tune(tuning) => {
+            if let Some(cpu) = tuning.cpu {
+                cpu::pin_to(cpu).map_err(|error| Fault::Other(error.to_string()))?;
+            }
+            link.tune(&tuning);
+            *now = clock.now();
         }
         Step::Receive { into, until } => {
             let received = link.receive_batch(into, until.since(*now).min(patience));

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::Socket;
 
+use super::party::Tuning;
 use super::{Caps, Facts, Fault, Framing, Link};
 use crate::clock::Clock;
 use crate::plan::Wait;
@@ -160,8 +161,12 @@ impl Link for SocketLink {
         facts
     }
 
-    fn set_wait(&mut self, wait: Wait) {
-        self.wait = wait;
+    fn tune(&mut self, tuning: &Tuning) {
+        self.wait = tuning.wait;
+    }
+
+    fn unacknowledged(&self) -> Option<u64> {
+        super::sys::unacknowledged(&self.socket)
     }
 
     #[inline]

@@ -45,3 +45,11 @@ pub fn tcp_info(fd: impl AsFd) -> Option<TcpInfo> {
     let info = option::<libc::tcp_info>(fd, libc::IPPROTO_TCP, libc::TCP_INFO)?;
     Some(TcpInfo { rtt_us: info.tcpi_rtt, retransmits: info.tcpi_total_retrans })
 }
+
+/// Bytes in the send queue that the far end has not acknowledged (streams).
+pub fn unacknowledged(fd: impl AsFd) -> Option<u64> {
+    let mut bytes: c_int = 0;
+    // SAFETY: `SIOCOUTQ` (the same number as `TIOCOUTQ`) writes one `int`, which lives through the call.
+    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
+    if result == 0 { u64::try_from(bytes).ok() } else { None }
+}
