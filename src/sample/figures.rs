@@ -1,0 +1,123 @@
+//! From what a recorder holds to the figures of the run document: percentiles with their intervals, shares, jitter.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::serialization::{Serializer, V2Serializer};
+
+use super::{Recorder, Times};
+use crate::run::{Distribution, Figures};
+use crate::stats::{self, Interval};
+
+/// The percentiles that are printed when the sample supports them.
+const PERCENTILES: [(&str, f64); 15] = [
+    ("p10", 0.1),
+    ("p20", 0.2),
+    ("p30", 0.3),
+    ("p40", 0.4),
+    ("p50", 0.5),
+    ("p60", 0.6),
+    ("p70", 0.7),
+    ("p80", 0.8),
+    ("p90", 0.9),
+    ("p95", 0.95),
+    ("p99", 0.99),
+    ("p99.9", 0.999),
+    ("p99.99", 0.9999),
+    ("p99.999", 0.99999),
+    ("p99.9999", 0.999999),
+];
+
+const CONFIDENCE: f64 = 0.95;
+
+impl Recorder {
+    /// The figures of an exchange workload; `late` are the limits of the shares.
+    pub fn latency_figures(&self, late: &[Duration]) -> Figures {
+        let counts = &self.counts;
+        let mut figures = Figures {
+            sent: counts.sent,
+            received: counts.received,
+            lost: counts.lost,
+            late: counts.late,
+            duplicate: counts.duplicate,
+            reordered: counts.reordered,
+            corrupt_bytes: counts.corrupt_bytes,
+            corrupt_messages: counts.corrupt_messages,
+            missed_sends: counts.missed_sends,
+            jitter_ns: self.service.jitter(),
+            histogram_hdr_v2: hdr(&self.service),
+            ..Figures::default()
+        };
+        let (latency, intervals) = distribution(&self.service, counts.lost, late);
+        figures.intervals.extend(intervals.map(|(name, interval)| (format!("latency_ns.{name}"), interval)));
+        figures.latency_ns = latency;
+        if let Some(response) = &self.response {
+            let (response, intervals) = distribution(response, counts.lost, late);
+            figures.intervals.extend(intervals.map(|(name, i)| (format!("response_ns.{name}"), i)));
+            figures.response_ns = response;
+        }
+        let elapsed_ns = self.elapsed_ns();
+        if elapsed_ns > 0 && counts.received > 0 {
+            figures.messages_per_second = Some(counts.received as f64 * 1e9 / elapsed_ns as f64);
+        }
+        figures
+    }
+}
+
+type Named = (&'static str, Interval);
+
+/// The distribution of answered and lost exchanges together, and the intervals of its percentiles.
+fn distribution(
+    times: &Times,
+    lost: u64,
+    late: &[Duration],
+) -> (Option<Distribution>, impl Iterator<Item = Named> + use<>) {
+    let answered = times.count();
+    let sent = answered + lost;
+    if answered == 0 {
+        return (None, Vec::new().into_iter());
+    }
+    let ranks = times.ranks();
+    // A rank among the lost has no value: they are later than everything.
+    let value = |rank: u64| (rank <= answered).then(|| ranks.value(rank));
+    let mut percentiles = BTreeMap::new();
+    let mut intervals = Vec::new();
+    for (name, p) in PERCENTILES {
+        if !stats::supported(sent, p) {
+            continue;
+        }
+        percentiles.insert(name.to_owned(), value(stats::rank(sent, p)));
+        if let Some((low, high)) = stats::interval_ranks(sent, p, CONFIDENCE)
+            && let (Some(low), Some(high)) = (value(low), value(high))
+        {
+            intervals.push((name, Interval { low: low as f64, high: high as f64 }));
+        }
+    }
+    let fastest = stats::rank(sent, 0.95);
+    let later_than_ms = late.iter().map(|limit| {
+        let above = ranks.above(limit.as_nanos() as u64) + lost;
+        (format!("{}", limit.as_secs_f64() * 1e3), above as f64 / sent as f64)
+    });
+    let moments = times.moments();
+    let distribution = Distribution {
+        count: answered,
+        min: times.min(),
+        mean: moments.mean().unwrap_or(0.0),
+        // One exchange has no spread.
+        standard_deviation: moments.standard_deviation().unwrap_or(0.0),
+        max: times.max(),
+        mean_fastest_95_percent: (fastest <= answered).then(|| ranks.mean_of_fastest(fastest)),
+        percentiles,
+        later_than_ms: later_than_ms.collect(),
+    };
+    (Some(distribution), intervals.into_iter())
+}
+
+/// The histogram as others can read it: HdrHistogram V2, base64.
+fn hdr(times: &Times) -> Option<String> {
+    let mut bytes = Vec::new();
+    V2Serializer::new().serialize(times.histogram(), &mut bytes).ok()?;
+    (times.count() > 0).then(|| STANDARD.encode(bytes))
+}

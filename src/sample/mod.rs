@@ -1,0 +1,179 @@
+//! Samples: one exchange each, and the recorder that keeps what a run of any length needs in fixed memory.
+//!
+//! Recording happens inside the measuring loop: nothing here allocates, locks or prints after it was made.
+
+mod figures;
+mod raw;
+mod series;
+mod times;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::clock::Time;
+
+pub use raw::{RawFile, RawSink};
+pub use series::Series;
+pub use times::Times;
+
+/// One answered exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    pub sequence: u64,
+    /// When the schedule wanted it sent; the same as `sent` without a schedule.
+    pub intended: Time,
+    pub sent: Time,
+    pub received: Time,
+}
+
+impl Sample {
+    /// Received − sent.
+    pub fn service_ns(&self) -> u64 {
+        self.received.0.saturating_sub(self.sent.0)
+    }
+
+    /// Received − intended.
+    pub fn response_ns(&self) -> u64 {
+        self.received.0.saturating_sub(self.intended.0)
+    }
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub sent: u64,
+    pub received: u64,
+    pub lost: u64,
+    pub late: u64,
+    pub duplicate: u64,
+    pub reordered: u64,
+    pub corrupt_bytes: u64,
+    pub corrupt_messages: u64,
+    pub missed_sends: u64,
+    /// Payload bytes delivered to the end that records.
+    pub bytes: u64,
+}
+
+impl Counts {
+    pub fn merge(&mut self, other: &Counts) {
+        self.sent += other.sent;
+        self.received += other.received;
+        self.lost += other.lost;
+        self.late += other.late;
+        self.duplicate += other.duplicate;
+        self.reordered += other.reordered;
+        self.corrupt_bytes += other.corrupt_bytes;
+        self.corrupt_messages += other.corrupt_messages;
+        self.missed_sends += other.missed_sends;
+        self.bytes += other.bytes;
+    }
+}
+
+/// What others may read while the loop runs: messages answered or delivered, and their bytes.
+#[derive(Debug, Default)]
+pub struct Progress {
+    pub messages: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+/// Takes the samples and counts of one flow.
+#[derive(Debug)]
+pub struct Recorder {
+    pub counts: Counts,
+    pub service: Times,
+    /// Only with a schedule.
+    pub response: Option<Times>,
+    pub series: Series,
+    /// First and last instant that counts: first send to last receipt.
+    pub first: Option<Time>,
+    pub last: Option<Time>,
+    progress: Arc<Progress>,
+    raw: Option<RawSink>,
+}
+
+impl Recorder {
+    /// `scheduled`: messages have intended times, so response times mean something.
+    pub fn new(scheduled: bool, interval_ns: u64, progress: Arc<Progress>, raw: Option<RawSink>) -> Recorder {
+        Recorder {
+            counts: Counts::default(),
+            service: Times::new(),
+            response: scheduled.then(Times::new),
+            series: Series::new(interval_ns),
+            first: None,
+            last: None,
+            progress,
+            raw,
+        }
+    }
+
+    /// The measurement begins: what was counted before was warm-up.
+    pub fn begin(&mut self, at: Time) {
+        self.first = Some(at);
+        self.series.begin(at);
+    }
+
+    /// An answered exchange of `bytes` payload.
+    #[inline]
+    pub fn answered(&mut self, sample: Sample, bytes: u64) {
+        let service = sample.service_ns();
+        self.service.record(service);
+        if let Some(response) = &mut self.response {
+            response.record(sample.response_ns());
+        }
+        self.counts.received += 1;
+        self.counts.bytes += bytes;
+        self.last = Some(sample.received);
+        self.series.answered(sample.received, bytes, service);
+        if let Some(raw) = &mut self.raw {
+            raw.push(sample);
+        }
+        self.publish();
+    }
+
+    /// An exchange without an answer in time.
+    pub fn lost(&mut self, now: Time) {
+        self.counts.lost += 1;
+        self.service.gap();
+        if let Some(response) = &mut self.response {
+            response.gap();
+        }
+        self.series.lost(now);
+    }
+
+    /// Delivered payload of a one-way flow.
+    #[inline]
+    pub fn delivered(&mut self, now: Time, messages: u64, bytes: u64) {
+        self.counts.received += messages;
+        self.counts.bytes += bytes;
+        self.last = Some(now);
+        self.series.delivered(now, messages, bytes);
+        self.publish();
+    }
+
+    #[inline]
+    fn publish(&self) {
+        // Only this thread writes; a plain store is enough and costs nothing.
+        self.progress.messages.store(self.counts.received, Relaxed);
+        self.progress.bytes.store(self.counts.bytes, Relaxed);
+    }
+
+    /// From the first send to the last receipt.
+    pub fn elapsed_ns(&self) -> u64 {
+        match (self.first, self.last) {
+            (Some(first), Some(last)) => last.0.saturating_sub(first.0),
+            _ => 0,
+        }
+    }
+
+    /// Joins what another flow of the same case recorded.
+    pub fn merge(&mut self, other: &Recorder) {
+        self.counts.merge(&other.counts);
+        self.service.merge(&other.service);
+        if let (Some(response), Some(other)) = (&mut self.response, &other.response) {
+            response.merge(other);
+        }
+        self.series.merge(&other.series);
+        self.first = [self.first, other.first].into_iter().flatten().min();
+        self.last = self.last.max(other.last);
+    }
+}

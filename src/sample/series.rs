@@ -1,0 +1,177 @@
+//! The time series of a run: what happened in each interval. When a run outgrows the room, neighbours are joined and
+//! the intervals grow, so a day needs no more memory than a minute.
+
+use crate::clock::Time;
+use crate::run::SeriesEntry;
+
+/// Entries kept; with one-second intervals the first ten minutes are at full resolution.
+const MOST: usize = 600;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Entry {
+    messages: u64,
+    bytes: u64,
+    lost: u64,
+    latency_sum_ns: u64,
+    latency_max_ns: u64,
+}
+
+impl Entry {
+    fn merge(&mut self, other: &Entry) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+        self.lost += other.lost;
+        self.latency_sum_ns += other.latency_sum_ns;
+        self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);
+    }
+}
+
+/// Intervals of equal length, from the beginning of the measurement.
+#[derive(Debug, Clone)]
+pub struct Series {
+    entries: Vec<Entry>,
+    interval_ns: u64,
+    start: Time,
+    /// Where the entry written now ends, so that most calls only compare.
+    ends: Time,
+}
+
+impl Series {
+    pub fn new(interval_ns: u64) -> Series {
+        Series { entries: Vec::with_capacity(MOST), interval_ns, start: Time(0), ends: Time(0) }
+    }
+
+    pub fn begin(&mut self, at: Time) {
+        self.start = at;
+        self.ends = at;
+        self.entries.clear();
+    }
+
+    #[inline]
+    fn entry(&mut self, now: Time) -> &mut Entry {
+        if now >= self.ends || self.entries.is_empty() {
+            self.grow(now);
+        }
+        // A time before the current entry (clocks of several flows) counts to it as well.
+        self.entries.last_mut().expect("grow leaves at least one")
+    }
+
+    #[cold]
+    fn grow(&mut self, now: Time) {
+        loop {
+            let index = (now.since(self.start).as_nanos() / u128::from(self.interval_ns)) as usize;
+            if index < MOST {
+                let length = self.entries.len().max(index + 1);
+                self.entries.resize(length, Entry::default());
+                self.ends = Time(self.start.0 + length as u64 * self.interval_ns);
+                return;
+            }
+            self.halve();
+        }
+    }
+
+    fn halve(&mut self) {
+        for index in 0..self.entries.len().div_ceil(2) {
+            let mut joined = self.entries[2 * index];
+            if let Some(second) = self.entries.get(2 * index + 1) {
+                joined.merge(second);
+            }
+            self.entries[index] = joined;
+        }
+        self.entries.truncate(self.entries.len().div_ceil(2));
+        self.interval_ns *= 2;
+    }
+
+    #[inline]
+    pub fn answered(&mut self, now: Time, bytes: u64, latency_ns: u64) {
+        let entry = self.entry(now);
+        entry.messages += 1;
+        entry.bytes += bytes;
+        entry.latency_sum_ns += latency_ns;
+        entry.latency_max_ns = entry.latency_max_ns.max(latency_ns);
+    }
+
+    #[inline]
+    pub fn delivered(&mut self, now: Time, messages: u64, bytes: u64) {
+        let entry = self.entry(now);
+        entry.messages += messages;
+        entry.bytes += bytes;
+    }
+
+    pub fn lost(&mut self, now: Time) {
+        self.entry(now).lost += 1;
+    }
+
+    /// Joins the series of a flow that ran side by side, entry by entry.
+    pub fn merge(&mut self, other: &Series) {
+        let mut other = other.clone();
+        while self.interval_ns < other.interval_ns {
+            self.halve();
+        }
+        while other.interval_ns < self.interval_ns {
+            other.halve();
+        }
+        let length = self.entries.len().max(other.entries.len());
+        self.entries.resize(length, Entry::default());
+        for (mine, theirs) in self.entries.iter_mut().zip(&other.entries) {
+            mine.merge(theirs);
+        }
+    }
+
+    /// The entries for the run document.
+    pub fn entries(&self) -> Vec<SeriesEntry> {
+        let timed = self.entries.iter().any(|entry| entry.latency_max_ns > 0);
+        let entries = self.entries.iter().enumerate().map(|(index, entry)| SeriesEntry {
+            start_ns: index as u64 * self.interval_ns,
+            length_ns: self.interval_ns,
+            messages: entry.messages,
+            bytes: entry.bytes,
+            lost: entry.lost,
+            latency_mean_ns: (timed && entry.messages > 0)
+                .then(|| entry.latency_sum_ns as f64 / entry.messages as f64),
+            latency_max_ns: (timed && entry.messages > 0).then_some(entry.latency_max_ns),
+        });
+        entries.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_run_keeps_every_count() {
+        let mut series = Series::new(1_000);
+        series.begin(Time(500));
+        for i in 0..5_000u64 {
+            series.answered(Time(500 + i * 1_000), 2, 7);
+        }
+        let entries = series.entries();
+        assert!(entries.len() <= MOST && entries.len() > MOST / 2);
+        assert_eq!(entries.iter().map(|entry| entry.messages).sum::<u64>(), 5_000);
+        assert_eq!(entries[0].length_ns, 16_000);
+        assert_eq!(entries[0].messages, 16);
+        assert_eq!(entries[0].latency_mean_ns, Some(7.0));
+    }
+
+    #[test]
+    fn silence_leaves_empty_entries() {
+        let mut series = Series::new(1_000);
+        series.begin(Time(0));
+        series.delivered(Time(100), 1, 10);
+        series.delivered(Time(3_100), 1, 10);
+        let messages: Vec<u64> = series.entries().iter().map(|entry| entry.messages).collect();
+        assert_eq!(messages, [1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn flows_of_different_resolution_join() {
+        let (mut a, mut b) = (Series::new(1_000), Series::new(1_000));
+        a.begin(Time(0));
+        b.begin(Time(0));
+        a.delivered(Time(0), 1, 1);
+        b.delivered(Time(700_000), 1, 1);
+        a.merge(&b);
+        assert_eq!(a.entries().iter().map(|entry| entry.messages).sum::<u64>(), 2);
+    }
+}

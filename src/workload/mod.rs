@@ -1,0 +1,105 @@
+//! Workloads: what is measured. Both ends of a workload stand in one file; each has one line in [`WORKLOADS`].
+//!
+//! A workload's ends are parties (`link::party`); the loop that runs them is `link::party::drive`, the only one.
+
+use std::time::Duration;
+
+use crate::link::party::Party;
+use crate::plan::{Case, Direction, Pacing, Stop};
+use crate::run::Figures;
+use crate::sample::Recorder;
+
+pub mod latency;
+pub mod pattern;
+pub mod phases;
+pub mod throughput;
+
+/// Every workload, in the order in which help shows them.
+pub static WORKLOADS: &[Workload] = &[latency::WORKLOAD, throughput::WORKLOAD];
+
+/// What the list knows of a workload.
+pub struct Workload {
+    pub name: &'static str,
+    pub summary: &'static str,
+    /// When no stop was asked for.
+    pub default_stop: Stop,
+    pub default_direction: Direction,
+    /// Left out of the figures when no warm-up was asked for.
+    pub default_warm_up: Stop,
+    /// Identity of the way it measures; a change of method changes it.
+    pub method: fn(&Case) -> String,
+    /// Figures of one repetition from what its flows recorded and the far end told.
+    pub figures: fn(&Case, &[Flowed], Option<&FarReport>) -> Figures,
+}
+
+/// The workload of that name.
+pub fn workload(name: &str) -> Option<&'static Workload> {
+    WORKLOADS.iter().find(|workload| workload.name == name)
+}
+
+/// A near end that records.
+pub trait Measured: Party {
+    fn recorder(&self) -> &Recorder;
+    fn into_recorder(self: Box<Self>) -> Recorder;
+}
+
+/// What a flow is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Exchanges that are the measurement.
+    Exchange,
+    /// Payload from the near end to the far end.
+    Outward,
+    /// Payload from the far end to the near end.
+    Inward,
+    /// Exchanges beside a load.
+    Probe,
+}
+
+/// A flow after it ran.
+#[derive(Debug)]
+pub struct Flowed {
+    pub role: Role,
+    /// Which port of the case it belongs to.
+    pub port: usize,
+    pub recorder: Recorder,
+    pub cpu_seconds: f64,
+    pub socket_drops: Option<u64>,
+    /// Why it ended early.
+    pub fault: Option<String>,
+}
+
+/// What the far end counted of one flow.
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct FarFlow {
+    pub port: usize,
+    /// Payload delivered to the far end, or sent by it.
+    pub bytes: u64,
+    pub messages: u64,
+    /// First to last receipt, by the far end's clock.
+    pub elapsed_ns: u64,
+    pub duplicate: u64,
+    pub reordered: u64,
+    pub corrupt_messages: u64,
+    pub socket_drops: Option<u64>,
+    pub inward: bool,
+}
+
+/// What the far end tells after a case.
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct FarReport {
+    pub flows: Vec<FarFlow>,
+    pub cpu_seconds: Option<f64>,
+}
+
+/// How long it takes by the plan to measure a case once, if that can be told.
+pub fn planned_time(case: &Case) -> Option<Duration> {
+    let paced = match case.pacing {
+        Pacing::Closed => None,
+        Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => {
+            case.stop.count.map(|count| Duration::from_secs_f64(count as f64 / per_second))
+        }
+    };
+    let timed = case.stop.time_ns.map(Duration::from_nanos);
+    [paced, timed].into_iter().flatten().min()
+}

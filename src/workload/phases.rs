@@ -1,0 +1,191 @@
+//! Warm-up, measurement, stop: when each begins and ends. And the schedule that says when a message is due.
+//! Values handled once, for every workload.
+
+use std::time::Duration;
+
+use crate::clock::Time;
+use crate::plan::{Pacing, Stop};
+
+/// Where a flow stands in its run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    WarmUp,
+    Measuring,
+    Over,
+}
+
+/// Counts a flow through its phases.
+#[derive(Debug, Clone)]
+pub struct Phases {
+    warm_up: Stop,
+    stop: Stop,
+    phase: Phase,
+    began: Option<Time>,
+    count: u64,
+    bytes: u64,
+}
+
+impl Phases {
+    pub fn new(warm_up: Stop, stop: Stop) -> Phases {
+        let phase = if warm_up.is_none() { Phase::Measuring } else { Phase::WarmUp };
+        Phases { warm_up, stop, phase, began: None, count: 0, bytes: 0 }
+    }
+
+    /// The phase at `now`, before the next message is sent. `true`: the measurement begins here.
+    #[inline]
+    pub fn at(&mut self, now: Time) -> (Phase, bool) {
+        let mut begins = false;
+        let began = *self.began.get_or_insert_with(|| {
+            begins = self.phase == Phase::Measuring;
+            now
+        });
+        let elapsed = now.since(began);
+        if self.phase == Phase::WarmUp && self.warm_up.reached(self.count, elapsed, self.bytes) {
+            (self.phase, self.began, self.count, self.bytes) = (Phase::Measuring, Some(now), 0, 0);
+            begins = true;
+        } else if self.phase == Phase::Measuring && self.stop.reached(self.count, elapsed, self.bytes) {
+            self.phase = Phase::Over;
+        }
+        (self.phase, begins)
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// A message was sent in this phase.
+    #[inline]
+    pub fn sent(&mut self, messages: u64, bytes: u64) {
+        self.count += messages;
+        self.bytes += bytes;
+    }
+
+    /// Bytes that may still be sent before a volume or count is full; `u64::MAX` when neither limits.
+    pub fn bytes_left(&self, message: u64) -> u64 {
+        let limit = if self.phase == Phase::WarmUp { &self.warm_up } else { &self.stop };
+        let of_volume = limit.volume_bytes.map_or(u64::MAX, |volume| volume.saturating_sub(self.bytes));
+        let of_count =
+            limit.count.map_or(u64::MAX, |count| count.saturating_sub(self.count).saturating_mul(message));
+        of_volume.min(of_count)
+    }
+}
+
+/// When each message is due.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    pacing: Pacing,
+    start: Option<Time>,
+    /// Messages scheduled so far; multiplied, not added up, so that a schedule never drifts.
+    index: u64,
+    next: Option<Time>,
+    seed: u64,
+}
+
+impl Schedule {
+    pub fn new(pacing: Pacing) -> Schedule {
+        let seed = match pacing {
+            Pacing::Poisson { seed, .. } => seed,
+            _ => 0,
+        };
+        Schedule { pacing, start: None, index: 0, next: None, seed }
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.pacing == Pacing::Closed
+    }
+
+    /// When the next message is due; `now` in a closed loop.
+    #[inline]
+    pub fn due(&mut self, now: Time) -> Time {
+        match self.pacing {
+            Pacing::Closed => now,
+            _ => *self.next.get_or_insert_with(|| {
+                self.start = Some(now);
+                now
+            }),
+        }
+    }
+
+    /// The message that was due is on its way; the schedule moves on.
+    #[inline]
+    pub fn advance(&mut self) {
+        self.index += 1;
+        match (self.pacing, self.start, self.next) {
+            (Pacing::Fixed { per_second }, Some(start), _) => {
+                self.next = Some(start + Duration::from_secs_f64(self.index as f64 / per_second));
+            }
+            (Pacing::Poisson { per_second, .. }, _, Some(last)) => {
+                let gap = -(1.0 - self.random()).ln() / per_second;
+                self.next = Some(last + Duration::from_secs_f64(gap));
+            }
+            _ => {}
+        }
+    }
+
+    /// Uniform in [0, 1): splitmix64 (Steele, Lea, Flood 2014), so that a seed means the same for ever.
+    fn random(&mut self) -> f64 {
+        self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.seed;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warm_up_then_measure_then_over() {
+        let mut phases = Phases::new(Stop::after_count(2), Stop::after_count(3));
+        let mut seen = Vec::new();
+        for now in 0.. {
+            let (phase, begins) = phases.at(Time(now));
+            seen.push((phase, begins));
+            if phase == Phase::Over {
+                break;
+            }
+            phases.sent(1, 10);
+        }
+        use Phase::*;
+        assert_eq!(
+            seen,
+            [(WarmUp, false), (WarmUp, false), (Measuring, true), (Measuring, false), (Measuring, false), (Over, false)]
+        );
+    }
+
+    #[test]
+    fn without_warm_up_the_first_message_begins() {
+        let mut phases = Phases::new(Stop::default(), Stop::after(Duration::from_nanos(5)));
+        assert_eq!(phases.at(Time(100)), (Phase::Measuring, true));
+        assert_eq!(phases.at(Time(104)), (Phase::Measuring, false));
+        assert_eq!(phases.at(Time(105)), (Phase::Over, false));
+    }
+
+    #[test]
+    fn a_fixed_schedule_does_not_drift() {
+        let mut schedule = Schedule::new(Pacing::Fixed { per_second: 3.0 });
+        for _ in 0..3_000_000 {
+            schedule.due(Time(7));
+            schedule.advance();
+        }
+        assert_eq!(schedule.due(Time(0)), Time(7 + 1_000_000 * 1_000_000_000));
+    }
+
+    #[test]
+    fn poisson_gaps_have_their_mean_and_spread() {
+        let mut schedule = Schedule::new(Pacing::Poisson { per_second: 1000.0, seed: 7 });
+        let mut last = schedule.due(Time(0));
+        let mut gaps = Vec::new();
+        for _ in 0..20_000 {
+            schedule.advance();
+            let due = schedule.due(Time(0));
+            gaps.push(due.since(last).as_secs_f64());
+            last = due;
+        }
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let spread = (gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64).sqrt();
+        assert!((mean / 1e-3 - 1.0).abs() < 0.03 && (spread / mean - 1.0).abs() < 0.03, "{mean} {spread}");
+    }
+}
