@@ -3,6 +3,7 @@
 
 pub mod clock;
 pub mod endpoint;
+pub mod host;
 pub mod plan;
 pub mod run;
 pub mod stats;
