@@ -4,7 +4,6 @@
 pub mod clock;
 pub mod endpoint;
 pub mod host;
-pub mod link;
 pub mod plan;
 pub mod run;
 pub mod stats;

@@ -1,11 +1,189 @@
+//! The CPUs as we use them: where a thread runs, how much CPU time it took, how late its timers may be, and how busy
+//! the machine is meanwhile.
+//!
+//! Not for what kind of CPU this is (`machine.rs`) nor for its power states (`power.rs`).
+
+use std::io;
+use std::num::NonZeroU64;
+
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
-pub fn thread_cpu_seconds() -> f64 {
-    let t = clock_gettime(ClockId::ThreadCPUTime);
-    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+
+use super::read;
+
+/// Why a thread could not be bound to a CPU.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PinError {
+    #[error("pinning to CPU {cpu}: there is no such CPU for this process, it may use {allowed}")]
+    NoSuchCpu { cpu: u32, allowed: String },
+    #[error("pinning to CPU {cpu}: {}", io::Error::from(*.errno))]
+    Refused { cpu: u32, errno: Errno },
 }
-#[derive(Debug, thiserror::Error)]
-#[error("cannot pin to CPU {0}")]
-pub struct PinError(u32);
-pub fn pin_to(_cpu: u32) -> Result<(), PinError> {
-    Ok(())
+
+/// Binds the current thread, and threads it starts later, to one CPU.
+pub fn pin_to(cpu: u32) -> Result<(), PinError> {
+    let no_such_cpu = || PinError::NoSuchCpu { cpu, allowed: read::print_list(&current_affinity()) };
+    if cpu as usize >= CpuSet::MAX_CPU {
+        return Err(no_such_cpu());
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu as usize);
+    sched_setaffinity(None, &set).map_err(|errno| match errno {
+        Errno::INVAL => no_such_cpu(),
+        errno => PinError::Refused { cpu, errno },
+    })
+}
+
+/// The CPUs that the current thread may run on, in rising order.
+pub fn current_affinity() -> Vec<u32> {
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CpuSet::MAX_CPU as u32).filter(|&cpu| set.is_set(cpu as usize)).collect(),
+        // Kernels built for more CPUs than a `CpuSet` holds refuse the call.
+        Err(_) => online(),
+    }
+}
+
+/// The CPUs that are switched on, in rising order.
+pub fn online() -> Vec<u32> {
+    read::text("/sys/devices/system/cpu/online").map(|text| read::list(&text)).unwrap_or_default()
+}
+
+/// CPU time of the current thread so far, in seconds.
+pub fn thread_cpu_seconds() -> f64 {
+    seconds(ClockId::ThreadCPUTime)
+}
+
+/// CPU time of all threads of this process so far, in seconds.
+pub fn process_cpu_seconds() -> f64 {
+    seconds(ClockId::ProcessCPUTime)
+}
+
+fn seconds(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+/// By how many nanoseconds the kernel may delay the timers of the current thread to wake the CPU less often.
+pub fn timer_slack_ns() -> Option<u64> {
+    rustix::thread::current_timer_slack().ok()
+}
+
+/// Sets that delay for the current thread and threads it starts later; 0 restores the default (50 µs).
+pub fn set_timer_slack_ns(slack_ns: u64) -> io::Result<()> {
+    Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(slack_ns))?)
+}
+
+/// A reading of the CPU time counters of the whole machine: ticks since boot (`/proc/stat`, proc(5)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuTicks {
+    busy: u64,
+    idle: u64,
+    steal: u64,
+}
+
+/// How busy all CPUs together were between two readings; shares from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// Running something: programs, the kernel, interrupts.
+    pub busy_share: f64,
+    /// Ready to run, but the hypervisor ran another machine.
+    pub steal_share: f64,
+}
+
+impl CpuTicks {
+    /// The counters now.
+    pub fn now() -> Option<CpuTicks> {
+        CpuTicks::parse(&read::text("/proc/stat")?)
+    }
+
+    fn parse(stat: &str) -> Option<CpuTicks> {
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let ticks: Vec<u64> = line.split_whitespace().map_while(|number| number.parse().ok()).collect();
+        // Guest time, at the end of the line, is part of user time already. Old kernels stop before steal.
+        let [user, nice, system, idle, wait, interrupt, soft_interrupt, ref rest @ ..] = ticks[..] else {
+            return None;
+        };
+        let steal = rest.first().copied().unwrap_or(0);
+        Some(CpuTicks { busy: user + nice + system + interrupt + soft_interrupt, idle: idle + wait, steal })
+    }
+
+    /// The load since boot.
+    pub fn since_boot(&self) -> Option<Load> {
+        self.since(&CpuTicks { busy: 0, idle: 0, steal: 0 })
+    }
+
+    /// The load since an earlier reading; `None` when no tick has passed. A tick is 10 ms of one CPU: readings
+    /// less than some 200 ms apart tell little.
+    pub fn since(&self, earlier: &CpuTicks) -> Option<Load> {
+        // Idle and steal counters of a single CPU may step back a little.
+        let busy = self.busy.saturating_sub(earlier.busy) as f64;
+        let idle = self.idle.saturating_sub(earlier.idle) as f64;
+        let steal = self.steal.saturating_sub(earlier.steal) as f64;
+        let all = busy + idle + steal;
+        (all > 0.0).then(|| Load { busy_share: busy / all, steal_share: steal / all })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_is_the_share_of_ticks_between_two_readings() {
+        let before = CpuTicks::parse("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2 3").unwrap();
+        let after = CpuTicks::parse("cpu  120 5 60 850 60 1 4 10 7 0\n").unwrap();
+        assert_eq!(after.since(&before), Some(Load { busy_share: 40.0 / 110.0, steal_share: 10.0 / 110.0 }));
+        assert_eq!(before.since_boot(), Some(Load { busy_share: 0.15, steal_share: 0.0 }));
+        assert_eq!(after.since(&after), None);
+    }
+
+    #[test]
+    fn a_strange_stat_is_no_reading() {
+        for stat in ["", "cpu  1 2 3", "cpu0 1 2 3 4 5 6 7 8", "cpu  a b c d e f g"] {
+            assert_eq!(CpuTicks::parse(stat), None, "{stat}");
+        }
+        assert!(CpuTicks::parse("cpu  1 2 3 4 5 6 7").is_some(), "without steal");
+    }
+
+    #[test]
+    fn a_thread_runs_where_it_was_pinned() {
+        std::thread::spawn(|| {
+            let last = *current_affinity().last().unwrap();
+            pin_to(last).unwrap();
+            assert_eq!(current_affinity(), [last]);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_named() {
+        let error = pin_to(100_000).unwrap_err().to_string();
+        assert!(error.starts_with("pinning to CPU 100000: there is no such CPU"), "{error}");
+        let refused = PinError::Refused { cpu: 1, errno: Errno::PERM };
+        assert_eq!(refused.to_string(), "pinning to CPU 1: Operation not permitted (os error 1)");
+    }
+
+    #[test]
+    fn slack_belongs_to_the_thread() {
+        let before = timer_slack_ns();
+        std::thread::spawn(|| {
+            set_timer_slack_ns(1).unwrap();
+            assert_eq!(timer_slack_ns(), Some(1));
+        })
+        .join()
+        .unwrap();
+        assert_eq!(timer_slack_ns(), before);
+    }
+
+    #[test]
+    fn work_takes_cpu_time() {
+        // In this order: the time between the two readings must not count for the thread alone.
+        let (process, thread) = (process_cpu_seconds(), thread_cpu_seconds());
+        while thread_cpu_seconds() < thread + 0.001 {
+            std::hint::spin_loop();
+        }
+        assert!(process_cpu_seconds() >= process + 0.001);
+    }
 }

@@ -1,1 +1,164 @@
+//! This machine: the facts that go into every run document, and the checks that tell whether it is fit to measure.
+//!
+//! Not for links (each transport knows what it got) and not for changing anything: a check names the command that
+//! would.
+//!
+//! Nothing here fails because a file is missing or strange. A fact that cannot be had is left out.
+
+pub mod check;
 pub mod cpu;
+pub mod interfaces;
+mod machine;
+mod permissions;
+mod power;
+mod read;
+
+use rustix::system::uname;
+use serde_json::{Map, Value};
+
+/// A fact's name, with its unit, and where it comes from.
+type Fact = (&'static str, fn() -> Option<Value>);
+
+/// Every fact we know how to find.
+const FACTS: &[Fact] = &[
+    ("hostname", || plain(uname().nodename().to_str().ok()?)),
+    ("operating_system", || operating_system(&read::text("/etc/os-release")?)),
+    ("kernel_release", || plain(uname().release().to_str().ok()?)),
+    ("architecture", || plain(uname().machine().to_str().ok()?)),
+    ("hypervisor", || plain(&machine::Traces::of_this_machine().guest()?.hypervisor)),
+    ("emulated_cpu", || machine::Traces::of_this_machine().guest()?.emulated_cpu.then_some(true.into())),
+    ("container", || plain(&machine::Walls::around_this_process().container()?)),
+    ("cpu_model", || plain(&machine::cpu_model(&read::text("/proc/cpuinfo")?)?)),
+    ("cpus_online", || Some(cpu::online().len()).filter(|&cpus| cpus > 0).map(Value::from)),
+    ("cpus_allowed", || plain(&read::print_list(&cpu::current_affinity()))),
+    ("numa_nodes", numa_nodes),
+    ("smt", smt),
+    ("cpu_governors", || several(power::frequency().governors)),
+    ("cpu_frequency_driver", || power::frequency().driver.map(Value::from)),
+    ("cpu_frequency_minimum_hz", || power::frequency().minimum_hz.map(Value::from)),
+    ("cpu_frequency_maximum_hz", || power::frequency().maximum_hz.map(Value::from)),
+    ("cpu_idle_driver", || power::idle_driver().map(Value::from)),
+    ("cpu_idle_exit_latency_us", deepest_idle_us),
+    ("mitigations", || machine::mitigations(&machine::flaws()).map(Value::from)),
+    ("memory_bytes", || machine::memory_bytes(&read::text("/proc/meminfo")?).map(Value::from)),
+    ("clock_source", || plain(&read::text(format!("{CLOCK_SOURCE}/current_clocksource"))?)),
+    ("clock_sources_available", || {
+        let names = read::text(format!("{CLOCK_SOURCE}/available_clocksource"))?;
+        several(names.split_whitespace().map(str::to_owned).collect())
+    }),
+    ("timer_slack_ns", || cpu::timer_slack_ns().map(Value::from)),
+    ("timer_tick_hz", || {
+        let release = uname().release().to_str().ok()?.to_owned();
+        machine::tick_hz(&read::text(format!("/boot/config-{release}"))?).map(Value::from)
+    }),
+    ("load_1min", || load(0)),
+    ("load_5min", || load(1)),
+    ("load_15min", || load(2)),
+    ("loopback_mtu_bytes", || read::number("/sys/class/net/lo/mtu").map(Value::from)),
+    ("sysctl", sysctls),
+];
+
+const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0";
+
+/// The settings of the network stack that decide over buffers, windows and queues; under the kernel's own names and
+/// in its own units (bytes; `busy_poll` in microseconds).
+const SYSCTLS: &[&str] = &[
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.core.rmem_default",
+    "net.core.wmem_default",
+    "net.core.default_qdisc",
+    "net.core.busy_poll",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+    "net.ipv4.tcp_congestion_control",
+];
+
+/// The facts of this machine, for `environment.near` of a run document.
+pub fn facts() -> Map<String, Value> {
+    FACTS.iter().filter_map(|(name, find)| Some(((*name).to_owned(), find()?))).collect()
+}
+
+fn plain(text: &str) -> Option<Value> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+fn several(texts: Vec<String>) -> Option<Value> {
+    (!texts.is_empty()).then(|| texts.into())
+}
+
+fn operating_system(os_release: &str) -> Option<Value> {
+    let name = os_release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+    plain(name.trim_matches(['"', '\'']))
+}
+
+fn numa_nodes() -> Option<Value> {
+    let nodes = read::list(&read::text("/sys/devices/system/node/online")?).len();
+    (nodes > 1).then(|| nodes.into())
+}
+
+/// `active`, or why it is not: `off`, `forceoff`, `notsupported`, `notimplemented`.
+fn smt() -> Option<Value> {
+    if read::number("/sys/devices/system/cpu/smt/active") == Some(1) {
+        return plain("active");
+    }
+    let control = read::text("/sys/devices/system/cpu/smt/control")?;
+    plain(if control == "on" { "inactive" } else { &control })
+}
+
+fn deepest_idle_us() -> Option<Value> {
+    let states = power::idle_states();
+    let enabled = states.iter().rfind(|state| !state.disabled)?;
+    Some(enabled.exit_latency_us.into())
+}
+
+fn load(which: usize) -> Option<Value> {
+    Some(machine::load_averages(&read::text("/proc/loadavg")?)?[which].into())
+}
+
+fn sysctl(name: &str) -> Option<Value> {
+    machine::sysctl(&read::text(format!("/proc/sys/{}", name.replace('.', "/")))?)
+}
+
+fn sysctls() -> Option<Value> {
+    let found = SYSCTLS.iter().filter_map(|name| Some(((*name).to_owned(), sysctl(name)?)));
+    let found: Map<String, Value> = found.collect();
+    (!found.is_empty()).then(|| found.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_linux_has_these_facts() {
+        let facts = facts();
+        for name in
+            ["hostname", "kernel_release", "architecture", "memory_bytes", "load_1min", "cpus_allowed"]
+        {
+            assert!(facts.contains_key(name), "{name} is missing in {facts:#?}");
+        }
+        assert!(facts["memory_bytes"].as_u64().unwrap() > 1 << 20);
+        assert!(facts.values().all(|value| !value.is_null()));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = FACTS.iter().map(|fact| fact.0).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), FACTS.len());
+    }
+
+    #[test]
+    fn the_operating_system_has_a_pretty_name() {
+        let text = "NAME=\"Debian GNU/Linux\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n";
+        assert_eq!(operating_system(text), plain("Debian GNU/Linux 12 (bookworm)"));
+        assert_eq!(operating_system("NAME=x\n"), None);
+    }
+
+    #[test]
+    fn a_sysctl_that_is_not_there_is_left_out() {
+        assert_eq!(sysctl("net.core.no_such_setting"), None);
+    }
+}

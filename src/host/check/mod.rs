@@ -1,0 +1,102 @@
+//! Is this machine fit to measure? One check after the other, each with what it found and the command that helps.
+//!
+//! Not for links: which transports work is a matter of `link`. Nothing is printed and nothing is changed here.
+//!
+//! To add a check: one function and its line in [`CHECKS`].
+
+mod permission;
+mod place;
+mod processor;
+mod time;
+
+use serde::Serialize;
+
+/// What a check says about this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Good,
+    /// Figures may be worse, or vary more, than the link deserves.
+    Doubtful,
+    /// Figures do not tell about the link.
+    Bad,
+}
+
+/// One check and its outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    pub name: &'static str,
+    pub verdict: Verdict,
+    /// What was found, in one line.
+    pub finding: String,
+    /// What to do about it: the command to type, after the words that introduce it. Always there unless good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl Check {
+    fn good(name: &'static str, finding: impl Into<String>) -> Check {
+        Check { name, verdict: Verdict::Good, finding: finding.into(), remedy: None }
+    }
+
+    fn doubtful(name: &'static str, finding: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check { name, verdict: Verdict::Doubtful, finding: finding.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn bad(name: &'static str, finding: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check { name, verdict: Verdict::Bad, finding: finding.into(), remedy: Some(remedy.into()) }
+    }
+}
+
+/// Every check, in the order of the report.
+pub const CHECKS: &[fn() -> Check] = &[
+    time::clock_source,
+    time::clock_reading,
+    time::timer_error,
+    processor::cpus,
+    processor::quota,
+    processor::load,
+    processor::steal,
+    processor::frequency,
+    processor::idle,
+    processor::smt,
+    place::hypervisor,
+    place::container,
+    place::socket_buffers,
+    place::usb_serial_timers,
+    permission::capabilities,
+    permission::real_time,
+    permission::open_files,
+    permission::ping,
+];
+
+/// Makes every check; takes about a second, most of it asleep.
+pub fn checks() -> Vec<Check> {
+    CHECKS.iter().map(|check| check()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn every_check_ends_soon_and_helps() {
+        let start = Instant::now();
+        let checks = checks();
+        assert!(start.elapsed().as_secs_f64() < 3.0, "took {:?}", start.elapsed());
+        for check in &checks {
+            assert!(!check.finding.is_empty() && !check.finding.contains('\n'), "{check:?}");
+            assert_eq!(check.remedy.is_none(), check.verdict == Verdict::Good, "{check:?}");
+        }
+        let mut names: Vec<_> = checks.iter().map(|check| check.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CHECKS.len());
+    }
+
+    #[test]
+    fn the_worst_verdict_is_the_greatest() {
+        assert!(Verdict::Good < Verdict::Doubtful && Verdict::Doubtful < Verdict::Bad);
+    }
+}

@@ -1,0 +1,153 @@
+//! Checks of what this process may do.
+
+use rustix::process::{Resource, getrlimit};
+
+use super::Check;
+use crate::host::permissions::{CAPABILITIES, Rights};
+use crate::host::read;
+
+fn unknown_rights(name: &'static str) -> Check {
+    Check::doubtful(name, "cannot be read", "mount procfs: sudo mount -t proc proc /proc")
+}
+
+pub(super) fn capabilities() -> Check {
+    let program = std::fs::read_link("/proc/self/exe").ok().and_then(|path| path.to_str().map(str::to_owned));
+    judge_capabilities(Rights::of_this_process().as_ref(), program.as_deref().unwrap_or("linkgauge"))
+}
+
+fn judge_capabilities(rights: Option<&Rights>, program: &str) -> Check {
+    const NAME: &str = "capabilities";
+    let Some(rights) = rights else { return unknown_rights(NAME) };
+    let missing: Vec<_> = CAPABILITIES.iter().filter(|(_, name, _)| !rights.has(name)).collect();
+    if missing.is_empty() {
+        let names: Vec<_> = CAPABILITIES.iter().map(|(_, name, _)| *name).collect();
+        return Check::good(NAME, names.join(", "));
+    }
+    let uses: Vec<_> = missing.iter().map(|(_, name, purpose)| format!("no {name} ({purpose})")).collect();
+    let names: Vec<_> = missing.iter().map(|(_, name, _)| *name).collect();
+    let program = quoted(program);
+    Check::doubtful(NAME, uses.join(", "), format!("sudo setcap {}+ep {program}", names.join(",")))
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &str) -> String {
+    if path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c)) {
+        return path.to_owned();
+    }
+    format!("'{}'", path.replace('\'', r"'\''"))
+}
+
+pub(super) fn real_time() -> Check {
+    let limit = getrlimit(Resource::Rtprio).current;
+    judge_real_time(Rights::of_this_process().as_ref(), limit)
+}
+
+/// A limit of `None` is unlimited.
+fn judge_real_time(rights: Option<&Rights>, limit: Option<u64>) -> Check {
+    const NAME: &str = "real-time priority";
+    if rights.is_some_and(|rights| rights.has("cap_sys_nice")) {
+        return Check::good(NAME, "allowed by cap_sys_nice");
+    }
+    match limit {
+        Some(0) => Check::doubtful(
+            NAME,
+            "not allowed: any other program may delay a measurement",
+            "sudo prlimit --rtprio=99 --pid $$",
+        ),
+        Some(limit) => Check::good(NAME, format!("allowed up to {limit}")),
+        None => Check::good(NAME, "allowed"),
+    }
+}
+
+/// Standard streams, result files, control connections.
+const OTHER_FILES: u64 = 24;
+/// Half of what a plan may run side by side, both ends here; the usual limit of a login is 1024.
+const FEW_FILES: u64 = 1024;
+
+pub(super) fn open_files() -> Check {
+    let limit = getrlimit(Resource::Nofile);
+    judge_open_files(limit.current, limit.maximum)
+}
+
+fn judge_open_files(limit: Option<u64>, highest: Option<u64>) -> Check {
+    const NAME: &str = "open files";
+    let Some(limit) = limit else { return Check::good(NAME, "no limit") };
+    let links = limit.saturating_sub(OTHER_FILES) / 2;
+    let finding = format!("at most {limit}: {links} links at once with both ends here");
+    if limit >= FEW_FILES {
+        return Check::good(NAME, finding);
+    }
+    let remedy = match highest {
+        Some(highest) if highest < FEW_FILES => "sudo prlimit --nofile=4096 --pid $$".to_owned(),
+        highest => format!("ulimit -n {}", highest.unwrap_or(4096).min(4096)),
+    };
+    Check::doubtful(NAME, finding, remedy)
+}
+
+pub(super) fn ping() -> Check {
+    let range = read::text("/proc/sys/net/ipv4/ping_group_range").unwrap_or_default();
+    judge_ping(Rights::of_this_process().as_ref(), &range)
+}
+
+fn judge_ping(rights: Option<&Rights>, range: &str) -> Check {
+    const NAME: &str = "ping";
+    let Some(rights) = rights else { return unknown_rights(NAME) };
+    if rights.has("cap_net_raw") {
+        return Check::good(NAME, "allowed by cap_net_raw");
+    }
+    if rights.may_ping(range) {
+        return Check::good(NAME, "allowed to a group of this process");
+    }
+    Check::doubtful(
+        NAME,
+        "not allowed: what the network does below UDP and TCP cannot be told apart",
+        "sudo sysctl -w net.ipv4.ping_group_range='0 2147483647'",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+
+    fn rights(capabilities: &str) -> Option<Rights> {
+        Rights::parse(&format!("Gid:\t1000\t1000\t1000\t1000\nGroups:\t1000\nCapEff:\t{capabilities}\n"))
+    }
+
+    #[test]
+    fn missing_capabilities_are_named_with_the_command() {
+        let check = judge_capabilities(rights("0000000000002000").as_ref(), "/opt/my tools/linkgauge");
+        insta::assert_snapshot!(check.finding, @"no cap_net_admin (to shape links and go beyond the buffer limits), no cap_sys_nice (to run before other programs)");
+        insta::assert_snapshot!(check.remedy.unwrap(), @"sudo setcap cap_net_admin,cap_sys_nice+ep '/opt/my tools/linkgauge'");
+        assert_eq!(judge_capabilities(rights("000001ffffffffff").as_ref(), "x").verdict, Verdict::Good);
+        assert_eq!(judge_capabilities(None, "x").verdict, Verdict::Doubtful);
+    }
+
+    #[test]
+    fn real_time_by_capability_or_limit() {
+        let verdict = |capabilities, limit| judge_real_time(rights(capabilities).as_ref(), limit).verdict;
+        assert_eq!(verdict("0", Some(0)), Verdict::Doubtful);
+        assert_eq!(verdict("800000", Some(0)), Verdict::Good);
+        assert_eq!(verdict("0", Some(50)), Verdict::Good);
+        assert_eq!(verdict("0", None), Verdict::Good);
+    }
+
+    #[test]
+    fn few_open_files_are_doubtful() {
+        let remedy = |limit, highest| judge_open_files(limit, highest).remedy;
+        assert_eq!(remedy(None, None), None);
+        assert_eq!(remedy(Some(1024), Some(524_288)), None);
+        assert_eq!(remedy(Some(256), Some(524_288)).unwrap(), "ulimit -n 4096");
+        assert_eq!(remedy(Some(256), Some(2048)).unwrap(), "ulimit -n 2048");
+        assert_eq!(remedy(Some(256), Some(256)).unwrap(), "sudo prlimit --nofile=4096 --pid $$");
+    }
+
+    #[test]
+    fn ping_by_capability_or_group() {
+        let verdict = |capabilities, range| judge_ping(rights(capabilities).as_ref(), range).verdict;
+        assert_eq!(verdict("2000", "1\t0"), Verdict::Good);
+        assert_eq!(verdict("0", "0\t2147483647"), Verdict::Good);
+        assert_eq!(verdict("0", "1\t0"), Verdict::Doubtful);
+        assert_eq!(verdict("0", ""), Verdict::Doubtful);
+    }
+}

@@ -1,0 +1,159 @@
+//! Checks of where this process stands: in a guest, in a container, behind which buffers and timers.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::Check;
+use crate::host::machine::{Guest, Traces, Walls};
+use crate::host::{interfaces, read};
+use crate::units::print_bytes;
+
+pub(super) fn hypervisor() -> Check {
+    judge_hypervisor(Traces::of_this_machine().guest())
+}
+
+fn judge_hypervisor(guest: Option<Guest>) -> Check {
+    const NAME: &str = "hypervisor";
+    const REMEDY: &str = "compare runs of this machine only with each other: linkgauge compare A B";
+    match guest {
+        None => Check::good(NAME, "none to be seen"),
+        Some(guest) if guest.emulated_cpu => Check::bad(
+            NAME,
+            format!("{}, emulated CPU: compare rows, not machines", guest.hypervisor),
+            format!(
+                "give the virtual machine a real CPU: qemu-system-x86_64 -enable-kvm -cpu host; or {REMEDY}"
+            ),
+        ),
+        Some(guest) => Check::doubtful(
+            NAME,
+            format!("{}: interrupts, timers and waking cost more than on the bare machine", guest.hypervisor),
+            REMEDY,
+        ),
+    }
+}
+
+pub(super) fn container() -> Check {
+    let outside = interfaces::names().into_iter().filter(|name| name != "lo");
+    let pair = outside.into_iter().find(|name| interfaces::facts(name).contains_key("stacked"));
+    judge_container(Walls::around_this_process().container().as_deref(), pair.as_deref())
+}
+
+/// `pair` is an interface whose other end lies outside.
+fn judge_container(kind: Option<&str>, pair: Option<&str>) -> Check {
+    const NAME: &str = "container";
+    let (kind, pair) = match (kind, pair) {
+        (None, _) => return Check::good(NAME, "none"),
+        (Some(kind), None) => {
+            return Check::good(NAME, format!("{kind}, with no network of its own to be seen"));
+        }
+        (Some(kind), Some(pair)) => (kind, pair),
+    };
+    let finding =
+        format!("{kind}: {pair} leads through another virtual interface and perhaps address translation");
+    let remedy = match kind {
+        "kubernetes" => "set hostNetwork: true in the pod: kubectl explain pod.spec.hostNetwork",
+        "podman" => "podman run --network host",
+        "wsl" => {
+            "add networkingMode=mirrored under [wsl2] in %UserProfile%\\.wslconfig, then: wsl --shutdown"
+        }
+        _ => "docker run --network host",
+    };
+    Check::doubtful(NAME, finding, remedy)
+}
+
+/// What 10 Gbit/s deliver in 1 ms, the time a busy machine may take to wake a reader.
+const SMALL_BUFFER_BYTES: u64 = 1_250_000;
+
+pub(super) fn socket_buffers() -> Check {
+    let limit = |name: &str| crate::host::sysctl(name).as_ref().and_then(Value::as_u64);
+    judge_buffers(limit("net.core.rmem_max"), limit("net.core.wmem_max"))
+}
+
+fn judge_buffers(receive_bytes: Option<u64>, send_bytes: Option<u64>) -> Check {
+    const NAME: &str = "socket buffers";
+    let (Some(receive_bytes), Some(send_bytes)) = (receive_bytes, send_bytes) else {
+        // These two were not to be seen inside network namespaces before Linux 6.7.
+        return Check::good(NAME, "the limits are not to be seen in this network namespace");
+    };
+    let finding =
+        format!("up to {} to receive, {} to send", print_bytes(receive_bytes), print_bytes(send_bytes));
+    if receive_bytes.min(send_bytes) >= SMALL_BUFFER_BYTES {
+        return Check::good(NAME, finding);
+    }
+    let finding = format!("{finding}: a fast sender of datagrams overruns them");
+    Check::doubtful(NAME, finding, "sudo sysctl -w net.core.rmem_max=16777216 net.core.wmem_max=16777216")
+}
+
+pub(super) fn usb_serial_timers() -> Check {
+    usb_serial_timers_in(Path::new("/sys/bus/usb-serial/devices"))
+}
+
+/// FTDI adapters hold received bytes back until this timer ends or a packet is full; 16 ms unless told otherwise.
+fn usb_serial_timers_in(folder: &Path) -> Check {
+    const NAME: &str = "USB serial timers";
+    let timer = |port: String| {
+        let file = folder.join(port).join("latency_timer");
+        read::number(&file).map(|milliseconds| (milliseconds, file))
+    };
+    let timers: Vec<_> = read::folder(folder).into_iter().filter_map(timer).collect();
+    let slow: Vec<_> = timers.iter().filter(|(milliseconds, _)| *milliseconds > 1).collect();
+    let Some((longest, _)) = slow.iter().max() else {
+        return Check::good(
+            NAME,
+            if timers.is_empty() { "no adapter with such a timer" } else { "1 ms or less" },
+        );
+    };
+    let files: Vec<_> = slow.iter().map(|(_, file)| file.display().to_string()).collect();
+    Check::doubtful(
+        NAME,
+        format!("an adapter holds received bytes back for up to {longest} ms"),
+        format!("echo 1 | sudo tee {}", files.join(" ")),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn an_emulated_cpu_is_bad() {
+        let guest = |emulated_cpu| Some(Guest { hypervisor: "QEMU".to_owned(), emulated_cpu });
+        assert_eq!(judge_hypervisor(None).verdict, Verdict::Good);
+        assert_eq!(judge_hypervisor(guest(false)).verdict, Verdict::Doubtful);
+        assert_eq!(judge_hypervisor(guest(true)).verdict, Verdict::Bad);
+    }
+
+    #[test]
+    fn a_container_matters_by_its_network() {
+        assert_eq!(judge_container(None, Some("eth0")).verdict, Verdict::Good);
+        assert_eq!(judge_container(Some("docker"), None).verdict, Verdict::Good);
+        let check = judge_container(Some("podman"), Some("eth0"));
+        assert_eq!(check.remedy.as_deref(), Some("podman run --network host"));
+    }
+
+    #[test]
+    fn small_buffers_are_doubtful() {
+        assert_eq!(judge_buffers(Some(4_194_304), Some(4_194_304)).verdict, Verdict::Good);
+        assert_eq!(judge_buffers(Some(4_194_304), Some(212_992)).verdict, Verdict::Doubtful);
+        assert_eq!(judge_buffers(None, None).verdict, Verdict::Good);
+    }
+
+    #[test]
+    fn a_slow_usb_timer_is_doubtful() {
+        let folder = tempfile::tempdir().unwrap();
+        for (port, timer) in [("ttyUSB0", Some("16\n")), ("ttyUSB1", Some("1\n")), ("ttyUSB2", None)] {
+            std::fs::create_dir(folder.path().join(port)).unwrap();
+            if let Some(timer) = timer {
+                std::fs::write(folder.path().join(port).join("latency_timer"), timer).unwrap();
+            }
+        }
+        let check = usb_serial_timers_in(folder.path());
+        assert_eq!(check.verdict, Verdict::Doubtful);
+        assert!(check.finding.ends_with("up to 16 ms"), "{}", check.finding);
+        let remedy = check.remedy.unwrap();
+        assert!(remedy.ends_with("/ttyUSB0/latency_timer") && !remedy.contains("ttyUSB1"), "{remedy}");
+        assert_eq!(usb_serial_timers_in(Path::new("/nowhere")).verdict, Verdict::Good);
+    }
+}

@@ -1,0 +1,124 @@
+//! Facts about a network interface, from `/sys/class/net`.
+//!
+//! Not for routes (which interface leads to a host), addresses or queueing disciplines: those need netlink.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::read;
+
+const CLASS: &str = "/sys/class/net";
+
+/// Interface types by number (`ARPHRD_…` in the kernel's `if_arp.h`), those one meets.
+const KINDS: [(i64, &str); 10] = [
+    (1, "ethernet"),
+    (32, "infiniband"),
+    (280, "can"),
+    (512, "ppp"),
+    (768, "ip-in-ip"),
+    (772, "loopback"),
+    (776, "ipv6-in-ipv4"),
+    (778, "gre"),
+    (804, "ieee802154"),
+    (65534, "tunnel"),
+];
+
+/// The names of all interfaces, sorted.
+pub fn names() -> Vec<String> {
+    names_in(Path::new(CLASS))
+}
+
+fn names_in(class: &Path) -> Vec<String> {
+    // Beside the interfaces the bonding driver keeps a file of its own here.
+    read::folder(class).into_iter().filter(|name| class.join(name).join("mtu").exists()).collect()
+}
+
+/// What can be said about an interface; empty when there is none of that name.
+pub fn facts(name: &str) -> Map<String, Value> {
+    facts_in(Path::new(CLASS), name)
+}
+
+fn facts_in(class: &Path, name: &str) -> Map<String, Value> {
+    if name.is_empty() || name.contains('/') || name.starts_with('.') {
+        return Map::new();
+    }
+    let interface = class.join(name);
+    if !interface.exists() {
+        return Map::new();
+    }
+    let text = |file: &str| read::text(interface.join(file));
+    let number = |file: &str| read::number(interface.join(file));
+    let known = |value: &String| value != "unknown";
+    let kind = number("type").and_then(|number| KINDS.iter().find(|kind| kind.0 == number));
+    let wireless = interface.join("wireless").exists() || interface.join("phy80211").exists();
+    // An interface whose other end has another number is one end of a pair, or stacked on another.
+    let stacked = number("iflink").zip(number("ifindex")).is_some_and(|(link, index)| link != index);
+    let facts: [(&str, Option<Value>); 10] = [
+        ("interface", Some(name.into())),
+        ("kind", kind.map(|kind| kind.1.into())),
+        ("mtu_bytes", number("mtu").map(Value::from)),
+        ("speed_mbit", number("speed").filter(|&speed| is_speed(speed)).map(Value::from)),
+        ("duplex", text("duplex").filter(known).map(Value::from)),
+        ("driver", read::link_name(interface.join("device/driver")).map(Value::from)),
+        ("operstate", text("operstate").filter(known).map(Value::from)),
+        ("wireless", Some(wireless.into())),
+        ("stacked", stacked.then_some(true.into())),
+        ("transmit_queue_packets", number("tx_queue_len").map(Value::from)),
+    ];
+    facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// "Unknown" is written as -1 or as that number without its sign.
+fn is_speed(mbit: i64) -> bool {
+    mbit > 0 && mbit != i64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn interface(class: &Path, name: &str, files: &[(&str, &str)]) {
+        fs::create_dir_all(class.join(name)).unwrap();
+        for (file, text) in files {
+            fs::write(class.join(name).join(file), text).unwrap();
+        }
+    }
+
+    #[test]
+    fn unknown_values_are_left_out() {
+        let class = tempfile::tempdir().unwrap();
+        let class = class.path();
+        let files =
+            [("mtu", "1500\n"), ("speed", "-1\n"), ("type", "1\n"), ("operstate", "up\n"), ("iflink", "7\n")];
+        interface(class, "eth0", &files);
+        fs::write(class.join("eth0/ifindex"), "2\n").unwrap();
+        fs::write(class.join("eth0/duplex"), "unknown\n").unwrap();
+        fs::write(class.join("bonding_masters"), "").unwrap();
+        insta::assert_snapshot!(Value::from(facts_in(class, "eth0")),
+            @r#"{"interface":"eth0","kind":"ethernet","mtu_bytes":1500,"operstate":"up","stacked":true,"wireless":false}"#);
+        assert_eq!(names_in(class), ["eth0"]);
+    }
+
+    #[test]
+    fn a_wireless_card_shows_its_driver() {
+        let class = tempfile::tempdir().unwrap();
+        let class = class.path();
+        interface(class, "wlan0", &[("mtu", "1500"), ("speed", "866"), ("type", "nonsense")]);
+        fs::create_dir(class.join("wlan0/phy80211")).unwrap();
+        fs::create_dir(class.join("wlan0/device")).unwrap();
+        std::os::unix::fs::symlink("../../bus/pci/drivers/iwlwifi", class.join("wlan0/device/driver"))
+            .unwrap();
+        insta::assert_snapshot!(Value::from(facts_in(class, "wlan0")),
+            @r#"{"driver":"iwlwifi","interface":"wlan0","mtu_bytes":1500,"speed_mbit":866,"wireless":true}"#);
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_has_no_facts() {
+        for name in ["", ".", "..", "../net/lo", "no-such-interface"] {
+            assert!(facts(name).is_empty(), "{name}");
+        }
+        assert!(is_speed(1000) && !is_speed(4_294_967_295) && !is_speed(0));
+    }
+}

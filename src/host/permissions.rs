@@ -1,0 +1,69 @@
+//! What this process may do: capabilities, groups and limits.
+//!
+//! Not for asking for more: `check/` names the commands that do.
+
+use super::read;
+
+/// The capabilities that measuring can use: the bit, the name (`capability.h`), and what it is used for.
+pub const CAPABILITIES: [(u32, &str, &str); 3] = [
+    (12, "cap_net_admin", "to shape links and go beyond the buffer limits"),
+    (13, "cap_net_raw", "to send raw packets and bind to an interface"),
+    (23, "cap_sys_nice", "to run before other programs"),
+];
+
+/// This process's rights as `/proc/self/status` tells them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rights {
+    effective: u64,
+    /// The effective group, then the others.
+    groups: Vec<u32>,
+}
+
+impl Rights {
+    pub fn of_this_process() -> Option<Rights> {
+        Rights::parse(&read::text("/proc/self/status")?)
+    }
+
+    pub fn parse(status: &str) -> Option<Rights> {
+        let effective = u64::from_str_radix(read::field(status, "CapEff")?, 16).ok()?;
+        let numbers = |key: &str| read::field(status, key).unwrap_or_default().split_whitespace();
+        // Real, effective, saved, file system.
+        let group = numbers("Gid").nth(1).into_iter();
+        let groups = group.chain(numbers("Groups")).filter_map(|number| number.parse().ok()).collect();
+        Some(Rights { effective, groups })
+    }
+
+    /// Whether this process has a capability, by its name in [`CAPABILITIES`].
+    pub fn has(&self, name: &str) -> bool {
+        CAPABILITIES.iter().any(|&(bit, known, _)| known == name && self.effective & (1 << bit) != 0)
+    }
+
+    /// Whether one of its groups lies in `net.ipv4.ping_group_range` (`1 0`: nobody's does).
+    pub fn may_ping(&self, range: &str) -> bool {
+        let mut ends = range.split_whitespace().map_while(|end| end.parse::<u32>().ok());
+        let (Some(first), Some(last)) = (ends.next(), ends.next()) else { return false };
+        self.groups.iter().any(|group| (first..=last).contains(group))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_of_a_user_and_of_root() {
+        let user =
+            Rights::parse("Gid:\t1000\t1000\t1000\t1000\nGroups:\t4 27 1000 \nCapEff:\t0000000000000000\n")
+                .unwrap();
+        assert!(CAPABILITIES.iter().all(|(_, name, _)| !user.has(name)));
+        assert!(user.may_ping("0\t2147483647") && user.may_ping("27 27"));
+        assert!(
+            !user.may_ping("1\t0") && !user.may_ping("5 26") && !user.may_ping("") && !user.may_ping("x y")
+        );
+        let root = Rights::parse("Gid:\t0\t0\t0\t0\nGroups:\t \nCapEff:\t000001fffeffffff\n").unwrap();
+        assert!(CAPABILITIES.iter().all(|(_, name, _)| root.has(name)));
+        let raw = Rights::parse("CapEff:\t0000000000002000\n").unwrap();
+        assert!(raw.has("cap_net_raw") && !raw.has("cap_net_admin") && !raw.has("cap_unheard_of"));
+        assert_eq!(Rights::parse("Name:\tlinkgauge\n"), None);
+    }
+}
