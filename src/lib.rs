@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod endpoint;
 pub mod host;
+pub mod link;
 pub mod plan;
 pub mod run;
 pub mod stats;
