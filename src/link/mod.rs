@@ -20,9 +20,11 @@ mod socket;
 mod sys;
 mod tcp;
 mod udp;
+mod unix;
+mod unix_datagram;
 
 /// Every transport, in the order in which help and documentation show them.
-pub static TRANSPORTS: &[Transport] = &[tcp::TRANSPORT, udp::TRANSPORT, mem::TRANSPORT];
+pub static TRANSPORTS: &[Transport] = &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, mem::TRANSPORT];
 
 /// What the list knows of a transport: enough for parsing, help, `doctor`, the docs table and the contract tests.
 pub struct Transport {

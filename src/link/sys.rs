@@ -50,6 +50,13 @@ pub fn tcp_info(fd: impl AsFd) -> Option<TcpInfo> {
     Some(TcpInfo { rtt_us: info.tcpi_rtt, retransmits: info.tcpi_total_retrans })
 }
 
+/// The process at the other end of a Unix socket, where it is one and lives in a namespace we can see.
+pub fn peer_process(fd: impl AsFd) -> Option<i32> {
+    option::<libc::ucred>(fd, libc::SOL_SOCKET, libc::SO_PEERCRED)
+        .map(|peer| peer.pid)
+        .filter(|&process| process > 0)
+}
+
 /// Bytes in the send queue that the far end has not acknowledged (streams).
 pub fn unacknowledged(fd: impl AsFd) -> Option<u64> {
     let mut bytes: c_int = 0;
@@ -255,6 +262,15 @@ pub struct Arrival {
 }
 
 pub fn receive_from(fd: impl AsFd, into: &mut [u8], may_block: bool) -> io::Result<Arrival> {
+    receive_flagged(fd, into, flags(may_block))
+}
+
+/// Who sent the message that will be received next; does not wait.
+pub fn next_sender(fd: impl AsFd) -> io::Result<SockAddr> {
+    Ok(receive_flagged(fd, &mut [], libc::MSG_DONTWAIT | libc::MSG_PEEK)?.from)
+}
+
+fn receive_flagged(fd: impl AsFd, into: &mut [u8], flags: c_int) -> io::Result<Arrival> {
     let mut piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let mut control = Control::new();
     let mut header = header();
@@ -267,7 +283,7 @@ pub fn receive_from(fd: impl AsFd, into: &mut [u8], may_block: bool) -> io::Resu
         SockAddr::try_init(|storage, room| {
             header.msg_name = storage.cast();
             header.msg_namelen = *room;
-            let length = count(libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags(may_block)))?;
+            let length = count(libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags))?;
             *room = header.msg_namelen;
             Ok(length)
         })?
@@ -283,8 +299,14 @@ pub fn receive_from(fd: impl AsFd, into: &mut [u8], may_block: bool) -> io::Resu
     Ok(Arrival { length, from, to: v4.or_else(v6) })
 }
 
-/// Sends one datagram to `to`, from the address `from` of this host if one is given; never waits.
-pub fn send_to(fd: impl AsFd, bytes: &[u8], to: &SockAddr, from: Option<IpAddr>) -> Result<usize, Errno> {
+/// Sends one datagram to `to`, from the address `from` of this host if one is given.
+pub fn send_to(
+    fd: impl AsFd,
+    bytes: &[u8],
+    to: &SockAddr,
+    from: Option<IpAddr>,
+    may_block: bool,
+) -> Result<usize, Errno> {
     let mut piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = Control::new();
     let mut header = header();
@@ -311,5 +333,5 @@ pub fn send_to(fd: impl AsFd, bytes: &[u8], to: &SockAddr, from: Option<IpAddr>)
         }
     }
     // SAFETY: header, address, vector, control buffer and bytes live through the call, which only reads them.
-    count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, flags(false)) })
+    count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, flags(may_block)) })
 }

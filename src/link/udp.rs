@@ -273,7 +273,8 @@ impl Listener for UdpListener {
                 Admission::Open => return Ok((self.admit(first, sender)?, name)),
                 Admission::Reply => {
                     // A reply that cannot be sent is a lost one.
-                    let _ = sys::send_to(&self.socket, &reply, &first.from, first.to.map(|(ip, _)| ip));
+                    let _ =
+                        sys::send_to(&self.socket, &reply, &first.from, first.to.map(|(ip, _)| ip), false);
                 }
                 Admission::Drop => {}
             }
