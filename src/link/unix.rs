@@ -17,7 +17,7 @@ use super::offload::Offload;
 use super::socket::SocketLink;
 use super::tcp::Buffers;
 use super::{
-    Caps, Door, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, unix_datagram,
+    Caps, Door, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys, unix_datagram,
 };
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};

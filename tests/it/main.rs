@@ -1,1 +1,5 @@
-fn main() {}
+//! The integration tests: one binary, one module each.
+
+mod contract;
+mod far;
+mod foreign;
