@@ -150,6 +150,13 @@ fn refuses(error: &io::Error, kinds: &[Errno]) -> bool {
     kinds.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
+/// Copies what fits.
+fn copy(message: &[u8], into: &mut [u8]) -> usize {
+    let length = message.len().min(into.len());
+    into[..length].copy_from_slice(&message[..length]);
+    length
+}
+
 impl Link for DatagramLink {
     fn caps(&self) -> &Caps {
         &self.inner.caps
@@ -188,16 +195,14 @@ impl Link for DatagramLink {
     }
 
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        if self.held.is_none() && self.coalescing.load(Relaxed) {
+        let mut held = self.take_held();
+        if held.is_none() && self.coalescing.load(Relaxed) {
             self.hold_coalesced(within)?;
+            held = self.take_held();
         }
-        match self.take_held() {
+        match held {
             None => self.inner.receive(into, within),
-            Some(message) => {
-                let length = message.len().min(into.len());
-                into[..length].copy_from_slice(&message[..length]);
-                Ok(length)
-            }
+            Some(message) => Ok(copy(&message, into)),
         }
     }
 
@@ -222,17 +227,22 @@ impl Link for DatagramLink {
 
     fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
         into.clear();
-        if self.held.is_none() {
-            if self.coalescing.load(Relaxed) {
+        let length = match self.take_held() {
+            Some(message) => copy(&message, &mut into.bytes),
+            None if self.coalescing.load(Relaxed) => {
                 if into.bytes.len() >= COALESCED {
                     return self.receive_coalesced(into, within);
                 }
-            } else if self.receiving == Receiving::Many && into.slot > 0 && into.bytes.len() >= 2 * into.slot
+                self.receive(&mut into.bytes, within)?
+            }
+            None if self.receiving == Receiving::Many
+                && into.slot > 0
+                && into.bytes.len() >= 2 * into.slot =>
             {
                 return self.receive_many(into, within);
             }
-        }
-        let length = self.receive(&mut into.bytes, within)?;
+            None => self.inner.receive(&mut into.bytes, within)?,
+        };
         into.push(0, length);
         Ok(())
     }

@@ -3,3 +3,4 @@
 mod contract;
 mod far;
 mod foreign;
+mod listeners;
