@@ -236,7 +236,8 @@ pub trait Link: Send {
         None
     }
 
-    /// Messages that this end's socket dropped since it was opened because its buffer was full.
+    /// Packets that this end's socket dropped since it was opened because its buffer was full. Where the kernel joins
+    /// datagrams (`receive_method` is `gro`), one packet holds several messages.
     fn socket_drops(&self) -> Option<u64> {
         None
     }

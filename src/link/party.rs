@@ -63,7 +63,7 @@ pub trait Party: Send {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cost {
     pub cpu_seconds: f64,
-    /// Messages that arrived but found the socket's buffer full.
+    /// Packets that arrived but found the socket's buffer full; see [`Link::socket_drops`].
     pub socket_drops: Option<u64>,
 }
 

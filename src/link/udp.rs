@@ -2,7 +2,7 @@
 //!
 //! The listener has one unconnected socket for first datagrams. A sender that is let in gets a socket of its own at the
 //! same address, connected to it; what it sent meanwhile is handed to its link, in order. Lost is only what finds a
-//! socket buffer full. A second listener on a port in use is refused.
+//! socket buffer full. A second listener on a port in use is refused, also while links of an earlier one live on.
 
 use std::collections::VecDeque;
 use std::io;

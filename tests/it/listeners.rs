@@ -216,7 +216,7 @@ fn a_place_in_use_is_refused() {
     for url in urls {
         let first = listen(&url).unwrap();
         assert!(is_in_use(listen(first.endpoint().as_str())), "{url}");
-        // Also while a link of it is open, and not for longer than it lasts.
+        // Not for longer than it lasts.
         let endpoint = first.endpoint();
         drop(first);
         drop(listen(endpoint.as_str()).unwrap_or_else(|error| panic!("{error}")));
