@@ -4,7 +4,14 @@
 pub mod clock;
 pub mod endpoint;
 pub mod host;
+pub mod link;
+pub mod peer;
 pub mod plan;
 pub mod run;
+pub mod sample;
+pub mod schedule;
+pub mod serve;
 pub mod stats;
 pub mod units;
+pub mod warnings;
+pub mod workload;
