@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod endpoint;
 pub mod plan;
+pub mod report;
 pub mod run;
 pub mod stats;
 pub mod units;
