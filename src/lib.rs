@@ -7,6 +7,7 @@ pub mod host;
 pub mod link;
 pub mod peer;
 pub mod plan;
+pub mod report;
 pub mod run;
 pub mod sample;
 pub mod schedule;
