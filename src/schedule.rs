@@ -16,7 +16,7 @@ use crate::link::party::{Acted, SLICE, act, drive};
 use crate::link::{Dialer, Fault, Line, Link};
 use crate::peer::{Flow, Near, Peer, PeerError, Session, auto, peer};
 use crate::plan::{Case, Pacing, Plan, Wait};
-use crate::run::{CaseResult, CpuUse, Environment, Figures, Part, Run, SCHEMA, Warning};
+use crate::run::{CaseResult, CpuUse, Environment, Figures, Part, Run, SCHEMA, TOOL, Warning};
 use crate::sample::{Progress, RawFile, Recorder};
 use crate::stats;
 use crate::warnings;
@@ -211,7 +211,7 @@ pub fn run(plan: &Plan, bench: &mut Bench) -> Run {
         schema: SCHEMA.to_owned(),
         id: format!("{}-{:06x}", stamp.strftime("%Y%m%dT%H%M%SZ"), fastrand::u32(..1 << 24)),
         title: plan.title.clone(),
-        tool: concat!("linkgauge ", env!("CARGO_PKG_VERSION")).to_owned(),
+        tool: TOOL.to_owned(),
         started: stamp,
         elapsed_ns: clock.now().since(started).as_nanos() as u64,
         interrupted,
@@ -284,12 +284,11 @@ fn one(
         let share = share(&case, messages, bytes, elapsed_ns);
         bench.observer.event(&Event::Progress { case: index, repetition, elapsed_ns, messages, bytes, share });
     };
-    let (flowed, mut links) = side_by_side(flows, &dialer, bench.cancel, case.interval, &tick);
-    let far = session.finish(&flowed, &mut links);
+    let (flowed, links) = side_by_side(flows, &dialer, bench.cancel, case.interval, &tick);
+    let far = session.finish(&flowed, links);
     account.far_environment = session.far_environment();
     account.got.extend(session.got());
     let elapsed = dialer.now().since(began);
-    drop(links);
 
     let fault = flowed.iter().find_map(|flow| flow.fault.clone());
     let (far, far_fault) = match far {

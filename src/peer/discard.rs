@@ -57,10 +57,10 @@ impl Session for DiscardSession {
         std::mem::take(&mut self.flows)
     }
 
-    fn finish(&mut self, flows: &[Flowed], links: &mut [Box<dyn Link>]) -> Result<Option<FarReport>, PeerError> {
+    fn finish(&mut self, flows: &[Flowed], links: Vec<Box<dyn Link>>) -> Result<Option<FarReport>, PeerError> {
         let mut report = FarReport::default();
         let until = self.clock.now() + self.timeout;
-        for (flowed, link) in flows.iter().zip(links) {
+        for (flowed, link) in flows.iter().zip(&links) {
             let recorder = &flowed.recorder;
             let mut left = link.unacknowledged().unwrap_or(0);
             while left > 0 && self.clock.now() < until {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Flow, Near, Peer, PeerError, Plain, ServerFacts, Service, Session, flows};
+use super::{Flow, Near, Peer, PeerError, Plain, Service, Session, flows};
 use crate::link::party::{Party, Tuning};
 use crate::link::{Admission, Caps, Framing, LinkError};
 use crate::plan::{Case, Direction};

@@ -18,9 +18,10 @@ use crate::workload::{FarReport, Flowed, Measured, Role};
 pub mod auto;
 mod discard;
 mod echo;
+pub mod linkgauge;
 
 /// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
-pub static PEERS: &[Peer] = &[echo::PEER, discard::PEER];
+pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER];
 
 /// What the list knows of a peer.
 pub struct Peer {
@@ -84,7 +85,7 @@ pub trait Session: Send {
     fn flows(&mut self) -> Vec<Flow>;
 
     /// All flows have ended; what the far end counted, if it counts. `links` are those of the flows, still open.
-    fn finish(&mut self, flows: &[Flowed], links: &mut [Box<dyn Link>]) -> Result<Option<FarReport>, PeerError> {
+    fn finish(&mut self, flows: &[Flowed], links: Vec<Box<dyn Link>>) -> Result<Option<FarReport>, PeerError> {
         let _ = (flows, links);
         Ok(None)
     }

@@ -20,8 +20,9 @@ pub(super) fn middle(values: &mut [f64]) -> Option<f64> {
     if values.is_empty() {
         return None;
     }
+    let odd = !values.len().is_multiple_of(2);
     let (lower, &mut upper, _) = values.select_nth_unstable_by(half, f64::total_cmp);
-    if !values.len().is_multiple_of(2) {
+    if odd {
         return Some(upper);
     }
     let below = lower.iter().copied().fold(f64::NEG_INFINITY, f64::max);
