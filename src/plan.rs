@@ -311,7 +311,9 @@ impl CaseSpec {
                         side_by_side("parallel", parallel)?;
                         let sizes = match &self.size {
                             None => vec![0],
-                            Some(some) => some.as_slice().iter().map(message_bytes).collect::<Result<_, _>>()?,
+                            Some(some) => {
+                                some.as_slice().iter().map(message_bytes).collect::<Result<_, _>>()?
+                            }
                         };
                         for size in sizes {
                             cases.push(self.one(&endpoints, &workload, direction, parallel, size)?);

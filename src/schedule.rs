@@ -143,7 +143,10 @@ fn fit(case: &mut Case) -> Result<(), String> {
         && case.message_bytes as usize > limit
     {
         let endpoint = &case.endpoints[0];
-        return Err(format!("{endpoint}: a message of {} bytes does not fit: at most {limit}", case.message_bytes));
+        return Err(format!(
+            "{endpoint}: a message of {} bytes does not fit: at most {limit}",
+            case.message_bytes
+        ));
     }
     Ok(())
 }
@@ -161,7 +164,9 @@ fn fit_peer(case: &mut Case, workload: &Workload) -> Result<(), String> {
         let (peer, direction) = (peer.name, direction.name());
         return Err(format!("peer {peer} cannot go in direction {direction} (it can: {})", can.join(", ")));
     }
-    if let Some(option) = case.peer_options.keys().find(|key| !peer.options.iter().any(|(name, _)| name == key)) {
+    if let Some(option) =
+        case.peer_options.keys().find(|key| !peer.options.iter().any(|(name, _)| name == key))
+    {
         let known: Vec<&str> = peer.options.iter().map(|(name, _)| *name).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         return Err(format!("peer {} has no option '{option}' (known: {known})", peer.name));
@@ -206,7 +211,8 @@ pub fn run(plan: &Plan, bench: &mut Bench) -> Run {
     for account in &accounts {
         far_environment.extend(account.far_environment.clone());
     }
-    let cases: Vec<CaseResult> = accounts.into_iter().map(|a| a.result(plan.repeat, bench.floor_ns)).collect();
+    let cases: Vec<CaseResult> =
+        accounts.into_iter().map(|a| a.result(plan.repeat, bench.floor_ns)).collect();
     let mut run = Run {
         schema: SCHEMA.to_owned(),
         id: format!("{}-{:06x}", stamp.strftime("%Y%m%dT%H%M%SZ"), fastrand::u32(..1 << 24)),
@@ -282,7 +288,14 @@ fn one(
         }
         let elapsed_ns = elapsed.as_nanos() as u64;
         let share = share(&case, messages, bytes, elapsed_ns);
-        bench.observer.event(&Event::Progress { case: index, repetition, elapsed_ns, messages, bytes, share });
+        bench.observer.event(&Event::Progress {
+            case: index,
+            repetition,
+            elapsed_ns,
+            messages,
+            bytes,
+            share,
+        });
     };
     let (flowed, links) = side_by_side(flows, &dialer, bench.cancel, case.interval, &tick);
     let far = session.finish(&flowed, links);
@@ -331,11 +344,15 @@ fn share(case: &Case, messages: u64, bytes: u64, elapsed_ns: u64) -> Option<f64>
     let flows = u64::from(case.parallel) * case.endpoints.len() as u64;
     let part = |done: u64, of: Option<u64>| of.map(|of| done as f64 / of as f64);
     let of = |limit: Option<u64>| limit.map(|limit| limit * flows);
-    [part(messages, of(case.stop.count)), part(bytes, of(case.stop.volume_bytes)), part(elapsed_ns, case.stop.time_ns)]
-        .into_iter()
-        .flatten()
-        .max_by(f64::total_cmp)
-        .map(|share| share.min(1.0))
+    [
+        part(messages, of(case.stop.count)),
+        part(bytes, of(case.stop.volume_bytes)),
+        part(elapsed_ns, case.stop.time_ns),
+    ]
+    .into_iter()
+    .flatten()
+    .max_by(f64::total_cmp)
+    .map(|share| share.min(1.0))
 }
 
 /// Runs flows at the same time, started together; calls `tick` every interval meanwhile.
@@ -409,7 +426,8 @@ fn in_threads(
         let mut next = began + interval;
         while running.load(Relaxed) > 0 && !spawned.iter().all(|thread| thread.is_finished()) {
             // Short at first, so that a case of milliseconds does not wait for a tick.
-            let patience = Duration::from_millis(50).min(clock.now().since(began) / 4).max(Duration::from_micros(200));
+            let patience =
+                Duration::from_millis(50).min(clock.now().since(began) / 4).max(Duration::from_micros(200));
             clock.sleep_until((clock.now() + patience).min(next));
             if clock.now() >= next {
                 tick(next.since(began));
@@ -421,7 +439,11 @@ fn in_threads(
 }
 
 /// On the virtual clock one thread does it all, in the order of the flows whenever several could move.
-fn in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, cancel: &AtomicBool) -> Vec<(Flow, Result<f64, Fault>)> {
+fn in_virtual_time(
+    mut flows: Vec<Flow>,
+    dialer: &Dialer,
+    cancel: &AtomicBool,
+) -> Vec<(Flow, Result<f64, Fault>)> {
     if let [flow] = flows.as_mut_slice() {
         let result = drive(flow.party.as_mut(), flow.link.as_mut(), &dialer.clock, cancel, SLICE);
         return flows.into_iter().zip([result.map(|()| 0.0)]).collect();
@@ -527,7 +549,13 @@ impl Account {
     }
 
     /// The figures of each port of the last repetition.
-    fn by_port(&self, workload: &Workload, flows: Vec<Flowed>, far: Option<FarReport>, elapsed_ns: u64) -> Vec<Part> {
+    fn by_port(
+        &self,
+        workload: &Workload,
+        flows: Vec<Flowed>,
+        far: Option<FarReport>,
+        elapsed_ns: u64,
+    ) -> Vec<Part> {
         let mut ports: Vec<Vec<Flowed>> = self.case.endpoints.iter().map(|_| Vec::new()).collect();
         for flow in flows {
             ports[flow.port].push(flow);
@@ -694,4 +722,40 @@ fn line_facts(line: Line) -> Map<String, Value> {
     facts.insert("bits_per_second".to_owned(), line.bits_per_second.into());
     facts.insert("bits_per_byte".to_owned(), line.bits_per_byte.into());
     facts
+}
+
+/// What an exchange costs the instrument itself: the median over `mem://` in real time, in nanoseconds (about 10 ms).
+pub fn floor_ns() -> f64 {
+    const EXCHANGES: u64 = 20_000;
+    let measure = || -> Option<f64> {
+        let dialer = Dialer::new(Clock::System);
+        let endpoint: crate::endpoint::Endpoint = "mem://floor".parse().ok()?;
+        let mut listener = dialer.listen(&endpoint).ok()?;
+        let caps = crate::link::caps(&endpoint).ok()?;
+        let far = move |_: &str| -> Box<dyn crate::link::party::Party> {
+            Box::new(crate::peer::echo_far_end(&caps, Duration::from_secs(60)))
+        };
+        listener.host(Box::new(far)).ok()?;
+        let spec = crate::plan::CaseSpec {
+            url: Some(crate::plan::OneOrMany::One(endpoint)),
+            peer: Some("echo".to_owned()),
+            workload: Some("latency".to_owned()),
+            count: Some(crate::units::Count(EXCHANGES)),
+            ..Default::default()
+        };
+        let plan = check(Plan::new(None, 1, false, spec.expand().ok()?).ok()?).ok()?;
+        let mut bench = Bench {
+            dialer,
+            observer: &(),
+            cancel: &AtomicBool::new(false),
+            token: None,
+            raw: None,
+            environment: Map::new(),
+            floor_ns: None,
+        };
+        let run = run(&plan, &mut bench);
+        run.cases.first()?.figures.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)
+    };
+    // The in-memory link has nothing that could fail; if it did, no result is near its floor.
+    measure().unwrap_or(0.0)
 }

@@ -79,8 +79,9 @@ impl Server {
             };
             let name = format!("serve {}", endpoint.scheme());
             let thread = Builder::new().name(name).spawn(move || post.accept(listener.as_mut()));
-            let thread = thread
-                .map_err(|error| LinkError::new(endpoint, Fault::System { operation: "start a thread", source: error }))?;
+            let thread = thread.map_err(|error| {
+                LinkError::new(endpoint, Fault::System { operation: "start a thread", source: error })
+            })?;
             server.listeners.push(thread);
         }
         Ok(server)

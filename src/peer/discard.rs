@@ -57,7 +57,11 @@ impl Session for DiscardSession {
         std::mem::take(&mut self.flows)
     }
 
-    fn finish(&mut self, flows: &[Flowed], links: Vec<Box<dyn Link>>) -> Result<Option<FarReport>, PeerError> {
+    fn finish(
+        &mut self,
+        flows: &[Flowed],
+        links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<FarReport>, PeerError> {
         let mut report = FarReport::default();
         let until = self.clock.now() + self.timeout;
         for (flowed, link) in flows.iter().zip(&links) {

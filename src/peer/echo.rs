@@ -9,9 +9,9 @@ use super::{Flow, Near, Peer, PeerError, Plain, Service, Session, flows};
 use crate::link::party::{Party, Tuning};
 use crate::link::{Admission, Caps, Framing, LinkError};
 use crate::plan::{Case, Direction};
+use crate::workload::Role;
 use crate::workload::latency::{Echo, Pinger, Reflector};
 use crate::workload::throughput::{Looped, Sink, Source};
-use crate::workload::Role;
 
 pub const PEER: Peer = Peer {
     name: "echo",

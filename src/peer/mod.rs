@@ -33,10 +33,16 @@ pub struct Peer {
     pub workloads: &'static [(&'static str, &'static [Direction])],
     /// Options that a plan may give it: name and meaning.
     pub options: &'static [(&'static str, &'static str)],
-    pub connect: fn(&Case, &Near) -> Result<Box<dyn Session>, PeerError>,
+    pub connect: Connect,
     /// The far side, if `serve` can play it.
-    pub serve: Option<fn(&Arc<ServerFacts>) -> Arc<dyn Service>>,
+    pub serve: Option<Serve>,
 }
+
+/// Makes a far end ready for a case.
+pub type Connect = fn(&Case, &Near) -> Result<Box<dyn Session>, PeerError>;
+
+/// Makes the far side of a peer for a server.
+pub type Serve = fn(&Arc<ServerFacts>) -> Arc<dyn Service>;
 
 /// The peer of that name.
 pub fn peer(name: &str) -> Option<&'static Peer> {
@@ -85,7 +91,11 @@ pub trait Session: Send {
     fn flows(&mut self) -> Vec<Flow>;
 
     /// All flows have ended; what the far end counted, if it counts. `links` are those of the flows, still open.
-    fn finish(&mut self, flows: &[Flowed], links: Vec<Box<dyn Link>>) -> Result<Option<FarReport>, PeerError> {
+    fn finish(
+        &mut self,
+        flows: &[Flowed],
+        links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<FarReport>, PeerError> {
         let _ = (flows, links);
         Ok(None)
     }
@@ -182,4 +192,9 @@ pub trait Service: Send + Sync {
         let _ = (first, from, reply);
         Admission::Open
     }
+}
+
+/// The far end of an echo, for whoever needs one without a server.
+pub fn echo_far_end(caps: &Caps, idle: std::time::Duration) -> impl Party + use<> {
+    echo::reflector(caps, crate::link::party::Tuning::default(), idle)
 }

@@ -107,7 +107,8 @@ impl Echo {
         let head = &data[..self.head_length()];
         let sequence = pattern::read_number(head, waiting.start);
         let body = &data[head.len()..];
-        let corrupt_bytes = differing(body, self.message.body()) + body.len().abs_diff(self.message.body().len()) as u64;
+        let corrupt_bytes =
+            differing(body, self.message.body()) + body.len().abs_diff(self.message.body().len()) as u64;
         Answer::Whole { sequence, used, corrupt_bytes }
     }
 }

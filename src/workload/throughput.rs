@@ -571,7 +571,8 @@ impl Delivered {
     }
 
     fn message_rate(&self) -> Option<f64> {
-        (self.elapsed_ns > 0 && self.messages > 0).then(|| self.messages as f64 * 1e9 / self.elapsed_ns as f64)
+        (self.elapsed_ns > 0 && self.messages > 0)
+            .then(|| self.messages as f64 * 1e9 / self.elapsed_ns as f64)
     }
 }
 

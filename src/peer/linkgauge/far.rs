@@ -184,7 +184,11 @@ enum State {
     /// Nothing is known yet.
     Undecided,
     /// A client of ours; `None` until it has opened a session.
-    Control { hello_seen: bool, session: Option<Arc<FarSession>>, answered: Option<(u32, Vec<u8>)> },
+    Control {
+        hello_seen: bool,
+        session: Option<Arc<FarSession>>,
+        answered: Option<(u32, Vec<u8>)>,
+    },
     /// A flow, or an echo for a stranger.
     Handed(Box<dyn Party>),
     Over,
@@ -404,13 +408,17 @@ fn admit(
     proof: Option<&str>,
 ) -> Result<Arc<FarSession>, String> {
     if version != wire::VERSION {
-        return Err(format!("it speaks session version {}, you speak {version}: use the same linkgauge", wire::VERSION));
+        return Err(format!(
+            "it speaks session version {}, you speak {version}: use the same linkgauge",
+            wire::VERSION
+        ));
     }
     if !is_own_challenge(&registry.facts, from, nonce, challenge) {
         return Err("it did not give you that challenge".to_owned());
     }
     if let Some(token) = &registry.facts.token {
-        let (nonce, challenge) = (wire::unhex(nonce).unwrap_or_default(), wire::unhex(challenge).unwrap_or_default());
+        let (nonce, challenge) =
+            (wire::unhex(nonce).unwrap_or_default(), wire::unhex(challenge).unwrap_or_default());
         if !wire::knows_token(proof, token, &nonce, &challenge) {
             return Err(match proof {
                 None => "it wants a token: give it with --token-file".to_owned(),
@@ -427,7 +435,10 @@ fn granted(plan: &FarPlan, limits: &Limits) -> Result<Option<f64>, String> {
         return Err(format!("{} connections are too many, its limit is {}", plan.flows.len(), limits.flows));
     }
     if plan.message_bytes == 0 || plan.message_bytes > limits.message_bytes {
-        return Err(format!("messages of {} bytes: its limit is {}", plan.message_bytes, limits.message_bytes));
+        return Err(format!(
+            "messages of {} bytes: its limit is {}",
+            plan.message_bytes, limits.message_bytes
+        ));
     }
     if plan.stop.time_ns.is_some_and(|ns| ns > limits.duration_s.saturating_mul(1_000_000_000)) {
         return Err(format!("that takes too long, its limit is {} s", limits.duration_s));

@@ -46,8 +46,12 @@ const ASK_AGAIN: Duration = Duration::from_millis(10);
 const PROBE_BYTES: u32 = 14;
 
 fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
-    let mut session =
-        NearSession { ports: Vec::new(), flows: Vec::new(), clock: near.dialer.clock.clone(), timeout: case.timeout };
+    let mut session = NearSession {
+        ports: Vec::new(),
+        flows: Vec::new(),
+        clock: near.dialer.clock.clone(),
+        timeout: case.timeout,
+    };
     for port in 0..case.endpoints.len() {
         session.ports.push(Port::open(case, near, port, &mut session.flows)?);
     }
@@ -153,17 +157,27 @@ fn flow(case: &Case, near: &Near, role: Role, port: usize, link: Box<dyn Link>) 
 }
 
 /// Opens a connection and attaches it to a flow of the session.
-fn attached(endpoint: &Endpoint, dialer: &Dialer, attach: Attach, key: &[u8]) -> Result<Box<dyn Link>, PeerError> {
+fn attached(
+    endpoint: &Endpoint,
+    dialer: &Dialer,
+    attach: Attach,
+    key: &[u8],
+) -> Result<Box<dyn Link>, PeerError> {
     let mut link = dialer.open(endpoint)?;
     let mut talk = Talk::new(link.as_mut(), &dialer.clock, dialer.timeout);
     let request = attach.request(key);
     let granted = talk
-        .say_until_answered(&request, |bytes| (bytes.len() >= SHORT).then(|| (bytes[..SHORT].to_vec(), SHORT)))
+        .say_until_answered(&request, |bytes| {
+            (bytes.len() >= SHORT).then(|| (bytes[..SHORT].to_vec(), SHORT))
+        })
         .map_err(|fault| LinkError::new(endpoint, fault))?;
     if attach.is_granted_by(&granted, key) {
         return Ok(link);
     }
-    Err(PeerError::protocol(endpoint, "the server did not take a connection of its own session: is it overloaded?"))
+    Err(PeerError::protocol(
+        endpoint,
+        "the server did not take a connection of its own session: is it overloaded?",
+    ))
 }
 
 impl Session for NearSession {
@@ -192,10 +206,14 @@ impl Session for NearSession {
                 }
             };
             if report.flows.len() != port.kinds.len() {
-                return Err(PeerError::protocol(&port.control.endpoint, "the report is not about the flows of this case"));
+                return Err(PeerError::protocol(
+                    &port.control.endpoint,
+                    "the report is not about the flows of this case",
+                ));
             }
             // Reflectors count nothing that we do not.
-            let counted = report.flows.into_iter().zip(&port.kinds).filter(|(_, kind)| **kind != FlowKind::Reflect);
+            let counted =
+                report.flows.into_iter().zip(&port.kinds).filter(|(_, kind)| **kind != FlowKind::Reflect);
             all.flows.extend(counted.map(|(flow, kind)| crate::workload::FarFlow {
                 port: number,
                 inward: *kind == FlowKind::Send,
@@ -290,7 +308,9 @@ impl Control {
                 let session = u64::from_str_radix(&session, 16).ok();
                 match session.zip(wire::unhex(&key)) {
                     Some((session, key)) => Ok(Opened { tool, session, key, environment }),
-                    None => Err(PeerError::protocol(&self.endpoint, "the server gave a session without a key")),
+                    None => {
+                        Err(PeerError::protocol(&self.endpoint, "the server gave a session without a key"))
+                    }
                 }
             }
             reply => Err(self.unexpected(&reply)),

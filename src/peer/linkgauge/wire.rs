@@ -98,7 +98,9 @@ fn ready_proof(nonce: &[u8], challenge: &[u8]) -> [u8; 8] {
 
 /// What a server signs to a client at `from`; it remembers nothing and can still check it.
 pub fn challenge(secret: &[u8; 32], from: &str, nonce: &[u8]) -> [u8; CHALLENGE] {
-    mac(secret, &[b"challenge", from.as_bytes(), nonce])[..CHALLENGE].try_into().expect("an HMAC has 32 bytes")
+    mac(secret, &[b"challenge", from.as_bytes(), nonce])[..CHALLENGE]
+        .try_into()
+        .expect("an HMAC has 32 bytes")
 }
 
 /// The answer to a hello; `None` if it is none.
