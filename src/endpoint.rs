@@ -30,6 +30,8 @@ pub enum EndpointError {
     BadOption { url: String, option: String, value: String, wanted: &'static str },
     #[error("{url}: there is no option '{option}' here (known: {known})")]
     UnknownOption { url: String, option: String, known: String },
+    #[error("{url}: needed is {wanted}")]
+    BadPlace { url: String, wanted: &'static str },
     #[error("{url}: no number to count ports from (or past the last one)")]
     NoNumber { url: String },
     #[error("{url}: control characters do not belong in an endpoint")]

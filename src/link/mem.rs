@@ -27,7 +27,7 @@ pub const TRANSPORT: Transport = Transport {
         ("buffer", "bytes in flight each way (1Mi)"),
         ("drop", "lose every n-th message, messages only"),
         ("double", "deliver every n-th message twice, messages only"),
-        ("swap", "deliver every n-th message after the next one, messages only"),
+        ("swap", "let the next message overtake every n-th if it is sent in time, messages only"),
     ],
     check: |endpoint| Path::of(endpoint).map(|path| path.caps()),
     available: || Ok::<(), Unavailable>(()),
@@ -134,8 +134,8 @@ impl Pipe {
         }
     }
 
-    /// Takes what fits of a stream, or a whole message; 0 when there is no room now.
-    fn send(&mut self, bytes: &[u8], now: Time) -> Result<usize, Fault> {
+    /// Takes what fits of a stream, or a whole message; `None` when there is no room now.
+    fn send(&mut self, bytes: &[u8], now: Time) -> Result<Option<usize>, Fault> {
         if self.closed {
             return Err(Fault::Closed);
         }
@@ -146,14 +146,17 @@ impl Pipe {
         let room = path.buffer.saturating_sub(self.bytes.len());
         let taken = if path.message { bytes.len() } else { bytes.len().min(room) };
         if taken > room || (taken == 0 && !bytes.is_empty()) {
-            return Ok(0);
+            return Ok(None);
+        }
+        if taken == 0 && !path.message {
+            return Ok(Some(0));
         }
         self.sent += 1;
         let every = |n: u64| n != 0 && self.sent.is_multiple_of(n);
         let on_line = Duration::from_secs_f64(taken as f64 * 8.0 / path.rate);
         self.line_free = self.line_free.max(now) + on_line;
         if every(path.drop) {
-            return Ok(taken);
+            return Ok(Some(taken));
         }
         let due = self.line_free + path.delay;
         let copies = if every(path.double) { 2 } else { 1 };
@@ -162,21 +165,23 @@ impl Pipe {
             self.pieces.push_back((due, taken));
         }
         if path.swap != 0 && self.sent % path.swap == 1 && self.sent > 1 {
-            self.swap_last_two();
+            self.swap_last_two(now);
         }
-        Ok(taken)
+        Ok(Some(taken))
     }
 
-    /// The last message overtakes the one before it.
-    fn swap_last_two(&mut self) {
+    /// The last message overtakes the one before it, unless that has arrived: then nothing can.
+    fn swap_last_two(&mut self, now: Time) {
         let count = self.pieces.len();
-        if count < 2 {
+        if count < 2 || self.pieces[count - 2].0 <= now {
             return;
         }
         let (before, last) = (self.pieces[count - 2].1, self.pieces[count - 1].1);
         let start = self.bytes.len() - before - last;
         self.bytes.make_contiguous()[start..].rotate_left(before);
         (self.pieces[count - 2].1, self.pieces[count - 1].1) = (last, before);
+        // The one in front cannot arrive before it was sent, and the other one comes after it.
+        self.pieces[count - 2].0 = self.pieces[count - 1].0;
     }
 
     fn due(&self) -> Option<Time> {
@@ -301,6 +306,10 @@ impl World {
             let mut next = Time::NEVER;
             for (id, slot) in self.connections.iter_mut().enumerate() {
                 let Some(connection) = slot else { continue };
+                if connection.handles == 0 && connection.far.is_none() {
+                    *slot = None;
+                    continue;
+                }
                 match connection.step(self.now) {
                     Stepped::Moved => moved = true,
                     Stepped::Waits(until) => next = next.min(until),
@@ -336,8 +345,8 @@ impl Connection {
             Step::Send { bytes, message } => {
                 let piece = if self.back.path.message { &bytes[..bytes.len().min(message)] } else { bytes };
                 match self.back.send(piece, now) {
-                    Ok(0) => Stepped::Waits(Time::NEVER),
-                    Ok(taken) => {
+                    Ok(None) => Stepped::Waits(Time::NEVER),
+                    Ok(Some(taken)) => {
                         far.sent(taken, now);
                         Stepped::Moved
                     }
@@ -398,6 +407,8 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
     let net = opening.memory.clone();
     let id = {
         let mut world = net.world();
+        // The new far end begins now, not when the others were run last.
+        world.run(net.clock.now(), None);
         let host = world.hosts.iter().find(|(name, _)| name == endpoint.place());
         let (_, hosting) =
             host.ok_or_else(|| Fault::Other("nobody serves this name in this process".to_owned()))?;
@@ -432,9 +443,7 @@ impl Link for MemLink {
     fn tune(&mut self, _tuning: &Tuning) {}
 
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
-        self.net.within(self.id, within, |connection, now| {
-            connection.there.send(bytes, now).map(|taken| (taken > 0 || bytes.is_empty()).then_some(taken))
-        })
+        self.net.within(self.id, within, |connection, now| connection.there.send(bytes, now))
     }
 
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
@@ -476,10 +485,10 @@ impl Drop for MemLink {
                 return;
             }
             connection.there.closed = true;
+            connection.back.closed = true;
         }
-        // The far end sees the close before it goes.
-        world.run(now, Some(self.id));
-        world.connections[self.id] = None;
+        // What is in flight still arrives, and then the far end sees the close.
+        world.run(now, None);
     }
 }
 
@@ -511,3 +520,6 @@ impl Listener for MemListener {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,14 +12,19 @@ use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
 
+mod datagram;
 pub mod mem;
+mod offload;
 pub mod party;
 mod socket;
 mod sys;
 mod tcp;
+mod udp;
+mod unix;
+mod unix_datagram;
 
 /// Every transport, in the order in which help and documentation show them.
-pub static TRANSPORTS: &[Transport] = &[tcp::TRANSPORT, mem::TRANSPORT];
+pub static TRANSPORTS: &[Transport] = &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, mem::TRANSPORT];
 
 /// What the list knows of a transport: enough for parsing, help, `doctor`, the docs table and the contract tests.
 pub struct Transport {
@@ -72,6 +77,9 @@ pub struct Caps {
     pub max_message: Option<usize>,
     /// Nothing is lost, doubled or reordered while the link is up.
     pub reliable: bool,
+    /// The far end sees that this end closed or finished. Where not, silence is all it gets, and the end of a flow has
+    /// to be told in a message. Links that close have connections; the others ask a listener's door.
+    pub closes: bool,
     /// A second connection to the same endpoint can be opened beside this one.
     pub many: bool,
     /// An unknown device may be at the far end: nothing but the payload is ever sent to it.
@@ -86,6 +94,7 @@ impl Caps {
         framing: Framing::Stream,
         max_message: None,
         reliable: true,
+        closes: true,
         many: true,
         device: false,
         line: None,
@@ -245,7 +254,9 @@ pub struct Batch {
 impl Batch {
     /// Room for `messages` messages of at most `slot` bytes.
     pub fn new(slot: usize, messages: usize) -> Batch {
-        Batch { bytes: vec![0; slot * messages], slot, spans: Vec::with_capacity(MOST_IN_BATCH) }
+        // A link may be handed a whole coalesced packet at once, whatever the messages in it measure.
+        let bytes = if messages > 1 { (slot * messages).max(COALESCED) } else { slot };
+        Batch { bytes: vec![0; bytes], slot, spans: Vec::with_capacity(MOST_IN_BATCH) }
     }
 
     pub fn clear(&mut self) {
@@ -277,8 +288,12 @@ impl Batch {
     }
 }
 
-/// Most messages one receive operation returns (UDP coalesces at most 64 segments into a packet; two such).
+/// Most messages one receive operation returns: a coalesced packet holds at most 128 segments (`UDP_MAX_SEGMENTS` of
+/// linux/udp.h since 6.9, 64 before).
 pub const MOST_IN_BATCH: usize = 128;
+
+/// Most bytes of a coalesced packet: the length field of IP.
+pub const COALESCED: usize = 65_536;
 
 /// What a listener does with the first message of an unknown sender, on links without connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -59,7 +59,7 @@ impl SocketLink {
             match operation(&self.socket, may_block) {
                 Err(Errno::AGAIN) if left.is_zero() => return Err(Fault::TimedOut),
                 Err(Errno::AGAIN) if !may_block => {
-                    self.poll(which, left);
+                    wait_for(&self.socket, which, left);
                     left = Duration::ZERO;
                 }
                 Err(Errno::AGAIN) => left = left.saturating_sub(armed),
@@ -110,15 +110,45 @@ impl SocketLink {
         Ok(wanted)
     }
 
-    fn poll(&self, which: Wants, left: Duration) {
-        let flags = match which {
-            Wants::ToReceive => PollFlags::IN,
-            Wants::ToSend => PollFlags::OUT,
-        };
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        // A failed poll shows itself in the operation that follows.
-        let _ = poll(&mut [PollFd::new(&self.socket.as_fd(), flags)], Some(&left));
+    /// A second handle on the same socket.
+    pub fn half(&self) -> Result<SocketLink, Fault> {
+        let socket = self.socket.try_clone().map_err(Fault::system("clone the socket"))?;
+        Ok(SocketLink::new(socket, self.caps.clone(), &self.clock, self.wait, self.read_facts))
     }
+
+    /// Refuses what no message of this link can hold.
+    #[inline]
+    pub fn check_length(&self, bytes: usize) -> Result<(), Fault> {
+        match self.caps.max_message {
+            Some(limit) if bytes > limit => Err(Fault::TooLong { bytes, limit }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The kernel may bear less than was thought, like datagrams beyond what the path takes.
+    pub fn too_long(&self, fault: Fault, bytes: usize) -> Fault {
+        match fault {
+            Fault::System { source, .. }
+                if source.raw_os_error() == Some(Errno::MSGSIZE.raw_os_error())
+                    && self.caps.framing == Framing::Message =>
+            {
+                let limit = self.caps.max_message.unwrap_or(usize::MAX).min(bytes.saturating_sub(1));
+                Fault::TooLong { bytes, limit }
+            }
+            fault => fault,
+        }
+    }
+}
+
+/// Waits until the socket is ready, at most `left`.
+pub fn wait_for(socket: impl AsFd, which: Wants, left: Duration) {
+    let flags = match which {
+        Wants::ToReceive => PollFlags::IN,
+        Wants::ToSend => PollFlags::OUT,
+    };
+    let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+    // A failed poll shows itself in the operation that follows.
+    let _ = poll(&mut [PollFd::new(&socket.as_fd(), flags)], Some(&left));
 }
 
 /// Which direction waits.
@@ -171,13 +201,12 @@ impl Link for SocketLink {
 
     #[inline]
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
-        if let Some(limit) = self.caps.max_message.filter(|&limit| bytes.len() > limit) {
-            return Err(Fault::TooLong { bytes: bytes.len(), limit });
-        }
+        self.check_length(bytes.len())?;
         self.attempt(Wants::ToSend, within, |socket, may_block| {
             let flags = if may_block { SendFlags::empty() } else { SendFlags::DONTWAIT };
             send(socket, bytes, flags | SendFlags::NOSIGNAL)
         })
+        .map_err(|fault| self.too_long(fault, bytes.len()))
     }
 
     #[inline]
@@ -186,25 +215,23 @@ impl Link for SocketLink {
             let flags = if may_block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
             recv(socket, &mut *into, flags).map(|(length, _)| length)
         })?;
-        if length == 0 && self.caps.framing == Framing::Stream && !into.is_empty() {
+        if length == 0 && self.caps.closes && !into.is_empty() {
             return Err(Fault::Closed);
         }
         Ok(length)
     }
 
     fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
-        let socket = self.socket.try_clone().map_err(Fault::system("clone the socket"))?;
-        Ok(Box::new(SocketLink::new(socket, self.caps.clone(), &self.clock, self.wait, self.read_facts)))
+        Ok(Box::new(self.half()?))
     }
 
     fn finish(&mut self) -> Result<(), Fault> {
+        if !self.caps.closes {
+            return Ok(());
+        }
         match self.socket.shutdown(std::net::Shutdown::Write) {
-            // The peer was faster, or the family has no such notion.
-            Err(error)
-                if matches!(error.kind(), io::ErrorKind::NotConnected | io::ErrorKind::Unsupported) =>
-            {
-                Ok(())
-            }
+            // The peer was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             done => done.map_err(Fault::system("finish sending")),
         }
     }
@@ -212,8 +239,7 @@ impl Link for SocketLink {
 
 /// Accepts a connection on a non-blocking listening socket; the new one blocks.
 pub fn accept(listener: &Socket, within: Duration) -> Result<(Socket, socket2::SockAddr), Fault> {
-    let left = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-    let _ = poll(&mut [PollFd::new(&listener.as_fd(), PollFlags::IN)], Some(&left));
+    wait_for(listener, Wants::ToReceive, within);
     match listener.accept() {
         Ok((socket, from)) => {
             socket.set_nonblocking(false).map_err(Fault::system("set blocking"))?;

@@ -3,10 +3,14 @@
 //! Every block says why it is sound; nothing here decides anything.
 #![allow(unsafe_code)]
 
+use std::io;
 use std::mem::{MaybeUninit, size_of};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{c_int, c_void, socklen_t};
+use rustix::io::Errno;
+use socket2::SockAddr;
 
 /// Reads a socket option into a plain C value.
 fn option<T: Copy>(fd: impl AsFd, level: c_int, name: c_int) -> Option<T> {
@@ -46,10 +50,288 @@ pub fn tcp_info(fd: impl AsFd) -> Option<TcpInfo> {
     Some(TcpInfo { rtt_us: info.tcpi_rtt, retransmits: info.tcpi_total_retrans })
 }
 
+/// The process at the other end of a Unix socket, where it is one and lives in a namespace we can see.
+pub fn peer_process(fd: impl AsFd) -> Option<i32> {
+    option::<libc::ucred>(fd, libc::SOL_SOCKET, libc::SO_PEERCRED)
+        .map(|peer| peer.pid)
+        .filter(|&process| process > 0)
+}
+
 /// Bytes in the send queue that the far end has not acknowledged (streams).
 pub fn unacknowledged(fd: impl AsFd) -> Option<u64> {
     let mut bytes: c_int = 0;
     // SAFETY: `SIOCOUTQ` (the same number as `TIOCOUTQ`) writes one `int`, which lives through the call.
     let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
     if result == 0 { u64::try_from(bytes).ok() } else { None }
+}
+
+/// Sets a socket option from a plain C value.
+fn set_option<T: Copy>(fd: impl AsFd, level: c_int, name: c_int, value: T) -> io::Result<()> {
+    // SAFETY: `value` is valid for reads of its size for the length of the call; the descriptor is borrowed.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast::<c_void>(),
+            size_of::<T>() as socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Datagrams the socket has dropped since it was made, mostly because its buffer was full: the drop counter of
+/// `SO_MEMINFO`, which is the one that `SO_RXQ_OVFL` sends along with each datagram.
+pub fn socket_drops(fd: impl AsFd) -> Option<u64> {
+    // `SK_MEMINFO_DROPS` of linux/sock_diag.h, the last of nine.
+    const DROPS: usize = 8;
+    option::<[u32; DROPS + 1]>(fd, libc::SOL_SOCKET, libc::SO_MEMINFO).map(|info| u64::from(info[DROPS]))
+}
+
+/// Lets the kernel join datagrams of one sender that follow each other (generic receive offload).
+pub fn set_udp_coalescing(fd: impl AsFd, on: bool) -> io::Result<()> {
+    set_option(fd, libc::SOL_UDP, libc::UDP_GRO, c_int::from(on))
+}
+
+/// Has each datagram tell the address of this host that it was sent to.
+pub fn set_tell_destination(fd: impl AsFd, v6: bool) -> io::Result<()> {
+    let on: c_int = 1;
+    if v6 {
+        set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, on)
+    } else {
+        set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, on)
+    }
+}
+
+fn flags(may_block: bool) -> c_int {
+    if may_block { libc::MSG_NOSIGNAL } else { libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT }
+}
+
+fn count(result: isize) -> Result<usize, Errno> {
+    usize::try_from(result)
+        .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
+/// An empty message header.
+fn header() -> libc::msghdr {
+    // SAFETY: `msghdr` is a C structure of integers and pointers, for which all zeros is a valid value.
+    unsafe { std::mem::zeroed() }
+}
+
+/// Room for one control message of the sizes used here, aligned as the kernel wants it.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+impl Control {
+    fn new() -> Control {
+        Control([0; 64])
+    }
+
+    /// Attaches the empty buffer to a header that receives.
+    fn attach(&mut self, header: &mut libc::msghdr) {
+        header.msg_control = self.0.as_mut_ptr().cast::<c_void>();
+        header.msg_controllen = self.0.len() as _;
+    }
+
+    /// Attaches one control message to a header that sends.
+    fn put<T: Copy>(&mut self, header: &mut libc::msghdr, level: c_int, kind: c_int, value: T) {
+        self.attach(header);
+        let size = size_of::<T>() as u32;
+        // SAFETY: `CMSG_SPACE` only computes.
+        let space = unsafe { libc::CMSG_SPACE(size) };
+        assert!(space as usize <= self.0.len());
+        header.msg_controllen = space as _;
+        // SAFETY: the buffer is attached, aligned and, as just asserted, has room for one message of this size, so the
+        // first header lies inside it; the payload is written unaligned.
+        unsafe {
+            let first = libc::CMSG_FIRSTHDR(header);
+            (*first).cmsg_level = level;
+            (*first).cmsg_type = kind;
+            (*first).cmsg_len = libc::CMSG_LEN(size) as _;
+            libc::CMSG_DATA(first).cast::<T>().write_unaligned(value);
+        }
+    }
+}
+
+/// The payload of one control message of a received header.
+fn control_value<T: Copy>(header: &libc::msghdr, level: c_int, kind: c_int) -> Option<T> {
+    // SAFETY: the kernel filled the attached buffer and set its length, so the walk stays inside; the length of the
+    // message is compared before its payload is read, unaligned, as a C structure of integers.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(header);
+        while !message.is_null() {
+            let fits = (*message).cmsg_len as usize >= libc::CMSG_LEN(size_of::<T>() as u32) as usize;
+            if (*message).cmsg_level == level && (*message).cmsg_type == kind && fits {
+                return Some(libc::CMSG_DATA(message).cast::<T>().read_unaligned());
+            }
+            message = libc::CMSG_NXTHDR(header, message);
+        }
+    }
+    None
+}
+
+/// Sends `bytes` as datagrams of `segment` bytes (the last may be shorter) that the kernel or the card cuts (`UDP_SEGMENT`).
+pub fn send_segments(fd: impl AsFd, bytes: &[u8], segment: u16, may_block: bool) -> Result<usize, Errno> {
+    let mut piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut control = Control::new();
+    let mut header = header();
+    header.msg_iov = &raw mut piece;
+    header.msg_iovlen = 1;
+    control.put(&mut header, libc::SOL_UDP, libc::UDP_SEGMENT, segment);
+    // SAFETY: header, vector, control buffer and bytes live through the call, which only reads them.
+    count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, flags(may_block)) })
+}
+
+/// Most messages that [`send_many`] and [`receive_many`] move in one system call.
+pub const MOST_AT_ONCE: usize = 64;
+
+/// Sends messages of `message` bytes that lie end to end, each on its own (`sendmmsg`); returns how many went.
+pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, may_block: bool) -> Result<usize, Errno> {
+    let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MOST_AT_ONCE];
+    let mut headers = [libc::mmsghdr { msg_hdr: header(), msg_len: 0 }; MOST_AT_ONCE];
+    let mut filled = 0;
+    for (chunk, (piece, header)) in bytes.chunks(message).zip(pieces.iter_mut().zip(&mut headers)) {
+        piece.iov_base = chunk.as_ptr().cast_mut().cast();
+        piece.iov_len = chunk.len();
+        header.msg_hdr.msg_iov = piece;
+        header.msg_hdr.msg_iovlen = 1;
+        filled += 1;
+    }
+    // SAFETY: the first `filled` headers point at vectors and bytes that live through the call; the bytes are only read.
+    let sent = unsafe {
+        libc::sendmmsg(fd.as_fd().as_raw_fd(), headers.as_mut_ptr(), filled, flags(may_block) as _)
+    };
+    count(sent as isize)
+}
+
+/// Receives one datagram or several that the kernel joined; returns the bytes and the size of the joined ones.
+pub fn receive_coalesced(
+    fd: impl AsFd,
+    into: &mut [u8],
+    may_block: bool,
+) -> Result<(usize, Option<usize>), Errno> {
+    let mut piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let mut control = Control::new();
+    let mut header = header();
+    header.msg_iov = &raw mut piece;
+    header.msg_iovlen = 1;
+    control.attach(&mut header);
+    // SAFETY: header, vector, control buffer and `into` live through the call and are borrowed for writing.
+    let length = count(unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags(may_block)) })?;
+    let segment = control_value::<c_int>(&header, libc::SOL_UDP, libc::UDP_GRO);
+    Ok((length, segment.and_then(|bytes| usize::try_from(bytes).ok()).filter(|&bytes| bytes > 0)))
+}
+
+/// Receives at least one message and as many more as lie ready (`recvmmsg`) into slots of `slot` bytes; `each` is told
+/// where a message starts and its length. Returns how many came.
+pub fn receive_many(
+    fd: impl AsFd,
+    into: &mut [u8],
+    slot: usize,
+    may_block: bool,
+    mut each: impl FnMut(usize, usize),
+) -> Result<usize, Errno> {
+    let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MOST_AT_ONCE];
+    let mut headers = [libc::mmsghdr { msg_hdr: header(), msg_len: 0 }; MOST_AT_ONCE];
+    let mut slots = 0;
+    for (room, (piece, header)) in into.chunks_exact_mut(slot).zip(pieces.iter_mut().zip(&mut headers)) {
+        piece.iov_base = room.as_mut_ptr().cast();
+        piece.iov_len = room.len();
+        header.msg_hdr.msg_iov = piece;
+        header.msg_hdr.msg_iovlen = 1;
+        slots += 1;
+    }
+    let flags = flags(may_block) | libc::MSG_WAITFORONE;
+    // SAFETY: the first `slots` headers point at vectors and disjoint parts of `into`, which is borrowed for writing; no
+    // time-out structure is given.
+    let came = unsafe {
+        libc::recvmmsg(fd.as_fd().as_raw_fd(), headers.as_mut_ptr(), slots, flags as _, std::ptr::null_mut())
+    };
+    let came = count(came as isize)?;
+    for (index, header) in headers[..came].iter().enumerate() {
+        each(index * slot, header.msg_len as usize);
+    }
+    Ok(came)
+}
+
+/// A datagram with its sender and, if the socket tells, the address of this host it was sent to and the interface.
+pub struct Arrival {
+    pub length: usize,
+    pub from: SockAddr,
+    pub to: Option<(IpAddr, u32)>,
+}
+
+pub fn receive_from(fd: impl AsFd, into: &mut [u8], may_block: bool) -> io::Result<Arrival> {
+    receive_flagged(fd, into, flags(may_block))
+}
+
+/// Who sent the message that will be received next; does not wait.
+pub fn next_sender(fd: impl AsFd) -> io::Result<SockAddr> {
+    Ok(receive_flagged(fd, &mut [], libc::MSG_DONTWAIT | libc::MSG_PEEK)?.from)
+}
+
+fn receive_flagged(fd: impl AsFd, into: &mut [u8], flags: c_int) -> io::Result<Arrival> {
+    let mut piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let mut control = Control::new();
+    let mut header = header();
+    header.msg_iov = &raw mut piece;
+    header.msg_iovlen = 1;
+    control.attach(&mut header);
+    // SAFETY: the closure writes an address of the length it stores, or leaves storage and length as they are and
+    // reports the failure; header, vector, control buffer and `into` live through the call.
+    let (length, from) = unsafe {
+        SockAddr::try_init(|storage, room| {
+            header.msg_name = storage.cast();
+            header.msg_namelen = *room;
+            let length = count(libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags))?;
+            *room = header.msg_namelen;
+            Ok(length)
+        })?
+    };
+    let v4 = control_value::<libc::in_pktinfo>(&header, libc::IPPROTO_IP, libc::IP_PKTINFO).map(|info| {
+        let address = Ipv4Addr::from(u32::from_be(info.ipi_spec_dst.s_addr));
+        (IpAddr::from(address), info.ipi_ifindex as u32)
+    });
+    let v6 = || {
+        control_value::<libc::in6_pktinfo>(&header, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO)
+            .map(|info| (IpAddr::from(Ipv6Addr::from(info.ipi6_addr.s6_addr)), info.ipi6_ifindex))
+    };
+    Ok(Arrival { length, from, to: v4.or_else(v6) })
+}
+
+/// Sends one datagram to `to`, from the address `from` of this host if one is given.
+pub fn send_to(
+    fd: impl AsFd,
+    bytes: &[u8],
+    to: &SockAddr,
+    from: Option<IpAddr>,
+    may_block: bool,
+) -> Result<usize, Errno> {
+    let mut piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut control = Control::new();
+    let mut header = header();
+    header.msg_name = to.as_ptr().cast_mut().cast();
+    header.msg_namelen = to.len();
+    header.msg_iov = &raw mut piece;
+    header.msg_iovlen = 1;
+    match from {
+        None => {}
+        Some(IpAddr::V4(address)) => {
+            let info = libc::in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: libc::in_addr { s_addr: u32::from(address).to_be() },
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            };
+            control.put(&mut header, libc::IPPROTO_IP, libc::IP_PKTINFO, info);
+        }
+        Some(IpAddr::V6(address)) => {
+            let info = libc::in6_pktinfo {
+                ipi6_addr: libc::in6_addr { s6_addr: address.octets() },
+                ipi6_ifindex: 0,
+            };
+            control.put(&mut header, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+        }
+    }
+    // SAFETY: header, address, vector, control buffer and bytes live through the call, which only reads them.
+    count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, flags(may_block)) })
 }

@@ -98,8 +98,9 @@ pub fn flag(endpoint: &Endpoint, name: &str) -> Result<Option<bool>, EndpointErr
 }
 
 /// Socket buffers asked for with `sndbuf` and `rcvbuf`.
+#[derive(Clone, Copy)]
 pub struct Buffers {
-    send: Option<u64>,
+    pub send: Option<u64>,
     receive: Option<u64>,
 }
 

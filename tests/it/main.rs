@@ -1,1 +1,6 @@
-fn main() {}
+//! The integration tests: one binary, one module each.
+
+mod contract;
+mod far;
+mod foreign;
+mod listeners;

@@ -1,0 +1,221 @@
+//! The link in memory on the virtual clock: exact to the nanosecond.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use super::*;
+use crate::link::{Batch, Dialer};
+
+/// Returns what it gets, and counts messages and closes.
+struct Echo {
+    batch: Batch,
+    offset: usize,
+    seen: Arc<[AtomicUsize; 2]>,
+}
+
+impl Party for Echo {
+    fn next(&mut self, _now: Time) -> Step<'_> {
+        if self.batch.is_empty() {
+            return Step::Receive { into: &mut self.batch, until: Time::NEVER };
+        }
+        let message = self.batch.messages().next().unwrap();
+        Step::Send { bytes: &message[self.offset..], message: message.len() }
+    }
+
+    fn sent(&mut self, bytes: usize, _at: Time) {
+        self.offset += bytes;
+        if self.offset as u64 >= self.batch.total() {
+            self.batch.clear();
+        }
+    }
+
+    fn received(&mut self, _now: Time) {
+        self.offset = 0;
+        self.seen[0].fetch_add(1, SeqCst);
+    }
+
+    fn timed_out(&mut self, _now: Time) {}
+
+    fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.seen[1].fetch_add(1, SeqCst);
+        Err(Fault::Closed)
+    }
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A dialer on a virtual clock with an echo at `mem://echo`, and what the echo has seen.
+fn net() -> (Dialer, Arc<[AtomicUsize; 2]>) {
+    let dialer = Dialer::new(Clock::new_virtual());
+    let seen = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let mut listener = dialer.listen(&"mem://echo".parse().unwrap()).unwrap();
+    let shared = seen.clone();
+    let hosting: Hosting =
+        Box::new(move |_| Box::new(Echo { batch: Batch::new(1 << 17, 1), offset: 0, seen: shared.clone() }));
+    assert!(listener.host(hosting).is_ok());
+    (dialer, seen)
+}
+
+fn open(dialer: &Dialer, options: &str) -> Box<dyn Link> {
+    dialer.open(&format!("mem://echo{options}").parse().unwrap()).unwrap()
+}
+
+/// How long `bytes` take there and back.
+fn round_trip(options: &str, bytes: usize) -> Duration {
+    let (dialer, _) = net();
+    let mut link = open(&dialer, options);
+    assert_eq!(link.send(&vec![1; bytes], LONG).unwrap(), bytes);
+    let (mut got, mut room) = (0, vec![0; bytes]);
+    while got < bytes {
+        got += link.receive(&mut room, LONG).unwrap();
+    }
+    dialer.now().since(Time(0))
+}
+
+/// Sends `count` numbered messages at once and returns the numbers that come back from the echo, in order.
+fn numbers(options: &str, count: u8) -> Vec<u8> {
+    let (dialer, _) = net();
+    let mut link = open(&dialer, options);
+    for number in 1..=count {
+        link.send(&[number; 3], LONG).unwrap();
+    }
+    let mut got = Vec::new();
+    let mut room = [0; 8];
+    while let Ok(3) = link.receive(&mut room, Duration::from_secs(1)) {
+        assert!(room[..3].iter().all(|&byte| byte == room[0]));
+        got.push(room[0]);
+    }
+    got
+}
+
+#[test]
+fn delay_and_rate_are_exact() {
+    assert_eq!(round_trip("", 1), Duration::ZERO);
+    assert_eq!(round_trip("?delay=1ms", 1), Duration::from_millis(2));
+    assert_eq!(round_trip("?rate=8kbit/s", 100), Duration::from_millis(200));
+    assert_eq!(round_trip("?rate=8kbit/s&type=message", 100), Duration::from_millis(200));
+    assert_eq!(round_trip("?rate=9600bit/s&delay=10ms&type=message", 1), Duration::from_nanos(21_666_666));
+}
+
+#[test]
+fn a_rate_is_shared_by_what_is_sent_at_once() {
+    let (dialer, _) = net();
+    let mut link = open(&dialer, "?rate=8kbit/s&type=message");
+    for _ in 0..3 {
+        link.send(&[0; 100], LONG).unwrap();
+    }
+    let mut room = [0; 100];
+    // One behind the other there, and each back while the next one comes: 100 ms apart.
+    for expected in [200, 300, 400] {
+        link.receive(&mut room, LONG).unwrap();
+        assert_eq!(dialer.now(), Time(expected * 1_000_000));
+    }
+}
+
+#[test]
+fn a_full_buffer_takes_no_more_until_it_empties() {
+    let (dialer, _) = net();
+    let mut link = open(&dialer, "?buffer=65536&rate=524288bit/s");
+    assert_eq!(link.send(&vec![0; 100_000], LONG).unwrap(), 65_536);
+    assert!(matches!(link.send(&[0], Duration::from_millis(999)), Err(Fault::TimedOut)));
+    assert_eq!(dialer.now(), Time(999_000_000));
+    assert_eq!(link.send(&[0], LONG).unwrap(), 1);
+    assert_eq!(dialer.now(), Time(1_000_000_000), "65536 bytes at 65536 bytes per second");
+}
+
+#[test]
+fn every_nth_message_is_lost_doubled_or_overtaken() {
+    assert_eq!(numbers("?type=message", 6), [1, 2, 3, 4, 5, 6]);
+    // Each way loses every third: 3 and 6, then of 1 2 4 5 7 8 those at 3 and 6.
+    assert_eq!(numbers("?type=message&drop=3", 8), [1, 2, 5, 7]);
+    // Doubled there: 1 2 2 3 4 4; doubled back, every second of those.
+    assert_eq!(numbers("?type=message&double=2", 4), [1, 2, 2, 2, 3, 3, 4, 4, 4]);
+    // Lets 4 overtake 3 there, and what comes third back is overtaken again.
+    assert_eq!(numbers("?type=message&swap=3&delay=1ms", 5), [1, 2, 3, 4, 5]);
+    let mut pipe = Pipe::new(Path::of(&"mem://x?type=message&swap=3&delay=1ms".parse().unwrap()).unwrap());
+    for number in 1..=8 {
+        pipe.send(&[number], Time(0)).unwrap();
+    }
+    let mut room = [0];
+    let order = std::iter::from_fn(|| pipe.receive(&mut room, Time(1_000_000)).map(|_| room[0]));
+    assert_eq!(order.collect::<Vec<_>>(), [1, 2, 4, 3, 5, 7, 6, 8]);
+}
+
+#[test]
+fn what_has_arrived_is_not_overtaken() {
+    let mut pipe = Pipe::new(Path::of(&"mem://x?type=message&swap=2&delay=1ms".parse().unwrap()).unwrap());
+    let mut room = [0; 4];
+    for (number, now) in [(1, 0), (2, 0), (3, 1_000_000)] {
+        pipe.send(&[number], Time(now)).unwrap();
+    }
+    assert_eq!(pipe.receive(&mut room, Time(999_999)), None);
+    for number in [1, 2] {
+        assert_eq!(pipe.receive(&mut room, Time(1_000_000)), Some(1));
+        assert_eq!(room[0], number);
+    }
+    assert_eq!(pipe.due(), Some(Time(2_000_000)));
+    assert_eq!(pipe.receive(&mut room, Time(2_000_000)), Some(1));
+
+    // Number 4 is in flight when 5 leaves half a millisecond later: both arrive when 5 does.
+    pipe.send(&[4], Time(2_000_000)).unwrap();
+    pipe.send(&[5], Time(2_500_000)).unwrap();
+    assert_eq!(pipe.receive(&mut room, Time(3_000_000)), None);
+    for number in [5, 4] {
+        assert_eq!(pipe.receive(&mut room, Time(3_500_000)), Some(1));
+        assert_eq!(room[0], number);
+    }
+}
+
+#[test]
+fn waiting_in_vain_takes_exactly_as_long_as_allowed() {
+    let (dialer, _) = net();
+    let mut link = open(&dialer, "?delay=1s");
+    link.send(&[1], LONG).unwrap();
+    assert!(matches!(link.receive(&mut [0], Duration::from_nanos(1_999_999_999)), Err(Fault::TimedOut)));
+    assert_eq!(dialer.now(), Time(1_999_999_999));
+    assert_eq!(link.receive(&mut [0], Duration::from_nanos(1)).unwrap(), 1);
+}
+
+#[test]
+fn what_is_in_flight_arrives_after_the_link_is_dropped() {
+    let (dialer, seen) = net();
+    let mut link = open(&dialer, "?delay=1s&type=message");
+    link.send(&[1], LONG).unwrap();
+    drop(link);
+    assert_eq!(seen[0].load(SeqCst), 0);
+    dialer.memory.step(Time::NEVER);
+    assert_eq!(dialer.now(), Time(1_000_000_000));
+    dialer.memory.step(dialer.now());
+    assert_eq!((seen[0].load(SeqCst), seen[1].load(SeqCst)), (1, 0), "its answer finds nobody");
+    assert_eq!(dialer.memory.world().connections.iter().flatten().count(), 0);
+}
+
+#[test]
+fn a_far_end_begins_when_it_is_opened() {
+    struct Begins(Arc<Mutex<Option<Time>>>);
+    impl Party for Begins {
+        fn next(&mut self, now: Time) -> Step<'_> {
+            self.0.lock().unwrap().get_or_insert(now);
+            Step::Done
+        }
+        fn sent(&mut self, _bytes: usize, _at: Time) {}
+        fn received(&mut self, _now: Time) {}
+        fn timed_out(&mut self, _now: Time) {}
+    }
+    let dialer = Dialer::new(Clock::new_virtual());
+    let began = Arc::new(Mutex::new(None));
+    let shared = began.clone();
+    let mut listener = dialer.listen(&"mem://late".parse().unwrap()).unwrap();
+    assert!(listener.host(Box::new(move |_| Box::new(Begins(shared.clone())))).is_ok());
+    dialer.clock.sleep_until(Time(5_000));
+    let mut link = dialer.open(&"mem://late".parse().unwrap()).unwrap();
+    assert!(matches!(link.receive(&mut [0], LONG), Err(Fault::Closed)));
+    assert_eq!(*began.lock().unwrap(), Some(Time(5_000)));
+}
+
+#[test]
+fn empty_messages_are_messages() {
+    let (dialer, _) = net();
+    let mut link = open(&dialer, "?type=message");
+    assert_eq!(link.send(&[], LONG).unwrap(), 0);
+    assert_eq!(link.receive(&mut [0; 4], LONG).unwrap(), 0);
+}

@@ -1,0 +1,369 @@
+//! Unix sockets of type dgram: how two ends meet that have no connections.
+//!
+//! The kernel lets a connected dgram socket hear its peer only, and no two sockets share a path. So a client does not
+//! connect to the path: it binds an abstract name of its own (answers need one), sends to the path and hears anyone.
+//!
+//! - A plain server answers from the path; things stay as they are (each send looks the path up: about 1 µs).
+//! - Our listener gives a sender it lets in a socket of its own, bound to an abstract name, and announces that with an
+//!   empty datagram from there to clients that carry our name. The client connects to where it came from, the server's
+//!   socket to the client with the first datagram that arrives directly: from then on both are an ordinary pair.
+//! - A client that keeps to the path, because it is not ours, is served too: the listener forwards its datagrams, and
+//!   answers leave from the path. That costs one more hop.
+//!
+//! After its first datagram a client that has heard nothing holds the second back for [`ANNOUNCEMENT`] at most, so
+//! that nothing overtakes. Abstract names have no owner: any process of this host could send to one; whoever does
+//! not fit the picture is not heard.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use socket2::{SockAddr, Socket};
+
+use super::datagram::DatagramLink;
+use super::offload::Offload;
+use super::party::Tuning;
+use super::socket::{Wants, wait_for};
+use super::unix::{BoundFile, Options, name_of};
+use super::{Admission, Batch, Caps, Door, Facts, Fault, Link, Listener, Opening, sys};
+use crate::clock::{Clock, Time};
+use crate::endpoint::Endpoint;
+use crate::plan::Wait;
+
+/// How the abstract names of our sockets begin.
+const OURS: &[u8] = b"linkgauge.";
+
+/// Far longer than a listener that runs takes to announce a link, and soon over where nobody will.
+const ANNOUNCEMENT: Duration = Duration::from_millis(50);
+
+/// How long the listener waits for room at a link it forwards to before it drops a datagram.
+const FORWARDING: Duration = Duration::from_millis(100);
+
+/// What the halves of a link know of the other end.
+struct Meeting {
+    /// Where to send until the sockets are connected.
+    destination: SockAddr,
+    /// The kernel knows the destination, and hears nobody else.
+    connected: AtomicBool,
+    /// Something has come, so there is nothing to hold back for.
+    heard: AtomicBool,
+    side: Side,
+}
+
+enum Side {
+    Client,
+    /// `path` is the listener's socket; a client that is not ours gets its answers from there.
+    Server {
+        listener: SockAddr,
+        path: Option<Socket>,
+    },
+}
+
+struct MeetingLink {
+    inner: DatagramLink,
+    meeting: Arc<Meeting>,
+    clock: Clock,
+    /// This half has received its first message, so no announcement can come any more.
+    begun: bool,
+    has_sent: bool,
+}
+
+/// A socket with an abstract name of its own.
+fn named(options: &Options) -> Result<(Socket, SockAddr), Fault> {
+    let socket = options.socket()?;
+    let name = format!("\0{}{:016x}", String::from_utf8_lossy(OURS), fastrand::u64(..));
+    let address = SockAddr::unix(name).map_err(Fault::system("make an address"))?;
+    socket.bind(&address).map_err(Fault::system("bind"))?;
+    Ok((socket, address))
+}
+
+pub fn open(options: &Options, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
+    let address = options.address()?;
+    // Tells whether somebody is there, which the first send would tell too late.
+    options.socket()?.connect(&address).map_err(Fault::system("connect"))?;
+    let (socket, _) = named(options)?;
+    let meeting = Meeting {
+        destination: address,
+        connected: AtomicBool::new(false),
+        heard: AtomicBool::new(false),
+        side: Side::Client,
+    };
+    Ok(Box::new(MeetingLink::new(options, socket, Arc::new(meeting), &opening.clock, opening.wait)))
+}
+
+impl MeetingLink {
+    fn new(
+        options: &Options,
+        socket: Socket,
+        meeting: Arc<Meeting>,
+        clock: &Clock,
+        wait: Wait,
+    ) -> MeetingLink {
+        let inner =
+            DatagramLink::new(options.socket_link(socket, clock, wait), Offload::NONE, VecDeque::new());
+        MeetingLink { inner, meeting, clock: clock.clone(), begun: false, has_sent: false }
+    }
+
+    fn is_pair(&self) -> bool {
+        self.meeting.connected.load(Relaxed)
+    }
+
+    /// Judges a sender: whether its message is for this link. Connects where that is due.
+    fn hears(&self, from: &SockAddr) -> bool {
+        let socket = &self.inner.inner.socket;
+        let meeting = &self.meeting;
+        if self.is_pair() {
+            return true;
+        }
+        match &meeting.side {
+            Side::Client if *from == meeting.destination => true,
+            // A path may be spelt otherwise by the server that bound it; a link of our listener has no path.
+            Side::Client if from.as_abstract_namespace().is_none() => true,
+            Side::Client => {
+                meeting.connected.store(socket.connect(from).is_ok(), Relaxed);
+                true
+            }
+            Side::Server { .. } if *from == meeting.destination => {
+                meeting.connected.store(socket.connect(from).is_ok(), Relaxed);
+                true
+            }
+            Side::Server { listener, .. } => from == listener,
+        }
+    }
+
+    /// Gives a listener that has just got our first message the time to announce a link of ours.
+    fn await_announcement(&mut self) {
+        let socket = &self.inner.inner.socket;
+        wait_for(socket, Wants::ToReceive, ANNOUNCEMENT);
+        self.meeting.heard.store(true, Relaxed);
+        // The receiving half takes the message itself.
+        if let Ok(from) = sys::next_sender(socket) {
+            self.hears(&from);
+        }
+    }
+
+    fn receive_unpaired(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
+        let mut until: Option<Time> = None;
+        let mut left = within;
+        loop {
+            let arrival = self.inner.inner.attempt(Wants::ToReceive, left, |socket, may_block| {
+                sys::receive_from(socket, into, may_block)
+                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+            })?;
+            let is_client = matches!(self.meeting.side, Side::Client);
+            if self.hears(&arrival.from) {
+                self.meeting.heard.store(true, Relaxed);
+                if arrival.length > 0 || !is_client {
+                    self.begun = true;
+                    return Ok(arrival.length);
+                }
+            }
+            let now = self.clock.now();
+            left = *until.get_or_insert(now + within) - now;
+        }
+    }
+
+    fn send_unpaired(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
+        self.inner.inner.check_length(bytes.len())?;
+        let meeting = self.meeting.clone();
+        if matches!(meeting.side, Side::Client) && self.has_sent && !meeting.heard.load(Relaxed) {
+            self.await_announcement();
+            if self.is_pair() {
+                return self.inner.send(bytes, within);
+            }
+        }
+        self.has_sent = true;
+        let sent = self
+            .inner
+            .inner
+            .attempt(Wants::ToSend, within, |socket, may_block| {
+                let socket = match &meeting.side {
+                    Side::Server { path: Some(path), .. } => path,
+                    _ => socket,
+                };
+                sys::send_to(socket, bytes, &meeting.destination, None, may_block)
+            })
+            .map_err(|fault| self.inner.inner.too_long(fault, bytes.len()));
+        match sent {
+            // The other half connected just now.
+            Err(Fault::System { .. }) if self.is_pair() => self.inner.send(bytes, within),
+            sent => sent,
+        }
+    }
+}
+
+impl Link for MeetingLink {
+    fn caps(&self) -> &Caps {
+        self.inner.caps()
+    }
+
+    fn facts(&self) -> Facts {
+        let mut facts = self.inner.facts();
+        if let Some(name) = name_of(&self.meeting.destination) {
+            facts.entry("remote").or_insert(name.into());
+        }
+        facts
+    }
+
+    fn tune(&mut self, tuning: &Tuning) {
+        self.inner.tune(tuning);
+    }
+
+    fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
+        if self.is_pair() { self.inner.send(bytes, within) } else { self.send_unpaired(bytes, within) }
+    }
+
+    fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
+        if self.begun && self.is_pair() {
+            self.inner.receive(into, within)
+        } else {
+            self.receive_unpaired(into, within)
+        }
+    }
+
+    fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
+        if self.is_pair() {
+            self.inner.send_batch(messages, message, within)
+        } else {
+            self.send_unpaired(&messages[..messages.len().min(message)], within)
+        }
+    }
+
+    fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
+        if self.begun && self.is_pair() {
+            return self.inner.receive_batch(into, within);
+        }
+        into.clear();
+        let length = self.receive_unpaired(&mut into.bytes, within)?;
+        into.push(0, length);
+        Ok(())
+    }
+
+    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
+        Ok(Box::new(MeetingLink {
+            inner: self.inner.half()?,
+            meeting: self.meeting.clone(),
+            clock: self.clock.clone(),
+            begun: self.begun,
+            has_sent: self.has_sent,
+        }))
+    }
+
+    fn finish(&mut self) -> Result<(), Fault> {
+        self.inner.finish()
+    }
+}
+
+struct DatagramListener {
+    socket: Socket,
+    address: SockAddr,
+    endpoint: Endpoint,
+    options: Options,
+    clock: Clock,
+    wait: Wait,
+    room: Vec<u8>,
+    /// The links that were made and live, by sender, and where they receive.
+    links: HashMap<SockAddr, (SockAddr, Weak<Meeting>)>,
+    _file: Option<BoundFile>,
+}
+
+pub fn listen(endpoint: &Endpoint, options: Options, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
+    let (socket, file) = options.bind()?;
+    socket.set_write_timeout(Some(FORWARDING)).map_err(Fault::system("set a time-out"))?;
+    let address = socket.local_addr().map_err(Fault::system("read the local address"))?;
+    Ok(Box::new(DatagramListener {
+        socket,
+        address,
+        endpoint: endpoint.clone(),
+        options,
+        clock: opening.clock.clone(),
+        wait: opening.wait,
+        room: vec![0; MOST],
+        links: HashMap::new(),
+        _file: file,
+    }))
+}
+
+/// The largest message of a client with the largest buffer; see `unix`.
+const MOST: usize = (4 << 20) + 65_536;
+
+impl DatagramListener {
+    /// Hands a datagram to the link of its sender, if there is one.
+    fn forward(&mut self, length: usize, from: &SockAddr) -> bool {
+        let Some((to, meeting)) = self.links.get(from) else { return false };
+        if meeting.strong_count() > 0 {
+            // A link that is full for long loses it.
+            let _ = sys::send_to(&self.socket, &self.room[..length], to, None, true);
+            return true;
+        }
+        self.links.remove(from);
+        false
+    }
+
+    fn admit(&mut self, length: usize, from: &SockAddr) -> Result<Box<dyn Link>, Fault> {
+        let (socket, address) = named(&self.options)?;
+        let is_ours = from.as_abstract_namespace().is_some_and(|name| name.starts_with(OURS));
+        let path = if is_ours { None } else { Some(self.socket.try_clone()) };
+        let meeting = Arc::new(Meeting {
+            destination: from.clone(),
+            connected: AtomicBool::new(false),
+            heard: AtomicBool::new(true),
+            side: Side::Server {
+                listener: self.address.clone(),
+                path: path.transpose().map_err(Fault::system("clone the socket"))?,
+            },
+        });
+        sys::send_to(&self.socket, &self.room[..length], &address, None, true)
+            .map_err(|errno| Fault::system("forward")(errno.into()))?;
+        if is_ours {
+            // If the client has gone, the link will find out.
+            let _ = sys::send_to(&socket, &[], from, None, false);
+        }
+        self.links.retain(|_, (_, meeting)| meeting.strong_count() > 0);
+        self.links.insert(from.clone(), (address, Arc::downgrade(&meeting)));
+        Ok(Box::new(MeetingLink::new(&self.options, socket, meeting, &self.clock, self.wait)))
+    }
+}
+
+impl Listener for DatagramListener {
+    fn endpoint(&self) -> Endpoint {
+        self.endpoint.clone()
+    }
+
+    fn accept(&mut self, within: Duration, door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
+        let until = self.clock.now() + within;
+        let mut reply = Vec::new();
+        loop {
+            let left = until - self.clock.now();
+            match sys::receive_from(&self.socket, &mut self.room, false) {
+                Ok(arrival) => {
+                    let (length, from) = (arrival.length, arrival.from);
+                    if !self.forward(length, &from) {
+                        let name = name_of(&from).unwrap_or_else(|| "a socket without a name".to_owned());
+                        reply.clear();
+                        match door(&self.room[..length], &name, &mut reply) {
+                            Admission::Open => return Ok((self.admit(length, &from)?, name)),
+                            Admission::Reply => {
+                                // A reply that cannot be sent is a lost one.
+                                let _ = sys::send_to(&self.socket, &reply, &from, None, false);
+                            }
+                            Admission::Drop => {}
+                        }
+                    }
+                    if left.is_zero() {
+                        return Err(Fault::TimedOut);
+                    }
+                }
+                Err(_) if left.is_zero() => return Err(Fault::TimedOut),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    wait_for(&self.socket, Wants::ToReceive, left);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Fault::System { operation: "receive", source: error }),
+            }
+        }
+    }
+}

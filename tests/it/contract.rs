@@ -1,0 +1,333 @@
+//! What every transport must do, tried on every one of them at every endpoint it offers for tests.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use linkgauge::endpoint::Endpoint;
+use linkgauge::link::party::Tuning;
+use linkgauge::link::{self, Batch, Fault, Framing, Link, TRANSPORTS};
+use linkgauge::plan::Wait;
+
+use super::far::{Far, GOODBYE};
+
+/// Bounds every wait of these tests; only a broken link ever needs it.
+const LONG: Duration = Duration::from_secs(10);
+
+/// Runs a trial on each transport's own test endpoints, with an echo listening there.
+fn each(trial: impl Fn(&str, &Far)) {
+    for transport in TRANSPORTS {
+        let directory = tempfile::tempdir().unwrap();
+        for url in (transport.loopback)(directory.path().to_str().unwrap()) {
+            let far = Far::listen(&url);
+            trial(&url, &far);
+        }
+    }
+}
+
+/// Bytes that tell where they belong.
+fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..length).map(|_| random.u8(..)).collect()
+}
+
+fn send_all(link: &mut dyn Link, mut bytes: &[u8]) {
+    let until = Instant::now() + LONG;
+    while !bytes.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        bytes = &bytes[link.send(bytes, left).unwrap()..];
+    }
+}
+
+/// One message, or as many bytes of a stream as the buffer holds.
+fn receive_all(link: &mut dyn Link, into: &mut [u8]) -> usize {
+    let until = Instant::now() + LONG;
+    let mut length = 0;
+    while length < into.len() {
+        let left = until.saturating_duration_since(Instant::now());
+        length += link.receive(&mut into[length..], left).unwrap();
+        if link.caps().framing == Framing::Message {
+            break;
+        }
+    }
+    length
+}
+
+/// A short exchange: does the link work?
+fn works(url: &str, link: &mut dyn Link) {
+    let sent = pattern(14, 7);
+    send_all(link, &sent);
+    let room = if link.caps().framing == Framing::Stream { 14 } else { 100 };
+    let mut got = vec![0; room];
+    let length = receive_all(link, &mut got);
+    assert_eq!(got[..length], sent, "{url}");
+}
+
+#[test]
+fn is_available_here() {
+    for transport in TRANSPORTS {
+        assert_eq!((transport.available)(), Ok(()), "{}", transport.scheme);
+    }
+}
+
+#[test]
+fn urls_print_back_as_typed() {
+    for transport in TRANSPORTS {
+        let urls = (transport.loopback)("/tmp");
+        assert!(!urls.is_empty(), "{}", transport.scheme);
+        for url in urls.iter().map(String::as_str).chain([transport.example]) {
+            let endpoint: Endpoint = url.parse().unwrap();
+            assert_eq!(endpoint.to_string(), url);
+            assert_eq!(endpoint.scheme(), transport.scheme);
+            link::caps(&endpoint).unwrap();
+        }
+    }
+}
+
+#[test]
+fn unknown_options_are_refused() {
+    for transport in TRANSPORTS {
+        for url in (transport.loopback)("/tmp") {
+            let joint = if url.contains('?') { '&' } else { '?' };
+            let endpoint: Endpoint = format!("{url}{joint}nonsense=1").parse().unwrap();
+            let error = link::caps(&endpoint).unwrap_err().to_string();
+            assert!(error.contains("no option 'nonsense'"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn caps_of_the_link_are_those_of_its_endpoint() {
+    each(|url, far| {
+        let promised = link::caps(&far.endpoint).unwrap();
+        assert_eq!(far.open().caps(), &promised, "{url}");
+        assert_eq!(promised.framing == Framing::Message, promised.max_message.is_some(), "{url}");
+    });
+}
+
+#[test]
+fn facts_are_told() {
+    each(|url, far| {
+        let mut link = far.open();
+        works(url, &mut *link);
+        assert!(!link.facts().is_empty(), "{url}");
+    });
+}
+
+#[test]
+fn streams_carry_bytes_whole_and_in_order() {
+    each(|url, far| {
+        if far.open().caps().framing != Framing::Stream {
+            return;
+        }
+        for (seed, length) in [1, 1000, 65_537, 1 << 20].into_iter().enumerate() {
+            let mut link = far.open();
+            let mut half = link.other_half().unwrap();
+            let sent = pattern(length, seed as u64);
+            let mut got = vec![0; length];
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut random = fastrand::Rng::with_seed(seed as u64);
+                    let mut left = &sent[..];
+                    while !left.is_empty() {
+                        let piece = random.usize(1..=20_000).min(left.len());
+                        send_all(&mut *half, &left[..piece]);
+                        left = &left[piece..];
+                    }
+                });
+                assert_eq!(receive_all(&mut *link, &mut got), length, "{url}");
+            });
+            assert!(got == sent, "{url}: {length} bytes came back different");
+        }
+    });
+}
+
+#[test]
+fn messages_keep_their_bounds() {
+    each(|url, far| {
+        let mut link = far.open();
+        let Some(most) = link.caps().max_message else { return };
+        for size in [1, 2, 14, 1000, most] {
+            let sent = pattern(size, size as u64);
+            let mut got = vec![0; most + 1];
+            assert_eq!(link.send(&sent, LONG).unwrap(), size, "{url}");
+            let length = link.receive(&mut got, LONG).unwrap();
+            assert!(got[..length] == sent, "{url}: sent {size} bytes, got {length}");
+        }
+    });
+}
+
+#[test]
+fn reliable_messages_come_in_order() {
+    each(|url, far| {
+        let mut link = far.open();
+        if link.caps().framing != Framing::Message || !link.caps().reliable {
+            return;
+        }
+        let mut half = link.other_half().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..500u32 {
+                    send_all(&mut *half, &number.to_be_bytes());
+                }
+            });
+            for number in 0..500u32 {
+                let mut got = [0; 8];
+                assert_eq!(link.receive(&mut got, LONG).unwrap(), 4, "{url}");
+                assert_eq!(got[..4], number.to_be_bytes(), "{url}");
+            }
+        });
+    });
+}
+
+#[test]
+fn one_byte_too_many_fails_cleanly() {
+    each(|url, far| {
+        let mut link = far.open();
+        let Some(most) = link.caps().max_message else { return };
+        let long = vec![0; most + 1];
+        for _ in 0..2 {
+            let error = link.send(&long, LONG).unwrap_err();
+            assert!(
+                matches!(error, Fault::TooLong { bytes, limit } if (bytes, limit) == (most + 1, most)),
+                "{url}: {error}"
+            );
+            works(url, &mut *link);
+        }
+    });
+}
+
+#[test]
+fn the_far_end_sees_a_close() {
+    each(|url, far| {
+        let mut link = far.open();
+        works(url, &mut *link);
+        if !link.caps().closes {
+            // Without connections there is nothing to see, and finishing changes nothing.
+            link.finish().unwrap();
+            works(url, &mut *link);
+            return;
+        }
+        link.finish().unwrap();
+        // The echo ends when it sees that, and with it the link.
+        let error = link.receive(&mut [0; 10], LONG).unwrap_err();
+        assert!(matches!(error, Fault::Closed), "{url}: {error}");
+        assert_eq!(far.closes.load(SeqCst), 1, "{url}");
+        let mut second = far.open();
+        works(url, &mut *second);
+        drop(second);
+        let until = Instant::now() + LONG;
+        while far.closes.load(SeqCst) < 2 {
+            assert!(Instant::now() < until, "{url}: dropping a link is not seen");
+            thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn the_near_end_sees_a_close() {
+    each(|url, far| {
+        let mut link = far.open();
+        works(url, &mut *link);
+        link.send(GOODBYE, LONG).unwrap();
+        if link.caps().closes {
+            for _ in 0..2 {
+                let error = link.receive(&mut [0; 10], LONG).unwrap_err();
+                assert!(matches!(error, Fault::Closed), "{url}: {error}");
+            }
+        } else {
+            // Silence, or the system's word that nobody is there: never data, never a clean end.
+            let error = link.receive(&mut [0; 10], Duration::from_millis(20)).unwrap_err();
+            assert!(matches!(error, Fault::TimedOut | Fault::System { .. }), "{url}: {error}");
+        }
+    });
+}
+
+#[test]
+fn receiving_times_out_in_time() {
+    each(|url, far| {
+        let mut link = far.open();
+        works(url, &mut *link);
+        for wait in [Wait::Block, Wait::Spin] {
+            link.tune(&Tuning { wait, ..Tuning::default() });
+            for within in [0, 3, 60].map(Duration::from_millis) {
+                let start = Instant::now();
+                let error = link.receive(&mut [0; 10], within).unwrap_err();
+                assert!(matches!(error, Fault::TimedOut), "{url}: {error}");
+                let took = start.elapsed();
+                assert!(took >= within && took < within + Duration::from_secs(2), "{url}: {took:?}");
+                works(url, &mut *link);
+            }
+        }
+    });
+}
+
+#[test]
+fn halves_share_the_link() {
+    each(|url, far| {
+        let mut sends = far.open();
+        let mut receives = sends.other_half().unwrap();
+        for number in 0..20u8 {
+            send_all(&mut *sends, &[number; 5]);
+            let mut got = [0; 5];
+            assert_eq!(receive_all(&mut *receives, &mut got), 5, "{url}");
+            assert_eq!(got, [number; 5], "{url}");
+        }
+        drop(sends);
+        works(url, &mut *receives);
+    });
+}
+
+#[test]
+fn many_links_at_once_are_kept_apart() {
+    each(|url, far| {
+        if !far.open().caps().many {
+            return;
+        }
+        let mut links: Vec<_> = (0..4).map(|_| far.open()).collect();
+        for round in 0..3u8 {
+            for (number, link) in links.iter_mut().enumerate() {
+                send_all(&mut **link, &[number as u8, round]);
+            }
+            for (number, link) in links.iter_mut().enumerate() {
+                let mut got = [0; 2];
+                assert_eq!(receive_all(&mut **link, &mut got), 2, "{url}");
+                assert_eq!(got, [number as u8, round], "{url}");
+            }
+        }
+    });
+}
+
+#[test]
+fn batches_arrive_whole() {
+    const SIZE: usize = 1000;
+    const COUNT: usize = 40;
+    each(|url, far| {
+        let mut link = far.open();
+        works(url, &mut *link);
+        link.tune(&Tuning { batches_of: Some(SIZE as u32), ..Tuning::default() });
+        // The last one is shorter.
+        let sent = pattern(SIZE * COUNT - 300, 3);
+        let mut left = &sent[..];
+        while !left.is_empty() {
+            left = &left[link.send_batch(left, SIZE, LONG).unwrap()..];
+        }
+        let mut got = Vec::new();
+        let mut batch = Batch::new(SIZE, COUNT);
+        while got.len() < sent.len() {
+            link.receive_batch(&mut batch, LONG).unwrap();
+            assert!(!batch.is_empty(), "{url}");
+            for message in batch.messages() {
+                let whole = link.caps().framing == Framing::Stream
+                    || message.len() == SIZE.min(sent.len() - got.len());
+                assert!(whole, "{url}: a message of {} bytes", message.len());
+                got.extend_from_slice(message);
+            }
+        }
+        assert!(got == sent, "{url}");
+        // Single messages still come one by one.
+        works(url, &mut *link);
+        link.tune(&Tuning::default());
+        works(url, &mut *link);
+    });
+}

@@ -1,0 +1,115 @@
+//! Far ends for the tests of links: an echo as a party, hosted in memory or run in threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use linkgauge::clock::{Clock, Time};
+use linkgauge::endpoint::Endpoint;
+use linkgauge::link::party::{Party, Step, drive};
+use linkgauge::link::{Admission, Batch, Dialer, Fault, Link};
+
+/// Returns what it gets, until it gets [`GOODBYE`].
+pub struct Echo {
+    batch: Batch,
+    next: usize,
+    offset: usize,
+    done: bool,
+    closes: Arc<AtomicUsize>,
+}
+
+/// Asks the echo to close the link.
+pub const GOODBYE: &[u8] = b"goodbye!";
+
+impl Echo {
+    fn new(closes: Arc<AtomicUsize>) -> Echo {
+        Echo { batch: Batch::new(1 << 20, 1), next: 0, offset: 0, done: false, closes }
+    }
+}
+
+impl Party for Echo {
+    fn next(&mut self, _now: Time) -> Step<'_> {
+        if self.done {
+            return Step::Done;
+        }
+        if self.next >= self.batch.len() {
+            return Step::Receive { into: &mut self.batch, until: Time::NEVER };
+        }
+        let message = self.batch.messages().nth(self.next).unwrap();
+        Step::Send { bytes: &message[self.offset..], message: message.len() }
+    }
+
+    fn sent(&mut self, bytes: usize, _at: Time) {
+        self.offset += bytes;
+        if self.offset >= self.batch.messages().nth(self.next).unwrap().len() {
+            (self.next, self.offset) = (self.next + 1, 0);
+        }
+    }
+
+    fn received(&mut self, _now: Time) {
+        (self.next, self.offset) = (0, 0);
+        self.done = self.batch.messages().any(|message| message == GOODBYE);
+    }
+
+    fn timed_out(&mut self, _now: Time) {}
+
+    fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.closes.fetch_add(1, SeqCst);
+        Err(Fault::Closed)
+    }
+}
+
+/// An echo that listens, and a dialer that reaches it.
+pub struct Far {
+    pub dialer: Dialer,
+    pub endpoint: Endpoint,
+    /// How many connections the echo has seen closing.
+    pub closes: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Far {
+    pub fn listen(url: &str) -> Far {
+        let dialer = Dialer::new(Clock::System);
+        let mut listener =
+            dialer.listen(&url.parse().unwrap()).unwrap_or_else(|error| panic!("listen: {error}"));
+        let endpoint = listener.endpoint();
+        let (closes, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let counted = closes.clone();
+        let hosted = listener.host(Box::new(move |_| Box::new(Echo::new(counted.clone()))));
+        let thread = hosted.err().map(|hosting| {
+            let stop = stop.clone();
+            thread::spawn(move || {
+                let mut echoes = Vec::new();
+                while !stop.load(SeqCst) {
+                    let accepted = listener.accept(Duration::from_millis(50), &mut |_, _, _| Admission::Open);
+                    let Ok((mut link, from)) = accepted else { continue };
+                    let (mut party, stop) = (hosting(&from), stop.clone());
+                    echoes.push(thread::spawn(move || {
+                        let _ = drive(&mut *party, &mut *link, &Clock::System, &stop);
+                    }));
+                }
+                echoes.into_iter().for_each(|echo| echo.join().unwrap());
+            })
+        });
+        Far { dialer, endpoint, closes, stop, thread }
+    }
+
+    pub fn open(&self) -> Box<dyn Link> {
+        self.dialer.open(&self.endpoint).unwrap_or_else(|error| panic!("open: {error}"))
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        self.stop.store(true, SeqCst);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+            && !thread::panicking()
+        {
+            panic!("the echo panicked");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! What listeners of links without connections do with first messages, and who may listen where.
+
+use std::net::UdpSocket;
+use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::time::Duration;
+
+use linkgauge::clock::Clock;
+use linkgauge::link::party::Tuning;
+use linkgauge::link::{Admission, Batch, Dialer, Fault, Link, LinkError, Listener};
+
+const LONG: Duration = Duration::from_secs(10);
+
+fn listen(url: &str) -> Result<Box<dyn Listener>, LinkError> {
+    Dialer::new(Clock::System).listen(&url.parse().unwrap())
+}
+
+fn dial(listener: &dyn Listener) -> Box<dyn Link> {
+    Dialer::new(Clock::System).open(&listener.endpoint()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn is_in_use(result: Result<Box<dyn Listener>, LinkError>) -> bool {
+    let Err(LinkError { fault: Fault::System { source, .. }, .. }) = result else { return false };
+    source.kind() == std::io::ErrorKind::AddrInUse
+}
+
+fn next(link: &mut dyn Link) -> Vec<u8> {
+    let mut room = vec![0; 2000];
+    let length = link.receive(&mut room, LONG).unwrap();
+    room.truncate(length);
+    room
+}
+
+/// The kinds that ask the door, each at a fresh place.
+fn doors(directory: &str) -> Vec<String> {
+    let udp = ["127.0.0.1", "0.0.0.0", "[::1]", "[::]"].map(|host| format!("udp://{host}:0"));
+    let unix = [format!("unix://{directory}/d?type=dgram"), format!("unix://@{directory}-d?type=dgram")];
+    udp.into_iter().chain(unix).collect()
+}
+
+#[test]
+fn the_door_decides() {
+    let directory = tempfile::tempdir().unwrap();
+    for url in doors(directory.path().to_str().unwrap()) {
+        let mut listener = listen(&url).unwrap();
+        let mut link = dial(&*listener);
+        link.send(b"drop", LONG).unwrap();
+        link.send(b"reply", LONG).unwrap();
+        let answer = &mut |message: &[u8], _: &str, reply: &mut Vec<u8>| match message {
+            b"drop" => Admission::Drop,
+            b"reply" => {
+                reply.extend_from_slice(b"cookie");
+                Admission::Reply
+            }
+            _ => Admission::Open,
+        };
+        let accepted = listener.accept(Duration::from_millis(20), answer);
+        assert!(matches!(accepted, Err(Fault::TimedOut)), "{url}");
+        assert_eq!(next(&mut *link), b"cookie", "{url}");
+
+        // A reply kept nothing, so the same sender is asked about again; let in, it keeps its link.
+        link.send(b"first", LONG).unwrap();
+        let (mut far, _) = listener.accept(LONG, answer).unwrap();
+        assert_eq!(next(&mut *far), b"first", "{url}");
+        for _ in 0..3 {
+            far.send(b"there", LONG).unwrap();
+            assert_eq!(next(&mut *link), b"there", "{url}");
+            link.send(b"back", LONG).unwrap();
+            assert_eq!(next(&mut *far), b"back", "{url}");
+        }
+        let again =
+            listener.accept(Duration::ZERO, &mut |_, _, _| panic!("{url}: asked about a link that is open"));
+        assert!(matches!(again, Err(Fault::TimedOut)), "{url}");
+    }
+}
+
+#[test]
+fn what_comes_before_the_link_goes_to_its_link() {
+    for host in ["127.0.0.1", "0.0.0.0"] {
+        let mut listener = listen(&format!("udp://{host}:0")).unwrap();
+        let (mut one, mut two) = (dial(&*listener), dial(&*listener));
+        for number in 0..20u8 {
+            one.send(&[1, number], LONG).unwrap();
+            two.send(&[2, number], LONG).unwrap();
+        }
+        let door = &mut |_: &[u8], _: &str, _: &mut Vec<u8>| Admission::Open;
+        for name in [1, 2] {
+            let (far, _) = listener.accept(LONG, door).unwrap();
+            let mut half = far.other_half().unwrap();
+            drop(far);
+            for number in 0..20u8 {
+                assert_eq!(next(&mut *half), [name, number], "{host}");
+            }
+        }
+        assert!(matches!(listener.accept(Duration::ZERO, door), Err(Fault::TimedOut)));
+    }
+}
+
+#[test]
+fn one_way_flows_of_dgrams_reach_their_link_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut listener = listen(&format!("unix://{}/d?type=dgram", directory.path().display())).unwrap();
+    let mut link = dial(&*listener);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..200u8 {
+                link.send(&[number], LONG).unwrap();
+            }
+        });
+        let (mut far, _) = listener.accept(LONG, &mut |_, _, _| Admission::Open).unwrap();
+        for number in 0..200u8 {
+            assert_eq!(next(&mut *far), [number]);
+        }
+    });
+}
+
+#[test]
+fn every_way_of_batching_gives_the_same_messages() {
+    const SIZE: usize = 700;
+    for options in ["", "?gso=0&gro=0", "?gso=1&gro=1", "?gso=1&gro=0", "?gso=0&gro=1"] {
+        for host in ["127.0.0.1", "[::1]"] {
+            let mut listener = listen(&format!("udp://{host}:0{options}")).unwrap();
+            let mut near = dial(&*listener);
+            near.send(b"open", LONG).unwrap();
+            let (mut far, _) = listener.accept(LONG, &mut |_, _, _| Admission::Open).unwrap();
+            assert_eq!(next(&mut *far), b"open");
+            let mut far_half = far.other_half().unwrap();
+            let tuning = Tuning { batches_of: Some(SIZE as u32), ..Tuning::default() };
+            near.tune(&tuning);
+            far.tune(&tuning);
+            let sent: Vec<u8> = (0..SIZE * 30 - 5).map(|at| (at % 251) as u8).collect();
+            let send = |near: &mut dyn Link| {
+                let mut left = &sent[..];
+                while !left.is_empty() {
+                    left = &left[near.send_batch(left, SIZE, LONG).unwrap()..];
+                }
+            };
+            // Rooms for all of them, for few, and for one; and a half that was not tuned.
+            for messages in [64, 4, 1] {
+                send(&mut *near);
+                let (mut batch, mut got) = (Batch::new(SIZE, messages), Vec::new());
+                while got.len() < sent.len() {
+                    far.receive_batch(&mut batch, LONG).unwrap();
+                    for message in batch.messages() {
+                        assert_eq!(
+                            message.len(),
+                            SIZE.min(sent.len() - got.len()),
+                            "{host} {options} {messages}"
+                        );
+                        got.extend_from_slice(message);
+                    }
+                }
+                assert!(got == sent, "{host} {options} {messages}");
+            }
+            send(&mut *near);
+            let mut got = Vec::new();
+            while got.len() < sent.len() {
+                got.extend(next(&mut *far_half));
+            }
+            assert!(got == sent, "{host} {options}");
+
+            let (sends, receives) = (near.facts(), far.facts());
+            if options == "?gso=1&gro=1" {
+                assert_eq!(
+                    (&sends["send_method"], &receives["receive_method"]),
+                    (&"gso".into(), &"gro".into())
+                );
+            }
+            // A single message is not cut.
+            near.send(&[1; 1800], LONG).unwrap();
+            assert_eq!(next(&mut *far), [1; 1800]);
+            assert_eq!(far.socket_drops(), Some(0));
+        }
+    }
+}
+
+#[test]
+fn segments_of_one_byte_fill_a_batch() {
+    let mut listener = listen("udp://127.0.0.1:0?gso=1&gro=1").unwrap();
+    let mut near = dial(&*listener);
+    near.send(b"open", LONG).unwrap();
+    let (mut far, _) = listener.accept(LONG, &mut |_, _, _| Admission::Open).unwrap();
+    assert_eq!(next(&mut *far), b"open");
+    for link in [&mut near, &mut far] {
+        link.tune(&Tuning { batches_of: Some(1), ..Tuning::default() });
+    }
+    let sent: Vec<u8> = (0..64).collect();
+    assert_eq!(near.send_batch(&sent, 1, LONG).unwrap(), 64);
+    let mut batch = Batch::new(1, 128);
+    let mut got = Vec::new();
+    while got.len() < 64 {
+        far.receive_batch(&mut batch, LONG).unwrap();
+        batch.messages().for_each(|message| got.extend_from_slice(message));
+        assert!(batch.messages().all(|message| message.len() == 1));
+    }
+    assert_eq!(got, sent);
+}
+
+#[test]
+fn drops_of_a_full_socket_are_counted() {
+    let mut listener = listen("udp://127.0.0.1:0?rcvbuf=10000").unwrap();
+    let mut near = dial(&*listener);
+    near.send(b"open", LONG).unwrap();
+    let (far, _) = listener.accept(LONG, &mut |_, _, _| Admission::Open).unwrap();
+    for _ in 0..100 {
+        near.send(&[0; 1000], LONG).unwrap();
+    }
+    assert!(far.socket_drops().unwrap() > 50, "{:?}", far.socket_drops());
+}
+
+#[test]
+fn a_place_in_use_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().to_str().unwrap();
+    let mut urls = doors(directory);
+    urls.extend(["stream", "seqpacket"].map(|kind| format!("unix://{directory}/{kind}?type={kind}")));
+    for url in urls {
+        let first = listen(&url).unwrap();
+        assert!(is_in_use(listen(first.endpoint().as_str())), "{url}");
+        // Also while a link of it is open, and not for longer than it lasts.
+        let endpoint = first.endpoint();
+        drop(first);
+        drop(listen(endpoint.as_str()).unwrap_or_else(|error| panic!("{error}")));
+    }
+    let foreign = UdpSocket::bind("127.0.0.1:0").unwrap();
+    assert!(is_in_use(listen(&format!("udp://{}", foreign.local_addr().unwrap()))));
+}
+
+#[test]
+fn files_of_dead_servers_are_replaced_and_ours_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    // What a server leaves that was killed: a socket file without a socket.
+    drop(UnixListener::bind(path("stream")).unwrap());
+    drop(UnixDatagram::bind(path("dgram")).unwrap());
+    for kind in ["stream", "dgram"] {
+        let url = format!("unix://{}?type={kind}", path(kind).display());
+        let listener = listen(&url).unwrap_or_else(|error| panic!("{error}"));
+        assert!(path(kind).exists());
+        drop(listener);
+        assert!(!path(kind).exists(), "{kind}");
+    }
+    // A file that is not a socket is nobody's to remove.
+    std::fs::write(path("text"), "kept").unwrap();
+    assert!(is_in_use(listen(&format!("unix://{}", path("text").display()))));
+    assert_eq!(std::fs::read_to_string(path("text")).unwrap(), "kept");
+    // Another kind of server that lives is not a dead one.
+    let _live = UnixListener::bind(path("live")).unwrap();
+    assert!(is_in_use(listen(&format!("unix://{}?type=dgram", path("live").display()))));
+    // A file that was replaced meanwhile belongs to somebody else.
+    let listener = listen(&format!("unix://{}", path("replaced").display())).unwrap();
+    std::fs::remove_file(path("replaced")).unwrap();
+    std::fs::write(path("replaced"), "new").unwrap();
+    drop(listener);
+    assert!(path("replaced").exists());
+}
+
+#[test]
+fn slips_in_unix_endpoints_are_one_clear_line() {
+    let error = |url: &str| listen(url).map(|_| ()).unwrap_err().to_string();
+    let long = format!("unix:///{}", "x".repeat(107));
+    insta::assert_snapshot!([
+        "unix://relative/path", "unix://@", "unix:///tmp/s?type=packet", &long,
+    ].map(error).join("\n"), @r"
+    unix://relative/path: needed is a path from the root, like unix:///run/socket, or an abstract name, like unix://@name
+    unix://@: needed is a name after '@'
+    unix:///tmp/s?type=packet: 'type=packet' is not stream, dgram or seqpacket
+    unix:///xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx: needed is a path or name of at most 107 bytes, as the kernel's address holds no more
+    ");
+}
