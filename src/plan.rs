@@ -49,15 +49,15 @@ pub struct Case {
     pub workload: String,
     /// `None` leaves the choice to the peer.
     pub direction: Option<Direction>,
-    /// Bytes of one message, at least 1.
+    /// Bytes of one message; 0 leaves the choice to the workload.
     pub message_bytes: u32,
     /// Connections to each endpoint, at least 1.
     pub parallel: u32,
     pub pacing: Pacing,
     pub stop: Stop,
-    /// Left out of every figure.
-    pub warm_up: Stop,
-    /// An exchange without an answer by then is lost.
+    /// Left out of every figure; `None` leaves the choice to the workload.
+    pub warm_up: Option<Stop>,
+    /// An exchange without an answer by then is lost; zero leaves the choice to the workload.
     pub timeout: Duration,
     pub wait: Wait,
     /// CPUs for the near end's threads and for the far end's; empty leaves it to the scheduler of the machine.
@@ -309,7 +309,13 @@ impl CaseSpec {
                 for direction in directions {
                     for &parallel in self.parallel.as_ref().map_or(&[1][..], OneOrMany::as_slice) {
                         side_by_side("parallel", parallel)?;
-                        for &size in self.size.as_ref().map_or(&[Bytes(1)][..], OneOrMany::as_slice) {
+                        let sizes = match &self.size {
+                            None => vec![0],
+                            Some(some) => {
+                                some.as_slice().iter().map(message_bytes).collect::<Result<_, _>>()?
+                            }
+                        };
+                        for size in sizes {
                             cases.push(self.one(&endpoints, &workload, direction, parallel, size)?);
                         }
                     }
@@ -325,15 +331,12 @@ impl CaseSpec {
         workload: &str,
         direction: Option<Direction>,
         parallel: u32,
-        size: Bytes,
+        message_bytes: u32,
     ) -> Result<Case, String> {
-        let message_bytes = u32::try_from(size.0)
-            .ok()
-            .filter(|&n| (1..=1 << 30).contains(&n))
-            .ok_or_else(|| format!("a message of {} bytes: use 1 to 1Gi", size.0))?;
         let per_second = match (self.rate, self.bit_rate) {
             (Some(_), Some(_)) => return Err("rate and bit_rate exclude each other".to_owned()),
             (Some(rate), None) => Some(rate.0),
+            (None, Some(_)) if message_bytes == 0 => return Err("bit_rate needs a size".to_owned()),
             (None, Some(rate)) => Some(rate.0 / (8.0 * f64::from(message_bytes))),
             (None, None) => None,
         };
@@ -355,9 +358,9 @@ impl CaseSpec {
         if stop.time_ns == Some(0) {
             return Err("a time of 0 measures nothing".to_owned());
         }
-        let timeout = self.timeout.map_or(Duration::from_secs(1), |span| span.0);
+        let timeout = self.timeout.map_or(Duration::ZERO, |span| span.0);
         let interval = self.interval.map_or(Duration::from_secs(1), |span| span.0);
-        if timeout.is_zero() || interval < Duration::from_millis(1) {
+        if self.timeout.is_some() && timeout.is_zero() || interval < Duration::from_millis(1) {
             return Err("the time-out must be above zero and the interval at least 1ms".to_owned());
         }
         let pin = match self.pin.as_ref().map_or(&[][..], OneOrMany::as_slice) {
@@ -376,11 +379,11 @@ impl CaseSpec {
             parallel,
             pacing,
             stop,
-            warm_up: Stop {
+            warm_up: (self.warm_up_count.is_some() || self.warm_up_time.is_some()).then(|| Stop {
                 count: self.warm_up_count.map(|count| count.0),
                 time_ns: time_ns(self.warm_up_time),
                 volume_bytes: None,
-            },
+            }),
             timeout,
             wait: if self.spin.unwrap_or(false) { Wait::Spin } else { Wait::Block },
             pin,
@@ -396,6 +399,13 @@ impl CaseSpec {
             },
         })
     }
+}
+
+fn message_bytes(size: &Bytes) -> Result<u32, String> {
+    u32::try_from(size.0)
+        .ok()
+        .filter(|size| (1..=1 << 30).contains(size))
+        .ok_or_else(|| format!("a message of {} bytes: use 1 to 1Gi", size.0))
 }
 
 fn side_by_side(what: &str, number: u32) -> Result<(), String> {

@@ -18,6 +18,9 @@ use crate::stats::Interval;
 /// The schema that this version writes.
 pub const SCHEMA: &str = "linkgauge.run.v1";
 
+/// The program and version that writes a document or answers a session.
+pub const TOOL: &str = concat!("linkgauge ", env!("CARGO_PKG_VERSION"));
+
 /// A result document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {

@@ -379,7 +379,7 @@ impl Connection {
                 self.back.closed = true;
                 Stepped::Moved
             }
-            Step::Done => {
+            Step::Done | Step::Fail(_) => {
                 closes = true;
                 Stepped::Moved
             }

@@ -244,7 +244,7 @@ pub trait Link: Send {
 }
 
 /// Messages received in one operation. Fixed size: nothing is allocated after it was made.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Batch {
     pub bytes: Vec<u8>,
     /// Room for one message, when a link fills several at once.

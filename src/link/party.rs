@@ -25,6 +25,8 @@ pub enum Step<'a> {
     Finish,
     /// The party has done all it wanted.
     Done,
+    /// The party cannot go on.
+    Fail(Fault),
 }
 
 /// How a party wants its link and its thread to behave.
@@ -67,26 +69,27 @@ pub struct Cost {
     pub socket_drops: Option<u64>,
 }
 
-/// How long one blocking call may last before the party's time and the cancel flag are looked at again.
+/// How long one blocking call at a near end may last before the cancel flag is looked at again.
 pub const SLICE: Duration = Duration::from_millis(100);
 
 /// Runs a party on a link to its end: the one loop, for near and far ends alike. Allocates nothing.
 ///
-/// Returns early, without an error, once `cancel` is set.
+/// Returns early, without an error, once `cancel` is set; it is looked at at least once every `patience`.
 pub fn drive(
     party: &mut dyn Party,
     link: &mut dyn Link,
     clock: &Clock,
     cancel: &AtomicBool,
+    patience: Duration,
 ) -> Result<(), Fault> {
     let before = cpu::thread_cpu_seconds();
     let mut run = || {
         let mut now = clock.now();
         while !cancel.load(Relaxed) {
-            match act(party, link, clock, &mut now, SLICE)? {
+            match act(party, link, clock, &mut now, patience)? {
                 Acted::Done => break,
                 Acted::Sleeping(until) => {
-                    clock.sleep_then_spin(until.min(now + SLICE));
+                    clock.sleep_then_spin(until.min(now + patience));
                     now = clock.now();
                 }
                 Acted::Moved | Acted::Waiting(_) => {}
@@ -156,6 +159,7 @@ pub fn act(
             *now = clock.now();
         }
         Step::Done => return Ok(Acted::Done),
+        Step::Fail(fault) => return Err(fault),
     }
     Ok(Acted::Moved)
 }

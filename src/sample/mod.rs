@@ -87,6 +87,8 @@ pub struct Recorder {
     /// First and last instant that counts: first send to last receipt.
     pub first: Option<Time>,
     pub last: Option<Time>,
+    /// Bytes delivered at the very first instant, which took none of the time that follows.
+    pub head_bytes: u64,
     progress: Arc<Progress>,
     raw: Option<RawSink>,
 }
@@ -101,15 +103,27 @@ impl Recorder {
             series: Series::new(interval_ns),
             first: None,
             last: None,
+            head_bytes: 0,
             progress,
             raw,
         }
+    }
+
+    /// For a far end, that only counts.
+    pub fn counting() -> Recorder {
+        Recorder::new(false, 1_000_000_000, Arc::default(), None)
     }
 
     /// The measurement begins: what was counted before was warm-up.
     pub fn begin(&mut self, at: Time) {
         self.first = Some(at);
         self.series.begin(at);
+    }
+
+    /// The measurement begins with bytes that arrive at this instant.
+    pub fn begin_with(&mut self, at: Time, bytes: u64) {
+        self.begin(at);
+        self.head_bytes = bytes;
     }
 
     /// An answered exchange of `bytes` payload.
@@ -165,6 +179,11 @@ impl Recorder {
         }
     }
 
+    /// An empty recorder of the same kind, to merge several into.
+    pub fn blank(&self) -> Recorder {
+        Recorder::new(self.response.is_some(), self.series.interval_ns(), Arc::default(), None)
+    }
+
     /// Joins what another flow of the same case recorded.
     pub fn merge(&mut self, other: &Recorder) {
         self.counts.merge(&other.counts);
@@ -175,5 +194,6 @@ impl Recorder {
         self.series.merge(&other.series);
         self.first = [self.first, other.first].into_iter().flatten().min();
         self.last = self.last.max(other.last);
+        self.head_bytes += other.head_bytes;
     }
 }

@@ -41,6 +41,10 @@ impl Series {
         Series { entries: Vec::with_capacity(MOST), interval_ns, start: Time(0), ends: Time(0) }
     }
 
+    pub fn interval_ns(&self) -> u64 {
+        self.interval_ns
+    }
+
     pub fn begin(&mut self, at: Time) {
         self.start = at;
         self.ends = at;

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::link::Caps;
 use crate::link::party::Party;
 use crate::plan::{Case, Direction, Pacing, Stop};
 use crate::run::Figures;
@@ -24,6 +25,9 @@ pub struct Workload {
     /// When no stop was asked for.
     pub default_stop: Stop,
     pub default_direction: Direction,
+    pub default_timeout: Duration,
+    /// Message size when none was asked for.
+    pub default_size: fn(&Caps) -> u32,
     /// Left out of the figures when no warm-up was asked for.
     pub default_warm_up: Stop,
     /// Identity of the way it measures; a change of method changes it.
@@ -69,6 +73,16 @@ pub struct Flowed {
     pub fault: Option<String>,
 }
 
+/// Everything that the flows of one role recorded, together.
+pub fn merged(flows: &[Flowed], role: Role) -> Option<Recorder> {
+    let mut recorders = flows.iter().filter(|flow| flow.role == role).map(|flow| &flow.recorder);
+    let first = recorders.next()?;
+    let mut all = first.blank();
+    all.merge(first);
+    recorders.for_each(|recorder| all.merge(recorder));
+    Some(all)
+}
+
 /// What the far end counted of one flow.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct FarFlow {
@@ -76,6 +90,8 @@ pub struct FarFlow {
     /// Payload delivered to the far end, or sent by it.
     pub bytes: u64,
     pub messages: u64,
+    /// Bytes of the first receipt, which took none of the time.
+    pub head_bytes: u64,
     /// First to last receipt, by the far end's clock.
     pub elapsed_ns: u64,
     pub duplicate: u64,

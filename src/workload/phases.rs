@@ -151,7 +151,14 @@ mod tests {
         use Phase::*;
         assert_eq!(
             seen,
-            [(WarmUp, false), (WarmUp, false), (Measuring, true), (Measuring, false), (Measuring, false), (Over, false)]
+            [
+                (WarmUp, false),
+                (WarmUp, false),
+                (Measuring, true),
+                (Measuring, false),
+                (Measuring, false),
+                (Over, false)
+            ]
         );
     }
 

@@ -1,0 +1,36 @@
+//! `linkgauge completions` and the man pages: from the same definitions as the command line itself.
+
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, Command};
+
+use super::Status;
+
+/// Print completions for a shell
+#[derive(Args)]
+pub struct Flags {
+    #[arg(value_enum)]
+    shell: clap_complete::Shell,
+}
+
+/// Write the man pages to a directory
+#[derive(Args)]
+pub struct ManFlags {
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
+}
+
+pub fn run(flags: Flags, mut command: Command) -> Result<Status> {
+    clap_complete::generate(flags.shell, &mut command, "linkgauge", &mut io::stdout());
+    Ok(Status::Complete)
+}
+
+pub fn man(flags: ManFlags, command: Command) -> Result<Status> {
+    let name = flags.directory.display();
+    std::fs::create_dir_all(&flags.directory).with_context(|| format!("{name}: cannot be made"))?;
+    clap_mangen::generate_to(command, &flags.directory)
+        .with_context(|| format!("{name}: cannot be written"))?;
+    Ok(Status::Complete)
+}

@@ -1,0 +1,331 @@
+//! What all measuring commands share: their flags, the progress on the terminal, Ctrl-C, the events file.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{IsTerminal, LineWriter, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::host;
+use linkgauge::link::Dialer;
+use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Plan, Probe};
+use linkgauge::run::Run;
+use linkgauge::sample::RawFile;
+use linkgauge::schedule::{self, Bench, Event, Observer};
+use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
+
+use super::Status;
+use super::output::OutputFlags;
+
+/// Where links lead, what the far end speaks, how often: the same for every workload.
+#[derive(Args, Clone, Default)]
+pub struct CaseFlags {
+    /// Endpoints, like tcp://host:7100, udp://host:7100, unix:///run/x; each is a case of its own
+    #[arg(required = true, value_name = "URL")]
+    pub urls: Vec<Endpoint>,
+    /// Run all the URLs at the same time, as ports of one case
+    #[arg(long)]
+    together: bool,
+    /// Count the last number of the URL upwards and run so many ports at once [list: one case each]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    ports: Vec<u32>,
+    /// What the far end speaks
+    #[arg(long, value_name = "PEER", value_parser = peers(), default_value = "auto")]
+    peer: String,
+    /// Size of a message [list: one case each]
+    #[arg(long, short, value_name = "SIZE", value_delimiter = ',')]
+    size: Vec<Bytes>,
+    /// Connections to each endpoint [list: one case each]
+    #[arg(long, short = 'P', value_name = "N", value_delimiter = ',')]
+    parallel: Vec<u32>,
+    /// Stop after this time
+    #[arg(long, short = 't', value_name = "TIME")]
+    time: Option<Span>,
+    /// Leave out what happens in this time, or in so many messages, before the measurement
+    #[arg(long, value_name = "TIME|N")]
+    warm_up: Option<WarmUp>,
+    /// An exchange without an answer by then is lost; a transfer that stands still so long has failed
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<Span>,
+    /// Wait by asking again and again, at both ends: faster, and keeps a CPU of each busy
+    #[arg(long)]
+    spin: bool,
+    /// CPUs to run on: of this end, and of the far end (own session only)
+    #[arg(long, value_name = "NEAR[,FAR]", value_delimiter = ',', num_args = 1)]
+    pin: Vec<u32>,
+    /// Length of an entry of the time series, and of a progress event
+    #[arg(long, value_name = "TIME")]
+    interval: Option<Span>,
+    #[command(flatten)]
+    pub plan: PlanFlags,
+}
+
+fn peers() -> clap::builder::PossibleValuesParser {
+    let known = linkgauge::peer::PEERS
+        .iter()
+        .map(|peer| clap::builder::PossibleValue::new(peer.name).help(peer.summary));
+    let auto =
+        clap::builder::PossibleValue::new("auto").help("asks the far end; a device behind a line is an echo");
+    [auto].into_iter().chain(known).collect::<Vec<_>>().into()
+}
+
+/// A warm-up: a time, or a number of messages.
+#[derive(Debug, Clone, Copy)]
+enum WarmUp {
+    Time(Span),
+    Messages(Count),
+}
+
+impl std::str::FromStr for WarmUp {
+    type Err = String;
+    fn from_str(text: &str) -> Result<WarmUp, String> {
+        let time = || text.parse().map(WarmUp::Time);
+        text.parse().map(WarmUp::Messages).or_else(|_| time()).map_err(|_: units::UnitError| {
+            format!("'{text}' is neither a time (500ms) nor a number of messages (100)")
+        })
+    }
+}
+
+/// Flags of the plan as a whole.
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Plan")]
+pub struct PlanFlags {
+    /// Run every case so often, in turn; gives intervals over the repetitions
+    #[arg(long, value_name = "N")]
+    repeat: Option<u32>,
+    /// Go on with the next case when one fails; the exit status stays 2
+    #[arg(long)]
+    keep_going: bool,
+    /// Title of the report
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+    /// File with the token that the server wants (or the variable LINKGAUGE_TOKEN)
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Write every sample to this CSV file while running
+    #[arg(long, value_name = "FILE")]
+    raw: Option<PathBuf>,
+    /// Write events as JSON, one a line, while running
+    #[arg(long, value_name = "FILE|-")]
+    events: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
+
+impl CaseFlags {
+    /// The case these flags stand for, of one workload.
+    pub fn spec(&self, workload: &str) -> CaseSpec {
+        let (warm_up_count, warm_up_time) = match self.warm_up {
+            Some(WarmUp::Messages(count)) => (Some(count), None),
+            Some(WarmUp::Time(time)) => (None, Some(time)),
+            None => (None, None),
+        };
+        CaseSpec {
+            url: Some(OneOrMany::Many(self.urls.clone())),
+            together: Some(self.together),
+            ports: many(&self.ports),
+            peer: Some(self.peer.clone()),
+            workload: Some(workload.to_owned()),
+            size: many(&self.size),
+            parallel: many(&self.parallel),
+            time: self.time,
+            warm_up_count,
+            warm_up_time,
+            timeout: self.timeout,
+            spin: Some(self.spin),
+            pin: many(&self.pin),
+            interval: self.interval,
+            ..CaseSpec::default()
+        }
+    }
+}
+
+pub fn many<T: Clone>(values: &[T]) -> Option<OneOrMany<T>> {
+    (!values.is_empty()).then(|| OneOrMany::Many(values.to_vec()))
+}
+
+/// Runs one case specification under the flags of its plan.
+pub fn run_spec(spec: CaseSpec, flags: &PlanFlags) -> Result<Status> {
+    let cases = spec.expand().map_err(anyhow::Error::msg)?;
+    let plan = Plan::new(flags.title.clone(), flags.repeat.unwrap_or(1), flags.keep_going, cases)?;
+    run_plan(plan, flags, Dialer::new(Clock::System))
+}
+
+/// Runs a plan with what its own file says, unless a flag says otherwise.
+pub fn run_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
+    plan.repeat = flags.repeat.unwrap_or(plan.repeat);
+    plan.keep_going |= flags.keep_going;
+    plan.title = flags.title.clone().or(plan.title);
+    run_plan(plan, flags, Dialer::new(Clock::System))
+}
+
+/// Checks and runs a plan, writes what was asked for, tells how it ended.
+pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status> {
+    flags.output.check()?;
+    let run = measure(plan, flags, dialer)?;
+    flags.output.write(&run)?;
+    Ok(status(&run))
+}
+
+fn status(run: &Run) -> Status {
+    match (run.interrupted, run.complete()) {
+        (true, _) => Status::Interrupted,
+        (_, true) => Status::Complete,
+        _ => Status::Incomplete,
+    }
+}
+
+/// Runs a plan and keeps whatever was measured.
+pub fn measure(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Run> {
+    let plan = schedule::check(plan)?;
+    let raw = flags.raw.as_deref().map(RawFile::create).transpose().context("the file of raw samples")?;
+    let observer = Screen::new(flags)?;
+    let cancel = on_interrupt()?;
+    let mut bench = Bench {
+        dialer,
+        observer: &observer,
+        cancel: &cancel,
+        token: token(flags.token_file.as_deref())?,
+        raw,
+        environment: host::facts(),
+        floor_ns: Some(schedule::floor_ns()),
+    };
+    let run = schedule::run(&plan, &mut bench);
+    observer.clear();
+    Ok(run)
+}
+
+/// The token from a file or the environment, without the line end that editors add.
+pub fn token(file: Option<&std::path::Path>) -> Result<Option<String>> {
+    let text = match file {
+        Some(path) => {
+            let text = std::fs::read_to_string(path);
+            Some(text.with_context(|| format!("{}: the token cannot be read", path.display()))?)
+        }
+        None => std::env::var("LINKGAUGE_TOKEN").ok(),
+    };
+    match text.map(|text| text.trim_end().to_owned()) {
+        Some(token) if token.is_empty() => bail!("the token is empty"),
+        token => Ok(token),
+    }
+}
+
+/// A flag that the first Ctrl-C (or SIGTERM) sets; the second ends the program at once.
+pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
+    let cancel = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 130, cancel.clone())?;
+        signal_hook::flag::register(signal, cancel.clone())?;
+    }
+    Ok(cancel)
+}
+
+/// Shows progress on a terminal and writes events to a file; does nothing where neither is wanted.
+struct Screen {
+    bar: ProgressBar,
+    events: Option<Mutex<Box<dyn Write + Send>>>,
+    /// Length of the case's part of the bar.
+    plan: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+/// Steps of the bar for one run of one case.
+const STEPS: u64 = 100;
+
+impl Screen {
+    fn new(flags: &PlanFlags) -> Result<Screen> {
+        let shown = !flags.output.quiet && std::io::stderr().is_terminal();
+        let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed:>4}  {wide_msg}")?;
+        bar.set_style(style.progress_chars("━╸─"));
+        let events: Option<Box<dyn Write + Send>> = match &flags.events {
+            None => None,
+            Some(path) if path.as_os_str() == "-" => Some(Box::new(LineWriter::new(std::io::stdout()))),
+            Some(path) => {
+                let file =
+                    File::create(path).with_context(|| format!("{}: cannot be written", path.display()))?;
+                Some(Box::new(LineWriter::new(file)))
+            }
+        };
+        Ok(Screen { bar, events: events.map(Mutex::new), plan: Mutex::default() })
+    }
+
+    fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn remember(&self, name: &'static str, value: u64) {
+        if let Ok(mut plan) = self.plan.lock() {
+            plan.insert(name, value);
+        }
+    }
+
+    fn recall(&self, name: &'static str) -> u64 {
+        self.plan.lock().ok().and_then(|plan| plan.get(name).copied()).unwrap_or(0)
+    }
+}
+
+impl Observer for Screen {
+    fn event(&self, event: &Event) {
+        if let Some(events) = &self.events
+            && let (Ok(mut events), Ok(line)) = (events.lock(), serde_json::to_string(event))
+        {
+            // A reader that went away must not end the measurement.
+            let _ = writeln!(events, "{line}");
+        }
+        match event {
+            Event::Begins { cases, repeat, .. } => {
+                self.remember("cases", *cases as u64);
+                self.bar.set_length(STEPS * *cases as u64 * u64::from(*repeat));
+            }
+            Event::CaseBegins { case, repetition, endpoint, workload, message_bytes, .. } => {
+                let done = u64::from(*repetition) * self.recall("cases") + *case as u64;
+                self.remember("done", done);
+                self.bar.set_position(STEPS * done);
+                self.bar.set_message(format!(
+                    "{workload} {endpoint} {}",
+                    units::print_bytes((*message_bytes).into())
+                ));
+                self.bar.enable_steady_tick(Duration::from_millis(200));
+            }
+            Event::Progress { share: Some(share), .. } => {
+                self.bar.set_position(STEPS * self.recall("done") + (share * STEPS as f64) as u64);
+            }
+            Event::Failed { reason, .. } => {
+                self.bar.suspend(|| anstream::eprintln!("error: {reason}"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Flags only a load has.
+pub fn probe(text: &str) -> Result<Probe, String> {
+    match text {
+        "off" => Ok(Probe::Switch(false)),
+        text => text
+            .parse::<MessageRate>()
+            .map(Probe::Rate)
+            .map_err(|_| format!("'{text}' is neither a rate (10/s) nor 'off'")),
+    }
+}
+
+pub fn direction(text: &str) -> Result<Direction, String> {
+    let names = || Direction::ALL.map(Direction::name).join(", ");
+    Direction::ALL
+        .into_iter()
+        .find(|direction| direction.name() == text)
+        .ok_or_else(|| format!("'{text}' is no direction (known: {})", names()))
+}
+
+/// Whether the run may go on; for commands that wait.
+pub fn cancelled(cancel: &AtomicBool) -> bool {
+    cancel.load(Relaxed)
+}

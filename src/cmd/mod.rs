@@ -1,0 +1,88 @@
+//! The commands: one file each, with its flags. Only here is anything printed, the environment read, the process ended.
+
+mod completions;
+mod demo;
+mod doctor;
+mod latency;
+mod measure;
+mod output;
+mod report;
+mod run;
+mod serve;
+mod throughput;
+
+use std::process::ExitCode;
+
+use anstream::eprintln;
+use anstyle::{AnsiColor, Style};
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// Gauges any link: how long a message takes, how much gets through, and why it is not better
+///
+/// Latency is the round-trip time, never half of it. k is 1000 and Ki is 1024; durations and rates carry a unit.
+#[derive(Parser)]
+#[command(name = "linkgauge", version, max_term_width = 100, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Exit status: 0 all that was planned was measured; 1 that, but a threshold or comparison failed;
+2 something planned was not measured (what was is kept); 130 after Ctrl-C.";
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Flags),
+    Latency(latency::Flags),
+    Throughput(throughput::Flags),
+    Serve(serve::Flags),
+    Run(run::Flags),
+    Report(report::Flags),
+    Doctor(doctor::Flags),
+    Completions(completions::Flags),
+    #[command(hide = true)]
+    Man(completions::ManFlags),
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Complete,
+    /// Something planned was not measured; what was is kept.
+    Incomplete,
+    Interrupted,
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> ExitCode {
+        ExitCode::from(match status {
+            Status::Complete => 0,
+            Status::Incomplete => 2,
+            Status::Interrupted => 130,
+        })
+    }
+}
+
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let ended = match cli.command {
+        Command::Demo(flags) => demo::run(flags),
+        Command::Latency(flags) => latency::run(flags),
+        Command::Throughput(flags) => throughput::run(flags),
+        Command::Serve(flags) => serve::run(flags),
+        Command::Run(flags) => run::run(flags),
+        Command::Report(flags) => report::run(flags),
+        Command::Doctor(flags) => doctor::run(flags),
+        Command::Completions(flags) => completions::run(flags, Cli::command()),
+        Command::Man(flags) => completions::man(flags, Cli::command()),
+    };
+    match ended {
+        Ok(status) => status.into(),
+        Err(error) => {
+            let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+            eprintln!("{red}error{red:#}: {error:#}");
+            Status::Incomplete.into()
+        }
+    }
+}

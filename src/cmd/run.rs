@@ -1,0 +1,28 @@
+//! `linkgauge run`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use linkgauge::plan::Plan;
+
+use super::Status;
+use super::measure::{PlanFlags, run_file};
+
+/// Run the cases of a plan file
+#[derive(Args)]
+pub struct Flags {
+    /// A plan in TOML, see docs/plan.md
+    #[arg(value_name = "PLAN.toml")]
+    file: PathBuf,
+    #[command(flatten)]
+    plan: PlanFlags,
+}
+
+pub fn run(flags: Flags) -> Result<Status> {
+    let name = flags.file.display();
+    let text =
+        std::fs::read_to_string(&flags.file).with_context(|| format!("{name}: the plan cannot be read"))?;
+    let plan = Plan::from_toml(&text).with_context(|| name.to_string())?;
+    run_file(plan, &flags.plan)
+}

@@ -1,0 +1,123 @@
+//! `linkgauge serve`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use anstream::{eprintln, println};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::host;
+use linkgauge::link::Dialer;
+use linkgauge::peer::{self, Limits, ServerFacts};
+use linkgauge::serve::Server;
+use linkgauge::units::{BitRate, Bytes, Span};
+
+use super::Status;
+use super::measure::{cancelled, on_interrupt, token};
+
+/// Be the far end: answer any number of clients until Ctrl-C
+///
+/// Without a URL it listens on TCP and UDP port 7100 of loop-back only; give tcp://0.0.0.0:7100 to be reached from
+/// elsewhere. Whoever does not speak our session gets back what he sends, unless a token is set.
+#[derive(Args)]
+pub struct Flags {
+    /// Where to listen [default: tcp://127.0.0.1:7100 udp://127.0.0.1:7100]
+    #[arg(value_name = "URL")]
+    urls: Vec<Endpoint>,
+    /// What to speak
+    #[arg(long, value_name = "PEER", value_parser = served(), default_value = "linkgauge")]
+    peer: String,
+    /// File with a token that clients must know (or the variable LINKGAUGE_TOKEN)
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<std::path::PathBuf>,
+    /// Sessions at once
+    #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
+    max_sessions: u32,
+    /// Longest measurement of a client
+    #[arg(long, value_name = "TIME", default_value = "24h")]
+    max_time: Span,
+    /// Highest rate of payload on all connections of a session together
+    #[arg(long, value_name = "RATE")]
+    max_rate: Option<BitRate>,
+    /// Largest message
+    #[arg(long, value_name = "SIZE", default_value = "1Gi")]
+    max_size: Bytes,
+    /// Connections of one session
+    #[arg(long, value_name = "N", default_value_t = Limits::default().flows)]
+    max_flows: u32,
+    /// Close a connection on which nothing moves for so long
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    idle: Span,
+    /// Stop by itself after this time
+    #[arg(long, value_name = "TIME")]
+    time: Option<Span>,
+    /// Do not print where it listens
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+fn served() -> clap::builder::PossibleValuesParser {
+    let can = peer::PEERS.iter().filter(|peer| peer.serve.is_some());
+    can.map(|peer| clap::builder::PossibleValue::new(peer.name).help(peer.summary)).collect::<Vec<_>>().into()
+}
+
+pub fn run(flags: Flags) -> Result<Status> {
+    let cancel = on_interrupt()?;
+    let peer = peer::peer(&flags.peer).context("clap knows only peers of the list")?;
+    let Some(serve) = peer.serve else { bail!("peer {} cannot be served", peer.name) };
+    let mut secret = [0; 32];
+    fastrand::fill(&mut secret);
+    let facts = Arc::new(ServerFacts {
+        limits: Limits {
+            sessions: flags.max_sessions,
+            duration_s: flags.max_time.0.as_secs().max(1),
+            bit_rate: flags.max_rate.map(|rate| rate.0),
+            message_bytes: flags.max_size.0.min(1 << 30) as u32,
+            flows: flags.max_flows,
+            idle_s: flags.idle.0.as_secs().max(1),
+        },
+        token: token(flags.token_file.as_deref())?,
+        environment: host::facts(),
+        secret,
+    });
+    let dialer = Dialer::new(Clock::System);
+    let urls = match flags.urls.as_slice() {
+        [] => vec!["tcp://127.0.0.1".parse()?, "udp://127.0.0.1".parse()?],
+        urls => urls.to_vec(),
+    };
+    let urls = urls.into_iter().map(|url| with_default_port(url, peer)).collect::<Result<Vec<_>>>()?;
+    let most = (flags.max_sessions as usize).saturating_mul(4).max(16);
+    let server = Server::start(&urls, &serve(&facts), most, &dialer)?;
+    if !flags.quiet {
+        for endpoint in server.endpoints() {
+            println!("serving {} on {endpoint}", peer.name);
+        }
+        if flags.urls.is_empty() {
+            eprintln!(
+                "loop-back only: nobody else can reach this; give tcp://0.0.0.0:7100 udp://0.0.0.0:7100 to change that"
+            );
+        }
+    }
+    let until = flags.time.map(|time| dialer.now() + time.0);
+    while !cancelled(&cancel) && until.is_none_or(|until| dialer.now() < until) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    if !flags.quiet {
+        let counters = server.counters();
+        let (accepted, refused) = (counters.accepted.load(Relaxed), counters.refused.load(Relaxed));
+        eprintln!("served {accepted} connections, refused {refused}");
+    }
+    Ok(Status::Complete)
+}
+
+/// The peer's own port, where the URL names none.
+fn with_default_port(url: Endpoint, peer: &peer::Peer) -> Result<Endpoint> {
+    let port = peer.default_ports.iter().find(|(scheme, _)| *scheme == url.scheme());
+    match (port, url.host_port()) {
+        (Some((_, port)), Ok((_, None))) => Ok(url.with_port(*port)?),
+        _ => Ok(url),
+    }
+}

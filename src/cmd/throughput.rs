@@ -1,0 +1,42 @@
+//! `linkgauge throughput`.
+
+use anyhow::Result;
+use clap::Args;
+use linkgauge::plan::{CaseSpec, Direction, Probe};
+use linkgauge::units::{BitRate, Bytes};
+
+use super::Status;
+use super::measure::{CaseFlags, direction, many, probe, run_spec};
+
+/// Measure delivered payload per second, one or both ways
+///
+/// What counts is what the receiver got, by the receiver's clock. On links that keep a second connection a latency
+/// probe runs beside the load.
+#[derive(Args)]
+pub struct Flags {
+    #[command(flatten)]
+    case: CaseFlags,
+    /// send, receive, both (own session) or loop (over an echo) [list: one case each]
+    #[arg(long, short, value_name = "DIRECTION", value_delimiter = ',', value_parser = direction)]
+    direction: Vec<Direction>,
+    /// Stop after so many bytes on each connection
+    #[arg(long, value_name = "SIZE", conflicts_with = "time")]
+    volume: Option<Bytes>,
+    /// Send no faster than this on each connection, like 10Mbit/s; needs --size
+    #[arg(long, short, value_name = "RATE")]
+    bit_rate: Option<BitRate>,
+    /// Rate of the latency probe beside the load, or 'off' [default: 10/s]
+    #[arg(long, value_name = "RATE", value_parser = probe)]
+    probe: Option<Probe>,
+}
+
+pub fn run(flags: Flags) -> Result<Status> {
+    let spec = CaseSpec {
+        direction: many(&flags.direction),
+        volume: flags.volume,
+        bit_rate: flags.bit_rate,
+        probe: flags.probe,
+        ..flags.case.spec("throughput")
+    };
+    run_spec(spec, &flags.case.plan)
+}

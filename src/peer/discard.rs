@@ -1,0 +1,137 @@
+//! `discard`: the far end reads and drops (RFC 863). It reports nothing, so what counts as delivered is what the
+//! near system says the far system has acknowledged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Flow, Near, Peer, PeerError, ServerFacts, Service, Session, flows};
+use crate::clock::{Clock, Time};
+use crate::link::party::{Party, Step, Tuning};
+use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
+use crate::plan::{Case, Direction};
+use crate::workload::throughput::Source;
+use crate::workload::{FarFlow, FarReport, Flowed, Role};
+
+pub const PEER: Peer = Peer {
+    name: "discard",
+    summary: "reads and drops (RFC 863); delivery is counted by acknowledged bytes",
+    default_ports: &[("tcp", 9), ("udp", 9)],
+    workloads: &[("throughput", &[Direction::Send])],
+    options: &[],
+    connect,
+    serve: Some(|facts: &Arc<ServerFacts>| {
+        Arc::new(DiscardService { idle: Duration::from_secs(facts.limits.idle_s) })
+    }),
+};
+
+fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
+    let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batches_of: None };
+    let mut framing = Framing::Stream;
+    let flows = flows(case, near, |port, link, flows| {
+        let caps = link.caps().clone();
+        framing = caps.framing;
+        let party = Source::new(case, &caps, tuning, (near.recorder)(Role::Outward, port));
+        flows.push(Flow { role: Role::Outward, port, link, party: Box::new(party) });
+        Ok(())
+    })?;
+    if framing == Framing::Message {
+        return Err(PeerError::Unfit(
+            "discard: nobody counts messages that a datagram link delivers; use --peer linkgauge or a stream"
+                .to_owned(),
+        ));
+    }
+    Ok(Box::new(DiscardSession { flows, clock: near.dialer.clock.clone(), timeout: case.timeout }))
+}
+
+struct DiscardSession {
+    flows: Vec<Flow>,
+    clock: Clock,
+    timeout: Duration,
+}
+
+/// How often the send queue is looked at while it drains.
+const LOOK: Duration = Duration::from_micros(200);
+
+impl Session for DiscardSession {
+    fn flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    fn finish(
+        &mut self,
+        flows: &[Flowed],
+        links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<FarReport>, PeerError> {
+        let mut report = FarReport::default();
+        let until = self.clock.now() + self.timeout;
+        for (flowed, link) in flows.iter().zip(&links) {
+            let recorder = &flowed.recorder;
+            let mut left = link.unacknowledged().unwrap_or(0);
+            while left > 0 && self.clock.now() < until {
+                self.clock.sleep_until(self.clock.now() + LOOK);
+                left = link.unacknowledged().unwrap_or(0);
+            }
+            let first = recorder.first.unwrap_or(Time(0));
+            report.flows.push(FarFlow {
+                port: flowed.port,
+                bytes: recorder.counts.bytes.saturating_sub(left),
+                messages: recorder.counts.sent,
+                elapsed_ns: self.clock.now().since(first).as_nanos() as u64,
+                ..FarFlow::default()
+            });
+        }
+        Ok(Some(report))
+    }
+}
+
+struct DiscardService {
+    idle: Duration,
+}
+
+impl Service for DiscardService {
+    fn party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
+        Box::new(Dropper {
+            batch: Batch::new(caps.max_message.unwrap_or(256 * 1024), 1),
+            idle: self.idle,
+            last: None,
+            over: false,
+        })
+    }
+
+    fn door(&self, _first: &[u8], _from: &str, _reply: &mut Vec<u8>) -> Admission {
+        Admission::Drop
+    }
+}
+
+/// Reads and forgets.
+struct Dropper {
+    batch: Batch,
+    idle: Duration,
+    last: Option<Time>,
+    over: bool,
+}
+
+impl Party for Dropper {
+    fn next(&mut self, now: Time) -> Step<'_> {
+        if self.over {
+            return Step::Done;
+        }
+        let last = *self.last.get_or_insert(now);
+        Step::Receive { into: &mut self.batch, until: last + self.idle }
+    }
+
+    fn sent(&mut self, _bytes: usize, _at: Time) {}
+
+    fn received(&mut self, now: Time) {
+        self.last = Some(now);
+    }
+
+    fn timed_out(&mut self, _now: Time) {
+        self.over = true;
+    }
+
+    fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.over = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,362 @@
+//! The words of our own session: bytes in, bytes out, no I/O.
+//!
+//! Everything begins with eight bytes that say what it is, so that a server can tell us from any other client:
+//!
+//! ```text
+//! hello   "LGhello1" nonce[24]                           32 bytes
+//! ready   "LGready1" challenge[16] proof[8]              32 bytes, never longer than the hello
+//! attach  "LGattch1" session[8] flow[4] mac[12]          32 bytes
+//! done    "LGattok1" session[8] flow[4] mac[12]          32 bytes
+//! frame   "LGframe1" length[4] number[4] JSON[length]
+//! ```
+//!
+//! Numbers are big-endian. Requests and replies are JSON; a reply carries the number of its request, so that on a link
+//! that loses messages a request can be repeated and is answered once.
+
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use crate::peer::Limits;
+use crate::plan::{Pacing, Stop, Wait};
+use crate::workload::FarReport;
+
+/// The version of the session; both ends must speak the same.
+pub const VERSION: u32 = 1;
+
+pub const MAGIC_LENGTH: usize = 8;
+pub const HELLO: &[u8; MAGIC_LENGTH] = b"LGhello1";
+const READY: &[u8; MAGIC_LENGTH] = b"LGready1";
+pub const ATTACH: &[u8; MAGIC_LENGTH] = b"LGattch1";
+const ATTACHED: &[u8; MAGIC_LENGTH] = b"LGattok1";
+pub const FRAME: &[u8; MAGIC_LENGTH] = b"LGframe1";
+
+/// Length of a hello, of its answer and of an attach.
+pub const SHORT: usize = 32;
+/// What stands before the JSON of a frame.
+pub const FRAME_HEAD: usize = 16;
+/// Longest JSON taken from anybody; the reports of a thousand flows need about a fifth.
+pub const LONGEST: usize = 1 << 20;
+
+pub const NONCE: usize = 24;
+pub const CHALLENGE: usize = 16;
+
+type Sha = Hmac<Sha256>;
+
+fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    let mut mac = <Sha as KeyInit>::new_from_slice(key).expect("HMAC takes a key of any length");
+    parts.iter().for_each(|part| mac.update(part));
+    mac.finalize().into_bytes().into()
+}
+
+/// Compares in a time that does not depend on where the difference is.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+}
+
+/// The first words of a client.
+#[derive(Debug, Clone)]
+pub struct Hello {
+    bytes: [u8; SHORT],
+}
+
+impl Hello {
+    #[allow(clippy::new_without_default)] // each one is different
+    pub fn new() -> Hello {
+        let mut bytes = [0; SHORT];
+        bytes[..MAGIC_LENGTH].copy_from_slice(HELLO);
+        fastrand::fill(&mut bytes[MAGIC_LENGTH..]);
+        Hello { bytes }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub fn nonce(&self) -> &[u8] {
+        &self.bytes[MAGIC_LENGTH..]
+    }
+
+    /// Whether these bytes are our server's answer to this very hello.
+    pub fn is_answered_by(&self, answer: &[u8]) -> bool {
+        self.challenge_in(answer).is_some()
+    }
+
+    /// The challenge in our server's answer.
+    pub fn challenge_in<'a>(&self, answer: &'a [u8]) -> Option<&'a [u8]> {
+        let body = answer.strip_prefix(READY).filter(|_| answer.len() == SHORT)?;
+        let (challenge, proof) = body.split_at(CHALLENGE);
+        same(proof, &ready_proof(self.nonce(), challenge)).then_some(challenge)
+    }
+}
+
+fn ready_proof(nonce: &[u8], challenge: &[u8]) -> [u8; 8] {
+    let digest = Sha256::new().chain_update(b"linkgauge ready").chain_update(nonce).chain_update(challenge);
+    digest.finalize()[..8].try_into().expect("a digest has 32 bytes")
+}
+
+/// What a server signs to a client at `from`; it remembers nothing and can still check it.
+pub fn challenge(secret: &[u8; 32], from: &str, nonce: &[u8]) -> [u8; CHALLENGE] {
+    mac(secret, &[b"challenge", from.as_bytes(), nonce])[..CHALLENGE]
+        .try_into()
+        .expect("an HMAC has 32 bytes")
+}
+
+/// The answer to a hello; `None` if it is none.
+pub fn ready(hello: &[u8], secret: &[u8; 32], from: &str) -> Option<[u8; SHORT]> {
+    let nonce = hello.strip_prefix(HELLO).filter(|nonce| nonce.len() == NONCE)?;
+    let challenge = challenge(secret, from, nonce);
+    let mut answer = [0; SHORT];
+    answer[..MAGIC_LENGTH].copy_from_slice(READY);
+    answer[MAGIC_LENGTH..MAGIC_LENGTH + CHALLENGE].copy_from_slice(&challenge);
+    answer[MAGIC_LENGTH + CHALLENGE..].copy_from_slice(&ready_proof(nonce, &challenge));
+    Some(answer)
+}
+
+/// What proves that a client knows the token.
+pub fn token_proof(token: &str, nonce: &[u8], challenge: &[u8]) -> String {
+    hex(&mac(token.as_bytes(), &[b"token", nonce, challenge]))
+}
+
+/// Whether the client knows the token.
+pub fn knows_token(proof: Option<&str>, token: &str, nonce: &[u8], challenge: &[u8]) -> bool {
+    let wanted = token_proof(token, nonce, challenge);
+    proof.is_some_and(|proof| same(proof.as_bytes(), wanted.as_bytes()))
+}
+
+/// Which flow of which session a new connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attach {
+    pub session: u64,
+    pub flow: u32,
+}
+
+impl Attach {
+    fn with(self, magic: &[u8; MAGIC_LENGTH], key: &[u8]) -> [u8; SHORT] {
+        let (session, flow) = (self.session.to_be_bytes(), self.flow.to_be_bytes());
+        let mac = mac(key, &[magic, &session, &flow]);
+        let mut bytes = [0; SHORT];
+        bytes[..8].copy_from_slice(magic);
+        bytes[8..16].copy_from_slice(&session);
+        bytes[16..20].copy_from_slice(&flow);
+        bytes[20..].copy_from_slice(&mac[..12]);
+        bytes
+    }
+
+    pub fn request(self, key: &[u8]) -> [u8; SHORT] {
+        self.with(ATTACH, key)
+    }
+
+    pub fn reply(self, key: &[u8]) -> [u8; SHORT] {
+        self.with(ATTACHED, key)
+    }
+
+    /// Reads a request without checking its MAC: the key depends on the session.
+    pub fn read(bytes: &[u8]) -> Option<Attach> {
+        let body = bytes.strip_prefix(ATTACH).filter(|_| bytes.len() == SHORT)?;
+        let session = u64::from_be_bytes(body[..8].try_into().ok()?);
+        let flow = u32::from_be_bytes(body[8..12].try_into().ok()?);
+        Some(Attach { session, flow })
+    }
+
+    /// Whether `bytes` are this request, made by who has the key.
+    pub fn is_requested_by(self, bytes: &[u8], key: &[u8]) -> bool {
+        same(bytes, &self.request(key))
+    }
+
+    pub fn is_granted_by(self, bytes: &[u8], key: &[u8]) -> bool {
+        same(bytes, &self.reply(key))
+    }
+}
+
+/// What a client asks for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum Request {
+    Open {
+        version: u32,
+        tool: String,
+        /// Given back so that the server need not remember them.
+        nonce: String,
+        challenge: String,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        proof: Option<String>,
+    },
+    Plan(FarPlan),
+    /// All connections are attached; the far end may send.
+    Start,
+    /// All near ends are through; ends exchanges, and asks for the report.
+    Finish,
+    Bye,
+}
+
+/// What the far end has to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FarPlan {
+    pub flows: Vec<FlowKind>,
+    pub message_bytes: u32,
+    pub pacing: Pacing,
+    pub stop: Stop,
+    pub warm_up: Stop,
+    pub timeout_ns: u64,
+    pub wait: Wait,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cpu: Option<u32>,
+}
+
+/// What a flow is for, as the far end sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlowKind {
+    /// Send back.
+    Reflect,
+    /// Receive and count.
+    Receive,
+    /// Send.
+    Send,
+}
+
+/// What a server answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub enum Reply {
+    Opened {
+        version: u32,
+        tool: String,
+        limits: Limits,
+        /// Hexadecimal: JSON numbers are not exact that far.
+        session: String,
+        key: String,
+        environment: Map<String, Value>,
+    },
+    Planned {
+        /// Message rate that the server grants to each flow, where it limits.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        per_second: Option<f64>,
+    },
+    Started,
+    /// Not all flows have ended; ask again.
+    Pending,
+    Report(FarReport),
+    Refused {
+        reason: String,
+    },
+}
+
+/// A frame with its number.
+pub fn frame(number: u32, body: &impl Serialize) -> Vec<u8> {
+    let json = serde_json::to_vec(body).expect("our own words are JSON");
+    let mut bytes = Vec::with_capacity(FRAME_HEAD + json.len());
+    bytes.extend_from_slice(FRAME);
+    bytes.extend_from_slice(&(json.len() as u32).to_be_bytes());
+    bytes.extend_from_slice(&number.to_be_bytes());
+    bytes.extend_from_slice(&json);
+    bytes
+}
+
+/// What was wrong with the words of the other side.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    #[error("it says something that is not our session")]
+    NotOurs,
+    #[error("it announces a message of {0} bytes")]
+    TooLong(usize),
+    #[error("its message cannot be read: {0}")]
+    Unreadable(String),
+}
+
+/// One whole frame from the front of `bytes`: its number, its body and how many bytes it took. `None`: more is needed.
+pub fn read_frame<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<Option<(u32, T, usize)>, WireError> {
+    let magic = bytes.len().min(MAGIC_LENGTH);
+    if bytes[..magic] != FRAME[..magic] {
+        return Err(WireError::NotOurs);
+    }
+    let Some(head) = bytes.get(MAGIC_LENGTH..FRAME_HEAD) else { return Ok(None) };
+    let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let length = word(0) as usize;
+    if length > LONGEST {
+        return Err(WireError::TooLong(length));
+    }
+    let Some(json) = bytes.get(FRAME_HEAD..FRAME_HEAD + length) else { return Ok(None) };
+    let body = serde_json::from_slice(json).map_err(|error| WireError::Unreadable(error.to_string()))?;
+    Ok(Some((word(4), body, FRAME_HEAD + length)))
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes from hexadecimal digits; `None` if they are none.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_hello_is_answered_in_as_many_bytes_and_by_nobody_else() {
+        let hello = Hello::new();
+        let answer = ready(hello.bytes(), &[7; 32], "10.0.0.1:4").unwrap();
+        assert_eq!(answer.len(), hello.bytes().len());
+        assert!(hello.is_answered_by(&answer));
+        assert!(!Hello::new().is_answered_by(&answer), "the answer to another nonce");
+        assert!(!hello.is_answered_by(hello.bytes()), "an echo");
+        assert!(!hello.is_answered_by(&answer[..31]));
+    }
+
+    #[test]
+    fn a_token_is_proved_without_being_sent() {
+        let proof = token_proof("secret", b"nonce", b"challenge");
+        assert!(knows_token(Some(&proof), "secret", b"nonce", b"challenge"));
+        assert!(!knows_token(Some(&proof), "secret", b"other", b"challenge"));
+        assert!(!knows_token(Some(&proof), "guess", b"nonce", b"challenge"));
+        assert!(!knows_token(None, "secret", b"nonce", b"challenge"));
+        assert!(!proof.contains("secret"));
+    }
+
+    #[test]
+    fn an_attach_needs_the_key() {
+        let attach = Attach { session: 0x0123_4567_89ab_cdef, flow: 3 };
+        let request = attach.request(b"key");
+        assert_eq!(Attach::read(&request), Some(attach));
+        assert!(attach.is_requested_by(&request, b"key"));
+        assert!(!attach.is_requested_by(&request, b"other"));
+        assert!(attach.is_granted_by(&attach.reply(b"key"), b"key"));
+        assert!(!attach.is_granted_by(&request, b"key"), "an echo is no grant");
+    }
+
+    #[test]
+    fn an_announced_length_is_not_believed() {
+        let mut bytes = frame(1, &Request::Start);
+        bytes[8..12].copy_from_slice(&u32::MAX.to_be_bytes());
+        assert_eq!(read_frame::<Request>(&bytes), Err(WireError::TooLong(u32::MAX as usize)));
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_back_from_any_pieces(number: u32, cut in 0usize..60) {
+            let bytes = frame(number, &Request::Finish);
+            let cut = cut.min(bytes.len() - 1);
+            prop_assert_eq!(read_frame::<Request>(&bytes[..cut]), Ok(None));
+            prop_assert_eq!(read_frame(&bytes), Ok(Some((number, Request::Finish, bytes.len()))));
+        }
+
+        #[test]
+        fn nothing_panics(bytes: Vec<u8>, text in ".{0,20}") {
+            let _ = (read_frame::<Request>(&bytes), read_frame::<Reply>(&bytes), Attach::read(&bytes));
+            let _ = (ready(&bytes, &[0; 32], &text), unhex(&text), Hello::new().is_answered_by(&bytes));
+        }
+
+        #[test]
+        fn hexadecimal_comes_back(bytes: Vec<u8>) {
+            prop_assert_eq!(unhex(&hex(&bytes)), Some(bytes));
+        }
+    }
+}

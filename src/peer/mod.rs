@@ -1,0 +1,200 @@
+//! Peers: what the far end may speak, both sides of it. One file (or folder) and one line in [`PEERS`] each.
+//!
+//! The near side is a [`Session`]: it opens the links a case needs and says which party runs on each. The far side is
+//! a [`Service`]: it makes the party of each connection that somebody opens. Neither runs a loop of its own, and
+//! neither touches the stop, the pacing or the recorder.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::endpoint::Endpoint;
+use crate::link::party::Party;
+use crate::link::{Admission, Caps, Dialer, Link, LinkError};
+use crate::plan::{Case, Direction};
+use crate::sample::Recorder;
+use crate::workload::{FarReport, Flowed, Measured, Role};
+
+pub mod auto;
+mod discard;
+mod echo;
+pub mod linkgauge;
+
+/// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
+pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER];
+
+/// What the list knows of a peer.
+pub struct Peer {
+    pub name: &'static str,
+    pub summary: &'static str,
+    /// Port by scheme, where the endpoint names none.
+    pub default_ports: &'static [(&'static str, u16)],
+    /// Workloads it can serve, each with the directions it knows, the usual one first.
+    pub workloads: &'static [(&'static str, &'static [Direction])],
+    /// Options that a plan may give it: name and meaning.
+    pub options: &'static [(&'static str, &'static str)],
+    pub connect: Connect,
+    /// The far side, if `serve` can play it.
+    pub serve: Option<Serve>,
+}
+
+/// Makes a far end ready for a case.
+pub type Connect = fn(&Case, &Near) -> Result<Box<dyn Session>, PeerError>;
+
+/// Makes the far side of a peer for a server.
+pub type Serve = fn(&Arc<ServerFacts>) -> Arc<dyn Service>;
+
+/// The peer of that name.
+pub fn peer(name: &str) -> Option<&'static Peer> {
+    PEERS.iter().find(|peer| peer.name == name)
+}
+
+/// Why a peer could not be used for a case.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    #[error("{0}")]
+    Link(#[from] LinkError),
+    /// The far end said something else than the peer's protocol has here.
+    #[error("{endpoint}: {what}")]
+    Protocol { endpoint: String, what: String },
+    #[error("{0}")]
+    Unfit(String),
+}
+
+impl PeerError {
+    pub fn protocol(endpoint: &Endpoint, what: impl Into<String>) -> PeerError {
+        PeerError::Protocol { endpoint: endpoint.to_string(), what: what.into() }
+    }
+}
+
+/// What a near side works with.
+pub struct Near<'a> {
+    pub dialer: &'a Dialer,
+    /// Shared secret with a server that wants one.
+    pub token: Option<&'a str>,
+    /// Makes the recorder of a flow: its role, and which port of the case it belongs to.
+    pub recorder: &'a dyn Fn(Role, usize) -> Recorder,
+}
+
+/// One link with the party that runs on it.
+pub struct Flow {
+    pub role: Role,
+    /// Which port of the case it belongs to.
+    pub port: usize,
+    pub link: Box<dyn Link>,
+    pub party: Box<dyn Measured>,
+}
+
+/// A far end that is ready for one case.
+pub trait Session: Send {
+    /// The flows to run side by side; asked for once.
+    fn flows(&mut self) -> Vec<Flow>;
+
+    /// All flows have ended; what the far end counted, if it counts. `links` are those of the flows, still open.
+    fn finish(
+        &mut self,
+        flows: &[Flowed],
+        links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<FarReport>, PeerError> {
+        let _ = (flows, links);
+        Ok(None)
+    }
+
+    /// What was agreed with the far end.
+    fn got(&self) -> Map<String, Value> {
+        Map::new()
+    }
+
+    /// Facts of the far machine, if it told any.
+    fn far_environment(&self) -> Map<String, Value> {
+        Map::new()
+    }
+}
+
+/// A session whose far end needs no words: just flows.
+pub struct Plain {
+    flows: Vec<Flow>,
+}
+
+impl Plain {
+    pub fn boxed(flows: Vec<Flow>) -> Box<dyn Session> {
+        Box::new(Plain { flows })
+    }
+}
+
+impl Session for Plain {
+    fn flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+}
+
+/// Opens one link for every port and connection of a case and makes a flow of each.
+pub fn flows(
+    case: &Case,
+    near: &Near,
+    mut make: impl FnMut(usize, Box<dyn Link>, &mut Vec<Flow>) -> Result<(), PeerError>,
+) -> Result<Vec<Flow>, PeerError> {
+    let mut flows = Vec::new();
+    for (port, endpoint) in case.endpoints.iter().enumerate() {
+        for _ in 0..case.parallel {
+            make(port, near.dialer.open(endpoint)?, &mut flows)?;
+        }
+    }
+    Ok(flows)
+}
+
+/// What a server lets its clients do, and is.
+#[derive(Debug, Clone)]
+pub struct ServerFacts {
+    pub limits: Limits,
+    pub token: Option<String>,
+    /// Facts of this machine, told to clients that ask.
+    pub environment: Map<String, Value>,
+    /// Random for each start: what a server signs so that it need not remember.
+    pub secret: [u8; 32],
+}
+
+/// What a server grants; it tells them to its clients and enforces them.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Limits {
+    /// Sessions at once.
+    pub sessions: u32,
+    /// Longest run of one case, in seconds.
+    pub duration_s: u64,
+    /// Highest rate of payload that the server sends, in bits per second; none if it does not limit.
+    pub bit_rate: Option<f64>,
+    pub message_bytes: u32,
+    /// Connections of one session.
+    pub flows: u32,
+    /// A connection on which nothing moves is closed after so many seconds.
+    pub idle_s: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            sessions: 2048,
+            duration_s: 24 * 3600,
+            bit_rate: None,
+            message_bytes: 1 << 30,
+            flows: 2048,
+            idle_s: 60,
+        }
+    }
+}
+
+/// The far side of a peer: makes the party of each connection.
+pub trait Service: Send + Sync {
+    fn party(&self, caps: &Caps, from: &str) -> Box<dyn Party>;
+
+    /// Decides on the first message of an unknown sender, on links without connections.
+    fn door(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
+        let _ = (first, from, reply);
+        Admission::Open
+    }
+}
+
+/// The far end of an echo, for whoever needs one without a server.
+pub fn echo_far_end(caps: &Caps, idle: std::time::Duration) -> impl Party + use<> {
+    echo::reflector(caps, crate::link::party::Tuning::default(), idle)
+}

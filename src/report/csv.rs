@@ -1,0 +1,299 @@
+//! A run as a table for spreadsheets and data frames: one row a case, then one a repetition and one a port.
+//!
+//! Not complete: histograms, time series, settings and the environment are in the JSON document.
+//!
+//! The columns never change their meaning; new ones are added at the end. An empty cell was not measured; `inf` is a
+//! percentile that was not reached because too many exchanges were lost (they count as later than everything).
+
+use std::io;
+
+use super::Options;
+use crate::run::{CaseResult, Distribution, Figures, Run};
+
+/// Column names and what they hold; the unit stands in the name.
+pub static COLUMNS: &[(&str, &str)] = &[
+    ("run", "id of the run"),
+    ("started", "start of the run, UTC"),
+    ("case", "number of the case in the run, from 1"),
+    ("part", "case, repeat or port"),
+    ("part_number", "number of the repetition or port, from 1"),
+    ("endpoint", "where the link leads"),
+    ("peer", "what the far end spoke"),
+    ("workload", "what was measured"),
+    ("direction", "which way the payload went, seen from the near end"),
+    ("message_bytes", "payload of one message"),
+    ("ports", "ports measured side by side"),
+    ("parallel", "connections to each port"),
+    ("method", "identity of the method; compare only the same"),
+    ("complete", "everything planned was measured"),
+    ("elapsed_ns", "time the case or part took"),
+    ("sent", "messages sent"),
+    ("received", "messages received"),
+    ("lost", "messages lost"),
+    ("late", "answers after their time-out; they are among the lost"),
+    ("duplicate", "messages that came twice"),
+    ("reordered", "messages that came after a later one"),
+    ("corrupt_bytes", "bytes that arrived changed"),
+    ("corrupt_messages", "messages that arrived changed"),
+    ("missed_sends", "sends that could not be made in time"),
+    ("latency_min_ns", "fastest round trip"),
+    ("latency_mean_ns", "mean round trip of those answered"),
+    ("latency_sd_ns", "standard deviation"),
+    ("latency_p50_ns", "median round trip"),
+    ("latency_p50_low_ns", "its 95 % interval, lower end"),
+    ("latency_p50_high_ns", "its 95 % interval, upper end"),
+    ("latency_p90_ns", "90 % were no slower"),
+    ("latency_p99_ns", "99 % were no slower"),
+    ("latency_p99.9_ns", "99.9 % were no slower"),
+    ("latency_max_ns", "slowest round trip that was answered"),
+    ("response_p50_ns", "median from the intended time on"),
+    ("response_p99_ns", "99th percentile from the intended time on"),
+    ("jitter_ns", "mean difference of consecutive latencies"),
+    ("throughput_bps", "delivered payload, bits per second"),
+    ("throughput_low_bps", "its 95 % interval, lower end"),
+    ("throughput_high_bps", "its 95 % interval, upper end"),
+    ("throughput_back_bps", "the same for the other direction"),
+    ("messages_per_second", "messages delivered or exchanged per second"),
+    ("delivered_bytes", "payload delivered"),
+    ("delivered_back_bytes", "payload delivered the other way"),
+    ("line_rate_percent", "throughput as a share of what the line can carry"),
+    ("lost_in_socket", "lost in the receiver's socket"),
+    ("lost_on_path", "lost on the way"),
+    ("loaded_latency_p50_ns", "median round trip of the probe beside the load"),
+    ("loaded_latency_p99_ns", "99th percentile of the probe beside the load"),
+    ("cpu_near_seconds", "CPU time of the near end"),
+    ("cpu_far_seconds", "CPU time of the far end"),
+    ("cpu_seconds_per_gigabyte", "CPU time of both ends for 10⁹ delivered bytes"),
+    ("warnings", "codes of the warnings of the case"),
+];
+
+pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut table = csv::Writer::from_writer(out);
+    table.write_record(COLUMNS.iter().map(|(name, _)| name))?;
+    for (index, case) in run.cases.iter().enumerate() {
+        let row = Row { run, number: index + 1, case };
+        table.write_record(row.cells("case", 0, &case.endpoint, case.elapsed_ns, &case.figures))?;
+        for (kind, parts) in [("repeat", &case.repeats), ("port", &case.per_port)] {
+            for (part, number) in parts.iter().zip(1..) {
+                table.write_record(row.cells(
+                    kind,
+                    number,
+                    &part.endpoint,
+                    part.elapsed_ns,
+                    &part.figures,
+                ))?;
+            }
+        }
+    }
+    table.flush()
+}
+
+struct Row<'a> {
+    run: &'a Run,
+    number: usize,
+    case: &'a CaseResult,
+}
+
+impl Row<'_> {
+    /// In the order of [`COLUMNS`]; what belongs to the whole case stays empty in its parts.
+    fn cells(
+        &self,
+        part: &str,
+        number: usize,
+        endpoint: &str,
+        elapsed_ns: u64,
+        figures: &Figures,
+    ) -> Vec<String> {
+        let case = self.case;
+        let whole = part == "case";
+        let latency = figures.latency_ns.as_ref();
+        let response = figures.response_ns.as_ref();
+        let loaded =
+            case.under_load.as_ref().filter(|_| whole).and_then(|figures| figures.latency_ns.as_ref());
+        let cpu = case.cpu.as_ref().filter(|_| whole);
+        let interval = |name: &str| figures.intervals.get(name);
+        let codes: Vec<&str> = case.warnings.iter().map(|warning| warning.code.as_str()).collect();
+        vec![
+            self.run.id.clone(),
+            self.run.started.to_string(),
+            self.number.to_string(),
+            part.to_owned(),
+            if whole { String::new() } else { number.to_string() },
+            endpoint.to_owned(),
+            case.peer.clone(),
+            case.workload.clone(),
+            case.direction.name().to_owned(),
+            case.message_bytes.to_string(),
+            case.ports.to_string(),
+            case.parallel.to_string(),
+            case.method.clone(),
+            if whole { case.complete.to_string() } else { String::new() },
+            elapsed_ns.to_string(),
+            figures.sent.to_string(),
+            figures.received.to_string(),
+            figures.lost.to_string(),
+            figures.late.to_string(),
+            figures.duplicate.to_string(),
+            figures.reordered.to_string(),
+            figures.corrupt_bytes.to_string(),
+            figures.corrupt_messages.to_string(),
+            figures.missed_sends.to_string(),
+            cell(latency.map(|latency| latency.min)),
+            number_of(latency.map(|latency| latency.mean)),
+            number_of(latency.map(|latency| latency.standard_deviation)),
+            percentile(latency, "p50"),
+            number_of(interval("latency_ns.p50").map(|interval| interval.low)),
+            number_of(interval("latency_ns.p50").map(|interval| interval.high)),
+            percentile(latency, "p90"),
+            percentile(latency, "p99"),
+            percentile(latency, "p99.9"),
+            cell(latency.map(|latency| latency.max)),
+            percentile(response, "p50"),
+            percentile(response, "p99"),
+            number_of(figures.jitter_ns),
+            number_of(figures.throughput_bps),
+            number_of(interval("throughput_bps").map(|interval| interval.low)),
+            number_of(interval("throughput_bps").map(|interval| interval.high)),
+            number_of(figures.throughput_back_bps),
+            number_of(figures.messages_per_second),
+            cell(figures.delivered_bytes),
+            cell(figures.delivered_back_bytes),
+            number_of(figures.line_rate_percent),
+            cell(figures.lost_in_socket),
+            cell(figures.lost_on_path),
+            percentile(loaded, "p50"),
+            percentile(loaded, "p99"),
+            number_of(cpu.map(|cpu| cpu.near_seconds)),
+            number_of(cpu.and_then(|cpu| cpu.far_seconds)),
+            number_of(cpu.and_then(|cpu| cpu.seconds_per_gigabyte)),
+            if whole { codes.join(" ") } else { String::new() },
+        ]
+    }
+}
+
+fn cell(value: Option<u64>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+/// Three decimals: a nanosecond has no meaningful thousandth.
+fn number_of(value: Option<f64>) -> String {
+    let text = value.map(|value| format!("{value:.3}")).unwrap_or_default();
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+fn percentile(distribution: Option<&Distribution>, name: &str) -> String {
+    match distribution.and_then(|distribution| distribution.percentiles.get(name)) {
+        Some(Some(nanoseconds)) => nanoseconds.to_string(),
+        Some(None) => "inf".to_owned(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::report::sample_run;
+
+    fn text(run: &Run) -> String {
+        let mut out = Vec::new();
+        write(run, &Options::default(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    /// Rows on their side, so that a cell can be read beside its name.
+    fn columns(run: &Run, rows: std::ops::Range<usize>) -> String {
+        let text = text(run);
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let header = reader.headers().unwrap().clone();
+        let records: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+        let line = |(index, name): (usize, &str)| {
+            let cells: Vec<&str> = records[rows.clone()].iter().map(|record| &record[index]).collect();
+            format!("{name}: {}\n", cells.join(" | "))
+        };
+        header.iter().enumerate().map(line).collect()
+    }
+
+    #[test]
+    fn a_row_for_the_case_and_each_of_its_parts() {
+        insta::assert_snapshot!(columns(&sample_run::full(), 0..2), @r"
+        run: 20261120T100000Z-7f3a | 20261120T100000Z-7f3a
+        started: 2026-11-20T10:00:00Z | 2026-11-20T10:00:00Z
+        case: 1 | 1
+        part: case | repeat
+        part_number:  | 1
+        endpoint: tcp://127.0.0.1:7100 | tcp://127.0.0.1:7100
+        peer: linkgauge | linkgauge
+        workload: latency | latency
+        direction: loop | loop
+        message_bytes: 14 | 14
+        ports: 1 | 1
+        parallel: 1 | 1
+        method: latency/closed/block/1 | latency/closed/block/1
+        complete: true | 
+        elapsed_ns: 10000000000 | 2000000000
+        sent: 10000 | 10000
+        received: 10000 | 10000
+        lost: 0 | 0
+        late: 0 | 0
+        duplicate: 0 | 0
+        reordered: 0 | 0
+        corrupt_bytes: 0 | 0
+        corrupt_messages: 0 | 0
+        missed_sends: 0 | 0
+        latency_min_ns: 13000 | 13000
+        latency_mean_ns: 14020.905 | 14020.905
+        latency_sd_ns: 5311.456 | 5311.456
+        latency_p50_ns: 13823 | 13823
+        latency_p50_low_ns: 13684.77 | 13684.77
+        latency_p50_high_ns: 13988.876 | 13988.876
+        latency_p90_ns: 14479 | 14479
+        latency_p99_ns: 23439 | 23439
+        latency_p99.9_ns: 24927 | 24927
+        latency_max_ns: 273663 | 273663
+        response_p50_ns: 16167 | 
+        response_p99_ns: 27375 | 
+        jitter_ns: 410.5 | 410.5
+        throughput_bps:  | 
+        throughput_low_bps:  | 
+        throughput_high_bps:  | 
+        throughput_back_bps:  | 
+        messages_per_second: 75471.7 | 75471.7
+        delivered_bytes:  | 
+        delivered_back_bytes:  | 
+        line_rate_percent:  | 
+        lost_in_socket:  | 
+        lost_on_path:  | 
+        loaded_latency_p50_ns:  | 
+        loaded_latency_p99_ns:  | 
+        cpu_near_seconds:  | 
+        cpu_far_seconds:  | 
+        cpu_seconds_per_gigabyte:  | 
+        warnings: near-floor |
+        ");
+    }
+
+    #[test]
+    fn absent_is_empty_and_not_reached_is_infinite() {
+        insta::assert_snapshot!(text(&sample_run::minimal()), @r"
+        run,started,case,part,part_number,endpoint,peer,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,sent,received,lost,late,duplicate,reordered,corrupt_bytes,corrupt_messages,missed_sends,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,jitter_ns,throughput_bps,throughput_low_bps,throughput_high_bps,throughput_back_bps,messages_per_second,delivered_bytes,delivered_back_bytes,line_rate_percent,lost_in_socket,lost_on_path,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_near_seconds,cpu_far_seconds,cpu_seconds_per_gigabyte,warnings
+        20261120T100000Z-7f3a,2026-11-20T10:00:00Z,1,case,,mem://a,linkgauge,latency,loop,1,1,1,latency/closed/block/1,true,10000000000,3,1,2,0,0,0,0,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,,,,
+        ");
+        let lossy = columns(&sample_run::full(), 8..9);
+        assert!(lossy.contains("latency_p99_ns: inf\n") && lossy.contains("latency_p90_ns: 9"), "{lossy}");
+    }
+
+    #[test]
+    fn names_are_unique_and_every_row_is_whole() {
+        let names: BTreeSet<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names.len(), COLUMNS.len());
+        // The reader refuses rows of another length than the header's.
+        for run in sample_run::all() {
+            assert_eq!(
+                csv::Reader::from_reader(text(&run).as_bytes()).records().filter(Result::is_err).count(),
+                0
+            );
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The latency histogram of a run document, read back.
+//!
+//! Not for recording: `sample` does that. What comes in may be hostile, so sizes and counts are checked before the
+//! decoder sees them: it trusts the length in the header and may overflow on a run of zeros.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+
+use crate::run::Figures;
+
+/// Ours hold some 20 to 200 kB; nothing honest is larger than this, decoded or in memory.
+const MOST_BYTES: usize = 4 << 20;
+/// `0x1c849303 | 0x10`, HdrHistogram V2 without deflate.
+const COOKIE: u32 = 0x1c84_9313;
+/// Cookie, payload length, offset, digits (4 bytes each), lowest, highest, ratio (8 bytes each).
+const HEADER: usize = 40;
+
+/// The latencies in ns, or `None` when there is no histogram or it is not a sound one.
+pub fn histogram(figures: &Figures) -> Option<Histogram<u64>> {
+    let text = figures.histogram_hdr_v2.as_deref()?;
+    if text.len() > MOST_BYTES / 3 * 4 {
+        return None;
+    }
+    let bytes = STANDARD.decode(text).ok()?;
+    check(&bytes)?;
+    Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
+}
+
+fn check(bytes: &[u8]) -> Option<()> {
+    let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let long = |at: usize| Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let payload = bytes.get(HEADER..)?;
+    let digits = word(12)?;
+    let (lowest, highest) = (long(16)?, long(24)?);
+    let sound = word(0)? == COOKIE
+        && word(4)? as usize == payload.len()
+        && digits <= 5
+        && lowest >= 1
+        && highest <= i64::MAX as u64
+        && lowest <= highest / 2;
+    if !sound {
+        return None;
+    }
+    let half_bits = f64::from(2 * 10u32.pow(digits)).log2().ceil() as u32 - 1;
+    let buckets = (highest.ilog2() + 1).saturating_sub(lowest.ilog2() + half_bits).max(1) as usize;
+    let counters = (buckets + 1) << half_bits;
+    if counters * size_of::<u64>() > MOST_BYTES {
+        return None;
+    }
+    counts(payload, counters as u64)
+}
+
+/// Walks the counts (zig-zag LEB128 of 64 bits in at most 9 bytes): a run of zeros stays inside the array, and their
+/// sum can be counted on.
+fn counts(payload: &[u8], counters: u64) -> Option<()> {
+    let mut bytes = payload.iter();
+    let mut total = 0u64;
+    while !bytes.as_slice().is_empty() {
+        let mut number = 0u64;
+        for position in 0..9 {
+            let byte = *bytes.next()?;
+            if position == 8 {
+                number |= u64::from(byte) << 56;
+                break;
+            }
+            number |= u64::from(byte & 0x7f) << (7 * position);
+            if byte < 0x80 {
+                break;
+            }
+        }
+        if number & 1 == 1 {
+            if number >> 1 >= counters {
+                return None;
+            }
+        } else {
+            total = total.checked_add(number >> 1).filter(|total| *total <= i64::MAX as u64)?;
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use hdrhistogram::serialization::{Serializer, V2Serializer};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn encoded(histogram: &Histogram<u64>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        V2Serializer::new().serialize(histogram, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Histogram<u64>> {
+        let histogram_hdr_v2 = Some(STANDARD.encode(bytes));
+        histogram(&Figures { histogram_hdr_v2, ..Figures::default() })
+    }
+
+    #[test]
+    fn reads_what_was_recorded() {
+        for (high, digits) in [(1_000, 2), (3_600_000_000_000, 3), (i64::MAX as u64, 3)] {
+            let mut histogram = Histogram::<u64>::new_with_bounds(1, high, digits).unwrap();
+            for value in 1..900 {
+                histogram.record(value).unwrap();
+            }
+            histogram.record(high).unwrap();
+            let read = decode(&encoded(&histogram)).unwrap();
+            assert_eq!(read, histogram);
+            assert_eq!(read.value_at_quantile(0.5), histogram.value_at_quantile(0.5));
+        }
+    }
+
+    #[test]
+    fn refuses_what_would_fill_the_memory() {
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, 1_000_000, 3).unwrap();
+        histogram.record(5).unwrap();
+        let good = encoded(&histogram);
+        assert!(decode(&good).is_some());
+        let changed = |at: usize, value: &[u8]| {
+            let mut bytes = good.clone();
+            bytes.splice(at..at + value.len(), value.iter().copied());
+            decode(&bytes)
+        };
+        assert!(changed(4, &u32::MAX.to_be_bytes()).is_none(), "payload length");
+        assert!(changed(12, &5u32.to_be_bytes()).is_some(), "five digits of a small range fit");
+        let mut wide = good.clone();
+        wide.splice(12..16, 5u32.to_be_bytes());
+        wide.splice(24..32, (i64::MAX as u64).to_be_bytes());
+        assert!(decode(&wide).is_none(), "five digits of a wide range do not");
+        assert!(changed(24, &u64::MAX.to_be_bytes()).is_none(), "highest value");
+        assert!(changed(16, &0u64.to_be_bytes()).is_none(), "lowest value");
+        let mut overflow = good[..HEADER].to_vec();
+        overflow[4..8].copy_from_slice(&9u32.to_be_bytes());
+        overflow.extend([0xff; 9]);
+        assert!(decode(&overflow).is_none(), "i64::MIN zeros");
+        let text = "A".repeat(MOST_BYTES * 2);
+        assert!(histogram_of_text(text).is_none());
+        assert!(histogram_of_text("<script>".to_owned()).is_none());
+        assert!(histogram_of_text(String::new()).is_none());
+    }
+
+    fn histogram_of_text(text: String) -> Option<Histogram<u64>> {
+        super::histogram(&Figures { histogram_hdr_v2: Some(text), ..Figures::default() })
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(
+            digits in 0u32..7, low in prop_oneof![Just(1u64), any::<u64>()], high in any::<u64>(),
+            payload in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let mut bytes = COOKIE.to_be_bytes().to_vec();
+            bytes.extend((payload.len() as u32).to_be_bytes());
+            bytes.extend(0u32.to_be_bytes());
+            bytes.extend(digits.to_be_bytes());
+            bytes.extend(low.to_be_bytes());
+            bytes.extend(high.to_be_bytes());
+            bytes.extend(1f64.to_be_bytes());
+            bytes.extend(payload);
+            if let Some(histogram) = decode(&bytes) {
+                prop_assert!(histogram.iter_recorded().count() <= 64);
+                let _ = (histogram.mean(), histogram.value_at_quantile(0.99));
+            }
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The report as one HTML page: no script, no network, light and dark, for screens and paper.
+//!
+//! Not for deciding what stands in tables and charts (`table`, `chart`), nor for how it looks (`page.html`).
+//!
+//! Every text goes through the template's own escaping; only the drawing of a chart, whose texts the SVG writer has
+//! escaped, is put in as it is.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Value;
+use minijinja::{Environment, UndefinedBehavior, context};
+use serde_json::Map;
+
+use super::Options;
+use super::chart::{self, Chart};
+use super::svg::{COLOURS, SIZE};
+use super::table::{Kind, Table, tables};
+use super::words::{
+    ABSENT, LOST, date, host, interval_basis, loss, percentile, plural, printable, sentence, share,
+};
+use crate::run::{CaseResult, Distribution, Figures, Part, Run, Warning};
+use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
+
+const PAGE: &str = include_str!("page.html");
+
+pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let page = page(run).map_err(io::Error::other)?;
+    page.lines().try_for_each(|line| writeln!(out, "{}", printable(line)))
+}
+
+fn page(run: &Run) -> Result<String, minijinja::Error> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_syntax(
+        SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build()?,
+    );
+    // The name's ending switches escaping on.
+    environment.add_template("page.html", PAGE)?;
+    let cases: Vec<Value> =
+        run.cases.iter().zip(1..).map(|(result, number)| case(run, result, number)).collect();
+    let planned = match (run.interrupted, run.complete()) {
+        (true, _) => "Interrupted: these figures are of what was measured by then.",
+        (false, false) => "Incomplete: not everything that was planned was measured.",
+        (false, true) => "",
+    };
+    let near = facts(&run.environment.near);
+    let far = facts(&run.environment.far);
+    environment.get_template("page.html")?.render(context! {
+        title => run.title.clone().unwrap_or_else(|| "linkgauge".to_owned()),
+        tool => run.tool.clone(),
+        id => run.id.clone(),
+        schema => run.schema.clone(),
+        host => host(run).unwrap_or_default(),
+        date => date(run),
+        started => run.started.to_string(),
+        elapsed => print_nanoseconds(run.elapsed_ns as f64),
+        count => plural(run.cases.len(), "case"),
+        planned => planned,
+        warnings => warnings(&run.warnings),
+        cases => cases,
+        tables => tables(run).into_iter().map(table).collect::<Vec<Value>>(),
+        charts => charts(chart::of_run(run)),
+        near => near,
+        far => far,
+        width => SIZE.0,
+        height => SIZE.1,
+    })
+}
+
+fn case(run: &Run, case: &CaseResult, number: usize) -> Value {
+    let figures = &case.figures;
+    let settings: BTreeSet<&String> = case.asked.keys().chain(case.got.keys()).collect();
+    let settings: Vec<Value> = settings
+        .into_iter()
+        .map(|name| context! { name => shown(name), asked => fact(name, case.asked.get(name)), got => fact(name, case.got.get(name)) })
+        .collect();
+    let groups = [("Line", &case.line), ("Shaped link", &case.shaped), ("Placement", &case.placement)];
+    let groups: Vec<Value> = groups
+        .into_iter()
+        .filter(|(_, map)| !map.is_empty())
+        .map(|(title, map)| context! { title => title, facts => facts(map) })
+        .collect();
+    let parts = [("Repetitions", &case.repeats), ("Ports", &case.per_port)];
+    let parts: Vec<Value> = parts
+        .into_iter()
+        .filter(|(_, parts)| !parts.is_empty())
+        .map(|(title, parts)| part_table(title, parts))
+        .collect();
+    let times = [
+        ("Service time", figures.latency_ns.as_ref()),
+        ("Response time", figures.response_ns.as_ref()),
+        ("Under load", case.under_load.as_ref().and_then(|figures| figures.latency_ns.as_ref())),
+    ];
+    let names: Vec<&str> = times.iter().filter(|(_, times)| times.is_some()).map(|(name, _)| *name).collect();
+    let distributions: Vec<&Distribution> = times.iter().filter_map(|(_, times)| *times).collect();
+    context! {
+        number => number,
+        endpoint => case.endpoint.clone(),
+        workload => case.workload.clone(),
+        sentence => together(&sentence(case)),
+        complete => case.complete,
+        warnings => warnings(&case.warnings),
+        charts => charts(chart::of_case(run, case)),
+        counts => counts(case),
+        times => context! { names => names, rows => time_rows(&distributions) },
+        settings => settings,
+        groups => groups,
+        parts => parts,
+        method => case.method.clone(),
+    }
+}
+
+/// Keeps a number and its unit on one line.
+fn together(text: &str) -> String {
+    let mut after_digit = false;
+    let keep = |c: char| {
+        let space = if after_digit && c == ' ' { '\u{a0}' } else { c };
+        after_digit = c.is_ascii_digit();
+        space
+    };
+    text.chars().map(keep).collect()
+}
+
+fn warnings(warnings: &[Warning]) -> Vec<Value> {
+    let value = |warning: &Warning| {
+        context! { code => warning.code.clone(), text => warning.text.clone(), remedy => warning.remedy.clone() }
+    };
+    warnings.iter().map(value).collect()
+}
+
+fn charts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
+    let legend = |legend: Vec<String>| {
+        let entry = |(index, name): (usize, String)| context! { colour => index % COLOURS + 1, name => name };
+        legend.into_iter().enumerate().map(entry).collect::<Vec<Value>>()
+    };
+    charts
+        .into_iter()
+        .map(|chart| {
+            context! {
+                title => chart.title, caption => chart.caption, label => chart.label, x => chart.x, y => chart.y,
+                legend => legend(chart.legend), svg => Value::from_safe_string(chart.svg),
+            }
+        })
+        .collect()
+}
+
+fn table(mut table: Table) -> Value {
+    let common = table.condense().join(", ");
+    let columns: Vec<Value> = table
+        .columns
+        .iter()
+        .map(|column| context! { title => column.title, name => matches!(column.kind, Kind::Case { .. }) })
+        .collect();
+    let rows: Vec<Value> = table
+        .rows
+        .into_iter()
+        .map(|row| {
+            let cells: Vec<Value> = row
+                .cells
+                .into_iter()
+                .zip(&table.columns)
+                .map(|(text, column)| context! { text => text, name => matches!(column.kind, Kind::Case { .. }) })
+                .collect();
+            context! { case => row.case, endpoint => row.endpoint, also => row.also, cells => cells }
+        })
+        .collect();
+    context! { workload => table.workload, common => common, columns => columns, rows => rows }
+}
+
+/// Every figure of a case that is no time of a round trip.
+fn counts(case: &CaseResult) -> Vec<Value> {
+    let figures = &case.figures;
+    let count = |value: u64| Some(print_count(value)).filter(|_| value > 0);
+    let interval = |name: &str, print: fn(f64) -> String| {
+        let interval = figures.intervals.get(name)?;
+        let basis = interval_basis(case);
+        Some(format!("{} to {} (95 %, {basis})", print(interval.low), print(interval.high)))
+    };
+    let rate = |value: Option<f64>| value.map(print_bit_rate);
+    let cpu = case.cpu.as_ref();
+    let seconds = |value: f64| format!("{value:.3} s");
+    let rows: Vec<(&str, Option<String>)> = vec![
+        ("sent", Some(print_count(figures.sent))),
+        ("received", Some(print_count(figures.received))),
+        ("lost", Some(print_count(figures.lost))),
+        ("of these late", count(figures.late)),
+        ("lost in the receiver’s socket", figures.lost_in_socket.map(print_count)),
+        ("lost on the path", figures.lost_on_path.map(print_count)),
+        ("came twice", count(figures.duplicate)),
+        ("out of order", count(figures.reordered)),
+        ("corrupt bytes", count(figures.corrupt_bytes)),
+        ("corrupt messages", count(figures.corrupt_messages)),
+        ("sends missed", count(figures.missed_sends)),
+        ("interval of the median", interval("latency_ns.p50", print_nanoseconds)),
+        ("jitter (mean difference of neighbours)", figures.jitter_ns.map(print_nanoseconds)),
+        ("delivered payload", rate(figures.throughput_bps)),
+        ("interval of this rate", interval("throughput_bps", print_bit_rate)),
+        ("delivered payload, other way", rate(figures.throughput_back_bps)),
+        ("share of the line rate", figures.line_rate_percent.map(|percent| format!("{percent:.1} %"))),
+        ("messages per second", figures.messages_per_second.map(|value| print_count(value.max(0.0) as u64))),
+        ("delivered", figures.delivered_bytes.map(print_bytes)),
+        ("delivered the other way", figures.delivered_back_bytes.map(print_bytes)),
+        ("CPU time, near end", cpu.map(|cpu| seconds(cpu.near_seconds))),
+        ("CPU time, far end", cpu.and_then(|cpu| cpu.far_seconds).map(seconds)),
+        ("CPU time for a delivered GB", cpu.and_then(|cpu| cpu.seconds_per_gigabyte).map(seconds)),
+        ("took", Some(print_nanoseconds(case.elapsed_ns as f64))),
+    ];
+    rows.into_iter()
+        .filter_map(|(name, value)| Some(context! { name => name, value => together(&value?) }))
+        .collect()
+}
+
+/// Rows of a table with one column a distribution.
+fn time_rows(distributions: &[&Distribution]) -> Vec<Value> {
+    let row = |name: String, value: &dyn Fn(&Distribution) -> String| {
+        context! { name => name, cells => distributions.iter().map(|times| value(times)).collect::<Vec<String>>() }
+    };
+    let mut percentiles: Vec<&String> =
+        distributions.iter().flat_map(|times| times.percentiles.keys()).collect();
+    let rank = |name: &str| name.trim_start_matches('p').parse::<f64>().unwrap_or(f64::MAX);
+    percentiles.sort_by(|a, b| rank(a).total_cmp(&rank(b)).then(a.cmp(b)));
+    percentiles.dedup();
+    let mut later: Vec<&String> = distributions.iter().flat_map(|times| times.later_than_ms.keys()).collect();
+    later.sort_by(|a, b| rank(a).total_cmp(&rank(b)).then(a.cmp(b)));
+    later.dedup();
+
+    let mut rows = vec![row("min".to_owned(), &|times| print_nanoseconds(times.min as f64))];
+    for name in percentiles {
+        rows.push(row(name.clone(), &|times| match times.percentiles.get(name) {
+            Some(Some(value)) => print_nanoseconds(*value as f64),
+            Some(None) => LOST.to_owned(),
+            None => ABSENT.to_owned(),
+        }));
+    }
+    rows.push(row("max".to_owned(), &|times| print_nanoseconds(times.max as f64)));
+    rows.push(row("mean".to_owned(), &|times| print_nanoseconds(times.mean)));
+    rows.push(row("standard deviation".to_owned(), &|times| print_nanoseconds(times.standard_deviation)));
+    rows.push(row("mean of the fastest 95 %".to_owned(), &|times| {
+        times.mean_fastest_95_percent.map_or(LOST.to_owned(), print_nanoseconds)
+    }));
+    for limit in later {
+        rows.push(row(format!("later than {limit} ms, or lost"), &|times| {
+            times.later_than_ms.get(limit).map_or(ABSENT.to_owned(), |part| share(*part))
+        }));
+    }
+    rows
+}
+
+/// Only with the columns that some part fills.
+fn part_table(title: &str, parts: &[Part]) -> Value {
+    let p = |figures: &Figures, name| percentile(figures.latency_ns.as_ref(), name);
+    type Cell<'a> = &'a dyn Fn(&Figures) -> String;
+    let columns: [(&str, Cell); 5] = [
+        ("p50", &|figures| p(figures, "p50")),
+        ("p90", &|figures| p(figures, "p90")),
+        ("p99", &|figures| p(figures, "p99")),
+        ("rate", &|figures| figures.throughput_bps.map_or(ABSENT.to_owned(), print_bit_rate)),
+        ("loss", &loss),
+    ];
+    let filled = columns.iter().filter(|(_, cell)| parts.iter().any(|part| cell(&part.figures) != ABSENT));
+    let filled: Vec<&(&str, Cell)> = filled.collect();
+    let row = |(part, number): (&Part, i32)| {
+        let cells: Vec<String> = filled.iter().map(|(_, cell)| cell(&part.figures)).collect();
+        context! { number => number, endpoint => part.endpoint.clone(), cells => cells }
+    };
+    let rows: Vec<Value> = parts.iter().zip(1..).map(row).collect();
+    let columns: Vec<&str> = filled.iter().map(|(title, _)| *title).collect();
+    context! { title => title, columns => columns, rows => rows }
+}
+
+fn facts(map: &Map<String, serde_json::Value>) -> Vec<Value> {
+    map.iter()
+        .map(|(name, value)| context! { name => shown(name), value => fact(name, Some(value)) })
+        .collect()
+}
+
+/// A time is printed with its unit, so its name needs none.
+fn shown(name: &str) -> &str {
+    name.strip_suffix("_ns").unwrap_or(name)
+}
+
+fn fact(name: &str, value: Option<&serde_json::Value>) -> String {
+    match value {
+        None => ABSENT.to_owned(),
+        Some(serde_json::Value::Null) => "unknown".to_owned(),
+        Some(serde_json::Value::String(text)) => text.clone(),
+        Some(serde_json::Value::Bool(true)) => "yes".to_owned(),
+        Some(serde_json::Value::Bool(false)) => "no".to_owned(),
+        Some(serde_json::Value::Number(number)) => {
+            match (name.ends_with("_ns"), number.as_f64(), number.as_u64()) {
+                (true, Some(nanoseconds), _) => print_nanoseconds(nanoseconds),
+                (_, _, Some(count)) => print_count(count),
+                _ => number.to_string(),
+            }
+        }
+        Some(other) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample_run::{self, SCRIPT};
+
+    #[test]
+    fn nothing_of_others_becomes_markup() {
+        let page = page(&sample_run::hostile()).unwrap();
+        assert!(!page.contains("<script") && !page.contains(SCRIPT));
+        let line = page.lines().find(|line| line.starts_with("<h1>")).unwrap();
+        insta::assert_snapshot!(line.replace('\u{1b}', "ESC"), @"<h1>&lt;script&gt;alert(&#x27;x&#x27;)&lt;&#x2f;script&gt;ESC[2J&quot;&#x27;&amp;</h1>");
+        let label = page.lines().find(|line| line.contains("aria-label=\"Rate over time")).unwrap();
+        insta::assert_snapshot!(label.replace('\u{1b}', "ESC"), @r#"<svg role="img" aria-label="Rate over time of &lt;script&gt;alert(&#x27;x&#x27;)&lt;&#x2f;script&gt;ESC[2J&quot;&#x27;&amp;: 1 curve, delivered payload against time since the start (s)" viewBox="0 0 720 290">"#);
+    }
+
+    #[test]
+    fn the_page_stands_alone() {
+        let page = page(&sample_run::full()).unwrap();
+        for outside in ["http://", "https://", "src=", "@import", "url(", "<link"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    }
+
+    #[test]
+    fn charts_where_there_is_something_to_see() {
+        let titles = |run: &Run| {
+            let page = page(run).unwrap();
+            let titles = page.split("<figcaption><strong>").skip(1);
+            titles.map(|rest| rest.split("</strong>").next().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        insta::assert_snapshot!(titles(&sample_run::full()).join("\n"), @r"
+        Rate by message size
+        Round-trip times side by side
+        Round-trip time by percentile
+        Round-trip time by percentile
+        Round-trip time by percentile
+        Round-trip time under load
+        Rate over time
+        Round-trip time under load
+        Rate over time
+        Round-trip time under load
+        Rate over time
+        Round-trip time under load
+        Rate over time
+        ");
+        assert!(titles(&sample_run::minimal()).is_empty());
+    }
+
+    #[test]
+    fn warnings_stand_beside_their_case() {
+        let page = page(&sample_run::full()).unwrap();
+        let cases: Vec<&str> = page.split("<section").collect();
+        assert!(cases[3].contains("socket-drops") && !cases[1].contains("socket-drops"));
+        assert!(cases[0].contains("busy-machine"));
+    }
+
+    /// To look at: `cargo test --lib -- --ignored page_to_look_at`, then open the file it names.
+    #[test]
+    #[ignore = "writes a file for people to look at"]
+    fn page_to_look_at() {
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
+        for (name, run) in [("report", sample_run::full()), ("hostile", sample_run::hostile())] {
+            std::fs::write(directory.join(name).with_extension("html"), page(&run).unwrap()).unwrap();
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The run document itself, pretty and with a newline at the end.
+//!
+//! Not for other shapes of JSON: `schema/run.v1.json` describes what is written here.
+
+use std::io;
+
+use super::Options;
+use crate::run::Run;
+
+pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, run)?;
+    out.write_all(b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::report::{RUN_SCHEMA, sample_run};
+
+    fn text(run: &Run) -> String {
+        let mut out = Vec::new();
+        write(run, &Options::default(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn schema() -> Value {
+        serde_json::from_str(RUN_SCHEMA).unwrap()
+    }
+
+    fn slips(document: &Value) -> Vec<String> {
+        let validator = jsonschema::validator_for(&schema()).unwrap();
+        validator.iter_errors(document).map(|slip| format!("{}: {slip}", slip.instance_path())).collect()
+    }
+
+    #[test]
+    fn reads_back() {
+        for run in sample_run::all() {
+            let text = text(&run);
+            assert!(text.ends_with("}\n"));
+            assert_eq!(Run::from_json(&text).unwrap(), run);
+        }
+    }
+
+    /// The schema allows no unknown field, so this also shows that each field written is described.
+    #[test]
+    fn samples_follow_the_schema() {
+        jsonschema::meta::validate(&schema()).unwrap();
+        for run in sample_run::all() {
+            assert_eq!(slips(&serde_json::to_value(&run).unwrap()), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn slips_are_found() {
+        let good = serde_json::to_value(sample_run::full()).unwrap();
+        for (pointer, bad) in [
+            ("/schema", json!("linkgauge.run.v9")),
+            ("/cases/0/sent", json!(-1)),
+            ("/cases/0/direction", json!("sideways")),
+            ("/cases/0/latency_ns/p50", json!("13 µs")),
+            ("/cases/0/latency_ns", json!({"median": 1})),
+            ("/cases/0/intervals/latency_ns.p50", json!([1, 2])),
+            ("/warnings/0", json!("hot")),
+        ] {
+            let mut document = good.clone();
+            *document.pointer_mut(pointer).expect(pointer) = bad;
+            assert!(!slips(&document).is_empty(), "{pointer}");
+        }
+        let mut document = good;
+        document["cases"][0]["banana"] = json!(1);
+        assert!(!slips(&document).is_empty());
+    }
+
+    /// Collects the names in `properties` anywhere below, and complains about those without a description.
+    fn properties(schema: &Value, names: &mut BTreeSet<String>) {
+        if let Some(fields) = schema.get("properties").and_then(Value::as_object) {
+            for (name, field) in fields {
+                let text = field.get("description").and_then(Value::as_str).unwrap_or_default();
+                assert!(text.len() > 8, "{name} has no description");
+                names.insert(name.clone());
+            }
+        }
+        match schema {
+            Value::Object(map) => map.values().for_each(|value| properties(value, names)),
+            Value::Array(list) => list.iter().for_each(|value| properties(value, names)),
+            _ => {}
+        }
+    }
+
+    fn fields(document: &Value, names: &mut BTreeSet<String>) {
+        match document {
+            Value::Object(map) => map.iter().for_each(|(name, value)| {
+                names.insert(name.clone());
+                fields(value, names);
+            }),
+            Value::Array(list) => list.iter().for_each(|value| fields(value, names)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_described_field_is_written_by_a_full_run() {
+        let (mut described, mut written) = (BTreeSet::new(), BTreeSet::new());
+        properties(&schema(), &mut described);
+        fields(&serde_json::to_value(sample_run::full()).unwrap(), &mut written);
+        assert_eq!(described.difference(&written).collect::<Vec<_>>(), Vec::<&String>::new());
+    }
+}

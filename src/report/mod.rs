@@ -1,0 +1,131 @@
+//! Reports: a run document as text for a terminal, as JSON, as CSV or as one HTML page.
+//!
+//! Not for measuring, judging or keeping runs: nothing here computes a statistic that the run does not hold. No
+//! terminal and no environment either: the caller says how wide, how colourful and where to.
+//!
+//! A run may come from a file that somebody else wrote, so every text in it is treated as hostile.
+
+use std::io;
+
+use crate::run::Run;
+
+mod chart;
+mod csv;
+mod histogram;
+mod html;
+mod json;
+mod layout;
+mod svg;
+mod table;
+mod text;
+mod words;
+
+#[cfg(test)]
+mod sample_run;
+
+pub use csv::COLUMNS as CSV_COLUMNS;
+pub use histogram::histogram;
+pub use words::sentence;
+
+/// The JSON Schema of the run document.
+pub const RUN_SCHEMA: &str = include_str!("../../schema/run.v1.json");
+
+/// How a report is to look; each format takes what concerns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// ANSI colours (text).
+    pub colour: bool,
+    /// Columns of the terminal, at least 40 (text).
+    pub width: usize,
+    /// Whether `µ`, `–` and their kind can be shown (text).
+    pub unicode: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { colour: false, width: 80, unicode: true }
+    }
+}
+
+/// A way to write a run down.
+#[derive(Debug)]
+pub struct Format {
+    /// As `--format` takes it.
+    pub name: &'static str,
+    /// One line for `--help`.
+    pub summary: &'static str,
+    /// Of the file, without the dot.
+    pub extension: &'static str,
+    /// Writes the whole report; fails only when the sink does.
+    pub write: fn(&Run, &Options, &mut dyn io::Write) -> io::Result<()>,
+}
+
+/// Every format that a run can be written in.
+pub static FORMATS: &[Format] = &[
+    Format { name: "text", summary: "tables for a terminal", extension: "txt", write: text::write },
+    Format {
+        name: "json",
+        summary: "the run document, whole (schema/run.v1.json)",
+        extension: "json",
+        write: json::write,
+    },
+    Format {
+        name: "csv",
+        summary: "one row a case, port and repetition, for spreadsheets",
+        extension: "csv",
+        write: csv::write,
+    },
+    Format {
+        name: "html",
+        summary: "one self-contained page with tables and charts",
+        extension: "html",
+        write: html::write,
+    },
+];
+
+/// The format of that name.
+pub fn format(name: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| format.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_writes_every_sample() {
+        for format in FORMATS {
+            for run in sample_run::all() {
+                let mut out = Vec::new();
+                (format.write)(&run, &Options::default(), &mut out).unwrap();
+                let out = String::from_utf8(out).unwrap();
+                assert!(out.ends_with('\n'), "{}", format.name);
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        for (index, one) in FORMATS.iter().enumerate() {
+            assert!(std::ptr::eq(format(one.name).unwrap(), &FORMATS[index]));
+        }
+        assert!(format("pdf").is_none());
+    }
+
+    #[test]
+    fn a_full_disk_is_reported() {
+        struct Full;
+        impl io::Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::Error::from(io::ErrorKind::StorageFull))
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        for format in FORMATS {
+            let error = (format.write)(&sample_run::full(), &Options::default(), &mut Full).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{}", format.name);
+        }
+    }
+}

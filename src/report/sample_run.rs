@@ -1,0 +1,281 @@
+//! Runs for the tests of the reports: one with everything in it, one with almost nothing, one that means harm.
+
+use base64::Engine as _;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer, V2Serializer};
+use serde_json::{Map, Value, json};
+
+use crate::plan::Direction;
+use crate::run::{
+    CaseResult, CpuUse, Distribution, Environment, Figures, Part, Run, SCHEMA, SeriesEntry, Warning,
+};
+use crate::stats::Interval;
+
+pub const SCRIPT: &str = "<script>alert('x')</script>";
+
+pub fn all() -> Vec<Run> {
+    vec![full(), minimal(), empty(), hostile()]
+}
+
+fn map(value: Value) -> Map<String, Value> {
+    value.as_object().expect("an object").clone()
+}
+
+/// Latencies like those of a real link: most close together, a tail, a few far out. In ns, exact.
+fn latencies(base: u64, count: u64) -> Histogram<u64> {
+    let mut histogram = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).unwrap();
+    for index in 0..count {
+        let tail =
+            if index % 100 == 0 { base * 8 / 10 } else { 0 } + if index % 2500 == 7 { base * 20 } else { 0 };
+        histogram.record(base + (index * 7919) % (base / 8) + tail).unwrap();
+    }
+    histogram
+}
+
+fn encoded(histogram: &Histogram<u64>) -> String {
+    let mut bytes = Vec::new();
+    V2Serializer::new().serialize(histogram, &mut bytes).unwrap();
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+fn distribution(histogram: &Histogram<u64>) -> Distribution {
+    let percentiles = [10.0, 50.0, 90.0, 99.0, 99.9];
+    Distribution {
+        count: histogram.len(),
+        min: histogram.min(),
+        mean: histogram.mean(),
+        standard_deviation: histogram.stdev(),
+        max: histogram.max(),
+        mean_fastest_95_percent: Some(histogram.mean() * 0.98),
+        percentiles: percentiles
+            .map(|p| (format!("p{p}"), Some(histogram.value_at_quantile(p / 100.0))))
+            .into_iter()
+            .collect(),
+        later_than_ms: [("50".to_owned(), 0.0), ("100".to_owned(), 0.0)].into_iter().collect(),
+    }
+}
+
+fn latency_figures(base: u64, answered: u64) -> Figures {
+    let histogram = latencies(base, answered);
+    let latency = distribution(&histogram);
+    let median = latency.percentile("p50").unwrap() as f64;
+    Figures {
+        sent: 10_000,
+        received: answered,
+        lost: 10_000 - answered,
+        jitter_ns: Some(410.5),
+        messages_per_second: Some(75_471.7),
+        latency_ns: Some(latency),
+        intervals: [("latency_ns.p50".to_owned(), Interval { low: median * 0.99, high: median * 1.012 })]
+            .into(),
+        histogram_hdr_v2: Some(encoded(&histogram)),
+        ..Figures::default()
+    }
+}
+
+fn rate_figures(rate: f64) -> Figures {
+    let bytes = (rate / 8.0 * 10.0) as u64;
+    Figures {
+        sent: bytes / 1024,
+        received: bytes / 1024,
+        throughput_bps: Some(rate),
+        messages_per_second: Some(rate / 8192.0),
+        delivered_bytes: Some(bytes),
+        intervals: [("throughput_bps".to_owned(), Interval { low: rate * 0.97, high: rate * 1.01 })].into(),
+        ..Figures::default()
+    }
+}
+
+fn case(
+    endpoint: &str,
+    workload: &str,
+    direction: Direction,
+    message_bytes: u32,
+    figures: Figures,
+) -> CaseResult {
+    CaseResult {
+        endpoint: endpoint.to_owned(),
+        peer: "linkgauge".to_owned(),
+        workload: workload.to_owned(),
+        direction,
+        message_bytes,
+        ports: 1,
+        parallel: 1,
+        method: format!("{workload}/closed/block/1"),
+        complete: true,
+        elapsed_ns: 10_000_000_000,
+        figures,
+        under_load: None,
+        series: Vec::new(),
+        cpu: None,
+        asked: Map::new(),
+        got: Map::new(),
+        line: Map::new(),
+        shaped: Map::new(),
+        placement: Map::new(),
+        repeats: Vec::new(),
+        per_port: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+fn part(endpoint: &str, figures: Figures) -> Part {
+    Part {
+        endpoint: endpoint.to_owned(),
+        elapsed_ns: 2_000_000_000,
+        figures: Figures { histogram_hdr_v2: None, ..figures },
+    }
+}
+
+fn run(title: Option<&str>, cases: Vec<CaseResult>) -> Run {
+    Run {
+        schema: SCHEMA.to_owned(),
+        id: "20261120T100000Z-7f3a".to_owned(),
+        title: title.map(str::to_owned),
+        tool: "linkgauge 0.1.0".to_owned(),
+        started: "2026-11-20T10:00:00Z".parse().unwrap(),
+        elapsed_ns: 42_100_000_000,
+        interrupted: false,
+        cases,
+        environment: Environment::default(),
+        warnings: Vec::new(),
+    }
+}
+
+/// Every optional field is filled somewhere.
+pub fn full() -> Run {
+    let near_floor = || {
+        Warning::new(
+            "near-floor",
+            "the median is within 20 times of what the same exchange costs without a link (1.9 µs)",
+            "read it as an upper bound, or pin both ends and wait by spinning",
+        )
+    };
+    let tcp = "tcp://127.0.0.1:7100";
+    let mut latency = case(tcp, "latency", Direction::Loop, 14, latency_figures(13_000, 10_000));
+    latency.figures.response_ns = Some(distribution(&latencies(15_200, 10_000)));
+    latency.repeats = [13_000, 13_080, 12_960].map(|base| part(tcp, latency_figures(base, 10_000))).into();
+    latency.asked = map(json!({"rate_per_second": 100, "timeout_ns": 1_000_000_000, "nodelay": true}));
+    latency.got = map(json!({"nodelay": true, "mss_bytes": 32_768, "send_buffer_bytes": 2_626_560}));
+    latency.placement = map(json!({"near_cpu": 0, "far_cpu": 1, "wait": "block"}));
+    latency.warnings = vec![near_floor()];
+
+    let mut ports = case(
+        "tcp://moxa-5610.example:7001",
+        "latency",
+        Direction::Loop,
+        1,
+        latency_figures(2_083_000, 10_000),
+    );
+    ports.ports = 3;
+    ports.peer = "echo".to_owned();
+    ports.per_port = [2_080_000, 2_083_000, 2_110_000]
+        .iter()
+        .zip(7001..)
+        .map(|(base, port)| part(&format!("tcp://moxa-5610.example:{port}"), latency_figures(*base, 10_000)))
+        .collect();
+    ports.line = map(json!({"baud": 9600, "format": "8N1", "character_ns": 1_041_667}));
+    ports.shaped = map(json!({"delay_ns": 500_000_000, "loss": 0.01}));
+    ports.warnings = vec![near_floor()];
+
+    let mut lossy =
+        case("udp://gauge-2.example:7100", "latency", Direction::Loop, 14, latency_figures(840_000, 9_400));
+    lossy.complete = false;
+    let figures = &mut lossy.figures;
+    (figures.late, figures.duplicate) = (12, 3);
+    (figures.reordered, figures.corrupt_bytes, figures.corrupt_messages, figures.missed_sends) = (5, 2, 1, 9);
+    (figures.lost_in_socket, figures.lost_on_path) = (Some(100), Some(500));
+    let distribution_ = figures.latency_ns.as_mut().unwrap();
+    distribution_.mean_fastest_95_percent = None;
+    distribution_.percentiles.insert("p99".to_owned(), None);
+    distribution_.percentiles.insert("p99.9".to_owned(), None);
+    lossy.warnings = vec![Warning::new(
+        "socket-drops",
+        "100 answers were dropped by the receiving socket, not by the path",
+        "raise the receive buffer: ?receive_buffer=4Mi",
+    )];
+
+    let mut cases = vec![latency, ports, lossy];
+    for (bytes, rate) in [(64, 0.31e9), (1024, 4.2e9), (16_384, 28.6e9), (131_072, 41.3e9)] {
+        cases.push(throughput(tcp, bytes, rate));
+    }
+    let mut run = run(Some("A Friday in the lab"), cases);
+    run.interrupted = true;
+    run.environment.near = map(json!({
+        "host": "gauge-1", "system": "Linux 6.12.48", "cpus": 2, "cpu_model": "AMD EPYC 7B13",
+        "clock_read_ns": 21.4, "timer_error_p99_ns": 58_000, "governor": null,
+    }));
+    run.environment.far = map(json!({"host": "gauge-2", "system": "Linux 6.1.0"}));
+    run.warnings = vec![Warning::new(
+        "busy-machine",
+        "the machine was 40 % busy before the first case",
+        "stop what else runs, or repeat with --repeat 10",
+    )];
+    run
+}
+
+fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
+    let mut case = case(endpoint, "throughput", Direction::Both, bytes, rate_figures(rate));
+    case.figures.throughput_back_bps = Some(rate * 0.93);
+    case.figures.delivered_back_bytes = case.figures.delivered_bytes;
+    case.figures.line_rate_percent = Some(rate / 42e9 * 100.0);
+    case.under_load = Some(latency_figures(310_000, 10_000));
+    case.cpu =
+        Some(CpuUse { near_seconds: 9.1, far_seconds: Some(8.2), seconds_per_gigabyte: Some(3.3e9 / rate) });
+    case.series = (0..10u64)
+        .map(|second| SeriesEntry {
+            start_ns: second * 1_000_000_000,
+            length_ns: 1_000_000_000,
+            messages: 100,
+            bytes: (rate / 8.0 * (1.0 + 0.05 * ((second * 7 % 5) as f64 - 2.0))) as u64,
+            lost: 0,
+            latency_mean_ns: Some(310_000.0),
+            latency_max_ns: Some(910_000),
+        })
+        .collect();
+    case
+}
+
+/// One case and nothing that could be left out.
+pub fn minimal() -> Run {
+    let figures = Figures { sent: 3, received: 1, lost: 2, ..Figures::default() };
+    run(None, vec![case("mem://a", "latency", Direction::Loop, 1, figures)])
+}
+
+/// Stopped before anything was measured.
+pub fn empty() -> Run {
+    Run { interrupted: true, ..run(None, vec![]) }
+}
+
+/// From a file that somebody else wrote.
+pub fn hostile() -> Run {
+    let mut run = full();
+    let script = || format!("{SCRIPT}\u{1b}[2J\"'&");
+    run.title = Some(script());
+    run.tool = script();
+    run.id = script();
+    run.environment.near = map(json!({"host": script(), script(): [script()]}));
+    run.warnings = vec![Warning { code: script(), text: script(), remedy: script() }];
+    for case in &mut run.cases {
+        (case.endpoint, case.peer, case.method) = (script(), script(), script());
+        case.asked = map(json!({script(): {script(): script()}}));
+        case.got = case.asked.clone();
+        (case.line, case.shaped, case.placement) =
+            (case.asked.clone(), case.asked.clone(), case.asked.clone());
+        case.warnings = run.warnings.clone();
+        case.figures.histogram_hdr_v2 = Some(script());
+        case.figures.intervals.insert(script(), Interval { low: f64::MIN, high: f64::MAX });
+        for part in case.per_port.iter_mut().chain(&mut case.repeats) {
+            part.endpoint = script();
+        }
+        for entry in &mut case.series {
+            (entry.start_ns, entry.length_ns, entry.bytes) = (u64::MAX, 1, u64::MAX);
+        }
+    }
+    run.cases[0].workload = script();
+    run.cases[3].figures.throughput_bps = Some(f64::MAX);
+    let latency = run.cases[1].figures.latency_ns.as_mut().unwrap();
+    (latency.min, latency.max) = (0, u64::MAX);
+    latency.percentiles.insert("p99.99999999999999999999".to_owned(), Some(u64::MAX));
+    run
+}

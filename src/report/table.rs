@@ -1,0 +1,218 @@
+//! The table of a workload: which columns it has and what stands in each cell. Text and HTML draw the same one.
+//!
+//! Not for widths, borders or colours.
+
+use super::words::{ABSENT, loss, median, percentile, plus_minus};
+use crate::run::{CaseResult, Distribution, Run};
+use crate::units::{print_bit_rate, print_bytes, print_count};
+
+/// All cases of one workload.
+pub struct Table {
+    pub workload: String,
+    pub columns: Vec<Column>,
+    pub rows: Vec<Row>,
+}
+
+#[derive(Clone, Copy)]
+pub struct Column {
+    pub title: &'static str,
+    pub kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Part of what the case is. When all cases agree it may stand in the heading: `unit` says as what.
+    Case { before: &'static str, after: &'static str, usual: &'static str },
+    /// A result.
+    Figure,
+    /// A result that few cases have; without any, the column goes.
+    Rare,
+}
+
+pub struct Row {
+    /// Its number in the run, from 1.
+    pub case: usize,
+    pub endpoint: String,
+    /// What the row holds, when not the case's main figures.
+    pub also: Option<&'static str>,
+    /// One a column.
+    pub cells: Vec<String>,
+}
+
+const fn case(title: &'static str, before: &'static str, after: &'static str, usual: &'static str) -> Column {
+    Column { title, kind: Kind::Case { before, after, usual } }
+}
+
+const fn figure(title: &'static str) -> Column {
+    Column { title, kind: Kind::Figure }
+}
+
+const fn rare(title: &'static str) -> Column {
+    Column { title, kind: Kind::Rare }
+}
+
+const CASE: [Column; 5] = [
+    case("peer", "peer ", "", ""),
+    case("way", "direction ", "", "loop"),
+    case("size", "", " messages", ""),
+    case("ports", "", " ports at once", "1"),
+    case("links", "", " connections each", "1"),
+];
+const LATENCY: [Column; 6] =
+    [figure("p50"), rare("±"), figure("p90"), figure("p99"), figure("max"), figure("lost")];
+const THROUGHPUT: [Column; 6] =
+    [figure("rate"), rare("±"), rare("of line"), figure("loss"), rare("CPU s/GB"), rare("loaded p50")];
+
+pub fn is_latency(case: &CaseResult) -> bool {
+    case.workload == "latency"
+}
+
+/// One table a workload, in the order in which they first appear.
+pub fn tables(run: &Run) -> Vec<Table> {
+    let mut tables: Vec<Table> = Vec::new();
+    for (index, case) in run.cases.iter().enumerate() {
+        let figures = if is_latency(case) { LATENCY } else { THROUGHPUT };
+        let position = tables.iter().position(|table| table.workload == case.workload);
+        let position = position.unwrap_or_else(|| {
+            let columns = [CASE.as_slice(), figures.as_slice()].concat();
+            tables.push(Table { workload: case.workload.clone(), columns, rows: Vec::new() });
+            tables.len() - 1
+        });
+        tables[position].add(index + 1, case);
+    }
+    tables
+}
+
+impl Table {
+    fn add(&mut self, number: usize, case: &CaseResult) {
+        let what = [
+            case.peer.clone(),
+            case.direction.name().to_owned(),
+            print_bytes(case.message_bytes.into()),
+            case.ports.to_string(),
+            case.parallel.to_string(),
+        ];
+        let figures = &case.figures;
+        if is_latency(case) {
+            let median = median(figures.latency_ns.as_ref()).map(|value| value as f64);
+            let latency = times(figures.latency_ns.as_ref(), plus_minus(figures, "latency_ns.p50", median));
+            self.push(number, case, None, what.into_iter().chain(latency).chain([print_count(figures.lost)]));
+            if let Some(response) = &figures.response_ns {
+                let blank = CASE.map(|_| String::new());
+                let response = times(Some(response), String::new());
+                self.push(
+                    number,
+                    case,
+                    Some("response"),
+                    blank.into_iter().chain(response).chain([String::new()]),
+                );
+            }
+            return;
+        }
+        let loaded = case.under_load.as_ref().and_then(|figures| figures.latency_ns.as_ref());
+        let per_gigabyte = case.cpu.as_ref().and_then(|cpu| cpu.seconds_per_gigabyte);
+        let main = [
+            rate(figures.throughput_bps),
+            plus_minus(figures, "throughput_bps", figures.throughput_bps),
+            figures.line_rate_percent.map_or(ABSENT.to_owned(), |percent| format!("{percent:.1} %")),
+            loss(figures),
+            per_gigabyte.map_or(ABSENT.to_owned(), |seconds| format!("{seconds:.3}")),
+            percentile(loaded, "p50"),
+        ];
+        self.push(number, case, None, what.into_iter().chain(main));
+        if let Some(back) = figures.throughput_back_bps {
+            let mut cells = vec![String::new(); self.columns.len()];
+            cells[CASE.len()] = print_bit_rate(back);
+            cells[CASE.len() + 1] = plus_minus(figures, "throughput_back_bps", Some(back));
+            self.push(number, case, Some("other way"), cells);
+        }
+    }
+
+    fn push(
+        &mut self,
+        case: usize,
+        result: &CaseResult,
+        also: Option<&'static str>,
+        cells: impl IntoIterator<Item = String>,
+    ) {
+        let cells: Vec<String> = cells.into_iter().collect();
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.rows.push(Row { case, endpoint: result.endpoint.clone(), also, cells });
+    }
+
+    /// What all cases have in common, for the heading; those columns go, and those that hold nothing.
+    pub fn condense(&mut self) -> Vec<String> {
+        let mut common = Vec::new();
+        let mut keep = vec![true; self.columns.len()];
+        for (index, column) in self.columns.iter().enumerate() {
+            let mut cells = self.rows.iter().filter(|row| row.also.is_none()).map(|row| &row.cells[index]);
+            match column.kind {
+                Kind::Figure => {}
+                Kind::Rare => keep[index] = !self.empty(index),
+                Kind::Case { before, after, usual } => {
+                    let Some(first) = cells.next() else { continue };
+                    if cells.all(|cell| cell == first) {
+                        keep[index] = false;
+                        if first != usual {
+                            common.push(format!("{before}{first}{after}"));
+                        }
+                    }
+                }
+            }
+        }
+        self.retain(&keep);
+        common
+    }
+
+    /// What tells the cases apart moves into the endpoint, but for the size: a sweep reads best as a column.
+    pub fn name_rows(&mut self) {
+        let keep: Vec<bool> =
+            self.columns.iter().map(|c| c.title == "size" || !matches!(c.kind, Kind::Case { .. })).collect();
+        for index in 1..self.rows.len() {
+            // A row that belongs to the one above has no cells of its own for this.
+            if self.rows[index].also.is_some() {
+                for column in (0..keep.len()).filter(|column| !keep[*column]) {
+                    self.rows[index].cells[column] = self.rows[index - 1].cells[column].clone();
+                }
+            }
+        }
+        for row in &mut self.rows {
+            for (index, column) in self.columns.iter().enumerate().filter(|(index, _)| !keep[*index]) {
+                if let Kind::Case { before, after, usual } = column.kind
+                    && row.cells[index] != usual
+                {
+                    row.endpoint += &format!(", {before}{}{after}", row.cells[index]);
+                }
+            }
+        }
+        self.retain(&keep);
+    }
+
+    pub fn remove(&mut self, index: usize) {
+        let keep: Vec<bool> = (0..self.columns.len()).map(|column| column != index).collect();
+        self.retain(&keep);
+    }
+
+    fn empty(&self, index: usize) -> bool {
+        self.rows.iter().all(|row| row.cells[index].is_empty() || row.cells[index] == ABSENT)
+    }
+
+    fn retain(&mut self, keep: &[bool]) {
+        let mut kept = keep.iter();
+        self.columns.retain(|_| *kept.next().expect("one a column"));
+        for row in &mut self.rows {
+            let mut kept = keep.iter();
+            row.cells.retain(|_| *kept.next().expect("one a column"));
+        }
+    }
+}
+
+fn times(distribution: Option<&Distribution>, plus_minus: String) -> [String; 5] {
+    let max = distribution.map_or(ABSENT.to_owned(), |d| crate::units::print_nanoseconds(d.max as f64));
+    let p = |name| percentile(distribution, name);
+    [p("p50"), plus_minus, p("p90"), p("p99"), max]
+}
+
+fn rate(bits_per_second: Option<f64>) -> String {
+    bits_per_second.map_or(ABSENT.to_owned(), print_bit_rate)
+}

@@ -1,0 +1,395 @@
+//! The report on a terminal: one table a workload, then what to know about the figures.
+//!
+//! Not for detecting the terminal: `Options` says what it can do.
+
+use std::io;
+
+use anstyle::{AnsiColor, Style};
+
+use super::Options;
+use super::layout::{self, Line};
+use super::table::{Table, is_latency, tables};
+use super::words::{case_list, date, host, interval_basis, median, plural, printable, shorten, wrap};
+use crate::run::{CaseResult, Run, Warning};
+use crate::units::{print_bit_rate, print_nanoseconds};
+
+/// A narrower terminal gets lines that it must wrap itself.
+const NARROWEST: usize = 40;
+const INDENT: &str = "  ";
+
+const BOLD: Style = Style::new().bold();
+const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
+const RED: Style = AnsiColor::Red.on_default().bold();
+
+pub fn write(run: &Run, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let text = Text { options: *options, width: options.width.max(NARROWEST), out: String::new() }.run(run);
+    let text = if options.unicode { text } else { plain(&text) };
+    out.write_all(text.as_bytes())
+}
+
+struct Text {
+    options: Options,
+    width: usize,
+    out: String,
+}
+
+impl Text {
+    fn run(mut self, run: &Run) -> String {
+        let title = run.title.as_deref().map_or("linkgauge".to_owned(), printable);
+        let on = host(run).map_or(String::new(), |host| format!(" on {host}"));
+        let took = print_nanoseconds(run.elapsed_ns as f64);
+        let cases = plural(run.cases.len(), "case");
+        self.paragraph(&format!("{title}: {cases} in {took}{on}, {}", date(run)), BOLD, "", INDENT);
+        for table in tables(run) {
+            self.out.push('\n');
+            self.table(table, run.cases.len() > 1);
+        }
+        self.notes(run);
+        self.warnings(run);
+        self.status(run);
+        self.out
+    }
+
+    fn table(&mut self, mut table: Table, numbered: bool) {
+        let what = if table.workload == "latency" {
+            "Latency (round trips)".to_owned()
+        } else {
+            let mut letters = table.workload.chars();
+            let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+            first + letters.as_str()
+        };
+        let heading = [vec![what], table.condense()].concat().join(", ");
+        self.paragraph(&printable(&heading), BOLD, "", INDENT);
+        for (line, kind) in layout::lines(table, self.width - INDENT.len(), numbered) {
+            let style = if kind == Line::Header { BOLD } else { Style::new() };
+            self.line(&format!("{INDENT}{line}"), style);
+        }
+    }
+
+    fn notes(&mut self, run: &Run) {
+        let mut notes: Vec<String> = Vec::new();
+        for (index, case) in run.cases.iter().enumerate() {
+            let name = if run.cases.len() > 1 { format!("Case {}: ", index + 1) } else { String::new() };
+            notes.extend(spread(case).map(|spread| format!("{name}{spread}")));
+        }
+        let any = |wanted: &dyn Fn(&CaseResult) -> bool| run.cases.iter().any(wanted);
+        if any(&|case| case.figures.latency_ns.is_some() || case.under_load.is_some()) {
+            notes.push("A latency is a whole round trip, never half of one.".to_owned());
+        }
+        if any(&|case| is_latency(case) && case.figures.response_ns.is_some()) {
+            notes.push(
+                "response: counted from when the message was due, not from when it was sent.".to_owned(),
+            );
+        }
+        if any(&|case| case.figures.throughput_bps.is_some()) {
+            notes.push("A rate is delivered payload by the receiver's clock, without headers.".to_owned());
+        }
+        if any(&|case| case.cpu.is_some()) {
+            notes.push("CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).".to_owned());
+        }
+        let mut bases: Vec<String> =
+            run.cases.iter().filter(|case| !case.figures.intervals.is_empty()).map(interval_basis).collect();
+        bases.sort();
+        bases.dedup();
+        if !bases.is_empty() {
+            notes.push(format!("±: the 95 % interval, its longer side, {}.", bases.join(" or ")));
+        }
+        let not_reached = |case: &CaseResult| {
+            let latency = case.figures.latency_ns.iter().chain(&case.figures.response_ns);
+            latency.flat_map(|distribution| distribution.percentiles.values()).any(Option::is_none)
+        };
+        if any(&not_reached) {
+            notes.push("lost: so many were lost that the percentile was not reached.".to_owned());
+        }
+        if !notes.is_empty() {
+            self.out.push('\n');
+        }
+        for note in notes {
+            self.paragraph(&printable(&note), Style::new(), INDENT, "    ");
+        }
+    }
+
+    /// Each code once, with the cases it concerns.
+    fn warnings(&mut self, run: &Run) {
+        let mut groups: Vec<(&Warning, Vec<usize>, bool)> = Vec::new();
+        for (case, warning) in run.all_warnings() {
+            let numbers = case.map(|index| index + 1);
+            match groups.iter_mut().find(|(first, ..)| first.code == warning.code) {
+                Some((first, cases, differ)) => {
+                    *differ |= first.text != warning.text;
+                    cases.extend(numbers);
+                }
+                None => groups.push((warning, numbers.into_iter().collect(), false)),
+            }
+        }
+        for (warning, cases, differ) in groups {
+            let of = match (cases.is_empty() || run.cases.len() == 1, differ) {
+                (true, _) => String::new(),
+                (false, false) => format!("{}: ", case_list(&cases)),
+                (false, true) => format!("{}, first of them: ", case_list(&cases)),
+            };
+            let label = format!("warning[{}]:", printable(&warning.code));
+            self.out.push('\n');
+            self.labelled(&label, &format!("{of}{}", printable(&warning.text)), YELLOW);
+            if !warning.remedy.is_empty() {
+                self.labelled("  try:", &printable(&warning.remedy), BOLD);
+            }
+        }
+    }
+
+    fn status(&mut self, run: &Run) {
+        if run.complete() {
+            return;
+        }
+        let missing: Vec<usize> = run
+            .cases
+            .iter()
+            .enumerate()
+            .filter(|(_, case)| !case.complete)
+            .map(|(index, _)| index + 1)
+            .collect();
+        let (label, mut text) = if run.interrupted {
+            ("interrupted:", "stopped by a signal; the figures are of what was measured by then".to_owned())
+        } else {
+            ("incomplete:", "not everything that was planned was measured".to_owned())
+        };
+        if !missing.is_empty() && run.cases.len() > 1 {
+            text += &format!(" (not whole: {})", case_list(&missing));
+        }
+        self.out.push('\n');
+        self.labelled(label, &text, RED);
+    }
+
+    fn line(&mut self, text: &str, style: Style) {
+        self.out += &self.styled(text, style);
+        self.out.push('\n');
+    }
+
+    fn paragraph(&mut self, text: &str, style: Style, first: &str, rest: &str) {
+        for line in wrap(text, self.width, first, rest).lines() {
+            self.line(line, style);
+        }
+    }
+
+    /// A paragraph whose first words stand out.
+    fn labelled(&mut self, label: &str, text: &str, style: Style) {
+        let (indent, words) = label.split_at(label.len() - label.trim_start().len());
+        let wrapped = wrap(&format!("{words} {text}"), self.width, indent, "    ");
+        let coloured = self.styled(label, style);
+        self.out += &match wrapped.strip_prefix(label) {
+            Some(rest) => coloured + rest,
+            None => wrapped,
+        };
+    }
+
+    fn styled(&self, text: &str, style: Style) -> String {
+        if self.options.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    }
+}
+
+/// How far the ports of a case lie apart.
+fn spread(case: &CaseResult) -> Option<String> {
+    let value = |part: &crate::run::Part| match is_latency(case) {
+        true => median(part.figures.latency_ns.as_ref()).map(|value| value as f64),
+        false => part.figures.throughput_bps,
+    };
+    let mut ports: Vec<(f64, &str)> =
+        case.per_port.iter().filter_map(|part| Some((value(part)?, part.endpoint.as_str()))).collect();
+    ports.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let [(low, low_port), .., (high, high_port)] = ports[..] else { return None };
+    let (what, print, slow): (_, fn(f64) -> String, _) = match is_latency(case) {
+        true => ("p50", print_nanoseconds, high_port),
+        false => ("rate", print_bit_rate, low_port),
+    };
+    let unanswered = case.per_port.len() - ports.len();
+    let unanswered = if unanswered > 0 { format!("; {unanswered} without one") } else { String::new() };
+    Some(format!(
+        "over {} ports, {what} from {} to {} (slowest: {}){unanswered}.",
+        case.per_port.len(),
+        print(low),
+        print(high),
+        shorten(&printable(slow), 40),
+    ))
+}
+
+/// For terminals that know only ASCII; every character becomes one, so that columns stay aligned.
+fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            'µ' => 'u',
+            '–' | '−' => '-',
+            '×' => 'x',
+            '±' => '~',
+            '…' => '~',
+            '’' => '\'',
+            '·' => '|',
+            c if c.is_ascii() => c,
+            _ => '?',
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample_run;
+
+    fn text(run: &Run, options: Options) -> String {
+        let mut out = Vec::new();
+        write(run, &options, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn everything_in_80_columns() {
+        insta::assert_snapshot!(text(&sample_run::full(), Options::default()), @r"
+        A Friday in the lab: 7 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
+
+        Latency (round trips)
+          #            size       p50      ±       p90       p99       max  lost
+          tcp://127.0.0.1:7100, peer linkgauge
+          1            14 B  13.82 µs  1.2 %  14.48 µs  23.44 µs  273.7 µs     0
+             response        16.17 µs         16.93 µs  27.38 µs  321.0 µs
+          tcp://moxa-5610.example:7001, peer echo, 3 ports at once
+          2             1 B  2.216 ms  1.2 %  2.320 ms  3.758 ms  43.84 ms     0
+          udp://gauge-2.example:7100, peer linkgauge
+          3            14 B  892.9 µs  1.2 %  935.4 µs      lost  17.71 ms   600
+
+        Throughput, peer linkgauge, direction both
+          #               size         rate     ± of line loss CPU s/GB loaded p50
+          tcp://127.0.0.1:7100
+          4               64 B 310.0 Mbit/s 3.0 %   0.7 %  0 %   10.645   329.7 µs
+            other way          288.3 Mbit/s     –
+          5           1.024 kB 4.200 Gbit/s 3.0 %  10.0 %  0 %    0.786   329.7 µs
+            other way          3.906 Gbit/s     –
+          6           16.38 kB 28.60 Gbit/s 3.0 %  68.1 %  0 %    0.115   329.7 µs
+            other way          26.60 Gbit/s     –
+          7           131.1 kB 41.30 Gbit/s 3.0 %  98.3 %  0 %    0.080   329.7 µs
+            other way          38.41 Gbit/s     –
+
+          Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms (slowest:
+            tcp://moxa-5610.example:7003).
+          A latency is a whole round trip, never half of one.
+          response: counted from when the message was due, not from when it was sent.
+          A rate is delivered payload by the receiver's clock, without headers.
+          CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).
+          ±: the 95 % interval, its longer side, over 3 repetitions or within the run.
+          lost: so many were lost that the percentile was not reached.
+
+        warning[busy-machine]: the machine was 40 % busy before the first case
+          try: stop what else runs, or repeat with --repeat 10
+
+        warning[near-floor]: cases 1, 2: the median is within 20 times of what the same
+            exchange costs without a link (1.9 µs)
+          try: read it as an upper bound, or pin both ends and wait by spinning
+
+        warning[socket-drops]: case 3: 100 answers were dropped by the receiving socket,
+            not by the path
+          try: raise the receive buffer: ?receive_buffer=4Mi
+
+        interrupted: stopped by a signal; the figures are of what was measured by then
+            (not whole: case 3)
+        ");
+    }
+
+    #[test]
+    fn almost_nothing() {
+        insta::assert_snapshot!(text(&sample_run::minimal(), Options::default()), @r"
+        linkgauge: 1 case in 42.10 s, 2026-11-20 10:00 UTC
+
+        Latency (round trips), peer linkgauge, 1 B messages
+          endpoint  p50  p90  p99  max  lost
+          mem://a     –    –    –    –     2
+        ");
+        insta::assert_snapshot!(text(&sample_run::empty(), Options::default()), @r"
+        linkgauge: 0 cases in 42.10 s, 2026-11-20 10:00 UTC
+
+        interrupted: stopped by a signal; the figures are of what was measured by then
+        ");
+    }
+
+    #[test]
+    fn endpoints_that_do_not_fit() {
+        let mut run = sample_run::full();
+        run.cases.truncate(3);
+        for (case, size) in run.cases.iter_mut().zip([1, 1024, 65_536]) {
+            case.endpoint =
+                format!("serial:///dev/serial/by-id/usb-FTDI_FT232R_USB_UART_A10{size}-if00-port0?baud=9600");
+            case.message_bytes = size;
+        }
+        insta::assert_snapshot!(text(&run, Options::default()), @r"
+        A Friday in the lab: 3 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
+
+        Latency (round trips)
+          #                size       p50      ±       p90       p99       max  lost
+          serial:///dev/serial/by-id/usb-FTDI_FT…01-if00-port0?baud=9600, peer linkgauge
+          1                 1 B  13.82 µs  1.2 %  14.48 µs  23.44 µs  273.7 µs     0
+             response            16.17 µs         16.93 µs  27.38 µs  321.0 µs
+          serial:///dev/serial/by-id/usb-FTDI_FT…0?baud=9600, peer echo, 3 ports at once
+          2            1.024 kB  2.216 ms  1.2 %  2.320 ms  3.758 ms  43.84 ms     0
+          serial:///dev/serial/by-id/usb-FTDI_FT…36-if00-port0?baud=9600, peer linkgauge
+          3            65.54 kB  892.9 µs  1.2 %  935.4 µs      lost  17.71 ms   600
+
+          Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms (slowest:
+            tcp://moxa-5610.example:7003).
+          A latency is a whole round trip, never half of one.
+          response: counted from when the message was due, not from when it was sent.
+          ±: the 95 % interval, its longer side, over 3 repetitions or within the run.
+          lost: so many were lost that the percentile was not reached.
+
+        warning[busy-machine]: the machine was 40 % busy before the first case
+          try: stop what else runs, or repeat with --repeat 10
+
+        warning[near-floor]: cases 1, 2: the median is within 20 times of what the same
+            exchange costs without a link (1.9 µs)
+          try: read it as an upper bound, or pin both ends and wait by spinning
+
+        warning[socket-drops]: case 3: 100 answers were dropped by the receiving socket,
+            not by the path
+          try: raise the receive buffer: ?receive_buffer=4Mi
+
+        interrupted: stopped by a signal; the figures are of what was measured by then
+            (not whole: case 3)
+        ");
+        for case in &mut run.cases {
+            (case.message_bytes, case.ports, case.peer) = (1, 1, "echo".to_owned());
+        }
+        insta::assert_snapshot!(text(&run, Options::default()).lines().take(5).collect::<Vec<_>>().join("\n"), @r"
+        A Friday in the lab: 3 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
+
+        Latency (round trips), peer echo, 1 B messages
+          #                 p50      ±       p90       p99       max  lost
+          serial:///dev/serial/by-id/usb-FTDI_FT232R_USB_UART_A101-if00-port0?baud=9600
+        ");
+    }
+
+    #[test]
+    fn no_line_is_too_long() {
+        for width in [40, 60, 80, 132] {
+            for run in sample_run::all() {
+                let text = text(&run, Options { width, ..Options::default() });
+                for line in text.lines() {
+                    // A table has a least width: at 80 columns and above it must fit.
+                    let fits = line.chars().count() <= width.max(80);
+                    assert!(fits && !line.ends_with(' '), "{width}: {line:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_reaches_the_terminal_but_text() {
+        for colour in [false, true] {
+            let text = text(&sample_run::hostile(), Options { colour, ..Options::default() });
+            assert!(!text.contains("\u{1b}[2J"));
+        }
+        assert!(!text(&sample_run::full(), Options::default()).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn ascii_only() {
+        let text = text(&sample_run::full(), Options { unicode: false, ..Options::default() });
+        assert!(text.is_ascii());
+        assert!(text.contains("13.") && text.contains(" us") && !text.contains("? "), "{text}");
+    }
+}

@@ -1,0 +1,279 @@
+//! Words and figures as all reports write them: percentiles, shares, intervals, case numbers, one sentence a case.
+//!
+//! Not for layout, and not for units: `units` prints those.
+
+use crate::plan::Direction;
+use crate::run::{CaseResult, Distribution, Figures, Run};
+use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
+
+/// Not measured, or the sample was too small to say.
+pub const ABSENT: &str = "–";
+/// A percentile that falls among the lost exchanges.
+pub const LOST: &str = "lost";
+
+/// Text from outside that cannot move the cursor, ring the bell or turn the writing direction.
+pub fn printable(text: &str) -> String {
+    let hostile = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if hostile(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// At most `width` characters (3 or more), the middle left out: `tcp://very…name:7100`.
+pub fn shorten(text: &str, width: usize) -> String {
+    let characters: Vec<char> = text.chars().collect();
+    if characters.len() <= width {
+        return text.to_owned();
+    }
+    // The end holds the port, which tells neighbours apart.
+    let tail = width / 2;
+    let head = width.saturating_sub(tail + 1);
+    let (head, tail) = (&characters[..head], &characters[characters.len() - tail..]);
+    head.iter().chain(['…'].iter()).chain(tail).collect()
+}
+
+/// Lines of at most `width` characters; the first one starts with `first`, the others with `rest`.
+pub fn wrap(text: &str, width: usize, first: &str, rest: &str) -> String {
+    let mut lines = vec![first.to_owned()];
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        let mut word: Vec<char> = word.chars().collect();
+        while !word.is_empty() {
+            let line = lines.last_mut().expect("never empty");
+            let room = width.saturating_sub(line.chars().count() + usize::from(!empty));
+            if word.len() <= room || (empty && room < 2) {
+                if !empty {
+                    line.push(' ');
+                }
+                line.extend(word.drain(..));
+                empty = false;
+            } else if empty {
+                line.extend(word.drain(..room));
+                empty = false;
+            } else {
+                lines.push(rest.to_owned());
+                empty = true;
+            }
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// A named percentile: `13.25 µs`, `lost` or `–`.
+pub fn percentile(distribution: Option<&Distribution>, name: &str) -> String {
+    match distribution.and_then(|distribution| distribution.percentiles.get(name)) {
+        Some(Some(nanoseconds)) => print_nanoseconds(*nanoseconds as f64),
+        Some(None) => LOST.to_owned(),
+        None => ABSENT.to_owned(),
+    }
+}
+
+pub fn median(distribution: Option<&Distribution>) -> Option<u64> {
+    distribution.and_then(|distribution| distribution.percentile("p50"))
+}
+
+/// Half the 95 % interval (its longer side) as a share of the value: `1.2 %`.
+pub fn plus_minus(figures: &Figures, name: &str, value: Option<f64>) -> String {
+    let (Some(interval), Some(value)) = (figures.intervals.get(name), value) else {
+        return ABSENT.to_owned();
+    };
+    let half = (interval.high - value).max(value - interval.low);
+    let percent = half / value.abs() * 100.0;
+    if !percent.is_finite() || percent < 0.0 {
+        return ABSENT.to_owned();
+    }
+    match percent {
+        p if p < 0.05 => "<0.1 %".to_owned(),
+        p if p < 10.0 => format!("{p:.1} %"),
+        p if p < 1000.0 => format!("{p:.0} %"),
+        _ => ">999 %".to_owned(),
+    }
+}
+
+/// A share (0 to 1) in percent: `0 %`, `0.12 %`, `50.0 %`.
+pub fn share(share: f64) -> String {
+    match share * 100.0 {
+        0.0 => "0 %".to_owned(),
+        p if p < 0.01 => "<0.01 %".to_owned(),
+        p if p < 10.0 => format!("{p:.2} %"),
+        p => format!("{p:.1} %"),
+    }
+}
+
+pub fn loss(figures: &Figures) -> String {
+    if figures.sent == 0 { ABSENT.to_owned() } else { share(figures.lost as f64 / figures.sent as f64) }
+}
+
+/// `case 3`, `cases 1–4 and 7`; numbers start at 1.
+pub fn case_list(cases: &[usize]) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for &case in cases {
+        match ranges.last_mut() {
+            Some((_, last)) if *last == case => {}
+            Some((_, last)) if *last + 1 == case => *last = case,
+            _ => ranges.push((case, case)),
+        }
+    }
+    let print = |&(first, last): &(usize, usize)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}–{last}"),
+    };
+    let word = if ranges.len() == 1 && ranges[0].0 == ranges[0].1 { "case" } else { "cases" };
+    match ranges.as_slice() {
+        [] => String::new(),
+        [one] => format!("{word} {}", print(one)),
+        [start @ .., last] => {
+            let start: Vec<String> = start.iter().map(print).collect();
+            format!("{word} {} and {}", start.join(", "), print(last))
+        }
+    }
+}
+
+/// `3 cases`, `1 case`.
+pub fn plural(count: usize, word: &str) -> String {
+    format!("{} {word}{}", print_count(count as u64), if count == 1 { "" } else { "s" })
+}
+
+/// The near machine by name.
+pub fn host(run: &Run) -> Option<String> {
+    let near = &run.environment.near;
+    let name = ["host", "hostname"].iter().find_map(|key| near.get(*key))?;
+    name.as_str().map(printable)
+}
+
+pub fn date(run: &Run) -> String {
+    run.started.strftime("%Y-%m-%d %H:%M UTC").to_string()
+}
+
+/// `gauge-1 · 2026-11-20 10:00 UTC`.
+pub fn host_and_date(run: &Run) -> String {
+    match host(run) {
+        Some(host) => format!("{host} · {}", date(run)),
+        None => date(run),
+    }
+}
+
+/// What the interval of a case is over.
+pub fn interval_basis(case: &CaseResult) -> String {
+    match case.repeats.len() {
+        0 | 1 => "within the run".to_owned(),
+        repeats => format!("over {repeats} repetitions"),
+    }
+}
+
+/// One case in one sentence, for people: `14 bytes over tcp://[::1]:7100: 13.25 µs at the median; nothing lost.`
+pub fn sentence(case: &CaseResult) -> String {
+    let figures = &case.figures;
+    let size = match case.message_bytes {
+        1 => "1 byte".to_owned(),
+        bytes if bytes < 1000 => format!("{bytes} bytes"),
+        bytes => print_bytes(bytes.into()),
+    };
+    let each = if case.message_bytes < 1000 { format!("{}-byte", case.message_bytes) } else { size.clone() };
+    let mut endpoint = printable(&case.endpoint);
+    if case.ports > 1 {
+        endpoint += &format!(" and {} more", plural(case.ports as usize - 1, "port"));
+    }
+    if case.parallel > 1 {
+        endpoint += &format!(" ({} connections)", case.parallel);
+    }
+    let way = match (case.workload.as_str(), case.direction) {
+        ("latency", _) => format!("{size} over {endpoint}"),
+        ("download", _) => format!("Download from {endpoint}"),
+        (_, Direction::Loop) => format!("{each} messages through {endpoint} and back"),
+        (_, Direction::Send) => format!("{each} messages to {endpoint}"),
+        (_, Direction::Receive) => format!("{each} messages from {endpoint}"),
+        (_, Direction::Both) => format!("{each} messages to and from {endpoint}"),
+    };
+    let mut facts = Vec::new();
+    if let Some(rate) = figures.throughput_bps {
+        facts.push(match figures.throughput_back_bps {
+            Some(back) => format!("{} out, {} back", print_bit_rate(rate), print_bit_rate(back)),
+            None => print_bit_rate(rate),
+        });
+    }
+    if let Some(percent) = figures.line_rate_percent {
+        facts.push(format!("{percent:.1} % of the line rate"));
+    }
+    facts.extend(figures.latency_ns.as_ref().map(in_the_middle_and_late));
+    if let Some(loaded) = case.under_load.as_ref().and_then(|figures| median(figures.latency_ns.as_ref())) {
+        facts.push(format!("a round trip under this load {}", print_nanoseconds(loaded as f64)));
+    }
+    if facts.is_empty() {
+        facts.push("nothing was measured".to_owned());
+    }
+    format!("{way}: {}; {}.", facts.join(", "), lost(case))
+}
+
+fn in_the_middle_and_late(distribution: &Distribution) -> String {
+    let mut facts = Vec::new();
+    match distribution.percentiles.get("p50") {
+        Some(Some(median)) => facts.push(format!("{} at the median", print_nanoseconds(*median as f64))),
+        Some(None) => facts.push("the median was not reached".to_owned()),
+        None => facts.push(format!("{} on average", print_nanoseconds(distribution.mean))),
+    }
+    match distribution.percentiles.get("p99") {
+        Some(Some(p99)) => facts.push(format!("{} at p99", print_nanoseconds(*p99 as f64))),
+        Some(None) => facts.push("p99 among the lost".to_owned()),
+        None => {}
+    }
+    facts.join(", ")
+}
+
+fn lost(case: &CaseResult) -> String {
+    let figures = &case.figures;
+    let mut text = match (figures.sent, figures.lost) {
+        (0, 0) => "nothing was sent".to_owned(),
+        (_, 0) => "nothing lost".to_owned(),
+        (sent, lost) => format!("{} of {} lost", print_count(lost), print_count(sent)),
+    };
+    if figures.corrupt_bytes > 0 {
+        text += &format!(", {} bytes arrived corrupt", print_count(figures.corrupt_bytes));
+    }
+    if !case.complete {
+        text += ", stopped early";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample_run;
+
+    #[test]
+    fn sentences() {
+        let run = sample_run::full();
+        let mut cases = run.cases.clone();
+        cases.extend(sample_run::minimal().cases);
+        let sentences: Vec<String> = cases.iter().map(sentence).collect();
+        insta::assert_snapshot!(sentences.join("\n"), @r"
+        14 bytes over tcp://127.0.0.1:7100: 13.82 µs at the median, 23.44 µs at p99; nothing lost.
+        1 byte over tcp://moxa-5610.example:7001 and 2 ports more: 2.216 ms at the median, 3.758 ms at p99; nothing lost.
+        14 bytes over udp://gauge-2.example:7100: 892.9 µs at the median, p99 among the lost; 600 of 10 000 lost, 2 bytes arrived corrupt, stopped early.
+        64-byte messages to and from tcp://127.0.0.1:7100: 310.0 Mbit/s out, 288.3 Mbit/s back, 0.7 % of the line rate, a round trip under this load 329.7 µs; nothing lost.
+        1.024 kB messages to and from tcp://127.0.0.1:7100: 4.200 Gbit/s out, 3.906 Gbit/s back, 10.0 % of the line rate, a round trip under this load 329.7 µs; nothing lost.
+        16.38 kB messages to and from tcp://127.0.0.1:7100: 28.60 Gbit/s out, 26.60 Gbit/s back, 68.1 % of the line rate, a round trip under this load 329.7 µs; nothing lost.
+        131.1 kB messages to and from tcp://127.0.0.1:7100: 41.30 Gbit/s out, 38.41 Gbit/s back, 98.3 % of the line rate, a round trip under this load 329.7 µs; nothing lost.
+        1 byte over mem://a: nothing was measured; 2 of 3 lost.
+        ");
+    }
+
+    #[test]
+    fn small_words() {
+        assert_eq!(case_list(&[1]), "case 1");
+        assert_eq!(case_list(&[1, 2, 3, 4, 7]), "cases 1–4 and 7");
+        assert_eq!(case_list(&[2, 3, 3]), "cases 2, 3");
+        assert_eq!(case_list(&[1, 3, 5]), "cases 1, 3 and 5");
+        assert_eq!(share(0.0), "0 %");
+        assert_eq!(share(1e-6), "<0.01 %");
+        assert_eq!(share(0.5), "50.0 %");
+        assert_eq!(shorten("tcp://a-very-long-name.example:7100", 20), "tcp://a-v…ample:7100");
+        assert_eq!(shorten("tcp://a:1", 20), "tcp://a:1");
+        assert_eq!(printable("a\u{1b}[31mb\u{202e}c\n"), "a\u{fffd}[31mb\u{fffd}c\u{fffd}");
+        assert_eq!(wrap("one two three", 9, "- ", "  "), "- one two\n  three\n");
+        assert_eq!(wrap("abcdefghij", 6, "- ", "  "), "- abcd\n  efgh\n  ij\n");
+    }
+}

@@ -1,0 +1,182 @@
+//! Everything that makes a result doubtful, each with its remedy.
+//!
+//! Pure: from what was measured and what the machine is to warnings. Printing them is the reports' business.
+
+use serde_json::{Map, Value};
+
+use crate::run::{CaseResult, Warning};
+use crate::stats;
+use crate::units::print_nanoseconds;
+
+/// Closer than this to what the instrument itself costs, a latency is partly the instrument's.
+const FLOOR_FACTOR: f64 = 20.0;
+
+/// A thread that used this share of the time was the limit, not the link.
+const SATURATED: f64 = 0.95;
+
+/// What is doubtful about one case; `head` are its first latencies in order.
+pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Warning> {
+    [
+        near_floor(case, floor_ns),
+        drift(head),
+        saturated(case),
+        one_cpu(case),
+        corrupt(case),
+        lost_in_socket(case),
+        missed_sends(case),
+        few(case),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn near_floor(case: &CaseResult, floor_ns: Option<f64>) -> Option<Warning> {
+    let (p50, floor) = (case.figures.latency_ns.as_ref()?.percentile("p50")? as f64, floor_ns?);
+    (p50 < FLOOR_FACTOR * floor).then(|| {
+        let times = p50 / floor;
+        Warning::new(
+            "near_floor",
+            format!(
+                "the median is only {times:.1} times what the instrument itself costs ({})",
+                print_nanoseconds(floor)
+            ),
+            "read it as an upper bound; nothing was subtracted",
+        )
+    })
+}
+
+fn drift(head: &[u64]) -> Option<Warning> {
+    /// Below this the tests say nothing.
+    const ENOUGH: usize = 200;
+    if head.len() < ENOUGH {
+        return None;
+    }
+    let series: Vec<f64> = head.iter().map(|&ns| ns as f64).collect();
+    let drift = stats::drift(&series);
+    drift.drifted.then(|| {
+        let way = if drift.trend_tau > 0.0 { "rose" } else { "fell" };
+        Warning::new(
+            "drift",
+            format!("latency {way} during the run (Kendall tau {:.2})", drift.trend_tau),
+            "measure longer, with --warm-up and --repeat; look at the time series",
+        )
+    })
+}
+
+fn saturated(case: &CaseResult) -> Option<Warning> {
+    let cpu = case.cpu.as_ref()?;
+    if case.workload != "throughput" || case.elapsed_ns == 0 {
+        return None;
+    }
+    let threads = f64::from(case.ports * case.parallel);
+    let share = |seconds: f64| seconds * 1e9 / case.elapsed_ns as f64 / threads;
+    let ends = [("near", Some(cpu.near_seconds)), ("far", cpu.far_seconds)];
+    let (end, share) = ends
+        .into_iter()
+        .filter_map(|(end, seconds)| Some((end, share(seconds?))))
+        .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (share >= SATURATED).then(|| {
+        Warning::new(
+            "cpu_saturated",
+            format!("the {end} end kept its CPU busy ({:.0} % of the time)", 100.0 * share.min(1.0)),
+            "this is a limit of the machine, not of the link; try --parallel, or larger messages",
+        )
+    })
+}
+
+fn one_cpu(case: &CaseResult) -> Option<Warning> {
+    let cpu = |name: &str| case.placement.get(name).and_then(Value::as_u64);
+    let spins = case.placement.get("wait").and_then(Value::as_str) == Some("spin");
+    (spins && cpu("near_cpu").is_some() && cpu("near_cpu") == cpu("far_cpu")).then(|| {
+        Warning::new(
+            "spin_on_one_cpu",
+            "both ends spin on the same CPU and take it from each other",
+            "give --pin two different CPUs, or leave out --spin",
+        )
+    })
+}
+
+fn corrupt(case: &CaseResult) -> Option<Warning> {
+    let figures = &case.figures;
+    (figures.corrupt_bytes > 0 || figures.corrupt_messages > 0).then(|| {
+        Warning::new(
+            "corrupt",
+            format!(
+                "{} bytes came back other than they were sent ({} messages)",
+                figures.corrupt_bytes, figures.corrupt_messages
+            ),
+            "something changes bytes on the way: check flow control, baud rate and character size",
+        )
+    })
+}
+
+fn lost_in_socket(case: &CaseResult) -> Option<Warning> {
+    let lost = case.figures.lost_in_socket.filter(|&lost| lost > 0)?;
+    Some(Warning::new(
+        "lost_in_socket",
+        format!("{lost} messages reached the receiver but found its socket buffer full"),
+        "this is the receiving program's loss, not the path's: pace with --bit-rate, or a larger ?rcvbuf=",
+    ))
+}
+
+fn missed_sends(case: &CaseResult) -> Option<Warning> {
+    let (missed, sent) = (case.figures.missed_sends, case.figures.sent);
+    (missed * 100 > sent).then(|| {
+        Warning::new(
+            "missed_sends",
+            format!("{missed} of {sent} messages left more than one period late"),
+            "the rate is higher than this machine or link bears; the response time holds the delay",
+        )
+    })
+}
+
+fn few(case: &CaseResult) -> Option<Warning> {
+    let latency = case.figures.latency_ns.as_ref()?;
+    (!latency.percentiles.contains_key("p99")).then(|| {
+        let sent = case.figures.sent;
+        Warning::new(
+            "few_samples",
+            format!("{sent} exchanges are too few for p99"),
+            "at least 368 are needed: raise --count or --time",
+        )
+    })
+}
+
+/// What is doubtful about the machine, from its facts.
+pub fn of_machine(facts: &Map<String, Value>) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let text = |name: &str| facts.get(name).and_then(Value::as_str).unwrap_or_default();
+    if !matches!(text("clock_source"), "tsc" | "" | "arch_sys_counter" | "kvm-clock") {
+        warnings.push(Warning::new(
+            "slow_clock",
+            format!("the clock source is {}: reading it costs a system call", text("clock_source")),
+            "linkgauge doctor tells how to change it",
+        ));
+    }
+    if facts.get("emulated_cpu").and_then(Value::as_bool) == Some(true) {
+        warnings.push(Warning::new(
+            "emulated_cpu",
+            "the CPU is emulated in software",
+            "compare rows of this run with each other, not with other machines",
+        ));
+    }
+    warnings
+}
+
+/// What became of the file of raw samples.
+pub fn of_raw_file(finished: std::io::Result<u64>) -> Option<Warning> {
+    match finished {
+        Ok(0) => None,
+        Ok(left_out) => Some(Warning::new(
+            "raw_incomplete",
+            format!("{left_out} samples are missing from the raw file: the disk was too slow"),
+            "write it to a faster disk or to memory; the figures are not affected",
+        )),
+        Err(error) => Some(Warning::new(
+            "raw_incomplete",
+            format!("the raw file could not be written: {error}"),
+            "free some space; the figures are not affected",
+        )),
+    }
+}

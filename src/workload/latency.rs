@@ -1,0 +1,480 @@
+//! Latency: exchanges of a request and its answer, timed at the near end. In a closed loop, one at a time; or on a
+//! schedule that does not wait for answers, so that a stall is seen by every message it held up.
+//!
+//! The near end is [`Pinger`], the far end [`Reflector`]. What is said in an exchange is an [`Exchange`]: a peer may
+//! replace it, never the pacing, the stop or the recorder.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::phases::{Phase, Phases, Schedule};
+use super::{FarReport, Flowed, Measured, Role, Workload, pattern};
+use crate::clock::Time;
+use crate::link::party::{Cost, Party, Step, Tuning};
+use crate::link::{Batch, Caps, Fault, Framing};
+use crate::plan::{Case, Direction, Pacing, Stop};
+use crate::run::Figures;
+use crate::sample::{Recorder, Sample};
+
+pub const WORKLOAD: Workload = Workload {
+    name: "latency",
+    summary: "round-trip time of messages, one at a time or on a schedule",
+    default_stop: Stop { count: Some(10_000), time_ns: None, volume_bytes: None },
+    default_direction: Direction::Loop,
+    default_timeout: Duration::from_secs(1),
+    default_size: |_| 1,
+    // The first exchanges pay for cold caches, ARP and slow start.
+    default_warm_up: Stop { count: Some(100), time_ns: Some(500_000_000), volume_bytes: None },
+    method,
+    figures,
+};
+
+/// Largest answer taken in one piece; larger ones arrive in several.
+const CHUNK: usize = 65_536;
+
+/// Messages that may be on their way at once on a schedule; beyond, the schedule waits and counts it.
+const WINDOW: u64 = 16_384;
+
+fn method(case: &Case) -> String {
+    let loop_ = match case.pacing {
+        Pacing::Closed => "closed",
+        Pacing::Fixed { .. } => "fixed-schedule",
+        Pacing::Poisson { .. } => "poisson-schedule",
+    };
+    format!("latency/1 {loop_}")
+}
+
+fn figures(case: &Case, flows: &[Flowed], _far: Option<&FarReport>) -> Figures {
+    super::merged(flows, Role::Exchange).map_or_else(Figures::default, |all| all.latency_figures(&case.late))
+}
+
+/// What is said in an exchange, and when the answer is whole.
+pub trait Exchange: Send {
+    fn request(&mut self, sequence: u64) -> &[u8];
+
+    /// Looks at bytes that came in; `waiting` are the numbers without an answer.
+    fn answer(&mut self, data: &[u8], waiting: Range<u64>) -> Answer;
+
+    /// No answer to this number is waited for any longer.
+    fn given_up(&mut self, _sequence: u64) {}
+}
+
+/// What the bytes meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// All were taken, the answer is not whole yet.
+    Partial,
+    /// Number `sequence` is answered with the first `used` bytes, some of which may be wrong.
+    Whole { sequence: u64, used: usize, corrupt_bytes: u64 },
+    /// The first `used` bytes belong to no exchange.
+    Stray { used: usize },
+}
+
+/// The same bytes come back: the exchange of every peer that echoes.
+pub struct Echo {
+    message: pattern::Message,
+    framing: Framing,
+    /// Bytes may vanish from the stream, so an unfinished answer is dropped when it is given up.
+    lossy: bool,
+    head: [u8; pattern::HEADER],
+    got: usize,
+    sequence: u64,
+    corrupt: u64,
+}
+
+impl Echo {
+    pub fn new(message_bytes: u32, caps: &Caps) -> Echo {
+        Echo {
+            message: pattern::Message::new(message_bytes as usize),
+            framing: caps.framing,
+            lossy: !caps.reliable,
+            head: [0; pattern::HEADER],
+            got: 0,
+            sequence: 0,
+            corrupt: 0,
+        }
+    }
+
+    fn head_length(&self) -> usize {
+        self.message.len().min(pattern::HEADER)
+    }
+
+    fn whole_message(&self, data: &[u8], waiting: &Range<u64>) -> Answer {
+        let used = data.len();
+        if used < self.head_length() {
+            return Answer::Stray { used };
+        }
+        let head = &data[..self.head_length()];
+        let sequence = pattern::read_number(head, waiting.start);
+        let body = &data[head.len()..];
+        let corrupt_bytes =
+            differing(body, self.message.body()) + body.len().abs_diff(self.message.body().len()) as u64;
+        Answer::Whole { sequence, used, corrupt_bytes }
+    }
+}
+
+/// How many bytes of the common length differ.
+fn differing(a: &[u8], b: &[u8]) -> u64 {
+    let common = a.len().min(b.len());
+    if a[..common] == b[..common] {
+        return 0;
+    }
+    a.iter().zip(b).filter(|(a, b)| a != b).count() as u64
+}
+
+impl Exchange for Echo {
+    #[inline]
+    fn request(&mut self, sequence: u64) -> &[u8] {
+        self.message.numbered(sequence)
+    }
+
+    fn answer(&mut self, data: &[u8], waiting: Range<u64>) -> Answer {
+        if self.framing == Framing::Message {
+            return self.whole_message(data, &waiting);
+        }
+        let mut used = 0;
+        let head_length = self.head_length();
+        if self.got < head_length {
+            let part = (head_length - self.got).min(data.len());
+            self.head[self.got..self.got + part].copy_from_slice(&data[..part]);
+            self.got += part;
+            used = part;
+            if self.got < head_length {
+                return Answer::Partial;
+            }
+            self.sequence = pattern::read_number(&self.head[..head_length], waiting.start);
+            let recent = waiting.start.saturating_sub(2 * WINDOW)..waiting.end;
+            if !recent.contains(&self.sequence) {
+                // Not the beginning of any of our messages: the stream is out of step by at least a byte.
+                self.head.copy_within(1..head_length, 0);
+                self.got = head_length - 1;
+                return Answer::Stray { used };
+            }
+        }
+        let body = self.message.body();
+        let from = self.got - head_length;
+        let part = (body.len() - from).min(data.len() - used);
+        self.corrupt += differing(&data[used..used + part], &body[from..from + part]);
+        self.got += part;
+        used += part;
+        if self.got < self.message.len() {
+            return Answer::Partial;
+        }
+        self.got = 0;
+        Answer::Whole { sequence: self.sequence, used, corrupt_bytes: std::mem::take(&mut self.corrupt) }
+    }
+
+    fn given_up(&mut self, _sequence: u64) {
+        if self.lossy {
+            (self.got, self.corrupt) = (0, 0);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Answered,
+    Lost,
+}
+
+/// One number on its way.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    intended: Time,
+    sent: Time,
+    state: State,
+    measured: bool,
+}
+
+/// The near end: sends requests, matches answers, records.
+pub struct Pinger {
+    exchange: Box<dyn Exchange>,
+    schedule: Schedule,
+    phases: Phases,
+    timeout: Duration,
+    payload_bytes: u64,
+    window: u64,
+    recorder: Recorder,
+    tuning: Option<Tuning>,
+    /// A ring, indexed by sequence number; twice the window, so that late answers and copies are known as such.
+    slots: Vec<Slot>,
+    oldest: u64,
+    next: u64,
+    highest: Option<u64>,
+    /// Bytes of the request being sent, and how many of them the link has taken.
+    length: usize,
+    taken: usize,
+    batch: Batch,
+    /// Recorded while the next answer is on its way, so that recording is not part of any latency.
+    unrecorded: Option<Sample>,
+}
+
+impl Pinger {
+    pub fn new(exchange: Box<dyn Exchange>, case: &Case, caps: &Caps, recorder: Recorder) -> Pinger {
+        let window = match case.pacing {
+            Pacing::Closed => 1,
+            _ => pattern::distinguishable(case.message_bytes as usize).min(WINDOW),
+        };
+        let slot = Slot { intended: Time(0), sent: Time(0), state: State::Answered, measured: false };
+        let largest = caps.max_message.unwrap_or(CHUNK).max(case.message_bytes as usize).min(CHUNK);
+        Pinger {
+            exchange,
+            schedule: Schedule::new(case.pacing),
+            phases: Phases::new(case.warm_up.unwrap_or_default(), case.stop),
+            timeout: case.timeout,
+            payload_bytes: u64::from(case.message_bytes),
+            window,
+            recorder,
+            tuning: Some(Tuning { wait: case.wait, cpu: case.pin.near, batches_of: None }),
+            slots: vec![slot; (2 * window).next_power_of_two() as usize],
+            oldest: 0,
+            next: 0,
+            highest: None,
+            length: 0,
+            taken: 0,
+            batch: Batch::new(largest, 1),
+            unrecorded: None,
+        }
+    }
+
+    fn slot(&mut self, sequence: u64) -> &mut Slot {
+        let mask = self.slots.len() - 1;
+        &mut self.slots[sequence as usize & mask]
+    }
+
+    /// Gives up what has waited too long; moves `oldest` over everything that is settled.
+    fn settle(&mut self, now: Time) {
+        while self.oldest < self.next {
+            let (oldest, timeout) = (self.oldest, self.timeout);
+            let slot = self.slot(oldest);
+            if slot.state == State::Waiting {
+                if now < slot.sent + timeout {
+                    return;
+                }
+                slot.state = State::Lost;
+                if slot.measured {
+                    self.recorder.lost(now);
+                }
+                self.exchange.given_up(oldest);
+            }
+            self.oldest += 1;
+        }
+    }
+
+    fn record_pending(&mut self) {
+        if let Some(sample) = self.unrecorded.take() {
+            self.recorder.answered(sample, self.payload_bytes);
+        }
+    }
+
+    /// An answer to `sequence` is here.
+    fn answered(&mut self, sequence: u64, corrupt_bytes: u64, now: Time) {
+        let known = self.next.saturating_sub(self.slots.len() as u64)..self.next;
+        if !known.contains(&sequence) {
+            self.recorder.counts.corrupt_messages += 1;
+            return;
+        }
+        let reordered = self.highest.is_some_and(|highest| sequence < highest);
+        let slot = self.slot(sequence);
+        let (state, measured) = (slot.state, slot.measured);
+        let sample = Sample { sequence, intended: slot.intended, sent: slot.sent, received: now };
+        if state == State::Waiting {
+            slot.state = State::Answered;
+            self.highest = self.highest.max(Some(sequence));
+        }
+        if !measured {
+            return;
+        }
+        match state {
+            State::Waiting => {
+                self.recorder.counts.reordered += u64::from(reordered);
+                self.recorder.counts.corrupt_bytes += corrupt_bytes;
+                self.recorder.counts.corrupt_messages += u64::from(corrupt_bytes > 0);
+                self.record_pending();
+                self.unrecorded = Some(sample);
+            }
+            State::Lost => self.recorder.counts.late += 1,
+            State::Answered => self.recorder.counts.duplicate += 1,
+        }
+    }
+}
+
+impl Party for Pinger {
+    #[inline]
+    fn next(&mut self, now: Time) -> Step<'_> {
+        if let Some(tuning) = self.tuning.take() {
+            return Step::Tune(tuning);
+        }
+        self.settle(now);
+        let waiting = self.next - self.oldest;
+        let gives_up = if waiting > 0 { self.slot(self.oldest).sent + self.timeout } else { Time::NEVER };
+        if self.taken == 0 {
+            let (phase, begins) = self.phases.at(now);
+            if begins {
+                self.recorder.begin(now);
+            }
+            if phase == Phase::Over && waiting == 0 {
+                return Step::Done;
+            }
+            let due = self.schedule.due(now);
+            if phase == Phase::Over || waiting >= self.window || due > now && waiting > 0 {
+                let until = if waiting >= self.window || phase == Phase::Over { gives_up } else { due };
+                return Step::Receive { into: &mut self.batch, until: until.min(gives_up) };
+            }
+            if due > now {
+                return Step::Sleep(due);
+            }
+        }
+        let request = self.exchange.request(self.next);
+        self.length = request.len();
+        Step::Send { bytes: &request[self.taken..], message: request.len() }
+    }
+
+    #[inline]
+    fn sent(&mut self, bytes: usize, at: Time) {
+        if self.taken == 0 {
+            let intended = if self.schedule.is_closed() { at } else { self.schedule.due(at) };
+            let measured = self.phases.phase() == Phase::Measuring;
+            *self.slot(self.next) = Slot { intended, sent: at, state: State::Waiting, measured };
+        }
+        self.taken += bytes;
+        if self.taken >= self.length {
+            self.taken = 0;
+            self.next += 1;
+            self.schedule.advance();
+            if self.phases.phase() == Phase::Measuring {
+                self.recorder.counts.sent += 1;
+                // The schedule has moved on: if the message after this one is already due, this one was held up.
+                let held_up = !self.schedule.is_closed() && self.schedule.due(at) <= at;
+                self.recorder.counts.missed_sends += u64::from(held_up);
+            }
+            self.phases.sent(1, self.payload_bytes);
+        }
+        self.record_pending();
+    }
+
+    fn received(&mut self, now: Time) {
+        let batch = std::mem::take(&mut self.batch);
+        for message in batch.messages() {
+            let mut data = message;
+            while !data.is_empty() {
+                match self.exchange.answer(data, self.oldest..self.next) {
+                    Answer::Partial => break,
+                    Answer::Stray { used } => {
+                        self.recorder.counts.corrupt_bytes += used as u64;
+                        data = &data[used..];
+                    }
+                    Answer::Whole { sequence, used, corrupt_bytes } => {
+                        self.answered(sequence, corrupt_bytes, now);
+                        data = &data[used..];
+                    }
+                }
+            }
+        }
+        self.batch = batch;
+    }
+
+    fn timed_out(&mut self, _now: Time) {}
+
+    fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+        Err(Fault::Closed)
+    }
+
+    fn ended(&mut self, _cost: Cost) {
+        self.record_pending();
+        // What was still on its way will not be waited for.
+        for sequence in self.oldest..self.next {
+            let slot = *self.slot(sequence);
+            if slot.measured && slot.state == State::Waiting {
+                self.recorder.lost(slot.sent);
+            }
+        }
+        self.oldest = self.next;
+    }
+}
+
+impl Measured for Pinger {
+    fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        self.recorder
+    }
+}
+
+/// The far end: sends back what it gets, message by message or as a stream.
+pub struct Reflector {
+    batch: Batch,
+    /// What of the batch is still to be sent back.
+    span: Range<usize>,
+    framing: Framing,
+    tuning: Option<Tuning>,
+    idle: Duration,
+    last: Option<Time>,
+    over: bool,
+}
+
+impl Reflector {
+    /// Ends when nothing came for `idle`.
+    pub fn new(framing: Framing, largest: usize, tuning: Tuning, idle: Duration) -> Reflector {
+        Reflector {
+            batch: Batch::new(largest, 1),
+            span: 0..0,
+            framing,
+            tuning: Some(tuning),
+            idle,
+            last: None,
+            over: false,
+        }
+    }
+
+    /// Sends `bytes` back first: they came before it was known that they are to be echoed.
+    pub fn starting_with(mut self, bytes: &[u8]) -> Reflector {
+        self.batch.bytes[..bytes.len()].copy_from_slice(bytes);
+        self.span = 0..bytes.len();
+        self
+    }
+}
+
+impl Party for Reflector {
+    #[inline]
+    fn next(&mut self, now: Time) -> Step<'_> {
+        if let Some(tuning) = self.tuning.take() {
+            return Step::Tune(tuning);
+        }
+        if !self.span.is_empty() {
+            return Step::Send { bytes: &self.batch.bytes[self.span.clone()], message: self.span.len() };
+        }
+        if self.over {
+            return Step::Done;
+        }
+        let last = *self.last.get_or_insert(now);
+        Step::Receive { into: &mut self.batch, until: last + self.idle }
+    }
+
+    #[inline]
+    fn sent(&mut self, bytes: usize, _at: Time) {
+        self.span.start += bytes;
+        if self.framing == Framing::Message {
+            self.span = 0..0;
+        }
+    }
+
+    #[inline]
+    fn received(&mut self, now: Time) {
+        self.last = Some(now);
+        let length = self.batch.messages().next().map_or(0, <[u8]>::len);
+        self.span = 0..length;
+    }
+
+    fn timed_out(&mut self, _now: Time) {
+        self.over = true;
+    }
+
+    fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.over = true;
+        Ok(())
+    }
+}
