@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::party::{Party, Step, drive};
+use linkgauge::link::party::{Party, SLICE, Step, drive};
 use linkgauge::link::{Admission, Batch, Dialer, Fault, Link};
 
 /// Returns what it gets, until it gets [`GOODBYE`].
@@ -88,7 +88,7 @@ impl Far {
                     let Ok((mut link, from)) = accepted else { continue };
                     let (mut party, stop) = (hosting(&from), stop.clone());
                     echoes.push(thread::spawn(move || {
-                        let _ = drive(&mut *party, &mut *link, &Clock::System, &stop);
+                        let _ = drive(&mut *party, &mut *link, &Clock::System, &stop, SLICE);
                     }));
                 }
                 echoes.into_iter().for_each(|echo| echo.join().unwrap());
