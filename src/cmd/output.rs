@@ -89,7 +89,7 @@ impl OutputFlags {
     }
 }
 
-fn is_dash(path: &Path) -> bool {
+pub fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
