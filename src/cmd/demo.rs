@@ -160,7 +160,7 @@ impl Directory {
     fn fresh() -> Result<Directory> {
         use std::os::unix::fs::DirBuilderExt;
         // Short: a Unix socket's path has at most 107 bytes.
-        let path = std::env::temp_dir().join(format!("linkgauge-{:08x}", fastrand::u32(..)));
+        let path = std::env::temp_dir().join(format!("linkgauge-{:04x}", fastrand::u16(..)));
         std::fs::DirBuilder::new().mode(0o700).create(&path).with_context(|| {
             format!("{}: cannot be made; set TMPDIR to a directory you may write to", path.display())
         })?;

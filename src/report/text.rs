@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 
 use super::Options;
 use super::layout::{self, Line};
-use super::table::{Table, is_latency, tables};
+use super::table::{Table, is_latency, tables, wait};
 use super::words::{case_list, date, host, interval_basis, median, plural, printable, shorten, wrap};
 use crate::run::{CaseResult, Run, Warning};
 use crate::units::{print_bit_rate, print_nanoseconds};
@@ -36,21 +36,24 @@ struct Text {
 impl Text {
     fn run(mut self, run: &Run) -> String {
         let title = run.title.as_deref().map_or("linkgauge".to_owned(), printable);
-        let on = host(run).map_or(String::new(), |host| format!(" on {host}"));
+        let on = host(run).filter(|host| !title.ends_with(&format!(" on {host}")));
+        let on = on.map_or(String::new(), |host| format!(" on {host}"));
         let took = print_nanoseconds(run.elapsed_ns as f64);
         let cases = plural(run.cases.len(), "case");
         self.paragraph(&format!("{title}: {cases} in {took}{on}, {}", date(run)), BOLD, "", INDENT);
+        let mut shown = Vec::new();
         for table in tables(run) {
             self.out.push('\n');
-            self.table(table, run.cases.len() > 1);
+            shown.extend(self.table(table, run.cases.len() > 1));
         }
-        self.notes(run);
+        self.notes(run, &shown);
         self.warnings(run);
         self.status(run);
         self.out
     }
 
-    fn table(&mut self, mut table: Table, numbered: bool) {
+    /// Returns the titles of the columns that found room.
+    fn table(&mut self, mut table: Table, numbered: bool) -> Vec<&'static str> {
         let what = if table.workload == "latency" {
             "Latency (round trips)".to_owned()
         } else {
@@ -60,13 +63,15 @@ impl Text {
         };
         let heading = [vec![what], table.condense()].concat().join(", ");
         self.paragraph(&printable(&heading), BOLD, "", INDENT);
-        for (line, kind) in layout::lines(table, self.width - INDENT.len(), numbered) {
+        for (line, kind) in layout::lines(&mut table, self.width - INDENT.len(), numbered) {
             let style = if kind == Line::Header { BOLD } else { Style::new() };
             self.line(&format!("{INDENT}{line}"), style);
         }
+        table.columns.iter().map(|column| column.title).collect()
     }
 
-    fn notes(&mut self, run: &Run) {
+    /// What one must know to read the columns that are there.
+    fn notes(&mut self, run: &Run, shown: &[&str]) {
         let mut notes: Vec<String> = Vec::new();
         for (index, case) in run.cases.iter().enumerate() {
             let name = if run.cases.len() > 1 { format!("Case {}: ", index + 1) } else { String::new() };
@@ -76,6 +81,11 @@ impl Text {
         if any(&|case| case.figures.latency_ns.is_some() || case.under_load.is_some()) {
             notes.push("A latency is a whole round trip, never half of one.".to_owned());
         }
+        if any(&|case| wait(case) == "spin") {
+            notes.push(
+                "spin: both ends keep asking for the message instead of being woken for it.".to_owned(),
+            );
+        }
         if any(&|case| is_latency(case) && case.figures.response_ns.is_some()) {
             notes.push(
                 "response: counted from when the message was due, not from when it was sent.".to_owned(),
@@ -84,14 +94,14 @@ impl Text {
         if any(&|case| case.figures.throughput_bps.is_some()) {
             notes.push("A rate is delivered payload by the receiver's clock, without headers.".to_owned());
         }
-        if any(&|case| case.cpu.is_some()) {
+        if shown.contains(&"CPU s/GB") {
             notes.push("CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).".to_owned());
         }
         let mut bases: Vec<String> =
             run.cases.iter().filter(|case| !case.figures.intervals.is_empty()).map(interval_basis).collect();
         bases.sort();
         bases.dedup();
-        if !bases.is_empty() {
+        if !bases.is_empty() && shown.contains(&"±") {
             notes.push(format!("±: the 95 % interval, its longer side, {}.", bases.join(" or ")));
         }
         let not_reached = |case: &CaseResult| {
@@ -114,7 +124,12 @@ impl Text {
         let mut groups: Vec<(&Warning, Vec<usize>, bool)> = Vec::new();
         for (case, warning) in run.all_warnings() {
             let numbers = case.map(|index| index + 1);
-            match groups.iter_mut().find(|(first, ..)| first.code == warning.code) {
+            // What concerns the run as a whole has no number to be told apart by.
+            let alike = |first: &Warning| match case {
+                Some(_) => first.code == warning.code,
+                None => first == warning,
+            };
+            match groups.iter_mut().find(|(first, ..)| alike(first)) {
                 Some((first, cases, differ)) => {
                     *differ |= first.text != warning.text;
                     cases.extend(numbers);

@@ -2,6 +2,7 @@
 //!
 //! Not for layout, and not for units: `units` prints those.
 
+use super::table::wait;
 use crate::plan::Direction;
 use crate::run::{CaseResult, Distribution, Figures, Run};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
@@ -178,6 +179,9 @@ pub fn sentence(case: &CaseResult) -> String {
     }
     if case.parallel > 1 {
         endpoint += &format!(" ({} connections)", case.parallel);
+    }
+    if wait(case) == "spin" {
+        endpoint += ", both ends spinning";
     }
     let way = match (case.workload.as_str(), case.direction) {
         ("latency", _) => format!("{size} over {endpoint}"),
