@@ -1,0 +1,92 @@
+//! A seeded generator for resampling: the same seed gives the same numbers for ever.
+//!
+//! Not for secrets, and not for pacing. Source: SplitMix64, Steele, Lea and Flood, "Fast splittable
+//! pseudorandom number generators", OOPSLA 2014, with the constants of its Java 8 form.
+
+/// SplitMix64: a 64-bit state, period 2^64.
+pub(super) struct SplitMix64(u64);
+
+impl SplitMix64 {
+    /// A generator that starts from `seed`; any value will do.
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A whole number in 0..n, for n ≥ 1. Its bias is below n / 2^64 (Lemire 2019, without the
+    /// rejection step).
+    pub(super) fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.next()) * n as u128) >> 64) as usize
+    }
+}
+
+/// Made-up measurements for the simulations in this folder's tests.
+#[cfg(test)]
+pub(super) mod simulate {
+    use super::SplitMix64;
+
+    /// A standard normal number (Box and Muller 1958).
+    pub(crate) fn normal(random: &mut SplitMix64) -> f64 {
+        let mut uniform = || ((random.next() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        let radius = (-2.0 * uniform().ln()).sqrt();
+        radius * (std::f64::consts::TAU * uniform()).cos()
+    }
+
+    /// n independent log-normal values: median 1, `sigma` the deviation of the logarithm.
+    pub(crate) fn log_normal(n: usize, sigma: f64, seed: u64) -> Vec<f64> {
+        let random = &mut SplitMix64::new(seed);
+        (0..n).map(|_| (sigma * normal(random)).exp()).collect()
+    }
+
+    /// n values of x_i = rho·x_(i−1) + e_i: mean 0, variance 1.
+    pub(crate) fn autoregressive(n: usize, rho: f64, seed: u64) -> Vec<f64> {
+        let random = &mut SplitMix64::new(seed);
+        let noise = (1.0 - rho * rho).sqrt();
+        let mut x = normal(random);
+        (0..n)
+            .map(|_| {
+                x = rho * x + noise * normal(random);
+                x
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agrees_with_the_published_sequence() {
+        // The values every SplitMix64 gives from seed 1234567 (Rosetta Code, "Splitmix64").
+        let mut random = SplitMix64::new(1_234_567);
+        let expected = [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+            4_593_380_528_125_082_431,
+            16_408_922_859_458_223_821,
+        ];
+        assert_eq!(expected.map(|_| random.next()), expected);
+    }
+
+    #[test]
+    fn below_reaches_every_number_and_no_other() {
+        let mut random = SplitMix64::new(1);
+        let mut seen = [0u32; 7];
+        (0..7000).for_each(|_| seen[random.below(7)] += 1);
+        assert!(
+            seen.iter().all(|&count| (850..1150).contains(&count)),
+            "{seen:?}"
+        );
+        assert_eq!(random.below(1), 0);
+    }
+}

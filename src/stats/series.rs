@@ -1,0 +1,277 @@
+//! A run as a series in time: how much its values depend on each other, where it settles, and
+//! whether it stays the same from beginning to end.
+//!
+//! For: deciding what to leave out at the start and what to warn of. Not for: naming causes.
+//! Sources: effective size of a first-order autoregressive series, Bartlett 1946; MSER-5, White,
+//! "An effective truncation heuristic for bias reduction in simulation output", Simulation 1997,
+//! and Spratt 1998; those of the two tests of a drift stand in `kolmogorov.rs` and `kendall.rs`.
+
+use super::moments::Moments;
+use super::{kendall, kolmogorov};
+
+/// Samples averaged into one before MSER looks at them: the 5 of MSER-5.
+const WARM_UP_BATCH: usize = 5;
+
+/// Most batch means in the trend test: its cost is their square.
+const TREND_BATCHES: usize = 200;
+
+/// Most samples in the test of the halves. More would find differences too small to matter: with
+/// 2500 a side the distribution functions must lie 4 % apart.
+const HALVES_MOST: usize = 5000;
+
+/// Fewest samples either test is left with, however dependent they are: so a pure ramp is found.
+const FEWEST: usize = 20;
+
+/// The trend test carries the decision, at the usual strict level.
+const TREND_P: f64 = 0.01;
+
+/// The halves must confirm it, at the usual level. In simulations of 1000 samples with a spread of
+/// 25 %, 0.01 here missed 11 % of the drifts of a fifth, 0.05 missed 3 %.
+const HALVES_P: f64 = 0.05;
+
+/// Whether a run changed while it was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drift {
+    /// The p-value, 0 to 1, of both halves having one distribution (Kolmogorov–Smirnov).
+    pub halves_p: f64,
+    /// The trend, −1 (falls throughout) to 1 (rises throughout): Kendall's τ_b of batch means.
+    pub trend_tau: f64,
+    /// The two-sided p-value, 0 to 1, of there being no trend.
+    pub trend_p: f64,
+    /// `trend_p` is below 0.01 and `halves_p` below 0.05: the values moved in one direction, and
+    /// far enough to tell the halves apart.
+    pub drifted: bool,
+}
+
+/// The autocorrelation of `series` at `lag`, −1 to 1 (divisor n, so it fades with the lag).
+/// 1 at lag 0; 0 when the values are all the same or the lag is not below their number.
+pub fn autocorrelation(series: &[f64], lag: usize) -> f64 {
+    let mean = series.iter().sum::<f64>() / series.len() as f64;
+    let later = series.get(lag..).unwrap_or_default();
+    let shared: f64 = series
+        .iter()
+        .zip(later)
+        .map(|(a, b)| (a - mean) * (b - mean))
+        .sum();
+    let own: f64 = series.iter().map(|x| (x - mean).powi(2)).sum();
+    match lag {
+        0 => 1.0,
+        _ if own > 0.0 => shared / own,
+        _ => 0.0,
+    }
+}
+
+/// How many independent samples are worth as much as `series` for its mean:
+/// n·(1 − ρ₁)/(1 + ρ₁), kept between 1 and n. 0 for an empty series.
+pub fn effective_size(series: &[f64]) -> f64 {
+    let n = series.len() as f64;
+    let rho = autocorrelation(series, 1);
+    (n * (1.0 - rho) / (1.0 + rho)).max(1.0).min(n)
+}
+
+/// How many samples at the start to leave out as warm-up: 0 to n/2, a multiple of 5 (MSER-5).
+///
+/// The cut after which the batch means of the rest have the smallest standard error. A cut near
+/// n/2 means that the series had not settled by then. 0 for fewer than 20 samples.
+pub fn warm_up(series: &[f64]) -> usize {
+    if series.len() < FEWEST {
+        return 0;
+    }
+    let means = batch_means(series, WARM_UP_BATCH);
+    let (mut rest, mut best) = (Moments::new(), (f64::INFINITY, 0));
+    for (cut, &mean) in means.iter().enumerate().rev() {
+        rest.add(mean);
+        if cut <= means.len() / 2 {
+            let count = rest.count() as f64;
+            let score = rest.variance().unwrap_or(0.0) * (count - 1.0) / (count * count);
+            if score <= best.0 {
+                best = (score, cut);
+            }
+        }
+    }
+    best.1 * WARM_UP_BATCH
+}
+
+/// Tests whether `series` (finite values, in order) changed from its beginning to its end.
+///
+/// Both tests want independent values, so the halves are thinned, and the batches of the trend
+/// made as long, as the [`effective_size`] says. In simulations of 1000 samples a steady series
+/// was called drifting in 0.6 % of cases when independent, in 2 % when autocorrelated up to 0.95.
+/// One that wanders for a twentieth of its length or longer may be called drifting. Fewer than 20
+/// samples show no drift.
+pub fn drift(series: &[f64]) -> Drift {
+    let n = series.len();
+    if n < FEWEST {
+        return Drift {
+            halves_p: 1.0,
+            trend_tau: 0.0,
+            trend_p: 1.0,
+            drifted: false,
+        };
+    }
+    let apart = (n as f64 / effective_size(series)).ceil() as usize;
+    let step = |most: usize| apart.max(n.div_ceil(most)).min(n / FEWEST);
+    let thinned = |half: &[f64]| {
+        let mut values: Vec<f64> = half.iter().copied().step_by(step(HALVES_MOST)).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    let (first, second) = series.split_at(n / 2);
+    let halves_p = kolmogorov::two_sample_p(&thinned(first), &thinned(second));
+    let (trend_tau, trend_p) = kendall::trend(&batch_means(series, step(TREND_BATCHES)));
+    let drifted = halves_p < HALVES_P && trend_p < TREND_P;
+    Drift {
+        halves_p,
+        trend_tau,
+        trend_p,
+        drifted,
+    }
+}
+
+/// The means of consecutive batches of `size` ≥ 1 values; an incomplete last batch is dropped.
+pub(super) fn batch_means(series: &[f64], size: usize) -> Vec<f64> {
+    series
+        .chunks_exact(size)
+        .map(|batch| batch.iter().sum::<f64>() / size as f64)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::random::simulate;
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn autocorrelation_agrees_with_numpy() {
+        // NumPy 2.4.6: t = np.arange(200); z = np.sin(t/7.) + 0.1*(t*37 % 101); z -= z.mean();
+        // (z[:200-k]*z[k:]).sum()/(z**2).sum() for k in (1, 2, 7)
+        let wave = |t: u32| (f64::from(t) / 7.0).sin() + 0.1 * f64::from(t * 37 % 101);
+        let series: Vec<f64> = (0..200).map(wave).collect();
+        for (lag, rho) in [
+            (0, 1.0),
+            (1, -0.3172752226609508),
+            (2, -0.12979973943857698),
+            (7, -0.41106657128532503),
+        ] {
+            assert!((autocorrelation(&series, lag) - rho).abs() < 1e-12, "{lag}");
+        }
+        assert_eq!(autocorrelation(&series, 200), 0.0);
+        assert_eq!(autocorrelation(&[5.0; 9], 1), 0.0);
+        assert_eq!(autocorrelation(&[], 1), 0.0);
+    }
+
+    #[test]
+    fn effective_size_of_known_series() {
+        assert_eq!(effective_size(&[]), 0.0);
+        assert_eq!(effective_size(&[5.0]), 1.0);
+        assert_eq!(effective_size(&[5.0; 9]), 9.0);
+        let ramp: Vec<f64> = (0..1000).map(f64::from).collect();
+        assert!(effective_size(&ramp) < 2.0);
+        // (1 − 0.5)/(1 + 0.5) of 100 000
+        let size = effective_size(&simulate::autoregressive(100_000, 0.5, 1));
+        assert!((size / 33_333.0 - 1.0).abs() < 0.05, "{size}");
+        let alternating: Vec<f64> = (0..100).map(|i| f64::from(i % 2)).collect();
+        assert_eq!(effective_size(&alternating), 100.0);
+    }
+
+    #[test]
+    fn warm_up_agrees_with_numpy() {
+        // NumPy 2.4.6: t = np.arange(503); w = 5 + 20*np.exp(-t/15.) + (t*37 % 101)/50.;
+        // q = w[:500].reshape(-1, 5).mean(1); n = len(q);
+        // np.argmin([q[d:].var()/(n - d) for d in range(n//2 + 1)])*5
+        let settling =
+            |t: u32| 5.0 + 20.0 * (-f64::from(t) / 15.0).exp() + f64::from(t * 37 % 101) / 50.0;
+        let series: Vec<f64> = (0..503).map(settling).collect();
+        assert_eq!(warm_up(&series), 80);
+        assert_eq!(warm_up(&series[..19]), 0);
+        assert_eq!(warm_up(&[7.0; 100]), 0);
+    }
+
+    /// The share, in percent, of `count` simulated series in which a drift is found.
+    fn found(count: u64, series: impl Fn(u64) -> Vec<f64>) -> f64 {
+        let drifted = (0..count)
+            .filter(|&seed| drift(&series(seed)).drifted)
+            .count();
+        100.0 * drifted as f64 / count as f64
+    }
+
+    #[test]
+    fn steady_series_seldom_raise_an_alarm() {
+        let independent = found(1000, |seed| simulate::log_normal(1000, 0.5, seed));
+        assert!(independent <= 2.0, "{independent} %");
+        for (rho, most) in [(0.5, 5.0), (0.9, 5.0), (-0.5, 2.0)] {
+            let rate = found(1000, |seed| simulate::autoregressive(1000, rho, seed));
+            assert!(rate <= most, "{rate} % at {rho}");
+        }
+    }
+
+    #[test]
+    fn a_drift_is_found() {
+        let ramp = |x: Vec<f64>, total: f64| -> Vec<f64> {
+            let n = x.len() as f64;
+            x.iter()
+                .enumerate()
+                .map(|(i, x)| x * (1.0 + total * i as f64 / n))
+                .collect()
+        };
+        for total in [0.2, -0.2] {
+            let rate = found(300, |seed| {
+                ramp(simulate::log_normal(1000, 0.25, seed), total)
+            });
+            assert!(rate >= 95.0, "{rate} %");
+        }
+        let long = found(20, |seed| {
+            ramp(simulate::log_normal(20_000, 0.5, seed), 0.2)
+        });
+        assert!(long >= 95.0, "{long} %");
+    }
+
+    #[test]
+    fn plain_ramps_and_steps_are_drifts_and_constants_are_not() {
+        let ramp: Vec<f64> = (0..1000).map(f64::from).collect();
+        let result = drift(&ramp);
+        assert!(result.drifted && result.trend_tau == 1.0, "{result:?}");
+        let step: Vec<f64> = (0..1000).map(|i| if i < 500 { 1.0 } else { 2.0 }).collect();
+        assert!(drift(&step).drifted);
+        for n in [0, 1, 19, 20, 1000] {
+            let steady = Drift {
+                halves_p: 1.0,
+                trend_tau: 0.0,
+                trend_p: 1.0,
+                drifted: false,
+            };
+            assert_eq!(drift(&vec![3.0; n]), steady, "{n}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn warm_up_agrees_with_trying_every_cut(series in prop::collection::vec(0.0f64..1e6, 20..200)) {
+            let means = batch_means(&series, 5);
+            let score = |cut: usize| {
+                let rest = &means[cut..];
+                let mean = rest.iter().sum::<f64>() / rest.len() as f64;
+                rest.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (rest.len() as f64).powi(2)
+            };
+            let cut = warm_up(&series);
+            prop_assert!(cut.is_multiple_of(5) && cut <= series.len() / 2);
+            let least = (0..=means.len() / 2).map(score).fold(f64::INFINITY, f64::min);
+            prop_assert!(score(cut / 5) <= least * (1.0 + 1e-9));
+        }
+
+        #[test]
+        fn results_stay_in_range(series in prop::collection::vec(-1e6f64..1e6, 0..120)) {
+            let n = series.len() as f64;
+            let size = effective_size(&series);
+            prop_assert!(size >= n.min(1.0) && size <= n);
+            for lag in 0..5 {
+                prop_assert!(autocorrelation(&series, lag).abs() <= 1.0);
+            }
+            let result = drift(&series);
+            prop_assert!((0.0..=1.0).contains(&result.halves_p));
+            prop_assert!((0.0..=1.0).contains(&result.trend_p));
+            prop_assert!((-1.0..=1.0).contains(&result.trend_tau));
+        }
+    }
+}
