@@ -27,8 +27,9 @@ const LONGEST: usize = 10_000;
 /// unit and order), at the given `confidence` (0 to 1, ends excluded).
 ///
 /// `None` when it cannot be had: fewer than 6 values, fewer than `confidence` needs
-/// (1 − 2^(1−n) ≥ confidence), or a value that is not finite. With 6 to 10 repetitions a 95 %
-/// interval covers about 91 to 95 %.
+/// (1 − 2^(1−n) ≥ confidence), or a value that is not finite. On log-normal values a 95 % interval
+/// covered 94 % with 6 repetitions, 87 % with 7, 92 to 95 % with 8 to 20; where the promise must
+/// hold whatever the cost in width, take the ranks of [`interval_ranks`](super::interval_ranks).
 pub fn median_interval(medians: &[f64], confidence: f64, seed: u64) -> Option<Interval> {
     let n = medians.len();
     let range_holds = 1.0 - 0.5f64.powf(n as f64 - 1.0);
@@ -61,13 +62,20 @@ pub fn ratio_interval(a: &[f64], b: &[f64], confidence: f64, seed: u64) -> Optio
 ///
 /// Blocks of neighbours are drawn, as long as the cube root of the length or as the first lag
 /// whose autocorrelation is below 2/√n, whichever is longer. `None` when a block would be longer
-/// than a quarter of the series (too short, or drifting), or a value is not finite.
+/// than a quarter of the series (too short, or drifting), or a value is not finite. On first-order
+/// autoregressive series a 95 % interval covered 95 % (500 values, ρ = 0), 92 % (500, ρ = 0.5),
+/// 91 % (2000, ρ = 0.9) and 86 % (500, ρ = 0.9): too narrow when few blocks fit.
 pub fn moving_block_mean_interval(series: &[f64], confidence: f64, seed: u64) -> Option<Interval> {
     let series = batch_means(series, series.len().div_ceil(LONGEST).max(1));
     let n = series.len();
     let block = block_length(&series)?;
     // Sums of deviations from the mean, so that a prefix stays near the size of the values.
-    let mean = series.iter().copied().collect::<Moments>().mean().filter(|mean| mean.is_finite())?;
+    let mean = series
+        .iter()
+        .copied()
+        .collect::<Moments>()
+        .mean()
+        .filter(|mean| mean.is_finite())?;
     let mut prefix = vec![0.0];
     prefix.extend(series.iter().scan(0.0, |sum, x| {
         *sum += x - mean;
@@ -102,7 +110,10 @@ fn percentile_interval(confidence: f64, mut statistic: impl FnMut() -> f64) -> O
     let mut values: Vec<f64> = (0..RESAMPLES).map(|_| statistic()).collect();
     values.sort_by(f64::total_cmp);
     let outside = rank(RESAMPLES as u64, (1.0 - confidence) / 2.0) as usize;
-    Some(Interval { low: values[outside - 1], high: values[RESAMPLES - outside] })
+    Some(Interval {
+        low: values[outside - 1],
+        high: values[RESAMPLES - outside],
+    })
 }
 
 #[cfg(test)]
@@ -119,7 +130,13 @@ mod tests {
         // SciPy 1.17.1: scipy.stats.bootstrap((v,), np.median, n_resamples=200000,
         // method='percentile', rng=np.random.default_rng(1)).confidence_interval
         let interval = median_interval(&RUNS, 0.95, 7);
-        assert_eq!(interval, Some(Interval { low: 11.9, high: 13.0 }));
+        assert_eq!(
+            interval,
+            Some(Interval {
+                low: 11.9,
+                high: 13.0
+            })
+        );
     }
 
     #[test]
@@ -169,7 +186,10 @@ mod tests {
         let series = simulate::log_normal(200_000, 0.5, 5);
         let mean = series.iter().sum::<f64>() / series.len() as f64;
         let interval = moving_block_mean_interval(&series, 0.95, 1).unwrap();
-        assert!(interval.low < mean && mean < interval.high, "{interval:?} {mean}");
+        assert!(
+            interval.low < mean && mean < interval.high,
+            "{interval:?} {mean}"
+        );
         // ±1.96 standard errors of a log-normal of sigma 0.5: deviation 0.604.
         let width = 2.0 * 1.96 * 0.604 / 200_000f64.sqrt();
         assert!(((interval.high - interval.low) / width - 1.0).abs() < 0.1);
@@ -183,10 +203,16 @@ mod tests {
 
     #[test]
     fn intervals_cover_what_they_should() {
-        let six = coverage(1.0, |s| median_interval(&simulate::log_normal(6, 0.3, s), 0.95, s));
-        let ten = coverage(1.0, |s| median_interval(&simulate::log_normal(10, 0.3, s), 0.95, s));
+        let six = coverage(1.0, |s| {
+            median_interval(&simulate::log_normal(6, 0.3, s), 0.95, s)
+        });
+        let ten = coverage(1.0, |s| {
+            median_interval(&simulate::log_normal(10, 0.3, s), 0.95, s)
+        });
         let block = |rho, n| {
-            coverage(0.0, |s| moving_block_mean_interval(&simulate::autoregressive(n, rho, s), 0.95, s))
+            coverage(0.0, |s| {
+                moving_block_mean_interval(&simulate::autoregressive(n, rho, s), 0.95, s)
+            })
         };
         let (independent, dependent) = (block(0.0, 500), block(0.5, 500));
         let all = [six, ten, independent, dependent];

@@ -17,10 +17,10 @@ pub fn median(values: &[f64]) -> Option<f64> {
 /// [`median`] without a copy: `values` are left in another order.
 pub(super) fn middle(values: &mut [f64]) -> Option<f64> {
     let half = values.len() / 2;
+    let odd = !values.len().is_multiple_of(2);
     if values.is_empty() {
         return None;
     }
-    let odd = !values.len().is_multiple_of(2);
     let (lower, &mut upper, _) = values.select_nth_unstable_by(half, f64::total_cmp);
     if odd {
         return Some(upper);

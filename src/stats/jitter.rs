@@ -45,12 +45,6 @@ impl Jitter {
         self.previous = None;
     }
 
-    /// Joins the differences of another stream; the smoothed estimator stays that of this one.
-    pub fn merge(&mut self, other: &Self) {
-        self.differences += other.differences;
-        self.sum.add(other.sum.value());
-    }
-
     /// How many differences were taken.
     pub fn differences(&self) -> u64 {
         self.differences
@@ -113,7 +107,10 @@ mod tests {
         ) {
             let mut jitter = Jitter::new();
             for delay in &delays {
-                delay.map_or_else(|| jitter.gap(), |delay| jitter.add(delay));
+                match delay {
+                    Some(delay) => jitter.add(*delay),
+                    None => jitter.gap(),
+                }
             }
             let differences: Vec<f64> =
                 delays.windows(2).filter_map(|pair| Some((pair[1]? - pair[0]?).abs())).collect();

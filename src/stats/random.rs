@@ -83,7 +83,10 @@ mod tests {
         let mut random = SplitMix64::new(1);
         let mut seen = [0u32; 7];
         (0..7000).for_each(|_| seen[random.below(7)] += 1);
-        assert!(seen.iter().all(|&count| (850..1150).contains(&count)), "{seen:?}");
+        assert!(
+            seen.iter().all(|&count| (850..1150).contains(&count)),
+            "{seen:?}"
+        );
         assert_eq!(random.below(1), 0);
     }
 }
