@@ -47,18 +47,11 @@ mod tests {
                 0.8091838819320086,
                 0.00026956263420192036,
             ),
-            (
-                vec![3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3],
-                0.41778637429367477,
-                0.028680264322081636,
-            ),
+            (vec![3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3], 0.41778637429367477, 0.028680264322081636),
         ] {
             let values: Vec<f64> = values.into_iter().map(f64::from).collect();
             let got = trend(&values);
-            assert!(
-                (got.0 - tau).abs() < 1e-12 && (got.1 / p - 1.0).abs() < 1e-9,
-                "{got:?}"
-            );
+            assert!((got.0 - tau).abs() < 1e-12 && (got.1 / p - 1.0).abs() < 1e-9, "{got:?}");
             let backwards: Vec<f64> = values.into_iter().rev().collect();
             let turned = trend(&backwards);
             assert!((turned.0 + tau).abs() < 1e-12 && (turned.1 / p - 1.0).abs() < 1e-9);

@@ -25,11 +25,7 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
     let (mut i, mut j, mut greatest) = (0, 0, 0.0f64);
     while i < a.len() && j < b.len() {
         // The total order, so that even NaN is passed over.
-        let next = if a[i].total_cmp(&b[j]).is_le() {
-            a[i]
-        } else {
-            b[j]
-        };
+        let next = if a[i].total_cmp(&b[j]).is_le() { a[i] } else { b[j] };
         let reached = |value: &&f64| value.total_cmp(&next).is_le();
         i += a[i..].iter().take_while(reached).count();
         j += b[j..].iter().take_while(reached).count();
@@ -44,8 +40,7 @@ fn tail(lambda: f64) -> f64 {
     if lambda < CERTAIN {
         return 1.0;
     }
-    let term =
-        |k: i32| f64::from(1 - 2 * ((k - 1) % 2)) * (-2.0 * (f64::from(k) * lambda).powi(2)).exp();
+    let term = |k: i32| f64::from(1 - 2 * ((k - 1) % 2)) * (-2.0 * (f64::from(k) * lambda).powi(2)).exp();
     (2.0 * (1..=TERMS).map(term).sum::<f64>()).clamp(0.0, 1.0)
 }
 
@@ -77,25 +72,14 @@ mod tests {
         // n = 60: a = (i*37 % 101)/10, b = (i*53 % 97)/8 + 1; statistic 0.233333, p 0.0760752
         // n = 500: a = (i*37 % 1009)/10, b = (i*53 % 1013)/10 + 8; statistic 0.092, p 0.0289960
         let list = |n: u32, factor, modulus, scale: f64, offset: f64| {
-            let mut values: Vec<f64> = (0..n)
-                .map(|i| f64::from(i * factor % modulus) / scale + offset)
-                .collect();
+            let mut values: Vec<f64> =
+                (0..n).map(|i| f64::from(i * factor % modulus) / scale + offset).collect();
             values.sort_by(f64::total_cmp);
             values
         };
         for (a, b, statistic, p) in [
-            (
-                list(60, 37, 101, 10.0, 0.0),
-                list(60, 53, 97, 8.0, 1.0),
-                0.23333333,
-                0.0760752,
-            ),
-            (
-                list(500, 37, 1009, 10.0, 0.0),
-                list(500, 53, 1013, 10.0, 8.0),
-                0.092,
-                0.0289960,
-            ),
+            (list(60, 37, 101, 10.0, 0.0), list(60, 53, 97, 8.0, 1.0), 0.23333333, 0.0760752),
+            (list(500, 37, 1009, 10.0, 0.0), list(500, 53, 1013, 10.0, 8.0), 0.092, 0.0289960),
         ] {
             assert!((distance(&a, &b) - statistic).abs() < 1e-6);
             let got = two_sample_p(&a, &b);

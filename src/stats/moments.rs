@@ -120,9 +120,7 @@ mod tests {
     fn agrees_with_numpy() {
         // NumPy 2.4.6: g = np.array([1e9 + k*k*31 % 1000 for k in range(1000)]);
         // g.mean(), g.var(ddof=1), g.std(ddof=1)
-        let m: Moments = (0..1000u32)
-            .map(|k| 1e9 + f64::from(k * k * 31 % 1000))
-            .collect();
+        let m: Moments = (0..1000u32).map(|k| 1e9 + f64::from(k * k * 31 % 1000)).collect();
         assert_eq!(m.count(), 1000);
         assert!(close(m.mean().unwrap(), 1_000_000_528.5));
         assert!(close(m.variance().unwrap(), 87_648.6986986987));
@@ -133,16 +131,10 @@ mod tests {
     #[test]
     fn nothing_comes_of_nothing() {
         let mut m = Moments::default();
-        assert_eq!(
-            (m.count(), m.mean(), m.min(), m.max()),
-            (0, None, None, None)
-        );
+        assert_eq!((m.count(), m.mean(), m.min(), m.max()), (0, None, None, None));
         m.merge(&Moments::new());
         m.add(-3.0);
-        assert_eq!(
-            (m.mean(), m.variance(), m.max()),
-            (Some(-3.0), None, Some(-3.0))
-        );
+        assert_eq!((m.mean(), m.variance(), m.max()), (Some(-3.0), None, Some(-3.0)));
         m.add(-3.0);
         assert_eq!(m.standard_deviation(), Some(0.0));
     }
@@ -150,9 +142,7 @@ mod tests {
     #[test]
     fn the_mean_still_moves_after_a_thousand_million_samples() {
         // 1000 values of mean 1e9 and variance 4, doubled 20 times.
-        let mut m: Moments = (0..1000)
-            .map(|k| 1e9 + if k % 2 == 0 { 2.0 } else { -2.0 })
-            .collect();
+        let mut m: Moments = (0..1000).map(|k| 1e9 + if k % 2 == 0 { 2.0 } else { -2.0 }).collect();
         for _ in 0..20 {
             let same = m;
             m.merge(&same);
@@ -167,10 +157,7 @@ mod tests {
         let share = more / (before + more);
         assert!((m.mean().unwrap() - 1e9 - share).abs() < 2e-7);
         let squares = 4.0 * before + before * share;
-        assert!(close(
-            m.variance().unwrap(),
-            squares / (before + more - 1.0)
-        ));
+        assert!(close(m.variance().unwrap(), squares / (before + more - 1.0)));
     }
 
     proptest! {

@@ -83,11 +83,7 @@ fn exact_ranks(n: u64, p: f64, tail: f64) -> Option<(u64, u64)> {
             break;
         }
     }
-    if p < 0.5 {
-        Some((few + 1, many + 1))
-    } else {
-        Some((n - many, n - few))
-    }
+    if p < 0.5 { Some((few + 1, many + 1)) } else { Some((n - many, n - few)) }
 }
 
 /// The same ranks from the normal curve with the binomial's mean, deviation and skewness.
@@ -119,13 +115,7 @@ mod tests {
 
     #[test]
     fn support_begins_where_the_interval_begins() {
-        let least = [
-            (0.5, 6),
-            (0.9, 36),
-            (0.99, 368),
-            (0.999, 3688),
-            (0.99999, 368_887),
-        ];
+        let least = [(0.5, 6), (0.9, 36), (0.99, 368), (0.999, 3688), (0.99999, 368_887)];
         for (p, n) in least {
             for p in [p, 1.0 - p] {
                 assert!(supported(n, p) && !supported(n - 1, p), "{p}");
@@ -180,9 +170,8 @@ mod tests {
     fn binomial_cumulative(n: u64, p: f64) -> Vec<f64> {
         let mut log_factorial = vec![0.0];
         (1..=n).for_each(|k| log_factorial.push(log_factorial[k as usize - 1] + (k as f64).ln()));
-        let choose = |k: u64| {
-            log_factorial[n as usize] - log_factorial[k as usize] - log_factorial[(n - k) as usize]
-        };
+        let choose =
+            |k: u64| log_factorial[n as usize] - log_factorial[k as usize] - log_factorial[(n - k) as usize];
         let term = |k| (choose(k) + k as f64 * p.ln() + (n - k) as f64 * (1.0 - p).ln()).exp();
         let running = |sum: &mut f64, k| {
             *sum += term(k);
@@ -202,19 +191,12 @@ mod tests {
                     // The percentile lies at or above sample k when at least k samples are below it.
                     let cumulative = binomial_cumulative(n, p);
                     let fewer_than = |k: u64| {
-                        if k == 0 {
-                            0.0
-                        } else {
-                            cumulative[k as usize - 1]
-                        }
+                        if k == 0 { 0.0 } else { cumulative[k as usize - 1] }
                     };
                     let tail = (1.0 - confidence) / 2.0 + 1e-9;
                     let case = format!("{n} {p} {confidence}: {low} {high}");
                     assert!(1 <= low && low < high && high <= n, "{case}");
-                    assert!(
-                        fewer_than(low) <= tail && 1.0 - fewer_than(high) <= tail,
-                        "{case}"
-                    );
+                    assert!(fewer_than(low) <= tail && 1.0 - fewer_than(high) <= tail, "{case}");
                     assert!(fewer_than(low + 1) > tail - 2e-9, "{case}");
                     assert!(1.0 - fewer_than(high - 1) > tail - 2e-9, "{case}");
                 }
@@ -228,14 +210,8 @@ mod tests {
             for confidence in [0.9, 0.95, 0.999] {
                 let exact = exact_ranks(400_000, p, (1.0 - confidence) / 2.0).unwrap();
                 let near = approximate_ranks(400_000, p, half_width(confidence));
-                assert!(
-                    near.0 <= exact.0 && exact.0 - near.0 <= 1,
-                    "{p}: {near:?} {exact:?}"
-                );
-                assert!(
-                    near.1 >= exact.1 && near.1 - exact.1 <= 1,
-                    "{p}: {near:?} {exact:?}"
-                );
+                assert!(near.0 <= exact.0 && exact.0 - near.0 <= 1, "{p}: {near:?} {exact:?}");
+                assert!(near.1 >= exact.1 && near.1 - exact.1 <= 1, "{p}: {near:?} {exact:?}");
             }
         }
     }

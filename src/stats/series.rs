@@ -48,11 +48,7 @@ pub struct Drift {
 pub fn autocorrelation(series: &[f64], lag: usize) -> f64 {
     let mean = series.iter().sum::<f64>() / series.len() as f64;
     let later = series.get(lag..).unwrap_or_default();
-    let shared: f64 = series
-        .iter()
-        .zip(later)
-        .map(|(a, b)| (a - mean) * (b - mean))
-        .sum();
+    let shared: f64 = series.iter().zip(later).map(|(a, b)| (a - mean) * (b - mean)).sum();
     let own: f64 = series.iter().map(|x| (x - mean).powi(2)).sum();
     match lag {
         0 => 1.0,
@@ -102,12 +98,7 @@ pub fn warm_up(series: &[f64]) -> usize {
 pub fn drift(series: &[f64]) -> Drift {
     let n = series.len();
     if n < FEWEST {
-        return Drift {
-            halves_p: 1.0,
-            trend_tau: 0.0,
-            trend_p: 1.0,
-            drifted: false,
-        };
+        return Drift { halves_p: 1.0, trend_tau: 0.0, trend_p: 1.0, drifted: false };
     }
     let apart = (n as f64 / effective_size(series)).ceil() as usize;
     let step = |most: usize| apart.max(n.div_ceil(most)).min(n / FEWEST);
@@ -120,20 +111,12 @@ pub fn drift(series: &[f64]) -> Drift {
     let halves_p = kolmogorov::two_sample_p(&thinned(first), &thinned(second));
     let (trend_tau, trend_p) = kendall::trend(&batch_means(series, step(TREND_BATCHES)));
     let drifted = halves_p < HALVES_P && trend_p < TREND_P;
-    Drift {
-        halves_p,
-        trend_tau,
-        trend_p,
-        drifted,
-    }
+    Drift { halves_p, trend_tau, trend_p, drifted }
 }
 
 /// The means of consecutive batches of `size` ≥ 1 values; an incomplete last batch is dropped.
 pub(super) fn batch_means(series: &[f64], size: usize) -> Vec<f64> {
-    series
-        .chunks_exact(size)
-        .map(|batch| batch.iter().sum::<f64>() / size as f64)
-        .collect()
+    series.chunks_exact(size).map(|batch| batch.iter().sum::<f64>() / size as f64).collect()
 }
 
 #[cfg(test)]
@@ -148,12 +131,9 @@ mod tests {
         // (z[:200-k]*z[k:]).sum()/(z**2).sum() for k in (1, 2, 7)
         let wave = |t: u32| (f64::from(t) / 7.0).sin() + 0.1 * f64::from(t * 37 % 101);
         let series: Vec<f64> = (0..200).map(wave).collect();
-        for (lag, rho) in [
-            (0, 1.0),
-            (1, -0.3172752226609508),
-            (2, -0.12979973943857698),
-            (7, -0.41106657128532503),
-        ] {
+        for (lag, rho) in
+            [(0, 1.0), (1, -0.3172752226609508), (2, -0.12979973943857698), (7, -0.41106657128532503)]
+        {
             assert!((autocorrelation(&series, lag) - rho).abs() < 1e-12, "{lag}");
         }
         assert_eq!(autocorrelation(&series, 200), 0.0);
@@ -180,8 +160,7 @@ mod tests {
         // NumPy 2.4.6: t = np.arange(503); w = 5 + 20*np.exp(-t/15.) + (t*37 % 101)/50.;
         // q = w[:500].reshape(-1, 5).mean(1); n = len(q);
         // np.argmin([q[d:].var()/(n - d) for d in range(n//2 + 1)])*5
-        let settling =
-            |t: u32| 5.0 + 20.0 * (-f64::from(t) / 15.0).exp() + f64::from(t * 37 % 101) / 50.0;
+        let settling = |t: u32| 5.0 + 20.0 * (-f64::from(t) / 15.0).exp() + f64::from(t * 37 % 101) / 50.0;
         let series: Vec<f64> = (0..503).map(settling).collect();
         assert_eq!(warm_up(&series), 80);
         assert_eq!(warm_up(&series[..19]), 0);
@@ -190,9 +169,7 @@ mod tests {
 
     /// The share, in percent, of `count` simulated series in which a drift is found.
     fn found(count: u64, series: impl Fn(u64) -> Vec<f64>) -> f64 {
-        let drifted = (0..count)
-            .filter(|&seed| drift(&series(seed)).drifted)
-            .count();
+        let drifted = (0..count).filter(|&seed| drift(&series(seed)).drifted).count();
         100.0 * drifted as f64 / count as f64
     }
 
@@ -210,20 +187,13 @@ mod tests {
     fn a_drift_is_found() {
         let ramp = |x: Vec<f64>, total: f64| -> Vec<f64> {
             let n = x.len() as f64;
-            x.iter()
-                .enumerate()
-                .map(|(i, x)| x * (1.0 + total * i as f64 / n))
-                .collect()
+            x.iter().enumerate().map(|(i, x)| x * (1.0 + total * i as f64 / n)).collect()
         };
         for total in [0.2, -0.2] {
-            let rate = found(300, |seed| {
-                ramp(simulate::log_normal(1000, 0.25, seed), total)
-            });
+            let rate = found(300, |seed| ramp(simulate::log_normal(1000, 0.25, seed), total));
             assert!(rate >= 95.0, "{rate} %");
         }
-        let long = found(20, |seed| {
-            ramp(simulate::log_normal(20_000, 0.5, seed), 0.2)
-        });
+        let long = found(20, |seed| ramp(simulate::log_normal(20_000, 0.5, seed), 0.2));
         assert!(long >= 95.0, "{long} %");
     }
 
@@ -235,12 +205,7 @@ mod tests {
         let step: Vec<f64> = (0..1000).map(|i| if i < 500 { 1.0 } else { 2.0 }).collect();
         assert!(drift(&step).drifted);
         for n in [0, 1, 19, 20, 1000] {
-            let steady = Drift {
-                halves_p: 1.0,
-                trend_tau: 0.0,
-                trend_p: 1.0,
-                drifted: false,
-            };
+            let steady = Drift { halves_p: 1.0, trend_tau: 0.0, trend_p: 1.0, drifted: false };
             assert_eq!(drift(&vec![3.0; n]), steady, "{n}");
         }
     }
