@@ -680,7 +680,7 @@ fn over_repetitions(figures: &mut Figures, parts: &[Part]) {
         let values: Vec<f64> = parts.iter().filter_map(|part| get(&part.figures)).collect();
         figures.intervals.remove(name);
         // Too few repetitions give no interval, and the one within a run would promise too much.
-        if let Some(interval) = stats::median_interval(&values, 0.95, 1) {
+        if let Some(interval) = stats::median_interval(&values, 0.95) {
             figures.intervals.insert(name.to_owned(), interval);
         }
     }

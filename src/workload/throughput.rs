@@ -32,10 +32,11 @@ pub const WORKLOAD: Workload = Workload {
     figures,
 };
 
-/// One write of a stream: what iperf3 uses. A message: what fits an Ethernet frame through most tunnels.
+/// One write of a stream: on loop-back 10 % cheaper a byte than half of it, and twice it gains nothing more.
+/// A message: what fits an Ethernet frame through most tunnels.
 fn default_size(caps: &Caps) -> u32 {
     match caps.framing {
-        Framing::Stream => 131_072,
+        Framing::Stream => 262_144,
         Framing::Message => 1_400.min(caps.max_message.unwrap_or(1_400)) as u32,
     }
 }
@@ -43,8 +44,8 @@ fn default_size(caps: &Caps) -> u32 {
 /// Bytes offered to the link in one operation, at most: a full packet of segments, or one write.
 const OFFER: usize = 65_507;
 
-/// Room for what one receive operation brings of a stream.
-const STREAM_ROOM: usize = 256 * 1024;
+/// Room for what one receive operation brings of a stream: stays in the cache where the next operation reuses it.
+const STREAM_ROOM: usize = 128 * 1024;
 
 /// Silence after which a receiver of messages takes the flow as over, where a link cannot say so.
 const QUIET: Duration = Duration::from_millis(300);
