@@ -379,8 +379,8 @@ mod tests {
             titles.map(|rest| rest.split("</strong>").next().unwrap().to_owned()).collect::<Vec<_>>()
         };
         insta::assert_snapshot!(titles(&sample_run::full()).join("\n"), @r"
-        Rate by message size
         Round-trip times side by side
+        Rate by message size
         Round-trip time by percentile
         Round-trip time by percentile
         Round-trip time by percentile
@@ -394,6 +394,28 @@ mod tests {
         Rate over time
         ");
         assert!(titles(&sample_run::minimal()).is_empty());
+    }
+
+    #[test]
+    fn many_cases_are_folded() {
+        let mut run = sample_run::full();
+        assert!(page(&run).unwrap().contains("class=\"glance\""));
+        let more: Vec<CaseResult> = run.cases.iter().cycle().take(AT_A_GLANCE + 1).cloned().collect();
+        run.cases = more;
+        let page = page(&run).unwrap();
+        assert!(!page.contains("class=\"glance\"") && !page.contains("<section"));
+        assert_eq!(page.matches("<details class=\"case\">").count(), AT_A_GLANCE + 1);
+    }
+
+    #[test]
+    fn bars_are_drawn_to_one_scale() {
+        let run = sample_run::full();
+        for table in tables(&run) {
+            let bars: Vec<(f64, f64)> = bars(&run, &table).into_iter().flatten().collect();
+            assert_eq!(bars.iter().map(|bar| bar.0).fold(f64::MAX, f64::min), 4.0);
+            assert_eq!(bars.iter().map(|bar| bar.1).fold(0.0, f64::max), BAR - 4.0);
+        }
+        assert!(tables(&sample_run::minimal()).iter().all(|one| bars(&sample_run::minimal(), one) == [None]));
     }
 
     #[test]

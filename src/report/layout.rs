@@ -4,6 +4,8 @@
 //! then each gets a line of its own above its rows, unless most have a single row: for those, columns that can be
 //! spared make room. Not for colours and headings (`text`).
 
+use std::collections::BTreeSet;
+
 use comfy_table::{CellAlignment, presets};
 
 use super::table::{Row, Table};
@@ -60,7 +62,7 @@ pub fn lines(table: &mut Table, width: usize, numbered: bool) -> Vec<(String, Li
     lines
 }
 
-/// The table with the endpoints as a column, if there is room for them.
+/// The table with the endpoints as a column, if there is room to tell them apart.
 fn inside(table: &Table, width: usize, numbers: usize) -> Option<Vec<(String, Line)>> {
     let longest = table.rows.iter().map(|row| whole(row).chars().count()).max().unwrap_or(0);
     let room = width.saturating_sub(used(table, numbers, GAP));
@@ -72,6 +74,11 @@ fn inside(table: &Table, width: usize, numbers: usize) -> Option<Vec<(String, Li
         Some(also) => format!("{}{also}", " ".repeat(GAP.into())),
         None => name(row, room),
     };
+    let different =
+        |label: &dyn Fn(&Row) -> String| table.rows.iter().map(label).collect::<BTreeSet<_>>().len();
+    if different(&|row| name(row, room)) < different(&whole) {
+        return None;
+    }
     Some(draw(table, numbers > 0, Some(("endpoint", &label)), GAP))
 }
 

@@ -262,7 +262,7 @@ mod tests {
 
         Latency (round trips)
           #            size       p50      ±       p90       p99       max  lost
-          tcp://127.0.0.1:7100, peer linkgauge
+          tcp://127.0.0.1:7100, peer linkgauge, CPUs 0,1
           1            14 B  13.82 µs  1.2 %  14.48 µs  23.44 µs  273.7 µs     0
              response        16.17 µs         16.93 µs  27.38 µs  321.0 µs
           tcp://moxa-5610.example:7001, peer echo, 3 ports at once
@@ -337,12 +337,12 @@ mod tests {
 
         Latency (round trips)
           #                size       p50      ±       p90       p99       max  lost
-          serial:///dev/serial/by-id/usb-FTDI_FT…01-if00-port0?baud=9600, peer linkgauge
+          serial:///dev/serial/by-i…_A101-if00-port0?baud=9600, peer linkgauge, CPUs 0,1
           1                 1 B  13.82 µs  1.2 %  14.48 µs  23.44 µs  273.7 µs     0
              response            16.17 µs         16.93 µs  27.38 µs  321.0 µs
-          serial:///dev/serial/by-id/usb-FTDI_FT…0?baud=9600, peer echo, 3 ports at once
+          serial:///dev/serial/by-…1024-if00-port0?baud=9600, peer echo, 3 ports at once
           2            1.024 kB  2.216 ms  1.2 %  2.320 ms  3.758 ms  43.84 ms     0
-          serial:///dev/serial/by-id/usb-FTDI_FT…36-if00-port0?baud=9600, peer linkgauge
+          serial:///dev/serial/by-id/usb…T_A1065536-if00-port0?baud=9600, peer linkgauge
           3            65.54 kB  892.9 µs  1.2 %  935.4 µs      lost  17.71 ms   600
 
           Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms (slowest:
@@ -368,6 +368,7 @@ mod tests {
         ");
         for case in &mut run.cases {
             (case.message_bytes, case.ports, case.peer) = (1, 1, "echo".to_owned());
+            case.placement.clear();
         }
         insta::assert_snapshot!(text(&run, Options::default()).lines().take(5).collect::<Vec<_>>().join("\n"), @r"
         A Friday in the lab: 3 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
@@ -375,6 +376,73 @@ mod tests {
         Latency (round trips), peer echo, 1 B messages
           #                 p50      ±       p90       p99       max  lost
           serial:///dev/serial/by-id/usb-FTDI_FT232R_USB_UART_A101-if00-port0?baud=9600
+        ");
+    }
+
+    /// Six links with one case each, of which one spins.
+    fn many_links() -> Run {
+        let mut run = sample_run::full();
+        let case = run.cases[0].clone();
+        run.cases = (1..=6).map(|_| case.clone()).collect();
+        run.warnings.clear();
+        for (index, case) in run.cases.iter_mut().enumerate() {
+            case.endpoint = format!("tcp://gauge-{index}.example:7100");
+            case.figures.response_ns = None;
+            case.warnings.clear();
+            case.placement.clear();
+        }
+        run.cases[1].placement.insert("wait".to_owned(), "spin".into());
+        (run.title, run.interrupted) = (Some("demo on gauge-1".to_owned()), false);
+        run
+    }
+
+    #[test]
+    fn a_line_for_each_of_many_links() {
+        let mut run = many_links();
+        insta::assert_snapshot!(text(&run, Options::default()), @r"
+        demo on gauge-1: 6 cases in 42.10 s, 2026-11-20 10:00 UTC
+
+        Latency (round trips), peer linkgauge, 14 B messages
+          #  endpoint                            p50       p90       p99       max  lost
+          1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          2  tcp://gauge…xample:7100, spin  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          3  tcp://gauge-2.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          4  tcp://gauge-3.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          5  tcp://gauge-4.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          6  tcp://gauge-5.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+
+          A latency is a whole round trip, never half of one.
+          spin: both ends keep asking for the message instead of being woken for it.
+        ");
+        // Where shortened names would be the same, they are not shortened.
+        for (index, case) in run.cases.iter_mut().enumerate() {
+            case.endpoint = format!("unix:///run/user/1000/gauge/{index}/stream.socket?type=stream");
+        }
+        let text = text(&run, Options::default());
+        assert!(text.contains("\n  unix:///run/user/1000/gauge/5/stream.socket?type=stream\n"), "{text}");
+    }
+
+    #[test]
+    fn what_was_not_come_to_has_no_row() {
+        let mut run = many_links();
+        run.interrupted = true;
+        for case in &mut run.cases[2..] {
+            case.figures = Default::default();
+            case.complete = false;
+        }
+        insta::assert_snapshot!(text(&run, Options::default()), @r"
+        demo on gauge-1: 6 cases in 42.10 s, 2026-11-20 10:00 UTC
+
+        Latency (round trips), peer linkgauge, 14 B messages
+          #  endpoint                            p50       p90       p99       max  lost
+          1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          2  tcp://gauge…xample:7100, spin  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+
+          A latency is a whole round trip, never half of one.
+          spin: both ends keep asking for the message instead of being woken for it.
+
+        interrupted: stopped by a signal; the figures are of what was measured by then
+            (not whole: cases 3–6)
         ");
     }
 
