@@ -9,7 +9,7 @@ use anstyle::{AnsiColor, Style};
 use super::Options;
 use super::layout::{self, Line};
 use super::table::{Table, is_latency, tables, wait};
-use super::words::{case_list, date, host, interval_basis, median, plural, printable, shorten, wrap};
+use super::words::{case_list, date, host, interval_basis, median, plain, plural, printable, shorten, wrap};
 use crate::run::{CaseResult, Run, Warning};
 use crate::units::{print_bit_rate, print_nanoseconds};
 
@@ -225,23 +225,6 @@ fn spread(case: &CaseResult) -> Option<String> {
         print(high),
         shorten(&printable(slow), 40),
     ))
-}
-
-/// For terminals that know only ASCII; every character becomes one, so that columns stay aligned.
-fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            'µ' => 'u',
-            '–' | '−' => '-',
-            '×' => 'x',
-            '±' => '~',
-            '…' => '~',
-            '’' => '\'',
-            '·' => '|',
-            c if c.is_ascii() => c,
-            _ => '?',
-        })
-        .collect()
 }
 
 #[cfg(test)]

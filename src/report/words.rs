@@ -61,6 +61,23 @@ pub fn wrap(text: &str, width: usize, first: &str, rest: &str) -> String {
     lines.join("\n") + "\n"
 }
 
+/// For terminals that know only ASCII; every character becomes one, so that columns stay aligned.
+pub fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            'µ' => 'u',
+            '–' | '−' => '-',
+            '×' => 'x',
+            '±' => '~',
+            '…' => '~',
+            '’' => '\'',
+            '·' => '|',
+            c if c.is_ascii() => c,
+            _ => '?',
+        })
+        .collect()
+}
+
 /// A named percentile: `13.25 µs`, `lost` or `–`.
 pub fn percentile(distribution: Option<&Distribution>, name: &str) -> String {
     match distribution.and_then(|distribution| distribution.percentiles.get(name)) {

@@ -57,8 +57,13 @@ pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: usize) -> Result<P
         let sweep = pace.sweep
             && !kind.inside
             && first(kinds, index, |one, other| one.caps.framing == other.caps.framing);
+        let fitting = sweep_sizes(&kind.caps, pace.throughput);
         specs.push(CaseSpec {
-            size: if sweep { sizes(&sweep_sizes(&kind.caps, pace.throughput)) } else { None },
+            size: match (sweep, kind.caps.line) {
+                (true, _) => sizes(&fitting),
+                (false, Some(_)) => sizes(&fitting[fitting.len() - 1..]),
+                (false, None) => None,
+            },
             time: Some(Span(pace.throughput)),
             direction: (!kind.caps.device).then_some(OneOrMany::One(Direction::Send)),
             ..spec(kind, "throughput")
@@ -95,7 +100,7 @@ fn first(kinds: &[Kind], index: usize, alike: impl Fn(&Kind, &Kind) -> bool) -> 
     !kinds[..index].iter().any(same)
 }
 
-/// Sizes that the link takes, and of which a line carries several in the time.
+/// Sizes that the link takes, and of which a line carries several in the time; at least one, smallest first.
 fn sweep_sizes(caps: &Caps, time: Duration) -> Vec<u64> {
     let carried = caps.line.map_or(u64::MAX, |line| {
         (line.bits_per_second / line.bits_per_byte * time.as_secs_f64() / 4.0) as u64
@@ -108,9 +113,83 @@ fn sweep_sizes(caps: &Caps, time: Duration) -> Vec<u64> {
     let limit = largest.unwrap_or(u64::MAX).min(carried);
     let mut fitting: Vec<u64> = all.iter().copied().chain(largest).filter(|size| *size <= limit).collect();
     fitting.dedup();
-    if fitting.is_empty() { vec![1] } else { fitting }
+    if fitting.is_empty() { vec![limit.max(1)] } else { fitting }
 }
 
 fn sizes(all: &[u64]) -> Option<OneOrMany<Bytes>> {
     Some(OneOrMany::Many(all.iter().copied().map(Bytes).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use linkgauge::link::Line;
+    use linkgauge::plan::Wait;
+
+    use super::*;
+
+    fn kind(url: &str, caps: Caps, inside: bool) -> Kind {
+        Kind { endpoint: url.parse().unwrap(), caps, inside }
+    }
+
+    fn message(largest: usize, reliable: bool) -> Caps {
+        Caps { framing: Framing::Message, max_message: Some(largest), reliable, ..Caps::STREAM }
+    }
+
+    fn printed(plan: &Plan) -> String {
+        let line = |case: &Case| {
+            let spin = if case.wait == Wait::Spin { " spin" } else { "" };
+            let Case { workload, peer, message_bytes, endpoints, .. } = case;
+            format!("{workload} {} {peer} {message_bytes}{spin}", endpoints[0])
+        };
+        plan.cases.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn every_link_in_its_kind() {
+        let line = Line { bits_per_second: 9600.0, bits_per_byte: 10.0 };
+        let kinds = [
+            kind("tcp://127.0.0.1:1", Caps::STREAM, false),
+            kind("tcp://[::1]:2", Caps::STREAM, false),
+            kind("unix:///a?type=dgram", message(2000, true), false),
+            kind("unix:///b?type=seqpacket", message(2000, false), false),
+            kind("serial:///dev/ttyS0", Caps { device: true, line: Some(line), ..Caps::STREAM }, false),
+            kind("mem://floor", Caps::STREAM, true),
+        ];
+        let whole = plan("demo".to_owned(), &kinds, &FULL, 2).unwrap();
+        insta::assert_snapshot!(printed(&whole), @r"
+        latency tcp://127.0.0.1:1 linkgauge 14
+        latency tcp://127.0.0.1:1 linkgauge 14 spin
+        latency tcp://[::1]:2 linkgauge 14
+        latency unix:///a?type=dgram linkgauge 14
+        latency unix:///a?type=dgram linkgauge 14 spin
+        latency unix:///b?type=seqpacket linkgauge 14
+        latency serial:///dev/ttyS0 echo 14
+        latency mem://floor linkgauge 14
+        throughput tcp://127.0.0.1:1 linkgauge 1000
+        throughput tcp://127.0.0.1:1 linkgauge 8000
+        throughput tcp://127.0.0.1:1 linkgauge 64000
+        throughput tcp://127.0.0.1:1 linkgauge 128000
+        throughput unix:///a?type=dgram linkgauge 64
+        throughput unix:///a?type=dgram linkgauge 1400
+        throughput unix:///a?type=dgram linkgauge 2000
+        throughput unix:///b?type=seqpacket linkgauge 0
+        throughput serial:///dev/ttyS0 echo 96
+        throughput mem://floor linkgauge 0
+        ");
+        let quick = plan("demo".to_owned(), &kinds, &QUICK, 1).unwrap();
+        insta::assert_snapshot!(printed(&quick), @r"
+        latency tcp://127.0.0.1:1 linkgauge 14
+        latency tcp://[::1]:2 linkgauge 14
+        latency unix:///a?type=dgram linkgauge 14
+        latency unix:///b?type=seqpacket linkgauge 14
+        latency serial:///dev/ttyS0 echo 14
+        latency mem://floor linkgauge 14
+        throughput tcp://127.0.0.1:1 linkgauge 0
+        throughput unix:///a?type=dgram linkgauge 0
+        throughput unix:///b?type=seqpacket linkgauge 0
+        throughput serial:///dev/ttyS0 echo 24
+        throughput mem://floor linkgauge 0
+        ");
+        assert!(estimate(&quick) < estimate(&whole));
+    }
 }
