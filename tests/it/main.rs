@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one module each.
 
+mod commands;
 mod contract;
 mod far;
 mod foreign;

@@ -18,16 +18,26 @@ pub struct Kind {
 
 /// How much time the demo takes.
 pub struct Pace {
+    /// Left out of a latency: the first exchanges on a new connection are slower.
+    warm_up: Duration,
     latency: Duration,
     throughput: Duration,
     /// Several sizes where a link is the first of its framing; one elsewhere.
     sweep: bool,
 }
 
-pub const FULL: Pace =
-    Pace { latency: Duration::from_millis(400), throughput: Duration::from_millis(400), sweep: true };
-pub const QUICK: Pace =
-    Pace { latency: Duration::from_millis(100), throughput: Duration::from_millis(100), sweep: false };
+pub const FULL: Pace = Pace {
+    warm_up: Duration::from_millis(100),
+    latency: Duration::from_millis(300),
+    throughput: Duration::from_millis(400),
+    sweep: true,
+};
+pub const QUICK: Pace = Pace {
+    warm_up: Duration::from_millis(20),
+    latency: Duration::from_millis(80),
+    throughput: Duration::from_millis(80),
+    sweep: false,
+};
 
 /// A question, an order, a set of sensor readings: the size that messaging benchmarks begin with.
 const SMALL: u64 = 14;
@@ -44,7 +54,8 @@ pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: usize) -> Result<P
     let mut specs = Vec::new();
     for (index, kind) in kinds.iter().enumerate() {
         let time = Some(Span(pace.latency));
-        let latency = CaseSpec { size: sizes(&[SMALL]), time, ..spec(kind, "latency") };
+        let warm_up_time = Some(Span(pace.warm_up));
+        let latency = CaseSpec { size: sizes(&[SMALL]), time, warm_up_time, ..spec(kind, "latency") };
         // Two ends that spin on one CPU take it from each other.
         let spins = cpus > 1 && !kind.inside && !kind.caps.device && first(kinds, index, |_, _| true);
         let spin = spins.then(|| CaseSpec { spin: Some(true), ..latency.clone() });
