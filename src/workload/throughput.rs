@@ -246,6 +246,25 @@ impl Measured for Source {
     }
 }
 
+/// What comes back in a loop when nothing is changed on the way.
+enum Expected {
+    Stream(pattern::Stream),
+    Message(pattern::Message),
+}
+
+impl Expected {
+    /// Bytes that are other than they were sent.
+    fn differing(&self, position: u64, received: &[u8]) -> u64 {
+        match self {
+            Expected::Stream(stream) => pattern::differing(received, stream.at(position, received.len())),
+            Expected::Message(message) => {
+                let body = received.get(pattern::HEADER..).unwrap_or_default();
+                pattern::differing(body, message.body())
+            }
+        }
+    }
+}
+
 /// The receiving end.
 pub struct Sink {
     framing: Framing,
@@ -255,7 +274,7 @@ pub struct Sink {
     batch: Batch,
     tracker: Tracker,
     numbered: bool,
-    looped: Option<(Arc<Looped>, pattern::Stream)>,
+    looped: Option<(Arc<Looped>, Expected)>,
     position: u64,
     message: u64,
     quiet: Duration,
@@ -295,7 +314,11 @@ impl Sink {
 
     /// The bytes are those that a [`Source`] on the other half sent.
     pub fn looped(mut self, looped: Arc<Looped>) -> Sink {
-        self.looped = Some((looped, pattern::Stream::new(STREAM_ROOM)));
+        let expected = match self.framing {
+            Framing::Stream => Expected::Stream(pattern::Stream::new(STREAM_ROOM)),
+            Framing::Message => Expected::Message(pattern::Message::new(self.message as usize)),
+        };
+        self.looped = Some((looped, expected));
         self
     }
 
@@ -339,12 +362,8 @@ impl Party for Sink {
         let (mut messages, mut bytes) = (0, 0);
         let before = self.position;
         for message in self.batch.messages() {
-            if let Some((_, stream)) = &self.looped {
-                let expected = stream.at(self.position, message.len());
-                if message != expected {
-                    let wrong = message.iter().zip(expected).filter(|(a, b)| a != b).count();
-                    self.recorder.counts.corrupt_bytes += wrong as u64;
-                }
+            if let Some((_, expected)) = &self.looped {
+                self.recorder.counts.corrupt_bytes += expected.differing(self.position, message);
             }
             self.position += message.len() as u64;
             if self.numbered && !self.tracker.is_new(message) {
