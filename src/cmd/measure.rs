@@ -22,7 +22,7 @@ use linkgauge::schedule::{self, Bench, Event, Observer};
 use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
 
 use super::Status;
-use super::output::OutputFlags;
+use super::output::{OutputFlags, is_dash};
 
 /// Where links lead, what the far end speaks, how often: the same for every workload.
 #[derive(Args, Clone, Default)]
@@ -168,9 +168,12 @@ pub fn run_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
 
 /// Checks and runs a plan, writes what was asked for, tells how it ended.
 pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status> {
-    flags.output.check()?;
+    let events_on_stdout = flags.events.as_deref().is_some_and(is_dash);
+    flags.output.check(usize::from(events_on_stdout))?;
     let run = measure(plan, flags, dialer)?;
-    flags.output.write(&run)?;
+    // Where nothing was measured the error lines say all there is to say.
+    let measured = run.cases.iter().any(|case| case.elapsed_ns > 0);
+    flags.output.write(&run, measured && !events_on_stdout)?;
     Ok(status(&run))
 }
 
@@ -247,7 +250,7 @@ impl Screen {
         bar.set_style(style.progress_chars("━╸─"));
         let events: Option<Box<dyn Write + Send>> = match &flags.events {
             None => None,
-            Some(path) if path.as_os_str() == "-" => Some(Box::new(LineWriter::new(std::io::stdout()))),
+            Some(path) if is_dash(path) => Some(Box::new(LineWriter::new(std::io::stdout()))),
             Some(path) => {
                 let file =
                     File::create(path).with_context(|| format!("{}: cannot be written", path.display()))?;
