@@ -180,7 +180,8 @@ pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status>
     Ok(status(&run))
 }
 
-fn status(run: &Run) -> Status {
+/// How a run ended.
+pub fn status(run: &Run) -> Status {
     match (run.interrupted, run.complete()) {
         (true, _) => Status::Interrupted,
         (_, true) => Status::Complete,
