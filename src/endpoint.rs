@@ -119,6 +119,9 @@ impl Endpoint {
         if host.is_empty() {
             return Err(EndpointError::NoHost { url: url() });
         }
+        if host.contains(['[', ']']) {
+            return Err(EndpointError::BareIpv6 { url: url() });
+        }
         let port = match rest.strip_prefix(':') {
             None if rest.is_empty() => None,
             Some(text) if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
@@ -261,6 +264,7 @@ mod tests {
         };
         insta::assert_snapshot!([
             "host:80", "TCP://host", "tcp://", "tcp://host:99999", "tcp://host:abc", "tcp://:80", "tcp://::1:80",
+            "tcp://[[::1]:80",
             "tcp://h?nodelay", "tcp://h?a=1&a=2", "tcp://h\n", "",
         ].map(error).join("\n"), @r"
         'host:80' is not an endpoint: write scheme://where, like tcp://host:7100
@@ -270,6 +274,7 @@ mod tests {
         tcp://host:abc: 'abc' is not a port: use 1 to 65535
         tcp://:80: a host is missing
         tcp://::1:80: write an IPv6 address in brackets, like tcp://[::1]:7100
+        tcp://[[::1]:80: write an IPv6 address in brackets, like tcp://[::1]:7100
         tcp://h?nodelay: option 'nodelay' has no value: write nodelay=…
         tcp://h?a=1&a=2: option 'a' stands twice
         tcp://h\n: control characters do not belong in an endpoint

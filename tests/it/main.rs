@@ -3,4 +3,5 @@
 mod contract;
 mod far;
 mod foreign;
+mod fuzz_smoke;
 mod listeners;
