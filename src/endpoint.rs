@@ -144,7 +144,7 @@ impl Endpoint {
         let error = || EndpointError::NoNumber { url: self.text.clone() };
         let place = self.place();
         let end = place.rfind(|c: char| c.is_ascii_digit()).ok_or_else(error)? + 1;
-        let start = place[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
+        let start = place[..end].trim_end_matches(|c: char| c.is_ascii_digit()).len();
         let number: u32 = place[start..end].parse().map_err(|_| error())?;
         let next = number.checked_add(offset).ok_or_else(error)?;
         // Only where the number is an Internet port can it run past the end of its range.
@@ -249,6 +249,7 @@ mod tests {
         let counted = |text: &str, n| parse(text).counted_up(n).map(|url| url.to_string());
         assert_eq!(counted("tcp://box:7001?baud=9600", 15).unwrap(), "tcp://box:7016?baud=9600");
         assert_eq!(counted("serial:///dev/ttyS0", 3).unwrap(), "serial:///dev/ttyS3");
+        assert_eq!(counted("unix:///tmp/µ9", 1).unwrap(), "unix:///tmp/µ10");
         assert_eq!(counted("mem://a", 0).unwrap(), "mem://a");
         assert!(counted("mem://a", 1).is_err());
         assert!(counted("tcp://box:65535", 1).is_err());
