@@ -489,6 +489,8 @@ struct Account {
     /// Exchanges, and those of the probe, of all repetitions.
     exchanges: Option<Recorder>,
     probes: Option<Recorder>,
+    /// The first latencies of one flow, in order.
+    head: Vec<u64>,
     /// The flows whose time series is shown.
     shown: Option<Recorder>,
     cpu: CpuUse,
@@ -508,6 +510,7 @@ impl Account {
             per_port: Vec::new(),
             exchanges: None,
             probes: None,
+            head: Vec::new(),
             shown: None,
             cpu: CpuUse::default(),
             elapsed: Duration::ZERO,
@@ -533,6 +536,9 @@ impl Account {
         self.cpu.near_seconds += flows.iter().map(|flow| flow.cpu_seconds).sum::<f64>();
         if let Some(seconds) = far.as_ref().and_then(|far| far.cpu_seconds) {
             *self.cpu.far_seconds.get_or_insert(0.0) += seconds;
+        }
+        if let Some(flow) = flows.iter().find(|flow| flow.role == Role::Exchange) {
+            self.head = flow.recorder.service.head().to_vec();
         }
         for (role, all) in [(Role::Exchange, &mut self.exchanges), (Role::Probe, &mut self.probes)] {
             if let Some(recorder) = merged(&flows, role) {
@@ -627,8 +633,7 @@ impl Account {
             let text = format!("not measured as planned: {failure}");
             result.warnings.push(Warning::new("incomplete", text, "mend the cause and run again"));
         }
-        let head = self.exchanges.as_ref().map(|exchanges| exchanges.service.head());
-        result.warnings.extend(warnings::of_case(&result, head.unwrap_or_default(), floor_ns));
+        result.warnings.extend(warnings::of_case(&result, &self.head, floor_ns));
         result
     }
 }
@@ -680,7 +685,7 @@ fn over_repetitions(figures: &mut Figures, parts: &[Part]) {
         let values: Vec<f64> = parts.iter().filter_map(|part| get(&part.figures)).collect();
         figures.intervals.remove(name);
         // Too few repetitions give no interval, and the one within a run would promise too much.
-        if let Some(interval) = stats::median_interval(&values, 0.95, 1) {
+        if let Some(interval) = stats::median_interval(&values, 0.95) {
             figures.intervals.insert(name.to_owned(), interval);
         }
     }

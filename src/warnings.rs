@@ -14,10 +14,17 @@ const FLOOR_FACTOR: f64 = 20.0;
 /// A thread that used this share of the time was the limit, not the link.
 const SATURATED: f64 = 0.95;
 
+/// A change of the median below this is not worth a warning.
+const WORTH_TELLING: f64 = 0.05;
+
+/// Fewer exchanges than this tell nothing about a trend.
+const FEW: usize = 200;
+
 /// What is doubtful about one case; `head` are its first latencies in order.
 pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Warning> {
     [
         near_floor(case, floor_ns),
+        slow_start(head),
         drift(head),
         saturated(case),
         one_cpu(case),
@@ -47,19 +54,39 @@ fn near_floor(case: &CaseResult, floor_ns: Option<f64>) -> Option<Warning> {
 }
 
 fn drift(head: &[u64]) -> Option<Warning> {
-    /// Below this the tests say nothing.
-    const ENOUGH: usize = 200;
-    if head.len() < ENOUGH {
+    if head.len() < FEW {
         return None;
     }
     let series: Vec<f64> = head.iter().map(|&ns| ns as f64).collect();
+    let (first, second) = series.split_at(series.len() / 2);
+    let change = stats::median(second)? / stats::median(first)? - 1.0;
     let drift = stats::drift(&series);
-    drift.drifted.then(|| {
-        let way = if drift.trend_tau > 0.0 { "rose" } else { "fell" };
+    // In a long run the smallest change can be told from chance; that alone spoils nothing.
+    (drift.drifted && change.abs() > WORTH_TELLING).then(|| {
+        let way = if change > 0.0 { "rose" } else { "fell" };
         Warning::new(
             "drift",
-            format!("latency {way} during the run (Kendall tau {:.2})", drift.trend_tau),
+            format!(
+                "latency {way} by {:.0} % from the first half of the run to the second",
+                100.0 * change.abs()
+            ),
             "measure longer, with --warm-up and --repeat; look at the time series",
+        )
+    })
+}
+
+fn slow_start(head: &[u64]) -> Option<Warning> {
+    let series: Vec<f64> = head.iter().map(|&ns| ns as f64).collect();
+    let cut = stats::warm_up(&series);
+    if cut < series.len() / 20 || cut < FEW {
+        return None;
+    }
+    let change = stats::median(&series[..cut])? / stats::median(&series[cut..])? - 1.0;
+    (change > WORTH_TELLING).then(|| {
+        Warning::new(
+            "slow_start",
+            format!("the first {cut} exchanges were {:.0} % slower than the rest", 100.0 * change),
+            format!("leave them out with --warm-up {}", 2 * cut),
         )
     })
 }
@@ -115,7 +142,7 @@ fn lost_in_socket(case: &CaseResult) -> Option<Warning> {
     let lost = case.figures.lost_in_socket.filter(|&lost| lost > 0)?;
     Some(Warning::new(
         "lost_in_socket",
-        format!("{lost} messages reached the receiver but found its socket buffer full"),
+        format!("the receiver's socket buffer was full for {lost} packets that had reached it"),
         "this is the receiving program's loss, not the path's: pace with --bit-rate, or a larger ?rcvbuf=",
     ))
 }

@@ -13,10 +13,10 @@ const TERMS: i32 = 20;
 /// empty. Ties only raise it.
 pub(super) fn two_sample_p(a: &[f64], b: &[f64]) -> f64 {
     let (m, n) = (a.len() as f64, b.len() as f64);
-    let root = (m * n / (m + n)).sqrt();
     if a.is_empty() || b.is_empty() {
         return 1.0;
     }
+    let root = (m * n / (m + n)).sqrt();
     tail((root + 0.12 + 0.11 / root) * distance(a, b))
 }
 
@@ -24,9 +24,11 @@ pub(super) fn two_sample_p(a: &[f64], b: &[f64]) -> f64 {
 fn distance(a: &[f64], b: &[f64]) -> f64 {
     let (mut i, mut j, mut greatest) = (0, 0, 0.0f64);
     while i < a.len() && j < b.len() {
-        let x = a[i].min(b[j]);
-        i += a[i..].iter().take_while(|&&value| value <= x).count();
-        j += b[j..].iter().take_while(|&&value| value <= x).count();
+        // The total order, so that even NaN is passed over.
+        let next = if a[i].total_cmp(&b[j]).is_le() { a[i] } else { b[j] };
+        let reached = |value: &&f64| value.total_cmp(&next).is_le();
+        i += a[i..].iter().take_while(reached).count();
+        j += b[j..].iter().take_while(reached).count();
         let apart = i as f64 / a.len() as f64 - j as f64 / b.len() as f64;
         greatest = greatest.max(apart.abs());
     }
@@ -88,6 +90,7 @@ mod tests {
     #[test]
     fn extremes() {
         assert_eq!(two_sample_p(&[], &[1.0]), 1.0);
+        assert_eq!(two_sample_p(&[f64::NAN], &[f64::NAN]), 1.0);
         assert_eq!(two_sample_p(&[2.0; 50], &[2.0; 50]), 1.0);
         assert!(two_sample_p(&[1.0; 10], &[2.0; 10]) < 1e-4);
     }

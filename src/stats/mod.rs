@@ -4,12 +4,11 @@
 //! Not for: recording samples, units, or wording. Nothing here reads a clock, a file or the
 //! environment, and every random choice comes from a seed, so a result can be worked out again.
 
-pub mod bootstrap;
-pub mod centre;
-pub mod jitter;
-pub mod moments;
-pub mod percentile;
-pub mod series;
+mod centre;
+mod jitter;
+mod moments;
+mod percentile;
+mod series;
 
 mod kendall;
 mod kolmogorov;
@@ -17,12 +16,12 @@ mod normal;
 mod random;
 mod sum;
 
-pub use bootstrap::{median_interval, moving_block_mean_interval, ratio_interval};
-pub use centre::{mean_of_fastest, median};
+pub use centre::{median, median_interval};
 pub use jitter::Jitter;
 pub use moments::Moments;
 pub use percentile::{interval_ranks, rank, supported};
-pub use series::{Drift, autocorrelation, drift, effective_size, warm_up};
+pub use random::SplitMix64;
+pub use series::{Drift, drift, warm_up};
 
 use serde::{Deserialize, Serialize};
 

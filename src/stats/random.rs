@@ -1,19 +1,20 @@
-//! A seeded generator for resampling: the same seed gives the same numbers for ever.
+//! A seeded generator: the same seed gives the same numbers for ever, in schedules and simulations.
 //!
-//! Not for secrets, and not for pacing. Source: SplitMix64, Steele, Lea and Flood, "Fast splittable
+//! Not for secrets. Source: SplitMix64, Steele, Lea and Flood, "Fast splittable
 //! pseudorandom number generators", OOPSLA 2014, with the constants of its Java 8 form.
 
 /// SplitMix64: a 64-bit state, period 2^64.
-pub(super) struct SplitMix64(u64);
+#[derive(Debug, Clone)]
+pub struct SplitMix64(u64);
 
 impl SplitMix64 {
     /// A generator that starts from `seed`; any value will do.
-    pub(super) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The next 64 bits.
-    pub(super) fn next(&mut self) -> u64 {
+    fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -21,10 +22,9 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A whole number in 0..n, for n ≥ 1. Its bias is below n / 2^64 (Lemire 2019, without the
-    /// rejection step).
-    pub(super) fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
+    /// Uniform in [0, 1), with 53 random bits.
+    pub fn uniform(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
@@ -35,7 +35,7 @@ pub(super) mod simulate {
 
     /// A standard normal number (Box and Muller 1958).
     pub(crate) fn normal(random: &mut SplitMix64) -> f64 {
-        let mut uniform = || ((random.next() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        let mut uniform = || random.uniform() + f64::EPSILON / 4.0;
         let radius = (-2.0 * uniform().ln()).sqrt();
         radius * (std::f64::consts::TAU * uniform()).cos()
     }
@@ -76,14 +76,5 @@ mod tests {
             16_408_922_859_458_223_821,
         ];
         assert_eq!(expected.map(|_| random.next()), expected);
-    }
-
-    #[test]
-    fn below_reaches_every_number_and_no_other() {
-        let mut random = SplitMix64::new(1);
-        let mut seen = [0u32; 7];
-        (0..7000).for_each(|_| seen[random.below(7)] += 1);
-        assert!(seen.iter().all(|&count| (850..1150).contains(&count)), "{seen:?}");
-        assert_eq!(random.below(1), 0);
     }
 }

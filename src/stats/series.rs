@@ -4,8 +4,7 @@
 //! For: deciding what to leave out at the start and what to warn of. Not for: naming causes.
 //! Sources: effective size of a first-order autoregressive series, Bartlett 1946; MSER-5, White,
 //! "An effective truncation heuristic for bias reduction in simulation output", Simulation 1997,
-//! and Spratt 1998; the two tests of a drift, [`kolmogorov`](super::kolmogorov) and
-//! [`kendall`](super::kendall).
+//! and Spratt 1998; those of the two tests of a drift stand in `kolmogorov.rs` and `kendall.rs`.
 
 use super::moments::Moments;
 use super::{kendall, kolmogorov};
@@ -17,14 +16,18 @@ const WARM_UP_BATCH: usize = 5;
 const TREND_BATCHES: usize = 200;
 
 /// Most samples in the test of the halves. More would find differences too small to matter: with
-/// 1000 a side it asks for 7 % of the distribution to have moved.
-const HALVES_MOST: usize = 2000;
+/// 2500 a side the distribution functions must lie 4 % apart.
+const HALVES_MOST: usize = 5000;
 
 /// Fewest samples either test is left with, however dependent they are: so a pure ramp is found.
 const FEWEST: usize = 20;
 
-/// Both p-values must be below this for a drift.
-const DRIFT_P: f64 = 0.01;
+/// The trend test carries the decision, at the usual strict level.
+const TREND_P: f64 = 0.01;
+
+/// The halves must confirm it, at the usual level. In simulations of 1000 samples with a spread of
+/// 25 %, 0.01 here missed 11 % of the drifts of a fifth, 0.05 missed 3 %.
+const HALVES_P: f64 = 0.05;
 
 /// Whether a run changed while it was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +38,8 @@ pub struct Drift {
     pub trend_tau: f64,
     /// The two-sided p-value, 0 to 1, of there being no trend.
     pub trend_p: f64,
-    /// Both p-values are below 0.01: the halves differ, and there is a direction to it.
+    /// `trend_p` is below 0.01 and `halves_p` below 0.05: the values moved in one direction, and
+    /// far enough to tell the halves apart.
     pub drifted: bool,
 }
 
@@ -87,9 +91,10 @@ pub fn warm_up(series: &[f64]) -> usize {
 /// Tests whether `series` (finite values, in order) changed from its beginning to its end.
 ///
 /// Both tests want independent values, so the halves are thinned, and the batches of the trend
-/// made as long, as the [`effective_size`] says. On steady series a drift is reported falsely in
-/// well under 1 % of cases; one whose memory is longer than a twentieth of its length counts as
-/// drifting, which it does. Fewer than 20 samples show no drift.
+/// made as long, as the [`effective_size`] says. In simulations of 1000 samples a steady series
+/// was called drifting in 0.6 % of cases when independent, in 2 % when autocorrelated up to 0.95.
+/// One that wanders for a twentieth of its length or longer may be called drifting. Fewer than 20
+/// samples show no drift.
 pub fn drift(series: &[f64]) -> Drift {
     let n = series.len();
     if n < FEWEST {
@@ -105,7 +110,7 @@ pub fn drift(series: &[f64]) -> Drift {
     let (first, second) = series.split_at(n / 2);
     let halves_p = kolmogorov::two_sample_p(&thinned(first), &thinned(second));
     let (trend_tau, trend_p) = kendall::trend(&batch_means(series, step(TREND_BATCHES)));
-    let drifted = halves_p < DRIFT_P && trend_p < DRIFT_P;
+    let drifted = halves_p < HALVES_P && trend_p < TREND_P;
     Drift { halves_p, trend_tau, trend_p, drifted }
 }
 
@@ -185,8 +190,8 @@ mod tests {
             x.iter().enumerate().map(|(i, x)| x * (1.0 + total * i as f64 / n)).collect()
         };
         for total in [0.2, -0.2] {
-            let rate = found(300, |seed| ramp(simulate::log_normal(1000, 0.2, seed), total));
-            assert!(rate >= 98.0, "{rate} %");
+            let rate = found(300, |seed| ramp(simulate::log_normal(1000, 0.25, seed), total));
+            assert!(rate >= 95.0, "{rate} %");
         }
         let long = found(20, |seed| ramp(simulate::log_normal(20_000, 0.5, seed), 0.2));
         assert!(long >= 95.0, "{long} %");
@@ -215,7 +220,7 @@ mod tests {
                 rest.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (rest.len() as f64).powi(2)
             };
             let cut = warm_up(&series);
-            prop_assert!(cut % 5 == 0 && cut <= series.len() / 2);
+            prop_assert!(cut.is_multiple_of(5) && cut <= series.len() / 2);
             let least = (0..=means.len() / 2).map(score).fold(f64::INFINITY, f64::min);
             prop_assert!(score(cut / 5) <= least * (1.0 + 1e-9));
         }

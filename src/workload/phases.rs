@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Time;
 use crate::plan::{Pacing, Stop};
+use crate::stats::SplitMix64;
 
 /// Where a flow stands in its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +79,7 @@ pub struct Schedule {
     /// Messages scheduled so far; multiplied, not added up, so that a schedule never drifts.
     index: u64,
     next: Option<Time>,
-    seed: u64,
+    random: SplitMix64,
 }
 
 impl Schedule {
@@ -87,7 +88,7 @@ impl Schedule {
             Pacing::Poisson { seed, .. } => seed,
             _ => 0,
         };
-        Schedule { pacing, start: None, index: 0, next: None, seed }
+        Schedule { pacing, start: None, index: 0, next: None, random: SplitMix64::new(seed) }
     }
 
     pub fn is_closed(&self) -> bool {
@@ -115,20 +116,11 @@ impl Schedule {
                 self.next = Some(start + Duration::from_secs_f64(self.index as f64 / per_second));
             }
             (Pacing::Poisson { per_second, .. }, _, Some(last)) => {
-                let gap = -(1.0 - self.random()).ln() / per_second;
+                let gap = -(1.0 - self.random.uniform()).ln() / per_second;
                 self.next = Some(last + Duration::from_secs_f64(gap));
             }
             _ => {}
         }
-    }
-
-    /// Uniform in [0, 1): splitmix64 (Steele, Lea, Flood 2014), so that a seed means the same for ever.
-    fn random(&mut self) -> f64 {
-        self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.seed;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 

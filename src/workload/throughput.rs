@@ -32,10 +32,11 @@ pub const WORKLOAD: Workload = Workload {
     figures,
 };
 
-/// One write of a stream: what iperf3 uses. A message: what fits an Ethernet frame through most tunnels.
+/// One write of a stream: on loop-back 10 % cheaper a byte than half of it, and twice it gains nothing more.
+/// A message: what fits an Ethernet frame through most tunnels.
 fn default_size(caps: &Caps) -> u32 {
     match caps.framing {
-        Framing::Stream => 131_072,
+        Framing::Stream => 262_144,
         Framing::Message => 1_400.min(caps.max_message.unwrap_or(1_400)) as u32,
     }
 }
@@ -43,8 +44,8 @@ fn default_size(caps: &Caps) -> u32 {
 /// Bytes offered to the link in one operation, at most: a full packet of segments, or one write.
 const OFFER: usize = 65_507;
 
-/// Room for what one receive operation brings of a stream.
-const STREAM_ROOM: usize = 256 * 1024;
+/// Room for what one receive operation brings of a stream: stays in the cache where the next operation reuses it.
+const STREAM_ROOM: usize = 128 * 1024;
 
 /// Silence after which a receiver of messages takes the flow as over, where a link cannot say so.
 const QUIET: Duration = Duration::from_millis(300);
@@ -245,6 +246,25 @@ impl Measured for Source {
     }
 }
 
+/// What comes back in a loop when nothing is changed on the way.
+enum Expected {
+    Stream(pattern::Stream),
+    Message(pattern::Message),
+}
+
+impl Expected {
+    /// Bytes that are other than they were sent.
+    fn differing(&self, position: u64, received: &[u8]) -> u64 {
+        match self {
+            Expected::Stream(stream) => pattern::differing(received, stream.at(position, received.len())),
+            Expected::Message(message) => {
+                let body = received.get(pattern::HEADER..).unwrap_or_default();
+                pattern::differing(body, message.body())
+            }
+        }
+    }
+}
+
 /// The receiving end.
 pub struct Sink {
     framing: Framing,
@@ -254,7 +274,7 @@ pub struct Sink {
     batch: Batch,
     tracker: Tracker,
     numbered: bool,
-    looped: Option<(Arc<Looped>, pattern::Stream)>,
+    looped: Option<(Arc<Looped>, Expected)>,
     position: u64,
     message: u64,
     quiet: Duration,
@@ -294,7 +314,11 @@ impl Sink {
 
     /// The bytes are those that a [`Source`] on the other half sent.
     pub fn looped(mut self, looped: Arc<Looped>) -> Sink {
-        self.looped = Some((looped, pattern::Stream::new(STREAM_ROOM)));
+        let expected = match self.framing {
+            Framing::Stream => Expected::Stream(pattern::Stream::new(STREAM_ROOM)),
+            Framing::Message => Expected::Message(pattern::Message::new(self.message as usize)),
+        };
+        self.looped = Some((looped, expected));
         self
     }
 
@@ -338,12 +362,8 @@ impl Party for Sink {
         let (mut messages, mut bytes) = (0, 0);
         let before = self.position;
         for message in self.batch.messages() {
-            if let Some((_, stream)) = &self.looped {
-                let expected = stream.at(self.position, message.len());
-                if message != expected {
-                    let wrong = message.iter().zip(expected).filter(|(a, b)| a != b).count();
-                    self.recorder.counts.corrupt_bytes += wrong as u64;
-                }
+            if let Some((_, expected)) = &self.looped {
+                self.recorder.counts.corrupt_bytes += expected.differing(self.position, message);
             }
             self.position += message.len() as u64;
             if self.numbered && !self.tracker.is_new(message) {
