@@ -119,6 +119,9 @@ impl Endpoint {
         if host.is_empty() {
             return Err(EndpointError::NoHost { url: url() });
         }
+        if host.contains(['[', ']']) {
+            return Err(EndpointError::BareIpv6 { url: url() });
+        }
         let port = match rest.strip_prefix(':') {
             None if rest.is_empty() => None,
             Some(text) if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
@@ -141,7 +144,7 @@ impl Endpoint {
         let error = || EndpointError::NoNumber { url: self.text.clone() };
         let place = self.place();
         let end = place.rfind(|c: char| c.is_ascii_digit()).ok_or_else(error)? + 1;
-        let start = place[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
+        let start = place[..end].trim_end_matches(|c: char| c.is_ascii_digit()).len();
         let number: u32 = place[start..end].parse().map_err(|_| error())?;
         let next = number.checked_add(offset).ok_or_else(error)?;
         // Only where the number is an Internet port can it run past the end of its range.
@@ -246,6 +249,7 @@ mod tests {
         let counted = |text: &str, n| parse(text).counted_up(n).map(|url| url.to_string());
         assert_eq!(counted("tcp://box:7001?baud=9600", 15).unwrap(), "tcp://box:7016?baud=9600");
         assert_eq!(counted("serial:///dev/ttyS0", 3).unwrap(), "serial:///dev/ttyS3");
+        assert_eq!(counted("unix:///tmp/µ9", 1).unwrap(), "unix:///tmp/µ10");
         assert_eq!(counted("mem://a", 0).unwrap(), "mem://a");
         assert!(counted("mem://a", 1).is_err());
         assert!(counted("tcp://box:65535", 1).is_err());
@@ -261,6 +265,7 @@ mod tests {
         };
         insta::assert_snapshot!([
             "host:80", "TCP://host", "tcp://", "tcp://host:99999", "tcp://host:abc", "tcp://:80", "tcp://::1:80",
+            "tcp://[[::1]:80",
             "tcp://h?nodelay", "tcp://h?a=1&a=2", "tcp://h\n", "",
         ].map(error).join("\n"), @r"
         'host:80' is not an endpoint: write scheme://where, like tcp://host:7100
@@ -270,6 +275,7 @@ mod tests {
         tcp://host:abc: 'abc' is not a port: use 1 to 65535
         tcp://:80: a host is missing
         tcp://::1:80: write an IPv6 address in brackets, like tcp://[::1]:7100
+        tcp://[[::1]:80: write an IPv6 address in brackets, like tcp://[::1]:7100
         tcp://h?nodelay: option 'nodelay' has no value: write nodelay=…
         tcp://h?a=1&a=2: option 'a' stands twice
         tcp://h\n: control characters do not belong in an endpoint

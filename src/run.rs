@@ -243,7 +243,7 @@ impl Warning {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("not a run document: {0}")]
-    NotJson(#[from] serde_json::Error),
+    NotJson(serde_json::Error),
     #[error("a run document of schema '{0}', this version reads '{SCHEMA}': use a newer linkgauge")]
     Schema(String),
 }
@@ -255,11 +255,11 @@ impl Run {
         struct Head {
             schema: String,
         }
-        let head: Head = serde_json::from_str(text)?;
+        let head: Head = serde_json::from_str(text).map_err(RunError::NotJson)?;
         if head.schema != SCHEMA {
             return Err(RunError::Schema(head.schema));
         }
-        Ok(serde_json::from_str(text)?)
+        serde_json::from_str(text).map_err(RunError::NotJson)
     }
 
     /// Every warning: those of the run, then those of each case with its number.

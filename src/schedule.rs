@@ -8,19 +8,22 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::link::party::{Acted, SLICE, act, drive};
-use crate::link::{Dialer, Fault, Line, Link};
-use crate::peer::{Flow, Near, Peer, PeerError, Session, auto, peer};
-use crate::plan::{Case, Pacing, Plan, Wait};
-use crate::run::{CaseResult, CpuUse, Environment, Figures, Part, Run, SCHEMA, TOOL, Warning};
+use crate::link::{Dialer, Fault, Link};
+use crate::peer::{Flow, Near, Peer, PeerError, auto, peer};
+use crate::plan::{Case, Pacing, Plan};
+use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
 use crate::sample::{Progress, RawFile, Recorder};
-use crate::stats;
 use crate::warnings;
-use crate::workload::{FarReport, Flowed, Role, Workload, merged, planned_time, workload};
+use crate::workload::{Flowed, Role, Workload, planned_time, workload};
+
+mod account;
+
+use account::Account;
 
 /// What happens while a plan runs.
 #[derive(Debug, Serialize)]
@@ -303,7 +306,8 @@ fn one(
     account.got.extend(session.got());
     let elapsed = dialer.now().since(began);
 
-    let fault = flowed.iter().find_map(|flow| flow.fault.clone());
+    let fault = flowed.iter().find_map(|flow| flow.fault.as_ref().map(|fault| (flow.port, fault)));
+    let fault = fault.map(|(port, fault)| format!("{}: {fault}", case.endpoints[port]));
     let (far, far_fault) = match far {
         Ok(far) => (far, None),
         Err(error) => (None, Some(error.to_string())),
@@ -363,19 +367,14 @@ fn side_by_side(
     interval: Duration,
     tick: &dyn Fn(Duration),
 ) -> (Vec<Flowed>, Vec<Box<dyn Link>>) {
-    let ended: Vec<(Flow, Result<f64, Fault>)> = match &dialer.clock {
+    let ended: Vec<Ended> = match &dialer.clock {
         Clock::Virtual(_) => in_virtual_time(flows, dialer, cancel),
         Clock::System => in_threads(flows, &dialer.clock, cancel, interval, tick),
     };
     let mut links = Vec::new();
     let mut flowed = Vec::new();
-    // The first fault that counts: when one flow fails, others fail because of it.
-    for (flow, result) in ended {
+    for Ended { flow, result, cpu_seconds } in ended {
         let socket_drops = flow.link.socket_drops();
-        let (cpu_seconds, fault) = match result {
-            Ok(seconds) => (seconds, None),
-            Err(fault) => (0.0, Some(fault.to_string())),
-        };
         links.push(flow.link);
         flowed.push(Flowed {
             role: flow.role,
@@ -383,10 +382,17 @@ fn side_by_side(
             recorder: flow.party.into_recorder(),
             cpu_seconds,
             socket_drops,
-            fault,
+            fault: result.err().map(|fault| fault.to_string()),
         });
     }
     (flowed, links)
+}
+
+/// A flow that ran, how that ended, and what it cost.
+struct Ended {
+    flow: Flow,
+    result: Result<(), Fault>,
+    cpu_seconds: f64,
 }
 
 fn in_threads(
@@ -395,7 +401,7 @@ fn in_threads(
     cancel: &AtomicBool,
     interval: Duration,
     tick: &dyn Fn(Duration),
-) -> Vec<(Flow, Result<f64, Fault>)> {
+) -> Vec<Ended> {
     let start = Barrier::new(flows.len() + 1);
     let running = AtomicUsize::new(flows.len());
     // A probe goes on as long as anything else does; then this stops it.
@@ -417,7 +423,7 @@ fn in_threads(
                         alone.store(true, Relaxed);
                     }
                     running.fetch_sub(1, Relaxed);
-                    (flow, result.map(|()| cpu::thread_cpu_seconds() - before))
+                    Ended { flow, result, cpu_seconds: cpu::thread_cpu_seconds() - before }
                 })
             })
             .collect();
@@ -439,31 +445,27 @@ fn in_threads(
 }
 
 /// On the virtual clock one thread does it all, in the order of the flows whenever several could move.
-fn in_virtual_time(
-    mut flows: Vec<Flow>,
-    dialer: &Dialer,
-    cancel: &AtomicBool,
-) -> Vec<(Flow, Result<f64, Fault>)> {
+fn in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, cancel: &AtomicBool) -> Vec<Ended> {
+    let ended = |(flow, result)| Ended { flow, result, cpu_seconds: 0.0 };
     if let [flow] = flows.as_mut_slice() {
         let result = drive(flow.party.as_mut(), flow.link.as_mut(), &dialer.clock, cancel, SLICE);
-        return flows.into_iter().zip([result.map(|()| 0.0)]).collect();
+        return flows.into_iter().zip([result]).map(ended).collect();
     }
-    let mut results: Vec<Option<Result<f64, Fault>>> = flows.iter().map(|_| None).collect();
+    let mut results: Vec<Option<Result<(), Fault>>> = flows.iter().map(|_| None).collect();
     while results.iter().any(Option::is_none) && !cancel.load(Relaxed) {
         let (mut moved, mut until) = (false, Time::NEVER);
         let loads_over =
             flows.iter().zip(&results).all(|(flow, result)| flow.role == Role::Probe || result.is_some());
         for (flow, result) in flows.iter_mut().zip(&mut results).filter(|(_, result)| result.is_none()) {
             let mut now = dialer.now();
-            let acted = act(flow.party.as_mut(), flow.link.as_mut(), &dialer.clock, &mut now, Duration::ZERO);
-            match acted {
+            match act(flow.party.as_mut(), flow.link.as_mut(), &dialer.clock, &mut now, Duration::ZERO) {
                 Ok(Acted::Moved) => moved = true,
                 Ok(Acted::Waiting(at) | Acted::Sleeping(at)) => until = until.min(at),
-                Ok(Acted::Done) => *result = Some(Ok(0.0)),
+                Ok(Acted::Done) => *result = Some(Ok(())),
                 Err(fault) => *result = Some(Err(fault)),
             }
             if loads_over && flow.role == Role::Probe {
-                *result = Some(Ok(0.0));
+                *result = Some(Ok(()));
             }
             if result.is_some() {
                 flow.party.ended(Default::default());
@@ -474,254 +476,8 @@ fn in_virtual_time(
             dialer.memory.step(until);
         }
     }
-    flows.into_iter().zip(results).map(|(flow, result)| (flow, result.unwrap_or(Ok(0.0)))).collect()
-}
-
-/// What is known of a case so far.
-struct Account {
-    case: Case,
-    asked: Map<String, Value>,
-    got: Map<String, Value>,
-    line: Option<Line>,
-    far_environment: Map<String, Value>,
-    parts: Vec<Part>,
-    per_port: Vec<Part>,
-    /// Exchanges, and those of the probe, of all repetitions.
-    exchanges: Option<Recorder>,
-    probes: Option<Recorder>,
-    /// The flows whose time series is shown.
-    shown: Option<Recorder>,
-    cpu: CpuUse,
-    elapsed: Duration,
-    failures: Vec<String>,
-}
-
-impl Account {
-    fn new(case: &Case) -> Account {
-        Account {
-            case: case.clone(),
-            asked: asked(case),
-            got: Map::new(),
-            line: None,
-            far_environment: Map::new(),
-            parts: Vec::new(),
-            per_port: Vec::new(),
-            exchanges: None,
-            probes: None,
-            shown: None,
-            cpu: CpuUse::default(),
-            elapsed: Duration::ZERO,
-            failures: Vec::new(),
-        }
-    }
-
-    /// What the links were granted; the first of each kind stands for all.
-    fn note_links(&mut self, flows: &[Flow], session: &dyn Session) {
-        if let Some(flow) = flows.first() {
-            self.got = flow.link.facts();
-            self.line = flow.link.caps().line;
-        }
-        self.got.extend(session.got());
-    }
-
-    fn book(&mut self, workload: &Workload, flows: Vec<Flowed>, far: Option<FarReport>, elapsed: Duration) {
-        let endpoint = |port: usize| self.case.endpoints[port].to_string();
-        let figures = self.with_line_rate((workload.figures)(&self.case, &flows, far.as_ref()));
-        let elapsed_ns = elapsed.as_nanos() as u64;
-        self.elapsed += elapsed;
-        self.parts.push(Part { endpoint: endpoint(0), elapsed_ns, figures });
-        self.cpu.near_seconds += flows.iter().map(|flow| flow.cpu_seconds).sum::<f64>();
-        if let Some(seconds) = far.as_ref().and_then(|far| far.cpu_seconds) {
-            *self.cpu.far_seconds.get_or_insert(0.0) += seconds;
-        }
-        for (role, all) in [(Role::Exchange, &mut self.exchanges), (Role::Probe, &mut self.probes)] {
-            if let Some(recorder) = merged(&flows, role) {
-                all.get_or_insert_with(|| recorder.blank()).merge(&recorder);
-            }
-        }
-        let shown = [Role::Exchange, Role::Inward, Role::Outward];
-        if let Some(recorder) = shown.into_iter().find_map(|role| merged(&flows, role)) {
-            self.shown = Some(recorder);
-        }
-        if self.case.endpoints.len() > 1 {
-            self.per_port = self.by_port(workload, flows, far, elapsed_ns);
-        }
-    }
-
-    /// The figures of each port of the last repetition.
-    fn by_port(
-        &self,
-        workload: &Workload,
-        flows: Vec<Flowed>,
-        far: Option<FarReport>,
-        elapsed_ns: u64,
-    ) -> Vec<Part> {
-        let mut ports: Vec<Vec<Flowed>> = self.case.endpoints.iter().map(|_| Vec::new()).collect();
-        for flow in flows {
-            ports[flow.port].push(flow);
-        }
-        let parts = ports.iter().enumerate().map(|(port, flows)| {
-            let far = far.as_ref().map(|far| FarReport {
-                flows: far.flows.iter().filter(|flow| flow.port == port).cloned().collect(),
-                cpu_seconds: None,
-            });
-            let figures = self.with_line_rate((workload.figures)(&self.case, flows, far.as_ref()));
-            Part { endpoint: self.case.endpoints[port].to_string(), elapsed_ns, figures }
-        });
-        parts.collect()
-    }
-
-    fn with_line_rate(&self, mut figures: Figures) -> Figures {
-        if let (Some(line), Some(rate)) = (self.line, figures.throughput_bps) {
-            let on_line = rate / 8.0 * line.bits_per_byte;
-            figures.line_rate_percent = Some(100.0 * on_line / line.bits_per_second);
-        }
-        figures
-    }
-
-    /// The case for the document.
-    fn result(self, repeat: u32, floor_ns: Option<f64>) -> CaseResult {
-        let case = &self.case;
-        let complete = self.failures.is_empty() && self.parts.len() == repeat as usize;
-        let mut figures = together(&self.parts);
-        if let Some(exchanges) = &self.exchanges {
-            figures = exchanges.latency_figures(&case.late);
-        }
-        if self.parts.len() > 1 {
-            over_repetitions(&mut figures, &self.parts);
-        }
-        let cpu = (!self.parts.is_empty()).then(|| {
-            let both = self.cpu.near_seconds + self.cpu.far_seconds.unwrap_or(0.0);
-            let delivered = figures.delivered_bytes.unwrap_or(0) + figures.delivered_back_bytes.unwrap_or(0);
-            let seconds_per_gigabyte = (delivered > 0).then(|| both * 1e9 / delivered as f64);
-            CpuUse { seconds_per_gigabyte, ..self.cpu.clone() }
-        });
-        let workload = workload(&case.workload);
-        let mut result = CaseResult {
-            endpoint: case.endpoints[0].to_string(),
-            peer: case.peer.clone(),
-            workload: case.workload.clone(),
-            direction: case.direction.unwrap_or_else(|| {
-                workload.map_or(crate::plan::Direction::Loop, |workload| workload.default_direction)
-            }),
-            message_bytes: case.message_bytes,
-            ports: case.endpoints.len() as u32,
-            parallel: case.parallel,
-            method: workload.map(|workload| (workload.method)(case)).unwrap_or_default(),
-            complete,
-            elapsed_ns: self.elapsed.as_nanos() as u64,
-            figures,
-            under_load: self.probes.as_ref().map(|probes| probes.latency_figures(&case.late)),
-            series: self.shown.as_ref().map(|shown| shown.series.entries()).unwrap_or_default(),
-            cpu,
-            asked: self.asked,
-            got: self.got,
-            line: self.line.map(line_facts).unwrap_or_default(),
-            shaped: Map::new(),
-            placement: placement(case),
-            repeats: if self.parts.len() > 1 { self.parts } else { Vec::new() },
-            per_port: self.per_port,
-            warnings: Vec::new(),
-        };
-        for failure in &self.failures {
-            let text = format!("not measured as planned: {failure}");
-            result.warnings.push(Warning::new("incomplete", text, "mend the cause and run again"));
-        }
-        let head = self.exchanges.as_ref().map(|exchanges| exchanges.service.head());
-        result.warnings.extend(warnings::of_case(&result, head.unwrap_or_default(), floor_ns));
-        result
-    }
-}
-
-/// Counts of all repetitions together; rates are the median repetition's.
-fn together(parts: &[Part]) -> Figures {
-    let Some(first) = parts.first() else { return Figures::default() };
-    let mut all = first.figures.clone();
-    for part in &parts[1..] {
-        let more = &part.figures;
-        all.sent += more.sent;
-        all.received += more.received;
-        all.lost += more.lost;
-        all.duplicate += more.duplicate;
-        all.reordered += more.reordered;
-        all.corrupt_bytes += more.corrupt_bytes;
-        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b).or(a).or(b);
-        all.delivered_bytes = sum(all.delivered_bytes, more.delivered_bytes);
-        all.delivered_back_bytes = sum(all.delivered_back_bytes, more.delivered_back_bytes);
-        all.lost_in_socket = sum(all.lost_in_socket, more.lost_in_socket);
-        all.lost_on_path = sum(all.lost_on_path, more.lost_on_path);
-    }
-    let median = |get: fn(&Figures) -> Option<f64>| {
-        stats::median(&parts.iter().filter_map(|part| get(&part.figures)).collect::<Vec<f64>>())
-    };
-    all.throughput_bps = median(|figures| figures.throughput_bps);
-    all.throughput_back_bps = median(|figures| figures.throughput_back_bps);
-    all.messages_per_second = median(|figures| figures.messages_per_second);
-    all.line_rate_percent = median(|figures| figures.line_rate_percent);
-    all
-}
-
-/// A statistic that is compared over repetitions: its name and where it stands.
-type Statistic = (&'static str, fn(&Figures) -> Option<f64>);
-
-/// Intervals over the repetitions replace those within: repetitions vary more than one run shows.
-fn over_repetitions(figures: &mut Figures, parts: &[Part]) {
-    fn percentile(figures: &Figures, name: &str) -> Option<f64> {
-        figures.latency_ns.as_ref()?.percentile(name).map(|ns| ns as f64)
-    }
-    const STATISTICS: [Statistic; 5] = [
-        ("latency_ns.p50", |figures| percentile(figures, "p50")),
-        ("latency_ns.p90", |figures| percentile(figures, "p90")),
-        ("latency_ns.p99", |figures| percentile(figures, "p99")),
-        ("throughput_bps", |figures| figures.throughput_bps),
-        ("throughput_back_bps", |figures| figures.throughput_back_bps),
-    ];
-    for (name, get) in STATISTICS {
-        let values: Vec<f64> = parts.iter().filter_map(|part| get(&part.figures)).collect();
-        figures.intervals.remove(name);
-        // Too few repetitions give no interval, and the one within a run would promise too much.
-        if let Some(interval) = stats::median_interval(&values, 0.95) {
-            figures.intervals.insert(name.to_owned(), interval);
-        }
-    }
-}
-
-/// What the plan asked for, with units in the names.
-fn asked(case: &Case) -> Map<String, Value> {
-    let value = json!({
-        "peer": case.peer,
-        "peer_options": case.peer_options,
-        "direction": case.direction.map(crate::plan::Direction::name),
-        "endpoints": case.endpoints,
-        "pacing": case.pacing,
-        "stop": case.stop,
-        "warm_up": case.warm_up,
-        "timeout_ns": case.timeout.as_nanos() as u64,
-        "wait": case.wait,
-        "pin": case.pin,
-        "probe_per_second": case.probe_per_second,
-    });
-    match value {
-        Value::Object(map) => map.into_iter().filter(|(_, value)| !value.is_null()).collect(),
-        _ => Map::new(),
-    }
-}
-
-/// Where both ends ran and how they waited: a figure without it means nothing.
-fn placement(case: &Case) -> Map<String, Value> {
-    let cpu = |cpu: Option<u32>| cpu.map_or_else(|| Value::from("any"), Value::from);
-    let mut placement = Map::new();
-    placement.insert("near_cpu".to_owned(), cpu(case.pin.near));
-    placement.insert("far_cpu".to_owned(), cpu(case.pin.far));
-    placement.insert("wait".to_owned(), if case.wait == Wait::Spin { "spin" } else { "block" }.into());
-    placement
-}
-
-fn line_facts(line: Line) -> Map<String, Value> {
-    let mut facts = Map::new();
-    facts.insert("bits_per_second".to_owned(), line.bits_per_second.into());
-    facts.insert("bits_per_byte".to_owned(), line.bits_per_byte.into());
-    facts
+    let results = results.into_iter().map(|result| result.unwrap_or(Ok(())));
+    flows.into_iter().zip(results).map(ended).collect()
 }
 
 /// What an exchange costs the instrument itself: the median over `mem://` in real time, in nanoseconds (about 10 ms).

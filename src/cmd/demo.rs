@@ -41,7 +41,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let mut output = flags.output;
     let json = output.also_json("linkgauge-demo.json".into());
     let html = output.also_html("report.html".into());
-    output.check()?;
+    output.check(0)?;
     let quiet = output.quiet;
 
     let directory = Directory::fresh()?;
@@ -64,7 +64,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     plan_flags.output = output;
     let mut run = measure(plan, &plan_flags, dialer)?;
     run.warnings.extend(notes(found.missing));
-    plan_flags.output.write(&run)?;
+    plan_flags.output.write(&run, true)?;
     if !quiet {
         tell_files(&[&html, &json]);
     }

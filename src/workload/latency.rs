@@ -107,19 +107,9 @@ impl Echo {
         let head = &data[..self.head_length()];
         let sequence = pattern::read_number(head, waiting.start);
         let body = &data[head.len()..];
-        let corrupt_bytes =
-            differing(body, self.message.body()) + body.len().abs_diff(self.message.body().len()) as u64;
+        let corrupt_bytes = pattern::differing(body, self.message.body());
         Answer::Whole { sequence, used, corrupt_bytes }
     }
-}
-
-/// How many bytes of the common length differ.
-fn differing(a: &[u8], b: &[u8]) -> u64 {
-    let common = a.len().min(b.len());
-    if a[..common] == b[..common] {
-        return 0;
-    }
-    a.iter().zip(b).filter(|(a, b)| a != b).count() as u64
 }
 
 impl Exchange for Echo {
@@ -154,7 +144,7 @@ impl Exchange for Echo {
         let body = self.message.body();
         let from = self.got - head_length;
         let part = (body.len() - from).min(data.len() - used);
-        self.corrupt += differing(&data[used..used + part], &body[from..from + part]);
+        self.corrupt += pattern::differing(&data[used..used + part], &body[from..from + part]);
         self.got += part;
         used += part;
         if self.got < self.message.len() {

@@ -59,6 +59,15 @@ pub fn write_number(message: &mut [u8], sequence: u64) {
     message[..length].copy_from_slice(&sequence.to_le_bytes()[..length]);
 }
 
+/// How many bytes differ; those that one of the two lacks count as well.
+#[inline]
+pub fn differing(a: &[u8], b: &[u8]) -> u64 {
+    if a == b {
+        return 0;
+    }
+    a.iter().zip(b).filter(|(a, b)| a != b).count() as u64 + a.len().abs_diff(b.len()) as u64
+}
+
 /// Reads the number in front of a message; of a short one, the number nearest to `near`.
 #[inline]
 pub fn read_number(message: &[u8], near: u64) -> u64 {

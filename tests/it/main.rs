@@ -1,7 +1,12 @@
 //! The integration tests: one binary, one module each.
 
 mod commands;
+mod cli;
 mod contract;
+
 mod far;
 mod foreign;
+mod fuzz_smoke;
+mod house;
+mod licences;
 mod listeners;

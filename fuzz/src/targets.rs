@@ -1,0 +1,133 @@
+//! What is fuzzed: one function for each parser that reads what others wrote. Each takes any bytes; it may refuse them,
+//! and must neither panic nor need more than they deserve.
+//!
+//! `tests/it/fuzz_smoke.rs` runs the same functions on every stable toolchain, for a moment.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use linkgauge::clock::Time;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::link::party::{Party, Step};
+use linkgauge::link::{self, Caps};
+use linkgauge::peer::linkgauge::Hello;
+use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request};
+use linkgauge::peer::{Limits, ServerFacts, Service, peer};
+use linkgauge::plan::Plan;
+use linkgauge::report::{self, FORMATS, Options};
+use linkgauge::run::Run;
+use linkgauge::schedule;
+
+/// A name and its function.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub const TARGETS: [Target; 4] =
+    [("endpoint", endpoint), ("plan", plan), ("session", session), ("run_document", run_document)];
+
+/// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
+pub fn endpoint(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    let Ok(endpoint) = text.parse::<Endpoint>() else { return };
+    assert_eq!(endpoint.to_string(), text);
+    let _ = (endpoint.host_port(), link::caps(&endpoint));
+    if let Ok(next) = endpoint.counted_up(3) {
+        assert_eq!(next.scheme(), endpoint.scheme());
+        assert!(next.options().eq(endpoint.options()), "{endpoint} {next}");
+    }
+    if let Ok(moved) = endpoint.with_port(7100) {
+        assert_eq!(moved.host_port().map(|(_, port)| port), Ok(Some(7100)));
+    }
+}
+
+/// A plan file; what is a plan is also looked up in the lists.
+pub fn plan(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    if let Ok(plan) = Plan::from_toml(text) {
+        assert!(!plan.cases.is_empty());
+        let _ = schedule::check(plan).map(|plan| schedule::estimate(&plan));
+    }
+}
+
+/// The words of our session: as a client reads them, as a server's door does, and as a whole connection to a server,
+/// in pieces whose length the first byte tells.
+pub fn session(data: &[u8]) {
+    for used in [
+        wire::read_frame::<Request>(data).ok().flatten().map(|(_, _, used)| used),
+        wire::read_frame::<Reply>(data).ok().flatten().map(|(_, _, used)| used),
+    ] {
+        assert!(used.is_none_or(|used| used <= data.len()));
+    }
+    let _ =
+        (Attach::read(data), Hello::new().challenge_in(data), wire::unhex(&String::from_utf8_lossy(data)));
+    if let Some(ready) = wire::ready(data, &[7; 32], "fuzz") {
+        assert_eq!(ready.len(), data.len(), "an answer is never longer than what it answers");
+    }
+    let service = server();
+    let mut reply = Vec::new();
+    service.door(data, "fuzz", &mut reply);
+    assert!(reply.len() <= data.len(), "a door never says more than it heard");
+    let Some((&size, rest)) = data.split_first() else { return };
+    let mut party = service.party(&Caps::STREAM, "fuzz");
+    connection(party.as_mut(), rest.chunks(usize::from(size).max(1)));
+}
+
+/// Our own server, as it is without a token.
+fn server() -> Arc<dyn Service> {
+    let facts = ServerFacts {
+        limits: Limits::default(),
+        token: None,
+        environment: Default::default(),
+        secret: [7; 32],
+    };
+    let serve = peer("linkgauge").and_then(|peer| peer.serve).expect("our own peer can be served");
+    serve(&Arc::new(facts))
+}
+
+/// Lets a far end run on bytes that arrive, until it ends or waits for more.
+fn connection<'a>(party: &mut dyn Party, mut pieces: impl Iterator<Item = &'a [u8]>) {
+    let mut now = Time(0);
+    // Far more than an honest connection of so few bytes takes; one that never rests would be a fault.
+    for _ in 0..100_000 {
+        now = now + Duration::from_micros(1);
+        match party.next(now) {
+            Step::Send { bytes, .. } => {
+                let length = bytes.len();
+                assert!(length > 0, "nothing is no message");
+                party.sent(length, now);
+            }
+            Step::Receive { into, until } => match pieces.next() {
+                Some(piece) => {
+                    let piece = &piece[..piece.len().min(into.bytes.len())];
+                    into.clear();
+                    into.bytes[..piece.len()].copy_from_slice(piece);
+                    into.push(0, piece.len());
+                    party.received(now);
+                }
+                None => {
+                    now = now.max(until);
+                    if party.closed(now).is_err() {
+                        return;
+                    }
+                }
+            },
+            Step::Sleep(until) => now = now.max(until),
+            Step::Tune(_) | Step::Finish => {}
+            Step::Done | Step::Fail(_) => return,
+        }
+    }
+    panic!("the far end never rests");
+}
+
+/// A run document that somebody else wrote: read, its histograms decoded, every report made of it.
+pub fn run_document(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    let Ok(run) = Run::from_json(text) else { return };
+    for case in &run.cases {
+        let _ = report::histogram(&case.figures);
+    }
+    for format in FORMATS {
+        let written = (format.write)(&run, &Options::default(), &mut std::io::sink());
+        assert!(written.is_ok(), "{}: only a sink may fail", format.name);
+    }
+}

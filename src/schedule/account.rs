@@ -1,0 +1,272 @@
+//! The account of a case: what its repetitions and ports gave, booked one by one, and the result made of it.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::link::Line;
+use crate::peer::{Flow, Session};
+use crate::plan::{Case, Wait};
+use crate::run::{CaseResult, CpuUse, Figures, Part, Warning};
+use crate::sample::Recorder;
+use crate::stats;
+use crate::warnings;
+use crate::workload::{FarReport, Flowed, Role, Workload, merged, workload};
+
+/// What is known of a case so far.
+pub(super) struct Account {
+    pub(super) case: Case,
+    asked: Map<String, Value>,
+    pub(super) got: Map<String, Value>,
+    line: Option<Line>,
+    pub(super) far_environment: Map<String, Value>,
+    pub(super) parts: Vec<Part>,
+    per_port: Vec<Part>,
+    /// Exchanges, and those of the probe, of all repetitions.
+    exchanges: Option<Recorder>,
+    probes: Option<Recorder>,
+    /// The first latencies of one flow, in order.
+    head: Vec<u64>,
+    /// The flows whose time series is shown.
+    shown: Option<Recorder>,
+    cpu: CpuUse,
+    elapsed: Duration,
+    pub(super) failures: Vec<String>,
+}
+
+impl Account {
+    pub(super) fn new(case: &Case) -> Account {
+        Account {
+            case: case.clone(),
+            asked: asked(case),
+            got: Map::new(),
+            line: None,
+            far_environment: Map::new(),
+            parts: Vec::new(),
+            per_port: Vec::new(),
+            exchanges: None,
+            probes: None,
+            head: Vec::new(),
+            shown: None,
+            cpu: CpuUse::default(),
+            elapsed: Duration::ZERO,
+            failures: Vec::new(),
+        }
+    }
+
+    /// What the links were granted; the first of each kind stands for all.
+    pub(super) fn note_links(&mut self, flows: &[Flow], session: &dyn Session) {
+        if let Some(flow) = flows.first() {
+            self.got = flow.link.facts();
+            self.line = flow.link.caps().line;
+        }
+        self.got.extend(session.got());
+    }
+
+    pub(super) fn book(
+        &mut self,
+        workload: &Workload,
+        flows: Vec<Flowed>,
+        far: Option<FarReport>,
+        elapsed: Duration,
+    ) {
+        let endpoint = |port: usize| self.case.endpoints[port].to_string();
+        let figures = self.with_line_rate((workload.figures)(&self.case, &flows, far.as_ref()));
+        let elapsed_ns = elapsed.as_nanos() as u64;
+        self.elapsed += elapsed;
+        self.parts.push(Part { endpoint: endpoint(0), elapsed_ns, figures });
+        self.cpu.near_seconds += flows.iter().map(|flow| flow.cpu_seconds).sum::<f64>();
+        if let Some(seconds) = far.as_ref().and_then(|far| far.cpu_seconds) {
+            *self.cpu.far_seconds.get_or_insert(0.0) += seconds;
+        }
+        if let Some(flow) = flows.iter().find(|flow| flow.role == Role::Exchange) {
+            self.head = flow.recorder.service.head().to_vec();
+        }
+        for (role, all) in [(Role::Exchange, &mut self.exchanges), (Role::Probe, &mut self.probes)] {
+            if let Some(recorder) = merged(&flows, role) {
+                all.get_or_insert_with(|| recorder.blank()).merge(&recorder);
+            }
+        }
+        let shown = [Role::Exchange, Role::Inward, Role::Outward];
+        if let Some(recorder) = shown.into_iter().find_map(|role| merged(&flows, role)) {
+            self.shown = Some(recorder);
+        }
+        if self.case.endpoints.len() > 1 {
+            self.per_port = self.by_port(workload, flows, far, elapsed_ns);
+        }
+    }
+
+    /// The figures of each port of the last repetition.
+    fn by_port(
+        &self,
+        workload: &Workload,
+        flows: Vec<Flowed>,
+        far: Option<FarReport>,
+        elapsed_ns: u64,
+    ) -> Vec<Part> {
+        let mut ports: Vec<Vec<Flowed>> = self.case.endpoints.iter().map(|_| Vec::new()).collect();
+        for flow in flows {
+            ports[flow.port].push(flow);
+        }
+        let parts = ports.iter().enumerate().map(|(port, flows)| {
+            let far = far.as_ref().map(|far| FarReport {
+                flows: far.flows.iter().filter(|flow| flow.port == port).cloned().collect(),
+                cpu_seconds: None,
+            });
+            let figures = self.with_line_rate((workload.figures)(&self.case, flows, far.as_ref()));
+            Part { endpoint: self.case.endpoints[port].to_string(), elapsed_ns, figures }
+        });
+        parts.collect()
+    }
+
+    fn with_line_rate(&self, mut figures: Figures) -> Figures {
+        if let (Some(line), Some(rate)) = (self.line, figures.throughput_bps) {
+            let on_line = rate / 8.0 * line.bits_per_byte;
+            figures.line_rate_percent = Some(100.0 * on_line / line.bits_per_second);
+        }
+        figures
+    }
+
+    /// The case for the document.
+    pub(super) fn result(self, repeat: u32, floor_ns: Option<f64>) -> CaseResult {
+        let case = &self.case;
+        let complete = self.failures.is_empty() && self.parts.len() == repeat as usize;
+        let mut figures = together(&self.parts);
+        if let Some(exchanges) = &self.exchanges {
+            figures = exchanges.latency_figures(&case.late);
+        }
+        if self.parts.len() > 1 {
+            over_repetitions(&mut figures, &self.parts);
+        }
+        let cpu = (!self.parts.is_empty()).then(|| {
+            let both = self.cpu.near_seconds + self.cpu.far_seconds.unwrap_or(0.0);
+            let delivered = figures.delivered_bytes.unwrap_or(0) + figures.delivered_back_bytes.unwrap_or(0);
+            let seconds_per_gigabyte = (delivered > 0).then(|| both * 1e9 / delivered as f64);
+            CpuUse { seconds_per_gigabyte, ..self.cpu.clone() }
+        });
+        let workload = workload(&case.workload);
+        let mut result = CaseResult {
+            endpoint: case.endpoints[0].to_string(),
+            peer: case.peer.clone(),
+            workload: case.workload.clone(),
+            direction: case.direction.unwrap_or_else(|| {
+                workload.map_or(crate::plan::Direction::Loop, |workload| workload.default_direction)
+            }),
+            message_bytes: case.message_bytes,
+            ports: case.endpoints.len() as u32,
+            parallel: case.parallel,
+            method: workload.map(|workload| (workload.method)(case)).unwrap_or_default(),
+            complete,
+            elapsed_ns: self.elapsed.as_nanos() as u64,
+            figures,
+            under_load: self.probes.as_ref().map(|probes| probes.latency_figures(&case.late)),
+            series: self.shown.as_ref().map(|shown| shown.series.entries()).unwrap_or_default(),
+            cpu,
+            asked: self.asked,
+            got: self.got,
+            line: self.line.map(line_facts).unwrap_or_default(),
+            shaped: Map::new(),
+            placement: placement(case),
+            repeats: if self.parts.len() > 1 { self.parts } else { Vec::new() },
+            per_port: self.per_port,
+            warnings: Vec::new(),
+        };
+        for failure in &self.failures {
+            let text = format!("not measured as planned: {failure}");
+            result.warnings.push(Warning::new("incomplete", text, "mend the cause and run again"));
+        }
+        result.warnings.extend(warnings::of_case(&result, &self.head, floor_ns));
+        result
+    }
+}
+
+/// Counts of all repetitions together; rates are the median repetition's.
+fn together(parts: &[Part]) -> Figures {
+    let Some(first) = parts.first() else { return Figures::default() };
+    let mut all = first.figures.clone();
+    for part in &parts[1..] {
+        let more = &part.figures;
+        all.sent += more.sent;
+        all.received += more.received;
+        all.lost += more.lost;
+        all.duplicate += more.duplicate;
+        all.reordered += more.reordered;
+        all.corrupt_bytes += more.corrupt_bytes;
+        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b).or(a).or(b);
+        all.delivered_bytes = sum(all.delivered_bytes, more.delivered_bytes);
+        all.delivered_back_bytes = sum(all.delivered_back_bytes, more.delivered_back_bytes);
+        all.lost_in_socket = sum(all.lost_in_socket, more.lost_in_socket);
+        all.lost_on_path = sum(all.lost_on_path, more.lost_on_path);
+    }
+    let median = |get: fn(&Figures) -> Option<f64>| {
+        stats::median(&parts.iter().filter_map(|part| get(&part.figures)).collect::<Vec<f64>>())
+    };
+    all.throughput_bps = median(|figures| figures.throughput_bps);
+    all.throughput_back_bps = median(|figures| figures.throughput_back_bps);
+    all.messages_per_second = median(|figures| figures.messages_per_second);
+    all.line_rate_percent = median(|figures| figures.line_rate_percent);
+    all
+}
+
+/// A statistic that is compared over repetitions: its name and where it stands.
+type Statistic = (&'static str, fn(&Figures) -> Option<f64>);
+
+/// Intervals over the repetitions replace those within: repetitions vary more than one run shows.
+fn over_repetitions(figures: &mut Figures, parts: &[Part]) {
+    fn percentile(figures: &Figures, name: &str) -> Option<f64> {
+        figures.latency_ns.as_ref()?.percentile(name).map(|ns| ns as f64)
+    }
+    const STATISTICS: [Statistic; 5] = [
+        ("latency_ns.p50", |figures| percentile(figures, "p50")),
+        ("latency_ns.p90", |figures| percentile(figures, "p90")),
+        ("latency_ns.p99", |figures| percentile(figures, "p99")),
+        ("throughput_bps", |figures| figures.throughput_bps),
+        ("throughput_back_bps", |figures| figures.throughput_back_bps),
+    ];
+    for (name, get) in STATISTICS {
+        let values: Vec<f64> = parts.iter().filter_map(|part| get(&part.figures)).collect();
+        figures.intervals.remove(name);
+        // Too few repetitions give no interval, and the one within a run would promise too much.
+        if let Some(interval) = stats::median_interval(&values, 0.95) {
+            figures.intervals.insert(name.to_owned(), interval);
+        }
+    }
+}
+
+/// What the plan asked for, with units in the names.
+fn asked(case: &Case) -> Map<String, Value> {
+    let value = json!({
+        "peer": case.peer,
+        "peer_options": case.peer_options,
+        "direction": case.direction.map(crate::plan::Direction::name),
+        "endpoints": case.endpoints,
+        "pacing": case.pacing,
+        "stop": case.stop,
+        "warm_up": case.warm_up,
+        "timeout_ns": case.timeout.as_nanos() as u64,
+        "wait": case.wait,
+        "pin": case.pin,
+        "probe_per_second": case.probe_per_second,
+    });
+    match value {
+        Value::Object(map) => map.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+        _ => Map::new(),
+    }
+}
+
+/// Where both ends ran and how they waited: a figure without it means nothing.
+fn placement(case: &Case) -> Map<String, Value> {
+    let cpu = |cpu: Option<u32>| cpu.map_or_else(|| Value::from("any"), Value::from);
+    let mut placement = Map::new();
+    placement.insert("near_cpu".to_owned(), cpu(case.pin.near));
+    placement.insert("far_cpu".to_owned(), cpu(case.pin.far));
+    placement.insert("wait".to_owned(), if case.wait == Wait::Spin { "spin" } else { "block" }.into());
+    placement
+}
+
+fn line_facts(line: Line) -> Map<String, Value> {
+    let mut facts = Map::new();
+    facts.insert("bits_per_second".to_owned(), line.bits_per_second.into());
+    facts.insert("bits_per_byte".to_owned(), line.bits_per_byte.into());
+    facts
+}

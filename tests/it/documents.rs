@@ -1,0 +1,175 @@
+//! The documents against the program: tables of what the lists hold, keys of a plan, names of the run document, links.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use linkgauge::link::TRANSPORTS;
+use linkgauge::peer::PEERS;
+use linkgauge::plan::Plan;
+use linkgauge::report::{FORMATS, RUN_SCHEMA};
+use linkgauge::schedule;
+use linkgauge::workload::WORKLOADS;
+use serde_json::Value;
+
+fn document(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A Markdown table.
+fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let line =
+        |cells: [String; N]| format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
+    let mut table = line(head.map(str::to_owned));
+    table += &line([const { String::new() }; N].map(|_| "---".to_owned()));
+    rows.into_iter().for_each(|row| table += &line(row));
+    table
+}
+
+/// Fails unless `document` holds `wanted` between `<!-- name -->` and `<!-- end -->`, and says what belongs there.
+fn holds(path: &str, name: &str, wanted: &str) {
+    let text = document(path);
+    let begin = format!("<!-- {name} -->\n");
+    let found =
+        text.split_once(&begin).and_then(|(_, rest)| rest.split_once("<!-- end -->")).map(|(table, _)| table);
+    assert!(
+        found.is_some_and(|found| found.trim() == wanted.trim()),
+        "\n{path}: between {} and <!-- end --> belongs what the list holds now:\n\n{wanted}",
+        begin.trim()
+    );
+}
+
+fn code(text: &str) -> String {
+    format!("`{text}`")
+}
+
+#[test]
+fn readme_lists_the_transports() {
+    let rows = TRANSPORTS.iter().map(|t| [code(t.scheme), t.summary.to_owned(), code(t.example)]);
+    holds("README.md", "transports", &table(["scheme", "link", "example"], rows));
+}
+
+#[test]
+fn readme_lists_the_peers() {
+    let rows = PEERS.iter().map(|peer| {
+        let workloads = peer.workloads.iter().map(|(workload, directions)| {
+            let names: Vec<&str> = directions.iter().map(|direction| direction.name()).collect();
+            format!("{workload} ({})", names.join(", "))
+        });
+        let serves = if peer.serve.is_some() { "yes" } else { "no" };
+        [
+            code(peer.name),
+            peer.summary.to_owned(),
+            workloads.collect::<Vec<_>>().join("; "),
+            serves.to_owned(),
+        ]
+    });
+    holds(
+        "README.md",
+        "peers",
+        &table(["peer", "what the far end does", "can measure", "`serve` plays it"], rows),
+    );
+}
+
+#[test]
+fn readme_lists_the_workloads() {
+    let rows = WORKLOADS.iter().map(|workload| [code(workload.name), workload.summary.to_owned()]);
+    holds("README.md", "workloads", &table(["workload", "what is measured"], rows));
+}
+
+#[test]
+fn readme_lists_the_formats() {
+    let rows = FORMATS.iter().map(|format| [code(format.name), format.summary.to_owned()]);
+    holds("README.md", "formats", &table(["format", "what it is"], rows));
+}
+
+#[test]
+fn transports_are_described_with_their_options() {
+    let mut wanted = String::new();
+    for transport in TRANSPORTS {
+        let (scheme, summary, example) = (transport.scheme, transport.summary, transport.example);
+        writeln!(wanted, "## `{scheme}`\n\n{summary}. Example: `{example}`\n").unwrap();
+        let rows = transport.options.iter().map(|(name, meaning)| [code(name), (*meaning).to_owned()]);
+        writeln!(wanted, "{}", table(["option", "meaning (default)"], rows)).unwrap();
+    }
+    holds("docs/transports.md", "transports", &wanted);
+}
+
+/// The fenced blocks of one language.
+fn blocks(text: &str, language: &str) -> Vec<String> {
+    let fence = format!("```{language}\n");
+    text.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn the_plans_of_the_documents_are_plans() {
+    let plans = blocks(&document("docs/plan.md"), "toml");
+    assert!(!plans.is_empty(), "docs/plan.md shows no plan");
+    for text in plans.into_iter().chain(blocks(&document("README.md"), "toml")) {
+        let plan = Plan::from_toml(&text).unwrap_or_else(|error| panic!("{text}\n{error}"));
+        schedule::check(plan).unwrap_or_else(|error| panic!("{text}\n{error}"));
+    }
+}
+
+#[test]
+fn every_key_of_a_plan_is_described() {
+    let text = document("docs/plan.md");
+    // The reader names all keys that it knows when it meets one that it does not.
+    for slip in ["banana = 1", "[defaults]\nbanana = 1"] {
+        let error = Plan::from_toml(slip).unwrap_err().to_string();
+        let (_, known) = error.split_once("expected one of").unwrap_or_else(|| panic!("{error}"));
+        let keys: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+        assert!(keys.len() >= 5, "{error}");
+        let missing: Vec<&str> =
+            keys.into_iter().filter(|key| !text.contains(&format!("| `{key}` |"))).collect();
+        assert!(missing.is_empty(), "docs/plan.md has no row for {missing:?}");
+    }
+}
+
+#[test]
+fn every_name_of_the_run_document_is_defined() {
+    fn names(schema: &Value, found: &mut Vec<String>) {
+        match schema {
+            Value::Object(map) => {
+                if let Some(Value::Object(properties)) = map.get("properties") {
+                    found.extend(properties.keys().cloned());
+                }
+                map.values().for_each(|value| names(value, found));
+            }
+            Value::Array(list) => list.iter().for_each(|value| names(value, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    names(&serde_json::from_str(RUN_SCHEMA).unwrap(), &mut found);
+    found.sort();
+    found.dedup();
+    assert!(found.len() > 50, "{found:?}");
+    let text = document("docs/metrics.md");
+    let missing: Vec<&String> = found.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "docs/metrics.md does not define {missing:?}");
+}
+
+/// The Markdown files of the root and of `docs`.
+fn markdown() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let entries =
+        [root.to_owned(), root.join("docs")].into_iter().flat_map(|folder| folder.read_dir().unwrap());
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut wrong = Vec::new();
+    for path in markdown() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().unwrap_or_default();
+            if !link.contains("://") && !file.is_empty() && !path.parent().unwrap().join(file).exists() {
+                wrong.push(format!("{}: {link}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "links that lead nowhere:\n{}", wrong.join("\n"));
+}

@@ -1,0 +1,347 @@
+//! The walls of the house, read from the source text: who may use whom, where `unsafe`, printing and the environment
+//! live, that no file is forgotten or too long. `ARCHITECTURE.md` gives the reasons.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use linkgauge::link::{TRANSPORTS, Transport};
+
+/// What everybody may use: they know nothing above them.
+const NOUNS: &[&str] = &["clock", "endpoint", "plan", "run", "sample", "stats", "units", "warnings"];
+
+/// What each other layer may use besides the nouns and itself.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("host", &[]),
+    ("link", &["host"]),
+    ("workload", &["host", "link", "peer"]),
+    ("peer", &["host", "link", "workload"]),
+    ("serve", &["host", "link", "peer", "workload"]),
+    ("schedule", &["host", "link", "peer", "workload"]),
+    ("report", &[]),
+];
+
+/// No file is longer than this: people fear to change what they cannot see whole.
+const MOST_LINES: usize = 700;
+
+/// One file of Rust, as written and without its comments and the contents of its strings.
+struct Source {
+    /// From the root of the package.
+    path: String,
+    text: String,
+    code: String,
+}
+
+impl Source {
+    /// The first word of the path within `src`: the layer it belongs to.
+    fn layer(&self) -> &str {
+        let inner = self.path.strip_prefix("src/").unwrap_or(&self.path);
+        inner.split('/').next().unwrap_or(inner).trim_end_matches(".rs")
+    }
+
+    /// Whether it belongs to the program, not to the library.
+    fn is_program(&self) -> bool {
+        matches!(self.layer(), "cmd" | "main")
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sources(directory: &str) -> Vec<Source> {
+    let mut files = Vec::new();
+    let mut open = vec![root().join(directory)];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(&directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()))
+        {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let path = path.strip_prefix(root()).unwrap().display().to_string();
+                files.push(Source { path, code: code(&text), text });
+            }
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    assert!(!files.is_empty(), "{directory} holds no source");
+    files
+}
+
+/// The text with comments and the contents of strings blanked, line for line.
+fn code(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut code = String::with_capacity(text.len());
+    let mut at = 0;
+    let blank = |from: usize, to: usize, code: &mut String| {
+        code.extend(text[from..to].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+    };
+    while at < bytes.len() {
+        let rest = &text[at..];
+        let end = if rest.starts_with("//") {
+            rest.find('\n').map_or(text.len(), |end| at + end)
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map_or(text.len(), |end| at + end + 2)
+        } else if let Some(hashes) = raw_string(rest) {
+            let close = format!("\"{}", "#".repeat(hashes));
+            let open = hashes + 2;
+            rest[open..].find(&close).map_or(text.len(), |end| at + open + end + close.len())
+        } else if rest.starts_with('"') {
+            at + string_end(rest)
+        } else if rest.starts_with("'\"'") {
+            at + 3
+        } else {
+            let length = rest.chars().next().map_or(1, char::len_utf8);
+            code.push_str(&text[at..at + length]);
+            at += length;
+            continue;
+        };
+        blank(at, end, &mut code);
+        at = end;
+    }
+    code
+}
+
+/// Number of `#` of a raw string that begins here.
+fn raw_string(rest: &str) -> Option<usize> {
+    let after = rest.strip_prefix('r')?;
+    let hashes = after.len() - after.trim_start_matches('#').len();
+    after[hashes..].starts_with('"').then_some(hashes)
+}
+
+/// Length of the string literal that begins here.
+fn string_end(rest: &str) -> usize {
+    let mut escaped = false;
+    for (at, byte) in rest.bytes().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return at + 1,
+            _ => {}
+        }
+    }
+    rest.len()
+}
+
+/// Where `word` stands in the code as a word of its own: `path:line`.
+fn places(source: &Source, word: &str) -> Vec<String> {
+    let in_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let found = |line: &str| {
+        line.match_indices(word).any(|(at, _)| {
+            let starts =
+                word.starts_with(|c: char| !c.is_alphanumeric()) || !in_word(line[..at].chars().next_back());
+            let ends = word.ends_with(|c: char| !c.is_alphanumeric())
+                || !in_word(line[at + word.len()..].chars().next());
+            starts && ends
+        })
+    };
+    let lines = source.code.lines().enumerate().filter(|(_, line)| found(line));
+    lines.map(|(index, _)| format!("{}:{}", source.path, index + 1)).collect()
+}
+
+/// The modules of the library that a file names: `crate::x…`, `crate::{x, y}`.
+fn uses(code: &str) -> BTreeSet<String> {
+    let name = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let mut used = BTreeSet::new();
+    for (at, path) in code.match_indices("crate::") {
+        // `$crate::` and `linkgauge_crate::` do not occur; this keeps it so.
+        assert!(!code[..at].ends_with(['$', '_']), "house.rs cannot read this path");
+        let rest = &code[at + path.len()..];
+        match rest.strip_prefix('{') {
+            None => drop(used.insert(name(rest))),
+            Some(group) => {
+                let mut depth = 0;
+                let mut item = true;
+                for (at, c) in group.char_indices() {
+                    match c {
+                        '}' if depth == 0 => break,
+                        '{' => depth += 1,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => item = true,
+                        c if item && c.is_alphabetic() => {
+                            used.insert(name(&group[at..]));
+                            item = false;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    used
+}
+
+/// Fails with all of `found`, and what to do about them.
+fn none(found: Vec<String>, remedy: &str) {
+    assert!(found.is_empty(), "\n{}\n{remedy}\n", found.join("\n"));
+}
+
+#[test]
+fn dependencies_point_down_only() {
+    let mut wrong = Vec::new();
+    for source in sources("src").iter().filter(|source| !source.is_program() && source.layer() != "lib") {
+        let layer = source.layer();
+        let below = match LAYERS.iter().find(|(name, _)| *name == layer) {
+            Some((_, below)) => *below,
+            None if NOUNS.contains(&layer) => &[],
+            None => {
+                wrong.push(format!("{}: no layer '{layer}' is known", source.path));
+                continue;
+            }
+        };
+        for used in uses(&source.code) {
+            if used != layer && !NOUNS.contains(&used.as_str()) && !below.contains(&used.as_str()) {
+                wrong.push(format!("{}: {layer} may not use {used}", source.path));
+            }
+        }
+    }
+    none(
+        wrong,
+        "Dependencies point down only (ARCHITECTURE.md, layers). Move what both need to the lower one, or hand it in \
+         from above. A new folder gets its place in LAYERS of tests/it/house.rs.",
+    );
+}
+
+#[test]
+fn unsafe_lives_in_one_file() {
+    const HOME: &str = "src/link/sys.rs";
+    let mut wrong = Vec::new();
+    for source in sources("src").into_iter().chain(sources("tests")) {
+        if source.path != HOME {
+            wrong.extend(places(&source, "unsafe"));
+            wrong.extend(places(&source, "unsafe_code"));
+            continue;
+        }
+        let lines: Vec<&str> = source.text.lines().collect();
+        for place in places(&source, "unsafe") {
+            let line: usize = place.rsplit(':').next().unwrap().parse().unwrap();
+            let above = lines[..line - 1].iter().rev().take_while(|line| line.trim_start().starts_with("//"));
+            let explained = above.chain([&lines[line - 1]]).any(|line| line.contains("SAFETY:"));
+            if !explained {
+                wrong.push(format!("{place}: nothing says why this is sound"));
+            }
+        }
+    }
+    none(wrong, "unsafe stands in src/link/sys.rs behind safe functions, each block under its `// SAFETY:`.");
+}
+
+#[test]
+fn only_the_program_prints_exits_and_reads_the_environment() {
+    const ITS_OWN: [&str; 8] =
+        ["println!", "eprintln!", "print!", "eprint!", "dbg!", "std::env", "env::var", "process::exit"];
+    let mut wrong = Vec::new();
+    for source in sources("src").iter().filter(|source| !source.is_program()) {
+        for word in ITS_OWN {
+            wrong.extend(places(source, word).iter().map(|place| format!("{place}: {word}")));
+        }
+    }
+    none(
+        wrong,
+        "The library never prints, exits or reads the environment: send an Event to the Observer, return an error, \
+         take the value as an argument.",
+    );
+}
+
+#[test]
+fn nothing_below_uses_the_commands() {
+    let mut wrong = Vec::new();
+    for source in sources("src").iter().filter(|source| !source.is_program()) {
+        wrong.extend(places(source, "cmd"));
+    }
+    none(wrong, "Nothing of the library knows src/cmd: what both need belongs to the library.");
+}
+
+#[test]
+fn nobody_above_asks_which_transport_it_is() {
+    let mut wrong = Vec::new();
+    let schemes: Vec<String> = TRANSPORTS
+        .iter()
+        .flat_map(|Transport { scheme, .. }| {
+            [format!("\"{scheme}\""), format!("starts_with(\"{scheme}"), format!("_prefix(\"{scheme}")]
+        })
+        .collect();
+    for source in sources("src").iter().filter(|source| source.layer() != "link") {
+        for (index, line) in source.text.lines().enumerate() {
+            let line = line.trim_start();
+            // A peer's own ports stand in its line of the list.
+            if line.starts_with("//") || line.starts_with("default_ports:") {
+                continue;
+            }
+            if schemes.iter().any(|scheme| line.contains(scheme)) {
+                wrong.push(format!("{}:{}: {line}", source.path, index + 1));
+            }
+        }
+    }
+    none(
+        wrong,
+        "Ask what a link can do (Caps), never who it is: what is missing there becomes a field of Caps.",
+    );
+}
+
+#[test]
+fn every_file_opens_with_what_it_is_for() {
+    let mut wrong = Vec::new();
+    for source in sources("src").iter().chain(&sources("tests/it")).chain(&sources("fuzz/src")) {
+        let first = source.text.lines().next().unwrap_or_default();
+        if !first.starts_with("//! ") || first.len() < 10 {
+            wrong.push(source.path.clone());
+        }
+    }
+    none(wrong, "Every module opens with `//!`: what it is for, and what it is not for.");
+}
+
+#[test]
+fn no_file_is_too_long_to_read() {
+    let mut wrong = Vec::new();
+    for source in sources("src").iter().chain(&sources("tests/it")) {
+        let lines = source.text.lines().count();
+        if lines > MOST_LINES {
+            wrong.push(format!("{}: {lines} lines", source.path));
+        }
+    }
+    none(wrong, "No file above 700 lines: find the second subject in it and give it a file of its own.");
+}
+
+#[test]
+fn no_file_is_forgotten() {
+    let mut wrong = Vec::new();
+    for (directory, roots) in
+        [("src", &["src/lib.rs", "src/main.rs"][..]), ("tests/it", &["tests/it/main.rs"])]
+    {
+        let sources = sources(directory);
+        let mut reached = BTreeSet::new();
+        let mut open: Vec<PathBuf> = roots.iter().map(PathBuf::from).collect();
+        while let Some(path) = open.pop() {
+            let Some(source) = sources.iter().find(|source| Path::new(&source.path) == path) else {
+                continue;
+            };
+            if reached.insert(source.path.clone()) {
+                open.extend(modules(&path, &source.code, roots));
+            }
+        }
+        let forgotten = sources.into_iter().filter(|source| !reached.contains(&source.path));
+        wrong.extend(forgotten.map(|source| source.path));
+    }
+    none(wrong, "No `mod` line leads to these files: nobody compiles or runs them.");
+}
+
+/// Where the modules that a file declares may lie.
+fn modules(path: &Path, code: &str, roots: &[&str]) -> Vec<PathBuf> {
+    let parent = path.parent().unwrap();
+    let is_folder = path.ends_with("mod.rs") || roots.iter().any(|root| Path::new(root) == path);
+    let folder = if is_folder { parent.to_owned() } else { path.with_extension("") };
+    let declared = code.lines().filter_map(|line| {
+        let line = line.trim().trim_start_matches("pub ").trim_start_matches("pub(crate) ");
+        line.strip_prefix("mod ")?.strip_suffix(';')
+    });
+    declared.flat_map(|name| [folder.join(format!("{name}.rs")), folder.join(name).join("mod.rs")]).collect()
+}
+
+#[test]
+fn this_file_reads_rust_as_rust_does() {
+    let blanked = code("a // b\n\"c\\\"d\" e /* f */ r#\"g\"h\"# '\"' i");
+    assert_eq!(blanked.split_whitespace().collect::<Vec<_>>(), ["a", "e", "i"]);
+    let used = uses("use crate::{plan::{Case, Stop}, link};\ncrate::peer::x(); use crate::units;");
+    assert_eq!(used.into_iter().collect::<Vec<_>>(), ["link", "peer", "plan", "units"]);
+}

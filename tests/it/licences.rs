@@ -1,0 +1,121 @@
+//! The licences of everything that is compiled in, against the list of `deny.toml`: what `cargo deny check licenses`
+//! does, without that tool.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn every_licence_is_allowed() {
+    let allowed = allowed();
+    assert!(allowed.contains(&"MIT".to_owned()), "{allowed:?}");
+    let mut wrong = Vec::new();
+    for package in packages() {
+        let (name, version) = (text(&package, "name"), text(&package, "version"));
+        let licence = text(&package, "license");
+        if !fits(licence, &allowed) {
+            wrong.push(format!("{name} {version}: '{licence}'"));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "\n{}\nNone of their licences is allowed by deny.toml: choose another crate, or add a permissive licence there \
+         with its reason.\n",
+        wrong.join("\n")
+    );
+}
+
+/// The licences that `deny.toml` allows.
+fn allowed() -> Vec<String> {
+    let path = format!("{}/deny.toml", env!("CARGO_MANIFEST_DIR"));
+    let policy: toml::Table = toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let list = policy["licenses"]["allow"].as_array().expect("[licenses] allow is a list");
+    list.iter().map(|name| name.as_str().expect("of names").to_owned()).collect()
+}
+
+/// All packages that are compiled for this machine, development included; nothing is fetched.
+fn packages() -> Vec<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--offline",
+            "--locked",
+            "--format-version",
+            "1",
+            "--filter-platform",
+            &platform(),
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().clone();
+    assert!(packages.len() > 20, "only {} packages: the list is not whole", packages.len());
+    packages
+}
+
+fn platform() -> String {
+    let output = Command::new("rustc").arg("-vV").output().expect("rustc runs");
+    let said = String::from_utf8(output.stdout).unwrap();
+    said.lines().find_map(|line| line.strip_prefix("host: ")).expect("rustc names its host").to_owned()
+}
+
+fn text<'a>(package: &'a Value, field: &str) -> &'a str {
+    package[field].as_str().unwrap_or_default()
+}
+
+/// Whether an SPDX expression can be met with `allowed` alone: any side of an OR, every side of an AND.
+fn fits(expression: &str, allowed: &[String]) -> bool {
+    // Old manifests write a slash where they mean OR.
+    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
+    let words: Vec<&str> = spaced.split_whitespace().collect();
+    let mut at = 0;
+    !words.is_empty() && either(&words, &mut at, allowed) && at == words.len()
+}
+
+fn either(words: &[&str], at: &mut usize, allowed: &[String]) -> bool {
+    let mut fits = both(words, at, allowed);
+    while words.get(*at) == Some(&"OR") {
+        *at += 1;
+        fits |= both(words, at, allowed);
+    }
+    fits
+}
+
+fn both(words: &[&str], at: &mut usize, allowed: &[String]) -> bool {
+    let mut fits = one(words, at, allowed);
+    while words.get(*at) == Some(&"AND") {
+        *at += 1;
+        fits &= one(words, at, allowed);
+    }
+    fits
+}
+
+fn one(words: &[&str], at: &mut usize, allowed: &[String]) -> bool {
+    let Some(word) = words.get(*at) else { return false };
+    *at += 1;
+    if *word == "(" {
+        let fits = either(words, at, allowed);
+        *at += 1;
+        return fits;
+    }
+    let mut name = (*word).to_owned();
+    if words.get(*at) == Some(&"WITH") {
+        name = format!("{name} WITH {}", words.get(*at + 1).unwrap_or(&""));
+        *at += 2;
+    }
+    allowed.contains(&name)
+}
+
+#[test]
+fn expressions_are_read_as_spdx_does() {
+    let allowed = ["MIT", "Apache-2.0 WITH LLVM-exception", "Unicode-3.0"].map(str::to_owned);
+    for good in ["MIT", "GPL-3.0 OR MIT", "MPL-2.0/MIT", "(MIT OR MPL-2.0) AND Unicode-3.0"] {
+        assert!(fits(good, &allowed), "{good}");
+    }
+    assert!(fits("Apache-2.0 WITH LLVM-exception", &allowed));
+    for bad in ["", "MPL-2.0", "MIT AND MPL-2.0", "Apache-2.0", "(MIT OR MPL-2.0) AND GPL-3.0", "MIT MIT"] {
+        assert!(!fits(bad, &allowed), "{bad}");
+    }
+}
