@@ -1,9 +1,8 @@
 //! The integration tests: one binary, one module each.
 
-mod commands;
 mod cli;
+mod commands;
 mod contract;
-
 mod far;
 mod foreign;
 mod fuzz_smoke;
