@@ -207,6 +207,8 @@ pub fn run(plan: &Plan, bench: &mut Bench) -> Run {
                     break 'plan;
                 }
             }
+            // It ended with what it had, without a fault of its own.
+            account.cut_short |= bench.cancel.load(Relaxed);
         }
     }
     let interrupted = bench.cancel.load(Relaxed);
@@ -514,4 +516,53 @@ pub fn floor_ns() -> f64 {
     };
     // The in-memory link has nothing that could fail; if it did, no result is near its floor.
     measure().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::CaseSpec;
+
+    /// Ctrl-C at the first word of the first case.
+    struct Impatient<'a>(&'a AtomicBool);
+
+    impl Observer for Impatient<'_> {
+        fn event(&self, event: &Event) {
+            if matches!(event, Event::CaseBegins { .. }) {
+                self.0.store(true, Relaxed);
+            }
+        }
+    }
+
+    #[test]
+    fn a_case_that_a_signal_ended_is_not_whole() {
+        let dialer = Dialer::new(Clock::new_virtual());
+        let endpoint: crate::endpoint::Endpoint = "mem://far".parse().unwrap();
+        let mut listener = dialer.listen(&endpoint).unwrap();
+        let caps = crate::link::caps(&endpoint).unwrap();
+        let far = move |_: &str| -> Box<dyn crate::link::party::Party> {
+            Box::new(crate::peer::echo_far_end(&caps, Duration::from_secs(60)))
+        };
+        assert!(listener.host(Box::new(far)).is_ok());
+        let spec = CaseSpec {
+            url: Some(crate::plan::OneOrMany::One(endpoint)),
+            peer: Some("echo".to_owned()),
+            workload: Some("latency".to_owned()),
+            ..CaseSpec::default()
+        };
+        let plan = check(Plan::new(None, 1, false, spec.expand().unwrap()).unwrap()).unwrap();
+        let cancel = AtomicBool::new(false);
+        let observer = Impatient(&cancel);
+        let mut bench = Bench {
+            dialer,
+            observer: &observer,
+            cancel: &cancel,
+            token: None,
+            raw: None,
+            environment: Map::new(),
+            floor_ns: None,
+        };
+        let run = run(&plan, &mut bench);
+        assert!(run.interrupted && !run.cases[0].complete);
+    }
 }
