@@ -22,7 +22,7 @@ use linkgauge::schedule::{self, Bench, Event, Observer};
 use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
 
 use super::Status;
-use super::output::{OutputFlags, is_dash};
+use super::output::{OutputFlags, is_dash, speaks_unicode};
 
 /// Where links lead, what the far end speaks, how often: the same for every workload.
 #[derive(Args, Clone, Default)]
@@ -251,7 +251,7 @@ impl Screen {
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
         let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed:>4}  {wide_msg}")?;
-        bar.set_style(style.progress_chars("━╸─"));
+        bar.set_style(style.progress_chars(if speaks_unicode() { "━╸─" } else { "=> " }));
         let events: Option<Box<dyn Write + Send>> = match &flags.events {
             None => None,
             Some(path) if is_dash(path) => Some(Box::new(LineWriter::new(std::io::stdout()))),

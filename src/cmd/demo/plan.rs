@@ -198,7 +198,7 @@ mod tests {
         throughput tcp://127.0.0.1:1 linkgauge 0
         throughput unix:///a?type=dgram linkgauge 0
         throughput unix:///b?type=seqpacket linkgauge 0
-        throughput serial:///dev/ttyS0 echo 24
+        throughput serial:///dev/ttyS0 echo 19
         throughput mem://floor linkgauge 0
         ");
         assert!(estimate(&quick) < estimate(&whole));
