@@ -2,10 +2,11 @@
 
 mod cli;
 mod contract;
-
+mod documents;
 mod far;
 mod foreign;
 mod fuzz_smoke;
 mod house;
 mod licences;
 mod listeners;
+mod repetitions;
