@@ -50,8 +50,8 @@ pub fn run(flags: Flags) -> Result<Status> {
     let server = serve(&found.urls, &dialer)?;
     let links = found.links(&server);
     let pace = if flags.quick { &plan::QUICK } else { &plan::FULL };
-    let cpus = host::cpu::current_affinity().len();
-    let plan = schedule::check(plan::plan(title(), &links, pace, cpus)?)?;
+    let cpus = host::cpu::current_affinity();
+    let plan = schedule::check(plan::plan(title(), &links, pace, &cpus)?)?;
     if !quiet {
         let time = plan::estimate(&plan);
         eprintln!(
