@@ -136,7 +136,9 @@ impl Account {
         let complete = self.failures.is_empty() && !self.cut_short && self.parts.len() == repeat as usize;
         let mut figures = together(&self.parts);
         if let Some(exchanges) = &self.exchanges {
-            figures = exchanges.latency_figures(&case.late);
+            // The pauses between repetitions are nobody's time.
+            let messages_per_second = figures.messages_per_second;
+            figures = Figures { messages_per_second, ..exchanges.latency_figures(&case.late) };
         }
         if self.parts.len() > 1 {
             over_repetitions(&mut figures, &self.parts);

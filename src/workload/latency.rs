@@ -300,10 +300,7 @@ impl Party for Pinger {
         let waiting = self.next - self.oldest;
         let gives_up = if waiting > 0 { self.slot(self.oldest).sent + self.timeout } else { Time::NEVER };
         if self.taken == 0 {
-            let (phase, begins) = self.phases.at(now);
-            if begins {
-                self.recorder.begin(now);
-            }
+            let (phase, _) = self.phases.at(now);
             if phase == Phase::Over && waiting == 0 {
                 return Step::Done;
             }
@@ -326,6 +323,10 @@ impl Party for Pinger {
         if self.taken == 0 {
             let intended = if self.schedule.is_closed() { at } else { self.schedule.due(at) };
             let measured = self.phases.phase() == Phase::Measuring;
+            // Not when the phase began: the last message of the warm-up may still be on its way then.
+            if measured && self.recorder.first.is_none() {
+                self.recorder.begin(at);
+            }
             *self.slot(self.next) = Slot { intended, sent: at, state: State::Waiting, measured };
         }
         self.taken += bytes;

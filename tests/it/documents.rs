@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use linkgauge::link::TRANSPORTS;
 use linkgauge::peer::PEERS;
@@ -26,15 +27,27 @@ fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String
     table
 }
 
-/// Fails unless `document` holds `wanted` between `<!-- name -->` and `<!-- end -->`, and says what belongs there.
+/// Fails unless the document holds `wanted` between `<!-- name -->` and `<!-- end -->`, and says what belongs there;
+/// with `UPDATE_DOCS=1` writes it there.
 fn holds(path: &str, name: &str, wanted: &str) {
+    static ONE_WRITER: Mutex<()> = Mutex::new(());
+    let _one = ONE_WRITER.lock();
     let text = document(path);
     let begin = format!("<!-- {name} -->\n");
-    let found =
-        text.split_once(&begin).and_then(|(_, rest)| rest.split_once("<!-- end -->")).map(|(table, _)| table);
-    assert!(
-        found.is_some_and(|found| found.trim() == wanted.trim()),
-        "\n{path}: between {} and <!-- end --> belongs what the list holds now:\n\n{wanted}",
+    let parts =
+        text.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once("<!-- end -->")?)));
+    let (before, (found, after)) =
+        parts.unwrap_or_else(|| panic!("{path} has no {} and <!-- end --> behind it", begin.trim()));
+    if found.trim() == wanted.trim() {
+        return;
+    }
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        let text = format!("{before}{begin}{}\n<!-- end -->{after}", wanted.trim_end());
+        std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(path), text).unwrap();
+        return;
+    }
+    panic!(
+        "\n{path}: between {} and <!-- end --> belongs what the list holds now (UPDATE_DOCS=1 writes it):\n\n{wanted}",
         begin.trim()
     );
 }
