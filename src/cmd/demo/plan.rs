@@ -47,7 +47,7 @@ const STREAM_SIZES: [u64; 4] = [1_000, 8_000, 64_000, 128_000];
 const MESSAGE_SIZES: [u64; 3] = [64, 1_400, 8_000];
 
 /// Setting up and ending a case, and its warm-up.
-const AROUND: Duration = Duration::from_millis(100);
+const AROUND: Duration = Duration::from_millis(140);
 
 /// Latency of every link; throughput of every kind that can do something else than those before it. The ends get a CPU
 /// each, if there are two: left to themselves they wander, and a latency doubles or halves with where they are.
@@ -89,7 +89,7 @@ pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: &[u32]) -> Result<
 /// How long a plan takes with all that is around the measuring.
 pub fn estimate(plan: &Plan) -> Duration {
     let measuring = linkgauge::schedule::estimate(plan).unwrap_or_default();
-    Duration::from_secs((measuring + AROUND * plan.cases.len() as u32).as_secs_f64().ceil() as u64)
+    Duration::from_secs((measuring + AROUND * plan.cases.len() as u32).as_secs_f64().round().max(1.0) as u64)
 }
 
 fn spec(kind: &Kind, workload: &str, cpus: &[u32]) -> CaseSpec {
