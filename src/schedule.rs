@@ -207,6 +207,8 @@ pub fn run(plan: &Plan, bench: &mut Bench) -> Run {
                     break 'plan;
                 }
             }
+            // It ended with what it had, without a fault of its own.
+            account.cut_short |= bench.cancel.load(Relaxed);
         }
     }
     let interrupted = bench.cancel.load(Relaxed);
@@ -306,7 +308,8 @@ fn one(
     account.got.extend(session.got());
     let elapsed = dialer.now().since(began);
 
-    let fault = flowed.iter().find_map(|flow| flow.fault.clone());
+    let fault = flowed.iter().find_map(|flow| flow.fault.as_ref().map(|fault| (flow.port, fault)));
+    let fault = fault.map(|(port, fault)| format!("{}: {fault}", case.endpoints[port]));
     let (far, far_fault) = match far {
         Ok(far) => (far, None),
         Err(error) => (None, Some(error.to_string())),
@@ -366,19 +369,14 @@ fn side_by_side(
     interval: Duration,
     tick: &dyn Fn(Duration),
 ) -> (Vec<Flowed>, Vec<Box<dyn Link>>) {
-    let ended: Vec<(Flow, Result<f64, Fault>)> = match &dialer.clock {
+    let ended: Vec<Ended> = match &dialer.clock {
         Clock::Virtual(_) => in_virtual_time(flows, dialer, cancel),
         Clock::System => in_threads(flows, &dialer.clock, cancel, interval, tick),
     };
     let mut links = Vec::new();
     let mut flowed = Vec::new();
-    // The first fault that counts: when one flow fails, others fail because of it.
-    for (flow, result) in ended {
+    for Ended { flow, result, cpu_seconds } in ended {
         let socket_drops = flow.link.socket_drops();
-        let (cpu_seconds, fault) = match result {
-            Ok(seconds) => (seconds, None),
-            Err(fault) => (0.0, Some(fault.to_string())),
-        };
         links.push(flow.link);
         flowed.push(Flowed {
             role: flow.role,
@@ -386,10 +384,17 @@ fn side_by_side(
             recorder: flow.party.into_recorder(),
             cpu_seconds,
             socket_drops,
-            fault,
+            fault: result.err().map(|fault| fault.to_string()),
         });
     }
     (flowed, links)
+}
+
+/// A flow that ran, how that ended, and what it cost.
+struct Ended {
+    flow: Flow,
+    result: Result<(), Fault>,
+    cpu_seconds: f64,
 }
 
 fn in_threads(
@@ -398,7 +403,7 @@ fn in_threads(
     cancel: &AtomicBool,
     interval: Duration,
     tick: &dyn Fn(Duration),
-) -> Vec<(Flow, Result<f64, Fault>)> {
+) -> Vec<Ended> {
     let start = Barrier::new(flows.len() + 1);
     let running = AtomicUsize::new(flows.len());
     // A probe goes on as long as anything else does; then this stops it.
@@ -420,7 +425,7 @@ fn in_threads(
                         alone.store(true, Relaxed);
                     }
                     running.fetch_sub(1, Relaxed);
-                    (flow, result.map(|()| cpu::thread_cpu_seconds() - before))
+                    Ended { flow, result, cpu_seconds: cpu::thread_cpu_seconds() - before }
                 })
             })
             .collect();
@@ -442,31 +447,27 @@ fn in_threads(
 }
 
 /// On the virtual clock one thread does it all, in the order of the flows whenever several could move.
-fn in_virtual_time(
-    mut flows: Vec<Flow>,
-    dialer: &Dialer,
-    cancel: &AtomicBool,
-) -> Vec<(Flow, Result<f64, Fault>)> {
+fn in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, cancel: &AtomicBool) -> Vec<Ended> {
+    let ended = |(flow, result)| Ended { flow, result, cpu_seconds: 0.0 };
     if let [flow] = flows.as_mut_slice() {
         let result = drive(flow.party.as_mut(), flow.link.as_mut(), &dialer.clock, cancel, SLICE);
-        return flows.into_iter().zip([result.map(|()| 0.0)]).collect();
+        return flows.into_iter().zip([result]).map(ended).collect();
     }
-    let mut results: Vec<Option<Result<f64, Fault>>> = flows.iter().map(|_| None).collect();
+    let mut results: Vec<Option<Result<(), Fault>>> = flows.iter().map(|_| None).collect();
     while results.iter().any(Option::is_none) && !cancel.load(Relaxed) {
         let (mut moved, mut until) = (false, Time::NEVER);
         let loads_over =
             flows.iter().zip(&results).all(|(flow, result)| flow.role == Role::Probe || result.is_some());
         for (flow, result) in flows.iter_mut().zip(&mut results).filter(|(_, result)| result.is_none()) {
             let mut now = dialer.now();
-            let acted = act(flow.party.as_mut(), flow.link.as_mut(), &dialer.clock, &mut now, Duration::ZERO);
-            match acted {
+            match act(flow.party.as_mut(), flow.link.as_mut(), &dialer.clock, &mut now, Duration::ZERO) {
                 Ok(Acted::Moved) => moved = true,
                 Ok(Acted::Waiting(at) | Acted::Sleeping(at)) => until = until.min(at),
-                Ok(Acted::Done) => *result = Some(Ok(0.0)),
+                Ok(Acted::Done) => *result = Some(Ok(())),
                 Err(fault) => *result = Some(Err(fault)),
             }
             if loads_over && flow.role == Role::Probe {
-                *result = Some(Ok(0.0));
+                *result = Some(Ok(()));
             }
             if result.is_some() {
                 flow.party.ended(Default::default());
@@ -477,7 +478,8 @@ fn in_virtual_time(
             dialer.memory.step(until);
         }
     }
-    flows.into_iter().zip(results).map(|(flow, result)| (flow, result.unwrap_or(Ok(0.0)))).collect()
+    let results = results.into_iter().map(|result| result.unwrap_or(Ok(())));
+    flows.into_iter().zip(results).map(ended).collect()
 }
 
 /// What an exchange costs the instrument itself: the median over `mem://` in real time, in nanoseconds (about 10 ms).
@@ -514,4 +516,53 @@ pub fn floor_ns() -> f64 {
     };
     // The in-memory link has nothing that could fail; if it did, no result is near its floor.
     measure().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::CaseSpec;
+
+    /// Ctrl-C at the first word of the first case.
+    struct Impatient<'a>(&'a AtomicBool);
+
+    impl Observer for Impatient<'_> {
+        fn event(&self, event: &Event) {
+            if matches!(event, Event::CaseBegins { .. }) {
+                self.0.store(true, Relaxed);
+            }
+        }
+    }
+
+    #[test]
+    fn a_case_that_a_signal_ended_is_not_whole() {
+        let dialer = Dialer::new(Clock::new_virtual());
+        let endpoint: crate::endpoint::Endpoint = "mem://far".parse().unwrap();
+        let mut listener = dialer.listen(&endpoint).unwrap();
+        let caps = crate::link::caps(&endpoint).unwrap();
+        let far = move |_: &str| -> Box<dyn crate::link::party::Party> {
+            Box::new(crate::peer::echo_far_end(&caps, Duration::from_secs(60)))
+        };
+        assert!(listener.host(Box::new(far)).is_ok());
+        let spec = CaseSpec {
+            url: Some(crate::plan::OneOrMany::One(endpoint)),
+            peer: Some("echo".to_owned()),
+            workload: Some("latency".to_owned()),
+            ..CaseSpec::default()
+        };
+        let plan = check(Plan::new(None, 1, false, spec.expand().unwrap()).unwrap()).unwrap();
+        let cancel = AtomicBool::new(false);
+        let observer = Impatient(&cancel);
+        let mut bench = Bench {
+            dialer,
+            observer: &observer,
+            cancel: &cancel,
+            token: None,
+            raw: None,
+            environment: Map::new(),
+            floor_ns: None,
+        };
+        let run = run(&plan, &mut bench);
+        assert!(run.interrupted && !run.cases[0].complete);
+    }
 }

@@ -33,6 +33,8 @@ pub struct Counters {
 /// A running server.
 pub struct Server {
     endpoints: Vec<Endpoint>,
+    /// Those whose far ends run in the near end's thread.
+    inside: Vec<Endpoint>,
     stop: Arc<AtomicBool>,
     listeners: Vec<JoinHandle<()>>,
     counters: Arc<Counters>,
@@ -57,6 +59,7 @@ impl Server {
     ) -> Result<Server, LinkError> {
         let mut server = Server {
             endpoints: Vec::new(),
+            inside: Vec::new(),
             stop: Arc::default(),
             listeners: Vec::new(),
             counters: Arc::default(),
@@ -68,6 +71,7 @@ impl Server {
             let caps = caps.map_err(|fault| LinkError::new(endpoint, fault))?;
             // In memory the link runs the far ends by itself; elsewhere a thread waits for them.
             if listener.host(Box::new(move |from| hosted.party(&caps, from))).is_ok() {
+                server.inside.extend(server.endpoints.last().cloned());
                 continue;
             }
             let post = Post {
@@ -90,6 +94,11 @@ impl Server {
     /// Where it really listens.
     pub fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
+    }
+
+    /// Whether both ends of a link to this endpoint run in one thread, that of the near end.
+    pub fn is_inside(&self, endpoint: &Endpoint) -> bool {
+        self.inside.contains(endpoint)
     }
 
     pub fn counters(&self) -> &Counters {

@@ -1,14 +1,176 @@
-//! `linkgauge demo`.
+//! `linkgauge demo`: gauges every kind of link this host can open, against far ends of its own.
+//!
+//! Not for saying which cases make a demo (`plan`).
 
-use anyhow::Result;
+mod plan;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anstream::eprintln;
+use anyhow::{Context, Result};
 use clap::Args;
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::host;
+use linkgauge::link::{Dialer, TRANSPORTS};
+use linkgauge::peer::{self, Limits, ServerFacts};
+use linkgauge::run::Warning;
+use linkgauge::schedule;
+use linkgauge::serve::Server;
+use linkgauge::units::print_duration;
 
 use super::Status;
+use super::measure::{PlanFlags, measure, status};
+use super::output::{OutputFlags, is_dash};
 
 /// Start far ends of its own, gauge every link of this host, print and write report.html
+///
+/// All links are inside this machine: what it shows is this machine and this program, not your network. Writes
+/// linkgauge-demo.json and report.html into the current directory, unless --json and --html name other files.
 #[derive(Args)]
-pub struct Flags {}
+pub struct Flags {
+    /// Fewer cases, and shorter ones: about 5 s
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    output: OutputFlags,
+}
 
-pub fn run(_flags: Flags) -> Result<Status> {
-    Ok(Status::Complete)
+pub fn run(flags: Flags) -> Result<Status> {
+    let mut output = flags.output;
+    let json = output.also_json("linkgauge-demo.json".into());
+    let html = output.also_html("report.html".into());
+    output.check(0)?;
+    let quiet = output.quiet;
+
+    let directory = Directory::fresh()?;
+    let dialer = Dialer::new(Clock::System);
+    let found = find(&directory, &dialer);
+    let server = serve(&found.urls, &dialer)?;
+    let links = found.links(&server);
+    let pace = if flags.quick { &plan::QUICK } else { &plan::FULL };
+    let cpus = host::cpu::current_affinity().len();
+    let plan = schedule::check(plan::plan(title(), &links, pace, cpus)?)?;
+    if !quiet {
+        let time = plan::estimate(&plan);
+        eprintln!(
+            "linkgauge demo: {} cases in about {}; all links are inside this machine",
+            plan.cases.len(),
+            print_duration(time)
+        );
+    }
+    let mut plan_flags = PlanFlags::default();
+    plan_flags.output = output;
+    let mut run = measure(plan, &plan_flags, dialer)?;
+    run.warnings.extend(notes(found.missing));
+    plan_flags.output.write(&run, true)?;
+    if !quiet {
+        tell_files(&[&html, &json]);
+    }
+    Ok(status(&run))
+}
+
+fn title() -> String {
+    let name = rustix::system::uname();
+    format!("linkgauge demo on {}", name.nodename().to_string_lossy())
+}
+
+/// What this host offers.
+struct Found {
+    urls: Vec<Endpoint>,
+    /// What cannot be opened here, why, and the remedy.
+    missing: Vec<Warning>,
+}
+
+/// Tries every endpoint of every transport once.
+fn find(directory: &Directory, dialer: &Dialer) -> Found {
+    let mut found = Found { urls: Vec::new(), missing: Vec::new() };
+    let mut missing = |what: &str, reason: String, remedy: String| {
+        found.missing.push(Warning::new("unavailable", format!("{what} was left out: {reason}"), remedy));
+    };
+    for transport in TRANSPORTS {
+        if let Err(unavailable) = (transport.available)() {
+            missing(transport.summary, unavailable.reason, unavailable.remedy);
+            continue;
+        }
+        for url in (transport.loopback)(&directory.path.to_string_lossy()) {
+            let tried = url.parse::<Endpoint>().map_err(anyhow::Error::from).and_then(|url| {
+                dialer.listen(&url)?;
+                Ok(url)
+            });
+            match tried {
+                Ok(url) => found.urls.push(url),
+                Err(error) => missing(
+                    &url,
+                    format!("{error:#}"),
+                    "linkgauge doctor tells what this host lacks".to_owned(),
+                ),
+            }
+        }
+    }
+    found
+}
+
+impl Found {
+    /// The links to where the server really listens, grouped by transport as they were found.
+    fn links(&self, server: &Server) -> Vec<plan::Kind> {
+        let kind = |endpoint: &Endpoint| {
+            let caps = linkgauge::link::caps(endpoint).ok()?;
+            Some(plan::Kind { endpoint: endpoint.clone(), caps, inside: server.is_inside(endpoint) })
+        };
+        server.endpoints().iter().filter_map(kind).collect()
+    }
+}
+
+/// One far end for all of them.
+fn serve(urls: &[Endpoint], dialer: &Dialer) -> Result<Server> {
+    let far = peer::peer("linkgauge").and_then(|peer| peer.serve).context("our own session can be served")?;
+    let mut secret = [0; 32];
+    fastrand::fill(&mut secret);
+    let facts = ServerFacts { limits: Limits::default(), token: None, environment: host::facts(), secret };
+    let most = facts.limits.sessions as usize;
+    Ok(Server::start(urls, &far(&Arc::new(facts)), most, dialer)?)
+}
+
+/// What holds for the run as a whole.
+fn notes(missing: Vec<Warning>) -> Vec<Warning> {
+    let inside = Warning::new(
+        "inside_this_machine",
+        "all links are inside this machine: this shows what it and this program can do, not a network",
+        "on the other machine: linkgauge serve tcp://0.0.0.0; here: linkgauge latency tcp://OTHER",
+    );
+    [inside].into_iter().chain(missing).collect()
+}
+
+fn tell_files(files: &[&Path]) {
+    let files: Vec<String> =
+        files.iter().filter(|path| !is_dash(path)).map(|path| path.display().to_string()).collect();
+    if !files.is_empty() {
+        eprintln!("\nwritten: {}", files.join(" and "));
+    }
+}
+
+/// A directory of our own that goes when the demo does.
+struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    fn fresh() -> Result<Directory> {
+        use std::os::unix::fs::DirBuilderExt;
+        // Short: a Unix socket's path has at most 107 bytes.
+        let path = std::env::temp_dir().join(format!("linkgauge-{:04x}", fastrand::u16(..)));
+        std::fs::DirBuilder::new().mode(0o700).create(&path).with_context(|| {
+            format!("{}: cannot be made; set TMPDIR to a directory you may write to", path.display())
+        })?;
+        Ok(Directory { path })
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What is left in the temporary directory is swept by the system.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
 }

@@ -1,14 +1,140 @@
-//! `linkgauge doctor`.
+//! `linkgauge doctor`: what about this host spoils a measurement, and what the tool itself costs here.
+//!
+//! Not for measuring the floor (`floor`) nor for how it is printed (`page`).
 
-use anyhow::Result;
+mod floor;
+mod page;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
 use clap::Args;
+use linkgauge::host::check::{self, Check, Verdict};
+use linkgauge::link::TRANSPORTS;
+use serde::Serialize;
 
 use super::Status;
+use super::output::{is_dash, speaks_unicode};
+use floor::Floor;
 
 /// Is this host fit to measure? Clocks, timers, permissions, transports, with the remedy
+///
+/// Changes nothing. A doubtful finding is advice, not a failure: the exit status is 0 unless something could not be
+/// examined.
 #[derive(Args)]
-pub struct Flags {}
+pub struct Flags {
+    /// Write the findings as JSON ('-': standard output, instead of the text)
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<PathBuf>,
+}
 
-pub fn run(_flags: Flags) -> Result<Status> {
-    Ok(Status::Complete)
+/// Everything that was found, as the JSON shows it.
+#[derive(Serialize)]
+struct Findings {
+    schema: &'static str,
+    checks: Vec<Check>,
+    transports: Vec<Transport>,
+    floor: Floor,
+    verdict: Verdict,
+    summary: String,
+}
+
+/// Whether links of one kind can be opened here.
+#[derive(Serialize)]
+struct Transport {
+    scheme: &'static str,
+    summary: &'static str,
+    available: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+pub fn run(flags: Flags) -> Result<Status> {
+    let findings = examine();
+    let on_stdout = flags.json.as_deref().is_some_and(is_dash);
+    if let Some(path) = flags.json.filter(|path| !is_dash(path)) {
+        let file = File::create(&path);
+        let name = path.display();
+        write_json(&findings, &mut file.with_context(|| format!("{name}: cannot be written"))?)?;
+    }
+    let mut stdout = anstream::stdout();
+    let written = match on_stdout {
+        true => write_json(&findings, &mut stdout),
+        false => stdout.write_all(page::text(&findings, speaks_unicode()).as_bytes()),
+    };
+    match written.and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            return Err(error).context("standard output could not be written");
+        }
+        _ => {}
+    }
+    Ok(if findings.floor.complete() { Status::Complete } else { Status::Incomplete })
+}
+
+fn write_json(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, findings)?;
+    writeln!(out)
+}
+
+fn examine() -> Findings {
+    let checks = check::checks();
+    let transports = TRANSPORTS.iter().map(|transport| {
+        let missing = (transport.available)().err();
+        Transport {
+            scheme: transport.scheme,
+            summary: transport.summary,
+            available: missing.is_none(),
+            reason: missing.as_ref().map(|missing| missing.reason.clone()),
+            remedy: missing.map(|missing| missing.remedy),
+        }
+    });
+    let transports = transports.collect();
+    let floor = floor::measure();
+    let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Good);
+    let summary = summary(&checks);
+    Findings { schema: "linkgauge.doctor.v1", checks, transports, floor, verdict, summary }
+}
+
+/// The whole in one line.
+fn summary(checks: &[Check]) -> String {
+    let names = |verdict: Verdict| -> Vec<&str> {
+        checks.iter().filter(|check| check.verdict == verdict).map(|check| check.name).collect()
+    };
+    let (bad, doubtful) = (names(Verdict::Bad), names(Verdict::Doubtful));
+    match (bad.as_slice(), doubtful.as_slice()) {
+        ([], []) => "fit to measure".to_owned(),
+        ([], doubtful) => {
+            format!(
+                "usable, with doubts ({}): figures may be worse than the link deserves",
+                doubtful.join(", ")
+            )
+        }
+        (bad, _) => format!(
+            "not fit to tell about links ({}): compare figures only with others of this machine",
+            bad.join(", ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_finding_decides() {
+        let check = |name, verdict| Check { name, verdict, finding: String::new(), remedy: None };
+        let good = check("load", Verdict::Good);
+        let doubtful = check("frequency", Verdict::Doubtful);
+        let bad = check("hypervisor", Verdict::Bad);
+        let all = [summary(&[]), summary(&[good.clone(), doubtful.clone()]), summary(&[good, doubtful, bad])];
+        insta::assert_snapshot!(all.join("\n"), @r"
+        fit to measure
+        usable, with doubts (frequency): figures may be worse than the link deserves
+        not fit to tell about links (hypervisor): compare figures only with others of this machine
+        ");
+    }
 }

@@ -15,8 +15,6 @@ use super::measure::{CaseFlags, run_spec};
 /// service time (from when it was sent), and no stall is hidden.
 #[derive(Args)]
 pub struct Flags {
-    #[command(flatten)]
-    case: CaseFlags,
     /// Exchanges to measure [default: 10000, unless --time is given]
     #[arg(long, short = 'n', value_name = "N")]
     count: Option<Count>,
@@ -32,6 +30,9 @@ pub struct Flags {
     /// Count the share of exchanges later than these [default: 50ms,100ms,200ms,300ms]
     #[arg(long, value_name = "TIMES", value_delimiter = ',')]
     late: Vec<Span>,
+    // Last: the headings of its groups would take in what follows.
+    #[command(flatten)]
+    case: CaseFlags,
 }
 
 pub fn run(flags: Flags) -> Result<Status> {

@@ -48,10 +48,11 @@ impl OutputFlags {
         self.json.get_or_insert(path).clone()
     }
 
-    /// Finds out before anything is measured whether the results can be written.
-    pub fn check(&self) -> Result<()> {
-        if self.files().filter(|(_, path)| is_dash(path)).count() + usize::from(self.format.is_some()) > 1 {
-            bail!("only one format can go to standard output: give the others a file");
+    /// Finds out before anything is measured whether the results can be written; `others` also want standard output.
+    pub fn check(&self, others: usize) -> Result<()> {
+        let dashes = self.files().filter(|(_, path)| is_dash(path)).count();
+        if dashes + usize::from(self.format.is_some()) + others > 1 {
+            bail!("only one thing can go to standard output: give the others a file");
         }
         for (_, path) in self.files().filter(|(_, path)| !is_dash(path)) {
             let new = !path.exists();
@@ -68,8 +69,8 @@ impl OutputFlags {
         Ok(())
     }
 
-    /// Writes everything that was asked for; the table unless something else goes to standard output.
-    pub fn write(&self, run: &Run) -> Result<()> {
+    /// Writes everything that was asked for; the table, if it is wanted, unless something else goes to standard output.
+    pub fn write(&self, run: &Run, table: bool) -> Result<()> {
         let mut on_stdout = self.format.as_deref();
         for (name, path) in self.files() {
             if is_dash(path) {
@@ -83,13 +84,13 @@ impl OutputFlags {
         }
         match on_stdout {
             Some(name) => print(find(name), run),
-            None if self.quiet => Ok(()),
+            None if self.quiet || !table => Ok(()),
             None => print(find("text"), run),
         }
     }
 }
 
-fn is_dash(path: &Path) -> bool {
+pub fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 

@@ -20,12 +20,12 @@ pub struct Flags {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    flags.output.check()?;
+    flags.output.check(0)?;
     for path in &flags.runs {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("{name}: cannot be read"))?;
         let run = Run::from_json(&text).with_context(|| name.to_string())?;
-        flags.output.write(&run)?;
+        flags.output.write(&run, true)?;
     }
     Ok(Status::Complete)
 }

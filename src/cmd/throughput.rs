@@ -14,8 +14,6 @@ use super::measure::{CaseFlags, direction, many, probe, run_spec};
 /// probe runs beside the load.
 #[derive(Args)]
 pub struct Flags {
-    #[command(flatten)]
-    case: CaseFlags,
     /// send, receive, both (own session) or loop (over an echo) [list: one case each]
     #[arg(long, short, value_name = "DIRECTION", value_delimiter = ',', value_parser = direction)]
     direction: Vec<Direction>,
@@ -28,6 +26,9 @@ pub struct Flags {
     /// Rate of the latency probe beside the load, or 'off' [default: 10/s]
     #[arg(long, value_name = "RATE", value_parser = probe)]
     probe: Option<Probe>,
+    // Last: the headings of its groups would take in what follows.
+    #[command(flatten)]
+    case: CaseFlags,
 }
 
 pub fn run(flags: Flags) -> Result<Status> {

@@ -33,7 +33,7 @@ pub const TRANSPORT: Transport = Transport {
     available: || Ok::<(), Unavailable>(()),
     open,
     listen,
-    loopback: |_| vec!["mem://contract".to_owned(), "mem://contract-messages?type=message".to_owned()],
+    loopback: |_| vec!["mem://floor".to_owned(), "mem://floor-messages?type=message".to_owned()],
 };
 
 /// Largest message, as large as the default buffer bears.

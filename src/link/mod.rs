@@ -13,6 +13,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
 
 mod datagram;
+mod internet;
 pub mod mem;
 mod offload;
 pub mod party;

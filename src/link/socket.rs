@@ -17,7 +17,9 @@ use socket2::Socket;
 use super::party::Tuning;
 use super::{Caps, Facts, Fault, Framing, Link};
 use crate::clock::Clock;
+use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
+use crate::units;
 
 /// Below this the tick of `SO_RCVTIMEO` (4 ms at 250 Hz, 10 ms at 100 Hz) is too coarse.
 const NEAR: Duration = Duration::from_millis(20);
@@ -255,5 +257,42 @@ pub fn accept(listener: &Socket, within: Duration) -> Result<(Socket, socket2::S
             Err(Fault::TimedOut)
         }
         Err(error) => Err(Fault::System { operation: "accept", source: error }),
+    }
+}
+
+/// An option that is 0 or 1.
+pub fn flag(endpoint: &Endpoint, name: &str) -> Result<Option<bool>, EndpointError> {
+    endpoint.parsed(name, "0 or 1", |text| match text {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    })
+}
+
+/// Socket buffers asked for with `sndbuf` and `rcvbuf`.
+#[derive(Clone, Copy)]
+pub struct Buffers {
+    pub send: Option<u64>,
+    receive: Option<u64>,
+}
+
+impl Buffers {
+    pub fn of(endpoint: &Endpoint) -> Result<Buffers, EndpointError> {
+        let size = |name| {
+            endpoint.parsed(name, "a size from 1 to 1Gi bytes", |text| {
+                units::bytes(text).ok().filter(|size| (1..=1 << 30).contains(size))
+            })
+        };
+        Ok(Buffers { send: size("sndbuf")?, receive: size("rcvbuf")? })
+    }
+
+    pub fn apply(&self, socket: &Socket) -> Result<(), Fault> {
+        if let Some(bytes) = self.send {
+            socket.set_send_buffer_size(bytes as usize).map_err(Fault::system("set the send buffer"))?;
+        }
+        if let Some(bytes) = self.receive {
+            socket.set_recv_buffer_size(bytes as usize).map_err(Fault::system("set the receive buffer"))?;
+        }
+        Ok(())
     }
 }

@@ -335,3 +335,67 @@ pub fn send_to(
     // SAFETY: header, address, vector, control buffer and bytes live through the call, which only reads them.
     count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, flags(may_block)) })
 }
+
+/// The addresses of this host's interfaces: name and address.
+pub fn interface_addresses() -> Vec<(String, IpAddr)> {
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the call stores a list that it allocates, which `freeifaddrs` below gives back; on failure none.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return Vec::new();
+    }
+    let mut addresses = Vec::new();
+    let mut at = list;
+    // SAFETY: `at` walks the list, whose nodes stay valid until it is freed.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        at = entry.ifa_next;
+        // SAFETY: an entry has a name that ends in NUL.
+        let name = unsafe { std::ffi::CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
+        // SAFETY: the address is absent, or as long as its own family says; each is read as its family only.
+        let address = unsafe {
+            match entry.ifa_addr.as_ref().map(|address| c_int::from(address.sa_family)) {
+                Some(libc::AF_INET) => {
+                    let raw = (*entry.ifa_addr.cast::<libc::sockaddr_in>()).sin_addr.s_addr;
+                    Some(IpAddr::V4(Ipv4Addr::from(raw.to_ne_bytes())))
+                }
+                Some(libc::AF_INET6) => {
+                    let raw = (*entry.ifa_addr.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr;
+                    Some(IpAddr::V6(Ipv6Addr::from(raw)))
+                }
+                _ => None,
+            }
+        };
+        addresses.extend(address.map(|address| (name, address)));
+    }
+    // SAFETY: the list came from `getifaddrs` and nothing of it is used any more.
+    unsafe { libc::freeifaddrs(list) };
+    addresses
+}
+
+/// Questions of `ethtool.h` that are answered with 0 or 1, and what they are about.
+const OFFLOADS: [(u32, &str); 6] = [
+    (0x14, "rx-checksum"),
+    (0x16, "tx-checksum"),
+    (0x18, "scatter-gather"),
+    (0x1e, "tso"),
+    (0x23, "gso"),
+    (0x2b, "gro"),
+];
+
+/// The offloads that an interface has switched on.
+pub fn offloads(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
+    let is_on = |question: u32| {
+        let mut value: [u32; 2] = [question, 0];
+        // SAFETY: an `ifreq` is plain memory, for which zeros are valid.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        let room = request.ifr_name.len() - 1;
+        for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes().take(room)) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+        // SAFETY: the kernel reads the name and reads and writes the two words behind `ifru_data`, a
+        // `struct ethtool_value`; both live through the call.
+        let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::SIOCETHTOOL, &mut request) };
+        result == 0 && value[1] != 0
+    };
+    OFFLOADS.into_iter().filter(|(question, _)| is_on(*question)).map(|(_, name)| name).collect()
+}

@@ -1,11 +1,12 @@
 //! `tcp://host:port`: a TCP connection over IPv4 or IPv6, or Multipath TCP on request.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
-use super::socket::SocketLink;
+use super::internet::{self, addresses};
+use super::socket::{Buffers, SocketLink, flag};
 use super::{Caps, Door, Facts, Fault, Link, Listener, Opening, Transport, Unavailable, sys};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
@@ -35,9 +36,6 @@ pub const TRANSPORT: Transport = Transport {
     listen,
     loopback: |_| vec!["tcp://127.0.0.1:0".to_owned(), "tcp://[::1]:0".to_owned()],
 };
-
-/// Our own port, unassigned at IANA.
-const DEFAULT_PORT: u16 = 7100;
 
 struct Options {
     nodelay: bool,
@@ -88,59 +86,6 @@ impl Options {
     }
 }
 
-/// An option that is 0 or 1.
-pub fn flag(endpoint: &Endpoint, name: &str) -> Result<Option<bool>, EndpointError> {
-    endpoint.parsed(name, "0 or 1", |text| match text {
-        "0" => Some(false),
-        "1" => Some(true),
-        _ => None,
-    })
-}
-
-/// Socket buffers asked for with `sndbuf` and `rcvbuf`.
-#[derive(Clone, Copy)]
-pub struct Buffers {
-    pub send: Option<u64>,
-    receive: Option<u64>,
-}
-
-impl Buffers {
-    pub fn of(endpoint: &Endpoint) -> Result<Buffers, EndpointError> {
-        let size = |name| {
-            endpoint.parsed(name, "a size from 1 to 1Gi bytes", |text| {
-                units::bytes(text).ok().filter(|size| (1..=1 << 30).contains(size))
-            })
-        };
-        Ok(Buffers { send: size("sndbuf")?, receive: size("rcvbuf")? })
-    }
-
-    pub fn apply(&self, socket: &Socket) -> Result<(), Fault> {
-        if let Some(bytes) = self.send {
-            socket.set_send_buffer_size(bytes as usize).map_err(Fault::system("set the send buffer"))?;
-        }
-        if let Some(bytes) = self.receive {
-            socket.set_recv_buffer_size(bytes as usize).map_err(Fault::system("set the receive buffer"))?;
-        }
-        Ok(())
-    }
-}
-
-/// The addresses of an endpoint's host and port, in the order the resolver gives them. Port 0 only to listen.
-pub fn addresses(endpoint: &Endpoint, opening: &Opening, listens: bool) -> Result<Vec<SocketAddr>, Fault> {
-    let (host, port) = endpoint.host_port()?;
-    let port = port.or(opening.default_port).unwrap_or(DEFAULT_PORT);
-    if port == 0 && !listens {
-        return Err(Fault::Other("port 0 is nobody's: use 1 to 65535".to_owned()));
-    }
-    if let Ok(address) = host.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(address, port)]);
-    }
-    let unknown =
-        |why: &str| Fault::Other(format!("the name '{host}' was not found{why}: check its spelling"));
-    let found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|_| unknown(""))?.collect();
-    if found.is_empty() { Err(unknown(" (no address)")) } else { Ok(found) }
-}
-
 fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
     let options = Options::of(endpoint)?;
     let mut last = Fault::TimedOut;
@@ -166,28 +111,19 @@ fn link(socket: Socket, options: &Options, clock: &Clock, wait: Wait) -> Box<dyn
 }
 
 fn facts(socket: &Socket, facts: &mut Facts) {
+    internet::facts(socket, facts);
     let mut note = |name: &str, value: Option<serde_json::Value>| {
-        if let Some(value) = value {
-            facts.insert(name.to_owned(), value);
-        }
+        facts.extend(value.map(|value| (name.to_owned(), value)));
     };
-    note("local", address_text(socket.local_addr()));
-    note("remote", address_text(socket.peer_addr()));
     note("mss_bytes", socket.tcp_mss().ok().map(Into::into));
     note("nodelay", socket.tcp_nodelay().ok().map(Into::into));
     note("congestion_control", rustix::net::sockopt::tcp_congestion(socket).ok().map(Into::into));
-    note("path_mtu_bytes", sys::path_mtu(socket).map(Into::into));
     let protocol = socket.protocol().ok().flatten();
     note("mptcp", (protocol == Some(Protocol::MPTCP)).then_some(true.into()));
     if let Some(info) = sys::tcp_info(socket) {
         note("retransmitted_segments", Some(info.retransmits.into()));
         note("kernel_rtt_ns", Some((u64::from(info.rtt_us) * 1000).into()));
     }
-}
-
-/// An Internet address as text; `None` for other families.
-pub fn address_text(address: std::io::Result<SockAddr>) -> Option<serde_json::Value> {
-    address.ok()?.as_socket().map(|address| address.to_string().into())
 }
 
 struct TcpListener {

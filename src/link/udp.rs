@@ -12,12 +12,10 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::datagram::DatagramLink;
+use super::internet::{self, addresses};
 use super::offload::{Choice, Offload};
-use super::socket::{SocketLink, Wants, wait_for};
-use super::tcp::{Buffers, address_text, addresses};
-use super::{
-    Admission, Caps, Door, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys,
-};
+use super::socket::{Buffers, SocketLink, Wants, wait_for};
+use super::{Admission, Caps, Door, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -122,18 +120,7 @@ fn link(
 ) -> DatagramLink {
     // An IPv4 peer may show as a mapped IPv6 address on a socket that takes both.
     let v6 = peer.ip().to_canonical().is_ipv6();
-    DatagramLink::new(SocketLink::new(socket, caps(v6), clock, wait, facts), options.offload, first)
-}
-
-fn facts(socket: &Socket, facts: &mut Facts) {
-    let mut note = |name: &str, value: Option<serde_json::Value>| {
-        if let Some(value) = value {
-            facts.insert(name.to_owned(), value);
-        }
-    };
-    note("local", address_text(socket.local_addr()));
-    note("remote", address_text(socket.peer_addr()));
-    note("path_mtu_bytes", sys::path_mtu(socket).map(Into::into));
+    DatagramLink::new(SocketLink::new(socket, caps(v6), clock, wait, internet::facts), options.offload, first)
 }
 
 /// A datagram that waits for the door.

@@ -14,8 +14,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::datagram::DatagramLink;
 use super::offload::Offload;
-use super::socket::SocketLink;
-use super::tcp::Buffers;
+use super::socket::{Buffers, SocketLink};
 use super::{
     Caps, Door, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys, unix_datagram,
 };

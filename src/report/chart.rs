@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use super::histogram::histogram;
 use super::svg::{Axis, COLOURS, Series, draw};
-use super::table::is_latency;
+use super::table::{is_latency, wait};
 use super::words::{host_and_date, loss, shorten};
 use crate::run::{CaseResult, Distribution, Figures, Run, SeriesEntry};
 use crate::units::{print_bit_rate, print_bytes, print_nanoseconds};
@@ -31,11 +31,6 @@ const MOST_POINTS: usize = 360;
 const LOG_FROM: f64 = 8.0;
 /// A time series of fewer intervals is no curve.
 const LEAST_INTERVALS: usize = 4;
-
-/// Charts that lay cases side by side.
-pub fn of_run(run: &Run) -> Vec<Chart> {
-    by_size(run).into_iter().chain(all_latencies(run)).collect()
-}
 
 /// Charts of one case.
 pub fn of_case(run: &Run, case: &CaseResult) -> Vec<Chart> {
@@ -146,14 +141,16 @@ fn percentiles(run: &Run, title: &str, of: &str, note: &str, series: Vec<Series>
     chart(run, title, of, note, &x, &y, series)
 }
 
-fn all_latencies(run: &Run) -> Option<Chart> {
+/// The percentile curves of all cases, where they are few enough to be told apart.
+pub fn all_latencies(run: &Run) -> Option<Chart> {
     let cases = || run.cases.iter().enumerate().filter(|(_, case)| case.figures.latency_ns.is_some());
     if !(2..=COLOURS).contains(&cases().count()) {
         return None;
     }
     let curves = cases().filter_map(|(index, case)| {
+        let spin = if wait(case) == "spin" { ", spin" } else { "" };
         let label = format!(
-            "{}: {}, {}",
+            "{}: {}{spin}, {}",
             index + 1,
             shorten(&case.endpoint, 48),
             print_bytes(case.message_bytes.into())
@@ -164,7 +161,7 @@ fn all_latencies(run: &Run) -> Option<Chart> {
 }
 
 /// One curve for each endpoint, peer, direction and number of ports that was measured with several sizes.
-fn by_size(run: &Run) -> Option<Chart> {
+pub fn by_size(run: &Run) -> Option<Chart> {
     let mut series: Vec<Series> = Vec::new();
     let mut add = |label: String, bytes: u32, rate: Option<f64>| {
         let Some(rate) = rate.filter(|rate| rate.is_finite() && *rate >= 0.0 && bytes > 0) else { return };
@@ -176,9 +173,10 @@ fn by_size(run: &Run) -> Option<Chart> {
     };
     for case in run.cases.iter().filter(|case| !is_latency(case)) {
         let ports = if case.ports > 1 { format!(", {} ports", case.ports) } else { String::new() };
+        let spin = if wait(case) == "spin" { ", spin" } else { "" };
         let parallel = if case.parallel > 1 { format!(" × {}", case.parallel) } else { String::new() };
         let label = format!(
-            "{}{ports}{parallel}, {}, {}",
+            "{}{spin}{ports}{parallel}, {}, {}",
             shorten(&case.endpoint, 48),
             case.peer,
             case.direction.name()
@@ -337,7 +335,7 @@ mod tests {
                     .map(|&(start_ns, length_ns, bytes)| SeriesEntry { start_ns, length_ns, bytes, ..entry.clone() })
                     .collect();
             }
-            let charts = run.cases.iter().flat_map(|case| of_case(&run, case)).chain(of_run(&run));
+            let charts = run.cases.iter().flat_map(|case| of_case(&run, case)).chain(all_latencies(&run)).chain(by_size(&run));
             for chart in charts {
                 prop_assert!(!chart.svg.contains("NaN") && chart.svg.len() < 1 << 20);
             }

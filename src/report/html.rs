@@ -16,12 +16,15 @@ use serde_json::Map;
 use super::Options;
 use super::chart::{self, Chart};
 use super::svg::{COLOURS, SIZE};
-use super::table::{Kind, Table, tables};
+use super::table::{Kind, Row, Table, is_latency, tables, wait};
 use super::words::{
     ABSENT, LOST, date, host, interval_basis, loss, percentile, plural, printable, sentence, share,
 };
 use crate::run::{CaseResult, Distribution, Figures, Part, Run, Warning};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
+
+/// More cases than this are not told in sentences, and their details are folded.
+const AT_A_GLANCE: usize = 12;
 
 const PAGE: &str = include_str!("page.html");
 
@@ -47,12 +50,14 @@ fn page(run: &Run) -> Result<String, minijinja::Error> {
     };
     let near = facts(&run.environment.near);
     let far = facts(&run.environment.far);
+    let title = run.title.clone().unwrap_or_else(|| "linkgauge".to_owned());
     environment.get_template("page.html")?.render(context! {
-        title => run.title.clone().unwrap_or_else(|| "linkgauge".to_owned()),
+        many => run.cases.len() > AT_A_GLANCE,
+        title => title.clone(),
         tool => run.tool.clone(),
         id => run.id.clone(),
         schema => run.schema.clone(),
-        host => host(run).unwrap_or_default(),
+        host => host(run).filter(|host| !title.ends_with(&format!(" on {host}"))).unwrap_or_default(),
         date => date(run),
         started => run.started.to_string(),
         elapsed => print_nanoseconds(run.elapsed_ns as f64),
@@ -60,8 +65,7 @@ fn page(run: &Run) -> Result<String, minijinja::Error> {
         planned => planned,
         warnings => warnings(&run.warnings),
         cases => cases,
-        tables => tables(run).into_iter().map(table).collect::<Vec<Value>>(),
-        charts => charts(chart::of_run(run)),
+        tables => tables(run).into_iter().map(|one| table(run, one)).collect::<Vec<Value>>(),
         near => near,
         far => far,
         width => SIZE.0,
@@ -98,6 +102,7 @@ fn case(run: &Run, case: &CaseResult, number: usize) -> Value {
     context! {
         number => number,
         endpoint => case.endpoint.clone(),
+        spins => wait(case) == "spin",
         workload => case.workload.clone(),
         sentence => together(&sentence(case)),
         complete => case.complete,
@@ -146,7 +151,40 @@ fn charts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
         .collect()
 }
 
-fn table(mut table: Table) -> Value {
+/// The bars of a table reach from the left edge to this; in the units of their drawing.
+const BAR: f64 = 120.0;
+
+/// Where the bar of a row begins and ends, both axes in powers of ten: p50 to p99, or just where the rate lies.
+fn bars(run: &Run, table: &Table) -> Vec<Option<(f64, f64)>> {
+    let span = |row: &Row| {
+        let (case, main) = (&run.cases[row.case - 1], row.also.is_none());
+        let figures = &case.figures;
+        if is_latency(case) {
+            let times = if main { &figures.latency_ns } else { &figures.response_ns }.as_ref()?;
+            let low = (times.percentile("p50")? as f64).max(1.0).log10();
+            let high = times.percentile("p99").map_or(low, |p99| (p99 as f64).max(1.0).log10());
+            return Some((low, high));
+        }
+        let rate = if main { figures.throughput_bps } else { figures.throughput_back_bps };
+        let rate = rate.filter(|rate| rate.is_finite() && *rate >= 0.0)?.max(1.0).log10();
+        Some((rate, rate))
+    };
+    let spans: Vec<Option<(f64, f64)>> = table.rows.iter().map(span).collect();
+    let all = || spans.iter().flatten();
+    let low = all().map(|span| span.0).fold(f64::MAX, f64::min);
+    let high = all().map(|span| span.1).fold(f64::MIN, f64::max);
+    let least_bars = 2;
+    if all().count() < least_bars || low >= high {
+        return vec![None; spans.len()];
+    }
+    let place = |value: f64| 4.0 + (value - low) / (high - low) * (BAR - 8.0);
+    spans.into_iter().map(|span| span.map(|(low, high)| (place(low), place(high)))).collect()
+}
+
+fn table(run: &Run, mut table: Table) -> Value {
+    let latency = table.workload == "latency";
+    let bars = bars(run, &table);
+    let barred = bars.iter().any(Option::is_some);
     let common = table.condense().join(", ");
     let columns: Vec<Value> = table
         .columns
@@ -156,17 +194,27 @@ fn table(mut table: Table) -> Value {
     let rows: Vec<Value> = table
         .rows
         .into_iter()
-        .map(|row| {
+        .zip(bars)
+        .map(|(row, bar)| {
+            let warnings = if row.also.is_none() { run.cases[row.case - 1].warnings.len() } else { 0 };
+            let bar = bar.map(|(low, high)| [low, high].map(|at| format!("{at:.1}")));
             let cells: Vec<Value> = row
                 .cells
                 .into_iter()
                 .zip(&table.columns)
                 .map(|(text, column)| context! { text => text, name => matches!(column.kind, Kind::Case { .. }) })
                 .collect();
-            context! { case => row.case, endpoint => row.endpoint, also => row.also, cells => cells }
+            context! {
+                case => row.case, endpoint => row.endpoint, also => row.also, cells => cells, bar => bar,
+                warnings => warnings,
+            }
         })
         .collect();
-    context! { workload => table.workload, common => common, columns => columns, rows => rows }
+    let charts = charts(if latency { chart::all_latencies(run) } else { chart::by_size(run) });
+    context! {
+        workload => table.workload, common => common, columns => columns, rows => rows, charts => charts,
+        barred => barred, bar => if latency { "p50 – p99, log" } else { "rate, log" },
+    }
 }
 
 /// Every figure of a case that is no time of a round trip.
@@ -331,8 +379,8 @@ mod tests {
             titles.map(|rest| rest.split("</strong>").next().unwrap().to_owned()).collect::<Vec<_>>()
         };
         insta::assert_snapshot!(titles(&sample_run::full()).join("\n"), @r"
-        Rate by message size
         Round-trip times side by side
+        Rate by message size
         Round-trip time by percentile
         Round-trip time by percentile
         Round-trip time by percentile
@@ -346,6 +394,28 @@ mod tests {
         Rate over time
         ");
         assert!(titles(&sample_run::minimal()).is_empty());
+    }
+
+    #[test]
+    fn many_cases_are_folded() {
+        let mut run = sample_run::full();
+        assert!(page(&run).unwrap().contains("class=\"glance\""));
+        let more: Vec<CaseResult> = run.cases.iter().cycle().take(AT_A_GLANCE + 1).cloned().collect();
+        run.cases = more;
+        let page = page(&run).unwrap();
+        assert!(!page.contains("class=\"glance\"") && !page.contains("<section"));
+        assert_eq!(page.matches("<details class=\"case\">").count(), AT_A_GLANCE + 1);
+    }
+
+    #[test]
+    fn bars_are_drawn_to_one_scale() {
+        let run = sample_run::full();
+        for table in tables(&run) {
+            let bars: Vec<(f64, f64)> = bars(&run, &table).into_iter().flatten().collect();
+            assert_eq!(bars.iter().map(|bar| bar.0).fold(f64::MAX, f64::min), 4.0);
+            assert_eq!(bars.iter().map(|bar| bar.1).fold(0.0, f64::max), BAR - 4.0);
+        }
+        assert!(tables(&sample_run::minimal()).iter().all(|one| bars(&sample_run::minimal(), one) == [None]));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Fits a table into the width of a terminal.
 //!
 //! Endpoints are what varies most. As long as there is room they are a column, the longest shortened in the middle;
-//! then each gets a line of its own above its rows. Not for colours and headings (`text`).
+//! then each gets a line of its own above its rows, unless most have a single row: for those, columns that can be
+//! spared make room. Not for colours and headings (`text`).
+
+use std::collections::BTreeSet;
 
 use comfy_table::{CellAlignment, presets};
 
-use super::table::{Kind, Row, Table};
+use super::table::{Row, Table};
 use super::words::{printable, shorten};
 
 /// An endpoint is shortened down to this; below it gets a line of its own.
@@ -21,42 +24,87 @@ pub enum Line {
     Row,
 }
 
-/// The lines of a table, header first, none longer than `width` if that is at least 78.
-pub fn lines(mut table: Table, width: usize, numbered: bool) -> Vec<(String, Line)> {
-    let longest = table.rows.iter().map(|row| row.endpoint.chars().count()).max().unwrap_or(0);
-    let longest_also = table.rows.iter().filter_map(|row| row.also).map(str::len).max().unwrap_or(0);
-    let numbers = if numbered { digits(&table) } else { 0 };
-    let room = width.saturating_sub(used(&table, numbers, GAP));
-    let least = longest.min(SHORTEST_ENDPOINT).max("endpoint".len()).max(longest_also + usize::from(GAP));
-    let inside = room >= least;
-    if inside {
-        let label = |row: &Row| match row.also {
-            Some(also) => format!("{}{also}", " ".repeat(GAP.into())),
-            None => shorten(&printable(&row.endpoint), room),
-        };
-        return draw(&table, numbered, Some(("endpoint", &label)), GAP);
+/// The lines of a table, header first, none longer than `width` if that is at least 78. Takes the columns that found
+/// no room out of the table.
+pub fn lines(table: &mut Table, width: usize, numbered: bool) -> Vec<(String, Line)> {
+    let numbers = if numbered { digits(table) } else { 0 };
+    if let Some(lines) = inside(table, width, numbers) {
+        return lines;
+    }
+    table.name_rows();
+    if mostly_single(table) {
+        let mut spared = table.clone();
+        while spared.spare() {
+            if let Some(lines) = inside(&spared, width, numbers) {
+                *table = spared;
+                return lines;
+            }
+        }
     }
 
-    table.name_rows();
+    let longest_also = longest_also(table);
     let labels = numbers + longest_also;
-    let gap = if used(&table, labels, GAP) + usize::from(GAP) <= width { GAP } else { 1 };
-    while used(&table, labels, gap) + usize::from(gap) > width {
-        let Some(last) = table.columns.iter().rposition(|column| column.kind == Kind::Rare) else { break };
-        table.remove(last);
-    }
+    let gap = if used(table, labels, GAP) + usize::from(GAP) <= width { GAP } else { 1 };
+    while used(table, labels, gap) + usize::from(gap) > width && table.spare() {}
     let label = |row: &Row| row.also.unwrap_or_default().to_owned();
     let label: Option<Label> = if longest_also > 0 { Some(("", &label)) } else { None };
-    let mut drawn = draw(&table, numbered, label, gap).into_iter();
+    let mut drawn = draw(table, numbered, label, gap).into_iter();
     let mut lines: Vec<(String, Line)> = drawn.next().into_iter().collect();
     let mut above = None;
     for (row, line) in table.rows.iter().zip(drawn) {
-        if above != Some(&row.endpoint) {
-            lines.push((shorten(&printable(&row.endpoint), width), Line::Row));
-            above = Some(&row.endpoint);
+        let this = Some((&row.endpoint, &row.tags));
+        if above != this {
+            lines.push((name(row, width), Line::Row));
+            above = this;
         }
         lines.push(line);
     }
     lines
+}
+
+/// The table with the endpoints as a column, if there is room to tell them apart.
+fn inside(table: &Table, width: usize, numbers: usize) -> Option<Vec<(String, Line)>> {
+    let longest = table.rows.iter().map(|row| whole(row).chars().count()).max().unwrap_or(0);
+    let room = width.saturating_sub(used(table, numbers, GAP));
+    let least = longest.min(SHORTEST_ENDPOINT).max("endpoint".len());
+    if room < least.max(longest_also(table) + usize::from(GAP)) {
+        return None;
+    }
+    let label = |row: &Row| match row.also {
+        Some(also) => format!("{}{also}", " ".repeat(GAP.into())),
+        None => name(row, room),
+    };
+    let different =
+        |label: &dyn Fn(&Row) -> String| table.rows.iter().map(label).collect::<BTreeSet<_>>().len();
+    if different(&|row| name(row, room)) < different(&whole) {
+        return None;
+    }
+    Some(draw(table, numbers > 0, Some(("endpoint", &label)), GAP))
+}
+
+/// Whether lines for the endpoints alone would be more than half as many as those with figures.
+fn mostly_single(table: &Table) -> bool {
+    let mains: Vec<&Row> = table.rows.iter().filter(|row| row.also.is_none()).collect();
+    let changes = mains.windows(2).filter(|pair| whole(pair[0]) != whole(pair[1])).count();
+    2 * (changes + 1) > mains.len()
+}
+
+fn longest_also(table: &Table) -> usize {
+    table.rows.iter().filter_map(|row| row.also).map(str::len).max().unwrap_or(0)
+}
+
+fn whole(row: &Row) -> String {
+    printable(&format!("{}{}", row.endpoint, row.tags))
+}
+
+/// Endpoint and what else tells a row apart; the endpoint gives way first.
+fn name(row: &Row, width: usize) -> String {
+    let tags = printable(&row.tags);
+    let room = width.saturating_sub(tags.chars().count());
+    if room < SHORTEST_ENDPOINT / 2 {
+        return shorten(&whole(row), width);
+    }
+    shorten(&printable(&row.endpoint), room) + &tags
 }
 
 fn digits(table: &Table) -> usize {
@@ -93,7 +141,7 @@ fn draw(table: &Table, numbered: bool, label: Option<Label>, gap: u16) -> Vec<(S
     let labels = usize::from(numbered) + usize::from(label.is_some());
     for (index, column) in drawn.column_iter_mut().enumerate() {
         column.set_padding((if index == 0 { 0 } else { gap }, 0));
-        let left = index < labels || matches!(table.columns[index - labels].title, "peer" | "way");
+        let left = index < labels || matches!(table.columns[index - labels].title, "peer" | "way" | "wait");
         column.set_cell_alignment(if left { CellAlignment::Left } else { CellAlignment::Right });
     }
     let kinds = std::iter::once(Line::Header).chain(std::iter::repeat(Line::Row));

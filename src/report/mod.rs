@@ -25,7 +25,7 @@ mod sample_run;
 
 pub use csv::COLUMNS as CSV_COLUMNS;
 pub use histogram::histogram;
-pub use words::sentence;
+pub use words::{plain, sentence, wrap};
 
 /// The JSON Schema of the run document.
 pub const RUN_SCHEMA: &str = include_str!("../../schema/run.v1.json");

@@ -2,11 +2,14 @@
 //!
 //! Not for widths, borders or colours.
 
+use serde_json::Value;
+
 use super::words::{ABSENT, loss, median, percentile, plus_minus};
 use crate::run::{CaseResult, Distribution, Run};
 use crate::units::{print_bit_rate, print_bytes, print_count};
 
 /// All cases of one workload.
+#[derive(Clone)]
 pub struct Table {
     pub workload: String,
     pub columns: Vec<Column>,
@@ -29,10 +32,13 @@ pub enum Kind {
     Rare,
 }
 
+#[derive(Clone)]
 pub struct Row {
     /// Its number in the run, from 1.
     pub case: usize,
     pub endpoint: String,
+    /// What else the case is, after its endpoint: `, peer echo`.
+    pub tags: String,
     /// What the row holds, when not the case's main figures.
     pub also: Option<&'static str>,
     /// One a column.
@@ -51,12 +57,14 @@ const fn rare(title: &'static str) -> Column {
     Column { title, kind: Kind::Rare }
 }
 
-const CASE: [Column; 5] = [
+const CASE: [Column; 7] = [
     case("peer", "peer ", "", ""),
     case("way", "direction ", "", "loop"),
     case("size", "", " messages", ""),
     case("ports", "", " ports at once", "1"),
     case("links", "", " connections each", "1"),
+    case("wait", "", "", "block"),
+    case("CPUs", "CPUs ", "", "any"),
 ];
 const LATENCY: [Column; 6] =
     [figure("p50"), rare("±"), figure("p90"), figure("p99"), figure("max"), figure("lost")];
@@ -67,10 +75,10 @@ pub fn is_latency(case: &CaseResult) -> bool {
     case.workload == "latency"
 }
 
-/// One table a workload, in the order in which they first appear.
+/// One table a workload, in the order in which they first appear. What an interrupted run did not come to is left out.
 pub fn tables(run: &Run) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
-    for (index, case) in run.cases.iter().enumerate() {
+    for (index, case) in run.cases.iter().enumerate().filter(|(_, case)| !run.interrupted || begun(case)) {
         let figures = if is_latency(case) { LATENCY } else { THROUGHPUT };
         let position = tables.iter().position(|table| table.workload == case.workload);
         let position = position.unwrap_or_else(|| {
@@ -91,6 +99,8 @@ impl Table {
             print_bytes(case.message_bytes.into()),
             case.ports.to_string(),
             case.parallel.to_string(),
+            wait(case).to_owned(),
+            cpus(case),
         ];
         let figures = &case.figures;
         if is_latency(case) {
@@ -137,7 +147,7 @@ impl Table {
     ) {
         let cells: Vec<String> = cells.into_iter().collect();
         debug_assert_eq!(cells.len(), self.columns.len());
-        self.rows.push(Row { case, endpoint: result.endpoint.clone(), also, cells });
+        self.rows.push(Row { case, endpoint: result.endpoint.clone(), tags: String::new(), also, cells });
     }
 
     /// What all cases have in common, for the heading; those columns go, and those that hold nothing.
@@ -164,7 +174,7 @@ impl Table {
         common
     }
 
-    /// What tells the cases apart moves into the endpoint, but for the size: a sweep reads best as a column.
+    /// What tells the cases apart moves beside the endpoint, but for the size: a sweep reads best as a column.
     pub fn name_rows(&mut self) {
         let keep: Vec<bool> =
             self.columns.iter().map(|c| c.title == "size" || !matches!(c.kind, Kind::Case { .. })).collect();
@@ -181,16 +191,21 @@ impl Table {
                 if let Kind::Case { before, after, usual } = column.kind
                     && row.cells[index] != usual
                 {
-                    row.endpoint += &format!(", {before}{}{after}", row.cells[index]);
+                    row.tags += &format!(", {before}{}{after}", row.cells[index]);
                 }
             }
         }
         self.retain(&keep);
     }
 
-    pub fn remove(&mut self, index: usize) {
-        let keep: Vec<bool> = (0..self.columns.len()).map(|column| column != index).collect();
+    /// Drops the last of the columns that can be spared, if there is one.
+    pub fn spare(&mut self) -> bool {
+        let Some(last) = self.columns.iter().rposition(|column| column.kind == Kind::Rare) else {
+            return false;
+        };
+        let keep: Vec<bool> = (0..self.columns.len()).map(|column| column != last).collect();
         self.retain(&keep);
+        true
     }
 
     fn empty(&self, index: usize) -> bool {
@@ -204,6 +219,24 @@ impl Table {
             let mut kept = keep.iter();
             row.cells.retain(|_| *kept.next().expect("one a column"));
         }
+    }
+}
+
+fn begun(case: &CaseResult) -> bool {
+    case.figures.sent > 0 || case.figures.received > 0
+}
+
+/// How both ends waited; blocking where nothing else is known.
+pub fn wait(case: &CaseResult) -> &str {
+    case.placement.get("wait").and_then(Value::as_str).unwrap_or("block")
+}
+
+/// The CPUs of the near end and of the far end, as `--pin` takes them.
+fn cpus(case: &CaseResult) -> String {
+    let cpu = |name: &str| case.placement.get(name).and_then(Value::as_u64).map(|cpu| cpu.to_string());
+    match (cpu("near_cpu"), cpu("far_cpu")) {
+        (None, None) => "any".to_owned(),
+        (near, far) => [near, far].map(|cpu| cpu.unwrap_or_else(|| "any".to_owned())).join(","),
     }
 }
 

@@ -8,8 +8,8 @@ use anstyle::{AnsiColor, Style};
 
 use super::Options;
 use super::layout::{self, Line};
-use super::table::{Table, is_latency, tables};
-use super::words::{case_list, date, host, interval_basis, median, plural, printable, shorten, wrap};
+use super::table::{Table, is_latency, tables, wait};
+use super::words::{case_list, date, host, interval_basis, median, plain, plural, printable, shorten, wrap};
 use crate::run::{CaseResult, Run, Warning};
 use crate::units::{print_bit_rate, print_nanoseconds};
 
@@ -36,21 +36,24 @@ struct Text {
 impl Text {
     fn run(mut self, run: &Run) -> String {
         let title = run.title.as_deref().map_or("linkgauge".to_owned(), printable);
-        let on = host(run).map_or(String::new(), |host| format!(" on {host}"));
+        let on = host(run).filter(|host| !title.ends_with(&format!(" on {host}")));
+        let on = on.map_or(String::new(), |host| format!(" on {host}"));
         let took = print_nanoseconds(run.elapsed_ns as f64);
         let cases = plural(run.cases.len(), "case");
         self.paragraph(&format!("{title}: {cases} in {took}{on}, {}", date(run)), BOLD, "", INDENT);
+        let mut shown = Vec::new();
         for table in tables(run) {
             self.out.push('\n');
-            self.table(table, run.cases.len() > 1);
+            shown.extend(self.table(table, run.cases.len() > 1));
         }
-        self.notes(run);
+        self.notes(run, &shown);
         self.warnings(run);
         self.status(run);
         self.out
     }
 
-    fn table(&mut self, mut table: Table, numbered: bool) {
+    /// Returns the titles of the columns that found room.
+    fn table(&mut self, mut table: Table, numbered: bool) -> Vec<&'static str> {
         let what = if table.workload == "latency" {
             "Latency (round trips)".to_owned()
         } else {
@@ -60,13 +63,15 @@ impl Text {
         };
         let heading = [vec![what], table.condense()].concat().join(", ");
         self.paragraph(&printable(&heading), BOLD, "", INDENT);
-        for (line, kind) in layout::lines(table, self.width - INDENT.len(), numbered) {
+        for (line, kind) in layout::lines(&mut table, self.width - INDENT.len(), numbered) {
             let style = if kind == Line::Header { BOLD } else { Style::new() };
             self.line(&format!("{INDENT}{line}"), style);
         }
+        table.columns.iter().map(|column| column.title).collect()
     }
 
-    fn notes(&mut self, run: &Run) {
+    /// What one must know to read the columns that are there.
+    fn notes(&mut self, run: &Run, shown: &[&str]) {
         let mut notes: Vec<String> = Vec::new();
         for (index, case) in run.cases.iter().enumerate() {
             let name = if run.cases.len() > 1 { format!("Case {}: ", index + 1) } else { String::new() };
@@ -76,6 +81,11 @@ impl Text {
         if any(&|case| case.figures.latency_ns.is_some() || case.under_load.is_some()) {
             notes.push("A latency is a whole round trip, never half of one.".to_owned());
         }
+        if any(&|case| wait(case) == "spin") {
+            notes.push(
+                "spin: both ends keep asking for the message instead of being woken for it.".to_owned(),
+            );
+        }
         if any(&|case| is_latency(case) && case.figures.response_ns.is_some()) {
             notes.push(
                 "response: counted from when the message was due, not from when it was sent.".to_owned(),
@@ -84,14 +94,14 @@ impl Text {
         if any(&|case| case.figures.throughput_bps.is_some()) {
             notes.push("A rate is delivered payload by the receiver's clock, without headers.".to_owned());
         }
-        if any(&|case| case.cpu.is_some()) {
+        if shown.contains(&"CPU s/GB") {
             notes.push("CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).".to_owned());
         }
         let mut bases: Vec<String> =
             run.cases.iter().filter(|case| !case.figures.intervals.is_empty()).map(interval_basis).collect();
         bases.sort();
         bases.dedup();
-        if !bases.is_empty() {
+        if !bases.is_empty() && shown.contains(&"±") {
             notes.push(format!("±: the 95 % interval, its longer side, {}.", bases.join(" or ")));
         }
         let not_reached = |case: &CaseResult| {
@@ -114,7 +124,12 @@ impl Text {
         let mut groups: Vec<(&Warning, Vec<usize>, bool)> = Vec::new();
         for (case, warning) in run.all_warnings() {
             let numbers = case.map(|index| index + 1);
-            match groups.iter_mut().find(|(first, ..)| first.code == warning.code) {
+            // What concerns the run as a whole has no number to be told apart by.
+            let alike = |first: &Warning| match case {
+                Some(_) => first.code == warning.code,
+                None => first == warning,
+            };
+            match groups.iter_mut().find(|(first, ..)| alike(first)) {
                 Some((first, cases, differ)) => {
                     *differ |= first.text != warning.text;
                     cases.extend(numbers);
@@ -212,23 +227,6 @@ fn spread(case: &CaseResult) -> Option<String> {
     ))
 }
 
-/// For terminals that know only ASCII; every character becomes one, so that columns stay aligned.
-fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            'µ' => 'u',
-            '–' | '−' => '-',
-            '×' => 'x',
-            '±' => '~',
-            '…' => '~',
-            '’' => '\'',
-            '·' => '|',
-            c if c.is_ascii() => c,
-            _ => '?',
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,7 +245,7 @@ mod tests {
 
         Latency (round trips)
           #            size       p50      ±       p90       p99       max  lost
-          tcp://127.0.0.1:7100, peer linkgauge
+          tcp://127.0.0.1:7100, peer linkgauge, CPUs 0,1
           1            14 B  13.82 µs  1.2 %  14.48 µs  23.44 µs  273.7 µs     0
              response        16.17 µs         16.93 µs  27.38 µs  321.0 µs
           tcp://moxa-5610.example:7001, peer echo, 3 ports at once
@@ -322,12 +320,12 @@ mod tests {
 
         Latency (round trips)
           #                size       p50      ±       p90       p99       max  lost
-          serial:///dev/serial/by-id/usb-FTDI_FT…01-if00-port0?baud=9600, peer linkgauge
+          serial:///dev/serial/by-i…_A101-if00-port0?baud=9600, peer linkgauge, CPUs 0,1
           1                 1 B  13.82 µs  1.2 %  14.48 µs  23.44 µs  273.7 µs     0
              response            16.17 µs         16.93 µs  27.38 µs  321.0 µs
-          serial:///dev/serial/by-id/usb-FTDI_FT…0?baud=9600, peer echo, 3 ports at once
+          serial:///dev/serial/by-…1024-if00-port0?baud=9600, peer echo, 3 ports at once
           2            1.024 kB  2.216 ms  1.2 %  2.320 ms  3.758 ms  43.84 ms     0
-          serial:///dev/serial/by-id/usb-FTDI_FT…36-if00-port0?baud=9600, peer linkgauge
+          serial:///dev/serial/by-id/usb…T_A1065536-if00-port0?baud=9600, peer linkgauge
           3            65.54 kB  892.9 µs  1.2 %  935.4 µs      lost  17.71 ms   600
 
           Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms (slowest:
@@ -353,6 +351,7 @@ mod tests {
         ");
         for case in &mut run.cases {
             (case.message_bytes, case.ports, case.peer) = (1, 1, "echo".to_owned());
+            case.placement.clear();
         }
         insta::assert_snapshot!(text(&run, Options::default()).lines().take(5).collect::<Vec<_>>().join("\n"), @r"
         A Friday in the lab: 3 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
@@ -360,6 +359,73 @@ mod tests {
         Latency (round trips), peer echo, 1 B messages
           #                 p50      ±       p90       p99       max  lost
           serial:///dev/serial/by-id/usb-FTDI_FT232R_USB_UART_A101-if00-port0?baud=9600
+        ");
+    }
+
+    /// Six links with one case each, of which one spins.
+    fn many_links() -> Run {
+        let mut run = sample_run::full();
+        let case = run.cases[0].clone();
+        run.cases = (1..=6).map(|_| case.clone()).collect();
+        run.warnings.clear();
+        for (index, case) in run.cases.iter_mut().enumerate() {
+            case.endpoint = format!("tcp://gauge-{index}.example:7100");
+            case.figures.response_ns = None;
+            case.warnings.clear();
+            case.placement.clear();
+        }
+        run.cases[1].placement.insert("wait".to_owned(), "spin".into());
+        (run.title, run.interrupted) = (Some("demo on gauge-1".to_owned()), false);
+        run
+    }
+
+    #[test]
+    fn a_line_for_each_of_many_links() {
+        let mut run = many_links();
+        insta::assert_snapshot!(text(&run, Options::default()), @r"
+        demo on gauge-1: 6 cases in 42.10 s, 2026-11-20 10:00 UTC
+
+        Latency (round trips), peer linkgauge, 14 B messages
+          #  endpoint                            p50       p90       p99       max  lost
+          1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          2  tcp://gauge…xample:7100, spin  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          3  tcp://gauge-2.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          4  tcp://gauge-3.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          5  tcp://gauge-4.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          6  tcp://gauge-5.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+
+          A latency is a whole round trip, never half of one.
+          spin: both ends keep asking for the message instead of being woken for it.
+        ");
+        // Where shortened names would be the same, they are not shortened.
+        for (index, case) in run.cases.iter_mut().enumerate() {
+            case.endpoint = format!("unix:///run/user/1000/gauge/{index}/stream.socket?type=stream");
+        }
+        let text = text(&run, Options::default());
+        assert!(text.contains("\n  unix:///run/user/1000/gauge/5/stream.socket?type=stream\n"), "{text}");
+    }
+
+    #[test]
+    fn what_was_not_come_to_has_no_row() {
+        let mut run = many_links();
+        run.interrupted = true;
+        for case in &mut run.cases[2..] {
+            case.figures = Default::default();
+            case.complete = false;
+        }
+        insta::assert_snapshot!(text(&run, Options::default()), @r"
+        demo on gauge-1: 6 cases in 42.10 s, 2026-11-20 10:00 UTC
+
+        Latency (round trips), peer linkgauge, 14 B messages
+          #  endpoint                            p50       p90       p99       max  lost
+          1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          2  tcp://gauge…xample:7100, spin  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+
+          A latency is a whole round trip, never half of one.
+          spin: both ends keep asking for the message instead of being woken for it.
+
+        interrupted: stopped by a signal; the figures are of what was measured by then
+            (not whole: cases 3–6)
         ");
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Not for layout, and not for units: `units` prints those.
 
+use super::table::wait;
 use crate::plan::Direction;
 use crate::run::{CaseResult, Distribution, Figures, Run};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
@@ -58,6 +59,23 @@ pub fn wrap(text: &str, width: usize, first: &str, rest: &str) -> String {
         }
     }
     lines.join("\n") + "\n"
+}
+
+/// For terminals that know only ASCII; every character becomes one, so that columns stay aligned.
+pub fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            'µ' => 'u',
+            '–' | '−' => '-',
+            '×' => 'x',
+            '±' => '~',
+            '…' => '~',
+            '’' => '\'',
+            '·' => '|',
+            c if c.is_ascii() => c,
+            _ => '?',
+        })
+        .collect()
 }
 
 /// A named percentile: `13.25 µs`, `lost` or `–`.
@@ -178,6 +196,9 @@ pub fn sentence(case: &CaseResult) -> String {
     }
     if case.parallel > 1 {
         endpoint += &format!(" ({} connections)", case.parallel);
+    }
+    if wait(case) == "spin" {
+        endpoint += ", both ends spinning";
     }
     let way = match (case.workload.as_str(), case.direction) {
         ("latency", _) => format!("{size} over {endpoint}"),

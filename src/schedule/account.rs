@@ -32,6 +32,8 @@ pub(super) struct Account {
     cpu: CpuUse,
     elapsed: Duration,
     pub(super) failures: Vec<String>,
+    /// A signal came while it ran.
+    pub(super) cut_short: bool,
 }
 
 impl Account {
@@ -51,6 +53,7 @@ impl Account {
             cpu: CpuUse::default(),
             elapsed: Duration::ZERO,
             failures: Vec::new(),
+            cut_short: false,
         }
     }
 
@@ -130,7 +133,7 @@ impl Account {
     /// The case for the document.
     pub(super) fn result(self, repeat: u32, floor_ns: Option<f64>) -> CaseResult {
         let case = &self.case;
-        let complete = self.failures.is_empty() && self.parts.len() == repeat as usize;
+        let complete = self.failures.is_empty() && !self.cut_short && self.parts.len() == repeat as usize;
         let mut figures = together(&self.parts);
         if let Some(exchanges) = &self.exchanges {
             // The pauses between repetitions are nobody's time.

@@ -494,18 +494,18 @@ fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figures {
     let mut sent = 0;
     if let Some(near) = &outward {
         let far_flows = far.iter().flat_map(|far| &far.flows).filter(|flow| !flow.inward);
-        let delivered = match far {
-            Some(_) => far_flows.fold(Delivered::default(), |all, flow| all.with_far(flow)),
-            None => Delivered::unconfirmed(near),
-        };
         sent += near.counts.sent;
-        drops = add(drops, delivered.drops);
-        figures.received += delivered.messages;
-        figures.duplicate += delivered.duplicate;
-        figures.reordered += delivered.reordered;
-        figures.delivered_bytes = Some(delivered.bytes);
-        figures.throughput_bps = delivered.rate();
-        figures.messages_per_second = delivered.message_rate();
+        // Without a report nobody knows what was delivered, and nothing is claimed.
+        if far.is_some() {
+            let delivered = far_flows.fold(Delivered::default(), |all, flow| all.with_far(flow));
+            drops = add(drops, delivered.drops);
+            figures.received += delivered.messages;
+            figures.duplicate += delivered.duplicate;
+            figures.reordered += delivered.reordered;
+            figures.delivered_bytes = Some(delivered.bytes);
+            figures.throughput_bps = delivered.rate();
+            figures.messages_per_second = delivered.message_rate();
+        }
     }
     if let Some(near) = &inward {
         let delivered = Delivered::near(near);
@@ -529,7 +529,9 @@ fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figures {
         }
     }
     figures.sent = sent;
-    figures.lost = sent.saturating_sub(figures.received);
+    if figures.delivered_bytes.is_some() {
+        figures.lost = sent.saturating_sub(figures.received);
+    }
     if let Some(drops) = drops {
         figures.lost_in_socket = Some(drops.min(figures.lost));
         figures.lost_on_path = Some(figures.lost.saturating_sub(drops));
@@ -566,11 +568,6 @@ impl Delivered {
             elapsed_ns: recorder.elapsed_ns(),
             drops: None,
         }
-    }
-
-    /// By the sender's own account: what its system says was acknowledged (see `discard`).
-    fn unconfirmed(sender: &Recorder) -> Delivered {
-        Delivered { duplicate: 0, reordered: 0, ..Delivered::near(sender) }
     }
 
     fn with_far(self, flow: &super::FarFlow) -> Delivered {

@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one module each.
 
 mod cli;
+mod commands;
 mod contract;
 mod documents;
 mod far;

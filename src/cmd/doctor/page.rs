@@ -1,0 +1,265 @@
+//! The findings for a terminal of 80 columns.
+
+use std::fmt::Write;
+
+use anstyle::{AnsiColor, Style};
+use linkgauge::host::check::Verdict;
+use linkgauge::report::{plain, wrap};
+use linkgauge::units::print_nanoseconds;
+
+use super::floor::{Floor, RoundTrip};
+use super::{Findings, Transport};
+
+const WIDTH: usize = 80;
+const BOLD: Style = Style::new().bold();
+
+/// With styles; whoever prints it strips them where they are not wanted.
+pub fn text(findings: &Findings, unicode: bool) -> String {
+    let mut page = Page { unicode, out: String::new() };
+    page.heading("This host");
+    let longest = findings.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    for check in &findings.checks {
+        page.finding(check.verdict, check.name, longest, &check.finding, check.remedy.as_deref());
+    }
+    page.heading("Transports");
+    let longest = findings.transports.iter().map(|transport| transport.scheme.len()).max().unwrap_or(0);
+    for transport in &findings.transports {
+        page.transport(transport, longest);
+    }
+    page.heading("What linkgauge itself costs here");
+    page.floor(&findings.floor);
+    page.out.push('\n');
+    let (_, style) = mark(findings.verdict, unicode);
+    page.paragraph("Verdict: ", "  ", &findings.summary, style);
+    page.out
+}
+
+struct Page {
+    unicode: bool,
+    out: String,
+}
+
+fn mark(verdict: Verdict, unicode: bool) -> (&'static str, Style) {
+    let style = |colour: AnsiColor| colour.on_default().bold();
+    match (verdict, unicode) {
+        (Verdict::Good, true) => ("✓", style(AnsiColor::Green)),
+        (Verdict::Good, false) => ("ok", style(AnsiColor::Green)),
+        (Verdict::Doubtful, true) => ("!", style(AnsiColor::Yellow)),
+        (Verdict::Doubtful, false) => ("??", style(AnsiColor::Yellow)),
+        (Verdict::Bad, true) => ("✗", style(AnsiColor::Red)),
+        (Verdict::Bad, false) => ("!!", style(AnsiColor::Red)),
+    }
+}
+
+impl Page {
+    fn heading(&mut self, text: &str) {
+        if !self.out.is_empty() {
+            self.out.push('\n');
+        }
+        let _ = writeln!(self.out, "{BOLD}{text}{BOLD:#}");
+    }
+
+    /// Mark, name and what was found; below it what to do.
+    fn finding(&mut self, verdict: Verdict, name: &str, longest: usize, text: &str, remedy: Option<&str>) {
+        let (mark, style) = mark(verdict, self.unicode);
+        let indent = 2 + mark.chars().count() + 1;
+        let first = format!("  {mark} {name:longest$}  ");
+        let rest = " ".repeat(first.chars().count());
+        let lines = self.wrapped(text, &first, &rest);
+        self.out += &lines.replacen(mark, &format!("{style}{mark}{style:#}"), 1);
+        if let Some(remedy) = remedy {
+            let indent = " ".repeat(indent + 2);
+            let lines = self.wrapped(remedy, &format!("{indent}try: "), &format!("{indent}     "));
+            self.out += &lines;
+        }
+    }
+
+    fn transport(&mut self, transport: &Transport, longest: usize) {
+        match &transport.reason {
+            None => self.finding(Verdict::Good, transport.scheme, longest, transport.summary, None),
+            Some(reason) => {
+                let text = format!("not available: {reason}");
+                self.finding(
+                    Verdict::Doubtful,
+                    transport.scheme,
+                    longest,
+                    &text,
+                    transport.remedy.as_deref(),
+                );
+            }
+        }
+    }
+
+    fn floor(&mut self, floor: &Floor) {
+        let reading = format!("step {}", print_nanoseconds(floor.clock_step_ns as f64));
+        self.cost("reading the clock", &print_nanoseconds(floor.clock_read_ns), "", &reading);
+        let memory = match floor.memory_exchange_ns {
+            0.0 => "not measured".to_owned(),
+            nanoseconds => print_nanoseconds(nanoseconds),
+        };
+        self.cost("an exchange in memory", &memory, "", "both ends in one thread");
+        for one in &floor.round_trips {
+            match (&one.missing, one.p50_ns) {
+                (None, Some(p50)) => {
+                    let p99 = one.p99_ns.map_or(String::new(), |p99| print_nanoseconds(p99 as f64));
+                    self.cost(trip(one), &print_nanoseconds(p50 as f64), &p99, &placement(one));
+                }
+                (missing, _) => {
+                    let why = missing.as_deref().unwrap_or("no exchange was answered");
+                    self.paragraph(
+                        "  ",
+                        "    ",
+                        &format!("{}: not measured: {why}", trip(one)),
+                        Style::new(),
+                    );
+                }
+            }
+        }
+    }
+
+    fn cost(&mut self, name: &str, p50: &str, p99: &str, how: &str) {
+        let p99 = if p99.is_empty() { String::new() } else { format!("p99 {p99}") };
+        let line = format!("  {name:24}  {p50:>9}  {p99:12}  {how}");
+        let line = if self.unicode { line } else { plain(&line) };
+        self.out += line.trim_end();
+        self.out.push('\n');
+    }
+
+    fn paragraph(&mut self, first: &str, rest: &str, text: &str, style: Style) {
+        let lines = self.wrapped(text, first, rest);
+        let _ = writeln!(self.out, "{style}{}{style:#}", lines.trim_end());
+    }
+
+    /// The mark in `first` stays as it is.
+    fn wrapped(&self, text: &str, first: &str, rest: &str) -> String {
+        let lines = wrap(text, WIDTH, first, rest);
+        if self.unicode { lines } else { plain(&lines) }
+    }
+}
+
+fn trip(one: &RoundTrip) -> &'static str {
+    match (one.wait, one.near_cpu == one.far_cpu && one.near_cpu.is_some()) {
+        ("spin", _) => "TCP round trip, spinning",
+        (_, true) => "TCP round trip, one CPU",
+        (_, false) => "TCP round trip, two CPUs",
+    }
+}
+
+fn placement(one: &RoundTrip) -> String {
+    match (one.near_cpu, one.far_cpu) {
+        (Some(near), Some(far)) if near == far => format!("CPU {near}"),
+        (Some(near), Some(far)) => format!("CPUs {near} and {far}"),
+        _ => "any CPU".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linkgauge::host::check::Check;
+
+    use super::*;
+
+    fn findings() -> Findings {
+        let check = |name, verdict, finding: &str, remedy: Option<&str>| Check {
+            name,
+            verdict,
+            finding: finding.to_owned(),
+            remedy: remedy.map(str::to_owned),
+        };
+        let trip = |wait, far_cpu, p50_ns: Option<u64>| RoundTrip {
+            wait,
+            near_cpu: Some(0),
+            far_cpu: Some(far_cpu),
+            exchanges: 30_119,
+            p50_ns,
+            p99_ns: p50_ns.map(|p50| p50 * 2),
+            missing: p50_ns
+                .is_none()
+                .then(|| "pinning to CPU 0: Operation not permitted (os error 1)".to_owned()),
+        };
+        Findings {
+            schema: "linkgauge.doctor.v1",
+            checks: vec![
+                check("clock source", Verdict::Good, "tsc", None),
+                check(
+                    "load",
+                    Verdict::Doubtful,
+                    "other programs keep 50 % of the CPUs busy, which is a long line to have here",
+                    Some("see which and stop them: top -o %CPU"),
+                ),
+                check("hypervisor", Verdict::Bad, "QEMU, emulated CPU", Some("give it a real CPU")),
+            ],
+            transports: vec![
+                Transport {
+                    scheme: "can",
+                    summary: "TCP over IPv4 or IPv6",
+                    available: true,
+                    reason: None,
+                    remedy: None,
+                },
+                Transport {
+                    scheme: "post",
+                    summary: "TIPC",
+                    available: false,
+                    reason: Some("Address family not supported by protocol".to_owned()),
+                    remedy: Some("sudo modprobe tipc".to_owned()),
+                },
+            ],
+            floor: Floor {
+                clock_read_ns: 28.0,
+                clock_step_ns: 20,
+                memory_exchange_ns: 1162.0,
+                round_trips: vec![
+                    trip("block", 0, Some(12_570)),
+                    trip("block", 1, Some(49_480)),
+                    trip("spin", 1, None),
+                ],
+            },
+            verdict: Verdict::Bad,
+            summary:
+                "not fit to tell about links (hypervisor): compare figures only with others of this machine"
+                    .to_owned(),
+        }
+    }
+
+    fn stripped(unicode: bool) -> String {
+        anstream::adapter::strip_str(&text(&findings(), unicode)).to_string()
+    }
+
+    #[test]
+    fn in_80_columns() {
+        insta::assert_snapshot!(stripped(true), @r"
+        This host
+          ✓ clock source  tsc
+          ! load          other programs keep 50 % of the CPUs busy, which is a long
+                          line to have here
+              try: see which and stop them: top -o %CPU
+          ✗ hypervisor    QEMU, emulated CPU
+              try: give it a real CPU
+
+        Transports
+          ✓ can   TCP over IPv4 or IPv6
+          ! post  not available: Address family not supported by protocol
+              try: sudo modprobe tipc
+
+        What linkgauge itself costs here
+          reading the clock             28 ns                step 20 ns
+          an exchange in memory      1.162 µs                both ends in one thread
+          TCP round trip, one CPU    12.57 µs  p99 25.14 µs  CPU 0
+          TCP round trip, two CPUs   49.48 µs  p99 98.96 µs  CPUs 0 and 1
+          TCP round trip, spinning: not measured: pinning to CPU 0: Operation not
+            permitted (os error 1)
+
+        Verdict: not fit to tell about links (hypervisor): compare figures only with
+          others of this machine
+        ");
+    }
+
+    #[test]
+    fn ascii_only() {
+        let text = stripped(false);
+        assert!(text.is_ascii(), "{text}");
+        assert!(text.contains("  ?? load") && text.contains("  !! hypervisor") && text.contains("12.57 us"));
+        assert!(text.lines().all(|line| line.len() <= WIDTH && line.trim_end() == line), "{text}");
+    }
+}

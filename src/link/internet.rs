@@ -1,0 +1,62 @@
+//! What TCP and UDP have in common: finding addresses, and the facts of the way between two of them.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+use socket2::{SockAddr, Socket};
+
+use super::{Facts, Fault, Opening, sys};
+use crate::endpoint::Endpoint;
+use crate::host::interfaces;
+
+/// Our own port, unassigned at IANA.
+const DEFAULT_PORT: u16 = 7100;
+
+/// The addresses of an endpoint's host and port, in the order the resolver gives them. Port 0 only to listen.
+pub fn addresses(endpoint: &Endpoint, opening: &Opening, listens: bool) -> Result<Vec<SocketAddr>, Fault> {
+    let (host, port) = endpoint.host_port()?;
+    let port = port.or(opening.default_port).unwrap_or(DEFAULT_PORT);
+    if port == 0 && !listens {
+        return Err(Fault::Other("port 0 is nobody's: use 1 to 65535".to_owned()));
+    }
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let unknown =
+        |why: &str| Fault::Other(format!("the name '{host}' was not found{why}: check its spelling"));
+    let found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|_| unknown(""))?.collect();
+    if found.is_empty() { Err(unknown(" (no address)")) } else { Ok(found) }
+}
+
+/// An Internet address as text; `None` for other families.
+pub fn address_text(address: std::io::Result<SockAddr>) -> Option<serde_json::Value> {
+    address.ok()?.as_socket().map(|address| address.to_string().into())
+}
+
+/// Addresses, path MTU and interface of a connected socket.
+pub fn facts(socket: &Socket, facts: &mut Facts) {
+    let mut note = |name: &str, value: Option<serde_json::Value>| {
+        facts.extend(value.map(|value| (name.to_owned(), value)));
+    };
+    note("local", address_text(socket.local_addr()));
+    note("remote", address_text(socket.peer_addr()));
+    note("path_mtu_bytes", sys::path_mtu(socket).map(Into::into));
+    note("interface", interface(socket).map(Into::into));
+}
+
+/// The interface that the socket's own address belongs to, with its offloads; loop-back when both ends are on this
+/// host, whatever their addresses.
+fn interface(socket: &Socket) -> Option<Facts> {
+    let ip = |address: std::io::Result<SockAddr>| address.ok()?.as_socket().map(|address| address.ip());
+    let (local, remote) = (ip(socket.local_addr())?, ip(socket.peer_addr())?);
+    let own = sys::interface_addresses();
+    let of =
+        |wanted: IpAddr| own.iter().find(|(_, address)| *address == wanted).map(|(name, _)| name.as_str());
+    let name = match of(remote) {
+        Some(_) => own.iter().find(|(_, address)| address.is_loopback()).map(|(name, _)| name.as_str()),
+        None => of(local),
+    }?;
+    let mut facts = interfaces::facts(name);
+    let offloads: Vec<&str> = sys::offloads(socket, name);
+    facts.insert("offloads".to_owned(), offloads.into());
+    Some(facts)
+}
