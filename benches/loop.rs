@@ -103,14 +103,14 @@ impl Exchange {
 }
 
 /// Both ends of an exchange and the link between: the floor of every latency.
-#[divan::bench(args = [1, 1400])]
+#[divan::bench(args = [1, 1400], sample_size = 1000)]
 fn exchange_in_memory(bencher: Bencher, message_bytes: u32) {
     let exchange = RefCell::new(Exchange::new(Clock::System, message_bytes));
     bencher.counter(ItemsCount::new(1u32)).bench_local(|| exchange.borrow_mut().once());
 }
 
 /// The same without reading the system's clock.
-#[divan::bench(args = [1, 1400])]
+#[divan::bench(args = [1, 1400], sample_size = 1000)]
 fn exchange_in_virtual_time(bencher: Bencher, message_bytes: u32) {
     let exchange = RefCell::new(Exchange::new(Clock::new_virtual(), message_bytes));
     bencher.counter(ItemsCount::new(1u32)).bench_local(|| exchange.borrow_mut().once());
