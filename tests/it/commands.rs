@@ -34,13 +34,13 @@ fn demo_gauges_every_transport() {
     let run = std::fs::read_to_string(directory.path().join("linkgauge-demo.json")).unwrap();
     let run = Run::from_json(&run).unwrap();
     assert!(run.complete());
-    for transport in TRANSPORTS {
+    for transport in TRANSPORTS.iter().filter(|transport| (transport.available)().is_ok()) {
         for workload in ["latency", "throughput"] {
             let scheme = format!("{}://", transport.scheme);
             let measured = |case: &&linkgauge::run::CaseResult| {
                 case.endpoint.starts_with(&scheme) && case.workload == workload && case.figures.received > 0
             };
-            assert!(run.cases.iter().find(measured).is_some(), "{workload} of {scheme}");
+            assert!(run.cases.iter().any(|case| measured(&case)), "{workload} of {scheme}");
         }
     }
     let page = std::fs::read_to_string(directory.path().join("report.html")).unwrap();

@@ -47,17 +47,18 @@ const STREAM_SIZES: [u64; 4] = [1_000, 8_000, 64_000, 128_000];
 const MESSAGE_SIZES: [u64; 3] = [64, 1_400, 8_000];
 
 /// Setting up and ending a case, and its warm-up.
-const AROUND: Duration = Duration::from_millis(100);
+const AROUND: Duration = Duration::from_millis(140);
 
-/// Latency of every link; throughput of every kind that can do something else than those before it.
-pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: usize) -> Result<Plan> {
+/// Latency of every link; throughput of every kind that can do something else than those before it. The ends get a CPU
+/// each, if there are two: left to themselves they wander, and a latency doubles or halves with where they are.
+pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: &[u32]) -> Result<Plan> {
     let mut specs = Vec::new();
     for (index, kind) in kinds.iter().enumerate() {
         let time = Some(Span(pace.latency));
         let warm_up_time = Some(Span(pace.warm_up));
-        let latency = CaseSpec { size: sizes(&[SMALL]), time, warm_up_time, ..spec(kind, "latency") };
+        let latency = CaseSpec { size: sizes(&[SMALL]), time, warm_up_time, ..spec(kind, "latency", cpus) };
         // Two ends that spin on one CPU take it from each other.
-        let spins = cpus > 1 && !kind.inside && !kind.caps.device && first(kinds, index, |_, _| true);
+        let spins = cpus.len() > 1 && !kind.inside && !kind.caps.device && first(kinds, index, |_, _| true);
         let spin = spins.then(|| CaseSpec { spin: Some(true), ..latency.clone() });
         specs.extend([latency].into_iter().chain(spin));
     }
@@ -77,7 +78,7 @@ pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: usize) -> Result<P
             },
             time: Some(Span(pace.throughput)),
             direction: (!kind.caps.device).then_some(OneOrMany::One(Direction::Send)),
-            ..spec(kind, "throughput")
+            ..spec(kind, "throughput", cpus)
         });
     }
     let cases: Result<Vec<Vec<Case>>, String> = specs.iter().map(CaseSpec::expand).collect();
@@ -88,15 +89,17 @@ pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: usize) -> Result<P
 /// How long a plan takes with all that is around the measuring.
 pub fn estimate(plan: &Plan) -> Duration {
     let measuring = linkgauge::schedule::estimate(plan).unwrap_or_default();
-    Duration::from_secs((measuring + AROUND * plan.cases.len() as u32).as_secs_f64().ceil() as u64)
+    Duration::from_secs((measuring + AROUND * plan.cases.len() as u32).as_secs_f64().round().max(1.0) as u64)
 }
 
-fn spec(kind: &Kind, workload: &str) -> CaseSpec {
+fn spec(kind: &Kind, workload: &str, cpus: &[u32]) -> CaseSpec {
+    let pinned = cpus.len() > 1 && !kind.inside && !kind.caps.device;
     CaseSpec {
         url: Some(OneOrMany::One(kind.endpoint.clone())),
         // Nothing but the payload goes to a link that might lead to a device.
         peer: Some(if kind.caps.device { "echo" } else { "linkgauge" }.to_owned()),
         workload: Some(workload.to_owned()),
+        pin: pinned.then(|| OneOrMany::Many(cpus[..2].to_vec())),
         // So short a load holds too few probes to say anything.
         probe: Some(Probe::Switch(false)),
         interval: Some(Span(Duration::from_millis(50))),
@@ -166,7 +169,7 @@ mod tests {
             kind("serial:///dev/ttyS0", Caps { device: true, line: Some(line), ..Caps::STREAM }, false),
             kind("mem://floor", Caps::STREAM, true),
         ];
-        let whole = plan("demo".to_owned(), &kinds, &FULL, 2).unwrap();
+        let whole = plan("demo".to_owned(), &kinds, &FULL, &[0, 1]).unwrap();
         insta::assert_snapshot!(printed(&whole), @r"
         latency tcp://127.0.0.1:1 linkgauge 14
         latency tcp://127.0.0.1:1 linkgauge 14 spin
@@ -187,7 +190,7 @@ mod tests {
         throughput serial:///dev/ttyS0 echo 96
         throughput mem://floor linkgauge 0
         ");
-        let quick = plan("demo".to_owned(), &kinds, &QUICK, 1).unwrap();
+        let quick = plan("demo".to_owned(), &kinds, &QUICK, &[0]).unwrap();
         insta::assert_snapshot!(printed(&quick), @r"
         latency tcp://127.0.0.1:1 linkgauge 14
         latency tcp://[::1]:2 linkgauge 14
