@@ -163,6 +163,29 @@ fn every_name_of_the_run_document_is_defined() {
     assert!(missing.is_empty(), "docs/metrics.md does not define {missing:?}");
 }
 
+#[test]
+fn every_warning_is_explained() {
+    let text = document("docs/metrics.md");
+    let mut codes = Vec::new();
+    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(path.read_dir().unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        // Sample documents of the reports' own tests make up warnings as they need them.
+        if path.ends_with("report/sample_run.rs") {
+            continue;
+        }
+        let source = std::fs::read_to_string(&path).unwrap();
+        let after = source.split("Warning::new(").skip(1).map(str::trim_start);
+        codes.extend(after.filter_map(|rest| Some(rest.strip_prefix('"')?.split('"').next()?.to_owned())));
+    }
+    assert!(codes.len() > 10, "{codes:?}");
+    codes.retain(|code| !text.contains(&format!("`{code}`")));
+    assert!(codes.is_empty(), "docs/metrics.md does not explain the warnings {codes:?}");
+}
+
 /// The Markdown files of the root and of `docs`.
 fn markdown() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
