@@ -113,7 +113,10 @@ mod tests {
         ) {
             let mut jitter = Jitter::new();
             for delay in &delays {
-                delay.map_or_else(|| jitter.gap(), |delay| jitter.add(delay));
+                match delay {
+                    Some(delay) => jitter.add(*delay),
+                    None => jitter.gap(),
+                }
             }
             let differences: Vec<f64> =
                 delays.windows(2).filter_map(|pair| Some((pair[1]? - pair[0]?).abs())).collect();

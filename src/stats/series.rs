@@ -215,7 +215,7 @@ mod tests {
                 rest.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (rest.len() as f64).powi(2)
             };
             let cut = warm_up(&series);
-            prop_assert!(cut % 5 == 0 && cut <= series.len() / 2);
+            prop_assert!(cut.is_multiple_of(5) && cut <= series.len() / 2);
             let least = (0..=means.len() / 2).map(score).fold(f64::INFINITY, f64::min);
             prop_assert!(score(cut / 5) <= least * (1.0 + 1e-9));
         }
