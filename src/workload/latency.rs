@@ -35,6 +35,9 @@ const CHUNK: usize = 65_536;
 /// Messages that may be on their way at once on a schedule; beyond, the schedule waits and counts it.
 const WINDOW: u64 = 16_384;
 
+/// Numbers remembered at least: so late may an answer be, in time-outs, and still be known as late.
+const REMEMBERED: u64 = 256;
+
 fn method(case: &Case) -> String {
     let loop_ = match case.pacing {
         Pacing::Closed => "closed",
@@ -145,10 +148,16 @@ impl Exchange for Echo {
             self.sequence = pattern::read_number(&self.head[..head_length], waiting.start);
             let recent = waiting.start.saturating_sub(2 * WINDOW)..waiting.end;
             if !recent.contains(&self.sequence) {
-                // Not the beginning of any of our messages: the stream is out of step by at least a byte.
-                self.head.copy_within(1..head_length, 0);
-                self.got = head_length - 1;
-                return Answer::Stray { used };
+                // Not the beginning of any of our messages: the stream is out of step by at least a byte. The others
+                // are looked at again, those of this piece where they lie.
+                let before = head_length - part;
+                self.got = before.saturating_sub(1);
+                if before == 0 {
+                    return Answer::Stray { used: 1 };
+                }
+                self.head.copy_within(1..before, 0);
+                self.corrupt += 1;
+                return Answer::Stray { used: 0 };
             }
         }
         let body = self.message.body();
@@ -192,6 +201,8 @@ pub struct Pinger {
     exchange: Box<dyn Exchange>,
     schedule: Schedule,
     phases: Phases,
+    /// The next message is the first that counts.
+    begins: bool,
     timeout: Duration,
     payload_bytes: u64,
     window: u64,
@@ -205,6 +216,15 @@ pub struct Pinger {
     /// Bytes of the request being sent, and how many of them the link has taken.
     length: usize,
     taken: usize,
+    /// Most bytes of a request offered at once.
+    piece: usize,
+    /// The link was offered bytes; they are taken, or it was in vain.
+    offered: bool,
+    /// Since then nothing of an unfinished request has been taken.
+    stuck: Option<Time>,
+    /// Take what lies ready before sending on: the far end may be waiting for just that.
+    look: bool,
+    closed: bool,
     batch: Batch,
     /// Recorded while the next answer is on its way, so that recording is not part of any latency.
     unrecorded: Option<Sample>,
@@ -217,25 +237,39 @@ impl Pinger {
             _ => pattern::distinguishable(case.message_bytes as usize).min(WINDOW),
         };
         let slot = Slot { intended: Time(0), sent: Time(0), state: State::Answered, measured: false };
-        let largest = caps.max_message.unwrap_or(CHUNK).max(case.message_bytes as usize).min(CHUNK);
+        let room = match caps.framing {
+            Framing::Stream => CHUNK,
+            Framing::Message => caps.max_message.unwrap_or(CHUNK).min(CHUNK).max(case.message_bytes as usize),
+        };
         Pinger {
             exchange,
             schedule: Schedule::new(case.pacing),
             phases: Phases::new(case.warm_up.unwrap_or_default(), case.stop),
+            begins: false,
             timeout: case.timeout,
             payload_bytes: u64::from(case.message_bytes),
             window,
             recorder,
             tuning: Some(Tuning { wait: case.wait, cpu: case.pin.near, batches_of: None }),
-            slots: vec![slot; (2 * window).next_power_of_two() as usize],
+            slots: vec![slot; (2 * window).max(REMEMBERED).next_power_of_two() as usize],
             oldest: 0,
             next: 0,
             highest: None,
             length: 0,
             taken: 0,
-            batch: Batch::new(largest, 1),
+            piece: if caps.framing == Framing::Stream { CHUNK } else { usize::MAX },
+            offered: false,
+            stuck: None,
+            look: false,
+            closed: false,
+            batch: Batch::new(room, 1),
             unrecorded: None,
         }
+    }
+
+    /// Whether strange bytes count: from the first message that does.
+    fn is_measuring(&self) -> bool {
+        self.phases.phase() != Phase::WarmUp && !self.begins
     }
 
     fn slot(&mut self, sequence: u64) -> &mut Slot {
@@ -272,7 +306,7 @@ impl Pinger {
     fn answered(&mut self, sequence: u64, corrupt_bytes: u64, now: Time) {
         let known = self.next.saturating_sub(self.slots.len() as u64)..self.next;
         if !known.contains(&sequence) {
-            self.recorder.counts.corrupt_messages += 1;
+            self.recorder.counts.corrupt_messages += u64::from(self.is_measuring());
             return;
         }
         let reordered = self.highest.is_some_and(|highest| sequence < highest);
@@ -309,13 +343,24 @@ impl Party for Pinger {
         self.settle(now);
         let waiting = self.next - self.oldest;
         let gives_up = if waiting > 0 { self.slot(self.oldest).sent + self.timeout } else { Time::NEVER };
+        if self.offered {
+            (self.offered, self.look) = (false, true);
+            self.stuck.get_or_insert(now);
+        }
+        if self.stuck.is_some_and(|since| now >= since + self.timeout) {
+            return Step::Fail(Fault::TimedOut);
+        }
+        if self.look {
+            return Step::Receive { into: &mut self.batch, until: now };
+        }
         if self.taken == 0 {
             let (phase, begins) = self.phases.at(now);
-            if begins {
-                self.recorder.begin(now);
-            }
-            if phase == Phase::Over && waiting == 0 {
-                return Step::Done;
+            self.begins |= begins;
+            if phase == Phase::Over {
+                self.stuck = None;
+                if waiting == 0 {
+                    return Step::Done;
+                }
             }
             let due = self.schedule.due(now);
             if phase == Phase::Over || waiting >= self.window || due > now && waiting > 0 {
@@ -328,7 +373,9 @@ impl Party for Pinger {
         }
         let request = self.exchange.request(self.next);
         self.length = request.len();
-        Step::Send { bytes: &request[self.taken..], message: request.len() }
+        self.offered = true;
+        let rest = &request[self.taken..];
+        Step::Send { bytes: &rest[..rest.len().min(self.piece)], message: request.len() }
     }
 
     #[inline]
@@ -336,11 +383,19 @@ impl Party for Pinger {
         if self.taken == 0 {
             let intended = if self.schedule.is_closed() { at } else { self.schedule.due(at) };
             let measured = self.phases.phase() == Phase::Measuring;
+            if std::mem::take(&mut self.begins) {
+                self.recorder.begin(at);
+                self.phases.began(at);
+            }
             *self.slot(self.next) = Slot { intended, sent: at, state: State::Waiting, measured };
         }
         self.taken += bytes;
-        if self.taken >= self.length {
+        self.offered = false;
+        if self.taken < self.length {
+            (self.stuck, self.look) = (Some(at), true);
+        } else {
             self.taken = 0;
+            self.stuck = None;
             self.next += 1;
             self.schedule.advance();
             if self.phases.phase() == Phase::Measuring {
@@ -356,13 +411,17 @@ impl Party for Pinger {
 
     fn received(&mut self, now: Time) {
         let batch = std::mem::take(&mut self.batch);
+        // The answer to a long request may begin before all of it is sent.
+        let sending = u64::from(self.taken > 0);
         for message in batch.messages() {
             let mut data = message;
             while !data.is_empty() {
-                match self.exchange.answer(data, self.oldest..self.next) {
+                match self.exchange.answer(data, self.oldest..self.next + sending) {
                     Answer::Partial => break,
                     Answer::Stray { used } => {
-                        self.recorder.counts.corrupt_bytes += used as u64;
+                        if self.is_measuring() {
+                            self.recorder.counts.corrupt_bytes += used as u64;
+                        }
                         data = &data[used..];
                     }
                     Answer::Whole { sequence, used, corrupt_bytes } => {
@@ -375,19 +434,27 @@ impl Party for Pinger {
         self.batch = batch;
     }
 
-    fn timed_out(&mut self, _now: Time) {}
+    fn timed_out(&mut self, _now: Time) {
+        self.look = false;
+    }
 
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.closed = true;
         Err(Fault::Closed)
     }
 
     fn ended(&mut self, _cost: Cost) {
         self.record_pending();
-        // What was still on its way will not be waited for.
         for sequence in self.oldest..self.next {
             let slot = *self.slot(sequence);
-            if slot.measured && slot.state == State::Waiting {
+            if !slot.measured || slot.state != State::Waiting {
+                continue;
+            }
+            if self.closed {
                 self.recorder.lost(slot.sent);
+            } else {
+                // Stopped in the middle: this one is neither answered nor lost, so it was not measured.
+                self.recorder.counts.sent -= 1;
             }
         }
         self.oldest = self.next;
@@ -413,6 +480,7 @@ pub struct Reflector {
     tuning: Option<Tuning>,
     idle: Duration,
     last: Option<Time>,
+    returned: u64,
     over: bool,
 }
 
@@ -426,8 +494,19 @@ impl Reflector {
             tuning: Some(tuning),
             idle,
             last: None,
+            returned: 0,
             over: false,
         }
+    }
+
+    /// What came last.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// Bytes sent back so far.
+    pub fn returned(&self) -> u64 {
+        self.returned
     }
 
     /// Sends `bytes` back first: they came before it was known that they are to be echoed.
@@ -457,6 +536,7 @@ impl Party for Reflector {
     #[inline]
     fn sent(&mut self, bytes: usize, _at: Time) {
         self.span.start += bytes;
+        self.returned += bytes as u64;
         if self.framing == Framing::Message {
             self.span = 0..0;
         }
@@ -478,3 +558,6 @@ impl Party for Reflector {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
