@@ -37,7 +37,7 @@ pub const TRANSPORT: Transport = Transport {
 };
 
 /// Our own port, unassigned at IANA.
-const DEFAULT_PORT: u16 = 7100;
+pub const DEFAULT_PORT: u16 = 7100;
 
 struct Options {
     nodelay: bool,
