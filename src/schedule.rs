@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -12,10 +13,10 @@ use serde_json::{Map, Value, json};
 
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
-use crate::link::party::{Acted, SLICE, act, drive};
-use crate::link::{Dialer, Fault, Line, Link};
+use crate::link::party::{Acted, Cost, SLICE, act, drive};
+use crate::link::{Dialer, Fault, Line, Link, LinkError};
 use crate::peer::{Flow, Near, Peer, PeerError, Session, auto, peer};
-use crate::plan::{Case, Pacing, Plan, Wait};
+use crate::plan::{Case, Direction, Pacing, Plan, Wait};
 use crate::run::{CaseResult, CpuUse, Environment, Figures, Part, Run, SCHEMA, TOOL, Warning};
 use crate::sample::{Progress, RawFile, Recorder};
 use crate::stats;
@@ -136,6 +137,12 @@ fn fit(case: &mut Case) -> Result<(), String> {
         case.stop = workload.default_stop;
     }
     case.warm_up.get_or_insert(workload.default_warm_up);
+    let may = cpu::current_affinity();
+    if let Some(cpu) = case.pin.near.filter(|cpu| !may.contains(cpu)) {
+        let may: Vec<String> = may.iter().map(u32::to_string).collect();
+        let may = may.join(", ");
+        return Err(format!("there is no CPU {cpu} for this end: it may run on {may} (--pin NEAR,FAR)"));
+    }
     if case.peer != auto::NAME {
         fit_peer(case, workload)?;
     }
@@ -265,7 +272,7 @@ fn one(
     let recorder = |role: Role, _port: usize| {
         let shared = Arc::<Progress>::default();
         let counts = matches!(role, Role::Exchange | Role::Inward)
-            || (role == Role::Outward && case.direction != Some(crate::plan::Direction::Loop));
+            || (role == Role::Outward && case.direction != Some(Direction::Loop));
         if counts && let Ok(mut all) = progress.lock() {
             all.push(shared.clone());
         }
@@ -297,25 +304,28 @@ fn one(
             share,
         });
     };
-    let (flowed, links) = side_by_side(flows, &dialer, bench.cancel, case.interval, &tick);
+    let (flowed, links) = side_by_side(flows, &dialer, bench.cancel, &case, &tick);
+    account.cut_short |= bench.cancel.load(Relaxed);
+    let elapsed = dialer.now().since(began);
     let far = session.finish(&flowed, links);
     account.far_environment = session.far_environment();
     account.got.extend(session.got());
-    let elapsed = dialer.now().since(began);
 
-    let fault = flowed.iter().find_map(|flow| flow.fault.clone());
+    let near_fault = flowed.iter().find_map(|flow| flow.fault.clone());
     let (far, far_fault) = match far {
         Ok(far) => (far, None),
         Err(error) => (None, Some(error.to_string())),
     };
+    // What was handed over here may still have been on its way for a while.
+    let far_elapsed = far.iter().flat_map(|far| &far.flows).map(|flow| flow.elapsed_ns).max();
+    let elapsed = elapsed.max(Duration::from_nanos(far_elapsed.unwrap_or(0)).min(dialer.now().since(began)));
+    // When the far end broke it off, all that is seen here is that the link was closed.
+    let told = far.iter().flat_map(|far| &far.flows).find_map(|flow| flow.fault.clone());
     account.book(workload, flowed, far, elapsed);
     if let Some(part) = account.parts.last() {
         bench.observer.event(&Event::CaseEnds { case: index, repetition, figures: &part.figures });
     }
-    match fault.or(far_fault) {
-        Some(fault) => Err(fault),
-        None => Ok(()),
-    }
+    told.or(near_fault).or(far_fault).map_or(Ok(()), Err)
 }
 
 /// The peer of a case; asks the far end where that is left to us, once for each endpoint.
@@ -360,22 +370,18 @@ fn side_by_side(
     flows: Vec<Flow>,
     dialer: &Dialer,
     cancel: &AtomicBool,
-    interval: Duration,
+    case: &Case,
     tick: &dyn Fn(Duration),
 ) -> (Vec<Flowed>, Vec<Box<dyn Link>>) {
-    let ended: Vec<(Flow, Result<f64, Fault>)> = match &dialer.clock {
+    let ended: Vec<(Flow, Ended)> = match &dialer.clock {
         Clock::Virtual(_) => in_virtual_time(flows, dialer, cancel),
-        Clock::System => in_threads(flows, &dialer.clock, cancel, interval, tick),
+        Clock::System => in_threads(flows, &dialer.clock, cancel, case.interval, tick),
     };
     let mut links = Vec::new();
     let mut flowed = Vec::new();
-    // The first fault that counts: when one flow fails, others fail because of it.
-    for (flow, result) in ended {
+    for (flow, Ended { cpu_seconds, result }) in ended {
         let socket_drops = flow.link.socket_drops();
-        let (cpu_seconds, fault) = match result {
-            Ok(seconds) => (seconds, None),
-            Err(fault) => (0.0, Some(fault.to_string())),
-        };
+        let fault = result.err().map(|fault| LinkError::new(&case.endpoints[flow.port], fault).to_string());
         links.push(flow.link);
         flowed.push(Flowed {
             role: flow.role,
@@ -389,42 +395,56 @@ fn side_by_side(
     (flowed, links)
 }
 
+/// How a flow ended, and what its thread used of a CPU.
+struct Ended {
+    cpu_seconds: f64,
+    result: Result<(), Fault>,
+}
+
 fn in_threads(
     flows: Vec<Flow>,
     clock: &Clock,
     cancel: &AtomicBool,
     interval: Duration,
     tick: &dyn Fn(Duration),
-) -> Vec<(Flow, Result<f64, Fault>)> {
-    let start = Barrier::new(flows.len() + 1);
-    let running = AtomicUsize::new(flows.len());
+) -> Vec<(Flow, Ended)> {
+    // Threads that could not be started must not let the others wait for them: so no barrier, but a lock that is
+    // opened once all are there.
+    let gate = RwLock::new(());
     // A probe goes on as long as anything else does; then this stops it.
     let alone = AtomicBool::new(false);
     let loads = AtomicUsize::new(flows.iter().filter(|flow| flow.role != Role::Probe).count());
-    std::thread::scope(|scope| {
+    let run = |flow: &mut Flow| {
+        // Timers of this thread end when they should, not up to 50 µs later.
+        let _ = cpu::set_timer_slack_ns(1);
+        drop(gate.read());
+        let before = cpu::thread_cpu_seconds();
+        let stop = if flow.role == Role::Probe { &alone } else { cancel };
+        let result = drive(flow.party.as_mut(), flow.link.as_mut(), clock, stop, SLICE);
+        if flow.role != Role::Probe && loads.fetch_sub(1, Relaxed) == 1 {
+            alone.store(true, Relaxed);
+        }
+        Ended { cpu_seconds: cpu::thread_cpu_seconds() - before, result }
+    };
+    let flows: Vec<Mutex<Flow>> = flows.into_iter().map(Mutex::new).collect();
+    let ended: Vec<Ended> = std::thread::scope(|scope| {
+        let closed = gate.write();
         let spawned: Vec<_> = flows
-            .into_iter()
-            .map(|mut flow| {
-                let (start, running, alone, loads) = (&start, &running, &alone, &loads);
-                scope.spawn(move || {
-                    // Timers of this thread end when they should, not up to 50 µs later.
-                    let _ = cpu::set_timer_slack_ns(1);
-                    start.wait();
-                    let before = cpu::thread_cpu_seconds();
-                    let stop = if flow.role == Role::Probe { alone } else { cancel };
-                    let result = drive(flow.party.as_mut(), flow.link.as_mut(), clock, stop, SLICE);
-                    if flow.role != Role::Probe && loads.fetch_sub(1, Relaxed) == 1 {
-                        alone.store(true, Relaxed);
-                    }
-                    running.fetch_sub(1, Relaxed);
-                    (flow, result.map(|()| cpu::thread_cpu_seconds() - before))
-                })
+            .iter()
+            .map(|flow| {
+                // Each thread is the only one that uses its flow until it ends.
+                let run = || run(&mut flow.lock().unwrap_or_else(PoisonError::into_inner));
+                Builder::new().spawn_scoped(scope, run)
             })
             .collect();
-        start.wait();
+        if spawned.iter().any(Result::is_err) {
+            // The loads will not all end, so nobody else would stop the probe.
+            alone.store(true, Relaxed);
+        }
+        drop(closed);
         let began = clock.now();
         let mut next = began + interval;
-        while running.load(Relaxed) > 0 && !spawned.iter().all(|thread| thread.is_finished()) {
+        while spawned.iter().flatten().any(|thread| !thread.is_finished()) {
             // Short at first, so that a case of milliseconds does not wait for a tick.
             let patience =
                 Duration::from_millis(50).min(clock.now().since(began) / 4).max(Duration::from_micros(200));
@@ -434,39 +454,39 @@ fn in_threads(
                 next = next + interval;
             }
         }
-        spawned.into_iter().filter_map(|thread| thread.join().ok()).collect()
-    })
+        let failed = |fault| Ended { cpu_seconds: 0.0, result: Err(fault) };
+        let joined = spawned.into_iter().map(|thread| match thread.map(ScopedJoinHandle::join) {
+            Ok(Ok(ended)) => ended,
+            Ok(Err(_)) => failed(Fault::Other("the thread of this flow failed".to_owned())),
+            Err(source) => failed(Fault::System { operation: "start a thread", source }),
+        });
+        joined.collect()
+    });
+    let flows = flows.into_iter().map(|flow| flow.into_inner().unwrap_or_else(PoisonError::into_inner));
+    flows.zip(ended).collect()
 }
 
 /// On the virtual clock one thread does it all, in the order of the flows whenever several could move.
-fn in_virtual_time(
-    mut flows: Vec<Flow>,
-    dialer: &Dialer,
-    cancel: &AtomicBool,
-) -> Vec<(Flow, Result<f64, Fault>)> {
-    if let [flow] = flows.as_mut_slice() {
-        let result = drive(flow.party.as_mut(), flow.link.as_mut(), &dialer.clock, cancel, SLICE);
-        return flows.into_iter().zip([result.map(|()| 0.0)]).collect();
-    }
-    let mut results: Vec<Option<Result<f64, Fault>>> = flows.iter().map(|_| None).collect();
-    while results.iter().any(Option::is_none) && !cancel.load(Relaxed) {
+fn in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, cancel: &AtomicBool) -> Vec<(Flow, Ended)> {
+    let mut results: Vec<Option<Result<(), Fault>>> = flows.iter().map(|_| None).collect();
+    while results.iter().any(Option::is_none) {
         let (mut moved, mut until) = (false, Time::NEVER);
         let loads_over =
             flows.iter().zip(&results).all(|(flow, result)| flow.role == Role::Probe || result.is_some());
         for (flow, result) in flows.iter_mut().zip(&mut results).filter(|(_, result)| result.is_none()) {
             let mut now = dialer.now();
-            let acted = act(flow.party.as_mut(), flow.link.as_mut(), &dialer.clock, &mut now, Duration::ZERO);
-            match acted {
-                Ok(Acted::Moved) => moved = true,
-                Ok(Acted::Waiting(at) | Acted::Sleeping(at)) => until = until.min(at),
-                Ok(Acted::Done) => *result = Some(Ok(0.0)),
-                Err(fault) => *result = Some(Err(fault)),
-            }
-            if loads_over && flow.role == Role::Probe {
-                *result = Some(Ok(0.0));
+            if cancel.load(Relaxed) || (loads_over && flow.role == Role::Probe) {
+                *result = Some(Ok(()));
+            } else {
+                match act(flow.party.as_mut(), flow.link.as_mut(), &dialer.clock, &mut now, Duration::ZERO) {
+                    Ok(Acted::Moved) => moved = true,
+                    Ok(Acted::Waiting(at) | Acted::Sleeping(at)) => until = until.min(at),
+                    Ok(Acted::Done) => *result = Some(Ok(())),
+                    Err(fault) => *result = Some(Err(fault)),
+                }
             }
             if result.is_some() {
-                flow.party.ended(Default::default());
+                flow.party.ended(Cost::default());
                 moved = true;
             }
         }
@@ -474,7 +494,9 @@ fn in_virtual_time(
             dialer.memory.step(until);
         }
     }
-    flows.into_iter().zip(results).map(|(flow, result)| (flow, result.unwrap_or(Ok(0.0)))).collect()
+    let ended =
+        results.into_iter().map(|result| Ended { cpu_seconds: 0.0, result: result.unwrap_or(Ok(())) });
+    flows.into_iter().zip(ended).collect()
 }
 
 /// What is known of a case so far.
@@ -494,6 +516,10 @@ struct Account {
     cpu: CpuUse,
     elapsed: Duration,
     failures: Vec<String>,
+    /// Stopped by a signal in the middle.
+    cut_short: bool,
+    /// The far end did not tell what it received.
+    unconfirmed: bool,
 }
 
 impl Account {
@@ -512,6 +538,8 @@ impl Account {
             cpu: CpuUse::default(),
             elapsed: Duration::ZERO,
             failures: Vec::new(),
+            cut_short: false,
+            unconfirmed: false,
         }
     }
 
@@ -529,6 +557,9 @@ impl Account {
         let figures = self.with_line_rate((workload.figures)(&self.case, &flows, far.as_ref()));
         let elapsed_ns = elapsed.as_nanos() as u64;
         self.elapsed += elapsed;
+        self.unconfirmed |= far.is_none()
+            && self.case.direction != Some(Direction::Loop)
+            && flows.iter().any(|flow| flow.role == Role::Outward);
         self.parts.push(Part { endpoint: endpoint(0), elapsed_ns, figures });
         self.cpu.near_seconds += flows.iter().map(|flow| flow.cpu_seconds).sum::<f64>();
         if let Some(seconds) = far.as_ref().and_then(|far| far.cpu_seconds) {
@@ -582,18 +613,21 @@ impl Account {
     /// The case for the document.
     fn result(self, repeat: u32, floor_ns: Option<f64>) -> CaseResult {
         let case = &self.case;
-        let complete = self.failures.is_empty() && self.parts.len() == repeat as usize;
+        let complete = self.failures.is_empty() && !self.cut_short && self.parts.len() == repeat as usize;
         let mut figures = together(&self.parts);
         if let Some(exchanges) = &self.exchanges {
-            figures = exchanges.latency_figures(&case.late);
+            // Between repetitions nobody measured, so their rate is not that of all together.
+            let messages_per_second = figures.messages_per_second;
+            figures = Figures { messages_per_second, ..exchanges.latency_figures(&case.late) };
         }
         if self.parts.len() > 1 {
             over_repetitions(&mut figures, &self.parts);
         }
         let cpu = (!self.parts.is_empty()).then(|| {
             let both = self.cpu.near_seconds + self.cpu.far_seconds.unwrap_or(0.0);
-            let delivered = figures.delivered_bytes.unwrap_or(0) + figures.delivered_back_bytes.unwrap_or(0);
-            let seconds_per_gigabyte = (delivered > 0).then(|| both * 1e9 / delivered as f64);
+            let delivered = figures.delivered_bytes.unwrap_or(0) as f64
+                + figures.delivered_back_bytes.unwrap_or(0) as f64;
+            let seconds_per_gigabyte = (delivered > 0.0).then(|| both * 1e9 / delivered);
             CpuUse { seconds_per_gigabyte, ..self.cpu.clone() }
         });
         let workload = workload(&case.workload);
@@ -601,9 +635,9 @@ impl Account {
             endpoint: case.endpoints[0].to_string(),
             peer: case.peer.clone(),
             workload: case.workload.clone(),
-            direction: case.direction.unwrap_or_else(|| {
-                workload.map_or(crate::plan::Direction::Loop, |workload| workload.default_direction)
-            }),
+            direction: case
+                .direction
+                .unwrap_or_else(|| workload.map_or(Direction::Loop, |workload| workload.default_direction)),
             message_bytes: case.message_bytes,
             ports: case.endpoints.len() as u32,
             parallel: case.parallel,
@@ -627,6 +661,15 @@ impl Account {
             let text = format!("not measured as planned: {failure}");
             result.warnings.push(Warning::new("incomplete", text, "mend the cause and run again"));
         }
+        if self.cut_short {
+            let text = "stopped before all that was planned was measured";
+            result.warnings.push(Warning::new("interrupted", text, "let it run to its end"));
+        }
+        if self.unconfirmed {
+            let text =
+                "the far end did not tell what it received: what counts here is what was handed to the link";
+            result.warnings.push(Warning::new("unconfirmed", text, "read it as an upper bound"));
+        }
         let head = self.exchanges.as_ref().map(|exchanges| exchanges.service.head());
         result.warnings.extend(warnings::of_case(&result, head.unwrap_or_default(), floor_ns));
         result
@@ -639,13 +682,14 @@ fn together(parts: &[Part]) -> Figures {
     let mut all = first.figures.clone();
     for part in &parts[1..] {
         let more = &part.figures;
-        all.sent += more.sent;
-        all.received += more.received;
-        all.lost += more.lost;
-        all.duplicate += more.duplicate;
-        all.reordered += more.reordered;
+        all.sent = all.sent.saturating_add(more.sent);
+        all.received = all.received.saturating_add(more.received);
+        all.lost = all.lost.saturating_add(more.lost);
+        all.duplicate = all.duplicate.saturating_add(more.duplicate);
+        all.reordered = all.reordered.saturating_add(more.reordered);
         all.corrupt_bytes += more.corrupt_bytes;
-        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b).or(a).or(b);
+        all.corrupt_messages = all.corrupt_messages.saturating_add(more.corrupt_messages);
+        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b)).or(a).or(b);
         all.delivered_bytes = sum(all.delivered_bytes, more.delivered_bytes);
         all.delivered_back_bytes = sum(all.delivered_back_bytes, more.delivered_back_bytes);
         all.lost_in_socket = sum(all.lost_in_socket, more.lost_in_socket);
@@ -691,7 +735,7 @@ fn asked(case: &Case) -> Map<String, Value> {
     let value = json!({
         "peer": case.peer,
         "peer_options": case.peer_options,
-        "direction": case.direction.map(crate::plan::Direction::name),
+        "direction": case.direction.map(Direction::name),
         "endpoints": case.endpoints,
         "pacing": case.pacing,
         "stop": case.stop,
