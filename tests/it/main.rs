@@ -1,6 +1,8 @@
 //! The integration tests: one binary, one module each.
 
 mod contract;
+mod exact;
 mod far;
 mod foreign;
 mod listeners;
+mod virtual_net;
