@@ -270,7 +270,7 @@ pub struct Sink {
     batch: Batch,
     tracker: Tracker,
     numbered: bool,
-    looped: Option<(Arc<Looped>, pattern::Stream)>,
+    looped: Option<(Arc<Looped>, Expected)>,
     position: u64,
     message: u64,
     quiet: Duration,
@@ -312,7 +312,11 @@ impl Sink {
 
     /// The bytes are those that a [`Source`] on the other half sent.
     pub fn looped(mut self, looped: Arc<Looped>) -> Sink {
-        self.looped = Some((looped, pattern::Stream::new(STREAM_ROOM)));
+        let expected = match self.framing {
+            Framing::Stream => Expected::Stream(pattern::Stream::new(STREAM_ROOM)),
+            Framing::Message => Expected::Message(pattern::Message::new(self.message as usize)),
+        };
+        self.looped = Some((looped, expected));
         self
     }
 
@@ -380,12 +384,8 @@ impl Party for Sink {
         let (mut messages, mut bytes) = (0, 0);
         let (before, counted) = (self.position, self.counted());
         for message in self.batch.messages() {
-            if let Some((_, stream)) = &self.looped {
-                let expected = stream.at(self.position, message.len());
-                if message != expected {
-                    let wrong = message.iter().zip(expected).filter(|(a, b)| a != b).count();
-                    self.recorder.counts.corrupt_bytes += wrong as u64;
-                }
+            if let Some((_, expected)) = &self.looped {
+                self.recorder.counts.corrupt_bytes += expected.wrong(self.position, message);
             }
             self.position += message.len() as u64;
             if self.numbered && !self.tracker.is_new(message, self.message) {
@@ -440,6 +440,27 @@ impl Measured for Sink {
 
     fn into_recorder(self: Box<Self>) -> Recorder {
         self.recorder
+    }
+}
+
+/// What comes back when nothing changes it on the way.
+enum Expected {
+    Stream(pattern::Stream),
+    /// Numbered, so only what follows the number is known.
+    Message(pattern::Message),
+}
+
+impl Expected {
+    /// How many bytes are other than they were sent.
+    fn wrong(&self, position: u64, got: &[u8]) -> u64 {
+        let (got, expected) = match self {
+            Expected::Stream(stream) => (got, stream.at(position, got.len())),
+            Expected::Message(message) => (&got[got.len().min(pattern::HEADER)..], message.body()),
+        };
+        if got == expected {
+            return 0;
+        }
+        got.iter().zip(expected).filter(|(a, b)| a != b).count() as u64
     }
 }
 
