@@ -6,4 +6,5 @@ mod exact;
 mod far;
 mod foreign;
 mod listeners;
+mod memory;
 mod virtual_net;
