@@ -154,7 +154,7 @@ fn read_frame(bencher: Bencher) {
         cpu: None,
     };
     let frame = wire::frame(1, &Request::Plan(plan));
-    bencher
-        .counter(BytesCount::new(frame.len()))
-        .bench_local(|| wire::read_frame::<Request>(black_box(&frame)).expect("our own words"));
+    bencher.counter(BytesCount::new(frame.len())).bench_local(|| {
+        wire::read_frame::<Request>(black_box(&frame), wire::LONGEST).expect("our own words")
+    });
 }

@@ -44,6 +44,10 @@ fn default_size(caps: &Caps) -> u32 {
 /// Bytes offered to the link in one operation, at most: a full packet of segments, or one write.
 const OFFER: usize = 65_507;
 
+/// Most bytes of a stream offered at once; longer messages go in several pieces. The kernel's default limit of a send
+/// buffer (`net.ipv4.tcp_wmem`) is four times this.
+const WRITE: usize = 1 << 20;
+
 /// Room for what one receive operation brings of a stream: stays in the cache where the next operation reuses it.
 const STREAM_ROOM: usize = 128 * 1024;
 
@@ -86,8 +90,8 @@ pub struct Source {
     /// Number of the first message in `messages`, and of the next that has not been written there.
     sequence: u64,
     position: u64,
-    last_taken: Option<Time>,
-    offered: usize,
+    /// The link has been offered bytes since then, and took none.
+    stuck: Option<Time>,
     looped: Option<Arc<Looped>>,
     finished: bool,
     recorder: Recorder,
@@ -113,16 +117,24 @@ impl Source {
             phases: Phases::new(case.warm_up.unwrap_or_default(), case.stop),
             timeout: case.timeout,
             tuning: Some(Tuning { batches_of: Some(case.message_bytes), ..tuning }),
-            stream: pattern::Stream::new(if caps.framing == Framing::Stream { message } else { 0 }),
+            stream: pattern::Stream::new(if caps.framing == Framing::Stream {
+                message.min(WRITE)
+            } else {
+                0
+            }),
             messages,
             sequence: 0,
             position: 0,
-            last_taken: None,
-            offered: 0,
+            stuck: None,
             looped: None,
             finished: false,
             recorder,
         }
+    }
+
+    /// Bytes sent so far, warm-up included.
+    pub fn position(&self) -> u64 {
+        self.position
     }
 
     /// The bytes come back to a [`Sink`] that shares this.
@@ -155,11 +167,12 @@ impl Source {
         if into == 0
             && let Err(due) = self.due(now, 1)
         {
+            self.stuck = None;
             return Step::Sleep(due.min(now + FAR_AWAY));
         }
         let left = self.phases.bytes_left(self.message as u64);
-        self.offered = ((self.message - into) as u64).min(left) as usize;
-        Step::Send { bytes: self.stream.at(self.position, self.offered), message: self.offered }
+        let length = ((self.message - into).min(WRITE) as u64).min(left) as usize;
+        Step::Send { bytes: self.stream.at(self.position, length), message: length }
     }
 
     /// As many whole messages as are due and fit one operation.
@@ -168,13 +181,16 @@ impl Source {
         let most = (self.messages.len() / self.message).min(left as usize);
         let count = match self.due(now, most) {
             Ok(count) => count,
-            Err(due) => return Step::Sleep(due.min(now + FAR_AWAY)),
+            Err(due) => {
+                self.stuck = None;
+                return Step::Sleep(due.min(now + FAR_AWAY));
+            }
         };
-        self.offered = count * self.message;
-        for (index, message) in self.messages[..self.offered].chunks_mut(self.message).enumerate() {
+        let offered = &mut self.messages[..count * self.message];
+        for (index, message) in offered.chunks_mut(self.message).enumerate() {
             pattern::write_number(message, self.sequence + index as u64);
         }
-        Step::Send { bytes: &self.messages[..self.offered], message: self.message }
+        Step::Send { bytes: offered, message: self.message }
     }
 }
 
@@ -202,7 +218,7 @@ impl Party for Source {
             }
             return Step::Finish;
         }
-        if now > *self.last_taken.get_or_insert(now) + self.timeout && self.schedule.is_closed() {
+        if now > *self.stuck.get_or_insert(now) + self.timeout {
             return Step::Fail(Fault::TimedOut);
         }
         match self.framing {
@@ -216,7 +232,7 @@ impl Party for Source {
         if bytes == 0 {
             return;
         }
-        self.last_taken = Some(at);
+        self.stuck = Some(at);
         let before = self.position / self.message as u64;
         self.position += bytes as u64;
         let messages = self.position / self.message as u64 - before;
@@ -279,6 +295,7 @@ pub struct Sink {
     message: u64,
     quiet: Duration,
     waits_since: Option<Time>,
+    bounds: Bounds,
     begun: bool,
     over: bool,
     fault: Option<Fault>,
@@ -294,7 +311,7 @@ impl Sink {
         };
         Sink {
             framing: caps.framing,
-            phases: Phases::new(Stop { count: None, ..case.warm_up.unwrap_or_default() }, Stop::default()),
+            phases: Phases::new(case.warm_up.unwrap_or_default(), Stop::default()),
             timeout: case.timeout,
             tuning: Some(Tuning { batches_of: Some(case.message_bytes), ..tuning }),
             batch,
@@ -305,6 +322,7 @@ impl Sink {
             message: u64::from(case.message_bytes),
             quiet: quiet(case.pacing),
             waits_since: None,
+            bounds: Bounds::new(case),
             begun: false,
             over: false,
             fault: None,
@@ -322,11 +340,31 @@ impl Sink {
         self
     }
 
+    /// The flow begins: what was waited before does not count.
+    pub fn wait_from(&mut self, now: Time) {
+        self.waits_since = Some(now);
+    }
+
+    /// What came last.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// Bytes received so far, warm-up and copies included.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
     /// Whether every byte that was sent has come back.
     fn all_back(&self) -> bool {
         self.looped.as_ref().is_some_and(|(looped, _)| {
             looped.all_sent.load(Relaxed) && self.position >= looped.sent_bytes.load(Relaxed)
         })
+    }
+
+    /// Messages that were sent to get here, as far as can be seen.
+    fn counted(&self) -> u64 {
+        if self.numbered { self.tracker.next } else { self.position / self.message }
     }
 
     fn silent(&mut self) {
@@ -350,7 +388,11 @@ impl Party for Sink {
         if self.over || self.all_back() {
             return Step::Done;
         }
-        let patience = if self.framing == Framing::Message && self.begun { self.quiet } else { self.timeout };
+        let patience = match self.framing {
+            Framing::Message if self.begun => self.quiet,
+            // A slow schedule is not silence.
+            _ => self.timeout.max(self.quiet),
+        };
         let since = *self.waits_since.get_or_insert(now);
         Step::Receive { into: &mut self.batch, until: since + patience }
     }
@@ -360,13 +402,13 @@ impl Party for Sink {
         (self.waits_since, self.begun) = (Some(now), true);
         let (phase, begins) = self.phases.at(now);
         let (mut messages, mut bytes) = (0, 0);
-        let before = self.position;
+        let (before, counted) = (self.position, self.counted());
         for message in self.batch.messages() {
             if let Some((_, expected)) = &self.looped {
                 self.recorder.counts.corrupt_bytes += expected.differing(self.position, message);
             }
             self.position += message.len() as u64;
-            if self.numbered && !self.tracker.is_new(message) {
+            if self.numbered && !self.tracker.is_new(message, self.message) {
                 continue;
             }
             messages += 1;
@@ -385,6 +427,11 @@ impl Party for Sink {
         }
         if phase == Phase::Measuring {
             self.recorder.delivered(now, messages, bytes);
+        } else {
+            self.phases.sent(self.counted() - counted, bytes);
+        }
+        if self.looped.is_none() && !self.bounds.hold(now, self.position - before) {
+            self.fault = Some(Fault::Other("the far end sends more than it was asked for".to_owned()));
         }
     }
 
@@ -402,6 +449,7 @@ impl Party for Sink {
     fn ended(&mut self, _cost: Cost) {
         self.recorder.counts.duplicate += self.tracker.duplicate;
         self.recorder.counts.reordered += self.tracker.reordered;
+        self.recorder.counts.corrupt_messages += self.tracker.strange;
     }
 }
 
@@ -415,6 +463,46 @@ impl Measured for Sink {
     }
 }
 
+/// What a sender may still bring before it is one that will not stop.
+struct Bounds {
+    planned: Option<Duration>,
+    bytes: u64,
+    first: Option<Time>,
+}
+
+/// Beyond what was planned: what may lie in buffers on the way, and how long it may take to get here.
+const OVERRUN: u64 = 64 << 20;
+const OVERTIME: Duration = Duration::from_secs(120);
+
+impl Bounds {
+    fn new(case: &Case) -> Bounds {
+        let (stop, warm_up) = (case.stop, case.warm_up.unwrap_or_default());
+        let of_count = |stop: Stop| stop.count.map(|count| count.saturating_mul(case.message_bytes.into()));
+        let volume = [stop.volume_bytes, of_count(stop)].into_iter().flatten().min();
+        let bytes = volume.filter(|_| warm_up.time_ns.is_none()).map_or(u64::MAX, |volume| {
+            volume.saturating_add(of_count(warm_up).unwrap_or(0)).saturating_mul(2).saturating_add(OVERRUN)
+        });
+        let nanoseconds = |stop: Stop| Duration::from_nanos(stop.time_ns.unwrap_or(0));
+        let planned = stop.time_ns.filter(|_| warm_up.count.is_none() || warm_up.time_ns.is_some());
+        let planned = planned.map(|_| nanoseconds(warm_up).saturating_add(nanoseconds(stop)));
+        Bounds { planned, bytes, first: None }
+    }
+
+    /// Books what came; `false` once it is too much.
+    #[inline]
+    fn hold(&mut self, now: Time, bytes: u64) -> bool {
+        let since = now.since(*self.first.get_or_insert(now));
+        if let Some(planned) = self.planned.filter(|&planned| since > planned) {
+            self.bytes = self.bytes.min(OVERRUN);
+            if since > planned.saturating_add(OVERTIME) {
+                return false;
+            }
+        }
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.bytes > 0
+    }
+}
+
 /// Tells new messages from copies by their numbers, within a window behind the newest.
 #[derive(Debug)]
 struct Tracker {
@@ -422,18 +510,27 @@ struct Tracker {
     next: u64,
     duplicate: u64,
     reordered: u64,
+    /// Messages that are none of this flow.
+    strange: u64,
 }
+
+/// A number further ahead than this was not sent by us: more than a minute of the smallest datagrams at 10 Gbit/s.
+const BELIEVED: u64 = 1 << 32;
 
 /// Numbers remembered behind the newest: a second of small datagrams.
 const REMEMBERED: u64 = 1 << 18;
 
 impl Tracker {
     fn new() -> Tracker {
-        Tracker { seen: vec![0; (REMEMBERED / 64) as usize], next: 0, duplicate: 0, reordered: 0 }
+        Tracker { seen: vec![0; (REMEMBERED / 64) as usize], next: 0, duplicate: 0, reordered: 0, strange: 0 }
     }
 
     #[inline]
-    fn is_new(&mut self, message: &[u8]) -> bool {
+    fn is_new(&mut self, message: &[u8], length: u64) -> bool {
+        if message.len() as u64 != length {
+            self.strange += 1;
+            return false;
+        }
         let number = pattern::read_number(message, self.next);
         if number == self.next {
             self.mark(number);
@@ -446,6 +543,10 @@ impl Tracker {
     #[cold]
     fn out_of_order(&mut self, number: u64) -> bool {
         if number > self.next {
+            if number - self.next > BELIEVED {
+                self.strange += 1;
+                return false;
+            }
             // Everything in between is missing until it comes.
             let gap = number - self.next;
             for missing in self.next..self.next + gap.min(REMEMBERED) {
@@ -500,8 +601,9 @@ fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figures {
             let delivered = far_flows.fold(Delivered::default(), |all, flow| all.with_far(flow));
             drops = add(drops, delivered.drops);
             figures.received += delivered.messages;
-            figures.duplicate += delivered.duplicate;
-            figures.reordered += delivered.reordered;
+            figures.duplicate = figures.duplicate.saturating_add(delivered.duplicate);
+            figures.reordered = figures.reordered.saturating_add(delivered.reordered);
+            figures.corrupt_messages = figures.corrupt_messages.saturating_add(delivered.corrupt_messages);
             figures.delivered_bytes = Some(delivered.bytes);
             figures.throughput_bps = delivered.rate();
             figures.messages_per_second = delivered.message_rate();
@@ -509,16 +611,21 @@ fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figures {
     }
     if let Some(near) = &inward {
         let delivered = Delivered::near(near);
-        sent += match loop_ {
+        let sent_inward = match loop_ {
             true => merged(flows, Role::Outward).map_or(0, |source| source.counts.sent),
-            false => far.iter().flat_map(|far| &far.flows).filter(|f| f.inward).map(|f| f.messages).sum(),
+            false => {
+                let inward = far.iter().flat_map(|far| &far.flows).filter(|flow| flow.inward);
+                inward.fold(0, |sum: u64, flow| sum.saturating_add(flow.messages))
+            }
         };
+        sent = sent_inward.saturating_add(sent);
         let socket = flows.iter().filter(|flow| flow.role == Role::Inward).map(|flow| flow.socket_drops);
         drops = socket.fold(drops, add);
-        figures.received += delivered.messages;
+        figures.received = figures.received.saturating_add(delivered.messages);
         figures.corrupt_bytes += near.counts.corrupt_bytes;
-        figures.duplicate += delivered.duplicate;
-        figures.reordered += delivered.reordered;
+        figures.corrupt_messages = figures.corrupt_messages.saturating_add(delivered.corrupt_messages);
+        figures.duplicate = figures.duplicate.saturating_add(delivered.duplicate);
+        figures.reordered = figures.reordered.saturating_add(delivered.reordered);
         if outward.is_some() {
             figures.delivered_back_bytes = Some(delivered.bytes);
             figures.throughput_back_bps = delivered.rate();
@@ -540,7 +647,7 @@ fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figures {
 }
 
 fn add(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
-    more.map_or(sum, |more| Some(sum.unwrap_or(0) + more))
+    more.map_or(sum, |more| Some(sum.unwrap_or(0).saturating_add(more)))
 }
 
 /// What reached the receiving end of all flows of one direction.
@@ -552,6 +659,7 @@ struct Delivered {
     messages: u64,
     duplicate: u64,
     reordered: u64,
+    corrupt_messages: u64,
     elapsed_ns: u64,
     drops: Option<u64>,
 }
@@ -565,6 +673,7 @@ impl Delivered {
             messages: counts.received,
             duplicate: counts.duplicate,
             reordered: counts.reordered,
+            corrupt_messages: counts.corrupt_messages,
             elapsed_ns: recorder.elapsed_ns(),
             drops: None,
         }
@@ -572,11 +681,13 @@ impl Delivered {
 
     fn with_far(self, flow: &super::FarFlow) -> Delivered {
         Delivered {
-            bytes: self.bytes + flow.bytes,
-            head_bytes: self.head_bytes + flow.head_bytes,
-            messages: self.messages + flow.messages,
-            duplicate: self.duplicate + flow.duplicate,
-            reordered: self.reordered + flow.reordered,
+            // What the far end tells may be anything.
+            bytes: self.bytes.saturating_add(flow.bytes),
+            head_bytes: self.head_bytes.saturating_add(flow.head_bytes),
+            messages: self.messages.saturating_add(flow.messages),
+            duplicate: self.duplicate.saturating_add(flow.duplicate),
+            reordered: self.reordered.saturating_add(flow.reordered),
+            corrupt_messages: self.corrupt_messages.saturating_add(flow.corrupt_messages),
             elapsed_ns: self.elapsed_ns.max(flow.elapsed_ns),
             drops: add(self.drops, flow.socket_drops),
         }
@@ -588,8 +699,8 @@ impl Delivered {
     }
 
     fn message_rate(&self) -> Option<f64> {
-        (self.elapsed_ns > 0 && self.messages > 0)
-            .then(|| self.messages as f64 * 1e9 / self.elapsed_ns as f64)
+        let bytes_per_message = self.bytes as f64 / self.messages as f64;
+        self.rate().filter(|_| self.messages > 0 && self.bytes > 0).map(|rate| rate / 8.0 / bytes_per_message)
     }
 }
 
@@ -598,7 +709,7 @@ mod tests {
     use super::*;
 
     fn numbers(tracker: &mut Tracker, numbers: &[u64]) -> Vec<bool> {
-        numbers.iter().map(|number| tracker.is_new(&number.to_le_bytes())).collect()
+        numbers.iter().map(|number| tracker.is_new(&number.to_le_bytes(), 8)).collect()
     }
 
     #[test]

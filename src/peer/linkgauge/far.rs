@@ -4,7 +4,8 @@
 //! somebody who does not know us, whose bytes are sent back.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::link::{Admission, Batch, Caps, Fault, Framing};
 use crate::peer::{Limits, ServerFacts, Service, echo};
 use crate::plan::{Case, Direction, Pacing, Pin};
 use crate::sample::Recorder;
+use crate::workload::latency::Reflector;
 use crate::workload::throughput::{Sink, Source};
 use crate::workload::{FarFlow, FarReport, Measured};
 
@@ -32,7 +34,9 @@ const UNDECIDED: Duration = Duration::from_millis(200);
 const INTRODUCTION: Duration = Duration::from_secs(10);
 
 pub fn service(facts: &Arc<ServerFacts>) -> Arc<dyn Service> {
-    Arc::new(FarService { registry: Arc::new(Registry { facts: facts.clone(), sessions: Mutex::default() }) })
+    let registry =
+        Registry { facts: facts.clone(), sessions: Mutex::default(), opened: AtomicU64::default() };
+    Arc::new(FarService { registry: Arc::new(registry) })
 }
 
 struct FarService {
@@ -50,7 +54,8 @@ impl Service for FarService {
             reply.extend_from_slice(&ready);
             return Admission::Reply;
         }
-        if let Ok(Some((_, Request::Open { nonce, challenge, .. }, _))) = wire::read_frame(first) {
+        let frame = wire::read_frame(first, wire::LONGEST_OPENING);
+        if let Ok(Some((_, Request::Open { nonce, challenge, .. }, _))) = frame {
             let known = is_own_challenge(facts, from, &nonce, &challenge);
             return if known { Admission::Open } else { Admission::Drop };
         }
@@ -59,12 +64,20 @@ impl Service for FarService {
             let known = session.is_some_and(|session| attach.is_requested_by(first, &session.key));
             return if known { Admission::Open } else { Admission::Drop };
         }
-        if facts.token.is_some() {
+        // Nothing is kept of these senders, so no rate could be held against them.
+        if facts.token.is_some() || facts.limits.bit_rate.is_some() || is_server(from) {
             return Admission::Drop;
         }
         reply.extend_from_slice(first);
         Admission::Reply
     }
+}
+
+/// Whether the sender is likely to answer an answer: two that echo each other would never stop. Clients send from the
+/// ports that the system hands out, above those of well-known services and our own.
+fn is_server(from: &str) -> bool {
+    from.parse::<SocketAddr>()
+        .is_ok_and(|from| from.port() < 1024 || from.port() == crate::link::DEFAULT_PORT)
 }
 
 fn is_own_challenge(facts: &ServerFacts, from: &str, nonce: &str, challenge: &str) -> bool {
@@ -76,6 +89,7 @@ fn is_own_challenge(facts: &ServerFacts, from: &str, nonce: &str, challenge: &st
 struct Registry {
     facts: Arc<ServerFacts>,
     sessions: Mutex<HashMap<u64, Arc<FarSession>>>,
+    opened: AtomicU64,
 }
 
 impl Registry {
@@ -93,10 +107,9 @@ impl Registry {
         if sessions.len() >= most as usize {
             return Err(format!("it has {most} sessions open, its limit; try again later"));
         }
-        let mut key = [0; 16];
-        fastrand::fill(&mut key);
+        let (id, key) = wire::session(&self.facts.secret, self.opened.fetch_add(1, Relaxed));
         let session = Arc::new(FarSession {
-            id: fastrand::u64(..),
+            id,
             key,
             plan: Mutex::default(),
             started: AtomicBool::new(false),
@@ -185,7 +198,6 @@ enum State {
     Undecided,
     /// A client of ours; `None` until it has opened a session.
     Control {
-        hello_seen: bool,
         session: Option<Arc<FarSession>>,
         answered: Option<(u32, Vec<u8>)>,
     },
@@ -197,10 +209,7 @@ enum State {
 impl Drop for Reception {
     fn drop(&mut self) {
         // A session lives as long as its control connection.
-        if let State::Control { session: Some(session), .. } = &self.state {
-            session.finishing.store(true, Relaxed);
-            self.registry.sessions().remove(&session.id);
-        }
+        self.end_session();
     }
 }
 
@@ -258,7 +267,7 @@ impl Reception {
         };
         if begins(wire::HELLO) || begins(wire::FRAME) {
             if self.heard.len() >= wire::MAGIC_LENGTH {
-                self.state = State::Control { hello_seen: false, session: None, answered: None };
+                self.state = State::Control { session: None, answered: None };
                 self.serve();
             }
         } else if begins(wire::ATTACH) {
@@ -279,7 +288,8 @@ impl Reception {
         let idle = Duration::from_secs(self.limits().idle_s);
         let reflector = echo::reflector(&self.caps, Tuning::default(), idle).starting_with(&self.heard);
         self.heard.clear();
-        self.state = State::Handed(Box::new(reflector));
+        let leash = Leash::new(self.limits(), None, 1);
+        self.state = State::Handed(Box::new(FarData::new(Role::Reflect(reflector), leash, None)));
     }
 
     fn attach(&mut self) {
@@ -291,10 +301,27 @@ impl Reception {
             return;
         }
         let Some((kind, plan)) = session.take(attach.flow) else { return };
-        let flow = FarData::new(&self.caps, session.clone(), attach, kind, &plan, self.limits());
-        self.words = attach.reply(&session.key).to_vec();
+        let task = Task {
+            reply: attach.reply(&session.key).to_vec(),
+            repeated: false,
+            fresh: self.caps.framing == Framing::Message,
+            batch: Batch::new(2 * SHORT, 1),
+            request,
+            flow: attach.flow as usize,
+            session,
+        };
+        self.words = task.reply.clone();
         self.said = 0;
-        self.state = State::Handed(Box::new(flow));
+        let limits = self.limits();
+        self.state = match granted(&plan, limits, &self.caps) {
+            Ok(per_second) => {
+                let leash = Leash::new(limits, Some(&plan), sharing(&plan));
+                let role = Role::new(kind, &plan, per_second, &self.caps, limits);
+                State::Handed(Box::new(FarData::new(role, leash, Some(task))))
+            }
+            // Not on this kind of connection.
+            Err(_) => State::Over,
+        };
     }
 
     /// Answers hellos and requests.
@@ -305,13 +332,14 @@ impl Reception {
                 if let Some(ready) = wire::ready(&hello, &self.registry.facts.secret, &self.from) {
                     self.words.extend_from_slice(&ready);
                 }
-                if let State::Control { hello_seen, .. } = &mut self.state {
-                    *hello_seen = true;
-                }
             }
             return;
         }
-        match wire::read_frame::<Request>(&self.heard) {
+        let longest = match self.state {
+            State::Control { session: Some(_), .. } => wire::LONGEST,
+            _ => wire::LONGEST_OPENING,
+        };
+        match wire::read_frame::<Request>(&self.heard, longest) {
             Ok(None) => {}
             Ok(Some((number, request, used))) => {
                 self.heard.drain(..used);
@@ -368,14 +396,16 @@ impl Reception {
                     Err(reason) => (Reply::Refused { reason }, true),
                 }
             }
-            (Request::Plan(plan), Some(session)) => match granted(&plan, &registry.facts.limits) {
-                Ok(per_second) => {
-                    let flows = plan.flows.iter().map(|_| FlowState::Expected).collect();
-                    *session.plan() = Some(Planned { plan, flows });
-                    (Reply::Planned { per_second }, false)
+            (Request::Plan(plan), Some(session)) => {
+                match granted(&plan, &registry.facts.limits, &self.caps) {
+                    Ok(per_second) => {
+                        let flows = plan.flows.iter().map(|_| FlowState::Expected).collect();
+                        *session.plan() = Some(Planned { plan, flows });
+                        (Reply::Planned { per_second }, false)
+                    }
+                    Err(reason) => (Reply::Refused { reason }, false),
                 }
-                Err(reason) => (Reply::Refused { reason }, false),
-            },
+            }
             (Request::Start, Some(session)) => {
                 session.started.store(true, Relaxed);
                 (Reply::Started, false)
@@ -430,7 +460,7 @@ fn admit(
 }
 
 /// Checks a plan against the limits; the message rate granted to each flow where the server limits it.
-fn granted(plan: &FarPlan, limits: &Limits) -> Result<Option<f64>, String> {
+fn granted(plan: &FarPlan, limits: &Limits, caps: &Caps) -> Result<Option<f64>, String> {
     if plan.flows.len() > limits.flows as usize {
         return Err(format!("{} connections are too many, its limit is {}", plan.flows.len(), limits.flows));
     }
@@ -440,7 +470,10 @@ fn granted(plan: &FarPlan, limits: &Limits) -> Result<Option<f64>, String> {
             plan.message_bytes, limits.message_bytes
         ));
     }
-    if plan.stop.time_ns.is_some_and(|ns| ns > limits.duration_s.saturating_mul(1_000_000_000)) {
+    if let Some(most) = caps.max_message.filter(|most| plan.message_bytes as usize > *most) {
+        return Err(format!("messages of {} bytes: the link bears {most}", plan.message_bytes));
+    }
+    if planned_time(plan).is_some_and(|time| time > Duration::from_secs(limits.duration_s)) {
         return Err(format!("that takes too long, its limit is {} s", limits.duration_s));
     }
     if let Some(cpu) = plan.cpu.filter(|cpu| !cpu::current_affinity().contains(cpu)) {
@@ -451,13 +484,25 @@ fn granted(plan: &FarPlan, limits: &Limits) -> Result<Option<f64>, String> {
     {
         return Err("a rate must be above zero".to_owned());
     }
-    let sends = plan.flows.iter().filter(|kind| **kind != FlowKind::Reflect).count().max(1);
-    let most = limits.bit_rate.map(|rate| rate / (8.0 * f64::from(plan.message_bytes) * sends as f64));
+    let bits = 8.0 * f64::from(plan.message_bytes) * f64::from(sharing(plan));
+    let most = limits.bit_rate.map(|rate| rate / bits);
     let asked = match plan.pacing {
         Pacing::Closed => None,
         Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => Some(per_second),
     };
     Ok(most.filter(|most| asked.is_none_or(|asked| asked > *most)))
+}
+
+/// How many flows share the rate: the loads, or all where there is no load. A probe beside a load is too small to count.
+fn sharing(plan: &FarPlan) -> u32 {
+    let loads = plan.flows.iter().filter(|kind| **kind != FlowKind::Reflect).count();
+    (if loads > 0 { loads } else { plan.flows.len() }).max(1) as u32
+}
+
+/// Warm-up and measurement, where the plan says how long they are.
+fn planned_time(plan: &FarPlan) -> Option<Duration> {
+    let time = plan.stop.time_ns?.saturating_add(plan.warm_up.time_ns.unwrap_or(0));
+    Some(Duration::from_nanos(time))
 }
 
 impl Party for Reception {
@@ -492,14 +537,19 @@ impl Party for Reception {
             party.received(now);
             return;
         }
-        self.last = Some(now);
+        let before = self.heard.len();
         for message in self.batch.messages() {
             if self.caps.framing == Framing::Message {
                 self.heard.clear();
             }
             self.heard.extend_from_slice(message);
         }
+        let heard = self.heard.len();
         self.understand();
+        // Only whole words and the first byte of one count: bytes that trickle in keep nobody here.
+        if before == 0 || self.heard.len() < heard {
+            self.last = Some(now);
+        }
     }
 
     fn timed_out(&mut self, now: Time) {
@@ -533,61 +583,133 @@ impl Party for Reception {
     }
 }
 
-/// The far end of a flow: a workload's party that begins and ends with the session.
+/// What a connection may do, whatever was planned on it.
+struct Leash {
+    /// Bytes a second, and a second's worth more.
+    most: Option<f64>,
+    idle: Duration,
+    longest: Duration,
+    first: Option<Time>,
+    /// When bytes moved last, and how many had by then.
+    moved: (Time, u64),
+}
+
+/// A plan that tells its length may take so much longer, until its last bytes are through.
+const GRACE: Duration = Duration::from_secs(10);
+
+impl Leash {
+    fn new(limits: &Limits, plan: Option<&FarPlan>, sharing: u32) -> Leash {
+        let longest = Duration::from_secs(limits.duration_s);
+        let grace = plan.and_then(planned_time).map_or(Duration::ZERO, |_| GRACE);
+        Leash {
+            most: limits.bit_rate.map(|rate| rate / 8.0 / f64::from(sharing)),
+            idle: Duration::from_secs(limits.idle_s),
+            longest: longest.saturating_add(grace),
+            first: None,
+            moved: (Time(0), 0),
+        }
+    }
+
+    /// Why it has to end at `now`, after `bytes` in all.
+    #[inline]
+    fn ends(&mut self, now: Time, bytes: u64) -> Option<&'static str> {
+        let first = *self.first.get_or_insert_with(|| {
+            self.moved.0 = now;
+            now
+        });
+        if bytes != self.moved.1 {
+            self.moved = (now, bytes);
+        }
+        if let Some(most) = self.most
+            && bytes as f64 > most * (now.since(first).as_secs_f64() + 1.0) * 1.1 + 1e6
+        {
+            return Some("more than the rate that this server allows");
+        }
+        if now.since(first) > self.longest {
+            return Some("longer than this server allows");
+        }
+        (now.since(self.moved.0) > self.idle).then_some("nothing moved for longer than this server waits")
+    }
+}
+
+/// The far end of a flow: a workload's party that begins and ends with the session; or an echo for a stranger.
 struct FarData {
-    session: Arc<FarSession>,
-    attach: Attach,
-    kind: FlowKind,
-    party: Role,
+    role: Role,
+    leash: Leash,
+    task: Option<Task>,
     /// Instant at which the inner party gives up, when it is asked in smaller steps.
     gives_up: Time,
-    /// Bytes a second that may come in, and a second's worth more.
-    most_in: Option<f64>,
-    first: Option<Time>,
-    over: bool,
+    begun: bool,
+    fault: Option<String>,
+}
+
+/// What ties a flow to its session.
+struct Task {
+    session: Arc<FarSession>,
+    flow: usize,
+    /// On links that lose messages the attach may come again, until something else does.
+    fresh: bool,
+    request: Vec<u8>,
+    reply: Vec<u8>,
+    repeated: bool,
+    /// For a flow that itself receives nothing.
+    batch: Batch,
 }
 
 enum Role {
-    Reflect(Box<dyn Party>),
-    Count(Box<dyn Measured>),
+    Reflect(Reflector),
+    Receive(Box<Sink>),
+    Send(Box<Source>),
 }
 
 impl Role {
-    fn party(&mut self) -> &mut dyn Party {
-        match self {
-            Role::Reflect(party) => party.as_mut(),
-            Role::Count(party) => party.as_mut(),
+    fn new(kind: FlowKind, plan: &FarPlan, per_second: Option<f64>, caps: &Caps, limits: &Limits) -> Role {
+        let tuning = Tuning { wait: plan.wait, cpu: plan.cpu, batches_of: None };
+        let case = case(plan, per_second);
+        let recorder = Recorder::counting();
+        match kind {
+            FlowKind::Reflect => {
+                Role::Reflect(echo::reflector(caps, tuning, Duration::from_secs(limits.idle_s)))
+            }
+            FlowKind::Receive => Role::Receive(Box::new(Sink::new(&case, caps, tuning, recorder))),
+            FlowKind::Send => Role::Send(Box::new(Source::new(&case, caps, tuning, recorder))),
         }
     }
-}
 
-impl FarData {
-    fn new(
-        caps: &Caps,
-        session: Arc<FarSession>,
-        attach: Attach,
-        kind: FlowKind,
-        plan: &FarPlan,
-        limits: &Limits,
-    ) -> FarData {
-        let tuning = Tuning { wait: plan.wait, cpu: plan.cpu, batches_of: None };
-        let recorder = || Recorder::counting();
-        let case = case(plan, granted(plan, limits).ok().flatten());
-        let party = match kind {
-            FlowKind::Reflect => {
-                Role::Reflect(Box::new(echo::reflector(caps, tuning, Duration::from_secs(limits.idle_s))))
-            }
-            FlowKind::Receive => Role::Count(Box::new(Sink::new(&case, caps, tuning, recorder()))),
-            FlowKind::Send => Role::Count(Box::new(Source::new(&case, caps, tuning, recorder()))),
-        };
-        let most_in = limits.bit_rate.map(|rate| rate / 8.0);
-        FarData { session, attach, kind, party, gives_up: Time::NEVER, most_in, first: None, over: false }
+    #[inline]
+    fn party(&mut self) -> &mut dyn Party {
+        match self {
+            Role::Reflect(party) => party,
+            Role::Receive(party) => party.as_mut(),
+            Role::Send(party) => party.as_mut(),
+        }
     }
 
-    fn within_rate(&mut self, now: Time) -> bool {
-        let (Some(most), Role::Count(party)) = (self.most_in, &self.party) else { return true };
-        let since = now.since(*self.first.get_or_insert(now)).as_secs_f64();
-        party.recorder().counts.bytes as f64 <= most * (since + 1.0) * 1.1 + 1e6
+    /// Bytes moved so far.
+    #[inline]
+    fn bytes(&self) -> u64 {
+        match self {
+            Role::Reflect(party) => party.returned(),
+            Role::Receive(party) => party.position(),
+            Role::Send(party) => party.position(),
+        }
+    }
+
+    /// What came last; nothing on a flow that only sends.
+    fn batch(&self) -> Option<&Batch> {
+        match self {
+            Role::Reflect(party) => Some(party.batch()),
+            Role::Receive(party) => Some(party.batch()),
+            Role::Send(_) => None,
+        }
+    }
+
+    fn recorder(&self) -> Option<&Recorder> {
+        match self {
+            Role::Reflect(_) => None,
+            Role::Receive(party) => Some(party.recorder()),
+            Role::Send(party) => Some(party.recorder()),
+        }
     }
 }
 
@@ -613,26 +735,53 @@ fn case(plan: &FarPlan, per_second: Option<f64>) -> Case {
     }
 }
 
+impl FarData {
+    fn new(role: Role, leash: Leash, task: Option<Task>) -> FarData {
+        FarData { role, leash, task, gives_up: Time::NEVER, begun: false, fault: None }
+    }
+
+    fn started(&self) -> bool {
+        self.task.as_ref().is_none_or(|task| task.session.started.load(Relaxed))
+    }
+}
+
 impl Party for FarData {
     #[inline]
     fn next(&mut self, now: Time) -> Step<'_> {
-        if self.over {
+        let (started, is_receiver) = (self.started(), matches!(self.role, Role::Receive(_)));
+        let finishing = self.task.as_ref().is_some_and(|task| task.session.finishing.load(Relaxed));
+        if finishing && (!is_receiver || !started) {
             return Step::Done;
         }
-        if self.kind == FlowKind::Send && !self.session.started.load(Relaxed) {
-            return Step::Sleep(now + LOOK);
+        if let Some(reason) = self.leash.ends(now, self.role.bytes()) {
+            self.fault = Some(reason.to_owned());
+            return Step::Fail(Fault::Other(reason.to_owned()));
         }
-        let finishing = self.session.finishing.load(Relaxed);
-        if finishing && self.kind != FlowKind::Receive {
-            return Step::Done;
+        if let Some(task) = &mut self.task {
+            if task.repeated {
+                return Step::Send { bytes: &task.reply, message: task.reply.len() };
+            }
+            if !started && matches!(self.role, Role::Send(_)) {
+                return match task.fresh {
+                    true => Step::Receive { into: &mut task.batch, until: now + LOOK },
+                    false => Step::Sleep(now + LOOK),
+                };
+            }
         }
-        if !self.within_rate(now) {
-            return Step::Fail(Fault::Other("more came in than this server allows".to_owned()));
+        if started && !self.begun {
+            self.begun = true;
+            if let Role::Receive(sink) = &mut self.role {
+                sink.wait_from(now);
+            }
         }
-        match self.party.party().next(now) {
+        match self.role.party().next(now) {
             Step::Receive { into, until } => {
                 self.gives_up = until;
                 Step::Receive { into, until: until.min(now + NOTICE) }
+            }
+            Step::Fail(fault) => {
+                self.fault = Some(fault.to_string());
+                Step::Fail(fault)
             }
             step => step,
         }
@@ -640,29 +789,41 @@ impl Party for FarData {
 
     #[inline]
     fn sent(&mut self, bytes: usize, at: Time) {
-        self.party.party().sent(bytes, at);
+        if let Some(task) = self.task.as_mut().filter(|task| task.repeated) {
+            task.repeated = false;
+            return;
+        }
+        self.role.party().sent(bytes, at);
     }
 
     #[inline]
     fn received(&mut self, now: Time) {
-        self.party.party().received(now);
+        if let Some(task) = self.task.as_mut().filter(|task| task.fresh) {
+            let batch = self.role.batch().unwrap_or(&task.batch);
+            task.repeated = batch.messages().any(|message| message == task.request.as_slice());
+            if task.repeated {
+                return;
+            }
+            task.fresh = false;
+        }
+        self.role.party().received(now);
     }
 
     fn timed_out(&mut self, now: Time) {
-        if now >= self.gives_up {
-            self.party.party().timed_out(now);
+        if now >= self.gives_up && self.begun {
+            self.role.party().timed_out(now);
         }
     }
 
     fn closed(&mut self, now: Time) -> Result<(), Fault> {
-        self.party.party().closed(now)
+        self.role.party().closed(now)
     }
 
     fn ended(&mut self, cost: Cost) {
-        self.party.party().ended(cost);
-        let mut flow = FarFlow { socket_drops: cost.socket_drops, ..FarFlow::default() };
-        if let Role::Count(party) = &self.party {
-            let recorder = party.recorder();
+        self.role.party().ended(cost);
+        let mut flow =
+            FarFlow { socket_drops: cost.socket_drops, fault: self.fault.take(), ..FarFlow::default() };
+        if let Some(recorder) = self.role.recorder() {
             let counts = &recorder.counts;
             flow = FarFlow {
                 bytes: counts.bytes,
@@ -675,8 +836,9 @@ impl Party for FarData {
                 ..flow
             };
         }
-        if let Some(planned) = self.session.plan().as_mut()
-            && let Some(state) = planned.flows.get_mut(self.attach.flow as usize)
+        let Some(task) = &self.task else { return };
+        if let Some(planned) = task.session.plan().as_mut()
+            && let Some(state) = planned.flows.get_mut(task.flow)
         {
             *state = FlowState::Ended(flow, cost.cpu_seconds);
         }
