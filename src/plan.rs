@@ -190,6 +190,7 @@ pub struct CaseSpec {
     pub together: Option<bool>,
     pub ports: Option<OneOrMany<u32>>,
     pub peer: Option<String>,
+    #[serde(deserialize_with = "as_text")]
     pub peer_options: BTreeMap<String, String>,
     pub workload: Option<String>,
     pub direction: Option<OneOrMany<Direction>>,
@@ -211,6 +212,24 @@ pub struct CaseSpec {
     pub probe: Option<Probe>,
     pub interval: Option<Span>,
     pub late: Option<Vec<Span>>,
+}
+
+/// Options of a peer may be written as text, numbers or switches; what they mean is the peer's business.
+fn as_text<'de, D: serde::Deserializer<'de>>(values: D) -> Result<BTreeMap<String, String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Text(String),
+        Number(i64),
+        Switch(bool),
+    }
+    let written = BTreeMap::<String, Written>::deserialize(values)?;
+    let text = written.into_iter().map(|(name, value)| match value {
+        Written::Text(text) => (name, text),
+        Written::Number(number) => (name, number.to_string()),
+        Written::Switch(on) => (name, on.to_string()),
+    });
+    Ok(text.collect())
 }
 
 /// The latency probe beside a load: a rate, or off.

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::link::party::{Acted, SLICE, act, drive};
-use crate::link::{Dialer, Fault, Link};
+use crate::link::{Caps, Dialer, Fault, Link};
 use crate::peer::{Flow, Near, Peer, PeerError, auto, peer};
 use crate::plan::{Case, Pacing, Plan};
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
@@ -121,17 +121,7 @@ fn fit(case: &mut Case) -> Result<(), String> {
         let known = names(crate::peer::PEERS.iter().map(|peer| peer.name).collect());
         return Err(format!("unknown peer '{}' (known: auto, {known})", case.peer));
     }
-    let mut all_caps = Vec::new();
-    for endpoint in &case.endpoints {
-        all_caps.push(crate::link::caps(endpoint).map_err(|fault| match fault {
-            Fault::Endpoint(error) => error.to_string(),
-            fault => format!("{endpoint}: {fault}"),
-        })?);
-    }
-    let caps = &all_caps[0];
-    if case.message_bytes == 0 {
-        case.message_bytes = (workload.default_size)(caps);
-    }
+    let all_caps = caps_of(case)?;
     if case.timeout.is_zero() {
         case.timeout = workload.default_timeout;
     }
@@ -140,7 +130,15 @@ fn fit(case: &mut Case) -> Result<(), String> {
     }
     case.warm_up.get_or_insert(workload.default_warm_up);
     if case.peer != auto::NAME {
-        fit_peer(case, workload)?;
+        fit_peer(case, workload, &all_caps)?;
+    } else if let Some(option) = case.peer_options.keys().next() {
+        let knows = |peer: &&Peer| peer.options.iter().any(|(name, _)| name == option);
+        let known = names(crate::peer::PEERS.iter().filter(knows).map(|peer| peer.name).collect());
+        let known = if known.is_empty() { "none".to_owned() } else { known };
+        return Err(format!("option '{option}' needs a named peer that has it (--peer): {known}"));
+    }
+    if case.message_bytes == 0 {
+        case.message_bytes = (workload.default_size)(&all_caps[0]);
     }
     if let Some(limit) = all_caps.iter().filter_map(|caps| caps.max_message).min()
         && case.message_bytes as usize > limit
@@ -154,8 +152,19 @@ fn fit(case: &mut Case) -> Result<(), String> {
     Ok(())
 }
 
+/// What the links to each endpoint can do.
+fn caps_of(case: &Case) -> Result<Vec<Caps>, String> {
+    let caps = case.endpoints.iter().map(|endpoint| {
+        crate::link::caps(endpoint).map_err(|fault| match fault {
+            Fault::Endpoint(error) => error.to_string(),
+            fault => format!("{endpoint}: {fault}"),
+        })
+    });
+    caps.collect()
+}
+
 /// What can be checked only once it is known what the far end speaks.
-fn fit_peer(case: &mut Case, workload: &Workload) -> Result<(), String> {
+fn fit_peer(case: &mut Case, workload: &Workload, all_caps: &[Caps]) -> Result<(), String> {
     let Some(peer) = peer(&case.peer) else { return Ok(()) };
     let Some((_, directions)) = peer.workloads.iter().find(|(name, _)| *name == workload.name) else {
         let can: Vec<&str> = peer.workloads.iter().map(|(name, _)| *name).collect();
@@ -174,7 +183,7 @@ fn fit_peer(case: &mut Case, workload: &Workload) -> Result<(), String> {
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         return Err(format!("peer {} has no option '{option}' (known: {known})", peer.name));
     }
-    Ok(())
+    all_caps.iter().try_for_each(|caps| (peer.fit)(case, caps))
 }
 
 /// How long the plan takes, as far as it says so itself.
@@ -254,7 +263,8 @@ fn one(
     let port = peer.default_ports.iter().find(|(name, _)| *name == scheme);
     dialer.default_port = port.map(|(_, port)| *port);
     let workload = workload(&case.workload).ok_or("unknown workload")?;
-    fit_peer(&mut case, workload)?;
+    let all_caps = caps_of(&case)?;
+    fit_peer(&mut case, workload, &all_caps)?;
     account.case = case.clone();
     bench.observer.event(&Event::CaseBegins {
         case: index,

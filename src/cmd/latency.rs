@@ -1,5 +1,7 @@
 //! `linkgauge latency`.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use clap::Args;
 use linkgauge::plan::CaseSpec;
@@ -30,9 +32,46 @@ pub struct Flags {
     /// Count the share of exchanges later than these [default: 50ms,100ms,200ms,300ms]
     #[arg(long, value_name = "TIMES", value_delimiter = ',')]
     late: Vec<Span>,
-    // Last: the headings of its groups would take in what follows.
+    // Last: the headings of these groups would take in what follows.
     #[command(flatten)]
     case: CaseFlags,
+    #[command(flatten)]
+    question: Question,
+}
+
+/// What to ask a device that answers but does not echo; options of `--peer ask`.
+#[derive(Args)]
+#[command(next_help_heading = "Peer ask")]
+struct Question {
+    /// The request, with \r \n \t \0 \\ \xHH as escapes, or in hexadecimal: 'hex:01 03 0A'
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    send: Option<String>,
+    /// The answer ends with these bytes, written as those of --send
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    until: Option<String>,
+    /// The answer always has so many bytes
+    #[arg(long, value_name = "N")]
+    reply_bytes: Option<String>,
+    /// The answer says its length: offset and size of the field, big or little, what to add (Modbus/TCP: 4,2,big,6)
+    #[arg(long, value_name = "FIELD", allow_hyphen_values = true)]
+    reply_length: Option<String>,
+    /// Bytes that must stand in the answer, or it counts as corrupt
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    expect: Option<String>,
+}
+
+impl Question {
+    /// The options as a plan holds them; the peer checks them.
+    fn options(self) -> BTreeMap<String, String> {
+        let named = [
+            ("send", self.send),
+            ("until", self.until),
+            ("reply-bytes", self.reply_bytes),
+            ("reply-length", self.reply_length),
+            ("expect", self.expect),
+        ];
+        named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    }
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
@@ -42,6 +81,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         poisson: Some(flags.poisson),
         seed: flags.seed,
         late: (!flags.late.is_empty()).then_some(flags.late),
+        peer_options: flags.question.options(),
         ..flags.case.spec("latency")
     };
     run_spec(spec, &flags.case.plan)

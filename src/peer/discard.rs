@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Flow, Near, Peer, PeerError, ServerFacts, Service, Session, flows};
+use super::{FITS, Flow, Near, Peer, PeerError, ServerFacts, Service, Session, flows};
 use crate::clock::{Clock, Time};
 use crate::link::party::{Party, Step, Tuning};
 use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
@@ -18,6 +18,7 @@ pub const PEER: Peer = Peer {
     default_ports: &[("tcp", 9), ("udp", 9)],
     workloads: &[("throughput", &[Direction::Send])],
     options: &[],
+    fit: FITS,
     connect,
     serve: Some(|facts: &Arc<ServerFacts>| {
         Arc::new(DiscardService { idle: Duration::from_secs(facts.limits.idle_s) })

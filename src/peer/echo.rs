@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Flow, Near, Peer, PeerError, Plain, Service, Session, flows};
+use super::{FITS, Flow, Near, Peer, PeerError, Plain, Service, Session, flows};
 use crate::link::party::{Party, Tuning};
 use crate::link::{Admission, Caps, Framing, LinkError};
 use crate::plan::{Case, Direction};
@@ -19,6 +19,7 @@ pub const PEER: Peer = Peer {
     default_ports: &[("tcp", 7), ("udp", 7)],
     workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Loop])],
     options: &[],
+    fit: FITS,
     connect,
     serve: Some(|facts| Arc::new(EchoService { idle: Duration::from_secs(facts.limits.idle_s) })),
 };

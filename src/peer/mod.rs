@@ -15,13 +15,14 @@ use crate::plan::{Case, Direction};
 use crate::sample::Recorder;
 use crate::workload::{FarReport, Flowed, Measured, Role};
 
+pub mod ask;
 pub mod auto;
 mod discard;
 mod echo;
 pub mod linkgauge;
 
 /// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
-pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER];
+pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER, ask::PEER];
 
 /// What the list knows of a peer.
 pub struct Peer {
@@ -33,10 +34,18 @@ pub struct Peer {
     pub workloads: &'static [(&'static str, &'static [Direction])],
     /// Options that a plan may give it: name and meaning.
     pub options: &'static [(&'static str, &'static str)],
+    pub fit: Fit,
     pub connect: Connect,
     /// The far side, if `serve` can play it.
     pub serve: Option<Serve>,
 }
+
+/// Reads the options and completes a case before anything is opened, for links that can do so much. May meet a case
+/// twice.
+pub type Fit = fn(&mut Case, &Caps) -> Result<(), String>;
+
+/// For peers that take every case their workloads and directions allow.
+pub const FITS: Fit = |_, _| Ok(());
 
 /// Makes a far end ready for a case.
 pub type Connect = fn(&Case, &Near) -> Result<Box<dyn Session>, PeerError>;

@@ -57,6 +57,12 @@ pub trait Exchange: Send {
 
     /// No answer to this number is waited for any longer.
     fn given_up(&mut self, _sequence: u64) {}
+
+    /// Answers tell what they answer. Where they do not, one request is on its way at a time, and what still comes is
+    /// read before the next one: after a lost exchange for as long as the time-out again.
+    fn is_numbered(&self) -> bool {
+        true
+    }
 }
 
 /// What the bytes meant.
@@ -66,8 +72,12 @@ pub enum Answer {
     Partial,
     /// Number `sequence` is answered with the first `used` bytes, some of which may be wrong.
     Whole { sequence: u64, used: usize, corrupt_bytes: u64 },
+    /// Number `sequence` is answered with the first `used` bytes, but not with what was expected.
+    Wrong { sequence: u64, used: usize },
     /// The first `used` bytes belong to no exchange.
     Stray { used: usize },
+    /// What came up to the first `used` bytes is no answer, and nobody knows where it ends.
+    Broken { used: usize },
 }
 
 /// The same bytes come back: the exchange of every peer that echoes.
@@ -196,13 +206,22 @@ pub struct Pinger {
     length: usize,
     taken: usize,
     batch: Batch,
+    /// Whether answers have numbers; the next three matter only where they have none.
+    numbered: bool,
+    /// Nothing more was coming when last looked at, so that the next request can go.
+    heard_out: bool,
+    /// The late answer to a lost request is waited for until then.
+    listens_until: Time,
+    listens_since: Option<Time>,
     /// Recorded while the next answer is on its way, so that recording is not part of any latency.
     unrecorded: Option<Sample>,
 }
 
 impl Pinger {
     pub fn new(exchange: Box<dyn Exchange>, case: &Case, caps: &Caps, recorder: Recorder) -> Pinger {
+        let numbered = exchange.is_numbered();
         let window = match case.pacing {
+            _ if !numbered => 1,
             Pacing::Closed => 1,
             _ => pattern::distinguishable(case.message_bytes as usize).min(WINDOW),
         };
@@ -224,6 +243,10 @@ impl Pinger {
             length: 0,
             taken: 0,
             batch: Batch::new(largest, 1),
+            numbered,
+            heard_out: numbered,
+            listens_until: Time(0),
+            listens_since: None,
             unrecorded: None,
         }
     }
@@ -247,6 +270,7 @@ impl Pinger {
                     self.recorder.lost(now);
                 }
                 self.exchange.given_up(oldest);
+                self.listens_until = now + timeout;
             }
             self.oldest += 1;
         }
@@ -258,8 +282,14 @@ impl Pinger {
         }
     }
 
+    /// Whether the next request must wait for what may still come; a device that never falls silent is cut short.
+    fn listens(&mut self, now: Time) -> bool {
+        let since = *self.listens_since.get_or_insert(now);
+        !self.heard_out && now < since + 2 * self.timeout
+    }
+
     /// An answer to `sequence` is here.
-    fn answered(&mut self, sequence: u64, corrupt_bytes: u64, now: Time) {
+    fn answered(&mut self, sequence: u64, corrupt_bytes: u64, wrong: bool, now: Time) {
         let known = self.next.saturating_sub(self.slots.len() as u64)..self.next;
         if !known.contains(&sequence) {
             self.recorder.counts.corrupt_messages += 1;
@@ -268,6 +298,10 @@ impl Pinger {
         let reordered = self.highest.is_some_and(|highest| sequence < highest);
         let slot = self.slot(sequence);
         let (state, measured) = (slot.state, slot.measured);
+        if state == State::Lost {
+            self.listens_until = now;
+        }
+        let slot = self.slot(sequence);
         let sample = Sample { sequence, intended: slot.intended, sent: slot.sent, received: now };
         if state == State::Waiting {
             slot.state = State::Answered;
@@ -280,7 +314,7 @@ impl Pinger {
             State::Waiting => {
                 self.recorder.counts.reordered += u64::from(reordered);
                 self.recorder.counts.corrupt_bytes += corrupt_bytes;
-                self.recorder.counts.corrupt_messages += u64::from(corrupt_bytes > 0);
+                self.recorder.counts.corrupt_messages += u64::from(wrong);
                 self.record_pending();
                 self.unrecorded = Some(sample);
             }
@@ -312,6 +346,9 @@ impl Party for Pinger {
             if due > now {
                 return Step::Sleep(due);
             }
+            if !self.numbered && self.listens(now) {
+                return Step::Receive { into: &mut self.batch, until: self.listens_until.max(now) };
+            }
         }
         let request = self.exchange.request(self.next);
         self.length = request.len();
@@ -341,6 +378,7 @@ impl Party for Pinger {
                 self.recorder.counts.missed_sends += u64::from(held_up);
             }
             self.phases.sent(1, self.payload_bytes);
+            (self.heard_out, self.listens_since) = (self.numbered, None);
         }
         self.record_pending();
     }
@@ -352,12 +390,24 @@ impl Party for Pinger {
             while !data.is_empty() {
                 match self.exchange.answer(data, self.oldest..self.next) {
                     Answer::Partial => break,
-                    Answer::Stray { used } => {
-                        self.recorder.counts.corrupt_bytes += used as u64;
+                    Answer::Whole { sequence, used, corrupt_bytes } => {
+                        self.answered(sequence, corrupt_bytes, corrupt_bytes > 0, now);
                         data = &data[used..];
                     }
-                    Answer::Whole { sequence, used, corrupt_bytes } => {
-                        self.answered(sequence, corrupt_bytes, now);
+                    Answer::Wrong { sequence, used } => {
+                        self.answered(sequence, 0, true, now);
+                        data = &data[used..];
+                    }
+                    Answer::Stray { used } => {
+                        if self.phases.phase() != Phase::WarmUp {
+                            self.recorder.counts.corrupt_bytes += used as u64;
+                        }
+                        data = &data[used..];
+                    }
+                    Answer::Broken { used } => {
+                        if self.phases.phase() != Phase::WarmUp {
+                            self.recorder.counts.corrupt_messages += 1;
+                        }
                         data = &data[used..];
                     }
                 }
@@ -366,7 +416,9 @@ impl Party for Pinger {
         self.batch = batch;
     }
 
-    fn timed_out(&mut self, _now: Time) {}
+    fn timed_out(&mut self, _now: Time) {
+        self.heard_out |= self.oldest == self.next;
+    }
 
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
         Err(Fault::Closed)

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{Flow, Near, Peer, PeerError, Session};
+use super::{FITS, Flow, Near, Peer, PeerError, Session};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::link::party::Tuning;
@@ -32,6 +32,7 @@ pub const PEER: Peer = Peer {
         ("throughput", &[Direction::Send, Direction::Receive, Direction::Both]),
     ],
     options: &[],
+    fit: FITS,
     connect,
     serve: Some(far::service),
 };
