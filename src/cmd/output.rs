@@ -83,10 +83,16 @@ impl OutputFlags {
         }
         match on_stdout {
             Some(name) => print(find(name), run),
-            None if self.quiet => Ok(()),
+            // The error has been told already; a table of nothing tells no more.
+            None if self.quiet || is_empty(run) => Ok(()),
             None => print(find("text"), run),
         }
     }
+}
+
+/// Whether nothing at all was measured.
+fn is_empty(run: &Run) -> bool {
+    run.cases.iter().all(|case| case.figures.sent == 0 && case.figures.received == 0)
 }
 
 fn is_dash(path: &Path) -> bool {
