@@ -241,7 +241,8 @@ struct PlanFile {
 impl Plan {
     /// Reads a plan file.
     pub fn from_toml(text: &str) -> Result<Plan, PlanError> {
-        let file: PlanFile = toml::from_str(text).map_err(|error| PlanError::Toml(error.to_string()))?;
+        let file: PlanFile =
+            toml::from_str(text).map_err(|error| PlanError::Toml(error.to_string().trim_end().to_owned()))?;
         let mut cases = Vec::new();
         for (index, spec) in file.case.iter().enumerate() {
             let spec = spec.over(&file.defaults);

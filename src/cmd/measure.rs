@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{IsTerminal, LineWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -168,7 +168,7 @@ pub fn run_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
 
 /// Checks and runs a plan, writes what was asked for, tells how it ended.
 pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status> {
-    flags.output.check()?;
+    flags.output.check_beside(flags.events.as_deref())?;
     let run = measure(plan, flags, dialer)?;
     flags.output.write(&run)?;
     Ok(status(&run))
@@ -185,7 +185,9 @@ fn status(run: &Run) -> Status {
 /// Runs a plan and keeps whatever was measured.
 pub fn measure(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Run> {
     let plan = schedule::check(plan)?;
-    let raw = flags.raw.as_deref().map(RawFile::create).transpose().context("the file of raw samples")?;
+    let create =
+        |path: &Path| RawFile::create(path).with_context(|| format!("{}: cannot be written", path.display()));
+    let raw = flags.raw.as_deref().map(create).transpose()?;
     let observer = Screen::new(flags)?;
     let cancel = on_interrupt()?;
     let mut bench = Bench {

@@ -50,7 +50,13 @@ impl OutputFlags {
 
     /// Finds out before anything is measured whether the results can be written.
     pub fn check(&self) -> Result<()> {
-        if self.files().filter(|(_, path)| is_dash(path)).count() + usize::from(self.format.is_some()) > 1 {
+        self.check_beside(None)
+    }
+
+    /// The same, where `other` is written as well while it is measured.
+    pub fn check_beside(&self, other: Option<&Path>) -> Result<()> {
+        let dashes = self.files().map(|(_, path)| path).chain(other).filter(|path| is_dash(path)).count();
+        if dashes + usize::from(self.format.is_some()) > 1 {
             bail!("only one format can go to standard output: give the others a file");
         }
         for (_, path) in self.files().filter(|(_, path)| !is_dash(path)) {

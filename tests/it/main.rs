@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one module each.
 
+mod bad_input;
 mod cases;
 mod contract;
 mod exact;

@@ -351,9 +351,10 @@ fn a_token_opens_and_nothing_else_does() {
     let server = serve(Limits::default(), Some("secret"));
     for endpoint in server.endpoints() {
         assert!(measure(endpoint, LATENCY, Some("secret")).complete());
-        for (token, reason) in
-            [(Some("guess"), "wrong token"), (None, "it wants a token: give it with --token-file")]
-        {
+        for (token, reason) in [
+            (Some("guess"), "wrong token: give the server's own with --token-file"),
+            (None, "it wants a token: give it with --token-file"),
+        ] {
             let run = measure(endpoint, LATENCY, token);
             let expected = format!("not measured as planned: {endpoint}: the server refused: {reason}");
             assert_eq!(failure(&run), expected);
