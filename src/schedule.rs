@@ -98,16 +98,18 @@ pub struct Bench<'a> {
 
 /// What cannot be run as planned, found before anything is opened.
 #[derive(Debug, thiserror::Error)]
-#[error("case {case}: {what}")]
+#[error("{}{what}", .case.map(|case| format!("case {case}: ")).unwrap_or_default())]
 pub struct Unfit {
-    case: usize,
+    /// Where there are several.
+    case: Option<usize>,
     what: String,
 }
 
 /// Looks up every name of the plan, checks what fits with what, and fills in what the plan leaves to us.
 pub fn check(mut plan: Plan) -> Result<Plan, Unfit> {
+    let several = plan.cases.len() > 1;
     for (index, case) in plan.cases.iter_mut().enumerate() {
-        fit(case).map_err(|what| Unfit { case: index + 1, what })?;
+        fit(case).map_err(|what| Unfit { case: several.then_some(index + 1), what })?;
     }
     Ok(plan)
 }
@@ -152,7 +154,7 @@ fn fit(case: &mut Case) -> Result<(), String> {
     {
         let endpoint = &case.endpoints[0];
         return Err(format!(
-            "{endpoint}: a message of {} bytes does not fit: at most {limit}",
+            "{endpoint}: a message of {} bytes does not fit: use a --size of at most {limit}",
             case.message_bytes
         ));
     }
@@ -173,15 +175,18 @@ fn caps_of(case: &Case) -> Result<Vec<Caps>, String> {
 /// What can be checked only once it is known what the far end speaks.
 fn fit_peer(case: &mut Case, workload: &Workload, all_caps: &[Caps]) -> Result<(), String> {
     let Some(peer) = peer(&case.peer) else { return Ok(()) };
+    let endpoint = &case.endpoints[0];
     let Some((_, directions)) = peer.workloads.iter().find(|(name, _)| *name == workload.name) else {
         let can: Vec<&str> = peer.workloads.iter().map(|(name, _)| *name).collect();
-        return Err(format!("peer {} cannot do {} (it can: {})", peer.name, workload.name, can.join(", ")));
+        let (peer, can) = (peer.name, can.join(", "));
+        return Err(format!("{endpoint}: peer {peer} cannot do {} (it can: {can})", workload.name));
     };
     let direction = *case.direction.get_or_insert(directions[0]);
     if !directions.contains(&direction) {
         let can: Vec<&str> = directions.iter().map(|direction| direction.name()).collect();
         let (peer, direction) = (peer.name, direction.name());
-        return Err(format!("peer {peer} cannot go in direction {direction} (it can: {})", can.join(", ")));
+        let can = can.join(", ");
+        return Err(format!("{endpoint}: peer {peer} cannot go in direction {direction} (it can: {can})"));
     }
     if let Some(option) =
         case.peer_options.keys().find(|key| !peer.options.iter().any(|(name, _)| name == key))

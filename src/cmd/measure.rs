@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{IsTerminal, LineWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -175,7 +175,7 @@ pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status>
     flags.output.check(usize::from(events_on_stdout))?;
     let run = measure(plan, flags, dialer)?;
     // Where nothing was measured the error lines say all there is to say.
-    let measured = run.cases.iter().any(|case| case.elapsed_ns > 0);
+    let measured = run.cases.iter().any(|case| case.figures.sent > 0 || case.figures.received > 0);
     flags.output.write(&run, measured && !events_on_stdout)?;
     Ok(status(&run))
 }
@@ -192,7 +192,9 @@ pub fn status(run: &Run) -> Status {
 /// Runs a plan and keeps whatever was measured.
 pub fn measure(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Run> {
     let plan = schedule::check(plan)?;
-    let raw = flags.raw.as_deref().map(RawFile::create).transpose().context("the file of raw samples")?;
+    let create =
+        |path: &Path| RawFile::create(path).with_context(|| format!("{}: cannot be written", path.display()));
+    let raw = flags.raw.as_deref().map(create).transpose()?;
     let observer = Screen::new(flags)?;
     let cancel = on_interrupt()?;
     let mut bench = Bench {

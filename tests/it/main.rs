@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one module each.
 
+mod bad_input;
 mod cases;
 mod cli;
 mod commands;
@@ -10,8 +11,12 @@ mod far;
 mod foreign;
 mod fuzz_smoke;
 mod house;
+mod liars;
 mod licences;
 mod listeners;
 mod memory;
+mod program;
+mod raw_client;
 mod repetitions;
+mod server;
 mod virtual_net;

@@ -452,7 +452,7 @@ fn admit(
         if !wire::knows_token(proof, token, &nonce, &challenge) {
             return Err(match proof {
                 None => "it wants a token: give it with --token-file".to_owned(),
-                Some(_) => "wrong token".to_owned(),
+                Some(_) => "wrong token: give the server's own with --token-file".to_owned(),
             });
         }
     }
