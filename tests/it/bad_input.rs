@@ -99,7 +99,7 @@ fn somebody_else_there() {
     );
     usage(
         &["latency", tcp, "--peer", "banana"],
-        "invalid value 'banana' for '--peer <PEER>'\n  [possible values: auto, linkgauge, echo, discard]\n",
+        "invalid value 'banana' for '--peer <PEER>'\n  [possible values: auto, linkgauge, echo, discard, ask]\n",
     );
     says(
         &["serve", tcp],

@@ -415,8 +415,9 @@ fn a_server_killed_in_the_middle_leaves_what_was_measured() {
         let case = &document["cases"][0];
         assert_eq!(case["complete"], false);
         assert_eq!(document.get("interrupted"), None);
-        let sent = if flags.contains(&"receive") { "received" } else { "sent" };
-        assert!(case[sent].as_u64().unwrap() > 0 && case["received"].as_u64().unwrap() > 0, "{case}");
+        // Only the far end knows what it received of what was sent to it, and it is gone.
+        let measured = if flags.contains(&"send") { "sent" } else { "received" };
+        assert!(case[measured].as_u64().unwrap() > 0, "{case}");
         assert_eq!(case["warnings"][0]["code"], "incomplete");
         assert!(!ended.stderr.contains("panicked"));
     }
