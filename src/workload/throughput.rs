@@ -3,17 +3,21 @@
 //! The ends are [`Source`] and [`Sink`], near or far. Over a plug or an echo (direction `loop`) both are near ends, on
 //! the two halves of one link, and every byte that comes back is compared with what was sent.
 
+mod figures;
+mod tracker;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::phases::{Phase, Phases, Schedule};
-use super::{FarReport, Flowed, Measured, Role, Workload, merged, pattern};
+use tracker::Tracker;
+
+use super::{Measured, Workload, pattern};
 use crate::clock::Time;
 use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing, MOST_IN_BATCH};
 use crate::plan::{Case, Direction, Pacing, Stop};
-use crate::run::Figures;
 use crate::sample::Recorder;
 
 pub const WORKLOAD: Workload = Workload {
@@ -29,7 +33,7 @@ pub const WORKLOAD: Workload = Workload {
         Pacing::Closed => "throughput/1 unpaced".to_owned(),
         _ => "throughput/1 paced".to_owned(),
     },
-    figures,
+    figures: figures::figures,
 };
 
 /// One write of a stream: on loop-back 10 % cheaper a byte than half of it, and twice it gains nothing more.
@@ -500,230 +504,5 @@ impl Bounds {
         }
         self.bytes = self.bytes.saturating_sub(bytes);
         self.bytes > 0
-    }
-}
-
-/// Tells new messages from copies by their numbers, within a window behind the newest.
-#[derive(Debug)]
-struct Tracker {
-    seen: Vec<u64>,
-    next: u64,
-    duplicate: u64,
-    reordered: u64,
-    /// Messages that are none of this flow.
-    strange: u64,
-}
-
-/// A number further ahead than this was not sent by us: more than a minute of the smallest datagrams at 10 Gbit/s.
-const BELIEVED: u64 = 1 << 32;
-
-/// Numbers remembered behind the newest: a second of small datagrams.
-const REMEMBERED: u64 = 1 << 18;
-
-impl Tracker {
-    fn new() -> Tracker {
-        Tracker { seen: vec![0; (REMEMBERED / 64) as usize], next: 0, duplicate: 0, reordered: 0, strange: 0 }
-    }
-
-    #[inline]
-    fn is_new(&mut self, message: &[u8], length: u64) -> bool {
-        if message.len() as u64 != length {
-            self.strange += 1;
-            return false;
-        }
-        let number = pattern::read_number(message, self.next);
-        if number == self.next {
-            self.mark(number);
-            self.next += 1;
-            return true;
-        }
-        self.out_of_order(number)
-    }
-
-    #[cold]
-    fn out_of_order(&mut self, number: u64) -> bool {
-        if number > self.next {
-            if number - self.next > BELIEVED {
-                self.strange += 1;
-                return false;
-            }
-            // Everything in between is missing until it comes.
-            let gap = number - self.next;
-            for missing in self.next..self.next + gap.min(REMEMBERED) {
-                self.clear(missing);
-            }
-            self.mark(number);
-            self.next = number + 1;
-            return true;
-        }
-        if self.next - number > REMEMBERED || self.is_marked(number) {
-            self.duplicate += 1;
-            return false;
-        }
-        self.mark(number);
-        self.reordered += 1;
-        true
-    }
-
-    fn place(number: u64) -> (usize, u64) {
-        (((number % REMEMBERED) / 64) as usize, 1 << (number % 64))
-    }
-
-    #[inline]
-    fn mark(&mut self, number: u64) {
-        let (word, bit) = Tracker::place(number);
-        self.seen[word] |= bit;
-    }
-
-    fn clear(&mut self, number: u64) {
-        let (word, bit) = Tracker::place(number);
-        self.seen[word] &= !bit;
-    }
-
-    fn is_marked(&self, number: u64) -> bool {
-        let (word, bit) = Tracker::place(number);
-        self.seen[word] & bit != 0
-    }
-}
-
-fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figures {
-    let mut figures = Figures::default();
-    let loop_ = case.direction == Some(Direction::Loop);
-    let outward = merged(flows, Role::Outward).filter(|_| !loop_);
-    let inward = merged(flows, Role::Inward);
-    let mut drops: Option<u64> = None;
-    let mut sent = 0;
-    if let Some(near) = &outward {
-        let far_flows = far.iter().flat_map(|far| &far.flows).filter(|flow| !flow.inward);
-        sent += near.counts.sent;
-        // Without a report nobody knows what was delivered, and nothing is claimed.
-        if far.is_some() {
-            let delivered = far_flows.fold(Delivered::default(), |all, flow| all.with_far(flow));
-            drops = add(drops, delivered.drops);
-            figures.received += delivered.messages;
-            figures.duplicate = figures.duplicate.saturating_add(delivered.duplicate);
-            figures.reordered = figures.reordered.saturating_add(delivered.reordered);
-            figures.corrupt_messages = figures.corrupt_messages.saturating_add(delivered.corrupt_messages);
-            figures.delivered_bytes = Some(delivered.bytes);
-            figures.throughput_bps = delivered.rate();
-            figures.messages_per_second = delivered.message_rate();
-        }
-    }
-    if let Some(near) = &inward {
-        let delivered = Delivered::near(near);
-        let sent_inward = match loop_ {
-            true => merged(flows, Role::Outward).map_or(0, |source| source.counts.sent),
-            false => {
-                let inward = far.iter().flat_map(|far| &far.flows).filter(|flow| flow.inward);
-                inward.fold(0, |sum: u64, flow| sum.saturating_add(flow.messages))
-            }
-        };
-        sent = sent_inward.saturating_add(sent);
-        let socket = flows.iter().filter(|flow| flow.role == Role::Inward).map(|flow| flow.socket_drops);
-        drops = socket.fold(drops, add);
-        figures.received = figures.received.saturating_add(delivered.messages);
-        figures.corrupt_bytes += near.counts.corrupt_bytes;
-        figures.corrupt_messages = figures.corrupt_messages.saturating_add(delivered.corrupt_messages);
-        figures.duplicate = figures.duplicate.saturating_add(delivered.duplicate);
-        figures.reordered = figures.reordered.saturating_add(delivered.reordered);
-        if outward.is_some() {
-            figures.delivered_back_bytes = Some(delivered.bytes);
-            figures.throughput_back_bps = delivered.rate();
-        } else {
-            figures.delivered_bytes = Some(delivered.bytes);
-            figures.throughput_bps = delivered.rate();
-            figures.messages_per_second = delivered.message_rate();
-        }
-    }
-    figures.sent = sent;
-    if figures.delivered_bytes.is_some() {
-        figures.lost = sent.saturating_sub(figures.received);
-    }
-    if let Some(drops) = drops {
-        figures.lost_in_socket = Some(drops.min(figures.lost));
-        figures.lost_on_path = Some(figures.lost.saturating_sub(drops));
-    }
-    figures
-}
-
-fn add(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
-    more.map_or(sum, |more| Some(sum.unwrap_or(0).saturating_add(more)))
-}
-
-/// What reached the receiving end of all flows of one direction.
-#[derive(Default)]
-struct Delivered {
-    bytes: u64,
-    /// Those that came first: they mark the start of the receiver's time and took none of it.
-    head_bytes: u64,
-    messages: u64,
-    duplicate: u64,
-    reordered: u64,
-    corrupt_messages: u64,
-    elapsed_ns: u64,
-    drops: Option<u64>,
-}
-
-impl Delivered {
-    fn near(recorder: &Recorder) -> Delivered {
-        let counts = &recorder.counts;
-        Delivered {
-            bytes: counts.bytes,
-            head_bytes: recorder.head_bytes,
-            messages: counts.received,
-            duplicate: counts.duplicate,
-            reordered: counts.reordered,
-            corrupt_messages: counts.corrupt_messages,
-            elapsed_ns: recorder.elapsed_ns(),
-            drops: None,
-        }
-    }
-
-    fn with_far(self, flow: &super::FarFlow) -> Delivered {
-        Delivered {
-            // What the far end tells may be anything.
-            bytes: self.bytes.saturating_add(flow.bytes),
-            head_bytes: self.head_bytes.saturating_add(flow.head_bytes),
-            messages: self.messages.saturating_add(flow.messages),
-            duplicate: self.duplicate.saturating_add(flow.duplicate),
-            reordered: self.reordered.saturating_add(flow.reordered),
-            corrupt_messages: self.corrupt_messages.saturating_add(flow.corrupt_messages),
-            elapsed_ns: self.elapsed_ns.max(flow.elapsed_ns),
-            drops: add(self.drops, flow.socket_drops),
-        }
-    }
-
-    fn rate(&self) -> Option<f64> {
-        let timed = self.bytes.saturating_sub(self.head_bytes);
-        (self.elapsed_ns > 0).then(|| timed as f64 * 8e9 / self.elapsed_ns as f64)
-    }
-
-    fn message_rate(&self) -> Option<f64> {
-        let bytes_per_message = self.bytes as f64 / self.messages as f64;
-        self.rate().filter(|_| self.messages > 0 && self.bytes > 0).map(|rate| rate / 8.0 / bytes_per_message)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn numbers(tracker: &mut Tracker, numbers: &[u64]) -> Vec<bool> {
-        numbers.iter().map(|number| tracker.is_new(&number.to_le_bytes(), 8)).collect()
-    }
-
-    #[test]
-    fn copies_and_stragglers_are_told_apart() {
-        let mut tracker = Tracker::new();
-        let new = numbers(&mut tracker, &[0, 1, 3, 3, 2, 2, 4, 0, 10, 7, 7, 11]);
-        assert_eq!(new, [true, true, true, false, true, false, true, false, true, true, false, true]);
-        assert_eq!((tracker.duplicate, tracker.reordered), (4, 2));
-    }
-
-    #[test]
-    fn a_gap_wider_than_memory_forgets_what_was_before() {
-        let mut tracker = Tracker::new();
-        let far = 5 * REMEMBERED + 17;
-        assert_eq!(numbers(&mut tracker, &[0, far, far - 1, far - 1, 0]), [true, true, true, false, false]);
     }
 }

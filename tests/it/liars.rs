@@ -108,6 +108,7 @@ fn opened(version: u32) -> Reply {
     Reply::Opened {
         version,
         tool: "liar".to_owned(),
+        capabilities: ["reflect", "receive", "send", "juggle"].map(str::to_owned).to_vec(),
         limits: Limits::default(),
         session: "2a".to_owned(),
         key: wire::hex(&KEY),
@@ -303,15 +304,30 @@ fn a_reason_is_shown_on_one_line_without_control_characters() {
 }
 
 #[test]
+fn a_server_that_cannot_do_what_is_wanted_says_so_first() {
+    let endpoint = Liar::new(|request, _, stream| match request {
+        Request::Open { .. } => {
+            let mut reply = opened(1);
+            if let Reply::Opened { capabilities, .. } = &mut reply {
+                capabilities.retain(|name| name != "reflect");
+            }
+            stream.write_all(&wire::frame(1, &reply)).unwrap();
+            Then::Said
+        }
+        _ => Then::Honestly,
+    });
+    assert_eq!(said_of(endpoint), "the server cannot reflect: use the same linkgauge at both ends");
+}
+
+#[test]
 fn a_connection_that_is_not_taken_is_named() {
     let endpoint = Liar::new(|request, _, stream| match request {
         // Another key than it goes by.
         Request::Open { .. } => {
-            let Reply::Opened { version, tool, limits, session, environment, .. } = opened(1) else {
-                unreachable!("it is one");
-            };
-            let key = wire::hex(&[6; 16]);
-            let reply = Reply::Opened { version, tool, limits, session, key, environment };
+            let mut reply = opened(1);
+            if let Reply::Opened { key, .. } = &mut reply {
+                *key = wire::hex(&[6; 16]);
+            }
             stream.write_all(&wire::frame(1, &reply)).unwrap();
             Then::Said
         }

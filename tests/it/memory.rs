@@ -7,7 +7,6 @@
 //! LINKGAUGE_TEST_EXCHANGES=100000000 cargo test --release --test it -- --exact memory::a_run_of_its_own --nocapture
 //! ```
 
-use std::io::Write;
 use std::process::Command;
 
 use crate::virtual_net::VirtualNet;
@@ -21,12 +20,6 @@ pub fn status_kib(process: &str, field: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Prints a line, for whoever looks with `--nocapture`.
-pub fn tell(line: &str) {
-    let mut stdout = std::io::stdout();
-    writeln!(stdout, "{line}").unwrap();
-}
-
 /// Does nothing, unless it is asked to.
 #[test]
 fn a_run_of_its_own() {
@@ -38,7 +31,7 @@ fn a_run_of_its_own() {
     ));
     assert!(run.complete());
     assert_eq!(run.cases[0].figures.received.to_string(), exchanges);
-    tell(&format!("\npeak of {exchanges} exchanges: {} KiB", status_kib("self", "VmHWM")));
+    println!("\npeak of {exchanges} exchanges: {} KiB", status_kib("self", "VmHWM"));
 }
 
 /// The peak of a process that runs so many exchanges, in KiB.

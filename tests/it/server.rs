@@ -18,7 +18,7 @@ use linkgauge::serve::Server;
 use rustix::process::Signal;
 use serde_json::Map;
 
-use crate::memory::{status_kib, tell};
+use crate::memory::status_kib;
 use crate::program::{PATIENCE, Running, Serving, wait_for_progress, wait_until};
 use crate::raw_client::{RawClient, address, connect, plan};
 
@@ -69,7 +69,7 @@ fn a_thousand_idle_sessions_leave_room_for_one_that_works() {
     works(&server.tcp);
     works(&server.udp);
     assert_eq!(idle.len(), 1000);
-    tell(&format!("{resident} KiB resident with a thousand idle sessions"));
+    println!("{resident} KiB resident with a thousand idle sessions");
     assert!(resident < 200 * 1024, "{resident} KiB");
 }
 
@@ -135,9 +135,7 @@ fn garbage_on_connections_is_survived_in_bounded_memory() {
     drop(open);
     works(&server.tcp);
     let after = status_kib(&server.pid(), "VmRSS");
-    tell(&format!(
-        "{connections} connections of garbage: {before} KiB before, {during} during, {after} after"
-    ));
+    println!("{connections} connections of garbage: {before} KiB before, {during} during, {after} after");
     assert!(during.max(after) < before + 64 * 1024, "{before} {during} {after}");
 }
 
@@ -417,10 +415,9 @@ fn a_server_killed_in_the_middle_leaves_what_was_measured() {
         let case = &document["cases"][0];
         assert_eq!(case["complete"], false);
         assert_eq!(document.get("interrupted"), None);
-        // Of a load only the receiver knows how much of it there was, and one of the two is gone.
-        let counted = |name: &str| case[name].as_u64().unwrap() > 0;
-        let expected = (!flags.contains(&"receive"), !flags.contains(&"send"));
-        assert_eq!((counted("sent"), counted("received")), expected, "{case}");
+        // Only the far end knows what it received of what was sent to it, and it is gone.
+        let measured = if flags.contains(&"send") { "sent" } else { "received" };
+        assert!(case[measured].as_u64().unwrap() > 0, "{case}");
         assert_eq!(case["warnings"][0]["code"], "incomplete");
         assert!(!ended.stderr.contains("panicked"));
     }

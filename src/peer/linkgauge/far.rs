@@ -3,29 +3,22 @@
 //! A connection says in its first bytes what it is: a control connection (hello), a flow of a session (attach), or
 //! somebody who does not know us, whose bytes are sent back.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::wire::{self, Attach, FarPlan, FlowKind, Reply, Request, SHORT};
+mod data;
+mod session;
+
+use data::{FarData, Leash, Role, Task};
+use session::{FarSession, FlowState, Planned, Registry, granted, sharing};
+
+use super::wire::{self, Attach, FlowKind, Reply, Request, SHORT};
 use crate::clock::Time;
-use crate::host::cpu;
 use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
 use crate::peer::{Limits, ServerFacts, Service, echo};
-use crate::plan::{Case, Direction, Pacing, Pin};
-use crate::sample::Recorder;
-use crate::workload::latency::Reflector;
-use crate::workload::throughput::{Sink, Source};
-use crate::workload::{FarFlow, FarReport, Measured};
-
-/// A far end that waits for a word of the session looks for it this often.
-const LOOK: Duration = Duration::from_millis(2);
-
-/// A flow that reflects notices the end of the case within this time.
-const NOTICE: Duration = Duration::from_millis(100);
 
 /// Bytes that look like the beginning of our words are held back this long before they are taken for somebody else's.
 const UNDECIDED: Duration = Duration::from_millis(200);
@@ -34,9 +27,7 @@ const UNDECIDED: Duration = Duration::from_millis(200);
 const INTRODUCTION: Duration = Duration::from_secs(10);
 
 pub fn service(facts: &Arc<ServerFacts>) -> Arc<dyn Service> {
-    let registry =
-        Registry { facts: facts.clone(), sessions: Mutex::default(), opened: AtomicU64::default() };
-    Arc::new(FarService { registry: Arc::new(registry) })
+    Arc::new(FarService { registry: Arc::new(Registry::new(facts)) })
 }
 
 struct FarService {
@@ -83,100 +74,6 @@ fn is_server(from: &str) -> bool {
 fn is_own_challenge(facts: &ServerFacts, from: &str, nonce: &str, challenge: &str) -> bool {
     let (Some(nonce), Some(challenge)) = (wire::unhex(nonce), wire::unhex(challenge)) else { return false };
     challenge == wire::challenge(&facts.secret, from, &nonce)
-}
-
-/// All sessions of a server.
-struct Registry {
-    facts: Arc<ServerFacts>,
-    sessions: Mutex<HashMap<u64, Arc<FarSession>>>,
-    opened: AtomicU64,
-}
-
-impl Registry {
-    fn sessions(&self) -> MutexGuard<'_, HashMap<u64, Arc<FarSession>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn session(&self, id: u64) -> Option<Arc<FarSession>> {
-        self.sessions().get(&id).cloned()
-    }
-
-    fn open(&self) -> Result<Arc<FarSession>, String> {
-        let mut sessions = self.sessions();
-        let most = self.facts.limits.sessions;
-        if sessions.len() >= most as usize {
-            return Err(format!("it has {most} sessions open, its limit; try again later"));
-        }
-        let (id, key) = wire::session(&self.facts.secret, self.opened.fetch_add(1, Relaxed));
-        let session = Arc::new(FarSession {
-            id,
-            key,
-            plan: Mutex::default(),
-            started: AtomicBool::new(false),
-            finishing: AtomicBool::new(false),
-        });
-        sessions.insert(session.id, session.clone());
-        Ok(session)
-    }
-}
-
-/// What the connections of one session share.
-struct FarSession {
-    id: u64,
-    key: [u8; 16],
-    plan: Mutex<Option<Planned>>,
-    started: AtomicBool,
-    finishing: AtomicBool,
-}
-
-struct Planned {
-    plan: FarPlan,
-    flows: Vec<FlowState>,
-}
-
-enum FlowState {
-    Expected,
-    Running,
-    Ended(FarFlow, f64),
-}
-
-impl FarSession {
-    fn plan(&self) -> MutexGuard<'_, Option<Planned>> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the place of a flow, once; what it has to do.
-    fn take(&self, flow: u32) -> Option<(FlowKind, FarPlan)> {
-        let mut plan = self.plan();
-        let planned = plan.as_mut()?;
-        let state = planned.flows.get_mut(flow as usize)?;
-        if !matches!(state, FlowState::Expected) {
-            return None;
-        }
-        *state = FlowState::Running;
-        Some((planned.plan.flows[flow as usize], planned.plan.clone()))
-    }
-
-    fn has_running(&self) -> bool {
-        self.plan().as_ref().is_some_and(|p| p.flows.iter().any(|flow| matches!(flow, FlowState::Running)))
-    }
-
-    /// The report, once every flow that was attached has ended.
-    fn report(&self) -> Option<FarReport> {
-        if self.has_running() {
-            return None;
-        }
-        let mut report = FarReport { flows: Vec::new(), cpu_seconds: Some(0.0) };
-        for state in &self.plan().as_ref()?.flows {
-            let (flow, seconds) = match state {
-                FlowState::Ended(flow, seconds) => (flow.clone(), *seconds),
-                _ => (FarFlow::default(), 0.0),
-            };
-            report.flows.push(flow);
-            report.cpu_seconds = report.cpu_seconds.map(|sum| sum + seconds);
-        }
-        Some(report)
-    }
 }
 
 /// Whatever a connection turns out to be.
@@ -385,6 +282,7 @@ impl Reception {
                         let reply = Reply::Opened {
                             version: wire::VERSION,
                             tool: crate::run::TOOL.to_owned(),
+                            capabilities: FlowKind::ALL.map(|kind| kind.name().to_owned()).to_vec(),
                             limits: registry.facts.limits,
                             session: format!("{:016x}", opened.id),
                             key: wire::hex(&opened.key),
@@ -457,52 +355,6 @@ fn admit(
         }
     }
     registry.open()
-}
-
-/// Checks a plan against the limits; the message rate granted to each flow where the server limits it.
-fn granted(plan: &FarPlan, limits: &Limits, caps: &Caps) -> Result<Option<f64>, String> {
-    if plan.flows.len() > limits.flows as usize {
-        return Err(format!("{} connections are too many, its limit is {}", plan.flows.len(), limits.flows));
-    }
-    if plan.message_bytes == 0 || plan.message_bytes > limits.message_bytes {
-        return Err(format!(
-            "messages of {} bytes: its limit is {}",
-            plan.message_bytes, limits.message_bytes
-        ));
-    }
-    if let Some(most) = caps.max_message.filter(|most| plan.message_bytes as usize > *most) {
-        return Err(format!("messages of {} bytes: the link bears {most}", plan.message_bytes));
-    }
-    if planned_time(plan).is_some_and(|time| time > Duration::from_secs(limits.duration_s)) {
-        return Err(format!("that takes too long, its limit is {} s", limits.duration_s));
-    }
-    if let Some(cpu) = plan.cpu.filter(|cpu| !cpu::current_affinity().contains(cpu)) {
-        return Err(format!("it has no CPU {cpu}: choose another for the far end in --pin"));
-    }
-    if let Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } = plan.pacing
-        && !(per_second.is_finite() && per_second > 0.0)
-    {
-        return Err("a rate must be above zero".to_owned());
-    }
-    let bits = 8.0 * f64::from(plan.message_bytes) * f64::from(sharing(plan));
-    let most = limits.bit_rate.map(|rate| rate / bits);
-    let asked = match plan.pacing {
-        Pacing::Closed => None,
-        Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => Some(per_second),
-    };
-    Ok(most.filter(|most| asked.is_none_or(|asked| asked > *most)))
-}
-
-/// How many flows share the rate: the loads, or all where there is no load. A probe beside a load is too small to count.
-fn sharing(plan: &FarPlan) -> u32 {
-    let loads = plan.flows.iter().filter(|kind| **kind != FlowKind::Reflect).count();
-    (if loads > 0 { loads } else { plan.flows.len() }).max(1) as u32
-}
-
-/// Warm-up and measurement, where the plan says how long they are.
-fn planned_time(plan: &FarPlan) -> Option<Duration> {
-    let time = plan.stop.time_ns?.saturating_add(plan.warm_up.time_ns.unwrap_or(0));
-    Some(Duration::from_nanos(time))
 }
 
 impl Party for Reception {
@@ -579,268 +431,6 @@ impl Party for Reception {
     fn ended(&mut self, cost: Cost) {
         if let State::Handed(party) = &mut self.state {
             party.ended(cost);
-        }
-    }
-}
-
-/// What a connection may do, whatever was planned on it.
-struct Leash {
-    /// Bytes a second, and a second's worth more.
-    most: Option<f64>,
-    idle: Duration,
-    longest: Duration,
-    first: Option<Time>,
-    /// When bytes moved last, and how many had by then.
-    moved: (Time, u64),
-}
-
-/// A plan that tells its length may take so much longer, until its last bytes are through.
-const GRACE: Duration = Duration::from_secs(10);
-
-impl Leash {
-    fn new(limits: &Limits, plan: Option<&FarPlan>, sharing: u32) -> Leash {
-        let longest = Duration::from_secs(limits.duration_s);
-        let grace = plan.and_then(planned_time).map_or(Duration::ZERO, |_| GRACE);
-        Leash {
-            most: limits.bit_rate.map(|rate| rate / 8.0 / f64::from(sharing)),
-            idle: Duration::from_secs(limits.idle_s),
-            longest: longest.saturating_add(grace),
-            first: None,
-            moved: (Time(0), 0),
-        }
-    }
-
-    /// Why it has to end at `now`, after `bytes` in all.
-    #[inline]
-    fn ends(&mut self, now: Time, bytes: u64) -> Option<&'static str> {
-        let first = *self.first.get_or_insert_with(|| {
-            self.moved.0 = now;
-            now
-        });
-        if bytes != self.moved.1 {
-            self.moved = (now, bytes);
-        }
-        if let Some(most) = self.most
-            && bytes as f64 > most * (now.since(first).as_secs_f64() + 1.0) * 1.1 + 1e6
-        {
-            return Some("more than the rate that this server allows");
-        }
-        if now.since(first) > self.longest {
-            return Some("longer than this server allows");
-        }
-        (now.since(self.moved.0) > self.idle).then_some("nothing moved for longer than this server waits")
-    }
-}
-
-/// The far end of a flow: a workload's party that begins and ends with the session; or an echo for a stranger.
-struct FarData {
-    role: Role,
-    leash: Leash,
-    task: Option<Task>,
-    /// Instant at which the inner party gives up, when it is asked in smaller steps.
-    gives_up: Time,
-    begun: bool,
-    fault: Option<String>,
-}
-
-/// What ties a flow to its session.
-struct Task {
-    session: Arc<FarSession>,
-    flow: usize,
-    /// On links that lose messages the attach may come again, until something else does.
-    fresh: bool,
-    request: Vec<u8>,
-    reply: Vec<u8>,
-    repeated: bool,
-    /// For a flow that itself receives nothing.
-    batch: Batch,
-}
-
-enum Role {
-    Reflect(Reflector),
-    Receive(Box<Sink>),
-    Send(Box<Source>),
-}
-
-impl Role {
-    fn new(kind: FlowKind, plan: &FarPlan, per_second: Option<f64>, caps: &Caps, limits: &Limits) -> Role {
-        let tuning = Tuning { wait: plan.wait, cpu: plan.cpu, batches_of: None };
-        let case = case(plan, per_second);
-        let recorder = Recorder::counting();
-        match kind {
-            FlowKind::Reflect => {
-                Role::Reflect(echo::reflector(caps, tuning, Duration::from_secs(limits.idle_s)))
-            }
-            FlowKind::Receive => Role::Receive(Box::new(Sink::new(&case, caps, tuning, recorder))),
-            FlowKind::Send => Role::Send(Box::new(Source::new(&case, caps, tuning, recorder))),
-        }
-    }
-
-    #[inline]
-    fn party(&mut self) -> &mut dyn Party {
-        match self {
-            Role::Reflect(party) => party,
-            Role::Receive(party) => party.as_mut(),
-            Role::Send(party) => party.as_mut(),
-        }
-    }
-
-    /// Bytes moved so far.
-    #[inline]
-    fn bytes(&self) -> u64 {
-        match self {
-            Role::Reflect(party) => party.returned(),
-            Role::Receive(party) => party.position(),
-            Role::Send(party) => party.position(),
-        }
-    }
-
-    /// What came last; nothing on a flow that only sends.
-    fn batch(&self) -> Option<&Batch> {
-        match self {
-            Role::Reflect(party) => Some(party.batch()),
-            Role::Receive(party) => Some(party.batch()),
-            Role::Send(_) => None,
-        }
-    }
-
-    fn recorder(&self) -> Option<&Recorder> {
-        match self {
-            Role::Reflect(_) => None,
-            Role::Receive(party) => Some(party.recorder()),
-            Role::Send(party) => Some(party.recorder()),
-        }
-    }
-}
-
-/// The plan as the workload's parties read it.
-fn case(plan: &FarPlan, per_second: Option<f64>) -> Case {
-    Case {
-        endpoints: Vec::new(),
-        peer: String::new(),
-        peer_options: Default::default(),
-        workload: String::new(),
-        direction: Some(Direction::Send),
-        message_bytes: plan.message_bytes,
-        parallel: 1,
-        pacing: per_second.map_or(plan.pacing, |per_second| Pacing::Fixed { per_second }),
-        stop: plan.stop,
-        warm_up: Some(plan.warm_up),
-        timeout: Duration::from_nanos(plan.timeout_ns),
-        wait: plan.wait,
-        pin: Pin::default(),
-        probe_per_second: None,
-        interval: Duration::from_secs(1),
-        late: Vec::new(),
-    }
-}
-
-impl FarData {
-    fn new(role: Role, leash: Leash, task: Option<Task>) -> FarData {
-        FarData { role, leash, task, gives_up: Time::NEVER, begun: false, fault: None }
-    }
-
-    fn started(&self) -> bool {
-        self.task.as_ref().is_none_or(|task| task.session.started.load(Relaxed))
-    }
-}
-
-impl Party for FarData {
-    #[inline]
-    fn next(&mut self, now: Time) -> Step<'_> {
-        let (started, is_receiver) = (self.started(), matches!(self.role, Role::Receive(_)));
-        let finishing = self.task.as_ref().is_some_and(|task| task.session.finishing.load(Relaxed));
-        if finishing && (!is_receiver || !started) {
-            return Step::Done;
-        }
-        if let Some(reason) = self.leash.ends(now, self.role.bytes()) {
-            self.fault = Some(reason.to_owned());
-            return Step::Fail(Fault::Other(reason.to_owned()));
-        }
-        if let Some(task) = &mut self.task {
-            if task.repeated {
-                return Step::Send { bytes: &task.reply, message: task.reply.len() };
-            }
-            if !started && matches!(self.role, Role::Send(_)) {
-                return match task.fresh {
-                    true => Step::Receive { into: &mut task.batch, until: now + LOOK },
-                    false => Step::Sleep(now + LOOK),
-                };
-            }
-        }
-        if started && !self.begun {
-            self.begun = true;
-            if let Role::Receive(sink) = &mut self.role {
-                sink.wait_from(now);
-            }
-        }
-        match self.role.party().next(now) {
-            Step::Receive { into, until } => {
-                self.gives_up = until;
-                Step::Receive { into, until: until.min(now + NOTICE) }
-            }
-            Step::Fail(fault) => {
-                self.fault = Some(fault.to_string());
-                Step::Fail(fault)
-            }
-            step => step,
-        }
-    }
-
-    #[inline]
-    fn sent(&mut self, bytes: usize, at: Time) {
-        if let Some(task) = self.task.as_mut().filter(|task| task.repeated) {
-            task.repeated = false;
-            return;
-        }
-        self.role.party().sent(bytes, at);
-    }
-
-    #[inline]
-    fn received(&mut self, now: Time) {
-        if let Some(task) = self.task.as_mut().filter(|task| task.fresh) {
-            let batch = self.role.batch().unwrap_or(&task.batch);
-            task.repeated = batch.messages().any(|message| message == task.request.as_slice());
-            if task.repeated {
-                return;
-            }
-            task.fresh = false;
-        }
-        self.role.party().received(now);
-    }
-
-    fn timed_out(&mut self, now: Time) {
-        if now >= self.gives_up && self.begun {
-            self.role.party().timed_out(now);
-        }
-    }
-
-    fn closed(&mut self, now: Time) -> Result<(), Fault> {
-        self.role.party().closed(now)
-    }
-
-    fn ended(&mut self, cost: Cost) {
-        self.role.party().ended(cost);
-        let mut flow =
-            FarFlow { socket_drops: cost.socket_drops, fault: self.fault.take(), ..FarFlow::default() };
-        if let Some(recorder) = self.role.recorder() {
-            let counts = &recorder.counts;
-            flow = FarFlow {
-                bytes: counts.bytes,
-                messages: counts.received,
-                head_bytes: recorder.head_bytes,
-                elapsed_ns: recorder.elapsed_ns(),
-                duplicate: counts.duplicate,
-                reordered: counts.reordered,
-                corrupt_messages: counts.corrupt_messages,
-                ..flow
-            };
-        }
-        let Some(task) = &self.task else { return };
-        if let Some(planned) = task.session.plan().as_mut()
-            && let Some(state) = planned.flows.get_mut(task.flow)
-        {
-            *state = FlowState::Ended(flow, cost.cpu_seconds);
         }
     }
 }

@@ -98,6 +98,12 @@ impl Port {
         let mut control = Control::open(endpoint, near.dialer)?;
         let opened = control.open_session(near.token)?;
         let kinds = kinds(case, control.link.caps());
+        if let Some((kind, _)) =
+            kinds.iter().find(|(kind, _)| !opened.capabilities.iter().any(|name| name == kind.name()))
+        {
+            let what = format!("the server cannot {}: use the same linkgauge at both ends", kind.name());
+            return Err(PeerError::protocol(endpoint, what));
+        }
         let mut case = case.clone();
         let plan = FarPlan {
             flows: kinds.iter().map(|(kind, _)| *kind).collect(),
@@ -266,6 +272,7 @@ impl Session for NearSession {
 /// What a server said when the session was opened.
 struct Opened {
     tool: String,
+    capabilities: Vec<String>,
     session: u64,
     key: Vec<u8>,
     environment: Map<String, Value>,
@@ -341,10 +348,12 @@ impl Control {
                 );
                 Err(PeerError::protocol(&self.endpoint, what))
             }
-            Reply::Opened { tool, session, key, environment, .. } => {
+            Reply::Opened { tool, capabilities, session, key, environment, .. } => {
                 let session = u64::from_str_radix(&session, 16).ok();
                 match session.zip(wire::unhex(&key)) {
-                    Some((session, key)) => Ok(Opened { tool: one_line(&tool), session, key, environment }),
+                    Some((session, key)) => {
+                        Ok(Opened { tool: one_line(&tool), capabilities, session, key, environment })
+                    }
                     None => {
                         Err(PeerError::protocol(&self.endpoint, "the server gave a session without a key"))
                     }

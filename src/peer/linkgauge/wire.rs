@@ -226,6 +226,19 @@ pub enum FlowKind {
     Send,
 }
 
+impl FlowKind {
+    pub const ALL: [FlowKind; 3] = [FlowKind::Reflect, FlowKind::Receive, FlowKind::Send];
+
+    /// The name under which the kind goes over the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            FlowKind::Reflect => "reflect",
+            FlowKind::Receive => "receive",
+            FlowKind::Send => "send",
+        }
+    }
+}
+
 /// What a server answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
@@ -233,6 +246,8 @@ pub enum Reply {
     Opened {
         version: u32,
         tool: String,
+        /// Names of the kinds of flow that it can be the far end of; a newer server may name more.
+        capabilities: Vec<String>,
         limits: Limits,
         /// Hexadecimal: JSON numbers are not exact that far.
         session: String,
