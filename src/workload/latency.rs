@@ -205,6 +205,8 @@ pub struct Pinger {
     /// Bytes of the request being sent, and how many of them the link has taken.
     length: usize,
     taken: usize,
+    /// Since when the link has taken nothing of it.
+    offers_since: Option<Time>,
     batch: Batch,
     /// Whether answers have numbers; the next three matter only where they have none.
     numbered: bool,
@@ -242,6 +244,7 @@ impl Pinger {
             highest: None,
             length: 0,
             taken: 0,
+            offers_since: None,
             batch: Batch::new(largest, 1),
             numbered,
             heard_out: numbered,
@@ -353,6 +356,9 @@ impl Party for Pinger {
                 return Step::Receive { into: &mut self.batch, until: self.listens_until.max(now) };
             }
         }
+        if now > *self.offers_since.get_or_insert(now) + self.timeout {
+            return Step::Fail(Fault::TimedOut);
+        }
         let request = self.exchange.request(self.next);
         self.length = request.len();
         Step::Send { bytes: &request[self.taken..], message: request.len() }
@@ -365,6 +371,7 @@ impl Party for Pinger {
             let measured = self.phases.phase() == Phase::Measuring;
             *self.slot(self.next) = Slot { intended, sent: at, state: State::Waiting, measured };
         }
+        self.offers_since = None;
         self.taken += bytes;
         if self.taken >= self.length {
             self.taken = 0;

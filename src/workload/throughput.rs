@@ -131,6 +131,12 @@ impl Source {
         self
     }
 
+    /// Since when the link has taken nothing although it could have had something.
+    fn waits_since(&mut self, now: Time) -> Time {
+        let last = *self.last_taken.get_or_insert(now);
+        if self.schedule.is_closed() { last } else { last.max(self.schedule.due(now)) }
+    }
+
     /// How many messages the schedule wants sent by now, at most `most`; else when it wants the next.
     fn due(&mut self, now: Time, most: usize) -> Result<usize, Time> {
         if self.schedule.is_closed() {
@@ -202,7 +208,7 @@ impl Party for Source {
             }
             return Step::Finish;
         }
-        if now > *self.last_taken.get_or_insert(now) + self.timeout && self.schedule.is_closed() {
+        if now > self.waits_since(now) + self.timeout {
             return Step::Fail(Fault::TimedOut);
         }
         match self.framing {
@@ -396,7 +402,8 @@ impl Party for Sink {
 
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
         self.over = true;
-        Ok(())
+        // What was sent into a loop and is still in it will not come back.
+        if self.looped.is_some() && !self.all_back() { Err(Fault::Closed) } else { Ok(()) }
     }
 
     fn ended(&mut self, _cost: Cost) {

@@ -9,3 +9,4 @@ mod fuzz_smoke;
 mod house;
 mod licences;
 mod listeners;
+mod stalls;
