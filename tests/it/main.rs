@@ -9,4 +9,5 @@ mod fuzz_smoke;
 mod house;
 mod licences;
 mod listeners;
+mod peers;
 mod stalls;
