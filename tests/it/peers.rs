@@ -37,7 +37,7 @@ impl Said {
     }
 
     /// Everything planned was measured, and nothing came back changed.
-    fn is_clean(self) -> Said {
+    fn clean(self) -> Said {
         assert_eq!(self.status, 0, "{}", self.errors);
         assert_eq!(self.case()["complete"], true);
         assert_eq!((self.count("corrupt_bytes"), self.count("corrupt_messages")), (0, 0), "{}", self.run);
@@ -46,7 +46,7 @@ impl Said {
 
     /// Every one of so many exchanges was answered.
     fn answered_all(self, count: u64) {
-        let said = self.is_clean();
+        let said = self.clean();
         assert_eq!((said.count("sent"), said.count("received"), said.count("lost")), (count, count, 0));
         assert!(said.case()["latency_ns"]["min"].as_u64().is_some_and(|min| min > 0));
     }
@@ -61,14 +61,14 @@ impl Said {
     }
 }
 
-/// Runs the program; ends it if it takes too long.
-fn linkgauge(arguments: &[&str]) -> Said {
+/// Runs the program with the words of a line; ends it if it takes too long.
+fn linkgauge(line: &str) -> Said {
     let output = tempfile::tempdir().unwrap();
     let json = output.path().join("run.json");
     let errors = output.path().join("errors");
     let began = Instant::now();
     let mut child = Command::new(env!("CARGO_BIN_EXE_linkgauge"))
-        .args(arguments)
+        .args(line.split_whitespace())
         .args(["--quiet", "--json"])
         .arg(&json)
         .stdin(Stdio::null())
@@ -83,7 +83,7 @@ fn linkgauge(arguments: &[&str]) -> Said {
         if began.elapsed() > LONG {
             child.kill().unwrap();
             child.wait().unwrap();
-            panic!("linkgauge {} did not end: {}", arguments.join(" "), fs::read_to_string(&errors).unwrap());
+            panic!("linkgauge {line} did not end: {}", fs::read_to_string(&errors).unwrap());
         }
         std::thread::sleep(Duration::from_millis(5));
     };
@@ -166,52 +166,23 @@ fn each_connection(command: &str) -> (Socat, String) {
 #[test]
 fn echo_of_xinetd() {
     let (_xinetd, port) = xinetd("echo");
-    let tcp = format!("tcp://127.0.0.1:{port}");
-    for size in ["1", "14", "1000", "100k"] {
-        linkgauge(&["latency", &tcp, "--peer", "echo", "-n", "300", "--size", size, "--timeout", "20s"])
-            .answered_all(300);
+    let tcp = format!("tcp://127.0.0.1:{port} --peer echo --timeout 20s");
+    // It answers a large message in pieces, and holds the last one back until the others are acknowledged.
+    for (size, count) in [("1", 300), ("14", 300), ("1000", 300), ("100k", 20)] {
+        linkgauge(&format!("latency {tcp} -n {count} --warm-up 5 --size {size}")).answered_all(count);
     }
-    linkgauge(&[
-        "latency",
-        &tcp,
-        "--peer",
-        "echo",
-        "-n",
-        "50",
-        "--rate",
-        "500/s",
-        "-P",
-        "3",
-        "--timeout",
-        "20s",
-    ])
-    .answered_all(150);
+    linkgauge(&format!("latency {tcp} -n 50 --rate 500/s -P 3")).answered_all(150);
 
-    let said =
-        linkgauge(&["throughput", &tcp, "--peer", "echo", "--volume", "8M", "--timeout", "20s"]).is_clean();
+    let said = linkgauge(&format!("throughput {tcp} --volume 8M")).clean();
     assert_eq!((said.count("delivered_bytes"), said.count("lost")), (8_000_000, 0));
     assert_eq!(said.case()["direction"], "loop");
 
-    // It drops what arrives between its answer and its next look, so that some may get lost.
-    let udp = format!("udp://127.0.0.1:{port}");
-    let said =
-        linkgauge(&["latency", &udp, "--peer", "echo", "-n", "40", "--rate", "100/s", "--timeout", "500ms"])
-            .is_clean();
+    // It throws away what arrives between its answer and its next look, so that some may get lost.
+    let udp = format!("udp://127.0.0.1:{port} --peer echo");
+    let said = linkgauge(&format!("latency {udp} -n 40 --rate 100/s --timeout 500ms")).clean();
     assert_eq!((said.count("sent"), said.count("received") + said.count("lost")), (40, 40));
     assert!(said.count("received") >= 10, "{}", said.run);
-    let said = linkgauge(&[
-        "throughput",
-        &udp,
-        "--peer",
-        "echo",
-        "--volume",
-        "14k",
-        "--bit-rate",
-        "1Mbit/s",
-        "--size",
-        "1400",
-    ])
-    .is_clean();
+    let said = linkgauge(&format!("throughput {udp} --volume 14k --bit-rate 1Mbit/s --size 1400")).clean();
     assert_eq!((said.count("sent"), said.count("received") + said.count("lost")), (10, 10));
 }
 
@@ -219,8 +190,7 @@ fn echo_of_xinetd() {
 fn auto_finds_the_echo_of_xinetd() {
     let (_xinetd, port) = xinetd("echo");
     for scheme in ["tcp", "udp"] {
-        let url = format!("{scheme}://127.0.0.1:{port}");
-        let said = linkgauge(&["latency", &url, "-n", "10", "--rate", "100/s"]).is_clean();
+        let said = linkgauge(&format!("latency {scheme}://127.0.0.1:{port} -n 10 --rate 100/s")).clean();
         assert_eq!(said.case()["peer"], "echo");
     }
 }
@@ -228,17 +198,13 @@ fn auto_finds_the_echo_of_xinetd() {
 #[test]
 fn discard_of_xinetd() {
     let (_xinetd, port) = xinetd("discard");
-    let tcp = format!("tcp://127.0.0.1:{port}");
     for parallel in [1, 3] {
-        let connections = parallel.to_string();
-        let said =
-            linkgauge(&["throughput", &tcp, "--peer", "discard", "--volume", "5M", "-P", &connections])
-                .is_clean();
+        let url = format!("tcp://127.0.0.1:{port}");
+        let said = linkgauge(&format!("throughput {url} --peer discard --volume 5M -P {parallel}")).clean();
         assert_eq!((said.count("delivered_bytes"), said.count("lost")), (parallel * 5_000_000, 0));
         assert!(said.case()["throughput_bps"].as_f64().is_some_and(|rate| rate > 0.0));
     }
-    let udp = format!("udp://127.0.0.1:{port}");
-    linkgauge(&["throughput", &udp, "--peer", "discard"]).refused(&["nobody counts"]);
+    linkgauge(&format!("throughput udp://127.0.0.1:{port} --peer discard")).refused(&["nobody counts"]);
 }
 
 #[test]
@@ -251,7 +217,7 @@ fn auto_names_the_choices_where_nothing_answers() {
         format!("tcp://{}", silent.local_addr().unwrap()),
     ];
     for url in urls {
-        let said = linkgauge(&["latency", &url, "--timeout", "1s"]);
+        let said = linkgauge(&format!("latency {url} --timeout 1s"));
         assert!(said.took < Duration::from_secs(20), "{:?}", said.took);
         said.refused(&[&url, "nothing came back", "--peer", "linkgauge", "echo", "discard", "ask"]);
     }
@@ -261,7 +227,7 @@ fn auto_names_the_choices_where_nothing_answers() {
 fn auto_tells_that_nobody_listens() {
     for scheme in ["tcp", "udp"] {
         let url = format!("{scheme}://127.0.0.1:{}", free_port());
-        let said = linkgauge(&["latency", &url]);
+        let said = linkgauge(&format!("latency {url}"));
         assert!(said.took < Duration::from_secs(20), "{:?}", said.took);
         said.refused(&[&url, "Connection refused", "linkgauge serve"]);
     }
@@ -272,20 +238,20 @@ fn auto_shows_what_else_is_said() {
     let (_xinetd, port) = xinetd("chargen");
     for scheme in ["tcp", "udp"] {
         let url = format!("{scheme}://127.0.0.1:{port}");
-        linkgauge(&["latency", &url]).refused(&[&url, r##"says '!"#$%&'()*"##, "--peer"]);
+        linkgauge(&format!("latency {url}")).refused(&[&url, r##"says '!"#$%&'()*"##, "--peer"]);
     }
     let (_socat, url) = each_connection("SYSTEM:echo 220 mail.example ESMTP; sleep 30");
-    linkgauge(&["latency", &url]).refused(&[&url, "says '220 mail.example…'", "--peer"]);
+    linkgauge(&format!("latency {url}")).refused(&[&url, "says '220 mail.example…'", "--peer"]);
     let (_socat, url) = each_connection("SYSTEM:echo hi");
-    linkgauge(&["latency", &url]).refused(&[&url, r"says 'hi\n'", "--peer"]);
+    linkgauge(&format!("latency {url}")).refused(&[&url, r"says 'hi\n'", "--peer"]);
 }
 
 #[test]
 fn loops_that_return_too_little_are_incomplete() {
-    for (command, most) in [("head -c 100000", 100_000), ("tail -c +1001", 10_000_000), ("cat >/dev/null", 0)]
+    for (command, most) in [("head -c 100000", 100_000), ("tail -c +1001", 9_999_000), ("cat >/dev/null", 0)]
     {
         let (_socat, url) = each_connection(&format!("SYSTEM:{command}"));
-        let said = linkgauge(&["throughput", &url, "--peer", "echo", "--volume", "10M", "--timeout", "2s"]);
+        let said = linkgauge(&format!("throughput {url} --peer echo --volume 10M --timeout 2s"));
         assert_eq!(said.status, 2, "{command}: {}", said.errors);
         assert!(said.errors.contains(&url), "{}", said.errors);
         assert_eq!(said.case()["complete"], false);
@@ -296,7 +262,7 @@ fn loops_that_return_too_little_are_incomplete() {
 #[test]
 fn a_discard_that_closes_early_is_incomplete() {
     let (_socat, url) = each_connection("SYSTEM:head -c 100000 >/dev/null");
-    let said = linkgauge(&["throughput", &url, "--peer", "discard", "--volume", "100M", "--timeout", "2s"]);
+    let said = linkgauge(&format!("throughput {url} --peer discard --volume 100M --timeout 2s"));
     assert_eq!(said.status, 2, "{}", said.errors);
     assert!(said.errors.contains("the peer closed the link"), "{}", said.errors);
     assert!(said.count("delivered_bytes") < 100_000_000, "{}", said.run);
@@ -305,32 +271,18 @@ fn a_discard_that_closes_early_is_incomplete() {
 #[test]
 fn a_calculator_is_asked() {
     let (_socat, url) = each_connection("EXEC:bc -q");
-    let ask = |more: &[&str]| {
-        let fixed = ["latency", &url, "--peer", "ask", "-n", "200", "--timeout", "20s", "--send", r"1+1\n"];
-        linkgauge(&[&fixed[..], more].concat())
+    let ask = |more: &str| {
+        linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s --send 1+1\\n {more}"))
     };
-    ask(&["--until", r"2\n"]).answered_all(200);
-    ask(&["--reply-bytes", "2", "--expect", "2"]).answered_all(200);
-    ask(&["--until", r"\n", "--rate", "200/s"]).answered_all(200);
-    let wrong = ask(&["--until", r"\n", "--expect", "3"]);
+    ask(r"--until 2\n").answered_all(200);
+    ask("--reply-bytes 2 --expect 2").answered_all(200);
+    ask(r"--until \n --rate 200/s").answered_all(200);
+    let wrong = ask(r"--until \n --expect 3");
     assert_eq!((wrong.status, wrong.count("received"), wrong.count("corrupt_messages")), (0, 200, 200));
 
     // A longer answer than was announced leaves bytes that belong to nobody; they are not taken for the next answer.
-    let sent = [
-        "latency",
-        &url,
-        "--peer",
-        "ask",
-        "-n",
-        "50",
-        "--rate",
-        "50/s",
-        "--send",
-        r"10+1\n",
-        "--reply-bytes",
-        "2",
-    ];
-    let tail = linkgauge(&[&sent[..], &["--expect", "11"]].concat());
+    let short = r"-n 50 --rate 50/s --send 10+1\n --reply-bytes 2 --expect 11";
+    let tail = linkgauge(&format!("latency {url} --peer ask {short}"));
     assert_eq!((tail.count("received"), tail.count("corrupt_messages")), (50, 0), "{}", tail.run);
     assert!(tail.count("corrupt_bytes") >= 40, "{}", tail.run);
 }
@@ -339,22 +291,8 @@ fn a_calculator_is_asked() {
 fn a_calculator_that_falls_silent_loses_exchanges() {
     let (_socat, url) = each_connection("EXEC:bc -q");
     // An assignment prints nothing.
-    let said = linkgauge(&[
-        "latency",
-        &url,
-        "--peer",
-        "ask",
-        "-n",
-        "5",
-        "--warm-up",
-        "0",
-        "--timeout",
-        "100ms",
-        "--send",
-        r"a=1\n",
-        "--until",
-        r"\n",
-    ]);
+    let silent = r"-n 5 --warm-up 0 --timeout 100ms --send a=1\n --until \n";
+    let said = linkgauge(&format!("latency {url} --peer ask {silent}"));
     assert_eq!(
         (said.status, said.count("sent"), said.count("lost")),
         (0, 5, 5),
@@ -366,9 +304,9 @@ fn a_calculator_that_falls_silent_loses_exchanges() {
 
 #[test]
 fn options_of_ask_belong_to_ask() {
-    for peer in [&["--peer", "echo"][..], &["--peer", "auto"], &[]] {
-        let arguments = [&["latency", "tcp://127.0.0.1:9", "--send", "x", "--until", "y"], peer].concat();
-        linkgauge(&arguments).refused(&["option 'send'"]);
+    for peer in ["--peer echo", "--peer auto", ""] {
+        linkgauge(&format!("latency tcp://127.0.0.1:9 --send x --until y {peer}"))
+            .refused(&["option 'send'"]);
     }
 }
 
@@ -428,48 +366,18 @@ fn modbus(framing: &str) -> (Program, String) {
 fn modbus_tcp_is_asked() {
     let (_server, url) = modbus("socket");
     let ask = |send: &str, expect: &str| {
-        linkgauge(&[
-            "latency",
-            &url,
-            "--peer",
-            "ask",
-            "-n",
-            "200",
-            "--timeout",
-            "20s",
-            "--send",
-            send,
-            "--reply-length",
-            "4,2,big,6",
-            "--expect",
-            expect,
-        ])
+        let answer = format!("--reply-length 4,2,big,6 --expect hex:{expect}");
+        linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s --send hex:{send} {answer}"))
     };
     // Two registers of unit 1, from the first one on.
-    ask("hex:00 07 00 00 00 06 01 03 00 00 00 02", "hex:00 07 00 00 00 07 01 03 04 12 34 12 34")
-        .answered_all(200);
+    ask("000700000006010300000002", "00070000000701030412341234").answered_all(200);
     // A register that is not there: an exception, which is an answer too, of another length.
-    ask("hex:00 08 00 00 00 06 01 03 00 63 00 01", "hex:01 83 02").answered_all(200);
+    ask("000800000006010300630001", "018302").answered_all(200);
 }
 
 #[test]
 fn modbus_rtu_is_asked() {
     let (_server, url) = modbus("rtu");
-    linkgauge(&[
-        "latency",
-        &url,
-        "--peer",
-        "ask",
-        "-n",
-        "200",
-        "--timeout",
-        "20s",
-        "--send",
-        "hex:01 03 00 00 00 01 84 0A",
-        "--reply-bytes",
-        "7",
-        "--expect",
-        "hex:01 03 02 12 34",
-    ])
-    .answered_all(200);
+    let question = "--send hex:010300000001840A --reply-bytes 7 --expect hex:0103021234";
+    linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s {question}")).answered_all(200);
 }
