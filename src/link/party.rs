@@ -106,7 +106,7 @@ pub fn drive(
 /// What became of one step.
 pub enum Acted {
     Moved,
-    /// Nothing could be done in the time allowed; the party itself gives up at that instant.
+    /// Nothing could be done in the time allowed; the party may have something else to say at that instant.
     Waiting(Time),
     /// The party wants to sleep until then; nobody has slept yet.
     Sleeping(Time),
@@ -130,7 +130,8 @@ pub fn act(
                 Ok(bytes) => party.sent(bytes, *now),
                 Err(Fault::TimedOut) => {
                     *now = clock.now();
-                    return Ok(Acted::Waiting(Time::NEVER));
+                    // The party alone knows when it gives up, so it is asked again soon.
+                    return Ok(Acted::Waiting(*now + SLICE));
                 }
                 Err(fault) => return Err(fault),
             }

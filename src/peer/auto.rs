@@ -68,6 +68,9 @@ fn ask(link: &mut dyn Link, caps: &Caps, hello: &[u8], dialer: &Dialer) -> Resul
     Ok(answer)
 }
 
+/// So much of an unknown answer tells what sent it.
+const SHOWN: usize = 16;
+
 /// One line on what the far end is not.
 fn complaint(answer: &[u8]) -> String {
     let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
@@ -75,6 +78,13 @@ fn complaint(answer: &[u8]) -> String {
     if answer.is_empty() {
         return format!("nothing came back from the far end: {choose}");
     }
-    let first: String = answer.iter().take(16).flat_map(|byte| byte.escape_ascii()).map(char::from).collect();
-    format!("the far end is neither linkgauge nor an echo, it says '{first}…': {choose}")
+    let mut first = String::new();
+    for &byte in answer.iter().take(SHOWN) {
+        match byte {
+            b' '..=b'~' => first.push(char::from(byte)),
+            _ => first.extend(byte.escape_ascii().map(char::from)),
+        }
+    }
+    let more = if answer.len() > SHOWN { "…" } else { "" };
+    format!("the far end is neither linkgauge nor an echo, it says '{first}{more}': {choose}")
 }

@@ -41,13 +41,19 @@ fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
                 .to_owned(),
         ));
     }
-    Ok(Box::new(DiscardSession { flows, clock: near.dialer.clock.clone(), timeout: case.timeout }))
+    Ok(Box::new(DiscardSession {
+        flows,
+        clock: near.dialer.clock.clone(),
+        timeout: case.timeout,
+        message_bytes: u64::from(case.message_bytes).max(1),
+    }))
 }
 
 struct DiscardSession {
     flows: Vec<Flow>,
     clock: Clock,
     timeout: Duration,
+    message_bytes: u64,
 }
 
 /// How often the send queue is looked at while it drains.
@@ -63,21 +69,32 @@ impl Session for DiscardSession {
         flows: &[Flowed],
         links: Vec<Box<dyn Link>>,
     ) -> Result<Option<FarReport>, PeerError> {
-        let mut report = FarReport::default();
         let until = self.clock.now() + self.timeout;
-        for (flowed, link) in flows.iter().zip(&links) {
-            let recorder = &flowed.recorder;
-            let mut left = link.unacknowledged().unwrap_or(0);
-            while left > 0 && self.clock.now() < until {
-                self.clock.sleep_until(self.clock.now() + LOOK);
-                left = link.unacknowledged().unwrap_or(0);
+        // All are looked at in turn, so that none is timed while it waits for another to drain.
+        let mut drained: Vec<Option<(u64, Time)>> = vec![None; links.len()];
+        loop {
+            let now = self.clock.now();
+            for (drained, (flowed, link)) in drained.iter_mut().zip(flows.iter().zip(&links)) {
+                let left = link.unacknowledged().unwrap_or(0);
+                // What a broken connection still holds will never leave it.
+                if drained.is_none() && (left == 0 || flowed.fault.is_some() || now >= until) {
+                    *drained = Some((left, now));
+                }
             }
-            let first = recorder.first.unwrap_or(Time(0));
+            if drained.iter().all(Option::is_some) {
+                break;
+            }
+            self.clock.sleep_until(now + LOOK);
+        }
+        let mut report = FarReport::default();
+        for (flowed, (left, at)) in flows.iter().zip(drained.into_iter().flatten()) {
+            let (counts, first) = (&flowed.recorder.counts, flowed.recorder.first.unwrap_or(at));
+            let bytes = counts.bytes.saturating_sub(left);
             report.flows.push(FarFlow {
                 port: flowed.port,
-                bytes: recorder.counts.bytes.saturating_sub(left),
-                messages: recorder.counts.sent,
-                elapsed_ns: self.clock.now().since(first).as_nanos() as u64,
+                bytes,
+                messages: if left == 0 { counts.sent } else { counts.sent.min(bytes / self.message_bytes) },
+                elapsed_ns: at.since(first).as_nanos() as u64,
                 ..FarFlow::default()
             });
         }

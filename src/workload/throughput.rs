@@ -447,7 +447,8 @@ impl Party for Sink {
 
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
         self.over = true;
-        Ok(())
+        // What was sent into a loop and is still in it will not come back.
+        if self.looped.is_some() && !self.all_back() { Err(Fault::Closed) } else { Ok(()) }
     }
 
     fn ended(&mut self, _cost: Cost) {

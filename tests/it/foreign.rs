@@ -13,7 +13,7 @@ use super::far::Far;
 const LONG: Duration = Duration::from_secs(10);
 
 /// A running socat that is ended, by its process id, with the test.
-struct Socat {
+pub struct Socat {
     child: Child,
     /// Kept open: it would get an error for its next notice.
     notices: Option<BufReader<ChildStderr>>,
@@ -33,8 +33,13 @@ impl Socat {
 
     /// An echo server; returns when it is ready, with the place where it listens.
     fn echo(address: &str) -> (Socat, String) {
+        Socat::listening(address, "PIPE")
+    }
+
+    /// A server that connects its clients to `other`; returns when it is ready, with the place where it listens.
+    pub fn listening(address: &str, other: &str) -> (Socat, String) {
         // It ends by itself if this process is killed.
-        let mut socat = Socat::start(&["-d", "-d", "-T", "30", address, "PIPE"]);
+        let mut socat = Socat::start(&["-d", "-d", "-T", "30", address, other]);
         let mut notices = BufReader::new(socat.child.stderr.take().unwrap());
         for line in notices.by_ref().lines().map_while(Result::ok) {
             if line.contains(" listening on ") || line.contains(" receiving on ") {

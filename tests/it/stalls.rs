@@ -1,0 +1,145 @@
+//! Far ends that stop: that read nothing, return too little, or close too early. On the virtual clock; every run ends in
+//! bounded time and says that it is not complete.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use linkgauge::clock::{Clock, Time};
+use linkgauge::link::party::{Party, Step};
+use linkgauge::link::{Batch, Dialer, Fault};
+use linkgauge::plan::Plan;
+use linkgauge::run::CaseResult;
+use linkgauge::schedule::{self, Bench};
+
+/// Reads and returns so many bytes, and then does what `then` says.
+#[derive(Clone, Copy)]
+struct Stops {
+    returns: usize,
+    then: Then,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Then {
+    Sleeps,
+    Swallows,
+    Closes,
+}
+
+struct Stopping {
+    stops: Stops,
+    batch: Batch,
+    pending: usize,
+    returned: usize,
+}
+
+impl Party for Stopping {
+    fn next(&mut self, _now: Time) -> Step<'_> {
+        let left = self.stops.returns - self.returned;
+        match self.stops.then {
+            _ if self.pending.min(left) > 0 => {
+                Step::Send { bytes: &self.batch.bytes[..self.pending.min(left)], message: left }
+            }
+            Then::Closes if left == 0 => Step::Done,
+            Then::Sleeps if left == 0 => Step::Sleep(Time::NEVER),
+            _ => Step::Receive { into: &mut self.batch, until: Time::NEVER },
+        }
+    }
+
+    fn sent(&mut self, bytes: usize, _at: Time) {
+        self.returned += bytes;
+        self.batch.bytes.copy_within(bytes..self.pending, 0);
+        self.pending -= bytes;
+    }
+
+    fn received(&mut self, _now: Time) {
+        self.pending = self.batch.total() as usize;
+    }
+
+    fn timed_out(&mut self, _now: Time) {}
+
+    fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+        Err(Fault::Closed)
+    }
+}
+
+/// Runs one case, which may take at most `most` of virtual time; it must not be complete.
+fn incomplete(stops: Stops, most: Duration, case: &str) -> CaseResult {
+    let dialer = Dialer::new(Clock::new_virtual());
+    let url = "mem://stops?buffer=65536&rate=100Mbit/s";
+    let mut listener = dialer.listen(&url.parse().unwrap()).unwrap();
+    let far = move |_: &str| -> Box<dyn Party> {
+        Box::new(Stopping { stops, batch: Batch::new(16_384, 1), pending: 0, returned: 0 })
+    };
+    assert!(listener.host(Box::new(far)).is_ok());
+    let plan = Plan::from_toml(&format!("[[case]]\nurl = \"{url}\"\n{case}")).unwrap();
+    let plan = schedule::check(plan).unwrap_or_else(|error| panic!("{error}"));
+    let mut bench = Bench {
+        dialer: dialer.clone(),
+        observer: &(),
+        cancel: &AtomicBool::new(false),
+        token: None,
+        raw: None,
+        environment: Default::default(),
+        floor_ns: None,
+    };
+    let mut run = schedule::run(&plan, &mut bench);
+    assert!(!run.complete(), "{case}");
+    assert!(dialer.now() < Time(0) + most, "{case}: took {:?}", dialer.now());
+    run.cases.remove(0)
+}
+
+const THENS: [Then; 3] = [Then::Sleeps, Then::Swallows, Then::Closes];
+
+#[test]
+fn a_loop_of_bytes() {
+    for then in THENS {
+        for returns in [0, 1, 100_000] {
+            for stop in
+                ["time = \"2s\"", "volume = \"1M\"", "volume = \"1M\"\nsize = 1000\nbit_rate = \"10Mbit/s\""]
+            {
+                let case = incomplete(
+                    Stops { returns, then },
+                    Duration::from_secs(10),
+                    &format!("workload = \"throughput\"\npeer = \"echo\"\n{stop}"),
+                );
+                let figures = &case.figures;
+                assert!(figures.delivered_bytes.unwrap_or(0) <= returns as u64, "{stop}");
+                assert_eq!(figures.corrupt_bytes, 0);
+            }
+        }
+    }
+}
+
+/// All was taken, but the last of it did not come back.
+#[test]
+fn a_loop_that_loses_its_tail() {
+    for then in [Then::Swallows, Then::Closes] {
+        let case = incomplete(
+            Stops { returns: 99_990, then },
+            Duration::from_secs(10),
+            "workload = \"throughput\"\npeer = \"echo\"\nvolume = \"100k\"\nsize = 1000",
+        );
+        assert_eq!((case.figures.delivered_bytes, case.figures.lost), (Some(99_990), 1));
+    }
+}
+
+#[test]
+fn a_discard_that_does_not_read() {
+    for then in [Then::Sleeps, Then::Closes] {
+        for stop in ["volume = \"1M\"", "volume = \"1M\"\nsize = 1000\nbit_rate = \"10Mbit/s\""] {
+            let case = format!("workload = \"throughput\"\npeer = \"discard\"\n{stop}");
+            incomplete(Stops { returns: 0, then }, Duration::from_secs(10), &case);
+        }
+    }
+}
+
+#[test]
+fn requests_that_nobody_takes() {
+    for pacing in ["", "rate = \"50/s\""] {
+        incomplete(
+            Stops { returns: 0, then: Then::Sleeps },
+            Duration::from_secs(30),
+            &format!("workload = \"latency\"\npeer = \"echo\"\nsize = \"20k\"\ncount = 1000\n{pacing}"),
+        );
+    }
+}
