@@ -341,10 +341,20 @@ fn one(
     // When the far end broke it off, all that is seen here is that the link was closed.
     let told = far.iter().flat_map(|far| &far.flows).find_map(|flow| flow.fault.clone());
     account.book(workload, flowed, far, elapsed);
+    let mut silence = None;
     if let Some(part) = account.parts.last() {
         bench.observer.event(&Event::CaseEnds { case: index, repetition, figures: &part.figures });
+        silence = silent(&case, &part.figures);
     }
-    told.or(near_fault).or(far_fault).map_or(Ok(()), Err)
+    told.or(near_fault).or(far_fault).or(silence).map_or(Ok(()), Err)
+}
+
+/// Where nothing at all arrived there is no figure, so nothing was measured.
+fn silent(case: &Case, figures: &Figures) -> Option<String> {
+    (figures.sent > 0 && figures.received == 0).then(|| {
+        let (endpoint, sent) = (&case.endpoints[0], figures.sent);
+        format!("{endpoint}: none of {sent} messages came through: check the far end, the way to it, and --timeout")
+    })
 }
 
 /// The peer of a case; asks the far end where that is left to us, once for each endpoint.
