@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -12,10 +13,10 @@ use serde_json::{Map, Value};
 
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
-use crate::link::party::{Acted, SLICE, act, drive};
-use crate::link::{Caps, Dialer, Fault, Link};
+use crate::link::party::{Acted, Cost, SLICE, act, drive};
+use crate::link::{Caps, Dialer, Fault, Link, LinkError};
 use crate::peer::{Flow, Near, Peer, PeerError, auto, peer};
-use crate::plan::{Case, Pacing, Plan};
+use crate::plan::{Case, Direction, Pacing, Plan};
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
 use crate::sample::{Progress, RawFile, Recorder};
 use crate::warnings;
@@ -97,16 +98,18 @@ pub struct Bench<'a> {
 
 /// What cannot be run as planned, found before anything is opened.
 #[derive(Debug, thiserror::Error)]
-#[error("case {case}: {what}")]
+#[error("{}{what}", .case.map(|case| format!("case {case}: ")).unwrap_or_default())]
 pub struct Unfit {
-    case: usize,
+    /// Where there are several.
+    case: Option<usize>,
     what: String,
 }
 
 /// Looks up every name of the plan, checks what fits with what, and fills in what the plan leaves to us.
 pub fn check(mut plan: Plan) -> Result<Plan, Unfit> {
+    let several = plan.cases.len() > 1;
     for (index, case) in plan.cases.iter_mut().enumerate() {
-        fit(case).map_err(|what| Unfit { case: index + 1, what })?;
+        fit(case).map_err(|what| Unfit { case: several.then_some(index + 1), what })?;
     }
     Ok(plan)
 }
@@ -129,6 +132,12 @@ fn fit(case: &mut Case) -> Result<(), String> {
         case.stop = workload.default_stop;
     }
     case.warm_up.get_or_insert(workload.default_warm_up);
+    let may = cpu::current_affinity();
+    if let Some(cpu) = case.pin.near.filter(|cpu| !may.contains(cpu)) {
+        let may: Vec<String> = may.iter().map(u32::to_string).collect();
+        let may = may.join(", ");
+        return Err(format!("there is no CPU {cpu} for this end: it may run on {may} (--pin NEAR,FAR)"));
+    }
     if case.peer != auto::NAME {
         fit_peer(case, workload, &all_caps)?;
     } else if let Some(option) = case.peer_options.keys().next() {
@@ -145,7 +154,7 @@ fn fit(case: &mut Case) -> Result<(), String> {
     {
         let endpoint = &case.endpoints[0];
         return Err(format!(
-            "{endpoint}: a message of {} bytes does not fit: at most {limit}",
+            "{endpoint}: a message of {} bytes does not fit: use a --size of at most {limit}",
             case.message_bytes
         ));
     }
@@ -166,15 +175,18 @@ fn caps_of(case: &Case) -> Result<Vec<Caps>, String> {
 /// What can be checked only once it is known what the far end speaks.
 fn fit_peer(case: &mut Case, workload: &Workload, all_caps: &[Caps]) -> Result<(), String> {
     let Some(peer) = peer(&case.peer) else { return Ok(()) };
+    let endpoint = &case.endpoints[0];
     let Some((_, directions)) = peer.workloads.iter().find(|(name, _)| *name == workload.name) else {
         let can: Vec<&str> = peer.workloads.iter().map(|(name, _)| *name).collect();
-        return Err(format!("peer {} cannot do {} (it can: {})", peer.name, workload.name, can.join(", ")));
+        let (peer, can) = (peer.name, can.join(", "));
+        return Err(format!("{endpoint}: peer {peer} cannot do {} (it can: {can})", workload.name));
     };
     let direction = *case.direction.get_or_insert(directions[0]);
     if !directions.contains(&direction) {
         let can: Vec<&str> = directions.iter().map(|direction| direction.name()).collect();
         let (peer, direction) = (peer.name, direction.name());
-        return Err(format!("peer {peer} cannot go in direction {direction} (it can: {})", can.join(", ")));
+        let can = can.join(", ");
+        return Err(format!("{endpoint}: peer {peer} cannot go in direction {direction} (it can: {can})"));
     }
     if let Some(option) =
         case.peer_options.keys().find(|key| !peer.options.iter().any(|(name, _)| name == key))
@@ -278,7 +290,7 @@ fn one(
     let recorder = |role: Role, _port: usize| {
         let shared = Arc::<Progress>::default();
         let counts = matches!(role, Role::Exchange | Role::Inward)
-            || (role == Role::Outward && case.direction != Some(crate::plan::Direction::Loop));
+            || (role == Role::Outward && case.direction != Some(Direction::Loop));
         if counts && let Ok(mut all) = progress.lock() {
             all.push(shared.clone());
         }
@@ -310,26 +322,29 @@ fn one(
             share,
         });
     };
-    let (flowed, links) = side_by_side(flows, &dialer, bench.cancel, case.interval, &tick);
+    let (flowed, links) = side_by_side(flows, &dialer, bench.cancel, &case, &tick);
+    // It ended with what it had, without a fault of its own.
+    account.cut_short |= bench.cancel.load(Relaxed);
+    let elapsed = dialer.now().since(began);
     let far = session.finish(&flowed, links);
     account.far_environment = session.far_environment();
     account.got.extend(session.got());
-    let elapsed = dialer.now().since(began);
 
-    let fault = flowed.iter().find_map(|flow| flow.fault.as_ref().map(|fault| (flow.port, fault)));
-    let fault = fault.map(|(port, fault)| format!("{}: {fault}", case.endpoints[port]));
+    let near_fault = flowed.iter().find_map(|flow| flow.fault.clone());
     let (far, far_fault) = match far {
         Ok(far) => (far, None),
         Err(error) => (None, Some(error.to_string())),
     };
+    // What was handed over here may still have been on its way for a while.
+    let far_elapsed = far.iter().flat_map(|far| &far.flows).map(|flow| flow.elapsed_ns).max();
+    let elapsed = elapsed.max(Duration::from_nanos(far_elapsed.unwrap_or(0)).min(dialer.now().since(began)));
+    // When the far end broke it off, all that is seen here is that the link was closed.
+    let told = far.iter().flat_map(|far| &far.flows).find_map(|flow| flow.fault.clone());
     account.book(workload, flowed, far, elapsed);
     if let Some(part) = account.parts.last() {
         bench.observer.event(&Event::CaseEnds { case: index, repetition, figures: &part.figures });
     }
-    match fault.or(far_fault) {
-        Some(fault) => Err(fault),
-        None => Ok(()),
-    }
+    told.or(near_fault).or(far_fault).map_or(Ok(()), Err)
 }
 
 /// The peer of a case; asks the far end where that is left to us, once for each endpoint.
@@ -374,17 +389,18 @@ fn side_by_side(
     flows: Vec<Flow>,
     dialer: &Dialer,
     cancel: &AtomicBool,
-    interval: Duration,
+    case: &Case,
     tick: &dyn Fn(Duration),
 ) -> (Vec<Flowed>, Vec<Box<dyn Link>>) {
-    let ended: Vec<Ended> = match &dialer.clock {
+    let ended: Vec<(Flow, Ended)> = match &dialer.clock {
         Clock::Virtual(_) => in_virtual_time(flows, dialer, cancel),
-        Clock::System => in_threads(flows, &dialer.clock, cancel, interval, tick),
+        Clock::System => in_threads(flows, &dialer.clock, cancel, case.interval, tick),
     };
     let mut links = Vec::new();
     let mut flowed = Vec::new();
-    for Ended { flow, result, cpu_seconds } in ended {
+    for (flow, Ended { cpu_seconds, result }) in ended {
         let socket_drops = flow.link.socket_drops();
+        let fault = result.err().map(|fault| LinkError::new(&case.endpoints[flow.port], fault).to_string());
         links.push(flow.link);
         flowed.push(Flowed {
             role: flow.role,
@@ -392,17 +408,16 @@ fn side_by_side(
             recorder: flow.party.into_recorder(),
             cpu_seconds,
             socket_drops,
-            fault: result.err().map(|fault| fault.to_string()),
+            fault,
         });
     }
     (flowed, links)
 }
 
-/// A flow that ran, how that ended, and what it cost.
+/// How a flow ended, and what its thread used of a CPU.
 struct Ended {
-    flow: Flow,
-    result: Result<(), Fault>,
     cpu_seconds: f64,
+    result: Result<(), Fault>,
 }
 
 fn in_threads(
@@ -411,36 +426,44 @@ fn in_threads(
     cancel: &AtomicBool,
     interval: Duration,
     tick: &dyn Fn(Duration),
-) -> Vec<Ended> {
-    let start = Barrier::new(flows.len() + 1);
-    let running = AtomicUsize::new(flows.len());
+) -> Vec<(Flow, Ended)> {
+    // Threads that could not be started must not let the others wait for them: so no barrier, but a lock that is
+    // opened once all are there.
+    let gate = RwLock::new(());
     // A probe goes on as long as anything else does; then this stops it.
     let alone = AtomicBool::new(false);
     let loads = AtomicUsize::new(flows.iter().filter(|flow| flow.role != Role::Probe).count());
-    std::thread::scope(|scope| {
+    let run = |flow: &mut Flow| {
+        // Timers of this thread end when they should, not up to 50 µs later.
+        let _ = cpu::set_timer_slack_ns(1);
+        drop(gate.read());
+        let before = cpu::thread_cpu_seconds();
+        let stop = if flow.role == Role::Probe { &alone } else { cancel };
+        let result = drive(flow.party.as_mut(), flow.link.as_mut(), clock, stop, SLICE);
+        if flow.role != Role::Probe && loads.fetch_sub(1, Relaxed) == 1 {
+            alone.store(true, Relaxed);
+        }
+        Ended { cpu_seconds: cpu::thread_cpu_seconds() - before, result }
+    };
+    let flows: Vec<Mutex<Flow>> = flows.into_iter().map(Mutex::new).collect();
+    let ended: Vec<Ended> = std::thread::scope(|scope| {
+        let closed = gate.write();
         let spawned: Vec<_> = flows
-            .into_iter()
-            .map(|mut flow| {
-                let (start, running, alone, loads) = (&start, &running, &alone, &loads);
-                scope.spawn(move || {
-                    // Timers of this thread end when they should, not up to 50 µs later.
-                    let _ = cpu::set_timer_slack_ns(1);
-                    start.wait();
-                    let before = cpu::thread_cpu_seconds();
-                    let stop = if flow.role == Role::Probe { alone } else { cancel };
-                    let result = drive(flow.party.as_mut(), flow.link.as_mut(), clock, stop, SLICE);
-                    if flow.role != Role::Probe && loads.fetch_sub(1, Relaxed) == 1 {
-                        alone.store(true, Relaxed);
-                    }
-                    running.fetch_sub(1, Relaxed);
-                    Ended { flow, result, cpu_seconds: cpu::thread_cpu_seconds() - before }
-                })
+            .iter()
+            .map(|flow| {
+                // Each thread is the only one that uses its flow until it ends.
+                let run = || run(&mut flow.lock().unwrap_or_else(PoisonError::into_inner));
+                Builder::new().spawn_scoped(scope, run)
             })
             .collect();
-        start.wait();
+        if spawned.iter().any(Result::is_err) {
+            // The loads will not all end, so nobody else would stop the probe.
+            alone.store(true, Relaxed);
+        }
+        drop(closed);
         let began = clock.now();
         let mut next = began + interval;
-        while running.load(Relaxed) > 0 && !spawned.iter().all(|thread| thread.is_finished()) {
+        while spawned.iter().flatten().any(|thread| !thread.is_finished()) {
             // Short at first, so that a case of milliseconds does not wait for a tick.
             let patience =
                 Duration::from_millis(50).min(clock.now().since(began) / 4).max(Duration::from_micros(200));
@@ -450,35 +473,39 @@ fn in_threads(
                 next = next + interval;
             }
         }
-        spawned.into_iter().filter_map(|thread| thread.join().ok()).collect()
-    })
+        let failed = |fault| Ended { cpu_seconds: 0.0, result: Err(fault) };
+        let joined = spawned.into_iter().map(|thread| match thread.map(ScopedJoinHandle::join) {
+            Ok(Ok(ended)) => ended,
+            Ok(Err(_)) => failed(Fault::Other("the thread of this flow failed".to_owned())),
+            Err(source) => failed(Fault::System { operation: "start a thread", source }),
+        });
+        joined.collect()
+    });
+    let flows = flows.into_iter().map(|flow| flow.into_inner().unwrap_or_else(PoisonError::into_inner));
+    flows.zip(ended).collect()
 }
 
 /// On the virtual clock one thread does it all, in the order of the flows whenever several could move.
-fn in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, cancel: &AtomicBool) -> Vec<Ended> {
-    let ended = |(flow, result)| Ended { flow, result, cpu_seconds: 0.0 };
-    if let [flow] = flows.as_mut_slice() {
-        let result = drive(flow.party.as_mut(), flow.link.as_mut(), &dialer.clock, cancel, SLICE);
-        return flows.into_iter().zip([result]).map(ended).collect();
-    }
+fn in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, cancel: &AtomicBool) -> Vec<(Flow, Ended)> {
     let mut results: Vec<Option<Result<(), Fault>>> = flows.iter().map(|_| None).collect();
-    while results.iter().any(Option::is_none) && !cancel.load(Relaxed) {
+    while results.iter().any(Option::is_none) {
         let (mut moved, mut until) = (false, Time::NEVER);
         let loads_over =
             flows.iter().zip(&results).all(|(flow, result)| flow.role == Role::Probe || result.is_some());
         for (flow, result) in flows.iter_mut().zip(&mut results).filter(|(_, result)| result.is_none()) {
             let mut now = dialer.now();
-            match act(flow.party.as_mut(), flow.link.as_mut(), &dialer.clock, &mut now, Duration::ZERO) {
-                Ok(Acted::Moved) => moved = true,
-                Ok(Acted::Waiting(at) | Acted::Sleeping(at)) => until = until.min(at),
-                Ok(Acted::Done) => *result = Some(Ok(())),
-                Err(fault) => *result = Some(Err(fault)),
-            }
-            if loads_over && flow.role == Role::Probe {
+            if cancel.load(Relaxed) || (loads_over && flow.role == Role::Probe) {
                 *result = Some(Ok(()));
+            } else {
+                match act(flow.party.as_mut(), flow.link.as_mut(), &dialer.clock, &mut now, Duration::ZERO) {
+                    Ok(Acted::Moved) => moved = true,
+                    Ok(Acted::Waiting(at) | Acted::Sleeping(at)) => until = until.min(at),
+                    Ok(Acted::Done) => *result = Some(Ok(())),
+                    Err(fault) => *result = Some(Err(fault)),
+                }
             }
             if result.is_some() {
-                flow.party.ended(Default::default());
+                flow.party.ended(Cost::default());
                 moved = true;
             }
         }
@@ -486,8 +513,9 @@ fn in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, cancel: &AtomicBool) -
             dialer.memory.step(until);
         }
     }
-    let results = results.into_iter().map(|result| result.unwrap_or(Ok(())));
-    flows.into_iter().zip(results).map(ended).collect()
+    let ended =
+        results.into_iter().map(|result| Ended { cpu_seconds: 0.0, result: result.unwrap_or(Ok(())) });
+    flows.into_iter().zip(ended).collect()
 }
 
 /// What an exchange costs the instrument itself: the median over `mem://` in real time, in nanoseconds (about 10 ms).
@@ -524,4 +552,53 @@ pub fn floor_ns() -> f64 {
     };
     // The in-memory link has nothing that could fail; if it did, no result is near its floor.
     measure().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::CaseSpec;
+
+    /// Ctrl-C at the first word of the first case.
+    struct Impatient<'a>(&'a AtomicBool);
+
+    impl Observer for Impatient<'_> {
+        fn event(&self, event: &Event) {
+            if matches!(event, Event::CaseBegins { .. }) {
+                self.0.store(true, Relaxed);
+            }
+        }
+    }
+
+    #[test]
+    fn a_case_that_a_signal_ended_is_not_whole() {
+        let dialer = Dialer::new(Clock::new_virtual());
+        let endpoint: crate::endpoint::Endpoint = "mem://far".parse().unwrap();
+        let mut listener = dialer.listen(&endpoint).unwrap();
+        let caps = crate::link::caps(&endpoint).unwrap();
+        let far = move |_: &str| -> Box<dyn crate::link::party::Party> {
+            Box::new(crate::peer::echo_far_end(&caps, Duration::from_secs(60)))
+        };
+        assert!(listener.host(Box::new(far)).is_ok());
+        let spec = CaseSpec {
+            url: Some(crate::plan::OneOrMany::One(endpoint)),
+            peer: Some("echo".to_owned()),
+            workload: Some("latency".to_owned()),
+            ..CaseSpec::default()
+        };
+        let plan = check(Plan::new(None, 1, false, spec.expand().unwrap()).unwrap()).unwrap();
+        let cancel = AtomicBool::new(false);
+        let observer = Impatient(&cancel);
+        let mut bench = Bench {
+            dialer,
+            observer: &observer,
+            cancel: &cancel,
+            token: None,
+            raw: None,
+            environment: Map::new(),
+            floor_ns: None,
+        };
+        let run = run(&plan, &mut bench);
+        assert!(run.interrupted && !run.cases[0].complete);
+    }
 }

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::link::party::drive;
@@ -135,27 +137,41 @@ impl Post {
     }
 
     fn admit(&self, link: Box<dyn Link>, from: &str) {
-        let counters = self.counters.clone();
-        if counters.open.fetch_add(1, Relaxed) >= self.most {
-            counters.open.fetch_sub(1, Relaxed);
-            counters.refused.fetch_add(1, Relaxed);
+        let place = Place(self.counters.clone());
+        if self.counters.open.fetch_add(1, Relaxed) >= self.most {
+            self.counters.refused.fetch_add(1, Relaxed);
             return;
         }
-        counters.accepted.fetch_add(1, Relaxed);
+        self.counters.accepted.fetch_add(1, Relaxed);
         let mut party = self.service.party(link.caps(), from);
         let (clock, stop) = (self.clock.clone(), self.stop.clone());
         let run = move || {
             let mut link = link;
             if drive(party.as_mut(), link.as_mut(), &clock, &stop, LOOK).is_err() {
-                counters.failed.fetch_add(1, Relaxed);
+                place.0.failed.fetch_add(1, Relaxed);
             }
-            // The party goes before the count, so that what it holds is free when a place is.
+            // The party goes before the place, so that what it holds is free when a place is.
             drop((party, link));
-            counters.open.fetch_sub(1, Relaxed);
+            drop(place);
         };
         if Builder::new().name("far end".to_owned()).stack_size(STACK).spawn(run).is_err() {
-            self.counters.open.fetch_sub(1, Relaxed);
             self.counters.refused.fetch_add(1, Relaxed);
         }
     }
+}
+
+/// Counts among the open connections until it is dropped, however that comes about.
+struct Place(Arc<Counters>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Lets this process have as many open files as the system grants: every connection is one.
+pub fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it is refused the old limit stays, and is enough for fewer connections.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

@@ -53,8 +53,8 @@ pub fn plan(data: &[u8]) {
 /// in pieces whose length the first byte tells.
 pub fn session(data: &[u8]) {
     for used in [
-        wire::read_frame::<Request>(data).ok().flatten().map(|(_, _, used)| used),
-        wire::read_frame::<Reply>(data).ok().flatten().map(|(_, _, used)| used),
+        wire::read_frame::<Request>(data, wire::LONGEST).ok().flatten().map(|(_, _, used)| used),
+        wire::read_frame::<Reply>(data, wire::LONGEST).ok().flatten().map(|(_, _, used)| used),
     ] {
         assert!(used.is_none_or(|used| used <= data.len()));
     }

@@ -46,12 +46,12 @@ pub fn run(flags: Flags) -> Result<Status> {
 
     let directory = Directory::fresh()?;
     let dialer = Dialer::new(Clock::System);
-    let found = find(&directory, &dialer);
+    let mut found = find(&directory, &dialer);
     let server = serve(&found.urls, &dialer)?;
-    let links = found.links(&server);
+    let links = found.links(&server, &dialer);
     let pace = if flags.quick { &plan::QUICK } else { &plan::FULL };
-    let cpus = host::cpu::current_affinity().len();
-    let plan = schedule::check(plan::plan(title(), &links, pace, cpus)?)?;
+    let cpus = host::cpu::current_affinity();
+    let plan = schedule::check(plan::plan(title(), &links, pace, &cpus)?)?;
     if !quiet {
         let time = plan::estimate(&plan);
         eprintln!(
@@ -83,15 +83,13 @@ struct Found {
     missing: Vec<Warning>,
 }
 
-/// Tries every endpoint of every transport once.
+/// Listens at every endpoint of every transport once.
 fn find(directory: &Directory, dialer: &Dialer) -> Found {
     let mut found = Found { urls: Vec::new(), missing: Vec::new() };
-    let mut missing = |what: &str, reason: String, remedy: String| {
-        found.missing.push(Warning::new("unavailable", format!("{what} was left out: {reason}"), remedy));
-    };
     for transport in TRANSPORTS {
         if let Err(unavailable) = (transport.available)() {
-            missing(transport.summary, unavailable.reason, unavailable.remedy);
+            let what = format!("{}: {}", transport.summary, unavailable.reason);
+            found.missing.push(left_out(what, unavailable.remedy));
             continue;
         }
         for url in (transport.loopback)(&directory.path.to_string_lossy()) {
@@ -101,25 +99,35 @@ fn find(directory: &Directory, dialer: &Dialer) -> Found {
             });
             match tried {
                 Ok(url) => found.urls.push(url),
-                Err(error) => missing(
-                    &url,
-                    format!("{error:#}"),
-                    "linkgauge doctor tells what this host lacks".to_owned(),
-                ),
+                Err(error) => found.missing.push(left_out(format!("{error:#}"), LOOK)),
             }
         }
     }
     found
 }
 
+const LOOK: &str = "see what this host has: linkgauge doctor; ip address";
+
+fn left_out(what: String, remedy: impl Into<String>) -> Warning {
+    Warning::new("unavailable", format!("left out: {what}"), remedy)
+}
+
 impl Found {
-    /// The links to where the server really listens, grouped by transport as they were found.
-    fn links(&self, server: &Server) -> Vec<plan::Kind> {
-        let kind = |endpoint: &Endpoint| {
-            let caps = linkgauge::link::caps(endpoint).ok()?;
-            Some(plan::Kind { endpoint: endpoint.clone(), caps, inside: server.is_inside(endpoint) })
-        };
-        server.endpoints().iter().filter_map(kind).collect()
+    /// The links to where the server really listens, in the order of the transports; those that do not open are left
+    /// out.
+    fn links(&mut self, server: &Server, dialer: &Dialer) -> Vec<plan::Kind> {
+        let mut links = Vec::new();
+        for endpoint in server.endpoints() {
+            match dialer.open(endpoint) {
+                Ok(link) => links.push(plan::Kind {
+                    endpoint: endpoint.clone(),
+                    caps: link.caps().clone(),
+                    inside: server.is_inside(endpoint),
+                }),
+                Err(error) => self.missing.push(left_out(error.to_string(), LOOK)),
+            }
+        }
+        links
     }
 }
 

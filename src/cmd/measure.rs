@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{IsTerminal, LineWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use linkgauge::schedule::{self, Bench, Event, Observer};
 use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
 
 use super::Status;
-use super::output::{OutputFlags, is_dash};
+use super::output::{OutputFlags, is_dash, speaks_unicode};
 
 /// Where links lead, what the far end speaks, how often: the same for every workload.
 #[derive(Args, Clone, Default)]
@@ -175,7 +175,7 @@ pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status>
     flags.output.check(usize::from(events_on_stdout))?;
     let run = measure(plan, flags, dialer)?;
     // Where nothing was measured the error lines say all there is to say.
-    let measured = run.cases.iter().any(|case| case.elapsed_ns > 0);
+    let measured = run.cases.iter().any(|case| case.figures.sent > 0 || case.figures.received > 0);
     flags.output.write(&run, measured && !events_on_stdout)?;
     Ok(status(&run))
 }
@@ -192,7 +192,9 @@ pub fn status(run: &Run) -> Status {
 /// Runs a plan and keeps whatever was measured.
 pub fn measure(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Run> {
     let plan = schedule::check(plan)?;
-    let raw = flags.raw.as_deref().map(RawFile::create).transpose().context("the file of raw samples")?;
+    let create =
+        |path: &Path| RawFile::create(path).with_context(|| format!("{}: cannot be written", path.display()));
+    let raw = flags.raw.as_deref().map(create).transpose()?;
     let observer = Screen::new(flags)?;
     let cancel = on_interrupt()?;
     let mut bench = Bench {
@@ -251,7 +253,7 @@ impl Screen {
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
         let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed:>4}  {wide_msg}")?;
-        bar.set_style(style.progress_chars("━╸─"));
+        bar.set_style(style.progress_chars(if speaks_unicode() { "━╸─" } else { "=> " }));
         let events: Option<Box<dyn Write + Send>> = match &flags.events {
             None => None,
             Some(path) if is_dash(path) => Some(Box::new(LineWriter::new(std::io::stdout()))),

@@ -12,7 +12,7 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
 use linkgauge::link::Dialer;
 use linkgauge::peer::{self, Limits, ServerFacts};
-use linkgauge::serve::Server;
+use linkgauge::serve::{Server, raise_open_files};
 use linkgauge::units::{BitRate, Bytes, Span};
 
 use super::Status;
@@ -89,7 +89,9 @@ pub fn run(flags: Flags) -> Result<Status> {
         urls => urls.to_vec(),
     };
     let urls = urls.into_iter().map(|url| with_default_port(url, peer)).collect::<Result<Vec<_>>>()?;
-    let most = (flags.max_sessions as usize).saturating_mul(4).max(16);
+    // A control connection and usually a flow or two for each session, but room for one that uses all it may.
+    let most = (flags.max_sessions as usize).saturating_mul(4).max(flags.max_flows as usize + 16);
+    raise_open_files();
     let server = Server::start(&urls, &serve(&facts), most, &dialer)?;
     if !flags.quiet {
         for endpoint in server.endpoints() {

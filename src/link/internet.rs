@@ -9,7 +9,7 @@ use crate::endpoint::Endpoint;
 use crate::host::interfaces;
 
 /// Our own port, unassigned at IANA.
-const DEFAULT_PORT: u16 = 7100;
+pub const DEFAULT_PORT: u16 = 7100;
 
 /// The addresses of an endpoint's host and port, in the order the resolver gives them. Port 0 only to listen.
 pub fn addresses(endpoint: &Endpoint, opening: &Opening, listens: bool) -> Result<Vec<SocketAddr>, Fault> {

@@ -24,6 +24,8 @@ mod udp;
 mod unix;
 mod unix_datagram;
 
+pub use internet::DEFAULT_PORT;
+
 /// Every transport, in the order in which help and documentation show them.
 pub static TRANSPORTS: &[Transport] = &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, mem::TRANSPORT];
 

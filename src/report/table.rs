@@ -155,12 +155,14 @@ impl Table {
         let mut common = Vec::new();
         let mut keep = vec![true; self.columns.len()];
         for (index, column) in self.columns.iter().enumerate() {
-            let mut cells = self.rows.iter().filter(|row| row.also.is_none()).map(|row| &row.cells[index]);
+            let cells = self.rows.iter().filter(|row| row.also.is_none()).map(|row| &row.cells[index]);
             match column.kind {
                 Kind::Figure => {}
                 Kind::Rare => keep[index] = !self.empty(index),
                 Kind::Case { before, after, usual } => {
-                    let Some(first) = cells.next() else { continue };
+                    // Where a case has nothing to say it does not disagree.
+                    let mut cells = cells.filter(|cell| !cell.is_empty());
+                    let first = cells.next().map_or(usual, String::as_str);
                     if cells.all(|cell| cell == first) {
                         keep[index] = false;
                         if first != usual {
@@ -189,7 +191,7 @@ impl Table {
         for row in &mut self.rows {
             for (index, column) in self.columns.iter().enumerate().filter(|(index, _)| !keep[*index]) {
                 if let Kind::Case { before, after, usual } = column.kind
-                    && row.cells[index] != usual
+                    && ![usual, ""].contains(&row.cells[index].as_str())
                 {
                     row.tags += &format!(", {before}{}{after}", row.cells[index]);
                 }
@@ -231,8 +233,11 @@ pub fn wait(case: &CaseResult) -> &str {
     case.placement.get("wait").and_then(Value::as_str).unwrap_or("block")
 }
 
-/// The CPUs of the near end and of the far end, as `--pin` takes them.
+/// The CPUs of the near end and of the far end, as `--pin` takes them; nothing where both ends are one thread.
 fn cpus(case: &CaseResult) -> String {
+    if case.got.get("threads").and_then(Value::as_u64) == Some(1) {
+        return String::new();
+    }
     let cpu = |name: &str| case.placement.get(name).and_then(Value::as_u64).map(|cpu| cpu.to_string());
     match (cpu("near_cpu"), cpu("far_cpu")) {
         (None, None) => "any".to_owned(),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::link::Line;
 use crate::peer::{Flow, Session};
-use crate::plan::{Case, Wait};
+use crate::plan::{Case, Direction, Wait};
 use crate::run::{CaseResult, CpuUse, Figures, Part, Warning};
 use crate::sample::Recorder;
 use crate::stats;
@@ -32,6 +32,10 @@ pub(super) struct Account {
     cpu: CpuUse,
     elapsed: Duration,
     pub(super) failures: Vec<String>,
+    /// A signal came while it ran.
+    pub(super) cut_short: bool,
+    /// The far end did not tell what it received.
+    unconfirmed: bool,
 }
 
 impl Account {
@@ -51,6 +55,8 @@ impl Account {
             cpu: CpuUse::default(),
             elapsed: Duration::ZERO,
             failures: Vec::new(),
+            cut_short: false,
+            unconfirmed: false,
         }
     }
 
@@ -74,6 +80,9 @@ impl Account {
         let figures = self.with_line_rate((workload.figures)(&self.case, &flows, far.as_ref()));
         let elapsed_ns = elapsed.as_nanos() as u64;
         self.elapsed += elapsed;
+        self.unconfirmed |= far.is_none()
+            && self.case.direction != Some(Direction::Loop)
+            && flows.iter().any(|flow| flow.role == Role::Outward);
         self.parts.push(Part { endpoint: endpoint(0), elapsed_ns, figures });
         self.cpu.near_seconds += flows.iter().map(|flow| flow.cpu_seconds).sum::<f64>();
         if let Some(seconds) = far.as_ref().and_then(|far| far.cpu_seconds) {
@@ -130,18 +139,21 @@ impl Account {
     /// The case for the document.
     pub(super) fn result(self, repeat: u32, floor_ns: Option<f64>) -> CaseResult {
         let case = &self.case;
-        let complete = self.failures.is_empty() && self.parts.len() == repeat as usize;
+        let complete = self.failures.is_empty() && !self.cut_short && self.parts.len() == repeat as usize;
         let mut figures = together(&self.parts);
         if let Some(exchanges) = &self.exchanges {
-            figures = exchanges.latency_figures(&case.late);
+            // The pauses between repetitions are nobody's time.
+            let messages_per_second = figures.messages_per_second;
+            figures = Figures { messages_per_second, ..exchanges.latency_figures(&case.late) };
         }
         if self.parts.len() > 1 {
             over_repetitions(&mut figures, &self.parts);
         }
         let cpu = (!self.parts.is_empty()).then(|| {
             let both = self.cpu.near_seconds + self.cpu.far_seconds.unwrap_or(0.0);
-            let delivered = figures.delivered_bytes.unwrap_or(0) + figures.delivered_back_bytes.unwrap_or(0);
-            let seconds_per_gigabyte = (delivered > 0).then(|| both * 1e9 / delivered as f64);
+            let delivered = figures.delivered_bytes.unwrap_or(0) as f64
+                + figures.delivered_back_bytes.unwrap_or(0) as f64;
+            let seconds_per_gigabyte = (delivered > 0.0).then(|| both * 1e9 / delivered);
             CpuUse { seconds_per_gigabyte, ..self.cpu.clone() }
         });
         let workload = workload(&case.workload);
@@ -149,9 +161,9 @@ impl Account {
             endpoint: case.endpoints[0].to_string(),
             peer: case.peer.clone(),
             workload: case.workload.clone(),
-            direction: case.direction.unwrap_or_else(|| {
-                workload.map_or(crate::plan::Direction::Loop, |workload| workload.default_direction)
-            }),
+            direction: case
+                .direction
+                .unwrap_or_else(|| workload.map_or(Direction::Loop, |workload| workload.default_direction)),
             message_bytes: case.message_bytes,
             ports: case.endpoints.len() as u32,
             parallel: case.parallel,
@@ -175,6 +187,15 @@ impl Account {
             let text = format!("not measured as planned: {failure}");
             result.warnings.push(Warning::new("incomplete", text, "mend the cause and run again"));
         }
+        if self.cut_short {
+            let text = "stopped before all that was planned was measured";
+            result.warnings.push(Warning::new("interrupted", text, "let it run to its end"));
+        }
+        if self.unconfirmed {
+            let text = "the far end did not tell what it received, so nothing counts as delivered";
+            let remedy = "the time series holds what was handed to the link";
+            result.warnings.push(Warning::new("unconfirmed", text, remedy));
+        }
         result.warnings.extend(warnings::of_case(&result, &self.head, floor_ns));
         result
     }
@@ -186,13 +207,15 @@ fn together(parts: &[Part]) -> Figures {
     let mut all = first.figures.clone();
     for part in &parts[1..] {
         let more = &part.figures;
-        all.sent += more.sent;
-        all.received += more.received;
-        all.lost += more.lost;
-        all.duplicate += more.duplicate;
-        all.reordered += more.reordered;
+        // What a far end told may be anything.
+        all.sent = all.sent.saturating_add(more.sent);
+        all.received = all.received.saturating_add(more.received);
+        all.lost = all.lost.saturating_add(more.lost);
+        all.duplicate = all.duplicate.saturating_add(more.duplicate);
+        all.reordered = all.reordered.saturating_add(more.reordered);
         all.corrupt_bytes += more.corrupt_bytes;
-        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b).or(a).or(b);
+        all.corrupt_messages = all.corrupt_messages.saturating_add(more.corrupt_messages);
+        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b)).or(a).or(b);
         all.delivered_bytes = sum(all.delivered_bytes, more.delivered_bytes);
         all.delivered_back_bytes = sum(all.delivered_back_bytes, more.delivered_back_bytes);
         all.lost_in_socket = sum(all.lost_in_socket, more.lost_in_socket);
@@ -238,7 +261,7 @@ fn asked(case: &Case) -> Map<String, Value> {
     let value = json!({
         "peer": case.peer,
         "peer_options": case.peer_options,
-        "direction": case.direction.map(crate::plan::Direction::name),
+        "direction": case.direction.map(Direction::name),
         "endpoints": case.endpoints,
         "pacing": case.pacing,
         "stop": case.stop,

@@ -35,6 +35,9 @@ const CHUNK: usize = 65_536;
 /// Messages that may be on their way at once on a schedule; beyond, the schedule waits and counts it.
 const WINDOW: u64 = 16_384;
 
+/// Numbers remembered at least: so late may an answer be, in time-outs, and still be known as late.
+const REMEMBERED: u64 = 256;
+
 fn method(case: &Case) -> String {
     let loop_ = match case.pacing {
         Pacing::Closed => "closed",
@@ -145,10 +148,16 @@ impl Exchange for Echo {
             self.sequence = pattern::read_number(&self.head[..head_length], waiting.start);
             let recent = waiting.start.saturating_sub(2 * WINDOW)..waiting.end;
             if !recent.contains(&self.sequence) {
-                // Not the beginning of any of our messages: the stream is out of step by at least a byte.
-                self.head.copy_within(1..head_length, 0);
-                self.got = head_length - 1;
-                return Answer::Stray { used };
+                // Not the beginning of any of our messages: the stream is out of step by at least a byte. The others
+                // are looked at again, those of this piece where they lie.
+                let before = head_length - part;
+                self.got = before.saturating_sub(1);
+                if before == 0 {
+                    return Answer::Stray { used: 1 };
+                }
+                self.head.copy_within(1..before, 0);
+                self.corrupt += 1;
+                return Answer::Stray { used: 0 };
             }
         }
         let body = self.message.body();
@@ -192,6 +201,8 @@ pub struct Pinger {
     exchange: Box<dyn Exchange>,
     schedule: Schedule,
     phases: Phases,
+    /// The next message is the first that counts.
+    begins: bool,
     timeout: Duration,
     payload_bytes: u64,
     window: u64,
@@ -205,8 +216,15 @@ pub struct Pinger {
     /// Bytes of the request being sent, and how many of them the link has taken.
     length: usize,
     taken: usize,
-    /// Since when the link has taken nothing of it.
-    offers_since: Option<Time>,
+    /// Most bytes of a request offered at once.
+    piece: usize,
+    /// The link was offered bytes; they are taken, or it was in vain.
+    offered: bool,
+    /// Since then nothing of an unfinished request has been taken.
+    stuck: Option<Time>,
+    /// Take what lies ready before sending on: the far end may be waiting for just that.
+    look: bool,
+    closed: bool,
     batch: Batch,
     /// Whether answers have numbers; the next three matter only where they have none.
     numbered: bool,
@@ -228,30 +246,43 @@ impl Pinger {
             _ => pattern::distinguishable(case.message_bytes as usize).min(WINDOW),
         };
         let slot = Slot { intended: Time(0), sent: Time(0), state: State::Answered, measured: false };
-        let largest = caps.max_message.unwrap_or(CHUNK).max(case.message_bytes as usize).min(CHUNK);
+        let room = match caps.framing {
+            Framing::Stream => CHUNK,
+            Framing::Message => caps.max_message.unwrap_or(CHUNK).min(CHUNK).max(case.message_bytes as usize),
+        };
         Pinger {
             exchange,
             schedule: Schedule::new(case.pacing),
             phases: Phases::new(case.warm_up.unwrap_or_default(), case.stop),
+            begins: false,
             timeout: case.timeout,
             payload_bytes: u64::from(case.message_bytes),
             window,
             recorder,
             tuning: Some(Tuning { wait: case.wait, cpu: case.pin.near, batches_of: None }),
-            slots: vec![slot; (2 * window).next_power_of_two() as usize],
+            slots: vec![slot; (2 * window).max(REMEMBERED).next_power_of_two() as usize],
             oldest: 0,
             next: 0,
             highest: None,
             length: 0,
             taken: 0,
-            offers_since: None,
-            batch: Batch::new(largest, 1),
             numbered,
             heard_out: numbered,
             listens_until: Time(0),
             listens_since: None,
+            piece: if caps.framing == Framing::Stream { CHUNK } else { usize::MAX },
+            offered: false,
+            stuck: None,
+            look: false,
+            closed: false,
+            batch: Batch::new(room, 1),
             unrecorded: None,
         }
+    }
+
+    /// Whether strange bytes count: from the first message that does.
+    fn is_measuring(&self) -> bool {
+        self.phases.phase() != Phase::WarmUp && !self.begins
     }
 
     fn slot(&mut self, sequence: u64) -> &mut Slot {
@@ -295,7 +326,7 @@ impl Pinger {
     fn answered(&mut self, sequence: u64, corrupt_bytes: u64, wrong: bool, now: Time) {
         let known = self.next.saturating_sub(self.slots.len() as u64)..self.next;
         if !known.contains(&sequence) {
-            self.recorder.counts.corrupt_messages += 1;
+            self.recorder.counts.corrupt_messages += u64::from(self.is_measuring());
             return;
         }
         let reordered = self.highest.is_some_and(|highest| sequence < highest);
@@ -336,13 +367,24 @@ impl Party for Pinger {
         self.settle(now);
         let waiting = self.next - self.oldest;
         let gives_up = if waiting > 0 { self.slot(self.oldest).sent + self.timeout } else { Time::NEVER };
+        if self.offered {
+            (self.offered, self.look) = (false, true);
+            self.stuck.get_or_insert(now);
+        }
+        if self.stuck.is_some_and(|since| now >= since + self.timeout) {
+            return Step::Fail(Fault::TimedOut);
+        }
+        if self.look {
+            return Step::Receive { into: &mut self.batch, until: now };
+        }
         if self.taken == 0 {
             let (phase, begins) = self.phases.at(now);
-            if begins {
-                self.recorder.begin(now);
-            }
-            if phase == Phase::Over && waiting == 0 {
-                return Step::Done;
+            self.begins |= begins;
+            if phase == Phase::Over {
+                self.stuck = None;
+                if waiting == 0 {
+                    return Step::Done;
+                }
             }
             let due = self.schedule.due(now);
             if phase == Phase::Over || waiting >= self.window || due > now && waiting > 0 {
@@ -356,12 +398,11 @@ impl Party for Pinger {
                 return Step::Receive { into: &mut self.batch, until: self.listens_until.max(now) };
             }
         }
-        if now > *self.offers_since.get_or_insert(now) + self.timeout {
-            return Step::Fail(Fault::TimedOut);
-        }
         let request = self.exchange.request(self.next);
         self.length = request.len();
-        Step::Send { bytes: &request[self.taken..], message: request.len() }
+        self.offered = true;
+        let rest = &request[self.taken..];
+        Step::Send { bytes: &rest[..rest.len().min(self.piece)], message: request.len() }
     }
 
     #[inline]
@@ -369,12 +410,19 @@ impl Party for Pinger {
         if self.taken == 0 {
             let intended = if self.schedule.is_closed() { at } else { self.schedule.due(at) };
             let measured = self.phases.phase() == Phase::Measuring;
+            if std::mem::take(&mut self.begins) {
+                self.recorder.begin(at);
+                self.phases.began(at);
+            }
             *self.slot(self.next) = Slot { intended, sent: at, state: State::Waiting, measured };
         }
-        self.offers_since = None;
         self.taken += bytes;
-        if self.taken >= self.length {
+        self.offered = false;
+        if self.taken < self.length {
+            (self.stuck, self.look) = (Some(at), true);
+        } else {
             self.taken = 0;
+            self.stuck = None;
             self.next += 1;
             self.schedule.advance();
             if self.phases.phase() == Phase::Measuring {
@@ -391,10 +439,12 @@ impl Party for Pinger {
 
     fn received(&mut self, now: Time) {
         let batch = std::mem::take(&mut self.batch);
+        // The answer to a long request may begin before all of it is sent.
+        let sending = u64::from(self.taken > 0);
         for message in batch.messages() {
             let mut data = message;
             while !data.is_empty() {
-                match self.exchange.answer(data, self.oldest..self.next) {
+                match self.exchange.answer(data, self.oldest..self.next + sending) {
                     Answer::Partial => break,
                     Answer::Whole { sequence, used, corrupt_bytes } => {
                         self.answered(sequence, corrupt_bytes, corrupt_bytes > 0, now);
@@ -405,13 +455,13 @@ impl Party for Pinger {
                         data = &data[used..];
                     }
                     Answer::Stray { used } => {
-                        if self.phases.phase() != Phase::WarmUp {
+                        if self.is_measuring() {
                             self.recorder.counts.corrupt_bytes += used as u64;
                         }
                         data = &data[used..];
                     }
                     Answer::Broken { used } => {
-                        if self.phases.phase() != Phase::WarmUp {
+                        if self.is_measuring() {
                             self.recorder.counts.corrupt_messages += 1;
                         }
                         data = &data[used..];
@@ -424,19 +474,26 @@ impl Party for Pinger {
 
     fn timed_out(&mut self, _now: Time) {
         self.heard_out |= self.oldest == self.next;
+        self.look = false;
     }
 
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.closed = true;
         Err(Fault::Closed)
     }
 
     fn ended(&mut self, _cost: Cost) {
         self.record_pending();
-        // What was still on its way will not be waited for.
         for sequence in self.oldest..self.next {
             let slot = *self.slot(sequence);
-            if slot.measured && slot.state == State::Waiting {
+            if !slot.measured || slot.state != State::Waiting {
+                continue;
+            }
+            if self.closed {
                 self.recorder.lost(slot.sent);
+            } else {
+                // Stopped in the middle: this one is neither answered nor lost, so it was not measured.
+                self.recorder.counts.sent -= 1;
             }
         }
         self.oldest = self.next;
@@ -462,6 +519,7 @@ pub struct Reflector {
     tuning: Option<Tuning>,
     idle: Duration,
     last: Option<Time>,
+    returned: u64,
     over: bool,
 }
 
@@ -475,8 +533,19 @@ impl Reflector {
             tuning: Some(tuning),
             idle,
             last: None,
+            returned: 0,
             over: false,
         }
+    }
+
+    /// What came last.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// Bytes sent back so far.
+    pub fn returned(&self) -> u64 {
+        self.returned
     }
 
     /// Sends `bytes` back first: they came before it was known that they are to be echoed.
@@ -506,6 +575,7 @@ impl Party for Reflector {
     #[inline]
     fn sent(&mut self, bytes: usize, _at: Time) {
         self.span.start += bytes;
+        self.returned += bytes as u64;
         if self.framing == Framing::Message {
             self.span = 0..0;
         }
@@ -527,3 +597,6 @@ impl Party for Reflector {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -99,6 +99,9 @@ pub struct FarFlow {
     pub corrupt_messages: u64,
     pub socket_drops: Option<u64>,
     pub inward: bool,
+    /// Why the far end broke it off.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fault: Option<String>,
 }
 
 /// What the far end tells after a case.

@@ -50,6 +50,11 @@ impl Phases {
         (self.phase, begins)
     }
 
+    /// The phase really began at this instant: what was waited for before its first message is none of it.
+    pub fn began(&mut self, at: Time) {
+        self.began = Some(at);
+    }
+
     pub fn phase(&self) -> Phase {
         self.phase
     }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use linkgauge::link::TRANSPORTS;
 use linkgauge::peer::PEERS;
@@ -26,15 +27,27 @@ fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String
     table
 }
 
-/// Fails unless `document` holds `wanted` between `<!-- name -->` and `<!-- end -->`, and says what belongs there.
+/// Fails unless the document holds `wanted` between `<!-- name -->` and `<!-- end -->`, and says what belongs there;
+/// with `UPDATE_DOCS=1` writes it there.
 fn holds(path: &str, name: &str, wanted: &str) {
+    static ONE_WRITER: Mutex<()> = Mutex::new(());
+    let _one = ONE_WRITER.lock();
     let text = document(path);
     let begin = format!("<!-- {name} -->\n");
-    let found =
-        text.split_once(&begin).and_then(|(_, rest)| rest.split_once("<!-- end -->")).map(|(table, _)| table);
-    assert!(
-        found.is_some_and(|found| found.trim() == wanted.trim()),
-        "\n{path}: between {} and <!-- end --> belongs what the list holds now:\n\n{wanted}",
+    let parts =
+        text.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once("<!-- end -->")?)));
+    let (before, (found, after)) =
+        parts.unwrap_or_else(|| panic!("{path} has no {} and <!-- end --> behind it", begin.trim()));
+    if found.trim() == wanted.trim() {
+        return;
+    }
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        let text = format!("{before}{begin}{}\n<!-- end -->{after}", wanted.trim_end());
+        std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(path), text).unwrap();
+        return;
+    }
+    panic!(
+        "\n{path}: between {} and <!-- end --> belongs what the list holds now (UPDATE_DOCS=1 writes it):\n\n{wanted}",
         begin.trim()
     );
 }
@@ -148,6 +161,29 @@ fn every_name_of_the_run_document_is_defined() {
     let text = document("docs/metrics.md");
     let missing: Vec<&String> = found.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
     assert!(missing.is_empty(), "docs/metrics.md does not define {missing:?}");
+}
+
+#[test]
+fn every_warning_is_explained() {
+    let text = document("docs/metrics.md");
+    let mut codes = Vec::new();
+    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(path.read_dir().unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        // Sample documents of the reports' own tests make up warnings as they need them.
+        if path.ends_with("report/sample_run.rs") {
+            continue;
+        }
+        let source = std::fs::read_to_string(&path).unwrap();
+        let after = source.split("Warning::new(").skip(1).map(str::trim_start);
+        codes.extend(after.filter_map(|rest| Some(rest.strip_prefix('"')?.split('"').next()?.to_owned())));
+    }
+    assert!(codes.len() > 10, "{codes:?}");
+    codes.retain(|code| !text.contains(&format!("`{code}`")));
+    assert!(codes.is_empty(), "docs/metrics.md does not explain the warnings {codes:?}");
 }
 
 /// The Markdown files of the root and of `docs`.

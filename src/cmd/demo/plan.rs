@@ -18,16 +18,26 @@ pub struct Kind {
 
 /// How much time the demo takes.
 pub struct Pace {
+    /// Left out of a latency: the first exchanges on a new connection are slower.
+    warm_up: Duration,
     latency: Duration,
     throughput: Duration,
     /// Several sizes where a link is the first of its framing; one elsewhere.
     sweep: bool,
 }
 
-pub const FULL: Pace =
-    Pace { latency: Duration::from_millis(400), throughput: Duration::from_millis(400), sweep: true };
-pub const QUICK: Pace =
-    Pace { latency: Duration::from_millis(100), throughput: Duration::from_millis(100), sweep: false };
+pub const FULL: Pace = Pace {
+    warm_up: Duration::from_millis(100),
+    latency: Duration::from_millis(300),
+    throughput: Duration::from_millis(400),
+    sweep: true,
+};
+pub const QUICK: Pace = Pace {
+    warm_up: Duration::from_millis(20),
+    latency: Duration::from_millis(80),
+    throughput: Duration::from_millis(80),
+    sweep: false,
+};
 
 /// A question, an order, a set of sensor readings: the size that messaging benchmarks begin with.
 const SMALL: u64 = 14;
@@ -37,16 +47,18 @@ const STREAM_SIZES: [u64; 4] = [1_000, 8_000, 64_000, 128_000];
 const MESSAGE_SIZES: [u64; 3] = [64, 1_400, 8_000];
 
 /// Setting up and ending a case, and its warm-up.
-const AROUND: Duration = Duration::from_millis(100);
+const AROUND: Duration = Duration::from_millis(140);
 
-/// Latency of every link; throughput of every kind that can do something else than those before it.
-pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: usize) -> Result<Plan> {
+/// Latency of every link; throughput of every kind that can do something else than those before it. The ends get a CPU
+/// each, if there are two: left to themselves they wander, and a latency doubles or halves with where they are.
+pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: &[u32]) -> Result<Plan> {
     let mut specs = Vec::new();
     for (index, kind) in kinds.iter().enumerate() {
         let time = Some(Span(pace.latency));
-        let latency = CaseSpec { size: sizes(&[SMALL]), time, ..spec(kind, "latency") };
+        let warm_up_time = Some(Span(pace.warm_up));
+        let latency = CaseSpec { size: sizes(&[SMALL]), time, warm_up_time, ..spec(kind, "latency", cpus) };
         // Two ends that spin on one CPU take it from each other.
-        let spins = cpus > 1 && !kind.inside && !kind.caps.device && first(kinds, index, |_, _| true);
+        let spins = cpus.len() > 1 && !kind.inside && !kind.caps.device && first(kinds, index, |_, _| true);
         let spin = spins.then(|| CaseSpec { spin: Some(true), ..latency.clone() });
         specs.extend([latency].into_iter().chain(spin));
     }
@@ -66,7 +78,7 @@ pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: usize) -> Result<P
             },
             time: Some(Span(pace.throughput)),
             direction: (!kind.caps.device).then_some(OneOrMany::One(Direction::Send)),
-            ..spec(kind, "throughput")
+            ..spec(kind, "throughput", cpus)
         });
     }
     let cases: Result<Vec<Vec<Case>>, String> = specs.iter().map(CaseSpec::expand).collect();
@@ -77,15 +89,17 @@ pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: usize) -> Result<P
 /// How long a plan takes with all that is around the measuring.
 pub fn estimate(plan: &Plan) -> Duration {
     let measuring = linkgauge::schedule::estimate(plan).unwrap_or_default();
-    Duration::from_secs((measuring + AROUND * plan.cases.len() as u32).as_secs_f64().ceil() as u64)
+    Duration::from_secs((measuring + AROUND * plan.cases.len() as u32).as_secs_f64().round().max(1.0) as u64)
 }
 
-fn spec(kind: &Kind, workload: &str) -> CaseSpec {
+fn spec(kind: &Kind, workload: &str, cpus: &[u32]) -> CaseSpec {
+    let pinned = cpus.len() > 1 && !kind.inside && !kind.caps.device;
     CaseSpec {
         url: Some(OneOrMany::One(kind.endpoint.clone())),
         // Nothing but the payload goes to a link that might lead to a device.
         peer: Some(if kind.caps.device { "echo" } else { "linkgauge" }.to_owned()),
         workload: Some(workload.to_owned()),
+        pin: pinned.then(|| OneOrMany::Many(cpus[..2].to_vec())),
         // So short a load holds too few probes to say anything.
         probe: Some(Probe::Switch(false)),
         interval: Some(Span(Duration::from_millis(50))),
@@ -155,7 +169,7 @@ mod tests {
             kind("serial:///dev/ttyS0", Caps { device: true, line: Some(line), ..Caps::STREAM }, false),
             kind("mem://floor", Caps::STREAM, true),
         ];
-        let whole = plan("demo".to_owned(), &kinds, &FULL, 2).unwrap();
+        let whole = plan("demo".to_owned(), &kinds, &FULL, &[0, 1]).unwrap();
         insta::assert_snapshot!(printed(&whole), @r"
         latency tcp://127.0.0.1:1 linkgauge 14
         latency tcp://127.0.0.1:1 linkgauge 14 spin
@@ -176,7 +190,7 @@ mod tests {
         throughput serial:///dev/ttyS0 echo 96
         throughput mem://floor linkgauge 0
         ");
-        let quick = plan("demo".to_owned(), &kinds, &QUICK, 1).unwrap();
+        let quick = plan("demo".to_owned(), &kinds, &QUICK, &[0]).unwrap();
         insta::assert_snapshot!(printed(&quick), @r"
         latency tcp://127.0.0.1:1 linkgauge 14
         latency tcp://[::1]:2 linkgauge 14
@@ -187,7 +201,7 @@ mod tests {
         throughput tcp://127.0.0.1:1 linkgauge 0
         throughput unix:///a?type=dgram linkgauge 0
         throughput unix:///b?type=seqpacket linkgauge 0
-        throughput serial:///dev/ttyS0 echo 24
+        throughput serial:///dev/ttyS0 echo 19
         throughput mem://floor linkgauge 0
         ");
         assert!(estimate(&quick) < estimate(&whole));

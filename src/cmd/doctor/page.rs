@@ -191,14 +191,14 @@ mod tests {
             ],
             transports: vec![
                 Transport {
-                    scheme: "tcp",
+                    scheme: "can",
                     summary: "TCP over IPv4 or IPv6",
                     available: true,
                     reason: None,
                     remedy: None,
                 },
                 Transport {
-                    scheme: "tipc",
+                    scheme: "post",
                     summary: "TIPC",
                     available: false,
                     reason: Some("Address family not supported by protocol".to_owned()),
@@ -238,8 +238,8 @@ mod tests {
               try: give it a real CPU
 
         Transports
-          ✓ tcp   TCP over IPv4 or IPv6
-          ! tipc  not available: Address family not supported by protocol
+          ✓ can   TCP over IPv4 or IPv6
+          ! post  not available: Address family not supported by protocol
               try: sudo modprobe tipc
 
         What linkgauge itself costs here

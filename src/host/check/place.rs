@@ -15,7 +15,7 @@ pub(super) fn hypervisor() -> Check {
 
 fn judge_hypervisor(guest: Option<Guest>) -> Check {
     const NAME: &str = "hypervisor";
-    const REMEDY: &str = "compare runs of this machine only with each other: linkgauge compare A B";
+    const REMEDY: &str = "compare runs of this machine only with each other";
     match guest {
         None => Check::good(NAME, "none to be seen"),
         Some(guest) if guest.emulated_cpu => Check::bad(

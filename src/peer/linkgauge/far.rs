@@ -3,27 +3,22 @@
 //! A connection says in its first bytes what it is: a control connection (hello), a flow of a session (attach), or
 //! somebody who does not know us, whose bytes are sent back.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::wire::{self, Attach, FarPlan, FlowKind, Reply, Request, SHORT};
+mod data;
+mod session;
+
+use data::{FarData, Leash, Role, Task};
+use session::{FarSession, FlowState, Planned, Registry, granted, sharing};
+
+use super::wire::{self, Attach, FlowKind, Reply, Request, SHORT};
 use crate::clock::Time;
-use crate::host::cpu;
 use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
 use crate::peer::{Limits, ServerFacts, Service, echo};
-use crate::plan::{Case, Direction, Pacing, Pin};
-use crate::sample::Recorder;
-use crate::workload::throughput::{Sink, Source};
-use crate::workload::{FarFlow, FarReport, Measured};
-
-/// A far end that waits for a word of the session looks for it this often.
-const LOOK: Duration = Duration::from_millis(2);
-
-/// A flow that reflects notices the end of the case within this time.
-const NOTICE: Duration = Duration::from_millis(100);
 
 /// Bytes that look like the beginning of our words are held back this long before they are taken for somebody else's.
 const UNDECIDED: Duration = Duration::from_millis(200);
@@ -32,7 +27,7 @@ const UNDECIDED: Duration = Duration::from_millis(200);
 const INTRODUCTION: Duration = Duration::from_secs(10);
 
 pub fn service(facts: &Arc<ServerFacts>) -> Arc<dyn Service> {
-    Arc::new(FarService { registry: Arc::new(Registry { facts: facts.clone(), sessions: Mutex::default() }) })
+    Arc::new(FarService { registry: Arc::new(Registry::new(facts)) })
 }
 
 struct FarService {
@@ -50,7 +45,8 @@ impl Service for FarService {
             reply.extend_from_slice(&ready);
             return Admission::Reply;
         }
-        if let Ok(Some((_, Request::Open { nonce, challenge, .. }, _))) = wire::read_frame(first) {
+        let frame = wire::read_frame(first, wire::LONGEST_OPENING);
+        if let Ok(Some((_, Request::Open { nonce, challenge, .. }, _))) = frame {
             let known = is_own_challenge(facts, from, &nonce, &challenge);
             return if known { Admission::Open } else { Admission::Drop };
         }
@@ -59,7 +55,8 @@ impl Service for FarService {
             let known = session.is_some_and(|session| attach.is_requested_by(first, &session.key));
             return if known { Admission::Open } else { Admission::Drop };
         }
-        if facts.token.is_some() {
+        // Nothing is kept of these senders, so no rate could be held against them.
+        if facts.token.is_some() || facts.limits.bit_rate.is_some() || is_server(from) {
             return Admission::Drop;
         }
         reply.extend_from_slice(first);
@@ -67,103 +64,16 @@ impl Service for FarService {
     }
 }
 
+/// Whether the sender is likely to answer an answer: two that echo each other would never stop. Clients send from the
+/// ports that the system hands out, above those of well-known services and our own.
+fn is_server(from: &str) -> bool {
+    from.parse::<SocketAddr>()
+        .is_ok_and(|from| from.port() < 1024 || from.port() == crate::link::DEFAULT_PORT)
+}
+
 fn is_own_challenge(facts: &ServerFacts, from: &str, nonce: &str, challenge: &str) -> bool {
     let (Some(nonce), Some(challenge)) = (wire::unhex(nonce), wire::unhex(challenge)) else { return false };
     challenge == wire::challenge(&facts.secret, from, &nonce)
-}
-
-/// All sessions of a server.
-struct Registry {
-    facts: Arc<ServerFacts>,
-    sessions: Mutex<HashMap<u64, Arc<FarSession>>>,
-}
-
-impl Registry {
-    fn sessions(&self) -> MutexGuard<'_, HashMap<u64, Arc<FarSession>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn session(&self, id: u64) -> Option<Arc<FarSession>> {
-        self.sessions().get(&id).cloned()
-    }
-
-    fn open(&self) -> Result<Arc<FarSession>, String> {
-        let mut sessions = self.sessions();
-        let most = self.facts.limits.sessions;
-        if sessions.len() >= most as usize {
-            return Err(format!("it has {most} sessions open, its limit; try again later"));
-        }
-        let mut key = [0; 16];
-        fastrand::fill(&mut key);
-        let session = Arc::new(FarSession {
-            id: fastrand::u64(..),
-            key,
-            plan: Mutex::default(),
-            started: AtomicBool::new(false),
-            finishing: AtomicBool::new(false),
-        });
-        sessions.insert(session.id, session.clone());
-        Ok(session)
-    }
-}
-
-/// What the connections of one session share.
-struct FarSession {
-    id: u64,
-    key: [u8; 16],
-    plan: Mutex<Option<Planned>>,
-    started: AtomicBool,
-    finishing: AtomicBool,
-}
-
-struct Planned {
-    plan: FarPlan,
-    flows: Vec<FlowState>,
-}
-
-enum FlowState {
-    Expected,
-    Running,
-    Ended(FarFlow, f64),
-}
-
-impl FarSession {
-    fn plan(&self) -> MutexGuard<'_, Option<Planned>> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the place of a flow, once; what it has to do.
-    fn take(&self, flow: u32) -> Option<(FlowKind, FarPlan)> {
-        let mut plan = self.plan();
-        let planned = plan.as_mut()?;
-        let state = planned.flows.get_mut(flow as usize)?;
-        if !matches!(state, FlowState::Expected) {
-            return None;
-        }
-        *state = FlowState::Running;
-        Some((planned.plan.flows[flow as usize], planned.plan.clone()))
-    }
-
-    fn has_running(&self) -> bool {
-        self.plan().as_ref().is_some_and(|p| p.flows.iter().any(|flow| matches!(flow, FlowState::Running)))
-    }
-
-    /// The report, once every flow that was attached has ended.
-    fn report(&self) -> Option<FarReport> {
-        if self.has_running() {
-            return None;
-        }
-        let mut report = FarReport { flows: Vec::new(), cpu_seconds: Some(0.0) };
-        for state in &self.plan().as_ref()?.flows {
-            let (flow, seconds) = match state {
-                FlowState::Ended(flow, seconds) => (flow.clone(), *seconds),
-                _ => (FarFlow::default(), 0.0),
-            };
-            report.flows.push(flow);
-            report.cpu_seconds = report.cpu_seconds.map(|sum| sum + seconds);
-        }
-        Some(report)
-    }
 }
 
 /// Whatever a connection turns out to be.
@@ -185,7 +95,6 @@ enum State {
     Undecided,
     /// A client of ours; `None` until it has opened a session.
     Control {
-        hello_seen: bool,
         session: Option<Arc<FarSession>>,
         answered: Option<(u32, Vec<u8>)>,
     },
@@ -197,10 +106,7 @@ enum State {
 impl Drop for Reception {
     fn drop(&mut self) {
         // A session lives as long as its control connection.
-        if let State::Control { session: Some(session), .. } = &self.state {
-            session.finishing.store(true, Relaxed);
-            self.registry.sessions().remove(&session.id);
-        }
+        self.end_session();
     }
 }
 
@@ -258,7 +164,7 @@ impl Reception {
         };
         if begins(wire::HELLO) || begins(wire::FRAME) {
             if self.heard.len() >= wire::MAGIC_LENGTH {
-                self.state = State::Control { hello_seen: false, session: None, answered: None };
+                self.state = State::Control { session: None, answered: None };
                 self.serve();
             }
         } else if begins(wire::ATTACH) {
@@ -279,7 +185,8 @@ impl Reception {
         let idle = Duration::from_secs(self.limits().idle_s);
         let reflector = echo::reflector(&self.caps, Tuning::default(), idle).starting_with(&self.heard);
         self.heard.clear();
-        self.state = State::Handed(Box::new(reflector));
+        let leash = Leash::new(self.limits(), None, 1);
+        self.state = State::Handed(Box::new(FarData::new(Role::Reflect(reflector), leash, None)));
     }
 
     fn attach(&mut self) {
@@ -291,10 +198,27 @@ impl Reception {
             return;
         }
         let Some((kind, plan)) = session.take(attach.flow) else { return };
-        let flow = FarData::new(&self.caps, session.clone(), attach, kind, &plan, self.limits());
-        self.words = attach.reply(&session.key).to_vec();
+        let task = Task {
+            reply: attach.reply(&session.key).to_vec(),
+            repeated: false,
+            fresh: self.caps.framing == Framing::Message,
+            batch: Batch::new(2 * SHORT, 1),
+            request,
+            flow: attach.flow as usize,
+            session,
+        };
+        self.words = task.reply.clone();
         self.said = 0;
-        self.state = State::Handed(Box::new(flow));
+        let limits = self.limits();
+        self.state = match granted(&plan, limits, &self.caps) {
+            Ok(per_second) => {
+                let leash = Leash::new(limits, Some(&plan), sharing(&plan));
+                let role = Role::new(kind, &plan, per_second, &self.caps, limits);
+                State::Handed(Box::new(FarData::new(role, leash, Some(task))))
+            }
+            // Not on this kind of connection.
+            Err(_) => State::Over,
+        };
     }
 
     /// Answers hellos and requests.
@@ -305,13 +229,14 @@ impl Reception {
                 if let Some(ready) = wire::ready(&hello, &self.registry.facts.secret, &self.from) {
                     self.words.extend_from_slice(&ready);
                 }
-                if let State::Control { hello_seen, .. } = &mut self.state {
-                    *hello_seen = true;
-                }
             }
             return;
         }
-        match wire::read_frame::<Request>(&self.heard) {
+        let longest = match self.state {
+            State::Control { session: Some(_), .. } => wire::LONGEST,
+            _ => wire::LONGEST_OPENING,
+        };
+        match wire::read_frame::<Request>(&self.heard, longest) {
             Ok(None) => {}
             Ok(Some((number, request, used))) => {
                 self.heard.drain(..used);
@@ -357,6 +282,7 @@ impl Reception {
                         let reply = Reply::Opened {
                             version: wire::VERSION,
                             tool: crate::run::TOOL.to_owned(),
+                            capabilities: FlowKind::ALL.map(|kind| kind.name().to_owned()).to_vec(),
                             limits: registry.facts.limits,
                             session: format!("{:016x}", opened.id),
                             key: wire::hex(&opened.key),
@@ -368,14 +294,16 @@ impl Reception {
                     Err(reason) => (Reply::Refused { reason }, true),
                 }
             }
-            (Request::Plan(plan), Some(session)) => match granted(&plan, &registry.facts.limits) {
-                Ok(per_second) => {
-                    let flows = plan.flows.iter().map(|_| FlowState::Expected).collect();
-                    *session.plan() = Some(Planned { plan, flows });
-                    (Reply::Planned { per_second }, false)
+            (Request::Plan(plan), Some(session)) => {
+                match granted(&plan, &registry.facts.limits, &self.caps) {
+                    Ok(per_second) => {
+                        let flows = plan.flows.iter().map(|_| FlowState::Expected).collect();
+                        *session.plan() = Some(Planned { plan, flows });
+                        (Reply::Planned { per_second }, false)
+                    }
+                    Err(reason) => (Reply::Refused { reason }, false),
                 }
-                Err(reason) => (Reply::Refused { reason }, false),
-            },
+            }
             (Request::Start, Some(session)) => {
                 session.started.store(true, Relaxed);
                 (Reply::Started, false)
@@ -422,42 +350,11 @@ fn admit(
         if !wire::knows_token(proof, token, &nonce, &challenge) {
             return Err(match proof {
                 None => "it wants a token: give it with --token-file".to_owned(),
-                Some(_) => "wrong token".to_owned(),
+                Some(_) => "wrong token: give the server's own with --token-file".to_owned(),
             });
         }
     }
     registry.open()
-}
-
-/// Checks a plan against the limits; the message rate granted to each flow where the server limits it.
-fn granted(plan: &FarPlan, limits: &Limits) -> Result<Option<f64>, String> {
-    if plan.flows.len() > limits.flows as usize {
-        return Err(format!("{} connections are too many, its limit is {}", plan.flows.len(), limits.flows));
-    }
-    if plan.message_bytes == 0 || plan.message_bytes > limits.message_bytes {
-        return Err(format!(
-            "messages of {} bytes: its limit is {}",
-            plan.message_bytes, limits.message_bytes
-        ));
-    }
-    if plan.stop.time_ns.is_some_and(|ns| ns > limits.duration_s.saturating_mul(1_000_000_000)) {
-        return Err(format!("that takes too long, its limit is {} s", limits.duration_s));
-    }
-    if let Some(cpu) = plan.cpu.filter(|cpu| !cpu::current_affinity().contains(cpu)) {
-        return Err(format!("it has no CPU {cpu}: choose another for the far end in --pin"));
-    }
-    if let Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } = plan.pacing
-        && !(per_second.is_finite() && per_second > 0.0)
-    {
-        return Err("a rate must be above zero".to_owned());
-    }
-    let sends = plan.flows.iter().filter(|kind| **kind != FlowKind::Reflect).count().max(1);
-    let most = limits.bit_rate.map(|rate| rate / (8.0 * f64::from(plan.message_bytes) * sends as f64));
-    let asked = match plan.pacing {
-        Pacing::Closed => None,
-        Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => Some(per_second),
-    };
-    Ok(most.filter(|most| asked.is_none_or(|asked| asked > *most)))
 }
 
 impl Party for Reception {
@@ -492,14 +389,19 @@ impl Party for Reception {
             party.received(now);
             return;
         }
-        self.last = Some(now);
+        let before = self.heard.len();
         for message in self.batch.messages() {
             if self.caps.framing == Framing::Message {
                 self.heard.clear();
             }
             self.heard.extend_from_slice(message);
         }
+        let heard = self.heard.len();
         self.understand();
+        // Only whole words and the first byte of one count: bytes that trickle in keep nobody here.
+        if before == 0 || self.heard.len() < heard {
+            self.last = Some(now);
+        }
     }
 
     fn timed_out(&mut self, now: Time) {
@@ -529,156 +431,6 @@ impl Party for Reception {
     fn ended(&mut self, cost: Cost) {
         if let State::Handed(party) = &mut self.state {
             party.ended(cost);
-        }
-    }
-}
-
-/// The far end of a flow: a workload's party that begins and ends with the session.
-struct FarData {
-    session: Arc<FarSession>,
-    attach: Attach,
-    kind: FlowKind,
-    party: Role,
-    /// Instant at which the inner party gives up, when it is asked in smaller steps.
-    gives_up: Time,
-    /// Bytes a second that may come in, and a second's worth more.
-    most_in: Option<f64>,
-    first: Option<Time>,
-    over: bool,
-}
-
-enum Role {
-    Reflect(Box<dyn Party>),
-    Count(Box<dyn Measured>),
-}
-
-impl Role {
-    fn party(&mut self) -> &mut dyn Party {
-        match self {
-            Role::Reflect(party) => party.as_mut(),
-            Role::Count(party) => party.as_mut(),
-        }
-    }
-}
-
-impl FarData {
-    fn new(
-        caps: &Caps,
-        session: Arc<FarSession>,
-        attach: Attach,
-        kind: FlowKind,
-        plan: &FarPlan,
-        limits: &Limits,
-    ) -> FarData {
-        let tuning = Tuning { wait: plan.wait, cpu: plan.cpu, batches_of: None };
-        let recorder = || Recorder::counting();
-        let case = case(plan, granted(plan, limits).ok().flatten());
-        let party = match kind {
-            FlowKind::Reflect => {
-                Role::Reflect(Box::new(echo::reflector(caps, tuning, Duration::from_secs(limits.idle_s))))
-            }
-            FlowKind::Receive => Role::Count(Box::new(Sink::new(&case, caps, tuning, recorder()))),
-            FlowKind::Send => Role::Count(Box::new(Source::new(&case, caps, tuning, recorder()))),
-        };
-        let most_in = limits.bit_rate.map(|rate| rate / 8.0);
-        FarData { session, attach, kind, party, gives_up: Time::NEVER, most_in, first: None, over: false }
-    }
-
-    fn within_rate(&mut self, now: Time) -> bool {
-        let (Some(most), Role::Count(party)) = (self.most_in, &self.party) else { return true };
-        let since = now.since(*self.first.get_or_insert(now)).as_secs_f64();
-        party.recorder().counts.bytes as f64 <= most * (since + 1.0) * 1.1 + 1e6
-    }
-}
-
-/// The plan as the workload's parties read it.
-fn case(plan: &FarPlan, per_second: Option<f64>) -> Case {
-    Case {
-        endpoints: Vec::new(),
-        peer: String::new(),
-        peer_options: Default::default(),
-        workload: String::new(),
-        direction: Some(Direction::Send),
-        message_bytes: plan.message_bytes,
-        parallel: 1,
-        pacing: per_second.map_or(plan.pacing, |per_second| Pacing::Fixed { per_second }),
-        stop: plan.stop,
-        warm_up: Some(plan.warm_up),
-        timeout: Duration::from_nanos(plan.timeout_ns),
-        wait: plan.wait,
-        pin: Pin::default(),
-        probe_per_second: None,
-        interval: Duration::from_secs(1),
-        late: Vec::new(),
-    }
-}
-
-impl Party for FarData {
-    #[inline]
-    fn next(&mut self, now: Time) -> Step<'_> {
-        if self.over {
-            return Step::Done;
-        }
-        if self.kind == FlowKind::Send && !self.session.started.load(Relaxed) {
-            return Step::Sleep(now + LOOK);
-        }
-        let finishing = self.session.finishing.load(Relaxed);
-        if finishing && self.kind != FlowKind::Receive {
-            return Step::Done;
-        }
-        if !self.within_rate(now) {
-            return Step::Fail(Fault::Other("more came in than this server allows".to_owned()));
-        }
-        match self.party.party().next(now) {
-            Step::Receive { into, until } => {
-                self.gives_up = until;
-                Step::Receive { into, until: until.min(now + NOTICE) }
-            }
-            step => step,
-        }
-    }
-
-    #[inline]
-    fn sent(&mut self, bytes: usize, at: Time) {
-        self.party.party().sent(bytes, at);
-    }
-
-    #[inline]
-    fn received(&mut self, now: Time) {
-        self.party.party().received(now);
-    }
-
-    fn timed_out(&mut self, now: Time) {
-        if now >= self.gives_up {
-            self.party.party().timed_out(now);
-        }
-    }
-
-    fn closed(&mut self, now: Time) -> Result<(), Fault> {
-        self.party.party().closed(now)
-    }
-
-    fn ended(&mut self, cost: Cost) {
-        self.party.party().ended(cost);
-        let mut flow = FarFlow { socket_drops: cost.socket_drops, ..FarFlow::default() };
-        if let Role::Count(party) = &self.party {
-            let recorder = party.recorder();
-            let counts = &recorder.counts;
-            flow = FarFlow {
-                bytes: counts.bytes,
-                messages: counts.received,
-                head_bytes: recorder.head_bytes,
-                elapsed_ns: recorder.elapsed_ns(),
-                duplicate: counts.duplicate,
-                reordered: counts.reordered,
-                corrupt_messages: counts.corrupt_messages,
-                ..flow
-            };
-        }
-        if let Some(planned) = self.session.plan().as_mut()
-            && let Some(state) = planned.flows.get_mut(self.attach.flow as usize)
-        {
-            *state = FlowState::Ended(flow, cost.cpu_seconds);
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
 use crate::plan::{Case, Direction, Pacing, Stop};
 use crate::workload::latency::{Echo, Pinger};
 use crate::workload::throughput::{Sink, Source};
-use crate::workload::{FarReport, Flowed, Role};
+use crate::workload::{FarFlow, FarReport, Flowed, Role};
 
 pub use wire::Hello;
 use wire::{Attach, FarPlan, FlowKind, Reply, Request, SHORT, WireError};
@@ -98,6 +98,12 @@ impl Port {
         let mut control = Control::open(endpoint, near.dialer)?;
         let opened = control.open_session(near.token)?;
         let kinds = kinds(case, control.link.caps());
+        if let Some((kind, _)) =
+            kinds.iter().find(|(kind, _)| !opened.capabilities.iter().any(|name| name == kind.name()))
+        {
+            let what = format!("the server cannot {}: use the same linkgauge at both ends", kind.name());
+            return Err(PeerError::protocol(endpoint, what));
+        }
         let mut case = case.clone();
         let plan = FarPlan {
             flows: kinds.iter().map(|(kind, _)| *kind).collect(),
@@ -126,6 +132,26 @@ impl Port {
             flows.push(flow(&case, near, *role, port, link));
         }
         Ok(Port { control, kinds: plan.flows, got, environment: opened.environment })
+    }
+}
+
+impl Port {
+    /// What the far end counted, once all its flows have ended.
+    fn report(&mut self, clock: &Clock, timeout: Duration) -> Result<FarReport, PeerError> {
+        let until = clock.now() + timeout + Duration::from_secs(2);
+        let report = loop {
+            match self.control.ask(&Request::Finish)? {
+                Reply::Report(report) => break report,
+                Reply::Pending if clock.now() < until => clock.sleep_until(clock.now() + ASK_AGAIN),
+                Reply::Pending => return Err(self.control.fault(Fault::TimedOut)),
+                reply => return Err(self.control.unexpected(&reply)),
+            }
+        };
+        if report.flows.len() != self.kinds.len() {
+            let what = "the report is not about the flows of this case";
+            return Err(PeerError::protocol(&self.control.endpoint, what));
+        }
+        Ok(report)
     }
 }
 
@@ -167,18 +193,25 @@ fn attached(
     let mut link = dialer.open(endpoint)?;
     let mut talk = Talk::new(link.as_mut(), &dialer.clock, dialer.timeout);
     let request = attach.request(key);
-    let granted = talk
-        .say_until_answered(&request, |bytes| {
-            (bytes.len() >= SHORT).then(|| (bytes[..SHORT].to_vec(), SHORT))
-        })
-        .map_err(|fault| LinkError::new(endpoint, fault))?;
-    if attach.is_granted_by(&granted, key) {
-        return Ok(link);
+    let granted = talk.say_until_answered(&request, |bytes| match bytes.get(..SHORT) {
+        None => Heard::Part,
+        Some(answer) if attach.is_granted_by(answer, key) => Heard::Understood(true),
+        Some(_) => Heard::Strange(false),
+    });
+    match granted {
+        Ok(true) => Ok(link),
+        Ok(false) | Err(Fault::Closed) => Err(PeerError::protocol(
+            endpoint,
+            "the server did not take a connection of its own session: is it overloaded?",
+        )),
+        Err(fault) => Err(LinkError::new(endpoint, fault).into()),
     }
-    Err(PeerError::protocol(
-        endpoint,
-        "the server did not take a connection of its own session: is it overloaded?",
-    ))
+}
+
+/// Words of a server, fit to be shown: one line of modest length, without control characters.
+fn one_line(text: &str) -> String {
+    const MOST: usize = 200;
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()
 }
 
 impl Session for NearSession {
@@ -194,36 +227,32 @@ impl Session for NearSession {
         // Far ends that receive see the end of what we sent; a fault here shows itself in the report.
         links.iter_mut().for_each(|link| drop(link.finish()));
         let mut all = FarReport::default();
+        let several = self.ports.len() > 1;
         for (number, port) in self.ports.iter_mut().enumerate() {
-            let until = self.clock.now() + self.timeout + Duration::from_secs(2);
-            let report = loop {
-                match port.control.ask(&Request::Finish)? {
-                    Reply::Report(report) => break report,
-                    Reply::Pending if self.clock.now() < until => {
-                        self.clock.sleep_until(self.clock.now() + ASK_AGAIN);
-                    }
-                    Reply::Pending => return Err(port.control.fault(Fault::TimedOut)),
-                    reply => return Err(port.control.unexpected(&reply)),
+            let report = match port.report(&self.clock, self.timeout) {
+                Ok(report) => report,
+                // What the other ports tell is kept.
+                Err(error) if several => {
+                    let fault = Some(error.to_string());
+                    all.flows.push(FarFlow { port: number, fault, ..FarFlow::default() });
+                    continue;
                 }
+                Err(error) => return Err(error),
             };
-            if report.flows.len() != port.kinds.len() {
-                return Err(PeerError::protocol(
-                    &port.control.endpoint,
-                    "the report is not about the flows of this case",
-                ));
-            }
             // Reflectors count nothing that we do not.
-            let counted =
-                report.flows.into_iter().zip(&port.kinds).filter(|(_, kind)| **kind != FlowKind::Reflect);
-            all.flows.extend(counted.map(|(flow, kind)| crate::workload::FarFlow {
+            let counts =
+                |(flow, kind): &(FarFlow, &FlowKind)| **kind != FlowKind::Reflect || flow.fault.is_some();
+            let counted = report.flows.into_iter().zip(&port.kinds).filter(counts);
+            all.flows.extend(counted.map(|(flow, kind)| FarFlow {
                 port: number,
                 inward: *kind == FlowKind::Send,
+                fault: flow.fault.as_deref().map(|fault| port.control.told(fault)),
                 ..flow
             }));
-            all.cpu_seconds = match (all.cpu_seconds, report.cpu_seconds) {
-                (Some(a), Some(b)) => Some(a + b),
-                (a, b) => a.or(b),
-            };
+            let seconds = report.cpu_seconds.filter(|seconds| (0.0..1e12).contains(seconds));
+            if let Some(seconds) = seconds {
+                *all.cpu_seconds.get_or_insert(0.0) += seconds;
+            }
             // The server would notice by itself; told, it frees the place at once.
             let _ = port.control.tell(&Request::Bye);
         }
@@ -243,6 +272,7 @@ impl Session for NearSession {
 /// What a server said when the session was opened.
 struct Opened {
     tool: String,
+    capabilities: Vec<String>,
     session: u64,
     key: Vec<u8>,
     environment: Map<String, Value>,
@@ -275,24 +305,34 @@ impl Control {
 
     fn unexpected(&self, reply: &Reply) -> PeerError {
         let what = match reply {
-            Reply::Refused { reason } => format!("the server refused: {reason}"),
+            Reply::Refused { reason } => format!("the server refused: {}", one_line(reason)),
             _ => "the server answered something else than was asked: is it another version?".to_owned(),
         };
         PeerError::protocol(&self.endpoint, what)
     }
 
+    /// What the server says went wrong with a flow.
+    fn told(&self, fault: &str) -> String {
+        format!("{}: the server ended it: {}", self.endpoint, one_line(fault))
+    }
+
     fn open_session(&mut self, token: Option<&str>) -> Result<Opened, PeerError> {
         let hello = Hello::new();
         let mut talk = Talk::new(self.link.as_mut(), &self.clock, self.timeout);
-        let answer = talk
-            .say_until_answered(hello.bytes(), |bytes| {
-                (bytes.len() >= SHORT).then(|| (bytes[..SHORT].to_vec(), SHORT))
-            })
-            .map_err(|fault| LinkError::new(&self.endpoint, fault))?;
-        let Some(challenge) = hello.challenge_in(&answer) else {
-            let what = "no linkgauge answers there: start 'linkgauge serve', or name another --peer";
+        let answer = talk.say_until_answered(hello.bytes(), |bytes| match hello.challenge_in(bytes) {
+            Some(challenge) => Heard::Understood(Some(challenge.to_vec())),
+            None if bytes.len() < SHORT => Heard::Part,
+            None => Heard::Strange(None),
+        });
+        let answer = match answer {
+            Err(Fault::Closed) => Ok(None),
+            answer => answer.map_err(|fault| LinkError::new(&self.endpoint, fault)),
+        };
+        let Some(challenge) = answer? else {
+            let what = "no linkgauge with room for us answers there: start 'linkgauge serve', or name another --peer";
             return Err(PeerError::protocol(&self.endpoint, what));
         };
+        let challenge = challenge.as_slice();
         let open = Request::Open {
             version: wire::VERSION,
             tool: crate::run::TOOL.to_owned(),
@@ -302,13 +342,18 @@ impl Control {
         };
         match self.ask(&open)? {
             Reply::Opened { version, .. } if version != wire::VERSION => {
-                let what = format!("the server speaks session version {version}, we speak {}", wire::VERSION);
+                let what = format!(
+                    "the server speaks session version {version}, we speak {}: use the same linkgauge at both ends",
+                    wire::VERSION
+                );
                 Err(PeerError::protocol(&self.endpoint, what))
             }
-            Reply::Opened { tool, session, key, environment, .. } => {
+            Reply::Opened { tool, capabilities, session, key, environment, .. } => {
                 let session = u64::from_str_radix(&session, 16).ok();
                 match session.zip(wire::unhex(&key)) {
-                    Some((session, key)) => Ok(Opened { tool, session, key, environment }),
+                    Some((session, key)) => {
+                        Ok(Opened { tool: one_line(&tool), capabilities, session, key, environment })
+                    }
                     None => {
                         Err(PeerError::protocol(&self.endpoint, "the server gave a session without a key"))
                     }
@@ -323,30 +368,26 @@ impl Control {
         self.number += 1;
         let number = self.number;
         let frame = wire::frame(number, request);
-        let mut unreadable = None;
         let mut talk = Talk::new(self.link.as_mut(), &self.clock, self.timeout);
-        let reply = talk.say_until_answered(&frame, |bytes| match wire::read_frame::<Reply>(bytes) {
-            // An older reply came twice: not the one waited for.
-            Ok(Some((other, _, used))) if other != number => Some((None, used)),
-            Ok(Some((_, reply, used))) => Some((Some(reply), used)),
-            Ok(None) => None,
-            Err(error) => {
-                unreadable = Some(error);
-                Some((None, bytes.len()))
-            }
-        });
-        if let Some(error) = unreadable {
-            return Err(self.garbled(&error));
-        }
+        let reply =
+            talk.say_until_answered(&frame, |bytes| match wire::read_frame::<Reply>(bytes, wire::LONGEST) {
+                // What a server could not read had no number for it.
+                Ok(Some((other, reply, _))) if other == number || matches!(reply, Reply::Refused { .. }) => {
+                    Heard::Understood(Ok(reply))
+                }
+                // An older reply that came twice, on a link where that happens.
+                Ok(Some(_)) => Heard::Strange(Err(WireError::NotAsked)),
+                Ok(None) => Heard::Part,
+                Err(error) => Heard::Strange(Err(error)),
+            });
         match reply {
-            Ok(Some(reply)) => Ok(reply),
-            Ok(None) => Err(PeerError::protocol(&self.endpoint, "the server answered an older request")),
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(error)) => {
+                let what = format!("the server cannot be understood: {error}");
+                Err(PeerError::protocol(&self.endpoint, what))
+            }
             Err(fault) => Err(self.fault(fault)),
         }
-    }
-
-    fn garbled(&self, error: &WireError) -> PeerError {
-        PeerError::protocol(&self.endpoint, format!("the server cannot be understood: {error}"))
     }
 
     /// A request without a reply.
@@ -373,18 +414,19 @@ impl<'a> Talk<'a> {
         Talk { link, clock, timeout }
     }
 
-    /// Says `words` until `understand` makes something of what came back; it is shown all bytes so far (one message on
-    /// a message link) and tells how many of them it used.
+    /// Says `words` until `understand` makes something of what came back: all bytes so far on a stream, one message on
+    /// a message link. There a strange message is passed over, it may be a late copy; on a stream it is the answer.
     fn say_until_answered<T>(
         &mut self,
         words: &[u8],
-        mut understand: impl FnMut(&[u8]) -> Option<(T, usize)>,
+        mut understand: impl FnMut(&[u8]) -> Heard<T>,
     ) -> Result<T, Fault> {
         let caps = self.link.caps().clone();
         let tries = if caps.reliable { 1 } else { REPEATS };
         let until = self.clock.now() + self.timeout;
         let mut heard = Vec::new();
         let mut chunk = vec![0; caps.max_message.unwrap_or(4096)];
+        let mut strange = None;
         for _ in 0..tries {
             let mut sent = 0;
             while sent < words.len() {
@@ -393,20 +435,35 @@ impl<'a> Talk<'a> {
             let again = (self.clock.now() + self.timeout / tries).min(until);
             loop {
                 let left = again.since(self.clock.now());
+                if left.is_zero() {
+                    break;
+                }
                 match self.link.receive(&mut chunk, left) {
                     Ok(length) if caps.framing == Framing::Message => heard = chunk[..length].to_vec(),
                     Ok(length) => heard.extend_from_slice(&chunk[..length]),
                     Err(Fault::TimedOut) => break,
                     Err(fault) => return Err(fault),
                 }
-                if let Some((understood, _)) = understand(&heard) {
-                    return Ok(understood);
-                }
-                if heard.len() > wire::LONGEST + wire::FRAME_HEAD {
-                    return Err(Fault::Other("the far end talks without end".to_owned()));
+                match understand(&heard) {
+                    Heard::Understood(answer) => return Ok(answer),
+                    Heard::Strange(answer) if caps.framing == Framing::Stream => return Ok(answer),
+                    Heard::Strange(answer) => strange = Some(answer),
+                    Heard::Part if heard.len() > wire::LONGEST + wire::FRAME_HEAD => {
+                        return Err(Fault::Other("the far end talks without end".to_owned()));
+                    }
+                    Heard::Part => {}
                 }
             }
         }
-        Err(Fault::TimedOut)
+        strange.ok_or(Fault::TimedOut)
     }
+}
+
+/// What was made of bytes that came back.
+enum Heard<T> {
+    /// More is needed.
+    Part,
+    Understood(T),
+    /// Not what was asked for.
+    Strange(T),
 }

@@ -38,6 +38,8 @@ pub const SHORT: usize = 32;
 pub const FRAME_HEAD: usize = 16;
 /// Longest JSON taken from anybody; the reports of a thousand flows need about a fifth.
 pub const LONGEST: usize = 1 << 20;
+/// Longest JSON taken from somebody without a session: an opening needs about a tenth.
+pub const LONGEST_OPENING: usize = 4096;
 
 pub const NONCE: usize = 24;
 pub const CHALLENGE: usize = 16;
@@ -94,6 +96,13 @@ impl Hello {
 fn ready_proof(nonce: &[u8], challenge: &[u8]) -> [u8; 8] {
     let digest = Sha256::new().chain_update(b"linkgauge ready").chain_update(nonce).chain_update(challenge);
     digest.finalize()[..8].try_into().expect("a digest has 32 bytes")
+}
+
+/// Number and key of a server's `count`-th session: nobody can tell them from those of others.
+pub fn session(secret: &[u8; 32], count: u64) -> (u64, [u8; 16]) {
+    let mac = mac(secret, &[b"session", &count.to_be_bytes()]);
+    let (id, key) = mac[..24].split_at(8);
+    (u64::from_be_bytes(id.try_into().expect("eight bytes")), key.try_into().expect("sixteen bytes"))
 }
 
 /// What a server signs to a client at `from`; it remembers nothing and can still check it.
@@ -217,6 +226,19 @@ pub enum FlowKind {
     Send,
 }
 
+impl FlowKind {
+    pub const ALL: [FlowKind; 3] = [FlowKind::Reflect, FlowKind::Receive, FlowKind::Send];
+
+    /// The name under which the kind goes over the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            FlowKind::Reflect => "reflect",
+            FlowKind::Receive => "receive",
+            FlowKind::Send => "send",
+        }
+    }
+}
+
 /// What a server answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
@@ -224,6 +246,8 @@ pub enum Reply {
     Opened {
         version: u32,
         tool: String,
+        /// Names of the kinds of flow that it can be the far end of; a newer server may name more.
+        capabilities: Vec<String>,
         limits: Limits,
         /// Hexadecimal: JSON numbers are not exact that far.
         session: String,
@@ -262,12 +286,17 @@ pub enum WireError {
     NotOurs,
     #[error("it announces a message of {0} bytes")]
     TooLong(usize),
+    #[error("it answers what was not asked")]
+    NotAsked,
     #[error("its message cannot be read: {0}")]
     Unreadable(String),
 }
 
 /// One whole frame from the front of `bytes`: its number, its body and how many bytes it took. `None`: more is needed.
-pub fn read_frame<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<Option<(u32, T, usize)>, WireError> {
+pub fn read_frame<T: for<'de> Deserialize<'de>>(
+    bytes: &[u8],
+    longest: usize,
+) -> Result<Option<(u32, T, usize)>, WireError> {
     let magic = bytes.len().min(MAGIC_LENGTH);
     if bytes[..magic] != FRAME[..magic] {
         return Err(WireError::NotOurs);
@@ -275,7 +304,7 @@ pub fn read_frame<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<Option<(
     let Some(head) = bytes.get(MAGIC_LENGTH..FRAME_HEAD) else { return Ok(None) };
     let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let length = word(0) as usize;
-    if length > LONGEST {
+    if length > longest {
         return Err(WireError::TooLong(length));
     }
     let Some(json) = bytes.get(FRAME_HEAD..FRAME_HEAD + length) else { return Ok(None) };
@@ -336,7 +365,7 @@ mod tests {
     fn an_announced_length_is_not_believed() {
         let mut bytes = frame(1, &Request::Start);
         bytes[8..12].copy_from_slice(&u32::MAX.to_be_bytes());
-        assert_eq!(read_frame::<Request>(&bytes), Err(WireError::TooLong(u32::MAX as usize)));
+        assert_eq!(read_frame::<Request>(&bytes, LONGEST), Err(WireError::TooLong(u32::MAX as usize)));
     }
 
     proptest! {
@@ -344,13 +373,13 @@ mod tests {
         fn frames_come_back_from_any_pieces(number: u32, cut in 0usize..60) {
             let bytes = frame(number, &Request::Finish);
             let cut = cut.min(bytes.len() - 1);
-            prop_assert_eq!(read_frame::<Request>(&bytes[..cut]), Ok(None));
-            prop_assert_eq!(read_frame(&bytes), Ok(Some((number, Request::Finish, bytes.len()))));
+            prop_assert_eq!(read_frame::<Request>(&bytes[..cut], LONGEST), Ok(None));
+            prop_assert_eq!(read_frame(&bytes, LONGEST), Ok(Some((number, Request::Finish, bytes.len()))));
         }
 
         #[test]
         fn nothing_panics(bytes: Vec<u8>, text in ".{0,20}") {
-            let _ = (read_frame::<Request>(&bytes), read_frame::<Reply>(&bytes), Attach::read(&bytes));
+            let _ = (read_frame::<Request>(&bytes, LONGEST), read_frame::<Reply>(&bytes, LONGEST), Attach::read(&bytes));
             let _ = (ready(&bytes, &[0; 32], &text), unhex(&text), Hello::new().is_answered_by(&bytes));
         }
 

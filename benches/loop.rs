@@ -1,0 +1,160 @@
+//! What the measuring loop does for every message, and what is made of it afterwards.
+//!
+//! Not for links of the system: those belong to whole measurements, beside other tools.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use divan::counter::{BytesCount, ItemsCount};
+use divan::{Bencher, black_box};
+use linkgauge::clock::{Clock, Time};
+use linkgauge::endpoint::Endpoint;
+use linkgauge::link::party::{Acted, Party, act};
+use linkgauge::link::{Caps, Dialer, Link, caps};
+use linkgauge::peer::echo_far_end;
+use linkgauge::peer::linkgauge::wire::{self, FarPlan, FlowKind, Request};
+use linkgauge::plan::{Case, Pacing, Plan, Stop, Wait};
+use linkgauge::sample::{Recorder, Sample, Times};
+use linkgauge::stats;
+use linkgauge::workload::latency::{Echo, Pinger};
+
+fn main() {
+    divan::main();
+}
+
+/// Latencies as they are: skewed, scrambled, the same every time.
+fn latencies(count: u64) -> Vec<u64> {
+    (0..count).map(|i| 12_000 + (i * 7919 % 1009).pow(2) / 10).collect()
+}
+
+#[divan::bench]
+fn times_record(bencher: Bencher) {
+    let mut times = Times::new();
+    let mut nanoseconds = 12_000;
+    bencher.counter(ItemsCount::new(1u32)).bench_local(|| {
+        nanoseconds = 12_000 + (nanoseconds * 7919) % 100_003;
+        times.record(black_box(nanoseconds));
+    });
+}
+
+#[divan::bench(args = [false, true])]
+fn recorder_answered(bencher: Bencher, scheduled: bool) {
+    let mut recorder = Recorder::new(scheduled, 1_000_000_000, Default::default(), None);
+    recorder.begin(Time(0));
+    let mut now = Time(0);
+    let mut sequence = 0;
+    bencher.counter(ItemsCount::new(1u32)).bench_local(|| {
+        sequence += 1;
+        let sent = now;
+        now = now + Duration::from_nanos(12_000 + sequence % 977);
+        recorder.answered(black_box(Sample { sequence, intended: sent, sent, received: now }), 1);
+    });
+}
+
+/// A latency case on `mem://` without an end.
+fn endless(message_bytes: u32) -> (Case, Caps) {
+    let text = format!(
+        "[[case]]\nurl = \"mem://bench\"\nworkload = \"latency\"\npeer = \"echo\"\nsize = {message_bytes}\ntimeout = \"1s\""
+    );
+    let mut plan = Plan::from_toml(&text).expect("the plan is sound");
+    let case = Case { stop: Stop::default(), ..plan.cases.remove(0) };
+    let caps = caps(&case.endpoints[0]).expect("mem is a transport");
+    (case, caps)
+}
+
+/// A near end with its link to an echo in memory.
+struct Exchange {
+    clock: Clock,
+    party: Pinger,
+    link: Box<dyn Link>,
+    now: Time,
+}
+
+impl Exchange {
+    fn new(clock: Clock, message_bytes: u32) -> Exchange {
+        let (case, caps) = endless(message_bytes);
+        let dialer = Dialer::new(clock.clone());
+        let endpoint: &Endpoint = &case.endpoints[0];
+        let far = caps.clone();
+        let hosting =
+            move |_: &str| -> Box<dyn Party> { Box::new(echo_far_end(&far, Duration::from_secs(60))) };
+        let hosted = dialer.listen(endpoint).expect("mem listens").host(Box::new(hosting));
+        assert!(hosted.is_ok(), "mem runs its own far ends");
+        let recorder = Recorder::new(false, 1_000_000_000, Default::default(), None);
+        let party = Pinger::new(Box::new(Echo::new(message_bytes, &caps)), &case, &caps, recorder);
+        let link = dialer.open(endpoint).expect("mem opens");
+        let now = clock.now();
+        Exchange { clock, party, link, now }
+    }
+
+    /// Sends one message and receives its answer.
+    fn once(&mut self) {
+        let before = self.answered();
+        while self.answered() == before {
+            let acted =
+                act(&mut self.party, self.link.as_mut(), &self.clock, &mut self.now, Duration::from_secs(1));
+            assert!(!matches!(acted, Ok(Acted::Done) | Err(_)), "an exchange without an end");
+        }
+    }
+
+    fn answered(&self) -> u64 {
+        linkgauge::workload::Measured::recorder(&self.party).counts.received
+    }
+}
+
+/// Both ends of an exchange and the link between: the floor of every latency.
+#[divan::bench(args = [1, 1400], sample_size = 1000)]
+fn exchange_in_memory(bencher: Bencher, message_bytes: u32) {
+    let exchange = RefCell::new(Exchange::new(Clock::System, message_bytes));
+    bencher.counter(ItemsCount::new(1u32)).bench_local(|| exchange.borrow_mut().once());
+}
+
+/// The same without reading the system's clock.
+#[divan::bench(args = [1, 1400], sample_size = 1000)]
+fn exchange_in_virtual_time(bencher: Bencher, message_bytes: u32) {
+    let exchange = RefCell::new(Exchange::new(Clock::new_virtual(), message_bytes));
+    bencher.counter(ItemsCount::new(1u32)).bench_local(|| exchange.borrow_mut().once());
+}
+
+/// All figures of a case: percentiles with their intervals, histogram, shares.
+#[divan::bench(args = [10_000, 1_000_000])]
+fn latency_figures(bencher: Bencher, count: u64) {
+    let mut recorder = Recorder::new(false, 1_000_000_000, Default::default(), None);
+    recorder.begin(Time(0));
+    for (sequence, ns) in latencies(count).into_iter().enumerate() {
+        let sent = Time(sequence as u64 * 1_000_000);
+        let received = sent + Duration::from_nanos(ns);
+        recorder.answered(Sample { sequence: sequence as u64, intended: sent, sent, received }, 1);
+    }
+    let late = [Duration::from_millis(50), Duration::from_millis(300)];
+    bencher.bench_local(|| recorder.latency_figures(black_box(&late)));
+}
+
+#[divan::bench(args = [1_000, 10_000, 1_000_000])]
+fn interval_ranks(bencher: Bencher, count: u64) {
+    bencher.bench_local(|| [0.5, 0.9, 0.99].map(|p| stats::interval_ranks(black_box(count), p, 0.95)));
+}
+
+#[divan::bench]
+fn drift_of_10000(bencher: Bencher) {
+    let series: Vec<f64> = latencies(10_000).into_iter().map(|ns| ns as f64).collect();
+    bencher.bench_local(|| stats::drift(black_box(&series)));
+}
+
+#[divan::bench]
+fn read_frame(bencher: Bencher) {
+    let plan = FarPlan {
+        flows: vec![FlowKind::Receive; 8],
+        message_bytes: 1400,
+        pacing: Pacing::Closed,
+        stop: Stop::after(Duration::from_secs(10)),
+        warm_up: Stop::default(),
+        timeout_ns: 5_000_000_000,
+        wait: Wait::Block,
+        cpu: None,
+    };
+    let frame = wire::frame(1, &Request::Plan(plan));
+    bencher.counter(BytesCount::new(frame.len())).bench_local(|| {
+        wire::read_frame::<Request>(black_box(&frame), wire::LONGEST).expect("our own words")
+    });
+}

@@ -1,0 +1,125 @@
+//! From what both ends counted to the figures of a throughput case: only what the receiver got counts as delivered.
+
+use crate::plan::{Case, Direction};
+use crate::run::Figures;
+use crate::sample::Recorder;
+use crate::workload::{FarReport, Flowed, Role, merged};
+
+/// What reached the other end, in numbers.
+pub fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figures {
+    let mut figures = Figures::default();
+    let loop_ = case.direction == Some(Direction::Loop);
+    let outward = merged(flows, Role::Outward).filter(|_| !loop_);
+    let inward = merged(flows, Role::Inward);
+    let mut drops: Option<u64> = None;
+    let mut sent = 0;
+    if let Some(near) = &outward {
+        let far_flows = far.iter().flat_map(|far| &far.flows).filter(|flow| !flow.inward);
+        sent += near.counts.sent;
+        // Without a report nobody knows what was delivered, and nothing is claimed.
+        if far.is_some() {
+            let delivered = far_flows.fold(Delivered::default(), |all, flow| all.with_far(flow));
+            drops = add(drops, delivered.drops);
+            figures.received += delivered.messages;
+            figures.duplicate = figures.duplicate.saturating_add(delivered.duplicate);
+            figures.reordered = figures.reordered.saturating_add(delivered.reordered);
+            figures.corrupt_messages = figures.corrupt_messages.saturating_add(delivered.corrupt_messages);
+            figures.delivered_bytes = Some(delivered.bytes);
+            figures.throughput_bps = delivered.rate();
+            figures.messages_per_second = delivered.message_rate();
+        }
+    }
+    if let Some(near) = &inward {
+        let delivered = Delivered::near(near);
+        let sent_inward = match loop_ {
+            true => merged(flows, Role::Outward).map_or(0, |source| source.counts.sent),
+            false => {
+                let inward = far.iter().flat_map(|far| &far.flows).filter(|flow| flow.inward);
+                inward.fold(0, |sum: u64, flow| sum.saturating_add(flow.messages))
+            }
+        };
+        sent = sent_inward.saturating_add(sent);
+        let socket = flows.iter().filter(|flow| flow.role == Role::Inward).map(|flow| flow.socket_drops);
+        drops = socket.fold(drops, add);
+        figures.received = figures.received.saturating_add(delivered.messages);
+        figures.corrupt_bytes += near.counts.corrupt_bytes;
+        figures.corrupt_messages = figures.corrupt_messages.saturating_add(delivered.corrupt_messages);
+        figures.duplicate = figures.duplicate.saturating_add(delivered.duplicate);
+        figures.reordered = figures.reordered.saturating_add(delivered.reordered);
+        if outward.is_some() {
+            figures.delivered_back_bytes = Some(delivered.bytes);
+            figures.throughput_back_bps = delivered.rate();
+        } else {
+            figures.delivered_bytes = Some(delivered.bytes);
+            figures.throughput_bps = delivered.rate();
+            figures.messages_per_second = delivered.message_rate();
+        }
+    }
+    figures.sent = sent;
+    if figures.delivered_bytes.is_some() {
+        figures.lost = sent.saturating_sub(figures.received);
+    }
+    if let Some(drops) = drops {
+        figures.lost_in_socket = Some(drops.min(figures.lost));
+        figures.lost_on_path = Some(figures.lost.saturating_sub(drops));
+    }
+    figures
+}
+
+fn add(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
+    more.map_or(sum, |more| Some(sum.unwrap_or(0).saturating_add(more)))
+}
+
+/// What reached the receiving end of all flows of one direction.
+#[derive(Default)]
+struct Delivered {
+    bytes: u64,
+    /// Those that came first: they mark the start of the receiver's time and took none of it.
+    head_bytes: u64,
+    messages: u64,
+    duplicate: u64,
+    reordered: u64,
+    corrupt_messages: u64,
+    elapsed_ns: u64,
+    drops: Option<u64>,
+}
+
+impl Delivered {
+    fn near(recorder: &Recorder) -> Delivered {
+        let counts = &recorder.counts;
+        Delivered {
+            bytes: counts.bytes,
+            head_bytes: recorder.head_bytes,
+            messages: counts.received,
+            duplicate: counts.duplicate,
+            reordered: counts.reordered,
+            corrupt_messages: counts.corrupt_messages,
+            elapsed_ns: recorder.elapsed_ns(),
+            drops: None,
+        }
+    }
+
+    fn with_far(self, flow: &crate::workload::FarFlow) -> Delivered {
+        Delivered {
+            // What the far end tells may be anything.
+            bytes: self.bytes.saturating_add(flow.bytes),
+            head_bytes: self.head_bytes.saturating_add(flow.head_bytes),
+            messages: self.messages.saturating_add(flow.messages),
+            duplicate: self.duplicate.saturating_add(flow.duplicate),
+            reordered: self.reordered.saturating_add(flow.reordered),
+            corrupt_messages: self.corrupt_messages.saturating_add(flow.corrupt_messages),
+            elapsed_ns: self.elapsed_ns.max(flow.elapsed_ns),
+            drops: add(self.drops, flow.socket_drops),
+        }
+    }
+
+    fn rate(&self) -> Option<f64> {
+        let timed = self.bytes.saturating_sub(self.head_bytes);
+        (self.elapsed_ns > 0).then(|| timed as f64 * 8e9 / self.elapsed_ns as f64)
+    }
+
+    fn message_rate(&self) -> Option<f64> {
+        let bytes_per_message = self.bytes as f64 / self.messages as f64;
+        self.rate().filter(|_| self.messages > 0 && self.bytes > 0).map(|rate| rate / 8.0 / bytes_per_message)
+    }
+}

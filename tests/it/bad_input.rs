@@ -1,0 +1,231 @@
+//! What people mistype, and what is not there: one clear line on standard error, nothing on standard output, status 2.
+
+use std::net::TcpListener;
+
+use crate::program::{Ended, Serving, run};
+
+/// Fails unless the program refused with just this line.
+fn says(arguments: &[&str], line: &str) {
+    let ended = run(arguments);
+    assert_eq!(ended.stderr, format!("error: {line}\n"), "{arguments:?}");
+    nothing_else(&ended, arguments);
+}
+
+/// Fails unless the program refused its command line with a message that begins so.
+fn usage(arguments: &[&str], beginning: &str) {
+    let ended = run(arguments);
+    assert!(ended.stderr.starts_with(&format!("error: {beginning}\n")), "{arguments:?}: {}", ended.stderr);
+    assert!(ended.stderr.ends_with("\nFor more information, try '--help'.\n"), "{}", ended.stderr);
+    nothing_else(&ended, arguments);
+}
+
+fn nothing_else(ended: &Ended, arguments: &[&str]) {
+    assert_eq!(ended.stdout, "", "{arguments:?}");
+    assert_eq!(ended.status, Some(2), "{arguments:?}");
+}
+
+#[test]
+fn endpoints_that_are_none() {
+    for (url, line) in [
+        ("foo://x:1", "foo://x:1: unknown scheme 'foo' (known: tcp, udp, unix, mem)"),
+        ("tcp://127.0.0.1:70000", "tcp://127.0.0.1:70000: '70000' is not a port: use 1 to 65535"),
+        ("tcp://127.0.0.1:0", "tcp://127.0.0.1:0: port 0 is nobody's: use 1 to 65535"),
+        ("udp://127.0.0.1:0", "udp://127.0.0.1:0: port 0 is nobody's: use 1 to 65535"),
+        ("tcp://::1", "tcp://::1: write an IPv6 address in brackets, like tcp://[::1]:7100"),
+        ("mem://x", "mem://x: nobody serves this name in this process"),
+        (
+            "tcp://nobody.invalid:7",
+            "tcp://nobody.invalid:7: the name 'nobody.invalid' was not found: check its spelling",
+        ),
+        (
+            "unix:///nonexistent/x",
+            "unix:///nonexistent/x: connect: No such file or directory (os error 2): nothing is there; is 'linkgauge \
+             serve' running with this endpoint?",
+        ),
+    ] {
+        says(&["latency", url], line);
+    }
+    let ended = run(&["latency", "tcp://127.0.0.1:1?banana=1"]);
+    assert!(ended.stderr.contains("there is no option 'banana' here (known: nodelay, "), "{}", ended.stderr);
+    nothing_else(&ended, &["an option that is none"]);
+    usage(
+        &["latency", "127.0.0.1"],
+        "invalid value '127.0.0.1' for '<URL>...': '127.0.0.1' is not an endpoint: write scheme://where, like \
+         tcp://host:7100",
+    );
+    let ended = run(&["latency"]);
+    assert!(ended.stderr.starts_with("error: the following required arguments"), "{}", ended.stderr);
+    nothing_else(&ended, &["latency"]);
+}
+
+#[test]
+fn nobody_there() {
+    // A port that was free a moment ago, and that nobody else is given meanwhile.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    drop(taken);
+    let hint = "is 'linkgauge serve' running there, on that port?";
+    let tcp = format!("tcp://{address}");
+    says(&["latency", &tcp], &format!("{tcp}: connect: Connection refused (os error 111): {hint}"));
+    let udp = format!("udp://{address}");
+    says(&["latency", &udp], &format!("{udp}: receive: Connection refused (os error 111): {hint}"));
+    // With a document on standard output that says the same.
+    let ended = run(&["latency", &tcp, "--json", "-"]);
+    assert_eq!(ended.status, Some(2));
+    let document: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(document["cases"][0]["complete"], false);
+    assert_eq!(document["cases"][0]["warnings"][0]["code"], "incomplete");
+}
+
+#[test]
+fn somebody_else_there() {
+    let server = Serving::start(&["--peer", "echo"]);
+    let tcp = server.tcp.as_str();
+    says(
+        &["latency", tcp, "--peer", "linkgauge"],
+        &format!(
+            "{tcp}: no linkgauge with room for us answers there: start 'linkgauge serve', or name another --peer"
+        ),
+    );
+    for peer in ["auto", "echo"] {
+        says(
+            &["throughput", tcp, "--peer", peer, "--direction", "send"],
+            &format!("{tcp}: peer echo cannot go in direction send (it can: loop)"),
+        );
+    }
+    says(
+        &["latency", tcp, "--peer", "discard"],
+        &format!("{tcp}: peer discard cannot do latency (it can: throughput)"),
+    );
+    usage(
+        &["latency", tcp, "--peer", "banana"],
+        "invalid value 'banana' for '--peer <PEER>'\n  [possible values: auto, linkgauge, echo, discard, ask]\n",
+    );
+    says(
+        &["serve", tcp],
+        &format!(
+            "{tcp}: bind: Address already in use (os error 98): another program uses it; choose another or stop that \
+             program"
+        ),
+    );
+}
+
+#[test]
+fn numbers_that_measure_nothing() {
+    let url = "tcp://127.0.0.1:1";
+    let bad = |flag: &str, value: &str, name: &str, why: &str| {
+        let beginning = format!("invalid value '{value}' for '{flag} <{name}>': '{value}' is not {why}");
+        usage(&["latency", url, flag, value], &beginning);
+    };
+    bad("--timeout", "5", "TIME", "a duration with its unit (like 250ms, 10s, 2min)");
+    bad("--rate", "0/s", "RATE", "a message rate above zero (like 100/s or 60Hz)");
+    bad("--rate", "100", "RATE", "a message rate above zero (like 100/s or 60Hz)");
+    bad("--count", "1.5", "N", "a count (like 10000 or 10k)");
+    says(&["latency", url, "--count", "0"], "a count or volume of 0 measures nothing");
+    says(&["throughput", url, "--volume", "0"], "a count or volume of 0 measures nothing");
+    says(&["latency", url, "--time", "0s"], "a time of 0 measures nothing");
+    says(&["latency", url, "--size", "0"], "a message of 0 bytes: use 1 to 1Gi");
+    says(&["latency", url, "--ports", "70000"], "ports = 70000: use 1 to 1024");
+    says(&["latency", url, "--parallel", "0"], "parallel = 0: use 1 to 1024");
+    says(&["latency", url, "--repeat", "0"], "case 1: repeat must be at least 1");
+    says(&["throughput", url, "--bit-rate", "1M"], "bit_rate needs a size");
+    let poisson = run(&["latency", url, "--poisson"]);
+    assert!(poisson.stderr.contains("required arguments were not provided:\n  --rate <RATE>\n"));
+    nothing_else(&poisson, &["--poisson"]);
+    let last = "tcp://127.0.0.1:65535";
+    let expected = format!("{last}: no number to count ports from (or past the last one)");
+    says(&["latency", last, "--ports", "2"], &expected);
+}
+
+#[test]
+fn messages_that_the_link_cannot_bear() {
+    let udp = "udp://127.0.0.1:1";
+    let expected = format!("{udp}: a message of 70000 bytes does not fit: use a --size of at most 65507");
+    says(&["latency", udp, "--size", "70000"], &expected);
+    let unix = "unix:///tmp/x?type=seqpacket";
+    let ended = run(&["latency", unix, "--size", "100M"]);
+    let beginning =
+        format!("error: {unix}: a message of 100000000 bytes does not fit: use a --size of at most ");
+    assert!(ended.stderr.starts_with(&beginning) && ended.stderr.lines().count() == 1, "{}", ended.stderr);
+    nothing_else(&ended, &[unix]);
+    // Of several cases the number tells which.
+    let expected =
+        format!("case 2: {udp}: a message of 70000 bytes does not fit: use a --size of at most 65507");
+    says(&["latency", udp, "--size", "1,70000"], &expected);
+}
+
+#[test]
+fn cpus_that_do_not_exist() {
+    let server = Serving::start(&[]);
+    let tcp = server.tcp.as_str();
+    let ended = run(&["latency", tcp, "--pin", "900"]);
+    let beginning = "error: there is no CPU 900 for this end: it may run on 0";
+    assert!(ended.stderr.starts_with(beginning) && ended.stderr.lines().count() == 1, "{}", ended.stderr);
+    nothing_else(&ended, &["--pin", "900"]);
+    says(
+        &["latency", tcp, "--pin", "0,900"],
+        &format!("{tcp}: the server refused: it has no CPU 900: choose another for the far end in --pin"),
+    );
+}
+
+#[test]
+fn tokens() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name).to_str().unwrap().to_owned();
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let (right, wrong, empty) = (file("right", "secret\n"), file("wrong", "guess"), file("empty", "\n"));
+    let server = Serving::start(&["--token-file", &right]);
+    let tcp = server.tcp.as_str();
+    let refused = format!("{tcp}: the server refused:");
+    says(&["latency", tcp], &format!("{refused} it wants a token: give it with --token-file"));
+    says(
+        &["latency", tcp, "--token-file", &wrong],
+        &format!("{refused} wrong token: give the server's own with --token-file"),
+    );
+    says(&["latency", tcp, "--token-file", &empty], "the token is empty");
+    says(
+        &["latency", tcp, "--token-file", "/nonexistent"],
+        "/nonexistent: the token cannot be read: No such file or directory (os error 2)",
+    );
+    let ended = run(&["latency", tcp, "--token-file", &right, "--count", "10", "--quiet"]);
+    assert_eq!((ended.status, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""));
+}
+
+#[test]
+fn plans() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("plan.toml");
+    let name = path.to_str().unwrap();
+    let missing = format!("{name}: the plan cannot be read: No such file or directory (os error 2)");
+    says(&["run", name], &missing);
+    std::fs::write(&path, "[[case]]\nurl = \"tcp://a:1\"\nbanana = 1\n").unwrap();
+    let ended = run(&["run", name]);
+    let shown = "TOML parse error at line 3, column 1\n  |\n3 | banana = 1\n  | ^^^^^^\nunknown field `banana`, expected";
+    assert!(ended.stderr.starts_with(&format!("error: {name}: {shown}")), "{}", ended.stderr);
+    nothing_else(&ended, &["an unknown key"]);
+    std::fs::write(&path, "").unwrap();
+    says(&["run", name], &format!("{name}: the plan has no case: add [[case]] with a url"));
+    std::fs::write(&path, "[[case]]\nurl = \"tcp://a:1\"\nworkload = \"flight\"\n").unwrap();
+    says(&["run", name], "unknown workload 'flight' (known: latency, throughput)");
+}
+
+#[test]
+fn files_that_cannot_be_written_are_found_before_anything_is_measured() {
+    let server = Serving::start(&["--max-sessions", "1"]);
+    let tcp = server.tcp.as_str();
+    for flag in ["--json", "--html", "--csv", "--raw", "--events"] {
+        // Were it measured first, this would take an hour.
+        says(
+            &["latency", tcp, "--time", "1h", flag, "/nonexistent/x"],
+            "/nonexistent/x: cannot be written: No such file or directory (os error 2)",
+        );
+    }
+    let one = "only one thing can go to standard output: give the others a file";
+    says(&["latency", tcp, "--time", "1h", "--json", "-", "--csv", "-"], one);
+    says(&["latency", tcp, "--time", "1h", "--json", "-", "--events", "-"], one);
+    says(&["latency", tcp, "--time", "1h", "--json", "-", "--format", "text"], one);
+    says(&["report", "/nonexistent"], "/nonexistent: cannot be read: No such file or directory (os error 2)");
+}

@@ -1,0 +1,77 @@
+//! The commands that need no far end, run as a user runs them.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use linkgauge::link::TRANSPORTS;
+use linkgauge::run::Run;
+
+fn linkgauge(arguments: &[&str], directory: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_linkgauge"))
+        .args(arguments)
+        .current_dir(directory)
+        .env("TMPDIR", directory)
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn demo_gauges_every_transport() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = linkgauge(&["demo", "--quick"], directory.path());
+    let (table, told) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{table}\n{told}");
+    assert!(told.contains("all links are inside this machine"), "{told}");
+    assert!(told.contains("linkgauge-demo.json") && told.contains("report.html"), "{told}");
+    assert!(table.starts_with("linkgauge demo on ") && table.contains("inside_this_machine"), "{table}");
+    assert!(!table.contains('\u{1b}') && !told.contains('\u{1b}'));
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+
+    let run = std::fs::read_to_string(directory.path().join("linkgauge-demo.json")).unwrap();
+    let run = Run::from_json(&run).unwrap();
+    assert!(run.complete());
+    for transport in TRANSPORTS.iter().filter(|transport| (transport.available)().is_ok()) {
+        for workload in ["latency", "throughput"] {
+            let scheme = format!("{}://", transport.scheme);
+            let measured = |case: &&linkgauge::run::CaseResult| {
+                case.endpoint.starts_with(&scheme) && case.workload == workload && case.figures.received > 0
+            };
+            assert!(run.cases.iter().any(|case| measured(&case)), "{workload} of {scheme}");
+        }
+    }
+    let page = std::fs::read_to_string(directory.path().join("report.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>"));
+
+    let mut left: Vec<_> =
+        std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["linkgauge-demo.json", "report.html"]);
+}
+
+#[test]
+fn doctor_examines_this_host() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = linkgauge(&["doctor"], directory.path());
+    let page = text(&output.stdout);
+    assert!(output.status.success(), "{page}{}", text(&output.stderr));
+    for transport in TRANSPORTS {
+        assert!(page.contains(transport.scheme), "{page}");
+    }
+    assert!(page.contains("clock source") && page.contains("\nVerdict: "), "{page}");
+    assert!(!page.contains('\u{1b}') && page.lines().all(|line| line.chars().count() <= 80), "{page}");
+}
+
+#[test]
+fn doctor_writes_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = linkgauge(&["doctor", "--json", "-"], directory.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(findings["transports"].as_array().unwrap().len(), TRANSPORTS.len());
+    assert!(findings["floor"]["clock_read_ns"].as_f64().unwrap() > 0.0);
+    assert!(findings["floor"]["round_trips"][0]["p50_ns"].as_u64().unwrap() > 0);
+}

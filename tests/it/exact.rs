@@ -1,0 +1,470 @@
+//! Whole runs on the virtual clock: every figure is what arithmetic says.
+
+use linkgauge::run::{CaseResult, Run};
+
+use crate::virtual_net::VirtualNet;
+
+/// Runs one case over our own session.
+fn session(case: &str) -> CaseResult {
+    one(VirtualNet::serving("linkgauge").run(&format!("[[case]]\n{case}")))
+}
+
+/// Runs one case against an echo.
+fn echo(case: &str) -> CaseResult {
+    one(VirtualNet::serving("echo").run(&format!("[[case]]\npeer = \"echo\"\n{case}")))
+}
+
+fn one(run: Run) -> CaseResult {
+    assert!(run.complete(), "{:?}", run.cases[0].warnings);
+    assert_eq!(run.cases.len(), 1);
+    run.cases.into_iter().next().unwrap()
+}
+
+fn counts(case: &CaseResult) -> (u64, u64, u64) {
+    (case.figures.sent, case.figures.received, case.figures.lost)
+}
+
+#[test]
+fn latency_is_twice_the_delay_at_every_percentile() {
+    for case in [
+        session("url = \"mem://far?delay=1ms\"\nworkload = \"latency\"\ncount = 1000"),
+        echo("url = \"mem://far?delay=1ms\"\nworkload = \"latency\"\ncount = 1000"),
+        session("url = \"mem://far-messages?type=message&delay=1ms\"\nworkload = \"latency\"\ncount = 1000"),
+    ] {
+        assert_eq!(counts(&case), (1000, 1000, 0));
+        let latency = case.figures.latency_ns.unwrap();
+        assert_eq!((latency.min, latency.max, latency.mean), (2_000_000, 2_000_000, 2e6));
+        assert_eq!(latency.standard_deviation, 0.0);
+        assert!(latency.percentiles.len() >= 11);
+        assert!(latency.percentiles.values().all(|value| *value == Some(2_000_000)));
+        assert_eq!(case.figures.jitter_ns, Some(0.0));
+        assert_eq!(case.figures.messages_per_second, Some(500.0));
+        assert_eq!(case.figures.response_ns, None);
+    }
+}
+
+#[test]
+fn a_character_takes_its_time_on_a_line_there_and_back() {
+    for (size, each_way_ns) in [(1, 833_333), (14, 11_666_667)] {
+        let case = echo(&format!(
+            "url = \"mem://far?rate=9600bit/s\"\nworkload = \"latency\"\ncount = 200\nsize = {size}"
+        ));
+        let latency = case.figures.latency_ns.unwrap();
+        // Each way is rounded to a nanosecond where it begins.
+        assert!(latency.min.abs_diff(2 * each_way_ns) <= 2, "{}", latency.min);
+        assert!(latency.max.abs_diff(2 * each_way_ns) <= 2, "{}", latency.max);
+    }
+}
+
+#[test]
+fn throughput_is_the_rate_of_the_line() {
+    for link in ["mem://far?rate=8Mbit/s&delay=3ms", "mem://far-messages?type=message&rate=8Mbit/s&delay=3ms"]
+    {
+        for (direction, stop, bytes) in [
+            ("send", "time = \"2s\"", None),
+            ("receive", "time = \"2s\"", None),
+            ("send", "volume = \"1M\"", Some(1_000_000)),
+            ("receive", "volume = \"1M\"", Some(1_000_000)),
+        ] {
+            let case = session(&format!(
+                "url = \"{link}\"\nworkload = \"throughput\"\ndirection = \"{direction}\"\n{stop}\nsize = 1000\nprobe = false"
+            ));
+            let rate = case.figures.throughput_bps.unwrap();
+            assert!((rate - 8e6).abs() < 1.0, "{link} {direction} {stop}: {rate}");
+            assert_eq!(case.figures.lost, 0, "{link} {direction} {stop}");
+            assert_eq!(case.figures.sent, case.figures.received);
+            assert!((case.figures.messages_per_second.unwrap() - 1000.0).abs() < 0.1);
+            let delivered = case.figures.delivered_bytes.unwrap();
+            assert_eq!(delivered / 1000, case.figures.received);
+            if let Some(bytes) = bytes {
+                assert_eq!(delivered, bytes);
+            }
+            assert_eq!(case.figures.line_rate_percent.map(f64::round), Some(100.0));
+        }
+    }
+}
+
+#[test]
+fn both_directions_at_once_do_not_share_the_rate() {
+    let case = session(
+        "url = \"mem://far?rate=8Mbit/s\"\nworkload = \"throughput\"\ndirection = \"both\"\nvolume = \"500k\"\n\
+         size = 1000\nprobe = false",
+    );
+    let figures = &case.figures;
+    assert_eq!((figures.delivered_bytes, figures.delivered_back_bytes), (Some(500_000), Some(500_000)));
+    for rate in [figures.throughput_bps, figures.throughput_back_bps] {
+        assert!((rate.unwrap() - 8e6).abs() < 1.0, "{rate:?}");
+    }
+    assert_eq!(counts(&case), (1000, 1000, 0));
+}
+
+#[test]
+fn an_echo_brings_back_what_a_loop_sends() {
+    let case = echo(
+        "url = \"mem://far?rate=8Mbit/s&delay=5ms\"\nworkload = \"throughput\"\nvolume = \"1M\"\nsize = 1000",
+    );
+    assert_eq!(counts(&case), (1000, 1000, 0));
+    assert_eq!(case.figures.corrupt_bytes, 0);
+    // From the first byte written to the last one back: the line's time, both delays, and one message more.
+    let expected_ns = 1e9 + 10e6 + 1e6;
+    let rate = case.figures.throughput_bps.unwrap();
+    assert!((rate / (8e6 * 1e9 / expected_ns) - 1.0).abs() < 2e-3, "{rate}");
+}
+
+/// What goes one way through a link that loses every `drop`-th message, doubles every `double`-th and lets the next
+/// one overtake every `swap`-th: numbers in the order in which they arrive. All are sent before any arrives.
+fn arrivals(count: u64, drop: u64, double: u64, swap: u64) -> Vec<u64> {
+    let mut out: Vec<u64> = Vec::new();
+    for number in 1..=count {
+        let every = |n: u64| n != 0 && number % n == 0;
+        if every(drop) {
+            continue;
+        }
+        out.push(number);
+        if every(double) {
+            out.push(number);
+        }
+        if swap != 0 && number % swap == 1 && number > 1 {
+            let length = out.len();
+            out.swap(length - 2, length - 1);
+        }
+    }
+    out
+}
+
+/// Received, duplicate, reordered: what is not the first of its number is a copy, what comes after a greater number
+/// came late.
+fn judged(arrivals: &[u64]) -> (u64, u64, u64) {
+    let mut seen = std::collections::BTreeSet::new();
+    let (mut duplicate, mut reordered) = (0, 0);
+    for number in arrivals {
+        let highest = seen.last().copied().unwrap_or(0);
+        if !seen.insert(*number) {
+            duplicate += 1;
+        } else if *number < highest {
+            reordered += 1;
+        }
+    }
+    (seen.len() as u64, duplicate, reordered)
+}
+
+#[test]
+fn losses_copies_and_overtaking_are_counted_exactly_in_throughput() {
+    for (options, drop, double, swap) in
+        [("drop=7", 7, 0, 0), ("double=5", 0, 5, 0), ("swap=9", 0, 0, 9), ("drop=7&double=5&swap=9", 7, 5, 9)]
+    {
+        // 900 messages of 100 bytes leave in one instant and are on their way for a second.
+        let case = session(&format!(
+            "url = \"mem://far-lossy?type=message&delay=1s&{options}\"\nworkload = \"throughput\"\n\
+             count = 900\nsize = 100\nprobe = false\ntimeout = \"5s\""
+        ));
+        // The attach was the first message of this connection.
+        let arrived = arrivals(901, drop, double, swap);
+        let arrived: Vec<u64> = arrived.into_iter().filter(|number| *number > 1).collect();
+        let (received, duplicate, reordered) = judged(&arrived);
+        assert_eq!(counts(&case), (900, received, 900 - received), "{options}");
+        assert_eq!((case.figures.duplicate, case.figures.reordered), (duplicate, reordered), "{options}");
+        assert_eq!(case.figures.delivered_bytes, Some(100 * received));
+    }
+}
+
+#[test]
+fn losses_are_counted_exactly_in_latency() {
+    // One message at a time: requests 7, 14 … are lost there, and of the answers each seventh.
+    let case = echo(
+        "url = \"mem://far-lossy?type=message&delay=1ms&drop=7\"\nworkload = \"latency\"\ncount = 700\n\
+         warm_up_count = 0\ntimeout = \"10ms\"",
+    );
+    let there = 700 - 700 / 7;
+    let back = there - there / 7;
+    assert_eq!(counts(&case), (700, back, 700 - back));
+    let latency = case.figures.latency_ns.as_ref().unwrap();
+    assert_eq!((latency.min, latency.max), (2_000_000, 2_000_000));
+    // 185 of 700 are lost: p70 is reached, p80 is not.
+    assert_eq!(latency.percentiles["p70"], Some(2_000_000));
+    assert_eq!(latency.percentiles["p80"], None);
+    assert_eq!(latency.later_than_ms["50"], (700 - back) as f64 / 700.0);
+    assert_eq!(case.elapsed_ns, back * 2_000_000 + (700 - back) * 10_000_000);
+}
+
+#[test]
+fn copies_are_counted_exactly_in_latency() {
+    // Every fifth request comes twice; of the 360 answers, every fifth does.
+    let case = echo(
+        "url = \"mem://far-lossy?type=message&delay=1ms&double=5\"\nworkload = \"latency\"\ncount = 300\n\
+         warm_up_count = 0",
+    );
+    assert_eq!(counts(&case), (300, 300, 0));
+    // Copies of the last answer would come after the end.
+    let copies = 360 + 360 / 5 - 300;
+    assert!(case.figures.duplicate.abs_diff(copies) <= 3, "{}", case.figures.duplicate);
+    assert_eq!((case.figures.reordered, case.figures.late), (0, 0));
+}
+
+#[test]
+fn overtaking_is_counted_exactly_in_latency_on_a_schedule() {
+    // Sent every millisecond, 20 ms on the way: every ninth request is overtaken, and nothing else happens.
+    let case = echo(
+        "url = \"mem://far-lossy?type=message&delay=20ms&swap=9\"\nworkload = \"latency\"\ncount = 90\n\
+         rate = \"1k/s\"\nwarm_up_count = 0",
+    );
+    assert_eq!(counts(&case), (90, 90, 0));
+    let there: Vec<u64> = arrivals(90, 0, 0, 9);
+    let order = arrivals(90, 0, 0, 9).into_iter().map(|place| there[place as usize - 1]);
+    let (_, duplicate, reordered) = judged(&order.collect::<Vec<_>>());
+    assert_eq!((case.figures.duplicate, case.figures.reordered), (duplicate, reordered));
+}
+
+#[test]
+fn a_stalled_link_shows_in_the_response_time_of_every_message_it_held_up() {
+    // 100 bytes take 100 ms on the line, one is wanted every 50 ms: message n waits 50 ms longer than the one before.
+    let case = echo(
+        "url = \"mem://far?rate=8kbit/s\"\nworkload = \"latency\"\nsize = 100\ncount = 20\nrate = \"20/s\"\n\
+         warm_up_count = 0\ntimeout = \"10s\"",
+    );
+    assert_eq!(counts(&case), (20, 20, 0));
+    for times in [case.figures.latency_ns.unwrap(), case.figures.response_ns.unwrap()] {
+        // The buffer takes every message when it is due, so both start at the same instant.
+        assert_eq!((times.min, times.max), (200_000_000, 200_000_000 + 19 * 50_000_000));
+    }
+    assert_eq!(case.figures.missed_sends, 0);
+}
+
+#[test]
+fn a_full_link_holds_up_the_schedule_and_the_response_time_says_so() {
+    // Messages of the buffer's size: the next one is taken only when the one before has left, a second later.
+    let case = echo(
+        "url = \"mem://far?rate=524288bit/s&buffer=64Ki\"\nworkload = \"latency\"\nsize = 65536\ncount = 5\n\
+         rate = \"2/s\"\nwarm_up_count = 0\ntimeout = \"60s\"",
+    );
+    assert_eq!(counts(&case), (5, 5, 0));
+    let (service, response) = (case.figures.latency_ns.unwrap(), case.figures.response_ns.unwrap());
+    assert!(service.max < response.max, "{service:?} {response:?}");
+    // The last was due after two seconds; four messages before it took four, its own way there and back two.
+    assert_eq!(response.max, 4_000_000_000);
+    assert!(case.figures.missed_sends > 0);
+}
+
+#[test]
+fn a_seed_means_the_same_for_ever() {
+    let run = |seed: u32| {
+        session(&format!(
+            "url = \"mem://far?rate=80kbit/s\"\nworkload = \"latency\"\nsize = 10\ncount = 400\nrate = \"500/s\"\n\
+             poisson = true\nseed = {seed}\nwarm_up_count = 0"
+        ))
+    };
+    let (a, b, other) = (run(3), run(3), run(4));
+    assert_eq!(a.figures, b.figures);
+    assert_eq!(a.elapsed_ns, b.elapsed_ns);
+    assert_ne!(a.elapsed_ns, other.elapsed_ns);
+    assert!(a.figures.response_ns.unwrap().max > 2_000_000, "some met on the line");
+}
+
+#[test]
+fn a_fixed_schedule_takes_exactly_its_time() {
+    let case = session(
+        "url = \"mem://far?delay=1ms\"\nworkload = \"latency\"\ncount = 100\nrate = \"100/s\"\nwarm_up_count = 0",
+    );
+    assert_eq!(counts(&case), (100, 100, 0));
+    let response = case.figures.response_ns.unwrap();
+    assert_eq!((response.min, response.max), (2_000_000, 2_000_000));
+    // The last of 100 is due after 990 ms.
+    assert_eq!(case.figures.messages_per_second.map(|rate| (rate * 992.0).round()), Some(100_000.0));
+}
+
+#[test]
+fn warm_up_is_left_out() {
+    let by_count = echo(
+        "url = \"mem://far?delay=1ms\"\nworkload = \"latency\"\ncount = 100\nwarm_up_count = 50\ninterval = \"10ms\"",
+    );
+    assert_eq!(counts(&by_count), (100, 100, 0));
+    assert_eq!(by_count.elapsed_ns, 300_000_000);
+    assert_eq!(by_count.figures.messages_per_second, Some(500.0));
+    assert_eq!(by_count.series.iter().map(|entry| entry.messages).sum::<u64>(), 100);
+    assert_eq!((by_count.series[0].start_ns, by_count.series[0].messages), (0, 4));
+
+    let by_time = echo(
+        "url = \"mem://far?delay=1ms\"\nworkload = \"latency\"\ntime = \"100ms\"\nwarm_up_time = \"60ms\"",
+    );
+    assert_eq!(counts(&by_time), (50, 50, 0));
+    assert_eq!(by_time.elapsed_ns, 160_000_000);
+
+    for link in ["mem://far?rate=8Mbit/s", "mem://far-messages?type=message&rate=8Mbit/s"] {
+        let load = session(&format!(
+            "url = \"{link}\"\nworkload = \"throughput\"\nsize = 1000\ncount = 500\nwarm_up_count = 200\nprobe = false"
+        ));
+        assert_eq!(counts(&load), (500, 500, 0), "{link}");
+        assert_eq!(load.figures.delivered_bytes, Some(500_000), "{link}");
+        assert!((load.figures.throughput_bps.unwrap() - 8e6).abs() < 1.0);
+    }
+}
+
+#[test]
+fn a_far_end_that_never_answers_loses_everything_and_takes_exactly_the_time_outs() {
+    // The delay is longer than every time-out together.
+    let case = echo(
+        "url = \"mem://far?delay=1h\"\nworkload = \"latency\"\ncount = 200\ntimeout = \"250ms\"\nwarm_up_count = 0",
+    );
+    assert_eq!(counts(&case), (200, 0, 200));
+    assert_eq!(case.elapsed_ns, 200 * 250_000_000);
+    // Nothing came back, so there is no distribution; the losses say it all.
+    assert_eq!(case.figures.latency_ns, None);
+
+    // Half of them lost: the median is the last that was answered, above it nothing is reached.
+    let case = echo(
+        "url = \"mem://far-lossy?type=message&drop=2&delay=1ms\"\nworkload = \"latency\"\ncount = 400\n\
+         timeout = \"250ms\"\nwarm_up_count = 0",
+    );
+    // 200 requests arrive, of whose answers every second is lost.
+    assert_eq!(counts(&case), (400, 100, 300));
+    let latency = case.figures.latency_ns.unwrap();
+    assert_eq!(latency.percentiles["p20"], Some(2_000_000));
+    assert_eq!(latency.percentiles["p50"], None);
+    assert_eq!(latency.mean_fastest_95_percent, None);
+}
+
+#[test]
+fn a_run_by_time_stops_at_the_exact_instant() {
+    let case = echo(
+        "url = \"mem://far?delay=1h\"\nworkload = \"latency\"\ntime = \"1s\"\ntimeout = \"300ms\"\nwarm_up_count = 0",
+    );
+    // The fourth leaves at 900 ms and is given up at 1200.
+    assert_eq!(counts(&case), (4, 0, 4));
+    assert_eq!(case.elapsed_ns, 1_200_000_000);
+}
+
+#[test]
+fn late_answers_are_lost_and_known_as_late() {
+    let case = echo(
+        "url = \"mem://far?delay=50ms\"\nworkload = \"latency\"\ncount = 50\ntimeout = \"10ms\"\nwarm_up_count = 0\nsize = 8",
+    );
+    // Of those sent every 10 ms all are answered after 100, when ten more have been given up.
+    assert_eq!(counts(&case), (50, 0, 50));
+    assert_eq!(case.figures.late, 40);
+    assert_eq!((case.figures.corrupt_messages, case.figures.corrupt_bytes), (0, 0));
+}
+
+#[test]
+fn several_ports_and_connections_run_side_by_side() {
+    let run = VirtualNet::serving("linkgauge").run(
+        "[[case]]\nurl = \"mem://far0?delay=1ms\"\nports = 4\nparallel = 2\nworkload = \"latency\"\ncount = 100\n\
+         warm_up_count = 0",
+    );
+    let case = one(run);
+    assert_eq!(counts(&case), (800, 800, 0));
+    assert_eq!((case.ports, case.parallel, case.per_port.len()), (4, 2, 4));
+    // Side by side they take the time of one.
+    assert_eq!(case.elapsed_ns, 200_000_000);
+    let latency = case.figures.latency_ns.as_ref().unwrap();
+    assert_eq!((latency.min, latency.max), (2_000_000, 2_000_000));
+    for (number, port) in case.per_port.iter().enumerate() {
+        assert_eq!(port.endpoint, format!("mem://far{number}?delay=1ms"));
+        assert_eq!((port.figures.sent, port.figures.received), (200, 200));
+    }
+
+    let run = VirtualNet::serving("linkgauge").run(
+        "[[case]]\nurl = \"mem://far0?rate=8Mbit/s\"\nports = 3\nworkload = \"throughput\"\ndirection = \"both\"\n\
+         volume = \"200k\"\nsize = 1000\nprobe = false",
+    );
+    let case = one(run);
+    assert_eq!(case.figures.delivered_bytes, Some(600_000));
+    assert_eq!(case.figures.delivered_back_bytes, Some(600_000));
+    for port in &case.per_port {
+        assert!((port.figures.throughput_bps.unwrap() - 8e6).abs() < 1.0);
+        assert!((port.figures.throughput_back_bps.unwrap() - 8e6).abs() < 1.0);
+    }
+    assert!((case.figures.throughput_bps.unwrap() - 24e6).abs() < 50e3, "less three first messages");
+}
+
+#[test]
+fn a_probe_runs_beside_a_load_and_ends_with_it() {
+    let case = session(
+        "url = \"mem://far?rate=8Mbit/s&delay=2ms\"\nworkload = \"throughput\"\ntime = \"1s\"\nsize = 1000\nprobe = \"100/s\"",
+    );
+    assert!((case.figures.throughput_bps.unwrap() - 8e6).abs() < 1.0);
+    let probe = case.under_load.unwrap();
+    assert_eq!(probe.lost, 0, "what is on its way at the end is not lost");
+    assert!(probe.sent >= 100 && probe.sent == probe.received, "{} {}", probe.sent, probe.received);
+    let latency = probe.latency_ns.unwrap();
+    // 14 bytes there and back on a line of its own.
+    assert_eq!((latency.min, latency.max), (4_028_000, 4_028_000));
+}
+
+#[test]
+fn repetitions_are_interleaved_and_their_rates_are_not_thinned_by_what_ran_between() {
+    let run = VirtualNet::serving("linkgauge").run(
+        "repeat = 6\n[defaults]\nworkload = \"latency\"\ncount = 50\nwarm_up_count = 0\n\
+         [[case]]\nurl = \"mem://far?delay=1ms\"\n[[case]]\nurl = \"mem://far?delay=5ms\"",
+    );
+    assert!(run.complete());
+    for (case, round_trip) in run.cases.iter().zip([2_000_000, 10_000_000]) {
+        assert_eq!(counts(case), (300, 300, 0));
+        assert_eq!(case.repeats.len(), 6);
+        assert_eq!(case.elapsed_ns, 300 * round_trip);
+        assert_eq!(case.figures.messages_per_second, Some(1e9 / round_trip as f64));
+        let interval = &case.figures.intervals["latency_ns.p50"];
+        assert_eq!((interval.low, interval.high), (round_trip as f64, round_trip as f64));
+    }
+}
+
+#[test]
+fn too_few_repetitions_promise_no_interval() {
+    let run = VirtualNet::serving("linkgauge").run(
+        "repeat = 2\n[[case]]\nurl = \"mem://far?delay=1ms\"\nworkload = \"latency\"\ncount = 500\nwarm_up_count = 0",
+    );
+    assert!(!run.cases[0].figures.intervals.contains_key("latency_ns.p50"));
+}
+
+#[test]
+fn a_session_opens_through_losses_copies_and_overtaking() {
+    for every in 2..12 {
+        for options in ["drop", "double", "swap"] {
+            let case = session(&format!(
+                "url = \"mem://far-lossy?type=message&delay=1ms&{options}={every}\"\nworkload = \"throughput\"\n\
+                 direction = \"both\"\ncount = 50\nsize = 32\nprobe = false"
+            ));
+            assert_eq!(case.figures.sent, 100, "{options}={every}");
+            assert_eq!(case.figures.corrupt_messages, 0, "{options}={every}");
+            assert!(case.figures.received >= 40, "{options}={every}: {}", case.figures.received);
+        }
+    }
+}
+
+#[test]
+fn a_session_opens_over_a_link_slower_than_its_repetitions() {
+    // A request is repeated after 200 ms; its answer takes 600, and copies of it come for a while.
+    let case = session(
+        "url = \"mem://far-lossy?type=message&delay=300ms&drop=1000\"\nworkload = \"latency\"\ncount = 20\nsize = 8\n\
+         warm_up_count = 0\ntimeout = \"1s\"",
+    );
+    assert_eq!(counts(&case), (20, 20, 0));
+    assert_eq!(case.figures.latency_ns.unwrap().max, 600_000_000);
+}
+
+#[test]
+fn a_message_larger_than_every_buffer_comes_back() {
+    let case = echo(
+        "url = \"mem://far?buffer=64Ki\"\nworkload = \"latency\"\nsize = \"3M\"\ncount = 3\nwarm_up_count = 0",
+    );
+    assert_eq!(counts(&case), (3, 3, 0));
+    assert_eq!(case.figures.corrupt_bytes, 0);
+}
+
+#[test]
+fn the_whole_document_is_as_it_was() {
+    let run = VirtualNet::serving("linkgauge").run(
+        "title = \"snapshot\"\nrepeat = 2\n[[case]]\nurl = \"mem://far0?delay=1ms&rate=8Mbit/s\"\nports = 2\n\
+         workload = \"latency\"\nsize = 10\ncount = 4\nrate = \"100/s\"\nwarm_up_count = 1\n\
+         [[case]]\nurl = \"mem://far-messages?type=message&rate=8Mbit/s\"\nworkload = \"throughput\"\nvolume = \"20k\"\n\
+         size = 1000\nprobe = \"50/s\"",
+    );
+    insta::assert_json_snapshot!(run, {
+        ".id" => "[id]",
+        ".tool" => "[tool]",
+        ".started" => "[started]",
+        ".environment" => "[environment]",
+        // With it go the words of the session, which grow and shrink with the version.
+        ".elapsed_ns" => "[elapsed]",
+        ".cases[].got.far_tool" => "[tool]",
+    });
+}

@@ -1,0 +1,379 @@
+//! Servers that answer the hello as they should, and lie from then on: the client ends soon, and says why.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use linkgauge::endpoint::Endpoint;
+use linkgauge::peer::Limits;
+use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request, SHORT};
+use linkgauge::run::Run;
+use linkgauge::workload::{FarFlow, FarReport};
+use serde_json::Map;
+
+use crate::server::{failure, measure};
+
+const KEY: [u8; 16] = [5; 16];
+
+/// What a liar does.
+type Answers = dyn Fn(Request, u32, &mut TcpStream) -> Then + Send + Sync;
+type Data = dyn Fn(&mut TcpStream) + Send + Sync;
+
+/// How a liar goes on after a request.
+enum Then {
+    /// As an honest server would.
+    Honestly,
+    Say(Reply),
+    /// It has said something itself.
+    Said,
+    Close,
+    /// Says nothing more, and does not close.
+    Stall,
+}
+
+/// A server that treats requests and flows so.
+struct Liar {
+    answers: Box<Answers>,
+    data: Box<Data>,
+}
+
+impl Liar {
+    fn new(answers: impl Fn(Request, u32, &mut TcpStream) -> Then + Send + Sync + 'static) -> Liar {
+        Liar { answers: Box::new(answers), data: Box::new(echo) }
+    }
+
+    fn with_data(data: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Liar {
+        Liar { answers: Box::new(|_, _, _| Then::Honestly), data: Box::new(data) }
+    }
+
+    /// Serves until the test program ends.
+    fn listen(self) -> Endpoint {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("tcp://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let liar = Arc::new(self);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let liar = liar.clone();
+                // A client that goes away ends the thread by an error.
+                std::thread::spawn(move || liar.serve(stream));
+            }
+        });
+        endpoint
+    }
+
+    fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        stream.set_nodelay(true)?;
+        let mut first = [0; SHORT];
+        stream.read_exact(&mut first)?;
+        if let Some(attach) = Attach::read(&first) {
+            stream.write_all(&attach.reply(&KEY))?;
+            (self.data)(&mut stream);
+            return Ok(());
+        }
+        stream.write_all(&wire::ready(&first, &[1; 32], "liar").expect("a hello"))?;
+        let (mut heard, mut chunk) = (Vec::new(), [0; 4096]);
+        let mut flows = 0;
+        loop {
+            while let Some((number, request, used)) =
+                wire::read_frame::<Request>(&heard, wire::LONGEST).unwrap()
+            {
+                heard.drain(..used);
+                if let Request::Plan(plan) = &request {
+                    flows = plan.flows.len();
+                }
+                let reply = match (self.answers)(request.clone(), number, &mut stream) {
+                    Then::Honestly => honest(&request, flows),
+                    Then::Say(reply) => Some(reply),
+                    Then::Said => None,
+                    Then::Close => return Ok(()),
+                    Then::Stall => {
+                        let _ = stream.read_to_end(&mut Vec::new());
+                        return Ok(());
+                    }
+                };
+                if let Some(reply) = reply {
+                    stream.write_all(&wire::frame(number, &reply))?;
+                }
+            }
+            match stream.read(&mut chunk)? {
+                0 => return Ok(()),
+                length => heard.extend_from_slice(&chunk[..length]),
+            }
+        }
+    }
+}
+
+fn opened(version: u32) -> Reply {
+    Reply::Opened {
+        version,
+        tool: "liar".to_owned(),
+        capabilities: ["reflect", "receive", "send", "juggle"].map(str::to_owned).to_vec(),
+        limits: Limits::default(),
+        session: "2a".to_owned(),
+        key: wire::hex(&KEY),
+        environment: Map::new(),
+    }
+}
+
+fn honest(request: &Request, flows: usize) -> Option<Reply> {
+    match request {
+        Request::Open { .. } => Some(opened(wire::VERSION)),
+        Request::Plan(_) => Some(Reply::Planned { per_second: None }),
+        Request::Start => Some(Reply::Started),
+        Request::Finish => Some(Reply::Report(report(flows, FarFlow::default()))),
+        Request::Bye => None,
+    }
+}
+
+fn report(flows: usize, flow: FarFlow) -> FarReport {
+    FarReport { flows: vec![flow; flows], cpu_seconds: Some(0.0) }
+}
+
+/// Sends back what comes.
+fn echo(stream: &mut TcpStream) {
+    let mut room = [0; 65_536];
+    while let Ok(length @ 1..) = stream.read(&mut room) {
+        if stream.write_all(&room[..length]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Long enough for a busy machine, short enough to be called bounded.
+const BOUNDED: Duration = Duration::from_secs(20);
+
+/// Runs a short latency case against a liar; what the client says.
+fn said_of(liar: Liar) -> String {
+    run(liar, "workload = \"latency\"\ncount = 20\nwarm_up_count = 0\ntimeout = \"1s\"").0
+}
+
+/// Runs a case against a liar: what the client says, without the endpoint, and the document.
+fn run(liar: Liar, case: &str) -> (String, Run) {
+    let endpoint = liar.listen();
+    let began = Instant::now();
+    let run = measure(&endpoint, &format!("peer = \"linkgauge\"\n{case}"), None);
+    assert!(began.elapsed() < BOUNDED, "it took {:?}", began.elapsed());
+    let failure = failure(&run);
+    assert_eq!(failure.lines().count(), 1, "{failure}");
+    let head = format!("not measured as planned: {endpoint}: ");
+    (failure.strip_prefix(&head).unwrap_or_else(|| panic!("{failure}")).to_owned(), run)
+}
+
+fn is_open(request: &Request) -> bool {
+    matches!(request, Request::Open { .. })
+}
+
+#[test]
+fn another_version_is_named() {
+    let said = said_of(Liar::new(|request, _, _| match is_open(&request) {
+        true => Then::Say(opened(2)),
+        false => Then::Honestly,
+    }));
+    assert_eq!(said, "the server speaks session version 2, we speak 1: use the same linkgauge at both ends");
+}
+
+#[test]
+fn words_that_are_none_are_not_understood() {
+    let garbage: [(&[u8], &str); 4] = [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it says something that is not our session"),
+        (b"LGframe1\xff\xff\xff\xff\0\0\0\x01", "it announces a message of 4294967295 bytes"),
+        (
+            b"LGframe1\0\0\0\x02\0\0\0\x01{}",
+            "its message cannot be read: missing field `reply` at line 1 column 2",
+        ),
+        (b"LGframe1\0\0\0\x04\0\0\0\x01[[[[", "its message cannot be read: "),
+    ];
+    for (words, why) in garbage {
+        let said = said_of(Liar::new(move |_, _, stream| {
+            stream.write_all(words).unwrap();
+            Then::Said
+        }));
+        let expected = format!("the server cannot be understood: {why}");
+        assert!(said.starts_with(&expected), "{said}");
+    }
+}
+
+#[test]
+fn an_answer_to_something_else_is_none() {
+    let said = said_of(Liar::new(|_, number, stream| {
+        stream.write_all(&wire::frame(number + 7, &Reply::Started)).unwrap();
+        Then::Said
+    }));
+    assert_eq!(said, "the server cannot be understood: it answers what was not asked");
+    let said = said_of(Liar::new(|_, _, _| Then::Say(Reply::Started)));
+    assert_eq!(said, "the server answered something else than was asked: is it another version?");
+}
+
+#[test]
+fn one_who_talks_without_end_is_left() {
+    let said = said_of(Liar::new(|_, _, stream| {
+        let head = [&b"LGframe1"[..], &(1u32 << 20).to_be_bytes(), &1u32.to_be_bytes()].concat();
+        let _ = stream.write_all(&head);
+        while stream.write_all(&[b' '; 65_536]).is_ok() {}
+        Then::Close
+    }));
+    assert!(said.starts_with("the server cannot be understood: its message cannot be read"), "{said}");
+}
+
+#[test]
+fn one_who_stalls_or_closes_is_left_at_every_step() {
+    type Matches = fn(&Request) -> bool;
+    let steps: [(&str, Matches); 4] = [
+        ("open", is_open),
+        ("plan", |request| matches!(request, Request::Plan(_))),
+        ("start", |request| matches!(request, Request::Start)),
+        ("finish", |request| matches!(request, Request::Finish)),
+    ];
+    for (name, is_step) in steps {
+        let stalls = said_of(Liar::new(move |request, _, _| match is_step(&request) {
+            true => Then::Stall,
+            false => Then::Honestly,
+        }));
+        assert_eq!(stalls, "no answer in time: check that the far end runs, and --timeout", "{name}");
+        let closes = said_of(Liar::new(move |request, _, _| match is_step(&request) {
+            true => Then::Close,
+            false => Then::Honestly,
+        }));
+        assert_eq!(closes, "the peer closed the link", "{name}");
+    }
+}
+
+#[test]
+fn a_report_that_never_comes_is_not_waited_for_and_the_figures_are_kept() {
+    let pending = || {
+        Liar::new(|request, _, _| match request {
+            Request::Finish => Then::Say(Reply::Pending),
+            _ => Then::Honestly,
+        })
+    };
+    let case = "workload = \"latency\"\ncount = 20\nwarm_up_count = 0\ntimeout = \"1s\"";
+    let (said, run) = run(pending(), case);
+    assert_eq!(said, "no answer in time: check that the far end runs, and --timeout");
+    assert_eq!((run.cases[0].figures.sent, run.cases[0].figures.received), (20, 20));
+    assert!(run.cases[0].figures.latency_ns.is_some());
+}
+
+#[test]
+fn a_report_about_something_else_is_not_believed() {
+    let said = said_of(Liar::new(|request, _, _| match request {
+        Request::Finish => Then::Say(Reply::Report(report(3, FarFlow::default()))),
+        _ => Then::Honestly,
+    }));
+    assert_eq!(said, "the report is not about the flows of this case");
+}
+
+#[test]
+fn absurd_figures_break_nothing() {
+    let endpoint = Liar::new(|request, _, _| match request {
+        Request::Finish => {
+            let most = u64::MAX;
+            let flow = FarFlow {
+                bytes: most,
+                messages: most,
+                head_bytes: most,
+                elapsed_ns: most,
+                duplicate: most,
+                reordered: most,
+                corrupt_messages: most,
+                socket_drops: Some(most),
+                ..FarFlow::default()
+            };
+            Then::Say(Reply::Report(FarReport { cpu_seconds: Some(f64::MAX), ..report(2, flow) }))
+        }
+        _ => Then::Honestly,
+    })
+    .listen();
+    let run = measure(
+        &endpoint,
+        "peer = \"linkgauge\"\nworkload = \"throughput\"\nvolume = \"100k\"\nparallel = 2\nprobe = false\ntimeout = \"1s\"",
+        None,
+    );
+    let text = serde_json::to_string(&run).unwrap();
+    Run::from_json(&text).unwrap();
+    assert!(!text.contains("\"near_seconds\":null"));
+}
+
+#[test]
+fn a_reason_is_shown_on_one_line_without_control_characters() {
+    let said = said_of(Liar::new(|_, _, _| {
+        let reason = format!("\x1b[31mno\nway{}", "!".repeat(10_000));
+        Then::Say(Reply::Refused { reason })
+    }));
+    assert!(said.starts_with("the server refused:  [31mno way!!!") && said.len() < 300, "{said:?}");
+}
+
+#[test]
+fn a_server_that_cannot_do_what_is_wanted_says_so_first() {
+    let endpoint = Liar::new(|request, _, stream| match request {
+        Request::Open { .. } => {
+            let mut reply = opened(1);
+            if let Reply::Opened { capabilities, .. } = &mut reply {
+                capabilities.retain(|name| name != "reflect");
+            }
+            stream.write_all(&wire::frame(1, &reply)).unwrap();
+            Then::Said
+        }
+        _ => Then::Honestly,
+    });
+    assert_eq!(said_of(endpoint), "the server cannot reflect: use the same linkgauge at both ends");
+}
+
+#[test]
+fn a_connection_that_is_not_taken_is_named() {
+    let endpoint = Liar::new(|request, _, stream| match request {
+        // Another key than it goes by.
+        Request::Open { .. } => {
+            let mut reply = opened(1);
+            if let Reply::Opened { key, .. } = &mut reply {
+                *key = wire::hex(&[6; 16]);
+            }
+            stream.write_all(&wire::frame(1, &reply)).unwrap();
+            Then::Said
+        }
+        _ => Then::Honestly,
+    });
+    let said = said_of(endpoint);
+    assert_eq!(said, "the server did not take a connection of its own session: is it overloaded?");
+}
+
+#[test]
+fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
+    let latency = "workload = \"latency\"\ncount = 5\nwarm_up_count = 0\ntimeout = \"1s\"\nsize = 100";
+    let (said, result) = run(Liar::with_data(|stream| drop(stream.read(&mut [0; 1000]))), latency);
+    assert_eq!(said, "the peer closed the link");
+    assert_eq!((result.cases[0].figures.sent, result.cases[0].figures.lost), (1, 1));
+
+    // Reads nothing: small messages get lost in its buffer, large ones do not fit.
+    let stalls = || Liar::with_data(|_| std::thread::sleep(Duration::from_secs(60)));
+    let (said, _) = run(stalls(), &latency.replace("100", "\"50M\""));
+    assert_eq!(said, "no answer in time: check that the far end runs, and --timeout");
+    let send = "workload = \"throughput\"\ntime = \"30s\"\nprobe = false\ntimeout = \"1s\"";
+    let (said, result) = run(stalls(), send);
+    assert_eq!(said, "no answer in time: check that the far end runs, and --timeout");
+    assert!(result.cases[0].figures.sent > 0);
+    let receive =
+        "workload = \"throughput\"\ndirection = \"receive\"\ntime = \"1s\"\nprobe = false\ntimeout = \"1s\"";
+    let (said, _) = run(stalls(), receive);
+    assert_eq!(said, "no answer in time: check that the far end runs, and --timeout");
+
+    // Sends for ever.
+    let floods = || Liar::with_data(|stream| while stream.write_all(&[0; 65_536]).is_ok() {});
+    for stop in ["time = \"200ms\"", "volume = \"1M\""] {
+        let (said, result) = run(floods(), &receive.replace("time = \"1s\"", stop));
+        assert_eq!(said, "the far end sends more than it was asked for", "{stop}");
+        assert!(result.cases[0].figures.received > 0);
+    }
+}
+
+#[test]
+fn the_program_ends_with_two_and_one_line() {
+    let endpoint = Liar::new(|_, _, _| Then::Stall).listen();
+    let ended =
+        crate::program::run(&["latency", endpoint.as_str(), "--peer", "linkgauge", "--timeout", "1s"]);
+    assert_eq!(ended.status, Some(2));
+    let expected =
+        format!("error: {endpoint}: no answer in time: check that the far end runs, and --timeout\n");
+    assert_eq!(ended.stderr, expected);
+    assert_eq!(ended.stdout, "");
+}

@@ -1,0 +1,54 @@
+//! The memory of a run does not depend on its length.
+//!
+//! The peak of a process is for ever, so each length runs in a process of its own: this test program again, with
+//! nothing but [`a_run_of_its_own`]. By hand, for any length:
+//!
+//! ```text
+//! LINKGAUGE_TEST_EXCHANGES=100000000 cargo test --release --test it -- --exact memory::a_run_of_its_own --nocapture
+//! ```
+
+use std::process::Command;
+
+use crate::virtual_net::VirtualNet;
+
+const EXCHANGES: &str = "LINKGAUGE_TEST_EXCHANGES";
+
+/// A field of `/proc/self/status` or of another process's, in KiB.
+pub fn status_kib(process: &str, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Does nothing, unless it is asked to.
+#[test]
+fn a_run_of_its_own() {
+    let Ok(exchanges) = std::env::var(EXCHANGES) else { return };
+    // Response times are kept as well; the echo answers in the same thread.
+    let run = VirtualNet::serving("echo").run(&format!(
+        "[[case]]\nurl = \"mem://far?delay=10us\"\nworkload = \"latency\"\npeer = \"echo\"\nsize = 8\nrate = \"10k/s\"\n\
+         count = {exchanges}"
+    ));
+    assert!(run.complete());
+    assert_eq!(run.cases[0].figures.received.to_string(), exchanges);
+    println!("\npeak of {exchanges} exchanges: {} KiB", status_kib("self", "VmHWM"));
+}
+
+/// The peak of a process that runs so many exchanges, in KiB.
+fn peak_kib(exchanges: u64) -> u64 {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "memory::a_run_of_its_own", "--nocapture", "--test-threads=1"])
+        .env(EXCHANGES, exchanges.to_string())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let peak = text.lines().find_map(|line| line.strip_prefix("peak of ")?.strip_suffix(" KiB"));
+    let peak = peak.and_then(|line| line.rsplit(' ').next()).unwrap_or_else(|| panic!("{text}"));
+    peak.parse().unwrap()
+}
+
+#[test]
+fn ten_times_the_exchanges_take_no_more_memory() {
+    let (few, many) = (peak_kib(100_000), peak_kib(1_000_000));
+    assert!(many <= few + 1024, "{few} KiB, then {many} KiB");
+}

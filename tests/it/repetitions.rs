@@ -1,0 +1,56 @@
+//! What several repetitions become in the document, on the virtual clock.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use linkgauge::clock::Clock;
+use linkgauge::link::{self, Dialer};
+use linkgauge::peer::echo_far_end;
+use linkgauge::plan::Plan;
+use linkgauge::run::Run;
+use linkgauge::schedule::{self, Bench};
+
+/// Runs a plan against echoes on every `mem://` endpoint it names.
+fn run(text: &str) -> Run {
+    let plan = schedule::check(Plan::from_toml(text).unwrap()).unwrap();
+    let dialer = Dialer::new(Clock::new_virtual());
+    for endpoint in plan.cases.iter().flat_map(|case| &case.endpoints) {
+        let caps = link::caps(endpoint).unwrap();
+        let far_end = move |_: &str| -> Box<dyn link::party::Party> {
+            Box::new(echo_far_end(&caps, Duration::from_secs(60)))
+        };
+        let hosted = dialer.listen(endpoint).unwrap().host(Box::new(far_end));
+        assert!(hosted.is_ok(), "mem runs its own far ends");
+    }
+    let mut bench = Bench {
+        dialer,
+        observer: &(),
+        cancel: &AtomicBool::new(false),
+        token: None,
+        raw: None,
+        environment: Default::default(),
+        floor_ns: None,
+    };
+    schedule::run(&plan, &mut bench)
+}
+
+#[test]
+fn a_rate_does_not_count_the_time_between_repetitions() {
+    let run = run(r#"
+        repeat = 3
+        [defaults]
+        workload = "latency"
+        peer = "echo"
+        count = 500
+        [[case]]
+        url = "mem://a?delay=1ms"
+        [[case]]
+        url = "mem://b?delay=5ms"
+    "#);
+    assert!(run.complete());
+    for (case, per_second) in run.cases.iter().zip([500.0, 100.0]) {
+        assert_eq!(case.repeats.len(), 3);
+        assert_eq!(case.figures.received, 1500);
+        assert_eq!(case.figures.messages_per_second, Some(per_second));
+    }
+}

@@ -1,0 +1,450 @@
+//! The server among clients of every kind: idle, many, vanished, greedy, mad.
+
+use std::io::{Read, Write};
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::link::Dialer;
+use linkgauge::peer::linkgauge::wire::{self, FlowKind, Hello, Reply, Request};
+use linkgauge::peer::{self, Limits, ServerFacts};
+use linkgauge::plan::{Plan, Stop};
+use linkgauge::run::Run;
+use linkgauge::schedule::{self, Bench};
+use linkgauge::serve::Server;
+use rustix::process::Signal;
+use serde_json::Map;
+
+use crate::memory::status_kib;
+use crate::program::{PATIENCE, Running, Serving, wait_for_progress, wait_until};
+use crate::raw_client::{RawClient, address, connect, plan};
+
+/// A server in this process, on TCP and UDP.
+fn serve(limits: Limits, token: Option<&str>) -> Server {
+    let facts =
+        ServerFacts { limits, token: token.map(str::to_owned), environment: Map::new(), secret: [9; 32] };
+    let service = peer::peer("linkgauge").unwrap().serve.unwrap()(&Arc::new(facts));
+    let urls = ["tcp://127.0.0.1:0", "udp://127.0.0.1:0"].map(|url| url.parse().unwrap());
+    Server::start(&urls, &service, 4096, &Dialer::new(Clock::System)).unwrap()
+}
+
+/// Runs one case against an endpoint.
+pub fn measure(endpoint: &Endpoint, case: &str, token: Option<&str>) -> Run {
+    let plan = Plan::from_toml(&format!("[[case]]\nurl = \"{endpoint}\"\n{case}")).unwrap();
+    let mut bench = Bench {
+        dialer: Dialer::new(Clock::System),
+        observer: &(),
+        cancel: &AtomicBool::new(false),
+        token: token.map(str::to_owned),
+        raw: None,
+        environment: Map::new(),
+        floor_ns: None,
+    };
+    schedule::run(&schedule::check(plan).unwrap(), &mut bench)
+}
+
+/// Why a run failed.
+pub fn failure(run: &Run) -> String {
+    assert!(!run.complete());
+    let incomplete = |warning: &&linkgauge::run::Warning| warning.code == "incomplete";
+    run.cases[0].warnings.iter().find(incomplete).expect("it says why").text.clone()
+}
+
+const LATENCY: &str = "workload = \"latency\"\ncount = 200\nwarm_up_count = 0\ntimeout = \"10s\"";
+
+fn works(endpoint: &Endpoint) {
+    let run = measure(endpoint, LATENCY, None);
+    assert!(run.complete(), "{:?}", run.cases[0].warnings);
+    assert_eq!(run.cases[0].figures.received, 200);
+}
+
+#[test]
+fn a_thousand_idle_sessions_leave_room_for_one_that_works() {
+    let server = Serving::start(&["--max-sessions", "1100"]);
+    let idle: Vec<_> = (0..1000).map(|_| RawClient::open(&server.tcp).expect("a session")).collect();
+    let resident = status_kib(&server.pid(), "VmRSS");
+    works(&server.tcp);
+    works(&server.udp);
+    assert_eq!(idle.len(), 1000);
+    println!("{resident} KiB resident with a thousand idle sessions");
+    assert!(resident < 200 * 1024, "{resident} KiB");
+}
+
+#[test]
+fn a_hundred_clients_measure_at_once() {
+    let server = serve(Limits::default(), None);
+    std::thread::scope(|scope| {
+        for number in 0..100 {
+            let endpoint = &server.endpoints()[number % 2];
+            scope.spawn(move || works(endpoint));
+        }
+    });
+}
+
+/// Bytes of a client that is none.
+fn garbage(random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut noise = |length: usize| (0..length).map(|_| random.u8(..)).collect::<Vec<u8>>();
+    let frame = |json: &[u8], length: u32| {
+        let mut bytes = wire::FRAME.to_vec();
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(1u32.to_be_bytes());
+        bytes.extend(json);
+        bytes
+    };
+    let short = noise(24);
+    let long = noise(3000);
+    match random.u32(..10) {
+        0 => long,
+        1 => wire::HELLO[..random.usize(1..8)].to_vec(),
+        2 => [&wire::HELLO[..], &short[..random.usize(..24)]].concat(),
+        3 => frame(b"", u32::MAX),
+        4 => [&wire::ATTACH[..], &short[..]].concat(),
+        5 => frame(b"{\"request\":\"fly\"}", 17),
+        6 => frame(&vec![b'['; 4000], 4000),
+        7 => [Hello::new().bytes(), &frame(b"{\"request\":\"start\"}", 19)].concat(),
+        8 => frame(&long, 1 << 20),
+        _ => Vec::new(),
+    }
+}
+
+/// More of it by hand: `LINKGAUGE_TEST_GARBAGE=10000 cargo test --release --test it -- garbage_on --nocapture`.
+#[test]
+fn garbage_on_connections_is_survived_in_bounded_memory() {
+    let connections =
+        std::env::var("LINKGAUGE_TEST_GARBAGE").map_or(2000, |number| number.parse::<u32>().unwrap());
+    let server = Serving::start(&["--idle", "5s"]);
+    works(&server.tcp);
+    let before = status_kib(&server.pid(), "VmRSS");
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut open = std::collections::VecDeque::new();
+    for _ in 0..connections {
+        let mut stream = connect(&server.tcp);
+        // The server may have heard enough before all is said.
+        let _ = stream.write_all(&garbage(&mut random));
+        // Some stay and some go.
+        open.push_back(stream);
+        if open.len() > 200 {
+            open.pop_front();
+        }
+    }
+    let during = status_kib(&server.pid(), "VmRSS");
+    works(&server.tcp);
+    drop(open);
+    works(&server.tcp);
+    let after = status_kib(&server.pid(), "VmRSS");
+    println!("{connections} connections of garbage: {before} KiB before, {during} during, {after} after");
+    assert!(during.max(after) < before + 64 * 1024, "{before} {during} {after}");
+}
+
+#[test]
+fn garbage_in_datagrams_never_gets_more_than_it_brought() {
+    let server = serve(Limits::default(), None);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(address(&server.endpoints()[1])).unwrap();
+    let mut room = vec![0; 65_536];
+    let mut reply = |request: &[u8], wait: u64| {
+        socket.set_read_timeout(Some(Duration::from_millis(wait))).unwrap();
+        socket.send(request).unwrap();
+        let length = socket.recv(&mut room).ok();
+        if let Some(length) = length {
+            assert!(length <= request.len(), "{} bytes got {length}", request.len());
+        }
+        length
+    };
+    assert_eq!(reply(Hello::new().bytes(), 5000), Some(wire::SHORT));
+    // A challenge that this server never gave, whatever comes with it.
+    let open = Request::Open {
+        version: 1,
+        tool: "test".to_owned(),
+        nonce: "00".repeat(24),
+        challenge: "00".repeat(16),
+        proof: None,
+    };
+    assert_eq!(reply(&wire::frame(1, &open), 200), None);
+    assert_eq!(reply(&[&wire::ATTACH[..], &[0; 24]].concat(), 200), None);
+    let mut random = fastrand::Rng::with_seed(2);
+    for size in 0..2000 {
+        let mut noise: Vec<u8> = (0..size).map(|_| random.u8(..)).collect();
+        for magic in [&b""[..], wire::HELLO, wire::FRAME, wire::ATTACH] {
+            if size >= magic.len() && (size.is_multiple_of(50) || magic.is_empty()) {
+                noise[..magic.len()].copy_from_slice(magic);
+                reply(&noise, 20);
+            }
+        }
+    }
+    works(&server.endpoints()[1]);
+}
+
+#[test]
+fn a_client_that_vanishes_frees_its_session() {
+    let server = serve(Limits { sessions: 1, ..Limits::default() }, None);
+    let tcp = &server.endpoints()[0];
+    let first = RawClient::open(tcp).expect("the only session");
+    assert!(RawClient::open(tcp).is_none());
+    let run = measure(tcp, LATENCY, None);
+    assert!(failure(&run).contains("it has 1 sessions open, its limit"), "{}", failure(&run));
+    drop(first);
+    drop(wait_until("a free session", || RawClient::open(tcp)));
+}
+
+#[test]
+fn a_client_killed_in_the_middle_frees_its_session() {
+    let directory = tempfile::tempdir().unwrap();
+    for direction in ["send", "receive"] {
+        let server = Serving::start(&["--max-sessions", "1"]);
+        let url = server.tcp.as_str();
+        let events = directory.path().join(direction);
+        let events_path = events.to_str().unwrap();
+        let arguments =
+            ["throughput", url, "--direction", direction, "--time", "60s", "--interval", "100ms", "--quiet"];
+        let mut client = Running::start(&[&arguments[..], &["--events", events_path]].concat());
+        wait_for_progress(&events);
+        assert!(RawClient::open(&server.tcp).is_none(), "the session is taken");
+        client.0.kill().unwrap();
+        client.wait();
+        drop(wait_until("a free session", || RawClient::open(&server.tcp)));
+    }
+}
+
+#[test]
+fn a_client_that_never_reads_is_ended_after_the_idle_time() {
+    let server = serve(Limits { idle_s: 1, ..Limits::default() }, None);
+    let mut client = RawClient::open(&server.endpoints()[0]).unwrap();
+    // Of unlimited length, and with a time-out that never ends.
+    let wanted = plan(&[FlowKind::Send], 100_000, Stop::default());
+    assert!(matches!(client.ask(&Request::Plan(wanted)).unwrap(), Reply::Planned { .. }));
+    let stream = client.attach(0);
+    assert_eq!(client.ask(&Request::Start).unwrap(), Reply::Started);
+    // The control connection must not be idle, or it would end all.
+    let began = Instant::now();
+    std::thread::sleep(Duration::from_millis(2500));
+    let Reply::Report(report) = client.ask(&Request::Finish).unwrap() else { panic!("no report") };
+    assert_eq!(report.flows[0].fault.as_deref(), Some("nothing moved for longer than this server waits"));
+    assert!(report.flows[0].bytes > 0);
+    assert!(began.elapsed() < PATIENCE);
+    drop(stream);
+}
+
+#[test]
+fn limits_are_told_in_one_line() {
+    let limits = Limits { duration_s: 2, message_bytes: 1000, flows: 2, ..Limits::default() };
+    let server = serve(limits, None);
+    for endpoint in server.endpoints() {
+        for (case, reason) in [
+            (
+                "workload = \"throughput\"\ntime = \"10s\"\nsize = 1000",
+                "that takes too long, its limit is 2 s",
+            ),
+            (
+                "workload = \"latency\"\ntime = \"2s\"\nwarm_up_time = \"1s\"",
+                "that takes too long, its limit is 2 s",
+            ),
+            ("workload = \"latency\"\nsize = 1001", "messages of 1001 bytes: its limit is 1000"),
+            ("workload = \"latency\"\nparallel = 3", "3 connections are too many, its limit is 2"),
+            (
+                "workload = \"latency\"\npin = [0, 900]",
+                "it has no CPU 900: choose another for the far end in --pin",
+            ),
+        ] {
+            let run = measure(endpoint, case, None);
+            let expected = format!("not measured as planned: {endpoint}: the server refused: {reason}");
+            assert_eq!(failure(&run), expected);
+        }
+    }
+}
+
+#[test]
+fn a_message_larger_than_the_link_bears_is_refused_by_the_server_too() {
+    let server = serve(Limits::default(), None);
+    let udp = &server.endpoints()[1];
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket.connect(address(udp)).unwrap();
+    let mut room = vec![0; 65_536];
+    let mut ask = |words: &[u8]| {
+        socket.send(words).unwrap();
+        let length = socket.recv(&mut room).unwrap();
+        room[..length].to_vec()
+    };
+    let hello = Hello::new();
+    let ready = ask(hello.bytes());
+    let open = Request::Open {
+        version: wire::VERSION,
+        tool: "test".to_owned(),
+        nonce: wire::hex(hello.nonce()),
+        challenge: wire::hex(hello.challenge_in(&ready).unwrap()),
+        proof: None,
+    };
+    ask(&wire::frame(1, &open));
+    let wanted = plan(&[FlowKind::Send; 2], 1 << 30, Stop::default());
+    let reply = ask(&wire::frame(2, &Request::Plan(wanted)));
+    let (_, reply, _) = wire::read_frame::<Reply>(&reply, wire::LONGEST).unwrap().unwrap();
+    let Reply::Refused { reason } = reply else { panic!("{reply:?}") };
+    assert_eq!(reason, "messages of 1073741824 bytes: the link bears 65507");
+}
+
+#[test]
+fn a_limited_rate_holds_for_what_the_server_sends_and_for_what_it_gets() {
+    let server = serve(Limits { bit_rate: Some(8e6), duration_s: 3, ..Limits::default() }, None);
+    let tcp = &server.endpoints()[0];
+    for direction in ["send", "receive", "both"] {
+        let case = format!(
+            "workload = \"throughput\"\ndirection = \"{direction}\"\ntime = \"1s\"\nsize = 1000\nprobe = false"
+        );
+        let run = measure(tcp, &case, None);
+        assert!(run.complete(), "{:?}", run.cases[0].warnings);
+        let figures = &run.cases[0].figures;
+        let rate = figures.throughput_bps.unwrap() + figures.throughput_back_bps.unwrap_or(0.0);
+        assert!(rate < 9.6e6 && rate > 1e6, "{direction} {rate}");
+    }
+    // One that does not care is cut off.
+    let mut client = RawClient::open(tcp).unwrap();
+    client.ask(&Request::Plan(plan(&[FlowKind::Receive], 1000, Stop::default()))).unwrap();
+    let mut stream = client.attach(0);
+    client.ask(&Request::Start).unwrap();
+    let block = vec![0; 65_536];
+    let mut written = 0;
+    while let Ok(length) = stream.write(&block) {
+        written += length;
+        assert!(written < 1 << 30, "nobody stops it");
+    }
+    let Reply::Report(report) = client.ask(&Request::Finish).unwrap() else { panic!("no report") };
+    assert_eq!(report.flows[0].fault.as_deref(), Some("more than the rate that this server allows"));
+    // An echo of strangers is no way around it.
+    let mut stream = connect(tcp);
+    stream.set_nonblocking(true).unwrap();
+    let (mut back, mut room) = (0, vec![0; 65_536]);
+    let began = Instant::now();
+    loop {
+        assert!(began.elapsed() < PATIENCE, "{back} bytes came back");
+        let written = stream.write(&block);
+        match stream.read(&mut room) {
+            Ok(0) => break,
+            Ok(length) => back += length,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                if written.is_err() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            Err(_) => break,
+        }
+    }
+}
+
+#[test]
+fn a_flow_of_unlimited_length_ends_when_the_server_says_so() {
+    let server = serve(Limits { duration_s: 1, ..Limits::default() }, None);
+    let tcp = &server.endpoints()[0];
+    let run = measure(tcp, "workload = \"latency\"\ncount = 1000000000\nwarm_up_count = 0", None);
+    assert_eq!(
+        failure(&run),
+        format!("not measured as planned: {tcp}: the server ended it: longer than this server allows")
+    );
+    assert!(run.cases[0].figures.received > 0, "what was measured is kept");
+}
+
+#[test]
+fn a_token_opens_and_nothing_else_does() {
+    let server = serve(Limits::default(), Some("secret"));
+    for endpoint in server.endpoints() {
+        assert!(measure(endpoint, LATENCY, Some("secret")).complete());
+        for (token, reason) in [
+            (Some("guess"), "wrong token: give the server's own with --token-file"),
+            (None, "it wants a token: give it with --token-file"),
+        ] {
+            let run = measure(endpoint, LATENCY, token);
+            let expected = format!("not measured as planned: {endpoint}: the server refused: {reason}");
+            assert_eq!(failure(&run), expected);
+        }
+    }
+    // Nor does it echo.
+    let mut stream = connect(&server.endpoints()[0]);
+    stream.write_all(b"who is there?").unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert!(answer.is_empty());
+}
+
+#[test]
+fn a_client_of_another_version_is_told_so() {
+    let server = serve(Limits::default(), None);
+    let (_, reply) = RawClient::greet(&server.endpoints()[0], 2).unwrap();
+    let reason = "it speaks session version 1, you speak 2: use the same linkgauge".to_owned();
+    assert_eq!(reply, Reply::Refused { reason });
+}
+
+/// Starts a client with its document and events in files, kills what is at its far end or signals the client itself
+/// when it is in the middle; how it ended, and its document.
+fn in_the_middle(
+    arguments: &[&str],
+    act: impl FnOnce(&mut Running),
+) -> (crate::program::Ended, serde_json::Value) {
+    let directory = tempfile::tempdir().unwrap();
+    let (json, events) = (directory.path().join("run.json"), directory.path().join("events"));
+    let files =
+        ["--json", json.to_str().unwrap(), "--events", events.to_str().unwrap(), "--interval", "100ms"];
+    let mut client = Running::start(&[arguments, &files].concat());
+    wait_for_progress(&events);
+    act(&mut client);
+    let ended = client.ended();
+    let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(include_str!("../../schema/run.v1.json")).unwrap();
+    if let Err(error) = jsonschema::validate(&schema, &document) {
+        panic!("{error}\n{document:#}");
+    }
+    (ended, document)
+}
+
+#[test]
+fn a_server_killed_in_the_middle_leaves_what_was_measured() {
+    for (workload, flags) in [
+        ("latency", &["--count", "100M"][..]),
+        ("throughput", &["--time", "60s", "--direction", "send"][..]),
+        ("throughput", &["--time", "60s", "--direction", "receive"][..]),
+    ] {
+        let mut server = Serving::start(&[]);
+        let url = server.tcp.to_string();
+        let (ended, document) =
+            in_the_middle(&[&[workload, &url], flags].concat(), |_| server.process.0.kill().unwrap());
+        assert_eq!(ended.status, Some(2), "{}", ended.stderr);
+        let lines: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("error")).collect();
+        assert_eq!(lines, [format!("error: {url}: the peer closed the link")], "{}", ended.stderr);
+        let case = &document["cases"][0];
+        assert_eq!(case["complete"], false);
+        assert_eq!(document.get("interrupted"), None);
+        // Only the far end knows what it received of what was sent to it, and it is gone.
+        let measured = if flags.contains(&"send") { "sent" } else { "received" };
+        assert!(case[measured].as_u64().unwrap() > 0, "{case}");
+        assert_eq!(case["warnings"][0]["code"], "incomplete");
+        assert!(!ended.stderr.contains("panicked"));
+    }
+}
+
+#[test]
+fn ctrl_c_keeps_what_was_measured() {
+    let server = Serving::start(&[]);
+    for (workload, flags) in [("latency", ["--count", "100M"]), ("throughput", ["--time", "60s"])] {
+        let arguments = [&[workload, server.tcp.as_str()], &flags[..]].concat();
+        let (ended, document) = in_the_middle(&arguments, |client| client.signal(Signal::INT));
+        assert_eq!(ended.status, Some(130), "{}", ended.stderr);
+        assert_eq!(document["interrupted"], true);
+        let case = &document["cases"][0];
+        assert_eq!((&case["complete"], &case["lost"]), (&false.into(), &0.into()));
+        assert!(case["received"].as_u64().unwrap() > 0);
+        assert!(!ended.stdout.is_empty(), "the report of what was measured");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_server_at_once() {
+    let mut server = Serving::start(&[]);
+    let _idle = RawClient::open(&server.tcp).unwrap();
+    let began = Instant::now();
+    server.process.signal(Signal::INT);
+    let status = server.process.wait();
+    assert_eq!(status.code(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(5));
+}

@@ -1,0 +1,56 @@
+//! Plans on the virtual clock: servers and clients in one thread, exact to the nanosecond.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use linkgauge::clock::Clock;
+use linkgauge::link::Dialer;
+use linkgauge::peer::{self, Limits, ServerFacts};
+use linkgauge::plan::Plan;
+use linkgauge::run::Run;
+use linkgauge::schedule::{self, Bench};
+use linkgauge::serve::Server;
+use serde_json::Map;
+
+/// A dialer on a virtual clock that reaches `peer` at `mem://far`, and at `mem://far0` to `mem://far9`.
+pub struct VirtualNet {
+    pub dialer: Dialer,
+    _server: Server,
+}
+
+impl VirtualNet {
+    pub fn serving(peer: &str) -> VirtualNet {
+        let dialer = Dialer::new(Clock::new_virtual());
+        let facts =
+            ServerFacts { limits: Limits::default(), token: None, environment: Map::new(), secret: [7; 32] };
+        let service =
+            peer::peer(peer).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts));
+        let names = (0..10).map(|number| format!("mem://far{number}")).chain(["mem://far".to_owned()]);
+        let endpoints: Vec<_> = names.map(|name| name.parse().unwrap()).collect();
+        // What a link does to messages stands in the near end's URL; the far end only needs to know the kind.
+        let messages = endpoints.iter().map(|url| format!("{url}-messages?type=message").parse().unwrap());
+        let lossy = endpoints.iter().map(|url| format!("{url}-lossy?type=message&drop=9").parse().unwrap());
+        let all: Vec<_> = endpoints.iter().cloned().chain(messages).chain(lossy).collect();
+        let server = Server::start(&all, &service, 1000, &dialer).unwrap();
+        VirtualNet { dialer, _server: server }
+    }
+
+    /// Runs a plan from its beginning to its end.
+    pub fn run(&self, plan: &str) -> Run {
+        let plan = Plan::from_toml(plan).unwrap_or_else(|error| panic!("{error}"));
+        self.run_plan(schedule::check(plan).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    pub fn run_plan(&self, plan: Plan) -> Run {
+        let mut bench = Bench {
+            dialer: self.dialer.clone(),
+            observer: &(),
+            cancel: &AtomicBool::new(false),
+            token: None,
+            raw: None,
+            environment: Map::new(),
+            floor_ns: None,
+        };
+        schedule::run(&plan, &mut bench)
+    }
+}
