@@ -21,12 +21,12 @@ PORT = 17311
 class Server:
     """A far end of another program, or ours, as long as it is needed."""
 
-    def __init__(self, command, port, udp=False):
+    def __init__(self, command, port, connects=True):
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until = time.monotonic() + 5
         while time.monotonic() < until:
             time.sleep(0.05)
-            if udp:
+            if not connects:
                 time.sleep(0.3)
                 return
             try:
@@ -65,7 +65,7 @@ def our_latency(scheme, spin):
 def sockperf_latency(scheme, spin):
     extra = (["--tcp"] if scheme == "tcp" else []) + (["--nonblocked"] if spin else [])
     server = Server(["taskset", "-c", FAR, "sockperf", "sr", "-i", "127.0.0.1", "-p", str(PORT + 1), *extra],
-                    PORT + 1, udp=True)
+                    PORT + 1, connects=False)
     try:
         text = output(["taskset", "-c", NEAR, "sockperf", "pp", "-i", "127.0.0.1", "-p", str(PORT + 1), "-m", "14",
                        "-t", str(max(1, round(args.seconds))), "--full-rtt", *extra])
@@ -81,7 +81,8 @@ def our_throughput(scheme):
 
 
 def iperf3_throughput(scheme):
-    server = Server(["iperf3", "-s", "-B", "127.0.0.1", "-p", str(PORT + 2)], PORT + 2)
+    server = Server(["iperf3", "-s", "-B", "127.0.0.1", "-p", str(PORT + 2)], PORT + 2,
+                    connects=False)  # a connection without a test would keep it busy
     try:
         udp = ["-u", "-b", "0", "-l", "1400"] if scheme == "udp" else []
         text = output(["iperf3", "-c", "127.0.0.1", "-p", str(PORT + 2), "-t", str(max(1, round(args.seconds))),

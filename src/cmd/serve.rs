@@ -1,5 +1,7 @@
 //! `linkgauge serve`.
 
+use std::fs::File;
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -68,8 +70,6 @@ pub fn run(flags: Flags) -> Result<Status> {
     let cancel = on_interrupt()?;
     let peer = peer::peer(&flags.peer).context("clap knows only peers of the list")?;
     let Some(serve) = peer.serve else { bail!("peer {} cannot be served", peer.name) };
-    let mut secret = [0; 32];
-    fastrand::fill(&mut secret);
     let facts = Arc::new(ServerFacts {
         limits: Limits {
             sessions: flags.max_sessions,
@@ -81,7 +81,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         },
         token: token(flags.token_file.as_deref())?,
         environment: host::facts(),
-        secret,
+        secret: secret()?,
     });
     let dialer = Dialer::new(Clock::System);
     let urls = match flags.urls.as_slice() {
@@ -113,6 +113,15 @@ pub fn run(flags: Flags) -> Result<Status> {
         eprintln!("served {accepted} connections, refused {refused}");
     }
     Ok(Status::Complete)
+}
+
+/// What no client can guess: challenges and the keys of sessions are made from it.
+fn secret() -> Result<[u8; 32]> {
+    const SOURCE: &str = "/dev/urandom";
+    let mut secret = [0; 32];
+    let read = File::open(SOURCE).and_then(|mut source| source.read_exact(&mut secret));
+    read.with_context(|| format!("{SOURCE}: no random secret could be read"))?;
+    Ok(secret)
 }
 
 /// The peer's own port, where the URL names none.
