@@ -130,10 +130,11 @@ fn corrupt(case: &CaseResult) -> Option<Warning> {
         Warning::new(
             "corrupt",
             format!(
-                "{} bytes came back other than they were sent ({} messages)",
+                "{} bytes and {} messages came back other than expected",
                 figures.corrupt_bytes, figures.corrupt_messages
             ),
-            "something changes bytes on the way: check flow control, baud rate and character size",
+            "something changes bytes on the way: check flow control, baud rate and character size; with --peer ask, also \
+             what the device answers and where its answer ends",
         )
     })
 }

@@ -10,6 +10,7 @@ use linkgauge::clock::Time;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::party::{Party, Step};
 use linkgauge::link::{self, Caps};
+use linkgauge::peer::ask::reply::{End, Found, LONGEST, LengthField, Reply as Answer, Search};
 use linkgauge::peer::linkgauge::Hello;
 use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request};
 use linkgauge::peer::{Limits, ServerFacts, Service, peer};
@@ -22,8 +23,13 @@ use linkgauge::schedule;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 4] =
-    [("endpoint", endpoint), ("plan", plan), ("session", session), ("run_document", run_document)];
+pub const TARGETS: [Target; 5] = [
+    ("endpoint", endpoint),
+    ("plan", plan),
+    ("session", session),
+    ("run_document", run_document),
+    ("ask", ask),
+];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
 pub fn endpoint(data: &[u8]) {
@@ -117,6 +123,45 @@ fn connection<'a>(party: &mut dyn Party, mut pieces: impl Iterator<Item = &'a [u
         }
     }
     panic!("the far end never rests");
+}
+
+/// What a device answers: after two lines, the end as it was typed and what is expected, comes what it says. Read whole
+/// and in pieces whose length the first byte tells it gives the same answers.
+pub fn ask(data: &[u8]) {
+    let mut parts = data.splitn(3, |&byte| byte == b'\n');
+    let (Some(end), Some(expect), Some(said)) = (parts.next(), parts.next(), parts.next()) else { return };
+    let (end, expect) = (String::from_utf8_lossy(end), String::from_utf8_lossy(expect));
+    let expect = Search::parse(&expect).ok();
+    let ends = [
+        LengthField::parse(&end).ok().map(End::Length),
+        Search::parse(&end).ok().map(End::Until),
+        end.parse().ok().filter(|bytes| (1..=LONGEST).contains(bytes)).map(End::Bytes),
+    ];
+    let Some((&size, said)) = said.split_first() else { return };
+    for end in ends.into_iter().flatten() {
+        let whole = answers(Answer::new(end.clone(), expect.clone()), said.chunks(said.len().max(1)));
+        let pieces = answers(Answer::new(end, expect.clone()), said.chunks(usize::from(size).max(1)));
+        assert_eq!(whole, pieces);
+    }
+}
+
+/// Where each answer ends in what comes in these pieces, and what it was.
+fn answers<'a>(mut reply: Answer, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<(usize, &'static str)> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    for mut piece in pieces {
+        while !piece.is_empty() {
+            let (used, what) = match reply.read(piece) {
+                Found::Partial => (piece.len(), None),
+                Found::Whole { used, expected: true } => (used, Some("whole")),
+                Found::Whole { used, expected: false } => (used, Some("unexpected")),
+                Found::Broken { used } => (used, Some("broken")),
+            };
+            assert!(used > 0, "an answer takes something");
+            (at, piece) = (at + used, &piece[used..]);
+            found.extend(what.map(|what| (at, what)));
+        }
+    }
+    found
 }
 
 /// A run document that somebody else wrote: read, its histograms decoded, every report made of it.

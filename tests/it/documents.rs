@@ -108,6 +108,25 @@ fn transports_are_described_with_their_options() {
     holds("docs/transports.md", "transports", &wanted);
 }
 
+#[test]
+fn every_peer_is_described_with_its_options() {
+    let text = document("docs/peers.md");
+    for peer in PEERS {
+        let heading = format!("\n## `{}`\n", peer.name);
+        let (_, section) =
+            text.split_once(&heading).unwrap_or_else(|| panic!("docs/peers.md has no {heading}"));
+        let section = section.split("\n## ").next().unwrap_or_default();
+        for (name, meaning) in peer.options {
+            let row = format!("| `{name}` | {meaning} |");
+            assert!(section.contains(&row), "docs/peers.md, {}: this row is missing:\n{row}", peer.name);
+        }
+        for (workload, _) in peer.workloads {
+            assert!(section.to_lowercase().contains(workload), "docs/peers.md, {}: {workload}?", peer.name);
+        }
+    }
+    assert!(text.contains("\n## `auto`\n"));
+}
+
 /// The fenced blocks of one language.
 fn blocks(text: &str, language: &str) -> Vec<String> {
     let fence = format!("```{language}\n");
@@ -118,7 +137,8 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
 fn the_plans_of_the_documents_are_plans() {
     let plans = blocks(&document("docs/plan.md"), "toml");
     assert!(!plans.is_empty(), "docs/plan.md shows no plan");
-    for text in plans.into_iter().chain(blocks(&document("README.md"), "toml")) {
+    let others = ["README.md", "docs/peers.md"].into_iter().flat_map(|path| blocks(&document(path), "toml"));
+    for text in plans.into_iter().chain(others) {
         let plan = Plan::from_toml(&text).unwrap_or_else(|error| panic!("{text}\n{error}"));
         schedule::check(plan).unwrap_or_else(|error| panic!("{text}\n{error}"));
     }

@@ -10,8 +10,8 @@ use fastrand::Rng;
 mod targets;
 
 /// How many inputs each target gets: a second or two of a debug build.
-const ROUNDS: [(&str, usize); 4] =
-    [("endpoint", 100_000), ("plan", 20_000), ("session", 30_000), ("run_document", 2_000)];
+const ROUNDS: [(&str, usize); 5] =
+    [("endpoint", 100_000), ("plan", 20_000), ("session", 30_000), ("run_document", 2_000), ("ask", 30_000)];
 
 #[test]
 fn endpoint() {
@@ -31,6 +31,11 @@ fn session() {
 #[test]
 fn run_document() {
     smoke("run_document");
+}
+
+#[test]
+fn ask() {
+    smoke("ask");
 }
 
 #[test]

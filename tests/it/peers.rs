@@ -5,16 +5,14 @@ use std::fs;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::foreign::Socat;
-
-/// No run here takes longer, on however busy a machine.
-const LONG: Duration = Duration::from_secs(60);
+use super::program::{Running, wait_until};
 
 /// What the program said.
 struct Said {
@@ -63,58 +61,23 @@ impl Said {
 
 /// Runs the program with the words of a line; ends it if it takes too long.
 fn linkgauge(line: &str) -> Said {
-    let output = tempfile::tempdir().unwrap();
-    let json = output.path().join("run.json");
-    let errors = output.path().join("errors");
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("run.json");
+    let mut arguments: Vec<&str> = line.split_whitespace().collect();
+    arguments.extend(["--quiet", "--json", json.to_str().unwrap()]);
     let began = Instant::now();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_linkgauge"))
-        .args(line.split_whitespace())
-        .args(["--quiet", "--json"])
-        .arg(&json)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(fs::File::create(&errors).unwrap())
-        .spawn()
-        .unwrap();
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        if began.elapsed() > LONG {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            panic!("linkgauge {line} did not end: {}", fs::read_to_string(&errors).unwrap());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    let ended = Running::start(&arguments).ended();
     let run = fs::read(&json).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-    let errors = fs::read_to_string(&errors).unwrap();
-    Said { status: status.code().unwrap_or(-1), run, errors, took: began.elapsed() }
-}
-
-/// A program of this test, ended by its process id with it.
-struct Program {
-    child: Child,
-    _directory: Option<tempfile::TempDir>,
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    Said { status: ended.status.unwrap_or(-1), run, errors: ended.stderr, took: began.elapsed() }
 }
 
 /// Waits until somebody listens there.
-fn listening(port: u16, child: &mut Child, what: &str) {
-    let began = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        if let Some(status) = child.try_wait().unwrap() {
-            panic!("{what} ended before it listened: {status}");
-        }
-        assert!(began.elapsed() < LONG, "{what} does not listen on port {port}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn listening(port: u16, program: &mut Running, what: &str) {
+    wait_until(what, || {
+        let ended = program.0.try_wait().unwrap();
+        assert!(ended.is_none(), "{what} ended before it listened");
+        TcpStream::connect(("127.0.0.1", port)).ok()
+    });
 }
 
 /// A port that is free for TCP and UDP now.
@@ -128,8 +91,14 @@ fn free_port() -> u16 {
     }
 }
 
+/// A running xinetd and the directory of its files.
+struct Xinetd {
+    _process: Running,
+    _directory: tempfile::TempDir,
+}
+
 /// xinetd with one of its internal services, over TCP and UDP.
-fn xinetd(service: &str) -> (Program, u16) {
+fn xinetd(service: &str) -> (Xinetd, u16) {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
     let port = free_port();
@@ -152,9 +121,9 @@ fn xinetd(service: &str) -> (Program, u16) {
         .stderr(fs::File::create(path("err")).unwrap())
         .spawn()
         .expect("xinetd is needed for this test: apt-get install xinetd");
-    let mut program = Program { child, _directory: Some(directory) };
-    listening(port, &mut program.child, "xinetd");
-    (program, port)
+    let mut process = Running(child);
+    listening(port, &mut process, "xinetd");
+    (Xinetd { _process: process, _directory: directory }, port)
 }
 
 /// socat that runs `command` for each connection; ends by itself when nothing moves.
@@ -347,7 +316,7 @@ framer = FramerType.RTU if sys.argv[2] == "rtu" else FramerType.SOCKET
 StartTcpServer(SimDevice(1, simdata=[registers]), address=("127.0.0.1", int(sys.argv[1])), framer=framer)
 "#;
 
-fn modbus(framing: &str) -> (Program, String) {
+fn modbus(framing: &str) -> (Running, String) {
     let port = free_port();
     let mut child = Command::new(PYTHON.as_os_str())
         .args(["-", &port.to_string(), framing])
@@ -357,9 +326,9 @@ fn modbus(framing: &str) -> (Program, String) {
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(MODBUS.as_bytes()).unwrap();
-    let mut program = Program { child, _directory: None };
-    listening(port, &mut program.child, "the Modbus server");
-    (program, format!("tcp://127.0.0.1:{port}"))
+    let mut server = Running(child);
+    listening(port, &mut server, "the Modbus server");
+    (server, format!("tcp://127.0.0.1:{port}"))
 }
 
 #[test]
