@@ -15,8 +15,9 @@ fn echo(case: &str) -> CaseResult {
 }
 
 fn one(run: Run) -> CaseResult {
-    assert!(run.complete(), "{:?}", run.cases[0].warnings);
     assert_eq!(run.cases.len(), 1);
+    // Where nothing came through, nothing was measured.
+    assert_eq!(run.complete(), run.cases[0].figures.received > 0, "{:?}", run.cases[0].warnings);
     run.cases.into_iter().next().unwrap()
 }
 
