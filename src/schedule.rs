@@ -96,6 +96,13 @@ pub struct Bench<'a> {
     pub floor_ns: Option<f64>,
 }
 
+impl<'a> Bench<'a> {
+    /// A bench without token, raw file or facts of the machine.
+    pub fn new(dialer: Dialer, observer: &'a dyn Observer, cancel: &'a AtomicBool) -> Bench<'a> {
+        Bench { dialer, observer, cancel, token: None, raw: None, environment: Map::new(), floor_ns: None }
+    }
+}
+
 /// What cannot be run as planned, found before anything is opened.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{what}", .case.map(|case| format!("case {case}: ")).unwrap_or_default())]
@@ -548,15 +555,8 @@ pub fn floor_ns() -> f64 {
             ..Default::default()
         };
         let plan = check(Plan::new(None, 1, false, spec.expand().ok()?).ok()?).ok()?;
-        let mut bench = Bench {
-            dialer,
-            observer: &(),
-            cancel: &AtomicBool::new(false),
-            token: None,
-            raw: None,
-            environment: Map::new(),
-            floor_ns: None,
-        };
+        let cancel = AtomicBool::new(false);
+        let mut bench = Bench::new(dialer, &(), &cancel);
         let run = run(&plan, &mut bench);
         run.cases.first()?.figures.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)
     };
@@ -599,15 +599,7 @@ mod tests {
         let plan = check(Plan::new(None, 1, false, spec.expand().unwrap()).unwrap()).unwrap();
         let cancel = AtomicBool::new(false);
         let observer = Impatient(&cancel);
-        let mut bench = Bench {
-            dialer,
-            observer: &observer,
-            cancel: &cancel,
-            token: None,
-            raw: None,
-            environment: Map::new(),
-            floor_ns: None,
-        };
+        let mut bench = Bench::new(dialer, &observer, &cancel);
         let run = run(&plan, &mut bench);
         assert!(run.interrupted && !run.cases[0].complete);
     }

@@ -6,8 +6,8 @@ use hdrhistogram::Histogram;
 
 use super::histogram::histogram;
 use super::svg::{Axis, COLOURS, Series, draw};
-use super::table::{is_latency, wait};
-use super::words::{host_and_date, loss, shorten};
+use super::table::is_latency;
+use super::words::{host_and_date, loss, shorten, wait};
 use crate::run::{CaseResult, Distribution, Figures, Run, SeriesEntry};
 use crate::units::{print_bit_rate, print_bytes, print_nanoseconds};
 

@@ -16,9 +16,9 @@ use serde_json::Map;
 use super::Options;
 use super::chart::{self, Chart};
 use super::svg::{COLOURS, SIZE};
-use super::table::{Kind, Row, Table, is_latency, tables, wait};
+use super::table::{Kind, Row, Table, is_latency, tables};
 use super::words::{
-    ABSENT, LOST, date, host, interval_basis, loss, percentile, plural, printable, sentence, share,
+    ABSENT, LOST, date, host, interval_basis, loss, percentile, plural, printable, sentence, share, wait,
 };
 use crate::run::{CaseResult, Distribution, Figures, Part, Run, Warning};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};

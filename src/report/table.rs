@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::words::{ABSENT, loss, median, percentile, plus_minus};
+use super::words::{ABSENT, loss, median, percentile, plus_minus, wait};
 use crate::run::{CaseResult, Distribution, Run};
 use crate::units::{print_bit_rate, print_bytes, print_count};
 
@@ -226,11 +226,6 @@ impl Table {
 
 fn begun(case: &CaseResult) -> bool {
     case.figures.sent > 0 || case.figures.received > 0
-}
-
-/// How both ends waited; blocking where nothing else is known.
-pub fn wait(case: &CaseResult) -> &str {
-    case.placement.get("wait").and_then(Value::as_str).unwrap_or("block")
 }
 
 /// The CPUs of the near end and of the far end, as `--pin` takes them; nothing where both ends are one thread.

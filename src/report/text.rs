@@ -8,8 +8,10 @@ use anstyle::{AnsiColor, Style};
 
 use super::Options;
 use super::layout::{self, Line};
-use super::table::{Table, is_latency, tables, wait};
-use super::words::{case_list, date, host, interval_basis, median, plain, plural, printable, shorten, wrap};
+use super::table::{Table, is_latency, tables};
+use super::words::{
+    case_list, date, host, interval_basis, median, plain, plural, printable, shorten, wait, wrap,
+};
 use crate::run::{CaseResult, Run, Warning};
 use crate::units::{print_bit_rate, print_nanoseconds};
 

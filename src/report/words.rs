@@ -2,10 +2,16 @@
 //!
 //! Not for layout, and not for units: `units` prints those.
 
-use super::table::wait;
+use serde_json::Value;
+
 use crate::plan::Direction;
 use crate::run::{CaseResult, Distribution, Figures, Run};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
+
+/// How both ends waited; blocking where nothing else is known.
+pub fn wait(case: &CaseResult) -> &str {
+    case.placement.get("wait").and_then(Value::as_str).unwrap_or("block")
+}
 
 /// Not measured, or the sample was too small to say.
 pub const ABSENT: &str = "–";

@@ -22,15 +22,8 @@ fn run(text: &str) -> Run {
         let hosted = dialer.listen(endpoint).unwrap().host(Box::new(far_end));
         assert!(hosted.is_ok(), "mem runs its own far ends");
     }
-    let mut bench = Bench {
-        dialer,
-        observer: &(),
-        cancel: &AtomicBool::new(false),
-        token: None,
-        raw: None,
-        environment: Default::default(),
-        floor_ns: None,
-    };
+    let cancel = AtomicBool::new(false);
+    let mut bench = Bench::new(dialer, &(), &cancel);
     schedule::run(&plan, &mut bench)
 }
 

@@ -73,15 +73,8 @@ fn incomplete(stops: Stops, most: Duration, case: &str) -> CaseResult {
     assert!(listener.host(Box::new(far)).is_ok());
     let plan = Plan::from_toml(&format!("[[case]]\nurl = \"{url}\"\n{case}")).unwrap();
     let plan = schedule::check(plan).unwrap_or_else(|error| panic!("{error}"));
-    let mut bench = Bench {
-        dialer: dialer.clone(),
-        observer: &(),
-        cancel: &AtomicBool::new(false),
-        token: None,
-        raw: None,
-        environment: Default::default(),
-        floor_ns: None,
-    };
+    let cancel = AtomicBool::new(false);
+    let mut bench = Bench::new(dialer.clone(), &(), &cancel);
     let mut run = schedule::run(&plan, &mut bench);
     assert!(!run.complete(), "{case}");
     assert!(dialer.now() < Time(0) + most, "{case}: took {:?}", dialer.now());

@@ -42,15 +42,8 @@ impl VirtualNet {
     }
 
     pub fn run_plan(&self, plan: Plan) -> Run {
-        let mut bench = Bench {
-            dialer: self.dialer.clone(),
-            observer: &(),
-            cancel: &AtomicBool::new(false),
-            token: None,
-            raw: None,
-            environment: Map::new(),
-            floor_ns: None,
-        };
+        let cancel = AtomicBool::new(false);
+        let mut bench = Bench::new(self.dialer.clone(), &(), &cancel);
         schedule::run(&plan, &mut bench)
     }
 }

@@ -116,15 +116,8 @@ fn gauge(one: &mut RoundTrip, spin: bool) -> Result<()> {
     };
     let plan = Plan::new(None, 1, false, spec.expand().map_err(anyhow::Error::msg)?)?;
     let plan = schedule::check(plan)?;
-    let mut bench = Bench {
-        dialer,
-        observer: &(),
-        cancel: &AtomicBool::new(false),
-        token: None,
-        raw: None,
-        environment: Map::new(),
-        floor_ns: None,
-    };
+    let cancel = AtomicBool::new(false);
+    let mut bench = Bench::new(dialer, &(), &cancel);
     let run = schedule::run(&plan, &mut bench);
     let case = run.cases.first().context("nothing was measured")?;
     if !case.complete {

@@ -122,15 +122,8 @@ fn gauge(script: fn(u64) -> Vec<(Duration, Vec<u8>)>, url: &str, case: &str) -> 
     };
     assert!(listener.host(Box::new(device)).is_ok());
     let plan = checked(&format!("url = \"{url}\"\nwarm_up_count = 1\n{case}")).unwrap();
-    let mut bench = Bench {
-        dialer: dialer.clone(),
-        observer: &(),
-        cancel: &AtomicBool::new(false),
-        token: None,
-        raw: None,
-        environment: Default::default(),
-        floor_ns: None,
-    };
+    let cancel = AtomicBool::new(false);
+    let mut bench = Bench::new(dialer.clone(), &(), &cancel);
     let mut run = schedule::run(&plan, &mut bench);
     (run.cases.remove(0), dialer.now().since(Time(0)))
 }
