@@ -28,8 +28,8 @@ struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-Exit status: 0 all that was planned was measured; 1 that, but a threshold or comparison failed;
-2 something planned was not measured (what was is kept); 130 after Ctrl-C.";
+Exit status: 0 all that was planned was measured; 2 something planned was not (what was is kept);
+130 after Ctrl-C, with the report of what was measured.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -41,7 +41,6 @@ enum Command {
     Report(report::Flags),
     Doctor(doctor::Flags),
     Completions(completions::Flags),
-    #[command(hide = true)]
     Man(completions::ManFlags),
 }
 
