@@ -1,12 +1,12 @@
 //! `linkgauge completions` and the man pages: from the same definitions as the command line itself.
 
-use std::io;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, Command};
 
 use super::Status;
+use super::output::put;
 
 /// Print completions for a shell
 #[derive(Args)]
@@ -23,7 +23,9 @@ pub struct ManFlags {
 }
 
 pub fn run(flags: Flags, mut command: Command) -> Result<Status> {
-    clap_complete::generate(flags.shell, &mut command, "linkgauge", &mut io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(flags.shell, &mut command, "linkgauge", &mut script);
+    put(|stdout| stdout.write_all(&script))?;
     Ok(Status::Complete)
 }
 

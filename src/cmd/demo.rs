@@ -7,7 +7,6 @@ mod plan;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anstream::eprintln;
 use anyhow::{Context, Result};
 use clap::Args;
 use linkgauge::clock::Clock;
@@ -22,7 +21,7 @@ use linkgauge::units::print_duration;
 
 use super::Status;
 use super::measure::{PlanFlags, measure, status};
-use super::output::{OutputFlags, is_dash};
+use super::output::{OutputFlags, is_dash, tell};
 
 /// Start far ends of its own, gauge every link of this host, print and write report.html
 ///
@@ -54,11 +53,11 @@ pub fn run(flags: Flags) -> Result<Status> {
     let plan = schedule::check(plan::plan(title(), &links, pace, &cpus)?)?;
     if !quiet {
         let time = plan::estimate(&plan);
-        eprintln!(
+        tell(format_args!(
             "linkgauge demo: {} cases in about {}; all links are inside this machine",
             plan.cases.len(),
             print_duration(time)
-        );
+        ));
     }
     let mut plan_flags = PlanFlags::default();
     plan_flags.output = output;
@@ -155,7 +154,7 @@ fn tell_files(files: &[&Path]) {
     let files: Vec<String> =
         files.iter().filter(|path| !is_dash(path)).map(|path| path.display().to_string()).collect();
     if !files.is_empty() {
-        eprintln!("\nwritten: {}", files.join(" and "));
+        tell(format_args!("\nwritten: {}", files.join(" and ")));
     }
 }
 

@@ -16,7 +16,7 @@ use linkgauge::link::TRANSPORTS;
 use serde::Serialize;
 
 use super::Status;
-use super::output::{is_dash, speaks_unicode};
+use super::output::{is_dash, put, speaks_unicode};
 use floor::Floor;
 
 /// Is this host fit to measure? Clocks, timers, permissions, transports, with the remedy
@@ -61,17 +61,10 @@ pub fn run(flags: Flags) -> Result<Status> {
         let name = path.display();
         write_json(&findings, &mut file.with_context(|| format!("{name}: cannot be written"))?)?;
     }
-    let mut stdout = anstream::stdout();
-    let written = match on_stdout {
-        true => write_json(&findings, &mut stdout),
+    put(|stdout| match on_stdout {
+        true => write_json(&findings, stdout),
         false => stdout.write_all(page::text(&findings, speaks_unicode()).as_bytes()),
-    };
-    match written.and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(error).context("standard output could not be written");
-        }
-        _ => {}
-    }
+    })?;
     Ok(if findings.floor.complete() { Status::Complete } else { Status::Incomplete })
 }
 

@@ -22,7 +22,7 @@ use linkgauge::schedule::{self, Bench, Event, Observer};
 use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
 
 use super::Status;
-use super::output::{OutputFlags, is_dash, speaks_unicode};
+use super::output::{OutputFlags, is_dash, speaks_unicode, tell};
 
 /// Where links lead, what the far end speaks, how often: the same for every workload.
 #[derive(Args, Clone, Default)]
@@ -308,7 +308,7 @@ impl Observer for Screen {
                 self.bar.set_position(STEPS * self.recall("done") + (share * STEPS as f64) as u64);
             }
             Event::Failed { reason, .. } => {
-                self.bar.suspend(|| anstream::eprintln!("error: {reason}"));
+                self.bar.suspend(|| tell(format_args!("error: {reason}")));
             }
             _ => {}
         }

@@ -13,7 +13,6 @@ mod throughput;
 
 use std::process::ExitCode;
 
-use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -80,7 +79,7 @@ pub fn main() -> ExitCode {
         Ok(status) => status.into(),
         Err(error) => {
             let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-            eprintln!("{red}error{red:#}: {error:#}");
+            output::tell(format_args!("{red}error{red:#}: {error:#}"));
             Status::Incomplete.into()
         }
     }

@@ -98,16 +98,25 @@ fn find(name: &str) -> &'static Format {
     report::FORMATS.iter().find(|format| format.name == name).expect("clap and the flags know only these")
 }
 
-/// Prints a run; a reader that has seen enough is no error.
-pub fn print(format: &Format, run: &Run) -> Result<()> {
+/// Writes to standard output; a reader that has seen enough is no error.
+pub fn put(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let mut stdout = anstream::stdout();
-    let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
-    let options = Options { colour, unicode: speaks_unicode(), ..Options::default() };
-    let written = (format.write)(run, &options, &mut stdout).and_then(|()| stdout.flush());
-    match written {
+    match write(&mut stdout).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.context("standard output could not be written"),
     }
+}
+
+/// Tells people something beside the results. Nobody listening must not cost a result.
+pub fn tell(text: impl std::fmt::Display) {
+    let _ = writeln!(anstream::stderr(), "{text}");
+}
+
+/// Prints a run.
+pub fn print(format: &Format, run: &Run) -> Result<()> {
+    let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
+    let options = Options { colour, unicode: speaks_unicode(), ..Options::default() };
+    put(|stdout| (format.write)(run, &options, stdout))
 }
 
 /// Whether the locale says that the terminal understands UTF-8; a pipe or file always gets it.

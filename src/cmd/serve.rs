@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use anstream::{eprintln, println};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::clock::Clock;
@@ -19,6 +18,7 @@ use linkgauge::units::{BitRate, Bytes, Span};
 
 use super::Status;
 use super::measure::{cancelled, on_interrupt, token};
+use super::output::{put, tell};
 
 /// Be the far end: answer any number of clients until Ctrl-C
 ///
@@ -94,12 +94,15 @@ pub fn run(flags: Flags) -> Result<Status> {
     raise_open_files();
     let server = Server::start(&urls, &serve(&facts), most, &dialer)?;
     if !flags.quiet {
-        for endpoint in server.endpoints() {
-            println!("serving {} on {endpoint}", peer.name);
-        }
+        put(|stdout| {
+            server
+                .endpoints()
+                .iter()
+                .try_for_each(|endpoint| writeln!(stdout, "serving {} on {endpoint}", peer.name))
+        })?;
         if flags.urls.is_empty() {
-            eprintln!(
-                "loop-back only: nobody else can reach this; give tcp://0.0.0.0:7100 udp://0.0.0.0:7100 to change that"
+            tell(
+                "loop-back only: nobody else can reach this; give tcp://0.0.0.0:7100 udp://0.0.0.0:7100 to change that",
             );
         }
     }
@@ -110,7 +113,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     if !flags.quiet {
         let counters = server.counters();
         let (accepted, refused) = (counters.accepted.load(Relaxed), counters.refused.load(Relaxed));
-        eprintln!("served {accepted} connections, refused {refused}");
+        tell(format_args!("served {accepted} connections, refused {refused}"));
     }
     Ok(Status::Complete)
 }

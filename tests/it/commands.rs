@@ -1,7 +1,7 @@
 //! The commands that need no far end, run as a user runs them.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use linkgauge::link::TRANSPORTS;
 use linkgauge::run::Run;
@@ -74,4 +74,21 @@ fn doctor_writes_json() {
     assert_eq!(findings["transports"].as_array().unwrap().len(), TRANSPORTS.len());
     assert!(findings["floor"]["clock_read_ns"].as_f64().unwrap() > 0.0);
     assert!(findings["floor"]["round_trips"][0]["p50_ns"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let document = tempfile::NamedTempFile::new().unwrap();
+    let path = document.path().to_str().unwrap();
+    let serving = ["serve", "tcp://127.0.0.1:0", "--time", "50ms"];
+    for arguments in
+        [&["completions", "bash"][..], &serving, &["latency", "--help"], &["doctor", "--json", path]]
+    {
+        let mut command = crate::program::command(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let ended = child.wait_with_output().unwrap();
+        let said = text(&ended.stderr);
+        assert!(ended.status.success() && !said.contains("panicked"), "{arguments:?}: {said}");
+    }
 }
