@@ -58,10 +58,6 @@ impl Clock {
         Clock::Virtual(Arc::default())
     }
 
-    pub fn is_virtual(&self) -> bool {
-        matches!(self, Clock::Virtual(_))
-    }
-
     /// The instant now; about 25 ns on the system clock (see [`read_cost`]).
     #[inline]
     pub fn now(&self) -> Time {

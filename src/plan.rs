@@ -127,10 +127,6 @@ impl Stop {
         Stop { time_ns: Some(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)), ..Stop::default() }
     }
 
-    pub fn after_volume(bytes: u64) -> Stop {
-        Stop { volume_bytes: Some(bytes), ..Stop::default() }
-    }
-
     pub fn is_none(&self) -> bool {
         *self == Stop::default()
     }

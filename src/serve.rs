@@ -106,14 +106,10 @@ impl Server {
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
-
-    /// Takes no more connections and ends those that are open; returns when the listeners are closed.
-    pub fn stop(self) {
-        drop(self);
-    }
 }
 
 impl Drop for Server {
+    /// Takes no more connections and ends those that are open; returns when the listeners are closed.
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         for listener in self.listeners.drain(..) {

@@ -368,10 +368,6 @@ impl Dialer {
         self.clock.now()
     }
 
-    pub fn deadline(&self) -> Time {
-        self.now() + self.timeout
-    }
-
     fn opening(&self) -> Opening {
         Opening {
             clock: self.clock.clone(),

@@ -425,14 +425,4 @@ mod tests {
         assert!(cases[3].contains("socket-drops") && !cases[1].contains("socket-drops"));
         assert!(cases[0].contains("busy-machine"));
     }
-
-    /// To look at: `cargo test --lib -- --ignored page_to_look_at`, then open the file it names.
-    #[test]
-    #[ignore = "writes a file for people to look at"]
-    fn page_to_look_at() {
-        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
-        for (name, run) in [("report", sample_run::full()), ("hostile", sample_run::hostile())] {
-            std::fs::write(directory.join(name).with_extension("html"), page(&run).unwrap()).unwrap();
-        }
-    }
 }
