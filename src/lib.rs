@@ -23,6 +23,7 @@
 pub mod clock;
 pub mod endpoint;
 pub mod host;
+pub mod lab;
 pub mod link;
 pub mod peer;
 pub mod plan;

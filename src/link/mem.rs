@@ -32,7 +32,7 @@ pub const TRANSPORT: Transport = Transport {
     check: |endpoint| Path::of(endpoint).map(|path| path.caps()),
     available: || Ok::<(), Unavailable>(()),
     open,
-    listen,
+    listen: Some(listen),
     loopback: |_| vec!["mem://floor".to_owned(), "mem://floor-messages?type=message".to_owned()],
 };
 

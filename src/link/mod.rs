@@ -14,12 +14,15 @@ use crate::plan::Wait;
 
 mod datagram;
 mod internet;
+pub mod line;
 pub mod mem;
 mod offload;
 pub mod party;
+mod serial;
 mod socket;
 mod sys;
 mod tcp;
+pub mod tty;
 mod udp;
 mod unix;
 mod unix_datagram;
@@ -27,7 +30,8 @@ mod unix_datagram;
 pub use internet::DEFAULT_PORT;
 
 /// Every transport, in the order in which help and documentation show them.
-pub static TRANSPORTS: &[Transport] = &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, mem::TRANSPORT];
+pub static TRANSPORTS: &[Transport] =
+    &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, serial::TRANSPORT, mem::TRANSPORT];
 
 /// What the list knows of a transport: enough for parsing, help, `doctor`, the docs table and the contract tests.
 pub struct Transport {
@@ -41,8 +45,10 @@ pub struct Transport {
     /// Whether this host can open such links; if not, why, and what to do.
     pub available: fn() -> Result<(), Unavailable>,
     pub open: Open<dyn Link>,
-    pub listen: Open<dyn Listener>,
+    /// None where nobody can listen: a device is at the far end, or a program that is not a peer of ours.
+    pub listen: Option<Open<dyn Listener>>,
     /// Endpoints of this host to listen on in tests and in the demo, every variant once; `directory` is a fresh one.
+    /// None where nobody can listen; the lab has stand-ins for those.
     pub loopback: fn(directory: &str) -> Vec<String>,
 }
 
@@ -80,8 +86,10 @@ pub struct Caps {
     pub max_message: Option<usize>,
     /// Nothing is lost, doubled or reordered while the link is up.
     pub reliable: bool,
-    /// The far end sees that this end closed or finished. Where not, silence is all it gets, and the end of a flow has
-    /// to be told in a message. Links that close have connections; the others ask a listener's door.
+    /// The far end sees that this end finished, and goes on until it has done the same. Where not, silence is all it
+    /// gets, and the end of a flow has to be told in a message. A device behind a line is never told: it would drop what
+    /// is still on its way. Of the links between two of our own ends, those that close have connections; the others ask
+    /// a listener's door.
     pub closes: bool,
     /// A second connection to the same endpoint can be opened beside this one.
     pub many: bool,
@@ -234,6 +242,11 @@ pub trait Link: Send {
     /// Nothing more will be sent; receiving goes on. Does nothing where a link has no such notion.
     fn finish(&mut self) -> Result<(), Fault>;
 
+    /// Control of the serial port at the end of this link, where there is one and it lets itself be controlled.
+    fn port(&mut self) -> Option<&mut dyn line::Port> {
+        None
+    }
+
     /// Bytes handed to the link that the far end's system has not acknowledged yet, where that can be known.
     fn unacknowledged(&self) -> Option<u64> {
         None
@@ -383,7 +396,13 @@ impl Dialer {
     }
 
     pub fn listen(&self, endpoint: &Endpoint) -> Result<Box<dyn Listener>, LinkError> {
-        self.with(endpoint, |transport| (transport.listen)(endpoint, &self.opening()))
+        self.with(endpoint, |transport| match transport.listen {
+            Some(listen) => listen(endpoint, &self.opening()),
+            None => Err(Fault::Other(format!(
+                "nobody can listen on {}: the lab has stand-ins for the far end (linkgauge lab)",
+                transport.scheme
+            ))),
+        })
     }
 
     fn with<T>(

@@ -217,7 +217,8 @@ impl Link for SocketLink {
             let flags = if may_block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
             recv(socket, &mut *into, flags).map(|(length, _)| length)
         })?;
-        if length == 0 && self.caps.closes && !into.is_empty() {
+        let ends = self.caps.closes || self.caps.framing == Framing::Stream;
+        if length == 0 && ends && !into.is_empty() {
             return Err(Fault::Closed);
         }
         Ok(length)

@@ -65,6 +65,14 @@ pub fn unacknowledged(fd: impl AsFd) -> Option<u64> {
     if result == 0 { u64::try_from(bytes).ok() } else { None }
 }
 
+/// Has reads from the master of a pseudo-terminal begin with a byte that says what they are.
+pub fn set_packet_mode(fd: impl AsFd) -> io::Result<()> {
+    let on: c_int = 1;
+    // SAFETY: `TIOCPKT` reads one `int`, which lives through the call; the descriptor is borrowed.
+    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCPKT, &raw const on) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sets a socket option from a plain C value.
 fn set_option<T: Copy>(fd: impl AsFd, level: c_int, name: c_int, value: T) -> io::Result<()> {
     // SAFETY: `value` is valid for reads of its size for the length of the call; the descriptor is borrowed.

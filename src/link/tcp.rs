@@ -7,11 +7,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::internet::{self, addresses};
 use super::socket::{Buffers, SocketLink, flag};
-use super::{Caps, Door, Facts, Fault, Link, Listener, Opening, Transport, Unavailable, sys};
+use super::{Caps, Door, Facts, Fault, Link, Listener, Opening, Transport, Unavailable, line, sys};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
-use crate::units;
 
 pub const TRANSPORT: Transport = Transport {
     scheme: "tcp",
@@ -23,7 +22,11 @@ pub const TRANSPORT: Transport = Transport {
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
         ("mptcp", "1 asks for Multipath TCP (0)"),
-        ("baud", "the rate of the serial line behind a device server, 8N1"),
+        ("baud", "a device server is at the far end, with a serial line of this rate behind it"),
+        line::DATA,
+        line::PARITY,
+        line::STOP,
+        line::FLOW,
     ],
     check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
     available: || {
@@ -33,7 +36,7 @@ pub const TRANSPORT: Transport = Transport {
         })
     },
     open,
-    listen,
+    listen: Some(listen),
     loopback: |_| vec!["tcp://127.0.0.1:0".to_owned(), "tcp://[::1]:0".to_owned()],
 };
 
@@ -42,7 +45,8 @@ struct Options {
     congestion: Option<String>,
     buffers: Buffers,
     mptcp: bool,
-    baud: Option<u64>,
+    /// Behind the device server at the far end.
+    line: Option<line::Settings>,
 }
 
 impl Options {
@@ -53,21 +57,20 @@ impl Options {
             congestion: endpoint.option("congestion").map(str::to_owned),
             buffers: Buffers::of(endpoint)?,
             mptcp: flag(endpoint, "mptcp")?.unwrap_or(false),
-            baud: endpoint.parsed("baud", "a rate like 9600", |text| {
-                units::count(text).ok().filter(|&baud| baud > 0)
-            })?,
+            line: match line::Settings::of(endpoint)? {
+                declared if endpoint.option(line::BAUD.0).is_some() => Some(declared),
+                _ => None,
+            },
         })
     }
 
     fn caps(&self) -> Caps {
-        match self.baud {
+        match &self.line {
             None => Caps::STREAM,
-            // Start, eight data bits, stop.
-            Some(baud) => Caps {
-                device: true,
-                line: Some(super::Line { bits_per_second: baud as f64, bits_per_byte: 10.0 }),
-                ..Caps::STREAM
-            },
+            // Most device servers take one client, and drop what is on the line when that one has finished.
+            Some(line) => {
+                Caps { device: true, closes: false, many: false, line: Some(line.line()), ..Caps::STREAM }
+            }
         }
     }
 

@@ -42,7 +42,7 @@ pub const TRANSPORT: Transport = Transport {
         })
     },
     open,
-    listen,
+    listen: Some(listen),
     loopback: |_| {
         let hosts = ["udp://127.0.0.1:0", "udp://[::1]:0", "udp://127.0.0.1:0?gso=0&gro=0"];
         hosts.map(str::to_owned).to_vec()

@@ -39,7 +39,7 @@ pub const TRANSPORT: Transport = Transport {
         })
     },
     open,
-    listen,
+    listen: Some(listen),
     loopback: |directory| {
         let variant = |(kind, abstracted)| match abstracted {
             false => format!("unix://{directory}/{kind}.socket?type={kind}"),

@@ -1,0 +1,299 @@
+//! A serial line: its rate, frame and flow control, and the control of the port that drives it.
+//!
+//! Not for reaching one: `serial.rs` does that on this host, other transports through a network.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{Fault, Line};
+use crate::endpoint::{Endpoint, EndpointError};
+use crate::units;
+
+/// What both ends of a serial line must agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Bits per second on the line, start, parity and stop bits included.
+    pub baud: u32,
+    /// 5 to 8.
+    pub data_bits: u8,
+    pub parity: Parity,
+    pub stop: StopBits,
+    pub flow: Flow,
+}
+
+/// 9600 8N1 without flow control.
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { baud: 9600, data_bits: 8, parity: Parity::None, stop: StopBits::One, flow: Flow::None }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parity {
+    None,
+    Odd,
+    Even,
+    /// Always one.
+    Mark,
+    /// Always zero.
+    Space,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopBits {
+    One,
+    /// With five data bits only, as UARTs have it.
+    OneAndHalf,
+    Two,
+}
+
+/// How the receiver holds up the sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    None,
+    /// Hardware: the RTS and CTS wires.
+    RtsCts,
+    /// In band: the characters XON and XOFF.
+    XonXoff,
+}
+
+/// Stops the sender of a line with [`Flow::XonXoff`].
+pub const XOFF: u8 = 0x13;
+/// Lets it go on.
+pub const XON: u8 = 0x11;
+
+impl Parity {
+    pub const ALL: [Parity; 5] = [Parity::None, Parity::Odd, Parity::Even, Parity::Mark, Parity::Space];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Parity::None => "none",
+            Parity::Odd => "odd",
+            Parity::Even => "even",
+            Parity::Mark => "mark",
+            Parity::Space => "space",
+        }
+    }
+}
+
+impl StopBits {
+    pub const ALL: [StopBits; 3] = [StopBits::One, StopBits::OneAndHalf, StopBits::Two];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            StopBits::One => "1",
+            StopBits::OneAndHalf => "1.5",
+            StopBits::Two => "2",
+        }
+    }
+
+    /// In halves of a bit.
+    fn half_bits(self) -> u32 {
+        match self {
+            StopBits::One => 2,
+            StopBits::OneAndHalf => 3,
+            StopBits::Two => 4,
+        }
+    }
+}
+
+impl Flow {
+    pub const ALL: [Flow; 3] = [Flow::None, Flow::RtsCts, Flow::XonXoff];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Flow::None => "none",
+            Flow::RtsCts => "rtscts",
+            Flow::XonXoff => "xonxoff",
+        }
+    }
+}
+
+/// The options of an endpoint that name settings, for the lists of the transports that have them.
+pub const BAUD: (&str, &str) = ("baud", "rate of the line in bits per second (9600)");
+pub const DATA: (&str, &str) = ("data", "data bits of a character: 5, 6, 7 or 8 (8)");
+pub const PARITY: (&str, &str) = ("parity", "none, odd, even, mark or space (none)");
+pub const STOP: (&str, &str) = ("stop", "stop bits: 1, 1.5 (with 5 data bits) or 2 (1)");
+pub const FLOW: (&str, &str) = ("flow", "flow control: none, rtscts or xonxoff (none)");
+
+impl Settings {
+    /// What an endpoint's options say; where they say nothing, the defaults.
+    pub fn of(endpoint: &Endpoint) -> Result<Settings, EndpointError> {
+        let otherwise = Settings::default();
+        let settings = Settings {
+            baud: endpoint
+                .parsed(BAUD.0, "a rate in bits per second, like 9600", rate)?
+                .unwrap_or(otherwise.baud),
+            data_bits: endpoint
+                .parsed(DATA.0, "5, 6, 7 or 8", |text| {
+                    text.parse().ok().filter(|bits| (5..=8).contains(bits))
+                })?
+                .unwrap_or(otherwise.data_bits),
+            parity: endpoint
+                .parsed(PARITY.0, "none, odd, even, mark or space", |text| {
+                    Parity::ALL.into_iter().find(|parity| parity.name() == text)
+                })?
+                .unwrap_or(otherwise.parity),
+            stop: endpoint
+                .parsed(STOP.0, "1, 1.5 or 2", |text| {
+                    StopBits::ALL.into_iter().find(|stop| stop.name() == text)
+                })?
+                .unwrap_or(otherwise.stop),
+            flow: endpoint
+                .parsed(FLOW.0, "none, rtscts or xonxoff", |text| {
+                    Flow::ALL.into_iter().find(|flow| flow.name() == text)
+                })?
+                .unwrap_or(otherwise.flow),
+        };
+        // A UART makes 1.5 stop bits of five data bits and 2 of more; there is no other choice.
+        let five = settings.data_bits == 5;
+        if five && settings.stop == StopBits::Two || !five && settings.stop == StopBits::OneAndHalf {
+            let what = if five { "1 or 1.5 with 5 data bits" } else { "1 or 2 with more than 5 data bits" };
+            endpoint.parsed(STOP.0, what, |_| None::<()>)?;
+        }
+        Ok(settings)
+    }
+
+    /// Halves of a bit that one character takes on the line: start, data, parity, stop.
+    pub fn half_bits(&self) -> u32 {
+        let parity = if self.parity == Parity::None { 0 } else { 1 };
+        2 * (1 + u32::from(self.data_bits) + parity) + self.stop.half_bits()
+    }
+
+    /// Bits that one character takes on the line (8N1: 10).
+    pub fn bits_per_character(&self) -> f64 {
+        f64::from(self.half_bits()) / 2.0
+    }
+
+    /// How long so many characters take on the line, one after the other, rounded up to the nanosecond.
+    pub fn time_of(&self, characters: u64) -> Duration {
+        let halves = u128::from(characters) * u128::from(self.half_bits()) * 1_000_000_000;
+        let nanoseconds = halves.div_ceil(2 * u128::from(self.baud.max(1)));
+        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+    }
+
+    /// The line for [`super::Caps`].
+    pub fn line(&self) -> Line {
+        Line { bits_per_second: f64::from(self.baud), bits_per_byte: self.bits_per_character() }
+    }
+}
+
+fn rate(text: &str) -> Option<u32> {
+    units::count(text).ok().and_then(|baud| u32::try_from(baud).ok()).filter(|&baud| baud > 0)
+}
+
+/// As people write it: `9600 8N1 rtscts`.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parity = match self.parity {
+            Parity::None => 'N',
+            Parity::Odd => 'O',
+            Parity::Even => 'E',
+            Parity::Mark => 'M',
+            Parity::Space => 'S',
+        };
+        write!(f, "{} {}{parity}{}", self.baud, self.data_bits, self.stop.name())?;
+        match self.flow {
+            Flow::None => Ok(()),
+            flow => write!(f, " {}", flow.name()),
+        }
+    }
+}
+
+/// Control of the serial port that drives a link's line, wherever it is.
+pub trait Port: Send {
+    /// What is in force.
+    fn settings(&mut self) -> Result<Settings, Fault>;
+
+    /// Asks for settings; returns what is in force then, which a driver may have rounded.
+    fn set(&mut self, wanted: &Settings) -> Result<Settings, Fault>;
+
+    /// Raises or drops an output. Ports that have no such wire do nothing.
+    fn signal(&mut self, signal: Signal, on: bool) -> Result<(), Fault>;
+
+    /// The inputs, where the port has any.
+    fn modem(&mut self) -> Option<Modem>;
+
+    /// Throws away what lies in the port's own buffers.
+    fn purge(&mut self, purge: Purge) -> Result<(), Fault>;
+
+    /// What went wrong on the line since the port was opened, where it counts that.
+    fn errors(&mut self) -> Option<Errors>;
+}
+
+/// An output of a serial port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    Dtr,
+    Rts,
+    /// The line is held at zero.
+    Break,
+}
+
+/// The inputs of a serial port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Modem {
+    pub cts: bool,
+    pub dsr: bool,
+    pub ri: bool,
+    pub cd: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purge {
+    Received,
+    ToSend,
+    Both,
+}
+
+/// What a UART counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Errors {
+    pub framing: u64,
+    pub parity: u64,
+    pub breaks: u64,
+    /// Characters lost because the UART or the driver's buffer was full.
+    pub overruns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(options: &str) -> Result<Settings, String> {
+        let endpoint: Endpoint = format!("serial:///dev/ttyS0{options}").parse().unwrap();
+        Settings::of(&endpoint).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_line_is_what_its_options_say() {
+        assert_eq!(of("").unwrap(), Settings::default());
+        let all = of("?baud=115200&data=7&parity=even&stop=2&flow=rtscts").unwrap();
+        assert_eq!(all.to_string(), "115200 7E2 rtscts");
+        assert_eq!(all.bits_per_character(), 11.0);
+        assert_eq!(of("?data=5&stop=1.5").unwrap().bits_per_character(), 7.5);
+        insta::assert_snapshot!(
+            ["?baud=0", "?data=9", "?parity=N", "?stop=1.5", "?data=5&stop=2", "?flow=hard"]
+                .map(|options| of(options).unwrap_err())
+                .join("\n"),
+            @r"
+            serial:///dev/ttyS0?baud=0: 'baud=0' is not a rate in bits per second, like 9600
+            serial:///dev/ttyS0?data=9: 'data=9' is not 5, 6, 7 or 8
+            serial:///dev/ttyS0?parity=N: 'parity=N' is not none, odd, even, mark or space
+            serial:///dev/ttyS0?stop=1.5: 'stop=1.5' is not 1 or 2 with more than 5 data bits
+            serial:///dev/ttyS0?data=5&stop=2: 'stop=2' is not 1 or 1.5 with 5 data bits
+            serial:///dev/ttyS0?flow=hard: 'flow=hard' is not none, rtscts or xonxoff
+            "
+        );
+    }
+
+    #[test]
+    fn characters_take_their_time() {
+        let nanoseconds =
+            |baud, characters| Settings { baud, ..Settings::default() }.time_of(characters).as_nanos();
+        assert_eq!(nanoseconds(9600, 1), 1_041_667);
+        assert_eq!(nanoseconds(9600, 960), 1_000_000_000);
+        assert_eq!(nanoseconds(4_000_000, 1), 2_500);
+        assert_eq!(nanoseconds(75, 1), 133_333_334);
+    }
+}
