@@ -146,9 +146,9 @@ fn remedy_for(mode: u32, group: Option<&str>, path: &Path) -> String {
     const GROUP_MAY: u32 = 0o060;
     match group {
         Some(group) if mode & GROUP_MAY == GROUP_MAY => {
-            format!("it belongs to group {group}: sudo usermod -aG {group} $USER, then log in again")
+            format!("join its group {group}: sudo usermod -aG {group} $USER, then log in again")
         }
-        _ => format!("only its owner may: sudo chown $USER {}", path.display()),
+        _ => format!("take it over: sudo chown $USER {}", path.display()),
     }
 }
 
@@ -267,10 +267,7 @@ mod tests {
             (format!("{adapter}/driver"), "/sys/bus/usb-serial/drivers/ftdi_sio"),
             ("sys/class/tty/ttyS0".to_owned(), "../../devices/pnp0/00:00/00:00:0/00:00:0.0/tty/ttyS0"),
             ("sys/class/tty/ttyS1".to_owned(), "../../devices/platform/serial8250/tty/ttyS1"),
-            (
-                "sys/class/tty/ttyUSB0".to_owned(),
-                "../../devices/pci0/usb1/1-2/1-2:1.0/ttyUSB0/tty/ttyUSB0",
-            ),
+            ("sys/class/tty/ttyUSB0".to_owned(), "../../devices/pci0/usb1/1-2/1-2:1.0/ttyUSB0/tty/ttyUSB0"),
             ("sys/class/tty/tty0".to_owned(), "../../devices/virtual/tty/tty0"),
             (
                 "sys/bus/usb-serial/devices/ttyUSB0".to_owned(),
@@ -339,9 +336,9 @@ mod tests {
         insta::assert_snapshot!([
             remedy(0o660, Some("dialout")), remedy(0o600, Some("root")), remedy(0o660, None),
         ].join("\n"), @r"
-        it belongs to group dialout: sudo usermod -aG dialout $USER, then log in again
-        only its owner may: sudo chown $USER /dev/ttyS0
-        only its owner may: sudo chown $USER /dev/ttyS0
+        join its group dialout: sudo usermod -aG dialout $USER, then log in again
+        take it over: sudo chown $USER /dev/ttyS0
+        take it over: sudo chown $USER /dev/ttyS0
         ");
     }
 

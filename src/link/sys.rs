@@ -121,7 +121,7 @@ pub struct LineCounters {
     pub parity: c_int,
     pub breaks: c_int,
     pub buffer_overrun: c_int,
-    reserved: [c_int; 9],
+    pub reserved: [c_int; 9],
 }
 
 pub fn line_counters(fd: impl AsFd) -> io::Result<LineCounters> {

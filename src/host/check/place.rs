@@ -8,6 +8,7 @@ use super::Check;
 use crate::host::machine::{Guest, Traces, Walls};
 use crate::host::{interfaces, serial};
 use crate::units::print_bytes;
+use crate::warnings::SHORTEST_USB_TIMER_MS;
 
 pub(super) fn hypervisor() -> Check {
     judge_hypervisor(Traces::of_this_machine().guest())
@@ -92,7 +93,8 @@ pub(super) fn usb_serial_timers() -> Check {
 /// FTDI adapters hold received bytes back until this timer ends or a packet is full; 16 ms unless told otherwise.
 fn judge_usb_timers(timers: &[(i64, PathBuf)]) -> Check {
     const NAME: &str = "USB serial timers";
-    let slow: Vec<_> = timers.iter().filter(|(milliseconds, _)| *milliseconds > 1).collect();
+    let slow: Vec<_> =
+        timers.iter().filter(|(milliseconds, _)| *milliseconds > SHORTEST_USB_TIMER_MS).collect();
     let Some((longest, _)) = slow.iter().max() else {
         return Check::good(
             NAME,
