@@ -276,9 +276,10 @@ fn busy(user: Option<serial::User>) -> Fault {
 
 /// The driver does not do what an option asks for.
 fn unable(option: impl Display, error: &io::Error) -> Fault {
-    Fault::Other(format!(
-        "the driver of this port refuses '{option}': {error}: leave it out, or choose another"
-    ))
+    Fault::Other(match error.raw_os_error() {
+        Some(libc::ENOTTY) => format!("the driver of this port knows no '{option}': leave it out"),
+        _ => format!("the driver of this port refuses '{option}': {error}: leave it out, or ask for less"),
+    })
 }
 
 fn refused(path: &Path, errno: Errno) -> Fault {
