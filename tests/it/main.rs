@@ -21,4 +21,5 @@ mod raw_client;
 mod repetitions;
 mod server;
 mod stalls;
+mod uart;
 mod virtual_net;
