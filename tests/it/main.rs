@@ -22,4 +22,5 @@ mod repetitions;
 mod serial;
 mod server;
 mod stalls;
+mod uart;
 mod virtual_net;
