@@ -96,7 +96,7 @@ impl Path {
     }
 
     fn caps(&self) -> Caps {
-        let line = self.rate.is_finite().then_some(Line { bits_per_second: self.rate, bits_per_byte: 8.0 });
+        let line = self.rate.is_finite().then_some(Line::bare(self.rate));
         if !self.message {
             return Caps { line, ..Caps::STREAM };
         }

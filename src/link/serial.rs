@@ -30,7 +30,7 @@ pub const TRANSPORT: Transport = Transport {
     options: &[line::BAUD, line::DATA, line::PARITY, line::STOP, line::FLOW],
     check: |endpoint| {
         path(endpoint)?;
-        Settings::of(endpoint).map(|settings| caps(&settings))
+        Settings::of(endpoint).map(|settings| settings.caps())
     },
     available: || Ok(()),
     open: |endpoint, opening| Ok(Box::new(SerialLink::open(endpoint, opening)?)),
@@ -45,10 +45,6 @@ fn path(endpoint: &Endpoint) -> Result<PathBuf, EndpointError> {
         return Ok(place.into());
     }
     Err(EndpointError::NoHost { url: endpoint.to_string() })
-}
-
-fn caps(settings: &Settings) -> Caps {
-    Caps { device: true, closes: false, many: false, line: Some(settings.line()), ..Caps::STREAM }
 }
 
 /// An open terminal, ours alone; gives it back as it was found.
@@ -103,7 +99,7 @@ impl SerialLink {
         let _ = tcflush(&device, QueueSelector::IOFlush);
         Ok(SerialLink {
             device: Arc::new(device),
-            caps: caps(&granted),
+            caps: granted.caps(),
             clock: opening.clock.clone(),
             wait: opening.wait,
         })

@@ -4,11 +4,16 @@
 //! The near end is [`Pinger`], the far end [`Reflector`]. What is said in an exchange is an [`Exchange`]: a peer may
 //! replace it, never the pacing, the stop or the recorder.
 
+mod echo;
+
 use std::ops::Range;
 use std::time::Duration;
 
+pub use echo::Echo;
+
+use super::pattern::Alphabet;
 use super::phases::{Phase, Phases, Schedule};
-use super::{FarReport, Flowed, Measured, Role, Workload, pattern};
+use super::{FarReport, Flowed, Measured, Role, Workload};
 use crate::clock::Time;
 use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing};
@@ -83,103 +88,6 @@ pub enum Answer {
     Broken { used: usize },
 }
 
-/// The same bytes come back: the exchange of every peer that echoes.
-pub struct Echo {
-    message: pattern::Message,
-    framing: Framing,
-    /// Bytes may vanish from the stream, so an unfinished answer is dropped when it is given up.
-    lossy: bool,
-    head: [u8; pattern::HEADER],
-    got: usize,
-    sequence: u64,
-    corrupt: u64,
-}
-
-impl Echo {
-    pub fn new(message_bytes: u32, caps: &Caps) -> Echo {
-        Echo {
-            message: pattern::Message::new(message_bytes as usize),
-            framing: caps.framing,
-            lossy: !caps.reliable,
-            head: [0; pattern::HEADER],
-            got: 0,
-            sequence: 0,
-            corrupt: 0,
-        }
-    }
-
-    fn head_length(&self) -> usize {
-        self.message.len().min(pattern::HEADER)
-    }
-
-    fn whole_message(&self, data: &[u8], waiting: &Range<u64>) -> Answer {
-        let used = data.len();
-        if used < self.head_length() {
-            return Answer::Stray { used };
-        }
-        let head = &data[..self.head_length()];
-        let sequence = pattern::read_number(head, waiting.start);
-        let body = &data[head.len()..];
-        let corrupt_bytes = pattern::differing(body, self.message.body());
-        Answer::Whole { sequence, used, corrupt_bytes }
-    }
-}
-
-impl Exchange for Echo {
-    #[inline]
-    fn request(&mut self, sequence: u64) -> &[u8] {
-        self.message.numbered(sequence)
-    }
-
-    fn answer(&mut self, data: &[u8], waiting: Range<u64>) -> Answer {
-        if self.framing == Framing::Message {
-            return self.whole_message(data, &waiting);
-        }
-        let mut used = 0;
-        let head_length = self.head_length();
-        if self.got < head_length {
-            let part = (head_length - self.got).min(data.len());
-            self.head[self.got..self.got + part].copy_from_slice(&data[..part]);
-            self.got += part;
-            used = part;
-            if self.got < head_length {
-                return Answer::Partial;
-            }
-            self.sequence = pattern::read_number(&self.head[..head_length], waiting.start);
-            let recent = waiting.start.saturating_sub(2 * WINDOW)..waiting.end;
-            if !recent.contains(&self.sequence) {
-                // Not the beginning of any of our messages: the stream is out of step by at least a byte. The others
-                // are looked at again, those of this piece where they lie.
-                let before = head_length - part;
-                self.got = before.saturating_sub(1);
-                if before == 0 {
-                    return Answer::Stray { used: 1 };
-                }
-                self.head.copy_within(1..before, 0);
-                self.corrupt += 1;
-                return Answer::Stray { used: 0 };
-            }
-        }
-        let body = self.message.body();
-        let from = self.got - head_length;
-        let part = (body.len() - from).min(data.len() - used);
-        self.corrupt += pattern::differing(&data[used..used + part], &body[from..from + part]);
-        self.got += part;
-        used += part;
-        if self.got < self.message.len() {
-            return Answer::Partial;
-        }
-        self.got = 0;
-        Answer::Whole { sequence: self.sequence, used, corrupt_bytes: std::mem::take(&mut self.corrupt) }
-    }
-
-    fn given_up(&mut self, _sequence: u64) {
-        if self.lossy {
-            (self.got, self.corrupt) = (0, 0);
-        }
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Waiting,
@@ -243,7 +151,7 @@ impl Pinger {
         let window = match case.pacing {
             _ if !numbered => 1,
             Pacing::Closed => 1,
-            _ => pattern::distinguishable(case.message_bytes as usize).min(WINDOW),
+            _ => Alphabet::of(caps).distinguishable(case.message_bytes as usize).min(WINDOW),
         };
         let slot = Slot { intended: Time(0), sent: Time(0), state: State::Answered, measured: false };
         let room = match caps.framing {

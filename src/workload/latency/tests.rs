@@ -43,7 +43,7 @@ fn bench(caps: &Caps, size: u64, count: u64, rate: Option<f64>, warm_up: u64) ->
     let case = spec.expand().unwrap().remove(0);
     assert_eq!(case.wait, Wait::Block);
     let recorder = Recorder::new(rate.is_some(), 1_000_000_000, Arc::default(), None);
-    let mut pinger = Pinger::new(Box::new(Echo::new(case.message_bytes, caps)), &case, caps, recorder);
+    let mut pinger = Pinger::new(Box::new(Echo::new(&case, caps)), &case, caps, recorder);
     assert!(matches!(pinger.next(Time(0)), Step::Tune(_)));
     Bench { pinger, now: Time(0) }
 }
