@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::run::{CaseResult, Warning};
+use crate::run::{CaseResult, DefectKind, Warning};
 use crate::stats;
 use crate::units::print_nanoseconds;
 
@@ -29,6 +29,8 @@ pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Wa
         saturated(case),
         one_cpu(case),
         corrupt(case),
+        lost_bytes(case),
+        line_errors(case),
         lost_in_socket(case),
         missed_sends(case),
         few(case),
@@ -124,17 +126,68 @@ fn one_cpu(case: &CaseResult) -> Option<Warning> {
     })
 }
 
+/// Where the first of these kinds is.
+fn first(case: &CaseResult, kinds: &[DefectKind]) -> String {
+    let parts = case.per_port.iter().map(|part| (Some(&part.endpoint), &part.figures));
+    // With several ports it matters on which.
+    let mut places = parts.chain([(None, &case.figures)]);
+    let first = places.find_map(|(endpoint, figures)| {
+        let defect = figures.defects.iter().find(|defect| kinds.contains(&defect.kind))?;
+        let on = endpoint.map_or(String::new(), |endpoint| format!(" of {endpoint}"));
+        Some(format!("; the first at byte {}{on}: {} {}", defect.offset, defect.bytes, defect.kind.name()))
+    });
+    first.unwrap_or_default()
+}
+
 fn corrupt(case: &CaseResult) -> Option<Warning> {
     let figures = &case.figures;
     (figures.corrupt_bytes > 0 || figures.corrupt_messages > 0).then(|| {
         Warning::new(
             "corrupt",
             format!(
-                "{} bytes and {} messages came back other than expected",
-                figures.corrupt_bytes, figures.corrupt_messages
+                "{} bytes and {} messages came back other than expected{}",
+                figures.corrupt_bytes,
+                figures.corrupt_messages,
+                first(case, &[DefectKind::Changed])
             ),
             "something changes bytes on the way: check flow control, baud rate and character size; with --peer ask, also \
              what the device answers and where its answer ends",
+        )
+    })
+}
+
+fn lost_bytes(case: &CaseResult) -> Option<Warning> {
+    let (lost, inserted) = (case.figures.lost_bytes, case.figures.inserted_bytes);
+    let what = match (lost, inserted) {
+        (0, 0) => return None,
+        (lost, 0) => format!("{lost} bytes did not come back"),
+        (0, inserted) => format!("{inserted} bytes came back that had not been sent, or came twice"),
+        (lost, inserted) => {
+            format!("{lost} bytes did not come back, and {inserted} came that had not been sent, or twice")
+        }
+    };
+    Some(Warning::new(
+        "lost_bytes",
+        what + &first(case, &[DefectKind::Lost, DefectKind::Inserted]),
+        "a buffer on the way was full, or the line is disturbed: check flow control at both ends, rate and cable",
+    ))
+}
+
+fn line_errors(case: &CaseResult) -> Option<Warning> {
+    let figures = &case.figures;
+    let counted = [
+        (figures.framing_errors, "framing errors"),
+        (figures.parity_errors, "parity errors"),
+        (figures.breaks, "breaks"),
+        (figures.overruns, "overruns"),
+    ];
+    let counted = counted.into_iter().filter_map(|(count, name)| Some((count.filter(|&n| n > 0)?, name)));
+    let counted: Vec<String> = counted.map(|(count, name)| format!("{count} {name}")).collect();
+    (!counted.is_empty()).then(|| {
+        Warning::new(
+            "line_errors",
+            format!("the serial port counted {}", counted.join(", ")),
+            "framing, parity: set the same rate and frame at both ends, check ground and cable; overruns: flow control",
         )
     })
 }

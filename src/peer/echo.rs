@@ -36,8 +36,10 @@ fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
         }
         let looped = Arc::new(Looped::default());
         let back = link.other_half().map_err(|fault| LinkError::new(&case.endpoints[port], fault))?;
-        let sink = Sink::new(case, &caps, tuning, (near.recorder)(Role::Inward, port)).looped(&caps, looped.clone());
-        let source = Source::new(case, &caps, tuning, (near.recorder)(Role::Outward, port)).looped(case, &caps, looped);
+        let sink =
+            Sink::new(case, &caps, tuning, (near.recorder)(Role::Inward, port)).looped(&caps, looped.clone());
+        let source = Source::new(case, &caps, tuning, (near.recorder)(Role::Outward, port))
+            .looped(case, &caps, looped);
         flows.push(Flow { role: Role::Inward, port, link: back, party: Box::new(sink) });
         flows.push(Flow { role: Role::Outward, port, link, party: Box::new(source) });
         Ok(())

@@ -118,7 +118,8 @@ pub struct FarReport {
 /// How long to wait for an answer, or for the next bytes, when nothing was asked for.
 pub fn default_timeout(workload: &Workload, message_bytes: u32, all_caps: &[Caps]) -> Duration {
     // There and back, and once more for what gathers the characters; the rest is leeway.
-    let on_lines = all_caps.iter().filter_map(|caps| caps.line).map(|line| line.time_of(message_bytes.into()));
+    let on_lines =
+        all_caps.iter().filter_map(|caps| caps.line).map(|line| line.time_of(message_bytes.into()));
     workload.default_timeout.saturating_add(on_lines.max().unwrap_or_default().saturating_mul(4))
 }
 

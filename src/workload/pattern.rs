@@ -25,7 +25,8 @@ pub struct Alphabet {
 impl Alphabet {
     /// What links that can do `caps` carry.
     pub fn of(caps: &Caps) -> Alphabet {
-        let (data_bits, in_band) = caps.line.map_or((8, false), |Line { data_bits, in_band, .. }| (data_bits, in_band));
+        let (data_bits, in_band) =
+            caps.line.map_or((8, false), |Line { data_bits, in_band, .. }| (data_bits, in_band));
         let carried = |byte: &u8| {
             // Drivers that look at seven bits take those with the eighth set for the same characters.
             let steers = in_band && [XON, XOFF].contains(&(byte & 0x7f));
@@ -213,8 +214,8 @@ mod tests {
         assert_eq!(stream.at(0, 64), stream.at(PERIOD as u64, 64));
         // However far it is shifted, by chance alone are two of its bytes alike.
         for shift in 1..PERIOD as u64 {
-            let differing = differing(stream.at(0, 1024), stream.at(shift, 1024));
-            assert!(differing > 980, "{shift}: {differing}");
+            let differing = differing(stream.at(0, 128), stream.at(shift, 128));
+            assert!(differing > 115, "{shift}: {differing}");
         }
     }
 

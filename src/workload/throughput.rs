@@ -44,7 +44,10 @@ pub const WORKLOAD: Workload = Workload {
 /// A message: what fits an Ethernet frame through most tunnels.
 fn default_size(caps: &Caps) -> u32 {
     match caps.framing {
-        Framing::Stream if caps.device && let Some(line) = caps.line => {
+        Framing::Stream
+            if caps.device
+                && let Some(line) = caps.line =>
+        {
             1 << line.bytes_in(Duration::from_millis(10)).ilog2().min(18)
         }
         Framing::Stream => 262_144,
