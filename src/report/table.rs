@@ -70,9 +70,9 @@ const LATENCY: [Column; 7] =
     [rare("line"), figure("p50"), rare("±"), figure("p90"), figure("p99"), figure("max"), figure("lost")];
 const THROUGHPUT: [Column; 7] = [
     figure("rate"),
-    rare("±"),
     rare("limit"),
     rare("of line"),
+    rare("±"),
     figure("loss"),
     rare("CPU s/GB"),
     rare("loaded p50"),
@@ -131,9 +131,9 @@ impl Table {
         let per_gigabyte = case.cpu.as_ref().and_then(|cpu| cpu.seconds_per_gigabyte);
         let main = [
             rate(figures.throughput_bps),
-            plus_minus(figures, "throughput_bps", figures.throughput_bps),
             rate(limit_bps(case)),
             figures.line_rate_percent.map_or(ABSENT.to_owned(), percent),
+            plus_minus(figures, "throughput_bps", figures.throughput_bps),
             loss(figures),
             per_gigabyte.map_or(ABSENT.to_owned(), |seconds| format!("{seconds:.3}")),
             percentile(loaded, "p50"),
@@ -142,7 +142,7 @@ impl Table {
         if let Some(back) = figures.throughput_back_bps {
             let mut cells = vec![String::new(); self.columns.len()];
             cells[CASE.len()] = print_bit_rate(back);
-            cells[CASE.len() + 1] = plus_minus(figures, "throughput_back_bps", Some(back));
+            cells[CASE.len() + 3] = plus_minus(figures, "throughput_back_bps", Some(back));
             self.push(number, case, Some("other way"), cells);
         }
     }
