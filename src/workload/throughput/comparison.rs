@@ -232,13 +232,35 @@ impl Comparison {
         self.held = held;
     }
 
-    /// Goes on at `from`, ahead: what came instead of what is missing counts as changed, as far as it goes.
+    /// Goes on at `from`, ahead. What came instead of what is missing is what is left of it, if it can be; otherwise it
+    /// counts as changed, as far as it goes.
     fn skip(&mut self, unknown: &[u8], from: u64) {
         self.next = self.reached;
-        let instead = unknown.len().min((from - self.next) as usize);
-        self.change(&unknown[..instead]);
-        self.insert(self.next, (unknown.len() - instead) as u64);
-        let (begin, end) = (self.next, from);
+        let missing = from - self.next;
+        let few = missing <= 4 * unknown.len() as u64 + 64;
+        if few && self.is_left(unknown, from) {
+            for byte in unknown {
+                let at = (self.next..from).find(|at| self.stream.at(*at, 1)[0] == *byte);
+                self.lose(at.unwrap_or(from));
+                self.arrive(1);
+            }
+        } else {
+            let instead = unknown.len().min(missing as usize);
+            self.change(&unknown[..instead]);
+            self.insert(self.next, (unknown.len() - instead) as u64);
+        }
+        self.lose(from);
+    }
+
+    /// Whether these bytes, in this order, remain of what was sent up to `from` when others are left out.
+    fn is_left(&self, unknown: &[u8], from: u64) -> bool {
+        let mut sent = (self.next..from).map(|at| self.stream.at(at, 1)[0]);
+        unknown.iter().all(|byte| sent.any(|other| other == *byte))
+    }
+
+    /// All from the next place up to this one is missing.
+    fn lose(&mut self, to: u64) {
+        let (begin, end) = (self.next, to);
         if begin < end {
             self.lost += end - begin;
             let defect = self.note(begin, end - begin, DefectKind::Lost);
@@ -246,8 +268,8 @@ impl Comparison {
                 self.gaps.pop_front();
             }
             self.gaps.push_back(Gap { begin, end, defect });
+            (self.next, self.reached) = (end, end);
         }
-        (self.next, self.reached) = (from, from);
     }
 
     /// Goes on at a place that was passed: what was missing there comes now, or it comes once more.
@@ -329,7 +351,8 @@ impl Comparison {
             self.insert(self.next, (held.len() - fit) as u64);
         }
         if self.reached < sent {
-            self.skip(&[], sent);
+            self.next = self.reached;
+            self.lose(sent);
         }
     }
 }

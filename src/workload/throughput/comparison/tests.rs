@@ -15,7 +15,11 @@ fn alphabets() -> [Alphabet; 3] {
 
 fn sent(alphabet: &Alphabet, length: usize) -> Vec<u8> {
     let stream = Stream::new(LONGEST, alphabet);
-    (0..length as u64).map(|at| stream.at(at, 1)[0]).collect()
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        bytes.extend(stream.at(bytes.len() as u64, LONGEST.min(length - bytes.len())));
+    }
+    bytes
 }
 
 fn compared(alphabet: &Alphabet, came: &[u8], sent: usize, piece: usize) -> Comparison {
@@ -100,6 +104,25 @@ fn a_byte_lost_just_before_the_end_is_one_byte() {
 }
 
 #[test]
+fn losses_close_to_each_other_change_nothing_between_them() {
+    for between in 0..12 {
+        let alphabet = &alphabets()[2];
+        let mut came = sent(alphabet, 3000);
+        came.drain(1000 + between..1003 + between);
+        came.drain(990..1000);
+        assert_eq!(counts(&compared(alphabet, &came, 3000, 50)), (0, 13, 0, 0), "{between}");
+    }
+    // Every other byte is missing for a while.
+    let alphabet = &alphabets()[2];
+    let came: Vec<u8> = sent(alphabet, 3000)
+        .into_iter()
+        .enumerate()
+        .filter_map(|(at, byte)| (at < 1000 || at >= 1400 || at % 2 == 0).then_some(byte))
+        .collect();
+    assert_eq!(counts(&compared(alphabet, &came, 3000, 50)), (0, 200, 0, 0));
+}
+
+#[test]
 fn what_was_never_sent_is_inserted() {
     let noise = |came: &mut Vec<u8>| drop(came.splice(600..600, [3; 100]));
     each(20_000, noise, (0, 0, 100, 0), &[(600, 100, Inserted)]);
@@ -180,21 +203,23 @@ fn rubbish_counts_as_changed_and_costs_no_memory() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// Pieces of the stream in any order, with rubbish between them: every byte is accounted for, nothing grows.
     #[test]
     fn nothing_that_comes_back_upsets_it(
-        parts in proptest::collection::vec((0usize..300_000, 0usize..3000, any::<bool>()), 0..60),
+        parts in proptest::collection::vec((0usize..90_000, 0usize..3000, any::<bool>()), 0..20),
         piece in 1usize..5000,
     ) {
         let alphabet = &alphabets()[0];
-        let stream = sent(alphabet, 310_000);
+        let stream = sent(alphabet, 100_000);
         let mut came = Vec::new();
         for (at, length, rubbish) in parts {
             let part = &stream[at..at + length];
             came.extend(part.iter().map(|byte| if rubbish { byte ^ 1 } else { *byte }));
         }
-        let comparison = compared(alphabet, &came, 310_000, piece.min(LONGEST));
+        let comparison = compared(alphabet, &came, 100_000, piece.min(LONGEST));
         prop_assert!(comparison.gaps.len() <= GAPS && comparison.defects.len() <= DEFECTS);
-        prop_assert!(comparison.reached >= 310_000);
+        prop_assert!(comparison.reached >= 100_000);
     }
 }
