@@ -21,7 +21,7 @@ use crate::plan::{Case, Direction, Pacing, Plan};
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
 use crate::sample::{Progress, RawFile, Recorder};
 use crate::warnings;
-use crate::workload::{Flowed, Role, Workload, default_timeout, planned_time, workload};
+use crate::workload::{Flowed, IS_IT_THERE, Role, Workload, default_timeout, planned_time, workload};
 
 mod account;
 
@@ -365,7 +365,7 @@ fn silent(case: &Case, figures: &Figures) -> Option<String> {
     }
     let (endpoint, sent) = (&case.endpoints[0], figures.sent);
     let looks = match caps_of(case).is_ok_and(|all| all[0].device) {
-        true => "is the loop-back plug in, or the device on? Check rate and flow control, and --timeout",
+        true => IS_IT_THERE,
         false => "check the far end, the way to it, and --timeout",
     };
     Some(format!("{endpoint}: none of {} came through: {looks}", amount(sent, figures.lost_bytes)))

@@ -14,7 +14,7 @@ const FLOOR_FACTOR: f64 = 20.0;
 /// A thread that used this share of the time was the limit, not the link.
 const SATURATED: f64 = 0.95;
 
-/// A change of the median below this is not worth a warning.
+/// A change or excess below this is not worth a warning.
 const WORTH_TELLING: f64 = 0.05;
 
 /// Fewer exchanges than this tell nothing about a trend.
@@ -31,6 +31,7 @@ pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Wa
         corrupt(case),
         lost_bytes(case),
         line_errors(case),
+        beyond_line(case),
         lost_in_socket(case),
         missed_sends(case),
         few(case),
@@ -158,6 +159,9 @@ fn corrupt(case: &CaseResult) -> Option<Warning> {
 
 fn lost_bytes(case: &CaseResult) -> Option<Warning> {
     let (lost, inserted) = (case.figures.lost_bytes, case.figures.inserted_bytes);
+    if case.figures.delivered_bytes == Some(0) {
+        return None;
+    }
     let what = match (lost, inserted) {
         (0, 0) => return None,
         (lost, 0) => format!("{lost} bytes did not come back"),
@@ -188,6 +192,22 @@ fn line_errors(case: &CaseResult) -> Option<Warning> {
             "line_errors",
             format!("the serial port counted {}", counted.join(", ")),
             "framing, parity: set the same rate and frame at both ends, check ground and cable; overruns: flow control",
+        )
+    })
+}
+
+fn beyond_line(case: &CaseResult) -> Option<Warning> {
+    let p50 = case.figures.latency_ns.as_ref().and_then(|latency| latency.percentile("p50"));
+    let floor = case.line.get("floor_ns").and_then(Value::as_u64);
+    let sooner =
+        p50.zip(floor).is_some_and(|(p50, floor)| (p50 as f64) < floor as f64 * (1.0 - WORTH_TELLING));
+    let faster =
+        case.figures.line_rate_percent.is_some_and(|percent| percent > 100.0 * (1.0 + WORTH_TELLING));
+    (sooner || faster).then(|| {
+        Warning::new(
+            "beyond_line",
+            "this was faster than the line can be",
+            "there is no such line (a pseudo-terminal keeps no rate), or its rate is another: check baud, data, parity, stop",
         )
     })
 }

@@ -13,7 +13,7 @@ pub use echo::Echo;
 
 use super::pattern::Alphabet;
 use super::phases::{Phase, Phases, Schedule};
-use super::{FarReport, Flowed, Measured, Role, Workload};
+use super::{FarReport, Flowed, IS_IT_THERE, Measured, Role, Workload};
 use crate::clock::Time;
 use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing};
@@ -39,6 +39,9 @@ const CHUNK: usize = 65_536;
 
 /// Messages that may be on their way at once on a schedule; beyond, the schedule waits and counts it.
 const WINDOW: u64 = 16_384;
+
+/// So many exchanges without a byte from the line, from the first one on, and there is nobody.
+const NOBODY: u64 = 5;
 
 /// Numbers remembered at least: so late may an answer be, in time-outs, and still be known as late.
 const REMEMBERED: u64 = 256;
@@ -141,6 +144,8 @@ pub struct Pinger {
     /// The late answer to a lost request is waited for until then.
     listens_until: Time,
     listens_since: Option<Time>,
+    /// Exchanges given up before the first byte came; where nobody at the far end of a line is worth asking for.
+    unheard: Option<u64>,
     /// Recorded while the next answer is on its way, so that recording is not part of any latency.
     unrecorded: Option<Sample>,
 }
@@ -184,6 +189,7 @@ impl Pinger {
             look: false,
             closed: false,
             batch: Batch::new(room, 1),
+            unheard: (caps.device && caps.line.is_some()).then_some(0),
             unrecorded: None,
         }
     }
@@ -212,6 +218,7 @@ impl Pinger {
                     self.recorder.lost(now);
                 }
                 self.exchange.given_up(oldest);
+                self.unheard = self.unheard.map(|unheard| unheard + 1);
                 self.listens_until = now + timeout;
             }
             self.oldest += 1;
@@ -273,6 +280,9 @@ impl Party for Pinger {
             return Step::Tune(tuning);
         }
         self.settle(now);
+        if self.unheard.is_some_and(|unheard| unheard >= NOBODY) {
+            return Step::Fail(Fault::Other(format!("nothing comes back: {IS_IT_THERE}")));
+        }
         let waiting = self.next - self.oldest;
         let gives_up = if waiting > 0 { self.slot(self.oldest).sent + self.timeout } else { Time::NEVER };
         if self.offered {
@@ -346,6 +356,7 @@ impl Party for Pinger {
     }
 
     fn received(&mut self, now: Time) {
+        self.unheard = None;
         let batch = std::mem::take(&mut self.batch);
         // The answer to a long request may begin before all of it is sent.
         let sending = u64::from(self.taken > 0);

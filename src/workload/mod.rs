@@ -38,6 +38,10 @@ pub struct Workload {
     pub figures: fn(&Case, &[Flowed], Option<&FarReport>) -> Figures,
 }
 
+/// What to look at when nothing comes back from a device or a plug.
+pub const IS_IT_THERE: &str =
+    "is the loop-back plug in, or the device on? Check rate and flow control, and --timeout";
+
 /// The workload of that name.
 pub fn workload(name: &str) -> Option<&'static Workload> {
     WORKLOADS.iter().find(|workload| workload.name == name)

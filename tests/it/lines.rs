@@ -148,6 +148,19 @@ fn a_line_that_returns_nothing_asks_for_the_plug() {
 }
 
 #[test]
+fn nobody_is_waited_for_at_the_end_of_a_line_all_day() {
+    let case = line("baud=9600&delay=1h", "workload = \"latency\"\ntimeout = \"1s\"");
+    assert!(!case.complete);
+    assert!(
+        case.warnings[0].text.contains("nothing comes back: is the loop-back plug in"),
+        "{:?}",
+        case.warnings
+    );
+    // Five time-outs, and in between it listened for as long again.
+    assert_eq!(case.elapsed_ns, 9_000_000_000);
+}
+
+#[test]
 fn exchanges_on_a_lossy_line_keep_in_step() {
     for size in [1, 2, 9, 20] {
         // A prime, so that the loss falls on every byte of a message in turn.

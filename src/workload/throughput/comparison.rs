@@ -232,24 +232,47 @@ impl Comparison {
         self.held = held;
     }
 
-    /// Goes on at `from`, ahead. What came instead of what is missing is what is left of it, if it can be; otherwise it
-    /// counts as changed, as far as it goes.
+    /// Goes on at `from`, ahead; `unknown` came instead of what was sent up to there. What explains it with fewest
+    /// defects is taken: one hole, or one piece too many, with changed bytes around it, or several holes.
     fn skip(&mut self, unknown: &[u8], from: u64) {
         self.next = self.reached;
         let missing = from - self.next;
+        let (before, behind, changed) = self.split(unknown, from);
+        // So that the work stays in proportion to what came.
         let few = missing <= 4 * unknown.len() as u64 + 64;
-        if few && self.is_left(unknown, from) {
+        if changed > 0 && few && self.is_left(unknown, from) {
             for byte in unknown {
                 let at = (self.next..from).find(|at| self.stream.at(*at, 1)[0] == *byte);
                 self.lose(at.unwrap_or(from));
                 self.arrive(1);
             }
         } else {
-            let instead = unknown.len().min(missing as usize);
-            self.change(&unknown[..instead]);
-            self.insert(self.next, (unknown.len() - instead) as u64);
+            self.change(&unknown[..before]);
+            self.insert(self.next, (unknown.len() - before - behind) as u64);
+            self.lose(from - behind as u64);
+            self.change(&unknown[unknown.len() - behind..]);
         }
         self.lose(from);
+    }
+
+    /// How many of these bytes, at their beginning and at their end, stand for what was sent from the next place on and
+    /// up to `from`, so that fewest are changed; and how many these are.
+    fn split(&self, unknown: &[u8], from: u64) -> (usize, usize, usize) {
+        let all = unknown.len().min((from - self.next) as usize);
+        let end = unknown.len() - all;
+        let (first, last) = (self.next, from - all as u64);
+        let differs = |at: u64, byte: u8| usize::from(self.stream.at(at, 1)[0] != byte);
+        let mut changed: usize =
+            (0..all).map(|index| differs(last + index as u64, unknown[end + index])).sum();
+        let mut best = (0, all, changed);
+        for index in 0..all {
+            changed += differs(first + index as u64, unknown[index]);
+            changed -= differs(last + index as u64, unknown[end + index]);
+            if changed < best.2 {
+                best = (index + 1, all - index - 1, changed);
+            }
+        }
+        best
     }
 
     /// Whether these bytes, in this order, remain of what was sent up to `from` when others are left out.
@@ -336,24 +359,7 @@ impl Comparison {
     /// Nothing more comes, and so much had been sent.
     pub fn finish(&mut self, sent: u64) {
         let held: Vec<u8> = self.held.drain(..).collect();
-        // Too few to tell a place by; but they may be the end of what was sent, with some missing or strange before.
-        let left = sent.saturating_sub(self.next) as usize;
-        let fit = held.len().min(left);
-        let straight = pattern::differing(&held[..fit], self.stream.at(self.next, fit));
-        let (strange, end) = held.split_at(held.len() - fit);
-        let from = sent - (fit as u64).min(sent);
-        let shifted = pattern::differing(end, self.stream.at(from, fit));
-        if shifted < straight && from >= self.reached {
-            self.skip(strange, from);
-            self.change(end);
-        } else {
-            self.change(&held[..fit]);
-            self.insert(self.next, (held.len() - fit) as u64);
-        }
-        if self.reached < sent {
-            self.next = self.reached;
-            self.lose(sent);
-        }
+        self.skip(&held, sent.max(self.reached));
     }
 }
 
