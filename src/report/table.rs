@@ -29,6 +29,8 @@ pub enum Kind {
     /// A result.
     Figure,
     /// A result that few cases have; without any, the column goes.
+    Some,
+    /// The same, and it may go to make room for others.
     Rare,
 }
 
@@ -53,6 +55,10 @@ const fn figure(title: &'static str) -> Column {
     Column { title, kind: Kind::Figure }
 }
 
+const fn some(title: &'static str) -> Column {
+    Column { title, kind: Kind::Some }
+}
+
 const fn rare(title: &'static str) -> Column {
     Column { title, kind: Kind::Rare }
 }
@@ -67,11 +73,11 @@ const CASE: [Column; 7] = [
     case("CPUs", "CPUs ", "", "any"),
 ];
 const LATENCY: [Column; 7] =
-    [rare("line"), figure("p50"), rare("±"), figure("p90"), figure("p99"), figure("max"), figure("lost")];
+    [some("line"), figure("p50"), rare("±"), figure("p90"), figure("p99"), figure("max"), figure("lost")];
 const THROUGHPUT: [Column; 7] = [
     figure("rate"),
-    rare("limit"),
-    rare("of line"),
+    some("limit"),
+    some("of line"),
     rare("±"),
     figure("loss"),
     rare("CPU s/GB"),
@@ -167,7 +173,7 @@ impl Table {
             let cells = self.rows.iter().filter(|row| row.also.is_none()).map(|row| &row.cells[index]);
             match column.kind {
                 Kind::Figure => {}
-                Kind::Rare => keep[index] = !self.empty(index),
+                Kind::Some | Kind::Rare => keep[index] = !self.empty(index),
                 Kind::Case { before, after, usual } => {
                     // Where a case has nothing to say it does not disagree.
                     let mut cells = cells.filter(|cell| !cell.is_empty());
