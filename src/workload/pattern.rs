@@ -19,7 +19,7 @@ pub struct Alphabet {
     /// In the order of their values.
     bytes: Vec<u8>,
     /// The place of each byte in it.
-    places: [Option<u8>; 256],
+    places: Vec<Option<u8>>,
 }
 
 impl Alphabet {
@@ -33,7 +33,7 @@ impl Alphabet {
             u32::from(*byte) < 1 << data_bits && !steers
         };
         let bytes: Vec<u8> = (0..=u8::MAX).filter(carried).collect();
-        let mut places = [None; 256];
+        let mut places = vec![None; 256];
         for (place, byte) in bytes.iter().enumerate() {
             places[usize::from(*byte)] = Some(place as u8);
         }
@@ -229,7 +229,7 @@ mod tests {
             let wrong = |byte: &u8| {
                 u32::from(*byte) >= 1 << bits || in_band && [0x11, 0x13, 0x91, 0x93].contains(byte)
             };
-            assert!(!Stream::new(0, alphabet).at(0, PERIOD - 1).iter().any(|byte| wrong(byte)));
+            assert!(!Stream::new(0, alphabet).at(0, PERIOD - 1).iter().any(wrong));
             let mut message = Message::new(40, alphabet.clone());
             for number in (0..2000).chain(1 << 40..(1 << 40) + 2000) {
                 assert!(!message.numbered(number).iter().any(wrong), "{size} {number}");
