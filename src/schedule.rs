@@ -15,7 +15,7 @@ use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::link::line::Port;
 use crate::link::party::{Acted, Cost, SLICE, act, drive};
-use crate::link::{Caps, Dialer, Fault, Link, LinkError};
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
 use crate::peer::{Flow, Near, Peer, PeerError, auto, peer};
 use crate::plan::{Case, Direction, Pacing, Plan};
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
@@ -153,6 +153,9 @@ fn fit(case: &mut Case) -> Result<(), String> {
     }
     if case.message_bytes == 0 {
         case.message_bytes = (workload.default_size)(&all_caps[0]);
+        if let Some(volume) = case.stop.volume_bytes.filter(|_| all_caps[0].framing == Framing::Stream) {
+            case.message_bytes = u32::try_from(volume).unwrap_or(u32::MAX).min(case.message_bytes);
+        }
     }
     if case.timeout.is_zero() {
         case.timeout = default_timeout(workload, case.message_bytes, &all_caps);

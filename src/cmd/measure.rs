@@ -175,7 +175,10 @@ pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status>
     flags.output.check(usize::from(events_on_stdout))?;
     let run = measure(plan, flags, dialer)?;
     // Where nothing was measured the error lines say all there is to say.
-    let measured = run.cases.iter().any(|case| case.figures.sent > 0 || case.figures.received > 0);
+    let measured = run.cases.iter().any(|case| {
+        let figures = &case.figures;
+        figures.sent > 0 || figures.received > 0 || figures.delivered_bytes.is_some_and(|bytes| bytes > 0)
+    });
     flags.output.write(&run, measured && !events_on_stdout)?;
     Ok(status(&run))
 }

@@ -266,14 +266,13 @@ fn in_the_middle_and_late(distribution: &Distribution) -> String {
 
 fn lost(case: &CaseResult) -> String {
     let figures = &case.figures;
-    let mut text = match (figures.sent, figures.lost) {
-        (0, 0) => "nothing was sent".to_owned(),
-        (_, 0) => "nothing lost".to_owned(),
-        (sent, lost) => format!("{} of {} lost", print_count(lost), print_count(sent)),
+    let mut text = match (figures.sent, figures.lost, figures.lost_bytes) {
+        // Of a stream it is the bytes that count.
+        (_, _, bytes) if bytes > 0 => format!("{} bytes did not come back", print_count(bytes)),
+        (0, 0, _) if figures.delivered_bytes.is_none() => "nothing was sent".to_owned(),
+        (_, 0, _) => "nothing lost".to_owned(),
+        (sent, lost, _) => format!("{} of {} lost", print_count(lost), print_count(sent)),
     };
-    if figures.lost_bytes > 0 {
-        text += &format!(", {} bytes did not come back", print_count(figures.lost_bytes));
-    }
     if figures.inserted_bytes > 0 {
         text += &format!(", {} bytes too many", print_count(figures.inserted_bytes));
     }

@@ -51,6 +51,16 @@ fn a_time_in_a_loop_is_what_the_line_carries_in_it() {
 }
 
 #[test]
+fn a_volume_smaller_than_a_write_is_one_write() {
+    let case = looped("baud=9600", "volume = 3");
+    assert_eq!((case.message_bytes, case.figures.sent, case.figures.received), (3, 1, 1));
+    // One that was asked for stays as it is, and no whole one is counted.
+    let case = looped("baud=9600", "volume = 3\nsize = 1000");
+    assert_eq!((case.message_bytes, case.figures.sent, case.figures.delivered_bytes), (1000, 0, Some(3)));
+    assert!(case.complete, "{:?}", case.warnings);
+}
+
+#[test]
 fn every_frame_and_flow_carries_its_payload_unharmed() {
     for (frame, bits) in [
         ("data=5&stop=1.5", 7.5),
