@@ -1,8 +1,17 @@
-//! Measuring on lines, on the virtual clock: what is lost is counted and found, and everything ends when it should.
+//! Measuring on lines, on the virtual clock: what is lost is counted and found, and everything ends when it should. And
+//! on terminals, many at once.
 
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use linkgauge::clock::Clock;
+use linkgauge::link::Dialer;
+use linkgauge::link::tty::{Pty, notice};
 use linkgauge::plan::Plan;
 use linkgauge::run::{CaseResult, DefectKind};
-use linkgauge::schedule;
+use linkgauge::schedule::{self, Bench};
 
 use crate::virtual_net::VirtualNet;
 
@@ -259,4 +268,76 @@ fn the_estimate_of_a_plan_knows_the_line() {
     assert_eq!(estimate("workload = \"throughput\"\nvolume = \"96k\""), Some(100_000));
     assert_eq!(estimate("workload = \"latency\"\nsize = 96\ncount = 10"), Some(1000));
     assert_eq!(estimate("workload = \"throughput\"\ntime = \"2s\""), Some(2000));
+}
+
+/// Plugs on terminals: gives everything back, losing every `drop`-th byte (0: none), until it is told to end. Returns
+/// all it saw.
+fn plugs(terminals: Vec<Pty>, drop: usize, over: &AtomicBool) -> Vec<u8> {
+    let mut seen = Vec::new();
+    let mut masters: Vec<File> = terminals.iter().map(|pty| pty.master.try_clone().unwrap().into()).collect();
+    let mut waiting: Vec<Vec<u8>> = masters.iter().map(|_| Vec::new()).collect();
+    while !over.load(Relaxed) {
+        for (master, waiting) in masters.iter_mut().zip(&mut waiting) {
+            let mut piece = [0; 512];
+            match master.read(&mut piece) {
+                Ok(length) if piece[0] == notice::DATA => {
+                    for byte in &piece[1..length] {
+                        seen.push(*byte);
+                        waiting.extend((drop == 0 || seen.len() % drop != 0).then_some(*byte));
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            if let Ok(length) = master.write(waiting) {
+                waiting.drain(..length);
+            }
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    seen
+}
+
+/// A loop over so many terminals at once, and what their plugs saw.
+fn looped_over(ports: usize, options: &str, drop: usize) -> (CaseResult, Vec<u8>) {
+    let terminals: Vec<Pty> = (0..ports).map(|_| Pty::open().unwrap()).collect();
+    let urls: Vec<String> =
+        terminals.iter().map(|pty| format!("\"serial://{}?{options}\"", pty.path.display())).collect();
+    let plan = format!(
+        "[[case]]\nurl = [{}]\ntogether = true\nworkload = \"throughput\"\nvolume = 3000\ntimeout = \"10s\"",
+        urls.join(", ")
+    );
+    let plan = schedule::check(Plan::from_toml(&plan).unwrap()).unwrap();
+    let (over, cancel) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let plugs = scope.spawn(|| plugs(terminals, drop, &over));
+        let run = schedule::run(&plan, &mut Bench::new(Dialer::new(Clock::System), &(), &cancel));
+        over.store(true, Relaxed);
+        (run.cases.into_iter().next().unwrap(), plugs.join().unwrap())
+    })
+}
+
+#[test]
+fn many_terminals_at_once_bring_back_what_was_sent() {
+    let (case, seen) = looped_over(64, "baud=230400&flow=xonxoff", 0);
+    assert!(case.complete, "{:?}", case.warnings);
+    assert_eq!((case.ports, case.per_port.len(), seen.len()), (64, 64, 64 * 3000));
+    for port in &case.per_port {
+        let figures = &port.figures;
+        assert_eq!((figures.delivered_bytes, figures.lost_bytes), (Some(3000), 0), "{}", port.endpoint);
+        assert_eq!((figures.corrupt_bytes, figures.inserted_bytes), (0, 0), "{}", port.endpoint);
+    }
+    assert!(case.fairness.is_some_and(|fairness| fairness > 0.0 && fairness <= 1.0), "{:?}", case.fairness);
+    assert!(!seen.iter().any(|byte| [0x11, 0x13, 0x91, 0x93].contains(byte)));
+}
+
+#[test]
+fn what_terminals_lose_is_found() {
+    let (case, seen) = looped_over(1, "baud=115200", 700);
+    assert!(case.complete, "{:?}", case.warnings);
+    assert_eq!(seen.len(), 3000);
+    let figures = &case.figures;
+    assert_eq!((figures.lost_bytes, figures.corrupt_bytes, figures.inserted_bytes), (4, 0, 0));
+    let offsets = figures.defects.iter().map(|defect| defect.offset);
+    assert!(offsets.zip([699, 1399, 2099, 2799]).all(|(found, lost)| lost - found <= 2), "{figures:?}");
 }
