@@ -251,8 +251,8 @@ impl Party for Source {
             return Step::Finish;
         }
         let stuck = now > *self.stuck.get_or_insert(now) + self.timeout;
-        // In a loop the receiver knows better: a line may take nothing for long while its buffer drains.
-        if stuck && self.looped.is_none() {
+        // In a loop over a stream the receiver knows better: a line may take nothing for long while its buffer drains.
+        if stuck && (self.looped.is_none() || self.framing == Framing::Message) {
             return Step::Fail(Fault::TimedOut);
         }
         match self.framing {
