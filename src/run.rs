@@ -67,6 +67,12 @@ pub struct CaseResult {
     /// Latency of a probe that ran beside the load, on a link of its own.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub under_load: Option<Figures>,
+    /// Rate of the slowest port ÷ rate of the fastest, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fairness: Option<f64>,
+    /// Median of the slowest port ÷ median of the fastest, 1 and above.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub latency_spread: Option<f64>,
     /// Time series, one entry an interval.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub series: Vec<SeriesEntry>,
@@ -115,6 +121,15 @@ pub struct Figures {
     #[serde(skip_serializing_if = "is_zero")]
     pub reordered: u64,
     pub corrupt_bytes: u64,
+    /// Bytes of a loop that did not come back.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lost_bytes: u64,
+    /// Bytes that came back in a loop and had not been sent, or came twice.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub inserted_bytes: u64,
+    /// The first of what was wrong with a loop, by their places.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub defects: Vec<Defect>,
     /// Messages that came back, or arrived, with other content than was sent.
     #[serde(skip_serializing_if = "is_zero")]
     pub corrupt_messages: u64,
@@ -149,12 +164,52 @@ pub struct Figures {
     pub lost_in_socket: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_on_path: Option<u64>,
+    /// What the serial ports counted on their lines, where they count it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub framing_errors: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parity_errors: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub breaks: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overruns: Option<u64>,
     /// 95 % intervals of the statistics, by name (`latency_ns.p50`, `throughput_bps`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub intervals: BTreeMap<String, Interval>,
     /// Histogram of the latency in ns: HdrHistogram V2, deflate not used, base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub histogram_hdr_v2: Option<String>,
+}
+
+/// Something wrong with a stream that came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Defect {
+    /// Where in what was sent, from 0.
+    pub offset: u64,
+    pub bytes: u64,
+    pub kind: DefectKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DefectKind {
+    Changed,
+    Lost,
+    /// Never sent, or more than once.
+    Inserted,
+    /// Came after what was sent later.
+    Reordered,
+}
+
+impl DefectKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            DefectKind::Changed => "changed",
+            DefectKind::Lost => "lost",
+            DefectKind::Inserted => "inserted",
+            DefectKind::Reordered => "reordered",
+        }
+    }
 }
 
 fn is_zero(value: &u64) -> bool {

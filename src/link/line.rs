@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Facts, Fault, Line};
+use super::{Caps, Facts, Fault, Line};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::units;
 
@@ -172,9 +172,27 @@ impl Settings {
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
-    /// The line for [`super::Caps`].
+    /// What is known of the line.
     pub fn line(&self) -> Line {
-        Line { bits_per_second: f64::from(self.baud), bits_per_byte: self.bits_per_character() }
+        Line {
+            bits_per_second: f64::from(self.baud),
+            bits_per_byte: self.bits_per_character(),
+            data_bits: self.data_bits,
+            in_band: self.flow == Flow::XonXoff,
+        }
+    }
+
+    /// What a link can do that ends in such a line. Whoever opens it is alone there, and noise or a full buffer may
+    /// take bytes away; most device servers drop what is on the line when their client has finished.
+    pub fn caps(&self) -> Caps {
+        Caps {
+            device: true,
+            closes: false,
+            many: false,
+            reliable: false,
+            line: Some(self.line()),
+            ..Caps::STREAM
+        }
     }
 }
 

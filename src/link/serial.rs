@@ -35,16 +35,12 @@ pub const TRANSPORT: Transport = Transport {
         device::DELAY_BEFORE,
         device::DELAY_AFTER,
     ],
-    check: |endpoint| Options::of(endpoint).map(|options| caps(&options.line)),
+    check: |endpoint| Options::of(endpoint).map(|options| options.line.caps()),
     available: || Ok(()),
     open: |endpoint, opening| Ok(Box::new(SerialLink::open(endpoint, opening)?)),
     listen: None,
     loopback: |_| Vec::new(),
 };
-
-fn caps(settings: &Settings) -> Caps {
-    Caps { device: true, closes: false, many: false, line: Some(settings.line()), ..Caps::STREAM }
-}
 
 /// A serial port as a link.
 pub struct SerialLink {
@@ -59,7 +55,7 @@ impl SerialLink {
     pub fn open(endpoint: &Endpoint, opening: &Opening) -> Result<SerialLink, Fault> {
         let options = Options::of(endpoint)?;
         let device = Device::open(&options)?;
-        let caps = caps(&tty::settings(&device)?);
+        let caps = tty::settings(&device)?.caps();
         let (clock, wait) = (opening.clock.clone(), opening.wait);
         Ok(SerialLink { device: Arc::new(device), asked: options.line, caps, clock, wait })
     }
@@ -154,7 +150,7 @@ impl Port for SerialLink {
 
     fn set(&mut self, wanted: &Settings) -> Result<Settings, Fault> {
         let granted = tty::set(&self.device, wanted)?;
-        (self.asked, self.caps) = (*wanted, caps(&granted));
+        (self.asked, self.caps) = (*wanted, granted.caps());
         Ok(granted)
     }
 

@@ -86,13 +86,7 @@ impl Options {
     }
 
     fn caps(&self) -> Caps {
-        match &self.line {
-            None => Caps::STREAM,
-            // Most device servers take one client, and drop what is on the line when that one has finished.
-            Some(line) => {
-                Caps { device: true, closes: false, many: false, line: Some(line.line()), ..Caps::STREAM }
-            }
-        }
+        self.line.map_or(Caps::STREAM, |line| line.caps())
     }
 
     fn protocol(&self) -> Protocol {

@@ -106,7 +106,9 @@ mod tests {
     fn every_described_field_is_written_by_a_full_run() {
         let (mut described, mut written) = (BTreeSet::new(), BTreeSet::new());
         properties(&schema(), &mut described);
-        fields(&serde_json::to_value(sample_run::full()).unwrap(), &mut written);
+        for run in [sample_run::full(), sample_run::line()] {
+            fields(&serde_json::to_value(run).unwrap(), &mut written);
+        }
         assert_eq!(described.difference(&written).collect::<Vec<_>>(), Vec::<&String>::new());
     }
 }

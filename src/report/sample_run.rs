@@ -7,14 +7,15 @@ use serde_json::{Map, Value, json};
 
 use crate::plan::Direction;
 use crate::run::{
-    CaseResult, CpuUse, Distribution, Environment, Figures, Part, Run, SCHEMA, SeriesEntry, Warning,
+    CaseResult, CpuUse, Defect, DefectKind, Distribution, Environment, Figures, Part, Run, SCHEMA,
+    SeriesEntry, Warning,
 };
 use crate::stats::Interval;
 
 pub const SCRIPT: &str = "<script>alert('x')</script>";
 
 pub fn all() -> Vec<Run> {
-    vec![full(), minimal(), empty(), hostile()]
+    vec![full(), line(), minimal(), empty(), hostile()]
 }
 
 fn map(value: Value) -> Map<String, Value> {
@@ -105,6 +106,8 @@ fn case(
         complete: true,
         elapsed_ns: 10_000_000_000,
         figures,
+        fairness: None,
+        latency_spread: None,
         under_load: None,
         series: Vec::new(),
         cpu: None,
@@ -174,7 +177,10 @@ pub fn full() -> Run {
         .zip(7001..)
         .map(|(base, port)| part(&format!("tcp://moxa-5610.example:{port}"), latency_figures(*base, 10_000)))
         .collect();
-    ports.line = map(json!({"baud": 9600, "format": "8N1", "character_ns": 1_041_667}));
+    ports.line = map(
+        json!({"bits_per_second": 9600, "bits_per_byte": 10, "limit_bps": 23_040, "floor_ns": 1_041_667}),
+    );
+    ports.latency_spread = Some(1.015);
     ports.shaped = map(json!({"delay_ns": 500_000_000, "loss": 0.01}));
     ports.warnings = vec![near_floor()];
 
@@ -234,6 +240,36 @@ fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
         })
         .collect();
     case
+}
+
+/// Loops through plugs on serial lines: one that is as it should be, and several at once that are not.
+pub fn line() -> Run {
+    let (serial, loop_) = ("serial:///dev/ttyUSB0?baud=9600", Direction::Loop);
+    let lines =
+        |ports: u32| map(json!({"bits_per_second": 9600, "bits_per_byte": 10, "limit_bps": 7680 * ports}));
+    let mut good = case(serial, "throughput", loop_, 8, rate_figures(7671.3));
+    good.figures.line_rate_percent = Some(99.886);
+    good.line = lines(1);
+    let mut bad = case(serial, "throughput", loop_, 8, rate_figures(29_010.0));
+    (bad.ports, bad.line, bad.fairness) = (4, lines(4), Some(0.9451));
+    let figures = &mut bad.figures;
+    figures.line_rate_percent = Some(94.434);
+    (figures.lost, figures.lost_bytes, figures.inserted_bytes, figures.corrupt_bytes) = (4, 31, 2, 1);
+    (figures.framing_errors, figures.parity_errors) = (Some(1), Some(0));
+    (figures.breaks, figures.overruns) = (Some(0), Some(31));
+    figures.defects =
+        [(471, 1, DefectKind::Changed), (2048, 31, DefectKind::Lost), (9001, 2, DefectKind::Inserted)]
+            .map(|(offset, bytes, kind)| Defect { offset, bytes, kind })
+            .into();
+    let port = |number: usize, rate: f64| {
+        let mut part = part(&format!("serial:///dev/ttyUSB{number}?baud=9600"), rate_figures(rate));
+        part.figures.line_rate_percent = Some(rate / 76.8);
+        part
+    };
+    bad.per_port = vec![port(0, 7250.1), port(1, 7671.3), port(2, 7669.0), port(3, 7670.2)];
+    bad.per_port[0].figures = Figures { line_rate_percent: Some(94.4), ..bad.figures.clone() };
+    bad.per_port[0].figures.throughput_bps = Some(7250.1);
+    run(Some("Loops through plugs"), vec![good, bad])
 }
 
 /// One case and nothing that could be left out.

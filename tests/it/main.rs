@@ -13,6 +13,7 @@ mod fuzz_smoke;
 mod house;
 mod liars;
 mod licences;
+mod lines;
 mod listeners;
 mod memory;
 mod peers;
