@@ -19,6 +19,7 @@ mod peers;
 mod program;
 mod raw_client;
 mod repetitions;
+mod serial;
 mod server;
 mod stalls;
 mod uart;
