@@ -114,7 +114,7 @@ impl Uarts {
         let mut ends = Vec::with_capacity(count);
         for index in 0..count {
             let pty = Pty::open().map_err(|fault| {
-                LabError(format!("port {}: {fault}: fewer --ports", index / options.wiring.ends() + 1))
+                LabError(format!("port {}: {fault}: try fewer ports", index / options.wiring.ends() + 1))
             })?;
             let wire = Wire::new(options.paced, options.hand_over, clock.now());
             let noise = Noise { seed: options.noise.seed.wrapping_add(index as u64), ..options.noise };
@@ -191,7 +191,7 @@ impl Symlink {
         match std::os::unix::fs::symlink(&leads_to, &path) {
             Ok(()) => Ok(Symlink { path, leads_to }),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(LabError(format!(
-                "{}: something is there already: remove it, or give --link another path",
+                "{}: something is there already: remove it, or choose another path",
                 path.display()
             ))),
             Err(error) => Err(LabError(format!("{}: the link cannot be made: {error}", path.display()))),
