@@ -18,6 +18,7 @@ pub mod line;
 pub mod mem;
 mod offload;
 pub mod party;
+pub mod rfc2217;
 mod serial;
 mod socket;
 mod sys;
