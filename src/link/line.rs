@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Fault, Line};
+use super::{Facts, Fault, Line};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::units;
 
@@ -176,6 +176,29 @@ impl Settings {
     pub fn line(&self) -> Line {
         Line { bits_per_second: f64::from(self.baud), bits_per_byte: self.bits_per_character() }
     }
+}
+
+/// A UART samples a bit in its middle: with ten bits a character the two ends may be 5 % apart in all, of which each
+/// end and its clock take their part.
+const RATE_TOLERANCE_PERCENT: u64 = 2;
+
+/// Fails where the rate that was granted is so far from the one asked for that the far end would not understand.
+pub fn check_granted(asked: &Settings, granted: &Settings) -> Result<(), Fault> {
+    let off = u64::from(granted.baud.abs_diff(asked.baud));
+    if 100 * off <= RATE_TOLERANCE_PERCENT * u64::from(asked.baud) {
+        return Ok(());
+    }
+    Err(Fault::Other(format!(
+        "the port makes {} baud of the {} asked for: choose a rate that it can make",
+        granted.baud, asked.baud
+    )))
+}
+
+/// Notes among the facts of a link what was asked of the port behind it, and what was granted.
+pub fn note(facts: &mut Facts, asked: &Settings, granted: &Settings) {
+    facts.insert("line_asked".to_owned(), asked.to_string().into());
+    facts.insert("line_granted".to_owned(), granted.to_string().into());
+    facts.insert("line_asked_bits_per_byte".to_owned(), asked.bits_per_character().into());
 }
 
 fn rate(text: &str) -> Option<u32> {

@@ -19,6 +19,8 @@ mod peers;
 mod program;
 mod raw_client;
 mod repetitions;
+mod rfc2217;
+mod ser2net;
 mod server;
 mod stalls;
 mod virtual_net;
