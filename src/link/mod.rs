@@ -247,6 +247,12 @@ pub trait Link: Send {
         None
     }
 
+    /// Whether the far end is known to have closed the link or vanished, although bytes of it may still wait to be
+    /// received.
+    fn hung_up(&self) -> bool {
+        false
+    }
+
     /// Bytes handed to the link that the far end's system has not acknowledged yet, where that can be known.
     fn unacknowledged(&self) -> Option<u64> {
         None
