@@ -166,10 +166,10 @@ impl Packer {
         }
     }
 
-    /// Forgets what waits; returns how many bytes that was.
+    /// Forgets what waits, but not what is being put into the room; returns how many bytes that was.
     pub fn clear(&mut self) -> usize {
         let waiting = self.end - self.start;
-        (self.start, self.end, self.scanned) = (0, 0, 0);
+        (self.start, self.scanned) = (self.end, self.end);
         (self.ends_at, self.silent_at) = (None, None);
         waiting
     }
@@ -335,8 +335,11 @@ mod tests {
         assert!(put(&mut packer, b"a\r", at(0)).is_empty());
         assert_eq!(take(&mut packer, at(5)), ["a\r"]);
         assert!(put(&mut packer, b"\nb", at(6)).is_empty());
+        packer.room()[..3].copy_from_slice(b"new");
         assert_eq!(packer.clear(), 2);
         assert_eq!(packer.due(), Time::NEVER);
+        packer.filled(3, at(7));
+        assert_eq!(take(&mut packer, at(12)), ["new"]);
     }
 
     #[test]

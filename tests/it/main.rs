@@ -5,6 +5,7 @@ mod cases;
 mod cli;
 mod commands;
 mod contract;
+mod device_server;
 mod documents;
 mod exact;
 mod far;
