@@ -10,8 +10,9 @@ use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{Busy, Counters, DeviceServer, Event, Options};
 use linkgauge::lab::packing::{DelimiterProcess, Packing};
+use linkgauge::link::Dialer;
+use linkgauge::link::line::Settings;
 use linkgauge::link::tty::{self, Pty, notice};
-use linkgauge::link::{Dialer, Link};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -28,7 +29,7 @@ impl Device {
     }
 
     pub fn endpoint(&self) -> Endpoint {
-        tty::endpoint(&self.0.path, "").unwrap()
+        tty::endpoint(&self.0.path, &Settings::default()).unwrap()
     }
 
     /// Says as much as the line takes now.
@@ -489,8 +490,8 @@ fn what_cannot_be_served_is_one_line_and_status_2() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = format!("tcp://{}", taken.local_addr().unwrap());
     let cases: [(&[&str], &str); 7] = [
-        (&["--serial", "/dev/no-such-port"], "serial:///dev/no-such-port: no such serial port"),
-        (&["--serial", "/dev/null"], "serial:///dev/null: this is no serial port"),
+        (&["--serial", "/dev/no-such-port"], ": no such serial port"),
+        (&["--serial", "/dev/null"], ": this is no serial port"),
         (&["--serial", "ttyS0"], "'ttyS0' is no serial port: write its path from the root, like /dev/ttyS0"),
         (&["--serial", serial, "--listen", &place], "another program uses it"),
         (&["--serial", serial, "--listen", "udp://127.0.0.1:0"], "a device server needs a reliable stream"),

@@ -11,6 +11,7 @@ use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{Busy, Counters, DeviceServer, Options};
 use linkgauge::lab::packing::{DelimiterProcess, Packing};
+use linkgauge::link::line::Settings;
 use linkgauge::link::tty;
 use linkgauge::serve::raise_open_files;
 use linkgauge::units::{Bytes, Span, print_bytes};
@@ -34,9 +35,9 @@ pub struct Flags {
     /// Count so many ports up from the one given
     #[arg(long, value_name = "N")]
     ports: Option<u32>,
-    /// Settings of the ports that bring none, like baud=115200,flow=rtscts
-    #[arg(long, value_name = "OPTIONS")]
-    line: Option<String>,
+    /// Settings of the ports whose path was given, like 115200 or 9600,7E1,rtscts [default: 9600,8N1]
+    #[arg(long, value_name = "SETTINGS")]
+    line: Option<Settings>,
     /// Clients that share a port; all of them get what the line says
     #[arg(long, value_name = "N", default_value_t = 1)]
     clients: usize,
@@ -118,8 +119,8 @@ impl PackingFlags {
 impl Flags {
     /// The serial ports, one endpoint each.
     fn serial_ports(&self) -> Result<Vec<Endpoint>> {
-        let options = self.line.as_deref().unwrap_or_default().replace(',', "&");
-        let given = self.serial.iter().map(|text| serial_port(text, &options)).collect::<Result<Vec<_>>>()?;
+        let line = self.line.unwrap_or_default();
+        let given = self.serial.iter().map(|text| serial_port(text, &line)).collect::<Result<Vec<_>>>()?;
         match (self.ports, given.as_slice()) {
             (None, _) => Ok(given),
             (Some(ports), [first]) => (0..ports).map(|n| Ok(first.counted_up(n)?)).collect(),
@@ -132,18 +133,14 @@ impl Flags {
 }
 
 /// An endpoint as typed, or that of a device's path.
-fn serial_port(text: &str, options: &str) -> Result<Endpoint> {
+fn serial_port(text: &str, line: &Settings) -> Result<Endpoint> {
     if text.contains("://") {
-        let endpoint: Endpoint = text.parse()?;
-        if endpoint.options().next().is_some() || options.is_empty() {
-            return Ok(endpoint);
-        }
-        return Ok(format!("{endpoint}?{options}").parse()?);
+        return Ok(text.parse()?);
     }
     if !text.starts_with('/') {
         bail!("'{text}' is no serial port: write its path from the root, like /dev/{text}");
     }
-    Ok(tty::endpoint(Path::new(text), options)?)
+    Ok(tty::endpoint(Path::new(text), line)?)
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
