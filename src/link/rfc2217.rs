@@ -5,3 +5,4 @@ mod server;
 mod telnet;
 
 pub use server::Server;
+pub use telnet::escape;
