@@ -21,6 +21,7 @@ mod server;
 mod telnet;
 
 pub use server::Server;
+pub use telnet::escape;
 
 pub const TRANSPORT: Transport = Transport {
     scheme: "rfc2217",
