@@ -188,7 +188,8 @@ impl LinkError {
 }
 
 /// What to look at where nothing comes back from a line.
-pub const CHECK_LINE: &str = ": is the loop-back plug in, or the device on and set to the same? Then look at flow control and --timeout";
+pub const CHECK_LINE: &str =
+    ": is the loop-back plug in, or the device on? Check rate and flow control, and --timeout";
 
 fn remedy(fault: &Fault) -> &'static str {
     match fault {
