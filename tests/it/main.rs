@@ -20,6 +20,8 @@ mod peers;
 mod program;
 mod raw_client;
 mod repetitions;
+mod rfc2217;
+mod ser2net;
 mod serial;
 mod server;
 mod stalls;
