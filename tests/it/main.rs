@@ -25,4 +25,5 @@ mod ser2net;
 mod serial;
 mod server;
 mod stalls;
+mod uart;
 mod virtual_net;
