@@ -26,4 +26,5 @@ mod ser2net;
 mod serial;
 mod server;
 mod stalls;
+mod uart;
 mod virtual_net;
