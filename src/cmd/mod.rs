@@ -37,10 +37,10 @@ enum Command {
     Latency(latency::Flags),
     Throughput(throughput::Flags),
     Serve(serve::Flags),
+    Lab(lab::Flags),
     Run(run::Flags),
     Report(report::Flags),
     Doctor(doctor::Flags),
-    Lab(lab::Flags),
     Completions(completions::Flags),
     Man(completions::ManFlags),
 }
@@ -71,10 +71,10 @@ pub fn main() -> ExitCode {
         Command::Latency(flags) => latency::run(flags),
         Command::Throughput(flags) => throughput::run(flags),
         Command::Serve(flags) => serve::run(flags),
+        Command::Lab(flags) => lab::run(flags),
         Command::Run(flags) => run::run(flags),
         Command::Report(flags) => report::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
-        Command::Lab(flags) => lab::run(flags),
         Command::Completions(flags) => completions::run(flags, Cli::command()),
         Command::Man(flags) => completions::man(flags, Cli::command()),
     };

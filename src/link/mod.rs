@@ -18,6 +18,7 @@ pub mod line;
 pub mod mem;
 mod offload;
 pub mod party;
+pub mod rfc2217;
 mod serial;
 mod socket;
 mod sys;
@@ -31,7 +32,7 @@ pub use internet::DEFAULT_PORT;
 
 /// Every transport, in the order in which help and documentation show them.
 pub static TRANSPORTS: &[Transport] =
-    &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, serial::TRANSPORT, mem::TRANSPORT];
+    &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, serial::TRANSPORT, rfc2217::TRANSPORT, mem::TRANSPORT];
 
 /// What the list knows of a transport: enough for parsing, help, `doctor`, the docs table and the contract tests.
 pub struct Transport {
@@ -280,6 +281,12 @@ pub trait Link: Send {
     /// Control of the serial port at the end of this link, where there is one and it lets itself be controlled.
     fn port(&mut self) -> Option<&mut dyn line::Port> {
         None
+    }
+
+    /// Whether the far end is known to have closed the link or vanished, although bytes of it may still wait to be
+    /// received.
+    fn hung_up(&self) -> bool {
+        false
     }
 
     /// Bytes handed to the link that the far end's system has not acknowledged yet, where that can be known.
