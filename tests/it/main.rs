@@ -19,6 +19,7 @@ mod memory;
 mod peers;
 mod program;
 mod raw_client;
+mod redirect;
 mod repetitions;
 mod rfc2217;
 mod ser2net;
