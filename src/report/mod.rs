@@ -21,7 +21,7 @@ mod text;
 mod words;
 
 #[cfg(test)]
-mod sample_run;
+pub(crate) mod sample_run;
 
 pub use csv::COLUMNS as CSV_COLUMNS;
 pub use histogram::histogram;

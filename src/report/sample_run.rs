@@ -137,6 +137,7 @@ fn run(title: Option<&str>, cases: Vec<CaseResult>) -> Run {
         elapsed_ns: 42_100_000_000,
         interrupted: false,
         cases,
+        paper: None,
         environment: Environment::default(),
         warnings: Vec::new(),
     }
