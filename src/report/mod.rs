@@ -15,6 +15,7 @@ mod histogram;
 mod html;
 mod json;
 mod layout;
+mod paper;
 mod svg;
 mod table;
 mod text;
@@ -25,6 +26,7 @@ pub(crate) mod sample_run;
 
 pub use csv::COLUMNS as CSV_COLUMNS;
 pub use histogram::histogram;
+pub use paper::COLUMNS as PAPER_CSV_COLUMNS;
 pub use words::{plain, sentence, wrap};
 
 /// The JSON Schema of the run document.
