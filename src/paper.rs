@@ -176,6 +176,22 @@ struct Statistic {
     unit: &'static str,
     of: fn(&CaseResult, &Line) -> Option<f64>,
     limit: fn(&PlannedCase) -> f64,
+    /// Whether a measured figure is beyond its limit.
+    too_good: fn(f64, f64) -> bool,
+}
+
+/// What is said of a figure that no line of the planned rate can have given.
+const TOO_GOOD: &str = "better than a line of this rate allows: it is set to another, or is none";
+/// Both ends of a line understand each other as long as their clocks differ by less than this share: half a bit in the
+/// ten of a character, half of that for each.
+const CLOCK_TOLERANCE: f64 = 0.025;
+
+fn below(measured: f64, limit: f64) -> bool {
+    measured < limit * (1.0 - CLOCK_TOLERANCE)
+}
+
+fn above(measured: f64, limit: f64) -> bool {
+    measured > limit * (1.0 + CLOCK_TOLERANCE)
 }
 
 static STATISTICS: &[Statistic] = &[
@@ -184,18 +200,21 @@ static STATISTICS: &[Statistic] = &[
         unit: "ms",
         of: |case, _| case.figures.latency_ns.as_ref().map(|latency| latency.mean / 1e6),
         limit: |case| 1e3 * case.line.seconds(case.message_bytes()),
+        too_good: below,
     },
     Statistic {
         name: "port_line_bps",
         unit: "bit/s",
         of: port_line_bps,
         limit: |case| case.line.bits_per_second,
+        too_good: above,
     },
     Statistic {
         name: "port_line_rate_percent",
         unit: "%",
         of: |case, line| port_line_bps(case, line).map(|rate| 100.0 * rate / line.bits_per_second),
         limit: |_| 100.0,
+        too_good: above,
     },
 ];
 
@@ -414,15 +433,21 @@ impl Row {
             limit: Some((statistic.limit)(planned)),
             case: None,
             stand_in: false,
-            not_run: None,
+            reason: None,
             note: Some(self.note.clone()).filter(|note| !note.is_empty()),
         };
         match outcome(planned) {
-            Outcome::NotRun(reason) => row.not_run = Some(reason),
+            Outcome::NotRun(reason) => row.reason = Some(reason),
             Outcome::Run { number, case, stand_in } => {
                 row.measured = (statistic.of)(case, &planned.line);
                 (row.case, row.stand_in) = (Some(number), stand_in);
-                row.not_run = (!case.complete || row.measured.is_none()).then(|| reason(case));
+                row.reason = match row.measured {
+                    Some(measured) if case.complete => {
+                        (statistic.too_good)(measured, row.limit.unwrap_or(measured))
+                            .then(|| TOO_GOOD.to_owned())
+                    }
+                    _ => Some(reason(case)),
+                };
             }
         }
         Ok(row)

@@ -266,9 +266,9 @@ pub struct PaperRow {
     /// Measured in the lab: no hardware.
     #[serde(skip_serializing_if = "is_false", default)]
     pub stand_in: bool,
-    /// Why nothing was measured, or not all that was planned.
+    /// Why nothing was measured, or what is wrong with what was.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub not_run: Option<String>,
+    pub reason: Option<String>,
     /// What one should know of the published figure.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub note: Option<String>,

@@ -7,6 +7,7 @@ mod latency;
 mod measure;
 mod output;
 mod report;
+mod reproduce;
 mod run;
 mod serve;
 mod throughput;
@@ -37,6 +38,7 @@ enum Command {
     Throughput(throughput::Flags),
     Serve(serve::Flags),
     Run(run::Flags),
+    Reproduce(reproduce::Flags),
     Report(report::Flags),
     Doctor(doctor::Flags),
     Completions(completions::Flags),
@@ -70,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Throughput(flags) => throughput::run(flags),
         Command::Serve(flags) => serve::run(flags),
         Command::Run(flags) => run::run(flags),
+        Command::Reproduce(flags) => reproduce::run(flags),
         Command::Report(flags) => report::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
         Command::Completions(flags) => completions::run(flags, Cli::command()),

@@ -3,7 +3,7 @@
 //!
 //! Not for joining them: the document holds the rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use minijinja::context;
@@ -15,8 +15,8 @@ use crate::run::{Paper, PaperRow, PaperTable, Run};
 
 /// What stands where nothing was measured.
 const NOT_RUN: &str = "not run";
-/// Behind a figure of a case that is not whole.
-const NOT_WHOLE: &str = "*";
+/// Behind a figure that something is wrong with.
+const FLAWED: &str = "*";
 const INDENT: &str = "  ";
 const GAP: usize = 2;
 
@@ -37,7 +37,7 @@ pub static COLUMNS: &[(&str, &str)] = &[
     ("endpoint", "where its first link led"),
     ("ports", "ports measured side by side"),
     ("stand_in", "measured in the lab: no hardware"),
-    ("not_run", "why nothing was measured, or not all"),
+    ("reason", "why nothing was measured, or what is wrong with what was"),
     ("note", "what to know of the published figure"),
 ];
 
@@ -64,7 +64,7 @@ pub fn write_csv(run: &Run, paper: &Paper, out: &mut dyn io::Write) -> io::Resul
             case.map(|case| case.endpoint.clone()).unwrap_or_default(),
             case.map(|case| case.ports.to_string()).unwrap_or_default(),
             row.measured.map(|_| row.stand_in.to_string()).unwrap_or_default(),
-            text(&row.not_run),
+            text(&row.reason),
             text(&row.note),
         ])?;
     }
@@ -94,6 +94,14 @@ pub fn lines(paper: &Paper, width: usize) -> Vec<(String, Line)> {
         let heading = format!("Table {}: {}", table.number, table.title);
         put(&mut lines, &heading, "", INDENT, Line::Header);
         lines.extend(drawn(paper, table, width));
+        let left_out = table.rows.len() - told(table).len();
+        if left_out > 0 {
+            let left_out = plural(left_out, "figure");
+            let text = format!(
+                "left out, {left_out}: a word stands there in the study; CSV, JSON and HTML have it."
+            );
+            put(&mut lines, &text, INDENT, "    ", Line::Row);
+        }
         for remark in remarks(table) {
             put(&mut lines, &remark, INDENT, "    ", Line::Row);
         }
@@ -163,10 +171,21 @@ fn drawn(paper: &Paper, table: &PaperTable, width: usize) -> Vec<(String, Line)>
         ]
     };
     let mut all: Vec<Cells> = vec![head.map(printable)];
-    all.extend(table.rows.iter().map(cells));
+    all.extend(told(table).into_iter().map(cells));
     let widths = fitted(&all, width.saturating_sub(INDENT.len()));
     let kinds = std::iter::once(Line::Header).chain(std::iter::repeat(Line::Row));
     all.iter().zip(kinds).map(|(cells, kind)| (line(cells, &widths), kind)).collect()
+}
+
+/// The rows that tell something: where the study printed a word instead of a figure, only those whose case no other row
+/// shows.
+fn told(table: &PaperTable) -> Vec<&PaperRow> {
+    let is_figure = |row: &&PaperRow| row.published.parse::<f64>().is_ok();
+    let shown: BTreeSet<usize> = table.rows.iter().filter(is_figure).filter_map(|row| row.case).collect();
+    let tells = |row: &&PaperRow| {
+        is_figure(row) || row.measured.and(row.case).is_some_and(|case| !shown.contains(&case))
+    };
+    table.rows.iter().filter(tells).collect()
 }
 
 /// How a table that is too wide gives way, in this order: cells (by their place) down to so many characters.
@@ -209,16 +228,16 @@ fn line(cells: &Cells, widths: &[usize; 8]) -> String {
 fn remarks(table: &PaperTable) -> Vec<String> {
     let mut reasons: BTreeMap<(bool, &str), Vec<&PaperRow>> = BTreeMap::new();
     for row in &table.rows {
-        if let Some(reason) = &row.not_run {
+        if let Some(reason) = &row.reason {
             reasons.entry((row.measured.is_some(), reason)).or_default().push(row);
         }
     }
     let why = reasons.iter().map(|((measured, reason), rows)| match measured {
-        false => format!("{NOT_RUN}, {}: {reason}.", plural(rows.len(), "figure")),
+        false => format!("{NOT_RUN}, {}: {}", plural(rows.len(), "figure"), ended(reason)),
         true => {
             let mut cases: Vec<usize> = rows.iter().filter_map(|row| row.case).collect();
             cases.sort_unstable();
-            format!("{NOT_WHOLE} {}: {reason}.", case_list(&cases))
+            format!("{FLAWED} {}: {}", case_list(&cases), ended(reason))
         }
     });
     let notes = table.rows.iter().filter_map(|row| {
@@ -232,12 +251,16 @@ fn remarks(table: &PaperTable) -> Vec<String> {
     std::iter::once(met).chain(why).chain(notes).collect()
 }
 
+fn ended(sentence: &str) -> String {
+    sentence.trim_end_matches('.').to_owned() + if sentence.ends_with(['?', '!']) { "" } else { "." }
+}
+
 fn measured(row: &PaperRow) -> String {
     match row.measured {
         None => NOT_RUN.to_owned(),
         Some(value) => {
             let decimals = row.published.split_once('.').map_or(0, |(_, decimals)| decimals.len());
-            short(value, decimals) + if row.not_run.is_some() { NOT_WHOLE } else { "" }
+            short(value, decimals) + if row.reason.is_some() { FLAWED } else { "" }
         }
     }
 }
@@ -290,7 +313,7 @@ fn arranged(paper: &Paper, table: &PaperTable) -> Value {
                 published => cells(&|row| context! { text => row.published.clone(), title => row.note.clone() }),
                 measured => cells(&|row| context! {
                     text => measured(row), case => row.case, lab => mixed && row.stand_in,
-                    title => row.not_run.clone(), run => row.measured.is_some(),
+                    title => row.reason.clone(), run => row.measured.is_some(),
                 }),
                 limit => cells(&|row| context! { text => row.limit.map_or(ABSENT.to_owned(), |limit| short(limit, 0)) }),
             }
@@ -330,11 +353,11 @@ mod tests {
           limit: what the physical line allows at best.
 
         Table 6: Mean latency
-          #  product                    unit      published  measured  limit  on
-          1  STS1600  TCP/IP, 1 port    ms            12.35     1.203  1.042
-             STS1600  TCP/IP, 16 ports  ms           112.89   not run  1.042
-          2  LS100    TCP/IP, 1 port    ms            39.22     1.250  1.042  lab
-             LS100    TCP/IP, 16 ports  ms    Not Available   not run  1.042
+          #  product                    unit  published  measured  limit  on
+          1  STS1600  TCP/IP, 1 port    ms        12.35     1.203  1.042
+             STS1600  TCP/IP, 16 ports  ms       112.89   not run  1.042
+          2  LS100    TCP/IP, 1 port    ms        39.22     1.250  1.042  lab
+          left out, 1 figure: words in the study; CSV, JSON and HTML have them.
           measured: latency_mean_ms.
           not run, 2 figures: there is no such thing in the lab.
 
@@ -359,7 +382,7 @@ mod tests {
     #[test]
     fn a_row_of_csv_for_each_figure() {
         insta::assert_snapshot!(written("csv", &Options::default()), @r#"
-        run,paper,table,row,column,unit,published,measured,limit,statistic,planned_case,case,endpoint,ports,stand_in,not_run,note
+        run,paper,table,row,column,unit,published,measured,limit,statistic,planned_case,case,endpoint,ports,stand_in,reason,note
         20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 1 port",ms,12.35,1.203456,1.041667,latency_mean_ms,latency:tcp/1@9600,1,serial:///dev/ttyS0,1,false,,
         20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,there is no such thing in the lab,
         20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,,

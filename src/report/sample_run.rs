@@ -257,15 +257,15 @@ pub fn reproduced() -> Run {
         limit: Some(1.041_667),
         case: measured.map(|_| 1),
         stand_in: false,
-        not_run: None,
+        reason: None,
         note: None,
     };
-    let not_run = Some("there is no such thing in the lab".to_owned());
+    let reason = Some("there is no such thing in the lab".to_owned());
     let latencies = vec![
         row("STS1600", "TCP/IP, 1 port", "12.35", Some(1.203_456)),
-        PaperRow { not_run: not_run.clone(), ..row("STS1600", "TCP/IP, 16 ports", "112.89", None) },
+        PaperRow { reason: reason.clone(), ..row("STS1600", "TCP/IP, 16 ports", "112.89", None) },
         PaperRow { stand_in: true, case: Some(2), ..row("LS100", "TCP/IP, 1 port", "39.22", Some(1.25)) },
-        PaperRow { not_run, ..row("LS100", "TCP/IP, 16 ports", "Not Available", None) },
+        PaperRow { reason, ..row("LS100", "TCP/IP, 16 ports", "Not Available", None) },
     ];
     let rate = |unit: &str, published: &str, measured, limit| PaperRow {
         unit: unit.to_owned(),
@@ -275,15 +275,15 @@ pub fn reproduced() -> Run {
         planned_case: "throughput:tcp/1@19200".to_owned(),
         ..row("19200", "SS100, 1 port", published, Some(measured))
     };
-    let not_run = Some("stopped before all that was planned was measured".to_owned());
+    let reason = Some("stopped before all that was planned was measured".to_owned());
     let rates = vec![
         PaperRow {
             note: Some("above what a line of this rate can carry".to_owned()),
-            not_run: not_run.clone(),
+            reason: reason.clone(),
             ..rate("bit/s", "19252.38", 19_183.456, 19_200.0)
         },
         PaperRow {
-            not_run,
+            reason,
             statistic: "port_line_rate_percent".to_owned(),
             ..rate("%", "100.27", 99.9138, 100.0)
         },
@@ -359,7 +359,7 @@ pub fn hostile_study() -> Run {
             (row.row, row.column, row.published, row.unit) = (script(), script(), script(), script());
             (row.planned_case, row.statistic) = (script(), script());
             (row.measured, row.limit, row.case) = (Some(f64::MAX), Some(f64::MIN), Some(usize::MAX));
-            (row.not_run, row.note) = (Some(script()), Some(script()));
+            (row.reason, row.note) = (Some(script()), Some(script()));
         }
     }
     run

@@ -1,0 +1,288 @@
+//! `linkgauge reproduce`: a published study run again, in the lab or on hardware, published beside measured.
+//!
+//! Not for what the study is: `papers/` and `linkgauge::paper` hold that. Cases run one after the other, each with the
+//! lab it needs, so that no piece of the lab disturbs a case that does not use it.
+
+mod given;
+mod list;
+mod stand;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::host;
+use linkgauge::link::Dialer;
+use linkgauge::paper::{Outcome, PlannedCase, STUDIES, Study};
+use linkgauge::plan::Plan;
+use linkgauge::run::{Run, Warning};
+use linkgauge::schedule::{self, Bench, Event, Observer};
+
+use super::Status;
+use super::measure::{Screen, cancelled, on_interrupt, status};
+use super::output::{OutputFlags, is_dash, tell};
+use given::{Given, On};
+
+/// Run a published study again: its figures beside what is measured now
+///
+/// Without --on all is measured in the lab: links made of software, no hardware. docs/papers.md tells how to set up
+/// hardware, and what the cells are.
+#[derive(Args)]
+pub struct Flags {
+    /// The study
+    #[arg(value_name = "STUDY", value_parser = studies())]
+    study: String,
+    /// Minutes instead of hours: every case, but fewer exchanges and less data; the report says so
+    #[arg(long)]
+    quick: bool,
+    /// Only these tables of the study [list]
+    #[arg(long = "table", value_name = "N", value_delimiter = ',')]
+    tables: Vec<String>,
+    /// Measure a cell at this endpoint, its other ports counted up from it: tcp/4=tcp://box:7001. CELL is a name of
+    /// --list, alone (native), with its number of ports (tcp/4), or with a rate besides (tcp/4@9600); the most precise
+    /// holds. Cells without an endpoint are not run then
+    #[arg(long, value_name = "CELL=URL[,URL…]")]
+    on: Vec<On>,
+    /// With --on: measure the other cells in the lab
+    #[arg(long, requires = "on")]
+    lab: bool,
+    /// Print the cells with their cases, the time they take and what they need; measure nothing
+    #[arg(long)]
+    list: bool,
+    /// Write events as JSON, one a line, while running
+    #[arg(long, value_name = "FILE|-")]
+    events: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+fn studies() -> clap::builder::PossibleValuesParser {
+    STUDIES.iter().map(|study| study.name).collect::<Vec<_>>().into()
+}
+
+pub fn run(flags: Flags) -> Result<Status> {
+    let mut study = Study::named(&flags.study)?;
+    study.choose(&flags.tables)?;
+    if flags.list {
+        return list::print(&study);
+    }
+    let events_on_stdout = flags.events.as_deref().is_some_and(is_dash);
+    flags.output.check(usize::from(events_on_stdout))?;
+    let dialer = Dialer::new(Clock::System);
+    let cases = study.cases(flags.quick)?;
+    let given = Given::new(&study, &cases, flags.on, &dialer)?;
+    let sites: Vec<Site> =
+        cases.iter().map(|case| site(&study, &given, case, flags.lab)).collect::<Result<_>>()?;
+    announce(&study, &cases, &sites, flags.quick, flags.output.quiet)?;
+
+    let screen = Screen::new(flags.output.quiet, flags.events.as_deref())?;
+    let cancel = on_interrupt()?;
+    let began = dialer.now();
+    let mut measured = Measured::new(title(&study, flags.quick), &dialer, &cancel);
+    let runnable = || cases.iter().zip(&sites).filter(|(_, site)| !matches!(site, Site::Nowhere(_)));
+    screen.event(&Event::Begins { cases: runnable().count(), repeat: 1, estimate_ns: None });
+    for (case, site) in runnable() {
+        if cancelled(&cancel) {
+            break;
+        }
+        measured.case(&study, case, site, &screen);
+    }
+    let Measured { mut run, done, failed, .. } = measured;
+    run.interrupted |= cancelled(&cancel);
+    run.elapsed_ns = dialer.now().since(began).as_nanos() as u64;
+    screen.event(&Event::Ends { complete: run.complete(), elapsed_ns: run.elapsed_ns });
+    screen.clear();
+
+    let paper = study.join(flags.quick, &|case| match (done.get(&case.name), failed.get(&case.name)) {
+        (Some(&index), _) => {
+            Outcome::Run { number: index + 1, case: &run.cases[index], stand_in: !given.has(&case.place) }
+        }
+        (None, Some(why)) => Outcome::NotRun(why.clone()),
+        (None, None) => Outcome::NotRun(match cases.iter().position(|one| one.name == case.name) {
+            Some(index) => sites[index].why_not(),
+            None => "left out".to_owned(),
+        }),
+    })?;
+    run.paper = Some(paper);
+    flags.output.write(&run, !events_on_stdout)?;
+    Ok(match status(&run) {
+        Status::Complete if !failed.is_empty() => Status::Incomplete,
+        status => status,
+    })
+}
+
+/// Where a case is measured.
+enum Site {
+    /// At endpoints that --on names.
+    Given(Vec<Endpoint>),
+    Lab,
+    /// And why not.
+    Nowhere(String),
+}
+
+impl Site {
+    /// Why a case that has no result has none.
+    fn why_not(&self) -> String {
+        match self {
+            Site::Nowhere(why) => why.clone(),
+            Site::Given(_) | Site::Lab => "stopped before its turn".to_owned(),
+        }
+    }
+}
+
+fn site(study: &Study, given: &Given, case: &PlannedCase, lab: bool) -> Result<Site> {
+    if let Some(endpoints) = given.endpoints(&case.place)? {
+        // Whatever is wrong with it is told before anything is measured.
+        schedule::check(plan(case, &endpoints)?)?;
+        return Ok(Site::Given(endpoints));
+    }
+    if !given.is_empty() && !lab {
+        return Ok(Site::Nowhere("no --on names its cell".to_owned()));
+    }
+    Ok(match study.cell(&case.place.cell).and_then(|cell| cell.not_in_lab.clone()) {
+        Some(why) => Site::Nowhere(why),
+        None => Site::Lab,
+    })
+}
+
+fn plan(case: &PlannedCase, endpoints: &[Endpoint]) -> Result<Plan> {
+    let cases = case.cases(endpoints).map_err(anyhow::Error::msg)?;
+    Ok(Plan::new(None, 1, true, cases)?)
+}
+
+fn title(study: &Study, quick: bool) -> String {
+    format!("{} again{}", study.name, if quick { ", quick" } else { "" })
+}
+
+/// To open links, to start and stop the lab, around every case.
+const AROUND: Duration = Duration::from_millis(150);
+
+/// What these cases take at least, the line being all that takes time.
+fn least_time<'a>(cases: impl Iterator<Item = &'a PlannedCase>) -> Duration {
+    cases.map(|case| case.least_time() + AROUND).sum()
+}
+
+/// Tells what is about to run and how long it takes; fails where that is nothing.
+fn announce(study: &Study, cases: &[PlannedCase], sites: &[Site], quick: bool, quiet: bool) -> Result<()> {
+    let runs = || cases.iter().zip(sites).filter(|(_, site)| !matches!(site, Site::Nowhere(_)));
+    if runs().next().is_none() {
+        let why = sites.first().map(Site::why_not).unwrap_or_default();
+        bail!("nothing of this can be run: {why}; --on CELL=URL measures hardware, --list prints the cells");
+    }
+    if quiet {
+        return Ok(());
+    }
+    let in_lab = runs().filter(|(_, site)| matches!(site, Site::Lab)).count();
+    let place = match runs().count() - in_lab {
+        0 => "in the lab: no hardware".to_owned(),
+        given if in_lab == 0 => format!("on what --on names ({given})"),
+        given => format!("{in_lab} in the lab, {given} on what --on names"),
+    };
+    let time = list::about(least_time(runs().map(|(case, _)| case)));
+    let hint = if quick { "" } else { " (--quick: minutes; --table N: a part)" };
+    let cases = match runs().count() {
+        1 => "1 case".to_owned(),
+        cases => format!("{cases} cases"),
+    };
+    tell(format_args!("{}: {cases}, at least {time} at the speed of the lines{hint}; {place}", study.name));
+    Ok(())
+}
+
+/// What has been measured so far.
+struct Measured<'a> {
+    run: Run,
+    /// Place of the result of each case in the document.
+    done: BTreeMap<String, usize>,
+    /// Cases that the lab could not be started for, and why.
+    failed: BTreeMap<String, String>,
+    dialer: &'a Dialer,
+    cancel: &'a AtomicBool,
+    floor_ns: f64,
+}
+
+impl<'a> Measured<'a> {
+    fn new(title: String, dialer: &'a Dialer, cancel: &'a AtomicBool) -> Measured<'a> {
+        let mut bench = Bench::new(dialer.clone(), &(), cancel);
+        bench.environment = host::facts();
+        let nothing = Plan { title: Some(title), repeat: 1, keep_going: true, cases: Vec::new() };
+        Measured {
+            run: schedule::run(&nothing, &mut bench),
+            done: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            dialer,
+            cancel,
+            floor_ns: schedule::floor_ns(),
+        }
+    }
+
+    /// Measures a case; where that fails, the others go on.
+    fn case(&mut self, study: &Study, case: &PlannedCase, site: &Site, screen: &Screen) {
+        let number = self.done.len() + self.failed.len();
+        let screen = Numbered { screen, number };
+        match self.measure(study, case, site, &screen) {
+            Ok(run) => {
+                self.done.insert(case.name.clone(), self.run.cases.len());
+                self.run.cases.extend(run.cases);
+                self.run.environment.far.extend(run.environment.far);
+            }
+            Err(error) => {
+                let reason = format!("{}: {error:#}", case.name);
+                screen.event(&Event::Failed { case: number, repetition: 0, reason: &reason });
+                let remedy = "mend the cause and run again";
+                self.run.warnings.push(Warning::new("incomplete", format!("not measured: {reason}"), remedy));
+                self.failed.insert(case.name.clone(), format!("{error:#}"));
+            }
+        }
+    }
+
+    fn measure(
+        &self,
+        study: &Study,
+        case: &PlannedCase,
+        site: &Site,
+        observer: &dyn Observer,
+    ) -> Result<Run> {
+        let cell = study.cell(&case.place.cell).ok_or_else(|| anyhow!("no cell {}", case.place.cell))?;
+        // The lab runs until the end of the case.
+        let (endpoints, _standing) = match site {
+            Site::Given(endpoints) => (endpoints.clone(), None),
+            Site::Lab => {
+                let (endpoints, standing) = stand::start(cell, &case.place)?;
+                (endpoints, Some(standing))
+            }
+            Site::Nowhere(why) => bail!("{why}"),
+        };
+        let plan = schedule::check(plan(case, &endpoints)?)?;
+        let mut bench = Bench::new(self.dialer.clone(), observer, self.cancel);
+        bench.floor_ns = Some(self.floor_ns);
+        Ok(schedule::run(&plan, &mut bench))
+    }
+}
+
+/// Passes on the events of one case as those of a case of the whole.
+struct Numbered<'a> {
+    screen: &'a Screen,
+    number: usize,
+}
+
+impl Observer for Numbered<'_> {
+    fn event(&self, event: &Event) {
+        let case = self.number;
+        self.screen.event(&match *event {
+            Event::Begins { .. } | Event::Ends { .. } => return,
+            Event::CaseBegins { repetition, endpoint, peer, workload, message_bytes, .. } => {
+                Event::CaseBegins { case, repetition, endpoint, peer, workload, message_bytes }
+            }
+            Event::Progress { repetition, elapsed_ns, messages, bytes, share, .. } => {
+                Event::Progress { case, repetition, elapsed_ns, messages, bytes, share }
+            }
+            Event::CaseEnds { repetition, figures, .. } => Event::CaseEnds { case, repetition, figures },
+            Event::Failed { repetition, reason, .. } => Event::Failed { case, repetition, reason },
+        });
+    }
+}
