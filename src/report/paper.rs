@@ -97,9 +97,7 @@ pub fn lines(paper: &Paper, width: usize) -> Vec<(String, Line)> {
         let left_out = table.rows.len() - told(table).len();
         if left_out > 0 {
             let left_out = plural(left_out, "figure");
-            let text = format!(
-                "left out, {left_out}: a word stands there in the study; CSV, JSON and HTML have it."
-            );
+            let text = format!("left out, {left_out}: words in the study; CSV, JSON and HTML have them.");
             put(&mut lines, &text, INDENT, "    ", Line::Row);
         }
         for remark in remarks(table) {
