@@ -3,6 +3,7 @@
 mod completions;
 mod demo;
 mod doctor;
+mod lab;
 mod latency;
 mod measure;
 mod output;
@@ -41,6 +42,7 @@ enum Command {
     Reproduce(reproduce::Flags),
     Report(report::Flags),
     Doctor(doctor::Flags),
+    Lab(lab::Flags),
     Completions(completions::Flags),
     Man(completions::ManFlags),
 }
@@ -75,6 +77,7 @@ pub fn main() -> ExitCode {
         Command::Reproduce(flags) => reproduce::run(flags),
         Command::Report(flags) => report::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
+        Command::Lab(flags) => lab::run(flags),
         Command::Completions(flags) => completions::run(flags, Cli::command()),
         Command::Man(flags) => completions::man(flags, Cli::command()),
     };

@@ -15,6 +15,7 @@ use rustix::termios::{
 
 use super::line::{Flow, Parity, Settings, StopBits};
 use super::{Fault, sys};
+use crate::endpoint::{Endpoint, EndpointError};
 
 /// The settings of a terminal. On the master side of a pseudo-terminal: those that the program on the other side made.
 pub fn settings(terminal: impl AsFd) -> Result<Settings, Fault> {
@@ -102,6 +103,19 @@ pub fn set(terminal: impl AsFd, wanted: &Settings) -> Result<Settings, Fault> {
     termios.set_speed(wanted.baud).map_err(refused)?;
     tcsetattr(terminal, OptionalActions::Now, &termios).map_err(refused)?;
     settings(terminal)
+}
+
+/// Where links to a terminal lead that set its line so.
+pub fn endpoint(path: &Path, line: &Settings) -> Result<Endpoint, EndpointError> {
+    let Settings { baud, data_bits, parity, stop, flow } = line;
+    let (scheme, place) = (super::serial::TRANSPORT.scheme, path.display());
+    let options = format!(
+        "baud={baud}&data={data_bits}&parity={}&stop={}&flow={}",
+        parity.name(),
+        stop.name(),
+        flow.name()
+    );
+    format!("{scheme}://{place}?{options}").parse()
 }
 
 /// A pseudo-terminal: a stand-in for hardware holds the master, programs open the path.
