@@ -1,5 +1,6 @@
 //! `linkgauge lab …`: pieces of the lab on their own, until Ctrl-C.
 
+mod device_server;
 mod uart;
 
 use anyhow::Result;
@@ -16,11 +17,13 @@ pub struct Flags {
 
 #[derive(Subcommand)]
 enum Piece {
+    DeviceServer(device_server::Flags),
     Uart(uart::Flags),
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
     match flags.piece {
+        Piece::DeviceServer(flags) => device_server::run(flags),
         Piece::Uart(flags) => uart::run(flags),
     }
 }

@@ -27,6 +27,7 @@ use super::Status;
 use super::measure::{Screen, cancelled, on_interrupt, status};
 use super::output::{OutputFlags, is_dash, tell};
 use given::{Given, On};
+use stand::Stand;
 
 /// Run a published study again: its figures beside what is measured now
 ///
@@ -248,16 +249,17 @@ impl<'a> Measured<'a> {
         observer: &dyn Observer,
     ) -> Result<Run> {
         let cell = study.cell(&case.place.cell).ok_or_else(|| anyhow!("no cell {}", case.place.cell))?;
-        // The lab runs until the end of the case.
-        let (endpoints, _standing) = match site {
-            Site::Given(endpoints) => (endpoints.clone(), None),
+        // It stands until the end of the case.
+        let stand;
+        let endpoints = match site {
+            Site::Given(endpoints) => endpoints,
             Site::Lab => {
-                let (endpoints, standing) = stand::start(cell, &case.place)?;
-                (endpoints, Some(standing))
+                stand = Stand::start(cell, &case.place)?;
+                &stand.endpoints
             }
             Site::Nowhere(why) => bail!("{why}"),
         };
-        let plan = schedule::check(plan(case, &endpoints)?)?;
+        let plan = schedule::check(plan(case, endpoints)?)?;
         let mut bench = Bench::new(self.dialer.clone(), observer, self.cancel);
         bench.floor_ns = Some(self.floor_ns);
         Ok(schedule::run(&plan, &mut bench))

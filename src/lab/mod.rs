@@ -4,6 +4,8 @@
 
 use crate::endpoint::Endpoint;
 
+pub mod device_server;
+pub mod packing;
 pub mod uart;
 
 /// Stand-ins for the far ends of transports that nobody can listen on: the contract tests and the demo start them.

@@ -18,6 +18,7 @@ pub mod line;
 pub mod mem;
 mod offload;
 pub mod party;
+pub mod rfc2217;
 mod serial;
 mod socket;
 mod sys;
@@ -135,6 +136,9 @@ pub type Facts = Map<String, Value>;
 pub enum Fault {
     #[error("no answer in time")]
     TimedOut,
+    /// The same where a line leads to a device, or back to its own port.
+    #[error("the line fell silent")]
+    SilentLine,
     #[error("the peer closed the link")]
     Closed,
     #[error("a message of {bytes} bytes does not fit: at most {limit}")]
@@ -183,6 +187,9 @@ impl LinkError {
     }
 }
 
+/// What to look at where nothing comes back from a line.
+pub const CHECK_LINE: &str = ": is the loop-back plug in, or the device on and set to the same? Then look at flow control and --timeout";
+
 fn remedy(fault: &Fault) -> &'static str {
     match fault {
         Fault::System { source, .. } => match source.kind() {
@@ -196,6 +203,7 @@ fn remedy(fault: &Fault) -> &'static str {
             io::ErrorKind::AddrNotAvailable => ": this host does not have that address",
             _ => "",
         },
+        Fault::SilentLine => CHECK_LINE,
         Fault::TimedOut => ": check that the far end runs, and --timeout",
         _ => "",
     }
@@ -245,6 +253,12 @@ pub trait Link: Send {
     /// Control of the serial port at the end of this link, where there is one and it lets itself be controlled.
     fn port(&mut self) -> Option<&mut dyn line::Port> {
         None
+    }
+
+    /// Whether the far end is known to have closed the link or vanished, although bytes of it may still wait to be
+    /// received.
+    fn hung_up(&self) -> bool {
+        false
     }
 
     /// Bytes handed to the link that the far end's system has not acknowledged yet, where that can be known.
