@@ -17,6 +17,8 @@ use crate::run::{Paper, PaperRow, PaperTable, Run};
 const NOT_RUN: &str = "not run";
 /// Behind a figure that something is wrong with.
 const FLAWED: &str = "*";
+/// Of a measured figure that stands beside a word.
+const DECIMALS: usize = 2;
 const INDENT: &str = "  ";
 const GAP: usize = 2;
 
@@ -257,7 +259,7 @@ fn measured(row: &PaperRow) -> String {
     match row.measured {
         None => NOT_RUN.to_owned(),
         Some(value) => {
-            let decimals = row.published.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+            let decimals = row.published.split_once('.').map_or(DECIMALS, |(_, decimals)| decimals.len());
             short(value, decimals) + if row.reason.is_some() { FLAWED } else { "" }
         }
     }

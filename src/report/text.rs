@@ -83,7 +83,8 @@ impl Text {
     /// What one must know to read the columns that are there.
     fn notes(&mut self, run: &Run, shown: &[&str]) {
         let mut notes: Vec<String> = Vec::new();
-        for (index, case) in run.cases.iter().enumerate() {
+        let told = if run.paper.is_none() { run.cases.as_slice() } else { &[] };
+        for (index, case) in told.iter().enumerate() {
             let name = if run.cases.len() > 1 { format!("Case {}: ", index + 1) } else { String::new() };
             notes.extend(spread(case).map(|spread| format!("{name}{spread}")));
         }

@@ -28,7 +28,7 @@ impl Device {
     }
 
     pub fn endpoint(&self) -> Endpoint {
-        tty::endpoint(&self.0.path, "").unwrap()
+        tty::endpoint_with(&self.0.path, "").unwrap()
     }
 
     /// Says as much as the line takes now.

@@ -20,6 +20,7 @@ mod peers;
 mod program;
 mod raw_client;
 mod repetitions;
+mod reproduce;
 mod serial;
 mod server;
 mod stalls;
