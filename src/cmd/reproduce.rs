@@ -31,8 +31,8 @@ use stand::Stand;
 
 /// Run a published study again: its figures beside what is measured now
 ///
-/// Without --on all is measured in the lab: links made of software, no hardware. docs/papers.md tells how to set up
-/// hardware, and what the cells are.
+/// Without --on all is measured in the lab: links made of software, no hardware. CSV is one row a published figure.
+/// docs/papers.md tells what the cells are, and how to set up hardware.
 #[derive(Args)]
 pub struct Flags {
     /// The study

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use linkgauge::paper::{PlannedCase, Study};
+use linkgauge::report::wrap;
 
 use super::super::Status;
 use super::super::output::put;
@@ -33,7 +34,7 @@ pub fn print(study: &Study) -> Result<Status> {
         }
         if needed {
             let not = cell.not_in_lab.as_ref().map_or(String::new(), |why| format!(" ({why})"));
-            about_cells += &format!("{}: {}{not}\n", cell.name, cell.is);
+            about_cells += &told(&format!("{}: {}{not}", cell.name, cell.is));
         }
     }
     rows.push([
@@ -62,6 +63,11 @@ pub fn print(study: &Study) -> Result<Status> {
         write!(stdout, "\n{about_cells}")
     })?;
     Ok(Status::Complete)
+}
+
+/// In lines of a terminal.
+fn told(text: &str) -> String {
+    wrap(text, 80, "", "  ")
 }
 
 /// A length of time in words: `12 s`, `5 min`, `9 h 52 min`.
