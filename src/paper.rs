@@ -442,11 +442,8 @@ impl Row {
                 row.measured = (statistic.of)(case, &planned.line);
                 (row.case, row.stand_in) = (Some(number), stand_in);
                 row.reason = match row.measured {
-                    Some(measured) if case.complete => {
-                        (statistic.too_good)(measured, row.limit.unwrap_or(measured))
-                            .then(|| TOO_GOOD.to_owned())
-                    }
-                    _ => Some(reason(case)),
+                    Some(measured) => flaw(case, (statistic.too_good)(measured, (statistic.limit)(planned))),
+                    None => Some(why_not(case)),
                 };
             }
         }
@@ -454,8 +451,23 @@ impl Row {
     }
 }
 
+/// What is wrong with a figure of this case.
+fn flaw(case: &CaseResult, too_good: bool) -> Option<String> {
+    let figures = &case.figures;
+    if !case.complete {
+        return Some(why_not(case));
+    }
+    if figures.corrupt_bytes > 0 {
+        return Some(format!("{} bytes came back other than they were sent", figures.corrupt_bytes));
+    }
+    if figures.lost > 0 {
+        return Some(format!("{} of {} were lost", figures.lost, figures.sent));
+    }
+    too_good.then(|| TOO_GOOD.to_owned())
+}
+
 /// Why a case is not whole, in its own words.
-fn reason(case: &CaseResult) -> String {
+fn why_not(case: &CaseResult) -> String {
     let told =
         case.warnings.iter().find(|warning| matches!(warning.code.as_str(), "incomplete" | "interrupted"));
     told.map_or_else(|| "nothing was measured".to_owned(), |warning| warning.text.clone())

@@ -99,6 +99,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     screen.event(&Event::Ends { complete: run.complete(), elapsed_ns: run.elapsed_ns });
     screen.clear();
 
+    run.warnings.extend(not_measured(&failed));
     let paper = study.join(flags.quick, &|case| match (done.get(&case.name), failed.get(&case.name)) {
         (Some(&index), _) => {
             Outcome::Run { number: index + 1, case: &run.cases[index], stand_in: !given.has(&case.place) }
@@ -115,6 +116,23 @@ pub fn run(flags: Flags) -> Result<Status> {
         Status::Complete if !failed.is_empty() => Status::Incomplete,
         status => status,
     })
+}
+
+/// One warning for each reason why cases could not begin.
+fn not_measured(failed: &BTreeMap<String, String>) -> Vec<Warning> {
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (case, reason) in failed {
+        reasons.entry(reason).or_default().push(case);
+    }
+    let warning = |(reason, cases): (&str, Vec<&str>)| {
+        let more = match cases.len() {
+            1 => String::new(),
+            several => format!(" and {} more", several - 1),
+        };
+        let text = format!("not measured: {}{more}: {reason}", cases[0]);
+        Warning::new("incomplete", text, "mend the cause and run again")
+    };
+    reasons.into_iter().map(warning).collect()
 }
 
 /// Where a case is measured.
@@ -234,8 +252,6 @@ impl<'a> Measured<'a> {
             Err(error) => {
                 let reason = format!("{}: {error:#}", case.name);
                 screen.event(&Event::Failed { case: number, repetition: 0, reason: &reason });
-                let remedy = "mend the cause and run again";
-                self.run.warnings.push(Warning::new("incomplete", format!("not measured: {reason}"), remedy));
                 self.failed.insert(case.name.clone(), format!("{error:#}"));
             }
         }

@@ -202,11 +202,14 @@ fn a_figure_stands_beside_what_met_it() {
     let mut study = sena();
     study.choose(&["6".to_owned()]).unwrap();
     let full = sample_run::full();
+    let mut lossy = full.cases[1].clone();
+    (lossy.figures.lost, lossy.figures.corrupt_bytes) = (3, 0);
     let (latency, broken) = (&full.cases[1], &sample_run::minimal().cases[0]);
     let paper = study
         .join(false, &|case| match (case.place.cell.as_str(), case.place.ports) {
             ("serialip", 1) => Outcome::Run { number: 1, case: latency, stand_in: true },
             ("serialip", 8) => Outcome::Run { number: 3, case: &full.cases[0], stand_in: false },
+            ("serialip", 16) => Outcome::Run { number: 4, case: &lossy, stand_in: false },
             ("serialip", 4) => Outcome::Run { number: 2, case: broken, stand_in: false },
             _ => Outcome::NotRun("left out".to_owned()),
         })
@@ -224,6 +227,8 @@ fn a_figure_stands_beside_what_met_it() {
     let without = row("PS410", "Serial/IP, 4 ports");
     assert_eq!((without.measured, without.stand_in), (None, false));
     assert!(without.reason.is_some());
+    let lossy = row("STS1600", "Serial/IP, 16 ports");
+    assert_eq!((lossy.measured, lossy.reason.as_deref()), (met.measured, Some("3 of 10000 were lost")));
     // 14 µs are no serial line at 9600 baud.
     assert_eq!(row("PS810", "Serial/IP, 8 ports").reason.as_deref(), Some(TOO_GOOD));
     assert_eq!(row("STS800", "TCP/IP, 4 ports").published, "Not Conducted");

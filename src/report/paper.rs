@@ -415,7 +415,7 @@ mod tests {
         <td>12.35</td>
         <td>112.89</td>
         </tr>
-        <tr class="also"><td class="left">measured</td>
+        <tr class="also measured"><td class="left">measured</td>
         <td><a href="#case-1">1.203</a></td>
         <td title="there is no such thing in the lab">not run</td>
         </tr>
@@ -427,7 +427,7 @@ mod tests {
         <td>39.22</td>
         <td>Not Available</td>
         </tr>
-        <tr class="also"><td class="left">measured</td>
+        <tr class="also measured"><td class="left">measured</td>
         <td><a href="#case-2">1.250</a> lab</td>
         <td title="there is no such thing in the lab">not run</td>
         </tr>
@@ -449,7 +449,7 @@ mod tests {
         <td title="above what a line of this rate can carry">19252.38&nbsp;⚠</td>
         <td>100.27</td>
         </tr>
-        <tr class="also"><td class="left">measured</td>
+        <tr class="also measured"><td class="left">measured</td>
         <td title="stopped before all that was planned was measured"><a href="#case-2">19183.46*</a></td>
         <td title="stopped before all that was planned was measured"><a href="#case-2">99.91*</a></td>
         </tr>

@@ -13,7 +13,7 @@ use super::least_time;
 /// Prints the cells that the chosen tables need.
 pub fn print(study: &Study) -> Result<Status> {
     let (full, quick) = (study.cases(false)?, study.cases(true)?);
-    let mut rows = vec![["cell", "cases", "at least", "quick", "in the lab"].map(str::to_owned)];
+    let mut rows = vec![["cell", "cases", "at least", "quick", "lab"].map(str::to_owned)];
     let mut about_cells = String::new();
     for cell in &study.cells {
         let mut needed = false;
@@ -37,11 +37,12 @@ pub fn print(study: &Study) -> Result<Status> {
             about_cells += &told(&format!("{}: {}{not}", cell.name, cell.is));
         }
     }
+    let in_lab = |case: &&PlannedCase| study.cell(&case.place.cell).is_some_and(|cell| cell.lab.is_some());
     rows.push([
-        "all".to_owned(),
-        full.len().to_string(),
-        about(least_time(full.iter())),
-        about(least_time(quick.iter())),
+        "in the lab".to_owned(),
+        full.iter().filter(in_lab).count().to_string(),
+        about(least_time(full.iter().filter(in_lab))),
+        about(least_time(quick.iter().filter(in_lab))),
         String::new(),
     ]);
     let mut rates: Vec<u32> = full.iter().map(|case| case.place.at).collect();
@@ -49,13 +50,9 @@ pub fn print(study: &Study) -> Result<Status> {
     rates.dedup();
     let rates: Vec<String> = rates.iter().map(u32::to_string).collect();
     put(|stdout| {
-        writeln!(stdout, "{}: {}; {}", study.name, study.title, study.source)?;
-        writeln!(
-            stdout,
-            "tables {}; rates (after @): {}\n",
-            study.table_numbers().join(", "),
-            rates.join(", ")
-        )?;
+        write!(stdout, "{}", told(&format!("{}: {}", study.name, study.title)))?;
+        write!(stdout, "{}", told(&format!("tables: {}", study.table_numbers().join(", "))))?;
+        writeln!(stdout, "{}", told(&format!("rates (after @): {}", rates.join(", "))))?;
         for [cell, cases, full, quick, lab] in &rows {
             let line = format!("{cell:<14}{cases:>6}  {full:>12}{quick:>12}  {lab}");
             writeln!(stdout, "{}", line.trim_end())?;
