@@ -36,7 +36,7 @@ pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Wa
         missed_sends(case),
         few(case),
         line_not_granted(case),
-        usb_latency_timer(case),
+        usb_latency_timer(&case.got),
     ]
     .into_iter()
     .flatten()
@@ -193,8 +193,8 @@ fn line_not_granted(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-fn usb_latency_timer(case: &CaseResult) -> Option<Warning> {
-    let milliseconds = case.got.get("usb_latency_timer_ms").and_then(Value::as_i64)?;
+fn usb_latency_timer(got: &Map<String, Value>) -> Option<Warning> {
+    let milliseconds = got.get("usb_latency_timer_ms").and_then(Value::as_i64)?;
     (milliseconds > SHORTEST_USB_TIMER_MS).then(|| {
         Warning::new(
             "usb_latency_timer",
@@ -239,5 +239,24 @@ pub fn of_raw_file(finished: std::io::Result<u64>) -> Option<Warning> {
             format!("the raw file could not be written: {error}"),
             "free some space; the figures are not affected",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_above_the_shortest_is_doubtful() {
+        let warned = |milliseconds: Value| {
+            let got = Map::from_iter([("usb_latency_timer_ms".to_owned(), milliseconds)]);
+            usb_latency_timer(&got).map(|warning| warning.text)
+        };
+        assert_eq!(warned(1.into()), None);
+        assert_eq!(warned(Value::Null), None);
+        assert_eq!(
+            warned(16.into()).as_deref(),
+            Some("the USB adapter holds received bytes back for up to 16 ms")
+        );
     }
 }

@@ -4,7 +4,10 @@
 //! that blocks. When to send what the line brought is the business of `packing`.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, Release},
+};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
@@ -14,10 +17,12 @@ use super::LabError;
 use super::packing::Packing;
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
+use crate::link::line::Settings;
 use crate::link::party::SLICE;
-use crate::link::{Dialer, Fault, Framing, LinkError, Listener};
+use crate::link::{Dialer, Fault, Framing, Link, LinkError, Listener};
 
 mod client;
+mod control;
 mod door;
 mod from_line;
 mod processor;
@@ -36,6 +41,8 @@ pub struct Options {
     pub listen: Endpoint,
     /// The serial ports, in order.
     pub serial: Vec<Endpoint>,
+    /// Clients speak Telnet and may control the port (RFC 2217); it gets its settings back when they have gone.
+    pub rfc2217: bool,
     pub packing: Packing,
     /// Clients that share a port, at least one. All of them get what the line says.
     pub clients: usize,
@@ -52,6 +59,7 @@ impl Options {
         Options {
             listen,
             serial,
+            rfc2217: false,
             packing: Packing::default(),
             clients: 1,
             busy: Busy::Refuse,
@@ -123,7 +131,7 @@ pub struct Counters {
     pub to_line: AtomicU64,
     /// Bytes that the line brought.
     pub from_line: AtomicU64,
-    /// Of these, bytes that came when no client was there.
+    /// Of these, bytes that no client got: none was there, or it purged the port.
     pub unclaimed: AtomicU64,
     /// Characters that the UART or its driver had no room for.
     pub overruns: AtomicU64,
@@ -176,11 +184,13 @@ impl DeviceServer {
         let mut server =
             DeviceServer { endpoints: Vec::new(), ports: Vec::new(), common, events, threads: Vec::new() };
         for (line, mut listener) in lines.into_iter().zip(listeners) {
-            let port = SerialPort::new(server.ports.len() + 1, &server.common);
             let endpoint = listener.endpoint();
             let fault = |fault| LinkError::new(&endpoint, fault);
             let mut for_clients = line.other_half().map_err(fault)?;
             let mut from_line = line;
+            let controlled =
+                options.rfc2217.then(|| settings(&mut *for_clients)).transpose().map_err(fault)?;
+            let port = SerialPort::new(server.ports.len() + 1, controlled, &server.common);
             let (reader, door) = (port.clone(), port.clone());
             server.endpoints.push(endpoint.clone());
             server.ports.push(port);
@@ -260,34 +270,50 @@ fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
     Builder::new().name(name.to_owned()).stack_size(STACK).spawn(run).map_err(Fault::system("start a thread"))
 }
 
+fn settings(line: &mut dyn Link) -> Result<Settings, Fault> {
+    line.port().ok_or_else(control::no_control)?.settings()
+}
+
 /// A serial port of the box, and who uses it.
 struct SerialPort {
     /// Counts from 1.
     number: usize,
+    /// What it is set to while no client has set anything else, where clients can.
+    controlled: Option<Settings>,
     common: Arc<Common>,
     counters: Counters,
     /// The line cannot be used any more.
     lost: AtomicBool,
     clients: Mutex<Vec<Arc<Client>>>,
-    /// Goes up with every change of `clients`, so that who moves bytes need not lock to see that there was none.
+    /// Goes up with every change of `clients` and `purged`, so that who moves bytes need not lock to see that there was none.
     changes: AtomicU64,
+    /// What was read from the line and not sent yet is not wanted any more.
+    purged: AtomicBool,
 }
 
 impl SerialPort {
-    fn new(number: usize, common: &Arc<Common>) -> Arc<SerialPort> {
+    fn new(number: usize, controlled: Option<Settings>, common: &Arc<Common>) -> Arc<SerialPort> {
         Arc::new(SerialPort {
             number,
+            controlled,
             common: common.clone(),
             counters: Counters::default(),
             lost: AtomicBool::new(false),
             clients: Mutex::default(),
             changes: AtomicU64::new(0),
+            purged: AtomicBool::new(false),
         })
     }
 
     /// Whether all threads of this port have to end.
     fn is_over(&self) -> bool {
         self.common.stop.load(Relaxed) || self.lost.load(Relaxed)
+    }
+
+    /// Drops what was read from the line and not sent yet.
+    fn purge(&self) {
+        self.purged.store(true, Relaxed);
+        self.changes.fetch_add(1, Release);
     }
 
     fn tell(&self, event: Event) {

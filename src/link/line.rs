@@ -3,6 +3,7 @@
 //! Not for reaching one: `serial.rs` does that on this host, other transports through a network.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use super::{Facts, Fault, Line};
@@ -72,6 +73,16 @@ impl Parity {
             Parity::Even => "even",
             Parity::Mark => "mark",
             Parity::Space => "space",
+        }
+    }
+
+    fn letter(self) -> &'static str {
+        match self {
+            Parity::None => "N",
+            Parity::Odd => "O",
+            Parity::Even => "E",
+            Parity::Mark => "M",
+            Parity::Space => "S",
         }
     }
 }
@@ -205,21 +216,51 @@ fn rate(text: &str) -> Option<u32> {
     units::count(text).ok().and_then(|baud| u32::try_from(baud).ok()).filter(|&baud| baud > 0)
 }
 
+/// `8N1`: data bits, parity, stop bits.
+fn frame(text: &str) -> Option<(u8, Parity, StopBits)> {
+    let (data, rest) = text.split_at_checked(1)?;
+    let (parity, stop) = rest.split_at_checked(1)?;
+    let data_bits = data.parse().ok().filter(|bits| (5..=8).contains(bits))?;
+    let parity = Parity::ALL.into_iter().find(|other| other.letter() == parity)?;
+    let stop = StopBits::ALL.into_iter().find(|other| other.name() == stop)?;
+    let made = match data_bits {
+        5 => stop != StopBits::Two,
+        _ => stop != StopBits::OneAndHalf,
+    };
+    made.then_some((data_bits, parity, stop))
+}
+
 /// As people write it: `9600 8N1 rtscts`.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parity = match self.parity {
-            Parity::None => 'N',
-            Parity::Odd => 'O',
-            Parity::Even => 'E',
-            Parity::Mark => 'M',
-            Parity::Space => 'S',
-        };
-        write!(f, "{} {}{parity}{}", self.baud, self.data_bits, self.stop.name())?;
+        write!(f, "{} {}{}{}", self.baud, self.data_bits, self.parity.letter(), self.stop.name())?;
         match self.flow {
             Flow::None => Ok(()),
             flow => write!(f, " {}", flow.name()),
         }
+    }
+}
+
+/// Reads what is printed above, with commas for spaces: `115200`, `9600,7E1`, `230400,8N1,rtscts`.
+impl FromStr for Settings {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Settings, String> {
+        let mut parts = text.split([',', ' ']);
+        let otherwise = Settings::default();
+        let mut read = || {
+            let baud = rate(parts.next()?)?;
+            let (data_bits, parity, stop) = match parts.next() {
+                Some(text) => frame(text)?,
+                None => (otherwise.data_bits, otherwise.parity, otherwise.stop),
+            };
+            let flow = match parts.next() {
+                Some(text) => Flow::ALL.into_iter().find(|flow| flow.name() == text)?,
+                None => otherwise.flow,
+            };
+            parts.next().is_none().then_some(Settings { baud, data_bits, parity, stop, flow })
+        };
+        read().ok_or_else(|| format!("'{text}' is no line: write it like 115200,8N1,rtscts"))
     }
 }
 
@@ -322,6 +363,30 @@ mod tests {
         assert!([980_000, 1_000_000, 1_020_000].into_iter().all(|granted| check(granted).is_ok()));
         assert!(check(979_999).is_err() && check(1_020_001).is_err() && check(0).is_err());
         insta::assert_snapshot!(check(115_200).unwrap_err(), @"the port makes 115200 baud of the 1000000 asked for: choose a rate that it can make");
+    }
+
+    #[test]
+    fn a_line_reads_back_as_printed() {
+        for text in ["115200 7E2 rtscts", "75 5N1.5", "9600 8N1", "4000000 8M1 xonxoff"] {
+            assert_eq!(text.parse::<Settings>().unwrap().to_string(), text);
+            assert_eq!(text.replace(' ', ",").parse::<Settings>().unwrap().to_string(), text);
+        }
+        assert_eq!("115200".parse::<Settings>().unwrap().to_string(), "115200 8N1");
+        for text in [
+            "",
+            "fast",
+            "0",
+            "9600,",
+            "9600,9N1",
+            "9600,8N1.5",
+            "9600,5N2",
+            "9600,8N1,hard",
+            "9600,8N1,none,1",
+            "1,µ",
+        ] {
+            let error = text.parse::<Settings>().unwrap_err();
+            assert_eq!(error, format!("'{text}' is no line: write it like 115200,8N1,rtscts"));
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub use internet::DEFAULT_PORT;
 
 /// Every transport, in the order in which help and documentation show them.
 pub static TRANSPORTS: &[Transport] =
-    &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, serial::TRANSPORT, mem::TRANSPORT];
+    &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, serial::TRANSPORT, rfc2217::TRANSPORT, mem::TRANSPORT];
 
 /// What the list knows of a transport: enough for parsing, help, `doctor`, the docs table and the contract tests.
 pub struct Transport {
@@ -188,7 +188,8 @@ impl LinkError {
 }
 
 /// What to look at where nothing comes back from a line.
-pub const CHECK_LINE: &str = ": is the loop-back plug in, or the device on and set to the same? Then look at flow control and --timeout";
+pub const CHECK_LINE: &str =
+    ": is the loop-back plug in, or the device on? Check rate and flow control, and --timeout";
 
 fn remedy(fault: &Fault) -> &'static str {
     match fault {

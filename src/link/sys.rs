@@ -75,8 +75,8 @@ pub fn set_packet_mode(fd: impl AsFd) -> io::Result<()> {
 
 /// One `ioctl` on a terminal that hands the driver a C value to read, to write, or both.
 ///
-/// # Safety
-/// `T` is the C type that the request is defined with, made of integers and pointers that the driver does not follow.
+/// SAFETY: who calls this gives the C type that the request is defined with, of integers and of pointers that nobody
+/// follows.
 unsafe fn terminal_control<T: Copy>(fd: impl AsFd, request: libc::Ioctl, value: &mut T) -> io::Result<()> {
     // SAFETY: the value has the request's type, as the caller promises, and lives through the call; the descriptor is
     // borrowed.

@@ -127,10 +127,17 @@ fn keepalive(text: &str) -> Option<Option<Duration>> {
 
 fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
     let options = Options::of(endpoint, false)?;
+    let socket = connection(endpoint, opening)?;
+    Ok(link(socket, &options, &opening.clock, opening.wait))
+}
+
+/// A connection to the first of the endpoint's addresses that takes one.
+pub fn connection(endpoint: &Endpoint, opening: &Opening) -> Result<Socket, Fault> {
+    let options = Options::of(endpoint, false)?;
     let mut last = Fault::TimedOut;
     for address in addresses(endpoint, opening, false)? {
         match connect(address, &options, opening.within) {
-            Ok(socket) => return Ok(link(socket, &options, &opening.clock, opening.wait)),
+            Ok(socket) => return Ok(socket),
             Err(fault) => last = fault,
         }
     }
@@ -149,7 +156,8 @@ fn link(socket: Socket, options: &Options, clock: &Clock, wait: Wait) -> Box<dyn
     Box::new(SocketLink::new(socket, options.caps(), clock, wait, facts))
 }
 
-fn facts(socket: &Socket, facts: &mut Facts) {
+/// What the kernel granted to a connection.
+pub fn facts(socket: &Socket, facts: &mut Facts) {
     internet::facts(socket, facts);
     let mut note = |name: &str, value: Option<serde_json::Value>| {
         facts.extend(value.map(|value| (name.to_owned(), value)));

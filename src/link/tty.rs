@@ -17,12 +17,6 @@ use super::line::{Flow, Parity, Settings, StopBits};
 use super::{Fault, sys};
 use crate::endpoint::{Endpoint, EndpointError};
 
-/// The endpoint of a terminal, with options as they stand behind its `?`.
-pub fn endpoint_with(path: &Path, options: &str) -> Result<Endpoint, EndpointError> {
-    let mark = if options.is_empty() { "" } else { "?" };
-    format!("{}://{}{mark}{options}", super::serial::TRANSPORT.scheme, path.display()).parse()
-}
-
 /// The settings of a terminal. On the master side of a pseudo-terminal: those that the program on the other side made.
 pub fn settings(terminal: impl AsFd) -> Result<Settings, Fault> {
     let termios = tcgetattr(terminal).map_err(|errno| Fault::system("read the settings")(errno.into()))?;

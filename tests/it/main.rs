@@ -21,6 +21,8 @@ mod program;
 mod raw_client;
 mod repetitions;
 mod reproduce;
+mod rfc2217;
+mod ser2net;
 mod serial;
 mod server;
 mod stalls;

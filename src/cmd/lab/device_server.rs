@@ -11,6 +11,8 @@ use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{Busy, Counters, DeviceServer, Options};
 use linkgauge::lab::packing::{DelimiterProcess, Packing};
+use linkgauge::lab::uart::{self, Uarts};
+use linkgauge::link::line::Settings;
 use linkgauge::link::tty;
 use linkgauge::serve::raise_open_files;
 use linkgauge::units::{Bytes, Span, print_bytes};
@@ -29,14 +31,20 @@ pub struct Flags {
     #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:7001")]
     listen: Endpoint,
     /// The serial ports: /dev/ttyS0, or serial:///dev/ttyS0?baud=115200
-    #[arg(long, value_name = "DEV", num_args = 1.., required = true)]
+    #[arg(long, value_name = "DEV", num_args = 1.., required_unless_present = "plug")]
     serial: Vec<String>,
-    /// Count so many ports up from the one given
-    #[arg(long, value_name = "N")]
+    /// Serial ports of software instead, with a loop-back plug in each (linkgauge lab uart)
+    #[arg(long, conflicts_with = "serial")]
+    plug: bool,
+    /// So many ports, counted up from the one given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     ports: Option<u32>,
-    /// Settings of the ports that bring none, like baud=115200,flow=rtscts
-    #[arg(long, value_name = "OPTIONS")]
-    line: Option<String>,
+    /// Settings of the ports that are no URL, like 115200 or 9600,7E1,rtscts [default: 9600,8N1]
+    #[arg(long, value_name = "SETTINGS")]
+    line: Option<Settings>,
+    /// Clients speak Telnet and can control the port (RFC 2217), instead of raw bytes
+    #[arg(long)]
+    rfc2217: bool,
     /// Clients that share a port; all of them get what the line says
     #[arg(long, value_name = "N", default_value_t = 1)]
     clients: usize,
@@ -116,10 +124,20 @@ impl PackingFlags {
 }
 
 impl Flags {
+    /// Ports of software, if they are wanted; they run until they are dropped.
+    fn plugs(&self) -> Result<Option<Uarts>> {
+        let ports = self.ports.unwrap_or(1) as usize;
+        let options = uart::Options { ports, ..uart::Options::default() };
+        Ok(self.plug.then(|| Uarts::start(&options)).transpose()?)
+    }
+
     /// The serial ports, one endpoint each.
-    fn serial_ports(&self) -> Result<Vec<Endpoint>> {
-        let options = self.line.as_deref().unwrap_or_default().replace(',', "&");
-        let given = self.serial.iter().map(|text| serial_port(text, &options)).collect::<Result<Vec<_>>>()?;
+    fn serial_ports(&self, plugs: Option<&Uarts>) -> Result<Vec<Endpoint>> {
+        let line = self.line.unwrap_or_default();
+        if let Some(plugs) = plugs {
+            return plugs.paths().iter().map(|path| Ok(tty::endpoint(path, &line)?)).collect();
+        }
+        let given = self.serial.iter().map(|text| serial_port(text, &line)).collect::<Result<Vec<_>>>()?;
         match (self.ports, given.as_slice()) {
             (None, _) => Ok(given),
             (Some(ports), [first]) => (0..ports).map(|n| Ok(first.counted_up(n)?)).collect(),
@@ -132,25 +150,23 @@ impl Flags {
 }
 
 /// An endpoint as typed, or that of a device's path.
-fn serial_port(text: &str, options: &str) -> Result<Endpoint> {
+fn serial_port(text: &str, line: &Settings) -> Result<Endpoint> {
     if text.contains("://") {
-        let endpoint: Endpoint = text.parse()?;
-        if endpoint.options().next().is_some() || options.is_empty() {
-            return Ok(endpoint);
-        }
-        return Ok(format!("{endpoint}?{options}").parse()?);
+        return Ok(text.parse()?);
     }
     if !text.starts_with('/') {
         bail!("'{text}' is no serial port: write its path from the root, like /dev/{text}");
     }
-    Ok(tty::endpoint_with(Path::new(text), options)?)
+    Ok(tty::endpoint(Path::new(text), line)?)
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
     let cancel = on_interrupt()?;
     raise_open_files();
-    let serial = flags.serial_ports()?;
+    let plugs = flags.plugs()?;
+    let serial = flags.serial_ports(plugs.as_ref())?;
     let server = DeviceServer::start(&Options {
+        rfc2217: flags.rfc2217,
         packing: flags.packing.packing(),
         clients: flags.clients,
         busy: if flags.busy == "replace" { Busy::Replace } else { Busy::Refuse },
@@ -160,8 +176,10 @@ pub fn run(flags: Flags) -> Result<Status> {
     })?;
     if !flags.quiet {
         put(|stdout| {
-            let mut ports = serial.iter().zip(server.endpoints());
-            ports.try_for_each(|(serial, endpoint)| writeln!(stdout, "serving {serial} on {endpoint}"))
+            serial.iter().zip(server.endpoints()).try_for_each(|(serial, endpoint)| {
+                let line = Settings::of(serial).unwrap_or_default();
+                writeln!(stdout, "serving {} ({line}) on {endpoint}", serial.place())
+            })
         })?;
     }
     let clock = Clock::System;

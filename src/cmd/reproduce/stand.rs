@@ -1,24 +1,21 @@
 //! What stands in the lab for the cells of a study: pieces in threads of this process, that stop when they are dropped.
 
 use std::any::Any;
-use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{self, DeviceServer};
 use linkgauge::lab::uart::{self, Uarts};
+use linkgauge::link::line::Settings;
 use linkgauge::link::tty;
 use linkgauge::paper::{Cell, Place};
-
-/// Pieces of the lab that run until they are dropped, from the line up.
-type Pieces = Vec<Box<dyn Any>>;
 
 /// A place of the study in the lab.
 pub struct Stand {
     /// Where the links to its ports lead.
     pub endpoints: Vec<Endpoint>,
-    /// The last one started is in front of the others, and must go first.
-    pieces: Pieces,
+    /// From the line up: what was started last uses those before, and must go first.
+    pieces: Vec<Box<dyn Any>>,
 }
 
 impl Drop for Stand {
@@ -28,36 +25,40 @@ impl Drop for Stand {
 }
 
 impl Stand {
-    /// Starts what the cell needs. A device server leaves the rate of a line as it was started with, so it is started
-    /// for each rate anew.
+    /// Starts what the cell needs. A device server leaves the line as it was started with, so each rate has one of its
+    /// own.
     pub fn start(cell: &Cell, place: &Place) -> Result<Stand> {
-        let uarts = Uarts::start(&uart::Options { ports: place.ports as usize, ..uart::Options::default() })?;
-        let ports: Result<Vec<Endpoint>> = uarts.paths().iter().map(|path| terminal(path)).collect();
-        let mut stand = Stand { endpoints: ports?, pieces: vec![Box::new(uarts)] };
+        let listen: Endpoint = "tcp://127.0.0.1:0".parse()?;
+        let on_line = |endpoint: &Endpoint| cell.on_line(endpoint, place.at).map_err(|what| anyhow!(what));
+        let line = Settings::of(&on_line(&listen)?)?;
+        let mut stand = Stand { endpoints: Vec::new(), pieces: Vec::new() };
+        stand.put_uarts(place.ports as usize, &line)?;
         match cell.lab.as_deref() {
             Some("uart") => {}
-            Some("device-server") => stand.put_server(cell, place)?,
+            Some("device-server") => {
+                stand.put_server(listen)?;
+                stand.endpoints = stand.endpoints.iter().map(on_line).collect::<Result<_>>()?;
+            }
             other => bail!("the lab has no {}", other.unwrap_or("such thing")),
         }
-        stand.endpoints = stand.on_lines(cell, place)?;
         Ok(stand)
     }
 
-    fn on_lines(&self, cell: &Cell, place: &Place) -> Result<Vec<Endpoint>> {
-        let on_line = |endpoint| cell.on_line(endpoint, place.at).map_err(|what| anyhow!(what));
-        self.endpoints.iter().map(on_line).collect()
+    /// Serial ports with a plug in each.
+    fn put_uarts(&mut self, ports: usize, line: &Settings) -> Result<()> {
+        let uarts = Uarts::start(&uart::Options { ports, ..uart::Options::default() })?;
+        let terminals = uarts.paths();
+        self.endpoints = terminals.iter().map(|path| tty::endpoint(path, line)).collect::<Result<_, _>>()?;
+        self.pieces.push(Box::new(uarts));
+        Ok(())
     }
 
-    /// A device server in front of the serial ports.
-    fn put_server(&mut self, cell: &Cell, place: &Place) -> Result<()> {
-        let serial = self.on_lines(cell, place)?;
-        let server = DeviceServer::start(&device_server::Options::new("tcp://127.0.0.1:0".parse()?, serial))?;
+    /// A device server in front of them.
+    fn put_server(&mut self, listen: Endpoint) -> Result<()> {
+        let serial = std::mem::take(&mut self.endpoints);
+        let server = DeviceServer::start(&device_server::Options::new(listen, serial))?;
         self.endpoints = server.endpoints().to_vec();
         self.pieces.push(Box::new(server));
         Ok(())
     }
-}
-
-fn terminal(path: &Path) -> Result<Endpoint> {
-    Ok(tty::endpoint_with(path, "")?)
 }

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::client::Client;
+use super::control::Control;
 use super::{Busy, Event, SerialPort, thread};
 use crate::link::party::SLICE;
 use crate::link::{Admission, Fault, Link, Listener};
@@ -89,13 +90,16 @@ impl SerialPort {
     ) -> Result<Guest, Fault> {
         let mut line = line.other_half()?;
         let mut receiving = link.other_half()?;
-        let client = Arc::new(Client::new(from.clone(), link.other_half()?));
+        let client = Arc::new(Client::new(from.clone(), link.other_half()?, self.controlled.is_some()));
+        let begin = |_| Control::begin(&mut *line, &client, self);
+        let control = self.controlled.map(begin).transpose()?;
         // Before it can ask anything, so that it gets the answer.
         self.enter(&client);
         self.counters.sessions.fetch_add(1, Relaxed);
         self.tell(Event::Connected { port: self.number, from });
         let (port, inside) = (self.clone(), client.clone());
-        let session = thread("to line", move || port.serve_client(&inside, &mut *receiving, &mut *line));
+        let session =
+            thread("to line", move || port.serve_client(&inside, control, &mut *receiving, &mut *line));
         match session {
             Ok(session) => Ok(Guest { client, link, session }),
             Err(fault) => {
@@ -111,9 +115,11 @@ impl SerialPort {
         self.changes.fetch_add(1, Release);
     }
 
-    pub fn leave(&self, client: &Arc<Client>) {
+    /// Whether it was the last.
+    pub fn leave(&self, client: &Arc<Client>) -> bool {
         let mut clients = self.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         clients.retain(|other| !Arc::ptr_eq(other, client));
         self.changes.fetch_add(1, Release);
+        clients.is_empty()
     }
 }

@@ -82,12 +82,13 @@ impl SerialPort {
         Ok(())
     }
 
-    /// Takes over who is there now; whether nobody is left of those for whom the packer has collected.
+    /// Takes over who is there now; whether nobody is left who wants what the packer has collected.
     fn look(&self, listeners: &mut Listeners) -> bool {
         let clients = self.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         listeners.seen = self.changes.load(Acquire);
         let before = std::mem::replace(&mut listeners.clients, clients.clone());
-        !before.iter().any(|client| clients.iter().any(|other| Arc::ptr_eq(client, other)))
+        let stays = |client: &Arc<Client>| clients.iter().any(|other| Arc::ptr_eq(client, other));
+        self.purged.swap(false, Relaxed) || !before.iter().any(stays)
     }
 
     /// Reports what the driver has lost since this was asked last.

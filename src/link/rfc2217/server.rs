@@ -3,7 +3,7 @@
 //! Not for moving the bytes: whoever has the connection and the port does that, and decides who may connect.
 
 use super::super::Fault;
-use super::super::line::{Errors, Modem, Port, Settings, Signal};
+use super::super::line::{self, Errors, Modem, Port, Settings, Signal};
 use super::command::{self, ANSWER, code, control};
 use super::telnet::{self, Agreement, Decoder, Event, Negotiation, Verb, option};
 
@@ -43,10 +43,6 @@ struct Session {
 /// What a port without inputs is said to have: what a cable of three wires looks like when they are bridged in the
 /// plug, so that a client which waits for a ready device goes on.
 const WITHOUT_WIRES: Modem = Modem { cts: true, dsr: true, ri: false, cd: true };
-
-/// Two UARTs understand each other when their rates differ by no more than this, in percent. Clients want to read the
-/// rate they asked for, not the one that a divisor makes of it.
-const TOLERANCE: u64 = 2;
 
 /// How a Telnet terminal pads a CR that stands alone.
 const NUL: u8 = 0;
@@ -271,7 +267,10 @@ impl Session {
         let Some(wanted) = wanted.filter(|wanted| *wanted != self.settings) else { return Ok(()) };
         let granted = port.set(&wanted);
         if let Some(granted) = unless_gone(granted, port)? {
-            self.settings = Settings { baud: as_asked(wanted.baud, granted.baud), ..granted };
+            // Clients want to read the rate they asked for, not the one that a divisor makes of it.
+            let is_as_good = line::check_granted(&wanted, &granted).is_ok();
+            let baud = if is_as_good { wanted.baud } else { granted.baud };
+            self.settings = Settings { baud, ..granted };
         }
         Ok(())
     }
@@ -314,11 +313,6 @@ fn unless_gone<T>(done: Result<T, Fault>, port: &mut dyn Port) -> Result<Option<
         Ok(done) => Ok(Some(done)),
         Err(_) => port.settings().map(|_| None),
     }
-}
-
-fn as_asked(asked: u32, granted: u32) -> u32 {
-    let near = u64::from(asked.abs_diff(granted)) * 100 <= u64::from(asked) * TOLERANCE;
-    if near { asked } else { granted }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, major, minor};
@@ -76,6 +76,7 @@ fn milliseconds(text: &str) -> Option<u32> {
 pub struct Device {
     terminal: OwnedFd,
     path: PathBuf,
+    number: Number,
     before: Before,
 }
 
@@ -93,10 +94,7 @@ const OUTPUTS: i32 = libc::TIOCM_DTR | libc::TIOCM_RTS;
 impl Device {
     /// Opens the port, takes it for this process alone and sets what was asked for.
     pub fn open(options: &Options) -> Result<Device, Fault> {
-        let path = find(&options.path)?;
-        if let Some(user) = serial::reserved(&path) {
-            return Err(busy(Some(user)));
-        }
+        let (path, number) = find(&options.path)?;
         // Without O_NONBLOCK opening waits for the carrier of a modem.
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let terminal =
@@ -105,6 +103,11 @@ impl Device {
             Errno::IO => no_port("there is no hardware behind this port"),
             _ => no_port("this is no serial port"),
         })?;
+        // Whoever stands in for hardware holds its pseudo-terminal open as well.
+        let user = if is_virtual(number) { serial::reserved(&path) } else { serial::user(&path) };
+        if user.is_some() {
+            return Err(busy(user));
+        }
         let locked = flock(&terminal, FlockOperation::NonBlockingLockExclusive);
         locked.map_err(|_| busy(serial::user(&path)))?;
         let _ = ioctl_tiocexcl(&terminal);
@@ -115,7 +118,7 @@ impl Device {
             outputs: sys::wires(&terminal).ok().map(|wires| wires & OUTPUTS),
             counters: sys::line_counters(&terminal).ok(),
         };
-        let mut device = Device { terminal, path, before };
+        let mut device = Device { terminal, path, number, before };
         device.set_extras(options)?;
         let granted = tty::set(&device, &options.line).map_err(|fault| match fault {
             Fault::System { source, .. } => unable(options.line, &source),
@@ -151,7 +154,7 @@ impl Device {
             facts.extend(value.map(|value| (name.to_owned(), value)));
         };
         note("device", Some(self.path.display().to_string().into()));
-        note("virtual", self.is_virtual().then_some(true.into()));
+        note("virtual", is_virtual(self.number).then_some(true.into()));
         note("low_latency", sys::low_latency(&self.terminal).ok().map(Into::into));
         if let Ok(rs485) = sys::rs485(&self.terminal) {
             note("rs485", Some(rs485.is_on().into()));
@@ -160,23 +163,12 @@ impl Device {
                 note("rs485_delay_after_send_ms", Some(rs485.delay_after_send_ms.into()));
             }
         }
-        let hardware = self.number().map(|(major, minor)| serial::hardware(major, minor)).unwrap_or_default();
-        if let Ok(serde_json::Value::Object(hardware)) = serde_json::to_value(hardware) {
+        let (major, minor) = self.number;
+        if let Ok(serde_json::Value::Object(hardware)) = serde_json::to_value(serial::hardware(major, minor))
+        {
             facts.extend(hardware);
         }
         facts
-    }
-
-    fn number(&self) -> Option<(u32, u32)> {
-        let device = rustix::fs::fstat(&self.terminal).ok()?.st_rdev;
-        Some((major(device), minor(device)))
-    }
-
-    /// Whether it is a pseudo-terminal: a program is at the far end, and the kernel keeps no time.
-    fn is_virtual(&self) -> bool {
-        // `UNIX98_PTY_SLAVE_MAJOR` of linux/major.h and the seven that follow.
-        const PSEUDO: std::ops::RangeInclusive<u32> = 136..=143;
-        self.number().is_some_and(|(major, _)| PSEUDO.contains(&major))
     }
 
     /// Raises or drops an output; a terminal that has none does nothing.
@@ -248,14 +240,26 @@ impl Drop for Device {
     }
 }
 
+/// The major and the minor number of a device.
+type Number = (u32, u32);
+
+/// Whether it is a pseudo-terminal: a program is at the far end, and the kernel keeps no time.
+fn is_virtual((major, _): Number) -> bool {
+    // `UNIX98_PTY_SLAVE_MAJOR` of linux/major.h and the seven that follow.
+    (136..=143).contains(&major)
+}
+
 /// Where a path leads in the end. Looked at before anything is opened: with some devices opening alone does something.
-fn find(path: &Path) -> Result<PathBuf, Fault> {
+fn find(path: &Path) -> Result<(PathBuf, Number), Fault> {
     let path = fs::canonicalize(path).map_err(|error| missing(&error))?;
-    let kind = fs::metadata(&path).map_err(|error| missing(&error))?.file_type();
-    if kind.is_dir() {
+    let found = fs::metadata(&path).map_err(|error| missing(&error))?;
+    if found.is_dir() {
         return Err(no_port("this is a directory, no serial port"));
     }
-    if kind.is_char_device() { Ok(path) } else { Err(no_port("this is no serial port")) }
+    if !found.file_type().is_char_device() {
+        return Err(no_port("this is no serial port"));
+    }
+    Ok((path, (major(found.rdev()), minor(found.rdev()))))
 }
 
 fn missing(error: &io::Error) -> Fault {

@@ -266,7 +266,7 @@ fn what_the_port_refuses_stays_as_it_was() {
 fn inputs_are_told_once_and_then_when_they_change() {
     let inputs = Modem { cts: true, dsr: true, ri: false, cd: false };
     let mut held = Held::greeted(Noted { modem: Some(inputs), ..Noted::default() });
-    let mut told = |held: &mut Held, now| {
+    let told = |held: &mut Held, now| {
         let mut out = Vec::new();
         held.server.modem_changed(now, &mut out);
         hex(&out)
@@ -290,7 +290,7 @@ fn inputs_are_told_once_and_then_when_they_change() {
 #[test]
 fn errors_are_told_to_those_who_asked_for_them() {
     let mut held = Held::greeted(Noted::default());
-    let mut told = |held: &mut Held, framing, overruns| {
+    let told = |held: &mut Held, framing, overruns| {
         let mut out = Vec::new();
         held.server.line_errors(Errors { framing, overruns, ..Errors::default() }, &mut out);
         hex(&out)
