@@ -77,62 +77,22 @@ pub fn run(flags: Flags) -> Result<Status> {
     let dialer = Dialer::new(Clock::System);
     let cases = study.cases(flags.quick)?;
     let given = Given::new(&study, &cases, flags.on, &dialer)?;
-    let sites: Vec<Site> =
-        cases.iter().map(|case| site(&study, &given, case, flags.lab)).collect::<Result<_>>()?;
-    announce(&study, &cases, &sites, flags.quick, flags.output.quiet)?;
+    let with_site = |case: PlannedCase| Ok((site(&study, &given, &case, flags.lab)?, case));
+    let cases: Vec<(Site, PlannedCase)> = cases.into_iter().map(with_site).collect::<Result<_>>()?;
+    announce(&study, &cases, flags.quick, flags.output.quiet)?;
 
     let screen = Screen::new(flags.output.quiet, flags.events.as_deref())?;
     let cancel = on_interrupt()?;
-    let began = dialer.now();
-    let mut measured = Measured::new(title(&study, flags.quick), &dialer, &cancel);
-    let runnable = || cases.iter().zip(&sites).filter(|(_, site)| !matches!(site, Site::Nowhere(_)));
-    screen.event(&Event::Begins { cases: runnable().count(), repeat: 1, estimate_ns: None });
-    for (case, site) in runnable() {
-        if cancelled(&cancel) {
-            break;
-        }
-        measured.case(&study, case, site, &screen);
-    }
-    let Measured { mut run, done, failed, .. } = measured;
-    run.interrupted |= cancelled(&cancel);
-    run.elapsed_ns = dialer.now().since(began).as_nanos() as u64;
-    screen.event(&Event::Ends { complete: run.complete(), elapsed_ns: run.elapsed_ns });
+    let mut measured = Measured::new(&study, flags.quick, &dialer, &cancel);
+    measured.all(&cases, &screen);
     screen.clear();
-
-    run.warnings.extend(not_measured(&failed));
-    let paper = study.join(flags.quick, &|case| match (done.get(&case.name), failed.get(&case.name)) {
-        (Some(&index), _) => {
-            Outcome::Run { number: index + 1, case: &run.cases[index], stand_in: !given.has(&case.place) }
-        }
-        (None, Some(why)) => Outcome::NotRun(why.clone()),
-        (None, None) => Outcome::NotRun(match cases.iter().position(|one| one.name == case.name) {
-            Some(index) => sites[index].why_not(),
-            None => "left out".to_owned(),
-        }),
-    })?;
-    run.paper = Some(paper);
+    let complete = measured.failed.is_empty();
+    let run = measured.beside_published(&cases)?;
     flags.output.write(&run, !events_on_stdout)?;
     Ok(match status(&run) {
-        Status::Complete if !failed.is_empty() => Status::Incomplete,
+        Status::Complete if !complete => Status::Incomplete,
         status => status,
     })
-}
-
-/// One warning for each reason why cases could not begin.
-fn not_measured(failed: &BTreeMap<String, String>) -> Vec<Warning> {
-    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (case, reason) in failed {
-        reasons.entry(reason).or_default().push(case);
-    }
-    let warning = |(reason, cases): (&str, Vec<&str>)| {
-        let more = match cases.len() {
-            1 => String::new(),
-            several => format!(" and {} more", several - 1),
-        };
-        let text = format!("not measured: {}{more}: {reason}", cases[0]);
-        Warning::new("incomplete", text, "mend the cause and run again")
-    };
-    reasons.into_iter().map(warning).collect()
 }
 
 /// Where a case is measured.
@@ -174,12 +134,13 @@ fn plan(case: &PlannedCase, endpoints: &[Endpoint]) -> Result<Plan> {
     Ok(Plan::new(None, 1, true, cases)?)
 }
 
-fn title(study: &Study, quick: bool) -> String {
-    format!("{} again{}", study.name, if quick { ", quick" } else { "" })
-}
-
 /// To open links, to start and stop the lab, around every case.
 const AROUND: Duration = Duration::from_millis(150);
+
+/// Those that can be run.
+fn runnable(cases: &[(Site, PlannedCase)]) -> impl Iterator<Item = &(Site, PlannedCase)> {
+    cases.iter().filter(|(site, _)| !matches!(site, Site::Nowhere(_)))
+}
 
 /// What these cases take at least, the line being all that takes time.
 fn least_time<'a>(cases: impl Iterator<Item = &'a PlannedCase>) -> Duration {
@@ -187,90 +148,101 @@ fn least_time<'a>(cases: impl Iterator<Item = &'a PlannedCase>) -> Duration {
 }
 
 /// Tells what is about to run and how long it takes; fails where that is nothing.
-fn announce(study: &Study, cases: &[PlannedCase], sites: &[Site], quick: bool, quiet: bool) -> Result<()> {
-    let runs = || cases.iter().zip(sites).filter(|(_, site)| !matches!(site, Site::Nowhere(_)));
-    if runs().next().is_none() {
-        let why = sites.first().map(Site::why_not).unwrap_or_default();
+fn announce(study: &Study, cases: &[(Site, PlannedCase)], quick: bool, quiet: bool) -> Result<()> {
+    let count = runnable(cases).count();
+    if count == 0 {
+        let why = cases.first().map(|(site, _)| site.why_not()).unwrap_or_default();
         bail!("nothing of this can be run: {why}; --on CELL=URL measures hardware, --list prints the cells");
     }
     if quiet {
         return Ok(());
     }
-    let in_lab = runs().filter(|(_, site)| matches!(site, Site::Lab)).count();
-    let place = match runs().count() - in_lab {
-        0 => "in the lab: no hardware".to_owned(),
-        given if in_lab == 0 => format!("on what --on names ({given})"),
-        given => format!("{in_lab} in the lab, {given} on what --on names"),
+    let in_lab = runnable(cases).filter(|(site, _)| matches!(site, Site::Lab)).count();
+    let place = match (in_lab, count - in_lab) {
+        (_, 0) => "in the lab: no hardware".to_owned(),
+        (0, _) => "where --on says".to_owned(),
+        (in_lab, given) => format!("{in_lab} in the lab, {given} where --on says"),
     };
-    let time = list::about(least_time(runs().map(|(case, _)| case)));
+    let time = list::about(least_time(runnable(cases).map(|(_, case)| case)));
     let hint = if quick { "" } else { " (--quick: minutes; --table N: a part)" };
-    let cases = match runs().count() {
-        1 => "1 case".to_owned(),
-        cases => format!("{cases} cases"),
-    };
-    tell(format_args!("{}: {cases}, at least {time} at the speed of the lines{hint}; {place}", study.name));
+    let plural = if count == 1 { "" } else { "s" };
+    let name = &study.name;
+    tell(format_args!(
+        "{name}: {count} case{plural}, at least {time} at the speed of the lines{hint}; {place}"
+    ));
     Ok(())
 }
 
 /// What has been measured so far.
 struct Measured<'a> {
-    run: Run,
-    /// Place of the result of each case in the document.
-    done: BTreeMap<String, usize>,
-    /// Cases that the lab could not be started for, and why.
-    failed: BTreeMap<String, String>,
+    study: &'a Study,
+    quick: bool,
     dialer: &'a Dialer,
     cancel: &'a AtomicBool,
     floor_ns: f64,
+    run: Run,
+    /// Place of the result of each case in the document.
+    done: BTreeMap<String, usize>,
+    /// Why a case could not begin.
+    failed: BTreeMap<String, String>,
 }
 
 impl<'a> Measured<'a> {
-    fn new(title: String, dialer: &'a Dialer, cancel: &'a AtomicBool) -> Measured<'a> {
+    fn new(study: &'a Study, quick: bool, dialer: &'a Dialer, cancel: &'a AtomicBool) -> Measured<'a> {
         let mut bench = Bench::new(dialer.clone(), &(), cancel);
         bench.environment = host::facts();
-        let nothing = Plan { title: Some(title), repeat: 1, keep_going: true, cases: Vec::new() };
+        let title = Some(format!("{} again{}", study.name, if quick { ", quick" } else { "" }));
+        let nothing = Plan { title, repeat: 1, keep_going: true, cases: Vec::new() };
+        let run = schedule::run(&nothing, &mut bench);
+        let floor_ns = schedule::floor_ns();
         Measured {
-            run: schedule::run(&nothing, &mut bench),
-            done: BTreeMap::new(),
-            failed: BTreeMap::new(),
+            study,
+            quick,
             dialer,
             cancel,
-            floor_ns: schedule::floor_ns(),
+            floor_ns,
+            run,
+            done: BTreeMap::new(),
+            failed: BTreeMap::new(),
         }
     }
 
-    /// Measures a case; where that fails, the others go on.
-    fn case(&mut self, study: &Study, case: &PlannedCase, site: &Site, screen: &Screen) {
-        let number = self.done.len() + self.failed.len();
-        let screen = Numbered { screen, number };
-        match self.measure(study, case, site, &screen) {
-            Ok(run) => {
-                self.done.insert(case.name.clone(), self.run.cases.len());
-                self.run.cases.extend(run.cases);
-                self.run.environment.far.extend(run.environment.far);
+    /// Measures one case after the other; where one fails, the others go on.
+    fn all(&mut self, cases: &[(Site, PlannedCase)], screen: &Screen) {
+        let began = self.dialer.now();
+        screen.event(&Event::Begins { cases: runnable(cases).count(), repeat: 1, estimate_ns: None });
+        for (number, (site, case)) in runnable(cases).enumerate() {
+            if cancelled(self.cancel) {
+                break;
             }
-            Err(error) => {
-                let reason = format!("{}: {error:#}", case.name);
-                screen.event(&Event::Failed { case: number, repetition: 0, reason: &reason });
-                self.failed.insert(case.name.clone(), format!("{error:#}"));
+            let screen = Numbered { screen, number };
+            match self.one(case, site, &screen) {
+                Ok(run) => {
+                    self.done.insert(case.name.clone(), self.run.cases.len());
+                    self.run.cases.extend(run.cases);
+                }
+                Err(error) => {
+                    let reason = format!("{}: {error:#}", case.name);
+                    screen.event(&Event::Failed { case: number, repetition: 0, reason: &reason });
+                    self.failed.insert(case.name.clone(), format!("{error:#}"));
+                }
             }
         }
+        self.run.interrupted = cancelled(self.cancel);
+        self.run.elapsed_ns = self.dialer.now().since(began).as_nanos() as u64;
+        let complete = self.run.complete() && self.failed.is_empty();
+        screen.event(&Event::Ends { complete, elapsed_ns: self.run.elapsed_ns });
     }
 
-    fn measure(
-        &self,
-        study: &Study,
-        case: &PlannedCase,
-        site: &Site,
-        observer: &dyn Observer,
-    ) -> Result<Run> {
-        let cell = study.cell(&case.place.cell).ok_or_else(|| anyhow!("no cell {}", case.place.cell))?;
+    fn one(&self, case: &PlannedCase, site: &Site, observer: &dyn Observer) -> Result<Run> {
         // It stands until the end of the case.
         let stand;
         let endpoints = match site {
             Site::Given(endpoints) => endpoints,
             Site::Lab => {
-                stand = Stand::start(cell, &case.place)?;
+                let cell = self.study.cell(&case.place.cell);
+                stand =
+                    Stand::start(cell.ok_or_else(|| anyhow!("no cell {}", case.place.cell))?, &case.place)?;
                 &stand.endpoints
             }
             Site::Nowhere(why) => bail!("{why}"),
@@ -280,6 +252,45 @@ impl<'a> Measured<'a> {
         bench.floor_ns = Some(self.floor_ns);
         Ok(schedule::run(&plan, &mut bench))
     }
+
+    /// The document, with the tables of the study.
+    fn beside_published(self, cases: &[(Site, PlannedCase)]) -> Result<Run> {
+        let Measured { study, quick, mut run, done, failed, .. } = self;
+        let sites: BTreeMap<&str, &Site> =
+            cases.iter().map(|(site, case)| (case.name.as_str(), site)).collect();
+        let paper = study.join(quick, &|case| {
+            let site = sites.get(case.name.as_str());
+            let why_not = || failed.get(&case.name).cloned().or(site.map(|site| site.why_not()));
+            match done.get(&case.name) {
+                Some(&index) => Outcome::Run {
+                    number: index + 1,
+                    case: &run.cases[index],
+                    stand_in: matches!(site, Some(Site::Lab)),
+                },
+                None => Outcome::NotRun(why_not().unwrap_or_default()),
+            }
+        })?;
+        run.paper = Some(paper);
+        run.warnings.extend(not_measured(&failed));
+        Ok(run)
+    }
+}
+
+/// One warning for each reason why cases could not begin.
+fn not_measured(failed: &BTreeMap<String, String>) -> Vec<Warning> {
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (case, reason) in failed {
+        reasons.entry(reason).or_default().push(case);
+    }
+    let warning = |(reason, cases): (&str, Vec<&str>)| {
+        let more = match cases.len() {
+            1 => String::new(),
+            several => format!(" and {} more", several - 1),
+        };
+        let text = format!("not measured: {}{more}: {reason}", cases[0]);
+        Warning::new("incomplete", text, "mend the cause and run again")
+    };
+    reasons.into_iter().map(warning).collect()
 }
 
 /// Passes on the events of one case as those of a case of the whole.

@@ -99,11 +99,6 @@ impl<'a> Given<'a> {
         self.all.is_empty()
     }
 
-    /// Whether a place is among them.
-    pub fn has(&self, place: &Place) -> bool {
-        self.find(place).is_some()
-    }
-
     fn find(&self, place: &Place) -> Option<&On> {
         self.all.iter().filter(|on| on.covers(place)).max_by_key(|on| on.precision())
     }
