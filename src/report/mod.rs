@@ -26,7 +26,6 @@ pub(crate) mod sample_run;
 
 pub use csv::COLUMNS as CSV_COLUMNS;
 pub use histogram::histogram;
-pub use paper::COLUMNS as PAPER_CSV_COLUMNS;
 pub use words::{plain, sentence, wrap};
 
 /// The JSON Schema of the run document.

@@ -22,8 +22,8 @@ const DECIMALS: usize = 2;
 const INDENT: &str = "  ";
 const GAP: usize = 2;
 
-/// Of the rows that a study's document adds to a CSV file.
-pub static COLUMNS: &[(&str, &str)] = &[
+/// Column names of a study's CSV table and what they hold.
+static COLUMNS: &[(&str, &str)] = &[
     ("run", "id of the run"),
     ("paper", "name of the study"),
     ("table", "number of its table"),
@@ -283,14 +283,17 @@ pub fn page(paper: &Paper) -> Value {
     context! { title => paper.title.clone(), about => about(paper), tables => tables }
 }
 
+/// Rows and columns of a table on the page: more than any study has, less than a document can make up.
+const MOST: usize = 256;
+
 fn arranged(paper: &Paper, table: &PaperTable) -> Value {
     let mut columns: Vec<(&str, &str)> = Vec::new();
     let mut names: Vec<&str> = Vec::new();
     for row in &table.rows {
-        if !columns.contains(&(&row.column, &row.unit)) {
+        if columns.len() < MOST && !columns.contains(&(&row.column, &row.unit)) {
             columns.push((&row.column, &row.unit));
         }
-        if !names.contains(&row.row.as_str()) {
+        if names.len() < MOST && !names.contains(&row.row.as_str()) {
             names.push(&row.row);
         }
     }

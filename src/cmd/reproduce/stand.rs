@@ -5,6 +5,7 @@ use std::any::Any;
 use anyhow::{Result, anyhow, bail};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{self, DeviceServer};
+use linkgauge::lab::redirect::{self, Redirector};
 use linkgauge::lab::uart::{self, Uarts};
 use linkgauge::link::line::Settings;
 use linkgauge::link::tty;
@@ -39,6 +40,10 @@ impl Stand {
                 stand.put_server(listen)?;
                 stand.endpoints = stand.endpoints.iter().map(on_line).collect::<Result<_>>()?;
             }
+            Some("redirect") => {
+                stand.put_server(listen)?;
+                stand.put_redirectors(on_line, &line)?;
+            }
             other => bail!("the lab has no {}", other.unwrap_or("such thing")),
         }
         Ok(stand)
@@ -59,6 +64,20 @@ impl Stand {
         let server = DeviceServer::start(&device_server::Options::new(listen, serial))?;
         self.endpoints = server.endpoints().to_vec();
         self.pieces.push(Box::new(server));
+        Ok(())
+    }
+
+    /// A virtual COM port in front of each port of the device server.
+    fn put_redirectors(
+        &mut self,
+        on_line: impl Fn(&Endpoint) -> Result<Endpoint>,
+        line: &Settings,
+    ) -> Result<()> {
+        for endpoint in &mut self.endpoints {
+            let redirector = Redirector::start(&redirect::Options::new(on_line(endpoint)?))?;
+            *endpoint = tty::endpoint(redirector.path(), line)?;
+            self.pieces.push(Box::new(redirector));
+        }
         Ok(())
     }
 }
