@@ -6,6 +6,7 @@ use crate::endpoint::Endpoint;
 
 pub mod device_server;
 pub mod packing;
+pub mod redirect;
 pub mod uart;
 
 /// Stand-ins for the far ends of transports that nobody can listen on: the contract tests and the demo start them.

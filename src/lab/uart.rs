@@ -168,8 +168,8 @@ impl Drop for Uarts {
 }
 
 /// A symbolic link to a terminal that goes when it is dropped.
-struct Symlink {
-    path: PathBuf,
+pub(super) struct Symlink {
+    pub(super) path: PathBuf,
     leads_to: PathBuf,
 }
 
@@ -182,7 +182,7 @@ impl Symlink {
         terminals.iter().enumerate().map(numbered).collect()
     }
 
-    fn new(path: PathBuf, leads_to: PathBuf) -> Result<Symlink, LabError> {
+    pub(super) fn new(path: PathBuf, leads_to: PathBuf) -> Result<Symlink, LabError> {
         // What a run that was killed has left leads nowhere; anything else is somebody's.
         let stale = std::fs::read_link(&path).is_ok_and(|old| old.starts_with("/dev/pts") && !old.exists());
         if stale {

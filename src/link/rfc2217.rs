@@ -27,9 +27,17 @@ pub const TRANSPORT: Transport = Transport {
     scheme: "rfc2217",
     summary: "serial port of a device server, with control of the port (Telnet, RFC 2217)",
     example: "rfc2217://192.0.2.7:7001?baud=115200&flow=rtscts",
-    options: &[line::BAUD, line::DATA, line::PARITY, line::STOP, line::FLOW],
+    options: &[
+        line::BAUD,
+        line::DATA,
+        line::PARITY,
+        line::STOP,
+        line::FLOW,
+        (tcp::KEEPALIVE, "as with tcp://: 1s to 2h, or off (off)"),
+    ],
     check: |endpoint| {
         has_port(endpoint)?;
+        (tcp::TRANSPORT.check)(endpoint)?;
         Settings::of(endpoint).map(|settings| caps(&settings))
     },
     available: tcp::TRANSPORT.available,

@@ -46,7 +46,7 @@ pub const TRANSPORT: Transport = Transport {
     loopback: |_| vec!["tcp://127.0.0.1:0".to_owned(), "tcp://[::1]:0".to_owned()],
 };
 
-const KEEPALIVE: &str = "keepalive";
+pub const KEEPALIVE: &str = "keepalive";
 
 /// What a listener asks of its connections unless told otherwise: a client that vanished without a word frees its place
 /// after twice that.
