@@ -45,7 +45,7 @@ pub struct Port {
     pub group: Option<String>,
     /// Whether this process may open it.
     pub may_open: bool,
-    /// What to do if not.
+    /// What to do if not; a console is better left to the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// The program that has it open, as far as this user can see.
@@ -76,12 +76,13 @@ fn port(root: &Path, name: &str) -> Port {
     let device = format!("/dev/{name}");
     let path = root.join("dev").join(name);
     let may_open = access(&path, Access::READ_OK | Access::WRITE_OK).is_ok();
+    let console = read::text(entry.join("console")).as_deref() == Some("Y");
     Port {
         hardware: hardware_in(&entry),
-        console: read::text(entry.join("console")).as_deref() == Some("Y"),
+        console,
         group: fs::metadata(&path).ok().and_then(|found| group_name(root, found.gid())),
         may_open,
-        remedy: (!may_open).then(|| remedy(root, &path)),
+        remedy: (!may_open && !console).then(|| remedy(root, &path)),
         used_by: user_in(root, Path::new(&device)).map(|user| user.to_string()),
         device,
     }

@@ -19,17 +19,19 @@ use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
 use crate::link::line::Settings;
 use crate::link::party::SLICE;
-use crate::link::{Dialer, Fault, Framing, Link, LinkError, Listener};
+use crate::link::{Dialer, Fault, Framing, Link, LinkError, Listener, rfc2217};
 
 mod client;
 mod control;
 mod door;
 mod from_line;
 mod processor;
+mod stand_in;
 mod to_line;
 
 use client::Client;
 use processor::Processor;
+pub use stand_in::STAND_IN;
 
 /// The port of the first serial port where the endpoint names none: Sena's.
 pub const DEFAULT_PORT: u16 = 7001;
@@ -183,22 +185,15 @@ impl DeviceServer {
         });
         let mut server =
             DeviceServer { endpoints: Vec::new(), ports: Vec::new(), common, events, threads: Vec::new() };
-        for (line, mut listener) in lines.into_iter().zip(listeners) {
+        for ((serial, line), listener) in options.serial.iter().zip(lines).zip(listeners) {
             let endpoint = listener.endpoint();
-            let fault = |fault| LinkError::new(&endpoint, fault);
-            let mut for_clients = line.other_half().map_err(fault)?;
-            let mut from_line = line;
-            let controlled =
-                options.rfc2217.then(|| settings(&mut *for_clients)).transpose().map_err(fault)?;
-            let port = SerialPort::new(server.ports.len() + 1, controlled, &server.common);
-            let (reader, door) = (port.clone(), port.clone());
-            server.endpoints.push(endpoint.clone());
+            let configured = Settings::of(serial).map_err(|error| LabError(error.to_string()))?;
+            let port = SerialPort::new(server.ports.len() + 1, configured, options.rfc2217, &server.common);
+            let threads =
+                port.clone().start(line, listener).map_err(|fault| LinkError::new(serial, fault))?;
+            server.threads.extend(threads);
             server.ports.push(port);
-            server
-                .threads
-                .push(thread("from line", move || reader.serve_line(&mut *from_line)).map_err(fault)?);
-            let accept = move || door.accept(&mut *listener, &mut *for_clients);
-            server.threads.push(thread("door", accept).map_err(fault)?);
+            server.endpoints.push(endpoint);
         }
         Ok(server)
     }
@@ -206,6 +201,12 @@ impl DeviceServer {
     /// Where it listens, port by port.
     pub fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
+    }
+
+    /// For our own links to the ports, in order: they declare the line, or control the port where that is offered.
+    pub fn links(&self) -> Vec<Endpoint> {
+        let ports = self.endpoints.iter().zip(&self.ports);
+        ports.filter_map(|(endpoint, port)| link(endpoint, port.controlled, &port.configured)).collect()
     }
 
     /// What each port has done, in order.
@@ -266,20 +267,26 @@ fn listen(options: &Options, dialer: &Dialer) -> Result<Vec<Box<dyn Listener>>, 
     Ok(listeners)
 }
 
-fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Fault> {
-    Builder::new().name(name.to_owned()).stack_size(STACK).spawn(run).map_err(Fault::system("start a thread"))
+/// Where a link of ours to a port leads.
+fn link(endpoint: &Endpoint, controlled: bool, line: &Settings) -> Option<Endpoint> {
+    match controlled {
+        true => rfc2217::endpoint(endpoint, line).ok(),
+        false => format!("{endpoint}?{}", line.options()).parse().ok(),
+    }
 }
 
-fn settings(line: &mut dyn Link) -> Result<Settings, Fault> {
-    line.port().ok_or_else(control::no_control)?.settings()
+fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Fault> {
+    Builder::new().name(name.to_owned()).stack_size(STACK).spawn(run).map_err(Fault::system("start a thread"))
 }
 
 /// A serial port of the box, and who uses it.
 struct SerialPort {
     /// Counts from 1.
     number: usize,
-    /// What it is set to while no client has set anything else, where clients can.
-    controlled: Option<Settings>,
+    /// How it is set while no client has set it otherwise.
+    configured: Settings,
+    /// Whether clients can control it.
+    controlled: bool,
     common: Arc<Common>,
     counters: Counters,
     /// The line cannot be used any more.
@@ -292,9 +299,10 @@ struct SerialPort {
 }
 
 impl SerialPort {
-    fn new(number: usize, controlled: Option<Settings>, common: &Arc<Common>) -> Arc<SerialPort> {
+    fn new(number: usize, configured: Settings, controlled: bool, common: &Arc<Common>) -> Arc<SerialPort> {
         Arc::new(SerialPort {
             number,
+            configured,
             controlled,
             common: common.clone(),
             counters: Counters::default(),
@@ -303,6 +311,23 @@ impl SerialPort {
             changes: AtomicU64::new(0),
             purged: AtomicBool::new(false),
         })
+    }
+
+    /// Starts the threads that every port has.
+    fn start(
+        self: Arc<SerialPort>,
+        mut line: Box<dyn Link>,
+        mut listener: Box<dyn Listener>,
+    ) -> Result<[JoinHandle<()>; 2], Fault> {
+        if self.controlled && line.port().is_none() {
+            return Err(control::no_control());
+        }
+        let for_clients = line.other_half()?;
+        let door = self.clone();
+        Ok([
+            thread("from line", move || self.serve_line(&mut *line))?,
+            thread("door", move || door.accept(&mut *listener, &*for_clients))?,
+        ])
     }
 
     /// Whether all threads of this port have to end.

@@ -25,7 +25,7 @@ pub use wire::{BATCH, HandOver};
 use super::{LabError, StandIn, Standing};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
-use crate::link::line::{Flow, Parity, Settings};
+use crate::link::line::{Flow, Parity, Settings, StopBits};
 use crate::link::tty::{self, Pty};
 use engine::{End, Engine};
 use noise::Disturber;
@@ -221,7 +221,7 @@ fn counted_up(path: &Path, offset: u32) -> Result<PathBuf, LabError> {
     Ok(format!("{}{}{}", &text[..start], number.ok_or_else(none)?, &text[end..]).into())
 }
 
-/// A port with a plug for each variant of a serial line.
+/// Two ports with a plug. Both have flow control: without it a reader that is kept from the CPU loses characters.
 pub const STAND_IN: StandIn = StandIn {
     summary: "serial port with a loop-back plug",
     start: || Ok(Box::new(Plugs(Uarts::start(&Options { ports: 2, ..Options::default() })?))),
@@ -230,19 +230,20 @@ pub const STAND_IN: StandIn = StandIn {
 struct Plugs(Uarts);
 
 impl Plugs {
-    fn at(&self, rates: [u32; 2]) -> Vec<Endpoint> {
-        let line = |baud| Settings { baud, flow: Flow::RtsCts, ..Settings::default() };
-        let ports = self.0.terminals.iter().zip(rates);
-        ports.filter_map(|(terminal, baud)| tty::endpoint(terminal, &line(baud)).ok()).collect()
+    fn at(&self, lines: [Settings; 2]) -> Vec<Endpoint> {
+        let ports = self.0.terminals.iter().zip(lines);
+        ports.filter_map(|(terminal, line)| tty::endpoint(terminal, &line).ok()).collect()
     }
 }
 
 impl Standing for Plugs {
     fn endpoints(&self) -> Vec<Endpoint> {
-        self.at([4_000_000, 921_600])
+        let fastest = Settings { baud: 4_000_000, flow: Flow::RtsCts, ..Settings::default() };
+        self.at([fastest, Settings { parity: Parity::Odd, stop: StopBits::Two, ..fastest }])
     }
 
     fn typical(&self) -> Vec<Endpoint> {
-        self.at([115_200, 9600])
+        let slow = Settings { flow: Flow::RtsCts, ..Settings::default() };
+        self.at([Settings { baud: 115_200, ..slow }, slow])
     }
 }

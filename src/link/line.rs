@@ -165,6 +165,23 @@ impl Settings {
         Ok(settings)
     }
 
+    /// The options of an endpoint that say the same: the rate, and whatever is not usual.
+    pub fn options(&self) -> String {
+        let usual = Settings::default();
+        let mut options = format!("{}={}", BAUD.0, self.baud);
+        for ((name, _), value, otherwise) in [
+            (DATA, self.data_bits.to_string(), usual.data_bits.to_string()),
+            (PARITY, self.parity.name().to_owned(), usual.parity.name().to_owned()),
+            (STOP, self.stop.name().to_owned(), usual.stop.name().to_owned()),
+            (FLOW, self.flow.name().to_owned(), usual.flow.name().to_owned()),
+        ] {
+            if value != otherwise {
+                options += &format!("&{name}={value}");
+            }
+        }
+        options
+    }
+
     /// Halves of a bit that one character takes on the line: start, data, parity, stop.
     pub fn half_bits(&self) -> u32 {
         let parity = if self.parity == Parity::None { 0 } else { 1 };

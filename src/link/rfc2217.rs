@@ -46,6 +46,11 @@ pub const TRANSPORT: Transport = Transport {
     loopback: |_| Vec::new(),
 };
 
+/// The endpoint for clients of a port that listens at `place`.
+pub fn endpoint(place: &Endpoint, line: &Settings) -> Result<Endpoint, EndpointError> {
+    format!("{}://{}?{}", TRANSPORT.scheme, place.place(), line.options()).parse()
+}
+
 /// How long an answer may take; where opening may take longer, so may this. As long as pyserial waits.
 const PATIENCE: Duration = Duration::from_secs(3);
 

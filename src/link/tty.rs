@@ -107,15 +107,7 @@ pub fn set(terminal: impl AsFd, wanted: &Settings) -> Result<Settings, Fault> {
 
 /// Where links to a terminal lead that set its line so.
 pub fn endpoint(path: &Path, line: &Settings) -> Result<Endpoint, EndpointError> {
-    let Settings { baud, data_bits, parity, stop, flow } = line;
-    let (scheme, place) = (super::serial::TRANSPORT.scheme, path.display());
-    let options = format!(
-        "baud={baud}&data={data_bits}&parity={}&stop={}&flow={}",
-        parity.name(),
-        stop.name(),
-        flow.name()
-    );
-    format!("{scheme}://{place}?{options}").parse()
+    format!("{}://{}?{}", super::serial::TRANSPORT.scheme, path.display(), line.options()).parse()
 }
 
 /// A pseudo-terminal: a stand-in for hardware holds the master, programs open the path.
@@ -181,6 +173,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_endpoint_names_what_is_not_the_default() {
+        let path = Path::new("/dev/pts/7");
+        let printed = |line| {
+            let endpoint = endpoint(path, &line).unwrap();
+            assert_eq!(Settings::of(&endpoint).unwrap(), line);
+            endpoint.to_string()
+        };
+        assert_eq!(printed(Settings::default()), "serial:///dev/pts/7?baud=9600");
+        let all = Settings {
+            baud: 75,
+            data_bits: 5,
+            parity: Parity::Mark,
+            stop: StopBits::OneAndHalf,
+            flow: Flow::RtsCts,
+        };
+        assert_eq!(printed(all), "serial:///dev/pts/7?baud=75&data=5&parity=mark&stop=1.5&flow=rtscts");
     }
 
     #[test]

@@ -31,10 +31,10 @@ pub struct Flags {
     #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:7001")]
     listen: Endpoint,
     /// The serial ports: /dev/ttyS0, or serial:///dev/ttyS0?baud=115200
-    #[arg(long, value_name = "DEV", num_args = 1.., required_unless_present = "plug")]
+    #[arg(long, value_name = "DEV", num_args = 1.., required_unless_present = "plug", conflicts_with = "plug")]
     serial: Vec<String>,
     /// Serial ports of software instead, with a loop-back plug in each (linkgauge lab uart)
-    #[arg(long, conflicts_with = "serial")]
+    #[arg(long)]
     plug: bool,
     /// So many ports, counted up from the one given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]

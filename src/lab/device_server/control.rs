@@ -84,10 +84,10 @@ impl Control {
 }
 
 /// Gives a port back its settings and its outputs, once the line has taken what it was given.
-pub fn restore(configured: &Settings, line: &mut dyn Link, port: &SerialPort) -> Result<(), Fault> {
+pub fn restore(line: &mut dyn Link, port: &SerialPort) -> Result<(), Fault> {
     let mut line = Line { line, client: None, port };
-    if line.settings()? != *configured {
-        line.set(configured)?;
+    if line.settings()? != port.configured {
+        line.set(&port.configured)?;
     }
     line.signal(Signal::Break, false)?;
     line.signal(Signal::Dtr, true)?;

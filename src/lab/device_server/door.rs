@@ -26,7 +26,7 @@ struct Guest {
 
 impl SerialPort {
     /// Runs until the port is over; all sessions are ended then.
-    pub fn accept(self: Arc<SerialPort>, listener: &mut dyn Listener, line: &mut dyn Link) {
+    pub fn accept(self: Arc<SerialPort>, listener: &mut dyn Listener, line: &dyn Link) {
         let mut guests: Vec<Guest> = Vec::new();
         while !self.is_over() {
             let accepted = listener.accept(SLICE, &mut |_, _, _| Admission::Drop);
@@ -90,9 +90,9 @@ impl SerialPort {
     ) -> Result<Guest, Fault> {
         let mut line = line.other_half()?;
         let mut receiving = link.other_half()?;
-        let client = Arc::new(Client::new(from.clone(), link.other_half()?, self.controlled.is_some()));
-        let begin = |_| Control::begin(&mut *line, &client, self);
-        let control = self.controlled.map(begin).transpose()?;
+        let client = Arc::new(Client::new(from.clone(), link.other_half()?, self.controlled));
+        let begin = || Control::begin(&mut *line, &client, self);
+        let control = self.controlled.then(begin).transpose()?;
         // Before it can ask anything, so that it gets the answer.
         self.enter(&client);
         self.counters.sessions.fetch_add(1, Relaxed);

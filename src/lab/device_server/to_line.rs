@@ -32,10 +32,8 @@ impl SerialPort {
         let last = self.leave(client);
         // The client may be gone already.
         let _ = link.finish();
-        if let (Some(configured), true, false) = (self.controlled, last, self.is_over())
-            && let Err(fault) = restore(&configured, line, self)
-        {
-            self.lose(&fault);
+        if self.controlled && last && !self.is_over() {
+            let _ = restore(line, self).inspect_err(|fault| self.lose(fault));
         }
         self.tell(Event::Gone { port: self.number, from: client.from.clone(), why });
     }
