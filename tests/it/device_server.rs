@@ -51,16 +51,28 @@ impl Device {
 
     /// The next so many bytes.
     pub fn hear(&self, length: usize) -> Vec<u8> {
-        let (mut heard, mut room) = (Vec::new(), vec![0; 65_536]);
+        let mut heard = Vec::new();
         while heard.len() < length {
-            self.wait(PollFlags::IN, "bytes from the line");
-            match rustix::io::read(&self.0.master, &mut room) {
-                Ok(count) if room[0] == notice::DATA => heard.extend(&room[1..count]),
-                Ok(_) | Err(Errno::AGAIN) => {}
-                Err(error) => panic!("{error}"),
-            }
+            self.hear_some(&mut heard);
         }
         heard
+    }
+
+    fn hear_until(&self, end: &[u8]) {
+        let mut heard = Vec::new();
+        while !heard.ends_with(end) {
+            self.hear_some(&mut heard);
+        }
+    }
+
+    fn hear_some(&self, heard: &mut Vec<u8>) {
+        let mut room = [0; 4096];
+        self.wait(PollFlags::IN, "bytes from the line");
+        match rustix::io::read(&self.0.master, &mut room) {
+            Ok(count) if room[0] == notice::DATA => heard.extend(&room[1..count]),
+            Ok(_) | Err(Errno::AGAIN) => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 
     fn wait(&self, flags: PollFlags, what: &str) {
@@ -138,7 +150,8 @@ fn every_byte_passes_both_ways_on_every_port() {
         assert!(device.hear(bytes.len()) == bytes, "to line {number}");
         device.say(&bytes);
         assert!(read(client, bytes.len()) == bytes, "from line {number}");
-        assert_eq!(counters(&server, number).to_line.load(Relaxed), bytes.len() as u64);
+        let passed = || counters(&server, number).to_line.load(Relaxed) == bytes.len() as u64;
+        wait_until("the count", || passed().then_some(()));
     }
 }
 
@@ -406,19 +419,14 @@ fn clients_that_come_and_go_do_it_no_harm() {
             });
         }
     });
-    let seen = || {
-        let counters = counters(&server, 0);
-        counters.sessions.load(Relaxed) + counters.refused.load(Relaxed)
-    };
-    let mut last = 0;
-    wait_until("quiet", || {
-        std::thread::sleep(Duration::from_millis(300));
-        let quiet = seen() == last;
-        last = seen();
-        quiet.then_some(())
+    let mut last = wait_until("a place", || {
+        let mut stream = client(&server, 0);
+        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        (!is_closed(&mut stream)).then_some(stream)
     });
-    device.hear(counters(&server, 0).to_line.load(Relaxed) as usize);
-    works(&mut client(&server, 0), &device);
+    last.write_all(b"question").unwrap();
+    device.hear_until(b"question");
+    works(&mut last, &device);
     assert_eq!(server.open_ports(), 1);
 }
 

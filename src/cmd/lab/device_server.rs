@@ -184,14 +184,16 @@ pub fn run(flags: Flags) -> Result<Status> {
     }
     let clock = Clock::System;
     let until = flags.time.map(|time| clock.now() + time.0);
+    let tell_events = || server.events().filter(|_| !flags.quiet).for_each(tell);
     while !cancelled(&cancel) && until.is_none_or(|until| clock.now() < until) {
         std::thread::sleep(Duration::from_millis(50));
-        let events = server.events().filter(|_| !flags.quiet);
-        events.for_each(tell);
+        tell_events();
         if server.open_ports() == 0 {
+            tell_events();
             bail!("no serial port is left to serve");
         }
     }
+    tell_events();
     if !flags.quiet {
         tell(summary(&server));
     }
