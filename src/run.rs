@@ -37,6 +37,9 @@ pub struct Run {
     #[serde(skip_serializing_if = "is_false", default)]
     pub interrupted: bool,
     pub cases: Vec<CaseResult>,
+    /// The published study that was run again.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub paper: Option<Paper>,
     pub environment: Environment,
     pub warnings: Vec<Warning>,
 }
@@ -274,6 +277,63 @@ pub struct CpuUse {
     /// CPU seconds of both ends for 10⁹ delivered bytes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub seconds_per_gigabyte: Option<f64>,
+}
+
+/// A published study, its figures beside what was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Paper {
+    pub name: String,
+    pub title: String,
+    /// Who published it, and when.
+    pub source: String,
+    /// What was done shorter than in the study.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub shortened: Option<String>,
+    /// Those that were asked for, in the study's order.
+    pub tables: Vec<PaperTable>,
+}
+
+/// A table of a study.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PaperTable {
+    /// The study's own.
+    pub number: String,
+    pub title: String,
+    /// What the names of its rows are: products, rates.
+    pub rows_are: String,
+    /// Every figure of the table, row by row.
+    pub rows: Vec<PaperRow>,
+}
+
+/// One published figure and what meets it. `published`, `measured` and `limit` are in `unit`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PaperRow {
+    pub row: String,
+    pub column: String,
+    /// As printed, `Not Available` and its like too.
+    pub published: String,
+    pub unit: String,
+    /// The case of the study's plan that meets it; several rows may share one.
+    pub planned_case: String,
+    /// Which statistic of that case.
+    pub statistic: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub measured: Option<f64>,
+    /// What the physical line allows at best.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub limit: Option<f64>,
+    /// Number of the case in this document, from 1.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub case: Option<usize>,
+    /// Measured in the lab: no hardware.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub stand_in: bool,
+    /// Why nothing was measured, or what is wrong with what was.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reason: Option<String>,
+    /// What one should know of the published figure.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub note: Option<String>,
 }
 
 /// The machine and what it does to a measurement.

@@ -257,6 +257,7 @@ pub fn run(plan: &Plan, bench: &mut Bench) -> Run {
         elapsed_ns: clock.now().since(started).as_nanos() as u64,
         interrupted,
         cases,
+        paper: None,
         environment: Environment { near: bench.environment.clone(), far: far_environment },
         warnings: Vec::new(),
     };

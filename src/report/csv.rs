@@ -1,5 +1,7 @@
 //! A run as a table for spreadsheets and data frames: one row a case, then one a repetition and one a port.
 //!
+//! A published study that was run again is a table of its own (`paper`) instead: one row a published figure.
+//!
 //! Not complete: histograms, time series, settings and the environment are in the JSON document.
 //!
 //! The columns never change their meaning; new ones are added at the end. An empty cell was not measured; `inf` is a
@@ -7,8 +9,8 @@
 
 use std::io;
 
-use super::Options;
 use super::words::{floor_ns, limit_bps};
+use super::{Options, paper};
 use crate::run::{CaseResult, Distribution, Figures, Run};
 
 /// Column names and what they hold; the unit stands in the name.
@@ -79,6 +81,9 @@ pub static COLUMNS: &[(&str, &str)] = &[
 ];
 
 pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    if let Some(study) = &run.paper {
+        return paper::write_csv(run, study, out);
+    }
     let mut table = csv::Writer::from_writer(out);
     table.write_record(COLUMNS.iter().map(|(name, _)| name))?;
     for (index, case) in run.cases.iter().enumerate() {

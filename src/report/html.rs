@@ -13,7 +13,6 @@ use minijinja::value::Value;
 use minijinja::{Environment, UndefinedBehavior, context};
 use serde_json::Map;
 
-use super::Options;
 use super::chart::{self, Chart};
 use super::svg::{COLOURS, SIZE};
 use super::table::{Kind, Row, Table, is_latency, tables};
@@ -21,6 +20,7 @@ use super::words::{
     ABSENT, LOST, date, floor_ns, host, interval_basis, limit_bps, loss, percent, percentile, plural,
     printable, sentence, share, wait,
 };
+use super::{Options, paper};
 use crate::run::{CaseResult, Defect, Distribution, Figures, Part, Run, Warning};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
 
@@ -28,6 +28,7 @@ use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
 const AT_A_GLANCE: usize = 12;
 
 const PAGE: &str = include_str!("page.html");
+const PAPER: &str = include_str!("paper.html");
 
 pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let page = page(run).map_err(io::Error::other)?;
@@ -42,6 +43,7 @@ fn page(run: &Run) -> Result<String, minijinja::Error> {
     );
     // The name's ending switches escaping on.
     environment.add_template("page.html", PAGE)?;
+    environment.add_template("paper.html", PAPER)?;
     let cases: Vec<Value> =
         run.cases.iter().zip(1..).map(|(result, number)| case(run, result, number)).collect();
     let planned = match (run.interrupted, run.complete()) {
@@ -66,6 +68,7 @@ fn page(run: &Run) -> Result<String, minijinja::Error> {
         planned => planned,
         warnings => warnings(&run.warnings),
         cases => cases,
+        paper => run.paper.as_ref().map(paper::page),
         tables => tables(run).into_iter().map(|one| table(run, one)).collect::<Vec<Value>>(),
         near => near,
         far => far,

@@ -8,6 +8,7 @@ use anstyle::{AnsiColor, Style};
 
 use super::Options;
 use super::layout::{self, Line};
+use super::paper;
 use super::table::{Table, is_latency, tables};
 use super::words::{
     case_list, date, host, interval_basis, median, plain, plural, printable, shorten, wait, wrap,
@@ -44,7 +45,14 @@ impl Text {
         let cases = plural(run.cases.len(), "case");
         self.paragraph(&format!("{title}: {cases} in {took}{on}, {}", date(run)), BOLD, "", INDENT);
         let mut shown = Vec::new();
-        for table in tables(run) {
+        if let Some(study) = &run.paper {
+            self.out.push('\n');
+            for (line, kind) in paper::lines(study, self.width) {
+                self.line(&line, if kind == Line::Header { BOLD } else { Style::new() });
+            }
+        }
+        // A study's own tables say it all; a hundred cases more would bury them.
+        for table in tables(run).into_iter().filter(|_| run.paper.is_none()) {
             self.out.push('\n');
             shown.extend(self.table(table, run.cases.len() > 1));
         }
@@ -75,7 +83,8 @@ impl Text {
     /// What one must know to read the columns that are there.
     fn notes(&mut self, run: &Run, shown: &[&str]) {
         let mut notes: Vec<String> = Vec::new();
-        for (index, case) in run.cases.iter().enumerate() {
+        let told = if run.paper.is_none() { run.cases.as_slice() } else { &[] };
+        for (index, case) in told.iter().enumerate() {
             let name = if run.cases.len() > 1 { format!("Case {}: ", index + 1) } else { String::new() };
             notes.extend(spread(case).map(|spread| format!("{name}{spread}")));
         }

@@ -22,6 +22,7 @@ mod program;
 mod raw_client;
 mod redirect;
 mod repetitions;
+mod reproduce;
 mod rfc2217;
 mod ser2net;
 mod serial;
