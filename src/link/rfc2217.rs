@@ -57,7 +57,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// A port that has said nothing of Telnet by then is a raw one: others greet, or answer a first offer at once.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Device servers have their own ports, each make another.
+/// Each make of device servers has another port.
 fn has_port(endpoint: &Endpoint) -> Result<(), EndpointError> {
     match endpoint.host_port()? {
         (_, Some(_)) => Ok(()),
@@ -140,7 +140,7 @@ fn ended(fault: Fault, link: &PortLink) -> Fault {
     }
     let said = String::from_utf8_lossy(&link.shared.take_inbox())
         .chars()
-        .filter(|c| !c.is_control())
+        .map(|c| if c.is_control() { ' ' } else { c })
         .take(100)
         .collect::<String>();
     Fault::Other(match said.trim() {

@@ -141,6 +141,8 @@ fn put<T>(place: &mut T, value: Option<T>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::super::super::line::{Flow, Parity};
     use super::super::telnet::Decoder;
     use super::*;
@@ -192,6 +194,26 @@ mod tests {
         client.ask(&Settings { baud: 9600, ..expected }, false, &mut out);
         assert_eq!(out, b"\xff\xfa\x2c\x01\x00\x00\x25\x80\xff\xf0");
         assert!(!client.has_answered(code::BAUD));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_answered_within_bounds(
+            words in prop::collection::vec(
+                prop_oneof![
+                    (0xfbu8..=0xfe, 0u8..50).prop_map(|(verb, option)| vec![0xff, verb, option]),
+                    (any::<u8>(), prop::collection::vec(0u8..=0xfe, 0..9))
+                        .prop_map(|(code, value)| [&[0xff, 0xfa, 0x2c, code][..], &value, &[0xff, 0xf0]].concat()),
+                    prop::collection::vec(any::<u8>(), 0..5),
+                ],
+                0..100,
+            ),
+        ) {
+            let bytes = words.concat();
+            let (client, answers) = heard(&bytes);
+            prop_assert!(answers.len() <= bytes.len());
+            prop_assert!((5..=8).contains(&client.settings.data_bits));
+        }
     }
 
     #[test]

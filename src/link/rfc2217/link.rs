@@ -48,7 +48,7 @@ struct Reader {
 /// Most bytes of one receive or send operation.
 const PIECE: usize = 64 * 1024;
 
-/// Most that is kept for a far end that does not take it. Honest ones are owed some bytes.
+/// Most that is kept for a far end that does not take it; what is beyond is not said. Honest ones are owed some bytes.
 const MOST_OWED: usize = 64 * 1024;
 
 /// Most data that are kept while an answer is waited for: more than a port brings in that time.
@@ -92,8 +92,10 @@ impl Shared {
     /// Has something said as soon as the socket takes it.
     pub fn say(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut owed = lock(&self.owed);
-        if owed.len() < MOST_OWED {
-            write(&mut owed);
+        let before = owed.len();
+        write(&mut owed);
+        if owed.len() > MOST_OWED {
+            owed.truncate(before);
         }
         self.owes.store(!owed.is_empty(), SeqCst);
     }

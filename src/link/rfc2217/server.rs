@@ -5,11 +5,11 @@
 use super::super::Fault;
 use super::super::line::{self, Errors, Modem, Port, Settings, Signal};
 use super::command::{self, ANSWER, code, control};
-use super::telnet::{self, Agreement, Decoder, Event, Negotiation, Verb, option};
+use super::telnet::{Agreement, Decoder, Event, Negotiation, Verb, option};
 
 /// One client's session.
 ///
-/// What the connection brings goes through [`Server::received`], what the port brings through [`Server::send`]; while
+/// What the connection brings goes through [`Server::received`], what the port brings through [`escape`](super::escape); while
 /// [`Server::suspended`] the latter has to wait. States and errors of the line are passed on with
 /// [`Server::modem_changed`] and [`Server::line_errors`], called whenever the port is looked at. Nobody is made to read
 /// answers: stop reading from a client who does not take them. When the session ends, the port's owner sets it back to
@@ -110,19 +110,9 @@ impl Server {
         Ok(bytes.len() - rest.len())
     }
 
-    /// Makes of what the line brought what goes to the client.
-    pub fn send(&self, data: &[u8], out: &mut Vec<u8>) {
-        telnet::escape(data, out);
-    }
-
     /// The client wants no data for now. Answers to what it asks go on.
     pub fn suspended(&self) -> bool {
         self.session.suspended
-    }
-
-    /// As the client knows them.
-    pub fn settings(&self) -> Settings {
-        self.session.settings
     }
 
     /// Says how the inputs are, if that has changed and the client wants to know.

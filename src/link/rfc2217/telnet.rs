@@ -127,11 +127,8 @@ impl Decoder {
                 }
                 State::CommandInside if byte == SE => {
                     self.state = State::Data;
-                    if let Some((&option, value)) = self.inside.split_first()
-                        && value.len() < LONGEST
-                    {
-                        // Borrowed anew: a loop cannot return what it has borrowed.
-                        return Some(Event::Subnegotiation(option, &self.inside[1..]));
+                    if (1..=LONGEST).contains(&self.inside.len()) {
+                        return Some(Event::Subnegotiation(self.inside[0], &self.inside[1..]));
                     }
                 }
                 // No end, but the beginning of something else: the sub-negotiation was broken off.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::super::line::{Flow, Parity, Purge, StopBits};
+use super::super::telnet;
 use super::*;
 
 /// A port that notes what is done to it.
@@ -167,7 +168,7 @@ fn a_terminal_is_served_as_one() {
     assert_eq!(held.says("00 43 00 0D 0A FF FB 00 0D 00"), "");
     assert_eq!(held.data, b"A\rB\rC\0\r\n\r\0");
     let mut out = Vec::new();
-    held.server.send(b"\r\xff\n", &mut out);
+    telnet::escape(b"\r\xff\n", &mut out);
     assert_eq!(hex(&out), "0D FF FF 0A");
     assert_eq!(held.says("FF FB 1F FF FB 18 FF F6 FF F1"), "FF FE 1F FF FE 18", "window size, terminal type");
 }
@@ -199,7 +200,7 @@ fn every_setting_is_set_and_told() {
         ["65535 8N1", "130816 8N1", "130816 7N1", "130816 7E1", "130816 7E2"],
         "9600 was there already"
     );
-    assert_eq!(held.server.settings().to_string(), "130816 7E2");
+    assert_eq!(held.server.session.settings.to_string(), "130816 7E2");
 }
 
 #[test]
@@ -379,7 +380,7 @@ proptest! {
         let mut held = Held::greeted(Noted::default());
         held.says("FF FB 2C");
         let mut sent = Vec::new();
-        held.server.send(&data, &mut sent);
+        telnet::escape(&data, &mut sent);
         prop_assert!(held.heard(&sent).is_empty());
         prop_assert_eq!(&held.data, &data);
     }
