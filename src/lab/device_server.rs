@@ -245,8 +245,8 @@ fn check(options: &Options) -> Result<(), LabError> {
         return Err(LabError("a port without room for a client is no use: allow one or more".to_owned()));
     }
     let caps = crate::link::caps(&options.listen).map_err(|fault| LinkError::new(&options.listen, fault))?;
-    if caps.framing != Framing::Stream || !caps.reliable {
-        return Err(LabError(format!("{}: a device server needs a reliable stream", options.listen)));
+    if caps.framing != Framing::Stream {
+        return Err(LabError(format!("{}: a device server needs a stream", options.listen)));
     }
     Ok(())
 }

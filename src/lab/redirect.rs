@@ -26,7 +26,7 @@ use session::Session;
 /// What a redirector is asked to do.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Any reliable stream. Where its port can be controlled, what a program sets is set there; the rest, and what a
+    /// Any stream. Where its port can be controlled, what a program sets is set there; the rest, and what a
     /// pseudo-terminal cannot carry (data bits, even parity), comes from this endpoint's options.
     pub remote: Endpoint,
     /// A symbolic link to the local port; removed at the end.
@@ -137,8 +137,8 @@ impl Redirector {
         let remote = &options.remote;
         let fault = |fault| LinkError::new(remote, fault);
         let caps = link::caps(remote).map_err(fault)?;
-        if caps.framing != Framing::Stream || !caps.reliable {
-            return Err(LabError(format!("{remote}: a serial port needs a reliable stream")));
+        if caps.framing != Framing::Stream {
+            return Err(LabError(format!("{remote}: a serial port needs a stream")));
         }
         let line = Settings::of(remote).map_err(|error| LabError(error.to_string()))?;
         let pty = Pty::open().map_err(fault)?;

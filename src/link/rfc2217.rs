@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::line::{self, Settings};
 use super::socket::SocketLink;
-use super::{Caps, Fault, Link, Opening, Transport, tcp};
+use super::{Fault, Link, Opening, Transport, tcp};
 use crate::endpoint::{Endpoint, EndpointError};
 use client::Heard;
 use command::{code, line_state};
@@ -38,7 +38,7 @@ pub const TRANSPORT: Transport = Transport {
     check: |endpoint| {
         has_port(endpoint)?;
         (tcp::TRANSPORT.check)(endpoint)?;
-        Settings::of(endpoint).map(|settings| caps(&settings))
+        Settings::of(endpoint).map(|settings| settings.caps())
     },
     available: tcp::TRANSPORT.available,
     open,
@@ -68,21 +68,17 @@ fn has_port(endpoint: &Endpoint) -> Result<(), EndpointError> {
     }
 }
 
-fn caps(settings: &Settings) -> Caps {
-    Caps { device: true, closes: false, many: false, line: Some(settings.line()), ..Caps::STREAM }
-}
-
 fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
     let asked = Settings::of(endpoint)?;
     let patience = opening.within.max(PATIENCE);
     let socket = tcp::connection(endpoint, opening).map_err(unreached)?;
-    let socket = SocketLink::new(socket, caps(&asked), &opening.clock, opening.wait, tcp::facts);
+    let socket = SocketLink::new(socket, asked.caps(), &opening.clock, opening.wait, tcp::facts);
     let mut link = PortLink { socket, shared: Arc::new(Shared::new(asked, patience)) };
     let granted = agree(&mut link, endpoint, patience)
         .and_then(|()| prepare(&mut link, &asked))
         .map_err(|fault| ended(fault, &link))?;
     line::check_granted(&asked, &granted)?;
-    link.socket.caps = caps(&granted);
+    link.socket.caps = granted.caps();
     Ok(Box::new(link))
 }
 

@@ -504,7 +504,7 @@ fn what_cannot_be_served_is_one_line_and_status_2() {
         (&["--serial", "/dev/null"], ": this is no serial port"),
         (&["--serial", "ttyS0"], "'ttyS0' is no serial port: write its path from the root, like /dev/ttyS0"),
         (&["--serial", serial, "--listen", &place], "another program uses it"),
-        (&["--serial", serial, "--listen", "udp://127.0.0.1:0"], "a device server needs a reliable stream"),
+        (&["--serial", serial, "--listen", "udp://127.0.0.1:0"], "a device server needs a stream"),
         (&["--serial", serial, "--length", "2k"], "packets of 2000 bytes do not fit in a buffer of 1024"),
         (&["--serial", serial, serial, "--ports", "3"], "--ports 3, but --serial names 2: leave one out"),
     ];

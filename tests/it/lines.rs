@@ -171,7 +171,7 @@ fn nobody_is_waited_for_at_the_end_of_a_line_all_day() {
     let case = line("baud=9600&delay=1h", "workload = \"latency\"\ntimeout = \"1s\"");
     assert!(!case.complete);
     assert!(
-        case.warnings[0].text.contains("nothing comes back: is the loop-back plug in"),
+        case.warnings[0].text.contains("the line fell silent: is the loop-back plug in"),
         "{:?}",
         case.warnings
     );

@@ -199,10 +199,10 @@ fn what_cannot_be_is_said_in_a_line() {
         assert_eq!(ended.stderr.trim_end().lines().count(), 1, "{}", ended.stderr);
         ended.stderr.replace(directory.path().to_str().unwrap(), "DIR")
     };
-    insta::assert_snapshot!(refused(&["--link", taken.to_str().unwrap(), "tcp://127.0.0.1:9?baud=9600"]), @"error: DIR/ttyV0: something is there already: remove it, or give --link another path");
+    insta::assert_snapshot!(refused(&["--link", taken.to_str().unwrap(), "tcp://127.0.0.1:9?baud=9600"]), @"error: DIR/ttyV0: something is there already: remove it, or choose another path");
     assert_eq!(std::fs::read_to_string(&taken).unwrap(), "mine");
     insta::assert_snapshot!(refused(&["rfc2217://no.such.host.invalid:7001"]), @"error: rfc2217://no.such.host.invalid:7001: the name 'no.such.host.invalid' was not found: check its spelling");
-    insta::assert_snapshot!(refused(&["udp://127.0.0.1:7001"]), @"error: udp://127.0.0.1:7001: a serial port needs a reliable stream");
+    insta::assert_snapshot!(refused(&["udp://127.0.0.1:7001"]), @"error: udp://127.0.0.1:7001: a serial port needs a stream");
     insta::assert_snapshot!(refused(&["rfc2217://box"]), @"error: rfc2217://box: needed is the device server's host and port, like rfc2217://host:7001");
     // What failed leaves no link behind.
     let link = directory.path().join("ttyV1");
