@@ -76,7 +76,7 @@ def uart(directory, name="tty", ports=1, *flags):
 
 def device_server(path, ports, port=BASE, *flags):
     return Process([args.binary, "lab", "device-server", "--listen", f"tcp://127.0.0.1:{port}", "--ports", str(ports),
-                    "--serial", f"{path}?flow=rtscts&baud={RATE[0]}", "--quiet", *flags], bound(port + ports - 1))
+                    "--serial", path, "--line", f"{RATE[0]},8N1,rtscts", "--quiet", *flags], bound(port + ports - 1))
 
 
 RATE = [9600]

@@ -69,7 +69,7 @@ fn page(run: &Run) -> Result<String, minijinja::Error> {
         warnings => warnings(&run.warnings),
         cases => cases,
         paper => run.paper.as_ref().map(paper::page),
-        tables => tables(run).into_iter().map(|one| table(run, one)).collect::<Vec<Value>>(),
+        tables => all_tables(run),
         near => near,
         far => far,
         width => SIZE.0,
@@ -185,11 +185,22 @@ fn bars(run: &Run, table: &Table) -> Vec<Option<(f64, f64)>> {
     spans.into_iter().map(|span| span.map(|(low, high)| (place(low), place(high)))).collect()
 }
 
-fn table(run: &Run, mut table: Table) -> Value {
+/// Every table; the charts of a workload stand with its first.
+fn all_tables(run: &Run) -> Vec<Value> {
+    let mut charted: Vec<String> = Vec::new();
+    let one = |one: Table| {
+        let first = !charted.contains(&one.workload);
+        charted.push(one.workload.clone());
+        table(run, one, first)
+    };
+    tables(run).into_iter().map(one).collect()
+}
+
+fn table(run: &Run, mut table: Table, with_charts: bool) -> Value {
     let latency = table.workload == "latency";
     let bars = bars(run, &table);
     let barred = bars.iter().any(Option::is_some);
-    let common = table.condense().join(", ");
+    let (title, common) = (table.title(), table.condense().join(", "));
     let columns: Vec<Value> = table
         .columns
         .iter()
@@ -214,9 +225,13 @@ fn table(run: &Run, mut table: Table) -> Value {
             }
         })
         .collect();
-    let charts = charts(if latency { chart::all_latencies(run) } else { chart::by_size(run) });
+    let charts = match (with_charts, latency) {
+        (false, _) => Vec::new(),
+        (true, true) => charts(chart::all_latencies(run)),
+        (true, false) => charts(chart::by_size(run)),
+    };
     context! {
-        workload => table.workload, common => common, columns => columns, rows => rows, charts => charts,
+        title => title, common => common, columns => columns, rows => rows, charts => charts,
         barred => barred, bar => if latency { "p50 – p99, log" } else { "rate, log" },
     }
 }
@@ -442,8 +457,10 @@ mod tests {
     #[test]
     fn bars_are_drawn_to_one_scale() {
         let run = sample_run::full();
-        for table in tables(&run) {
-            let bars: Vec<(f64, f64)> = bars(&run, &table).into_iter().flatten().collect();
+        let bars_of = |table: &Table| bars(&run, table).into_iter().flatten().collect::<Vec<_>>();
+        let barred: Vec<_> = tables(&run).iter().map(bars_of).filter(|bars| !bars.is_empty()).collect();
+        assert_eq!(barred.len(), 2);
+        for bars in barred {
             assert_eq!(bars.iter().map(|bar| bar.0).fold(f64::MAX, f64::min), 4.0);
             assert_eq!(bars.iter().map(|bar| bar.1).fold(0.0, f64::max), BAR - 4.0);
         }

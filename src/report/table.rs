@@ -8,10 +8,11 @@ use super::words::{ABSENT, floor_ns, limit_bps, loss, median, percent, percentil
 use crate::run::{CaseResult, Distribution, Run};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
 
-/// All cases of one workload.
+/// All cases of one workload, those over lines apart: they are measured against the line.
 #[derive(Clone)]
 pub struct Table {
     pub workload: String,
+    pub on_lines: bool,
     pub columns: Vec<Column>,
     pub rows: Vec<Row>,
 }
@@ -88,17 +89,19 @@ pub fn is_latency(case: &CaseResult) -> bool {
     case.workload == "latency"
 }
 
-/// One table a workload, in the order in which they first appear. What an interrupted run did not come to is left out.
+/// One table a workload, or two, in the order in which they first appear. What an interrupted run did not come to is left
+/// out.
 pub fn tables(run: &Run) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
     for (index, case) in
         run.cases.iter().enumerate().filter(|(_, case)| !run.interrupted || case.figures.any())
     {
         let figures = if is_latency(case) { LATENCY } else { THROUGHPUT };
-        let position = tables.iter().position(|table| table.workload == case.workload);
-        let position = position.unwrap_or_else(|| {
+        let on_lines = !case.line.is_empty();
+        let fits = |table: &Table| table.workload == case.workload && table.on_lines == on_lines;
+        let position = tables.iter().position(fits).unwrap_or_else(|| {
             let columns = [CASE.as_slice(), figures.as_slice()].concat();
-            tables.push(Table { workload: case.workload.clone(), columns, rows: Vec::new() });
+            tables.push(Table { workload: case.workload.clone(), on_lines, columns, rows: Vec::new() });
             tables.len() - 1
         });
         tables[position].add(index + 1, case);
@@ -107,6 +110,14 @@ pub fn tables(run: &Run) -> Vec<Table> {
 }
 
 impl Table {
+    /// What its cases measure.
+    pub fn title(&self) -> String {
+        let mut letters = self.workload.chars();
+        let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+        let over = if self.on_lines { " over lines" } else { "" };
+        format!("{first}{}{over}", letters.as_str())
+    }
+
     fn add(&mut self, number: usize, case: &CaseResult) {
         let what = [
             case.peer.clone(),

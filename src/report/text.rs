@@ -64,13 +64,8 @@ impl Text {
 
     /// Returns the titles of the columns that found room.
     fn table(&mut self, mut table: Table, numbered: bool) -> Vec<&'static str> {
-        let what = if table.workload == "latency" {
-            "Latency (round trips)".to_owned()
-        } else {
-            let mut letters = table.workload.chars();
-            let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
-            first + letters.as_str()
-        };
+        let round_trips = if table.workload == "latency" { " (round trips)" } else { "" };
+        let what = table.title() + round_trips;
         let heading = [vec![what], table.condense()].concat().join(", ");
         self.paragraph(&printable(&heading), BOLD, "", INDENT);
         for (line, kind) in layout::lines(&mut table, self.width - INDENT.len(), numbered) {
@@ -267,15 +262,16 @@ mod tests {
         insta::assert_snapshot!(text(&sample_run::full(), Options::default()), @r"
         A Friday in the lab: 7 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
 
-        Latency (round trips)
-          #          size     line      p50     ±      p90      p99      max lost
-          tcp://127.0.0.1:7100, peer linkgauge, CPUs 0,1
-          1          14 B        – 13.82 µs 1.2 % 14.48 µs 23.44 µs 273.7 µs    0
-            response               16.17 µs       16.93 µs 27.38 µs 321.0 µs
-          tcp://moxa-5610.example:7001, peer echo, 3 ports at once
-          2           1 B 1.042 ms 2.216 ms 1.2 % 2.320 ms 3.758 ms 43.84 ms    0
-          udp://gauge-2.example:7100, peer linkgauge
-          3          14 B        – 892.9 µs 1.2 % 935.4 µs     lost 17.71 ms  600
+        Latency (round trips), peer linkgauge, 14 B messages
+          #  endpoint                            p50       p90       p99       max  lost
+          1  tcp://127….0.1:7100, CPUs 0,1  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+               response                     16.17 µs  16.93 µs  27.38 µs  321.0 µs
+          3  udp://gauge-2.example:7100     892.9 µs  935.4 µs      lost  17.71 ms   600
+
+        Latency over lines (round trips), peer echo, 1 B messages, 3 ports at once
+          #      line       p50      ±       p90       p99       max  lost
+          tcp://moxa-5610.example:7001
+          2  1.042 ms  2.216 ms  1.2 %  2.320 ms  3.758 ms  43.84 ms     0
 
         Throughput, peer linkgauge, direction both
           #               size         rate of line     ± loss CPU s/GB loaded p50
@@ -320,7 +316,7 @@ mod tests {
         insta::assert_snapshot!(text(&sample_run::line(), Options::default()), @r"
         Loops through plugs: 2 cases in 42.10 s, 2026-11-20 10:00 UTC
 
-        Throughput, peer linkgauge, 8 B messages
+        Throughput over lines, peer linkgauge, 8 B messages
           #  endpoint                                rate         limit  of line    loss
           1  serial:///dev/…yUSB0?baud=9600  7.671 kbit/s  7.680 kbit/s   99.9 %     0 %
           2  serial…d=9600, 4 ports at once  29.01 kbit/s  30.72 kbit/s   94.4 %  11.4 %
@@ -360,15 +356,18 @@ mod tests {
         insta::assert_snapshot!(text(&run, Options::default()), @r"
         A Friday in the lab: 3 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
 
-        Latency (round trips)
-          #              size     line      p50     ±      p90      p99      max lost
-          serial:///dev/serial/by-i…_A101-if00-port0?baud=9600, peer linkgauge, CPUs 0,1
-          1               1 B        – 13.82 µs 1.2 % 14.48 µs 23.44 µs 273.7 µs    0
-            response                   16.17 µs       16.93 µs 27.38 µs 321.0 µs
-          serial:///dev/serial/by-…1024-if00-port0?baud=9600, peer echo, 3 ports at once
-          2          1.024 kB 1.042 ms 2.216 ms 1.2 % 2.320 ms 3.758 ms 43.84 ms    0
-          serial:///dev/serial/by-id/usb…T_A1065536-if00-port0?baud=9600, peer linkgauge
-          3          65.54 kB        – 892.9 µs 1.2 % 935.4 µs     lost 17.71 ms  600
+        Latency (round trips), peer linkgauge
+          #                size       p50      ±       p90       p99       max  lost
+          serial:///dev/serial/by-id/usb-FT…USB_UART_A101-if00-port0?baud=9600, CPUs 0,1
+          1                 1 B  13.82 µs  1.2 %  14.48 µs  23.44 µs  273.7 µs     0
+             response            16.17 µs         16.93 µs  27.38 µs  321.0 µs
+          serial:///dev/serial/by-id/usb-FTDI_FT…_USB_UART_A1065536-if00-port0?baud=9600
+          3            65.54 kB  892.9 µs  1.2 %  935.4 µs      lost  17.71 ms   600
+
+        Latency over lines (round trips), peer echo, 1.024 kB messages, 3 ports at once
+          #      line       p50      ±       p90       p99       max  lost
+          serial:///dev/serial/by-id/usb-FTDI_FT…R_USB_UART_A101024-if00-port0?baud=9600
+          2  1.042 ms  2.216 ms  1.2 %  2.320 ms  3.758 ms  43.84 ms     0
 
           Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, a spread of 1.015
             (slowest: tcp://moxa-5610.example:7003).
@@ -400,7 +399,7 @@ mod tests {
         A Friday in the lab: 3 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
 
         Latency (round trips), peer echo, 1 B messages
-          #                line       p50      ±       p90       p99       max  lost
+          #                 p50      ±       p90       p99       max  lost
           serial:///dev/serial/by-id/usb-FTDI_FT232R_USB_UART_A101-if00-port0?baud=9600
         ");
     }
