@@ -10,7 +10,7 @@ pub mod redirect;
 pub mod uart;
 
 /// Stand-ins for the far ends of transports that nobody can listen on: the contract tests and the demo start them.
-pub static STAND_INS: &[StandIn] = &[uart::STAND_IN, device_server::STAND_IN];
+pub static STAND_INS: &[StandIn] = &[uart::STAND_IN, device_server::STAND_IN, redirect::STAND_IN];
 
 /// How to start a far end that sends back what it gets.
 pub struct StandIn {

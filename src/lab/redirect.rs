@@ -20,6 +20,9 @@ use crate::link::tty::{self, Pty};
 use crate::link::{self, Dialer, Fault, Framing, Link, LinkError};
 
 mod session;
+mod stand_in;
+
+pub use stand_in::STAND_IN;
 
 use session::Session;
 
