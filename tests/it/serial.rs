@@ -213,7 +213,7 @@ fn a_transfer_shorter_than_one_message_is_reported() {
     let plug = Plug::new();
     let ended = run(&["throughput", &plug.url(""), "--volume", "1k"]);
     assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
-    assert!(ended.stdout.contains("Throughput, peer echo"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("Throughput over lines, peer echo"), "{}", ended.stdout);
 }
 
 #[test]
