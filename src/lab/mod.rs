@@ -4,6 +4,8 @@
 
 use crate::endpoint::Endpoint;
 
+pub mod logger;
+
 /// Stand-ins for the far ends of transports that nobody can listen on: the contract tests and the demo start them.
 pub static STAND_INS: &[StandIn] = &[];
 

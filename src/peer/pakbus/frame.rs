@@ -109,8 +109,9 @@ impl Decoder {
         (bytes.len(), None)
     }
 
-    pub fn counts(&self) -> Counts {
-        self.counts
+    /// What was seen since this was asked last.
+    pub fn take_counts(&mut self) -> Counts {
+        std::mem::take(&mut self.counts)
     }
 
     /// One byte that is no sync byte.
@@ -175,7 +176,7 @@ mod tests {
                 piece = &piece[used..];
             }
         }
-        (packets, decoder.counts())
+        (packets, decoder.take_counts())
     }
 
     fn framed(packet: &[u8]) -> Vec<u8> {
@@ -255,6 +256,8 @@ mod tests {
         changed[3] ^= 1;
         let mut long = vec![SYNC];
         long.resize(LONGEST + 2, 7);
+        assert_eq!(packets([&framed(&[7; LONGEST - NULLIFIER])[..]].into_iter()).0.len(), 1);
+        assert_eq!(packets([&framed(&[7; LONGEST - NULLIFIER + 1])[..]].into_iter()).0.len(), 0);
         let mut stream = Vec::new();
         for wrong in [&changed[..], &long, &hex("BD 01 BC"), &hex("BD 01 BC 41"), &hex("BD 00 01 56")] {
             stream.extend(wrong);

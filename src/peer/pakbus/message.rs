@@ -337,6 +337,21 @@ impl Command {
         (protocol, bytes)
     }
 
+    /// The security code, where a command carries one.
+    pub fn security(&self) -> Option<u16> {
+        match self {
+            Command::Hello(_) | Command::HelloRequest | Command::Bye => None,
+            Command::Fetch(fetch) => Some(fetch.security),
+            Command::Store(store) => Some(store.security),
+            Command::Settings { security, .. }
+            | Command::Clock { security, .. }
+            | Command::Program { security }
+            | Command::Control { security, .. }
+            | Command::Collect { security, .. }
+            | Command::Values { security, .. } => Some(*security),
+        }
+    }
+
     /// Protocol and first byte.
     fn kind(&self) -> (u8, u8) {
         match self {
