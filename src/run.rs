@@ -180,6 +180,13 @@ pub struct Distribution {
     pub later_than_ms: BTreeMap<String, f64>,
 }
 
+impl Figures {
+    /// Whether anything was measured; a transfer may be shorter than one message.
+    pub fn any(&self) -> bool {
+        self.sent > 0 || self.received > 0 || self.delivered_bytes.is_some_and(|bytes| bytes > 0)
+    }
+}
+
 impl Distribution {
     /// A percentile by its name (`p50`); `None` when it is absent or not reached.
     pub fn percentile(&self, name: &str) -> Option<u64> {

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::link::party::{Acted, Cost, SLICE, act, drive};
-use crate::link::{Caps, Dialer, Fault, Link, LinkError};
+use crate::link::{CHECK_LINE, Caps, Dialer, Fault, Link, LinkError};
 use crate::peer::{Flow, Near, Peer, PeerError, auto, peer};
 use crate::plan::{Case, Direction, Pacing, Plan};
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
@@ -351,16 +351,20 @@ fn one(
     let mut silence = None;
     if let Some(part) = account.parts.last() {
         bench.observer.event(&Event::CaseEnds { case: index, repetition, figures: &part.figures });
-        silence = silent(&case, &part.figures);
+        silence = silent(&case, &all_caps, &part.figures);
     }
     told.or(near_fault).or(far_fault).or(silence).map_or(Ok(()), Err)
 }
 
 /// Where nothing at all arrived there is no figure, so nothing was measured.
-fn silent(case: &Case, figures: &Figures) -> Option<String> {
+fn silent(case: &Case, all_caps: &[Caps], figures: &Figures) -> Option<String> {
     (figures.sent > 0 && figures.received == 0).then(|| {
         let (endpoint, sent) = (&case.endpoints[0], figures.sent);
-        format!("{endpoint}: none of {sent} messages came through: check the far end, the way to it, and --timeout")
+        let remedy = match all_caps.iter().any(|caps| caps.device) {
+            true => CHECK_LINE,
+            false => ": check the far end, the way to it, and --timeout",
+        };
+        format!("{endpoint}: none of {sent} messages came through{remedy}")
     })
 }
 
@@ -417,7 +421,11 @@ fn side_by_side(
     let mut flowed = Vec::new();
     for (flow, Ended { cpu_seconds, result }) in ended {
         let socket_drops = flow.link.socket_drops();
-        let fault = result.err().map(|fault| LinkError::new(&case.endpoints[flow.port], fault).to_string());
+        let fault = result.err().map(|fault| match fault {
+            Fault::TimedOut if flow.link.caps().device => Fault::SilentLine,
+            fault => fault,
+        });
+        let fault = fault.map(|fault| LinkError::new(&case.endpoints[flow.port], fault).to_string());
         links.push(flow.link);
         flowed.push(Flowed {
             role: flow.role,

@@ -20,6 +20,9 @@ const WORTH_TELLING: f64 = 0.05;
 /// Fewer exchanges than this tell nothing about a trend.
 const FEW: usize = 200;
 
+/// The latency timer of a USB serial adapter goes no lower, and a USB frame takes as long.
+pub const SHORTEST_USB_TIMER_MS: i64 = 1;
+
 /// What is doubtful about one case; `head` are its first latencies in order.
 pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Warning> {
     [
@@ -32,6 +35,8 @@ pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Wa
         lost_in_socket(case),
         missed_sends(case),
         few(case),
+        line_not_granted(case),
+        usb_latency_timer(&case.got),
     ]
     .into_iter()
     .flatten()
@@ -171,6 +176,34 @@ fn few(case: &CaseResult) -> Option<Warning> {
     })
 }
 
+fn line_not_granted(case: &CaseResult) -> Option<Warning> {
+    let asked = case.got.get("line_asked_bits_per_byte").and_then(Value::as_f64)?;
+    let granted = case.line.get("bits_per_byte").and_then(Value::as_f64)?;
+    (asked != granted).then(|| {
+        let text = |name: &str| case.got.get(name).and_then(Value::as_str).unwrap_or_default();
+        Warning::new(
+            "line_not_granted",
+            format!(
+                "asked for {} ({asked} bits a character), granted {} ({granted}); the line rate counts what was granted",
+                text("line_asked"),
+                text("line_granted")
+            ),
+            "ask for what the port can do; a pseudo-terminal has eight data bits and no even parity",
+        )
+    })
+}
+
+fn usb_latency_timer(got: &Map<String, Value>) -> Option<Warning> {
+    let milliseconds = got.get("usb_latency_timer_ms").and_then(Value::as_i64)?;
+    (milliseconds > SHORTEST_USB_TIMER_MS).then(|| {
+        Warning::new(
+            "usb_latency_timer",
+            format!("the USB adapter holds received bytes back for up to {milliseconds} ms"),
+            "?low_latency=1, or what linkgauge doctor tells",
+        )
+    })
+}
+
 /// What is doubtful about the machine, from its facts.
 pub fn of_machine(facts: &Map<String, Value>) -> Vec<Warning> {
     let mut warnings = Vec::new();
@@ -206,5 +239,24 @@ pub fn of_raw_file(finished: std::io::Result<u64>) -> Option<Warning> {
             format!("the raw file could not be written: {error}"),
             "free some space; the figures are not affected",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_above_the_shortest_is_doubtful() {
+        let warned = |milliseconds: Value| {
+            let got = Map::from_iter([("usb_latency_timer_ms".to_owned(), milliseconds)]);
+            usb_latency_timer(&got).map(|warning| warning.text)
+        };
+        assert_eq!(warned(1.into()), None);
+        assert_eq!(warned(Value::Null), None);
+        assert_eq!(
+            warned(16.into()).as_deref(),
+            Some("the USB adapter holds received bytes back for up to 16 ms")
+        );
     }
 }

@@ -27,7 +27,7 @@ use super::output::{OutputFlags, is_dash, speaks_unicode, tell};
 /// Where links lead, what the far end speaks, how often: the same for every workload.
 #[derive(Args, Clone, Default)]
 pub struct CaseFlags {
-    /// Endpoints, like tcp://host:7100, udp://host:7100, unix:///run/x; each is a case of its own
+    /// Endpoints, like tcp://host:7100, unix:///run/x, serial:///dev/ttyS0?baud=9600; each is a case of its own
     #[arg(required = true, value_name = "URL")]
     pub urls: Vec<Endpoint>,
     /// Run all the URLs at the same time, as ports of one case
@@ -175,7 +175,7 @@ pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status>
     flags.output.check(usize::from(events_on_stdout))?;
     let run = measure(plan, flags, dialer)?;
     // Where nothing was measured the error lines say all there is to say.
-    let measured = run.cases.iter().any(|case| case.figures.sent > 0 || case.figures.received > 0);
+    let measured = run.cases.iter().any(|case| case.figures.any());
     flags.output.write(&run, measured && !events_on_stdout)?;
     Ok(status(&run))
 }

@@ -3,6 +3,7 @@
 mod completions;
 mod demo;
 mod doctor;
+mod lab;
 mod latency;
 mod measure;
 mod output;
@@ -39,6 +40,7 @@ enum Command {
     Run(run::Flags),
     Report(report::Flags),
     Doctor(doctor::Flags),
+    Lab(lab::Flags),
     Completions(completions::Flags),
     Man(completions::ManFlags),
 }
@@ -72,6 +74,7 @@ pub fn main() -> ExitCode {
         Command::Run(flags) => run::run(flags),
         Command::Report(flags) => report::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
+        Command::Lab(flags) => lab::run(flags),
         Command::Completions(flags) => completions::run(flags, Cli::command()),
         Command::Man(flags) => completions::man(flags, Cli::command()),
     };

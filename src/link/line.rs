@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Fault, Line};
+use super::{Facts, Fault, Line};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::units;
 
@@ -178,6 +178,29 @@ impl Settings {
     }
 }
 
+/// A UART samples a bit in its middle: with ten bits a character the two ends may be 5 % apart in all, of which each
+/// end and its clock take their part.
+const RATE_TOLERANCE_PERCENT: u64 = 2;
+
+/// Fails where the rate that was granted is so far from the one asked for that the far end would not understand.
+pub fn check_granted(asked: &Settings, granted: &Settings) -> Result<(), Fault> {
+    let off = u64::from(granted.baud.abs_diff(asked.baud));
+    if 100 * off <= RATE_TOLERANCE_PERCENT * u64::from(asked.baud) {
+        return Ok(());
+    }
+    Err(Fault::Other(format!(
+        "the port makes {} baud of the {} asked for: choose a rate that it can make",
+        granted.baud, asked.baud
+    )))
+}
+
+/// Notes among the facts of a link what was asked of the port behind it, and what was granted.
+pub fn note(facts: &mut Facts, asked: &Settings, granted: &Settings) {
+    facts.insert("line_asked".to_owned(), asked.to_string().into());
+    facts.insert("line_granted".to_owned(), granted.to_string().into());
+    facts.insert("line_asked_bits_per_byte".to_owned(), asked.bits_per_character().into());
+}
+
 fn rate(text: &str) -> Option<u32> {
     units::count(text).ok().and_then(|baud| u32::try_from(baud).ok()).filter(|&baud| baud > 0)
 }
@@ -285,6 +308,20 @@ mod tests {
             serial:///dev/ttyS0?flow=hard: 'flow=hard' is not none, rtscts or xonxoff
             "
         );
+    }
+
+    #[test]
+    fn a_rate_that_is_off_is_refused() {
+        let check = |granted| {
+            let (asked, granted) = (
+                Settings { baud: 1_000_000, ..Settings::default() },
+                Settings { baud: granted, ..Settings::default() },
+            );
+            check_granted(&asked, &granted).map_err(|fault| fault.to_string())
+        };
+        assert!([980_000, 1_000_000, 1_020_000].into_iter().all(|granted| check(granted).is_ok()));
+        assert!(check(979_999).is_err() && check(1_020_001).is_err() && check(0).is_err());
+        insta::assert_snapshot!(check(115_200).unwrap_err(), @"the port makes 115200 baud of the 1000000 asked for: choose a rate that it can make");
     }
 
     #[test]

@@ -135,6 +135,9 @@ pub type Facts = Map<String, Value>;
 pub enum Fault {
     #[error("no answer in time")]
     TimedOut,
+    /// The same where a line leads to a device, or back to its own port.
+    #[error("the line fell silent")]
+    SilentLine,
     #[error("the peer closed the link")]
     Closed,
     #[error("a message of {bytes} bytes does not fit: at most {limit}")]
@@ -183,6 +186,10 @@ impl LinkError {
     }
 }
 
+/// What to look at where nothing comes back from a line.
+pub const CHECK_LINE: &str =
+    ": is the loop-back plug in, or the device on? Check rate and flow control, and --timeout";
+
 fn remedy(fault: &Fault) -> &'static str {
     match fault {
         Fault::System { source, .. } => match source.kind() {
@@ -196,6 +203,7 @@ fn remedy(fault: &Fault) -> &'static str {
             io::ErrorKind::AddrNotAvailable => ": this host does not have that address",
             _ => "",
         },
+        Fault::SilentLine => CHECK_LINE,
         Fault::TimedOut => ": check that the far end runs, and --timeout",
         _ => "",
     }

@@ -13,8 +13,9 @@ use rustix::termios::{
     ControlModes, InputModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 
-use super::line::{Flow, Parity, Settings, StopBits};
+use super::line::{BAUD, DATA, FLOW, Flow, PARITY, Parity, STOP, Settings, StopBits};
 use super::{Fault, sys};
+use crate::endpoint::{Endpoint, EndpointError};
 
 /// The settings of a terminal. On the master side of a pseudo-terminal: those that the program on the other side made.
 pub fn settings(terminal: impl AsFd) -> Result<Settings, Fault> {
@@ -104,6 +105,24 @@ pub fn set(terminal: impl AsFd, wanted: &Settings) -> Result<Settings, Fault> {
     settings(terminal)
 }
 
+/// Where links to a terminal lead that set its line so.
+pub fn endpoint(path: &Path, line: &Settings) -> Result<Endpoint, EndpointError> {
+    let otherwise = Settings::default();
+    let mut url =
+        format!("{}://{}?{}={}", super::serial::TRANSPORT.scheme, path.display(), BAUD.0, line.baud);
+    for ((name, _), value, default) in [
+        (DATA, line.data_bits.to_string(), otherwise.data_bits.to_string()),
+        (PARITY, line.parity.name().to_owned(), otherwise.parity.name().to_owned()),
+        (STOP, line.stop.name().to_owned(), otherwise.stop.name().to_owned()),
+        (FLOW, line.flow.name().to_owned(), otherwise.flow.name().to_owned()),
+    ] {
+        if value != default {
+            url += &format!("&{name}={value}");
+        }
+    }
+    url.parse()
+}
+
 /// A pseudo-terminal: a stand-in for hardware holds the master, programs open the path.
 pub struct Pty {
     /// Does not block. Reads begin with a byte that says what they are ([`Notice`]).
@@ -167,6 +186,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_endpoint_names_what_is_not_the_default() {
+        let path = Path::new("/dev/pts/7");
+        let printed = |line| {
+            let endpoint = endpoint(path, &line).unwrap();
+            assert_eq!(Settings::of(&endpoint).unwrap(), line);
+            endpoint.to_string()
+        };
+        assert_eq!(printed(Settings::default()), "serial:///dev/pts/7?baud=9600");
+        let all = Settings {
+            baud: 75,
+            data_bits: 5,
+            parity: Parity::Mark,
+            stop: StopBits::OneAndHalf,
+            flow: Flow::RtsCts,
+        };
+        assert_eq!(printed(all), "serial:///dev/pts/7?baud=75&data=5&parity=mark&stop=1.5&flow=rtscts");
     }
 
     #[test]

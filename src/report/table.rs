@@ -78,7 +78,9 @@ pub fn is_latency(case: &CaseResult) -> bool {
 /// One table a workload, in the order in which they first appear. What an interrupted run did not come to is left out.
 pub fn tables(run: &Run) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
-    for (index, case) in run.cases.iter().enumerate().filter(|(_, case)| !run.interrupted || begun(case)) {
+    for (index, case) in
+        run.cases.iter().enumerate().filter(|(_, case)| !run.interrupted || case.figures.any())
+    {
         let figures = if is_latency(case) { LATENCY } else { THROUGHPUT };
         let position = tables.iter().position(|table| table.workload == case.workload);
         let position = position.unwrap_or_else(|| {
@@ -222,10 +224,6 @@ impl Table {
             row.cells.retain(|_| *kept.next().expect("one a column"));
         }
     }
-}
-
-fn begun(case: &CaseResult) -> bool {
-    case.figures.sent > 0 || case.figures.received > 0
 }
 
 /// The CPUs of the near end and of the far end, as `--pin` takes them; nothing where both ends are one thread.

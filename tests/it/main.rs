@@ -19,6 +19,8 @@ mod peers;
 mod program;
 mod raw_client;
 mod repetitions;
+mod serial;
 mod server;
 mod stalls;
+mod uart;
 mod virtual_net;

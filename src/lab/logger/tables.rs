@@ -57,7 +57,9 @@ impl FromStr for Wanted {
             _ => return Err(wrong("write NAME:INTERVAL:FIELD=TYPE,…, like Bench:1s:Seq=Int4,Temp=FP2")),
         };
         if !is_name(name) || name == STATUS {
-            return Err(wrong(&format!("'{name}' is no name for it: use letters, digits and '_', not {STATUS}")));
+            return Err(wrong(&format!(
+                "'{name}' is no name for it: use letters, digits and '_', not {STATUS}"
+            )));
         }
         let interval = duration(interval).map_err(|error| wrong(&error.to_string()))?;
         if interval < SHORTEST_INTERVAL {

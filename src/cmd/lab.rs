@@ -1,0 +1,29 @@
+//! `linkgauge lab …`: pieces of the lab on their own, until Ctrl-C.
+
+mod logger;
+mod uart;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use super::Status;
+
+/// Links made of software: run a piece of the lab until Ctrl-C
+#[derive(Args)]
+pub struct Flags {
+    #[command(subcommand)]
+    piece: Piece,
+}
+
+#[derive(Subcommand)]
+enum Piece {
+    Uart(uart::Flags),
+    Logger(logger::Flags),
+}
+
+pub fn run(flags: Flags) -> Result<Status> {
+    match flags.piece {
+        Piece::Uart(flags) => uart::run(flags),
+        Piece::Logger(flags) => logger::run(flags),
+    }
+}
