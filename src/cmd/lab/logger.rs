@@ -140,11 +140,9 @@ pub fn run(flags: Flags) -> Result<Status> {
     let until = flags.time.map(|time| clock.now() + time.0);
     while !cancelled(&cancel) && until.is_none_or(|until| clock.now() < until) {
         std::thread::sleep(Duration::from_millis(50));
-        for lost in logger.lost() {
-            if !logger.is_reachable() {
-                return Err(lost.into());
-            }
-            tell(lost);
+        logger.lost().for_each(tell);
+        if !logger.is_reachable() {
+            bail!("no line is left to answer on");
         }
     }
     if !flags.quiet {
