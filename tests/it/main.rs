@@ -14,6 +14,7 @@ mod house;
 mod liars;
 mod licences;
 mod listeners;
+mod logger;
 mod memory;
 mod peers;
 mod program;
