@@ -2,6 +2,7 @@
 //!
 //! An emulation. Not for claims about real loggers: docs/limits.md says what of it is unconfirmed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -59,7 +60,7 @@ pub struct Device {
     pub full: Full,
     /// A command that will take longer than this is answered with "please wait" after this time.
     pub please_wait: Duration,
-    /// Largest packet, in bytes: 100 to 1000.
+    /// Largest packet, in bytes: 200 to 1000.
     pub max_packet: u16,
     /// Collections that have to wait for other commands miss their first record.
     pub skip_records: bool,
@@ -110,14 +111,28 @@ impl Device {
         if !(1..=255).contains(&self.queue) {
             return refuse(format!("a queue of {}: use 1 to 255", self.queue));
         }
-        if !(100..=1000).contains(&self.max_packet) {
-            return refuse(format!("packets of {} bytes: use 100 to 1000", self.max_packet));
+        if !(200..=1000).contains(&self.max_packet) {
+            return refuse(format!("packets of {} bytes: use 200 to 1000", self.max_packet));
         }
         if self.processing > Duration::from_secs(60) {
             return refuse("a command cannot take longer than a minute".to_owned());
         }
-        self.files.iter().try_for_each(|(name, _)| check_name(name))
+        let (files, tables) =
+            (self.files.iter().map(|(name, _)| name), self.tables.iter().map(|table| &table.name));
+        if let Some(name) = twice(files.clone()) {
+            return refuse(format!("file '{name}' stands twice"));
+        }
+        if let Some(name) = twice(tables) {
+            return refuse(format!("table '{name}' stands twice"));
+        }
+        files.into_iter().try_for_each(|name| check_name(name))
     }
+}
+
+/// The first name that was there before.
+fn twice<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
+    let mut seen = BTreeSet::new();
+    names.into_iter().find(|name| !seen.insert(*name))
 }
 
 /// A running logger; stops when it is dropped.

@@ -14,6 +14,7 @@ use linkgauge::peer::pakbus::packet::{Hop, LinkState, Packet, Route};
 use linkgauge::peer::pakbus::record::{self, Content};
 use linkgauge::peer::pakbus::reply::Reply;
 use linkgauge::peer::pakbus::table;
+use linkgauge::peer::pakbus::value::Value as Stored;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -227,7 +228,12 @@ fn pycampbellcr1000_over_tcp() {
             (Some(ours.number.into()), Some(ours.time.seconds.into()))
         );
         for (theirs, ours) in theirs[2].as_array().unwrap().iter().zip(&ours.values) {
-            assert_eq!(theirs.as_f64().unwrap(), ours.to_string().parse::<f64>().unwrap());
+            let ours = match ours {
+                Stored::Integer(number) => *number as f64,
+                Stored::Real(number) => *number,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(theirs.as_f64(), Some(ours));
         }
     }
     let summary = logger.summary();

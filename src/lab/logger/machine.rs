@@ -61,6 +61,9 @@ const REPEATED_WITHIN: Duration = Duration::from_secs(30);
 /// Commands remembered for that.
 const REMEMBERED: usize = 64;
 
+/// Bytes of kind, transaction number and code, in front of what an answer says.
+const HEAD: usize = 3;
+
 /// How settings are refused: they have outcomes, not codes.
 const SETTINGS_DENIED: u8 = 2;
 
@@ -260,7 +263,11 @@ impl Machine {
             Command::Collect { selections, .. } => self.collect(&selections, now, waits),
             Command::Values { count, .. } if count != 1 => Reply::Values(Err(Code::OUT_OF_BOUNDS)),
             Command::Values { table, field, kind, .. } => {
-                Reply::Values(self.tables.value(&table, &field, kind, self.true_time(now)))
+                let value = self.tables.value(&table, &field, kind, self.true_time(now));
+                let fits = |value: &Vec<u8>| value.len() <= self.device.longest_message() - HEAD;
+                Reply::Values(
+                    value.and_then(|value| if fits(&value) { Ok(value) } else { Err(Code::OUT_OF_BOUNDS) }),
+                )
             }
             // These need no processor, and never come here.
             Command::Hello(_) | Command::HelloRequest | Command::Bye => failure(asked, Why::NO_SUCH_COMMAND),
@@ -268,8 +275,7 @@ impl Machine {
     }
 
     fn collect(&mut self, selections: &[Selection], now: Time, waits: bool) -> Reply {
-        // Kind, transaction number and code stand before the body.
-        let room = Room { usual: RECORDS, most: self.device.longest_message() - 3 };
+        let room = Room { usual: RECORDS, most: self.device.longest_message() - HEAD };
         let skip = self.device.skip_records && waits;
         let collected = self.tables.collect(selections, self.true_time(now), room, skip);
         self.counters.skipped += collected.as_ref().map_or(0, |&(_, skipped)| skipped.into());
@@ -298,8 +304,8 @@ impl Machine {
         let Some(bytes) = bytes else {
             return Reply::Fetch { code: Code::BAD_NAME, offset: fetch.offset, data: Vec::new() };
         };
-        // Kind, transaction number, code and offset stand before the data.
-        let most = usize::from(fetch.swath).min(self.device.longest_message() - 7);
+        // Behind the head stands the offset.
+        let most = usize::from(fetch.swath).min(self.device.longest_message() - HEAD - 4);
         let begin = (fetch.offset as usize).min(bytes.len());
         let end = (begin + most).min(bytes.len());
         Reply::Fetch { code: Code::COMPLETE, offset: fetch.offset, data: bytes[begin..end].to_vec() }

@@ -42,6 +42,9 @@ const RECORDS: u32 = 1000;
 /// Longest text of a field, in bytes: longer than any reply, so that its records come in pieces.
 const LONGEST_TEXT: u32 = 4096;
 
+/// Longest time that the records of a table may cover: from now it does not reach back beyond 1990.
+const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
+
 /// A CR1000 runs no program faster.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -66,16 +69,13 @@ impl FromStr for Wanted {
             return Err(wrong("the interval must be 10ms or longer"));
         }
         let records = records.map_or(Ok(RECORDS.into()), count).map_err(|error| wrong(&error.to_string()))?;
+        let records = u32::try_from(records).ok().filter(|&records| records > 0);
+        let records = records.ok_or_else(|| wrong("it keeps 1 to 2^32-1 records"))?;
+        if interval.checked_mul(records).is_none_or(|covered| covered > LONGEST) {
+            return Err(wrong("its records would cover more than 30 years"));
+        }
         let fields = fields.split(',').map(|text| field(text).ok_or_else(|| wrong(&unknown(text))));
-        Ok(Wanted {
-            name: name.to_owned(),
-            interval,
-            fields: fields.collect::<Result<_, _>>()?,
-            records: u32::try_from(records)
-                .ok()
-                .filter(|&n| n > 0)
-                .ok_or_else(|| wrong("it keeps 1 to 2^32-1 records"))?,
-        })
+        Ok(Wanted { name: name.to_owned(), interval, fields: fields.collect::<Result<_, _>>()?, records })
     }
 }
 
@@ -153,9 +153,9 @@ impl Tables {
             Source::Fixed(values),
         )];
         for (wanted, number) in wanted.iter().zip(1..) {
-            let interval = wanted.interval.as_nanos() as i64;
+            let interval = i64::try_from(wanted.interval.as_nanos()).unwrap_or(i64::MAX).max(1);
             let last = now.as_nanoseconds().div_euclid(interval) * interval;
-            let first = last - interval * i64::from(wanted.records - 1);
+            let first = last.saturating_sub(interval.saturating_mul(i64::from(wanted.records) - 1));
             let interval = Instant::from_nanoseconds(interval);
             let fields = wanted.fields.clone();
             let definition = table::Table::new(&wanted.name, wanted.records, interval, fields);
@@ -187,13 +187,14 @@ impl Tables {
                 return Err(Code::OTHER_DEFINITION);
             }
             let fields = table.fields(&selection.fields)?;
-            let left = room.most.saturating_sub(body.len());
+            let left = room.most - body.len();
             // The next table waits for the next command.
             if left < room.most / 2 {
                 more = true;
                 break;
             }
-            let part = Part { table, number: selection.table, fields, room: Room { most: left, ..room } };
+            let usual = room.usual.saturating_sub(body.len()).min(left - AROUND);
+            let part = Part { table, number: selection.table, fields, room: Room { usual, most: left } };
             if let Span::Rest(record, offset) = selection.span {
                 more |= part.rest(record, offset, now, &mut body)?;
                 continue;
@@ -487,6 +488,24 @@ mod tests {
     }
 
     #[test]
+    fn no_reply_is_longer_than_a_packet() {
+        let (tables, definitions) = tables(&["A:10s:Seq=Int4:900", "B:10s:Name=ASCII(250):9"]);
+        let selection = |table: u16, span| {
+            let signature = definitions[usize::from(table) - 1].signature();
+            Selection { table, signature, span, fields: Vec::new() }
+        };
+        for most in [195, 400, 995] {
+            let room = Room { usual: 512, most };
+            let selections =
+                [selection(2, Span::Newest(40)), selection(3, Span::All), selection(2, Span::All)];
+            let (body, _) = tables.collect(&selections, instant(1005), room, false).unwrap();
+            assert!(body.len() <= most, "{} of {most}", body.len());
+            let (blocks, more) = read(&definitions, &body).unwrap();
+            assert!(more && !blocks.is_empty());
+        }
+    }
+
+    #[test]
     fn values_are_those_of_the_newest_record() {
         let (tables, _) = tables(&["Bench:10s:Seq=Int4,Temp=IEEE4:90"]);
         let value = |table, field, kind: Type| tables.value(table, field, kind.0, instant(1005));
@@ -511,6 +530,7 @@ mod tests {
             "B:1s:A=ASCII(0)",
             "B:1s:A",
             "B:1s:A=FP2:0",
+            "B:1d:A=FP2:100k",
         ];
         insta::assert_snapshot!(slips.map(error).join("\n"), @"
         table 'Bench': write NAME:INTERVAL:FIELD=TYPE,…, like Bench:1s:Seq=Int4,Temp=FP2
@@ -522,6 +542,7 @@ mod tests {
         table 'B:1s:A=ASCII(0)': 'A=ASCII(0)' is no field: write NAME=TYPE with one of FP2, IEEE4, IEEE8, Int4, UInt2, UInt4, Bool, ASCII(LENGTH)
         table 'B:1s:A': 'A' is no field: write NAME=TYPE with one of FP2, IEEE4, IEEE8, Int4, UInt2, UInt4, Bool, ASCII(LENGTH)
         table 'B:1s:A=FP2:0': it keeps 1 to 2^32-1 records
+        table 'B:1d:A=FP2:100k': its records would cover more than 30 years
         ");
     }
 }

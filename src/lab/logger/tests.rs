@@ -245,10 +245,10 @@ fn a_clock_that_is_moved_twice_by_one_command_moves_once() {
         Reply::Clock(Ok(instant)) => instant.as_nanoseconds(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(told(bench.ask(&clock(0))), 1000_001_000_000, "when it is read, not when it is asked");
-    assert_eq!(told(bench.ask(&clock(50))), 1000_002_000_000, "as it was before");
-    assert_eq!(told(bench.ask(&clock(50))), 1000_002_000_000, "the same answer");
-    assert_eq!(told(bench.ask(&clock(0))), 1050_004_000_000);
+    assert_eq!(told(bench.ask(&clock(0))), 1_000_001_000_000, "when it is read, not when it is asked");
+    assert_eq!(told(bench.ask(&clock(50))), 1_000_002_000_000, "as it was before");
+    assert_eq!(told(bench.ask(&clock(50))), 1_000_002_000_000, "the same answer");
+    assert_eq!(told(bench.ask(&clock(0))), 1_050_004_000_000);
 }
 
 #[test]
@@ -406,12 +406,16 @@ fn what_no_logger_can_be_is_refused() {
         error(Device { max_packet: 16, ..device() }),
         error(slow(LONG)),
         error(Device { files: vec![("a.bin".to_owned(), Vec::new())], ..device() }),
+        error(Device { files: vec![("CPU:a".to_owned(), Vec::new()), ("CPU:a".to_owned(), Vec::new())], ..device() }),
+        error(Device { tables: ["A:1s:B=FP2", "A:2s:C=FP2"].map(|text| text.parse().unwrap()).to_vec(), ..device() }),
     ].join("\n"), @"
     address 4095: use 1 to 4094
     a queue of 0: use 1 to 255
-    packets of 16 bytes: use 100 to 1000
+    packets of 16 bytes: use 200 to 1000
     a command cannot take longer than a minute
     'a.bin' is no file of a logger: write CPU:name, at most 64 letters
+    file 'CPU:a' stands twice
+    table 'A' stands twice
     ");
     let listen = vec!["udp://127.0.0.1".parse().unwrap()];
     let refused = Logger::start(&Options { listen, ..Options::default() }).err().unwrap();

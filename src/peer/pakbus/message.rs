@@ -39,7 +39,6 @@ impl Code {
     pub const OTHER_DEFINITION: Code = Code(0x07);
     pub const WRONG_FRAGMENT: Code = Code(0x09);
     pub const BAD_NAME: Code = Code(0x0D);
-    pub const NO_ACCESS: Code = Code(0x0E);
     pub const NO_SUCH_TABLE: Code = Code(0x10);
     pub const NO_CONVERSION: Code = Code(0x11);
     pub const OUT_OF_BOUNDS: Code = Code(0x12);

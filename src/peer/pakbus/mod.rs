@@ -22,16 +22,11 @@ pub const DEFAULT_ADDRESS: u16 = 1;
 /// Whoever hears it.
 pub const BROADCAST: u16 = 0xFFF;
 
-/// Most bytes of a message, type and transaction number included, that every logger takes.
-pub const LONGEST_MESSAGE: usize = 998;
-
 /// What could not be read, for one clear line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     #[error("it is too short")]
     Short,
-    #[error("it announces more than it holds")]
-    Overrun,
     #[error("it holds something unknown")]
     Unknown,
 }

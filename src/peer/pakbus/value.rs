@@ -1,7 +1,5 @@
 //! What stands in the fields of a table: times, numbers in the logger's own formats, texts.
 
-use std::fmt;
-
 use super::Malformed;
 use super::text::{Reader, Write, bytes, latin};
 
@@ -42,20 +40,6 @@ impl Type {
     pub const BOOL: Type = Type(10);
     pub const ASCII: Type = Type(11);
     pub const IEEE8: Type = Type(18);
-}
-
-impl fmt::Display for Type {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 29] = [
-            "0", "Byte", "UInt2", "UInt4", "Int1", "Int2", "Int4", "FP2", "FP4", "IEEE4B", "Bool", "ASCII",
-            "Sec", "USec", "NSec", "FP3", "ASCIIZ", "Bool8", "IEEE8B", "Short", "Long", "UShort", "ULong",
-            "SecNano", "IEEE4L", "IEEE8L", "26", "Bool2", "Bool4",
-        ];
-        match NAMES.get(usize::from(self.0)) {
-            Some(name) => f.write_str(name),
-            None => write!(f, "{}", self.0),
-        }
-    }
 }
 
 /// One value.
@@ -131,20 +115,6 @@ impl Value {
                 into.resize(end, 0);
             }
             _ => {}
-        }
-    }
-}
-
-/// Comma-separated files show values like this; numbers as short as they come back the same.
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Value::Integer(value) => write!(f, "{value}"),
-            Value::Real(value) => write!(f, "{value}"),
-            Value::Boolean(value) => write!(f, "{value}"),
-            Value::Text(text) => f.write_str(text),
-            Value::Time(time) => write!(f, "{}", time.as_nanoseconds()),
-            Value::Raw(bytes) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02X}")),
         }
     }
 }
@@ -255,7 +225,7 @@ mod tests {
             (27, "0000", Value::Boolean(false)),
             (28, "00000001", Value::Boolean(true)),
         ] {
-            assert_eq!(read(code, bytes), value, "{}", Type(code));
+            assert_eq!(read(code, bytes), value, "type {code}");
             let short = &hex(bytes)[1..];
             let kind = Type(code);
             assert_eq!(Value::read(kind, 4, &mut Reader(&short[..short.len().min(3)])).is_err(), code != 16);
