@@ -26,7 +26,8 @@ mod queue;
 mod tables;
 
 use connection::{Connection, Shared};
-pub use files::{check_name, content};
+use files::check_name;
+pub use files::content;
 pub use machine::Counters;
 use machine::Machine;
 pub use tables::Wanted;

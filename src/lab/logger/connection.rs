@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::machine::{Due, Machine};
-use crate::clock::Time;
+use crate::clock::{SPIN, Time};
 use crate::link::party::{Party, Step};
 use crate::link::{Batch, Caps, Fault};
 use crate::peer::Service;
@@ -119,7 +119,12 @@ impl Party for Connection {
         if self.closed {
             return Step::Sleep(due);
         }
-        Step::Receive { into: &mut self.received, until: due.min(idle) }
+        // A timer wakes late; the last moment before an answer is spent awake.
+        let awake = Time(due.0.saturating_sub(SPIN.as_nanos() as u64));
+        if now >= awake {
+            return Step::Sleep(due);
+        }
+        Step::Receive { into: &mut self.received, until: awake.min(idle) }
     }
 
     fn sent(&mut self, bytes: usize, _at: Time) {

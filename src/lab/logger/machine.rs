@@ -229,6 +229,14 @@ impl Machine {
             return done.reply.clone();
         }
         let reply = self.carry_out(asked, command, now, waits);
+        let changed = match &reply {
+            Reply::Clock(moved) => moved.is_ok(),
+            Reply::Store { code, .. } | Reply::Control { code, .. } => *code == Code::COMPLETE,
+            _ => false,
+        };
+        if !changed {
+            return reply;
+        }
         if self.done.len() == REMEMBERED {
             self.done.pop_front();
         }

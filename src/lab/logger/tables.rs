@@ -243,13 +243,16 @@ impl Table {
     fn newest(&self, now: Instant) -> u32 {
         match self.definition.interval.as_nanoseconds() {
             0 => 1,
-            interval => u32::try_from((now.as_nanoseconds() - self.first) / interval + 1).unwrap_or(u32::MAX),
+            interval => {
+                let since = now.as_nanoseconds().saturating_sub(self.first);
+                u32::try_from(since / interval + 1).unwrap_or(u32::MAX)
+            }
         }
     }
 
     fn time(&self, record: u32) -> Instant {
-        let since = self.definition.interval.as_nanoseconds() * (i64::from(record) - 1);
-        Instant::from_nanoseconds(self.first + since)
+        let since = self.definition.interval.as_nanoseconds().saturating_mul(i64::from(record) - 1);
+        Instant::from_nanoseconds(self.first.saturating_add(since))
     }
 
     /// The first record at or after a time.
