@@ -1,6 +1,8 @@
 //! `linkgauge lab …`: pieces of the lab on their own, until Ctrl-C.
 
+mod device_server;
 mod logger;
+mod redirect;
 mod uart;
 
 use anyhow::Result;
@@ -17,12 +19,16 @@ pub struct Flags {
 
 #[derive(Subcommand)]
 enum Piece {
+    DeviceServer(device_server::Flags),
+    Redirect(redirect::Flags),
     Uart(uart::Flags),
     Logger(logger::Flags),
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
     match flags.piece {
+        Piece::DeviceServer(flags) => device_server::run(flags),
+        Piece::Redirect(flags) => redirect::run(flags),
         Piece::Uart(flags) => uart::run(flags),
         Piece::Logger(flags) => logger::run(flags),
     }

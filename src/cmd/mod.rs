@@ -8,6 +8,7 @@ mod latency;
 mod measure;
 mod output;
 mod report;
+mod reproduce;
 mod run;
 mod serve;
 mod throughput;
@@ -37,10 +38,11 @@ enum Command {
     Latency(latency::Flags),
     Throughput(throughput::Flags),
     Serve(serve::Flags),
+    Lab(lab::Flags),
     Run(run::Flags),
+    Reproduce(reproduce::Flags),
     Report(report::Flags),
     Doctor(doctor::Flags),
-    Lab(lab::Flags),
     Completions(completions::Flags),
     Man(completions::ManFlags),
 }
@@ -71,10 +73,11 @@ pub fn main() -> ExitCode {
         Command::Latency(flags) => latency::run(flags),
         Command::Throughput(flags) => throughput::run(flags),
         Command::Serve(flags) => serve::run(flags),
+        Command::Lab(flags) => lab::run(flags),
         Command::Run(flags) => run::run(flags),
+        Command::Reproduce(flags) => reproduce::run(flags),
         Command::Report(flags) => report::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
-        Command::Lab(flags) => lab::run(flags),
         Command::Completions(flags) => completions::run(flags, Cli::command()),
         Command::Man(flags) => completions::man(flags, Cli::command()),
     };

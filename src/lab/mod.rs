@@ -4,11 +4,14 @@
 
 use crate::endpoint::Endpoint;
 
+pub mod device_server;
 pub mod logger;
+pub mod packing;
+pub mod redirect;
 pub mod uart;
 
 /// Stand-ins for the far ends of transports that nobody can listen on: the contract tests and the demo start them.
-pub static STAND_INS: &[StandIn] = &[uart::STAND_IN];
+pub static STAND_INS: &[StandIn] = &[uart::STAND_IN, device_server::STAND_IN];
 
 /// How to start a far end that sends back what it gets.
 pub struct StandIn {

@@ -114,7 +114,7 @@ impl Uarts {
         let mut ends = Vec::with_capacity(count);
         for index in 0..count {
             let pty = Pty::open().map_err(|fault| {
-                LabError(format!("port {}: {fault}: fewer --ports", index / options.wiring.ends() + 1))
+                LabError(format!("port {}: {fault}: try fewer ports", index / options.wiring.ends() + 1))
             })?;
             let wire = Wire::new(options.paced, options.hand_over, clock.now());
             let noise = Noise { seed: options.noise.seed.wrapping_add(index as u64), ..options.noise };
@@ -168,8 +168,8 @@ impl Drop for Uarts {
 }
 
 /// A symbolic link to a terminal that goes when it is dropped.
-struct Symlink {
-    path: PathBuf,
+pub(super) struct Symlink {
+    pub(super) path: PathBuf,
     leads_to: PathBuf,
 }
 
@@ -182,7 +182,7 @@ impl Symlink {
         terminals.iter().enumerate().map(numbered).collect()
     }
 
-    fn new(path: PathBuf, leads_to: PathBuf) -> Result<Symlink, LabError> {
+    pub(super) fn new(path: PathBuf, leads_to: PathBuf) -> Result<Symlink, LabError> {
         // What a run that was killed has left leads nowhere; anything else is somebody's.
         let stale = std::fs::read_link(&path).is_ok_and(|old| old.starts_with("/dev/pts") && !old.exists());
         if stale {
@@ -191,7 +191,7 @@ impl Symlink {
         match std::os::unix::fs::symlink(&leads_to, &path) {
             Ok(()) => Ok(Symlink { path, leads_to }),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(LabError(format!(
-                "{}: something is there already: remove it, or give --link another path",
+                "{}: something is there already: remove it, or choose another path",
                 path.display()
             ))),
             Err(error) => Err(LabError(format!("{}: the link cannot be made: {error}", path.display()))),

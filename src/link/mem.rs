@@ -2,15 +2,16 @@
 //! over it is exact to the nanosecond; on the system clock it is the floor of the instrument itself.
 //!
 //! Waiting steps the far end and moves the clock to the next event. Not a model of any real link beyond a delay, a
-//! rate, a buffer and every n-th message lost, doubled or reordered: `shaped` is for that.
+//! rate, a buffer, a line's characters and every n-th message or character spoilt: `shaped` is for that.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use super::line::{Flow, Settings};
 use super::party::{Cost, Party, Step, Tuning};
 use super::{
-    Caps, Door, Facts, Fault, Framing, Hosting, Line, Link, Listener, Opening, Transport, Unavailable,
+    Caps, Door, Facts, Fault, Framing, Hosting, Line, Link, Listener, Opening, Transport, Unavailable, line,
 };
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
@@ -21,13 +22,22 @@ pub const TRANSPORT: Transport = Transport {
     summary: "a link inside this process: the instrument's own floor",
     example: "mem://floor?delay=1ms&rate=10Mbit/s",
     options: &[
-        ("type", "stream (default) or message"),
+        (
+            "type",
+            "stream (default), message, or line: a serial line that carries every character in its time",
+        ),
         ("delay", "one-way delay of every byte (0s)"),
-        ("rate", "bits per second, each way (unlimited)"),
+        ("rate", "bits per second, each way (unlimited); a line has its baud"),
         ("buffer", "bytes in flight each way (1Mi)"),
-        ("drop", "lose every n-th message, messages only"),
-        ("double", "deliver every n-th message twice, messages only"),
+        ("drop", "lose every n-th message, or character of a line"),
+        ("double", "deliver every n-th message, or character of a line, twice"),
         ("swap", "let the next message overtake every n-th if it is sent in time, messages only"),
+        ("change", "change every n-th character of a line"),
+        line::BAUD,
+        line::DATA,
+        line::PARITY,
+        line::STOP,
+        line::FLOW,
     ],
     check: |endpoint| Path::of(endpoint).map(|path| path.caps()),
     available: || Ok::<(), Unavailable>(()),
@@ -51,6 +61,8 @@ struct Path {
     drop: u64,
     double: u64,
     swap: u64,
+    change: u64,
+    line: Option<Settings>,
 }
 
 impl Path {
@@ -60,15 +72,12 @@ impl Path {
                 .parsed(name, "a count of at least 2", |text| units::count(text).ok().filter(|&n| n >= 2))
                 .map(|n| n.unwrap_or(0))
         };
-        let message = endpoint
-            .parsed("type", "stream or message", |text| match text {
-                "stream" => Some(false),
-                "message" => Some(true),
-                _ => None,
-            })?
-            .unwrap_or(false);
+        let known = |text: &str| ["stream", "message", "line"].into_iter().find(|kind| *kind == text);
+        let kind = endpoint.parsed("type", "stream, message or line", known)?.unwrap_or("stream");
+        let settings = Settings::of(endpoint)?;
         let path = Path {
-            message,
+            message: kind == "message",
+            line: (kind == "line").then_some(settings),
             delay: endpoint
                 .parsed("delay", "a duration like 1ms", |text| units::duration(text).ok())?
                 .unwrap_or_default(),
@@ -83,20 +92,26 @@ impl Path {
             drop: every("drop")?,
             double: every("double")?,
             swap: every("swap")?,
+            change: every("change")?,
         };
-        if !message && (path.drop, path.double, path.swap) != (0, 0, 0) {
-            endpoint.parsed(
-                "type",
-                "message: a stream loses nothing (needed for drop, double, swap)",
-                |_| None::<()>,
-            )?;
-            return Err(EndpointError::NoValue { url: endpoint.to_string(), option: "type".to_owned() });
+        let wants = |kind, what| {
+            endpoint.parsed("type", what, |text| (text == kind).then_some(()))?.ok_or_else(|| {
+                EndpointError::NoValue { url: endpoint.to_string(), option: "type".to_owned() }
+            })
+        };
+        if path.change != 0 {
+            wants("line", "line: nothing else changes bytes (needed for change)")?;
+        } else if path.swap != 0 || path.line.is_none() && (path.drop, path.double) != (0, 0) {
+            wants("message", "message: a stream loses nothing (needed for drop, double, swap)")?;
         }
         Ok(path)
     }
 
     fn caps(&self) -> Caps {
-        let line = self.rate.is_finite().then_some(Line { bits_per_second: self.rate, bits_per_byte: 8.0 });
+        if let Some(settings) = self.line {
+            return settings.caps();
+        }
+        let line = self.rate.is_finite().then_some(Line::bare(self.rate));
         if !self.message {
             return Caps { line, ..Caps::STREAM };
         }
@@ -151,6 +166,10 @@ impl Pipe {
         if taken == 0 && !path.message {
             return Ok(Some(0));
         }
+        if let Some(settings) = path.line {
+            bytes[..taken].iter().for_each(|byte| self.carry(*byte, &settings, now));
+            return Ok(Some(taken));
+        }
         self.sent += 1;
         let every = |n: u64| n != 0 && self.sent.is_multiple_of(n);
         let on_line = Duration::from_secs_f64(taken as f64 * 8.0 / path.rate);
@@ -168,6 +187,22 @@ impl Pipe {
             self.swap_last_two(now);
         }
         Ok(Some(taken))
+    }
+
+    /// One character goes over a line.
+    fn carry(&mut self, byte: u8, settings: &Settings, now: Time) {
+        self.sent += 1;
+        self.line_free = self.line_free.max(now) + settings.time_of(1);
+        let every = |n: u64| n != 0 && self.sent.is_multiple_of(n);
+        let steers = settings.flow == Flow::XonXoff && [line::XON, line::XOFF].contains(&byte);
+        if every(self.path.drop) || steers {
+            return;
+        }
+        let byte = byte & (u8::MAX >> (8 - settings.data_bits)) ^ u8::from(every(self.path.change));
+        for _ in 0..if every(self.path.double) { 2 } else { 1 } {
+            self.bytes.push_back(byte);
+            self.pieces.push_back((self.line_free + self.path.delay, 1));
+        }
     }
 
     /// The last message overtakes the one before it, unless that has arrived: then nothing can.
@@ -468,6 +503,9 @@ impl Link for MemLink {
     }
 
     fn finish(&mut self) -> Result<(), Fault> {
+        if !self.caps.closes {
+            return Ok(());
+        }
         if let Some(connection) = &mut self.net.world().connections[self.id] {
             connection.there.closed = true;
         }

@@ -35,16 +35,12 @@ pub const TRANSPORT: Transport = Transport {
         device::DELAY_BEFORE,
         device::DELAY_AFTER,
     ],
-    check: |endpoint| Options::of(endpoint).map(|options| caps(&options.line)),
+    check: |endpoint| Options::of(endpoint).map(|options| options.line.caps()),
     available: || Ok(()),
     open: |endpoint, opening| Ok(Box::new(SerialLink::open(endpoint, opening)?)),
     listen: None,
     loopback: |_| Vec::new(),
 };
-
-fn caps(settings: &Settings) -> Caps {
-    Caps { device: true, closes: false, many: false, line: Some(settings.line()), ..Caps::STREAM }
-}
 
 /// A serial port as a link.
 pub struct SerialLink {
@@ -59,7 +55,7 @@ impl SerialLink {
     pub fn open(endpoint: &Endpoint, opening: &Opening) -> Result<SerialLink, Fault> {
         let options = Options::of(endpoint)?;
         let device = Device::open(&options)?;
-        let caps = caps(&tty::settings(&device)?);
+        let caps = tty::settings(&device)?.caps();
         let (clock, wait) = (opening.clock.clone(), opening.wait);
         Ok(SerialLink { device: Arc::new(device), asked: options.line, caps, clock, wait })
     }
@@ -117,6 +113,15 @@ impl Link for SerialLink {
 
     #[inline]
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
+        // A line is slower than who reads it: whoever reads first mostly finds nothing, which costs a call more.
+        let within = match self.wait {
+            Wait::Block if !within.is_zero() => {
+                let began = self.clock.now();
+                wait_for(&self.device, Wants::ToReceive, within);
+                within.saturating_sub(self.clock.now() - began)
+            }
+            _ => within,
+        };
         let length = self.attempt(Wants::ToReceive, within, |device| rustix::io::read(device, &mut *into))?;
         if length == 0 && !into.is_empty() {
             return Err(Fault::Closed);
@@ -154,7 +159,7 @@ impl Port for SerialLink {
 
     fn set(&mut self, wanted: &Settings) -> Result<Settings, Fault> {
         let granted = tty::set(&self.device, wanted)?;
-        (self.asked, self.caps) = (*wanted, caps(&granted));
+        (self.asked, self.caps) = (*wanted, granted.caps());
         Ok(granted)
     }
 

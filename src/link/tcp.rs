@@ -46,7 +46,7 @@ pub const TRANSPORT: Transport = Transport {
     loopback: |_| vec!["tcp://127.0.0.1:0".to_owned(), "tcp://[::1]:0".to_owned()],
 };
 
-const KEEPALIVE: &str = "keepalive";
+pub const KEEPALIVE: &str = "keepalive";
 
 /// What a listener asks of its connections unless told otherwise: a client that vanished without a word frees its place
 /// after twice that.
@@ -86,13 +86,7 @@ impl Options {
     }
 
     fn caps(&self) -> Caps {
-        match &self.line {
-            None => Caps::STREAM,
-            // Most device servers take one client, and drop what is on the line when that one has finished.
-            Some(line) => {
-                Caps { device: true, closes: false, many: false, line: Some(line.line()), ..Caps::STREAM }
-            }
-        }
+        self.line.map_or(Caps::STREAM, |line| line.caps())
     }
 
     fn protocol(&self) -> Protocol {
@@ -127,10 +121,17 @@ fn keepalive(text: &str) -> Option<Option<Duration>> {
 
 fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
     let options = Options::of(endpoint, false)?;
+    let socket = connection(endpoint, opening)?;
+    Ok(link(socket, &options, &opening.clock, opening.wait))
+}
+
+/// A connection to the first of the endpoint's addresses that takes one.
+pub fn connection(endpoint: &Endpoint, opening: &Opening) -> Result<Socket, Fault> {
+    let options = Options::of(endpoint, false)?;
     let mut last = Fault::TimedOut;
     for address in addresses(endpoint, opening, false)? {
         match connect(address, &options, opening.within) {
-            Ok(socket) => return Ok(link(socket, &options, &opening.clock, opening.wait)),
+            Ok(socket) => return Ok(socket),
             Err(fault) => last = fault,
         }
     }
@@ -149,7 +150,8 @@ fn link(socket: Socket, options: &Options, clock: &Clock, wait: Wait) -> Box<dyn
     Box::new(SocketLink::new(socket, options.caps(), clock, wait, facts))
 }
 
-fn facts(socket: &Socket, facts: &mut Facts) {
+/// What the kernel granted to a connection.
+pub fn facts(socket: &Socket, facts: &mut Facts) {
     internet::facts(socket, facts);
     let mut note = |name: &str, value: Option<serde_json::Value>| {
         facts.extend(value.map(|value| (name.to_owned(), value)));

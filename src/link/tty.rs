@@ -13,7 +13,7 @@ use rustix::termios::{
     ControlModes, InputModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 
-use super::line::{BAUD, DATA, FLOW, Flow, PARITY, Parity, STOP, Settings, StopBits};
+use super::line::{Flow, Parity, Settings, StopBits};
 use super::{Fault, sys};
 use crate::endpoint::{Endpoint, EndpointError};
 
@@ -107,20 +107,7 @@ pub fn set(terminal: impl AsFd, wanted: &Settings) -> Result<Settings, Fault> {
 
 /// Where links to a terminal lead that set its line so.
 pub fn endpoint(path: &Path, line: &Settings) -> Result<Endpoint, EndpointError> {
-    let otherwise = Settings::default();
-    let mut url =
-        format!("{}://{}?{}={}", super::serial::TRANSPORT.scheme, path.display(), BAUD.0, line.baud);
-    for ((name, _), value, default) in [
-        (DATA, line.data_bits.to_string(), otherwise.data_bits.to_string()),
-        (PARITY, line.parity.name().to_owned(), otherwise.parity.name().to_owned()),
-        (STOP, line.stop.name().to_owned(), otherwise.stop.name().to_owned()),
-        (FLOW, line.flow.name().to_owned(), otherwise.flow.name().to_owned()),
-    ] {
-        if value != default {
-            url += &format!("&{name}={value}");
-        }
-    }
-    url.parse()
+    format!("{}://{}?{}", super::serial::TRANSPORT.scheme, path.display(), line.options()).parse()
 }
 
 /// A pseudo-terminal: a stand-in for hardware holds the master, programs open the path.

@@ -84,7 +84,7 @@ fn is_available_here() {
     for transport in TRANSPORTS {
         assert_eq!((transport.available)(), Ok(()), "{}", transport.scheme);
         let stands_in = !stand_ins(transport).is_empty();
-        assert_ne!(transport.listen.is_some(), stands_in, "{}: who is at the far end?", transport.scheme);
+        assert!(transport.listen.is_some() || stands_in, "{}: who is at the far end?", transport.scheme);
     }
 }
 

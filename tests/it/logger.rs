@@ -321,7 +321,8 @@ fn what_cannot_be_is_said_in_one_line() {
         (&["--max-packet", "2000"], &["2000", "1000"]),
         (&["--listen", "udp://127.0.0.1"], &["udp://127.0.0.1", "streams"]),
         (&["--listen", &taken], &[&taken, "another program"]),
-        (&["--serial", "serial:///nowhere/tty"], &["/nowhere/tty", "no such serial port"]),
+        (&["--serial", "/nowhere/tty"], &["/nowhere/tty", "no such serial port"]),
+        (&["--serial", "ttyS0"], &["ttyS0", "/dev/ttyS0"]),
         (&["--listen", "serial:///dev/ttyS0"], &["serial:///dev/ttyS0", "listen"]),
     ] {
         let ended = run(&[&["lab", "logger"], flags].concat());

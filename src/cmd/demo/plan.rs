@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn every_link_in_its_kind() {
-        let line = Line { bits_per_second: 9600.0, bits_per_byte: 10.0 };
+        let line = Line { bits_per_byte: 10.0, ..Line::bare(9600.0) };
         let kinds = [
             kind("tcp://127.0.0.1:1", Caps::STREAM, false),
             kind("tcp://[::1]:2", Caps::STREAM, false),

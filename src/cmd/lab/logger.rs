@@ -8,9 +8,11 @@ use clap::builder::PossibleValue;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::logger::{self, Device, Full, Logger, Options, Wanted};
+use linkgauge::link::line::Settings;
 use linkgauge::serve::raise_open_files;
 use linkgauge::units::{self, Bytes, Span, print_duration};
 
+use super::device_server::serial_port;
 use crate::cmd::Status;
 use crate::cmd::measure::{cancelled, on_interrupt};
 use crate::cmd::output::{put, tell};
@@ -24,9 +26,9 @@ pub struct Flags {
     /// Where to listen, any number of times [default: tcp://127.0.0.1:6785]
     #[arg(long, value_name = "URL")]
     listen: Vec<Endpoint>,
-    /// Serial port to answer on, like serial:///dev/ttyS0?baud=115200, any number of times
-    #[arg(long, value_name = "URL")]
-    serial: Vec<Endpoint>,
+    /// Serial port to answer on: /dev/ttyS0 (at 9600 8N1), or serial:///dev/ttyS0?baud=115200; any number of times
+    #[arg(long, value_name = "DEV")]
+    serial: Vec<String>,
     /// Its PakBus address
     #[arg(long, value_name = "N", default_value_t = Device::default().address)]
     address: u16,
@@ -78,7 +80,9 @@ fn please_wait() -> clap::builder::OsStr {
 
 impl Flags {
     fn options(&self) -> Result<Options> {
-        let listen = match (self.listen.as_slice(), self.serial.as_slice()) {
+        let lines = self.serial.iter().map(|text| serial_port(text, &Settings::default()));
+        let lines = lines.collect::<Result<Vec<_>>>()?;
+        let listen = match (self.listen.as_slice(), lines.as_slice()) {
             ([], []) => vec!["tcp://127.0.0.1".parse()?],
             (listen, _) => listen.to_vec(),
         };
@@ -95,7 +99,7 @@ impl Flags {
             max_packet: u16::try_from(self.max_packet.0).unwrap_or(u16::MAX),
             skip_records: self.skip_records,
         };
-        Ok(Options { listen, lines: self.serial.clone(), device })
+        Ok(Options { listen, lines, device })
     }
 
     fn files(&self) -> Result<Vec<(String, Vec<u8>)>> {

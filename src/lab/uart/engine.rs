@@ -351,6 +351,7 @@ impl Engine {
                 arrived.retain(|character| !matches!(*character, XON | XOFF));
             }
         }
+        let holds = self.holds_sender(index);
         let end = &mut self.ends[index];
         let before = end.inbox.overruns;
         let mut rest = &arrived[..];
@@ -359,8 +360,6 @@ impl Engine {
                 Ok(count) if count > 0 => rest = &rest[count..],
                 Err(Errno::INTR) => {}
                 Ok(_) | Err(Errno::AGAIN) => {
-                    end.inbox.put(rest);
-                    rest = &[];
                     self.listen(index, true)?;
                     break;
                 }
@@ -368,7 +367,7 @@ impl Engine {
             }
         }
         let end = &mut self.ends[index];
-        end.inbox.put(rest);
+        end.inbox.put(rest, holds);
         end.tally.received += arrived.len() as u64 - (end.inbox.overruns - before);
         self.arrived = arrived;
         if self.ends[index].inbox.is_high() {
@@ -410,12 +409,18 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether who sends to an end can be stopped by wire.
+    fn holds_sender(&self, index: usize) -> bool {
+        let end = &self.ends[index];
+        let both = [end, &self.ends[end.other]].map(|end| end.settings.flow);
+        self.lossless || both == [Flow::RtsCts; 2]
+    }
+
     /// Stops whoever sends to an end, if he lets himself be stopped.
     fn stop(&mut self, index: usize, at: Time) {
         let end = &self.ends[index];
         let (other, settings) = (end.other, end.settings);
-        let wires = settings.flow == Flow::RtsCts && self.ends[other].settings.flow == Flow::RtsCts;
-        if self.lossless || wires {
+        if self.holds_sender(index) {
             self.ends[index].inbox.stopped = Some(Stopped::Line);
             self.hold(other, at);
         } else if settings.flow == Flow::XonXoff {

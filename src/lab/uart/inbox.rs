@@ -32,8 +32,11 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    pub fn put(&mut self, characters: &[u8]) {
-        let fits = characters.len().min(MOST - self.characters.len());
+    /// Takes what has arrived. `held`: the sender is held in time, so that there is room for all that comes in one
+    /// hand-over, however large.
+    pub fn put(&mut self, characters: &[u8], held: bool) {
+        let room = if held { usize::MAX } else { MOST.saturating_sub(self.characters.len()) };
+        let fits = characters.len().min(room);
         self.characters.extend(&characters[..fits]);
         self.overruns += (characters.len() - fits) as u64;
     }
@@ -77,8 +80,8 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_lost_and_counted() {
         let mut inbox = Inbox::default();
-        inbox.put(&[1; MOST - 1]);
-        inbox.put(&[2; 3]);
+        inbox.put(&[1; MOST - 1], false);
+        inbox.put(&[2; 3], false);
         assert_eq!(inbox.overruns, 2);
         inbox.written(MOST - 1);
         assert_eq!(inbox.front(), [2]);
@@ -86,11 +89,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_held_sender_had_sent_before_is_kept() {
+        let mut inbox = Inbox::default();
+        inbox.put(&[0; STOP_AT - 1], true);
+        inbox.put(&[0; MOST], true);
+        inbox.put(&[0], false);
+        assert_eq!(inbox.overruns, 1);
+    }
+
+    #[test]
     fn a_sender_is_stopped_once_and_let_go_when_there_is_room() {
         let mut inbox = Inbox::default();
-        inbox.put(&[0; STOP_AT - 1]);
+        inbox.put(&[0; STOP_AT - 1], true);
         assert!(!inbox.is_high());
-        inbox.put(&[0]);
+        inbox.put(&[0], true);
         assert!(inbox.is_high());
         inbox.stopped = Some(Stopped::Xoff);
         assert!(!inbox.is_high());
