@@ -236,6 +236,9 @@ fn what_is_stored_can_be_fetched_and_deleted() {
     assert_eq!(bench.ask(&control(4)), code(Code::COMPLETE), "the same command again");
     bench.send(8, &control(4));
     assert_eq!(bench.reply().1, code(Code::BAD_NAME), "another command");
+    assert_eq!(bench.ask(&store(0, b"again", true)), done(0));
+    bench.send(8, &control(4));
+    assert_eq!(bench.reply().1, code(Code::COMPLETE), "what failed is tried again");
 }
 
 #[test]
