@@ -333,10 +333,11 @@ impl Part<'_> {
     /// Writes what fits of these records; whether there are more.
     fn records(&self, range: Range<u32>, body: &mut Vec<u8>) -> bool {
         let definition = &self.table.definition;
-        let (mut records, mut length) = (Vec::new(), TIME);
+        let (mut records, mut length) = (Vec::new(), 0);
         for record in range.clone() {
             let values = self.values(record);
-            let longer = length + values.len() + if definition.is_regular() { 0 } else { TIME };
+            let timed = records.is_empty() || !definition.is_regular();
+            let longer = length + values.len() + if timed { TIME } else { 0 };
             let room = if records.is_empty() { self.room.most - AROUND } else { self.room.usual };
             if longer > room {
                 break;
