@@ -6,15 +6,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use linkgauge::clock::Time;
+use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
+use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
 use linkgauge::link::party::{Party, Step};
 use linkgauge::link::rfc2217::Server;
-use linkgauge::link::{self, Caps, Fault};
+use linkgauge::link::{self, Caps, Dialer, Fault};
 use linkgauge::peer::ask::reply::{End, Found, LONGEST, LengthField, Reply as Answer, Search};
 use linkgauge::peer::linkgauge::Hello;
 use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request};
+use linkgauge::peer::pakbus::frame::{self, Decoder};
+use linkgauge::peer::pakbus::packet::Packet;
+use linkgauge::peer::pakbus::{directory, message, record, reply, table, value};
 use linkgauge::peer::{Limits, ServerFacts, Service, peer};
 use linkgauge::plan::Plan;
 use linkgauge::report::{self, FORMATS, Options};
@@ -25,13 +29,14 @@ use linkgauge::schedule;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("endpoint", endpoint),
     ("plan", plan),
     ("session", session),
     ("run_document", run_document),
     ("ask", ask),
     ("rfc2217", rfc2217),
+    ("pakbus", pakbus),
 ];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
@@ -223,6 +228,94 @@ impl Port for Wired {
     fn errors(&mut self) -> Option<Errors> {
         None
     }
+}
+
+/// What comes from a logger or from its client, on a line: read whole and in pieces whose length the first byte tells it
+/// gives the same packets; what can be read of a packet says the same once written; and a logger answers, or does not,
+/// and rests. A changed frame is no frame, so everything between two sync bytes is also framed anew.
+pub fn pakbus(data: &[u8]) {
+    let Some((&size, said)) = data.split_first() else { return };
+    let size = usize::from(size).max(1);
+    assert_eq!(packets(said.chunks(said.len().max(1))), packets(said.chunks(size)));
+    let mut framed = Vec::new();
+    for between in said.split(|&byte| byte == frame::SYNC) {
+        let packet = &between[..between.len().saturating_sub(2)];
+        frame::write(packet, &mut framed);
+        parts(packet);
+    }
+    for said in [said, &framed] {
+        logger(said.chunks(size));
+    }
+}
+
+fn packets<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
+    let (mut decoder, mut packets) = (Decoder::default(), Vec::new());
+    for mut piece in pieces {
+        while !piece.is_empty() {
+            let (used, packet) = decoder.read(piece);
+            packets.extend(packet.map(<[u8]>::to_vec));
+            piece = &piece[used..];
+        }
+    }
+    packets
+}
+
+/// A packet, and the files and records that bytes like these may be.
+fn parts(bytes: &[u8]) {
+    if let Ok(tables) = table::read(bytes) {
+        assert_eq!(table::write(&tables), bytes);
+    }
+    if let Ok(entries) = directory::read(bytes) {
+        assert_eq!(directory::write(&entries), bytes);
+    }
+    let Ok(packet) = Packet::read(bytes) else { return };
+    assert_eq!(packet.write(), bytes);
+    let Some((route, said)) = packet.message else { return };
+    if let Ok((transaction, command)) = message::Command::read(route.protocol, said) {
+        let (protocol, written) = command.write(transaction);
+        assert_eq!(message::Command::read(protocol, &written), Ok((transaction, command)));
+    }
+    if let Ok((transaction, reply)) = reply::Reply::read(route.protocol, said) {
+        let (protocol, written) = reply.write(transaction);
+        assert_eq!(reply::Reply::read(protocol, &written), Ok((transaction, reply)));
+    }
+    let field = |kind| table::Field::new("f", value::Type(kind), 3);
+    let fields = (0..32).map(field).collect();
+    let table = table::Table::new("t", 9, value::Instant { seconds: 1, nanoseconds: 0 }, fields);
+    let _ = record::read(&[table], said);
+}
+
+/// Says this to a logger until all is said and answered.
+fn logger<'a>(pieces: impl Iterator<Item = &'a [u8]>) {
+    let dialer = Dialer::new(Clock::new_virtual());
+    let listen: Endpoint = "mem://logger".parse().expect("an endpoint");
+    let device = Device {
+        files: vec![("CPU:a.bin".to_owned(), vec![0xBD; 2000])],
+        tables: vec!["Bench:1s:Seq=Int4,Temp=FP2,Name=ASCII(2000):9".parse().expect("a table")],
+        processing: Duration::from_secs(2),
+        ..Device::default()
+    };
+    let options = LoggerOptions { listen: vec![listen.clone()], lines: Vec::new(), device };
+    let clock = value::Instant { seconds: 1000, nanoseconds: 0 };
+    let _logger = Logger::with(&options, clock, dialer.clone()).expect("it starts");
+    let mut link = dialer.open(&listen).expect("it listens");
+    let mut answer = [0; 4096];
+    for piece in pieces {
+        let mut rest = piece;
+        while !rest.is_empty() {
+            match link.send(rest, Duration::from_secs(1)) {
+                Ok(sent) => rest = &rest[sent..],
+                Err(_) => while link.receive(&mut answer, Duration::ZERO).is_ok() {},
+            }
+        }
+    }
+    // Far more than so few commands are worth.
+    for _ in 0..10_000 {
+        if link.receive(&mut answer, Duration::from_secs(60)).is_err() {
+            return;
+        }
+    }
+    panic!("the logger never rests");
 }
 
 /// A run document that somebody else wrote: read, its histograms decoded, every report made of it.

@@ -1,6 +1,7 @@
 //! `linkgauge lab …`: pieces of the lab on their own, until Ctrl-C.
 
 mod device_server;
+mod logger;
 mod redirect;
 mod uart;
 
@@ -21,6 +22,7 @@ enum Piece {
     DeviceServer(device_server::Flags),
     Redirect(redirect::Flags),
     Uart(uart::Flags),
+    Logger(logger::Flags),
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
@@ -28,5 +30,6 @@ pub fn run(flags: Flags) -> Result<Status> {
         Piece::DeviceServer(flags) => device_server::run(flags),
         Piece::Redirect(flags) => redirect::run(flags),
         Piece::Uart(flags) => uart::run(flags),
+        Piece::Logger(flags) => logger::run(flags),
     }
 }

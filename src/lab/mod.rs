@@ -5,6 +5,7 @@
 use crate::endpoint::Endpoint;
 
 pub mod device_server;
+pub mod logger;
 pub mod packing;
 pub mod redirect;
 pub mod uart;

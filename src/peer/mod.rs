@@ -20,6 +20,7 @@ pub mod auto;
 mod discard;
 mod echo;
 pub mod linkgauge;
+pub mod pakbus;
 
 /// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
 pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER, ask::PEER];

@@ -10,13 +10,14 @@ use fastrand::Rng;
 mod targets;
 
 /// How many inputs each target gets: a second or two of a debug build.
-const ROUNDS: [(&str, usize); 6] = [
+const ROUNDS: [(&str, usize); 7] = [
     ("endpoint", 100_000),
     ("plan", 20_000),
     ("session", 30_000),
     ("run_document", 2_000),
     ("ask", 30_000),
     ("rfc2217", 30_000),
+    ("pakbus", 1_000),
 ];
 
 #[test]
@@ -47,6 +48,11 @@ fn ask() {
 #[test]
 fn rfc2217() {
     smoke("rfc2217");
+}
+
+#[test]
+fn pakbus() {
+    smoke("pakbus");
 }
 
 #[test]

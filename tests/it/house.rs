@@ -16,7 +16,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("workload", &["host", "link", "peer"]),
     ("peer", &["host", "link", "workload"]),
     ("serve", &["host", "link", "peer", "workload"]),
-    ("lab", &["host", "link", "peer", "workload"]),
+    ("lab", &["host", "link", "peer", "serve", "workload"]),
     ("schedule", &["host", "link", "peer", "workload"]),
     ("paper", &[]),
     ("report", &[]),

@@ -16,6 +16,7 @@ mod liars;
 mod licences;
 mod lines;
 mod listeners;
+mod logger;
 mod memory;
 mod peers;
 mod program;

@@ -150,7 +150,7 @@ impl Flags {
 }
 
 /// An endpoint as typed, or that of a device's path.
-fn serial_port(text: &str, line: &Settings) -> Result<Endpoint> {
+pub fn serial_port(text: &str, line: &Settings) -> Result<Endpoint> {
     if text.contains("://") {
         return Ok(text.parse()?);
     }

@@ -1,0 +1,244 @@
+//! A data logger made of software: it answers as a CR1000 does over PakBus, on streams and serial lines.
+//!
+//! An emulation. Not for claims about real loggers: docs/limits.md says what of it is unconfirmed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use super::LabError;
+use crate::clock::Clock;
+use crate::endpoint::Endpoint;
+use crate::link::party::{SLICE, drive};
+use crate::link::{Dialer, Fault, Framing, Link, LinkError};
+use crate::peer::Service;
+use crate::peer::pakbus::value::{Instant, UNIX_1990};
+use crate::peer::pakbus::{DEFAULT_ADDRESS, DEFAULT_PORT};
+use crate::serve::Server;
+
+mod connection;
+mod files;
+mod machine;
+mod queue;
+mod tables;
+
+use connection::{Connection, Shared};
+use files::check_name;
+pub use files::content;
+pub use machine::Counters;
+use machine::Machine;
+pub use tables::Wanted;
+
+/// Where a logger is to be reached, and what it is.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Endpoints to listen on, for any number of clients each.
+    pub listen: Vec<Endpoint>,
+    /// Lines to answer on.
+    pub lines: Vec<Endpoint>,
+    pub device: Device,
+}
+
+/// What a logger is and holds.
+#[derive(Debug, Clone)]
+pub struct Device {
+    /// 1 to 4094.
+    pub address: u16,
+    /// Commands must carry it; 0: they need none.
+    pub security: u16,
+    /// Names with their drive, and contents.
+    pub files: Vec<(String, Vec<u8>)>,
+    pub tables: Vec<Wanted>,
+    /// Of what the tables hold.
+    pub seed: u64,
+    /// What each command keeps the processor busy; greetings take no time. At most a minute.
+    pub processing: Duration,
+    /// Commands that may be there at once, the one in work included: 1 to 255.
+    pub queue: usize,
+    pub full: Full,
+    /// A command that will take longer than this is answered with "please wait" after this time.
+    pub please_wait: Duration,
+    /// Largest packet, in bytes: 200 to 1000.
+    pub max_packet: u16,
+    /// Collections that have to wait for other commands miss their first record.
+    pub skip_records: bool,
+}
+
+/// What becomes of commands for which the queue has no room.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Full {
+    /// The client is told.
+    #[default]
+    Refuse,
+    /// Nobody is told.
+    Drop,
+}
+
+impl Default for Device {
+    /// An empty logger that answers at once.
+    fn default() -> Device {
+        Device {
+            address: DEFAULT_ADDRESS,
+            security: 0,
+            files: Vec::new(),
+            tables: Vec::new(),
+            seed: 1,
+            processing: Duration::ZERO,
+            // The buffers for short packets of a CR3000 (its manual); other loggers are said to be alike.
+            queue: 15,
+            full: Full::Refuse,
+            // Loggers promise an answer or "please wait" within a second (BMP5 manual).
+            please_wait: Duration::from_secs(1),
+            max_packet: 1000,
+            skip_records: false,
+        }
+    }
+}
+
+impl Device {
+    /// Most bytes of a message: 998 in the largest packet.
+    fn longest_message(&self) -> usize {
+        usize::from(self.max_packet).saturating_sub(2)
+    }
+
+    fn check(&self) -> Result<(), LabError> {
+        let refuse = |what: String| Err(LabError(what));
+        if !(1..=4094).contains(&self.address) {
+            return refuse(format!("address {}: use 1 to 4094", self.address));
+        }
+        if !(1..=255).contains(&self.queue) {
+            return refuse(format!("a queue of {}: use 1 to 255", self.queue));
+        }
+        if !(200..=1000).contains(&self.max_packet) {
+            return refuse(format!("packets of {} bytes: use 200 to 1000", self.max_packet));
+        }
+        if self.processing > Duration::from_secs(60) {
+            return refuse("a command cannot take longer than a minute".to_owned());
+        }
+        let (files, tables) =
+            (self.files.iter().map(|(name, _)| name), self.tables.iter().map(|table| &table.name));
+        if let Some(name) = twice(files.clone()) {
+            return refuse(format!("file '{name}' stands twice"));
+        }
+        if let Some(name) = twice(tables) {
+            return refuse(format!("table '{name}' stands twice"));
+        }
+        files.into_iter().try_for_each(|name| check_name(name))
+    }
+}
+
+/// The first name that was there before.
+fn twice<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
+    let mut seen = BTreeSet::new();
+    names.into_iter().find(|name| !seen.insert(*name))
+}
+
+/// A running logger; stops when it is dropped.
+pub struct Logger {
+    server: Server,
+    shared: Shared,
+    stop: Arc<AtomicBool>,
+    lines: Vec<JoinHandle<()>>,
+    lost: Receiver<LabError>,
+}
+
+/// Connections at once: far more than a real logger bears.
+const CONNECTIONS: usize = 256;
+
+impl Logger {
+    /// Starts a logger whose clock tells the time of the host in UTC.
+    pub fn start(options: &Options) -> Result<Logger, LabError> {
+        let since_1990 = jiff::Timestamp::now().as_nanosecond() - i128::from(UNIX_1990) * 1_000_000_000;
+        let clock = Instant::from_nanoseconds(i64::try_from(since_1990).unwrap_or_default());
+        Logger::with(options, clock, Dialer::new(Clock::System))
+    }
+
+    /// Starts a logger whose clock stands at `clock` now, on the links of a dialer.
+    pub fn with(options: &Options, clock: Instant, mut dialer: Dialer) -> Result<Logger, LabError> {
+        options.device.check()?;
+        for endpoint in &options.listen {
+            let caps = crate::link::caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
+            if caps.framing == Framing::Message {
+                return Err(LabError(format!("{endpoint}: a logger speaks on streams, like TCP")));
+            }
+        }
+        dialer.default_port = Some(DEFAULT_PORT);
+        let shared = Shared::new(Machine::new(options.device.clone(), clock, dialer.now()));
+        let lines = options.lines.iter().map(|line| Ok((line, dialer.open(line)?)));
+        let lines = lines.collect::<Result<Vec<_>, LinkError>>()?;
+        let service: Arc<dyn Service> = Arc::new(shared.clone());
+        let server = Server::start(&options.listen, &service, CONNECTIONS, &dialer)?;
+        let (tell, lost) = sync_channel(lines.len());
+        let stop = Arc::default();
+        let mut logger = Logger { server, shared, stop, lines: Vec::new(), lost };
+        for (endpoint, link) in lines {
+            logger.answer(endpoint, link, &dialer.clock, tell.clone())?;
+        }
+        Ok(logger)
+    }
+
+    /// Answers on a line in a thread of its own.
+    fn answer(
+        &mut self,
+        endpoint: &Endpoint,
+        mut link: Box<dyn Link>,
+        clock: &Clock,
+        lost: SyncSender<LabError>,
+    ) -> Result<(), LabError> {
+        let mut party = Connection::new(self.shared.clone(), link.caps());
+        let (stop, clock, line) = (self.stop.clone(), clock.clone(), endpoint.clone());
+        let run = move || {
+            let ended = drive(&mut party, link.as_mut(), &clock, &stop, SLICE);
+            if !stop.load(Relaxed) {
+                let fault = ended.err().unwrap_or(Fault::Closed);
+                // Room for each line's end; nobody asks any more if nobody receives.
+                let _ = lost.try_send(LinkError::new(&line, fault).into());
+            }
+        };
+        let thread = Builder::new().name("logger line".to_owned()).spawn(run);
+        let thread = thread.map_err(Fault::system("start a thread"));
+        self.lines.push(thread.map_err(|fault| LinkError::new(endpoint, fault))?);
+        Ok(())
+    }
+
+    /// Where it really listens.
+    pub fn endpoints(&self) -> &[Endpoint] {
+        self.server.endpoints()
+    }
+
+    /// Connections that were accepted and refused.
+    pub fn connections(&self) -> (u64, u64) {
+        let counters = self.server.counters();
+        (counters.accepted.load(Relaxed), counters.refused.load(Relaxed))
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.shared.machine().counters
+    }
+
+    /// Why lines are no longer answered on, each once.
+    pub fn lost(&self) -> impl Iterator<Item = LabError> {
+        self.lost.try_iter()
+    }
+
+    /// Whether anything is left to answer on.
+    pub fn is_reachable(&self) -> bool {
+        !self.endpoints().is_empty() || self.lines.iter().any(|line| !line.is_finished())
+    }
+}
+
+impl Drop for Logger {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        for line in self.lines.drain(..) {
+            // A thread that panicked has said so already.
+            let _ = line.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
