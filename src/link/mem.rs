@@ -1,14 +1,14 @@
 //! `mem://name`: a link inside this process whose far end runs in the same thread. On the virtual clock a whole run
 //! over it is exact to the nanosecond; on the system clock it is the floor of the instrument itself.
 //!
-//! Waiting steps the far end and moves the clock to the next event. Not a model of any real link beyond a delay, a
-//! rate, a buffer and every n-th message lost, doubled or reordered: `shaped` is for that.
+//! Waiting steps the far end and moves the clock to the next event. What delay, rate and faults do to the bytes is
+//! modelled in `shaped`; here every n-th message is lost, doubled or overtaken, and the buffer is what a sender waits for.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::party::{Cost, Party, Step, Tuning};
+use super::shaped::{Often, Path, Pipe, Shape};
 use super::{
     Caps, Door, Facts, Fault, Framing, Hosting, Line, Link, Listener, Opening, Transport, Unavailable,
 };
@@ -29,7 +29,7 @@ pub const TRANSPORT: Transport = Transport {
         ("double", "deliver every n-th message twice, messages only"),
         ("swap", "let the next message overtake every n-th if it is sent in time, messages only"),
     ],
-    check: |endpoint| Path::of(endpoint).map(|path| path.caps()),
+    check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
     available: || Ok::<(), Unavailable>(()),
     open,
     listen: Some(listen),
@@ -40,51 +40,46 @@ pub const TRANSPORT: Transport = Transport {
 const MAX_MESSAGE: usize = 65_536;
 const DEFAULT_BUFFER: u64 = 1 << 20;
 
-/// What one direction does to the bytes.
+/// An endpoint of this transport, read.
 #[derive(Debug, Clone, PartialEq)]
-struct Path {
-    message: bool,
-    delay: Duration,
-    /// Bits per second; infinite when not limited.
-    rate: f64,
+struct Options {
+    framing: Framing,
+    shape: Shape,
     buffer: usize,
-    drop: u64,
-    double: u64,
-    swap: u64,
 }
 
-impl Path {
-    fn of(endpoint: &Endpoint) -> Result<Path, EndpointError> {
+impl Options {
+    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
         let every = |name: &str| {
             endpoint
                 .parsed(name, "a count of at least 2", |text| units::count(text).ok().filter(|&n| n >= 2))
-                .map(|n| n.unwrap_or(0))
+                .map(|n| n.map_or(Often::Never, Often::Every))
         };
-        let message = endpoint
+        let framing = endpoint
             .parsed("type", "stream or message", |text| match text {
-                "stream" => Some(false),
-                "message" => Some(true),
+                "stream" => Some(Framing::Stream),
+                "message" => Some(Framing::Message),
                 _ => None,
             })?
-            .unwrap_or(false);
-        let path = Path {
-            message,
+            .unwrap_or(Framing::Stream);
+        let shape = Shape {
             delay: endpoint
                 .parsed("delay", "a duration like 1ms", |text| units::duration(text).ok())?
                 .unwrap_or_default(),
             rate: endpoint
                 .parsed("rate", "a rate like 10Mbit/s", |text| units::bit_rate(text).ok())?
                 .unwrap_or(f64::INFINITY),
-            buffer: endpoint
-                .parsed("buffer", "64Ki to 1Gi bytes", |text| {
-                    units::bytes(text).ok().filter(|n| (65_536..=1 << 30).contains(n))
-                })?
-                .unwrap_or(DEFAULT_BUFFER) as usize,
-            drop: every("drop")?,
-            double: every("double")?,
-            swap: every("swap")?,
+            loss: every("drop")?,
+            duplicate: every("double")?,
+            reorder: every("swap")?,
+            ..Shape::default()
         };
-        if !message && (path.drop, path.double, path.swap) != (0, 0, 0) {
+        let buffer = endpoint
+            .parsed("buffer", "64Ki to 1Gi bytes", |text| {
+                units::bytes(text).ok().filter(|n| (65_536..=1 << 30).contains(n))
+            })?
+            .unwrap_or(DEFAULT_BUFFER) as usize;
+        if framing == Framing::Stream && shape.is_faulty() {
             endpoint.parsed(
                 "type",
                 "message: a stream loses nothing (needed for drop, double, swap)",
@@ -92,138 +87,73 @@ impl Path {
             )?;
             return Err(EndpointError::NoValue { url: endpoint.to_string(), option: "type".to_owned() });
         }
-        Ok(path)
+        Ok(Options { framing, shape, buffer })
     }
 
     fn caps(&self) -> Caps {
-        let line = self.rate.is_finite().then_some(Line { bits_per_second: self.rate, bits_per_byte: 8.0 });
-        if !self.message {
+        let rate = self.shape.rate;
+        let line = rate.is_finite().then_some(Line { bits_per_second: rate, bits_per_byte: 8.0 });
+        if self.framing == Framing::Stream {
             return Caps { line, ..Caps::STREAM };
         }
         Caps {
             framing: Framing::Message,
             max_message: Some(MAX_MESSAGE),
-            reliable: (self.drop, self.double, self.swap) == (0, 0, 0),
+            reliable: !self.shape.is_faulty(),
             line,
             ..Caps::STREAM
         }
     }
 }
 
-/// One direction: bytes in flight and those that wait to be read.
+/// One direction: its path, and what is on it or waits to be read.
 #[derive(Debug)]
-struct Pipe {
+struct Way {
+    framing: Framing,
+    buffer: usize,
     path: Path,
-    bytes: VecDeque<u8>,
-    /// When each piece (message, or chunk of a stream) is there, and its length.
-    pieces: VecDeque<(Time, usize)>,
-    line_free: Time,
-    sent: u64,
-    closed: bool,
+    pipe: Pipe,
 }
 
-impl Pipe {
-    fn new(path: Path) -> Pipe {
-        Pipe {
-            path,
-            bytes: VecDeque::new(),
-            pieces: VecDeque::new(),
-            line_free: Time(0),
-            sent: 0,
-            closed: false,
+impl Way {
+    fn new(options: &Options) -> Way {
+        Way {
+            framing: options.framing,
+            buffer: options.buffer,
+            path: Path::new(options.shape.clone(), 0),
+            pipe: Pipe::new(options.framing),
         }
     }
 
     /// Takes what fits of a stream, or a whole message; `None` when there is no room now.
     fn send(&mut self, bytes: &[u8], now: Time) -> Result<Option<usize>, Fault> {
-        if self.closed {
+        if self.pipe.is_finished() {
             return Err(Fault::Closed);
         }
-        let path = &self.path;
-        if path.message && bytes.len() > MAX_MESSAGE {
+        let is_message = self.framing == Framing::Message;
+        if is_message && bytes.len() > MAX_MESSAGE {
             return Err(Fault::TooLong { bytes: bytes.len(), limit: MAX_MESSAGE });
         }
-        let room = path.buffer.saturating_sub(self.bytes.len());
-        let taken = if path.message { bytes.len() } else { bytes.len().min(room) };
+        let room = self.buffer.saturating_sub(self.pipe.held());
+        let taken = if is_message { bytes.len() } else { bytes.len().min(room) };
         if taken > room || (taken == 0 && !bytes.is_empty()) {
             return Ok(None);
         }
-        if taken == 0 && !path.message {
-            return Ok(Some(0));
-        }
-        self.sent += 1;
-        let every = |n: u64| n != 0 && self.sent.is_multiple_of(n);
-        let on_line = Duration::from_secs_f64(taken as f64 * 8.0 / path.rate);
-        self.line_free = self.line_free.max(now) + on_line;
-        if every(path.drop) {
-            return Ok(Some(taken));
-        }
-        let due = self.line_free + path.delay;
-        let copies = if every(path.double) { 2 } else { 1 };
-        for _ in 0..copies {
-            self.bytes.extend(&bytes[..taken]);
-            self.pieces.push_back((due, taken));
-        }
-        if path.swap != 0 && self.sent % path.swap == 1 && self.sent > 1 {
-            self.swap_last_two(now);
+        if taken > 0 || is_message {
+            self.pipe.send(&mut self.path, &bytes[..taken], now);
         }
         Ok(Some(taken))
     }
 
-    /// The last message overtakes the one before it, unless that has arrived: then nothing can.
-    fn swap_last_two(&mut self, now: Time) {
-        let count = self.pieces.len();
-        if count < 2 || self.pieces[count - 2].0 <= now {
-            return;
-        }
-        let (before, last) = (self.pieces[count - 2].1, self.pieces[count - 1].1);
-        let start = self.bytes.len() - before - last;
-        self.bytes.make_contiguous()[start..].rotate_left(before);
-        (self.pieces[count - 2].1, self.pieces[count - 1].1) = (last, before);
-        // The one in front cannot arrive before it was sent, and the other one comes after it.
-        self.pieces[count - 2].0 = self.pieces[count - 1].0;
-    }
-
-    fn due(&self) -> Option<Time> {
-        self.pieces.front().map(|&(due, _)| due)
-    }
-
-    /// What has arrived by `now`: one message, or as much of the stream as fits.
-    fn receive(&mut self, into: &mut [u8], now: Time) -> Option<usize> {
-        let mut filled = 0;
-        while let Some(&mut (due, ref mut length)) = self.pieces.front_mut() {
-            if due > now || (filled == into.len() && !self.path.message) {
-                break;
-            }
-            let part = (*length).min(into.len() - filled);
-            let (front, back) = self.bytes.as_slices();
-            let from_front = part.min(front.len());
-            into[filled..filled + from_front].copy_from_slice(&front[..from_front]);
-            into[filled + from_front..filled + part].copy_from_slice(&back[..part - from_front]);
-            filled += part;
-            let gone = if self.path.message { *length } else { part };
-            self.bytes.drain(..gone);
-            *length -= gone;
-            if *length == 0 {
-                self.pieces.pop_front();
-            }
-            if self.path.message {
-                return Some(filled);
-            }
-        }
-        (filled > 0).then_some(filled)
-    }
-
-    /// Whether the reader has seen everything there will ever be.
-    fn ended(&self) -> bool {
-        self.closed && self.pieces.is_empty()
+    fn close(&mut self) {
+        self.pipe.finish(Time(0));
     }
 }
 
 /// Two pipes and the far end between them.
 struct Connection {
-    there: Pipe,
-    back: Pipe,
+    there: Way,
+    back: Way,
     far: Option<Box<dyn Party>>,
     handles: usize,
 }
@@ -314,7 +244,7 @@ impl World {
                     Stepped::Moved => moved = true,
                     Stepped::Waits(until) => next = next.min(until),
                 }
-                let arrival = connection.back.due().filter(|&due| due > now);
+                let arrival = connection.back.pipe.due().filter(|&due| due > now);
                 if let Some(due) = arrival.filter(|_| reader.is_none_or(|reader| reader == id)) {
                     next = next.min(due);
                 }
@@ -343,7 +273,11 @@ impl Connection {
         let mut closes = false;
         let stepped = match far.next(now) {
             Step::Send { bytes, message } => {
-                let piece = if self.back.path.message { &bytes[..bytes.len().min(message)] } else { bytes };
+                let piece = if self.back.framing == Framing::Message {
+                    &bytes[..bytes.len().min(message)]
+                } else {
+                    bytes
+                };
                 match self.back.send(piece, now) {
                     Ok(None) => Stepped::Waits(Time::NEVER),
                     Ok(Some(taken)) => {
@@ -358,25 +292,25 @@ impl Connection {
             }
             Step::Receive { into, until } => {
                 into.clear();
-                if let Some(length) = self.there.receive(&mut into.bytes, now) {
+                if let Some(length) = self.there.pipe.receive(&mut into.bytes, now) {
                     into.push(0, length);
                     far.received(now);
                     Stepped::Moved
-                } else if self.there.ended() {
+                } else if self.there.pipe.ended(now) {
                     closes = far.closed(now).is_err();
                     Stepped::Moved
                 } else if now >= until {
                     far.timed_out(now);
                     Stepped::Moved
                 } else {
-                    Stepped::Waits(until.min(self.there.due().unwrap_or(Time::NEVER)))
+                    Stepped::Waits(until.min(self.there.pipe.due().unwrap_or(Time::NEVER)))
                 }
             }
             Step::Sleep(until) if until > now => Stepped::Waits(until),
             Step::Sleep(_) => Stepped::Moved,
             Step::Tune(_) => Stepped::Moved,
             Step::Finish => {
-                self.back.closed = true;
+                self.back.close();
                 Stepped::Moved
             }
             Step::Done | Step::Fail(_) => {
@@ -387,8 +321,8 @@ impl Connection {
         if closes {
             far.ended(Cost::default());
             self.far = None;
-            self.back.closed = true;
-            self.there.closed = true;
+            self.back.close();
+            self.there.close();
         }
         stepped
     }
@@ -402,8 +336,8 @@ struct MemLink {
 }
 
 fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let path = Path::of(endpoint)?;
-    let caps = path.caps();
+    let options = Options::of(endpoint)?;
+    let caps = options.caps();
     let net = opening.memory.clone();
     let id = {
         let mut world = net.world();
@@ -413,8 +347,7 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
         let (_, hosting) =
             host.ok_or_else(|| Fault::Other("nobody serves this name in this process".to_owned()))?;
         let far = Some(hosting("mem"));
-        let connection =
-            Connection { there: Pipe::new(path.clone()), back: Pipe::new(path), far, handles: 1 };
+        let connection = Connection { there: Way::new(&options), back: Way::new(&options), far, handles: 1 };
         let free = world.connections.iter().position(Option::is_none);
         let id = free.unwrap_or(world.connections.len());
         if free.is_none() {
@@ -447,9 +380,9 @@ impl Link for MemLink {
     }
 
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        self.net.within(self.id, within, |connection, now| match connection.back.receive(into, now) {
+        self.net.within(self.id, within, |connection, now| match connection.back.pipe.receive(into, now) {
             Some(length) => Ok(Some(length)),
-            None if connection.back.ended() => Err(Fault::Closed),
+            None if connection.back.pipe.ended(now) => Err(Fault::Closed),
             None => Ok(None),
         })
     }
@@ -469,7 +402,7 @@ impl Link for MemLink {
 
     fn finish(&mut self) -> Result<(), Fault> {
         if let Some(connection) = &mut self.net.world().connections[self.id] {
-            connection.there.closed = true;
+            connection.there.close();
         }
         Ok(())
     }
@@ -484,8 +417,8 @@ impl Drop for MemLink {
             if connection.handles > 0 {
                 return;
             }
-            connection.there.closed = true;
-            connection.back.closed = true;
+            connection.there.close();
+            connection.back.close();
         }
         // What is in flight still arrives, and then the far end sees the close.
         world.run(now, None);
@@ -498,7 +431,7 @@ struct MemListener {
 }
 
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
-    Path::of(endpoint)?;
+    Options::of(endpoint)?;
     Ok(Box::new(MemListener { endpoint: endpoint.clone(), net: opening.memory.clone() }))
 }
 

@@ -19,6 +19,7 @@ pub mod mem;
 mod offload;
 pub mod party;
 mod serial;
+pub mod shaped;
 mod socket;
 mod sys;
 mod tcp;
