@@ -3,6 +3,7 @@
 mod completions;
 mod demo;
 mod doctor;
+mod lab;
 mod latency;
 mod measure;
 mod output;
@@ -36,6 +37,7 @@ enum Command {
     Latency(latency::Flags),
     Throughput(throughput::Flags),
     Serve(serve::Flags),
+    Lab(lab::Flags),
     Run(run::Flags),
     Report(report::Flags),
     Doctor(doctor::Flags),
@@ -69,6 +71,7 @@ pub fn main() -> ExitCode {
         Command::Latency(flags) => latency::run(flags),
         Command::Throughput(flags) => throughput::run(flags),
         Command::Serve(flags) => serve::run(flags),
+        Command::Lab(flags) => lab::run(flags),
         Command::Run(flags) => run::run(flags),
         Command::Report(flags) => report::run(flags),
         Command::Doctor(flags) => doctor::run(flags),

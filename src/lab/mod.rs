@@ -4,6 +4,9 @@
 
 use crate::endpoint::Endpoint;
 
+pub mod netem;
+pub mod shaper;
+
 /// Stand-ins for the far ends of transports that nobody can listen on: the contract tests and the demo start them.
 pub static STAND_INS: &[StandIn] = &[];
 
