@@ -107,7 +107,7 @@ fn tc(device: &str, arguments: &[String]) -> Result<String, LabError> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let complaint = String::from_utf8_lossy(&output.stderr);
-    let complaint = complaint.trim().replace('\n', "; ");
+    let complaint = complaint.trim().trim_end_matches('.').replace('\n', "; ");
     Err(LabError(format!("{device}: tc: {complaint}{}", remedy(&complaint))))
 }
 

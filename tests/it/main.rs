@@ -20,5 +20,6 @@ mod program;
 mod raw_client;
 mod repetitions;
 mod server;
+mod shaper;
 mod stalls;
 mod virtual_net;

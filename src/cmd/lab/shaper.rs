@@ -1,8 +1,7 @@
 //! `linkgauge lab shaper`.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -27,7 +26,8 @@ use crate::cmd::output::{put, tell};
 ///
 /// Clients connect to --listen; each gets a connection of its own to --to, and all share one line each way. Up is from
 /// the client to the far end. What holds for no direction in particular holds for each of them: --delay 500ms adds a
-/// second to a round trip. Payload is counted, no headers; 10kBps are 10 000 bytes a second, 10kbps are bits.
+/// second to a round trip. Payload is counted, no headers. 10kBps is kilobytes per second (tc writes 10kbps for it), 10kbps
+/// kilobits.
 #[derive(Args)]
 pub struct Flags {
     /// Where clients connect to
@@ -201,7 +201,10 @@ fn wait(flags: &Flags, cancel: &AtomicBool, look: impl Fn()) {
 }
 
 fn describe(shape: &Shape) -> String {
-    let mut text = format!("delay {}", print_duration(shape.delay));
+    let mut text = match shape.delay {
+        Duration::ZERO => "no delay".to_owned(),
+        delay => format!("delay {}", print_duration(delay)),
+    };
     if !shape.jitter.is_zero() {
         text += &format!(" ± {}", print_duration(shape.jitter));
     }
