@@ -4,7 +4,7 @@
 //!
 //! `k` is 1000 and `Ki` is 1024 everywhere. Every duration and rate carries a unit, because a bare number has
 //! been misread too often (is a time-out of `1000` seconds or milliseconds?). Line and bit rates are bits per
-//! second; `Bps` is bytes per second (`tc` calls kilobytes per second `kbps`; we do not).
+//! second, `kbps` included; `kBps`, `MBps` are kilo- and megabytes per second (`tc` calls kilobytes per second `kbps`).
 
 use std::time::Duration;
 
