@@ -131,6 +131,8 @@ pub struct Path {
     pub tally: Tally,
     /// Memory of all pipes, where somebody keeps count.
     in_flight: usize,
+    /// When the last piece was due that was spun for.
+    spun: Time,
 }
 
 /// What becomes of a piece.
@@ -156,6 +158,7 @@ impl Path {
             free: Time(0),
             tally: Tally::default(),
             in_flight: 0,
+            spun: Time(0),
         }
     }
 

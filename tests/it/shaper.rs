@@ -433,7 +433,7 @@ fn a_device_is_shaped_and_left_as_it_was() {
         let add =
             "qdisc add dev eth9 root handle 7100: netem limit 1000 delay 300000us rate 2000000bit loss 1%";
         wait_until("the queue", || (log(directory.path()) == [SHOW, add]).then_some(()));
-        running.signal(signal);
+        (0..3).for_each(|_| running.signal(signal));
         let ended = running.ended();
         assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
         assert_eq!(

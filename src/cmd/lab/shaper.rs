@@ -17,6 +17,7 @@ use linkgauge::serve::raise_open_files;
 use linkgauge::units::{
     BitRate, Bytes, Share, Span, print_bit_rate, print_bytes, print_count, print_duration, print_nanoseconds,
 };
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cmd::Status;
 use crate::cmd::measure::{cancelled, on_interrupt};
@@ -136,13 +137,12 @@ impl Flags {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let cancel = on_interrupt()?;
     let [up, down] = flags.shapes();
     match (&flags.netem, &flags.listen, &flags.to) {
-        (Some(device), ..) => shape_device(device, &up, &flags, &cancel),
+        (Some(device), ..) => shape_device(device, &up, &flags),
         (None, Some(listen), Some(to)) => {
             let (listen, to) = (listen.clone(), to.clone());
-            relay(&Options { listen, to, up, down, seed: flags.seed }, &flags, &cancel)
+            relay(&Options { listen, to, up, down, seed: flags.seed }, &flags)
         }
         _ => bail!("clap demands --listen and --to"),
     }
@@ -151,7 +151,8 @@ pub fn run(flags: Flags) -> Result<Status> {
 /// How long opening the far side may take: a client waits for it.
 const OPENING: Duration = Duration::from_secs(10);
 
-fn relay(options: &Options, flags: &Flags, cancel: &AtomicBool) -> Result<Status> {
+fn relay(options: &Options, flags: &Flags) -> Result<Status> {
+    let cancel = on_interrupt()?;
     raise_open_files();
     let dialer = Dialer { timeout: OPENING, ..Dialer::new(Clock::System) };
     let shaper = Shaper::start(options, &dialer)?;
@@ -162,7 +163,7 @@ fn relay(options: &Options, flags: &Flags, cancel: &AtomicBool) -> Result<Status
             writeln!(stdout, "  down: {}", describe(&options.down))
         })?;
     }
-    wait(flags, cancel, || shaper.events().filter(|_| !flags.quiet).for_each(tell));
+    wait(flags, &cancel, || shaper.events().filter(|_| !flags.quiet).for_each(tell));
     if !flags.quiet {
         let counters = shaper.counters();
         let [accepted, refused, failed] =
@@ -175,16 +176,19 @@ fn relay(options: &Options, flags: &Flags, cancel: &AtomicBool) -> Result<Status
     Ok(Status::Complete)
 }
 
-fn shape_device(device: &str, shape: &Shape, flags: &Flags, cancel: &Arc<AtomicBool>) -> Result<Status> {
-    // The terminal that is closed must not leave the device shaped.
-    signal_hook::flag::register(signal_hook::consts::SIGHUP, cancel.clone())?;
+fn shape_device(device: &str, shape: &Shape, flags: &Flags) -> Result<Status> {
+    // Neither a second Ctrl-C nor a terminal that is closed may leave the device shaped.
+    let cancel = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, cancel.clone())?;
+    }
     let netem = Netem::start(device, shape)?;
     let told = put(|stdout| match flags.quiet {
         true => Ok(()),
         false => writeln!(stdout, "shaping what leaves by {device}: {}", describe(shape)),
     });
     if told.is_ok() {
-        wait(flags, cancel, || ());
+        wait(flags, &cancel, || ());
     }
     netem.remove()?;
     told.map(|()| Status::Complete)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{Path, Pipe, Shape, Tally};
-use crate::clock::{Clock, Time};
+use crate::clock::{Clock, SPIN, Time};
 use crate::link::party::Tuning;
 use crate::link::{Caps, Facts, Fault, Framing, Link};
 
@@ -69,12 +69,16 @@ const LONGEST_ON_LINE: Duration = Duration::from_millis(1);
 /// A link may end a wait late by a tick of the system's timer or two, but not one that is shorter than this.
 const EXACT: Duration = Duration::from_millis(20);
 
+/// The end of a wait for a piece is spun, because a sleeping thread is woken late; but no more than this share of the
+/// time on a path, so that it stays cheap.
+const SPUN_SHARE: u32 = 20;
+
 /// What the receiving thread does next.
 enum Next {
     Received(usize),
     Ended,
-    /// Takes in at most so many bytes until then.
-    TakesIn(usize, Time),
+    /// Takes in at most so many bytes for so long.
+    TakesIn(usize, Duration),
     Sleeps(Time),
 }
 
@@ -104,7 +108,7 @@ impl Shaped {
         self.passage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next(&mut self, into: &mut [u8], now: Time) -> Next {
+    fn next(&self, into: &mut [u8], now: Time, until: Time) -> Next {
         let mut passage = self.lock();
         let mut path = self.path.lock();
         let (due, before) = (passage.pipe.due(), passage.pipe.memory());
@@ -120,8 +124,14 @@ impl Shaped {
             return Next::Sleeps(due.or(passage.pipe.end()).unwrap_or(Time::NEVER));
         }
         let due = due.unwrap_or(Time::NEVER);
+        let patience = if due < until && self.spins(&mut path, due, now) {
+            // Near the end it asks again and again.
+            cut((due - now).saturating_sub(SPIN))
+        } else {
+            cut(due.min(until) - now)
+        };
         if self.caps.framing == Framing::Message {
-            return Next::TakesIn(self.room.len(), due);
+            return Next::TakesIn(self.room.len(), patience);
         }
         let in_flight = MOST_OF_ONE.saturating_sub(before).min(MOST_OF_ALL.saturating_sub(path.in_flight));
         let enough = self.room.len().min((path.shape.queue / 2).max(1) as usize);
@@ -130,8 +140,18 @@ impl Shaped {
             // Others take out what is on its way, and nobody tells when.
             _ if in_flight < enough => Next::Sleeps(due.min(now + EXACT)),
             room if room < enough => Next::Sleeps(due.min(path.half_empty())),
-            room => Next::TakesIn(room, due),
+            room => Next::TakesIn(room, patience),
         }
+    }
+
+    /// Whether the end of the wait for a piece is spun.
+    fn spins(&self, path: &mut Path, due: Time, now: Time) -> bool {
+        let may = path.spun == due || due >= path.spun + SPUN_SHARE * SPIN;
+        let spins = may && matches!(self.clock, Clock::System);
+        if spins && due - now <= SPIN {
+            path.spun = due;
+        }
+        spins
     }
 
     /// Sends what has come in on its way.
@@ -188,7 +208,7 @@ impl Link for Shaped {
         let mut has_tried = false;
         loop {
             let now = self.clock.now();
-            let next = self.next(into, now);
+            let next = self.next(into, now, until);
             if matches!(next, Next::TakesIn(..) | Next::Sleeps(_)) && has_tried && now >= until {
                 return Err(Fault::TimedOut);
             }
@@ -197,14 +217,12 @@ impl Link for Shaped {
                 Next::Received(length) => return Ok(length),
                 Next::Ended => return Err(Fault::Closed),
                 Next::Sleeps(due) => self.clock.sleep_until(due.min(until)),
-                Next::TakesIn(room, due) => {
-                    match self.inner.receive(&mut self.room[..room], cut(due.min(until) - now)) {
-                        Ok(length) => self.take_in(length),
-                        Err(Fault::TimedOut) => {}
-                        Err(Fault::Closed) => self.finish_taking_in(),
-                        Err(fault) => return Err(fault),
-                    }
-                }
+                Next::TakesIn(room, patience) => match self.inner.receive(&mut self.room[..room], patience) {
+                    Ok(length) => self.take_in(length),
+                    Err(Fault::TimedOut) => {}
+                    Err(Fault::Closed) => self.finish_taking_in(),
+                    Err(fault) => return Err(fault),
+                },
             }
         }
     }
