@@ -1,6 +1,7 @@
 //! `linkgauge lab …`: pieces of the lab on their own, until Ctrl-C.
 
 mod shaper;
+mod vm;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -17,10 +18,12 @@ pub struct Flags {
 #[derive(Subcommand)]
 enum Piece {
     Shaper(shaper::Flags),
+    Vm(vm::Flags),
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
     match flags.piece {
         Piece::Shaper(flags) => shaper::run(flags),
+        Piece::Vm(flags) => vm::run(flags),
     }
 }

@@ -6,6 +6,7 @@ use crate::endpoint::Endpoint;
 
 pub mod netem;
 pub mod shaper;
+pub mod vm;
 
 /// Stand-ins for the far ends of transports that nobody can listen on: the contract tests and the demo start them.
 pub static STAND_INS: &[StandIn] = &[];

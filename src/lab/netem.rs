@@ -113,7 +113,7 @@ fn tc(device: &str, arguments: &[String]) -> Result<String, LabError> {
 
 /// What to try, by what `tc` of iproute2 6.1 and older ones say.
 fn remedy(complaint: &str) -> &'static str {
-    const REMEDIES: [(&str, &str); 5] = [
+    const REMEDIES: [(&str, &str); 6] = [
         (
             "qdisc kind is unknown",
             ": this kernel has no netem: try 'modprobe sch_netem', or shape with a relay",
@@ -123,6 +123,7 @@ fn remedy(complaint: &str) -> &'static str {
             ": this kernel has no netem: try 'modprobe sch_netem', or shape with a relay",
         ),
         ("Operation not permitted", ": only root may shape a device"),
+        ("NLM_F_REPLACE needed", ": somebody has put another queue there; it is left alone"),
         ("Exclusivity flag on", ": somebody has put another queue there; it is left alone"),
         ("File exists", ": somebody has put another queue there; it is left alone"),
     ];

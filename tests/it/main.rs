@@ -10,6 +10,7 @@ mod exact;
 mod far;
 mod foreign;
 mod fuzz_smoke;
+mod guest;
 mod house;
 mod liars;
 mod licences;
