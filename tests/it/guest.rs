@@ -2,9 +2,12 @@
 //!
 //! Time in these guests is counted in instructions, so what is measured there does not depend on how busy this host is.
 
+use std::io::Read;
+
+use rustix::process::Signal;
 use serde_json::Value;
 
-use super::program::{Ended, run};
+use super::program::{Ended, Running, run};
 
 /// Runs a shell script in a guest.
 fn guest(modules: &str, tools: &str, script: &str) -> Ended {
@@ -32,6 +35,21 @@ fn what_is_missing_is_named() {
 
 fn median_ns(run: &Value, case: usize) -> f64 {
     run["cases"][case]["latency_ns"]["p50"].as_f64().unwrap_or_else(|| panic!("{run}"))
+}
+
+#[test]
+fn a_guest_ends_with_the_command_that_started_it() {
+    let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/vm");
+    let script = "echo up; sleep 1000";
+    let mut running = Running::start(&["lab", "vm", "--cache", cache, "--", "sh", "-c", script]);
+    let mut stdout = running.0.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 3]).unwrap();
+    running.signal(Signal::INT);
+    assert_eq!(running.wait().code(), Some(130));
+    // Whoever still ran would hold it open.
+    assert_eq!(stdout.read(&mut [0; 9]).unwrap(), 0);
+    let ended = run(&["lab", "vm", "--cache", cache, "--limit", "1s", "--", "sleep", "1000"]);
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), "the guest was not done after 1 s\n"));
 }
 
 /// Shapes the loop-back device there and measures over it; kills the shaper and starts it again.
