@@ -74,7 +74,7 @@ const fn profile(
 const MOST_CONNECTIONS: usize = 1000;
 
 /// How often a thread that waits looks whether it is still wanted.
-const LOOK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A connection of links that cannot close is over when nothing has passed for so long.
 const IDLE: Duration = Duration::from_secs(60);
@@ -207,6 +207,12 @@ pub(super) fn check_shape(shape: &Shape) -> Result<(), LabError> {
     Ok(())
 }
 
+/// The side that failed.
+enum Broken {
+    From(Fault),
+    To(Fault),
+}
+
 /// What the two threads of a connection know of each other.
 struct Connection {
     /// Nothing can pass any more, either way.
@@ -274,15 +280,20 @@ impl Relay {
                     .spawn_scoped(scope, || self.pump(far, to_near, &connection))
                     .map_err(Fault::system("start a thread"))?;
                 let up = self.pump(near, to_far, &connection);
-                let down = down.join().unwrap_or(Err(Fault::Closed));
-                up.and(down)
+                // If it panicked, it has said so already.
+                let down = down.join().unwrap_or(Ok(()));
+                match (up, down) {
+                    (Err(Broken::To(fault)), _) | (_, Err(Broken::From(fault))) => Err(fault),
+                    // A client that is gone is nobody's failure.
+                    _ => Ok(()),
+                }
             })
         };
         run().map_err(|fault| LinkError::new(&self.to, fault))
     }
 
     /// Passes on what comes, and the end.
-    fn pump(&self, from: Shaped, to: Box<dyn Link>, connection: &Connection) -> Result<(), Fault> {
+    fn pump(&self, from: Shaped, to: Box<dyn Link>, connection: &Connection) -> Result<(), Broken> {
         let passed = self.pass_all(from, to, connection);
         if passed.is_err() {
             connection.over.store(true, Relaxed);
@@ -295,7 +306,7 @@ impl Relay {
         mut from: Shaped,
         mut to: Box<dyn Link>,
         connection: &Connection,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Broken> {
         let mut room = vec![0; from.caps().max_message.unwrap_or(CHUNK)];
         while self.goes_on(connection) {
             match from.receive(&mut room, LOOK) {
@@ -304,7 +315,7 @@ impl Relay {
                     match self.forward(&room[..length], to.as_mut(), connection) {
                         // What it still had to say comes first; then it ends the other direction, too.
                         Err(Fault::Closed) => return Ok(()),
-                        passed => passed?,
+                        passed => passed.map_err(Broken::To)?,
                     }
                 }
                 Err(Fault::TimedOut) => {
@@ -324,7 +335,7 @@ impl Relay {
                     let _ = to.finish();
                     return Ok(());
                 }
-                Err(fault) => return Err(fault),
+                Err(fault) => return Err(Broken::From(fault)),
             }
         }
         Ok(())

@@ -193,6 +193,9 @@ impl Path {
 
     /// When the line will have sent so many bytes more.
     fn occupy(&mut self, bytes: u64, now: Time) -> Time {
+        if self.shape.rate.is_infinite() {
+            return now;
+        }
         if now > self.free {
             (self.busy_from, self.busy_with) = (now, 0);
         }
@@ -252,6 +255,8 @@ pub struct Pipe {
     taken: usize,
     held: usize,
     latest: Time,
+    /// The message sent last is to be overtaken.
+    marked: bool,
     end: Option<Time>,
     /// Buffers for further pieces.
     spare: Vec<Vec<u8>>,
@@ -272,6 +277,7 @@ impl Pipe {
             taken: 0,
             held: 0,
             latest: Time(0),
+            marked: false,
             end: None,
             spare: Vec::new(),
         }
@@ -301,6 +307,7 @@ impl Pipe {
             self.put(due, bytes, false);
         }
         self.put(due, bytes, passage.overtaken);
+        self.marked = passage.overtaken;
         if let Some(piece) = overtaken {
             path.tally.overtaken += 1;
             // The one in front cannot arrive before it was sent, and the other one comes after it.
@@ -310,6 +317,9 @@ impl Pipe {
 
     /// The message that the next one passes, unless it has arrived: then nothing can.
     fn take_overtaken(&mut self, now: Time) -> Option<Piece> {
+        if !std::mem::take(&mut self.marked) {
+            return None;
+        }
         let at = self.pieces.iter().rposition(|piece| piece.overtaken)?;
         self.pieces[at].overtaken = false;
         if self.pieces[at].due > now { self.pieces.remove(at) } else { None }
@@ -323,6 +333,9 @@ impl Pipe {
     }
 
     fn insert(&mut self, piece: Piece) {
+        if self.pieces.back().is_none_or(|last| last.due <= piece.due) {
+            return self.pieces.push_back(piece);
+        }
         let at = self.pieces.partition_point(|other| other.due <= piece.due);
         self.pieces.insert(at, piece);
     }

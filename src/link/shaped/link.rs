@@ -124,11 +124,11 @@ impl Shaped {
             return Next::Sleeps(due.or(passage.pipe.end()).unwrap_or(Time::NEVER));
         }
         let due = due.unwrap_or(Time::NEVER);
-        let patience = if due < until && self.spins(&mut path, due, now) {
+        let patience = match due - now {
+            _ if due >= until => until - now,
             // Near the end it asks again and again.
-            cut((due - now).saturating_sub(SPIN))
-        } else {
-            cut(due.min(until) - now)
+            left if self.spins(&mut path, due, now) => cut(left.saturating_sub(SPIN)),
+            left => cut(left),
         };
         if self.caps.framing == Framing::Message {
             return Next::TakesIn(self.room.len(), patience);
@@ -177,7 +177,7 @@ impl Shaped {
     }
 }
 
-/// How long to wait in one call: a long wait is cut so that none ends after what it waits for.
+/// How long to wait in one call for a piece: a long wait is cut so that none ends after the piece is due.
 fn cut(left: Duration) -> Duration {
     if left > 2 * EXACT { left / 2 } else { left.min(EXACT) }
 }
