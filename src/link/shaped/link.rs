@@ -124,11 +124,13 @@ impl Shaped {
             return Next::Sleeps(due.or(passage.pipe.end()).unwrap_or(Time::NEVER));
         }
         let due = due.unwrap_or(Time::NEVER);
-        let patience = match due - now {
-            _ if due >= until => until - now,
+        let patience = if due == Time::NEVER {
+            until - now
+        } else if self.spins(&mut path, due, now) {
             // Near the end it asks again and again.
-            left if self.spins(&mut path, due, now) => cut(left.saturating_sub(SPIN)),
-            left => cut(left),
+            cut((due - now).saturating_sub(SPIN)).min(until - now)
+        } else {
+            cut(due.min(until) - now)
         };
         if self.caps.framing == Framing::Message {
             return Next::TakesIn(self.room.len(), patience);
