@@ -81,7 +81,7 @@ impl Exchange {
         let hosted = dialer.listen(endpoint).expect("mem listens").host(Box::new(hosting));
         assert!(hosted.is_ok(), "mem runs its own far ends");
         let recorder = Recorder::new(false, 1_000_000_000, Default::default(), None);
-        let party = Pinger::new(Box::new(Echo::new(message_bytes, &caps)), &case, &caps, recorder);
+        let party = Pinger::new(Box::new(Echo::new(&case, &caps)), &case, &caps, recorder);
         let link = dialer.open(endpoint).expect("mem opens");
         let now = clock.now();
         Exchange { clock, party, link, now }

@@ -25,6 +25,7 @@ pub mod endpoint;
 pub mod host;
 pub mod lab;
 pub mod link;
+pub mod paper;
 pub mod peer;
 pub mod plan;
 pub mod report;

@@ -294,7 +294,7 @@ macro_rules! over {
 
 impl CaseSpec {
     /// This case, with what it leaves open taken from `defaults`.
-    fn over(&self, defaults: &CaseSpec) -> CaseSpec {
+    pub fn over(&self, defaults: &CaseSpec) -> CaseSpec {
         over!(self, defaults; url, together, ports, peer, workload, direction, size, parallel, rate, bit_rate, poisson,
             seed, count, time, volume, warm_up_count, warm_up_time, timeout, spin, pin, probe, interval, late)
     }

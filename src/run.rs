@@ -37,6 +37,9 @@ pub struct Run {
     #[serde(skip_serializing_if = "is_false", default)]
     pub interrupted: bool,
     pub cases: Vec<CaseResult>,
+    /// The published study that was run again.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub paper: Option<Paper>,
     pub environment: Environment,
     pub warnings: Vec<Warning>,
 }
@@ -67,6 +70,12 @@ pub struct CaseResult {
     /// Latency of a probe that ran beside the load, on a link of its own.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub under_load: Option<Figures>,
+    /// Rate of the slowest port ÷ rate of the fastest, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fairness: Option<f64>,
+    /// Median of the slowest port ÷ median of the fastest, 1 and above.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub latency_spread: Option<f64>,
     /// Time series, one entry an interval.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub series: Vec<SeriesEntry>,
@@ -115,6 +124,15 @@ pub struct Figures {
     #[serde(skip_serializing_if = "is_zero")]
     pub reordered: u64,
     pub corrupt_bytes: u64,
+    /// Bytes of a loop that did not come back.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lost_bytes: u64,
+    /// Bytes that came back in a loop and had not been sent, or came twice.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub inserted_bytes: u64,
+    /// The first of what was wrong with a loop, by their places.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub defects: Vec<Defect>,
     /// Messages that came back, or arrived, with other content than was sent.
     #[serde(skip_serializing_if = "is_zero")]
     pub corrupt_messages: u64,
@@ -149,12 +167,52 @@ pub struct Figures {
     pub lost_in_socket: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_on_path: Option<u64>,
+    /// What the serial ports counted on their lines, where they count it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub framing_errors: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parity_errors: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub breaks: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overruns: Option<u64>,
     /// 95 % intervals of the statistics, by name (`latency_ns.p50`, `throughput_bps`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub intervals: BTreeMap<String, Interval>,
     /// Histogram of the latency in ns: HdrHistogram V2, deflate not used, base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub histogram_hdr_v2: Option<String>,
+}
+
+/// Something wrong with a stream that came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Defect {
+    /// Where in what was sent, from 0.
+    pub offset: u64,
+    pub bytes: u64,
+    pub kind: DefectKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DefectKind {
+    Changed,
+    Lost,
+    /// Never sent, or more than once.
+    Inserted,
+    /// Came after what was sent later.
+    Reordered,
+}
+
+impl DefectKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            DefectKind::Changed => "changed",
+            DefectKind::Lost => "lost",
+            DefectKind::Inserted => "inserted",
+            DefectKind::Reordered => "reordered",
+        }
+    }
 }
 
 fn is_zero(value: &u64) -> bool {
@@ -178,6 +236,13 @@ pub struct Distribution {
     pub percentiles: BTreeMap<String, Option<u64>>,
     /// Share (0 to 1) of those sent that took longer than so many milliseconds, or were lost.
     pub later_than_ms: BTreeMap<String, f64>,
+}
+
+impl Figures {
+    /// Whether anything was measured; a transfer may be shorter than one message.
+    pub fn any(&self) -> bool {
+        self.sent > 0 || self.received > 0 || self.delivered_bytes.is_some_and(|bytes| bytes > 0)
+    }
 }
 
 impl Distribution {
@@ -212,6 +277,63 @@ pub struct CpuUse {
     /// CPU seconds of both ends for 10⁹ delivered bytes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub seconds_per_gigabyte: Option<f64>,
+}
+
+/// A published study, its figures beside what was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Paper {
+    pub name: String,
+    pub title: String,
+    /// Who published it, and when.
+    pub source: String,
+    /// What was done shorter than in the study.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub shortened: Option<String>,
+    /// Those that were asked for, in the study's order.
+    pub tables: Vec<PaperTable>,
+}
+
+/// A table of a study.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PaperTable {
+    /// The study's own.
+    pub number: String,
+    pub title: String,
+    /// What the names of its rows are: products, rates.
+    pub rows_are: String,
+    /// Every figure of the table, row by row.
+    pub rows: Vec<PaperRow>,
+}
+
+/// One published figure and what meets it. `published`, `measured` and `limit` are in `unit`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PaperRow {
+    pub row: String,
+    pub column: String,
+    /// As printed, `Not Available` and its like too.
+    pub published: String,
+    pub unit: String,
+    /// The case of the study's plan that meets it; several rows may share one.
+    pub planned_case: String,
+    /// Which statistic of that case.
+    pub statistic: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub measured: Option<f64>,
+    /// What the physical line allows at best.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub limit: Option<f64>,
+    /// Number of the case in this document, from 1.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub case: Option<usize>,
+    /// Measured in the lab: no hardware.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub stand_in: bool,
+    /// Why nothing was measured, or what is wrong with what was.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reason: Option<String>,
+    /// What one should know of the published figure.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub note: Option<String>,
 }
 
 /// The machine and what it does to a measurement.

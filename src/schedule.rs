@@ -13,14 +13,15 @@ use serde_json::{Map, Value};
 
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
+use crate::link::line::Port;
 use crate::link::party::{Acted, Cost, SLICE, act, drive};
-use crate::link::{Caps, Dialer, Fault, Link, LinkError};
+use crate::link::{CHECK_LINE, Caps, Dialer, Fault, Framing, Link, LinkError};
 use crate::peer::{Flow, Near, Peer, PeerError, auto, peer};
 use crate::plan::{Case, Direction, Pacing, Plan};
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
 use crate::sample::{Progress, RawFile, Recorder};
 use crate::warnings;
-use crate::workload::{Flowed, Role, Workload, planned_time, workload};
+use crate::workload::{Flowed, Role, Workload, default_timeout, planned_time, workload};
 
 mod account;
 
@@ -132,9 +133,6 @@ fn fit(case: &mut Case) -> Result<(), String> {
         return Err(format!("unknown peer '{}' (known: auto, {known})", case.peer));
     }
     let all_caps = caps_of(case)?;
-    if case.timeout.is_zero() {
-        case.timeout = workload.default_timeout;
-    }
     if case.stop.is_none() {
         case.stop = workload.default_stop;
     }
@@ -155,6 +153,12 @@ fn fit(case: &mut Case) -> Result<(), String> {
     }
     if case.message_bytes == 0 {
         case.message_bytes = (workload.default_size)(&all_caps[0]);
+        if let Some(volume) = case.stop.volume_bytes.filter(|_| all_caps[0].framing == Framing::Stream) {
+            case.message_bytes = u32::try_from(volume).unwrap_or(u32::MAX).min(case.message_bytes);
+        }
+    }
+    if case.timeout.is_zero() {
+        case.timeout = default_timeout(workload, case.message_bytes, &all_caps);
     }
     if let Some(limit) = all_caps.iter().filter_map(|caps| caps.max_message).min()
         && case.message_bytes as usize > limit
@@ -253,6 +257,7 @@ pub fn run(plan: &Plan, bench: &mut Bench) -> Run {
         elapsed_ns: clock.now().since(started).as_nanos() as u64,
         interrupted,
         cases,
+        paper: None,
         environment: Environment { near: bench.environment.clone(), far: far_environment },
         warnings: Vec::new(),
     };
@@ -351,17 +356,28 @@ fn one(
     let mut silence = None;
     if let Some(part) = account.parts.last() {
         bench.observer.event(&Event::CaseEnds { case: index, repetition, figures: &part.figures });
-        silence = silent(&case, &part.figures);
+        silence = silent(&case, &all_caps, &part.figures);
     }
     told.or(near_fault).or(far_fault).or(silence).map_or(Ok(()), Err)
 }
 
 /// Where nothing at all arrived there is no figure, so nothing was measured.
-fn silent(case: &Case, figures: &Figures) -> Option<String> {
-    (figures.sent > 0 && figures.received == 0).then(|| {
-        let (endpoint, sent) = (&case.endpoints[0], figures.sent);
-        format!("{endpoint}: none of {sent} messages came through: check the far end, the way to it, and --timeout")
-    })
+fn silent(case: &Case, all_caps: &[Caps], figures: &Figures) -> Option<String> {
+    let delivered = figures.received > 0 || figures.delivered_bytes.is_some_and(|bytes| bytes > 0);
+    if delivered || figures.sent == 0 && figures.lost_bytes == 0 {
+        return None;
+    }
+    let (endpoint, sent) = (&case.endpoints[0], figures.sent);
+    let remedy = match all_caps.iter().any(|caps| caps.device) {
+        true => CHECK_LINE,
+        false => ": check the far end, the way to it, and --timeout",
+    };
+    Some(format!("{endpoint}: none of {} came through{remedy}", amount(sent, figures.lost_bytes)))
+}
+
+/// What was sent: messages, or bytes where not one was whole.
+fn amount(messages: u64, bytes: u64) -> String {
+    if messages > 0 { format!("{messages} messages") } else { format!("{bytes} bytes") }
 }
 
 /// The peer of a case; asks the far end where that is left to us, once for each endpoint.
@@ -415,9 +431,14 @@ fn side_by_side(
     };
     let mut links = Vec::new();
     let mut flowed = Vec::new();
-    for (flow, Ended { cpu_seconds, result }) in ended {
+    for (mut flow, Ended { cpu_seconds, result }) in ended {
         let socket_drops = flow.link.socket_drops();
-        let fault = result.err().map(|fault| LinkError::new(&case.endpoints[flow.port], fault).to_string());
+        let line_errors = flow.link.port().and_then(Port::errors);
+        let fault = result.err().map(|fault| match fault {
+            Fault::TimedOut if flow.link.caps().device => Fault::SilentLine,
+            fault => fault,
+        });
+        let fault = fault.map(|fault| LinkError::new(&case.endpoints[flow.port], fault).to_string());
         links.push(flow.link);
         flowed.push(Flowed {
             role: flow.role,
@@ -425,6 +446,7 @@ fn side_by_side(
             recorder: flow.party.into_recorder(),
             cpu_seconds,
             socket_drops,
+            line_errors,
             fault,
         });
     }

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::run::{CaseResult, Warning};
+use crate::run::{CaseResult, DefectKind, Warning};
 use crate::stats;
 use crate::units::print_nanoseconds;
 
@@ -14,11 +14,14 @@ const FLOOR_FACTOR: f64 = 20.0;
 /// A thread that used this share of the time was the limit, not the link.
 const SATURATED: f64 = 0.95;
 
-/// A change of the median below this is not worth a warning.
+/// A change or excess below this is not worth a warning.
 const WORTH_TELLING: f64 = 0.05;
 
 /// Fewer exchanges than this tell nothing about a trend.
 const FEW: usize = 200;
+
+/// The latency timer of a USB serial adapter goes no lower, and a USB frame takes as long.
+pub const SHORTEST_USB_TIMER_MS: i64 = 1;
 
 /// What is doubtful about one case; `head` are its first latencies in order.
 pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Warning> {
@@ -29,9 +32,14 @@ pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Wa
         saturated(case),
         one_cpu(case),
         corrupt(case),
+        lost_bytes(case),
+        line_errors(case),
+        beyond_line(case),
         lost_in_socket(case),
         missed_sends(case),
         few(case),
+        line_not_granted(case),
+        usb_latency_timer(&case.got),
     ]
     .into_iter()
     .flatten()
@@ -124,17 +132,87 @@ fn one_cpu(case: &CaseResult) -> Option<Warning> {
     })
 }
 
+/// Where the first of these kinds is.
+fn first(case: &CaseResult, kinds: &[DefectKind]) -> String {
+    let parts = case.per_port.iter().map(|part| (Some(&part.endpoint), &part.figures));
+    // With several ports it matters on which.
+    let mut places = parts.chain([(None, &case.figures)]);
+    let first = places.find_map(|(endpoint, figures)| {
+        let defect = figures.defects.iter().find(|defect| kinds.contains(&defect.kind))?;
+        let on = endpoint.map_or(String::new(), |endpoint| format!(" of {endpoint}"));
+        Some(format!("; the first at byte {}{on}: {} {}", defect.offset, defect.bytes, defect.kind.name()))
+    });
+    first.unwrap_or_default()
+}
+
 fn corrupt(case: &CaseResult) -> Option<Warning> {
     let figures = &case.figures;
     (figures.corrupt_bytes > 0 || figures.corrupt_messages > 0).then(|| {
         Warning::new(
             "corrupt",
             format!(
-                "{} bytes and {} messages came back other than expected",
-                figures.corrupt_bytes, figures.corrupt_messages
+                "{} bytes and {} messages came back other than expected{}",
+                figures.corrupt_bytes,
+                figures.corrupt_messages,
+                first(case, &[DefectKind::Changed])
             ),
             "something changes bytes on the way: check flow control, baud rate and character size; with --peer ask, also \
              what the device answers and where its answer ends",
+        )
+    })
+}
+
+fn lost_bytes(case: &CaseResult) -> Option<Warning> {
+    let (lost, inserted) = (case.figures.lost_bytes, case.figures.inserted_bytes);
+    if case.figures.delivered_bytes == Some(0) {
+        return None;
+    }
+    let what = match (lost, inserted) {
+        (0, 0) => return None,
+        (lost, 0) => format!("{lost} bytes did not come back"),
+        (0, inserted) => format!("{inserted} bytes came back that had not been sent, or came twice"),
+        (lost, inserted) => {
+            format!("{lost} bytes did not come back, and {inserted} came that had not been sent, or twice")
+        }
+    };
+    Some(Warning::new(
+        "lost_bytes",
+        what + &first(case, &[DefectKind::Lost, DefectKind::Inserted]),
+        "a buffer on the way was full, or the line is disturbed: check flow control at both ends, rate and cable",
+    ))
+}
+
+fn line_errors(case: &CaseResult) -> Option<Warning> {
+    let figures = &case.figures;
+    let counted = [
+        (figures.framing_errors, "framing errors"),
+        (figures.parity_errors, "parity errors"),
+        (figures.breaks, "breaks"),
+        (figures.overruns, "overruns"),
+    ];
+    let counted = counted.into_iter().filter_map(|(count, name)| Some((count.filter(|&n| n > 0)?, name)));
+    let counted: Vec<String> = counted.map(|(count, name)| format!("{count} {name}")).collect();
+    (!counted.is_empty()).then(|| {
+        Warning::new(
+            "line_errors",
+            format!("the serial port counted {}", counted.join(", ")),
+            "framing, parity: set the same rate and frame at both ends, check ground and cable; overruns: flow control",
+        )
+    })
+}
+
+fn beyond_line(case: &CaseResult) -> Option<Warning> {
+    let p50 = case.figures.latency_ns.as_ref().and_then(|latency| latency.percentile("p50"));
+    let floor = case.line.get("floor_ns").and_then(Value::as_u64);
+    let sooner =
+        p50.zip(floor).is_some_and(|(p50, floor)| (p50 as f64) < floor as f64 * (1.0 - WORTH_TELLING));
+    let faster =
+        case.figures.line_rate_percent.is_some_and(|percent| percent > 100.0 * (1.0 + WORTH_TELLING));
+    (sooner || faster).then(|| {
+        Warning::new(
+            "beyond_line",
+            "this was faster than the line can be",
+            "there is no such line (a pseudo-terminal keeps no rate), or its rate is another: check baud, data, parity, stop",
         )
     })
 }
@@ -167,6 +245,34 @@ fn few(case: &CaseResult) -> Option<Warning> {
             "few_samples",
             format!("{sent} exchanges are too few for p99"),
             "at least 368 are needed: raise --count or --time",
+        )
+    })
+}
+
+fn line_not_granted(case: &CaseResult) -> Option<Warning> {
+    let asked = case.got.get("line_asked_bits_per_byte").and_then(Value::as_f64)?;
+    let granted = case.line.get("bits_per_byte").and_then(Value::as_f64)?;
+    (asked != granted).then(|| {
+        let text = |name: &str| case.got.get(name).and_then(Value::as_str).unwrap_or_default();
+        Warning::new(
+            "line_not_granted",
+            format!(
+                "asked for {} ({asked} bits a character), granted {} ({granted}); the line rate counts what was granted",
+                text("line_asked"),
+                text("line_granted")
+            ),
+            "ask for what the port can do; a pseudo-terminal has eight data bits and no even parity",
+        )
+    })
+}
+
+fn usb_latency_timer(got: &Map<String, Value>) -> Option<Warning> {
+    let milliseconds = got.get("usb_latency_timer_ms").and_then(Value::as_i64)?;
+    (milliseconds > SHORTEST_USB_TIMER_MS).then(|| {
+        Warning::new(
+            "usb_latency_timer",
+            format!("the USB adapter holds received bytes back for up to {milliseconds} ms"),
+            "?low_latency=1, or what linkgauge doctor tells",
         )
     })
 }
@@ -206,5 +312,24 @@ pub fn of_raw_file(finished: std::io::Result<u64>) -> Option<Warning> {
             format!("the raw file could not be written: {error}"),
             "free some space; the figures are not affected",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_above_the_shortest_is_doubtful() {
+        let warned = |milliseconds: Value| {
+            let got = Map::from_iter([("usb_latency_timer_ms".to_owned(), milliseconds)]);
+            usb_latency_timer(&got).map(|warning| warning.text)
+        };
+        assert_eq!(warned(1.into()), None);
+        assert_eq!(warned(Value::Null), None);
+        assert_eq!(
+            warned(16.into()).as_deref(),
+            Some("the USB adapter holds received bytes back for up to 16 ms")
+        );
     }
 }

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use linkgauge::clock::Time;
 use linkgauge::endpoint::Endpoint;
+use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
 use linkgauge::link::party::{Party, Step};
-use linkgauge::link::{self, Caps};
+use linkgauge::link::rfc2217::Server;
+use linkgauge::link::{self, Caps, Fault};
 use linkgauge::peer::ask::reply::{End, Found, LONGEST, LengthField, Reply as Answer, Search};
 use linkgauge::peer::linkgauge::Hello;
 use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request};
@@ -23,12 +25,13 @@ use linkgauge::schedule;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
     ("endpoint", endpoint),
     ("plan", plan),
     ("session", session),
     ("run_document", run_document),
     ("ask", ask),
+    ("rfc2217", rfc2217),
 ];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
@@ -162,6 +165,64 @@ fn answers<'a>(mut reply: Answer, pieces: impl Iterator<Item = &'a [u8]>) -> Vec
         }
     }
     found
+}
+
+/// What a client of a serial port on the network says: whole, and in pieces whose length the first byte tells.
+pub fn rfc2217(data: &[u8]) {
+    let Some((&size, said)) = data.split_first() else { return };
+    let whole = served(said.chunks(said.len().max(1)));
+    assert_eq!(whole, served(said.chunks(usize::from(size).max(1))));
+    let (data, answers) = whole;
+    assert!(data.len() <= said.len());
+    // The greeting, the inputs that are told unasked, and for each question an answer of up to three times its length.
+    assert!(answers.len() <= 15 + 8 + 3 * said.len(), "{} bytes of answers", answers.len());
+}
+
+/// What reaches the line, and what the client is told.
+fn served<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Vec<u8>) {
+    let mut server = Server::new(Settings::default(), "linkgauge");
+    let (mut line, mut answers, mut port) = (Vec::new(), Vec::new(), Wired(Settings::default()));
+    server.greeting(&mut answers);
+    for mut piece in pieces {
+        while !piece.is_empty() {
+            let mut data = Vec::new();
+            let used = server.received(piece, &mut data, &mut answers, &mut port).expect("the port is there");
+            assert!(used > 0, "something is taken");
+            line.append(&mut data);
+            piece = &piece[used..];
+        }
+    }
+    (line, answers)
+}
+
+/// A serial port that takes everything.
+struct Wired(Settings);
+
+impl Port for Wired {
+    fn settings(&mut self) -> Result<Settings, Fault> {
+        Ok(self.0)
+    }
+
+    fn set(&mut self, wanted: &Settings) -> Result<Settings, Fault> {
+        self.0 = *wanted;
+        Ok(self.0)
+    }
+
+    fn signal(&mut self, _signal: Signal, _on: bool) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn modem(&mut self) -> Option<Modem> {
+        None
+    }
+
+    fn purge(&mut self, _purge: Purge) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn errors(&mut self) -> Option<Errors> {
+        None
+    }
 }
 
 /// A run document that somebody else wrote: read, its histograms decoded, every report made of it.

@@ -12,6 +12,7 @@ use clap::Args;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
+use linkgauge::lab::{STAND_INS, Standing};
 use linkgauge::link::{Dialer, TRANSPORTS};
 use linkgauge::peer::{self, Limits, ServerFacts};
 use linkgauge::run::Warning;
@@ -47,7 +48,8 @@ pub fn run(flags: Flags) -> Result<Status> {
     let dialer = Dialer::new(Clock::System);
     let mut found = find(&directory, &dialer);
     let server = serve(&found.urls, &dialer)?;
-    let links = found.links(&server, &dialer);
+    let stand_ins = found.stand_ins();
+    let links = found.links(&server, &stand_ins, &dialer);
     let pace = if flags.quick { &plan::QUICK } else { &plan::FULL };
     let cpus = host::cpu::current_affinity();
     let plan = schedule::check(plan::plan(title(), &links, pace, &cpus)?)?;
@@ -112,16 +114,34 @@ fn left_out(what: String, remedy: impl Into<String>) -> Warning {
 }
 
 impl Found {
-    /// The links to where the server really listens, in the order of the transports; those that do not open are left
-    /// out.
-    fn links(&mut self, server: &Server, dialer: &Dialer) -> Vec<plan::Kind> {
+    /// The lab's far ends of links that nobody can listen on, running.
+    fn stand_ins(&mut self) -> Vec<Box<dyn Standing>> {
+        let mut standing = Vec::new();
+        for stand_in in STAND_INS {
+            match (stand_in.start)() {
+                Ok(started) => standing.push(started),
+                Err(error) => self.missing.push(left_out(format!("{}: {error}", stand_in.summary), LOOK)),
+            }
+        }
+        standing
+    }
+
+    /// The links to where the server really listens, in the order of the transports, and to the stand-ins; those that
+    /// do not open are left out.
+    fn links(
+        &mut self,
+        server: &Server,
+        stand_ins: &[Box<dyn Standing>],
+        dialer: &Dialer,
+    ) -> Vec<plan::Kind> {
         let mut links = Vec::new();
-        for endpoint in server.endpoints() {
-            match dialer.open(endpoint) {
+        let stand_ins = stand_ins.iter().flat_map(|standing| standing.typical());
+        for endpoint in server.endpoints().iter().cloned().chain(stand_ins) {
+            match dialer.open(&endpoint) {
                 Ok(link) => links.push(plan::Kind {
-                    endpoint: endpoint.clone(),
                     caps: link.caps().clone(),
-                    inside: server.is_inside(endpoint),
+                    inside: server.is_inside(&endpoint),
+                    endpoint,
                 }),
                 Err(error) => self.missing.push(left_out(error.to_string(), LOOK)),
             }

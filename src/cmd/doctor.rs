@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use linkgauge::host::check::{self, Check, Verdict};
+use linkgauge::host::serial;
 use linkgauge::link::TRANSPORTS;
 use serde::Serialize;
 
@@ -19,7 +20,7 @@ use super::Status;
 use super::output::{is_dash, put, speaks_unicode};
 use floor::Floor;
 
-/// Is this host fit to measure? Clocks, timers, permissions, transports, with the remedy
+/// Is this host fit to measure? Clocks, timers, permissions, transports, serial ports, with the remedy
 ///
 /// Changes nothing. A doubtful finding is advice, not a failure: the exit status is 0 unless something could not be
 /// examined.
@@ -36,6 +37,7 @@ struct Findings {
     schema: &'static str,
     checks: Vec<Check>,
     transports: Vec<Transport>,
+    serial_ports: Vec<serial::Port>,
     floor: Floor,
     verdict: Verdict,
     summary: String,
@@ -86,10 +88,11 @@ fn examine() -> Findings {
         }
     });
     let transports = transports.collect();
+    let serial_ports = serial::ports();
     let floor = floor::measure();
     let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Good);
     let summary = summary(&checks);
-    Findings { schema: "linkgauge.doctor.v1", checks, transports, floor, verdict, summary }
+    Findings { schema: "linkgauge.doctor.v1", checks, transports, serial_ports, floor, verdict, summary }
 }
 
 /// The whole in one line.

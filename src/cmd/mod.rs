@@ -8,6 +8,7 @@ mod latency;
 mod measure;
 mod output;
 mod report;
+mod reproduce;
 mod run;
 mod serve;
 mod throughput;
@@ -39,6 +40,7 @@ enum Command {
     Serve(serve::Flags),
     Lab(lab::Flags),
     Run(run::Flags),
+    Reproduce(reproduce::Flags),
     Report(report::Flags),
     Doctor(doctor::Flags),
     Completions(completions::Flags),
@@ -73,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Serve(flags) => serve::run(flags),
         Command::Lab(flags) => lab::run(flags),
         Command::Run(flags) => run::run(flags),
+        Command::Reproduce(flags) => reproduce::run(flags),
         Command::Report(flags) => report::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
         Command::Completions(flags) => completions::run(flags, Cli::command()),

@@ -12,6 +12,7 @@ mod machine;
 mod permissions;
 mod power;
 mod read;
+pub mod serial;
 
 use rustix::system::uname;
 use serde_json::{Map, Value};

@@ -46,9 +46,25 @@ impl Rights {
     }
 }
 
+/// The name of a group, from the text of `/etc/group`.
+pub fn group_name(groups: &str, number: u32) -> Option<&str> {
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, _password, found) = (fields.next()?, fields.next()?, fields.next()?);
+        (found.parse() == Ok(number)).then_some(name)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_have_names() {
+        let groups = "root:x:0:\ndialout:x:20:you,me\nbroken\n";
+        assert_eq!(group_name(groups, 20), Some("dialout"));
+        assert_eq!(group_name(groups, 21), None);
+    }
 
     #[test]
     fn rights_of_a_user_and_of_root() {

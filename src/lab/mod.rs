@@ -4,12 +4,16 @@
 
 use crate::endpoint::Endpoint;
 
+pub mod device_server;
 pub mod netem;
+pub mod packing;
+pub mod redirect;
 pub mod shaper;
+pub mod uart;
 pub mod vm;
 
 /// Stand-ins for the far ends of transports that nobody can listen on: the contract tests and the demo start them.
-pub static STAND_INS: &[StandIn] = &[];
+pub static STAND_INS: &[StandIn] = &[uart::STAND_IN, device_server::STAND_IN];
 
 /// How to start a far end that sends back what it gets.
 pub struct StandIn {
@@ -21,6 +25,11 @@ pub struct StandIn {
 pub trait Standing: Send {
     /// Where links to it lead, every variant once.
     fn endpoints(&self) -> Vec<Endpoint>;
+
+    /// The same with settings that people meet, where those of the variants are chosen for speed.
+    fn typical(&self) -> Vec<Endpoint> {
+        self.endpoints()
+    }
 }
 
 /// Why a piece of the lab does not run: what failed, on what, what to try.

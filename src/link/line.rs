@@ -3,9 +3,10 @@
 //! Not for reaching one: `serial.rs` does that on this host, other transports through a network.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
-use super::{Fault, Line};
+use super::{Caps, Facts, Fault, Line};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::units;
 
@@ -72,6 +73,16 @@ impl Parity {
             Parity::Even => "even",
             Parity::Mark => "mark",
             Parity::Space => "space",
+        }
+    }
+
+    fn letter(self) -> &'static str {
+        match self {
+            Parity::None => "N",
+            Parity::Odd => "O",
+            Parity::Even => "E",
+            Parity::Mark => "M",
+            Parity::Space => "S",
         }
     }
 }
@@ -154,6 +165,23 @@ impl Settings {
         Ok(settings)
     }
 
+    /// The options of an endpoint that say the same: the rate, and whatever is not usual.
+    pub fn options(&self) -> String {
+        let usual = Settings::default();
+        let mut options = format!("{}={}", BAUD.0, self.baud);
+        for ((name, _), value, otherwise) in [
+            (DATA, self.data_bits.to_string(), usual.data_bits.to_string()),
+            (PARITY, self.parity.name().to_owned(), usual.parity.name().to_owned()),
+            (STOP, self.stop.name().to_owned(), usual.stop.name().to_owned()),
+            (FLOW, self.flow.name().to_owned(), usual.flow.name().to_owned()),
+        ] {
+            if value != otherwise {
+                options += &format!("&{name}={value}");
+            }
+        }
+        options
+    }
+
     /// Halves of a bit that one character takes on the line: start, data, parity, stop.
     pub fn half_bits(&self) -> u32 {
         let parity = if self.parity == Parity::None { 0 } else { 1 };
@@ -172,31 +200,102 @@ impl Settings {
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
-    /// The line for [`super::Caps`].
+    /// What is known of the line.
     pub fn line(&self) -> Line {
-        Line { bits_per_second: f64::from(self.baud), bits_per_byte: self.bits_per_character() }
+        Line {
+            bits_per_second: f64::from(self.baud),
+            bits_per_byte: self.bits_per_character(),
+            data_bits: self.data_bits,
+            in_band: self.flow == Flow::XonXoff,
+        }
     }
+
+    /// What a link can do that ends in such a line. Whoever opens it is alone there, and noise or a full buffer may
+    /// take bytes away; most device servers drop what is on the line when their client has finished.
+    pub fn caps(&self) -> Caps {
+        Caps {
+            device: true,
+            closes: false,
+            many: false,
+            reliable: false,
+            line: Some(self.line()),
+            ..Caps::STREAM
+        }
+    }
+}
+
+/// A UART samples a bit in its middle: with ten bits a character the two ends may be 5 % apart in all, of which each
+/// end and its clock take their part.
+const RATE_TOLERANCE_PERCENT: u64 = 2;
+
+/// Fails where the rate that was granted is so far from the one asked for that the far end would not understand.
+pub fn check_granted(asked: &Settings, granted: &Settings) -> Result<(), Fault> {
+    let off = u64::from(granted.baud.abs_diff(asked.baud));
+    if 100 * off <= RATE_TOLERANCE_PERCENT * u64::from(asked.baud) {
+        return Ok(());
+    }
+    Err(Fault::Other(format!(
+        "the port makes {} baud of the {} asked for: choose a rate that it can make",
+        granted.baud, asked.baud
+    )))
+}
+
+/// Notes among the facts of a link what was asked of the port behind it, and what was granted.
+pub fn note(facts: &mut Facts, asked: &Settings, granted: &Settings) {
+    facts.insert("line_asked".to_owned(), asked.to_string().into());
+    facts.insert("line_granted".to_owned(), granted.to_string().into());
+    facts.insert("line_asked_bits_per_byte".to_owned(), asked.bits_per_character().into());
 }
 
 fn rate(text: &str) -> Option<u32> {
     units::count(text).ok().and_then(|baud| u32::try_from(baud).ok()).filter(|&baud| baud > 0)
 }
 
+/// `8N1`: data bits, parity, stop bits.
+fn frame(text: &str) -> Option<(u8, Parity, StopBits)> {
+    let (data, rest) = text.split_at_checked(1)?;
+    let (parity, stop) = rest.split_at_checked(1)?;
+    let data_bits = data.parse().ok().filter(|bits| (5..=8).contains(bits))?;
+    let parity = Parity::ALL.into_iter().find(|other| other.letter() == parity)?;
+    let stop = StopBits::ALL.into_iter().find(|other| other.name() == stop)?;
+    let made = match data_bits {
+        5 => stop != StopBits::Two,
+        _ => stop != StopBits::OneAndHalf,
+    };
+    made.then_some((data_bits, parity, stop))
+}
+
 /// As people write it: `9600 8N1 rtscts`.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parity = match self.parity {
-            Parity::None => 'N',
-            Parity::Odd => 'O',
-            Parity::Even => 'E',
-            Parity::Mark => 'M',
-            Parity::Space => 'S',
-        };
-        write!(f, "{} {}{parity}{}", self.baud, self.data_bits, self.stop.name())?;
+        write!(f, "{} {}{}{}", self.baud, self.data_bits, self.parity.letter(), self.stop.name())?;
         match self.flow {
             Flow::None => Ok(()),
             flow => write!(f, " {}", flow.name()),
         }
+    }
+}
+
+/// Reads what is printed above, with commas for spaces: `115200`, `9600,7E1`, `230400,8N1,rtscts`.
+impl FromStr for Settings {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Settings, String> {
+        let mut parts = text.split([',', ' ']);
+        let otherwise = Settings::default();
+        let mut read = || {
+            let baud = rate(parts.next()?)?;
+            let (data_bits, parity, stop) = match parts.next() {
+                Some(text) => frame(text)?,
+                None => (otherwise.data_bits, otherwise.parity, otherwise.stop),
+            };
+            let flow = match parts.next() {
+                Some(text) => Flow::ALL.into_iter().find(|flow| flow.name() == text)?,
+                None => otherwise.flow,
+            };
+            parts.next().is_none().then_some(Settings { baud, data_bits, parity, stop, flow })
+        };
+        read().ok_or_else(|| format!("'{text}' is no line: write it like 115200,8N1,rtscts"))
     }
 }
 
@@ -285,6 +384,44 @@ mod tests {
             serial:///dev/ttyS0?flow=hard: 'flow=hard' is not none, rtscts or xonxoff
             "
         );
+    }
+
+    #[test]
+    fn a_rate_that_is_off_is_refused() {
+        let check = |granted| {
+            let (asked, granted) = (
+                Settings { baud: 1_000_000, ..Settings::default() },
+                Settings { baud: granted, ..Settings::default() },
+            );
+            check_granted(&asked, &granted).map_err(|fault| fault.to_string())
+        };
+        assert!([980_000, 1_000_000, 1_020_000].into_iter().all(|granted| check(granted).is_ok()));
+        assert!(check(979_999).is_err() && check(1_020_001).is_err() && check(0).is_err());
+        insta::assert_snapshot!(check(115_200).unwrap_err(), @"the port makes 115200 baud of the 1000000 asked for: choose a rate that it can make");
+    }
+
+    #[test]
+    fn a_line_reads_back_as_printed() {
+        for text in ["115200 7E2 rtscts", "75 5N1.5", "9600 8N1", "4000000 8M1 xonxoff"] {
+            assert_eq!(text.parse::<Settings>().unwrap().to_string(), text);
+            assert_eq!(text.replace(' ', ",").parse::<Settings>().unwrap().to_string(), text);
+        }
+        assert_eq!("115200".parse::<Settings>().unwrap().to_string(), "115200 8N1");
+        for text in [
+            "",
+            "fast",
+            "0",
+            "9600,",
+            "9600,9N1",
+            "9600,8N1.5",
+            "9600,5N2",
+            "9600,8N1,hard",
+            "9600,8N1,none,1",
+            "1,µ",
+        ] {
+            let error = text.parse::<Settings>().unwrap_err();
+            assert_eq!(error, format!("'{text}' is no line: write it like 115200,8N1,rtscts"));
+        }
     }
 
     #[test]

@@ -2,15 +2,16 @@
 //! over it is exact to the nanosecond; on the system clock it is the floor of the instrument itself.
 //!
 //! Waiting steps the far end and moves the clock to the next event. What delay, rate and faults do to the bytes is
-//! modelled in `shaped`; here every n-th message is lost, doubled or overtaken, and the buffer is what a sender waits for.
+//! modelled in `shaped`; here every n-th message, or character of a line, is spoilt, and the buffer is what a sender waits for.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use super::line::{Flow, Settings};
 use super::party::{Cost, Party, Step, Tuning};
 use super::shaped::{Often, Path, Pipe, Shape};
 use super::{
-    Caps, Door, Facts, Fault, Framing, Hosting, Line, Link, Listener, Opening, Transport, Unavailable,
+    Caps, Door, Facts, Fault, Framing, Hosting, Line, Link, Listener, Opening, Transport, Unavailable, line,
 };
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
@@ -21,13 +22,22 @@ pub const TRANSPORT: Transport = Transport {
     summary: "a link inside this process: the instrument's own floor",
     example: "mem://floor?delay=1ms&rate=10Mbit/s",
     options: &[
-        ("type", "stream (default) or message"),
+        (
+            "type",
+            "stream (default), message, or line: a serial line that carries every character in its time",
+        ),
         ("delay", "one-way delay of every byte (0s)"),
-        ("rate", "bits per second, each way (unlimited)"),
+        ("rate", "bits per second, each way (unlimited); a line has its baud"),
         ("buffer", "bytes in flight each way (1Mi)"),
-        ("drop", "lose every n-th message, messages only"),
-        ("double", "deliver every n-th message twice, messages only"),
+        ("drop", "lose every n-th message, or character of a line"),
+        ("double", "deliver every n-th message, or character of a line, twice"),
         ("swap", "let the next message overtake every n-th if it is sent in time, messages only"),
+        ("change", "change every n-th character of a line"),
+        line::BAUD,
+        line::DATA,
+        line::PARITY,
+        line::STOP,
+        line::FLOW,
     ],
     check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
     available: || Ok::<(), Unavailable>(()),
@@ -46,53 +56,61 @@ struct Options {
     framing: Framing,
     shape: Shape,
     buffer: usize,
+    change: u64,
+    line: Option<Settings>,
 }
 
 impl Options {
     fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
-        let every = |name: &str| {
-            endpoint
-                .parsed(name, "a count of at least 2", |text| units::count(text).ok().filter(|&n| n >= 2))
-                .map(|n| n.map_or(Often::Never, Often::Every))
+        let count = |name: &str| {
+            endpoint.parsed(name, "a count of at least 2", |text| units::count(text).ok().filter(|&n| n >= 2))
         };
-        let framing = endpoint
-            .parsed("type", "stream or message", |text| match text {
-                "stream" => Some(Framing::Stream),
-                "message" => Some(Framing::Message),
-                _ => None,
-            })?
-            .unwrap_or(Framing::Stream);
-        let shape = Shape {
-            delay: endpoint
-                .parsed("delay", "a duration like 1ms", |text| units::duration(text).ok())?
-                .unwrap_or_default(),
-            rate: endpoint
-                .parsed("rate", "a rate like 10Mbit/s", |text| units::bit_rate(text).ok())?
-                .unwrap_or(f64::INFINITY),
-            loss: every("drop")?,
-            duplicate: every("double")?,
-            reorder: every("swap")?,
-            ..Shape::default()
+        let every = |name: &str| Ok(count(name)?.map_or(Often::Never, Often::Every));
+        let known = |text: &str| ["stream", "message", "line"].into_iter().find(|kind| *kind == text);
+        let kind = endpoint.parsed("type", "stream, message or line", known)?.unwrap_or("stream");
+        let settings = Settings::of(endpoint)?;
+        let rate = endpoint
+            .parsed("rate", "a rate like 10Mbit/s", |text| units::bit_rate(text).ok())?
+            .unwrap_or(f64::INFINITY);
+        let options = Options {
+            framing: if kind == "message" { Framing::Message } else { Framing::Stream },
+            line: (kind == "line").then_some(settings),
+            shape: Shape {
+                delay: endpoint
+                    .parsed("delay", "a duration like 1ms", |text| units::duration(text).ok())?
+                    .unwrap_or_default(),
+                rate: if kind == "line" { settings.line().limit_bps() } else { rate },
+                loss: every("drop")?,
+                duplicate: every("double")?,
+                reorder: every("swap")?,
+                ..Shape::default()
+            },
+            buffer: endpoint
+                .parsed("buffer", "64Ki to 1Gi bytes", |text| {
+                    units::bytes(text).ok().filter(|n| (65_536..=1 << 30).contains(n))
+                })?
+                .unwrap_or(DEFAULT_BUFFER) as usize,
+            change: count("change")?.unwrap_or(0),
         };
-        let buffer = endpoint
-            .parsed("buffer", "64Ki to 1Gi bytes", |text| {
-                units::bytes(text).ok().filter(|n| (65_536..=1 << 30).contains(n))
-            })?
-            .unwrap_or(DEFAULT_BUFFER) as usize;
-        if framing == Framing::Stream && shape.is_faulty() {
-            endpoint.parsed(
-                "type",
-                "message: a stream loses nothing (needed for drop, double, swap)",
-                |_| None::<()>,
-            )?;
-            return Err(EndpointError::NoValue { url: endpoint.to_string(), option: "type".to_owned() });
+        let wants = |kind, what| {
+            endpoint.parsed("type", what, |text| (text == kind).then_some(()))?.ok_or_else(|| {
+                EndpointError::NoValue { url: endpoint.to_string(), option: "type".to_owned() }
+            })
+        };
+        let shape = &options.shape;
+        if options.change != 0 {
+            wants("line", "line: nothing else changes bytes (needed for change)")?;
+        } else if shape.reorder != Often::Never || options.line.is_none() && shape.is_faulty() {
+            wants("message", "message: a stream loses nothing (needed for drop, double, swap)")?;
         }
-        Ok(Options { framing, shape, buffer })
+        Ok(options)
     }
 
     fn caps(&self) -> Caps {
-        let rate = self.shape.rate;
-        let line = rate.is_finite().then_some(Line { bits_per_second: rate, bits_per_byte: 8.0 });
+        if let Some(settings) = self.line {
+            return settings.caps();
+        }
+        let line = self.shape.rate.is_finite().then_some(Line::bare(self.shape.rate));
         if self.framing == Framing::Stream {
             return Caps { line, ..Caps::STREAM };
         }
@@ -111,6 +129,10 @@ impl Options {
 struct Way {
     framing: Framing,
     buffer: usize,
+    line: Option<Settings>,
+    /// Every so many characters of a line are changed; so many have been sent.
+    change: u64,
+    sent: u64,
     path: Path,
     pipe: Pipe,
 }
@@ -120,6 +142,9 @@ impl Way {
         Way {
             framing: options.framing,
             buffer: options.buffer,
+            line: options.line,
+            change: options.change,
+            sent: 0,
             path: Path::new(options.shape.clone(), 0),
             pipe: Pipe::new(options.framing),
         }
@@ -139,10 +164,24 @@ impl Way {
         if taken > room || (taken == 0 && !bytes.is_empty()) {
             return Ok(None);
         }
-        if taken > 0 || is_message {
+        if let Some(settings) = self.line {
+            bytes[..taken].iter().for_each(|byte| self.carry(*byte, &settings, now));
+        } else if taken > 0 || is_message {
             self.pipe.send(&mut self.path, &bytes[..taken], now);
         }
         Ok(Some(taken))
+    }
+
+    /// One character goes over a line.
+    fn carry(&mut self, byte: u8, settings: &Settings, now: Time) {
+        self.sent += 1;
+        if settings.flow == Flow::XonXoff && [line::XON, line::XOFF].contains(&byte) {
+            self.path.swallow(1, now);
+            return;
+        }
+        let changes = self.change != 0 && self.sent.is_multiple_of(self.change);
+        let byte = byte & (u8::MAX >> (8 - settings.data_bits)) ^ u8::from(changes);
+        self.pipe.send(&mut self.path, &[byte], now);
     }
 
     fn close(&mut self) {
@@ -401,6 +440,9 @@ impl Link for MemLink {
     }
 
     fn finish(&mut self) -> Result<(), Fault> {
+        if !self.caps.closes {
+            return Ok(());
+        }
         if let Some(connection) = &mut self.net.world().connections[self.id] {
             connection.there.close();
         }

@@ -18,6 +18,7 @@ pub mod line;
 pub mod mem;
 mod offload;
 pub mod party;
+pub mod rfc2217;
 mod serial;
 pub mod shaped;
 mod socket;
@@ -32,7 +33,7 @@ pub use internet::DEFAULT_PORT;
 
 /// Every transport, in the order in which help and documentation show them.
 pub static TRANSPORTS: &[Transport] =
-    &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, serial::TRANSPORT, mem::TRANSPORT];
+    &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, serial::TRANSPORT, rfc2217::TRANSPORT, mem::TRANSPORT];
 
 /// What the list knows of a transport: enough for parsing, help, `doctor`, the docs table and the contract tests.
 pub struct Transport {
@@ -126,6 +127,33 @@ pub struct Line {
     pub bits_per_second: f64,
     /// Bits on the line for each byte of payload (8N1: 10).
     pub bits_per_byte: f64,
+    /// Bits of each byte that get through, 5 to 8: the upper ones do not.
+    pub data_bits: u8,
+    /// XON and XOFF steer the line, so that the payload must not contain them.
+    pub in_band: bool,
+}
+
+impl Line {
+    /// A line that adds nothing to the bytes and takes nothing from them.
+    pub fn bare(bits_per_second: f64) -> Line {
+        Line { bits_per_second, bits_per_byte: 8.0, data_bits: 8, in_band: false }
+    }
+
+    /// How long so many bytes take, one after the other.
+    pub fn time_of(&self, bytes: u64) -> Duration {
+        let seconds = bytes as f64 * self.bits_per_byte / self.bits_per_second;
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+
+    /// How many whole bytes it carries in that time, at least one.
+    pub fn bytes_in(&self, time: Duration) -> u64 {
+        ((time.as_secs_f64() * self.bits_per_second / self.bits_per_byte) as u64).max(1)
+    }
+
+    /// Bits of payload that it can carry in a second, in bytes of eight.
+    pub fn limit_bps(&self) -> f64 {
+        8.0 * self.bits_per_second / self.bits_per_byte
+    }
 }
 
 /// What a link really got: `mss_bytes`, `receive_buffer_bytes`, `congestion_control` …, units in the names.
@@ -136,6 +164,9 @@ pub type Facts = Map<String, Value>;
 pub enum Fault {
     #[error("no answer in time")]
     TimedOut,
+    /// The same where a line leads to a device, or back to its own port.
+    #[error("the line fell silent")]
+    SilentLine,
     #[error("the peer closed the link")]
     Closed,
     #[error("a message of {bytes} bytes does not fit: at most {limit}")]
@@ -184,6 +215,10 @@ impl LinkError {
     }
 }
 
+/// What to look at where nothing comes back from a line.
+pub const CHECK_LINE: &str =
+    ": is the loop-back plug in, or the device on? Check rate and flow control, and --timeout";
+
 fn remedy(fault: &Fault) -> &'static str {
     match fault {
         Fault::System { source, .. } => match source.kind() {
@@ -197,6 +232,7 @@ fn remedy(fault: &Fault) -> &'static str {
             io::ErrorKind::AddrNotAvailable => ": this host does not have that address",
             _ => "",
         },
+        Fault::SilentLine => CHECK_LINE,
         Fault::TimedOut => ": check that the far end runs, and --timeout",
         _ => "",
     }
@@ -246,6 +282,12 @@ pub trait Link: Send {
     /// Control of the serial port at the end of this link, where there is one and it lets itself be controlled.
     fn port(&mut self) -> Option<&mut dyn line::Port> {
         None
+    }
+
+    /// Whether the far end is known to have closed the link or vanished, although bytes of it may still wait to be
+    /// received.
+    fn hung_up(&self) -> bool {
+        false
     }
 
     /// Bytes handed to the link that the far end's system has not acknowledged yet, where that can be known.

@@ -2,80 +2,50 @@
 //!
 //! The port is ours alone while it is open, and is given back as it was found.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
-use rustix::termios::{
-    OptionalActions, QueueSelector, Termios, ioctl_tiocexcl, ioctl_tiocnxcl, isatty, tcflush, tcgetattr,
-    tcsetattr,
-};
+use rustix::termios::{QueueSelector, tcflush};
 
 use super::line::{self, Errors, Modem, Port, Purge, Settings, Signal};
 use super::party::Tuning;
 use super::socket::{Wants, wait_for};
 use super::{Caps, Facts, Fault, Link, Opening, Transport, sys, tty};
 use crate::clock::Clock;
-use crate::endpoint::{Endpoint, EndpointError};
+use crate::endpoint::Endpoint;
 use crate::plan::Wait;
+
+mod device;
+
+use device::{Device, Options};
 
 pub const TRANSPORT: Transport = Transport {
     scheme: "serial",
     summary: "serial port of this host",
     example: "serial:///dev/ttyS0?baud=115200&flow=rtscts",
-    options: &[line::BAUD, line::DATA, line::PARITY, line::STOP, line::FLOW],
-    check: |endpoint| {
-        path(endpoint)?;
-        Settings::of(endpoint).map(|settings| caps(&settings))
-    },
+    options: &[
+        line::BAUD,
+        line::DATA,
+        line::PARITY,
+        line::STOP,
+        line::FLOW,
+        device::LOW_LATENCY,
+        device::RS485,
+        device::DELAY_BEFORE,
+        device::DELAY_AFTER,
+    ],
+    check: |endpoint| Options::of(endpoint).map(|options| options.line.caps()),
     available: || Ok(()),
     open: |endpoint, opening| Ok(Box::new(SerialLink::open(endpoint, opening)?)),
     listen: None,
     loopback: |_| Vec::new(),
 };
 
-/// The device's path: everything after `serial://`, which begins with a slash.
-fn path(endpoint: &Endpoint) -> Result<PathBuf, EndpointError> {
-    let place = endpoint.place();
-    if place.starts_with('/') {
-        return Ok(place.into());
-    }
-    Err(EndpointError::NoHost { url: endpoint.to_string() })
-}
-
-fn caps(settings: &Settings) -> Caps {
-    Caps { device: true, closes: false, many: false, line: Some(settings.line()), ..Caps::STREAM }
-}
-
-/// An open terminal, ours alone; gives it back as it was found.
-struct Device {
-    terminal: OwnedFd,
-    before: Termios,
-}
-
-impl AsFd for Device {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.terminal.as_fd()
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        // What the line has not taken yet would hold up closing for half a minute. A device that was pulled out
-        // refuses all of this, and needs none of it.
-        let _ = tcflush(&self.terminal, QueueSelector::IOFlush);
-        let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
-        let _ = ioctl_tiocnxcl(&self.terminal);
-    }
-}
-
 /// A serial port as a link.
 pub struct SerialLink {
     device: Arc<Device>,
+    asked: Settings,
     caps: Caps,
     clock: Clock,
     wait: Wait,
@@ -83,30 +53,11 @@ pub struct SerialLink {
 
 impl SerialLink {
     pub fn open(endpoint: &Endpoint, opening: &Opening) -> Result<SerialLink, Fault> {
-        let path = path(endpoint)?;
-        let wanted = Settings::of(endpoint)?;
-        // Without O_NONBLOCK opening waits for the carrier of a modem.
-        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let terminal =
-            rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| refused(&path, errno))?;
-        if !isatty(&terminal) {
-            return Err(Fault::Other(
-                "this is no serial port: 'linkgauge doctor' lists those of this host".to_owned(),
-            ));
-        }
-        flock(&terminal, FlockOperation::NonBlockingLockExclusive).map_err(|_| busy())?;
-        let _ = ioctl_tiocexcl(&terminal);
-        let before =
-            tcgetattr(&terminal).map_err(|errno| Fault::system("read the settings")(errno.into()))?;
-        let device = Device { terminal, before };
-        let granted = tty::set(&device, &wanted)?;
-        let _ = tcflush(&device, QueueSelector::IOFlush);
-        Ok(SerialLink {
-            device: Arc::new(device),
-            caps: caps(&granted),
-            clock: opening.clock.clone(),
-            wait: opening.wait,
-        })
+        let options = Options::of(endpoint)?;
+        let device = Device::open(&options)?;
+        let caps = tty::settings(&device)?.caps();
+        let (clock, wait) = (opening.clock.clone(), opening.wait);
+        Ok(SerialLink { device: Arc::new(device), asked: options.line, caps, clock, wait })
     }
 
     /// Calls `operation`, which does not block, until it can be done or the time is over.
@@ -138,33 +89,15 @@ impl SerialLink {
     }
 }
 
-fn busy() -> Fault {
-    Fault::Other("another program has this port open: close that one, or choose another port".to_owned())
-}
-
-fn refused(path: &std::path::Path, errno: Errno) -> Fault {
-    match errno {
-        Errno::BUSY => busy(),
-        Errno::NOENT | Errno::NXIO | Errno::NODEV => {
-            Fault::Other("no such serial port: 'linkgauge doctor' lists those of this host".to_owned())
-        }
-        Errno::ACCESS => {
-            let group = std::fs::metadata(path).ok().map_or(0, |metadata| metadata.gid());
-            Fault::Other(format!("no permission: the port belongs to group {group}"))
-        }
-        errno => Fault::system("open")(errno.into()),
-    }
-}
-
 impl Link for SerialLink {
     fn caps(&self) -> &Caps {
         &self.caps
     }
 
     fn facts(&self) -> Facts {
-        let mut facts = Facts::new();
+        let mut facts = self.device.facts();
         if let Ok(granted) = tty::settings(&self.device) {
-            facts.insert("line".to_owned(), granted.to_string().into());
+            line::note(&mut facts, &self.asked, &granted);
         }
         facts
     }
@@ -180,6 +113,15 @@ impl Link for SerialLink {
 
     #[inline]
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
+        // A line is slower than who reads it: whoever reads first mostly finds nothing, which costs a call more.
+        let within = match self.wait {
+            Wait::Block if !within.is_zero() => {
+                let began = self.clock.now();
+                wait_for(&self.device, Wants::ToReceive, within);
+                within.saturating_sub(self.clock.now() - began)
+            }
+            _ => within,
+        };
         let length = self.attempt(Wants::ToReceive, within, |device| rustix::io::read(device, &mut *into))?;
         if length == 0 && !into.is_empty() {
             return Err(Fault::Closed);
@@ -190,6 +132,7 @@ impl Link for SerialLink {
     fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
         Ok(Box::new(SerialLink {
             device: self.device.clone(),
+            asked: self.asked,
             caps: self.caps.clone(),
             clock: self.clock.clone(),
             wait: self.wait,
@@ -215,15 +158,17 @@ impl Port for SerialLink {
     }
 
     fn set(&mut self, wanted: &Settings) -> Result<Settings, Fault> {
-        tty::set(&self.device, wanted)
+        let granted = tty::set(&self.device, wanted)?;
+        (self.asked, self.caps) = (*wanted, granted.caps());
+        Ok(granted)
     }
 
-    fn signal(&mut self, _signal: Signal, _on: bool) -> Result<(), Fault> {
-        Ok(())
+    fn signal(&mut self, signal: Signal, on: bool) -> Result<(), Fault> {
+        self.device.signal(signal, on)
     }
 
     fn modem(&mut self) -> Option<Modem> {
-        None
+        self.device.modem()
     }
 
     fn purge(&mut self, purge: Purge) -> Result<(), Fault> {
@@ -236,6 +181,6 @@ impl Port for SerialLink {
     }
 
     fn errors(&mut self) -> Option<Errors> {
-        None
+        self.device.errors()
     }
 }

@@ -125,6 +125,7 @@ pub struct Path {
     busy_with: u64,
     free: Time,
     jitter: SplitMix64,
+    is_faulty: bool,
     loss: Chance,
     duplicate: Chance,
     reorder: Chance,
@@ -152,6 +153,7 @@ impl Path {
             loss: Chance { often: shape.loss, random: random(), seen: 0 },
             duplicate: Chance { often: shape.duplicate, random: random(), seen: 0 },
             reorder: Chance { often: shape.reorder, random: random(), seen: 0 },
+            is_faulty: shape.is_faulty(),
             shape,
             busy_from: Time(0),
             busy_with: 0,
@@ -218,16 +220,20 @@ impl Path {
         self.occupy(0, now) + self.shape.delay
     }
 
+    /// Something takes its time on the line and does not come out.
+    pub fn swallow(&mut self, bytes: usize, now: Time) {
+        let _ = self.pass(bytes, Framing::Stream, now);
+    }
+
     fn pass(&mut self, bytes: usize, framing: Framing, now: Time) -> Option<Passage> {
-        if framing == Framing::Stream {
-            let due = self.occupy(bytes as u64, now) + self.delay();
-            return Some(Passage { due, twice: false, overtaken: false });
-        }
-        if !self.takes(bytes as u64, now) {
+        if framing == Framing::Message && !self.takes(bytes as u64, now) {
             self.tally.dropped += 1;
             return None;
         }
         let due = self.occupy(bytes as u64, now) + self.delay();
+        if !self.is_faulty {
+            return Some(Passage { due, twice: false, overtaken: false });
+        }
         let [lost, twice, overtaken] =
             [&mut self.loss, &mut self.duplicate, &mut self.reorder].map(Chance::strikes);
         self.tally.lost += u64::from(lost);

@@ -197,6 +197,13 @@ impl Link for SocketLink {
         self.wait = tuning.wait;
     }
 
+    fn hung_up(&self) -> bool {
+        let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // What was not asked for, errors and the end of both directions, is told as well.
+        poll(&mut socket, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
     fn unacknowledged(&self) -> Option<u64> {
         super::sys::unacknowledged(&self.socket)
     }

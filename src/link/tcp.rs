@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use super::internet::{self, addresses};
 use super::socket::{Buffers, SocketLink, flag};
@@ -11,6 +11,7 @@ use super::{Caps, Door, Facts, Fault, Link, Listener, Opening, Transport, Unavai
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
+use crate::units;
 
 pub const TRANSPORT: Transport = Transport {
     scheme: "tcp",
@@ -22,13 +23,18 @@ pub const TRANSPORT: Transport = Transport {
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
         ("mptcp", "1 asks for Multipath TCP (0)"),
+        (
+            KEEPALIVE,
+            "idle time after which the far end is asked whether it is still there, 1s to 2h; off never (30s where we \
+             listen, else off)",
+        ),
         ("baud", "a device server is at the far end, with a serial line of this rate behind it"),
         line::DATA,
         line::PARITY,
         line::STOP,
         line::FLOW,
     ],
-    check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
+    check: |endpoint| Options::of(endpoint, false).map(|options| options.caps()),
     available: || {
         Socket::new(Domain::IPV4, Type::STREAM, None).map(|_| ()).map_err(|error| Unavailable {
             reason: error.to_string(),
@@ -40,23 +46,38 @@ pub const TRANSPORT: Transport = Transport {
     loopback: |_| vec!["tcp://127.0.0.1:0".to_owned(), "tcp://[::1]:0".to_owned()],
 };
 
+pub const KEEPALIVE: &str = "keepalive";
+
+/// What a listener asks of its connections unless told otherwise: a client that vanished without a word frees its place
+/// after twice that.
+const KEEPALIVE_OF_LISTENERS: Duration = Duration::from_secs(30);
+
+/// So many questions remain without an answer before the connection counts as dead.
+const KEEPALIVE_TRIES: u32 = 3;
+
 struct Options {
     nodelay: bool,
     congestion: Option<String>,
     buffers: Buffers,
     mptcp: bool,
+    /// Whole seconds; `None` if it is off.
+    keepalive: Option<Duration>,
     /// Behind the device server at the far end.
     line: Option<line::Settings>,
 }
 
 impl Options {
-    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+    fn of(endpoint: &Endpoint, listens: bool) -> Result<Options, EndpointError> {
         endpoint.host_port()?;
+        let usual = listens.then_some(KEEPALIVE_OF_LISTENERS);
         Ok(Options {
             nodelay: flag(endpoint, "nodelay")?.unwrap_or(true),
             congestion: endpoint.option("congestion").map(str::to_owned),
             buffers: Buffers::of(endpoint)?,
             mptcp: flag(endpoint, "mptcp")?.unwrap_or(false),
+            keepalive: endpoint
+                .parsed(KEEPALIVE, "whole seconds from 1s to 2h, or off", keepalive)?
+                .unwrap_or(usual),
             line: match line::Settings::of(endpoint)? {
                 declared if endpoint.option(line::BAUD.0).is_some() => Some(declared),
                 _ => None,
@@ -65,13 +86,7 @@ impl Options {
     }
 
     fn caps(&self) -> Caps {
-        match &self.line {
-            None => Caps::STREAM,
-            // Most device servers take one client, and drop what is on the line when that one has finished.
-            Some(line) => {
-                Caps { device: true, closes: false, many: false, line: Some(line.line()), ..Caps::STREAM }
-            }
-        }
+        self.line.map_or(Caps::STREAM, |line| line.caps())
     }
 
     fn protocol(&self) -> Protocol {
@@ -85,16 +100,38 @@ impl Options {
             rustix::net::sockopt::set_tcp_congestion(socket, name)
                 .map_err(|errno| Fault::system("set the congestion control")(errno.into()))?;
         }
+        if let Some(idle) = self.keepalive {
+            let between = (idle / KEEPALIVE_TRIES).max(Duration::from_secs(1));
+            let wanted =
+                TcpKeepalive::new().with_time(idle).with_interval(between).with_retries(KEEPALIVE_TRIES);
+            socket.set_tcp_keepalive(&wanted).map_err(Fault::system("set the keepalive"))?;
+        }
         socket.set_tcp_nodelay(self.nodelay).map_err(Fault::system("set TCP_NODELAY"))
     }
 }
 
+/// The kernel counts whole seconds.
+fn keepalive(text: &str) -> Option<Option<Duration>> {
+    if text == "off" {
+        return Some(None);
+    }
+    let idle = units::duration(text).ok().filter(|idle| idle.subsec_nanos() == 0)?;
+    (1..=7200).contains(&idle.as_secs()).then_some(Some(idle))
+}
+
 fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let options = Options::of(endpoint)?;
+    let options = Options::of(endpoint, false)?;
+    let socket = connection(endpoint, opening)?;
+    Ok(link(socket, &options, &opening.clock, opening.wait))
+}
+
+/// A connection to the first of the endpoint's addresses that takes one.
+pub fn connection(endpoint: &Endpoint, opening: &Opening) -> Result<Socket, Fault> {
+    let options = Options::of(endpoint, false)?;
     let mut last = Fault::TimedOut;
     for address in addresses(endpoint, opening, false)? {
         match connect(address, &options, opening.within) {
-            Ok(socket) => return Ok(link(socket, &options, &opening.clock, opening.wait)),
+            Ok(socket) => return Ok(socket),
             Err(fault) => last = fault,
         }
     }
@@ -113,7 +150,8 @@ fn link(socket: Socket, options: &Options, clock: &Clock, wait: Wait) -> Box<dyn
     Box::new(SocketLink::new(socket, options.caps(), clock, wait, facts))
 }
 
-fn facts(socket: &Socket, facts: &mut Facts) {
+/// What the kernel granted to a connection.
+pub fn facts(socket: &Socket, facts: &mut Facts) {
     internet::facts(socket, facts);
     let mut note = |name: &str, value: Option<serde_json::Value>| {
         facts.extend(value.map(|value| (name.to_owned(), value)));
@@ -121,6 +159,8 @@ fn facts(socket: &Socket, facts: &mut Facts) {
     note("mss_bytes", socket.tcp_mss().ok().map(Into::into));
     note("nodelay", socket.tcp_nodelay().ok().map(Into::into));
     note("congestion_control", rustix::net::sockopt::tcp_congestion(socket).ok().map(Into::into));
+    let idle = socket.keepalive().ok().filter(|&on| on).and_then(|_| socket.tcp_keepalive_time().ok());
+    note("keepalive_idle_seconds", idle.map(|idle| idle.as_secs().into()));
     let protocol = socket.protocol().ok().flatten();
     note("mptcp", (protocol == Some(Protocol::MPTCP)).then_some(true.into()));
     if let Some(info) = sys::tcp_info(socket) {
@@ -138,7 +178,7 @@ struct TcpListener {
 }
 
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
-    let options = Options::of(endpoint)?;
+    let options = Options::of(endpoint, true)?;
     let address = addresses(endpoint, opening, true)?[0];
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(options.protocol()))
         .map_err(Fault::system("open a socket"))?;

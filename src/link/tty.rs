@@ -15,6 +15,7 @@ use rustix::termios::{
 
 use super::line::{Flow, Parity, Settings, StopBits};
 use super::{Fault, sys};
+use crate::endpoint::{Endpoint, EndpointError};
 
 /// The settings of a terminal. On the master side of a pseudo-terminal: those that the program on the other side made.
 pub fn settings(terminal: impl AsFd) -> Result<Settings, Fault> {
@@ -104,6 +105,11 @@ pub fn set(terminal: impl AsFd, wanted: &Settings) -> Result<Settings, Fault> {
     settings(terminal)
 }
 
+/// Where links to a terminal lead that set its line so.
+pub fn endpoint(path: &Path, line: &Settings) -> Result<Endpoint, EndpointError> {
+    format!("{}://{}?{}", super::serial::TRANSPORT.scheme, path.display(), line.options()).parse()
+}
+
 /// A pseudo-terminal: a stand-in for hardware holds the master, programs open the path.
 pub struct Pty {
     /// Does not block. Reads begin with a byte that says what they are ([`Notice`]).
@@ -167,6 +173,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_endpoint_names_what_is_not_the_default() {
+        let path = Path::new("/dev/pts/7");
+        let printed = |line| {
+            let endpoint = endpoint(path, &line).unwrap();
+            assert_eq!(Settings::of(&endpoint).unwrap(), line);
+            endpoint.to_string()
+        };
+        assert_eq!(printed(Settings::default()), "serial:///dev/pts/7?baud=9600");
+        let all = Settings {
+            baud: 75,
+            data_bits: 5,
+            parity: Parity::Mark,
+            stop: StopBits::OneAndHalf,
+            flow: Flow::RtsCts,
+        };
+        assert_eq!(printed(all), "serial:///dev/pts/7?baud=75&data=5&parity=mark&stop=1.5&flow=rtscts");
     }
 
     #[test]

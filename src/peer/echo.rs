@@ -29,15 +29,17 @@ fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
     let flows = flows(case, near, |port, link, flows| {
         let caps = link.caps().clone();
         if case.workload == "latency" {
-            let exchange = Box::new(Echo::new(case.message_bytes, &caps));
+            let exchange = Box::new(Echo::new(case, &caps));
             let party = Pinger::new(exchange, case, &caps, (near.recorder)(Role::Exchange, port));
             flows.push(Flow { role: Role::Exchange, port, link, party: Box::new(party) });
             return Ok(());
         }
         let looped = Arc::new(Looped::default());
         let back = link.other_half().map_err(|fault| LinkError::new(&case.endpoints[port], fault))?;
-        let sink = Sink::new(case, &caps, tuning, (near.recorder)(Role::Inward, port)).looped(looped.clone());
-        let source = Source::new(case, &caps, tuning, (near.recorder)(Role::Outward, port)).looped(looped);
+        let sink =
+            Sink::new(case, &caps, tuning, (near.recorder)(Role::Inward, port)).looped(&caps, looped.clone());
+        let source = Source::new(case, &caps, tuning, (near.recorder)(Role::Outward, port))
+            .looped(case, &caps, looped);
         flows.push(Flow { role: Role::Inward, port, link: back, party: Box::new(sink) });
         flows.push(Flow { role: Role::Outward, port, link, party: Box::new(source) });
         Ok(())

@@ -1,5 +1,7 @@
 //! A run as a table for spreadsheets and data frames: one row a case, then one a repetition and one a port.
 //!
+//! A published study that was run again is a table of its own (`paper`) instead: one row a published figure.
+//!
 //! Not complete: histograms, time series, settings and the environment are in the JSON document.
 //!
 //! The columns never change their meaning; new ones are added at the end. An empty cell was not measured; `inf` is a
@@ -7,7 +9,8 @@
 
 use std::io;
 
-use super::Options;
+use super::words::{floor_ns, limit_bps};
+use super::{Options, paper};
 use crate::run::{CaseResult, Distribution, Figures, Run};
 
 /// Column names and what they hold; the unit stands in the name.
@@ -57,6 +60,16 @@ pub static COLUMNS: &[(&str, &str)] = &[
     ("delivered_bytes", "payload delivered"),
     ("delivered_back_bytes", "payload delivered the other way"),
     ("line_rate_percent", "throughput as a share of what the line can carry"),
+    ("line_limit_bps", "payload that the line can carry"),
+    ("line_floor_ns", "what the message takes on the line, one way"),
+    ("fairness", "rate of the slowest port ÷ rate of the fastest"),
+    ("latency_spread", "median of the slowest port ÷ median of the fastest"),
+    ("lost_bytes", "bytes of a loop that did not come back"),
+    ("inserted_bytes", "bytes that came back and had not been sent, or came twice"),
+    ("framing_errors", "counted by the serial port"),
+    ("parity_errors", "counted by the serial port"),
+    ("breaks", "counted by the serial port"),
+    ("overruns", "characters that the serial port lost, by its own count"),
     ("lost_in_socket", "lost in the receiver's socket"),
     ("lost_on_path", "lost on the way"),
     ("loaded_latency_p50_ns", "median round trip of the probe beside the load"),
@@ -68,6 +81,9 @@ pub static COLUMNS: &[(&str, &str)] = &[
 ];
 
 pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    if let Some(study) = &run.paper {
+        return paper::write_csv(run, study, out);
+    }
     let mut table = csv::Writer::from_writer(out);
     table.write_record(COLUMNS.iter().map(|(name, _)| name))?;
     for (index, case) in run.cases.iter().enumerate() {
@@ -159,6 +175,16 @@ impl Row<'_> {
             cell(figures.delivered_bytes),
             cell(figures.delivered_back_bytes),
             number_of(figures.line_rate_percent),
+            number_of(limit_bps(case).filter(|_| whole)),
+            number_of(floor_ns(case).filter(|_| whole)),
+            number_of(case.fairness.filter(|_| whole)),
+            number_of(case.latency_spread.filter(|_| whole)),
+            figures.lost_bytes.to_string(),
+            figures.inserted_bytes.to_string(),
+            cell(figures.framing_errors),
+            cell(figures.parity_errors),
+            cell(figures.breaks),
+            cell(figures.overruns),
             cell(figures.lost_in_socket),
             cell(figures.lost_on_path),
             percentile(loaded, "p50"),
@@ -263,6 +289,16 @@ mod tests {
         delivered_bytes:  | 
         delivered_back_bytes:  | 
         line_rate_percent:  | 
+        line_limit_bps:  | 
+        line_floor_ns:  | 
+        fairness:  | 
+        latency_spread:  | 
+        lost_bytes: 0 | 0
+        inserted_bytes: 0 | 0
+        framing_errors:  | 
+        parity_errors:  | 
+        breaks:  | 
+        overruns:  | 
         lost_in_socket:  | 
         lost_on_path:  | 
         loaded_latency_p50_ns:  | 
@@ -277,8 +313,8 @@ mod tests {
     #[test]
     fn absent_is_empty_and_not_reached_is_infinite() {
         insta::assert_snapshot!(text(&sample_run::minimal()), @r"
-        run,started,case,part,part_number,endpoint,peer,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,sent,received,lost,late,duplicate,reordered,corrupt_bytes,corrupt_messages,missed_sends,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,jitter_ns,throughput_bps,throughput_low_bps,throughput_high_bps,throughput_back_bps,messages_per_second,delivered_bytes,delivered_back_bytes,line_rate_percent,lost_in_socket,lost_on_path,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_near_seconds,cpu_far_seconds,cpu_seconds_per_gigabyte,warnings
-        20261120T100000Z-7f3a,2026-11-20T10:00:00Z,1,case,,mem://a,linkgauge,latency,loop,1,1,1,latency/closed/block/1,true,10000000000,3,1,2,0,0,0,0,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,,,,
+        run,started,case,part,part_number,endpoint,peer,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,sent,received,lost,late,duplicate,reordered,corrupt_bytes,corrupt_messages,missed_sends,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,jitter_ns,throughput_bps,throughput_low_bps,throughput_high_bps,throughput_back_bps,messages_per_second,delivered_bytes,delivered_back_bytes,line_rate_percent,line_limit_bps,line_floor_ns,fairness,latency_spread,lost_bytes,inserted_bytes,framing_errors,parity_errors,breaks,overruns,lost_in_socket,lost_on_path,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_near_seconds,cpu_far_seconds,cpu_seconds_per_gigabyte,warnings
+        20261120T100000Z-7f3a,2026-11-20T10:00:00Z,1,case,,mem://a,linkgauge,latency,loop,1,1,1,latency/closed/block/1,true,10000000000,3,1,2,0,0,0,0,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,0,0,,,,,,,,,,,,
         ");
         let lossy = columns(&sample_run::full(), 8..9);
         assert!(lossy.contains("latency_p99_ns: inf\n") && lossy.contains("latency_p90_ns: 9"), "{lossy}");

@@ -13,20 +13,22 @@ use minijinja::value::Value;
 use minijinja::{Environment, UndefinedBehavior, context};
 use serde_json::Map;
 
-use super::Options;
 use super::chart::{self, Chart};
 use super::svg::{COLOURS, SIZE};
 use super::table::{Kind, Row, Table, is_latency, tables};
 use super::words::{
-    ABSENT, LOST, date, host, interval_basis, loss, percentile, plural, printable, sentence, share, wait,
+    ABSENT, LOST, date, floor_ns, host, interval_basis, limit_bps, loss, percent, percentile, plural,
+    printable, sentence, share, wait,
 };
-use crate::run::{CaseResult, Distribution, Figures, Part, Run, Warning};
+use super::{Options, paper};
+use crate::run::{CaseResult, Defect, Distribution, Figures, Part, Run, Warning};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
 
 /// More cases than this are not told in sentences, and their details are folded.
 const AT_A_GLANCE: usize = 12;
 
 const PAGE: &str = include_str!("page.html");
+const PAPER: &str = include_str!("paper.html");
 
 pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let page = page(run).map_err(io::Error::other)?;
@@ -41,6 +43,7 @@ fn page(run: &Run) -> Result<String, minijinja::Error> {
     );
     // The name's ending switches escaping on.
     environment.add_template("page.html", PAGE)?;
+    environment.add_template("paper.html", PAPER)?;
     let cases: Vec<Value> =
         run.cases.iter().zip(1..).map(|(result, number)| case(run, result, number)).collect();
     let planned = match (run.interrupted, run.complete()) {
@@ -65,6 +68,7 @@ fn page(run: &Run) -> Result<String, minijinja::Error> {
         planned => planned,
         warnings => warnings(&run.warnings),
         cases => cases,
+        paper => run.paper.as_ref().map(paper::page),
         tables => tables(run).into_iter().map(|one| table(run, one)).collect::<Vec<Value>>(),
         near => near,
         far => far,
@@ -240,13 +244,27 @@ fn counts(case: &CaseResult) -> Vec<Value> {
         ("out of order", count(figures.reordered)),
         ("corrupt bytes", count(figures.corrupt_bytes)),
         ("corrupt messages", count(figures.corrupt_messages)),
+        ("bytes that did not come back", count(figures.lost_bytes)),
+        ("bytes never sent, or twice", count(figures.inserted_bytes)),
+        ("defects, the first of them", defects(figures)),
+        ("framing errors", figures.framing_errors.map(print_count)),
+        ("parity errors", figures.parity_errors.map(print_count)),
+        ("breaks", figures.breaks.map(print_count)),
+        ("overruns", figures.overruns.map(print_count)),
         ("sends missed", count(figures.missed_sends)),
         ("interval of the median", interval("latency_ns.p50", print_nanoseconds)),
         ("jitter (mean difference of neighbours)", figures.jitter_ns.map(print_nanoseconds)),
         ("delivered payload", rate(figures.throughput_bps)),
         ("interval of this rate", interval("throughput_bps", print_bit_rate)),
         ("delivered payload, other way", rate(figures.throughput_back_bps)),
-        ("share of the line rate", figures.line_rate_percent.map(|percent| format!("{percent:.1} %"))),
+        ("what the line can carry", rate(limit_bps(case))),
+        ("share of the line rate", figures.line_rate_percent.map(percent)),
+        ("the message on the line, one way", floor_ns(case).map(print_nanoseconds)),
+        ("fairness of the ports (slowest ÷ fastest)", case.fairness.map(|value| format!("{value:.3}"))),
+        (
+            "spread of the ports’ medians (slowest ÷ fastest)",
+            case.latency_spread.map(|value| format!("{value:.3}")),
+        ),
         ("messages per second", figures.messages_per_second.map(|value| print_count(value.max(0.0) as u64))),
         ("delivered", figures.delivered_bytes.map(print_bytes)),
         ("delivered the other way", figures.delivered_back_bytes.map(print_bytes)),
@@ -258,6 +276,14 @@ fn counts(case: &CaseResult) -> Vec<Value> {
     rows.into_iter()
         .filter_map(|(name, value)| Some(context! { name => name, value => together(&value?) }))
         .collect()
+}
+
+/// Kind, length and place of each that is known.
+fn defects(figures: &Figures) -> Option<String> {
+    let defect =
+        |defect: &Defect| format!("{} {} at byte {}", defect.bytes, defect.kind.name(), defect.offset);
+    let all: Vec<String> = figures.defects.iter().map(defect).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// Rows of a table with one column a distribution.
@@ -300,12 +326,18 @@ fn time_rows(distributions: &[&Distribution]) -> Vec<Value> {
 fn part_table(title: &str, parts: &[Part]) -> Value {
     let p = |figures: &Figures, name| percentile(figures.latency_ns.as_ref(), name);
     type Cell<'a> = &'a dyn Fn(&Figures) -> String;
-    let columns: [(&str, Cell); 5] = [
+    let share = |share: Option<f64>| share.map_or(ABSENT.to_owned(), percent);
+    let bytes = |bytes: u64| if bytes > 0 { print_count(bytes) } else { ABSENT.to_owned() };
+    let columns: [(&str, Cell); 9] = [
         ("p50", &|figures| p(figures, "p50")),
         ("p90", &|figures| p(figures, "p90")),
         ("p99", &|figures| p(figures, "p99")),
         ("rate", &|figures| figures.throughput_bps.map_or(ABSENT.to_owned(), print_bit_rate)),
+        ("of line", &|figures| share(figures.line_rate_percent)),
         ("loss", &loss),
+        ("lost bytes", &|figures| bytes(figures.lost_bytes)),
+        ("inserted", &|figures| bytes(figures.inserted_bytes)),
+        ("corrupt", &|figures| bytes(figures.corrupt_bytes)),
     ];
     let filled = columns.iter().filter(|(_, cell)| parts.iter().any(|part| cell(&part.figures) != ABSENT));
     let filled: Vec<&(&str, Cell)> = filled.collect();

@@ -15,13 +15,14 @@ mod histogram;
 mod html;
 mod json;
 mod layout;
+mod paper;
 mod svg;
 mod table;
 mod text;
 mod words;
 
 #[cfg(test)]
-mod sample_run;
+pub(crate) mod sample_run;
 
 pub use csv::COLUMNS as CSV_COLUMNS;
 pub use histogram::histogram;

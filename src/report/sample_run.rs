@@ -7,14 +7,15 @@ use serde_json::{Map, Value, json};
 
 use crate::plan::Direction;
 use crate::run::{
-    CaseResult, CpuUse, Distribution, Environment, Figures, Part, Run, SCHEMA, SeriesEntry, Warning,
+    CaseResult, CpuUse, Defect, DefectKind, Distribution, Environment, Figures, Paper, PaperRow, PaperTable,
+    Part, Run, SCHEMA, SeriesEntry, Warning,
 };
 use crate::stats::Interval;
 
 pub const SCRIPT: &str = "<script>alert('x')</script>";
 
 pub fn all() -> Vec<Run> {
-    vec![full(), minimal(), empty(), hostile()]
+    vec![full(), line(), minimal(), empty(), hostile(), reproduced(), hostile_study()]
 }
 
 fn map(value: Value) -> Map<String, Value> {
@@ -105,6 +106,8 @@ fn case(
         complete: true,
         elapsed_ns: 10_000_000_000,
         figures,
+        fairness: None,
+        latency_spread: None,
         under_load: None,
         series: Vec::new(),
         cpu: None,
@@ -137,6 +140,7 @@ fn run(title: Option<&str>, cases: Vec<CaseResult>) -> Run {
         elapsed_ns: 42_100_000_000,
         interrupted: false,
         cases,
+        paper: None,
         environment: Environment::default(),
         warnings: Vec::new(),
     }
@@ -174,7 +178,10 @@ pub fn full() -> Run {
         .zip(7001..)
         .map(|(base, port)| part(&format!("tcp://moxa-5610.example:{port}"), latency_figures(*base, 10_000)))
         .collect();
-    ports.line = map(json!({"baud": 9600, "format": "8N1", "character_ns": 1_041_667}));
+    ports.line = map(
+        json!({"bits_per_second": 9600, "bits_per_byte": 10, "limit_bps": 23_040, "floor_ns": 1_041_667}),
+    );
+    ports.latency_spread = Some(1.015);
     ports.shaped = map(json!({"delay_ns": 500_000_000, "loss": 0.01}));
     ports.warnings = vec![near_floor()];
 
@@ -236,10 +243,105 @@ fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
     case
 }
 
+/// Loops through plugs on serial lines: one that is as it should be, and several at once that are not.
+pub fn line() -> Run {
+    let (serial, loop_) = ("serial:///dev/ttyUSB0?baud=9600", Direction::Loop);
+    let lines =
+        |ports: u32| map(json!({"bits_per_second": 9600, "bits_per_byte": 10, "limit_bps": 7680 * ports}));
+    let mut good = case(serial, "throughput", loop_, 8, rate_figures(7671.3));
+    good.figures.line_rate_percent = Some(99.886);
+    good.line = lines(1);
+    let mut bad = case(serial, "throughput", loop_, 8, rate_figures(29_010.0));
+    (bad.ports, bad.line, bad.fairness) = (4, lines(4), Some(0.9451));
+    let figures = &mut bad.figures;
+    figures.line_rate_percent = Some(94.434);
+    (figures.lost, figures.lost_bytes, figures.inserted_bytes, figures.corrupt_bytes) = (4, 31, 2, 1);
+    (figures.framing_errors, figures.parity_errors) = (Some(1), Some(0));
+    (figures.breaks, figures.overruns) = (Some(0), Some(31));
+    figures.defects =
+        [(471, 1, DefectKind::Changed), (2048, 31, DefectKind::Lost), (9001, 2, DefectKind::Inserted)]
+            .map(|(offset, bytes, kind)| Defect { offset, bytes, kind })
+            .into();
+    let port = |number: usize, rate: f64| {
+        let mut part = part(&format!("serial:///dev/ttyUSB{number}?baud=9600"), rate_figures(rate));
+        part.figures.line_rate_percent = Some(rate / 76.8);
+        part
+    };
+    bad.per_port = vec![port(0, 7250.1), port(1, 7671.3), port(2, 7669.0), port(3, 7670.2)];
+    bad.per_port[0].figures = Figures { line_rate_percent: Some(94.4), ..bad.figures.clone() };
+    bad.per_port[0].figures.throughput_bps = Some(7250.1);
+    run(Some("Loops through plugs"), vec![good, bad])
+}
+
 /// One case and nothing that could be left out.
 pub fn minimal() -> Run {
     let figures = Figures { sent: 3, received: 1, lost: 2, ..Figures::default() };
     run(None, vec![case("mem://a", "latency", Direction::Loop, 1, figures)])
+}
+
+/// A published study beside what was measured, in the lab and elsewhere.
+pub fn reproduced() -> Run {
+    let row = |row: &str, column: &str, published: &str, measured: Option<f64>| PaperRow {
+        row: row.to_owned(),
+        column: column.to_owned(),
+        published: published.to_owned(),
+        unit: "ms".to_owned(),
+        planned_case: "latency:tcp/1@9600".to_owned(),
+        statistic: "latency_mean_ms".to_owned(),
+        measured,
+        limit: Some(1.041_667),
+        case: measured.map(|_| 1),
+        stand_in: false,
+        reason: None,
+        note: None,
+    };
+    let reason = Some("there is no such thing in the lab".to_owned());
+    let latencies = vec![
+        row("STS1600", "TCP/IP, 1 port", "12.35", Some(1.203_456)),
+        PaperRow { reason: reason.clone(), ..row("STS1600", "TCP/IP, 16 ports", "112.89", None) },
+        PaperRow { stand_in: true, case: Some(2), ..row("LS100", "TCP/IP, 1 port", "39.22", Some(1.25)) },
+        PaperRow { reason, ..row("LS100", "TCP/IP, 16 ports", "Not Available", None) },
+    ];
+    let rate = |unit: &str, published: &str, measured, limit| PaperRow {
+        unit: unit.to_owned(),
+        limit: Some(limit),
+        case: Some(2),
+        statistic: "port_line_bps".to_owned(),
+        planned_case: "throughput:tcp/1@19200".to_owned(),
+        ..row("19200", "SS100, 1 port", published, Some(measured))
+    };
+    let reason = Some("stopped before all that was planned was measured".to_owned());
+    let rates = vec![
+        PaperRow {
+            note: Some("above what a line of this rate can carry".to_owned()),
+            reason: reason.clone(),
+            ..rate("bit/s", "19252.38", 19_183.456, 19_200.0)
+        },
+        PaperRow {
+            reason,
+            statistic: "port_line_rate_percent".to_owned(),
+            ..rate("%", "100.27", 99.9138, 100.0)
+        },
+    ];
+    let table = |number: &str, title: &str, rows_are: &str, rows| PaperTable {
+        number: number.to_owned(),
+        title: title.to_owned(),
+        rows_are: rows_are.to_owned(),
+        rows,
+    };
+    let paper = Paper {
+        name: "study".to_owned(),
+        title: "Boxes compared".to_owned(),
+        source: "those who sell them, 2007".to_owned(),
+        shortened: Some("200 exchanges instead of 10 000".to_owned()),
+        tables: vec![
+            table("6", "Mean latency", "product", latencies),
+            table("12", "Throughput", "baud", rates),
+        ],
+    };
+    let case = |endpoint| case(endpoint, "latency", Direction::Loop, 1, latency_figures(1_100_000, 10_000));
+    let cases = vec![case("serial:///dev/ttyS0"), case("tcp://127.0.0.1:7001")];
+    Run { paper: Some(paper), ..run(Some("A study again"), cases) }
 }
 
 /// Stopped before anything was measured.
@@ -277,5 +379,23 @@ pub fn hostile() -> Run {
     let latency = run.cases[1].figures.latency_ns.as_mut().unwrap();
     (latency.min, latency.max) = (0, u64::MAX);
     latency.percentiles.insert("p99.99999999999999999999".to_owned(), Some(u64::MAX));
+    run
+}
+
+/// The same of a study.
+pub fn hostile_study() -> Run {
+    let script = || format!("{SCRIPT}\u{1b}[2J\"'&");
+    let mut run = reproduced();
+    let paper = run.paper.as_mut().expect("a study");
+    (paper.name, paper.title, paper.source, paper.shortened) = (script(), script(), script(), Some(script()));
+    for table in &mut paper.tables {
+        (table.number, table.title, table.rows_are) = (script(), script(), script());
+        for row in &mut table.rows {
+            (row.row, row.column, row.published, row.unit) = (script(), script(), script(), script());
+            (row.planned_case, row.statistic) = (script(), script());
+            (row.measured, row.limit, row.case) = (Some(f64::MAX), Some(f64::MIN), Some(usize::MAX));
+            (row.reason, row.note) = (Some(script()), Some(script()));
+        }
+    }
     run
 }

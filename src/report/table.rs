@@ -4,9 +4,9 @@
 
 use serde_json::Value;
 
-use super::words::{ABSENT, loss, median, percentile, plus_minus, wait};
+use super::words::{ABSENT, floor_ns, limit_bps, loss, median, percent, percentile, plus_minus, wait};
 use crate::run::{CaseResult, Distribution, Run};
-use crate::units::{print_bit_rate, print_bytes, print_count};
+use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
 
 /// All cases of one workload.
 #[derive(Clone)]
@@ -29,6 +29,8 @@ pub enum Kind {
     /// A result.
     Figure,
     /// A result that few cases have; without any, the column goes.
+    Some,
+    /// The same, and it may go to make room for others.
     Rare,
 }
 
@@ -53,6 +55,10 @@ const fn figure(title: &'static str) -> Column {
     Column { title, kind: Kind::Figure }
 }
 
+const fn some(title: &'static str) -> Column {
+    Column { title, kind: Kind::Some }
+}
+
 const fn rare(title: &'static str) -> Column {
     Column { title, kind: Kind::Rare }
 }
@@ -66,10 +72,17 @@ const CASE: [Column; 7] = [
     case("wait", "", "", "block"),
     case("CPUs", "CPUs ", "", "any"),
 ];
-const LATENCY: [Column; 6] =
-    [figure("p50"), rare("±"), figure("p90"), figure("p99"), figure("max"), figure("lost")];
-const THROUGHPUT: [Column; 6] =
-    [figure("rate"), rare("±"), rare("of line"), figure("loss"), rare("CPU s/GB"), rare("loaded p50")];
+const LATENCY: [Column; 7] =
+    [some("line"), figure("p50"), rare("±"), figure("p90"), figure("p99"), figure("max"), figure("lost")];
+const THROUGHPUT: [Column; 7] = [
+    figure("rate"),
+    some("limit"),
+    some("of line"),
+    rare("±"),
+    figure("loss"),
+    rare("CPU s/GB"),
+    rare("loaded p50"),
+];
 
 pub fn is_latency(case: &CaseResult) -> bool {
     case.workload == "latency"
@@ -78,7 +91,9 @@ pub fn is_latency(case: &CaseResult) -> bool {
 /// One table a workload, in the order in which they first appear. What an interrupted run did not come to is left out.
 pub fn tables(run: &Run) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
-    for (index, case) in run.cases.iter().enumerate().filter(|(_, case)| !run.interrupted || begun(case)) {
+    for (index, case) in
+        run.cases.iter().enumerate().filter(|(_, case)| !run.interrupted || case.figures.any())
+    {
         let figures = if is_latency(case) { LATENCY } else { THROUGHPUT };
         let position = tables.iter().position(|table| table.workload == case.workload);
         let position = position.unwrap_or_else(|| {
@@ -106,7 +121,8 @@ impl Table {
         if is_latency(case) {
             let median = median(figures.latency_ns.as_ref()).map(|value| value as f64);
             let latency = times(figures.latency_ns.as_ref(), plus_minus(figures, "latency_ns.p50", median));
-            self.push(number, case, None, what.into_iter().chain(latency).chain([print_count(figures.lost)]));
+            let main = [floor(case)].into_iter().chain(latency).chain([print_count(figures.lost)]);
+            self.push(number, case, None, what.into_iter().chain(main));
             if let Some(response) = &figures.response_ns {
                 let blank = CASE.map(|_| String::new());
                 let response = times(Some(response), String::new());
@@ -114,7 +130,7 @@ impl Table {
                     number,
                     case,
                     Some("response"),
-                    blank.into_iter().chain(response).chain([String::new()]),
+                    blank.into_iter().chain([String::new()]).chain(response).chain([String::new()]),
                 );
             }
             return;
@@ -123,8 +139,9 @@ impl Table {
         let per_gigabyte = case.cpu.as_ref().and_then(|cpu| cpu.seconds_per_gigabyte);
         let main = [
             rate(figures.throughput_bps),
+            rate(limit_bps(case)),
+            figures.line_rate_percent.map_or(ABSENT.to_owned(), percent),
             plus_minus(figures, "throughput_bps", figures.throughput_bps),
-            figures.line_rate_percent.map_or(ABSENT.to_owned(), |percent| format!("{percent:.1} %")),
             loss(figures),
             per_gigabyte.map_or(ABSENT.to_owned(), |seconds| format!("{seconds:.3}")),
             percentile(loaded, "p50"),
@@ -133,7 +150,7 @@ impl Table {
         if let Some(back) = figures.throughput_back_bps {
             let mut cells = vec![String::new(); self.columns.len()];
             cells[CASE.len()] = print_bit_rate(back);
-            cells[CASE.len() + 1] = plus_minus(figures, "throughput_back_bps", Some(back));
+            cells[CASE.len() + 3] = plus_minus(figures, "throughput_back_bps", Some(back));
             self.push(number, case, Some("other way"), cells);
         }
     }
@@ -158,7 +175,7 @@ impl Table {
             let cells = self.rows.iter().filter(|row| row.also.is_none()).map(|row| &row.cells[index]);
             match column.kind {
                 Kind::Figure => {}
-                Kind::Rare => keep[index] = !self.empty(index),
+                Kind::Some | Kind::Rare => keep[index] = !self.empty(index),
                 Kind::Case { before, after, usual } => {
                     // Where a case has nothing to say it does not disagree.
                     let mut cells = cells.filter(|cell| !cell.is_empty());
@@ -224,10 +241,6 @@ impl Table {
     }
 }
 
-fn begun(case: &CaseResult) -> bool {
-    case.figures.sent > 0 || case.figures.received > 0
-}
-
 /// The CPUs of the near end and of the far end, as `--pin` takes them; nothing where both ends are one thread.
 fn cpus(case: &CaseResult) -> String {
     if case.got.get("threads").and_then(Value::as_u64) == Some(1) {
@@ -240,8 +253,13 @@ fn cpus(case: &CaseResult) -> String {
     }
 }
 
+/// What the message takes on the line.
+fn floor(case: &CaseResult) -> String {
+    floor_ns(case).map_or(ABSENT.to_owned(), print_nanoseconds)
+}
+
 fn times(distribution: Option<&Distribution>, plus_minus: String) -> [String; 5] {
-    let max = distribution.map_or(ABSENT.to_owned(), |d| crate::units::print_nanoseconds(d.max as f64));
+    let max = distribution.map_or(ABSENT.to_owned(), |d| print_nanoseconds(d.max as f64));
     let p = |name| percentile(distribution, name);
     [p("p50"), plus_minus, p("p90"), p("p99"), max]
 }

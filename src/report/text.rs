@@ -8,6 +8,7 @@ use anstyle::{AnsiColor, Style};
 
 use super::Options;
 use super::layout::{self, Line};
+use super::paper;
 use super::table::{Table, is_latency, tables};
 use super::words::{
     case_list, date, host, interval_basis, median, plain, plural, printable, shorten, wait, wrap,
@@ -44,7 +45,14 @@ impl Text {
         let cases = plural(run.cases.len(), "case");
         self.paragraph(&format!("{title}: {cases} in {took}{on}, {}", date(run)), BOLD, "", INDENT);
         let mut shown = Vec::new();
-        for table in tables(run) {
+        if let Some(study) = &run.paper {
+            self.out.push('\n');
+            for (line, kind) in paper::lines(study, self.width) {
+                self.line(&line, if kind == Line::Header { BOLD } else { Style::new() });
+            }
+        }
+        // A study's own tables say it all; a hundred cases more would bury them.
+        for table in tables(run).into_iter().filter(|_| run.paper.is_none()) {
             self.out.push('\n');
             shown.extend(self.table(table, run.cases.len() > 1));
         }
@@ -75,13 +83,19 @@ impl Text {
     /// What one must know to read the columns that are there.
     fn notes(&mut self, run: &Run, shown: &[&str]) {
         let mut notes: Vec<String> = Vec::new();
-        for (index, case) in run.cases.iter().enumerate() {
+        let told = if run.paper.is_none() { run.cases.as_slice() } else { &[] };
+        for (index, case) in told.iter().enumerate() {
             let name = if run.cases.len() > 1 { format!("Case {}: ", index + 1) } else { String::new() };
             notes.extend(spread(case).map(|spread| format!("{name}{spread}")));
         }
         let any = |wanted: &dyn Fn(&CaseResult) -> bool| run.cases.iter().any(wanted);
         if any(&|case| case.figures.latency_ns.is_some() || case.under_load.is_some()) {
             notes.push("A latency is a whole round trip, never half of one.".to_owned());
+        }
+        if shown.contains(&"line") {
+            notes.push(
+                "line: what the message takes on the line, one way: no round trip is shorter.".to_owned(),
+            );
         }
         if any(&|case| wait(case) == "spin") {
             notes.push(
@@ -95,6 +109,9 @@ impl Text {
         }
         if any(&|case| case.figures.throughput_bps.is_some()) {
             notes.push("A rate is delivered payload by the receiver's clock, without headers.".to_owned());
+        }
+        if shown.contains(&"limit") {
+            notes.push("limit: the payload that the line can carry with its framing.".to_owned());
         }
         if shown.contains(&"CPU s/GB") {
             notes.push("CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).".to_owned());
@@ -220,8 +237,13 @@ fn spread(case: &CaseResult) -> Option<String> {
     };
     let unanswered = case.per_port.len() - ports.len();
     let unanswered = if unanswered > 0 { format!("; {unanswered} without one") } else { String::new() };
+    let even = match (case.latency_spread, case.fairness) {
+        (Some(spread), _) => format!(", a spread of {spread:.3}"),
+        (None, Some(fairness)) => format!(", a fairness of {fairness:.3}"),
+        (None, None) => String::new(),
+    };
     Some(format!(
-        "over {} ports, {what} from {} to {} (slowest: {}){unanswered}.",
+        "over {} ports, {what} from {} to {}{even} (slowest: {}){unanswered}.",
         case.per_port.len(),
         print(low),
         print(high),
@@ -246,30 +268,31 @@ mod tests {
         A Friday in the lab: 7 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
 
         Latency (round trips)
-          #            size       p50      ±       p90       p99       max  lost
+          #          size     line      p50     ±      p90      p99      max lost
           tcp://127.0.0.1:7100, peer linkgauge, CPUs 0,1
-          1            14 B  13.82 µs  1.2 %  14.48 µs  23.44 µs  273.7 µs     0
-             response        16.17 µs         16.93 µs  27.38 µs  321.0 µs
+          1          14 B        – 13.82 µs 1.2 % 14.48 µs 23.44 µs 273.7 µs    0
+            response               16.17 µs       16.93 µs 27.38 µs 321.0 µs
           tcp://moxa-5610.example:7001, peer echo, 3 ports at once
-          2             1 B  2.216 ms  1.2 %  2.320 ms  3.758 ms  43.84 ms     0
+          2           1 B 1.042 ms 2.216 ms 1.2 % 2.320 ms 3.758 ms 43.84 ms    0
           udp://gauge-2.example:7100, peer linkgauge
-          3            14 B  892.9 µs  1.2 %  935.4 µs      lost  17.71 ms   600
+          3          14 B        – 892.9 µs 1.2 % 935.4 µs     lost 17.71 ms  600
 
         Throughput, peer linkgauge, direction both
-          #               size         rate     ± of line loss CPU s/GB loaded p50
+          #               size         rate of line     ± loss CPU s/GB loaded p50
           tcp://127.0.0.1:7100
-          4               64 B 310.0 Mbit/s 3.0 %   0.7 %  0 %   10.645   329.7 µs
-            other way          288.3 Mbit/s     –
-          5           1.024 kB 4.200 Gbit/s 3.0 %  10.0 %  0 %    0.786   329.7 µs
-            other way          3.906 Gbit/s     –
-          6           16.38 kB 28.60 Gbit/s 3.0 %  68.1 %  0 %    0.115   329.7 µs
-            other way          26.60 Gbit/s     –
-          7           131.1 kB 41.30 Gbit/s 3.0 %  98.3 %  0 %    0.080   329.7 µs
-            other way          38.41 Gbit/s     –
+          4               64 B 310.0 Mbit/s   0.7 % 3.0 %  0 %   10.645   329.7 µs
+            other way          288.3 Mbit/s             –
+          5           1.024 kB 4.200 Gbit/s  10.0 % 3.0 %  0 %    0.786   329.7 µs
+            other way          3.906 Gbit/s             –
+          6           16.38 kB 28.60 Gbit/s  68.1 % 3.0 %  0 %    0.115   329.7 µs
+            other way          26.60 Gbit/s             –
+          7           131.1 kB 41.30 Gbit/s  98.3 % 3.0 %  0 %    0.080   329.7 µs
+            other way          38.41 Gbit/s             –
 
-          Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms (slowest:
-            tcp://moxa-5610.example:7003).
+          Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, a spread of 1.015
+            (slowest: tcp://moxa-5610.example:7003).
           A latency is a whole round trip, never half of one.
+          line: what the message takes on the line, one way: no round trip is shorter.
           response: counted from when the message was due, not from when it was sent.
           A rate is delivered payload by the receiver's clock, without headers.
           CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).
@@ -289,6 +312,23 @@ mod tests {
 
         interrupted: stopped by a signal; the figures are of what was measured by then
             (not whole: case 3)
+        ");
+    }
+
+    #[test]
+    fn lines_and_their_limits() {
+        insta::assert_snapshot!(text(&sample_run::line(), Options::default()), @r"
+        Loops through plugs: 2 cases in 42.10 s, 2026-11-20 10:00 UTC
+
+        Throughput, peer linkgauge, 8 B messages
+          #  endpoint                                rate         limit  of line    loss
+          1  serial:///dev/…yUSB0?baud=9600  7.671 kbit/s  7.680 kbit/s   99.9 %     0 %
+          2  serial…d=9600, 4 ports at once  29.01 kbit/s  30.72 kbit/s   94.4 %  11.4 %
+
+          Case 2: over 4 ports, rate from 7.250 kbit/s to 7.671 kbit/s, a fairness of
+            0.945 (slowest: serial:///dev/ttyUSB0?baud=9600).
+          A rate is delivered payload by the receiver's clock, without headers.
+          limit: the payload that the line can carry with its framing.
         ");
     }
 
@@ -321,18 +361,19 @@ mod tests {
         A Friday in the lab: 3 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
 
         Latency (round trips)
-          #                size       p50      ±       p90       p99       max  lost
+          #              size     line      p50     ±      p90      p99      max lost
           serial:///dev/serial/by-i…_A101-if00-port0?baud=9600, peer linkgauge, CPUs 0,1
-          1                 1 B  13.82 µs  1.2 %  14.48 µs  23.44 µs  273.7 µs     0
-             response            16.17 µs         16.93 µs  27.38 µs  321.0 µs
+          1               1 B        – 13.82 µs 1.2 % 14.48 µs 23.44 µs 273.7 µs    0
+            response                   16.17 µs       16.93 µs 27.38 µs 321.0 µs
           serial:///dev/serial/by-…1024-if00-port0?baud=9600, peer echo, 3 ports at once
-          2            1.024 kB  2.216 ms  1.2 %  2.320 ms  3.758 ms  43.84 ms     0
+          2          1.024 kB 1.042 ms 2.216 ms 1.2 % 2.320 ms 3.758 ms 43.84 ms    0
           serial:///dev/serial/by-id/usb…T_A1065536-if00-port0?baud=9600, peer linkgauge
-          3            65.54 kB  892.9 µs  1.2 %  935.4 µs      lost  17.71 ms   600
+          3          65.54 kB        – 892.9 µs 1.2 % 935.4 µs     lost 17.71 ms  600
 
-          Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms (slowest:
-            tcp://moxa-5610.example:7003).
+          Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, a spread of 1.015
+            (slowest: tcp://moxa-5610.example:7003).
           A latency is a whole round trip, never half of one.
+          line: what the message takes on the line, one way: no round trip is shorter.
           response: counted from when the message was due, not from when it was sent.
           ±: the 95 % interval, its longer side, over 3 repetitions or within the run.
           lost: so many were lost that the percentile was not reached.
@@ -359,7 +400,7 @@ mod tests {
         A Friday in the lab: 3 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
 
         Latency (round trips), peer echo, 1 B messages
-          #                 p50      ±       p90       p99       max  lost
+          #                line       p50      ±       p90       p99       max  lost
           serial:///dev/serial/by-id/usb-FTDI_FT232R_USB_UART_A101-if00-port0?baud=9600
         ");
     }

@@ -93,6 +93,21 @@ pub fn percentile(distribution: Option<&Distribution>, name: &str) -> String {
     }
 }
 
+/// What the message takes on the line, one way, in nanoseconds.
+pub fn floor_ns(case: &CaseResult) -> Option<f64> {
+    case.line.get("floor_ns").and_then(Value::as_f64)
+}
+
+/// Payload that the lines of the case can carry together, in bits per second.
+pub fn limit_bps(case: &CaseResult) -> Option<f64> {
+    case.line.get("limit_bps").and_then(Value::as_f64)
+}
+
+/// Of the line rate: `99.9 %`.
+pub fn percent(percent: f64) -> String {
+    format!("{percent:.1} %")
+}
+
 pub fn median(distribution: Option<&Distribution>) -> Option<u64> {
     distribution.and_then(|distribution| distribution.percentile("p50"))
 }
@@ -251,11 +266,16 @@ fn in_the_middle_and_late(distribution: &Distribution) -> String {
 
 fn lost(case: &CaseResult) -> String {
     let figures = &case.figures;
-    let mut text = match (figures.sent, figures.lost) {
-        (0, 0) => "nothing was sent".to_owned(),
-        (_, 0) => "nothing lost".to_owned(),
-        (sent, lost) => format!("{} of {} lost", print_count(lost), print_count(sent)),
+    let mut text = match (figures.sent, figures.lost, figures.lost_bytes) {
+        // Of a stream it is the bytes that count.
+        (_, _, bytes) if bytes > 0 => format!("{} bytes did not come back", print_count(bytes)),
+        (0, 0, _) if figures.delivered_bytes.is_none() => "nothing was sent".to_owned(),
+        (_, 0, _) => "nothing lost".to_owned(),
+        (sent, lost, _) => format!("{} of {} lost", print_count(lost), print_count(sent)),
     };
+    if figures.inserted_bytes > 0 {
+        text += &format!(", {} bytes too many", print_count(figures.inserted_bytes));
+    }
     if figures.corrupt_bytes > 0 {
         text += &format!(", {} bytes arrived corrupt", print_count(figures.corrupt_bytes));
     }

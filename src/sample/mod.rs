@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::clock::Time;
+use crate::run::Defect;
 
 pub use raw::{RawFile, RawSink};
 pub use series::Series;
@@ -49,6 +50,9 @@ pub struct Counts {
     pub reordered: u64,
     pub corrupt_bytes: u64,
     pub corrupt_messages: u64,
+    /// Of a stream that came back.
+    pub lost_bytes: u64,
+    pub inserted_bytes: u64,
     pub missed_sends: u64,
     /// Payload bytes delivered to the end that records.
     pub bytes: u64,
@@ -64,6 +68,8 @@ impl Counts {
         self.reordered += other.reordered;
         self.corrupt_bytes += other.corrupt_bytes;
         self.corrupt_messages += other.corrupt_messages;
+        self.lost_bytes += other.lost_bytes;
+        self.inserted_bytes += other.inserted_bytes;
         self.missed_sends += other.missed_sends;
         self.bytes += other.bytes;
     }
@@ -87,6 +93,8 @@ pub struct Recorder {
     /// First and last instant that counts: first send to last receipt.
     pub first: Option<Time>,
     pub last: Option<Time>,
+    /// What was wrong with a stream that came back, where: of the first flow that had anything.
+    pub defects: Vec<Defect>,
     /// Bytes delivered at the very first instant, which took none of the time that follows.
     pub head_bytes: u64,
     progress: Arc<Progress>,
@@ -103,6 +111,7 @@ impl Recorder {
             series: Series::new(interval_ns),
             first: None,
             last: None,
+            defects: Vec::new(),
             head_bytes: 0,
             progress,
             raw,
@@ -195,5 +204,8 @@ impl Recorder {
         self.first = [self.first, other.first].into_iter().flatten().min();
         self.last = self.last.max(other.last);
         self.head_bytes += other.head_bytes;
+        if self.defects.is_empty() {
+            self.defects.clone_from(&other.defects);
+        }
     }
 }

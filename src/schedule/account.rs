@@ -1,5 +1,7 @@
 //! The account of a case: what its repetitions and ports gave, booked one by one, and the result made of it.
 
+mod line;
+
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -18,7 +20,8 @@ pub(super) struct Account {
     pub(super) case: Case,
     asked: Map<String, Value>,
     pub(super) got: Map<String, Value>,
-    line: Option<Line>,
+    /// Of each port.
+    lines: Vec<Option<Line>>,
     pub(super) far_environment: Map<String, Value>,
     pub(super) parts: Vec<Part>,
     per_port: Vec<Part>,
@@ -44,7 +47,7 @@ impl Account {
             case: case.clone(),
             asked: asked(case),
             got: Map::new(),
-            line: None,
+            lines: vec![None; case.endpoints.len()],
             far_environment: Map::new(),
             parts: Vec::new(),
             per_port: Vec::new(),
@@ -60,11 +63,13 @@ impl Account {
         }
     }
 
-    /// What the links were granted; the first of each kind stands for all.
+    /// What the links were granted; the facts of the first stand for all.
     pub(super) fn note_links(&mut self, flows: &[Flow], session: &dyn Session) {
         if let Some(flow) = flows.first() {
             self.got = flow.link.facts();
-            self.line = flow.link.caps().line;
+        }
+        for flow in flows {
+            self.lines[flow.port] = flow.link.caps().line;
         }
         self.got.extend(session.got());
     }
@@ -77,7 +82,8 @@ impl Account {
         elapsed: Duration,
     ) {
         let endpoint = |port: usize| self.case.endpoints[port].to_string();
-        let figures = self.with_line_rate((workload.figures)(&self.case, &flows, far.as_ref()));
+        let figures = (workload.figures)(&self.case, &flows, far.as_ref());
+        let figures = line::judged(figures, &self.lines, &flows);
         let elapsed_ns = elapsed.as_nanos() as u64;
         self.elapsed += elapsed;
         self.unconfirmed |= far.is_none()
@@ -122,18 +128,11 @@ impl Account {
                 flows: far.flows.iter().filter(|flow| flow.port == port).cloned().collect(),
                 cpu_seconds: None,
             });
-            let figures = self.with_line_rate((workload.figures)(&self.case, flows, far.as_ref()));
+            let figures = (workload.figures)(&self.case, flows, far.as_ref());
+            let figures = line::judged(figures, &self.lines[port..=port], flows);
             Part { endpoint: self.case.endpoints[port].to_string(), elapsed_ns, figures }
         });
         parts.collect()
-    }
-
-    fn with_line_rate(&self, mut figures: Figures) -> Figures {
-        if let (Some(line), Some(rate)) = (self.line, figures.throughput_bps) {
-            let on_line = rate / 8.0 * line.bits_per_byte;
-            figures.line_rate_percent = Some(100.0 * on_line / line.bits_per_second);
-        }
-        figures
     }
 
     /// The case for the document.
@@ -142,9 +141,15 @@ impl Account {
         let complete = self.failures.is_empty() && !self.cut_short && self.parts.len() == repeat as usize;
         let mut figures = together(&self.parts);
         if let Some(exchanges) = &self.exchanges {
-            // The pauses between repetitions are nobody's time.
-            let messages_per_second = figures.messages_per_second;
-            figures = Figures { messages_per_second, ..exchanges.latency_figures(&case.late) };
+            figures = Figures {
+                // The pauses between repetitions are nobody's time.
+                messages_per_second: figures.messages_per_second,
+                framing_errors: figures.framing_errors,
+                parity_errors: figures.parity_errors,
+                breaks: figures.breaks,
+                overruns: figures.overruns,
+                ..exchanges.latency_figures(&case.late)
+            };
         }
         if self.parts.len() > 1 {
             over_repetitions(&mut figures, &self.parts);
@@ -172,11 +177,13 @@ impl Account {
             elapsed_ns: self.elapsed.as_nanos() as u64,
             figures,
             under_load: self.probes.as_ref().map(|probes| probes.latency_figures(&case.late)),
+            fairness: line::fairness(&self.per_port),
+            latency_spread: line::latency_spread(&self.per_port),
             series: self.shown.as_ref().map(|shown| shown.series.entries()).unwrap_or_default(),
             cpu,
             asked: self.asked,
             got: self.got,
-            line: self.line.map(line_facts).unwrap_or_default(),
+            line: line::facts(case, &self.lines),
             shaped: Map::new(),
             placement: placement(case),
             repeats: if self.parts.len() > 1 { self.parts } else { Vec::new() },
@@ -214,12 +221,21 @@ fn together(parts: &[Part]) -> Figures {
         all.duplicate = all.duplicate.saturating_add(more.duplicate);
         all.reordered = all.reordered.saturating_add(more.reordered);
         all.corrupt_bytes += more.corrupt_bytes;
+        all.lost_bytes += more.lost_bytes;
+        all.inserted_bytes += more.inserted_bytes;
+        if all.defects.is_empty() {
+            all.defects.clone_from(&more.defects);
+        }
         all.corrupt_messages = all.corrupt_messages.saturating_add(more.corrupt_messages);
         let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b)).or(a).or(b);
         all.delivered_bytes = sum(all.delivered_bytes, more.delivered_bytes);
         all.delivered_back_bytes = sum(all.delivered_back_bytes, more.delivered_back_bytes);
         all.lost_in_socket = sum(all.lost_in_socket, more.lost_in_socket);
         all.lost_on_path = sum(all.lost_on_path, more.lost_on_path);
+        all.framing_errors = sum(all.framing_errors, more.framing_errors);
+        all.parity_errors = sum(all.parity_errors, more.parity_errors);
+        all.breaks = sum(all.breaks, more.breaks);
+        all.overruns = sum(all.overruns, more.overruns);
     }
     let median = |get: fn(&Figures) -> Option<f64>| {
         stats::median(&parts.iter().filter_map(|part| get(&part.figures)).collect::<Vec<f64>>())
@@ -285,11 +301,4 @@ fn placement(case: &Case) -> Map<String, Value> {
     placement.insert("far_cpu".to_owned(), cpu(case.pin.far));
     placement.insert("wait".to_owned(), if case.wait == Wait::Spin { "spin" } else { "block" }.into());
     placement
-}
-
-fn line_facts(line: Line) -> Map<String, Value> {
-    let mut facts = Map::new();
-    facts.insert("bits_per_second".to_owned(), line.bits_per_second.into());
-    facts.insert("bits_per_byte".to_owned(), line.bits_per_byte.into());
-    facts
 }

@@ -4,11 +4,16 @@
 //! The near end is [`Pinger`], the far end [`Reflector`]. What is said in an exchange is an [`Exchange`]: a peer may
 //! replace it, never the pacing, the stop or the recorder.
 
+mod echo;
+
 use std::ops::Range;
 use std::time::Duration;
 
+pub use echo::Echo;
+
+use super::pattern::Alphabet;
 use super::phases::{Phase, Phases, Schedule};
-use super::{FarReport, Flowed, Measured, Role, Workload, pattern};
+use super::{FarReport, Flowed, Measured, Role, Workload};
 use crate::clock::Time;
 use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing};
@@ -34,6 +39,9 @@ const CHUNK: usize = 65_536;
 
 /// Messages that may be on their way at once on a schedule; beyond, the schedule waits and counts it.
 const WINDOW: u64 = 16_384;
+
+/// So many exchanges without a byte from the line, from the first one on, and there is nobody.
+const NOBODY: u64 = 5;
 
 /// Numbers remembered at least: so late may an answer be, in time-outs, and still be known as late.
 const REMEMBERED: u64 = 256;
@@ -81,103 +89,6 @@ pub enum Answer {
     Stray { used: usize },
     /// What came up to the first `used` bytes is no answer, and nobody knows where it ends.
     Broken { used: usize },
-}
-
-/// The same bytes come back: the exchange of every peer that echoes.
-pub struct Echo {
-    message: pattern::Message,
-    framing: Framing,
-    /// Bytes may vanish from the stream, so an unfinished answer is dropped when it is given up.
-    lossy: bool,
-    head: [u8; pattern::HEADER],
-    got: usize,
-    sequence: u64,
-    corrupt: u64,
-}
-
-impl Echo {
-    pub fn new(message_bytes: u32, caps: &Caps) -> Echo {
-        Echo {
-            message: pattern::Message::new(message_bytes as usize),
-            framing: caps.framing,
-            lossy: !caps.reliable,
-            head: [0; pattern::HEADER],
-            got: 0,
-            sequence: 0,
-            corrupt: 0,
-        }
-    }
-
-    fn head_length(&self) -> usize {
-        self.message.len().min(pattern::HEADER)
-    }
-
-    fn whole_message(&self, data: &[u8], waiting: &Range<u64>) -> Answer {
-        let used = data.len();
-        if used < self.head_length() {
-            return Answer::Stray { used };
-        }
-        let head = &data[..self.head_length()];
-        let sequence = pattern::read_number(head, waiting.start);
-        let body = &data[head.len()..];
-        let corrupt_bytes = pattern::differing(body, self.message.body());
-        Answer::Whole { sequence, used, corrupt_bytes }
-    }
-}
-
-impl Exchange for Echo {
-    #[inline]
-    fn request(&mut self, sequence: u64) -> &[u8] {
-        self.message.numbered(sequence)
-    }
-
-    fn answer(&mut self, data: &[u8], waiting: Range<u64>) -> Answer {
-        if self.framing == Framing::Message {
-            return self.whole_message(data, &waiting);
-        }
-        let mut used = 0;
-        let head_length = self.head_length();
-        if self.got < head_length {
-            let part = (head_length - self.got).min(data.len());
-            self.head[self.got..self.got + part].copy_from_slice(&data[..part]);
-            self.got += part;
-            used = part;
-            if self.got < head_length {
-                return Answer::Partial;
-            }
-            self.sequence = pattern::read_number(&self.head[..head_length], waiting.start);
-            let recent = waiting.start.saturating_sub(2 * WINDOW)..waiting.end;
-            if !recent.contains(&self.sequence) {
-                // Not the beginning of any of our messages: the stream is out of step by at least a byte. The others
-                // are looked at again, those of this piece where they lie.
-                let before = head_length - part;
-                self.got = before.saturating_sub(1);
-                if before == 0 {
-                    return Answer::Stray { used: 1 };
-                }
-                self.head.copy_within(1..before, 0);
-                self.corrupt += 1;
-                return Answer::Stray { used: 0 };
-            }
-        }
-        let body = self.message.body();
-        let from = self.got - head_length;
-        let part = (body.len() - from).min(data.len() - used);
-        self.corrupt += pattern::differing(&data[used..used + part], &body[from..from + part]);
-        self.got += part;
-        used += part;
-        if self.got < self.message.len() {
-            return Answer::Partial;
-        }
-        self.got = 0;
-        Answer::Whole { sequence: self.sequence, used, corrupt_bytes: std::mem::take(&mut self.corrupt) }
-    }
-
-    fn given_up(&mut self, _sequence: u64) {
-        if self.lossy {
-            (self.got, self.corrupt) = (0, 0);
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,6 +144,8 @@ pub struct Pinger {
     /// The late answer to a lost request is waited for until then.
     listens_until: Time,
     listens_since: Option<Time>,
+    /// Exchanges given up before the first byte came; where nobody at the far end of a line is worth asking for.
+    unheard: Option<u64>,
     /// Recorded while the next answer is on its way, so that recording is not part of any latency.
     unrecorded: Option<Sample>,
 }
@@ -243,7 +156,7 @@ impl Pinger {
         let window = match case.pacing {
             _ if !numbered => 1,
             Pacing::Closed => 1,
-            _ => pattern::distinguishable(case.message_bytes as usize).min(WINDOW),
+            _ => Alphabet::of(caps).distinguishable(case.message_bytes as usize).min(WINDOW),
         };
         let slot = Slot { intended: Time(0), sent: Time(0), state: State::Answered, measured: false };
         let room = match caps.framing {
@@ -276,6 +189,7 @@ impl Pinger {
             look: false,
             closed: false,
             batch: Batch::new(room, 1),
+            unheard: (caps.device && caps.line.is_some()).then_some(0),
             unrecorded: None,
         }
     }
@@ -304,6 +218,7 @@ impl Pinger {
                     self.recorder.lost(now);
                 }
                 self.exchange.given_up(oldest);
+                self.unheard = self.unheard.map(|unheard| unheard + 1);
                 self.listens_until = now + timeout;
             }
             self.oldest += 1;
@@ -365,6 +280,9 @@ impl Party for Pinger {
             return Step::Tune(tuning);
         }
         self.settle(now);
+        if self.unheard.is_some_and(|unheard| unheard >= NOBODY) {
+            return Step::Fail(Fault::SilentLine);
+        }
         let waiting = self.next - self.oldest;
         let gives_up = if waiting > 0 { self.slot(self.oldest).sent + self.timeout } else { Time::NEVER };
         if self.offered {
@@ -438,6 +356,7 @@ impl Party for Pinger {
     }
 
     fn received(&mut self, now: Time) {
+        self.unheard = None;
         let batch = std::mem::take(&mut self.batch);
         // The answer to a long request may begin before all of it is sent.
         let sending = u64::from(self.taken > 0);

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::link::Caps;
+use crate::link::line::Errors;
 use crate::link::party::Party;
 use crate::plan::{Case, Direction, Pacing, Stop};
 use crate::run::Figures;
@@ -25,6 +26,7 @@ pub struct Workload {
     /// When no stop was asked for.
     pub default_stop: Stop,
     pub default_direction: Direction,
+    /// When none was asked for; on a line four times what a message takes there comes on top.
     pub default_timeout: Duration,
     /// Message size when none was asked for.
     pub default_size: fn(&Caps) -> u32,
@@ -69,6 +71,8 @@ pub struct Flowed {
     pub recorder: Recorder,
     pub cpu_seconds: f64,
     pub socket_drops: Option<u64>,
+    /// What the serial port at its end counted.
+    pub line_errors: Option<Errors>,
     /// Why it ended early.
     pub fault: Option<String>,
 }
@@ -111,14 +115,32 @@ pub struct FarReport {
     pub cpu_seconds: Option<f64>,
 }
 
-/// How long it takes by the plan to measure a case once, if that can be told.
+/// How long to wait for an answer, or for the next bytes, when nothing was asked for.
+pub fn default_timeout(workload: &Workload, message_bytes: u32, all_caps: &[Caps]) -> Duration {
+    // There and back, and once more for what gathers the characters; the rest is leeway.
+    let on_lines =
+        all_caps.iter().filter_map(|caps| caps.line).map(|line| line.time_of(message_bytes.into()));
+    workload.default_timeout.saturating_add(on_lines.max().unwrap_or_default().saturating_mul(4))
+}
+
+/// How long it takes by the plan to measure a case once, if that can be told: on a line, at best.
 pub fn planned_time(case: &Case) -> Option<Duration> {
-    let paced = match case.pacing {
-        Pacing::Closed => None,
+    let (count, message) = (case.stop.count, u64::from(case.message_bytes));
+    let counted = match case.pacing {
+        Pacing::Closed => count.and_then(|count| on_line(case, count.saturating_mul(message))),
         Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => {
-            case.stop.count.map(|count| Duration::from_secs_f64(count as f64 / per_second))
+            count.and_then(|count| Duration::try_from_secs_f64(count as f64 / per_second).ok())
         }
     };
     let timed = case.stop.time_ns.map(Duration::from_nanos);
-    [paced, timed].into_iter().flatten().min()
+    let volume = case.stop.volume_bytes.and_then(|bytes| on_line(case, bytes));
+    [counted, timed, volume].into_iter().flatten().min()
+}
+
+/// How long so many bytes take on the slowest of the lines; none where one port has no line.
+fn on_line(case: &Case, bytes: u64) -> Option<Duration> {
+    let line = |endpoint| crate::link::caps(endpoint).ok()?.line;
+    let times: Option<Vec<Duration>> =
+        case.endpoints.iter().map(|endpoint| Some(line(endpoint)?.time_of(bytes))).collect();
+    times?.into_iter().max()
 }

@@ -1,35 +1,82 @@
 //! The payload: what is sent, so that what comes back can be told from anything else.
 //!
 //! A message begins with its sequence number (little-endian, as many of its eight bytes as the message has) and goes
-//! on with fixed noise. A stream is the same noise without numbers, told apart by its position.
+//! on with fixed noise. A stream is the same noise without numbers, told apart by its position. On a line that does not
+//! carry every byte, numbers and noise are made of those that it does.
+
+use crate::link::line::{XOFF, XON};
+use crate::link::{Caps, Line};
 
 /// Bytes of a sequence number in front of a message.
 pub const HEADER: usize = 8;
 
 /// The noise repeats after so many bytes: a prime, so that no block or page size hides a shift.
-const PERIOD: usize = 65_521;
+pub const PERIOD: usize = 65_521;
 
-/// `length` bytes of the noise from `offset` on.
-fn noise(offset: usize, length: usize) -> Vec<u8> {
-    (offset..offset + length).map(|at| noise_at((at % PERIOD) as u32)).collect()
+/// The bytes that a link carries as they are.
+#[derive(Debug, Clone)]
+pub struct Alphabet {
+    /// In the order of their values.
+    bytes: Vec<u8>,
+    /// The place of each byte in it.
+    places: Vec<Option<u8>>,
 }
 
-/// One byte of noise: a multiplicative hash of its position (Knuth), its top bits.
-fn noise_at(position: u32) -> u8 {
-    ((position.wrapping_add(1)).wrapping_mul(2_654_435_761) >> 24) as u8
+impl Alphabet {
+    /// What links that can do `caps` carry.
+    pub fn of(caps: &Caps) -> Alphabet {
+        let (data_bits, in_band) =
+            caps.line.map_or((8, false), |Line { data_bits, in_band, .. }| (data_bits, in_band));
+        let carried = |byte: &u8| {
+            // Drivers that look at seven bits take those with the eighth set for the same characters.
+            let steers = in_band && [XON, XOFF].contains(&(byte & 0x7f));
+            u32::from(*byte) < 1 << data_bits && !steers
+        };
+        let bytes: Vec<u8> = (0..=u8::MAX).filter(carried).collect();
+        let mut places = vec![None; 256];
+        for (place, byte) in bytes.iter().enumerate() {
+            places[usize::from(*byte)] = Some(place as u8);
+        }
+        Alphabet { bytes, places }
+    }
+
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// One byte of noise: a hash of its position (the finaliser of MurmurHash3), so that no two places look alike.
+    fn noise(&self, position: u32) -> u8 {
+        let mut hash = position.wrapping_add(1);
+        hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
+        hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
+        self.bytes[(hash ^ hash >> 16) as usize % self.bytes.len()]
+    }
+
+    /// `length` bytes of the noise from its beginning.
+    fn noise_of(&self, length: usize) -> Vec<u8> {
+        (0..length).map(|at| self.noise((at % PERIOD) as u32)).collect()
+    }
+
+    /// How many messages can be told apart at once by their numbers; half of them on each side of now.
+    pub fn distinguishable(&self, message_bytes: usize) -> u64 {
+        const MOST: u64 = 1 << 20;
+        let digits = message_bytes.min(HEADER) as u32;
+        (self.size().saturating_pow(digits) / 2).clamp(1, MOST)
+    }
 }
 
 /// The bytes of one message; writing the next number into it is all that changes.
 #[derive(Debug, Clone)]
 pub struct Message {
     bytes: Vec<u8>,
+    alphabet: Alphabet,
 }
 
 impl Message {
-    pub fn new(length: usize) -> Message {
-        let mut bytes = noise(0, length);
+    pub fn new(length: usize, alphabet: Alphabet) -> Message {
+        let mut bytes = alphabet.noise_of(length);
         bytes[..length.min(HEADER)].fill(0);
-        Message { bytes }
+        Message { bytes, alphabet }
     }
 
     pub fn len(&self) -> usize {
@@ -40,9 +87,43 @@ impl Message {
         self.bytes.is_empty()
     }
 
+    /// The message with this number in front.
     #[inline]
     pub fn numbered(&mut self, sequence: u64) -> &[u8] {
-        write_number(&mut self.bytes, sequence);
+        if self.alphabet.size() == 256 {
+            write_number(&mut self.bytes, sequence);
+        } else {
+            let (mut left, length) = (sequence, self.bytes.len().min(HEADER));
+            for digit in &mut self.bytes[..length] {
+                *digit = self.alphabet.bytes[(left % self.alphabet.size()) as usize];
+                left /= self.alphabet.size();
+            }
+        }
+        &self.bytes
+    }
+
+    /// The number nearest to `near` that `head` may stand for; none where it holds what is no number.
+    #[inline]
+    pub fn number(&self, head: &[u8], near: u64) -> Option<u64> {
+        if self.alphabet.size() == 256 {
+            return Some(read_number(head, near));
+        }
+        let (mut low, mut modulus) = (0u64, 1u64);
+        for byte in &head[..head.len().min(HEADER)] {
+            low += modulus * u64::from(self.alphabet.places[usize::from(*byte)]?);
+            // At most 252 to the eighth.
+            modulus *= self.alphabet.size();
+        }
+        // Numbers that would lie below zero are those of the first time round.
+        let step = (low + modulus - near % modulus) % modulus;
+        Some(match near.checked_sub(modulus - step) {
+            Some(below) if step > modulus / 2 => below,
+            _ => near.saturating_add(step),
+        })
+    }
+
+    /// As it was last numbered.
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
@@ -84,15 +165,6 @@ pub fn read_number(message: &[u8], near: u64) -> u64 {
     if step < modulus / 2 { near.wrapping_add(step) } else { near.wrapping_sub(modulus - step) }
 }
 
-/// How many messages can be told apart at once by numbers of that length; half of them on each side of now.
-pub fn distinguishable(message_bytes: usize) -> u64 {
-    match message_bytes {
-        0 => 1,
-        length if length >= 3 => 1 << 20,
-        length => 1 << (8 * length - 1),
-    }
-}
-
 /// Endless noise to send from: any position is one slice.
 #[derive(Debug)]
 pub struct Stream {
@@ -101,8 +173,8 @@ pub struct Stream {
 
 impl Stream {
     /// Slices of up to `longest` bytes.
-    pub fn new(longest: usize) -> Stream {
-        Stream { bytes: noise(0, PERIOD + longest) }
+    pub fn new(longest: usize, alphabet: &Alphabet) -> Stream {
+        Stream { bytes: alphabet.noise_of(PERIOD + longest) }
     }
 
     /// `length` bytes of the stream from `position` on; `length` at most what it was made for.
@@ -125,20 +197,55 @@ mod tests {
         assert_eq!(read_number(&[1, 0], 65_535), 65_537);
     }
 
+    fn full() -> Alphabet {
+        Alphabet::of(&Caps::STREAM)
+    }
+
+    /// All there are on lines.
+    fn alphabets() -> Vec<Alphabet> {
+        let line = |data_bits, in_band| Line { data_bits, in_band, ..Line::bare(9600.0) };
+        let lines = (5..=8).flat_map(|bits| [line(bits, false), line(bits, true)]);
+        lines.map(|line| Alphabet::of(&Caps { line: Some(line), ..Caps::STREAM })).collect()
+    }
+
     #[test]
     fn noise_does_not_repeat_soon() {
-        let stream = Stream::new(4096);
-        assert_ne!(stream.at(0, 64), stream.at(1, 64));
-        assert_ne!(stream.at(0, 64), stream.at(4096, 64));
+        let stream = Stream::new(4096, &full());
         assert_eq!(stream.at(0, 64), stream.at(PERIOD as u64, 64));
+        // However far it is shifted, by chance alone are two of its bytes alike.
+        for shift in 1..PERIOD as u64 {
+            let differing = differing(stream.at(0, 128), stream.at(shift, 128));
+            assert!(differing > 115, "{shift}: {differing}");
+        }
+    }
+
+    #[test]
+    fn a_line_gets_no_byte_that_it_does_not_carry() {
+        let sizes = [32, 30, 64, 62, 128, 126, 256, 252];
+        for (alphabet, size) in alphabets().iter().zip(sizes) {
+            assert_eq!(alphabet.size(), size);
+            let bits = size.next_power_of_two().ilog2();
+            let in_band = !size.is_power_of_two();
+            let wrong = |byte: &u8| {
+                u32::from(*byte) >= 1 << bits || in_band && [0x11, 0x13, 0x91, 0x93].contains(byte)
+            };
+            assert!(!Stream::new(0, alphabet).at(0, PERIOD - 1).iter().any(wrong));
+            let mut message = Message::new(40, alphabet.clone());
+            for number in (0..2000).chain(1 << 40..(1 << 40) + 2000) {
+                assert!(!message.numbered(number).iter().any(wrong), "{size} {number}");
+            }
+        }
     }
 
     proptest! {
         #[test]
-        fn numbers_come_back(length in 1usize..12, number in any::<u64>(), off in -60i64..60) {
-            let mut message = Message::new(length);
-            let near = number.wrapping_add_signed(off);
-            prop_assert_eq!(read_number(message.numbered(number), near), number);
+        fn numbers_come_back(
+            length in 1usize..12, number in 0u64..1 << 38, off in -14i64..14, alphabet in 0usize..8,
+        ) {
+            let mut message = Message::new(length, alphabets().remove(alphabet));
+            let near = number.saturating_add_signed(off);
+            let head = message.numbered(number).to_vec();
+            prop_assert_eq!(message.number(&head, near), Some(number));
         }
     }
 }

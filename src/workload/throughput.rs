@@ -3,20 +3,26 @@
 //! The ends are [`Source`] and [`Sink`], near or far. Over a plug or an echo (direction `loop`) both are near ends, on
 //! the two halves of one link, and every byte that comes back is compared with what was sent.
 
+mod comparison;
 mod figures;
 mod tracker;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::time::Duration;
 
 use super::phases::{Phase, Phases, Schedule};
+use comparison::Comparison;
 use tracker::Tracker;
 
-use super::{Measured, Workload, pattern};
+use super::pattern::{self, Alphabet};
+use super::{Measured, Workload};
 use crate::clock::Time;
 use crate::link::party::{Cost, Party, Step, Tuning};
-use crate::link::{Batch, Caps, Fault, Framing, MOST_IN_BATCH};
+use crate::link::{Batch, Caps, Fault, Framing, Line, MOST_IN_BATCH};
 use crate::plan::{Case, Direction, Pacing, Stop};
 use crate::sample::Recorder;
 
@@ -36,10 +42,17 @@ pub const WORKLOAD: Workload = Workload {
     figures: figures::figures,
 };
 
-/// One write of a stream: on loop-back 10 % cheaper a byte than half of it, and twice it gains nothing more.
+/// One write of a stream: on loop-back 10 % cheaper a byte than half of it, and twice it gains nothing more. On a line
+/// what it carries in 10 ms, rounded down to a power of two: so few that the line decides, so many that calls do not.
 /// A message: what fits an Ethernet frame through most tunnels.
 fn default_size(caps: &Caps) -> u32 {
     match caps.framing {
+        Framing::Stream
+            if caps.device
+                && let Some(line) = caps.line =>
+        {
+            1 << line.bytes_in(Duration::from_millis(10)).ilog2().min(18)
+        }
         Framing::Stream => 262_144,
         Framing::Message => 1_400.min(caps.max_message.unwrap_or(1_400)) as u32,
     }
@@ -78,6 +91,8 @@ pub struct Looped {
     first_ns: AtomicU64,
     sent_bytes: AtomicU64,
     all_sent: AtomicBool,
+    /// Nobody listens for more.
+    over: AtomicBool,
 }
 
 /// The sending end.
@@ -101,6 +116,12 @@ pub struct Source {
     recorder: Recorder,
 }
 
+/// What a line carries in the time asked for: what it takes sooner fills buffers, and would have to be waited for.
+fn at_line_rate(stop: Stop, caps: &Caps) -> Stop {
+    let in_time = |line: Line| stop.time_ns.map(|time| line.bytes_in(Duration::from_nanos(time)));
+    Stop { volume_bytes: stop.volume_bytes.or(caps.line.and_then(in_time)), ..stop }
+}
+
 impl Source {
     pub fn new(case: &Case, caps: &Caps, tuning: Tuning, recorder: Recorder) -> Source {
         let message = case.message_bytes as usize;
@@ -108,7 +129,7 @@ impl Source {
         let messages = match caps.framing {
             Framing::Stream => Vec::new(),
             Framing::Message => {
-                let one = pattern::Message::new(message);
+                let one = pattern::Message::new(message, Alphabet::of(caps));
                 let body = one.body();
                 let head = vec![0; message - body.len()];
                 (0..in_batch).flat_map(|_| head.iter().chain(body)).copied().collect()
@@ -121,11 +142,10 @@ impl Source {
             phases: Phases::new(case.warm_up.unwrap_or_default(), case.stop),
             timeout: case.timeout,
             tuning: Some(Tuning { batches_of: Some(case.message_bytes), ..tuning }),
-            stream: pattern::Stream::new(if caps.framing == Framing::Stream {
-                message.min(WRITE)
-            } else {
-                0
-            }),
+            stream: pattern::Stream::new(
+                if caps.framing == Framing::Stream { message.min(WRITE) } else { 0 },
+                &Alphabet::of(caps),
+            ),
             messages,
             sequence: 0,
             position: 0,
@@ -141,10 +161,18 @@ impl Source {
         self.position
     }
 
-    /// The bytes come back to a [`Sink`] that shares this.
-    pub fn looped(mut self, looped: Arc<Looped>) -> Source {
+    /// The bytes come back over the same link to a [`Sink`] that shares this.
+    pub fn looped(mut self, case: &Case, caps: &Caps, looped: Arc<Looped>) -> Source {
+        let warm_up = at_line_rate(case.warm_up.unwrap_or_default(), caps);
+        self.phases = Phases::new(warm_up, at_line_rate(case.stop, caps));
         self.looped = Some(looped);
         self
+    }
+
+    /// The receiver of a loop waits for no more. A stream is not sent into the void; messages go on as planned.
+    fn is_over(&self) -> bool {
+        self.framing == Framing::Stream
+            && self.looped.as_ref().is_some_and(|looped| looped.over.load(Relaxed))
     }
 
     /// How many messages the schedule wants sent by now, at most `most`; else when it wants the next.
@@ -204,7 +232,7 @@ impl Party for Source {
         if let Some(tuning) = self.tuning.take() {
             return Step::Tune(tuning);
         }
-        if self.finished {
+        if self.finished || self.is_over() {
             return Step::Done;
         }
         let (phase, begins) = self.phases.at(now);
@@ -217,12 +245,14 @@ impl Party for Source {
         if phase == Phase::Over {
             self.finished = true;
             if let Some(looped) = &self.looped {
-                looped.sent_bytes.store(self.position, Relaxed);
-                looped.all_sent.store(true, Relaxed);
+                // After the bytes have been told.
+                looped.all_sent.store(true, Release);
             }
             return Step::Finish;
         }
-        if now > *self.stuck.get_or_insert(now) + self.timeout {
+        let stuck = now > *self.stuck.get_or_insert(now) + self.timeout;
+        // In a loop over a stream the receiver knows better: a line may take nothing for long while its buffer drains.
+        if stuck && (self.looped.is_none() || self.framing == Framing::Message) {
             return Step::Fail(Fault::TimedOut);
         }
         match self.framing {
@@ -239,6 +269,9 @@ impl Party for Source {
         self.stuck = Some(at);
         let before = self.position / self.message as u64;
         self.position += bytes as u64;
+        if let Some(looped) = &self.looped {
+            looped.sent_bytes.store(self.position, Relaxed);
+        }
         let messages = self.position / self.message as u64 - before;
         self.sequence += messages;
         for _ in 0..messages {
@@ -268,21 +301,8 @@ impl Measured for Source {
 
 /// What comes back in a loop when nothing is changed on the way.
 enum Expected {
-    Stream(pattern::Stream),
+    Stream(Box<Comparison>),
     Message(pattern::Message),
-}
-
-impl Expected {
-    /// Bytes that are other than they were sent.
-    fn differing(&self, position: u64, received: &[u8]) -> u64 {
-        match self {
-            Expected::Stream(stream) => pattern::differing(received, stream.at(position, received.len())),
-            Expected::Message(message) => {
-                let body = received.get(pattern::HEADER..).unwrap_or_default();
-                pattern::differing(body, message.body())
-            }
-        }
-    }
 }
 
 /// The receiving end.
@@ -295,6 +315,8 @@ pub struct Sink {
     tracker: Tracker,
     numbered: bool,
     looped: Option<(Arc<Looped>, Expected)>,
+    /// Bytes may be missing from the stream.
+    lossy: bool,
     position: u64,
     message: u64,
     quiet: Duration,
@@ -322,6 +344,7 @@ impl Sink {
             tracker: Tracker::new(),
             numbered: caps.framing == Framing::Message,
             looped: None,
+            lossy: !caps.reliable,
             position: 0,
             message: u64::from(case.message_bytes),
             quiet: quiet(case.pacing),
@@ -334,11 +357,12 @@ impl Sink {
         }
     }
 
-    /// The bytes are those that a [`Source`] on the other half sent.
-    pub fn looped(mut self, looped: Arc<Looped>) -> Sink {
+    /// The bytes are those that a [`Source`] on the other half of the link sent.
+    pub fn looped(mut self, caps: &Caps, looped: Arc<Looped>) -> Sink {
+        let alphabet = Alphabet::of(caps);
         let expected = match self.framing {
-            Framing::Stream => Expected::Stream(pattern::Stream::new(STREAM_ROOM)),
-            Framing::Message => Expected::Message(pattern::Message::new(self.message as usize)),
+            Framing::Stream => Expected::Stream(Box::new(Comparison::new(STREAM_ROOM, &alphabet))),
+            Framing::Message => Expected::Message(pattern::Message::new(self.message as usize, alphabet)),
         };
         self.looped = Some((looped, expected));
         self
@@ -359,11 +383,24 @@ impl Sink {
         self.position
     }
 
-    /// Whether every byte that was sent has come back.
-    fn all_back(&self) -> bool {
-        self.looped.as_ref().is_some_and(|(looped, _)| {
-            looped.all_sent.load(Relaxed) && self.position >= looped.sent_bytes.load(Relaxed)
+    /// Whether the last byte that was sent has come back, as far as can be told.
+    fn has_all(&self) -> bool {
+        self.looped.as_ref().is_some_and(|(looped, expected)| {
+            let position = match expected {
+                Expected::Stream(comparison) if self.lossy => comparison.position(),
+                _ => self.position,
+            };
+            looped.all_sent.load(Acquire) && position >= looped.sent_bytes.load(Relaxed)
         })
+    }
+
+    /// The same, and nothing that comes could still tell otherwise.
+    fn all_back(&self) -> bool {
+        let settled = match &self.looped {
+            Some((_, Expected::Stream(comparison))) if self.lossy => comparison.is_settled(),
+            _ => true,
+        };
+        settled && self.has_all()
     }
 
     /// Messages that were sent to get here, as far as can be seen.
@@ -372,11 +409,34 @@ impl Sink {
     }
 
     fn silent(&mut self) {
-        // A message link without a notion of closing ends in silence; a stream that falls silent has failed.
+        // A message link without a notion of closing ends in silence, and so does a loop over a line that loses bytes:
+        // what has not come back is counted. Any other stream that falls silent has failed.
         self.over = true;
-        if self.framing == Framing::Stream || !self.begun {
+        let may_be_silent = match (self.framing, &self.looped) {
+            (Framing::Stream, Some(_)) => self.lossy || self.has_all(),
+            (Framing::Stream, None) => false,
+            (Framing::Message, _) => self.begun,
+        };
+        if !may_be_silent {
             self.fault = Some(Fault::TimedOut);
         }
+    }
+
+    /// What became of the stream of a loop.
+    fn judge(&mut self) {
+        let over = self.over;
+        let Some((looped, expected)) = &mut self.looped else { return };
+        looped.over.store(true, Relaxed);
+        let Expected::Stream(comparison) = expected else { return };
+        // Of a run that was broken off, nobody knows what would still have come.
+        let sent = if over { looped.sent_bytes.load(Relaxed) } else { comparison.position() };
+        comparison.finish(sent);
+        let counts = &mut self.recorder.counts;
+        counts.corrupt_bytes += comparison.changed;
+        counts.lost_bytes += comparison.lost;
+        counts.inserted_bytes += comparison.inserted;
+        counts.reordered += comparison.reordered;
+        self.recorder.defects = std::mem::take(&mut comparison.defects);
     }
 }
 
@@ -408,8 +468,13 @@ impl Party for Sink {
         let (mut messages, mut bytes) = (0, 0);
         let (before, counted) = (self.position, self.counted());
         for message in self.batch.messages() {
-            if let Some((_, expected)) = &self.looped {
-                self.recorder.counts.corrupt_bytes += expected.differing(self.position, message);
+            match &mut self.looped {
+                Some((_, Expected::Stream(comparison))) => comparison.take(message),
+                Some((_, Expected::Message(expected))) => {
+                    let body = message.get(pattern::HEADER..).unwrap_or_default();
+                    self.recorder.counts.corrupt_bytes += pattern::differing(body, expected.body());
+                }
+                None => {}
             }
             self.position += message.len() as u64;
             if self.numbered && !self.tracker.is_new(message, self.message) {
@@ -447,11 +512,12 @@ impl Party for Sink {
 
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
         self.over = true;
-        // What was sent into a loop and is still in it will not come back.
-        if self.looped.is_some() && !self.all_back() { Err(Fault::Closed) } else { Ok(()) }
+        // What was sent into a loop and is still in it will not come back. A reliable stream has to bring all of it.
+        if self.looped.is_some() && !self.has_all() { Err(Fault::Closed) } else { Ok(()) }
     }
 
     fn ended(&mut self, _cost: Cost) {
+        self.judge();
         self.recorder.counts.duplicate += self.tracker.duplicate;
         self.recorder.counts.reordered += self.tracker.reordered;
         self.recorder.counts.corrupt_messages += self.tracker.strange;

@@ -27,7 +27,7 @@ fn nothing_else(ended: &Ended, arguments: &[&str]) {
 #[test]
 fn endpoints_that_are_none() {
     for (url, line) in [
-        ("foo://x:1", "foo://x:1: unknown scheme 'foo' (known: tcp, udp, unix, serial, mem)"),
+        ("foo://x:1", "foo://x:1: unknown scheme 'foo' (known: tcp, udp, unix, serial, rfc2217, mem)"),
         ("tcp://127.0.0.1:70000", "tcp://127.0.0.1:70000: '70000' is not a port: use 1 to 65535"),
         ("tcp://127.0.0.1:0", "tcp://127.0.0.1:0: port 0 is nobody's: use 1 to 65535"),
         ("udp://127.0.0.1:0", "udp://127.0.0.1:0: port 0 is nobody's: use 1 to 65535"),
@@ -56,6 +56,39 @@ fn endpoints_that_are_none() {
     let ended = run(&["latency"]);
     assert!(ended.stderr.starts_with("error: the following required arguments"), "{}", ended.stderr);
     nothing_else(&ended, &["latency"]);
+}
+
+#[test]
+fn serial_ports_that_are_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let list = "'linkgauge doctor' lists those of this host";
+    for (url, what) in [
+        ("serial:///dev/no-such-port", "no such serial port"),
+        (&format!("serial://{}/port", file.display()), "no such serial port"),
+        (&format!("serial://{}", file.display()), "this is no serial port"),
+        ("serial:///dev/null", "this is no serial port"),
+        ("serial:///dev", "this is a directory, no serial port"),
+    ] {
+        says(&["latency", url], &format!("{url}: {what}: {list}"));
+    }
+    says(
+        &["latency", "serial://ttyS0"],
+        "serial://ttyS0: needed is the path of a device, with the slash it begins with: serial:///dev/ttyS0",
+    );
+    says(
+        &["serve", "serial:///dev/ttyS0"],
+        "serial:///dev/ttyS0: nobody can listen on serial: the lab has stand-ins for the far end (linkgauge lab)",
+    );
+    says(
+        &["latency", "serial:///dev/ttyS0?baud=fast"],
+        "serial:///dev/ttyS0?baud=fast: 'baud=fast' is not a rate in bits per second, like 9600",
+    );
+    says(
+        &["latency", "tcp://127.0.0.1:1?keepalive=100ms"],
+        "tcp://127.0.0.1:1?keepalive=100ms: 'keepalive=100ms' is not whole seconds from 1s to 2h, or off",
+    );
 }
 
 #[test]

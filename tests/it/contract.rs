@@ -5,8 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use linkgauge::endpoint::Endpoint;
+use linkgauge::lab::STAND_INS;
 use linkgauge::link::party::Tuning;
-use linkgauge::link::{self, Batch, Fault, Framing, Link, TRANSPORTS};
+use linkgauge::link::{self, Batch, Fault, Framing, Link, TRANSPORTS, Transport};
 use linkgauge::plan::Wait;
 
 use super::far::{Far, GOODBYE};
@@ -14,7 +15,8 @@ use super::far::{Far, GOODBYE};
 /// Bounds every wait of these tests; only a broken link ever needs it.
 const LONG: Duration = Duration::from_secs(10);
 
-/// Runs a trial on each transport's own test endpoints, with an echo listening there.
+/// Runs a trial on each transport's own test endpoints, with an echo listening there, and on those of the lab's stand-ins
+/// where nobody can listen.
 fn each(trial: impl Fn(&str, &Far)) {
     for transport in TRANSPORTS {
         let directory = tempfile::tempdir().unwrap();
@@ -23,6 +25,20 @@ fn each(trial: impl Fn(&str, &Far)) {
             trial(&url, &far);
         }
     }
+    for stand_in in STAND_INS {
+        let standing = (stand_in.start)().unwrap();
+        for endpoint in standing.endpoints() {
+            let url = endpoint.to_string();
+            trial(&url, &Far::standing(endpoint));
+        }
+    }
+}
+
+/// Endpoints of the stand-ins of a transport.
+fn stand_ins(transport: &Transport) -> Vec<Endpoint> {
+    let standing = STAND_INS.iter().map(|stand_in| (stand_in.start)().unwrap());
+    let endpoints = standing.flat_map(|standing| [standing.endpoints(), standing.typical()].concat());
+    endpoints.filter(|endpoint| endpoint.scheme() == transport.scheme).collect()
 }
 
 /// Bytes that tell where they belong.
@@ -67,6 +83,8 @@ fn works(url: &str, link: &mut dyn Link) {
 fn is_available_here() {
     for transport in TRANSPORTS {
         assert_eq!((transport.available)(), Ok(()), "{}", transport.scheme);
+        let stands_in = !stand_ins(transport).is_empty();
+        assert!(transport.listen.is_some() || stands_in, "{}: who is at the far end?", transport.scheme);
     }
 }
 
@@ -75,7 +93,8 @@ fn urls_print_back_as_typed() {
     for transport in TRANSPORTS {
         let urls = (transport.loopback)("/tmp");
         assert_eq!(urls.is_empty(), transport.listen.is_none(), "{}", transport.scheme);
-        for url in urls.iter().map(String::as_str).chain([transport.example]) {
+        let stand_ins: Vec<String> = stand_ins(transport).iter().map(Endpoint::to_string).collect();
+        for url in urls.iter().chain(&stand_ins).map(String::as_str).chain([transport.example]) {
             let endpoint: Endpoint = url.parse().unwrap();
             assert_eq!(endpoint.to_string(), url);
             assert_eq!(endpoint.scheme(), transport.scheme);
@@ -87,7 +106,7 @@ fn urls_print_back_as_typed() {
 #[test]
 fn unknown_options_are_refused() {
     for transport in TRANSPORTS {
-        for url in (transport.loopback)("/tmp") {
+        for url in (transport.loopback)("/tmp").into_iter().chain([transport.example.to_owned()]) {
             let joint = if url.contains('?') { '&' } else { '?' };
             let endpoint: Endpoint = format!("{url}{joint}nonsense=1").parse().unwrap();
             let error = link::caps(&endpoint).unwrap_err().to_string();
@@ -229,6 +248,10 @@ fn the_near_end_sees_a_close() {
     each(|url, far| {
         let mut link = far.open();
         works(url, &mut *link);
+        if link.caps().device {
+            // A device sends back whatever it is told.
+            return;
+        }
         link.send(GOODBYE, LONG).unwrap();
         if link.caps().closes {
             for _ in 0..2 {

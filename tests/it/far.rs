@@ -60,7 +60,7 @@ impl Party for Echo {
     }
 }
 
-/// An echo that listens, and a dialer that reaches it.
+/// An echo, and a dialer that reaches it: one of ours that listens, or whatever stands in for one.
 pub struct Far {
     pub dialer: Dialer,
     pub endpoint: Endpoint,
@@ -95,6 +95,12 @@ impl Far {
             })
         });
         Far { dialer, endpoint, closes, stop, thread }
+    }
+
+    /// What a stand-in's endpoint leads to; the stand-in runs elsewhere.
+    pub fn standing(endpoint: Endpoint) -> Far {
+        let dialer = Dialer::new(Clock::System);
+        Far { dialer, endpoint, closes: Arc::default(), stop: Arc::default(), thread: None }
     }
 
     pub fn open(&self) -> Box<dyn Link> {

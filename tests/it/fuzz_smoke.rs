@@ -10,8 +10,14 @@ use fastrand::Rng;
 mod targets;
 
 /// How many inputs each target gets: a second or two of a debug build.
-const ROUNDS: [(&str, usize); 5] =
-    [("endpoint", 100_000), ("plan", 20_000), ("session", 30_000), ("run_document", 2_000), ("ask", 30_000)];
+const ROUNDS: [(&str, usize); 6] = [
+    ("endpoint", 100_000),
+    ("plan", 20_000),
+    ("session", 30_000),
+    ("run_document", 2_000),
+    ("ask", 30_000),
+    ("rfc2217", 30_000),
+];
 
 #[test]
 fn endpoint() {
@@ -36,6 +42,11 @@ fn run_document() {
 #[test]
 fn ask() {
     smoke("ask");
+}
+
+#[test]
+fn rfc2217() {
+    smoke("rfc2217");
 }
 
 #[test]

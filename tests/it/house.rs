@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("serve", &["host", "link", "peer", "workload"]),
     ("lab", &["host", "link", "peer", "workload"]),
     ("schedule", &["host", "link", "peer", "workload"]),
+    ("paper", &[]),
     ("report", &[]),
 ];
 

@@ -267,3 +267,22 @@ fn slips_in_unix_endpoints_are_one_clear_line() {
     unix:///xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx: needed is a path or name of at most 107 bytes, as the kernel's address holds no more
     ");
 }
+
+#[test]
+fn listeners_ask_whether_their_clients_are_still_there() {
+    for (listens, dials, accepted, dialed) in [
+        ("", "", Some(30), None),
+        ("?keepalive=5s", "?keepalive=2min", Some(5), Some(120)),
+        ("?keepalive=off", "?keepalive=1s", None, Some(1)),
+        ("?mptcp=1&keepalive=7s", "", Some(7), None),
+    ] {
+        let mut listener = listen(&format!("tcp://127.0.0.1:0{listens}")).unwrap();
+        let place = listener.endpoint().to_string();
+        let url = format!("{}{dials}", place.split('?').next().unwrap());
+        let near = Dialer::new(Clock::System).open(&url.parse().unwrap()).unwrap();
+        let (far, _) = listener.accept(LONG, &mut |_, _, _| Admission::Drop).unwrap();
+        let idle =
+            |link: &dyn Link| link.facts().get("keepalive_idle_seconds").and_then(|idle| idle.as_u64());
+        assert_eq!((idle(&*far), idle(&*near)), (accepted, dialed), "{listens} {dials}");
+    }
+}

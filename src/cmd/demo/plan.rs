@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::{Caps, Framing};
+use linkgauge::link::{Caps, Framing, Line};
 use linkgauge::plan::{Case, CaseSpec, Direction, OneOrMany, Plan, Probe};
 use linkgauge::units::{Bytes, Span};
 
@@ -77,6 +77,8 @@ pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: &[u32]) -> Result<
                 (false, None) => None,
             },
             time: Some(Span(pace.throughput)),
+            // What buffers before a line take in that time would take the line much longer.
+            volume: kind.caps.line.map(|line| Bytes(carried(&line, pace.throughput).max(1))),
             direction: (!kind.caps.device).then_some(OneOrMany::One(Direction::Send)),
             ..spec(kind, "throughput", cpus)
         });
@@ -116,9 +118,7 @@ fn first(kinds: &[Kind], index: usize, alike: impl Fn(&Kind, &Kind) -> bool) -> 
 
 /// Sizes that the link takes, and of which a line carries several in the time; at least one, smallest first.
 fn sweep_sizes(caps: &Caps, time: Duration) -> Vec<u64> {
-    let carried = caps.line.map_or(u64::MAX, |line| {
-        (line.bits_per_second / line.bits_per_byte * time.as_secs_f64() / 4.0) as u64
-    });
+    let carried = caps.line.map_or(u64::MAX, |line| carried(&line, time / 4));
     let (all, largest) = match (caps.framing, caps.max_message) {
         (Framing::Message, Some(largest)) => (MESSAGE_SIZES.as_slice(), Some(largest as u64)),
         (Framing::Message, None) => (MESSAGE_SIZES.as_slice(), None),
@@ -130,13 +130,17 @@ fn sweep_sizes(caps: &Caps, time: Duration) -> Vec<u64> {
     if fitting.is_empty() { vec![limit.max(1)] } else { fitting }
 }
 
+/// Bytes that a line carries in a time.
+fn carried(line: &Line, time: Duration) -> u64 {
+    (line.bits_per_second / line.bits_per_byte * time.as_secs_f64()) as u64
+}
+
 fn sizes(all: &[u64]) -> Option<OneOrMany<Bytes>> {
     Some(OneOrMany::Many(all.iter().copied().map(Bytes).collect()))
 }
 
 #[cfg(test)]
 mod tests {
-    use linkgauge::link::Line;
     use linkgauge::plan::Wait;
 
     use super::*;
@@ -160,7 +164,7 @@ mod tests {
 
     #[test]
     fn every_link_in_its_kind() {
-        let line = Line { bits_per_second: 9600.0, bits_per_byte: 10.0 };
+        let line = Line { bits_per_byte: 10.0, ..Line::bare(9600.0) };
         let kinds = [
             kind("tcp://127.0.0.1:1", Caps::STREAM, false),
             kind("tcp://[::1]:2", Caps::STREAM, false),

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use anstyle::{AnsiColor, Style};
 use linkgauge::host::check::Verdict;
+use linkgauge::host::serial::Port;
 use linkgauge::report::{plain, wrap};
 use linkgauge::units::print_nanoseconds;
 
@@ -25,6 +26,14 @@ pub fn text(findings: &Findings, unicode: bool) -> String {
     let longest = findings.transports.iter().map(|transport| transport.scheme.len()).max().unwrap_or(0);
     for transport in &findings.transports {
         page.transport(transport, longest);
+    }
+    page.heading("Serial ports");
+    let longest = findings.serial_ports.iter().map(|port| port.device.len()).max().unwrap_or(0);
+    for port in &findings.serial_ports {
+        page.port(port, longest);
+    }
+    if findings.serial_ports.is_empty() {
+        page.out += "  none\n";
     }
     page.heading("What linkgauge itself costs here");
     page.floor(&findings.floor);
@@ -88,6 +97,24 @@ impl Page {
                 );
             }
         }
+    }
+
+    fn port(&mut self, port: &Port, longest: usize) {
+        let hardware = &port.hardware;
+        let found = [
+            hardware.usb_adapter.clone(),
+            hardware.driver.as_ref().map(|driver| format!("driver {driver}")),
+            hardware.receive_trigger_bytes.map(|bytes| format!("interrupts after {bytes} bytes")),
+            hardware.usb_latency_timer_ms.map(|milliseconds| format!("latency timer {milliseconds} ms")),
+            port.group.as_ref().map(|group| format!("group {group}")),
+            port.console.then(|| "the kernel's console".to_owned()),
+            port.used_by.as_ref().map(|user| format!("in use ({user})")),
+            (!port.may_open).then(|| "this user may not open it".to_owned()),
+        ];
+        let found = found.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let is_free = port.may_open && port.used_by.is_none() && !port.console;
+        let verdict = if is_free { Verdict::Good } else { Verdict::Doubtful };
+        self.finding(verdict, &port.device, longest, &found, port.remedy.as_deref());
     }
 
     fn floor(&mut self, floor: &Floor) {
@@ -156,6 +183,7 @@ fn placement(one: &RoundTrip) -> String {
 #[cfg(test)]
 mod tests {
     use linkgauge::host::check::Check;
+    use linkgauge::host::serial::Hardware;
 
     use super::*;
 
@@ -205,6 +233,35 @@ mod tests {
                     remedy: Some("sudo modprobe tipc".to_owned()),
                 },
             ],
+            serial_ports: vec![
+                Port {
+                    device: "/dev/ttyS0".to_owned(),
+                    hardware: Hardware {
+                        driver: Some("serial8250".to_owned()),
+                        receive_trigger_bytes: Some(8),
+                        ..Hardware::default()
+                    },
+                    console: true,
+                    group: Some("dialout".to_owned()),
+                    may_open: false,
+                    remedy: Some("sudo usermod -aG dialout $USER".to_owned()),
+                    used_by: Some("getty, process 90".to_owned()),
+                },
+                Port {
+                    device: "/dev/ttyUSB0".to_owned(),
+                    hardware: Hardware {
+                        driver: Some("ftdi_sio".to_owned()),
+                        usb_adapter: Some("FTDI FT232R USB UART (0403:6001)".to_owned()),
+                        usb_latency_timer_ms: Some(16),
+                        receive_trigger_bytes: None,
+                    },
+                    console: false,
+                    group: Some("dialout".to_owned()),
+                    may_open: true,
+                    remedy: None,
+                    used_by: None,
+                },
+            ],
             floor: Floor {
                 clock_read_ns: 28.0,
                 clock_step_ns: 20,
@@ -241,6 +298,14 @@ mod tests {
           ✓ can   TCP over IPv4 or IPv6
           ! post  not available: Address family not supported by protocol
               try: sudo modprobe tipc
+
+        Serial ports
+          ! /dev/ttyS0    driver serial8250, interrupts after 8 bytes, group dialout,
+                          the kernel's console, in use (getty, process 90), this user
+                          may not open it
+              try: sudo usermod -aG dialout $USER
+          ✓ /dev/ttyUSB0  FTDI FT232R USB UART (0403:6001), driver ftdi_sio, latency
+                          timer 16 ms, group dialout
 
         What linkgauge itself costs here
           reading the clock             28 ns                step 20 ns

@@ -1,13 +1,14 @@
 //! Checks of where this process stands: in a guest, in a container, behind which buffers and timers.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
 use super::Check;
 use crate::host::machine::{Guest, Traces, Walls};
-use crate::host::{interfaces, read};
+use crate::host::{interfaces, serial};
 use crate::units::print_bytes;
+use crate::warnings::SHORTEST_USB_TIMER_MS;
 
 pub(super) fn hypervisor() -> Check {
     judge_hypervisor(Traces::of_this_machine().guest())
@@ -86,18 +87,14 @@ fn judge_buffers(receive_bytes: Option<u64>, send_bytes: Option<u64>) -> Check {
 }
 
 pub(super) fn usb_serial_timers() -> Check {
-    usb_serial_timers_in(Path::new("/sys/bus/usb-serial/devices"))
+    judge_usb_timers(&serial::usb_latency_timers())
 }
 
 /// FTDI adapters hold received bytes back until this timer ends or a packet is full; 16 ms unless told otherwise.
-fn usb_serial_timers_in(folder: &Path) -> Check {
+fn judge_usb_timers(timers: &[(i64, PathBuf)]) -> Check {
     const NAME: &str = "USB serial timers";
-    let timer = |port: String| {
-        let file = folder.join(port).join("latency_timer");
-        read::number(&file).map(|milliseconds| (milliseconds, file))
-    };
-    let timers: Vec<_> = read::folder(folder).into_iter().filter_map(timer).collect();
-    let slow: Vec<_> = timers.iter().filter(|(milliseconds, _)| *milliseconds > 1).collect();
+    let slow: Vec<_> =
+        timers.iter().filter(|(milliseconds, _)| *milliseconds > SHORTEST_USB_TIMER_MS).collect();
     let Some((longest, _)) = slow.iter().max() else {
         return Check::good(
             NAME,
@@ -142,18 +139,12 @@ mod tests {
 
     #[test]
     fn a_slow_usb_timer_is_doubtful() {
-        let folder = tempfile::tempdir().unwrap();
-        for (port, timer) in [("ttyUSB0", Some("16\n")), ("ttyUSB1", Some("1\n")), ("ttyUSB2", None)] {
-            std::fs::create_dir(folder.path().join(port)).unwrap();
-            if let Some(timer) = timer {
-                std::fs::write(folder.path().join(port).join("latency_timer"), timer).unwrap();
-            }
-        }
-        let check = usb_serial_timers_in(folder.path());
+        let timers = [(16, "/sys/ttyUSB0".into()), (1, "/sys/ttyUSB1".into())];
+        let check = judge_usb_timers(&timers);
         assert_eq!(check.verdict, Verdict::Doubtful);
         assert!(check.finding.ends_with("up to 16 ms"), "{}", check.finding);
-        let remedy = check.remedy.unwrap();
-        assert!(remedy.ends_with("/ttyUSB0/latency_timer") && !remedy.contains("ttyUSB1"), "{remedy}");
-        assert_eq!(usb_serial_timers_in(Path::new("/nowhere")).verdict, Verdict::Good);
+        assert_eq!(check.remedy.unwrap(), "echo 1 | sudo tee /sys/ttyUSB0");
+        assert_eq!(judge_usb_timers(&timers[1..]).verdict, Verdict::Good);
+        assert_eq!(judge_usb_timers(&[]).verdict, Verdict::Good);
     }
 }

@@ -161,9 +161,7 @@ fn flow(case: &Case, near: &Near, role: Role, port: usize, link: Box<dyn Link>) 
     let recorder = (near.recorder)(role, port);
     let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batches_of: None };
     let party: Box<dyn crate::workload::Measured> = match role {
-        Role::Exchange => {
-            Box::new(Pinger::new(Box::new(Echo::new(case.message_bytes, &caps)), case, &caps, recorder))
-        }
+        Role::Exchange => Box::new(Pinger::new(Box::new(Echo::new(case, &caps)), case, &caps, recorder)),
         Role::Outward => Box::new(Source::new(case, &caps, tuning, recorder)),
         Role::Inward => Box::new(Sink::new(case, &caps, tuning, recorder)),
         Role::Probe => {
@@ -177,7 +175,7 @@ fn flow(case: &Case, near: &Near, role: Role, port: usize, link: Box<dyn Link>) 
                 wait: crate::plan::Wait::Block,
                 ..case.clone()
             };
-            Box::new(Pinger::new(Box::new(Echo::new(PROBE_BYTES, &caps)), &probe, &caps, recorder))
+            Box::new(Pinger::new(Box::new(Echo::new(&probe, &caps)), &probe, &caps, recorder))
         }
     };
     Flow { role, port, link, party }

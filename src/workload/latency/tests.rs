@@ -43,7 +43,7 @@ fn bench(caps: &Caps, size: u64, count: u64, rate: Option<f64>, warm_up: u64) ->
     let case = spec.expand().unwrap().remove(0);
     assert_eq!(case.wait, Wait::Block);
     let recorder = Recorder::new(rate.is_some(), 1_000_000_000, Arc::default(), None);
-    let mut pinger = Pinger::new(Box::new(Echo::new(case.message_bytes, caps)), &case, caps, recorder);
+    let mut pinger = Pinger::new(Box::new(Echo::new(&case, caps)), &case, caps, recorder);
     assert!(matches!(pinger.next(Time(0)), Step::Tune(_)));
     Bench { pinger, now: Time(0) }
 }
@@ -62,7 +62,13 @@ impl Bench {
 
     /// Takes the request that it wants to send now.
     fn request(&mut self) -> Vec<u8> {
-        let Wants::Send(request) = self.wants() else { panic!("no request is due") };
+        let mut wants = self.wants();
+        // Where answers have no numbers it first looks whether something is still to come.
+        if wants == Wants::Receive(self.now) {
+            self.pinger.timed_out(self.now);
+            wants = self.wants();
+        }
+        let Wants::Send(request) = wants else { panic!("no request is due") };
         self.pinger.sent(request.len(), self.now);
         request
     }
@@ -286,15 +292,92 @@ fn a_stream_finds_its_step_again_after_garbage() {
 }
 
 #[test]
-fn an_unfinished_answer_is_dropped_where_bytes_vanish() {
-    let mut bench = bench(&LOSSY_STREAM, 20, 2, None, 0);
-    let request = bench.request();
-    bench.answer(&request[..12]);
-    let request = bench.at(TIMEOUT).request();
-    bench.at(TIMEOUT + 7).answer(&request);
-    assert_eq!(bench.wants(), Wants::Done);
+fn a_line_that_lost_a_byte_is_listened_to_before_the_next_exchange() {
+    for size in [2, 20] {
+        let mut bench = bench(&LOSSY_STREAM, size, 2, None, 0);
+        let request = bench.request();
+        bench.answer(&request[1..]);
+        assert_eq!(bench.at(TIMEOUT).wants(), Wants::Receive(Time(2 * TIMEOUT)));
+        bench.pinger.timed_out(Time(2 * TIMEOUT));
+        let request = bench.at(2 * TIMEOUT).request();
+        bench.at(2 * TIMEOUT + 7).answer(&request);
+        assert_eq!(bench.wants(), Wants::Done);
+        let counts = bench.counts();
+        assert_eq!((counts.sent, counts.received, counts.lost, counts.corrupt_bytes), (2, 1, 1, 0));
+        assert_eq!(bench.pinger.recorder.service.max(), 7);
+    }
+}
+
+#[test]
+fn a_late_answer_on_a_line_is_late_and_no_other() {
+    for size in [1, 2, 20] {
+        let mut bench = bench(&LOSSY_STREAM, size, 2, None, 0);
+        let first = bench.request();
+        bench.answer(&first[..first.len() / 2]);
+        // The rest comes while it listens.
+        assert_eq!(bench.at(TIMEOUT).wants(), Wants::Receive(Time(2 * TIMEOUT)));
+        bench.at(TIMEOUT + 10).answer(&first[first.len() / 2..]);
+        let second = bench.request();
+        bench.at(TIMEOUT + 17).answer(&second);
+        let counts = bench.counts();
+        assert_eq!((counts.received, counts.lost, counts.late, counts.corrupt_bytes), (1, 1, 1, 0), "{size}");
+        assert_eq!(bench.pinger.recorder.service.max(), 7);
+    }
+    // All of it comes when nobody listens any longer: it still has its number.
+    for size in [1, 2, 20] {
+        let mut bench = bench(&LOSSY_STREAM, size, 2, None, 0);
+        let first = bench.request();
+        assert_eq!(bench.at(TIMEOUT).wants(), Wants::Receive(Time(2 * TIMEOUT)));
+        bench.pinger.timed_out(Time(2 * TIMEOUT));
+        let second = bench.at(2 * TIMEOUT).request();
+        bench.answer(&[first, second].concat());
+        let counts = bench.counts();
+        assert_eq!((counts.received, counts.lost, counts.late, counts.corrupt_bytes), (1, 1, 1, 0), "{size}");
+    }
+}
+
+#[test]
+fn a_byte_changed_on_a_line_spoils_one_exchange() {
+    for size in [1, 2, 8, 20] {
+        for at in [0, size as usize - 1] {
+            for bit in 0..8 {
+                let mut bench = bench(&LOSSY_STREAM, size, 300, None, 0);
+                for round in 0..300 {
+                    let mut answer = bench.at(10 * round).request();
+                    if round == 200 {
+                        answer[at] ^= 1 << bit;
+                    }
+                    bench.answer(&answer);
+                }
+                assert_eq!(bench.wants(), Wants::Done);
+                let counts = bench.counts();
+                let wrong = (counts.corrupt_bytes, counts.corrupt_messages, counts.duplicate, counts.late);
+                assert_eq!((counts.received, counts.lost), (300, 0), "{size} {at} {bit}");
+                assert_eq!(wrong, (1, 1, 0, 0), "{size} {at} {bit}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_that_nobody_sent_into_a_line_are_counted_and_passed_over() {
+    let mut bench = bench(&LOSSY_STREAM, 4, 2, None, 0);
+    let mut answer = bench.request();
+    answer.extend([0xEE; 3]);
+    bench.answer(&answer);
+    let answer = bench.request();
+    bench.answer(&answer);
     let counts = bench.counts();
-    assert_eq!((counts.sent, counts.received, counts.lost, counts.corrupt_bytes), (2, 1, 1, 0));
+    assert_eq!((counts.received, counts.lost, counts.corrupt_bytes), (2, 0, 3));
+}
+
+#[test]
+fn a_schedule_on_a_line_is_kept_and_answers_go_by_their_numbers() {
+    let mut bench = bench(&LOSSY_STREAM, 20, 3, Some(1e7), 0);
+    let requests = [bench.request(), bench.at(100).request(), bench.at(200).request()];
+    bench.at(300).answer(&requests.concat());
+    let counts = bench.counts();
+    assert_eq!((counts.received, counts.missed_sends, counts.corrupt_bytes), (3, 0, 0));
 }
 
 #[test]

@@ -43,6 +43,9 @@ pub fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figure
         drops = socket.fold(drops, add);
         figures.received = figures.received.saturating_add(delivered.messages);
         figures.corrupt_bytes += near.counts.corrupt_bytes;
+        figures.lost_bytes += near.counts.lost_bytes;
+        figures.inserted_bytes += near.counts.inserted_bytes;
+        figures.defects.clone_from(&near.defects);
         figures.corrupt_messages = figures.corrupt_messages.saturating_add(delivered.corrupt_messages);
         figures.duplicate = figures.duplicate.saturating_add(delivered.duplicate);
         figures.reordered = figures.reordered.saturating_add(delivered.reordered);

@@ -1,0 +1,224 @@
+//! `linkgauge lab device-server`.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use clap::builder::PossibleValue;
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::lab::device_server::{Busy, Counters, DeviceServer, Options};
+use linkgauge::lab::packing::{DelimiterProcess, Packing};
+use linkgauge::lab::uart::{self, Uarts};
+use linkgauge::link::line::Settings;
+use linkgauge::link::tty;
+use linkgauge::serve::raise_open_files;
+use linkgauge::units::{Bytes, Span, print_bytes};
+
+use crate::cmd::Status;
+use crate::cmd::measure::{cancelled, on_interrupt};
+use crate::cmd::output::{put, tell};
+
+/// Offer serial ports over the network, as a serial device server does
+///
+/// One client a port, one listener a port: the first on --listen, the others counted up from it. What comes from a line
+/// while no client is there is dropped.
+#[derive(Args)]
+pub struct Flags {
+    /// Where the first port listens; with port 0 each gets a free one
+    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:7001")]
+    listen: Endpoint,
+    /// The serial ports: /dev/ttyS0, or serial:///dev/ttyS0?baud=115200
+    #[arg(long, value_name = "DEV", num_args = 1.., required_unless_present = "plug", conflicts_with = "plug")]
+    serial: Vec<String>,
+    /// Serial ports of software instead, with a loop-back plug in each (linkgauge lab uart)
+    #[arg(long)]
+    plug: bool,
+    /// So many ports, counted up from the one given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ports: Option<u32>,
+    /// Settings of the ports that are no URL, like 115200 or 9600,7E1,rtscts [default: 9600,8N1]
+    #[arg(long, value_name = "SETTINGS")]
+    line: Option<Settings>,
+    /// Clients speak Telnet and can control the port (RFC 2217), instead of raw bytes
+    #[arg(long)]
+    rfc2217: bool,
+    /// Clients that share a port; all of them get what the line says
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    clients: usize,
+    /// One client too many: refuse it, or replace the oldest
+    #[arg(long, value_name = "WHAT", value_parser = busy(), default_value = "refuse")]
+    busy: String,
+    #[command(flatten)]
+    packing: PackingFlags,
+    /// Slow box: bytes move only at multiples of this
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    poll: Span,
+    /// Slow box: each transfer occupies its one processor, which all ports share, for so long
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    budget: Span,
+    /// Stop by itself after this time
+    #[arg(long, value_name = "TIME")]
+    time: Option<Span>,
+    /// Print neither where it listens nor what happens
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// When to send what came from the line; without any of these, at once.
+#[derive(Args)]
+struct PackingFlags {
+    /// Packing: send once the line was silent for so long
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    inter_character_timeout: Span,
+    /// Packing: send so long after the first byte
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    force_transmit: Span,
+    /// Packing: send when so many bytes are there
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    length: Bytes,
+    /// Packing: send after this byte, or these two one after the other, in hex, like 0D,0A
+    #[arg(long, value_name = "HEX", value_delimiter = ',', value_parser = hex)]
+    delimiter: Vec<u8>,
+    /// What becomes of the delimiter; +1 and +2: so many bytes behind it belong to the packet
+    #[arg(long, value_name = "WHAT", value_parser = process(), default_value = "keep", allow_hyphen_values = true)]
+    delimiter_process: String,
+    /// Packing: send at the latest when so much is there
+    #[arg(long, value_name = "SIZE", default_value = "1Ki")]
+    buffer: Bytes,
+}
+
+fn busy() -> clap::builder::PossibleValuesParser {
+    ["refuse", "replace"].map(PossibleValue::new).into()
+}
+
+fn process() -> clap::builder::PossibleValuesParser {
+    ["keep", "strip", "+1", "+2"].map(PossibleValue::new).into()
+}
+
+fn hex(text: &str) -> Result<u8, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let byte = u8::from_str_radix(digits, 16).ok().filter(|_| digits.len() <= 2 && !digits.starts_with('+'));
+    byte.ok_or_else(|| "write a byte as one or two hexadecimal digits, like 0D".to_owned())
+}
+
+impl PackingFlags {
+    fn packing(&self) -> Packing {
+        let size = |bytes: Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
+        Packing {
+            inter_character: self.inter_character_timeout.0,
+            force_transmit: self.force_transmit.0,
+            length: size(self.length),
+            delimiter: self.delimiter.clone(),
+            process: match self.delimiter_process.as_str() {
+                "strip" => DelimiterProcess::Strip,
+                "+1" => DelimiterProcess::Plus(1),
+                "+2" => DelimiterProcess::Plus(2),
+                _ => DelimiterProcess::Keep,
+            },
+            buffer: size(self.buffer),
+        }
+    }
+}
+
+impl Flags {
+    /// Ports of software, if they are wanted; they run until they are dropped.
+    fn plugs(&self) -> Result<Option<Uarts>> {
+        let ports = self.ports.unwrap_or(1) as usize;
+        let options = uart::Options { ports, ..uart::Options::default() };
+        Ok(self.plug.then(|| Uarts::start(&options)).transpose()?)
+    }
+
+    /// The serial ports, one endpoint each.
+    fn serial_ports(&self, plugs: Option<&Uarts>) -> Result<Vec<Endpoint>> {
+        let line = self.line.unwrap_or_default();
+        if let Some(plugs) = plugs {
+            return plugs.paths().iter().map(|path| Ok(tty::endpoint(path, &line)?)).collect();
+        }
+        let given = self.serial.iter().map(|text| serial_port(text, &line)).collect::<Result<Vec<_>>>()?;
+        match (self.ports, given.as_slice()) {
+            (None, _) => Ok(given),
+            (Some(ports), [first]) => (0..ports).map(|n| Ok(first.counted_up(n)?)).collect(),
+            (Some(ports), given) if given.len() == ports as usize => Ok(given.to_vec()),
+            (Some(ports), given) => {
+                bail!("--ports {ports}, but --serial names {}: leave one out", given.len())
+            }
+        }
+    }
+}
+
+/// An endpoint as typed, or that of a device's path.
+fn serial_port(text: &str, line: &Settings) -> Result<Endpoint> {
+    if text.contains("://") {
+        return Ok(text.parse()?);
+    }
+    if !text.starts_with('/') {
+        bail!("'{text}' is no serial port: write its path from the root, like /dev/{text}");
+    }
+    Ok(tty::endpoint(Path::new(text), line)?)
+}
+
+pub fn run(flags: Flags) -> Result<Status> {
+    let cancel = on_interrupt()?;
+    raise_open_files();
+    let plugs = flags.plugs()?;
+    let serial = flags.serial_ports(plugs.as_ref())?;
+    let server = DeviceServer::start(&Options {
+        rfc2217: flags.rfc2217,
+        packing: flags.packing.packing(),
+        clients: flags.clients,
+        busy: if flags.busy == "replace" { Busy::Replace } else { Busy::Refuse },
+        poll: flags.poll.0,
+        budget: flags.budget.0,
+        ..Options::new(flags.listen.clone(), serial.clone())
+    })?;
+    if !flags.quiet {
+        put(|stdout| {
+            serial.iter().zip(server.endpoints()).try_for_each(|(serial, endpoint)| {
+                let line = Settings::of(serial).unwrap_or_default();
+                writeln!(stdout, "serving {} ({line}) on {endpoint}", serial.place())
+            })
+        })?;
+    }
+    let clock = Clock::System;
+    let until = flags.time.map(|time| clock.now() + time.0);
+    let tell_events = || server.events().filter(|_| !flags.quiet).for_each(tell);
+    while !cancelled(&cancel) && until.is_none_or(|until| clock.now() < until) {
+        std::thread::sleep(Duration::from_millis(50));
+        tell_events();
+        if server.open_ports() == 0 {
+            tell_events();
+            bail!("no serial port is left to serve");
+        }
+    }
+    tell_events();
+    if !flags.quiet {
+        tell(summary(&server));
+    }
+    Ok(Status::Complete)
+}
+
+/// All ports together.
+fn summary(server: &DeviceServer) -> String {
+    let sum = |counter: fn(&Counters) -> &AtomicU64| -> u64 {
+        server.counters().map(|counters| counter(counters).load(Relaxed)).sum()
+    };
+    let mut text = format!(
+        "served {} sessions, refused {}; {} to the lines, {} from them",
+        sum(|counters| &counters.sessions),
+        sum(|counters| &counters.refused),
+        print_bytes(sum(|counters| &counters.to_line)),
+        print_bytes(sum(|counters| &counters.from_line)),
+    );
+    let unclaimed = sum(|counters| &counters.unclaimed);
+    if unclaimed > 0 {
+        text += &format!(", of which {} with no client", print_bytes(unclaimed));
+    }
+    let overruns = sum(|counters| &counters.overruns);
+    if overruns > 0 {
+        text += &format!("; {overruns} characters lost by overruns");
+    }
+    text
+}

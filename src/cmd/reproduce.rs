@@ -1,0 +1,317 @@
+//! `linkgauge reproduce`: a published study run again, in the lab or on hardware, published beside measured.
+//!
+//! Not for what the study is: `papers/` and `linkgauge::paper` hold that. Cases run one after the other, each with the
+//! lab it needs, so that no piece of the lab disturbs a case that does not use it.
+
+mod given;
+mod list;
+mod stand;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::host;
+use linkgauge::link::Dialer;
+use linkgauge::paper::{Outcome, PlannedCase, STUDIES, Study};
+use linkgauge::plan::Plan;
+use linkgauge::run::{Run, Warning};
+use linkgauge::schedule::{self, Bench, Event, Observer};
+
+use super::Status;
+use super::measure::{Screen, cancelled, on_interrupt, status};
+use super::output::{OutputFlags, is_dash, tell};
+use given::{Given, On};
+use stand::Stand;
+
+/// Run a published study again: its figures beside what is measured now
+///
+/// Without --on all is measured in the lab: links made of software, no hardware. CSV is one row a published figure.
+/// docs/papers.md tells what the cells are, and how to set up hardware.
+#[derive(Args)]
+pub struct Flags {
+    /// The study
+    #[arg(value_name = "STUDY", value_parser = studies())]
+    study: String,
+    /// Minutes instead of hours: every case, but fewer exchanges and less data; the report says so
+    #[arg(long)]
+    quick: bool,
+    /// Only these tables of the study [list]
+    #[arg(long = "table", value_name = "N", value_delimiter = ',')]
+    tables: Vec<String>,
+    /// Measure a cell at this endpoint, its other ports counted up from it: tcp/4=tcp://box:7001. CELL is a name of
+    /// --list, alone (native), with its number of ports (tcp/4), or with a rate besides (tcp/4@9600); the most precise
+    /// holds. Cells without an endpoint are not run then
+    #[arg(long, value_name = "CELL=URL[,URL…]")]
+    on: Vec<On>,
+    /// With --on: measure the other cells in the lab
+    #[arg(long, requires = "on")]
+    lab: bool,
+    /// Print the cells with their cases, the time they take and what they need; measure nothing
+    #[arg(long)]
+    list: bool,
+    /// Write events as JSON, one a line, while running
+    #[arg(long, value_name = "FILE|-")]
+    events: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+fn studies() -> clap::builder::PossibleValuesParser {
+    STUDIES.iter().map(|study| study.name).collect::<Vec<_>>().into()
+}
+
+pub fn run(flags: Flags) -> Result<Status> {
+    let mut study = Study::named(&flags.study)?;
+    study.choose(&flags.tables)?;
+    if flags.list {
+        return list::print(&study);
+    }
+    let events_on_stdout = flags.events.as_deref().is_some_and(is_dash);
+    flags.output.check(usize::from(events_on_stdout))?;
+    let dialer = Dialer::new(Clock::System);
+    let cases = study.cases(flags.quick)?;
+    let given = Given::new(&study, &cases, flags.on, &dialer)?;
+    let with_site = |case: PlannedCase| Ok((site(&study, &given, &case, flags.lab)?, case));
+    let cases: Vec<(Site, PlannedCase)> = cases.into_iter().map(with_site).collect::<Result<_>>()?;
+    announce(&study, &cases, flags.quick, flags.output.quiet)?;
+
+    let screen = Screen::new(flags.output.quiet, flags.events.as_deref())?;
+    let cancel = on_interrupt()?;
+    let mut measured = Measured::new(&study, flags.quick, &dialer, &cancel);
+    measured.all(&cases, &screen);
+    screen.clear();
+    let complete = measured.failed.is_empty();
+    let run = measured.beside_published(&cases)?;
+    flags.output.write(&run, !events_on_stdout)?;
+    Ok(match status(&run) {
+        Status::Complete if !complete => Status::Incomplete,
+        status => status,
+    })
+}
+
+/// Where a case is measured.
+enum Site {
+    /// At endpoints that --on names.
+    Given(Vec<Endpoint>),
+    Lab,
+    /// And why not.
+    Nowhere(String),
+}
+
+impl Site {
+    /// Why a case that has no result has none.
+    fn why_not(&self) -> String {
+        match self {
+            Site::Nowhere(why) => why.clone(),
+            Site::Given(_) | Site::Lab => "stopped before its turn".to_owned(),
+        }
+    }
+}
+
+fn site(study: &Study, given: &Given, case: &PlannedCase, lab: bool) -> Result<Site> {
+    if let Some(endpoints) = given.endpoints(&case.place)? {
+        // Whatever is wrong with it is told before anything is measured.
+        schedule::check(plan(case, &endpoints)?)?;
+        return Ok(Site::Given(endpoints));
+    }
+    if !given.is_empty() && !lab {
+        return Ok(Site::Nowhere("no --on names its cell".to_owned()));
+    }
+    Ok(match study.cell(&case.place.cell).and_then(|cell| cell.not_in_lab.clone()) {
+        Some(why) => Site::Nowhere(why),
+        None => Site::Lab,
+    })
+}
+
+fn plan(case: &PlannedCase, endpoints: &[Endpoint]) -> Result<Plan> {
+    let cases = case.cases(endpoints).map_err(anyhow::Error::msg)?;
+    Ok(Plan::new(None, 1, true, cases)?)
+}
+
+/// To open links, to start and stop the lab, around every case.
+const AROUND: Duration = Duration::from_millis(150);
+
+/// Those that can be run.
+fn runnable(cases: &[(Site, PlannedCase)]) -> impl Iterator<Item = &(Site, PlannedCase)> {
+    cases.iter().filter(|(site, _)| !matches!(site, Site::Nowhere(_)))
+}
+
+/// What these cases take at least, the line being all that takes time.
+fn least_time<'a>(cases: impl Iterator<Item = &'a PlannedCase>) -> Duration {
+    cases.map(|case| case.least_time() + AROUND).sum()
+}
+
+/// Tells what is about to run and how long it takes; fails where that is nothing.
+fn announce(study: &Study, cases: &[(Site, PlannedCase)], quick: bool, quiet: bool) -> Result<()> {
+    let count = runnable(cases).count();
+    if count == 0 {
+        let why = cases.first().map(|(site, _)| site.why_not()).unwrap_or_default();
+        bail!("nothing of this can be run: {why}; --on CELL=URL measures hardware, --list prints the cells");
+    }
+    if quiet {
+        return Ok(());
+    }
+    let in_lab = runnable(cases).filter(|(site, _)| matches!(site, Site::Lab)).count();
+    let place = match (in_lab, count - in_lab) {
+        (_, 0) => "in the lab: no hardware".to_owned(),
+        (0, _) => "where --on says".to_owned(),
+        (in_lab, given) => format!("{in_lab} in the lab, {given} where --on says"),
+    };
+    let time = list::about(least_time(runnable(cases).map(|(_, case)| case)));
+    let hint = if quick { "" } else { " (--quick: minutes; --table N: a part)" };
+    let plural = if count == 1 { "" } else { "s" };
+    let name = &study.name;
+    tell(format_args!(
+        "{name}: {count} case{plural}, at least {time} at the speed of the lines{hint}; {place}"
+    ));
+    Ok(())
+}
+
+/// What has been measured so far.
+struct Measured<'a> {
+    study: &'a Study,
+    quick: bool,
+    dialer: &'a Dialer,
+    cancel: &'a AtomicBool,
+    floor_ns: f64,
+    run: Run,
+    /// Place of the result of each case in the document.
+    done: BTreeMap<String, usize>,
+    /// Why a case could not begin.
+    failed: BTreeMap<String, String>,
+}
+
+impl<'a> Measured<'a> {
+    fn new(study: &'a Study, quick: bool, dialer: &'a Dialer, cancel: &'a AtomicBool) -> Measured<'a> {
+        let mut bench = Bench::new(dialer.clone(), &(), cancel);
+        bench.environment = host::facts();
+        let title = Some(format!("{} again{}", study.name, if quick { ", quick" } else { "" }));
+        let nothing = Plan { title, repeat: 1, keep_going: true, cases: Vec::new() };
+        let run = schedule::run(&nothing, &mut bench);
+        let floor_ns = schedule::floor_ns();
+        Measured {
+            study,
+            quick,
+            dialer,
+            cancel,
+            floor_ns,
+            run,
+            done: BTreeMap::new(),
+            failed: BTreeMap::new(),
+        }
+    }
+
+    /// Measures one case after the other; where one fails, the others go on.
+    fn all(&mut self, cases: &[(Site, PlannedCase)], screen: &Screen) {
+        let began = self.dialer.now();
+        screen.event(&Event::Begins { cases: runnable(cases).count(), repeat: 1, estimate_ns: None });
+        for (number, (site, case)) in runnable(cases).enumerate() {
+            if cancelled(self.cancel) {
+                break;
+            }
+            let screen = Numbered { screen, number };
+            match self.one(case, site, &screen) {
+                Ok(run) => {
+                    self.done.insert(case.name.clone(), self.run.cases.len());
+                    self.run.cases.extend(run.cases);
+                }
+                Err(error) => {
+                    let reason = format!("{}: {error:#}", case.name);
+                    screen.event(&Event::Failed { case: number, repetition: 0, reason: &reason });
+                    self.failed.insert(case.name.clone(), format!("{error:#}"));
+                }
+            }
+        }
+        self.run.interrupted = cancelled(self.cancel);
+        self.run.elapsed_ns = self.dialer.now().since(began).as_nanos() as u64;
+        let complete = self.run.complete() && self.failed.is_empty();
+        screen.event(&Event::Ends { complete, elapsed_ns: self.run.elapsed_ns });
+    }
+
+    fn one(&self, case: &PlannedCase, site: &Site, observer: &dyn Observer) -> Result<Run> {
+        // It stands until the end of the case.
+        let stand;
+        let endpoints = match site {
+            Site::Given(endpoints) => endpoints,
+            Site::Lab => {
+                let cell = self.study.cell(&case.place.cell);
+                stand =
+                    Stand::start(cell.ok_or_else(|| anyhow!("no cell {}", case.place.cell))?, &case.place)?;
+                &stand.endpoints
+            }
+            Site::Nowhere(why) => bail!("{why}"),
+        };
+        let plan = schedule::check(plan(case, endpoints)?)?;
+        let mut bench = Bench::new(self.dialer.clone(), observer, self.cancel);
+        bench.floor_ns = Some(self.floor_ns);
+        Ok(schedule::run(&plan, &mut bench))
+    }
+
+    /// The document, with the tables of the study.
+    fn beside_published(self, cases: &[(Site, PlannedCase)]) -> Result<Run> {
+        let Measured { study, quick, mut run, done, failed, .. } = self;
+        let sites: BTreeMap<&str, &Site> =
+            cases.iter().map(|(site, case)| (case.name.as_str(), site)).collect();
+        let paper = study.join(quick, &|case| {
+            let site = sites.get(case.name.as_str());
+            let why_not = || failed.get(&case.name).cloned().or(site.map(|site| site.why_not()));
+            match done.get(&case.name) {
+                Some(&index) => Outcome::Run {
+                    number: index + 1,
+                    case: &run.cases[index],
+                    stand_in: matches!(site, Some(Site::Lab)),
+                },
+                None => Outcome::NotRun(why_not().unwrap_or_default()),
+            }
+        })?;
+        run.paper = Some(paper);
+        run.warnings.extend(not_measured(&failed));
+        Ok(run)
+    }
+}
+
+/// One warning for each reason why cases could not begin.
+fn not_measured(failed: &BTreeMap<String, String>) -> Vec<Warning> {
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (case, reason) in failed {
+        reasons.entry(reason).or_default().push(case);
+    }
+    let warning = |(reason, cases): (&str, Vec<&str>)| {
+        let more = match cases.len() {
+            1 => String::new(),
+            several => format!(" and {} more", several - 1),
+        };
+        let text = format!("not measured: {}{more}: {reason}", cases[0]);
+        Warning::new("incomplete", text, "mend the cause and run again")
+    };
+    reasons.into_iter().map(warning).collect()
+}
+
+/// Passes on the events of one case as those of a case of the whole.
+struct Numbered<'a> {
+    screen: &'a Screen,
+    number: usize,
+}
+
+impl Observer for Numbered<'_> {
+    fn event(&self, event: &Event) {
+        let case = self.number;
+        self.screen.event(&match *event {
+            Event::Begins { .. } | Event::Ends { .. } => return,
+            Event::CaseBegins { repetition, endpoint, peer, workload, message_bytes, .. } => {
+                Event::CaseBegins { case, repetition, endpoint, peer, workload, message_bytes }
+            }
+            Event::Progress { repetition, elapsed_ns, messages, bytes, share, .. } => {
+                Event::Progress { case, repetition, elapsed_ns, messages, bytes, share }
+            }
+            Event::CaseEnds { repetition, figures, .. } => Event::CaseEnds { case, repetition, figures },
+            Event::Failed { repetition, reason, .. } => Event::Failed { case, repetition, reason },
+        });
+    }
+}

@@ -1,0 +1,353 @@
+//! Serial ports of this host, as sysfs tells about them; who may open one, and who has it open.
+//!
+//! Not for opening one, which would raise its wires and so restart many a device: `link` does that. Nothing is known
+//! here about pseudo-terminals but who holds them.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+use serde::Serialize;
+
+use super::{permissions, read};
+
+/// Where everything lies; tests have a root of their own.
+const ROOT: &str = "/";
+
+/// What is known of the hardware of a port. What is not known is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Hardware {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    /// Vendor and product of a USB adapter, in its own words and numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usb_adapter: Option<String>,
+    /// So long a USB adapter holds received bytes back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usb_latency_timer_ms: Option<i64>,
+    /// So many bytes a UART gathers before it interrupts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_trigger_bytes: Option<i64>,
+}
+
+/// A port that has hardware behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Port {
+    /// Its path, like `/dev/ttyS0`.
+    pub device: String,
+    #[serde(flatten)]
+    pub hardware: Hardware,
+    /// The kernel writes its own messages there.
+    pub console: bool,
+    /// Who may open it besides its owner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Whether this process may open it.
+    pub may_open: bool,
+    /// What to do if not; a console is better left to the kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+    /// The program that has it open, as far as this user can see.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used_by: Option<String>,
+}
+
+/// All ports that have hardware behind them, by name.
+pub fn ports() -> Vec<Port> {
+    ports_in(Path::new(ROOT))
+}
+
+fn ports_in(root: &Path) -> Vec<Port> {
+    let class = root.join("sys/class/tty");
+    let mut names = read::folder(&class);
+    names.retain(|name| class.join(name).join("device").exists() && has_hardware(&class.join(name)));
+    names.sort_by_key(|name| (name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned(), name.len()));
+    names.iter().map(|name| port(root, name)).collect()
+}
+
+/// The 8250 driver makes ports in reserve; those without a UART have type 0 (`PORT_UNKNOWN` of linux/serial.h).
+fn has_hardware(entry: &Path) -> bool {
+    read::number(entry.join("type")) != Some(0)
+}
+
+fn port(root: &Path, name: &str) -> Port {
+    let entry = root.join("sys/class/tty").join(name);
+    let device = format!("/dev/{name}");
+    let path = root.join("dev").join(name);
+    let may_open = access(&path, Access::READ_OK | Access::WRITE_OK).is_ok();
+    let console = read::text(entry.join("console")).as_deref() == Some("Y");
+    Port {
+        hardware: hardware_in(&entry),
+        console,
+        group: fs::metadata(&path).ok().and_then(|found| group_name(root, found.gid())),
+        may_open,
+        remedy: (!may_open && !console).then(|| remedy(root, &path)),
+        used_by: user_in(root, Path::new(&device)).map(|user| user.to_string()),
+        device,
+    }
+}
+
+/// The hardware behind a terminal, by its device number.
+pub fn hardware(major: u32, minor: u32) -> Hardware {
+    hardware_in(Path::new(&format!("{ROOT}sys/dev/char/{major}:{minor}")))
+}
+
+fn hardware_in(entry: &Path) -> Hardware {
+    let Ok(device) = fs::canonicalize(entry.join("device")) else { return Hardware::default() };
+    Hardware {
+        driver: driver(&device),
+        usb_adapter: device.ancestors().find(|part| part.join("idVendor").exists()).map(usb_names),
+        usb_latency_timer_ms: read::number(device.join(LATENCY_TIMER)),
+        receive_trigger_bytes: read::number(entry.join("rx_trig_bytes")),
+    }
+}
+
+/// Since Linux 6.6 two devices of a bus of their own stand between a UART and what its driver bound to.
+fn driver(device: &Path) -> Option<String> {
+    let between = |part: &&Path| read::link_name(part.join("subsystem")).as_deref() == Some("serial-base");
+    let device = device.ancestors().find(|part| !between(part))?;
+    read::link_name(device.join("driver"))
+}
+
+/// `FTDI FT232R USB UART (0403:6001)`.
+fn usb_names(usb: &Path) -> String {
+    let text = |file: &str| read::text(usb.join(file));
+    let numbers = [text("idVendor"), text("idProduct")].map(Option::unwrap_or_default).join(":");
+    let words = [text("manufacturer"), text("product"), Some(format!("({numbers})"))];
+    // What a device says about itself may be anything; it goes to terminals.
+    let plain = |text: String| text.replace(char::is_control, "");
+    words.into_iter().flatten().map(plain).collect::<Vec<_>>().join(" ")
+}
+
+const LATENCY_TIMER: &str = "latency_timer";
+
+/// The latency timers of all USB adapters that have one, in milliseconds, and the file where each can be changed.
+pub fn usb_latency_timers() -> Vec<(i64, PathBuf)> {
+    usb_latency_timers_in(Path::new(ROOT))
+}
+
+pub(super) fn usb_latency_timers_in(root: &Path) -> Vec<(i64, PathBuf)> {
+    let folder = root.join("sys/bus/usb-serial/devices");
+    let files = read::folder(&folder).into_iter().map(|port| folder.join(port).join(LATENCY_TIMER));
+    files.filter_map(|file| Some((read::number(&file)?, file))).collect()
+}
+
+/// What lets this user open a terminal that was refused, as a command.
+pub fn permission_remedy(path: &Path) -> String {
+    remedy(Path::new(ROOT), path)
+}
+
+fn remedy(root: &Path, path: &Path) -> String {
+    let Ok(found) = fs::metadata(path) else { return "it is gone: look for it again".to_owned() };
+    remedy_for(found.mode(), group_name(root, found.gid()).as_deref(), path)
+}
+
+fn remedy_for(mode: u32, group: Option<&str>, path: &Path) -> String {
+    const GROUP_MAY: u32 = 0o060;
+    match group {
+        Some(group) if mode & GROUP_MAY == GROUP_MAY => {
+            format!("join its group {group}: sudo usermod -aG {group} $USER, then log in again")
+        }
+        _ => format!("take it over: sudo chown $USER {}", path.display()),
+    }
+}
+
+fn group_name(root: &Path, number: u32) -> Option<String> {
+    permissions::group_name(&read::text(root.join("etc/group"))?, number).map(str::to_owned)
+}
+
+/// A program that has a terminal open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    pub process: u32,
+    pub program: String,
+}
+
+impl std::fmt::Display for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, process {}", self.program, self.process)
+    }
+}
+
+/// The program that has a terminal open or reserved, as far as this user can see; not this one.
+pub fn user(device: &Path) -> Option<User> {
+    user_in(Path::new(ROOT), device)
+}
+
+fn user_in(root: &Path, device: &Path) -> Option<User> {
+    reserved_in(root, device).or_else(|| {
+        let processes = read::folder(root.join("proc")).into_iter().filter_map(|name| name.parse().ok());
+        processes.filter(|&process| process != std::process::id()).find_map(|process| {
+            let open = root.join(format!("proc/{process}/fd"));
+            let holds = |name: &String| fs::read_link(open.join(name)).is_ok_and(|leads| leads == device);
+            read::folder(&open).iter().any(holds).then(|| named(root, process))?
+        })
+    })
+}
+
+/// The program that has reserved a terminal with a lock file of the UUCP kind and still runs; not this one.
+pub fn reserved(device: &Path) -> Option<User> {
+    reserved_in(Path::new(ROOT), device)
+}
+
+fn reserved_in(root: &Path, device: &Path) -> Option<User> {
+    let name = device.strip_prefix("/dev").ok()?.to_str()?.replace('/', "_");
+    // The process in decimal, right-aligned (Filesystem Hierarchy Standard 3.0, 5.9); some add words behind it.
+    let text = read::text(root.join(format!("var/lock/LCK..{name}")))?;
+    let process = text.split_whitespace().next()?.parse().ok()?;
+    if process == std::process::id() { None } else { named(root, process) }
+}
+
+/// `None` where no such process runs.
+fn named(root: &Path, process: u32) -> Option<User> {
+    let program = read::text(root.join(format!("proc/{process}/comm")))?;
+    Some(User { process, program: program.replace(char::is_control, "") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// A made-up root.
+    struct Root(tempfile::TempDir);
+
+    impl Root {
+        fn new(files: &[(&str, &str)], links: &[(&str, &str)]) -> Root {
+            let root = Root(tempfile::tempdir().unwrap());
+            for (path, text) in files {
+                let path = root.path(path);
+                fs::write(path, text).unwrap();
+            }
+            for (path, leads) in links {
+                symlink(leads, root.path(path)).unwrap();
+            }
+            root
+        }
+
+        fn path(&self, path: &str) -> PathBuf {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            path
+        }
+    }
+
+    /// A UART as Linux 6.6 and later show it, a port in reserve, an adapter, and what is no serial port.
+    fn machine() -> Root {
+        const UART: &str = "sys/devices/pnp0/00:00/00:00:0/00:00:0.0/tty/ttyS0";
+        const SPARE: &str = "sys/devices/platform/serial8250/tty/ttyS1";
+        const USB: &str = "sys/devices/pci0/usb1/1-2";
+        let adapter = format!("{USB}/1-2:1.0/ttyUSB0");
+        let files = [
+            (format!("{UART}/type"), "4\n"),
+            (format!("{UART}/rx_trig_bytes"), "8\n"),
+            (format!("{UART}/console"), "Y\n"),
+            (format!("{SPARE}/type"), "0\n"),
+            (format!("{USB}/idVendor"), "0403\n"),
+            (format!("{USB}/idProduct"), "6001\n"),
+            (format!("{USB}/manufacturer"), "FTDI\n"),
+            (format!("{USB}/product"), "FT232R \u{1b}[31mUSB UART\n"),
+            (format!("{adapter}/latency_timer"), "16\n"),
+            (format!("{adapter}/tty/ttyUSB0/dev"), "188:0\n"),
+            ("sys/devices/virtual/tty/tty0/dev".to_owned(), "4:0\n"),
+            ("dev/ttyS0".to_owned(), ""),
+            ("dev/ttyUSB0".to_owned(), ""),
+            ("etc/group".to_owned(), "root:x:0:\n"),
+            ("var/lock/LCK..ttyUSB0".to_owned(), "       812 minicom root\n"),
+            ("proc/812/comm".to_owned(), "minicom\n"),
+            ("proc/90/comm".to_owned(), "getty\n"),
+        ];
+        let links = [
+            (format!("{UART}/device"), "../../../00:00:0.0"),
+            ("sys/devices/pnp0/00:00/00:00:0/00:00:0.0/subsystem".to_owned(), "/sys/bus/serial-base"),
+            ("sys/devices/pnp0/00:00/00:00:0/subsystem".to_owned(), "/sys/bus/serial-base"),
+            ("sys/devices/pnp0/00:00/driver".to_owned(), "/sys/bus/pnp/drivers/serial"),
+            (format!("{SPARE}/device"), "../../../serial8250"),
+            (format!("{adapter}/tty/ttyUSB0/device"), "../../../ttyUSB0"),
+            (format!("{adapter}/driver"), "/sys/bus/usb-serial/drivers/ftdi_sio"),
+            ("sys/class/tty/ttyS0".to_owned(), "../../devices/pnp0/00:00/00:00:0/00:00:0.0/tty/ttyS0"),
+            ("sys/class/tty/ttyS1".to_owned(), "../../devices/platform/serial8250/tty/ttyS1"),
+            ("sys/class/tty/ttyUSB0".to_owned(), "../../devices/pci0/usb1/1-2/1-2:1.0/ttyUSB0/tty/ttyUSB0"),
+            ("sys/class/tty/tty0".to_owned(), "../../devices/virtual/tty/tty0"),
+            (
+                "sys/bus/usb-serial/devices/ttyUSB0".to_owned(),
+                "../../../devices/pci0/usb1/1-2/1-2:1.0/ttyUSB0",
+            ),
+            ("proc/90/fd/0".to_owned(), "/dev/null"),
+            ("proc/90/fd/1".to_owned(), "/dev/ttyS0"),
+        ];
+        let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        let links: Vec<_> = links.iter().map(|(path, leads)| (path.as_str(), *leads)).collect();
+        Root::new(&files, &links)
+    }
+
+    #[test]
+    fn ports_with_hardware_are_found() {
+        let root = machine();
+        let mut ports = ports_in(root.0.path());
+        // The group is that of whoever runs this.
+        ports.iter_mut().for_each(|port| port.group = None);
+        insta::assert_snapshot!(serde_json::to_string_pretty(&ports).unwrap(), @r#"
+        [
+          {
+            "device": "/dev/ttyS0",
+            "driver": "serial",
+            "receive_trigger_bytes": 8,
+            "console": true,
+            "may_open": true,
+            "used_by": "getty, process 90"
+          },
+          {
+            "device": "/dev/ttyUSB0",
+            "driver": "ftdi_sio",
+            "usb_adapter": "FTDI FT232R [31mUSB UART (0403:6001)",
+            "usb_latency_timer_ms": 16,
+            "console": false,
+            "may_open": true,
+            "used_by": "minicom, process 812"
+          }
+        ]
+        "#);
+    }
+
+    #[test]
+    fn timers_are_found_with_the_file_that_changes_them() {
+        let root = machine();
+        let file = root.0.path().join("sys/bus/usb-serial/devices/ttyUSB0/latency_timer");
+        assert_eq!(usb_latency_timers_in(root.0.path()), [(16, file)]);
+    }
+
+    #[test]
+    fn a_lock_file_counts_as_long_as_its_process_runs() {
+        let root = machine();
+        let reserved = |name: &str| reserved_in(root.0.path(), Path::new(name)).map(|user| user.process);
+        assert_eq!(reserved("/dev/ttyUSB0"), Some(812));
+        assert_eq!(reserved("/dev/ttyS0"), None);
+        assert_eq!(reserved("/tmp/ttyS0"), None);
+        for text in ["99999", "", "x", &std::process::id().to_string()] {
+            fs::write(root.path("var/lock/LCK..pts_3"), text).unwrap();
+            assert_eq!(reserved("/dev/pts/3"), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn who_may_not_is_told_what_to_do() {
+        let remedy = |mode, group| remedy_for(mode, group, Path::new("/dev/ttyS0"));
+        insta::assert_snapshot!([
+            remedy(0o660, Some("dialout")), remedy(0o600, Some("root")), remedy(0o660, None),
+        ].join("\n"), @r"
+        join its group dialout: sudo usermod -aG dialout $USER, then log in again
+        take it over: sudo chown $USER /dev/ttyS0
+        take it over: sudo chown $USER /dev/ttyS0
+        ");
+    }
+
+    #[test]
+    fn nothing_there_is_nothing_found() {
+        let empty = tempfile::tempdir().unwrap();
+        assert_eq!(ports_in(empty.path()), []);
+        assert_eq!(hardware_in(&empty.path().join("sys/dev/char/4:64")), Hardware::default());
+        assert_eq!(user_in(empty.path(), Path::new("/dev/ttyS0")), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! From a client to the line: receive, write whole. One thread a session, which is also its life.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::client::{Client, PATIENCE, send_whole};
+use super::control::{Control, restore};
+use super::{Event, SerialPort};
+use crate::link::party::SLICE;
+use crate::link::{Fault, Link};
+
+/// Room for what a client sends at once. The client's own system holds the rest, so this adds no queue to speak of.
+const ROOM: usize = 4096;
+
+impl SerialPort {
+    /// Runs a session to its end.
+    pub fn serve_client(
+        &self,
+        client: &Arc<Client>,
+        mut control: Option<Control>,
+        link: &mut dyn Link,
+        line: &mut dyn Link,
+    ) {
+        let mut bytes = vec![0; ROOM];
+        let why = loop {
+            if let Err(why) = self.pass_on_from(client, &mut control, link, line, &mut bytes) {
+                break why;
+            }
+        };
+        client.end();
+        let last = self.leave(client);
+        // The client may be gone already.
+        let _ = link.finish();
+        if self.controlled && last && !self.is_over() {
+            let _ = restore(line, self).inspect_err(|fault| self.lose(fault));
+        }
+        self.tell(Event::Gone { port: self.number, from: client.from.clone(), why });
+    }
+
+    /// Passes on what the client says within a while. An error says why the session is over.
+    fn pass_on_from(
+        &self,
+        client: &Client,
+        control: &mut Option<Control>,
+        link: &mut dyn Link,
+        line: &mut dyn Link,
+        bytes: &mut [u8],
+    ) -> Result<(), String> {
+        if self.is_over() {
+            return Err("the port closed".to_owned());
+        }
+        if client.has_ended() {
+            return Err("it had to make room".to_owned());
+        }
+        let mut length = receive(link, bytes, SLICE)?;
+        let now = self.common.clock.now();
+        if length > 0 && self.wait_for_turn(now) && length < bytes.len() {
+            // A slow box moves all that is there when it comes to it. An end shows itself again.
+            length += receive(link, &mut bytes[length..], Duration::ZERO).unwrap_or(0);
+        }
+        let bytes = &bytes[..length];
+        let Some(control) = control else { return self.write(client, link, line, bytes) };
+        control.take(bytes, line, client, self, |line, data| self.write(client, link, line, data))?;
+        control.look(now, line, client, self);
+        Ok(())
+    }
+
+    /// Puts all of it on the line, however slow that is, unless there is a reason to end the session.
+    fn write(
+        &self,
+        client: &Client,
+        link: &dyn Link,
+        line: &mut dyn Link,
+        bytes: &[u8],
+    ) -> Result<(), String> {
+        // What a client has left behind is for the line, unless the line does not want it.
+        let left_behind = |stuck| stuck >= PATIENCE && link.hung_up();
+        let go_on = |stuck| !self.is_over() && !client.has_ended() && !left_behind(stuck);
+        match send_whole(line, bytes, go_on) {
+            Ok(()) => _ = self.counters.to_line.fetch_add(bytes.len() as u64, Relaxed),
+            Err(Fault::TimedOut) if link.hung_up() => {
+                return Err("it closed the link, and the line did not take what it had sent".to_owned());
+            }
+            // Why is seen before anything else is received.
+            Err(Fault::TimedOut) => {}
+            Err(fault) => self.lose(&fault),
+        }
+        Ok(())
+    }
+}
+
+/// What came within the time, which may be nothing.
+fn receive(link: &mut dyn Link, into: &mut [u8], within: Duration) -> Result<usize, String> {
+    match link.receive(into, within) {
+        Err(Fault::TimedOut) => Ok(0),
+        Err(Fault::Closed) => Err("it closed the link".to_owned()),
+        received => received.map_err(|fault| fault.to_string()),
+    }
+}

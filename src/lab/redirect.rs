@@ -1,0 +1,276 @@
+//! The redirector: a local serial port (a pseudo-terminal) joined to a port elsewhere, for programs that know nothing of
+//! networks. What they set is set there.
+//!
+//! Not for how a remote port is reached: that is its link's business. Bytes move in `session.rs`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use super::LabError;
+use super::uart::Symlink;
+use crate::clock::Clock;
+use crate::endpoint::Endpoint;
+use crate::link::line::Settings;
+use crate::link::tty::{self, Pty};
+use crate::link::{self, Dialer, Fault, Framing, Link, LinkError};
+
+mod session;
+
+use session::Session;
+
+/// What a redirector is asked to do.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Any stream. Where its port can be controlled, what a program sets is set there; the rest, and what a
+    /// pseudo-terminal cannot carry (data bits, even parity), comes from this endpoint's options.
+    pub remote: Endpoint,
+    /// A symbolic link to the local port; removed at the end.
+    pub link: Option<PathBuf>,
+    /// For opening a connection.
+    pub timeout: Duration,
+    /// Also the first connection may fail: it is tried again like a lost one.
+    pub retry: bool,
+    /// Ends where there was no connection for so long; `None` never does.
+    pub give_up: Option<Duration>,
+}
+
+impl Options {
+    /// No link, one second to connect, only the first connection has to succeed.
+    pub fn new(remote: Endpoint) -> Options {
+        Options { remote, link: None, timeout: Duration::from_secs(1), retry: false, give_up: None }
+    }
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    Connected,
+    Lost {
+        why: String,
+    },
+    /// A connection did not come about. It is tried again; told once for each reason.
+    Failed {
+        why: String,
+    },
+    /// A program's settings are in force at the remote port.
+    Set {
+        settings: Settings,
+    },
+    /// The remote port has settings of its own.
+    NotSet {
+        wanted: Settings,
+        why: String,
+    },
+    /// There was no connection for too long: it has ended.
+    GaveUp,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Connected => write!(f, "connected"),
+            Event::Lost { why } => write!(f, "connection lost: {why}; connecting again"),
+            Event::Failed { why } => write!(f, "no connection: {why}; trying again"),
+            Event::Set { settings } => write!(f, "set to {settings}"),
+            Event::NotSet { wanted, why } => write!(f, "could not be set to {wanted}: {why}"),
+            Event::GaveUp => write!(f, "no connection for too long: giving up"),
+        }
+    }
+}
+
+/// What a redirector has done since the start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub connections: AtomicU64,
+    /// Bytes from programs that the connection took.
+    pub to_remote: AtomicU64,
+    /// Bytes for programs that the local port took.
+    pub from_remote: AtomicU64,
+    /// Of what the connection brought, bytes that a program threw away before the local port had room.
+    pub purged: AtomicU64,
+}
+
+/// A running redirector; stops when it is dropped.
+///
+/// While there is no connection, what a program writes stays in the local port until that is full; then the program
+/// waits. What comes while no program has the port open is kept in the same way.
+pub struct Redirector {
+    link: Option<Symlink>,
+    common: Arc<Common>,
+    events: Receiver<Event>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the threads share.
+struct Common {
+    options: Options,
+    pty: Pty,
+    /// The settings of the endpoint.
+    line: Settings,
+    dialer: Dialer,
+    stop: AtomicBool,
+    /// Waiting for a connection to come about.
+    connecting: AtomicBool,
+    ended: AtomicBool,
+    counters: Counters,
+    events: SyncSender<Event>,
+}
+
+/// Events that wait to be asked for.
+const EVENTS: usize = 1024;
+
+/// Pauses between attempts to connect grow from the first to the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How often a thread that waits looks up: for its end, and for settings that nothing was written behind.
+const TICK: Duration = Duration::from_millis(50);
+
+impl Redirector {
+    /// Makes the local port and connects it.
+    pub fn start(options: &Options) -> Result<Redirector, LabError> {
+        let remote = &options.remote;
+        let fault = |fault| LinkError::new(remote, fault);
+        let caps = link::caps(remote).map_err(fault)?;
+        if caps.framing != Framing::Stream {
+            return Err(LabError(format!("{remote}: a serial port needs a stream")));
+        }
+        let line = Settings::of(remote).map_err(|error| LabError(error.to_string()))?;
+        let pty = Pty::open().map_err(fault)?;
+        tty::set(&pty.master, &line).map_err(fault)?;
+        let link =
+            options.link.as_ref().map(|path| Symlink::new(path.clone(), pty.path.clone())).transpose()?;
+        let mut dialer = Dialer::new(Clock::System);
+        dialer.timeout = options.timeout;
+        let first = match dialer.open(remote) {
+            Err(error) if !options.retry => return Err(error.into()),
+            opened => opened,
+        };
+        let (sender, events) = sync_channel(EVENTS);
+        let common = Arc::new(Common {
+            options: options.clone(),
+            pty,
+            line,
+            dialer,
+            stop: AtomicBool::new(false),
+            connecting: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            counters: Counters::default(),
+            events: sender,
+        });
+        let runner = common.clone();
+        let thread = Builder::new()
+            .name("redirector".to_owned())
+            .spawn(move || runner.run(first))
+            .map_err(|error| LabError(format!("start a thread: {error}")))?;
+        Ok(Redirector { link, common, events, thread: Some(thread) })
+    }
+
+    /// Where programs find the local port: the link, or the terminal itself.
+    pub fn path(&self) -> &Path {
+        self.link.as_ref().map_or(&self.common.pty.path, |link| &link.path)
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.common.counters
+    }
+
+    /// What happened since this was asked last; of what nobody asks for, the last are lost.
+    pub fn events(&self) -> impl Iterator<Item = Event> {
+        self.events.try_iter()
+    }
+
+    /// It gave up.
+    pub fn has_ended(&self) -> bool {
+        self.common.ended.load(Relaxed)
+    }
+}
+
+impl Drop for Redirector {
+    fn drop(&mut self) {
+        self.common.stop.store(true, Relaxed);
+        // One that waits for a host which does not answer ends by itself, and has nothing left to do.
+        if !self.common.connecting.load(Relaxed)
+            && let Some(thread) = self.thread.take()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Common {
+    /// Connects and carries, again and again.
+    fn run(&self, first: Result<Box<dyn Link>, LinkError>) {
+        let mut opened = first;
+        let mut pause = FIRST_PAUSE;
+        let mut alone_since = self.dialer.now();
+        let mut told = String::new();
+        while !self.is_over() {
+            match opened {
+                Ok(link) => {
+                    let began = self.dialer.now();
+                    self.carry(link);
+                    alone_since = self.dialer.now();
+                    // A far end that takes connections only to close them is not asked faster than one that takes none.
+                    if alone_since.since(began) >= LAST_PAUSE {
+                        pause = FIRST_PAUSE;
+                    }
+                    told.clear();
+                }
+                Err(error) => {
+                    let why = error.to_string();
+                    if why != told {
+                        self.tell(Event::Failed { why: why.clone() });
+                        told = why;
+                    }
+                }
+            }
+            let alone = self.dialer.now().since(alone_since);
+            if self.options.give_up.is_some_and(|most| alone >= most) {
+                self.tell(Event::GaveUp);
+                break;
+            }
+            self.sleep(pause);
+            pause = (2 * pause).min(LAST_PAUSE);
+            self.connecting.store(true, Relaxed);
+            opened = self.dialer.open(&self.options.remote);
+            self.connecting.store(false, Relaxed);
+        }
+        self.ended.store(true, Relaxed);
+    }
+
+    /// Joins the two until the connection is lost.
+    fn carry(&self, link: Box<dyn Link>) {
+        self.counters.connections.fetch_add(1, Relaxed);
+        self.tell(Event::Connected);
+        let why = Session::new(self).run(link);
+        if let Some(fault) = why.filter(|_| !self.is_over()) {
+            let why = match fault {
+                Fault::Closed => "the far end closed it".to_owned(),
+                fault => fault.to_string(),
+            };
+            self.tell(Event::Lost { why });
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    fn tell(&self, event: Event) {
+        // Who does not ask in time misses some.
+        let _ = self.events.try_send(event);
+    }
+
+    fn sleep(&self, pause: Duration) {
+        let until = self.dialer.now() + pause;
+        while !self.is_over() && self.dialer.now() < until {
+            std::thread::sleep(TICK.min(until.since(self.dialer.now())));
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The studies themselves, and the join: every row is met by something, no row is missing, nothing is made up.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::report::sample_run;
+
+fn sena() -> Study {
+    Study::named("sena").unwrap()
+}
+
+#[test]
+fn every_study_can_be_read_and_met() {
+    for texts in STUDIES {
+        let study = Study::named(texts.name).unwrap();
+        assert_eq!(study.name, texts.name);
+        for quick in [false, true] {
+            // Fails where a row names a case or a statistic that does not exist.
+            let paper = study.join(quick, &|_| Outcome::NotRun("not now".to_owned())).unwrap();
+            let rows: usize = paper.tables.iter().map(|table| table.rows.len()).sum();
+            assert_eq!(rows, study.rows.len(), "a row of no table");
+            assert_eq!(paper.shortened.is_some(), quick);
+            for case in study.all_cases(quick).unwrap() {
+                let endpoint = |port| format!("unix:///run/port{port}").parse().unwrap();
+                let endpoints: Vec<Endpoint> = (0..case.place.ports).map(endpoint).collect();
+                let cases = case.cases(&endpoints).unwrap();
+                assert_eq!(cases.len(), 1, "{}", case.name);
+                assert_eq!(cases[0].endpoints, endpoints);
+                assert!(!case.least_time().is_zero(), "{}", case.name);
+            }
+        }
+        for cell in &study.cells {
+            assert!(cell.lab.is_some() != cell.not_in_lab.is_some(), "{}", cell.name);
+        }
+    }
+}
+
+/// Counted in the study's own tables: rows × columns × figures in a cell.
+#[test]
+fn no_figure_of_the_study_is_missing() {
+    let counted = [
+        ("5", 4),
+        ("6", 9 * 2 * 4),
+        ("7", 4 * 4),
+        ("8", 15 * 2 * 2),
+        ("9", 15 * 4),
+        ("10", 15 * 3 * 2),
+        ("11", 15 * 6),
+        ("12", 15 * 4 * 2),
+        ("13", 15 * 8),
+        ("14", 15 * 4 * 2),
+    ];
+    let mut found = BTreeMap::<String, usize>::new();
+    for row in sena().rows {
+        *found.entry(row.table).or_default() += 1;
+    }
+    let counted: BTreeMap<String, usize> =
+        counted.map(|(table, rows)| (table.to_owned(), rows)).into_iter().collect();
+    assert_eq!(found, counted);
+}
+
+#[test]
+fn what_was_not_published_is_said_in_the_words_of_the_study() {
+    let mut words = BTreeMap::<String, usize>::new();
+    for row in sena().rows {
+        if row.published.parse::<f64>().is_err() {
+            *words.entry(row.published).or_default() += 1;
+        }
+    }
+    let known = [("N/A", 48), ("Not Available", 107), ("Not Conducted", 6)];
+    assert_eq!(words, known.map(|(word, rows)| (word.to_owned(), rows)).into());
+}
+
+/// A share of the line rate that is not that of the bit/s beside it is flagged, and nothing else is.
+#[test]
+fn shares_match_their_rates() {
+    let study = sena();
+    let mut rates = BTreeMap::new();
+    for row in study.rows.iter().filter(|row| row.unit == "bit/s") {
+        let product = row.column.split(',').next().unwrap();
+        rates.insert((product, row.case.as_str()), row.published.parse::<f64>());
+    }
+    let mut slips = Vec::new();
+    for row in study.rows.iter().filter(|row| row.unit == "%") {
+        let product = row.column.split(',').next().unwrap();
+        let Some(Ok(rate)) = rates.get(&(product, row.case.as_str())) else { continue };
+        let (_, baud) = row.case.rsplit_once('@').unwrap();
+        let baud: f64 = baud.parse().unwrap();
+        let share: f64 = row.published.parse().unwrap();
+        // Both are rounded to two decimals.
+        let rounding = 0.005 + 100.0 * 0.005 / baud + 1e-9;
+        let slip = (100.0 * rate / baud - share).abs() > rounding;
+        assert_eq!(slip, row.note.starts_with("slip:"), "table {} {} {}", row.table, row.row, row.column);
+        if slip {
+            slips.push((row.table.as_str(), row.row.as_str(), product));
+        }
+    }
+    assert_eq!(slips, [("8", "115200", "LS100"), ("9", "115200", "LS100")]);
+}
+
+#[test]
+fn what_no_line_can_carry_is_flagged() {
+    for row in sena().rows {
+        let (_, baud) = row.case.rsplit_once('@').unwrap();
+        let limit = match row.unit.as_str() {
+            "bit/s" => baud.parse().unwrap(),
+            "%" => 100.0,
+            _ => f64::MAX,
+        };
+        let above = row.published.parse::<f64>().is_ok_and(|published| published > limit);
+        assert_eq!(above, row.note.starts_with("above"), "table {} {} {}", row.table, row.row, row.column);
+    }
+}
+
+#[test]
+fn tables_that_compare_repeat_the_figures_they_compare() {
+    let study = sena();
+    for (first, second) in [("8", "9"), ("10", "11"), ("12", "13")] {
+        let product = |row: &Row| row.column.split(',').next().unwrap_or_default().to_owned();
+        let again: Vec<&Row> = study.rows.iter().filter(|row| row.table == second).collect();
+        for row in study.rows.iter().filter(|row| row.table == first && row.unit == "%") {
+            let same = again.iter().find(|other| other.case == row.case && product(other) == product(row));
+            assert_eq!(same.unwrap().published, row.published, "table {second} {} {}", row.row, row.column);
+        }
+    }
+}
+
+#[test]
+fn products_are_met_by_as_many_ports_as_they_have() {
+    let ports = |product: &str| match product {
+        "LS100" | "LS110" | "PS110" | "SS100" => "1",
+        "PS410" | "STS400" => "4",
+        "PS810" | "STS800" => "8",
+        "STS1600" => "16",
+        product if product.starts_with("Parani") => "1",
+        product => panic!("{product}"),
+    };
+    for row in sena().rows.iter().filter(|row| row.case.starts_with("throughput")) {
+        let product = row.column.split(',').next().unwrap();
+        let (_, place) = row.case.split_once('/').unwrap();
+        assert_eq!(place.split('@').next().unwrap(), ports(product), "table {} {}", row.table, row.column);
+        assert!(row.case.ends_with(&format!("@{}", row.row)));
+    }
+}
+
+#[test]
+fn cases_are_the_study_as_published_and_shorter_when_quick() {
+    let text = |quick| {
+        let cases = sena().cases(quick).unwrap();
+        let wanted = ["latency:tcp/4@9600", "throughput:tcp/1@75", "throughput:serialip/16@230400"];
+        let line = |name: &str| {
+            let case = cases.iter().find(|case| case.name == name).unwrap();
+            let one = &case.cases(&["unix:///run/port".parse().unwrap()]).unwrap()[0];
+            let (stop, bytes) = (serde_json::to_string(&one.stop).unwrap(), one.message_bytes);
+            format!("{name} {stop} {bytes} {:?} {:?}", one.timeout, case.least_time())
+        };
+        wanted.map(line).join("\n")
+    };
+    insta::assert_snapshot!(text(false), @r#"
+    latency:tcp/4@9600 {"count":10000} 1 0ns 10.416666667s
+    throughput:tcp/1@75 {"volume_bytes":2000} 64 60s 266.666666667s
+    throughput:serialip/16@230400 {"volume_bytes":6966000} 64 60s 302.34375s
+    "#);
+    insta::assert_snapshot!(text(true), @r#"
+    latency:tcp/4@9600 {"count":400} 1 0ns 427.083333ms
+    throughput:tcp/1@75 {"volume_bytes":12} 12 10s 1.6s
+    throughput:serialip/16@230400 {"volume_bytes":34560} 64 10s 1.5s
+    "#);
+}
+
+#[test]
+fn tables_are_chosen_by_number() {
+    let mut study = sena();
+    study.choose(&["7".to_owned(), "5".to_owned()]).unwrap();
+    assert_eq!(study.table_numbers(), ["5", "7"]);
+    let names: Vec<String> = study.cases(false).unwrap().into_iter().map(|case| case.name).collect();
+    assert_eq!(names[0], "latency:native/1@9600");
+    assert_eq!(names.len(), 8);
+    insta::assert_snapshot!(
+        [study.choose(&["4".to_owned()]).unwrap_err(), Study::named("sana").unwrap_err()].map(|e| e.to_string()).join("\n"),
+        @r"
+    the study has no table 4 (known: 5, 7)
+    there is no study 'sana' (known: sena)
+    "
+    );
+}
+
+#[test]
+fn lines_get_what_the_study_sets() {
+    let study = sena();
+    let on_line = |url: &str| {
+        let cell = study.cell("native").unwrap();
+        cell.on_line(&url.parse().unwrap(), 9600).map_or_else(|error| error, |url| url.to_string())
+    };
+    assert_eq!(on_line("tcp://box:7001"), "tcp://box:7001?baud=9600&flow=rtscts");
+    assert_eq!(on_line("serial:///dev/ttyS0?flow=none"), "serial:///dev/ttyS0?flow=none&baud=9600");
+    assert_eq!(on_line("tcp://box:1?baud=300"), "tcp://box:1?baud=300: leave 'baud' out, the study sets it");
+}
+
+#[test]
+fn a_figure_stands_beside_what_met_it() {
+    let mut study = sena();
+    study.choose(&["6".to_owned()]).unwrap();
+    let full = sample_run::full();
+    let mut lossy = full.cases[1].clone();
+    (lossy.figures.lost, lossy.figures.corrupt_bytes) = (3, 0);
+    let (latency, broken) = (&full.cases[1], &sample_run::minimal().cases[0]);
+    let paper = study
+        .join(false, &|case| match (case.place.cell.as_str(), case.place.ports) {
+            ("serialip", 1) => Outcome::Run { number: 1, case: latency, stand_in: true },
+            ("serialip", 8) => Outcome::Run { number: 3, case: &full.cases[0], stand_in: false },
+            ("serialip", 16) => Outcome::Run { number: 4, case: &lossy, stand_in: false },
+            ("serialip", 4) => Outcome::Run { number: 2, case: broken, stand_in: false },
+            _ => Outcome::NotRun("left out".to_owned()),
+        })
+        .unwrap();
+    let rows = &paper.tables[0].rows;
+    let row =
+        |row: &str, column: &str| rows.iter().find(|one| one.row == row && one.column == column).unwrap();
+    let met = row("STS1600", "Serial/IP, 1 port");
+    assert_eq!((met.published.as_str(), met.case, met.stand_in), ("12.75", Some(1), true));
+    let mean = latency.figures.latency_ns.as_ref().unwrap().mean;
+    assert_eq!((met.measured, &met.reason), (Some(mean / 1e6), &None));
+    assert!((met.limit.unwrap() - 1.0417).abs() < 1e-4);
+    // The same case meets every product with a port.
+    assert_eq!(row("LS100", "Serial/IP, 1 port").measured, met.measured);
+    let without = row("PS410", "Serial/IP, 4 ports");
+    assert_eq!((without.measured, without.stand_in), (None, false));
+    assert!(without.reason.is_some());
+    let lossy = row("STS1600", "Serial/IP, 16 ports");
+    assert_eq!((lossy.measured, lossy.reason.as_deref()), (met.measured, Some("3 of 10000 were lost")));
+    // 14 µs are no serial line at 9600 baud.
+    assert_eq!(row("PS810", "Serial/IP, 8 ports").reason.as_deref(), Some(TOO_GOOD));
+    assert_eq!(row("STS800", "TCP/IP, 4 ports").published, "Not Conducted");
+    assert_eq!(row("STS800", "TCP/IP, 4 ports").reason.as_deref(), Some("left out"));
+}
+
+#[test]
+fn a_rate_is_that_of_one_port() {
+    let mut case = sample_run::full().cases[1].clone();
+    let figures = |rate: f64| Figures { throughput_bps: Some(rate), ..Figures::default() };
+    case.figures = figures(24_000.0);
+    let line = Line { bits_per_second: 9600.0, bits_per_character: 10.0 };
+    case.per_port.truncate(2);
+    for (part, rate) in case.per_port.iter_mut().zip([7680.0, 3840.0]) {
+        part.figures = figures(rate);
+    }
+    assert_eq!(port_line_bps(&case, &line), Some(7200.0));
+    let percent = statistic("port_line_rate_percent").unwrap();
+    assert_eq!((percent.of)(&case, &line), Some(75.0));
+    // A port without a figure must not be left out of the mean.
+    case.per_port[1].figures = Figures::default();
+    assert_eq!(port_line_bps(&case, &line), None);
+    case.per_port.clear();
+    assert_eq!(port_line_bps(&case, &line), Some(30_000.0));
+}

@@ -1,0 +1,488 @@
+//! A published study beside what was measured: lines for a terminal, a table for spreadsheets, the study's own
+//! arrangement for the HTML page.
+//!
+//! Not for joining them: the document holds the rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use minijinja::context;
+use minijinja::value::Value;
+
+use super::layout::Line;
+use super::words::{ABSENT, case_list, plural, printable, shorten, wrap};
+use crate::run::{Paper, PaperRow, PaperTable, Run};
+
+/// What stands where nothing was measured.
+const NOT_RUN: &str = "not run";
+/// Behind a figure that something is wrong with.
+const FLAWED: &str = "*";
+/// Of a measured figure that stands beside a word.
+const DECIMALS: usize = 2;
+const INDENT: &str = "  ";
+const GAP: usize = 2;
+
+/// Column names of a study's CSV table and what they hold.
+static COLUMNS: &[(&str, &str)] = &[
+    ("run", "id of the run"),
+    ("paper", "name of the study"),
+    ("table", "number of its table"),
+    ("row", "row of the table"),
+    ("column", "column of the table"),
+    ("unit", "of the figures"),
+    ("published", "as printed"),
+    ("measured", "what met it; empty: not run"),
+    ("limit", "what the physical line allows at best"),
+    ("statistic", "which statistic met it"),
+    ("planned_case", "case of the study's plan"),
+    ("case", "number of the case in the run, from 1"),
+    ("endpoint", "where its first link led"),
+    ("ports", "ports measured side by side"),
+    ("stand_in", "measured in the lab: no hardware"),
+    ("reason", "why nothing was measured, or what is wrong with what was"),
+    ("note", "what to know of the published figure"),
+];
+
+/// One row a published figure.
+pub fn write_csv(run: &Run, paper: &Paper, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut table = csv::Writer::from_writer(out);
+    table.write_record(COLUMNS.iter().map(|(name, _)| name))?;
+    for (number, row) in paper.tables.iter().flat_map(|t| t.rows.iter().map(|row| (&t.number, row))) {
+        let case = row.case.and_then(|case| run.cases.get(case.checked_sub(1)?));
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        table.write_record([
+            run.id.clone(),
+            paper.name.clone(),
+            number.clone(),
+            row.row.clone(),
+            row.column.clone(),
+            row.unit.clone(),
+            row.published.clone(),
+            number_of(row.measured),
+            number_of(row.limit),
+            row.statistic.clone(),
+            row.planned_case.clone(),
+            row.case.map(|case| case.to_string()).unwrap_or_default(),
+            case.map(|case| case.endpoint.clone()).unwrap_or_default(),
+            case.map(|case| case.ports.to_string()).unwrap_or_default(),
+            row.measured.map(|_| row.stand_in.to_string()).unwrap_or_default(),
+            text(&row.reason),
+            text(&row.note),
+        ])?;
+    }
+    table.flush()
+}
+
+/// Six decimals: of a millisecond that is a nanosecond.
+fn number_of(value: Option<f64>) -> String {
+    let text = value.map(|value| format!("{value:.6}")).unwrap_or_default();
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// The tables for a terminal of that width.
+pub fn lines(paper: &Paper, width: usize) -> Vec<(String, Line)> {
+    let mut lines = Vec::new();
+    let put = |lines: &mut Vec<(String, Line)>, text: &str, first: &str, rest: &str, kind| {
+        let text = wrap(&printable(text), width, first, rest);
+        lines.extend(text.lines().map(|line| (line.to_owned(), kind)));
+    };
+    let title = format!("Published beside measured: {}", paper.title);
+    put(&mut lines, &title, "", INDENT, Line::Header);
+    for sentence in about(paper) {
+        put(&mut lines, &sentence, INDENT, "    ", Line::Row);
+    }
+    for table in &paper.tables {
+        lines.push((String::new(), Line::Row));
+        let heading = format!("Table {}: {}", table.number, table.title);
+        put(&mut lines, &heading, "", INDENT, Line::Header);
+        lines.extend(drawn(paper, table, width));
+        let left_out = table.rows.len() - told(table).len();
+        if left_out > 0 {
+            let left_out = plural(left_out, "figure");
+            let text = format!("left out, {left_out}: words in the study; CSV, JSON and HTML have them.");
+            put(&mut lines, &text, INDENT, "    ", Line::Row);
+        }
+        for remark in remarks(table) {
+            put(&mut lines, &remark, INDENT, "    ", Line::Row);
+        }
+    }
+    lines
+}
+
+/// What holds for all tables, in sentences.
+fn about(paper: &Paper) -> Vec<String> {
+    let rows = || paper.tables.iter().flat_map(|table| &table.rows);
+    let measured = rows().filter(|row| row.measured.is_some()).count();
+    let mut cases: Vec<usize> = rows().filter_map(|row| row.measured.and(row.case)).collect();
+    cases.sort_unstable();
+    cases.dedup();
+    let mut sentences = vec![format!("Published by {}.", paper.source)];
+    sentences.extend(paper.shortened.iter().map(|what| format!("Shorter than the study: {what}.")));
+    let met = format!(
+        "{} of {} met by {}; rows with the same # share one.",
+        measured,
+        plural(rows().count(), "figure"),
+        plural(cases.len(), "measured case")
+    );
+    sentences.push(met);
+    sentences.extend(match lab(paper) {
+        Lab::Everything => Some("Measured in the lab: no hardware.".to_owned()),
+        Lab::Some => Some("lab: measured in the lab, no hardware.".to_owned()),
+        Lab::Nothing => None,
+    });
+    sentences.push("limit: what the physical line allows at best.".to_owned());
+    sentences
+}
+
+/// How much of what was measured is the lab's.
+#[derive(PartialEq)]
+enum Lab {
+    Nothing,
+    Some,
+    Everything,
+}
+
+fn lab(paper: &Paper) -> Lab {
+    let measured = || paper.tables.iter().flat_map(|table| &table.rows).filter(|row| row.measured.is_some());
+    match (measured().any(|row| row.stand_in), measured().all(|row| row.stand_in)) {
+        (false, _) => Lab::Nothing,
+        (true, false) => Lab::Some,
+        (true, true) => Lab::Everything,
+    }
+}
+
+/// A line of a terminal's table: number, row, column, unit, published, measured, limit, where.
+type Cells = [String; 8];
+
+fn drawn(paper: &Paper, table: &PaperTable, width: usize) -> Vec<(String, Line)> {
+    let mixed = lab(paper) == Lab::Some;
+    let head =
+        ["#", &table.rows_are, "", "unit", "published", "measured", "limit", if mixed { "on" } else { "" }];
+    let cells = |row: &PaperRow| -> Cells {
+        [
+            row.case.map(|case| case.to_string()).unwrap_or_default(),
+            printable(&row.row),
+            printable(&row.column),
+            printable(&row.unit),
+            printable(&row.published),
+            measured(row),
+            row.limit.map_or(ABSENT.to_owned(), |limit| short(limit, 0)),
+            if mixed && row.stand_in { "lab".to_owned() } else { String::new() },
+        ]
+    };
+    let mut all: Vec<Cells> = vec![head.map(printable)];
+    all.extend(told(table).into_iter().map(cells));
+    let widths = fitted(&all, width.saturating_sub(INDENT.len()));
+    let kinds = std::iter::once(Line::Header).chain(std::iter::repeat(Line::Row));
+    all.iter().zip(kinds).map(|(cells, kind)| (line(cells, &widths), kind)).collect()
+}
+
+/// The rows that tell something: where the study printed a word instead of a figure, only those whose case no other row
+/// shows.
+fn told(table: &PaperTable) -> Vec<&PaperRow> {
+    let is_figure = |row: &&PaperRow| row.published.parse::<f64>().is_ok();
+    let shown: BTreeSet<usize> = table.rows.iter().filter(is_figure).filter_map(|row| row.case).collect();
+    let tells = |row: &&PaperRow| {
+        is_figure(row) || row.measured.and(row.case).is_some_and(|case| !shown.contains(&case))
+    };
+    table.rows.iter().filter(tells).collect()
+}
+
+/// How a table that is too wide gives way, in this order: cells (by their place) down to so many characters.
+const GIVES_WAY: [(usize, usize); 8] = [(0, 0), (7, 0), (4, 9), (2, 12), (1, 7), (3, 0), (6, 0), (2, 4)];
+
+/// Widths of the cells; 0 leaves a cell out.
+fn fitted(all: &[Cells], room: usize) -> [usize; 8] {
+    let mut widths = [0; 8];
+    for cells in all {
+        for (width, cell) in widths.iter_mut().zip(cells) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for (index, least) in GIVES_WAY {
+        let taken: usize = widths.iter().filter(|width| **width > 0).map(|width| width + GAP).sum();
+        let above = taken.saturating_sub(room + GAP);
+        let narrower = widths[index].saturating_sub(above);
+        if above > 0 {
+            // Names shrink as little as need be; what can be left out goes whole.
+            widths[index] = if least == 0 { 0 } else { narrower.max(least).min(widths[index]) };
+        }
+    }
+    widths
+}
+
+fn line(cells: &Cells, widths: &[usize; 8]) -> String {
+    let mut text = INDENT.to_owned();
+    for (index, (cell, &width)) in cells.iter().zip(widths).enumerate().filter(|(_, (_, width))| **width > 0)
+    {
+        let cell = shorten(cell, width);
+        // Names to the left, figures to the right.
+        let left = matches!(index, 1..=3 | 7);
+        text += &if left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
+        text += &" ".repeat(GAP);
+    }
+    text.trim_end().to_owned()
+}
+
+/// What is to be said below a table: why cases are not whole, what is odd about published figures.
+fn remarks(table: &PaperTable) -> Vec<String> {
+    let mut reasons: BTreeMap<(bool, &str), Vec<&PaperRow>> = BTreeMap::new();
+    for row in &table.rows {
+        if let Some(reason) = &row.reason {
+            reasons.entry((row.measured.is_some(), reason)).or_default().push(row);
+        }
+    }
+    let why = reasons.iter().map(|((measured, reason), rows)| match measured {
+        false => format!("{NOT_RUN}, {}: {}", plural(rows.len(), "figure"), ended(reason)),
+        true => {
+            let mut cases: Vec<usize> = rows.iter().filter_map(|row| row.case).collect();
+            cases.sort_unstable();
+            format!("{FLAWED} {}: {}", case_list(&cases), ended(reason))
+        }
+    });
+    let notes = table.rows.iter().filter_map(|row| {
+        let note = row.note.as_ref()?;
+        Some(format!("{} {}, {} {}: {note}.", row.row, row.column, row.published, row.unit))
+    });
+    let mut statistics: Vec<&str> = table.rows.iter().map(|row| row.statistic.as_str()).collect();
+    statistics.sort_unstable();
+    statistics.dedup();
+    let met = format!("measured: {}.", statistics.join(", "));
+    std::iter::once(met).chain(why).chain(notes).collect()
+}
+
+fn ended(sentence: &str) -> String {
+    sentence.trim_end_matches('.').to_owned() + if sentence.ends_with(['?', '!']) { "" } else { "." }
+}
+
+fn measured(row: &PaperRow) -> String {
+    match row.measured {
+        None => NOT_RUN.to_owned(),
+        Some(value) => {
+            let decimals = row.published.split_once('.').map_or(DECIMALS, |(_, decimals)| decimals.len());
+            short(value, decimals) + if row.reason.is_some() { FLAWED } else { "" }
+        }
+    }
+}
+
+/// Four digits that matter, more where the published figure has more; whole numbers stay whole.
+fn short(value: f64, decimals: usize) -> String {
+    // What stands in a document may be anything.
+    if !value.is_finite() || value.abs() >= 1e15 {
+        return format!("{value:.3e}");
+    }
+    let whole = value.abs().max(1.0).log10().floor() as usize + 1;
+    let decimals = decimals.min(3).max(4_usize.saturating_sub(whole));
+    let text = format!("{value:.decimals$}");
+    if value.fract() == 0.0 { format!("{value:.0}") } else { text }
+}
+
+/// The tables as the study arranges them, for the template.
+pub fn page(paper: &Paper) -> Value {
+    let tables: Vec<Value> = paper.tables.iter().map(|table| arranged(paper, table)).collect();
+    context! { title => paper.title.clone(), about => about(paper), tables => tables }
+}
+
+/// Rows and columns of a table on the page: more than any study has, less than a document can make up.
+const MOST: usize = 256;
+
+fn arranged(paper: &Paper, table: &PaperTable) -> Value {
+    let mut columns: Vec<(&str, &str)> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for row in &table.rows {
+        if columns.len() < MOST && !columns.contains(&(&row.column, &row.unit)) {
+            columns.push((&row.column, &row.unit));
+        }
+        if names.len() < MOST && !names.contains(&row.row.as_str()) {
+            names.push(&row.row);
+        }
+    }
+    let by_place: BTreeMap<(&str, &str, &str), &PaperRow> = table
+        .rows
+        .iter()
+        .map(|row| ((row.row.as_str(), row.column.as_str(), row.unit.as_str()), row))
+        .collect();
+    let mixed = lab(paper) == Lab::Some;
+    let rows: Vec<Value> = names
+        .iter()
+        .map(|name| {
+            let of_row = columns.iter().map(|(column, unit)| by_place.get(&(*name, *column, *unit)).copied());
+            let of_row: Vec<Option<&PaperRow>> = of_row.collect();
+            let cells = |print: &dyn Fn(&PaperRow) -> Value| {
+                of_row.iter().map(|row| row.map_or_else(|| context! { text => "" }, print)).collect::<Vec<_>>()
+            };
+            context! {
+                name => *name,
+                published => cells(&|row| context! { text => row.published.clone(), title => row.note.clone() }),
+                measured => cells(&|row| context! {
+                    text => measured(row), case => row.case, lab => mixed && row.stand_in,
+                    title => row.reason.clone(), run => row.measured.is_some(),
+                }),
+                limit => cells(&|row| context! { text => row.limit.map_or(ABSENT.to_owned(), |limit| short(limit, 0)) }),
+            }
+        })
+        .collect();
+    let columns: Vec<Value> =
+        columns.iter().map(|(column, unit)| context! { name => *column, unit => *unit }).collect();
+    context! {
+        number => table.number.clone(), title => table.title.clone(), rows_are => table.rows_are.clone(),
+        columns => columns, rows => rows, remarks => remarks(table),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Options, format, sample_run};
+
+    fn written(name: &str, options: &Options) -> String {
+        let mut out = Vec::new();
+        (format(name).unwrap().write)(&sample_run::reproduced(), options, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn text_in_80_columns() {
+        let text = written("text", &Options::default());
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        insta::assert_snapshot!(text, @r"
+        A study again: 2 cases in 42.10 s, 2026-11-20 10:00 UTC
+
+        Published beside measured: Boxes compared
+          Published by those who sell them, 2007.
+          Shorter than the study: 200 exchanges instead of 10 000.
+          4 of 6 figures met by 2 measured cases; rows with the same # share one.
+          lab: measured in the lab, no hardware.
+          limit: what the physical line allows at best.
+
+        Table 6: Mean latency
+          #  product                    unit  published  measured  limit  on
+          1  STS1600  TCP/IP, 1 port    ms        12.35     1.203  1.042
+             STS1600  TCP/IP, 16 ports  ms       112.89   not run  1.042
+          2  LS100    TCP/IP, 1 port    ms        39.22     1.250  1.042  lab
+          left out, 1 figure: words in the study; CSV, JSON and HTML have them.
+          measured: latency_mean_ms.
+          not run, 2 figures: there is no such thing in the lab.
+
+        Table 12: Throughput
+          #  baud                  unit   published   measured  limit  on
+          2  19200  SS100, 1 port  bit/s   19252.38  19183.46*  19200
+          2  19200  SS100, 1 port  %         100.27     99.91*    100
+          measured: port_line_bps, port_line_rate_percent.
+          * case 2: stopped before all that was planned was measured.
+          19200 SS100, 1 port, 19252.38 bit/s: above what a line of this rate can carry.
+
+          A latency is a whole round trip, never half of one.
+        ");
+    }
+
+    #[test]
+    fn narrow_and_plain() {
+        let text = written("text", &Options { width: 60, unicode: false, colour: false });
+        assert!(text.is_ascii() && text.lines().all(|line| line.len() <= 60), "{text}");
+    }
+
+    #[test]
+    fn a_row_of_csv_for_each_figure() {
+        insta::assert_snapshot!(written("csv", &Options::default()), @r#"
+        run,paper,table,row,column,unit,published,measured,limit,statistic,planned_case,case,endpoint,ports,stand_in,reason,note
+        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 1 port",ms,12.35,1.203456,1.041667,latency_mean_ms,latency:tcp/1@9600,1,serial:///dev/ttyS0,1,false,,
+        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,there is no such thing in the lab,
+        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,,
+        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 16 ports",ms,Not Available,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,there is no such thing in the lab,
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",bit/s,19252.38,19183.456,19200,port_line_bps,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,stopped before all that was planned was measured,above what a line of this rate can carry
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",%,100.27,99.9138,100,port_line_rate_percent,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,stopped before all that was planned was measured,
+        "#);
+    }
+
+    #[test]
+    fn the_page_is_arranged_as_the_study_is() {
+        let page = written("html", &Options::default());
+        let (_, section) = page.split_once("<section class=\"paper\">").unwrap();
+        let (section, _) = section.split_once("</section>").unwrap();
+        insta::assert_snapshot!(section.trim(), @r##"
+        <h2>Published beside measured: Boxes compared</h2>
+        <p class="about">Published by those who sell them, 2007.</p>
+        <p class="about">Shorter than the study: 200 exchanges instead of 10 000.</p>
+        <p class="about">4 of 6 figures met by 2 measured cases; rows with the same # share one.</p>
+        <p class="about">lab: measured in the lab, no hardware.</p>
+        <p class="about">limit: what the physical line allows at best.</p>
+        <h3>Table 6: Mean latency</h3>
+        <div class="scroll" role="region" tabindex="0" aria-label="Table 6"><table>
+        <thead><tr><th scope="col" class="left">product</th><th><span class="unseen">figure</span></th>
+        <th scope="col">TCP&#x2f;IP, 1 port<br>ms</th>
+        <th scope="col">TCP&#x2f;IP, 16 ports<br>ms</th>
+        </tr></thead>
+        <tbody>
+        <tr><th scope="rowgroup" rowspan="3" class="left">STS1600</th><td class="left">published</td>
+        <td>12.35</td>
+        <td>112.89</td>
+        </tr>
+        <tr class="also measured"><td class="left">measured</td>
+        <td><a href="#case-1">1.203</a></td>
+        <td title="there is no such thing in the lab">not run</td>
+        </tr>
+        <tr class="also"><td class="left">limit</td>
+        <td>1.042</td>
+        <td>1.042</td>
+        </tr>
+        <tr><th scope="rowgroup" rowspan="3" class="left">LS100</th><td class="left">published</td>
+        <td>39.22</td>
+        <td>Not Available</td>
+        </tr>
+        <tr class="also measured"><td class="left">measured</td>
+        <td><a href="#case-2">1.250</a> lab</td>
+        <td title="there is no such thing in the lab">not run</td>
+        </tr>
+        <tr class="also"><td class="left">limit</td>
+        <td>1.042</td>
+        <td>1.042</td>
+        </tr>
+        </tbody></table></div>
+        <p class="about">measured: latency_mean_ms.</p>
+        <p class="about">not run, 2 figures: there is no such thing in the lab.</p>
+        <h3>Table 12: Throughput</h3>
+        <div class="scroll" role="region" tabindex="0" aria-label="Table 12"><table>
+        <thead><tr><th scope="col" class="left">baud</th><th><span class="unseen">figure</span></th>
+        <th scope="col">SS100, 1 port<br>bit&#x2f;s</th>
+        <th scope="col">SS100, 1 port<br>%</th>
+        </tr></thead>
+        <tbody>
+        <tr><th scope="rowgroup" rowspan="3" class="left">19200</th><td class="left">published</td>
+        <td title="above what a line of this rate can carry">19252.38&nbsp;⚠</td>
+        <td>100.27</td>
+        </tr>
+        <tr class="also measured"><td class="left">measured</td>
+        <td title="stopped before all that was planned was measured"><a href="#case-2">19183.46*</a></td>
+        <td title="stopped before all that was planned was measured"><a href="#case-2">99.91*</a></td>
+        </tr>
+        <tr class="also"><td class="left">limit</td>
+        <td>19200</td>
+        <td>100</td>
+        </tr>
+        </tbody></table></div>
+        <p class="about">measured: port_line_bps, port_line_rate_percent.</p>
+        <p class="about">* case 2: stopped before all that was planned was measured.</p>
+        <p class="about">19200 SS100, 1 port, 19252.38 bit&#x2f;s: above what a line of this rate can carry.</p>
+        "##);
+    }
+
+    #[test]
+    fn what_comes_from_outside_stays_text() {
+        let mut out = Vec::new();
+        (format("html").unwrap().write)(&sample_run::hostile_study(), &Options::default(), &mut out).unwrap();
+        let page = String::from_utf8(out).unwrap();
+        assert!(page.contains("&lt;script&gt;") && !page.contains(sample_run::SCRIPT));
+        assert!(!page.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn figures_keep_the_digits_that_matter() {
+        let printed = [(1.041_666, 2), (99.981, 2), (230_400.0, 2), (38_395.874, 2), (0.012_3, 0), (74.0, 0)];
+        assert_eq!(
+            printed.map(|(value, decimals)| short(value, decimals)),
+            ["1.042", "99.98", "230400", "38395.87", "0.012", "74"]
+        );
+        assert_eq!(short(f64::MAX, 2), "1.798e308");
+    }
+}

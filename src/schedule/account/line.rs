@@ -1,0 +1,121 @@
+//! What the lines of a case add to its figures: its share of what they carry, their errors, how even its ports were.
+
+use serde_json::{Map, Value};
+
+use crate::link::Line;
+use crate::link::line::Errors;
+use crate::plan::Case;
+use crate::run::{Figures, Part};
+use crate::workload::Flowed;
+
+/// Figures of what went over these lines, with the share of the line rate and the errors of the ports.
+pub(super) fn judged(figures: Figures, lines: &[Option<Line>], flows: &[Flowed]) -> Figures {
+    let errors = errors(flows);
+    let limit = limit_bps(lines).filter(|limit| *limit > 0.0);
+    let percent = figures.throughput_bps.zip(limit).map(|(rate, limit)| 100.0 * rate / limit);
+    Figures {
+        line_rate_percent: percent,
+        framing_errors: errors.map(|errors| errors.framing),
+        parity_errors: errors.map(|errors| errors.parity),
+        breaks: errors.map(|errors| errors.breaks),
+        overruns: errors.map(|errors| errors.overruns),
+        ..figures
+    }
+}
+
+/// Payload that all the lines can carry together; none where one is not known.
+fn limit_bps(lines: &[Option<Line>]) -> Option<f64> {
+    lines.iter().map(|line| line.map(|line| line.limit_bps())).sum()
+}
+
+/// What the ports counted. The flows of one port read the same counters, one a little later than the other.
+fn errors(flows: &[Flowed]) -> Option<Errors> {
+    let ports = flows.iter().map(|flow| flow.port).max()?;
+    let all = (0..=ports).filter_map(|port| {
+        let of_port = flows.iter().filter(|flow| flow.port == port).filter_map(|flow| flow.line_errors);
+        of_port.reduce(|a, b| each(a, b, u64::max))
+    });
+    all.reduce(|a, b| each(a, b, u64::saturating_add))
+}
+
+fn each(a: Errors, b: Errors, join: fn(u64, u64) -> u64) -> Errors {
+    Errors {
+        framing: join(a.framing, b.framing),
+        parity: join(a.parity, b.parity),
+        breaks: join(a.breaks, b.breaks),
+        overruns: join(a.overruns, b.overruns),
+    }
+}
+
+/// Rate of the slowest port ÷ rate of the fastest; a port that got nothing had no rate.
+pub(super) fn fairness(ports: &[Part]) -> Option<f64> {
+    let rates: Vec<f64> = ports.iter().map(|port| port.figures.throughput_bps.unwrap_or(0.0)).collect();
+    let slowest = rates.iter().copied().reduce(f64::min)?;
+    let fastest = rates.iter().copied().reduce(f64::max)?;
+    (fastest > 0.0).then(|| slowest / fastest)
+}
+
+/// Median of the slowest port ÷ median of the fastest; none unless every port has one.
+pub(super) fn latency_spread(ports: &[Part]) -> Option<f64> {
+    let median = |port: &Part| port.figures.latency_ns.as_ref()?.percentile("p50");
+    let medians: Vec<u64> = ports.iter().map(median).collect::<Option<_>>()?;
+    let (fastest, slowest) = (medians.iter().min()?, medians.iter().max()?);
+    (*fastest > 0).then(|| *slowest as f64 / *fastest as f64)
+}
+
+/// The lines for the document; of several the first stands for what they are.
+pub(super) fn facts(case: &Case, lines: &[Option<Line>]) -> Map<String, Value> {
+    let mut facts = Map::new();
+    let Some(first) = lines.first().copied().flatten() else { return facts };
+    facts.insert("bits_per_second".to_owned(), first.bits_per_second.into());
+    facts.insert("bits_per_byte".to_owned(), first.bits_per_byte.into());
+    if let Some(limit) = limit_bps(lines) {
+        facts.insert("limit_bps".to_owned(), limit.into());
+    }
+    if case.workload == crate::workload::latency::WORKLOAD.name {
+        let times = lines.iter().flatten().map(|line| line.time_of(case.message_bytes.into()));
+        let floor = times.max().unwrap_or_default().as_nanos();
+        facts.insert("floor_ns".to_owned(), u64::try_from(floor).unwrap_or(u64::MAX).into());
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Recorder;
+    use crate::workload::Role;
+
+    fn flow(port: usize, line_errors: Option<Errors>) -> Flowed {
+        Flowed {
+            role: Role::Inward,
+            port,
+            recorder: Recorder::counting(),
+            cpu_seconds: 0.0,
+            socket_drops: None,
+            line_errors,
+            fault: None,
+        }
+    }
+
+    #[test]
+    fn errors_are_counted_once_a_port() {
+        let errors = |framing, overruns| Some(Errors { framing, overruns, ..Errors::default() });
+        let flows = [flow(0, errors(2, 0)), flow(0, errors(3, 0)), flow(2, errors(1, 7)), flow(2, None)];
+        let figures = judged(Figures::default(), &[None], &flows);
+        assert_eq!((figures.framing_errors, figures.overruns), (Some(4), Some(7)));
+        assert_eq!((figures.parity_errors, figures.breaks), (Some(0), Some(0)));
+        assert_eq!(judged(Figures::default(), &[None], &[flow(0, None)]).framing_errors, None);
+    }
+
+    #[test]
+    fn the_share_is_that_of_all_lines_together() {
+        let line = |baud, bits_per_byte| Some(Line { bits_per_byte, ..Line::bare(baud) });
+        let figures = || Figures { throughput_bps: Some(8000.0), ..Figures::default() };
+        let percent = |lines: &[Option<Line>]| judged(figures(), lines, &[]).line_rate_percent;
+        assert_eq!(percent(&[line(10_000.0, 10.0)]), Some(100.0));
+        // 8000 and 16 000 bits of payload, whatever the frame.
+        assert_eq!(percent(&[line(10_000.0, 10.0), line(22_000.0, 11.0)]), Some(100.0 / 3.0));
+        assert_eq!(percent(&[line(10_000.0, 10.0), None]), None);
+    }
+}

@@ -1,0 +1,237 @@
+//! What a line may do to a stream, and what is told of it.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::link::{Caps, Line};
+
+const LONGEST: usize = 4096;
+
+/// Every kind of alphabet, the smallest one first.
+fn alphabets() -> [Alphabet; 3] {
+    let line = |data_bits, in_band| Some(Line { data_bits, in_band, ..Line::bare(9600.0) });
+    [line(5, true), line(8, true), None].map(|line| Alphabet::of(&Caps { line, ..Caps::STREAM }))
+}
+
+fn sent(alphabet: &Alphabet, length: usize) -> Vec<u8> {
+    let stream = Stream::new(LONGEST, alphabet);
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        bytes.extend(stream.at(bytes.len() as u64, LONGEST.min(length - bytes.len())));
+    }
+    bytes
+}
+
+fn compared(alphabet: &Alphabet, came: &[u8], sent: usize, piece: usize) -> Comparison {
+    let mut comparison = Comparison::new(LONGEST, alphabet);
+    came.chunks(piece).for_each(|piece| comparison.take(piece));
+    comparison.finish(sent as u64);
+    let all = comparison.reached - comparison.lost + comparison.inserted;
+    assert_eq!(all, came.len() as u64, "every byte that came is accounted for");
+    comparison
+}
+
+/// Changed, lost, inserted, reordered.
+fn counts(comparison: &Comparison) -> (u64, u64, u64, u64) {
+    (comparison.changed, comparison.lost, comparison.inserted, comparison.reordered)
+}
+
+/// What is done to a stream, and what must be counted; in all alphabets and pieces of several lengths.
+fn each(
+    length: usize,
+    spoil: impl Fn(&mut Vec<u8>),
+    expected: (u64, u64, u64, u64),
+    defects: &[(u64, u64, DefectKind)],
+) {
+    for alphabet in alphabets() {
+        let mut came = sent(&alphabet, length);
+        spoil(&mut came);
+        for piece in [1, 7, 1000, LONGEST] {
+            let comparison = compared(&alphabet, &came, length, piece);
+            assert_eq!(counts(&comparison), expected, "pieces of {piece}");
+            let found: Vec<_> = comparison.defects.iter().map(|d| (d.offset, d.bytes, d.kind)).collect();
+            assert_eq!(found, defects, "pieces of {piece}");
+        }
+    }
+}
+
+use DefectKind::*;
+
+#[test]
+fn nothing_is_wrong_with_what_comes_back_as_it_was_sent() {
+    each(200_000, |_| {}, (0, 0, 0, 0), &[]);
+    each(3, |_| {}, (0, 0, 0, 0), &[]);
+}
+
+#[test]
+fn changed_bytes_are_counted_where_they_are() {
+    let change = |came: &mut Vec<u8>| [5, 6, 5000, 9999].into_iter().for_each(|at| came[at] ^= 4);
+    each(10_000, change, (4, 0, 0, 0), &[(5, 2, Changed), (5000, 1, Changed), (9999, 1, Changed)]);
+    // Never eight in a row that are right.
+    let often = |came: &mut Vec<u8>| came.iter_mut().step_by(5).for_each(|byte| *byte ^= 2);
+    let places: Vec<_> = (0..16).map(|number| (5 * number, 1, Changed)).collect();
+    each(50_000, often, (10_000, 0, 0, 0), &places);
+}
+
+#[test]
+fn what_is_lost_moves_nothing_else() {
+    for (at, bytes) in [(0, 1), (0, 300), (700, 1), (700, 8), (700, 40_000), (65_000, 2000), (69_000, 999)] {
+        // A byte like the one that is lost may stand behind it.
+        let alphabet = &alphabets()[2];
+        let mut came = sent(alphabet, 70_000);
+        came.drain(at..at + bytes);
+        let comparison = compared(alphabet, &came, 70_000, 512);
+        assert_eq!(counts(&comparison), (0, bytes as u64, 0, 0), "{at} {bytes}");
+        let first = comparison.defects[0];
+        assert_eq!((first.bytes, first.kind), (bytes as u64, Lost));
+        assert!(first.offset.abs_diff(at as u64) <= 3, "{at} {first:?}");
+    }
+    each(5000, |came| came.truncate(4321), (0, 679, 0, 0), &[(4321, 679, Lost)]);
+    each(5000, |came| came.clear(), (0, 5000, 0, 0), &[(0, 5000, Lost)]);
+}
+
+#[test]
+fn a_byte_lost_just_before_the_end_is_one_byte() {
+    for before in 1..12 {
+        let alphabet = &alphabets()[2];
+        let mut came = sent(alphabet, 1000);
+        came.remove(1000 - before);
+        assert_eq!(counts(&compared(alphabet, &came, 1000, 64)), (0, 1, 0, 0), "{before}");
+        let mut came = sent(alphabet, 1000);
+        came.insert(1000 - before, came[1000 - before] ^ 0x55);
+        assert_eq!(counts(&compared(alphabet, &came, 1000, 64)), (0, 0, 1, 0), "{before}");
+    }
+}
+
+#[test]
+fn losses_close_to_each_other_change_nothing_between_them() {
+    for between in 0..12 {
+        let alphabet = &alphabets()[2];
+        let mut came = sent(alphabet, 3000);
+        came.drain(1000 + between..1003 + between);
+        came.drain(990..1000);
+        assert_eq!(counts(&compared(alphabet, &came, 3000, 50)), (0, 13, 0, 0), "{between}");
+    }
+    // And one that is changed stays one.
+    for between in 0..12 {
+        let alphabet = &alphabets()[2];
+        let mut came = sent(alphabet, 3000);
+        came[1003 + between] ^= 4;
+        came.drain(990..1000);
+        assert_eq!(counts(&compared(alphabet, &came, 3000, 50)), (1, 10, 0, 0), "{between}");
+        let mut came = sent(alphabet, 3000);
+        drop(came.splice(1003 + between..1003 + between, [3; 20]));
+        came[999] ^= 4;
+        assert_eq!(counts(&compared(alphabet, &came, 3000, 50)), (1, 0, 20, 0), "{between}");
+    }
+    // Every other byte is missing for a while.
+    let alphabet = &alphabets()[2];
+    let came: Vec<u8> = sent(alphabet, 3000)
+        .into_iter()
+        .enumerate()
+        .filter_map(|(at, byte)| (!(1000..1400).contains(&at) || at % 2 == 0).then_some(byte))
+        .collect();
+    assert_eq!(counts(&compared(alphabet, &came, 3000, 50)), (0, 200, 0, 0));
+}
+
+#[test]
+fn what_was_never_sent_is_inserted() {
+    let noise = |came: &mut Vec<u8>| drop(came.splice(600..600, [3; 100]));
+    each(20_000, noise, (0, 0, 100, 0), &[(600, 100, Inserted)]);
+    let before = |came: &mut Vec<u8>| drop(came.splice(0..0, [3; 20]));
+    each(20_000, before, (0, 0, 20, 0), &[(0, 20, Inserted)]);
+    let behind = |came: &mut Vec<u8>| came.extend([3; 20]);
+    each(20_000, behind, (0, 0, 20, 0), &[(20_000, 20, Inserted)]);
+}
+
+#[test]
+fn what_comes_twice_is_inserted() {
+    let twice = |came: &mut Vec<u8>| {
+        let block = came[1000..1500].to_vec();
+        drop(came.splice(1500..1500, block));
+    };
+    each(20_000, twice, (0, 0, 500, 0), &[(1000, 500, Inserted)]);
+    // Long after, and with other things behind it.
+    let later = |came: &mut Vec<u8>| {
+        let block = came[1000..1500].to_vec();
+        drop(came.splice(9000..9000, block));
+    };
+    for alphabet in alphabets() {
+        let mut came = sent(&alphabet, 20_000);
+        later(&mut came);
+        assert_eq!(counts(&compared(&alphabet, &came, 20_000, 100)), (0, 0, 500, 0));
+    }
+}
+
+#[test]
+fn a_block_that_comes_later_is_not_lost() {
+    let swap = |came: &mut Vec<u8>| came[2000..3500].rotate_left(500);
+    each(20_000, swap, (0, 0, 0, 1), &[(2000, 500, Reordered)]);
+    // With others in between, and only part of what was missing.
+    for alphabet in alphabets() {
+        let mut came = sent(&alphabet, 20_000);
+        let block = came.drain(2000..2600).skip(100).take(400).collect::<Vec<u8>>();
+        drop(came.splice(7000..7000, block));
+        let comparison = compared(&alphabet, &came, 20_000, 100);
+        assert_eq!(counts(&comparison), (0, 200, 0, 1));
+    }
+}
+
+#[test]
+fn several_kinds_at_once_are_told_apart() {
+    let spoil = |came: &mut Vec<u8>| {
+        came[9000] ^= 1;
+        drop(came.drain(6000..6010));
+        drop(came.splice(3000..3000, [1, 2, 3]));
+        came[1000] ^= 1;
+    };
+    for alphabet in alphabets() {
+        let mut came = sent(&alphabet, 12_000);
+        spoil(&mut came);
+        let comparison = compared(&alphabet, &came, 12_000, 333);
+        assert_eq!(counts(&comparison), (2, 10, 3, 0));
+        let kinds: Vec<_> = comparison.defects.iter().map(|defect| defect.kind).collect();
+        assert_eq!(kinds, [Changed, Inserted, Lost, Changed]);
+    }
+}
+
+#[test]
+fn rubbish_counts_as_changed_and_costs_no_memory() {
+    let alphabet = &alphabets()[2];
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut comparison = Comparison::new(LONGEST, alphabet);
+    for _ in 0..200 {
+        let piece: Vec<u8> = (0..LONGEST).map(|_| random.u8(..)).collect();
+        comparison.take(&piece);
+        assert!(comparison.held.len() <= HELD && comparison.held.capacity() <= 2 * HELD);
+    }
+    let came = 200 * LONGEST as u64;
+    assert!(comparison.position() == came);
+    comparison.finish(came);
+    let (changed, lost, inserted, reordered) = counts(&comparison);
+    assert_eq!((lost, inserted, reordered), (0, 0, 0));
+    assert!(changed > came / 256 * 254, "one of 256 is right by chance");
+    assert_eq!(comparison.defects.len(), DEFECTS);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Pieces of the stream in any order, with rubbish between them: every byte is accounted for, nothing grows.
+    #[test]
+    fn nothing_that_comes_back_upsets_it(
+        parts in proptest::collection::vec((0usize..90_000, 0usize..3000, any::<bool>()), 0..20),
+        piece in 1usize..5000,
+    ) {
+        let alphabet = &alphabets()[0];
+        let stream = sent(alphabet, 100_000);
+        let mut came = Vec::new();
+        for (at, length, rubbish) in parts {
+            let part = &stream[at..at + length];
+            came.extend(part.iter().map(|byte| if rubbish { byte ^ 1 } else { *byte }));
+        }
+        let comparison = compared(alphabet, &came, 100_000, piece.min(LONGEST));
+        prop_assert!(comparison.gaps.len() <= GAPS && comparison.defects.len() <= DEFECTS);
+        prop_assert!(comparison.reached >= 100_000);
+    }
+}

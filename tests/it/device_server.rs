@@ -1,0 +1,557 @@
+//! The device server between serial lines and clients of every kind: quick, slow, many, vanished, not ours.
+
+mod control;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::lab::device_server::{Busy, Counters, DeviceServer, Event, Options};
+use linkgauge::lab::packing::{DelimiterProcess, Packing};
+use linkgauge::link::Dialer;
+use linkgauge::link::line::Settings;
+use linkgauge::link::tty::{self, Pty, notice};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use crate::program::{PATIENCE, Running, run, wait_until};
+use crate::raw_client::address;
+
+/// The device at the other end of a serial port.
+pub struct Device(Pty);
+
+impl Device {
+    pub fn new() -> Device {
+        Device(Pty::open().unwrap())
+    }
+
+    pub fn endpoint(&self) -> Endpoint {
+        tty::endpoint(&self.0.path, &Settings::default()).unwrap()
+    }
+
+    /// Says as much as the line takes now.
+    fn say_some(&self, bytes: &[u8]) -> usize {
+        match rustix::io::write(&self.0.master, bytes) {
+            Err(Errno::AGAIN) => 0,
+            done => done.unwrap(),
+        }
+    }
+
+    pub fn say(&self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            self.wait(PollFlags::OUT, "room on the line");
+            bytes = &bytes[self.say_some(bytes)..];
+        }
+    }
+
+    /// The next so many bytes.
+    pub fn hear(&self, length: usize) -> Vec<u8> {
+        let mut heard = Vec::new();
+        while heard.len() < length {
+            self.hear_some(&mut heard);
+        }
+        heard
+    }
+
+    fn hear_until(&self, end: &[u8]) {
+        let mut heard = Vec::new();
+        while !heard.ends_with(end) {
+            self.hear_some(&mut heard);
+        }
+    }
+
+    fn hear_some(&self, heard: &mut Vec<u8>) {
+        let mut room = [0; 4096];
+        self.wait(PollFlags::IN, "bytes from the line");
+        match rustix::io::read(&self.0.master, &mut room) {
+            Ok(count) if room[0] == notice::DATA => heard.extend(&room[1..count]),
+            Ok(_) | Err(Errno::AGAIN) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn wait(&self, flags: PollFlags, what: &str) {
+        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(&self.0.master, flags)], Some(&patience)).unwrap();
+        assert!(ready > 0, "{what} did not come");
+    }
+}
+
+fn all_bytes() -> Vec<u8> {
+    (0..=255).collect()
+}
+
+/// A box with one port for each device.
+fn serve(devices: &[&Device], change: impl FnOnce(&mut Options)) -> DeviceServer {
+    let serial = devices.iter().map(|device| device.endpoint()).collect();
+    let mut options = Options::new("tcp://127.0.0.1:0".parse().unwrap(), serial);
+    change(&mut options);
+    DeviceServer::start(&options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn client(server: &DeviceServer, port: usize) -> TcpStream {
+    let stream = TcpStream::connect(address(&server.endpoints()[port])).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+fn read(stream: &mut TcpStream, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+/// Whether the far end closed, now or soon, without a word.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+/// A round trip each way through a port.
+fn works(stream: &mut TcpStream, device: &Device) {
+    stream.write_all(b"question").unwrap();
+    assert_eq!(device.hear(8), b"question");
+    device.say(b"answer");
+    assert_eq!(read(stream, 6), b"answer");
+}
+
+fn counters(server: &DeviceServer, port: usize) -> &Counters {
+    server.counters().nth(port).unwrap()
+}
+
+/// The next event of the kind that is looked for.
+fn event<T>(server: &DeviceServer, what: &str, wanted: impl Fn(&Event) -> Option<T>) -> T {
+    wait_until(what, || server.events().find_map(|event| wanted(&event)))
+}
+
+fn gone(server: &DeviceServer) -> String {
+    event(server, "the end of a session", |event| match event {
+        Event::Gone { why, .. } => Some(why.clone()),
+        _ => None,
+    })
+}
+
+#[test]
+fn every_byte_passes_both_ways_on_every_port() {
+    let devices = [Device::new(), Device::new(), Device::new()];
+    let server = serve(&devices.each_ref(), |_| {});
+    let mut clients: Vec<_> = (0..3).map(|port| client(&server, port)).collect();
+    for (number, (client, device)) in clients.iter_mut().zip(&devices).enumerate() {
+        let bytes = [all_bytes(), vec![number as u8; 3000]].concat();
+        client.write_all(&bytes).unwrap();
+        assert!(device.hear(bytes.len()) == bytes, "to line {number}");
+        device.say(&bytes);
+        assert!(read(client, bytes.len()) == bytes, "from line {number}");
+        let passed = || counters(&server, number).to_line.load(Relaxed) == bytes.len() as u64;
+        wait_until("the count", || passed().then_some(()));
+    }
+}
+
+#[test]
+fn ports_are_counted_up_from_the_first() {
+    let devices = [Device::new(), Device::new(), Device::new()];
+    let directory = tempfile::tempdir().unwrap();
+    let base: Endpoint = format!("unix://{}/port1", directory.path().display()).parse().unwrap();
+    let server = serve(&devices.each_ref(), |options| options.listen = base.clone());
+    let expected: Vec<_> = (0..3).map(|n| base.counted_up(n).unwrap()).collect();
+    assert_eq!(server.endpoints(), expected);
+}
+
+#[test]
+fn our_own_link_to_a_declared_line() {
+    let device = Device::new();
+    let server = serve(&[&device], |_| {});
+    let url = format!("{}?baud=115200&parity=even", server.endpoints()[0]);
+    let dialer = Dialer::new(Clock::System);
+    let mut link = dialer.open(&url.parse().unwrap()).unwrap();
+    assert_eq!(link.caps().line.unwrap().bits_per_byte, 11.0);
+    assert_eq!(link.send(b"question", PATIENCE).unwrap(), 8);
+    assert_eq!(device.hear(8), b"question");
+    device.say(b"answer");
+    let mut answer = [0; 100];
+    let length = link.receive(&mut answer, PATIENCE).unwrap();
+    assert_eq!(&answer[..length], b"answer");
+}
+
+/// Bytes that tell where they belong.
+fn pattern(length: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(1);
+    (0..length).map(|_| random.u8(..)).collect()
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_up_the_line_and_loses_nothing() {
+    let devices = [Device::new(), Device::new()];
+    // Small buffers, so that they are full soon.
+    let server = serve(&devices.each_ref(), |options| {
+        options.listen = "tcp://127.0.0.1:0?sndbuf=32k".parse().unwrap();
+    });
+    let mut lazy = client(&server, 0);
+    rustix::net::sockopt::set_socket_recv_buffer_size(&lazy, 32_768).unwrap();
+    let bytes = pattern(4 << 20);
+    let (mut said, mut moved) = (0, Instant::now());
+    while moved.elapsed() < Duration::from_millis(500) {
+        let taken = devices[0].say_some(&bytes[said..]);
+        if taken == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        } else {
+            said += taken;
+            moved = Instant::now();
+        }
+    }
+    assert!(said < bytes.len(), "the line was never held up");
+    assert!(said > 0);
+    // What it says still goes to the line, and the other port has not noticed.
+    lazy.write_all(b"patience").unwrap();
+    assert_eq!(devices[0].hear(8), b"patience");
+    works(&mut client(&server, 1), &devices[1]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| devices[0].say(&bytes[said..]));
+        assert!(read(&mut lazy, bytes.len()) == bytes, "lost, changed or out of order");
+    });
+}
+
+#[test]
+fn a_line_that_is_held_up_holds_up_the_client_and_loses_nothing() {
+    let device = Device::new();
+    let server = serve(&[&device], |_| {});
+    let mut client = client(&server, 0);
+    let bytes = pattern(1 << 20);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            client.write_all(&bytes).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(counters(&server, 0).to_line.load(Relaxed) < bytes.len() as u64);
+        assert!(device.hear(bytes.len()) == bytes, "lost, changed or out of order");
+    });
+    // It had closed long before the line took the last byte.
+    assert_eq!(gone(&server), "it closed the link");
+}
+
+#[test]
+fn a_line_that_takes_nothing_does_not_keep_the_port_for_a_dead_client() {
+    let device = Device::new();
+    let server = serve(&[&device], |_| {});
+    let mut first = client(&server, 0);
+    // More than a line holds that is held up, less than the network holds: its end must get through.
+    first.write_all(&[0; 60_000]).unwrap();
+    drop(first);
+    assert_eq!(gone(&server), "it closed the link, and the line did not take what it had sent");
+    drop(client(&server, 0));
+}
+
+#[test]
+fn a_second_client_is_refused_until_the_first_has_gone() {
+    let device = Device::new();
+    let server = serve(&[&device], |_| {});
+    let mut first = client(&server, 0);
+    works(&mut first, &device);
+    assert!(is_closed(&mut client(&server, 0)));
+    works(&mut first, &device);
+    assert_eq!(counters(&server, 0).refused.load(Relaxed), 1);
+    // At once is at once: not one of those that come next finds the port taken by the one before.
+    for _ in 0..20 {
+        drop(first);
+        first = client(&server, 0);
+        works(&mut first, &device);
+    }
+    assert_eq!(counters(&server, 0).refused.load(Relaxed), 1);
+    assert_eq!(counters(&server, 0).sessions.load(Relaxed), 21);
+}
+
+#[test]
+fn a_newcomer_replaces_the_first_where_that_is_wanted() {
+    let device = Device::new();
+    let server = serve(&[&device], |options| options.busy = Busy::Replace);
+    let mut first = client(&server, 0);
+    works(&mut first, &device);
+    let mut second = client(&server, 0);
+    works(&mut second, &device);
+    assert!(is_closed(&mut first));
+    assert_eq!(gone(&server), "it had to make room");
+}
+
+#[test]
+fn clients_that_share_a_port_all_get_what_the_line_says() {
+    let device = Device::new();
+    let server = serve(&[&device], |options| options.clients = 3);
+    let mut clients: Vec<_> = (0..3).map(|_| client(&server, 0)).collect();
+    for client in &mut clients {
+        client.write_all(b"!").unwrap();
+    }
+    assert_eq!(device.hear(3), b"!!!");
+    assert!(is_closed(&mut client(&server, 0)));
+    device.say(b"to all of you");
+    for client in &mut clients {
+        assert_eq!(read(client, 13), b"to all of you");
+    }
+}
+
+#[test]
+fn what_comes_while_nobody_is_there_is_dropped_and_counted() {
+    let device = Device::new();
+    let server = serve(&[&device], |_| {});
+    device.say(b"is anybody there?");
+    wait_until("the bytes", || (counters(&server, 0).unclaimed.load(Relaxed) == 17).then_some(()));
+    let mut client = client(&server, 0);
+    works(&mut client, &device);
+    assert_eq!(counters(&server, 0).unclaimed.load(Relaxed), 17);
+}
+
+#[test]
+fn what_the_packer_held_for_one_client_is_not_for_the_next() {
+    let device = Device::new();
+    let server = serve(&[&device], |options| options.packing = Packing { length: 6, ..Packing::default() });
+    let mut first = client(&server, 0);
+    works(&mut first, &device);
+    device.say(b"half");
+    wait_until("the bytes", || (counters(&server, 0).from_line.load(Relaxed) == 10).then_some(()));
+    drop(first);
+    gone(&server);
+    works(&mut client(&server, 0), &device);
+    assert_eq!(counters(&server, 0).unclaimed.load(Relaxed), 4);
+}
+
+#[test]
+fn packets_leave_by_the_rules_and_never_too_early() {
+    const WAIT: Duration = Duration::from_millis(100);
+    let rules = [
+        Packing { inter_character: WAIT, ..Packing::default() },
+        Packing { force_transmit: WAIT, ..Packing::default() },
+        // The delimiter does not come.
+        Packing { force_transmit: WAIT, delimiter: b"\n".to_vec(), ..Packing::default() },
+    ];
+    for packing in rules {
+        let device = Device::new();
+        let server = serve(&[&device], |options| options.packing = packing.clone());
+        let mut client = client(&server, 0);
+        works(&mut client, &device);
+        let began = Instant::now();
+        device.say(b"late");
+        assert_eq!(read(&mut client, 4), b"late");
+        assert!(began.elapsed() >= WAIT, "{packing:?}");
+    }
+    let device = Device::new();
+    let server = serve(&[&device], |options| {
+        options.packing =
+            Packing { delimiter: b"\r\n".to_vec(), process: DelimiterProcess::Strip, ..Packing::default() };
+    });
+    let mut client = client(&server, 0);
+    wait_until("a client", || (counters(&server, 0).sessions.load(Relaxed) == 1).then_some(()));
+    device.say(b"one\r\ntwo\r");
+    device.say(b"\n...");
+    assert_eq!(read(&mut client, 6), b"onetwo");
+}
+
+#[test]
+fn a_slow_box_is_never_faster_than_it_may() {
+    const BUDGET: Duration = Duration::from_millis(30);
+    let devices = [Device::new(), Device::new()];
+    let server = serve(&devices.each_ref(), |options| options.budget = BUDGET);
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for (port, device) in devices.iter().enumerate() {
+            let mut client = client(&server, port);
+            scope.spawn(move || (0..3).for_each(|_| works(&mut client, device)));
+        }
+    });
+    // Two ports, three exchanges, two transfers each, one processor.
+    assert!(began.elapsed() >= 12 * BUDGET, "{:?}", began.elapsed());
+
+    drop(server);
+    const POLL: Duration = Duration::from_millis(50);
+    let server = serve(&devices.each_ref(), |options| options.poll = POLL);
+    let mut client = client(&server, 1);
+    works(&mut client, &devices[1]);
+    let began = Instant::now();
+    (0..4).for_each(|_| works(&mut client, &devices[1]));
+    // Out and back may fall on the same point of the grid; what comes next cannot.
+    assert!(began.elapsed() >= 3 * POLL, "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_line_that_disappears_closes_its_port_and_no_other() {
+    let (lost, stays) = (Device::new(), Device::new());
+    let server = serve(&[&lost, &stays], |_| {});
+    let (mut first, mut second) = (client(&server, 0), client(&server, 1));
+    works(&mut first, &lost);
+    works(&mut second, &stays);
+    drop(lost);
+    assert!(is_closed(&mut first));
+    let line =
+        event(&server, "the loss", |event| matches!(event, Event::Lost { .. }).then(|| event.to_string()));
+    assert_eq!(line, "port 1: closed: its line is gone: was the adapter pulled out?");
+    wait_until("a closed door", || {
+        TcpStream::connect(address(&server.endpoints()[0])).is_err().then_some(())
+    });
+    works(&mut second, &stays);
+    assert_eq!(server.open_ports(), 1);
+    assert!(!server.events().any(|event| matches!(event, Event::Lost { .. })), "it is said once");
+}
+
+#[test]
+fn clients_that_come_and_go_do_it_no_harm() {
+    let device = Device::new();
+    let server = serve(&[&device], |_| {});
+    let place = address(&server.endpoints()[0]);
+    std::thread::scope(|scope| {
+        for number in 0..256 {
+            scope.spawn(move || {
+                for round in 0..4 {
+                    let Ok(mut stream) = TcpStream::connect(place) else { continue };
+                    // Whether it had a place is not its fault.
+                    let _ = stream.write(&[b'x'; 10]);
+                    if (number + round) % 2 == 0 {
+                        // With bytes unread, or with a reset.
+                        let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
+                    }
+                }
+            });
+        }
+    });
+    let mut last = wait_until("a place", || {
+        let mut stream = client(&server, 0);
+        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        (!is_closed(&mut stream)).then_some(stream)
+    });
+    last.write_all(b"question").unwrap();
+    device.hear_until(b"question");
+    works(&mut last, &device);
+    assert_eq!(server.open_ports(), 1);
+}
+
+/// The Python that has pyserial; `./check` installs it.
+pub fn python(script: &str, arguments: &[&str]) {
+    let python = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-venv/bin/python");
+    let output = Command::new("timeout")
+        .args(["60", python.to_str().unwrap(), "-c", script])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{said}(needed: python3 -m venv target/test-venv; pip install pyserial)"
+    );
+}
+
+#[test]
+fn pyserial_on_a_raw_port() {
+    let device = Device::new();
+    let server = serve(&[&device], |_| {});
+    let script = "import serial, sys\n\
+        port = serial.serial_for_url(sys.argv[1], timeout=30)\n\
+        port.write(bytes(range(256)))\n\
+        assert port.read(256) == bytes(range(256))\n\
+        port.close()\n";
+    let place = format!("socket://{}", server.endpoints()[0].place());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let heard = device.hear(256);
+            assert_eq!(heard, all_bytes());
+            device.say(&heard);
+        });
+        python(script, &[&place]);
+    });
+    assert_eq!(gone(&server), "it closed the link");
+}
+
+#[test]
+fn a_client_that_is_killed_frees_the_port() {
+    let device = Device::new();
+    let server = serve(&[&device], |_| {});
+    for signal in [Signal::KILL, Signal::TERM] {
+        let socat = Command::new("/usr/bin/socat")
+            .args(["-T", "30", "STDIO", &format!("TCP:{}", server.endpoints()[0].place())])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("socat is needed for this test: apt-get install socat");
+        let mut socat = Running(socat);
+        socat.0.stdin.as_mut().unwrap().write_all(b"question").unwrap();
+        assert_eq!(device.hear(8), b"question");
+        device.say(b"answer");
+        let mut answer = [0; 6];
+        socat.0.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"answer");
+        socat.signal(signal);
+        socat.wait();
+        works(&mut client(&server, 0), &device);
+    }
+    assert_eq!(counters(&server, 0).refused.load(Relaxed), 0);
+}
+
+#[test]
+fn what_cannot_be_served_is_one_line_and_status_2() {
+    let device = Device::new();
+    let endpoint = device.endpoint();
+    let serial = endpoint.as_str();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = format!("tcp://{}", taken.local_addr().unwrap());
+    let cases: [(&[&str], &str); 7] = [
+        (&["--serial", "/dev/no-such-port"], ": no such serial port"),
+        (&["--serial", "/dev/null"], ": this is no serial port"),
+        (&["--serial", "ttyS0"], "'ttyS0' is no serial port: write its path from the root, like /dev/ttyS0"),
+        (&["--serial", serial, "--listen", &place], "another program uses it"),
+        (&["--serial", serial, "--listen", "udp://127.0.0.1:0"], "a device server needs a stream"),
+        (&["--serial", serial, "--length", "2k"], "packets of 2000 bytes do not fit in a buffer of 1024"),
+        (&["--serial", serial, serial, "--ports", "3"], "--ports 3, but --serial names 2: leave one out"),
+    ];
+    for (arguments, expected) in cases {
+        let ended = run(&[&["lab", "device-server", "--time", "5s"], arguments].concat());
+        assert_eq!(ended.status, Some(2), "{arguments:?}: {}{}", ended.stdout, ended.stderr);
+        assert!(ended.stderr.contains(expected), "{arguments:?}: {}", ended.stderr);
+        assert_eq!(ended.stderr.lines().count(), 1, "{arguments:?}: {}", ended.stderr);
+        assert_eq!(ended.stdout, "");
+    }
+}
+
+#[test]
+fn the_program_says_what_happens_and_ends_when_asked() {
+    let devices = [Device::new(), Device::new()];
+    let serial = devices.each_ref().map(|device| device.endpoint().to_string());
+    let begin = ["lab", "device-server", "--listen", "tcp://127.0.0.1:0", "--serial", &serial[0], &serial[1]];
+    let mut process = Running::start(&begin);
+    let mut stdout = std::io::BufReader::new(process.0.stdout.take().unwrap());
+    let mut endpoint = |serial: &str| -> Endpoint {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+        let serial = Endpoint::place(&serial.parse().unwrap()).to_owned();
+        let place = line.trim().strip_prefix(&format!("serving {serial} (9600 8N1) on ")).expect(&line);
+        place.parse().unwrap()
+    };
+    let endpoints = serial.each_ref().map(|serial| endpoint(serial));
+    let mut stream = TcpStream::connect(address(&endpoints[1])).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    works(&mut stream, &devices[1]);
+    process.signal(Signal::INT);
+    assert_eq!(process.wait().code(), Some(0));
+    let mut said = String::new();
+    process.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let from = stream.local_addr().unwrap();
+    let expected =
+        format!("port 2: {from} connected\nserved 1 sessions, refused 0; 8 B to the lines, 6 B from them\n");
+    assert_eq!(said, expected);
+
+    // Nothing to do is no reason to stay.
+    let begin = ["lab", "device-server", "--listen", "tcp://127.0.0.1:0", "--serial", &serial[0]];
+    let mut process = Running::start(&begin);
+    process.0.stdout.as_mut().unwrap().read_exact(&mut [0; 7]).unwrap();
+    drop(devices);
+    let ended = process.ended();
+    assert_eq!(ended.status, Some(2));
+    let expected = "port 1: closed: its line is gone: was the adapter pulled out?\n\
+        error: no serial port is left to serve\n";
+    assert_eq!(ended.stderr, expected);
+}

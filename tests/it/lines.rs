@@ -1,0 +1,343 @@
+//! Measuring on lines, on the virtual clock: what is lost is counted and found, and everything ends when it should. And
+//! on terminals, many at once.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use linkgauge::clock::Clock;
+use linkgauge::link::Dialer;
+use linkgauge::link::tty::{Pty, notice};
+use linkgauge::plan::Plan;
+use linkgauge::run::{CaseResult, DefectKind};
+use linkgauge::schedule::{self, Bench};
+
+use crate::virtual_net::VirtualNet;
+
+/// Runs one case over a line with an echo at its other end, whose characters so go over a line twice.
+fn line(options: &str, case: &str) -> CaseResult {
+    let plan = format!("[[case]]\nurl = \"mem://far?type=line&{options}\"\n{case}");
+    let run = VirtualNet::serving("echo").run(&plan);
+    run.cases.into_iter().next().unwrap()
+}
+
+fn looped(options: &str, more: &str) -> CaseResult {
+    line(options, &format!("workload = \"throughput\"\n{more}"))
+}
+
+/// A character of 9600 8N1, in nanoseconds.
+const CHARACTER: u64 = 1_041_667;
+
+fn codes(case: &CaseResult) -> Vec<&str> {
+    case.warnings.iter().map(|warning| warning.code.as_str()).collect()
+}
+
+#[test]
+fn a_loop_has_the_rate_of_the_line_however_it_is_written() {
+    for more in ["", "size = 1\n", "size = 4096\n", "size = 100000\n"] {
+        let case = looped("baud=9600", &format!("volume = \"9600\"\n{more}"));
+        assert!(case.complete, "{:?}", case.warnings);
+        assert_eq!(case.figures.delivered_bytes, Some(9600));
+        // From the first byte out to the last one back: a character more than the volume, over an echo.
+        assert_eq!(case.elapsed_ns, 9601 * CHARACTER, "{more}");
+        let percent = case.figures.line_rate_percent.unwrap();
+        assert!((percent - 100.0 * 9600.0 / 9601.0).abs() < 1e-3, "{more}{percent}");
+        assert_eq!(case.line["limit_bps"], 7680.0);
+        assert_eq!((case.figures.lost_bytes, case.figures.corrupt_bytes), (0, 0));
+    }
+}
+
+#[test]
+fn a_time_in_a_loop_is_what_the_line_carries_in_it() {
+    // Its buffer would take a quarter of an hour's worth at once.
+    let case = looped("baud=75", "time = \"10s\"");
+    assert_eq!(case.figures.delivered_bytes, Some(75));
+    let character = 133_333_334;
+    assert_eq!(case.elapsed_ns, 76 * character);
+    // The default is ten seconds as well.
+    assert_eq!(looped("baud=75", "").figures.delivered_bytes, Some(75));
+}
+
+#[test]
+fn a_volume_smaller_than_a_write_is_one_write() {
+    let case = looped("baud=9600", "volume = 3");
+    assert_eq!((case.message_bytes, case.figures.sent, case.figures.received), (3, 1, 1));
+    // One that was asked for stays as it is, and no whole one is counted.
+    let case = looped("baud=9600", "volume = 3\nsize = 1000");
+    assert_eq!((case.message_bytes, case.figures.sent, case.figures.delivered_bytes), (1000, 0, Some(3)));
+    assert!(case.complete, "{:?}", case.warnings);
+}
+
+#[test]
+fn every_frame_and_flow_carries_its_payload_unharmed() {
+    for (frame, bits) in [
+        ("data=5&stop=1.5", 7.5),
+        ("data=5&flow=xonxoff", 7.0),
+        ("data=6&parity=odd", 9.0),
+        ("data=7&parity=even&stop=2", 11.0),
+        ("data=7&flow=xonxoff", 9.0),
+        ("flow=xonxoff", 10.0),
+        ("parity=mark&stop=2", 12.0),
+    ] {
+        let options = format!("baud=115200&{frame}");
+        let case = looped(&options, "volume = \"20k\"");
+        let figures = &case.figures;
+        assert_eq!((figures.lost_bytes, figures.inserted_bytes, figures.corrupt_bytes), (0, 0, 0), "{frame}");
+        assert_eq!(figures.delivered_bytes, Some(20_000), "{frame}");
+        assert!((figures.line_rate_percent.unwrap() - 100.0).abs() < 0.01, "{frame}");
+        for size in [1, 2, 9, 40] {
+            let case = line(&options, &format!("workload = \"latency\"\nsize = {size}\ncount = 600"));
+            let figures = &case.figures;
+            assert_eq!(
+                (figures.received, figures.lost, figures.corrupt_bytes),
+                (600, 0, 0),
+                "{frame} {size}"
+            );
+            let floor = (f64::from(size) * bits / 115_200.0 * 1e9) as u64;
+            assert!(case.line["floor_ns"].as_u64().unwrap().abs_diff(floor) <= 1, "{frame} {size}");
+        }
+    }
+}
+
+#[test]
+fn what_a_line_loses_is_counted_and_found() {
+    // There every 1000th of 9600 characters is lost, of the others on the way back every 1000th again.
+    let case = looped("baud=9600&drop=1000", "volume = \"9600\"");
+    let lost = 9 + 9;
+    assert!(case.complete, "{:?}", case.warnings);
+    let figures = &case.figures;
+    assert_eq!((figures.lost_bytes, figures.inserted_bytes, figures.corrupt_bytes), (lost, 0, 0));
+    assert_eq!(figures.delivered_bytes, Some(9600 - lost));
+    // The first one there and the first one back are neighbours.
+    let first = figures.defects[0];
+    // Which of two like bytes next to each other is missing nobody can tell.
+    assert!(
+        first.offset.abs_diff(999) <= 2 && (first.bytes, first.kind) == (2, DefectKind::Lost),
+        "{first:?}"
+    );
+    assert_eq!(figures.defects.len(), 16);
+    assert!(codes(&case).contains(&"lost_bytes") && !codes(&case).contains(&"corrupt"));
+    let text = &case.warnings.iter().find(|warning| warning.code == "lost_bytes").unwrap().text;
+    assert!(text.contains(&format!("the first at byte {}", first.offset)), "{text}");
+    // The last byte came back, so nobody waited for more.
+    assert!(case.elapsed_ns < 9700 * CHARACTER, "{}", case.elapsed_ns);
+}
+
+#[test]
+fn a_loop_whose_end_is_lost_ends_when_the_line_has_been_silent() {
+    let case = looped("baud=9600&drop=5000", "volume = \"5000\"");
+    assert!(case.complete, "{:?}", case.warnings);
+    assert_eq!((case.figures.lost_bytes, case.figures.delivered_bytes), (1, Some(4999)));
+    assert_eq!(case.figures.defects[0].offset, 4999);
+    // After the last that came, five seconds and four times what a piece of 8 takes.
+    assert_eq!(case.elapsed_ns, 5000 * CHARACTER + 5_000_000_000 + 4 * 8_333_333);
+    // The time of the rate ends with the last byte that came.
+    assert!((case.figures.line_rate_percent.unwrap() - 100.0).abs() < 0.03);
+}
+
+#[test]
+fn changes_and_copies_on_a_line_are_told_apart() {
+    let case = looped("baud=9600&change=2500", "volume = \"9600\"");
+    let figures = &case.figures;
+    assert_eq!(
+        (figures.corrupt_bytes, figures.lost_bytes, figures.inserted_bytes),
+        (0, 0, 0),
+        "twice changed"
+    );
+    let case = looped("baud=9600&change=2500&drop=4000", "volume = \"9600\"");
+    let figures = &case.figures;
+    // Behind the one that was lost there, what is changed back is another.
+    assert_eq!((figures.corrupt_bytes, figures.lost_bytes, figures.inserted_bytes), (4, 4, 0));
+    assert!(codes(&case).contains(&"corrupt") && codes(&case).contains(&"lost_bytes"));
+    let case = looped("baud=9600&double=3000", "volume = \"9600\"");
+    assert_eq!((case.figures.lost_bytes, case.figures.inserted_bytes), (0, 6));
+}
+
+#[test]
+fn a_line_that_returns_nothing_asks_for_the_plug() {
+    let case = looped("baud=9600&delay=1h", "volume = \"100\"");
+    assert!(!case.complete);
+    let text = &case.warnings[0].text;
+    assert!(text.contains("is the loop-back plug in"), "{text}");
+    assert_eq!(case.elapsed_ns, 5_000_000_000 + 4 * 8_333_333);
+    // A volume that is less than a message is told in bytes.
+    let case = looped("baud=9600&delay=1h", "volume = \"100\"\nsize = 1000\ntimeout = \"1s\"");
+    assert!(case.warnings[0].text.contains("none of 100 bytes came through"), "{:?}", case.warnings);
+}
+
+#[test]
+fn nobody_is_waited_for_at_the_end_of_a_line_all_day() {
+    let case = line("baud=9600&delay=1h", "workload = \"latency\"\ntimeout = \"1s\"");
+    assert!(!case.complete);
+    assert!(
+        case.warnings[0].text.contains("the line fell silent: is the loop-back plug in"),
+        "{:?}",
+        case.warnings
+    );
+    // Five time-outs, and in between it listened for as long again.
+    assert_eq!(case.elapsed_ns, 9_000_000_000);
+}
+
+#[test]
+fn exchanges_on_a_lossy_line_keep_in_step() {
+    for size in [1, 2, 9, 20] {
+        // A prime, so that the loss falls on every byte of a message in turn.
+        let case = line(
+            "baud=115200&drop=101",
+            &format!(
+                "workload = \"latency\"\nsize = {size}\ncount = 1000\nwarm_up_count = 0\ntimeout = \"10ms\""
+            ),
+        );
+        let figures = &case.figures;
+        // Each byte lost costs its exchange and no other; now and then two are lost in one.
+        let there = 1000 * size / 101;
+        let back = (1000 * size - there) / 101;
+        let bytes = there + back;
+        assert!((bytes * 8 / 10..=bytes).contains(&figures.lost), "{size}: {bytes} {}", figures.lost);
+        assert_eq!(figures.received + figures.lost, 1000, "{size}");
+        assert_eq!((figures.corrupt_bytes, figures.late, figures.duplicate), (0, 0, 0), "{size}");
+        let latency = figures.latency_ns.as_ref().unwrap();
+        assert!(latency.max - latency.min <= 2, "{size}: {latency:?}");
+    }
+}
+
+#[test]
+fn a_changed_byte_on_a_line_costs_no_exchange() {
+    for size in [1, 9, 20] {
+        let case = line(
+            "baud=115200&change=2001",
+            &format!("workload = \"latency\"\nsize = {size}\ncount = 3000\nwarm_up_count = 0"),
+        );
+        let figures = &case.figures;
+        assert_eq!((figures.received, figures.lost, figures.late), (3000, 0, 0), "{size}");
+        // What is changed there and on its way back again is as it was.
+        assert_eq!(figures.corrupt_bytes, 0, "{size}");
+    }
+    let case = line(
+        "baud=115200&change=2001&drop=3001",
+        "workload = \"latency\"\ncount = 9000\nwarm_up_count = 0\ntimeout = \"10ms\"",
+    );
+    let figures = &case.figures;
+    assert!(figures.corrupt_bytes > 0 && figures.corrupt_bytes == figures.corrupt_messages, "{figures:?}");
+    assert_eq!(figures.received + figures.lost, 9000);
+}
+
+#[test]
+fn a_long_message_on_a_slow_line_is_given_its_time() {
+    let case = line("baud=75", "workload = \"latency\"\nsize = 100\ncount = 3\nwarm_up_count = 0");
+    assert_eq!((case.figures.received, case.figures.lost), (3, 0));
+    assert_eq!(case.asked["timeout_ns"], 1_000_000_000 + 4 * 13_333_333_333_u64);
+    assert_eq!(case.line["floor_ns"], 13_333_333_333_u64);
+}
+
+#[test]
+fn several_lines_are_judged_together_and_each_by_itself() {
+    let net = VirtualNet::serving("echo");
+    let run = net.run(
+        "[[case]]\nurl = [\"mem://far0?type=line&baud=9600\", \"mem://far1?type=line&baud=19200\"]\ntogether = true\n\
+         workload = \"throughput\"\nvolume = \"9600\"",
+    );
+    let case = &run.cases[0];
+    assert!(case.complete, "{:?}", case.warnings);
+    for port in &case.per_port {
+        assert!((port.figures.line_rate_percent.unwrap() - 100.0).abs() < 0.02, "{:?}", port.figures);
+    }
+    // The fast one had nothing to do in the second half.
+    assert!((case.figures.line_rate_percent.unwrap() - 100.0 * 2.0 / 3.0).abs() < 0.01);
+    assert!((case.fairness.unwrap() - 0.5).abs() < 1e-4, "{:?}", case.fairness);
+    assert_eq!(case.line["limit_bps"], 7680.0 + 15_360.0);
+
+    let run = net.run(
+        "[[case]]\nurl = [\"mem://far0?type=line&baud=9600\", \"mem://far1?type=line&baud=19200\"]\ntogether = true\n\
+         workload = \"latency\"\ncount = 100\nsize = 10",
+    );
+    let case = &run.cases[0];
+    assert!((case.latency_spread.unwrap() - 2.0).abs() < 1e-4, "{:?}", case.latency_spread);
+    assert_eq!(case.fairness, None);
+    assert_eq!(case.line["floor_ns"], 10_416_667);
+}
+
+#[test]
+fn the_estimate_of_a_plan_knows_the_line() {
+    let estimate = |case: &str| {
+        let text = format!("[[case]]\nurl = \"mem://far?type=line&baud=9600\"\n{case}");
+        let plan = schedule::check(Plan::from_toml(&text).unwrap()).unwrap();
+        schedule::estimate(&plan).map(|time| time.as_millis())
+    };
+    assert_eq!(estimate("workload = \"throughput\"\nvolume = \"96k\""), Some(100_000));
+    assert_eq!(estimate("workload = \"latency\"\nsize = 96\ncount = 10"), Some(1000));
+    assert_eq!(estimate("workload = \"throughput\"\ntime = \"2s\""), Some(2000));
+}
+
+/// Plugs on terminals: gives everything back, losing every `drop`-th byte (0: none), until it is told to end. Returns
+/// all it saw.
+fn plugs(terminals: Vec<Pty>, drop: usize, over: &AtomicBool) -> Vec<u8> {
+    let mut seen = Vec::new();
+    let mut masters: Vec<File> = terminals.iter().map(|pty| pty.master.try_clone().unwrap().into()).collect();
+    let mut waiting: Vec<Vec<u8>> = masters.iter().map(|_| Vec::new()).collect();
+    while !over.load(Relaxed) {
+        for (master, waiting) in masters.iter_mut().zip(&mut waiting) {
+            let mut piece = [0; 512];
+            match master.read(&mut piece) {
+                Ok(length) if piece[0] == notice::DATA => {
+                    for byte in &piece[1..length] {
+                        seen.push(*byte);
+                        waiting.extend((drop == 0 || seen.len() % drop != 0).then_some(*byte));
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            if let Ok(length) = master.write(waiting) {
+                waiting.drain(..length);
+            }
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    seen
+}
+
+/// A loop over so many terminals at once, and what their plugs saw.
+fn looped_over(ports: usize, options: &str, drop: usize) -> (CaseResult, Vec<u8>) {
+    let terminals: Vec<Pty> = (0..ports).map(|_| Pty::open().unwrap()).collect();
+    let urls: Vec<String> =
+        terminals.iter().map(|pty| format!("\"serial://{}?{options}\"", pty.path.display())).collect();
+    let plan = format!(
+        "[[case]]\nurl = [{}]\ntogether = true\nworkload = \"throughput\"\nvolume = 3000\ntimeout = \"10s\"",
+        urls.join(", ")
+    );
+    let plan = schedule::check(Plan::from_toml(&plan).unwrap()).unwrap();
+    let (over, cancel) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let plugs = scope.spawn(|| plugs(terminals, drop, &over));
+        let run = schedule::run(&plan, &mut Bench::new(Dialer::new(Clock::System), &(), &cancel));
+        over.store(true, Relaxed);
+        (run.cases.into_iter().next().unwrap(), plugs.join().unwrap())
+    })
+}
+
+#[test]
+fn many_terminals_at_once_bring_back_what_was_sent() {
+    let (case, seen) = looped_over(64, "baud=230400&flow=xonxoff", 0);
+    assert!(case.complete, "{:?}", case.warnings);
+    assert_eq!((case.ports, case.per_port.len(), seen.len()), (64, 64, 64 * 3000));
+    for port in &case.per_port {
+        let figures = &port.figures;
+        assert_eq!((figures.delivered_bytes, figures.lost_bytes), (Some(3000), 0), "{}", port.endpoint);
+        assert_eq!((figures.corrupt_bytes, figures.inserted_bytes), (0, 0), "{}", port.endpoint);
+    }
+    assert!(case.fairness.is_some_and(|fairness| fairness > 0.0 && fairness <= 1.0), "{:?}", case.fairness);
+    assert!(!seen.iter().any(|byte| [0x11, 0x13, 0x91, 0x93].contains(byte)));
+}
+
+#[test]
+fn what_terminals_lose_is_found() {
+    let (case, seen) = looped_over(1, "baud=115200", 700);
+    assert!(case.complete, "{:?}", case.warnings);
+    assert_eq!(seen.len(), 3000);
+    let figures = &case.figures;
+    assert_eq!((figures.lost_bytes, figures.corrupt_bytes, figures.inserted_bytes), (4, 0, 0));
+    let offsets = figures.defects.iter().map(|defect| defect.offset);
+    assert!(offsets.zip([699, 1399, 2099, 2799]).all(|(found, lost)| lost - found <= 2), "{figures:?}");
+}

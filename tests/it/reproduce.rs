@@ -1,0 +1,154 @@
+//! A published study run again, from the command line: in the lab, on other endpoints, stopped half-way.
+
+use std::path::Path;
+
+use linkgauge::run::{Paper, PaperRow, Run};
+use rustix::process::Signal;
+
+use crate::program::{Ended, Running, Serving, run, wait_for_progress};
+
+fn sena(arguments: &[&str]) -> Ended {
+    run(&[&["reproduce", "sena"], arguments].concat())
+}
+
+/// The document a run left, checked against its schema.
+fn document(path: &Path) -> Run {
+    let text = std::fs::read_to_string(path).unwrap();
+    let schema = serde_json::from_str(linkgauge::report::RUN_SCHEMA).unwrap();
+    jsonschema::validate(&schema, &serde_json::from_str(&text).unwrap()).unwrap();
+    Run::from_json(&text).unwrap()
+}
+
+fn rows(paper: &Paper) -> Vec<&PaperRow> {
+    paper.tables.iter().flat_map(|table| &table.rows).collect()
+}
+
+#[test]
+fn the_lab_meets_the_published_figures_in_every_format() {
+    let directory = tempfile::tempdir().unwrap();
+    let [json, csv, html] = ["json", "csv", "html"].map(|end| directory.path().join(format!("sena.{end}")));
+    let files =
+        ["--json", json.to_str().unwrap(), "--csv", csv.to_str().unwrap(), "--html", html.to_str().unwrap()];
+    let ended = sena(&[&["--quick", "--table", "5,6"], &files[..]].concat());
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("12 cases, at least") && ended.stderr.contains("no hardware"));
+    assert!(ended.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ended.stdout);
+
+    let run = document(&json);
+    let paper = run.paper.as_ref().unwrap();
+    let rows = rows(paper);
+    assert_eq!((rows.len(), run.cases.len()), (76, 12));
+    assert!(paper.shortened.is_some());
+    for row in &rows {
+        let case = &run.cases[row.case.unwrap() - 1];
+        assert!(row.stand_in && row.reason.is_none(), "{row:?}");
+        assert_eq!(case.figures.received, 400 * u64::from(case.ports));
+        let mean = case.figures.latency_ns.as_ref().unwrap().mean;
+        assert_eq!(row.measured, Some(mean / 1e6));
+        // A line never gives a character before its time.
+        assert!(row.measured >= row.limit, "{row:?}");
+    }
+    let ports: Vec<u32> = run.cases.iter().map(|case| case.ports).collect();
+    assert_eq!(ports, [1, 4, 8, 16, 1, 4, 8, 16, 1, 4, 8, 16]);
+
+    let table = std::fs::read_to_string(&csv).unwrap();
+    assert_eq!(table.lines().count(), 1 + rows.len());
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(page.contains("Table 6: ") && page.contains("Not Conducted") && page.contains("no hardware"));
+    assert!(!page.contains("not run"));
+    // What was stored can be shown again.
+    let again = crate::program::run(&["report", json.to_str().unwrap()]);
+    assert_eq!(again.stdout, ended.stdout);
+}
+
+#[test]
+fn endpoints_that_are_given_are_measured_and_no_others() {
+    let far = Serving::start(&[]);
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("sena.json");
+    let on = format!("tcp/1@57600={}", far.tcp);
+    let ended = sena(&["--quick", "--table", "8", "--on", &on, "--json", json.to_str().unwrap()]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let run = document(&json);
+    assert_eq!(run.cases.len(), 1);
+    let endpoint = &run.cases[0].endpoint;
+    assert!(endpoint.starts_with(far.tcp.as_str()) && endpoint.contains("baud=57600"), "{endpoint}");
+    for row in rows(run.paper.as_ref().unwrap()) {
+        assert!(!row.stand_in);
+        let reason = row.reason.as_deref().unwrap();
+        if row.row == "57600" {
+            // Loop-back TCP is no line at 57600 baud.
+            assert!(row.measured > row.limit && reason.starts_with("better than a line"), "{row:?}");
+        } else {
+            assert!(row.measured.is_none() && reason.starts_with("no --on"), "{row:?}");
+        }
+    }
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let [json, events] = ["sena.json", "events"].map(|name| directory.path().join(name));
+    let files = ["--json", json.to_str().unwrap(), "--events", events.to_str().unwrap()];
+    let process = Running::start(&[&["reproduce", "sena", "--table", "5"], &files[..]].concat());
+    wait_for_progress(&events);
+    process.signal(Signal::INT);
+    let ended = process.ended();
+    assert_eq!(ended.status, Some(130), "{}", ended.stderr);
+    assert!(ended.stdout.contains("not run, 3 figures: stopped before its turn."), "{}", ended.stdout);
+    let run = document(&json);
+    assert!(run.interrupted);
+    assert_eq!(run.cases.len(), 1);
+    let rows = rows(run.paper.as_ref().unwrap());
+    let received = run.cases[0].figures.received;
+    assert!(rows[0].measured.is_some() && received > 0 && received < 10_000, "{:?}", rows[0]);
+    assert!(rows[0].reason.as_ref().unwrap().contains("stopped"));
+    assert!(rows[1..].iter().all(|row| row.measured.is_none() && row.case.is_none()));
+}
+
+#[test]
+fn a_case_that_fails_leaves_the_others_their_turn() {
+    let far = Serving::start(&[]);
+    let nobody = unused_port();
+    let on = [format!("native/1=tcp://127.0.0.1:{nobody}"), format!("native/4={0},{0},{0},{0}", far.tcp)];
+    let ended = sena(&["--quick", "--table", "5", "--on", &on[0], "--on", &on[1]]);
+    assert_eq!(ended.status, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("Connection refused"), "{}", ended.stderr);
+    let measured = |line: &&str| line.contains("RS232, 4 ports") && !line.contains("not run");
+    assert!(ended.stdout.lines().any(|line| measured(&line)), "{}", ended.stdout);
+}
+
+/// A port of this host that nobody listens on.
+fn unused_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn slips_are_told_before_anything_is_measured() {
+    let far = Serving::start(&[]);
+    let url = &far.tcp;
+    let said = |arguments: &[&str]| {
+        let ended = sena(arguments);
+        assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}");
+        ended.stderr.replace(url.as_str(), "URL")
+    };
+    insta::assert_snapshot!([
+        said(&["--table", "6", "--on", &format!("TCP={url}")]),
+        said(&["--table", "6", "--on", &format!("tcp/2={url}")]),
+        said(&["--table", "6", "--on", &format!("tcp/4={url},{url}")]),
+        said(&["--table", "6", "--on", &format!("tcp/4={url}?baud=9600")]),
+        said(&["--table", "6", "--on", &format!("tcp/1={url}"), "--on", &format!("tcp/1={url}")]),
+        said(&["--table", "8", "--on", &format!("tcp={url}")]),
+        said(&["--table", "4"]),
+        said(&["--table", "7"]),
+    ].concat(), @r"
+    error: --on TCP: there is no such cell here (known: tcp/1, tcp/4, tcp/8, tcp/16, serialip/1, serialip/4, serialip/8, serialip/16)
+    error: --on tcp/2: there is no such cell here (known: tcp/1, tcp/4, tcp/8, tcp/16, serialip/1, serialip/4, serialip/8, serialip/16)
+    error: --on tcp/4: 2 URLs for 4 ports: give one to count up from, or all
+    error: URL?baud=9600: leave 'baud' out, the study sets it
+    error: --on tcp/1: given twice; several URLs are separated by commas
+    error: --on tcp: URL cannot set the rate of the line behind it: set the line there, and name its rate, like tcp@75=URL
+    error: the study has no table 4 (known: 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)
+    error: nothing of this can be run: linkgauge has no RFCOMM yet, so the lab has no Bluetooth adapter; --on CELL=URL measures hardware, --list prints the cells
+    ");
+}

@@ -1,0 +1,260 @@
+//! Serial ports, on pseudo-terminals: taken for one program, given back as found, and what becomes of a run whose line
+//! returns nothing, less than was sent, or vanishes.
+//!
+//! Not for how a line is modelled, and not for what only hardware has (wires, counters, RS-485).
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use linkgauge::clock::Clock;
+use linkgauge::link::line::{Flow, Parity, Settings, Signal};
+use linkgauge::link::tty::{Pty, notice};
+use linkgauge::link::{Dialer, Link};
+use rustix::process::{Signal as Kill, getuid};
+use serde_json::Value;
+
+use crate::program::{Ended, Running, command, run, wait_for_progress};
+
+/// A line that returns the first bytes it is sent, and swallows the others. Gone when it is dropped.
+struct Plug {
+    pty: Arc<Pty>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Plug {
+    fn returning(most: usize) -> Plug {
+        let (pty, stop) = (Arc::new(Pty::open().unwrap()), Arc::new(AtomicBool::new(false)));
+        let left = AtomicUsize::new(most);
+        let (line, stopped) = (pty.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while !stopped.load(Relaxed) {
+                match rustix::io::read(&line.master, &mut chunk) {
+                    Ok(length) if length > 1 && chunk[0] == notice::DATA => {
+                        let returned = left.load(Relaxed).min(length - 1);
+                        left.fetch_sub(returned, Relaxed);
+                        // What is sent fits the buffer of a pseudo-terminal.
+                        let _ = rustix::io::write(&line.master, &chunk[1..=returned]);
+                    }
+                    _ => std::thread::sleep(Duration::from_micros(200)),
+                }
+            }
+        });
+        Plug { pty, stop, thread: Some(thread) }
+    }
+
+    fn new() -> Plug {
+        Plug::returning(usize::MAX)
+    }
+
+    fn url(&self, options: &str) -> String {
+        format!("serial://{}{options}", self.pty.path.display())
+    }
+}
+
+impl Drop for Plug {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// All settings of a terminal, as another program sees them.
+fn stty(path: &Path) -> String {
+    let output = Command::new("stty").arg("-F").arg(path).arg("-g").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A run that goes on until something ends it, once it has measured something.
+fn under_way(url: &str, directory: &Path) -> Running {
+    let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+    let (events, document) = (path("events"), path("document"));
+    let running = Running::start(&[
+        "latency",
+        url,
+        "--time",
+        "1h",
+        "--interval",
+        "20ms",
+        "--events",
+        &events,
+        "--json",
+        &document,
+    ]);
+    wait_for_progress(Path::new(&events));
+    running
+}
+
+fn document(directory: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(directory.join("document")).unwrap()).unwrap()
+}
+
+fn refused(ended: &Ended, line: &str) {
+    assert_eq!((ended.stderr.as_str(), ended.status), (format!("error: {line}\n").as_str(), Some(2)));
+}
+
+#[test]
+fn a_port_is_given_back_as_it_was_found() {
+    let plug = Plug::new();
+    let mut set = Command::new("stty");
+    set.arg("-F").arg(&plug.pty.path).args(["19200", "cstopb", "echo", "icanon"]);
+    assert!(set.status().unwrap().success());
+    let before = stty(&plug.pty.path);
+    let url = plug.url("?baud=115200&flow=rtscts");
+    let ended = run(&["latency", &url, "--count", "50", "--quiet"]);
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
+    assert_eq!(stty(&plug.pty.path), before);
+
+    let directory = tempfile::tempdir().unwrap();
+    let running = under_way(&url, directory.path());
+    let during = plug.pty.settings().unwrap();
+    assert_eq!(during, Settings { baud: 115_200, flow: Flow::RtsCts, ..Settings::default() });
+    running.signal(Kill::INT);
+    assert_eq!(running.ended().status, Some(130));
+    assert_eq!(stty(&plug.pty.path), before);
+}
+
+#[test]
+fn a_port_is_for_one_program() {
+    let plug = Plug::new();
+    let (url, directory) = (plug.url(""), tempfile::tempdir().unwrap());
+    let _first = under_way(&url, directory.path());
+    let second = run(&["latency", &url, "--count", "1"]);
+    let expected = format!("error: {url}: another program has this port open (");
+    assert!(second.stderr.starts_with(&expected), "{}", second.stderr);
+    assert!(second.stderr.ends_with("): close that one, or choose another port\n"), "{}", second.stderr);
+    assert_eq!(second.status, Some(2));
+}
+
+#[test]
+fn who_may_not_open_a_port_is_told_why() {
+    let plug = Plug::new();
+    std::fs::set_permissions(&plug.pty.path, PermissionsExt::from_mode(0o000)).unwrap();
+    let url = plug.url("");
+    let ours = command(&["latency", &url, "--count", "1"]);
+    let mut ours = if getuid().is_root() {
+        // Root without its capabilities is a user like any other.
+        let mut without = Command::new("setpriv");
+        without
+            .args(["--bounding-set=-all", "--inh-caps=-all"])
+            .arg(ours.get_program())
+            .args(ours.get_args());
+        without
+    } else {
+        ours
+    };
+    let output = ours.output().unwrap();
+    let path = plug.pty.path.display();
+    let expected =
+        format!("error: {url}: this user may not open it: take it over: sudo chown $USER {path}\n");
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn what_the_driver_does_not_know_is_named() {
+    let plug = Plug::new();
+    for option in ["low_latency=1", "rs485=1"] {
+        let url = plug.url(&format!("?{option}"));
+        let line = format!("{url}: the driver of this port knows no '{option}': leave it out");
+        refused(&run(&["latency", &url]), &line);
+    }
+    assert_eq!(plug.pty.settings().unwrap(), Settings::default());
+}
+
+#[test]
+fn a_line_that_vanishes_costs_no_result() {
+    let plug = Plug::new();
+    let (url, directory) = (plug.url(""), tempfile::tempdir().unwrap());
+    let running = under_way(&url, directory.path());
+    drop(plug);
+    refused(&running.ended(), &format!("{url}: the peer closed the link"));
+    let case = &document(directory.path())["cases"][0];
+    assert_eq!((&case["complete"], &case["got"]["virtual"]), (&Value::Bool(false), &Value::Bool(true)));
+    assert!(case["received"].as_u64().unwrap() > 0, "{case}");
+}
+
+const CHECK_LINE: &str =
+    "is the loop-back plug in, or the device on? Check rate and flow control, and --timeout";
+
+#[test]
+fn a_line_that_returns_nothing_asks_for_the_plug() {
+    let plug = Plug::returning(0);
+    let url = plug.url("");
+    let ended = run(&["latency", &url, "--count", "3", "--timeout", "50ms"]);
+    refused(&ended, &format!("{url}: the line fell silent: {CHECK_LINE}"));
+    let ended = run(&["throughput", &url, "--volume", "1k", "--timeout", "100ms"]);
+    refused(&ended, &format!("{url}: none of 125 messages came through: {CHECK_LINE}"));
+}
+
+#[test]
+fn a_line_that_returns_less_is_measured_with_what_it_lost() {
+    let plug = Plug::returning(1000);
+    let (url, directory) = (plug.url(""), tempfile::tempdir().unwrap());
+    let path = directory.path().join("document");
+    let ended =
+        run(&["throughput", &url, "--volume", "4k", "--timeout", "300ms", "--json", path.to_str().unwrap()]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let case = &document(directory.path())["cases"][0];
+    assert_eq!((&case["delivered_bytes"], &case["lost_bytes"]), (&1000.into(), &3000.into()), "{case}");
+    assert_eq!(case["defects"][0]["offset"], 1000, "{case}");
+    assert!(ended.stdout.contains("warning[lost_bytes]"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_transfer_shorter_than_one_message_is_reported() {
+    let plug = Plug::new();
+    let ended = run(&["throughput", &plug.url(""), "--volume", "1k"]);
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
+    assert!(ended.stdout.contains("Throughput, peer echo"), "{}", ended.stdout);
+}
+
+#[test]
+fn what_was_not_granted_is_said() {
+    let plug = Plug::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("document");
+    for (options, granted, warned) in [
+        ("?parity=even", "9600 8N1", true),
+        // As many bits as were asked for.
+        ("?data=7&parity=even", "9600 8N1", false),
+        ("?parity=odd&baud=250000", "250000 8O1", false),
+    ] {
+        let url = plug.url(options);
+        let ended = run(&["latency", &url, "--count", "400", "--quiet", "--json", path.to_str().unwrap()]);
+        assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+        let case = &document(directory.path())["cases"][0];
+        assert_eq!(case["got"]["line_granted"], granted, "{options}");
+        let codes = case["warnings"].as_array().unwrap().iter().map(|warning| &warning["code"]);
+        assert_eq!(
+            codes.filter(|code| *code == "line_not_granted").count(),
+            usize::from(warned),
+            "{options}"
+        );
+    }
+}
+
+#[test]
+fn a_pseudo_terminal_has_no_wires_and_counts_nothing() {
+    let plug = Plug::new();
+    let mut link = Dialer::new(Clock::System).open(&plug.url("?baud=300").parse().unwrap()).unwrap();
+    let per_second = |link: &dyn Link| link.caps().line.unwrap().bits_per_second;
+    assert_eq!(per_second(&*link), 300.0);
+    let port = link.port().unwrap();
+    for signal in [Signal::Dtr, Signal::Rts, Signal::Break] {
+        port.signal(signal, true).unwrap();
+        port.signal(signal, false).unwrap();
+    }
+    assert_eq!((port.modem(), port.errors()), (None, None));
+    let wanted = Settings { baud: 1200, parity: Parity::Odd, ..Settings::default() };
+    assert_eq!((port.set(&wanted).unwrap(), port.settings().unwrap()), (wanted, wanted));
+    assert_eq!((per_second(&*link), plug.pty.settings().unwrap()), (1200.0, wanted));
+    assert_eq!(link.facts()["line_asked"], "1200 8O1");
+}

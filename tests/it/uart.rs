@@ -1,0 +1,400 @@
+//! The lab UART as programs meet it: links of ours, pyserial, socat, and its own command line.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::lab::uart::{Frame, HandOver, Noise, Options, Tally, Uarts, Wiring};
+use linkgauge::link::line::{Flow, Parity, Purge, Settings, StopBits, XOFF, XON};
+use linkgauge::link::{Dialer, Fault, Link, tty};
+use rustix::process::Signal;
+
+use super::program::{self, Running, wait_until};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Long enough for whatever is on its way to arrive, and for nothing to have come.
+const SHORT: Duration = Duration::from_millis(300);
+
+const FAST: Settings =
+    Settings { baud: 1_000_000, data_bits: 8, parity: Parity::None, stop: StopBits::One, flow: Flow::None };
+
+fn start(options: Options) -> Uarts {
+    Uarts::start(&options).unwrap()
+}
+
+fn plug() -> Uarts {
+    start(Options::default())
+}
+
+fn null_modem() -> Uarts {
+    start(Options { wiring: Wiring::NullModem, ..Options::default() })
+}
+
+fn open(path: &Path, line: &Settings) -> Box<dyn Link> {
+    let endpoint: Endpoint = tty::endpoint(path, line).unwrap();
+    Dialer::new(Clock::System).open(&endpoint).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn send(link: &mut dyn Link, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        bytes = &bytes[link.send(bytes, LONG).unwrap()..];
+    }
+}
+
+/// Exactly so many bytes.
+fn receive(link: &mut dyn Link, count: usize) -> Vec<u8> {
+    let mut got = vec![0; count];
+    let mut length = 0;
+    while length < count {
+        length += link.receive(&mut got[length..], LONG).unwrap();
+    }
+    got
+}
+
+/// What comes until nothing does.
+fn rest(link: &mut dyn Link) -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut some = vec![0; 65_536];
+    loop {
+        match link.receive(&mut some, SHORT) {
+            Ok(length) => all.extend_from_slice(&some[..length]),
+            Err(Fault::TimedOut) => return all,
+            Err(fault) => panic!("{fault}"),
+        }
+    }
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(length as u64);
+    (0..length).map(|_| random.u8(..)).collect()
+}
+
+/// Sends and receives at the same time.
+fn there_and_back(link: &mut dyn Link, bytes: &[u8]) -> Vec<u8> {
+    let mut half = link.other_half().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| send(&mut *half, bytes));
+        receive(link, bytes.len())
+    })
+}
+
+fn only(tallies: Vec<Tally>) -> Tally {
+    let [tally] = &tallies[..] else { panic!("{} ends", tallies.len()) };
+    tally.clone()
+}
+
+#[test]
+fn a_plug_sends_back_everything_and_never_early() {
+    let sent = pattern(2000);
+    for (baud, stop, bits) in [(19_200, StopBits::One, 10), (115_200, StopBits::Two, 11)] {
+        let uarts = plug();
+        let mut link = open(&uarts.paths()[0], &Settings { baud, stop, ..FAST });
+        let began = Instant::now();
+        let got = there_and_back(&mut *link, &sent);
+        let took = began.elapsed();
+        assert!(got == sent, "{baud}");
+        let line = Duration::from_secs_f64(2000.0 * f64::from(bits) / f64::from(baud));
+        assert!(took >= line, "{took:?} instead of {line:?}");
+        let tally = only(uarts.stop().unwrap());
+        assert_eq!((tally.sent, tally.received, tally.overruns), (2000, 2000, 0));
+        assert!(!tally.lateness.is_empty());
+    }
+}
+
+#[test]
+fn a_null_modem_joins_two_programs() {
+    let uarts = null_modem();
+    let paths = uarts.paths();
+    let (mut one, mut other) = (open(&paths[0], &FAST), open(&paths[1], &FAST));
+    let sent = pattern(5000);
+    send(&mut *one, &sent);
+    send(&mut *other, b"back");
+    assert!(receive(&mut *other, 5000) == sent);
+    assert_eq!(receive(&mut *one, 4), b"back");
+    let tallies = uarts.stop().unwrap();
+    assert_eq!([tallies[0].sent, tallies[0].received], [5000, 4]);
+    assert_eq!([tallies[1].sent, tallies[1].received], [4, 5000]);
+}
+
+#[test]
+fn ends_that_disagree_get_garbage() {
+    let uarts = null_modem();
+    let paths = uarts.paths();
+    let mut one = open(&paths[0], &FAST);
+    let mut other = open(&paths[1], &Settings { baud: 500_000, ..FAST });
+    send(&mut *one, &[0x41; 100]);
+    assert_ne!(receive(&mut *other, 100), [0x41; 100]);
+    assert_eq!(uarts.stop().unwrap()[0].defects.framing, 100);
+}
+
+#[test]
+fn without_flow_control_an_idle_reader_is_overrun() {
+    let uarts = null_modem();
+    let paths = uarts.paths();
+    let (mut one, mut other) = (open(&paths[0], &FAST), open(&paths[1], &FAST));
+    let sent = pattern(100_000);
+    send(&mut *one, &sent);
+    // Nobody reads until all of it was on the line.
+    thread::sleep(FAST.time_of(130_000));
+    let got = rest(&mut *other);
+    let tally = &uarts.stop().unwrap()[1];
+    assert_eq!(got.len() as u64 + tally.overruns, 100_000);
+    assert!(tally.overruns > 10_000 && got[..] == sent[..got.len()], "{}", got.len());
+    assert_eq!(tally.received, got.len() as u64);
+}
+
+#[test]
+fn with_flow_control_an_idle_reader_loses_nothing() {
+    // What has a meaning in band is left out; on wires it would not matter.
+    let sent: Vec<u8> = pattern(100_000).into_iter().filter(|byte| ![XON, XOFF].contains(byte)).collect();
+    for flow in [Flow::RtsCts, Flow::XonXoff] {
+        for wiring in [Wiring::Plug, Wiring::NullModem] {
+            let uarts = start(Options { wiring, ..Options::default() });
+            let paths = uarts.paths();
+            let line = Settings { flow, ..FAST };
+            let mut one = open(&paths[0], &line);
+            let mut other = match wiring {
+                Wiring::Plug => one.other_half().unwrap(),
+                Wiring::NullModem => open(&paths[1], &line),
+            };
+            let got = thread::scope(|scope| {
+                scope.spawn(|| send(&mut *one, &sent));
+                // Longer than all of it would take.
+                thread::sleep(Duration::from_millis(1500));
+                receive(&mut *other, sent.len())
+            });
+            assert!(got == sent, "{flow:?} {wiring:?}");
+            let overruns: u64 = uarts.stop().unwrap().iter().map(|tally| tally.overruns).sum();
+            assert_eq!(overruns, 0, "{flow:?} {wiring:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_program_throws_away_is_gone() {
+    let uarts = null_modem();
+    let paths = uarts.paths();
+    let slow = Settings { baud: 9600, ..FAST };
+    let (mut one, mut other) = (open(&paths[0], &slow), open(&paths[1], &slow));
+    send(&mut *one, &[0x41; 2000]);
+    receive(&mut *other, 10);
+    one.port().unwrap().purge(Purge::ToSend).unwrap();
+    let more = rest(&mut *other);
+    assert!(more.len() < 1000, "{} of 2000 characters after a flush", more.len());
+    send(&mut *one, b"end");
+    assert_eq!(receive(&mut *other, 3), b"end");
+    let sent = uarts.stop().unwrap()[0].sent;
+    assert_eq!(sent, 10 + more.len() as u64 + 3);
+}
+
+#[test]
+fn a_full_queue_can_be_thrown_away_too() {
+    // At 75 baud all that is written waits for minutes.
+    let uarts = plug();
+    let mut link = open(&uarts.paths()[0], &Settings { baud: 75, ..FAST });
+    let mut written = 0;
+    while let Ok(count) = link.send(&[0x41; 4096], SHORT) {
+        written += count;
+    }
+    assert!(written > 4096, "{written}");
+    link.port().unwrap().purge(Purge::ToSend).unwrap();
+    // Behind the character on the line nothing is left.
+    link.port().unwrap().set(&FAST).unwrap();
+    wait_until("the last character", || (rest(&mut *link).is_empty()).then_some(()));
+    send(&mut *link, b"end");
+    assert_eq!(receive(&mut *link, 3), b"end");
+}
+
+#[test]
+fn noise_is_counted_and_the_same_each_time() {
+    let noisy = |seed| {
+        let noise = Noise { bit_errors: 1e-3, breaks_per_second: 100.0, seed };
+        let uarts = start(Options { noise, ..Options::default() });
+        let mut link = open(&uarts.paths()[0], &Settings { parity: Parity::Odd, ..FAST });
+        send(&mut *link, &[0x55; 10_000]);
+        (rest(&mut *link), only(uarts.stop().unwrap()))
+    };
+    let (got, tally) = noisy(3);
+    let defects = tally.defects;
+    assert_eq!(got.len() as u64, 10_000 - defects.lost);
+    assert!(defects.lost > 0 && defects.framing > 0 && defects.parity > 0 && defects.breaks > 0);
+    assert_eq!((noisy(3).0, noisy(3).1.defects), (got.clone(), defects));
+    assert_ne!(noisy(4).0, got);
+}
+
+#[test]
+fn what_a_pseudo_terminal_cannot_carry_is_said() {
+    let frame = Frame { data_bits: Some(7), parity: Some(Parity::Even) };
+    let uarts = start(Options { frame, ..Options::default() });
+    let mut link = open(&uarts.paths()[0], &Settings { baud: 9600, ..FAST });
+    let began = Instant::now();
+    let sent: Vec<u8> = (0..=255).collect();
+    let got = there_and_back(&mut *link, &sent);
+    assert_eq!(got, sent.iter().map(|byte| byte & 0x7f).collect::<Vec<_>>());
+    // 7E1 takes ten bits, as 8N1 does.
+    assert!(began.elapsed() >= Duration::from_secs_f64(2560.0 / 9600.0));
+}
+
+#[test]
+fn without_pacing_slow_lines_are_fast() {
+    let uarts = start(Options { paced: false, ..Options::default() });
+    let mut link = open(&uarts.paths()[0], &Settings { baud: 75, ..FAST });
+    // At 75 baud it would take hours.
+    let sent = pattern(100_000);
+    assert!(there_and_back(&mut *link, &sent) == sent);
+    assert_eq!(only(uarts.stop().unwrap()).overruns, 0);
+}
+
+#[test]
+fn a_latency_timer_keeps_a_lone_character() {
+    let hand_over = HandOver::Timer(Duration::from_millis(80));
+    let uarts = start(Options { hand_over, ..Options::default() });
+    let mut link = open(&uarts.paths()[0], &FAST);
+    let began = Instant::now();
+    for _ in 0..5 {
+        send(&mut *link, b"a");
+        receive(&mut *link, 1);
+    }
+    // Each answer starts the timer again, so that the next one waits for all of it.
+    assert!(began.elapsed() >= 4 * Duration::from_millis(80), "{:?}", began.elapsed());
+}
+
+#[test]
+fn many_ports_run_side_by_side() {
+    let uarts = start(Options { ports: 64, ..Options::default() });
+    let line = Settings { baud: 57_600, flow: Flow::RtsCts, ..FAST };
+    let mut links: Vec<_> = uarts.paths().iter().map(|path| open(path, &line)).collect();
+    let sent: Vec<Vec<u8>> = (0..links.len()).map(|port| pattern(2000 + port)).collect();
+    for (link, sent) in links.iter_mut().zip(&sent) {
+        send(&mut **link, sent);
+    }
+    for (link, sent) in links.iter_mut().zip(&sent) {
+        assert!(receive(&mut **link, sent.len()) == *sent);
+    }
+}
+
+/// Runs a Python script with pyserial on these terminals; it has to say "ok" at its end.
+fn pyserial(script: &str, terminals: &[PathBuf]) {
+    const REMEDY: &str = "./check installs it: target/test-venv/bin/pip install pyserial==3.5";
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-venv/bin/python");
+    let mut command = Command::new(&python);
+    command.arg("-c").arg(script).args(terminals).stdin(Stdio::null());
+    let output = command.output().unwrap_or_else(|error| panic!("{}: {error}: {REMEDY}", python.display()));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.trim_end().ends_with("ok"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn pyserial_finds_a_serial_port() {
+    let uarts = plug();
+    pyserial(
+        r#"
+import serial, sys, time
+every = bytes(range(256))
+for baud, parity, stop, bits in [(9600, "N", 1, 10), (115200, "N", 2, 11), (38400, "O", 1, 11), (250000, "N", 1, 10)]:
+    with serial.Serial(sys.argv[1], baud, parity=parity, stopbits=stop, timeout=20) as port:
+        began = time.monotonic()
+        port.write(every)
+        got = port.read(256)
+        took = time.monotonic() - began
+        assert got == every, (baud, got)
+        assert took >= 256 * bits / baud, (baud, took)
+with serial.Serial(sys.argv[1], 9600, bytesize=7, parity="E", timeout=20, rtscts=True) as port:
+    port.write(b"seven")
+    assert port.read(5) == b"seven"
+with serial.Serial(sys.argv[1], 9600, timeout=20, rtscts=True) as port:
+    # What was sent and not read is gone; what was not sent yet as well.
+    port.write(b"x" * 500)
+    time.sleep(0.05)
+    port.reset_output_buffer()
+    time.sleep(0.1)
+    port.reset_input_buffer()
+    port.timeout = 0.3
+    assert port.read(1) == b""
+    port.write(b"y")
+    assert port.read(1) == b"y"
+print("ok")
+"#,
+        &uarts.paths(),
+    );
+}
+
+#[test]
+fn socat_talks_across_a_null_modem() {
+    let uarts = null_modem();
+    let paths = uarts.paths();
+    let socat = |path: &Path| {
+        Command::new("/usr/bin/socat")
+            .args(["-T", "10", "STDIO", &format!("{},raw,echo=0,b115200", path.display())])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map(Running)
+            .expect("socat is needed for this test: apt-get install socat")
+    };
+    let (mut one, mut other) = (socat(&paths[0]), socat(&paths[1]));
+    // Both have set their line.
+    for path in &paths {
+        let terminal = File::open(path).unwrap();
+        wait_until("socat", || (tty::settings(&terminal).unwrap().baud == 115_200).then_some(()));
+    }
+    let says = |from: &mut Running, to: &mut Running, words: &[u8]| {
+        from.0.stdin.as_mut().unwrap().write_all(words).unwrap();
+        let mut got = vec![0; words.len()];
+        to.0.stdout.as_mut().unwrap().read_exact(&mut got).unwrap();
+        assert_eq!(got, words);
+    };
+    says(&mut one, &mut other, b"who is there?");
+    says(&mut other, &mut one, b"another program");
+}
+
+#[test]
+fn the_command_says_where_ports_are_and_what_they_saw() {
+    let directory = tempfile::tempdir().unwrap();
+    let link = directory.path().join("ttyV8");
+    let flags = ["lab", "uart", "--ports", "2", "--null-modem", "--link", link.to_str().unwrap()];
+    let mut running = Running::start(&flags);
+    let names: Vec<_> = (8..12).map(|number| directory.path().join(format!("ttyV{number}"))).collect();
+    wait_until("the links", || names.iter().all(|name| name.exists()).then_some(()));
+    for name in &names {
+        assert!(name.metadata().unwrap().file_type().is_char_device());
+    }
+    let (mut one, mut other) = (open(&names[2], &FAST), open(&names[3], &FAST));
+    send(&mut *one, b"hello");
+    assert_eq!(receive(&mut *other, 5), b"hello");
+    drop((one, other));
+    running.signal(Signal::INT);
+    assert_eq!(running.wait().code(), Some(0));
+    let ended = running.ended();
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for (line, names) in lines.iter().zip(names.chunks(2)) {
+        assert!(names.iter().all(|name| line.contains(name.to_str().unwrap())), "{line}");
+    }
+    assert!(ended.stderr.contains("5 sent, 0 received; 0 sent, 5 received"), "{}", ended.stderr);
+    assert!(names.iter().all(|name| name.symlink_metadata().is_err()), "the links are still there");
+}
+
+#[test]
+fn a_place_that_is_taken_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let link = directory.path().join("notes1");
+    std::fs::write(&link, "mine").unwrap();
+    let ended = program::run(&["lab", "uart", "--link", link.to_str().unwrap()]);
+    assert_eq!(ended.status, Some(2));
+    assert!(ended.stderr.contains("something is there already"), "{}", ended.stderr);
+    assert_eq!(std::fs::read_to_string(&link).unwrap(), "mine");
+    // One that leads to a terminal that is gone is what a killed run left.
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("/dev/pts/99999", &link).unwrap();
+    let ended = program::run(&["lab", "uart", "--link", link.to_str().unwrap(), "--time", "50ms", "--quiet"]);
+    assert_eq!((ended.status, &ended.stdout[..], &ended.stderr[..]), (Some(0), "", ""));
+    assert!(link.symlink_metadata().is_err());
+}
