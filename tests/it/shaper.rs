@@ -382,14 +382,12 @@ fn wrong_flags_get_one_line() {
         "tcp://127.0.0.1:1 --delay 5ms --jitter 6ms",
         "tcp://127.0.0.1:1 --queue 0",
         "tcp://127.0.0.1:1 --loss 0.01",
-        "banana://1",
     ].map(wrong).join("\n"), @r"
     error: tcp://127.0.0.1:0: nothing is lost, doubled or reordered in a stream: shape datagrams, or the device below (--netem)
     error: tcp://127.0.0.1:0 carries a stream, udp://127.0.0.1:1 messages: both sides have to be of one kind
     error: a jitter of 6ms around a delay of 5ms: no delay is below zero
     error: invalid value '0' for '--queue <SIZE>': a queue of nothing lets nothing pass
     error: invalid value '0.01' for '--loss <SHARE>': '0.01' is not a share in percent (like 1%)
-    error: banana://1: unknown scheme 'banana' (known: tcp, udp, unix, serial, mem)
     ");
 }
 
