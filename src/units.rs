@@ -4,7 +4,7 @@
 //!
 //! `k` is 1000 and `Ki` is 1024 everywhere. Every duration and rate carries a unit, because a bare number has
 //! been misread too often (is a time-out of `1000` seconds or milliseconds?). Line and bit rates are bits per
-//! second; `Bps` is bytes per second (`tc` calls kilobytes per second `kbps`; we do not).
+//! second, `kbps` included; `kBps`, `MBps` are kilo- and megabytes per second (`tc` calls kilobytes per second `kbps`).
 
 use std::time::Duration;
 
@@ -123,6 +123,13 @@ pub fn bit_rate(text: &str) -> Result<f64, UnitError> {
     if bits > 0.0 { Ok(bits) } else { Err(refuse(text, WANTED)) }
 }
 
+/// A share, from 0 to 1: `1%`, `0.5 %`. At most 100 %.
+pub fn share(text: &str) -> Result<f64, UnitError> {
+    const WANTED: &str = "a share in percent (like 1%)";
+    let (value, unit) = split(text).ok_or_else(|| refuse(text, WANTED))?;
+    if unit == "%" && value <= 100.0 { Ok(value / 100.0) } else { Err(refuse(text, WANTED)) }
+}
+
 /// Four digits that matter and an SI prefix that keeps the number readable: `1.042`, `13.25`, `999.9`.
 fn short(value: f64) -> String {
     let digits = match value.abs() {
@@ -232,6 +239,8 @@ quantity!(/// Messages per second, see [`message_rate`].
     MessageRate, f64, message_rate, bare: false);
 quantity!(/// Bits per second, see [`bit_rate`].
     BitRate, f64, bit_rate, bare: true);
+quantity!(/// A [`share`].
+    Share, f64, share, bare: false);
 
 #[cfg(test)]
 mod tests {
@@ -250,7 +259,10 @@ mod tests {
         assert_eq!(message_rate("6/min").unwrap(), 0.1);
         assert_eq!(message_rate("60Hz").unwrap(), 60.0);
         assert_eq!(bit_rate("10kBps").unwrap(), 80_000.0);
+        assert_eq!(bit_rate("10kbps").unwrap(), 10_000.0);
+        assert_eq!(bit_rate("1MBps").unwrap(), 8e6);
         assert_eq!(bit_rate("10M").unwrap(), 10e6);
+        assert_eq!(share("2.5%").unwrap(), 0.025);
     }
 
     #[test]
@@ -265,6 +277,9 @@ mod tests {
             assert!(message_rate(text).is_err(), "{text}");
         }
         assert!(bit_rate("0").is_err());
+        for text in ["0.1", "101%", "-1%", "%"] {
+            assert!(share(text).is_err(), "{text}");
+        }
         assert_eq!(
             duration("10").unwrap_err().to_string(),
             "'10' is not a duration with its unit (like 250ms, 10s, 2min)"
@@ -293,7 +308,7 @@ mod tests {
 
         #[test]
         fn nothing_panics(text in ".{0,20}") {
-            let _ = (duration(&text), bytes(&text), count(&text), message_rate(&text), bit_rate(&text));
+            let _ = (duration(&text), bytes(&text), count(&text), message_rate(&text), bit_rate(&text), share(&text));
         }
     }
 }

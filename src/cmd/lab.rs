@@ -3,7 +3,9 @@
 mod device_server;
 mod logger;
 mod redirect;
+mod shaper;
 mod uart;
+mod vm;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -19,17 +21,21 @@ pub struct Flags {
 
 #[derive(Subcommand)]
 enum Piece {
+    Uart(uart::Flags),
     DeviceServer(device_server::Flags),
     Redirect(redirect::Flags),
-    Uart(uart::Flags),
+    Shaper(shaper::Flags),
     Logger(logger::Flags),
+    Vm(vm::Flags),
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
     match flags.piece {
+        Piece::Uart(flags) => uart::run(flags),
         Piece::DeviceServer(flags) => device_server::run(flags),
         Piece::Redirect(flags) => redirect::run(flags),
-        Piece::Uart(flags) => uart::run(flags),
+        Piece::Shaper(flags) => shaper::run(flags),
         Piece::Logger(flags) => logger::run(flags),
+        Piece::Vm(flags) => vm::run(flags),
     }
 }

@@ -6,9 +6,12 @@ use crate::endpoint::Endpoint;
 
 pub mod device_server;
 pub mod logger;
+pub mod netem;
 pub mod packing;
 pub mod redirect;
+pub mod shaper;
 pub mod uart;
+pub mod vm;
 
 /// Stand-ins for the far ends of transports that nobody can listen on: the contract tests and the demo start them.
 pub static STAND_INS: &[StandIn] = &[uart::STAND_IN, device_server::STAND_IN, redirect::STAND_IN];

@@ -1,15 +1,15 @@
 //! `mem://name`: a link inside this process whose far end runs in the same thread. On the virtual clock a whole run
 //! over it is exact to the nanosecond; on the system clock it is the floor of the instrument itself.
 //!
-//! Waiting steps the far end and moves the clock to the next event. Not a model of any real link beyond a delay, a
-//! rate, a buffer, a line's characters and every n-th message or character spoilt: `shaped` is for that.
+//! Waiting steps the far end and moves the clock to the next event. What delay, rate and faults do to the bytes is
+//! modelled in `shaped`; here every n-th message, or character of a line, is spoilt, and the buffer is what a sender waits for.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::line::{Flow, Settings};
 use super::party::{Cost, Party, Step, Tuning};
+use super::shaped::{Often, Path, Pipe, Shape};
 use super::{
     Caps, Door, Facts, Fault, Framing, Hosting, Line, Link, Listener, Opening, Transport, Unavailable, line,
 };
@@ -39,7 +39,7 @@ pub const TRANSPORT: Transport = Transport {
         line::STOP,
         line::FLOW,
     ],
-    check: |endpoint| Path::of(endpoint).map(|path| path.caps()),
+    check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
     available: || Ok::<(), Unavailable>(()),
     open,
     listen: Some(listen),
@@ -50,141 +50,124 @@ pub const TRANSPORT: Transport = Transport {
 const MAX_MESSAGE: usize = 65_536;
 const DEFAULT_BUFFER: u64 = 1 << 20;
 
-/// What one direction does to the bytes.
+/// An endpoint of this transport, read.
 #[derive(Debug, Clone, PartialEq)]
-struct Path {
-    message: bool,
-    delay: Duration,
-    /// Bits per second; infinite when not limited.
-    rate: f64,
+struct Options {
+    framing: Framing,
+    shape: Shape,
     buffer: usize,
-    drop: u64,
-    double: u64,
-    swap: u64,
     change: u64,
     line: Option<Settings>,
 }
 
-impl Path {
-    fn of(endpoint: &Endpoint) -> Result<Path, EndpointError> {
-        let every = |name: &str| {
-            endpoint
-                .parsed(name, "a count of at least 2", |text| units::count(text).ok().filter(|&n| n >= 2))
-                .map(|n| n.unwrap_or(0))
+impl Options {
+    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+        let count = |name: &str| {
+            endpoint.parsed(name, "a count of at least 2", |text| units::count(text).ok().filter(|&n| n >= 2))
         };
+        let every = |name: &str| Ok(count(name)?.map_or(Often::Never, Often::Every));
         let known = |text: &str| ["stream", "message", "line"].into_iter().find(|kind| *kind == text);
         let kind = endpoint.parsed("type", "stream, message or line", known)?.unwrap_or("stream");
         let settings = Settings::of(endpoint)?;
-        let path = Path {
-            message: kind == "message",
+        let rate = endpoint
+            .parsed("rate", "a rate like 10Mbit/s", |text| units::bit_rate(text).ok())?
+            .unwrap_or(f64::INFINITY);
+        let options = Options {
+            framing: if kind == "message" { Framing::Message } else { Framing::Stream },
             line: (kind == "line").then_some(settings),
-            delay: endpoint
-                .parsed("delay", "a duration like 1ms", |text| units::duration(text).ok())?
-                .unwrap_or_default(),
-            rate: endpoint
-                .parsed("rate", "a rate like 10Mbit/s", |text| units::bit_rate(text).ok())?
-                .unwrap_or(f64::INFINITY),
+            shape: Shape {
+                delay: endpoint
+                    .parsed("delay", "a duration like 1ms", |text| units::duration(text).ok())?
+                    .unwrap_or_default(),
+                rate: if kind == "line" { settings.line().limit_bps() } else { rate },
+                loss: every("drop")?,
+                duplicate: every("double")?,
+                reorder: every("swap")?,
+                ..Shape::default()
+            },
             buffer: endpoint
                 .parsed("buffer", "64Ki to 1Gi bytes", |text| {
                     units::bytes(text).ok().filter(|n| (65_536..=1 << 30).contains(n))
                 })?
                 .unwrap_or(DEFAULT_BUFFER) as usize,
-            drop: every("drop")?,
-            double: every("double")?,
-            swap: every("swap")?,
-            change: every("change")?,
+            change: count("change")?.unwrap_or(0),
         };
         let wants = |kind, what| {
             endpoint.parsed("type", what, |text| (text == kind).then_some(()))?.ok_or_else(|| {
                 EndpointError::NoValue { url: endpoint.to_string(), option: "type".to_owned() }
             })
         };
-        if path.change != 0 {
+        let shape = &options.shape;
+        if options.change != 0 {
             wants("line", "line: nothing else changes bytes (needed for change)")?;
-        } else if path.swap != 0 || path.line.is_none() && (path.drop, path.double) != (0, 0) {
+        } else if shape.reorder != Often::Never || options.line.is_none() && shape.is_faulty() {
             wants("message", "message: a stream loses nothing (needed for drop, double, swap)")?;
         }
-        Ok(path)
+        Ok(options)
     }
 
     fn caps(&self) -> Caps {
         if let Some(settings) = self.line {
             return settings.caps();
         }
-        let line = self.rate.is_finite().then_some(Line::bare(self.rate));
-        if !self.message {
+        let line = self.shape.rate.is_finite().then_some(Line::bare(self.shape.rate));
+        if self.framing == Framing::Stream {
             return Caps { line, ..Caps::STREAM };
         }
         Caps {
             framing: Framing::Message,
             max_message: Some(MAX_MESSAGE),
-            reliable: (self.drop, self.double, self.swap) == (0, 0, 0),
+            reliable: !self.shape.is_faulty(),
             line,
             ..Caps::STREAM
         }
     }
 }
 
-/// One direction: bytes in flight and those that wait to be read.
+/// One direction: its path, and what is on it or waits to be read.
 #[derive(Debug)]
-struct Pipe {
-    path: Path,
-    bytes: VecDeque<u8>,
-    /// When each piece (message, or chunk of a stream) is there, and its length.
-    pieces: VecDeque<(Time, usize)>,
-    line_free: Time,
+struct Way {
+    framing: Framing,
+    buffer: usize,
+    line: Option<Settings>,
+    /// Every so many characters of a line are changed; so many have been sent.
+    change: u64,
     sent: u64,
-    closed: bool,
+    path: Path,
+    pipe: Pipe,
 }
 
-impl Pipe {
-    fn new(path: Path) -> Pipe {
-        Pipe {
-            path,
-            bytes: VecDeque::new(),
-            pieces: VecDeque::new(),
-            line_free: Time(0),
+impl Way {
+    fn new(options: &Options) -> Way {
+        Way {
+            framing: options.framing,
+            buffer: options.buffer,
+            line: options.line,
+            change: options.change,
             sent: 0,
-            closed: false,
+            path: Path::new(options.shape.clone(), 0),
+            pipe: Pipe::new(options.framing),
         }
     }
 
     /// Takes what fits of a stream, or a whole message; `None` when there is no room now.
     fn send(&mut self, bytes: &[u8], now: Time) -> Result<Option<usize>, Fault> {
-        if self.closed {
+        if self.pipe.is_finished() {
             return Err(Fault::Closed);
         }
-        let path = &self.path;
-        if path.message && bytes.len() > MAX_MESSAGE {
+        let is_message = self.framing == Framing::Message;
+        if is_message && bytes.len() > MAX_MESSAGE {
             return Err(Fault::TooLong { bytes: bytes.len(), limit: MAX_MESSAGE });
         }
-        let room = path.buffer.saturating_sub(self.bytes.len());
-        let taken = if path.message { bytes.len() } else { bytes.len().min(room) };
+        let room = self.buffer.saturating_sub(self.pipe.held());
+        let taken = if is_message { bytes.len() } else { bytes.len().min(room) };
         if taken > room || (taken == 0 && !bytes.is_empty()) {
             return Ok(None);
         }
-        if taken == 0 && !path.message {
-            return Ok(Some(0));
-        }
-        if let Some(settings) = path.line {
+        if let Some(settings) = self.line {
             bytes[..taken].iter().for_each(|byte| self.carry(*byte, &settings, now));
-            return Ok(Some(taken));
-        }
-        self.sent += 1;
-        let every = |n: u64| n != 0 && self.sent.is_multiple_of(n);
-        let on_line = Duration::from_secs_f64(taken as f64 * 8.0 / path.rate);
-        self.line_free = self.line_free.max(now) + on_line;
-        if every(path.drop) {
-            return Ok(Some(taken));
-        }
-        let due = self.line_free + path.delay;
-        let copies = if every(path.double) { 2 } else { 1 };
-        for _ in 0..copies {
-            self.bytes.extend(&bytes[..taken]);
-            self.pieces.push_back((due, taken));
-        }
-        if path.swap != 0 && self.sent % path.swap == 1 && self.sent > 1 {
-            self.swap_last_two(now);
+        } else if taken > 0 || is_message {
+            self.pipe.send(&mut self.path, &bytes[..taken], now);
         }
         Ok(Some(taken))
     }
@@ -192,73 +175,24 @@ impl Pipe {
     /// One character goes over a line.
     fn carry(&mut self, byte: u8, settings: &Settings, now: Time) {
         self.sent += 1;
-        self.line_free = self.line_free.max(now) + settings.time_of(1);
-        let every = |n: u64| n != 0 && self.sent.is_multiple_of(n);
-        let steers = settings.flow == Flow::XonXoff && [line::XON, line::XOFF].contains(&byte);
-        if every(self.path.drop) || steers {
+        if settings.flow == Flow::XonXoff && [line::XON, line::XOFF].contains(&byte) {
+            self.path.swallow(1, now);
             return;
         }
-        let byte = byte & (u8::MAX >> (8 - settings.data_bits)) ^ u8::from(every(self.path.change));
-        for _ in 0..if every(self.path.double) { 2 } else { 1 } {
-            self.bytes.push_back(byte);
-            self.pieces.push_back((self.line_free + self.path.delay, 1));
-        }
+        let changes = self.change != 0 && self.sent.is_multiple_of(self.change);
+        let byte = byte & (u8::MAX >> (8 - settings.data_bits)) ^ u8::from(changes);
+        self.pipe.send(&mut self.path, &[byte], now);
     }
 
-    /// The last message overtakes the one before it, unless that has arrived: then nothing can.
-    fn swap_last_two(&mut self, now: Time) {
-        let count = self.pieces.len();
-        if count < 2 || self.pieces[count - 2].0 <= now {
-            return;
-        }
-        let (before, last) = (self.pieces[count - 2].1, self.pieces[count - 1].1);
-        let start = self.bytes.len() - before - last;
-        self.bytes.make_contiguous()[start..].rotate_left(before);
-        (self.pieces[count - 2].1, self.pieces[count - 1].1) = (last, before);
-        // The one in front cannot arrive before it was sent, and the other one comes after it.
-        self.pieces[count - 2].0 = self.pieces[count - 1].0;
-    }
-
-    fn due(&self) -> Option<Time> {
-        self.pieces.front().map(|&(due, _)| due)
-    }
-
-    /// What has arrived by `now`: one message, or as much of the stream as fits.
-    fn receive(&mut self, into: &mut [u8], now: Time) -> Option<usize> {
-        let mut filled = 0;
-        while let Some(&mut (due, ref mut length)) = self.pieces.front_mut() {
-            if due > now || (filled == into.len() && !self.path.message) {
-                break;
-            }
-            let part = (*length).min(into.len() - filled);
-            let (front, back) = self.bytes.as_slices();
-            let from_front = part.min(front.len());
-            into[filled..filled + from_front].copy_from_slice(&front[..from_front]);
-            into[filled + from_front..filled + part].copy_from_slice(&back[..part - from_front]);
-            filled += part;
-            let gone = if self.path.message { *length } else { part };
-            self.bytes.drain(..gone);
-            *length -= gone;
-            if *length == 0 {
-                self.pieces.pop_front();
-            }
-            if self.path.message {
-                return Some(filled);
-            }
-        }
-        (filled > 0).then_some(filled)
-    }
-
-    /// Whether the reader has seen everything there will ever be.
-    fn ended(&self) -> bool {
-        self.closed && self.pieces.is_empty()
+    fn close(&mut self) {
+        self.pipe.finish(Time(0));
     }
 }
 
 /// Two pipes and the far end between them.
 struct Connection {
-    there: Pipe,
-    back: Pipe,
+    there: Way,
+    back: Way,
     far: Option<Box<dyn Party>>,
     handles: usize,
 }
@@ -349,7 +283,7 @@ impl World {
                     Stepped::Moved => moved = true,
                     Stepped::Waits(until) => next = next.min(until),
                 }
-                let arrival = connection.back.due().filter(|&due| due > now);
+                let arrival = connection.back.pipe.due().filter(|&due| due > now);
                 if let Some(due) = arrival.filter(|_| reader.is_none_or(|reader| reader == id)) {
                     next = next.min(due);
                 }
@@ -378,7 +312,11 @@ impl Connection {
         let mut closes = false;
         let stepped = match far.next(now) {
             Step::Send { bytes, message } => {
-                let piece = if self.back.path.message { &bytes[..bytes.len().min(message)] } else { bytes };
+                let piece = if self.back.framing == Framing::Message {
+                    &bytes[..bytes.len().min(message)]
+                } else {
+                    bytes
+                };
                 match self.back.send(piece, now) {
                     Ok(None) => Stepped::Waits(Time::NEVER),
                     Ok(Some(taken)) => {
@@ -393,25 +331,25 @@ impl Connection {
             }
             Step::Receive { into, until } => {
                 into.clear();
-                if let Some(length) = self.there.receive(&mut into.bytes, now) {
+                if let Some(length) = self.there.pipe.receive(&mut into.bytes, now) {
                     into.push(0, length);
                     far.received(now);
                     Stepped::Moved
-                } else if self.there.ended() {
+                } else if self.there.pipe.ended(now) {
                     closes = far.closed(now).is_err();
                     Stepped::Moved
                 } else if now >= until {
                     far.timed_out(now);
                     Stepped::Moved
                 } else {
-                    Stepped::Waits(until.min(self.there.due().unwrap_or(Time::NEVER)))
+                    Stepped::Waits(until.min(self.there.pipe.due().unwrap_or(Time::NEVER)))
                 }
             }
             Step::Sleep(until) if until > now => Stepped::Waits(until),
             Step::Sleep(_) => Stepped::Moved,
             Step::Tune(_) => Stepped::Moved,
             Step::Finish => {
-                self.back.closed = true;
+                self.back.close();
                 Stepped::Moved
             }
             Step::Done | Step::Fail(_) => {
@@ -422,8 +360,8 @@ impl Connection {
         if closes {
             far.ended(Cost::default());
             self.far = None;
-            self.back.closed = true;
-            self.there.closed = true;
+            self.back.close();
+            self.there.close();
         }
         stepped
     }
@@ -437,8 +375,8 @@ struct MemLink {
 }
 
 fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let path = Path::of(endpoint)?;
-    let caps = path.caps();
+    let options = Options::of(endpoint)?;
+    let caps = options.caps();
     let net = opening.memory.clone();
     let id = {
         let mut world = net.world();
@@ -448,8 +386,7 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
         let (_, hosting) =
             host.ok_or_else(|| Fault::Other("nobody serves this name in this process".to_owned()))?;
         let far = Some(hosting("mem"));
-        let connection =
-            Connection { there: Pipe::new(path.clone()), back: Pipe::new(path), far, handles: 1 };
+        let connection = Connection { there: Way::new(&options), back: Way::new(&options), far, handles: 1 };
         let free = world.connections.iter().position(Option::is_none);
         let id = free.unwrap_or(world.connections.len());
         if free.is_none() {
@@ -482,9 +419,9 @@ impl Link for MemLink {
     }
 
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        self.net.within(self.id, within, |connection, now| match connection.back.receive(into, now) {
+        self.net.within(self.id, within, |connection, now| match connection.back.pipe.receive(into, now) {
             Some(length) => Ok(Some(length)),
-            None if connection.back.ended() => Err(Fault::Closed),
+            None if connection.back.pipe.ended(now) => Err(Fault::Closed),
             None => Ok(None),
         })
     }
@@ -507,7 +444,7 @@ impl Link for MemLink {
             return Ok(());
         }
         if let Some(connection) = &mut self.net.world().connections[self.id] {
-            connection.there.closed = true;
+            connection.there.close();
         }
         Ok(())
     }
@@ -522,8 +459,8 @@ impl Drop for MemLink {
             if connection.handles > 0 {
                 return;
             }
-            connection.there.closed = true;
-            connection.back.closed = true;
+            connection.there.close();
+            connection.back.close();
         }
         // What is in flight still arrives, and then the far end sees the close.
         world.run(now, None);
@@ -536,7 +473,7 @@ struct MemListener {
 }
 
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
-    Path::of(endpoint)?;
+    Options::of(endpoint)?;
     Ok(Box::new(MemListener { endpoint: endpoint.clone(), net: opening.memory.clone() }))
 }
 

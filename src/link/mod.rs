@@ -20,6 +20,7 @@ mod offload;
 pub mod party;
 pub mod rfc2217;
 mod serial;
+pub mod shaped;
 mod socket;
 mod sys;
 mod tcp;

@@ -4,11 +4,13 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use linkgauge::lab::shaper::PROFILES;
 use linkgauge::link::TRANSPORTS;
 use linkgauge::peer::PEERS;
 use linkgauge::plan::Plan;
 use linkgauge::report::{FORMATS, RUN_SCHEMA};
 use linkgauge::schedule;
+use linkgauge::units::{print_bit_rate, print_duration};
 use linkgauge::workload::WORKLOADS;
 use serde_json::Value;
 
@@ -94,6 +96,16 @@ fn readme_lists_the_workloads() {
 fn readme_lists_the_formats() {
     let rows = FORMATS.iter().map(|format| [code(format.name), format.summary.to_owned()]);
     holds("README.md", "formats", &table(["format", "what it is"], rows));
+}
+
+#[test]
+fn the_lab_lists_the_profiles() {
+    let rows = PROFILES.iter().map(|profile| {
+        let (delay, rates) =
+            (print_duration(profile.delay), [profile.rate_up, profile.rate_down].map(print_bit_rate));
+        [code(profile.name), profile.summary.to_owned(), delay, rates[0].clone(), rates[1].clone()]
+    });
+    holds("docs/lab.md", "profiles", &table(["profile", "link", "delay", "rate up", "rate down"], rows));
 }
 
 #[test]

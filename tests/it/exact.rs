@@ -116,19 +116,22 @@ fn an_echo_brings_back_what_a_loop_sends() {
 /// one overtake every `swap`-th: numbers in the order in which they arrive. All are sent before any arrives.
 fn arrivals(count: u64, drop: u64, double: u64, swap: u64) -> Vec<u64> {
     let mut out: Vec<u64> = Vec::new();
+    let mut marked = false;
     for number in 1..=count {
         let every = |n: u64| n != 0 && number % n == 0;
         if every(drop) {
             continue;
         }
+        // The one that is overtaken is still the last; of two copies it is the second.
+        let overtaken = if marked { out.pop() } else { None };
         out.push(number);
         if every(double) {
             out.push(number);
         }
-        if swap != 0 && number % swap == 1 && number > 1 {
-            let length = out.len();
-            out.swap(length - 2, length - 1);
-        }
+        let end = out.len();
+        out.extend(overtaken);
+        marked = every(swap);
+        assert!(!marked || end == out.len(), "two overtaken in a row are not modelled here");
     }
     out
 }

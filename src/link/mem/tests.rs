@@ -131,36 +131,36 @@ fn every_nth_message_is_lost_doubled_or_overtaken() {
     assert_eq!(numbers("?type=message&double=2", 4), [1, 2, 2, 2, 3, 3, 4, 4, 4]);
     // Lets 4 overtake 3 there, and what comes third back is overtaken again.
     assert_eq!(numbers("?type=message&swap=3&delay=1ms", 5), [1, 2, 3, 4, 5]);
-    let mut pipe = Pipe::new(Path::of(&"mem://x?type=message&swap=3&delay=1ms".parse().unwrap()).unwrap());
+    let mut way = Way::new(&Options::of(&"mem://x?type=message&swap=3&delay=1ms".parse().unwrap()).unwrap());
     for number in 1..=8 {
-        pipe.send(&[number], Time(0)).unwrap();
+        way.send(&[number], Time(0)).unwrap();
     }
     let mut room = [0];
-    let order = std::iter::from_fn(|| pipe.receive(&mut room, Time(1_000_000)).map(|_| room[0]));
+    let order = std::iter::from_fn(|| way.pipe.receive(&mut room, Time(1_000_000)).map(|_| room[0]));
     assert_eq!(order.collect::<Vec<_>>(), [1, 2, 4, 3, 5, 7, 6, 8]);
 }
 
 #[test]
 fn what_has_arrived_is_not_overtaken() {
-    let mut pipe = Pipe::new(Path::of(&"mem://x?type=message&swap=2&delay=1ms".parse().unwrap()).unwrap());
+    let mut way = Way::new(&Options::of(&"mem://x?type=message&swap=2&delay=1ms".parse().unwrap()).unwrap());
     let mut room = [0; 4];
     for (number, now) in [(1, 0), (2, 0), (3, 1_000_000)] {
-        pipe.send(&[number], Time(now)).unwrap();
+        way.send(&[number], Time(now)).unwrap();
     }
-    assert_eq!(pipe.receive(&mut room, Time(999_999)), None);
+    assert_eq!(way.pipe.receive(&mut room, Time(999_999)), None);
     for number in [1, 2] {
-        assert_eq!(pipe.receive(&mut room, Time(1_000_000)), Some(1));
+        assert_eq!(way.pipe.receive(&mut room, Time(1_000_000)), Some(1));
         assert_eq!(room[0], number);
     }
-    assert_eq!(pipe.due(), Some(Time(2_000_000)));
-    assert_eq!(pipe.receive(&mut room, Time(2_000_000)), Some(1));
+    assert_eq!(way.pipe.due(), Some(Time(2_000_000)));
+    assert_eq!(way.pipe.receive(&mut room, Time(2_000_000)), Some(1));
 
     // Number 4 is in flight when 5 leaves half a millisecond later: both arrive when 5 does.
-    pipe.send(&[4], Time(2_000_000)).unwrap();
-    pipe.send(&[5], Time(2_500_000)).unwrap();
-    assert_eq!(pipe.receive(&mut room, Time(3_000_000)), None);
+    way.send(&[4], Time(2_000_000)).unwrap();
+    way.send(&[5], Time(2_500_000)).unwrap();
+    assert_eq!(way.pipe.receive(&mut room, Time(3_000_000)), None);
     for number in [5, 4] {
-        assert_eq!(pipe.receive(&mut room, Time(3_500_000)), Some(1));
+        assert_eq!(way.pipe.receive(&mut room, Time(3_500_000)), Some(1));
         assert_eq!(room[0], number);
     }
 }

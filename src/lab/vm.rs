@@ -1,0 +1,41 @@
+//! A guest with a kernel of its own: runs a command as root where this host's kernel lacks a module.
+//!
+//! The guest is Debian's kernel under QEMU, started for one command and thrown away (`vm/guest.sh`, which is part of this
+//! program). No privileges are needed, nothing is installed, and nothing of the host can be changed from inside.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+const SCRIPT: &str = include_str!("vm/guest.sh");
+
+/// What the process ends with when it cannot tell the status of the command.
+pub const NO_STATUS: i32 = 125;
+
+/// What the guest holds.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Kernel modules; what they depend on comes along.
+    pub modules: Vec<String>,
+    /// Programs of this host, found in PATH.
+    pub tools: Vec<String>,
+    /// Is in the guest under the name of this program.
+    pub program: PathBuf,
+    /// The guest is ended after this time of the host.
+    pub limit: Duration,
+    /// Time in the guest is counted in its instructions: the same on a busy host.
+    pub virtual_time: bool,
+    /// Keeps the kernel (some 200 MB), which is fetched once.
+    pub cache: PathBuf,
+}
+
+/// The process that runs `command` in a guest: its output is the command's output, its status the command's, or
+/// [`NO_STATUS`] with a line on standard error.
+pub fn process(options: &Options, command: &[String]) -> Command {
+    let mut process = Command::new("bash");
+    process.args(["-c", SCRIPT, "guest"]).arg(&options.cache);
+    process.args([options.modules.join(","), options.tools.join(",")]).arg(&options.program);
+    process.arg(options.limit.as_secs().max(1).to_string());
+    process.args([if options.virtual_time { "1" } else { "0" }]).args(command);
+    process
+}

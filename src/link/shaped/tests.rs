@@ -1,0 +1,324 @@
+//! The model of a path: exact, and true to its account whatever passes.
+
+use proptest::prelude::*;
+
+use super::link::MOST_OF_ONE;
+use super::*;
+use crate::clock::Clock;
+use crate::link::party::{Party, Step};
+use crate::link::{Batch, Dialer, Fault, Link};
+
+const MS: u64 = 1_000_000;
+
+fn at(ms: u64) -> Time {
+    Time(ms * MS)
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn path(shape: Shape) -> Path {
+    Path::new(shape, 1)
+}
+
+/// Everything that is there by `now`, message by message.
+fn all(pipe: &mut Pipe, now: Time) -> Vec<Vec<u8>> {
+    let mut room = [0; 2000];
+    std::iter::from_fn(|| pipe.receive(&mut room, now).map(|length| room[..length].to_vec())).collect()
+}
+
+#[test]
+fn a_piece_arrives_when_the_line_and_the_delay_are_over() {
+    let mut path = path(Shape { delay: ms(500), rate: 80_000.0, ..Shape::default() });
+    let mut pipe = Pipe::new(Framing::Message);
+    pipe.send(&mut path, &[1; 1000], at(0));
+    pipe.send(&mut path, &[2; 100], at(0));
+    // After the line has been idle it begins anew.
+    pipe.send(&mut path, &[3; 10], at(1000));
+    for (due, byte) in [(600, 1), (610, 2), (1501, 3)] {
+        assert_eq!(pipe.due(), Some(at(due)));
+        assert_eq!(pipe.receive(&mut [0; 2000], Time(at(due).0 - 1)), None);
+        assert_eq!(all(&mut pipe, at(due))[0][0], byte);
+    }
+}
+
+#[test]
+fn a_rate_does_not_drift() {
+    // A byte takes 2/3 ns more than a whole number of them; a million bytes take what they take.
+    let mut path = path(Shape { rate: 3e6, ..Shape::default() });
+    let mut pipe = Pipe::new(Framing::Stream);
+    for _ in 0..1_000_000 {
+        pipe.send(&mut path, &[0], Time(7));
+        pipe.receive(&mut [0; 9], Time::NEVER);
+    }
+    pipe.send(&mut path, &[0], Time(7));
+    assert_eq!(pipe.due(), Some(Time(7 + 2_666_669_333)));
+}
+
+#[test]
+fn connections_share_the_line() {
+    let mut path = path(Shape { rate: 8000.0, ..Shape::default() });
+    let mut pipes = [Pipe::new(Framing::Stream), Pipe::new(Framing::Stream)];
+    for pipe in &mut pipes {
+        pipe.send(&mut path, &[0; 100], at(0));
+    }
+    assert_eq!(pipes.map(|pipe| pipe.due()), [Some(at(100)), Some(at(200))]);
+}
+
+#[test]
+fn a_full_queue_drops_messages() {
+    let mut path = path(Shape { rate: 8000.0, queue: 250, ..Shape::default() });
+    let mut pipe = Pipe::new(Framing::Message);
+    for _ in 0..4 {
+        pipe.send(&mut path, &[0; 100], at(0));
+    }
+    assert_eq!((path.tally.dropped, pipe.due()), (2, Some(at(100))));
+    assert_eq!((path.room(at(0)), path.room(at(150)), path.half_empty()), (50, 200, at(75)));
+    pipe.send(&mut path, &[0; 100], at(50));
+    assert_eq!(path.tally.dropped, 2, "50 bytes have gone");
+    pipe.send(&mut path, &[0; 1000], at(299));
+    assert_eq!(path.tally.dropped, 3);
+    pipe.send(&mut path, &[0; 1000], at(300));
+    assert_eq!(path.tally.dropped, 3, "nothing else is in the queue");
+}
+
+#[test]
+fn jitter_is_uniform_and_keeps_streams_in_order() {
+    let shape = Shape { delay: ms(10), jitter: ms(10), ..Shape::default() };
+    let mut bins = [0; 4];
+    let mut random = path(shape.clone());
+    for n in 0..4000 {
+        let mut pipe = Pipe::new(Framing::Message);
+        pipe.send(&mut random, &[0], at(n));
+        let delay = pipe.due().unwrap() - at(n);
+        assert!(delay <= ms(20));
+        bins[(delay.as_nanos() as usize / 5_000_001).min(3)] += 1;
+    }
+    // 1000 each; the standard deviation is 27.
+    assert!(bins.iter().all(|&count| (890..1110).contains(&count)), "{bins:?}");
+
+    for framing in [Framing::Stream, Framing::Message] {
+        let (mut path, mut pipe) = (path(shape.clone()), Pipe::new(framing));
+        for n in 0..200u8 {
+            pipe.send(&mut path, &[n], at(u64::from(n)));
+        }
+        let got = all(&mut pipe, at(1000)).concat();
+        let in_order = got.is_sorted();
+        assert_eq!((got.len(), in_order), (200, framing == Framing::Stream));
+    }
+}
+
+#[test]
+fn shares_are_kept_and_the_seed_repeats_them() {
+    let shape = Shape {
+        delay: ms(5),
+        loss: Often::Share(0.1),
+        duplicate: Often::Share(0.05),
+        reorder: Often::Share(0.02),
+        ..Shape::default()
+    };
+    let run = |seed| {
+        let (mut path, mut pipe) = (Path::new(shape.clone(), seed), Pipe::new(Framing::Message));
+        for n in 0..10_000u32 {
+            pipe.send(&mut path, &n.to_be_bytes(), Time(u64::from(n) * 1000));
+        }
+        (path.tally, all(&mut pipe, Time::NEVER))
+    };
+    let (tally, got) = run(1);
+    // Five standard deviations.
+    assert!((850..1150).contains(&tally.lost), "{tally:?}");
+    assert!((340..560).contains(&tally.duplicated), "{tally:?}");
+    assert!((110..250).contains(&tally.overtaken), "{tally:?}");
+    assert_eq!(got.len() as u64, 10_000 - tally.lost + tally.duplicated);
+    assert!(run(1) == (tally, got), "the same seed");
+    assert!(run(2).0 != tally, "another seed");
+}
+
+#[test]
+fn a_stream_ends_when_its_last_byte_has_arrived() {
+    let mut path = path(Shape { delay: ms(5), ..Shape::default() });
+    let mut pipe = Pipe::new(Framing::Stream);
+    pipe.send(&mut path, b"end", at(0));
+    let end = path.pass_end(at(3));
+    pipe.finish(end);
+    assert_eq!((pipe.ended(at(8)), all(&mut pipe, at(8)).concat()), (false, b"end".to_vec()));
+    assert_eq!((pipe.ended(Time(at(8).0 - 1)), pipe.ended(at(8))), (false, true));
+}
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    let often = || {
+        prop_oneof![Just(Often::Never), (0.0..1.0).prop_map(Often::Share), (1u64..5).prop_map(Often::Every)]
+    };
+    let rate = prop_oneof![Just(f64::INFINITY), 1e3..1e9];
+    (0..50u64, 0..50u64, rate, 1..5000u64, [often(), often(), often()]).prop_map(
+        |(delay, jitter, rate, queue, [loss, duplicate, reorder])| Shape {
+            delay: ms(delay),
+            jitter: ms(jitter.min(delay)),
+            rate,
+            queue,
+            loss,
+            duplicate,
+            reorder,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_stream_is_whole_and_in_order(shape in shapes(), writes in prop::collection::vec((1..400usize, 0..30u64), 1..40)) {
+        let shape = Shape { loss: Often::Never, duplicate: Often::Never, reorder: Often::Never, ..shape };
+        let (mut path, mut pipe) = (path(shape), Pipe::new(Framing::Stream));
+        let (mut sent, mut got, mut now) = (Vec::new(), Vec::new(), 0);
+        for (length, pause) in writes {
+            let bytes: Vec<u8> = (0..length).map(|n| (sent.len() + n) as u8).collect();
+            pipe.send(&mut path, &bytes, at(now));
+            sent.extend(bytes);
+            now += pause;
+            let mut room = [0; 97];
+            if let Some(length) = pipe.receive(&mut room, at(now)) {
+                got.extend_from_slice(&room[..length]);
+            }
+            prop_assert_eq!(pipe.held(), sent.len() - got.len());
+        }
+        got.extend(all(&mut pipe, Time::NEVER).concat());
+        prop_assert_eq!((got, pipe.memory()), (sent, 0));
+    }
+
+    #[test]
+    fn messages_add_up(shape in shapes(), messages in prop::collection::vec((0..400usize, 0..30u64), 1..40)) {
+        let fault_free = !shape.is_faulty() && shape.jitter.is_zero();
+        let (mut path, mut pipe) = (path(shape), Pipe::new(Framing::Message));
+        let (mut got, mut now) = (Vec::new(), 0);
+        for (number, &(length, pause)) in messages.iter().enumerate() {
+            pipe.send(&mut path, &vec![number as u8; length], at(now));
+            now += pause;
+            got.extend(all(&mut pipe, at(now)));
+        }
+        got.extend(all(&mut pipe, Time::NEVER));
+        let tally = path.tally;
+        prop_assert_eq!(got.len() as u64 + tally.dropped + tally.lost, messages.len() as u64 + tally.duplicated);
+        for message in got.iter().filter(|message| !message.is_empty()) {
+            prop_assert_eq!(message, &vec![message[0]; messages[usize::from(message[0])].0], "a message as it was");
+        }
+        let numbers: Vec<u8> = got.iter().filter_map(|message| message.first().copied()).collect();
+        prop_assert!(!fault_free || numbers.is_sorted());
+        prop_assert_eq!(pipe.memory(), 0);
+    }
+}
+
+/// Sends back what it gets; finishes when the other end has.
+struct Echo(Batch, usize, bool);
+
+impl Party for Echo {
+    fn next(&mut self, _now: Time) -> Step<'_> {
+        if self.2 {
+            return Step::Done;
+        }
+        if self.0.is_empty() {
+            return Step::Receive { into: &mut self.0, until: Time::NEVER };
+        }
+        let message = self.0.messages().next().unwrap();
+        Step::Send { bytes: &message[self.1..], message: message.len() }
+    }
+    fn sent(&mut self, bytes: usize, _at: Time) {
+        self.1 += bytes;
+        if self.1 as u64 == self.0.total() {
+            self.0.clear();
+        }
+    }
+    fn received(&mut self, _now: Time) {
+        self.1 = 0;
+    }
+    fn timed_out(&mut self, _now: Time) {}
+    fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.2 = true;
+        Ok(())
+    }
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A link to an echo in memory on the virtual clock, with `shape` around it.
+fn shaped(options: &str, shape: Shape) -> (Dialer, Shared, Shaped) {
+    let dialer = Dialer::new(Clock::new_virtual());
+    let mut listener = dialer.listen(&"mem://echo".parse().unwrap()).unwrap();
+    assert!(listener.host(Box::new(|_| Box::new(Echo(Batch::new(1 << 16, 1), 0, false)))).is_ok());
+    let inner = dialer.open(&format!("mem://echo{options}").parse().unwrap()).unwrap();
+    let path = Shared::new(shape, 1);
+    let link = Shaped::new(inner, &dialer.clock, &path);
+    (dialer, path, link)
+}
+
+fn receive_all(link: &mut dyn Link, bytes: usize) -> Vec<u8> {
+    let mut got = Vec::new();
+    while got.len() < bytes {
+        let mut room = [0; 1000];
+        let length = link.receive(&mut room, LONG).unwrap();
+        got.extend_from_slice(&room[..length]);
+    }
+    got
+}
+
+#[test]
+fn a_link_around_a_link_is_exact_on_the_virtual_clock() {
+    let (dialer, path, mut link) =
+        shaped("?delay=7ms", Shape { delay: ms(500), rate: 80_000.0, ..Shape::default() });
+    for round in 1..=3 {
+        link.send(&[round; 1000], LONG).unwrap();
+        assert_eq!(receive_all(&mut link, 1000), [round; 1000]);
+        assert_eq!(dialer.now(), at(u64::from(round) * (7 + 7 + 100 + 500)));
+    }
+    assert!(matches!(link.receive(&mut [0], ms(3)), Err(Fault::TimedOut)));
+    assert_eq!(dialer.now(), at(3 * 614 + 3));
+    assert_eq!(path.tally(), Tally { bytes: 3000, receipts: 3, ..Tally::default() }, "never late");
+    link.finish().unwrap();
+    assert!(matches!(link.receive(&mut [0], LONG), Err(Fault::Closed)));
+    assert_eq!(dialer.now(), at(3 * 614 + 3 + 500), "the end takes as long as a byte");
+}
+
+#[test]
+fn a_stream_keeps_the_line_busy_and_its_queue_bounded() {
+    let (dialer, path, mut link) = shaped("", Shape { rate: 8e6, queue: 4000, ..Shape::default() });
+    let sent: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
+    let (mut left, mut got) = (&sent[..], Vec::new());
+    while got.len() < sent.len() {
+        left = &left[link.send(left, Duration::ZERO).unwrap_or(0)..];
+        let mut room = [0; 5000];
+        if let Ok(length) = link.receive(&mut room, ms(1)) {
+            got.extend_from_slice(&room[..length]);
+        }
+        assert!(path.lock().backlog(dialer.now()) <= 4000);
+    }
+    assert!(got == sent);
+    assert_eq!(dialer.now(), at(1000), "a megabyte at a megabyte per second");
+}
+
+#[test]
+fn halves_share_what_is_on_its_way() {
+    let (dialer, _, mut link) = shaped("?type=message", Shape { delay: ms(5), ..Shape::default() });
+    link.send(b"one", LONG).unwrap();
+    assert!(matches!(link.receive(&mut [0; 9], ms(1)), Err(Fault::TimedOut)));
+    assert!(!link.is_empty());
+    let mut half = link.other_half().unwrap();
+    assert_eq!(half.receive(&mut [0; 9], LONG).unwrap(), 3);
+    assert_eq!((dialer.now(), link.is_empty()), (at(5), true));
+}
+
+#[test]
+fn what_is_on_its_way_takes_bounded_memory() {
+    for options in ["", "?type=message"] {
+        let (_, path, mut link) = shaped(options, Shape { delay: LONG, ..Shape::default() });
+        for _ in 0..(MOST_OF_ONE / 60_000 + 20) {
+            link.send(&[0; 60_000], Duration::ZERO).unwrap_or(0);
+            assert!(matches!(link.receive(&mut [0], Duration::ZERO), Err(Fault::TimedOut)));
+        }
+        let in_flight = path.lock().in_flight;
+        assert!(
+            (MOST_OF_ONE - 200_000..=MOST_OF_ONE + 66_000).contains(&in_flight),
+            "{options}: {in_flight}"
+        );
+        drop(link);
+        assert_eq!(path.lock().in_flight, 0);
+    }
+}

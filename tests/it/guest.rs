@@ -1,0 +1,137 @@
+//! What needs a kernel with modules that this one may lack: in a guest, on its own time.
+//!
+//! Time in these guests is counted in instructions, so what is measured there does not depend on how busy this host is.
+
+use std::io::Read;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::program::{Ended, Running, run};
+
+/// Runs a shell script in a guest.
+fn guest(modules: &str, tools: &str, script: &str) -> Ended {
+    let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/vm");
+    let fixed = ["lab", "vm", "--virtual-time", "--cache", cache];
+    run(&[&fixed[..], &["--modules", modules, "--tools", tools, "--", "sh", "-c", script]].concat())
+}
+
+#[test]
+fn a_command_runs_as_if_it_were_here() {
+    let ended = guest("", "", "id -u; echo \"it's\" >&2; sleep 100; linkgauge --version; exit 7");
+    assert_eq!(ended.stdout, format!("0\nlinkgauge {}\n", env!("CARGO_PKG_VERSION")), "{}", ended.stderr);
+    assert_eq!(ended.stderr, "it's\nerror: in the guest sh ended with status 7\n");
+    assert_eq!(ended.status, Some(2));
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let ended = guest("no_such_module", "", "true");
+    assert!(ended.stderr.ends_with("no such kernel module: no_such_module\n"), "{}", ended.stderr);
+    assert_eq!(ended.status, Some(2));
+    let ended = guest("", "no-such-tool", "true");
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), "no-such-tool is missing on this host\n"));
+}
+
+fn median_ns(run: &Value, case: usize) -> f64 {
+    run["cases"][case]["latency_ns"]["p50"].as_f64().unwrap_or_else(|| panic!("{run}"))
+}
+
+#[test]
+fn a_guest_ends_with_the_command_that_started_it() {
+    let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/vm");
+    let script = "echo up; sleep 1000";
+    let mut running = Running::start(&["lab", "vm", "--cache", cache, "--", "sh", "-c", script]);
+    let mut stdout = running.0.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 3]).unwrap();
+    running.signal(Signal::INT);
+    assert_eq!(running.wait().code(), Some(130));
+    // Whoever still ran would hold it open.
+    assert_eq!(stdout.read(&mut [0; 9]).unwrap(), 0);
+    let ended = run(&["lab", "vm", "--cache", cache, "--limit", "1s", "--", "sleep", "1000"]);
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), "the guest was not done after 1 s\n"));
+}
+
+/// Shapes the loop-back device there and measures over it; kills the shaper and starts it again.
+const NETEM: &str = "
+    linkgauge serve -q & far=$!
+    sleep 1
+    linkgauge lab shaper --netem lo --delay 50ms --rate 100kBps -q & shaper=$!
+    sleep 1
+    tc qdisc show dev lo
+    linkgauge latency udp://127.0.0.1 tcp://127.0.0.1 --count 20 --warm-up 2 --size 64 --json -
+    kill -INT $shaper; wait $shaper; echo
+    tc qdisc show dev lo
+    linkgauge lab shaper --netem lo --delay 50ms --jitter 5ms --loss 1% --duplicate 0.5% --reorder 2% -q & shaper=$!
+    sleep 1
+    kill -KILL $shaper; wait $shaper 2>/dev/null
+    tc qdisc show dev lo
+    linkgauge lab shaper --netem lo --delay 5ms
+    tc qdisc del dev lo root
+    tc qdisc add dev lo root pfifo
+    linkgauge lab shaper --netem lo --delay 5ms
+    tc qdisc show dev lo
+    kill $far";
+
+#[test]
+fn netem_delays_what_leaves_by_a_device_and_is_removed() {
+    let ended = guest("sch_netem", "tc", NETEM);
+    let (before, rest) = ended.stdout.split_once('\n').unwrap_or_else(|| panic!("{}", ended.stderr));
+    assert_eq!(before.trim(), "qdisc netem 7100: root refcnt 2 limit 1000 delay 50ms rate 800Kbit");
+    let mut documents = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+    let run = documents.next().unwrap().unwrap();
+    let after = &rest[documents.byte_offset()..];
+    for (case, headers) in [(0, 14 + 20 + 8), (1, 14 + 20 + 32)] {
+        let p50 = median_ns(&run, case);
+        // There and back: the delay, and message and headers at 100 kB/s.
+        let expected = 2e6 * (50.0 + (64 + headers) as f64 / 100.0);
+        assert!((p50 / expected - 1.0).abs() < 0.02, "{p50} ns, expected {expected}");
+    }
+    let lines: Vec<&str> = after.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    assert_eq!(lines[0], "qdisc noqueue 0: root refcnt 2");
+    assert_eq!(
+        lines[1],
+        "qdisc netem 7100: root refcnt 2 limit 100000 delay 50ms  5ms loss 1% duplicate 0.5% reorder 2% gap 1"
+    );
+    assert!(lines[2].starts_with("qdisc pfifo ") && lines.len() == 3, "somebody else's stays: {lines:?}");
+    let complaints: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("error")).collect();
+    assert!(complaints[0].starts_with("error: lo: 'lab shaper' has shaped it already: "), "{}", ended.stderr);
+    assert!(
+        complaints[1].ends_with(": somebody has put another queue there; it is left alone"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(complaints.len(), 2);
+}
+
+/// Relays without and with a delay, on streams and in messages, and on a slow line.
+const RELAYS: &str = "
+    linkgauge serve -q &
+    for scheme in tcp udp; do
+        linkgauge lab shaper --listen $scheme://127.0.0.1:7200 --to $scheme://127.0.0.1:7100 -q &
+        linkgauge lab shaper --listen $scheme://127.0.0.1:7201 --to $scheme://127.0.0.1:7100 --delay 500ms -q &
+        linkgauge lab shaper --listen $scheme://127.0.0.1:7202 --to $scheme://127.0.0.1:7100 --rate 1kBps -q &
+    done
+    sleep 1
+    for scheme in tcp udp; do
+        for port in 7200 7201 7202; do urls=\"$urls $scheme://127.0.0.1:$port\"; done
+    done
+    linkgauge latency $urls --count 20 --warm-up 2 --size 64 --timeout 5s --json -
+    linkgauge throughput tcp://127.0.0.1:7202 --direction receive --size 1000 --volume 20k --timeout 20s --probe off --json -
+    exit 0";
+
+#[test]
+fn a_relay_adds_what_it_was_told_to() {
+    let ended = guest("", "", RELAYS);
+    let mut documents = serde_json::Deserializer::from_str(&ended.stdout).into_iter::<Value>();
+    let latency = documents.next().unwrap_or_else(|| panic!("{}", ended.stderr)).unwrap();
+    for first in [0, 3] {
+        let [plain, delayed, slow] = [0, 1, 2].map(|case| median_ns(&latency, first + case));
+        for (added, expected) in [(delayed - plain, 1000e6), (slow - plain, 128e6)] {
+            assert!((added - expected).abs() < 200e3, "{added} ns, expected {expected}");
+        }
+    }
+    let throughput = documents.next().unwrap_or_else(|| panic!("{}", ended.stderr)).unwrap();
+    let rate = throughput["cases"][0]["throughput_bps"].as_f64().unwrap_or_else(|| panic!("{throughput}"));
+    assert!((rate / 8000.0 - 1.0).abs() < 0.01, "{rate} bit/s");
+}
