@@ -62,7 +62,9 @@ fn receive(link: &mut dyn Link, count: usize) -> Vec<u8> {
 fn rest(link: &mut dyn Link) -> Vec<u8> {
     let mut all = Vec::new();
     let mut some = vec![0; 65_536];
+    let until = Instant::now() + LONG;
     loop {
+        assert!(Instant::now() < until, "it does not end");
         match link.receive(&mut some, SHORT) {
             Ok(length) => all.extend_from_slice(&some[..length]),
             Err(Fault::TimedOut) => return all,

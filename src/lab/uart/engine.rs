@@ -113,6 +113,18 @@ impl End {
         }
     }
 
+    /// Throws away what the program wrote but did not find room on the line: the kernel drops what is on its way to the
+    /// master when a program flushes, but not what has reached it.
+    fn discard(&self, buffer: &mut [u8]) {
+        let mut left = rustix::io::ioctl_fionread(&self.pty.master).unwrap_or(0) as usize;
+        while left > 0 {
+            match rustix::io::read(&self.pty.master, &mut buffer[..left.min(READ - 1) + 1]) {
+                Ok(length) if length > 1 => left = left.saturating_sub(length - 1),
+                _ => return,
+            }
+        }
+    }
+
     fn tally(mut self) -> Tally {
         self.tally.overruns = self.inbox.overruns;
         self.tally.defects = self.disturber.defects;
@@ -292,6 +304,9 @@ impl Engine {
                 [what, ..] => {
                     if what & notice::FLUSH_WRITE != 0 {
                         end.wire.flush(now);
+                        if room == 0 {
+                            end.discard(&mut self.buffer);
+                        }
                     }
                     if what & notice::FLUSH_READ != 0 {
                         end.inbox.flush();
