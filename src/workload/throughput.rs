@@ -377,6 +377,8 @@ pub struct Sink {
     /// Bytes may be missing from the stream.
     lossy: bool,
     position: u64,
+    /// Messages before the measurement.
+    warmed_up: u64,
     message: u64,
     quiet: Duration,
     waits_since: Option<Time>,
@@ -406,6 +408,7 @@ impl Sink {
             looped: None,
             lossy: !caps.reliable,
             position: 0,
+            warmed_up: 0,
             message: u64::from(case.message_bytes),
             quiet: quiet(case.pacing),
             waits_since: None,
@@ -477,8 +480,13 @@ impl Sink {
         settled && self.has_all()
     }
 
-    /// Messages that were sent to get here, as far as can be seen.
+    /// Messages that were sent to get here since the measurement began, as far as can be seen.
     pub fn counted(&self) -> u64 {
+        self.passed() - self.warmed_up
+    }
+
+    /// The same with the warm-up.
+    fn passed(&self) -> u64 {
         if self.head.is_some() { self.tracker.next } else { self.position / self.message }
     }
 
@@ -540,7 +548,7 @@ impl Party for Sink {
         (self.waits_since, self.begun) = (Some(now), true);
         let (phase, begins) = self.phases.at(now);
         let (mut messages, mut bytes) = (0, 0);
-        let (before, counted) = (self.position, self.counted());
+        let (before, passed) = (self.position, self.passed());
         for message in self.batch.messages() {
             match &mut self.looped {
                 Some((_, Expected::Stream(comparison))) => comparison.take(message),
@@ -575,6 +583,7 @@ impl Party for Sink {
             messages = self.position / self.message - before / self.message;
         }
         if begins {
+            self.warmed_up = passed;
             match &self.looped {
                 Some((looped, _)) => self.recorder.begin(Time(looped.first_ns.load(Relaxed))),
                 // What arrives first was on its way before the receiver's time began.
@@ -584,7 +593,7 @@ impl Party for Sink {
         if phase == Phase::Measuring {
             self.recorder.delivered(now, messages, bytes);
         } else {
-            self.phases.sent(self.counted() - counted, bytes);
+            self.phases.sent(self.passed() - passed, bytes);
         }
         if self.looped.is_none() && !self.bounds.hold(now, self.position - before) {
             self.fault = Some(Fault::Other("the far end sends more than it was asked for".to_owned()));

@@ -1,0 +1,136 @@
+//! A connection that has joined a test: waits until all have, then is one of its streams.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{FarTest, INTRODUCTION, LOOK};
+use crate::clock::Time;
+use crate::link::party::{Cost, Party, Step};
+use crate::link::{Batch, Caps, Fault, Framing};
+use crate::peer::iperf3::data::{Making, Stream};
+use crate::peer::iperf3::wire::{self, Parameters};
+use crate::peer::leash::{GRACE, Leash};
+use crate::peer::{Limits, ServerFacts, far_case};
+use crate::plan::{Case, Pacing, Stop};
+use crate::sample::Recorder;
+
+pub struct Joined {
+    facts: Arc<ServerFacts>,
+    test: Arc<FarTest>,
+    arrival: u64,
+    caps: Caps,
+    since: Option<Time>,
+    /// For a hello of datagrams, which may come more than once, and its answer.
+    batch: Batch,
+    answers: bool,
+    stream: Option<Box<Stream>>,
+}
+
+impl Joined {
+    pub fn new(facts: &Arc<ServerFacts>, test: Arc<FarTest>, arrival: u64, caps: &Caps) -> Joined {
+        let (batch, answers) = (Batch::new(wire::UDP_HELLO.len(), 1), false);
+        Joined {
+            facts: facts.clone(),
+            test,
+            arrival,
+            caps: caps.clone(),
+            since: None,
+            batch,
+            answers,
+            stream: None,
+        }
+    }
+
+    /// The stream, once it may go.
+    fn begin(&mut self) {
+        let Some((number, parameters)) = self.test.number(self.arrival).zip(self.test.parameters.get())
+        else {
+            return;
+        };
+        let limits = &self.facts.limits;
+        let making = Making {
+            case: &case(parameters, limits),
+            caps: &self.caps,
+            number,
+            test: &self.test.test,
+            counters_64bit: parameters.counters_64bit,
+            recorder: Recorder::counting(),
+            cpu: parameters.server_cpu,
+        };
+        let stream = match parameters.is_outward(number) {
+            true => Stream::receiver(making),
+            false => Stream::sender(making),
+        };
+        let leash = Leash::new(limits, parameters.streams() as u32, GRACE);
+        self.stream = Some(Box::new(stream.on(leash)));
+    }
+}
+
+/// What a server's end of a stream has to do; the client says when it is over.
+fn case(parameters: &Parameters, limits: &Limits) -> Case {
+    let bits = 8.0 * f64::from(parameters.length);
+    let most = limits.bit_rate.map(|rate| rate / parameters.streams() as f64);
+    let asked = Some(parameters.bits_per_second).filter(|rate| *rate > 0.0);
+    let rate = asked.into_iter().chain(most).reduce(f64::min);
+    let omit = Duration::from_secs(parameters.omit_s);
+    Case {
+        pacing: rate.map_or(Pacing::Closed, |rate| Pacing::Fixed { per_second: rate / bits }),
+        warm_up: (!omit.is_zero()).then(|| Stop::after(omit)),
+        timeout: Duration::from_secs(limits.idle_s),
+        ..far_case(parameters.length)
+    }
+}
+
+impl Party for Joined {
+    #[inline]
+    fn next(&mut self, now: Time) -> Step<'_> {
+        if self.stream.is_none() {
+            self.begin();
+        }
+        if let Some(stream) = &mut self.stream {
+            return stream.next(now);
+        }
+        let until = *self.since.get_or_insert(now) + INTRODUCTION;
+        if now >= until || self.test.test.is_broken() {
+            return Step::Done;
+        }
+        match self.caps.framing {
+            _ if self.answers => Step::Send { bytes: &wire::UDP_ANSWER, message: wire::UDP_ANSWER.len() },
+            Framing::Stream => Step::Sleep(now + LOOK),
+            Framing::Message => Step::Receive { into: &mut self.batch, until: now + LOOK },
+        }
+    }
+
+    #[inline]
+    fn sent(&mut self, bytes: usize, at: Time) {
+        match &mut self.stream {
+            Some(stream) => stream.sent(bytes, at),
+            None => self.answers = false,
+        }
+    }
+
+    #[inline]
+    fn received(&mut self, now: Time) {
+        match &mut self.stream {
+            Some(stream) => stream.received(now),
+            None => self.answers = true,
+        }
+    }
+
+    fn timed_out(&mut self, now: Time) {
+        if let Some(stream) = &mut self.stream {
+            stream.timed_out(now);
+        }
+    }
+
+    fn closed(&mut self, now: Time) -> Result<(), Fault> {
+        self.stream.as_mut().map_or(Err(Fault::Closed), |stream| stream.closed(now))
+    }
+
+    fn ended(&mut self, cost: Cost) {
+        match &mut self.stream {
+            Some(stream) => stream.ended(cost),
+            None => self.test.leave(self.arrival),
+        }
+    }
+}
