@@ -295,6 +295,11 @@ pub trait Link: Send {
         None
     }
 
+    /// Segments that this end's system has sent again, where that can be known.
+    fn retransmits(&self) -> Option<u64> {
+        None
+    }
+
     /// Packets that this end's socket dropped since it was opened because its buffer was full. Where the kernel joins
     /// datagrams (`receive_method` is `gro`), one packet holds several messages.
     fn socket_drops(&self) -> Option<u64> {

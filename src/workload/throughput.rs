@@ -179,6 +179,11 @@ impl Source {
         self.position
     }
 
+    /// Messages sent so far, warm-up included.
+    pub fn messages(&self) -> u64 {
+        self.position / self.message as u64
+    }
+
     /// The bytes come back over the same link to a [`Sink`] that shares this.
     pub fn looped(mut self, case: &Case, caps: &Caps, looped: Arc<Looped>) -> Source {
         let warm_up = at_line_rate(case.warm_up.unwrap_or_default(), caps);
@@ -485,9 +490,14 @@ impl Sink {
         self.passed() - self.warmed_up
     }
 
-    /// The same with the warm-up.
-    fn passed(&self) -> u64 {
+    /// The same with those of the warm-up.
+    pub fn passed(&self) -> u64 {
         if self.head.is_some() { self.tracker.next } else { self.position / self.message }
+    }
+
+    /// Messages that are missing among those, as far as they have numbers.
+    pub fn missing(&self) -> u64 {
+        self.tracker.next - self.tracker.new
     }
 
     fn silent(&mut self) {

@@ -53,9 +53,14 @@ pub struct Test {
 #[derive(Debug, Clone, Default)]
 pub struct Ended {
     pub bytes: u64,
-    /// Datagrams, as sent or as told by the highest number received; 0 on a stream.
-    pub packets: u64,
+    /// Messages sent or received, and how many of them must have been sent; both without those of the warm-up.
     pub messages: u64,
+    pub offered: u64,
+    /// Datagrams sent, or sent as told by the highest number received, and those missing; both with the warm-up.
+    pub packets: u64,
+    pub missing: u64,
+    /// Segments that the system sent again.
+    pub retransmits: Option<u64>,
     pub jitter_s: f64,
     pub first: Option<Time>,
     pub last: Option<Time>,
@@ -260,8 +265,10 @@ impl Party for Stream {
             self.fault = Some(reason.to_owned());
             return Step::Fail(Fault::Other(reason.to_owned()));
         }
+        let stays = self.leash.is_some() && matches!(self.end, End::Sends(_));
         match self.end.party().next(now) {
-            // The connection stays open: its end would be taken for that of the client.
+            // A server's stream is open until the client has said the end.
+            Step::Finish | Step::Done if stays => Step::Sleep(now + NOTICE),
             Step::Finish => Step::Done,
             // Silence is no end here; how long it may last is decided in `timed_out`.
             Step::Receive { into, .. } => Step::Receive { into, until: now + NOTICE },
@@ -303,14 +310,21 @@ impl Party for Stream {
     fn ended(&mut self, cost: Cost) {
         self.end.party().ended(cost);
         let recorder = self.end.recorder();
-        let (running, packets, messages) = match &self.end {
-            End::Sends(_) => (&self.test.senders, recorder.counts.sent, recorder.counts.sent),
-            End::Receives(sink) => (&self.test.receivers, sink.counted(), recorder.counts.received),
+        let counts = &recorder.counts;
+        let (running, messages, offered, packets, missing) = match &self.end {
+            End::Sends(source) => (&self.test.senders, counts.sent, counts.sent, source.messages(), 0),
+            End::Receives(sink) => {
+                (&self.test.receivers, counts.received, sink.counted(), sink.passed(), sink.missing())
+            }
         };
+        let has_packets = self.framing == Framing::Message;
         let ended = Ended {
-            bytes: recorder.counts.bytes,
-            packets: if self.framing == Framing::Message { packets } else { 0 },
+            bytes: counts.bytes,
             messages,
+            offered,
+            packets: if has_packets { packets } else { 0 },
+            missing,
+            retransmits: cost.retransmits.filter(|_| matches!(self.end, End::Sends(_))),
             jitter_s: self.jitter.seconds(),
             first: recorder.first,
             last: recorder.last,

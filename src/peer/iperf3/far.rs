@@ -8,7 +8,7 @@ mod control;
 mod joined;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -58,6 +58,8 @@ impl Registry {
             waits: AtomicBool::new(false),
             arrived: Mutex::default(),
             order: OnceLock::new(),
+            ready: AtomicUsize::new(0),
+            runs: AtomicBool::new(false),
             test: Arc::default(),
         });
         tests.insert(cookie, test.clone());
@@ -101,8 +103,11 @@ struct FarTest {
     /// For its streams, from the time it asked for them until they are there.
     waits: AtomicBool,
     arrived: Mutex<Vec<u64>>,
-    /// Arrivals in their order, once all are there and the streams may go.
+    /// Arrivals in their order, once all are there.
     order: OnceLock<Vec<u64>>,
+    /// So many streams know their number and listen, if they are to; then senders may send.
+    ready: AtomicUsize,
+    runs: AtomicBool,
     test: Arc<Test>,
 }
 
@@ -138,20 +143,23 @@ impl FarTest {
         self.arrived().retain(|other| *other != arrival);
     }
 
-    /// Lets the streams go, once all are there.
+    /// Numbers the streams, once all are there; whether all of them are ready to go.
     fn start(&self) -> bool {
         let mut order = self.arrived().clone();
-        let all = order.len() == self.streams();
-        if all {
+        if self.order.get().is_none() && order.len() == self.streams() {
             order.sort_unstable();
             self.waits.store(false, Relaxed);
             // Said once.
             let _ = self.order.set(order);
         }
-        all
+        let ready = self.order.get().is_some_and(|order| self.ready.load(Relaxed) == order.len());
+        if ready {
+            self.runs.store(true, Relaxed);
+        }
+        ready
     }
 
-    /// The number of a stream, once they may go.
+    /// The number of a stream, once all are there.
     fn number(&self, arrival: u64) -> Option<usize> {
         self.order.get()?.iter().position(|other| *other == arrival)
     }

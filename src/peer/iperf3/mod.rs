@@ -324,8 +324,8 @@ impl Port {
                     // Of a stream nothing is lost, however the two ends count its beginning.
                     (true, false) => own.messages,
                     // What is missing at the end no number tells; a beginning that is left out is told by nobody.
-                    (true, true) if self.parameters.omit_s == 0 => own.packets.max(told.packets),
-                    (true, true) => own.packets,
+                    (true, true) if self.parameters.omit_s == 0 => own.offered.max(told.packets),
+                    (true, true) => own.offered,
                 },
                 elapsed_ns: elapsed.unwrap_or_default().as_nanos() as u64,
                 inward,

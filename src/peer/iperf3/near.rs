@@ -266,21 +266,18 @@ impl Control {
         };
         let longest = ended.iter().map(seconds).fold(0.0, f64::max);
         let cpu: f64 = ended.iter().map(|ended| ended.cpu_seconds).sum();
-        let streams = ended.iter().enumerate().map(|(number, ended)| {
-            let lost =
-                if parameters.is_outward(number) { 0 } else { ended.packets.saturating_sub(ended.messages) };
-            wire::Counted {
-                bytes: ended.bytes,
-                retransmits: None,
-                jitter_s: ended.jitter_s,
-                lost: if parameters.udp { lost } else { 0 },
-                packets: ended.packets,
-                seconds: seconds(ended),
-            }
+        let streams = ended.iter().map(|ended| wire::Counted {
+            bytes: ended.bytes,
+            retransmits: ended.retransmits,
+            jitter_s: ended.jitter_s,
+            lost: ended.missing,
+            packets: ended.packets,
+            seconds: seconds(ended),
         });
         Results {
             cpu_percent: if longest > 0.0 { 100.0 * cpu / longest } else { 0.0 },
-            has_retransmits: (!parameters.reverse).then_some(false),
+            has_retransmits: (!parameters.reverse)
+                .then(|| ended.iter().any(|ended| ended.retransmits.is_some())),
             streams: streams.collect(),
             text: None,
         }

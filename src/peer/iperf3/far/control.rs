@@ -89,12 +89,12 @@ impl Control {
     }
 
     /// Goes on as far as what was heard allows.
-    fn understand(&mut self) {
+    fn understand(&mut self, now: Time) {
         let heard = match self.stage {
             Stage::Asking => self.hear_parameters(),
             Stage::Hearing => self.hear_results(),
             _ => {
-                self.hear_states();
+                self.hear_states(now);
                 Ok(())
             }
         };
@@ -148,13 +148,14 @@ impl Control {
         Ok(())
     }
 
-    fn hear_states(&mut self) {
+    fn hear_states(&mut self, now: Time) {
         while let Some(byte) = self.talk.byte() {
             match (State::read(byte), self.stage) {
                 (Some(State::TestEnd), Stage::Running) => {
                     if let Some(test) = &self.test {
                         test.test.end();
                     }
+                    self.stopped = Some(now);
                     self.enter(Stage::Stopping);
                     return;
                 }
@@ -183,10 +184,9 @@ impl Control {
             Stage::Running if test.test.fault().is_some() => self.refuse(Code::StreamRead),
             Stage::Running if waited >= self.longest(&test) => self.refuse(Code::Duration),
             Stage::Stopping if test.test.senders() == 0 || waited >= ENDING => {
-                self.stopped = Some(now);
                 self.talk.say(&[State::ExchangeResults as u8]);
                 self.enter(Stage::Hearing);
-                self.understand();
+                self.understand(now);
             }
             Stage::Draining if test.test.receivers() == 0 || waited >= ENDING => {
                 self.talk.say(&wire::framed(&self.results(&test).write()));
@@ -213,21 +213,19 @@ impl Control {
         let end = ended.iter().filter_map(|ended| ended.last).chain(self.stopped).max().unwrap_or(begin);
         let seconds = end.since(begin).as_secs_f64();
         let cpu: f64 = ended.iter().map(|ended| ended.cpu_seconds).sum();
-        let counted = |(number, ended): (usize, &Ended)| Counted {
+        let counted = |ended: &Ended| Counted {
             bytes: ended.bytes,
-            retransmits: None,
+            retransmits: ended.retransmits,
             jitter_s: ended.jitter_s,
-            lost: match parameters.udp && parameters.is_outward(number) {
-                true => ended.packets.saturating_sub(ended.messages),
-                false => 0,
-            },
+            lost: ended.missing,
             packets: ended.packets,
             seconds,
         };
+        let sends = parameters.reverse || parameters.bidirectional;
         Results {
             cpu_percent: if seconds > 0.0 { 100.0 * cpu / seconds } else { 0.0 },
-            has_retransmits: (parameters.reverse || parameters.bidirectional).then_some(false),
-            streams: ended.iter().enumerate().map(counted).collect(),
+            has_retransmits: sends.then(|| ended.iter().any(|ended| ended.retransmits.is_some())),
+            streams: ended.iter().map(counted).collect(),
             text: parameters.server_output.then(|| text(parameters, &ended, seconds)),
         }
     }
@@ -263,9 +261,9 @@ impl Party for Control {
         self.talk.sent(bytes);
     }
 
-    fn received(&mut self, _now: Time) {
+    fn received(&mut self, now: Time) {
         match self.talk.received() {
-            Ok(()) => self.understand(),
+            Ok(()) => self.understand(now),
             Err(_) => self.over(),
         }
     }

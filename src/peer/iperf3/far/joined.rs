@@ -1,6 +1,7 @@
 //! A connection that has joined a test: waits until all have, then is one of its streams.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::{FarTest, INTRODUCTION, LOOK};
@@ -23,12 +24,13 @@ pub struct Joined {
     /// For a hello of datagrams, which may come more than once, and its answer.
     batch: Batch,
     answers: bool,
+    is_ready: bool,
     stream: Option<Box<Stream>>,
 }
 
 impl Joined {
     pub fn new(facts: &Arc<ServerFacts>, test: Arc<FarTest>, arrival: u64, caps: &Caps) -> Joined {
-        let (batch, answers) = (Batch::new(wire::UDP_HELLO.len(), 1), false);
+        let batch = Batch::new(wire::UDP_HELLO.len(), 1);
         Joined {
             facts: facts.clone(),
             test,
@@ -36,20 +38,25 @@ impl Joined {
             caps: caps.clone(),
             since: None,
             batch,
-            answers,
+            answers: false,
+            is_ready: false,
             stream: None,
         }
     }
 
-    /// The stream, once it may go.
+    /// Receivers listen before the client is told that it may send; senders wait until it is.
     fn begin(&mut self) {
-        let Some((number, parameters)) = self.test.number(self.arrival).zip(self.test.parameters.get())
-        else {
+        let number = self.test.number(self.arrival);
+        let Some((number, parameters)) = number.zip(self.test.parameters.get()) else { return };
+        if !std::mem::replace(&mut self.is_ready, true) {
+            self.test.ready.fetch_add(1, Relaxed);
+        }
+        if !parameters.is_outward(number) && !self.test.runs.load(Relaxed) {
             return;
-        };
+        }
         let limits = &self.facts.limits;
         let making = Making {
-            case: &case(parameters, limits),
+            case: &case(parameters, number, limits),
             caps: &self.caps,
             number,
             test: &self.test.test,
@@ -66,8 +73,15 @@ impl Joined {
     }
 }
 
-/// What a server's end of a stream has to do; the client says when it is over.
-fn case(parameters: &Parameters, limits: &Limits) -> Case {
+/// What a server's end of a stream has to do; the client says when it is over. Where it wants so many bytes over TCP, no
+/// more are sent: it ends when it has them. Of datagrams some may be lost.
+fn case(parameters: &Parameters, number: usize, limits: &Limits) -> Case {
+    let length = u64::from(parameters.length);
+    let all = match (parameters.bytes, parameters.blocks) {
+        (0, blocks) => blocks.saturating_mul(length),
+        (bytes, _) => bytes,
+    };
+    let counted = all > 0 && !parameters.udp && !parameters.is_outward(number);
     let bits = 8.0 * f64::from(parameters.length);
     let most = limits.bit_rate.map(|rate| rate / parameters.streams() as f64);
     let asked = Some(parameters.bits_per_second).filter(|rate| *rate > 0.0);
@@ -76,6 +90,10 @@ fn case(parameters: &Parameters, limits: &Limits) -> Case {
     Case {
         pacing: rate.map_or(Pacing::Closed, |rate| Pacing::Fixed { per_second: rate / bits }),
         warm_up: (!omit.is_zero()).then(|| Stop::after(omit)),
+        stop: Stop {
+            volume_bytes: counted.then(|| all.div_ceil(parameters.parallel.into())),
+            ..Stop::default()
+        },
         timeout: Duration::from_secs(limits.idle_s),
         ..far_case(parameters.length)
     }
