@@ -4,7 +4,7 @@
 //! This file is the near side; `far` the far side, `wire` the words, `data` a stream at either end.
 
 mod data;
-mod datagram;
+pub mod datagram;
 mod far;
 pub mod near;
 mod talk;
