@@ -180,7 +180,7 @@ pub fn iperf3(data: &[u8]) {
     let mut pieces = rest.chunks(usize::from(size).max(1));
     let mut client = Control::new(&cookie, plan, Arc::default());
     connection(&mut client, pieces.by_ref());
-    if client.opened(Box::new(|| true)) {
+    if client.opened(Box::new(|| Some(true))) {
         connection(&mut client, pieces.by_ref());
     }
     if client.run() {

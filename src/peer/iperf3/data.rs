@@ -226,6 +226,10 @@ impl Stream {
         }
     }
 
+    pub fn is_sender(&self) -> bool {
+        matches!(self.end, End::Sends(_))
+    }
+
     pub fn on(self, leash: Leash) -> Stream {
         Stream { leash: Some(leash), ..self }
     }
@@ -265,7 +269,7 @@ impl Party for Stream {
             self.fault = Some(reason.to_owned());
             return Step::Fail(Fault::Other(reason.to_owned()));
         }
-        let stays = self.leash.is_some() && matches!(self.end, End::Sends(_));
+        let stays = self.leash.is_some() && self.is_sender();
         match self.end.party().next(now) {
             // A server's stream is open until the client has said the end.
             Step::Finish | Step::Done if stays => Step::Sleep(now + NOTICE),
@@ -324,7 +328,7 @@ impl Party for Stream {
             offered,
             packets: if has_packets { packets } else { 0 },
             missing,
-            retransmits: cost.retransmits.filter(|_| matches!(self.end, End::Sends(_))),
+            retransmits: cost.retransmits.filter(|_| self.is_sender()),
             jitter_s: self.jitter.seconds(),
             first: recorder.first,
             last: recorder.last,

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use super::{Flow, Near, Peer, PeerError, Session};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
-use crate::link::party::{SLICE, drive};
+use crate::link::party::{SLICE, Tuning, drive};
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, stream_beside};
 use crate::plan::{Case, Direction, Pacing, Stop, Wait};
 use crate::workload::{FarFlow, FarReport, Flowed, Role};
@@ -180,7 +180,11 @@ impl NearSession {
     fn open(&mut self, near: &Near, port: usize) -> Result<(), PeerError> {
         let (case, clock) = (&self.case, &self.clock);
         let endpoint = &case.endpoints[port];
-        let fault = |fault: Fault| PeerError::from(LinkError::new(endpoint, fault));
+        let fault = |fault: Fault| match fault {
+            // It did not even hear us out.
+            Fault::Closed => PeerError::protocol(endpoint, near::BROKEN_OFF),
+            fault => LinkError::new(endpoint, fault).into(),
+        };
         let framing = crate::link::caps(endpoint).map_err(fault)?.framing;
         let beside = match framing {
             Framing::Stream => endpoint.clone(),
@@ -206,6 +210,8 @@ impl NearSession {
             if role == Role::Outward {
                 halves.extend(link.other_half().ok());
             }
+            // Takes its time, and the server may send as soon as all are open.
+            link.tune(&Tuning { wait: case.wait, cpu: None, batches_of: Some(case.message_bytes) });
             let caps = link.caps().clone();
             let making = Making {
                 case,
@@ -219,7 +225,8 @@ impl NearSession {
             let party = if role == Role::Outward { Stream::sender(making) } else { Stream::receiver(making) };
             self.flows.push(Flow { role, port, link, party: Box::new(party) });
         }
-        let drained = move || halves.iter().all(|half| half.unacknowledged().unwrap_or(0) == 0);
+        let drained =
+            move || halves.iter().try_fold(true, |all, half| Some(half.unacknowledged()? == 0 && all));
         if control.opened(Box::new(drained)) {
             drive(&mut control, link.as_mut(), clock, &never, SLICE).map_err(fault)?;
         }
@@ -306,16 +313,14 @@ impl Port {
             longest = longest.max(told.seconds);
             let inward = !self.parameters.is_outward(stream);
             let whole = told.bytes / u64::from(self.parameters.length.max(1));
-            // Datagrams have no acknowledgement: their time is that of sending.
-            let last = control.drained_at.filter(|_| !self.parameters.udp).or(own.last);
             let time = |from: Option<Time>, to: Option<Time>| from.zip(to).map(|(from, to)| to.since(from));
-            let elapsed = match self.parameters.omit_s {
-                0 => time(own.first, last),
-                // The server left out its own beginning; its time ends with the word that it is over.
-                _ => Duration::try_from_secs_f64(told.seconds)
-                    .ok()
-                    .map(|told| told.saturating_sub(time(last, control.ended_at).unwrap_or_default())),
-            };
+            // Datagrams have no acknowledgement: their time is that of sending.
+            let last = if self.parameters.udp { own.last } else { control.drained_at };
+            let elapsed = time(own.first, last).filter(|_| self.parameters.omit_s == 0).or_else(|| {
+                // The server's own time ends with the word that it is over, some time after the last byte.
+                let told = Duration::try_from_secs_f64(told.seconds).ok()?;
+                Some(told.saturating_sub(time(last, control.ended_at).unwrap_or_default()))
+            });
             all.flows.push(FarFlow {
                 port: number,
                 bytes: told.bytes,

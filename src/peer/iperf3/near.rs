@@ -13,6 +13,9 @@ use crate::link::{Fault, Framing};
 use crate::sample::Recorder;
 use crate::workload::Measured;
 
+/// Where nothing was agreed yet.
+pub const BROKEN_OFF: &str = "the server closed the connection: is it iperf3, with room for us?";
+
 /// How often it looks whether the streams have ended, and while they cannot have.
 const LOOK: Duration = Duration::from_millis(1);
 const GLANCE: Duration = Duration::from_millis(100);
@@ -27,8 +30,8 @@ const ON_THE_WAY: Duration = Duration::from_millis(300);
 /// Streams of a test that is over end by themselves within this time, at both ends.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// Whether all that was sent has been acknowledged, as far as can be told.
-pub type Drained = Box<dyn FnMut() -> bool + Send>;
+/// Whether all that was sent has been acknowledged; none where the system does not tell.
+pub type Drained = Box<dyn FnMut() -> Option<bool> + Send>;
 
 /// What the client wants to happen when.
 pub struct Plan {
@@ -72,7 +75,9 @@ pub struct Control {
     since: Option<Time>,
     began: Option<Time>,
     drained: Drained,
-    /// When the far system had acknowledged the last byte.
+    /// When nothing was left to be sent.
+    settled: Option<Time>,
+    /// The same, if the far system had acknowledged the last byte then.
     pub drained_at: Option<Time>,
     /// When the end was said.
     pub ended_at: Option<Time>,
@@ -91,7 +96,8 @@ impl Control {
             stage: Stage::Greeted,
             since: None,
             began: None,
-            drained: Box::new(|| true),
+            drained: Box::new(|| None),
+            settled: None,
             drained_at: None,
             ended_at: None,
             results: None,
@@ -228,8 +234,13 @@ impl Control {
         }
         if let Stage::Settling(since) = self.stage {
             let sends = !self.plan.parameters.reverse;
-            if self.drained_at.is_none() && (!sends || (self.drained)()) {
-                self.drained_at = Some(now);
+            let drained = if sends && self.settled.is_none() { (self.drained)() } else { None };
+            match drained {
+                Some(false) => {}
+                told => {
+                    let settled = *self.settled.get_or_insert(now);
+                    self.drained_at = self.drained_at.or(told.map(|_| settled));
+                }
             }
             let wait = match self.plan.framing {
                 _ if !sends => Duration::ZERO,
@@ -238,7 +249,7 @@ impl Control {
                 Framing::Stream => READING,
                 Framing::Message => ON_THE_WAY,
             };
-            let waited = self.drained_at.is_some_and(|drained| now.since(drained) >= wait);
+            let waited = self.settled.is_some_and(|settled| now.since(settled) >= wait);
             if waited || now.since(since) >= self.plan.timeout.saturating_add(wait) {
                 self.test.end();
                 self.ended_at = Some(now);
@@ -354,13 +365,13 @@ impl Party for Control {
 
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
         let why = match self.stage {
-            Stage::Greeted => "the server closed the connection at once: is it iperf3, with room for us?",
             // What is to come has been said.
             Stage::Heard | Stage::Over => {
                 self.stage = Stage::Over;
                 self.talk = Talk::new();
                 return Ok(());
             }
+            Stage::Greeted | Stage::Asked | Stage::Opened | Stage::Started => BROKEN_OFF,
             _ => "the server broke off the test",
         };
         self.fail(why);

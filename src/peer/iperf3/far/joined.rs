@@ -24,6 +24,8 @@ pub struct Joined {
     /// For a hello of datagrams, which may come more than once, and its answer.
     batch: Batch,
     answers: bool,
+    is_known: bool,
+    is_set_up: bool,
     is_ready: bool,
     stream: Option<Box<Stream>>,
 }
@@ -39,21 +41,18 @@ impl Joined {
             since: None,
             batch,
             answers: false,
+            // A stream of bytes has said its cookie.
+            is_known: caps.framing == Framing::Stream,
+            is_set_up: false,
             is_ready: false,
             stream: None,
         }
     }
 
-    /// Receivers listen before the client is told that it may send; senders wait until it is.
+    /// The stream, once all have arrived.
     fn begin(&mut self) {
         let number = self.test.number(self.arrival);
         let Some((number, parameters)) = number.zip(self.test.parameters.get()) else { return };
-        if !std::mem::replace(&mut self.is_ready, true) {
-            self.test.ready.fetch_add(1, Relaxed);
-        }
-        if !parameters.is_outward(number) && !self.test.runs.load(Relaxed) {
-            return;
-        }
         let limits = &self.facts.limits;
         let making = Making {
             case: &case(parameters, number, limits),
@@ -102,10 +101,20 @@ fn case(parameters: &Parameters, number: usize, limits: &Limits) -> Case {
 impl Party for Joined {
     #[inline]
     fn next(&mut self, now: Time) -> Step<'_> {
-        if self.stream.is_none() {
+        if self.stream.is_none() && self.is_known {
             self.begin();
         }
         if let Some(stream) = &mut self.stream {
+            // Its first step sets the link up, which takes time; the client is told to begin when that is done.
+            if !std::mem::replace(&mut self.is_set_up, true) {
+                return stream.next(now);
+            }
+            if !std::mem::replace(&mut self.is_ready, true) {
+                self.test.ready.fetch_add(1, Relaxed);
+            }
+            if stream.is_sender() && !self.test.runs.load(Relaxed) && !self.test.test.is_broken() {
+                return Step::Sleep(now + LOOK);
+            }
             return stream.next(now);
         }
         let until = *self.since.get_or_insert(now) + INTRODUCTION;
@@ -123,7 +132,7 @@ impl Party for Joined {
     fn sent(&mut self, bytes: usize, at: Time) {
         match &mut self.stream {
             Some(stream) => stream.sent(bytes, at),
-            None => self.answers = false,
+            None => (self.answers, self.is_known) = (false, true),
         }
     }
 
