@@ -21,7 +21,7 @@ use crate::workload::Measured;
 use crate::workload::throughput::{Sink, Source};
 
 /// A stream looks so often whether the test is over.
-const NOTICE: Duration = Duration::from_millis(20);
+const NOTICE: Duration = Duration::from_millis(50);
 
 /// Silence after the end by which a receiver has got what there is: datagrams may be lost, and of a stream nobody may
 /// have said how much is to come.

@@ -8,6 +8,7 @@ mod control;
 mod joined;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -53,7 +54,7 @@ impl Registry {
         }
         let test = Arc::new(FarTest {
             cookie,
-            host: host(from).to_owned(),
+            host: host(from),
             parameters: OnceLock::new(),
             waits: AtomicBool::new(false),
             arrived: Mutex::default(),
@@ -90,9 +91,9 @@ impl Registry {
     }
 }
 
-/// The host of a sender, without its port.
-fn host(from: &str) -> &str {
-    from.rsplit_once(':').map_or(from, |(host, _)| host)
+/// The host of a sender, without its port. A listener for both kinds of addresses sees those of IPv4 as mapped ones.
+fn host(from: &str) -> String {
+    from.parse().map_or(from.to_owned(), |from: SocketAddr| from.ip().to_canonical().to_string())
 }
 
 /// What the connections of one test share.
@@ -174,7 +175,7 @@ impl Service for FarService {
         let arrival = self.registry.arrivals.fetch_add(1, Relaxed);
         let kind = match caps.framing {
             Framing::Stream => Kind::Unknown(Batch::new(COOKIE, 1)),
-            Framing::Message => match self.registry.waiting(host(from)).filter(|test| test.join(arrival)) {
+            Framing::Message => match self.registry.waiting(&host(from)).filter(|test| test.join(arrival)) {
                 Some(test) => Kind::Stream(Joined::new(&self.registry.facts, test, arrival, caps)),
                 None => Kind::Over,
             },
@@ -185,7 +186,7 @@ impl Service for FarService {
 
     fn door(&self, first: &[u8], from: &str, _reply: &mut Vec<u8>) -> Admission {
         // Other implementations say other words; all have four bytes.
-        let known = first.len() == wire::UDP_HELLO.len() && self.registry.waiting(host(from)).is_some();
+        let known = first.len() == wire::UDP_HELLO.len() && self.registry.waiting(&host(from)).is_some();
         if known { Admission::Open } else { Admission::Drop }
     }
 }

@@ -27,6 +27,9 @@ use data::{Making, Stream, Test};
 use near::{Control, Home, Leader, Plan};
 use wire::{Cookie, Parameters};
 
+#[cfg(test)]
+mod tests;
+
 pub const PEER: Peer = Peer {
     name: "iperf3",
     summary: "an iperf3 server or client: both ends count, over TCP or UDP",
@@ -282,13 +285,14 @@ impl Session for NearSession {
             let control = port.home.lock().unwrap_or_else(PoisonError::into_inner).take();
             let place = flows.iter().position(|flow| flow.role == Role::Control && flow.port == number);
             let (Some(mut control), Some(place)) = (control, place) else { continue };
-            if !control.is_over() {
-                // It was broken off here: what was measured so far still gets its counts.
+            // Broken off here: what was measured so far still gets its counts.
+            let whole = control.is_over();
+            if !whole {
                 let never = AtomicBool::new(false);
                 drive(&mut control, links[place].as_mut(), &self.clock, &never, SLICE)
                     .map_err(|fault| LinkError::new(&port.endpoint, fault))?;
             }
-            port.report(number, &control, &mut all);
+            port.report(number, &control, whole, &mut all);
             *port.home.lock().unwrap_or_else(PoisonError::into_inner) = Some(control);
         }
         Ok((!all.flows.is_empty()).then_some(all))
@@ -305,14 +309,14 @@ impl Session for NearSession {
 
 impl Port {
     /// What the server counted.
-    fn report(&self, number: usize, control: &Control, all: &mut FarReport) {
+    fn report(&self, number: usize, control: &Control, whole: bool, all: &mut FarReport) {
         let Some(results) = &control.results else { return };
         let ended = self.test.ended(self.parameters.streams());
         let mut longest = 0.0_f64;
         for (stream, (told, own)) in results.streams.iter().zip(&ended).enumerate() {
             longest = longest.max(told.seconds);
             let inward = !self.parameters.is_outward(stream);
-            let whole = told.bytes / u64::from(self.parameters.length.max(1));
+            let blocks = told.bytes / u64::from(self.parameters.length.max(1));
             let time = |from: Option<Time>, to: Option<Time>| from.zip(to).map(|(from, to)| to.since(from));
             // Datagrams have no acknowledgement: their time is that of sending.
             let last = if self.parameters.udp { own.last } else { control.drained_at };
@@ -325,11 +329,11 @@ impl Port {
                 port: number,
                 bytes: told.bytes,
                 messages: match (inward, self.parameters.udp) {
-                    (false, _) => whole,
+                    (false, _) => blocks,
                     // Of a stream nothing is lost, however the two ends count its beginning.
                     (true, false) => own.messages,
-                    // What is missing at the end no number tells; a beginning that is left out is told by nobody.
-                    (true, true) if self.parameters.omit_s == 0 => own.offered.max(told.packets),
+                    // What is missing at the end no number tells; what was left out nobody.
+                    (true, true) if whole && self.parameters.omit_s == 0 => own.offered.max(told.packets),
                     (true, true) => own.offered,
                 },
                 elapsed_ns: elapsed.unwrap_or_default().as_nanos() as u64,

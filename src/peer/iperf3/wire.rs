@@ -144,7 +144,8 @@ pub fn explain(error: &[u8; ERROR]) -> String {
 /// Longest parameters, as iperf3 takes them.
 pub const LONGEST_PARAMETERS: usize = 8 * 1024;
 
-/// Longest results: 256 streams of some 200 bytes, and what a server has printed.
+/// Longest results of a client, with 256 streams of some 250 bytes; and of a server, with what it has printed.
+pub const LONGEST_RESULTS_OF_CLIENTS: usize = 1 << 17;
 pub const LONGEST_RESULTS: usize = 1 << 20;
 
 /// JSON with its length in front.

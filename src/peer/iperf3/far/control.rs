@@ -137,7 +137,7 @@ impl Control {
     }
 
     fn hear_results(&mut self) -> Result<(), Code> {
-        let object = self.talk.object(wire::LONGEST_RESULTS).map_err(|_| Code::Results)?;
+        let object = self.talk.object(wire::LONGEST_RESULTS_OF_CLIENTS).map_err(|_| Code::Results)?;
         let (Some(object), Some(test)) = (object, self.test.clone()) else { return Ok(()) };
         let results = Results::read(&object, test.streams()).map_err(|_| Code::Results)?;
         // Where a beginning is left out, each end left out what it saw in its own time.
