@@ -66,7 +66,7 @@ fn fit(case: &mut Case, caps: &Caps) -> Result<(), String> {
     }
     let warm_up = case.warm_up.unwrap_or_default();
     let omit_ns = warm_up.time_ns.unwrap_or(0);
-    if warm_up.count.is_some() || omit_ns % SECOND != 0 || omit_ns / SECOND > wire::LONGEST_OMIT {
+    if warm_up.count.is_some() || !omit_ns.is_multiple_of(SECOND) || omit_ns / SECOND > wire::LONGEST_OMIT {
         let most = wire::LONGEST_OMIT;
         return unfit(format!("leaves out whole seconds, at most {most}: use a --warm-up like 1s"));
     }

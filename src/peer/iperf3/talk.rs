@@ -1,8 +1,6 @@
 //! The control connection as both ends use it: bytes that wait to be understood, words that wait to be sent. Knows no order
 //! of things: `near` and `far` do.
 
-use serde_json::{Map, Value};
-
 use super::wire::{self, WireError};
 use crate::clock::Time;
 use crate::link::Batch;
@@ -71,7 +69,7 @@ impl Talk {
     }
 
     /// Takes the JSON that comes next, once it is whole.
-    pub fn object(&mut self, longest: usize) -> Result<Option<Map<String, Value>>, WireError> {
+    pub fn object(&mut self, longest: usize) -> Result<Option<wire::Object>, WireError> {
         let Some((object, used)) = wire::read_framed(&self.heard, longest)? else { return Ok(None) };
         self.heard.drain(..used);
         Ok(Some(object))

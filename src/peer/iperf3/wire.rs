@@ -171,8 +171,10 @@ pub enum WireError {
     OtherStreams,
 }
 
+pub type Object = Map<String, Value>;
+
 /// The JSON in front of `bytes` and how many of them it takes; none until it is whole.
-pub fn read_framed(bytes: &[u8], longest: usize) -> Result<Option<(Map<String, Value>, usize)>, WireError> {
+pub fn read_framed(bytes: &[u8], longest: usize) -> Result<Option<(Object, usize)>, WireError> {
     let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_be_bytes(*length) as usize;
     if length > longest {
@@ -185,12 +187,12 @@ pub fn read_framed(bytes: &[u8], longest: usize) -> Result<Option<(Map<String, V
 }
 
 /// iperf3 writes some numbers as others would not (−1 as 2⁶⁴ − 1): everything is read as a float.
-fn number(object: &Map<String, Value>, name: &str) -> Option<f64> {
+fn number(object: &Object, name: &str) -> Option<f64> {
     object.get(name)?.as_f64()
 }
 
 /// A count that has to be there. What no f64 holds exactly is no count of ours.
-fn count(object: &Map<String, Value>, name: &'static str) -> Result<u64, WireError> {
+fn count(object: &Object, name: &'static str) -> Result<u64, WireError> {
     if let Some(count) = object.get(name).and_then(Value::as_u64) {
         return Ok(count);
     }
@@ -201,7 +203,7 @@ fn count(object: &Map<String, Value>, name: &'static str) -> Result<u64, WireErr
     }
 }
 
-fn is_true(object: &Map<String, Value>, name: &str) -> bool {
+fn is_true(object: &Object, name: &str) -> bool {
     match object.get(name) {
         Some(Value::Bool(on)) => *on,
         Some(Value::Number(number)) => number.as_f64().is_some_and(|number| number != 0.0),
@@ -280,7 +282,7 @@ impl Parameters {
     }
 
     /// What a client says; an error is what the server answers.
-    pub fn read(object: &Map<String, Value>) -> Result<Parameters, Code> {
+    pub fn read(object: &Object) -> Result<Parameters, Code> {
         if is_true(object, "sctp") {
             return Err(Code::Sctp);
         }
@@ -401,7 +403,7 @@ impl Results {
     }
 
     /// Results of a test of so many streams.
-    pub fn read(object: &Map<String, Value>, streams: usize) -> Result<Results, WireError> {
+    pub fn read(object: &Object, streams: usize) -> Result<Results, WireError> {
         let told = object.get("streams").and_then(Value::as_array).ok_or(WireError::OtherStreams)?;
         if told.len() != streams {
             return Err(WireError::OtherStreams);

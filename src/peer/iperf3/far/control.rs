@@ -94,7 +94,7 @@ impl Control {
             Stage::Asking => self.hear_parameters(),
             Stage::Hearing => self.hear_results(),
             _ => {
-                self.hear_states(now);
+                self.hear_state(now);
                 Ok(())
             }
         };
@@ -148,21 +148,17 @@ impl Control {
         Ok(())
     }
 
-    fn hear_states(&mut self, now: Time) {
-        while let Some(byte) = self.talk.byte() {
-            match (State::read(byte), self.stage) {
-                (Some(State::TestEnd), Stage::Running) => {
-                    if let Some(test) = &self.test {
-                        test.test.end();
-                    }
-                    self.stopped = Some(now);
-                    self.enter(Stage::Stopping);
-                    return;
-                }
-                (Some(State::Done), Stage::Parting) => return self.over(),
-                // Whatever else a client says here ends its test: it leaves, or is out of step.
-                _ => return self.over(),
-            }
+    fn hear_state(&mut self, now: Time) {
+        let Some(byte) = self.talk.byte() else { return };
+        if let (Some(State::TestEnd), Stage::Running, Some(test)) =
+            (State::read(byte), self.stage, &self.test)
+        {
+            test.test.end();
+            self.stopped = Some(now);
+            self.enter(Stage::Stopping);
+        } else {
+            // It has said its last word, leaves early, or is out of step.
+            self.over();
         }
     }
 
