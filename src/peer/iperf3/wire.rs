@@ -2,6 +2,7 @@
 //!
 //! Made from the protocol as it is spoken on the wire by iperf3 3.12; nothing here is its code.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// Bytes of a cookie: 36 letters and digits, and a zero.
@@ -235,6 +236,22 @@ pub struct Parameters {
     pub server_cpu: Option<u32>,
 }
 
+/// What carries the payload: one of these is true, and only that is said.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Carrier {
+    #[serde(skip_serializing_if = "is_false")]
+    tcp: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    udp: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    sctp: bool,
+}
+
+fn is_false(said: &bool) -> bool {
+    !said
+}
+
 /// Most streams in each direction (iperf3's own limit).
 pub const MOST_STREAMS: u32 = 128;
 
@@ -249,9 +266,9 @@ pub const LONGEST_OMIT: u64 = 60;
 impl Parameters {
     /// For the server; booleans are said only when they are true.
     pub fn write(&self) -> Value {
-        let mut object = Map::new();
+        let carrier = json!(Carrier { tcp: !self.udp, udp: self.udp, sctp: false });
+        let mut object = carrier.as_object().cloned().unwrap_or_default();
         let mut say = |name: &str, value: Value| object.insert(name.to_owned(), value);
-        say(if self.udp { "udp" } else { "tcp" }, true.into());
         say("omit", self.omit_s.into());
         if let Some(cpu) = self.server_cpu {
             say("server_affinity", cpu.into());
@@ -283,14 +300,15 @@ impl Parameters {
 
     /// What a client says; an error is what the server answers.
     pub fn read(object: &Object) -> Result<Parameters, Code> {
-        if is_true(object, "sctp") {
+        let carrier = Carrier::deserialize(object).map_err(|_| Code::Parameters)?;
+        if carrier.sctp {
             return Err(Code::Sctp);
         }
         if object.contains_key("authtoken") {
             return Err(Code::Authorisation);
         }
-        let udp = is_true(object, "udp");
-        if !udp && !is_true(object, "tcp") {
+        let udp = carrier.udp;
+        if !udp && !carrier.tcp {
             return Err(Code::NotDone);
         }
         let or = |name: &'static str, otherwise: u64, code: Code| match count(object, name) {
