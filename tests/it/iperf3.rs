@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::peers::{Said, free_port, linkgauge};
-use super::program::{PATIENCE, Running, wait_until};
+use super::program::{PATIENCE, Running, wait_for_progress, wait_until};
 use super::virtual_net::VirtualNet;
 
 const IPERF3: &str = "/usr/bin/iperf3";
@@ -370,6 +370,47 @@ fn who_is_no_iperf3_server_is_named_in_one_line() {
     against(b"\x09", false).refused(&["did not answer in time"]);
     against(b"\x09", true).refused(&["closed the connection: is it iperf3"]);
     against(b"\x09\x0A\x01\x02", true).refused(&["127.0.0.1"]);
+}
+
+#[test]
+fn what_was_measured_before_ctrl_c_has_its_counts() {
+    let port = free_port();
+    let _server = iperf3(&["-s", "-B", "127.0.0.1", "-p", &port.to_string()]);
+    listens(port);
+    let directory = tempfile::tempdir().unwrap();
+    for (scheme, direction) in [("tcp", "send"), ("tcp", "receive"), ("udp", "send"), ("udp", "receive")] {
+        let path = |name: &str| directory.path().join(format!("{scheme}-{direction}.{name}"));
+        let (json, events) = (path("json"), path("events"));
+        let url = format!("{scheme}://127.0.0.1:{port}");
+        let client = Running::start(&[
+            "throughput",
+            &url,
+            "--peer",
+            "iperf3",
+            "-d",
+            direction,
+            "-s",
+            "1000",
+            "-b",
+            "4Mbit/s",
+            "-t",
+            "60s",
+            "-q",
+            "--interval",
+            "50ms",
+            "--json",
+            json.to_str().unwrap(),
+            "--events",
+            events.to_str().unwrap(),
+        ]);
+        wait_for_progress(&events);
+        client.signal(Signal::INT);
+        let ended = client.ended();
+        assert_eq!(ended.status, Some(130), "{}", ended.stderr);
+        let run: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        assert!(number(&run["cases"][0], "/delivered_bytes") > 0, "{run}");
+        assert_eq!(run["cases"][0]["complete"], false);
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::datagram::{Datagram, Jitter};
+use super::wire;
 use crate::clock::Time;
 use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Caps, Fault, Framing};
@@ -228,6 +229,15 @@ impl Stream {
 
     pub fn is_sender(&self) -> bool {
         matches!(self.end, End::Sends(_))
+    }
+
+    /// Whether what came last is the word that opened the stream, said again because its answer was lost.
+    pub fn hears_hello(&self) -> bool {
+        let End::Receives(sink) = &self.end else { return false };
+        let mut messages = sink.batch().messages();
+        self.framing == Framing::Message
+            && sink.batch().len() == 1
+            && messages.next().is_some_and(|message| message.len() == wire::UDP_HELLO.len())
     }
 
     pub fn on(self, leash: Leash) -> Stream {

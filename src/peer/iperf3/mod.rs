@@ -258,9 +258,12 @@ fn say(link: &mut dyn Link, words: &[u8], timeout: Duration) -> Result<(), Fault
 fn greet(link: &mut dyn Link, dialer: &Dialer) -> Result<(), Fault> {
     for _ in 0..HELLOS {
         link.send(&wire::UDP_HELLO, dialer.timeout)?;
-        let mut answer = [0; 4];
+        let mut answer = [0; 5];
+        let words = [wire::UDP_ANSWER, wire::UDP_ANSWER_OF_OLD];
         match link.receive(&mut answer, dialer.timeout / HELLOS) {
-            Ok(_) if [wire::UDP_ANSWER, wire::UDP_ANSWER_OF_OLD].contains(&answer) => return Ok(()),
+            Ok(4) if words.iter().any(|word| answer.starts_with(word)) => return Ok(()),
+            // The answer was lost, and it sends already.
+            Ok(5) => return Ok(()),
             Ok(_) | Err(Fault::TimedOut) => {}
             Err(fault) => return Err(fault),
         }
@@ -325,6 +328,7 @@ impl Port {
                 let told = Duration::try_from_secs_f64(told.seconds).ok()?;
                 Some(told.saturating_sub(time(last, control.ended_at).unwrap_or_default()))
             });
+            let is_sending_time = self.parameters.udp && self.parameters.omit_s == 0 && !inward;
             all.flows.push(FarFlow {
                 port: number,
                 bytes: told.bytes,
@@ -336,6 +340,8 @@ impl Port {
                     (true, true) if whole && self.parameters.omit_s == 0 => own.offered.max(told.packets),
                     (true, true) => own.offered,
                 },
+                // From the first datagram sent to the last: the first takes none of that time.
+                head_bytes: if is_sending_time { self.parameters.length.into() } else { 0 },
                 elapsed_ns: elapsed.unwrap_or_default().as_nanos() as u64,
                 inward,
                 ..FarFlow::default()

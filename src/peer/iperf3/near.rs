@@ -56,7 +56,7 @@ enum Stage {
     /// Everything is open, and the server lets the streams go.
     Ready,
     Running,
-    /// All has been sent and acknowledged.
+    /// All has been sent; waits until it is there.
     Settling(Time),
     /// The end has been said.
     Ended,
@@ -151,8 +151,10 @@ impl Control {
     fn understand(&mut self) {
         while self.fault.is_none() {
             let before = (self.stage, self.talk.heard().len());
+            // No results are so long that their length begins like an error.
+            let is_error = self.talk.heard().first() == Some(&(State::ServerError as u8));
             match (self.stage, self.wants()) {
-                (Stage::Told, _) => self.hear_results(),
+                (Stage::Told, _) if !is_error => self.hear_results(),
                 (_, wanted) => self.hear_state(wanted),
             }
             if before == (self.stage, self.talk.heard().len()) {

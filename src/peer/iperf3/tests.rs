@@ -157,6 +157,28 @@ fn service(limits: Limits, token: Option<String>) -> Arc<dyn Service> {
     far::service(&Arc::new(ServerFacts { limits, token, environment: Map::new(), secret: [3; 32] }))
 }
 
+#[test]
+fn a_hello_whose_answer_was_lost_is_answered_again() {
+    let service = service(Limits::default(), None);
+    let wants = Parameters { udp: true, ..parameters() };
+    let (mut control, _) = asking(&service, "192.0.2.1:1", &wants.write());
+    said(control.as_mut(), Time(0));
+    let caps = Caps { framing: Framing::Message, max_message: Some(65_507), closes: false, ..Caps::STREAM };
+    let mut stream = service.party(&caps, "192.0.2.1:2");
+    for _ in 0..3 {
+        hear(stream.as_mut(), &wire::UDP_HELLO, Time(0));
+        assert_eq!(said(stream.as_mut(), Time(0)).0, wire::UDP_ANSWER);
+        said(control.as_mut(), Time(0));
+    }
+    // Numbered from 1, and too short to be one of the test.
+    let mut datagram = vec![0; 1000];
+    datagram[11] = 1;
+    hear(stream.as_mut(), &datagram, Time(0));
+    hear(stream.as_mut(), &[7; 5], Time(0));
+    hear(control.as_mut(), &[State::TestEnd as u8], Time(0));
+    assert_eq!(said(control.as_mut(), Time(0)).0, [State::ExchangeResults as u8]);
+}
+
 /// A control connection that has said its cookie and what it wants.
 fn asking(service: &Arc<dyn Service>, from: &str, wants: &serde_json::Value) -> (Box<dyn Party>, Cookie) {
     let (mut party, cookie) = (service.party(&Caps::STREAM, from), Cookie::random());

@@ -294,6 +294,7 @@ impl Parameters {
         if self.server_output {
             say("get_server_output", 1.into());
         }
+        // The protocol's version, for servers that look.
         say("client_version", "3.12".into());
         Value::Object(object)
     }

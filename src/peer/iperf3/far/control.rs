@@ -46,6 +46,8 @@ pub struct Control {
     talk: Talk,
     stage: Stage,
     since: Option<Time>,
+    /// Streams that have arrived so far.
+    arrived: usize,
     began: Option<Time>,
     stopped: Option<Time>,
 }
@@ -68,7 +70,16 @@ impl Control {
             None => (State::AccessDenied, Stage::Over),
         };
         talk.say(&[first as u8]);
-        Control { registry: registry.clone(), test, talk, stage, since: None, began: None, stopped: None }
+        Control {
+            registry: registry.clone(),
+            test,
+            talk,
+            stage,
+            since: None,
+            arrived: 0,
+            began: None,
+            stopped: None,
+        }
     }
 
     fn enter(&mut self, stage: Stage) {
@@ -165,6 +176,11 @@ impl Control {
     /// What time alone, or another connection, brings about.
     fn look(&mut self, now: Time) {
         let Some(test) = self.test.clone() else { return };
+        // Each stream may take its time to arrive, not all of them together.
+        let arrived = test.arrived().len();
+        if std::mem::replace(&mut self.arrived, arrived) != arrived {
+            self.since = None;
+        }
         let waited = now.since(*self.since.get_or_insert(now));
         match self.stage {
             Stage::Queueing if self.registry.may_wait(&test) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::{FarTest, INTRODUCTION, LOOK};
+use super::{FarTest, LOOK};
 use crate::clock::Time;
 use crate::link::party::{Cost, Party, Step};
 use crate::link::{Batch, Caps, Fault, Framing};
@@ -20,7 +20,6 @@ pub struct Joined {
     test: Arc<FarTest>,
     arrival: u64,
     caps: Caps,
-    since: Option<Time>,
     /// For a hello of datagrams, which may come more than once, and its answer.
     batch: Batch,
     answers: bool,
@@ -38,7 +37,6 @@ impl Joined {
             test,
             arrival,
             caps: caps.clone(),
-            since: None,
             batch,
             answers: false,
             // A stream of bytes has said its cookie.
@@ -101,6 +99,9 @@ fn case(parameters: &Parameters, number: usize, limits: &Limits) -> Case {
 impl Party for Joined {
     #[inline]
     fn next(&mut self, now: Time) -> Step<'_> {
+        if self.answers {
+            return Step::Send { bytes: &wire::UDP_ANSWER, message: wire::UDP_ANSWER.len() };
+        }
         if self.stream.is_none() && self.is_known {
             self.begin();
         }
@@ -117,12 +118,9 @@ impl Party for Joined {
             }
             return stream.next(now);
         }
-        let until = *self.since.get_or_insert(now) + INTRODUCTION;
-        if now >= until || self.test.test.is_broken() {
-            return Step::Done;
-        }
+        // The control connection knows how long to wait for the others.
         match self.caps.framing {
-            _ if self.answers => Step::Send { bytes: &wire::UDP_ANSWER, message: wire::UDP_ANSWER.len() },
+            _ if self.test.test.is_broken() => Step::Done,
             Framing::Stream => Step::Sleep(now + LOOK),
             Framing::Message => Step::Receive { into: &mut self.batch, until: now + LOOK },
         }
@@ -131,16 +129,16 @@ impl Party for Joined {
     #[inline]
     fn sent(&mut self, bytes: usize, at: Time) {
         match &mut self.stream {
-            Some(stream) => stream.sent(bytes, at),
-            None => (self.answers, self.is_known) = (false, true),
+            Some(stream) if !self.answers => stream.sent(bytes, at),
+            _ => (self.answers, self.is_known) = (false, true),
         }
     }
 
     #[inline]
     fn received(&mut self, now: Time) {
         match &mut self.stream {
-            Some(stream) => stream.received(now),
-            None => self.answers = true,
+            Some(stream) if !stream.hears_hello() => stream.received(now),
+            _ => self.answers = true,
         }
     }
 
