@@ -23,7 +23,9 @@ pub struct Joined {
     /// For a hello of datagrams, which may come more than once, and its answer.
     batch: Batch,
     answers: bool,
+    /// It has said what it belongs to, and heard that it was understood.
     is_known: bool,
+    /// Its link does what the stream wants; and the test knows that.
     is_set_up: bool,
     is_ready: bool,
     stream: Option<Box<Stream>>,
