@@ -16,7 +16,7 @@ use crate::host::cpu;
 use crate::link::line::Port;
 use crate::link::party::{Acted, Cost, SLICE, act, drive};
 use crate::link::{CHECK_LINE, Caps, Dialer, Fault, Framing, Link, LinkError};
-use crate::peer::{Flow, Near, Peer, PeerError, auto, peer};
+use crate::peer::{Flow, Kept, Near, Peer, PeerError, auto, peer};
 use crate::plan::{Case, Direction, Pacing, Plan};
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
 use crate::sample::{Progress, RawFile, Recorder};
@@ -115,11 +115,22 @@ pub struct Unfit {
 
 /// Looks up every name of the plan, checks what fits with what, and fills in what the plan leaves to us.
 pub fn check(mut plan: Plan) -> Result<Plan, Unfit> {
+    plan.cases = plan.cases.into_iter().flat_map(of_sizes).collect();
     let several = plan.cases.len() > 1;
     for (index, case) in plan.cases.iter_mut().enumerate() {
         fit(case).map_err(|what| Unfit { case: several.then_some(index + 1), what })?;
     }
     Ok(plan)
+}
+
+/// A case without a size is one of each size that its peer has.
+fn of_sizes(case: Case) -> Vec<Case> {
+    match peer(&case.peer).map_or(&[][..], |peer| peer.sizes) {
+        sizes if case.message_bytes == 0 && !sizes.is_empty() => {
+            sizes.iter().map(|&message_bytes| Case { message_bytes, ..case.clone() }).collect()
+        }
+        _ => vec![case],
+    }
 }
 
 fn fit(case: &mut Case) -> Result<(), String> {
@@ -227,12 +238,13 @@ pub fn run(plan: &Plan, bench: &mut Bench) -> Run {
     });
     let mut accounts: Vec<Account> = plan.cases.iter().map(Account::new).collect();
     let mut peers = BTreeMap::new();
+    let kept = Arc::default();
     'plan: for repetition in 0..plan.repeat {
         for (index, account) in accounts.iter_mut().enumerate() {
             if bench.cancel.load(Relaxed) {
                 break 'plan;
             }
-            if let Err(reason) = one(bench, index, repetition, account, &mut peers) {
+            if let Err(reason) = one(bench, index, repetition, account, &mut peers, &kept) {
                 bench.observer.event(&Event::Failed { case: index, repetition, reason: &reason });
                 account.failures.push(reason);
                 if !plan.keep_going && !bench.cancel.load(Relaxed) {
@@ -276,6 +288,7 @@ fn one(
     repetition: u32,
     account: &mut Account,
     peers: &mut BTreeMap<String, &'static Peer>,
+    kept: &Arc<Kept>,
 ) -> Result<(), String> {
     let mut case = account.case.clone();
     let mut dialer = bench.dialer.clone();
@@ -311,7 +324,7 @@ fn one(
         let raw = raw.map(|raw| raw.sink(index, flow_number.fetch_add(1, Relaxed)));
         Recorder::new(scheduled, case.interval.as_nanos() as u64, shared, raw)
     };
-    let near = Near { dialer: &dialer, token: bench.token.as_deref(), recorder: &recorder };
+    let near = Near { dialer: &dialer, token: bench.token.as_deref(), kept, recorder: &recorder };
     let mut session = (peer.connect)(&case, &near).map_err(|error| error.to_string())?;
     let flows = session.flows();
     account.note_links(&flows, session.as_ref());

@@ -16,6 +16,7 @@ use linkgauge::link::{self, Caps, Dialer, Fault};
 use linkgauge::peer::ask::reply::{End, Found, LONGEST, LengthField, Reply as Answer, Search};
 use linkgauge::peer::linkgauge::Hello;
 use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request};
+use linkgauge::peer::netio::wire::{Blocks, Dialect, Opening, Word};
 use linkgauge::peer::pakbus::frame::{self, Decoder};
 use linkgauge::peer::pakbus::packet::Packet;
 use linkgauge::peer::pakbus::{directory, message, record, reply, table, value};
@@ -29,7 +30,7 @@ use linkgauge::schedule;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("endpoint", endpoint),
     ("plan", plan),
     ("session", session),
@@ -37,6 +38,7 @@ pub const TARGETS: [Target; 7] = [
     ("ask", ask),
     ("rfc2217", rfc2217),
     ("pakbus", pakbus),
+    ("netio", netio),
 ];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
@@ -77,7 +79,7 @@ pub fn session(data: &[u8]) {
     if let Some(ready) = wire::ready(data, &[7; 32], "fuzz") {
         assert_eq!(ready.len(), data.len(), "an answer is never longer than what it answers");
     }
-    let service = server();
+    let service = server("linkgauge", Limits::default());
     let mut reply = Vec::new();
     service.door(data, "fuzz", &mut reply);
     assert!(reply.len() <= data.len(), "a door never says more than it heard");
@@ -86,16 +88,34 @@ pub fn session(data: &[u8]) {
     connection(party.as_mut(), rest.chunks(usize::from(size).max(1)));
 }
 
-/// Our own server, as it is without a token.
-fn server() -> Arc<dyn Service> {
-    let facts = ServerFacts {
-        limits: Limits::default(),
-        token: None,
-        environment: Default::default(),
-        secret: [7; 32],
-    };
-    let serve = peer("linkgauge").and_then(|peer| peer.serve).expect("our own peer can be served");
+/// The far side of a peer, as it is without a token.
+fn server(name: &str, limits: Limits) -> Arc<dyn Service> {
+    let facts = ServerFacts { limits, token: None, environment: Default::default(), secret: [7; 32] };
+    let serve = peer(name).and_then(|peer| peer.serve).expect("this peer can be served");
     serve(&Arc::new(facts))
+}
+
+/// What a NETIO client says to a server, in pieces whose length the first byte tells; and the blocks in it, that lie
+/// where they lie however they come.
+pub fn netio(data: &[u8]) {
+    let Some((&size, rest)) = data.split_first() else { return };
+    let pieces = || rest.chunks(usize::from(size).max(1));
+    // So slow that every direction is over after a few steps.
+    let limits = Limits { bit_rate: Some(8.0), ..Limits::default() };
+    connection(server("netio", limits).party(&Caps::STREAM, "fuzz").as_mut(), pieces());
+    let mut whole = Blocks::new(u32::from(size));
+    let taken = whole.take(rest);
+    let mut split = Blocks::new(u32::from(size));
+    assert_eq!(pieces().map(|piece| split.take(piece)).sum::<usize>(), taken);
+    assert_eq!((whole.whole(), whole.is_over()), (split.whole(), split.is_over()));
+    assert_eq!(whole.begun() + whole.whole() as usize * usize::from(size).max(1), taken);
+    assert!(whole.is_over() || taken == rest.len());
+    if let Some(word) = rest.first_chunk()
+        && let Opening::Speaks(dialect @ (Dialect::B | Dialect::C)) = Opening::of(rest)
+    {
+        let read = Word::read(*word, dialect);
+        assert_eq!(Word::read(read.bytes(dialect), dialect), read);
+    }
 }
 
 /// Lets a far end run on bytes that arrive, until it ends or waits for more.
