@@ -218,6 +218,15 @@ impl Used<'_> {
         ran.clone().find_map(told).or_else(|| ran.clone().find_map(|ran| ran.flow.fault.clone()))
     }
 
+    /// The far end did nothing that this dialect has.
+    fn is_misunderstood(&self) -> bool {
+        match (&self.sent, &self.received) {
+            (_, Some(ran)) if ran.tally.first.is_some() => ran.tally.bytes == 0,
+            (Some(ran), _) => ran.tally.fault.is_none() && ran.link.hung_up(),
+            _ => false,
+        }
+    }
+
     /// The link, and what the far end is owed before it listens for a word; none while it still sends.
     fn at_rest(self) -> Option<(Box<dyn Link>, Vec<u8>)> {
         if self.received.as_ref().is_some_and(|ran| ran.tally.first.is_some() && !ran.tally.over) {
@@ -360,9 +369,12 @@ impl Session for NetioSession {
         self.note(used.iter().filter_map(|used| used.sent.as_ref()), "tx_bytes", "tx_ns");
         self.note(used.iter().filter_map(|used| used.received.as_ref()), "rx_bytes", "rx_ns");
         let mut report = self.report(&used);
-        let fault = used.iter().find_map(|used| used.fault(&self.endpoints[used.port]));
+        let fault = used.iter().find_map(|used| {
+            let fault = used.fault(&self.endpoints[used.port])?;
+            Some(if used.is_misunderstood() { fault + hint(self.dialect) } else { fault })
+        });
         if let (Some(fault), Some(flow)) = (fault, report.flows.first_mut()) {
-            flow.fault = Some(fault + hint(self.dialect));
+            flow.fault = Some(fault);
             return Ok(Some(report));
         }
         for used in used {

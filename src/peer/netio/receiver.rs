@@ -78,10 +78,7 @@ impl Receiver {
         }
         let flag = self.blocks.flag();
         if self.sink.position() == came.total() && flag != 0 && flag != LAST {
-            return Some(format!(
-                "no block begins like \"{}\": does it speak NETIO, in this dialect?",
-                first()
-            ));
+            return Some(format!("no block begins like \"{}\": does it speak NETIO?", first()));
         }
         (taken < came.total() as usize).then(|| "it goes on behind its last block".to_owned())
     }

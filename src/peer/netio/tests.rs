@@ -176,7 +176,7 @@ fn a_client_says_what_is_wrong_with_what_it_receives() {
     no block came: the far end closed the link
     the far end fell silent in mid-block, after 5 of 16 bytes
     the far end closed the link after 1 blocks, before its last one
-    no block begins like "SSH-2.0-OpenSSH_": does it speak NETIO, in this dialect?
+    no block begins like "SSH-2.0-OpenSSH_": does it speak NETIO?
     it goes on behind its last block
     "#);
 }
