@@ -15,6 +15,7 @@ mod histogram;
 mod html;
 mod json;
 mod layout;
+mod netio;
 mod paper;
 mod svg;
 mod table;
@@ -81,6 +82,12 @@ pub static FORMATS: &[Format] = &[
         summary: "one self-contained page with tables and charts",
         extension: "html",
         write: html::write,
+    },
+    Format {
+        name: "netio",
+        summary: "throughput as NETIO prints it, KByte of 1024",
+        extension: "txt",
+        write: netio::write,
     },
 ];
 
