@@ -289,6 +289,9 @@ pub struct Paper {
     /// What was done shorter than in the study.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub shortened: Option<String>,
+    /// What stands for hardware in the lab, where it has a name: `emulated logger`.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub stand_ins: Vec<String>,
     /// Those that were asked for, in the study's order.
     pub tables: Vec<PaperTable>,
 }
@@ -305,7 +308,7 @@ pub struct PaperTable {
     pub rows: Vec<PaperRow>,
 }
 
-/// One published figure and what meets it. `published`, `measured` and `limit` are in `unit`.
+/// One published figure and what meets it. `published`, `measured`, `predicted` and `limit` are in `unit`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PaperRow {
     pub row: String,
@@ -319,6 +322,9 @@ pub struct PaperRow {
     pub statistic: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub measured: Option<f64>,
+    /// What the study's settings lead one to expect.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub predicted: Option<f64>,
     /// What the physical line allows at best.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub limit: Option<f64>,

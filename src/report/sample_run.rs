@@ -289,6 +289,7 @@ pub fn reproduced() -> Run {
         planned_case: "latency:tcp/1@9600".to_owned(),
         statistic: "latency_mean_ms".to_owned(),
         measured,
+        predicted: None,
         limit: Some(1.041_667),
         case: measured.map(|_| 1),
         stand_in: false,
@@ -334,6 +335,7 @@ pub fn reproduced() -> Run {
         title: "Boxes compared".to_owned(),
         source: "those who sell them, 2007".to_owned(),
         shortened: Some("200 exchanges instead of 10 000".to_owned()),
+        stand_ins: Vec::new(),
         tables: vec![
             table("6", "Mean latency", "product", latencies),
             table("12", "Throughput", "baud", rates),
