@@ -202,6 +202,15 @@ impl Line {
     }
 }
 
+/// A published rate of a download.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PublishedDownload {
+    /// Name of its row.
+    pub row: String,
+    pub bytes_per_second: f64,
+    pub download: Download,
+}
+
 /// A statistic that meets a published figure.
 struct Statistic {
     name: &'static str,
@@ -398,6 +407,21 @@ impl Study {
         }
         let before = measure.before.clone();
         PlannedCase { name: format!("{}:{place}", measure.name), place, spec, before, line, download }
+    }
+
+    /// Published rates of downloads, with what they were downloaded over.
+    pub fn published_downloads(&self) -> Result<Vec<PublishedDownload>, PaperError> {
+        let cases = self.all_cases(false)?;
+        let published = |row: &Row| {
+            let download = cases.iter().find(|case| case.name == row.case)?.download?;
+            let bytes_per_second = row.published.parse().ok()?;
+            (row.unit == "B/s").then(|| PublishedDownload {
+                row: row.row.clone(),
+                bytes_per_second,
+                download,
+            })
+        };
+        Ok(self.chosen().filter_map(published).collect())
     }
 
     /// The chosen tables, each published figure beside what `outcome` says became of its case.

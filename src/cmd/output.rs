@@ -114,9 +114,13 @@ pub fn tell(text: impl std::fmt::Display) {
 
 /// Prints a run.
 pub fn print(format: &Format, run: &Run) -> Result<()> {
+    put(|stdout| (format.write)(run, &options(), stdout))
+}
+
+/// What the terminal can show.
+pub fn options() -> Options {
     let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
-    let options = Options { colour, unicode: speaks_unicode(), ..Options::default() };
-    put(|stdout| (format.write)(run, &options, stdout))
+    Options { colour, unicode: speaks_unicode(), ..Options::default() }
 }
 
 /// Whether the locale says that the terminal understands UTF-8; a pipe or file always gets it.
