@@ -16,6 +16,7 @@ use crate::run::{CaseResult, Figures, Paper, PaperRow, PaperTable};
 use crate::units::{Bytes, Span};
 
 mod download;
+mod trial;
 
 use download::Rates;
 pub use download::{Download, Exchange, Path};
@@ -76,6 +77,9 @@ pub struct Study {
     measures: Vec<Measure>,
     #[serde(rename = "table")]
     tables: Vec<Table>,
+    /// Run after the tables.
+    #[serde(default)]
+    trial: Option<trial::Trial>,
     #[serde(skip)]
     rows: Vec<Row>,
 }
@@ -273,6 +277,23 @@ static STATISTICS: &[Statistic] = &[
         predicted: |planned| Some(planned.download?.predicted(planned.window())),
         too_good: above,
     },
+    Statistic {
+        name: "link_rate_percent",
+        unit: "%",
+        of: |case, planned| {
+            let path = planned.download?.path?;
+            case.figures.throughput_bps.map(|rate| 100.0 * rate / path.rate_from)
+        },
+        limit: |planned| {
+            let download = planned.download?;
+            Some(100.0 * f64::from(u8::BITS) * download.limit() / download.path?.rate_from)
+        },
+        predicted: |planned| {
+            let (download, window) = (planned.download?, planned.window());
+            Some(100.0 * f64::from(u8::BITS) * download.predicted(window) / download.path?.rate_from)
+        },
+        too_good: above,
+    },
 ];
 
 /// Bits a second on the line of one port, start and stop bits counted; the mean of the ports.
@@ -325,6 +346,11 @@ impl Study {
     /// Numbers of the tables, in the study's order.
     pub fn table_numbers(&self) -> Vec<&str> {
         self.tables.iter().map(|table| table.number.as_str()).collect()
+    }
+
+    /// Whether what follows the `@` of a place is a delay, not a rate.
+    pub fn is_of_delays(&self) -> bool {
+        self.exchange.is_some()
     }
 
     /// The cell of that name.

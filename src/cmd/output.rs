@@ -69,6 +69,12 @@ impl OutputFlags {
         Ok(())
     }
 
+    /// Whether people read standard output.
+    pub fn is_read(&self) -> bool {
+        let text = self.format.as_deref().is_none_or(|format| format == "text");
+        text && !self.quiet && !self.files().any(|(_, path)| is_dash(path))
+    }
+
     /// Writes everything that was asked for; the table, if it is wanted, unless something else goes to standard output.
     pub fn write(&self, run: &Run, table: bool) -> Result<()> {
         let mut on_stdout = self.format.as_deref();

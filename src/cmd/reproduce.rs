@@ -6,6 +6,7 @@
 mod given;
 mod list;
 mod stand;
+mod trial;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,8 +15,9 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use linkgauge::clock::Clock;
+use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
+use linkgauge::explain::{self, Evidence};
 use linkgauge::host;
 use linkgauge::link::Dialer;
 use linkgauge::paper::{Outcome, PlannedCase, STUDIES, Study};
@@ -85,10 +87,16 @@ pub fn run(flags: Flags) -> Result<Status> {
     let cancel = on_interrupt()?;
     let mut measured = Measured::new(&study, flags.quick, &dialer, &cancel);
     measured.all(&cases, &screen);
-    screen.clear();
+    measured.beside_published(&cases)?;
+    measured.trial(&cases, &screen, flags.output.quiet)?;
     let complete = measured.failed.is_empty();
-    let run = measured.beside_published(&cases)?;
+    let run = measured.ended(&screen);
+    screen.clear();
     flags.output.write(&run, !events_on_stdout)?;
+    if flags.output.is_read() && !events_on_stdout {
+        // Most studies have nothing that a piece explains.
+        explain::explain(&Evidence::Run(&run)).map_or(Ok(()), |found| super::explain::print(&found))?;
+    }
     Ok(match status(&run) {
         Status::Complete if !complete => Status::Incomplete,
         status => status,
@@ -180,6 +188,7 @@ struct Measured<'a> {
     dialer: &'a Dialer,
     cancel: &'a AtomicBool,
     floor_ns: f64,
+    began: Time,
     run: Run,
     /// Place of the result of each case in the document.
     done: BTreeMap<String, usize>,
@@ -201,6 +210,7 @@ impl<'a> Measured<'a> {
             dialer,
             cancel,
             floor_ns,
+            began: dialer.now(),
             run,
             done: BTreeMap::new(),
             failed: BTreeMap::new(),
@@ -209,40 +219,39 @@ impl<'a> Measured<'a> {
 
     /// Measures one case after the other; where one fails, the others go on.
     fn all(&mut self, cases: &[(Site, PlannedCase)], screen: &Screen) {
-        let began = self.dialer.now();
         screen.event(&Event::Begins { cases: runnable(cases).count(), repeat: 1, estimate_ns: None });
         for (number, (site, case)) in runnable(cases).enumerate() {
             if cancelled(self.cancel) {
                 break;
             }
-            let screen = Numbered { screen, number };
-            match self.one(case, site, &screen) {
-                Ok(run) => {
-                    self.done.insert(case.name.clone(), self.run.cases.len());
-                    self.run.cases.extend(run.cases);
-                }
-                Err(error) => {
-                    let reason = format!("{}: {error:#}", case.name);
-                    screen.event(&Event::Failed { case: number, repetition: 0, reason: &reason });
-                    self.failed.insert(case.name.clone(), format!("{error:#}"));
-                }
+            self.measure(case, site, number, screen);
+        }
+    }
+
+    /// Measures a case and keeps its result, or why it has none.
+    fn measure(&mut self, case: &PlannedCase, site: &Site, number: usize, screen: &Screen) {
+        match self.one(case, site, &Numbered { screen, number }) {
+            Ok(run) => {
+                self.run.cases.extend(run.cases);
+                // Last comes what the others only prepare.
+                self.done.insert(case.name.clone(), self.run.cases.len() - 1);
+            }
+            Err(error) => {
+                let reason = format!("{}: {error:#}", case.name);
+                screen.event(&Event::Failed { case: number, repetition: 0, reason: &reason });
+                self.failed.insert(case.name.clone(), format!("{error:#}"));
             }
         }
-        self.run.interrupted = cancelled(self.cancel);
-        self.run.elapsed_ns = self.dialer.now().since(began).as_nanos() as u64;
-        let complete = self.run.complete() && self.failed.is_empty();
-        screen.event(&Event::Ends { complete, elapsed_ns: self.run.elapsed_ns });
     }
 
     fn one(&self, case: &PlannedCase, site: &Site, observer: &dyn Observer) -> Result<Run> {
+        let cell = self.study.cell(&case.place.cell).ok_or_else(|| anyhow!("no cell {}", case.place.cell))?;
         // It stands until the end of the case.
         let stand;
         let endpoints = match site {
             Site::Given(endpoints) => endpoints,
             Site::Lab => {
-                let cell = self.study.cell(&case.place.cell);
-                stand =
-                    Stand::start(cell.ok_or_else(|| anyhow!("no cell {}", case.place.cell))?, &case.place)?;
+                stand = Stand::start(cell, case, self.dialer)?;
                 &stand.endpoints
             }
             Site::Nowhere(why) => bail!("{why}"),
@@ -250,29 +259,49 @@ impl<'a> Measured<'a> {
         let plan = schedule::check(plan(case, endpoints)?)?;
         let mut bench = Bench::new(self.dialer.clone(), observer, self.cancel);
         bench.floor_ns = Some(self.floor_ns);
-        Ok(schedule::run(&plan, &mut bench))
+        let mut run = schedule::run(&plan, &mut bench);
+        for result in &mut run.cases {
+            if let Some(path) = case.download.and_then(|download| download.path) {
+                result.shaped = explain::window::shaped(path.delay, path.rate_to, path.rate_from);
+            }
+            if let (Site::Lab, Some(name)) = (site, &cell.stand_in) {
+                result.placement.insert("stand_in".to_owned(), name.as_str().into());
+            }
+        }
+        Ok(run)
     }
 
-    /// The document, with the tables of the study.
-    fn beside_published(self, cases: &[(Site, PlannedCase)]) -> Result<Run> {
-        let Measured { study, quick, mut run, done, failed, .. } = self;
+    /// Gives the document the tables of the study.
+    fn beside_published(&mut self, cases: &[(Site, PlannedCase)]) -> Result<()> {
         let sites: BTreeMap<&str, &Site> =
             cases.iter().map(|(site, case)| (case.name.as_str(), site)).collect();
-        let paper = study.join(quick, &|case| {
-            let site = sites.get(case.name.as_str());
-            let why_not = || failed.get(&case.name).cloned().or(site.map(|site| site.why_not()));
-            match done.get(&case.name) {
-                Some(&index) => Outcome::Run {
-                    number: index + 1,
-                    case: &run.cases[index],
-                    stand_in: matches!(site, Some(Site::Lab)),
-                },
-                None => Outcome::NotRun(why_not().unwrap_or_default()),
-            }
-        })?;
-        run.paper = Some(paper);
-        run.warnings.extend(not_measured(&failed));
-        Ok(run)
+        let paper = self.study.join(self.quick, &|case| self.outcome(&sites, case))?;
+        self.run.paper = Some(paper);
+        Ok(())
+    }
+
+    /// What became of a case.
+    fn outcome(&self, sites: &BTreeMap<&str, &Site>, case: &PlannedCase) -> Outcome<'_> {
+        let site = sites.get(case.name.as_str());
+        let why_not = || self.failed.get(&case.name).cloned().or(site.map(|site| site.why_not()));
+        match self.done.get(&case.name) {
+            Some(&index) => Outcome::Run {
+                number: index + 1,
+                case: &self.run.cases[index],
+                stand_in: matches!(site, Some(Site::Lab)),
+            },
+            None => Outcome::NotRun(why_not().unwrap_or_default()),
+        }
+    }
+
+    /// The document, when all has ended.
+    fn ended(mut self, screen: &Screen) -> Run {
+        self.run.interrupted = cancelled(self.cancel);
+        self.run.elapsed_ns = self.dialer.now().since(self.began).as_nanos() as u64;
+        let complete = self.run.complete() && self.failed.is_empty();
+        screen.event(&Event::Ends { complete, elapsed_ns: self.run.elapsed_ns });
+        self.run.warnings.extend(not_measured(&self.failed));
+        self.run
     }
 }
 
