@@ -359,7 +359,7 @@ impl Study {
     }
 
     /// What its lab stands for hardware with, each once.
-    fn stand_ins(&self) -> Vec<String> {
+    pub fn stand_ins(&self) -> Vec<String> {
         let mut names: Vec<String> = self.cells.iter().filter_map(|cell| cell.stand_in.clone()).collect();
         names.dedup();
         names
@@ -500,6 +500,13 @@ impl Cell {
 }
 
 impl PlannedCase {
+    /// Gives the peer these options instead of the study's.
+    pub fn set_options(&mut self, options: &[(String, String)]) {
+        for spec in self.before.iter_mut().chain([&mut self.spec]) {
+            spec.peer_options.extend(options.iter().cloned());
+        }
+    }
+
     /// What to run, the ports being at these endpoints: last the case itself, before it what its measure wants to have
     /// been measured there.
     pub fn cases(&self, endpoints: &[Endpoint]) -> Result<Vec<Case>, String> {

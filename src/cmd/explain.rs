@@ -14,9 +14,9 @@ use super::output::{is_dash, options, put};
 
 /// Say where the time goes: models fitted to what was measured, or published
 ///
-/// For now the window: what one round trip buys of a download by request and answer, what limits it, and the window that
-/// would fill the link. docs/explain.md tells how to read it.
+/// What can be said is said, piece by piece. docs/explain.md tells how to read it.
 #[derive(Args)]
+#[command(after_help = pieces())]
 pub struct Flags {
     /// A run document (JSON file), or the name of a study for its published figures
     #[arg(value_name = "RUN|STUDY")]
@@ -24,6 +24,11 @@ pub struct Flags {
     /// Write the findings as JSON ('-': standard output, instead of the text)
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
+}
+
+fn pieces() -> String {
+    let lines = explain::PIECES.iter().map(|piece| format!("\n  {:<8}  {}", piece.name, piece.summary));
+    format!("Pieces:{}", lines.collect::<String>())
 }
 
 pub fn run(flags: Flags) -> Result<Status> {

@@ -51,6 +51,9 @@ pub struct Flags {
     /// holds. Cells without an endpoint are not run then
     #[arg(long, value_name = "CELL=URL[,URL…]")]
     on: Vec<On>,
+    /// With --on: another value for an option of the peer, like file=CPU:data.dat or security=17
+    #[arg(long = "option", value_name = "NAME=VALUE", value_parser = option, requires = "on")]
+    options: Vec<(String, String)>,
     /// With --on: measure the other cells in the lab
     #[arg(long, requires = "on")]
     lab: bool,
@@ -62,6 +65,11 @@ pub struct Flags {
     events: Option<PathBuf>,
     #[command(flatten)]
     output: OutputFlags,
+}
+
+fn option(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("'{text}': write NAME=VALUE"))?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 fn studies() -> clap::builder::PossibleValuesParser {
@@ -79,7 +87,10 @@ pub fn run(flags: Flags) -> Result<Status> {
     let dialer = Dialer::new(Clock::System);
     let cases = study.cases(flags.quick)?;
     let given = Given::new(&study, &cases, flags.on, &dialer)?;
-    let with_site = |case: PlannedCase| Ok((site(&study, &given, &case, flags.lab)?, case));
+    let with_site = |mut case: PlannedCase| {
+        let site = site(&study, &given, &mut case, &flags.options, flags.lab)?;
+        Ok((site, case))
+    };
     let cases: Vec<(Site, PlannedCase)> = cases.into_iter().map(with_site).collect::<Result<_>>()?;
     announce(&study, &cases, flags.quick, flags.output.quiet)?;
 
@@ -122,8 +133,15 @@ impl Site {
     }
 }
 
-fn site(study: &Study, given: &Given, case: &PlannedCase, lab: bool) -> Result<Site> {
+fn site(
+    study: &Study,
+    given: &Given,
+    case: &mut PlannedCase,
+    options: &[(String, String)],
+    lab: bool,
+) -> Result<Site> {
     if let Some(endpoints) = given.endpoints(&case.place)? {
+        case.set_options(options);
         // Whatever is wrong with it is told before anything is measured.
         schedule::check(plan(case, &endpoints)?)?;
         return Ok(Site::Given(endpoints));
@@ -167,11 +185,14 @@ fn announce(study: &Study, cases: &[(Site, PlannedCase)], quick: bool, quiet: bo
     }
     let in_lab = runnable(cases).filter(|(site, _)| matches!(site, Site::Lab)).count();
     let place = match (in_lab, count - in_lab) {
-        (_, 0) => "in the lab: no hardware".to_owned(),
+        (_, 0) => {
+            format!("in the lab: {}", [study.stand_ins(), vec!["no hardware".to_owned()]].concat().join(", "))
+        }
         (0, _) => "where --on says".to_owned(),
         (in_lab, given) => format!("{in_lab} in the lab, {given} where --on says"),
     };
-    let time = list::about(least_time(runnable(cases).map(|(_, case)| case)));
+    let trial = trial::least_time(study, cases, quick)?;
+    let time = list::about(least_time(runnable(cases).map(|(_, case)| case)) + trial);
     let hint = if quick { "" } else { " (--quick: minutes; --table N: a part)" };
     let plural = if count == 1 { "" } else { "s" };
     let name = &study.name;

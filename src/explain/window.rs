@@ -32,7 +32,7 @@ const MISFIT_PERCENT: f64 = 20.0;
 /// A row that a fit is wrong about by more than this is named.
 const MISS_PERCENT: f64 = 50.0;
 /// What a real logger may bear; nobody knows of more.
-const CAREFUL_WINDOW: u32 = 4;
+pub const CAREFUL_WINDOW: u32 = 4;
 /// With several requests under way the far end's work and the link overlap: two that take turns otherwise.
 const MOST_OVERLAP: f64 = 2.0;
 

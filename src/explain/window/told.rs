@@ -86,7 +86,7 @@ impl Window {
     fn misses(&self) -> Option<String> {
         let mut weighted = false;
         let mut missed = |(index, judged): (usize, &Judged)| {
-            let far = |fit: &&Fit| !(fit.residuals_percent[index].abs() <= MISS_PERCENT);
+            let far = |fit: &&Fit| fit.residuals_percent[index].abs() > MISS_PERCENT;
             let far: Vec<&Fit> = self.fits.iter().filter(far).collect();
             weighted |= far.iter().any(|fit| fit.method == self.relative().method);
             let by = |fit: &&Fit| format!("{} ({})", fit.method, percent(fit.residuals_percent[index]));
