@@ -13,6 +13,7 @@ use crate::link::party::Party;
 use crate::link::{Admission, Caps, Dialer, Link, LinkError};
 use crate::plan::{Case, Direction};
 use crate::sample::Recorder;
+use crate::workload::download::Content;
 use crate::workload::{FarReport, Flowed, Measured, Role};
 
 pub mod ask;
@@ -21,9 +22,10 @@ mod discard;
 mod echo;
 pub mod linkgauge;
 pub mod pakbus;
+pub mod shorthand;
 
 /// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
-pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER, ask::PEER];
+pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER, ask::PEER, pakbus::client::PEER];
 
 /// What the list knows of a peer.
 pub struct Peer {
@@ -82,6 +84,8 @@ pub struct Near<'a> {
     pub dialer: &'a Dialer,
     /// Shared secret with a server that wants one.
     pub token: Option<&'a str>,
+    /// Where the content of a download goes, where it is kept.
+    pub content: Option<&'a Content>,
     /// Makes the recorder of a flow: its role, and which port of the case it belongs to.
     pub recorder: &'a dyn Fn(Role, usize) -> Recorder,
 }
