@@ -16,11 +16,13 @@ use crate::host::cpu;
 use crate::link::line::Port;
 use crate::link::party::{Acted, Cost, SLICE, act, drive};
 use crate::link::{CHECK_LINE, Caps, Dialer, Fault, Framing, Link, LinkError};
+use crate::peer::shorthand::unfold;
 use crate::peer::{Flow, Kept, Near, Peer, PeerError, auto, peer};
 use crate::plan::{Case, Direction, Pacing, Plan};
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
 use crate::sample::{Progress, RawFile, Recorder};
 use crate::warnings;
+use crate::workload::download::Content;
 use crate::workload::{Flowed, Role, Workload, default_timeout, planned_time, workload};
 
 mod account;
@@ -91,6 +93,8 @@ pub struct Bench<'a> {
     pub cancel: &'a AtomicBool,
     pub token: Option<String>,
     pub raw: Option<RawFile>,
+    /// Where the content of a download goes; it can take that of one.
+    pub content: Option<Content>,
     /// Facts of this machine, for the document.
     pub environment: Map<String, Value>,
     /// Median of an exchange over `mem://`, if it was measured: what the instrument itself costs.
@@ -100,7 +104,16 @@ pub struct Bench<'a> {
 impl<'a> Bench<'a> {
     /// A bench without token, raw file or facts of the machine.
     pub fn new(dialer: Dialer, observer: &'a dyn Observer, cancel: &'a AtomicBool) -> Bench<'a> {
-        Bench { dialer, observer, cancel, token: None, raw: None, environment: Map::new(), floor_ns: None }
+        Bench {
+            dialer,
+            observer,
+            cancel,
+            token: None,
+            raw: None,
+            content: None,
+            environment: Map::new(),
+            floor_ns: None,
+        }
     }
 }
 
@@ -134,6 +147,7 @@ fn of_sizes(case: Case) -> Vec<Case> {
 }
 
 fn fit(case: &mut Case) -> Result<(), String> {
+    unfold(case)?;
     let names = |names: Vec<&str>| names.join(", ");
     let workload = workload(&case.workload).ok_or_else(|| {
         let known = names(crate::workload::WORKLOADS.iter().map(|workload| workload.name).collect());
@@ -320,24 +334,32 @@ fn one(
             all.push(shared.clone());
         }
         let scheduled = role == Role::Probe || (role == Role::Exchange && case.pacing != Pacing::Closed);
-        let raw = bench.raw.as_ref().filter(|_| matches!(role, Role::Exchange | Role::Probe));
+        // A sender's messages are no samples.
+        let raw = bench.raw.as_ref().filter(|_| role != Role::Outward);
         let raw = raw.map(|raw| raw.sink(index, flow_number.fetch_add(1, Relaxed)));
         Recorder::new(scheduled, case.interval.as_nanos() as u64, shared, raw)
     };
-    let near = Near { dialer: &dialer, token: bench.token.as_deref(), kept, recorder: &recorder };
+    let near = Near {
+        dialer: &dialer,
+        token: bench.token.as_deref(),
+        content: bench.content.as_ref(),
+        kept,
+        recorder: &recorder,
+    };
     let mut session = (peer.connect)(&case, &near).map_err(|error| error.to_string())?;
     let flows = session.flows();
     account.note_links(&flows, session.as_ref());
 
     let began = dialer.now();
     let tick = |elapsed: Duration| {
-        let (mut messages, mut bytes) = (0, 0);
+        let (mut messages, mut bytes, mut planned) = (0, 0, 0);
         for progress in progress.lock().iter().flat_map(|all| all.iter()) {
             messages += progress.messages.load(Relaxed);
             bytes += progress.bytes.load(Relaxed);
+            planned += progress.planned_bytes.load(Relaxed);
         }
         let elapsed_ns = elapsed.as_nanos() as u64;
-        let share = share(&case, messages, bytes, elapsed_ns);
+        let share = share(&case, messages, bytes, elapsed_ns, planned);
         bench.observer.event(&Event::Progress {
             case: index,
             repetition,
@@ -415,7 +437,7 @@ fn resolve(
 }
 
 /// How much of what is planned has been done.
-fn share(case: &Case, messages: u64, bytes: u64, elapsed_ns: u64) -> Option<f64> {
+fn share(case: &Case, messages: u64, bytes: u64, elapsed_ns: u64, planned_bytes: u64) -> Option<f64> {
     let flows = u64::from(case.parallel) * case.endpoints.len() as u64;
     let part = |done: u64, of: Option<u64>| of.map(|of| done as f64 / of as f64);
     let of = |limit: Option<u64>| limit.map(|limit| limit * flows);
@@ -423,6 +445,7 @@ fn share(case: &Case, messages: u64, bytes: u64, elapsed_ns: u64) -> Option<f64>
         part(messages, of(case.stop.count)),
         part(bytes, of(case.stop.volume_bytes)),
         part(elapsed_ns, case.stop.time_ns),
+        part(bytes, Some(planned_bytes).filter(|&bytes| bytes > 0)),
     ]
     .into_iter()
     .flatten()

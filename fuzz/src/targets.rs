@@ -147,7 +147,7 @@ fn connection<'a>(party: &mut dyn Party, mut pieces: impl Iterator<Item = &'a [u
             },
             Step::Sleep(until) => now = now.max(until),
             Step::Tune(_) | Step::Finish => {}
-            Step::Done | Step::Fail(_) => return,
+            Step::Done | Step::Fail(_) | Step::Reopen => return,
         }
     }
     panic!("the far end never rests");

@@ -203,6 +203,7 @@ pub fn measure(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Run> {
         cancel: &cancel,
         token: token(flags.token_file.as_deref())?,
         raw,
+        content: None,
         environment: host::facts(),
         floor_ns: Some(schedule::floor_ns()),
     };

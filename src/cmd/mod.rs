@@ -3,6 +3,7 @@
 mod completions;
 mod demo;
 mod doctor;
+mod explain;
 mod lab;
 mod latency;
 mod measure;
@@ -41,6 +42,7 @@ enum Command {
     Lab(lab::Flags),
     Run(run::Flags),
     Reproduce(reproduce::Flags),
+    Explain(explain::Flags),
     Report(report::Flags),
     Doctor(doctor::Flags),
     Completions(completions::Flags),
@@ -76,6 +78,7 @@ pub fn main() -> ExitCode {
         Command::Lab(flags) => lab::run(flags),
         Command::Run(flags) => run::run(flags),
         Command::Reproduce(flags) => reproduce::run(flags),
+        Command::Explain(flags) => explain::run(flags),
         Command::Report(flags) => report::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
         Command::Completions(flags) => completions::run(flags, Cli::command()),

@@ -6,6 +6,7 @@
 mod given;
 mod list;
 mod stand;
+mod trial;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,8 +15,9 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use linkgauge::clock::Clock;
+use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
+use linkgauge::explain::{self, Evidence};
 use linkgauge::host;
 use linkgauge::link::Dialer;
 use linkgauge::paper::{Outcome, PlannedCase, STUDIES, Study};
@@ -49,6 +51,9 @@ pub struct Flags {
     /// holds. Cells without an endpoint are not run then
     #[arg(long, value_name = "CELL=URL[,URL…]")]
     on: Vec<On>,
+    /// With --on: another value for an option of the peer, like file=CPU:data.dat or security=17
+    #[arg(long = "option", value_name = "NAME=VALUE", value_parser = option, requires = "on")]
+    options: Vec<(String, String)>,
     /// With --on: measure the other cells in the lab
     #[arg(long, requires = "on")]
     lab: bool,
@@ -60,6 +65,11 @@ pub struct Flags {
     events: Option<PathBuf>,
     #[command(flatten)]
     output: OutputFlags,
+}
+
+fn option(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("'{text}': write NAME=VALUE"))?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 fn studies() -> clap::builder::PossibleValuesParser {
@@ -77,7 +87,10 @@ pub fn run(flags: Flags) -> Result<Status> {
     let dialer = Dialer::new(Clock::System);
     let cases = study.cases(flags.quick)?;
     let given = Given::new(&study, &cases, flags.on, &dialer)?;
-    let with_site = |case: PlannedCase| Ok((site(&study, &given, &case, flags.lab)?, case));
+    let with_site = |mut case: PlannedCase| {
+        let site = site(&study, &given, &mut case, &flags.options, flags.lab)?;
+        Ok((site, case))
+    };
     let cases: Vec<(Site, PlannedCase)> = cases.into_iter().map(with_site).collect::<Result<_>>()?;
     announce(&study, &cases, flags.quick, flags.output.quiet)?;
 
@@ -85,10 +98,16 @@ pub fn run(flags: Flags) -> Result<Status> {
     let cancel = on_interrupt()?;
     let mut measured = Measured::new(&study, flags.quick, &dialer, &cancel);
     measured.all(&cases, &screen);
-    screen.clear();
+    measured.beside_published(&cases)?;
+    measured.trial(&cases, &screen, flags.output.quiet)?;
     let complete = measured.failed.is_empty();
-    let run = measured.beside_published(&cases)?;
+    let run = measured.ended(&screen);
+    screen.clear();
     flags.output.write(&run, !events_on_stdout)?;
+    if flags.output.is_read() && !events_on_stdout {
+        // Most studies have nothing that a piece explains.
+        explain::explain(&Evidence::Run(&run)).map_or(Ok(()), |found| super::explain::print(&found))?;
+    }
     Ok(match status(&run) {
         Status::Complete if !complete => Status::Incomplete,
         status => status,
@@ -114,8 +133,15 @@ impl Site {
     }
 }
 
-fn site(study: &Study, given: &Given, case: &PlannedCase, lab: bool) -> Result<Site> {
+fn site(
+    study: &Study,
+    given: &Given,
+    case: &mut PlannedCase,
+    options: &[(String, String)],
+    lab: bool,
+) -> Result<Site> {
     if let Some(endpoints) = given.endpoints(&case.place)? {
+        case.set_options(options);
         // Whatever is wrong with it is told before anything is measured.
         schedule::check(plan(case, &endpoints)?)?;
         return Ok(Site::Given(endpoints));
@@ -159,11 +185,14 @@ fn announce(study: &Study, cases: &[(Site, PlannedCase)], quick: bool, quiet: bo
     }
     let in_lab = runnable(cases).filter(|(site, _)| matches!(site, Site::Lab)).count();
     let place = match (in_lab, count - in_lab) {
-        (_, 0) => "in the lab: no hardware".to_owned(),
+        (_, 0) => {
+            format!("in the lab: {}", [study.stand_ins(), vec!["no hardware".to_owned()]].concat().join(", "))
+        }
         (0, _) => "where --on says".to_owned(),
         (in_lab, given) => format!("{in_lab} in the lab, {given} where --on says"),
     };
-    let time = list::about(least_time(runnable(cases).map(|(_, case)| case)));
+    let trial = trial::least_time(study, cases, quick)?;
+    let time = list::about(least_time(runnable(cases).map(|(_, case)| case)) + trial);
     let hint = if quick { "" } else { " (--quick: minutes; --table N: a part)" };
     let plural = if count == 1 { "" } else { "s" };
     let name = &study.name;
@@ -180,6 +209,7 @@ struct Measured<'a> {
     dialer: &'a Dialer,
     cancel: &'a AtomicBool,
     floor_ns: f64,
+    began: Time,
     run: Run,
     /// Place of the result of each case in the document.
     done: BTreeMap<String, usize>,
@@ -201,6 +231,7 @@ impl<'a> Measured<'a> {
             dialer,
             cancel,
             floor_ns,
+            began: dialer.now(),
             run,
             done: BTreeMap::new(),
             failed: BTreeMap::new(),
@@ -209,40 +240,39 @@ impl<'a> Measured<'a> {
 
     /// Measures one case after the other; where one fails, the others go on.
     fn all(&mut self, cases: &[(Site, PlannedCase)], screen: &Screen) {
-        let began = self.dialer.now();
         screen.event(&Event::Begins { cases: runnable(cases).count(), repeat: 1, estimate_ns: None });
         for (number, (site, case)) in runnable(cases).enumerate() {
             if cancelled(self.cancel) {
                 break;
             }
-            let screen = Numbered { screen, number };
-            match self.one(case, site, &screen) {
-                Ok(run) => {
-                    self.done.insert(case.name.clone(), self.run.cases.len());
-                    self.run.cases.extend(run.cases);
-                }
-                Err(error) => {
-                    let reason = format!("{}: {error:#}", case.name);
-                    screen.event(&Event::Failed { case: number, repetition: 0, reason: &reason });
-                    self.failed.insert(case.name.clone(), format!("{error:#}"));
-                }
+            self.measure(case, site, number, screen);
+        }
+    }
+
+    /// Measures a case and keeps its result, or why it has none.
+    fn measure(&mut self, case: &PlannedCase, site: &Site, number: usize, screen: &Screen) {
+        match self.one(case, site, &Numbered { screen, number }) {
+            Ok(run) => {
+                self.run.cases.extend(run.cases);
+                // Last comes what the others only prepare.
+                self.done.insert(case.name.clone(), self.run.cases.len() - 1);
+            }
+            Err(error) => {
+                let reason = format!("{}: {error:#}", case.name);
+                screen.event(&Event::Failed { case: number, repetition: 0, reason: &reason });
+                self.failed.insert(case.name.clone(), format!("{error:#}"));
             }
         }
-        self.run.interrupted = cancelled(self.cancel);
-        self.run.elapsed_ns = self.dialer.now().since(began).as_nanos() as u64;
-        let complete = self.run.complete() && self.failed.is_empty();
-        screen.event(&Event::Ends { complete, elapsed_ns: self.run.elapsed_ns });
     }
 
     fn one(&self, case: &PlannedCase, site: &Site, observer: &dyn Observer) -> Result<Run> {
+        let cell = self.study.cell(&case.place.cell).ok_or_else(|| anyhow!("no cell {}", case.place.cell))?;
         // It stands until the end of the case.
         let stand;
         let endpoints = match site {
             Site::Given(endpoints) => endpoints,
             Site::Lab => {
-                let cell = self.study.cell(&case.place.cell);
-                stand =
-                    Stand::start(cell.ok_or_else(|| anyhow!("no cell {}", case.place.cell))?, &case.place)?;
+                stand = Stand::start(cell, case, self.dialer)?;
                 &stand.endpoints
             }
             Site::Nowhere(why) => bail!("{why}"),
@@ -250,29 +280,49 @@ impl<'a> Measured<'a> {
         let plan = schedule::check(plan(case, endpoints)?)?;
         let mut bench = Bench::new(self.dialer.clone(), observer, self.cancel);
         bench.floor_ns = Some(self.floor_ns);
-        Ok(schedule::run(&plan, &mut bench))
+        let mut run = schedule::run(&plan, &mut bench);
+        for result in &mut run.cases {
+            if let Some(path) = case.download.and_then(|download| download.path) {
+                result.shaped = explain::window::shaped(path.delay, path.rate_to, path.rate_from);
+            }
+            if let (Site::Lab, Some(name)) = (site, &cell.stand_in) {
+                result.placement.insert("stand_in".to_owned(), name.as_str().into());
+            }
+        }
+        Ok(run)
     }
 
-    /// The document, with the tables of the study.
-    fn beside_published(self, cases: &[(Site, PlannedCase)]) -> Result<Run> {
-        let Measured { study, quick, mut run, done, failed, .. } = self;
+    /// Gives the document the tables of the study.
+    fn beside_published(&mut self, cases: &[(Site, PlannedCase)]) -> Result<()> {
         let sites: BTreeMap<&str, &Site> =
             cases.iter().map(|(site, case)| (case.name.as_str(), site)).collect();
-        let paper = study.join(quick, &|case| {
-            let site = sites.get(case.name.as_str());
-            let why_not = || failed.get(&case.name).cloned().or(site.map(|site| site.why_not()));
-            match done.get(&case.name) {
-                Some(&index) => Outcome::Run {
-                    number: index + 1,
-                    case: &run.cases[index],
-                    stand_in: matches!(site, Some(Site::Lab)),
-                },
-                None => Outcome::NotRun(why_not().unwrap_or_default()),
-            }
-        })?;
-        run.paper = Some(paper);
-        run.warnings.extend(not_measured(&failed));
-        Ok(run)
+        let paper = self.study.join(self.quick, &|case| self.outcome(&sites, case))?;
+        self.run.paper = Some(paper);
+        Ok(())
+    }
+
+    /// What became of a case.
+    fn outcome(&self, sites: &BTreeMap<&str, &Site>, case: &PlannedCase) -> Outcome<'_> {
+        let site = sites.get(case.name.as_str());
+        let why_not = || self.failed.get(&case.name).cloned().or(site.map(|site| site.why_not()));
+        match self.done.get(&case.name) {
+            Some(&index) => Outcome::Run {
+                number: index + 1,
+                case: &self.run.cases[index],
+                stand_in: matches!(site, Some(Site::Lab)),
+            },
+            None => Outcome::NotRun(why_not().unwrap_or_default()),
+        }
+    }
+
+    /// The document, when all has ended.
+    fn ended(mut self, screen: &Screen) -> Run {
+        self.run.interrupted = cancelled(self.cancel);
+        self.run.elapsed_ns = self.dialer.now().since(self.began).as_nanos() as u64;
+        let complete = self.run.complete() && self.failed.is_empty();
+        screen.event(&Event::Ends { complete, elapsed_ns: self.run.elapsed_ns });
+        self.run.warnings.extend(not_measured(&self.failed));
+        self.run
     }
 }
 

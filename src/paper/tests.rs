@@ -24,8 +24,8 @@ fn every_study_can_be_read_and_met() {
                 let endpoint = |port| format!("unix:///run/port{port}").parse().unwrap();
                 let endpoints: Vec<Endpoint> = (0..case.place.ports).map(endpoint).collect();
                 let cases = case.cases(&endpoints).unwrap();
-                assert_eq!(cases.len(), 1, "{}", case.name);
-                assert_eq!(cases[0].endpoints, endpoints);
+                assert_eq!(cases.len(), 1 + usize::from(case.before.is_some()), "{}", case.name);
+                assert!(cases.iter().all(|case| case.endpoints == endpoints));
                 assert!(!case.least_time().is_zero(), "{}", case.name);
             }
         }
@@ -180,7 +180,7 @@ fn tables_are_chosen_by_number() {
         [study.choose(&["4".to_owned()]).unwrap_err(), Study::named("sana").unwrap_err()].map(|e| e.to_string()).join("\n"),
         @r"
     the study has no table 4 (known: 5, 7)
-    there is no study 'sana' (known: sena)
+    there is no study 'sana' (known: sena, loggernet)
     "
     );
 }
@@ -247,10 +247,45 @@ fn a_rate_is_that_of_one_port() {
     }
     assert_eq!(port_line_bps(&case, &line), Some(7200.0));
     let percent = statistic("port_line_rate_percent").unwrap();
-    assert_eq!((percent.of)(&case, &line), Some(75.0));
+    let planned = &sena().cases(false).unwrap()[0];
+    assert_eq!((percent.of)(&case, planned), Some(75.0));
     // A port without a figure must not be left out of the mean.
     case.per_port[1].figures = Figures::default();
     assert_eq!(port_line_bps(&case, &line), None);
     case.per_port.clear();
     assert_eq!(port_line_bps(&case, &line), Some(30_000.0));
+}
+
+fn loggernet() -> Study {
+    Study::named("loggernet").unwrap()
+}
+
+#[test]
+fn the_delays_and_rates_are_those_of_the_rows() {
+    let study = loggernet();
+    assert_eq!(study.rows.len(), 10);
+    let cases = study.cases(false).unwrap();
+    for (row, case) in study.rows.iter().zip(&cases) {
+        assert_eq!(row.case, case.name);
+        let kilobytes = |rate: f64| rate / 8e3;
+        let said = case.download.unwrap().path.map_or("no shaper".to_owned(), |path| {
+            let (from, to) = (kilobytes(path.rate_from), kilobytes(path.rate_to));
+            format!("{} ms, {from}/{to}", path.delay.as_millis())
+        });
+        assert_eq!(row.row, said);
+    }
+}
+
+/// 37 bytes to the logger, 1018 from it, 79.28 ms for each, and the delay twice.
+#[test]
+fn a_download_is_predicted_from_what_the_study_sets() {
+    let paper = loggernet().join(false, &|_| Outcome::NotRun("left out".to_owned())).unwrap();
+    assert_eq!(paper.stand_ins, ["emulated logger"]);
+    let row = |name: &str| paper.tables[0].rows.iter().find(|row| row.row == name).unwrap();
+    let seconds = |row: &PaperRow| 991.0 / row.predicted.unwrap();
+    let half_second = row("500 ms, 10/1000");
+    assert!((seconds(half_second) - (1.0 + 37e-6 + 0.1018 + 0.07928)).abs() < 1e-9);
+    assert!((half_second.limit.unwrap() - 10_000.0 * 991.0 / 1018.0).abs() < 1e-9);
+    let direct = row("no shaper");
+    assert!((direct.predicted.unwrap() - 12_500.0).abs() < 1e-6 && direct.limit.is_none());
 }

@@ -14,6 +14,7 @@ use crate::link::party::Party;
 use crate::link::{Admission, Caps, Dialer, Link, LinkError};
 use crate::plan::{Case, Direction};
 use crate::sample::Recorder;
+use crate::workload::download::Content;
 use crate::workload::{FarReport, Flowed, Measured, Role};
 
 pub mod ask;
@@ -23,9 +24,11 @@ mod echo;
 pub mod linkgauge;
 pub mod netio;
 pub mod pakbus;
+pub mod shorthand;
 
 /// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
-pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER, ask::PEER, netio::PEER];
+pub static PEERS: &[Peer] =
+    &[linkgauge::PEER, echo::PEER, discard::PEER, ask::PEER, pakbus::client::PEER, netio::PEER];
 
 /// What the list knows of a peer.
 pub struct Peer {
@@ -88,6 +91,8 @@ pub struct Near<'a> {
     pub token: Option<&'a str>,
     /// What cases before this one left open.
     pub kept: &'a Arc<Kept>,
+    /// Where the content of a download goes, where it is kept.
+    pub content: Option<&'a Content>,
     /// Makes the recorder of a flow: its role, and which port of the case it belongs to.
     pub recorder: &'a dyn Fn(Role, usize) -> Recorder,
 }

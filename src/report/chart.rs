@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use super::histogram::histogram;
 use super::svg::{Axis, COLOURS, Series, draw};
-use super::table::is_latency;
+use super::table::{is_download, is_latency};
 use super::words::{host_and_date, loss, shorten, wait};
 use crate::run::{CaseResult, Distribution, Figures, Run, SeriesEntry};
 use crate::units::{print_bit_rate, print_bytes, print_nanoseconds};
@@ -42,7 +42,11 @@ pub fn of_case(run: &Run, case: &CaseResult) -> Vec<Chart> {
             loaded.latency_ns.as_ref().and_then(|times| curve("round trip under load", loaded, times)),
         );
     }
-    let title = if is_latency(case) { "Round-trip time by percentile" } else { "Round-trip time under load" };
+    let title = match (is_latency(case), is_download(case)) {
+        (true, _) => "Round-trip time by percentile",
+        (_, true) => "Time of a piece by percentile",
+        _ => "Round-trip time under load",
+    };
     let note = match case.figures.lost {
         0 => String::new(),
         _ if !is_latency(case) => String::new(),
@@ -143,7 +147,8 @@ fn percentiles(run: &Run, title: &str, of: &str, note: &str, series: Vec<Series>
 
 /// The percentile curves of all cases, where they are few enough to be told apart.
 pub fn all_latencies(run: &Run) -> Option<Chart> {
-    let cases = || run.cases.iter().enumerate().filter(|(_, case)| case.figures.latency_ns.is_some());
+    let measured = |case: &CaseResult| is_latency(case) && case.figures.latency_ns.is_some();
+    let cases = || run.cases.iter().enumerate().filter(|(_, case)| measured(case));
     if !(2..=COLOURS).contains(&cases().count()) {
         return None;
     }

@@ -11,6 +11,7 @@ use crate::run::Run;
 
 mod chart;
 mod csv;
+mod explain;
 mod histogram;
 mod html;
 mod json;
@@ -26,6 +27,7 @@ mod words;
 pub(crate) mod sample_run;
 
 pub use csv::COLUMNS as CSV_COLUMNS;
+pub use explain::explanation;
 pub use histogram::histogram;
 pub use words::{plain, sentence, wrap};
 

@@ -8,6 +8,7 @@ mod contract;
 mod device_server;
 mod documents;
 mod exact;
+mod explain;
 mod far;
 mod foreign;
 mod fuzz_smoke;

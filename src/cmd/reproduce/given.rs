@@ -85,6 +85,10 @@ impl<'a> Given<'a> {
             return Ok(());
         }
         let url = &on.urls[0];
+        if self.study.is_of_delays() {
+            let (name, delay) = (&on.name, first.unwrap_or_default());
+            bail!("--on {name}: one link has one delay: name it, like {name}@{delay}={url}");
+        }
         if dialer.open(url)?.port().is_none() {
             let (name, rate) = (&on.name, first.unwrap_or_default());
             bail!(

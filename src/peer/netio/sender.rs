@@ -185,7 +185,7 @@ impl Party for Sender {
                     Step::Tune(tuning) => return Step::Tune(tuning),
                     Step::Sleep(until) => return Step::Sleep(until),
                     Step::Fail(fault) => return Step::Fail(fault),
-                    Step::Receive { .. } => return Step::Done,
+                    _ => return Step::Done,
                 },
                 Stage::Look if self.looks => return Step::Receive { into: &mut self.heard, until: now },
                 Stage::Over => return Step::Done,
