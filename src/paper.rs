@@ -11,10 +11,11 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::endpoint::Endpoint;
-use crate::plan::{Case, CaseSpec, OneOrMany};
+use crate::plan::{Case, CaseSpec, Direction, OneOrMany};
 use crate::run::{CaseResult, Figures, Paper, PaperRow, PaperTable};
 use crate::units::{Bytes, Span};
 
+mod counted;
 mod download;
 mod trial;
 
@@ -39,6 +40,11 @@ pub static STUDIES: &[Texts] = &[
         name: "loggernet",
         plan: include_str!("../papers/loggernet/plan.toml"),
         tables: include_str!("../papers/loggernet/tables.csv"),
+    },
+    Texts {
+        name: "netio",
+        plan: include_str!("../papers/netio/plan.toml"),
+        tables: include_str!("../papers/netio/tables.csv"),
     },
 ];
 
@@ -111,6 +117,11 @@ pub struct Cell {
     /// What the lab starts for it.
     #[serde(default)]
     pub lab: Option<String>,
+    /// What a process of this program does for it, as typed; and for a quick run.
+    #[serde(default)]
+    command: String,
+    #[serde(default)]
+    quick_command: Option<String>,
     /// What that is called wherever its figures appear.
     #[serde(default)]
     pub stand_in: Option<String>,
@@ -129,6 +140,9 @@ struct Measure {
     #[serde(default)]
     at: Vec<String>,
     case: CaseSpec,
+    /// One case follows the other in the same place: what stands there stays, and what their peer leaves open.
+    #[serde(default)]
+    together: bool,
     /// Measured before it at the same place.
     #[serde(default)]
     before: Option<CaseSpec>,
@@ -165,12 +179,12 @@ struct Row {
     note: String,
 }
 
-/// A cell with its number of ports, at one rate or delay: `tcp/4@9600`.
+/// A cell with its number of ports, at one rate, delay or size: `tcp/4@9600`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub cell: String,
     pub ports: u32,
-    /// Rate of the line in bit/s, or delay of the link in ms.
+    /// Rate of the line in bit/s, delay of the link in ms, or bytes of a message.
     pub at: u32,
 }
 
@@ -186,6 +200,8 @@ pub struct PlannedCase {
     /// As the tables name it: `latency:tcp/4@9600`.
     pub name: String,
     pub place: Place,
+    /// Cases of the same name here follow each other in one place.
+    pub together: String,
     spec: CaseSpec,
     before: Option<CaseSpec>,
     line: Option<Line>,
@@ -309,7 +325,7 @@ fn port_line_bps(case: &CaseResult, line: &Line) -> Option<f64> {
 }
 
 fn statistic(name: &str) -> Option<&'static Statistic> {
-    STATISTICS.iter().find(|statistic| statistic.name == name)
+    STATISTICS.iter().chain(&counted::STATISTICS).find(|statistic| statistic.name == name)
 }
 
 /// What became of a case.
@@ -346,6 +362,11 @@ impl Study {
     /// Numbers of the tables, in the study's order.
     pub fn table_numbers(&self) -> Vec<&str> {
         self.tables.iter().map(|table| table.number.as_str()).collect()
+    }
+
+    /// Whether what follows the `@` of a place is the size of a message: of a study without lines.
+    pub fn is_of_sizes(&self) -> bool {
+        self.line.is_none() && self.exchange.is_none()
     }
 
     /// Whether what follows the `@` of a place is a delay, not a rate.
@@ -422,6 +443,9 @@ impl Study {
             .exchange
             .map(|exchange| Download { exchange, path: cell.link.map(|rates| rates.with_delay(delay)) });
         let mut spec = if quick { measure.quick.over(&measure.case) } else { measure.case.clone() };
+        if self.is_of_sizes() {
+            spec.size = Some(OneOrMany::One(Bytes(at.into())));
+        }
         let short = measure.quick_line_time.filter(|_| quick).zip(line).map(|(time, line)| {
             let characters = time.0.as_secs_f64() * line.bits_per_second / line.bits_per_character;
             Bytes((characters.ceil() as u64).max(1))
@@ -432,7 +456,10 @@ impl Study {
             size.0 = size.0.min(volume.0);
         }
         let before = measure.before.clone();
-        PlannedCase { name: format!("{}:{place}", measure.name), place, spec, before, line, download }
+        let name = format!("{}:{place}", measure.name);
+        let together =
+            if measure.together { format!("{}:{}", measure.name, cell.name) } else { name.clone() };
+        PlannedCase { name, place, together, spec, before, line, download }
     }
 
     /// Published rates of downloads, with what they were downloaded over.
@@ -480,6 +507,12 @@ impl Study {
 }
 
 impl Cell {
+    /// What a process of this program does for it, word by word.
+    pub fn command(&self, quick: bool) -> impl Iterator<Item = &str> {
+        let short = self.quick_command.as_deref().filter(|_| quick);
+        short.unwrap_or(&self.command).split_whitespace()
+    }
+
     /// The endpoint with what the study sets on the line; what it names itself stays, but for the rate.
     pub fn on_line(&self, endpoint: &Endpoint, at: u32) -> Result<Endpoint, String> {
         let mut text = endpoint.to_string();
@@ -546,7 +579,10 @@ impl PlannedCase {
                 exchanges as f64 * path.unwrap_or_default()
             }
             (_, Some(download), None, Some(volume)) => volume.0 as f64 / download.predicted(self.window()),
-            _ => 0.0,
+            _ => {
+                let ways = if spec.direction == Some(OneOrMany::One(Direction::Both)) { 2.0 } else { 1.0 };
+                ways * spec.time.map_or(0.0, |time| time.0.as_secs_f64())
+            }
         };
         Duration::from_secs_f64(seconds)
     }

@@ -97,6 +97,8 @@ pub struct Bench<'a> {
     pub content: Option<Content>,
     /// Facts of this machine, for the document.
     pub environment: Map<String, Value>,
+    /// What peers leave open between cases, of this run and others that share it.
+    pub kept: Arc<Kept>,
     /// Median of an exchange over `mem://`, if it was measured: what the instrument itself costs.
     pub floor_ns: Option<f64>,
 }
@@ -112,6 +114,7 @@ impl<'a> Bench<'a> {
             raw: None,
             content: None,
             environment: Map::new(),
+            kept: Arc::default(),
             floor_ns: None,
         }
     }
@@ -252,13 +255,12 @@ pub fn run(plan: &Plan, bench: &mut Bench) -> Run {
     });
     let mut accounts: Vec<Account> = plan.cases.iter().map(Account::new).collect();
     let mut peers = BTreeMap::new();
-    let kept = Arc::default();
     'plan: for repetition in 0..plan.repeat {
         for (index, account) in accounts.iter_mut().enumerate() {
             if bench.cancel.load(Relaxed) {
                 break 'plan;
             }
-            if let Err(reason) = one(bench, index, repetition, account, &mut peers, &kept) {
+            if let Err(reason) = one(bench, index, repetition, account, &mut peers) {
                 bench.observer.event(&Event::Failed { case: index, repetition, reason: &reason });
                 account.failures.push(reason);
                 if !plan.keep_going && !bench.cancel.load(Relaxed) {
@@ -302,7 +304,6 @@ fn one(
     repetition: u32,
     account: &mut Account,
     peers: &mut BTreeMap<String, &'static Peer>,
-    kept: &Arc<Kept>,
 ) -> Result<(), String> {
     let mut case = account.case.clone();
     let mut dialer = bench.dialer.clone();
@@ -343,7 +344,7 @@ fn one(
         dialer: &dialer,
         token: bench.token.as_deref(),
         content: bench.content.as_ref(),
-        kept,
+        kept: &bench.kept,
         recorder: &recorder,
     };
     let mut session = (peer.connect)(&case, &near).map_err(|error| error.to_string())?;

@@ -205,6 +205,7 @@ pub fn measure(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Run> {
         raw,
         content: None,
         environment: host::facts(),
+        kept: Default::default(),
         floor_ns: Some(schedule::floor_ns()),
     };
     let run = schedule::run(&plan, &mut bench);

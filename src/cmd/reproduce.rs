@@ -10,6 +10,7 @@ mod trial;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use linkgauge::explain::{self, Evidence};
 use linkgauge::host;
 use linkgauge::link::Dialer;
 use linkgauge::paper::{Outcome, PlannedCase, STUDIES, Study};
+use linkgauge::peer::Kept;
 use linkgauge::plan::Plan;
 use linkgauge::run::{Run, Warning};
 use linkgauge::schedule::{self, Bench, Event, Observer};
@@ -196,9 +198,8 @@ fn announce(study: &Study, cases: &[(Site, PlannedCase)], quick: bool, quiet: bo
     let hint = if quick { "" } else { " (--quick: minutes; --table N: a part)" };
     let plural = if count == 1 { "" } else { "s" };
     let name = &study.name;
-    tell(format_args!(
-        "{name}: {count} case{plural}, at least {time} at the speed of the lines{hint}; {place}"
-    ));
+    let speed = if study.is_of_sizes() { "" } else { " at the speed of the lines" };
+    tell(format_args!("{name}: {count} case{plural}, at least {time}{speed}{hint}; {place}"));
     Ok(())
 }
 
@@ -215,6 +216,16 @@ struct Measured<'a> {
     done: BTreeMap<String, usize>,
     /// Why a case could not begin.
     failed: BTreeMap<String, String>,
+    shared: Option<Shared>,
+}
+
+/// What cases that belong together have in common, until one comes that does not.
+struct Shared {
+    /// Of the cases, and whether they are the lab's.
+    name: (String, bool),
+    // Before the stand: it may have last words for it.
+    kept: Arc<Kept>,
+    stand: Option<Stand>,
 }
 
 impl<'a> Measured<'a> {
@@ -235,6 +246,7 @@ impl<'a> Measured<'a> {
             run,
             done: BTreeMap::new(),
             failed: BTreeMap::new(),
+            shared: None,
         }
     }
 
@@ -247,6 +259,7 @@ impl<'a> Measured<'a> {
             }
             self.measure(case, site, number, screen);
         }
+        self.shared = None;
     }
 
     /// Measures a case and keeps its result, or why it has none.
@@ -265,20 +278,30 @@ impl<'a> Measured<'a> {
         }
     }
 
-    fn one(&self, case: &PlannedCase, site: &Site, observer: &dyn Observer) -> Result<Run> {
-        let cell = self.study.cell(&case.place.cell).ok_or_else(|| anyhow!("no cell {}", case.place.cell))?;
-        // It stands until the end of the case.
-        let stand;
+    fn one(&mut self, case: &PlannedCase, site: &Site, observer: &dyn Observer) -> Result<Run> {
+        let study = self.study;
+        let cell = study.cell(&case.place.cell).ok_or_else(|| anyhow!("no cell {}", case.place.cell))?;
+        let name = (case.together.clone(), matches!(site, Site::Lab));
+        if self.shared.as_ref().is_none_or(|shared| shared.name != name) {
+            // What the cases before had ends before anything new begins.
+            self.shared = None;
+            let stand = match site {
+                Site::Lab => Some(Stand::start(cell, case, self.dialer, self.quick)?),
+                Site::Given(_) | Site::Nowhere(_) => None,
+            };
+            self.shared = Some(Shared { name, kept: Arc::default(), stand });
+        }
+        let stand = self.shared.as_ref().and_then(|shared| shared.stand.as_ref());
         let endpoints = match site {
             Site::Given(endpoints) => endpoints,
-            Site::Lab => {
-                stand = Stand::start(cell, case, self.dialer)?;
-                &stand.endpoints
-            }
+            Site::Lab => stand.map_or(&[][..], |stand| &stand.endpoints),
             Site::Nowhere(why) => bail!("{why}"),
         };
         let plan = schedule::check(plan(case, endpoints)?)?;
         let mut bench = Bench::new(self.dialer.clone(), observer, self.cancel);
+        if let Some(shared) = &self.shared {
+            bench.kept = shared.kept.clone();
+        }
         bench.floor_ns = Some(self.floor_ns);
         let mut run = schedule::run(&plan, &mut bench);
         for result in &mut run.cases {

@@ -141,7 +141,9 @@ fn about(paper: &Paper) -> Vec<String> {
             "predicted: from chunk, delays, rates and processing time, every chunk asked for by itself.";
         sentences.push(sentence.to_owned());
     }
-    sentences.push("limit: what the physical line allows at best.".to_owned());
+    if limits(paper) {
+        sentences.push("limit: what the physical line allows at best.".to_owned());
+    }
     sentences
 }
 
@@ -162,6 +164,10 @@ fn lab(paper: &Paper) -> Lab {
     }
 }
 
+fn limits(paper: &Paper) -> bool {
+    paper.tables.iter().flat_map(|table| &table.rows).any(|row| row.limit.is_some())
+}
+
 fn predicts(paper: &Paper) -> bool {
     paper.tables.iter().flat_map(|table| &table.rows).any(|row| row.predicted.is_some())
 }
@@ -173,8 +179,10 @@ fn drawn(paper: &Paper, table: &PaperTable, width: usize) -> Vec<(String, Line)>
     let mixed = lab(paper) == Lab::Some;
     let predicts = predicts(paper);
     let predicted = if predicts { "predicted" } else { "" };
+    let limits = limits(paper);
+    let limit = if limits { "limit" } else { "" };
     let on = if mixed { "on" } else { "" };
-    let head = ["#", &table.rows_are, "", "unit", "published", "measured", predicted, "limit", on];
+    let head = ["#", &table.rows_are, "", "unit", "published", "measured", predicted, limit, on];
     let cells = |row: &PaperRow| -> Cells {
         [
             row.case.map(|case| case.to_string()).unwrap_or_default(),
@@ -184,7 +192,7 @@ fn drawn(paper: &Paper, table: &PaperTable, width: usize) -> Vec<(String, Line)>
             printable(&row.published),
             measured(row),
             if predicts { figure(row.predicted) } else { String::new() },
-            figure(row.limit),
+            if limits { figure(row.limit) } else { String::new() },
             if mixed && row.stand_in { "lab".to_owned() } else { String::new() },
         ]
     };

@@ -94,7 +94,8 @@ fn client(url: &str, flags: &[&str]) -> (Ended, Option<Run>) {
 }
 
 fn number(run: &Run, case: usize, name: &str) -> u64 {
-    run.cases[case].got[name].as_u64().unwrap_or_else(|| panic!("{name}: {:?}", run.cases[case].got))
+    let got = &run.cases[case].got;
+    got.get(name).and_then(|value| value.as_u64()).unwrap_or_else(|| panic!("{name}: {got:?}"))
 }
 
 #[test]
@@ -339,4 +340,39 @@ fn a_server_that_is_stopped_lets_go_of_clients_in_mid_block() {
     far.process.signal(Signal::INT);
     let Serving { mut process, .. } = far;
     assert!(wait_until("the end of the server", || process.0.try_wait().unwrap()).code().is_some());
+}
+
+/// Stopped in the second size: the first is whole, the rest is not run, and nothing is left behind.
+#[test]
+fn the_study_is_run_again_in_one_connection_to_another_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let [json, events] = ["run.json", "events"].map(|name| directory.path().join(name));
+    let flags = ["--quick", "--json", json.to_str().unwrap(), "--events", events.to_str().unwrap()];
+    let process = Running::start(&[&["reproduce", "netio"][..], &flags].concat());
+    wait_until("the third size", || {
+        let text = std::fs::read_to_string(&events).ok()?;
+        (text.matches("\"case_begins\"").count() > 2).then_some(())
+    });
+    process.signal(Signal::INT);
+    let ended = process.ended();
+    assert_eq!(ended.status, Some(130), "{}", ended.stderr);
+    assert!(ended.stdout.contains("two machines"), "{}", ended.stdout);
+    let run = Run::from_json(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let local = |case: usize| run.cases[case].got["local"].clone();
+    assert_eq!((run.cases[0].message_bytes, run.cases[1].message_bytes), (1024, 2048));
+    assert_eq!(local(0), local(1), "both in one connection");
+    assert_eq!(run.cases[0].got["dialect"], "a");
+    let paper = run.paper.as_ref().unwrap();
+    assert_eq!(paper.tables.len(), 3);
+    let rows = &paper.tables[2].rows;
+    let [rate, bytes, seconds] = [0, 1, 2].map(|at| rows[at].measured.unwrap());
+    assert_eq!((rows[0].published.as_str(), rows[1].published.as_str()), ("16865", "172811264"));
+    assert_eq!(bytes, number(&run, 0, "tx_bytes") as f64);
+    assert!(
+        (1.0..PATIENCE.as_secs_f64()).contains(&seconds)
+            && (rate * 1024.0 * seconds / bytes - 1.0).abs() < 1e-9
+    );
+    assert!(rows[29].measured.is_none() && paper.tables[0].rows.iter().all(|row| row.measured.is_none()));
+    let (_, server) = run.cases[0].endpoint.split_once("://").unwrap();
+    assert!(TcpStream::connect(server).is_err(), "the server went with the program");
 }

@@ -81,7 +81,7 @@ impl<'a> Given<'a> {
     fn rate_is_set(&self, on: &On, cases: &[PlannedCase], dialer: &Dialer) -> Result<()> {
         let covered = || cases.iter().map(|case| &case.place).filter(|place| on.covers(place));
         let first = covered().next().map(|place| place.at);
-        if covered().all(|place| Some(place.at) == first) {
+        if self.study.is_of_sizes() || covered().all(|place| Some(place.at) == first) {
             return Ok(());
         }
         let url = &on.urls[0];

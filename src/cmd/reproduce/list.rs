@@ -49,7 +49,11 @@ pub fn print(study: &Study) -> Result<Status> {
     rates.sort_unstable();
     rates.dedup();
     let rates: Vec<String> = rates.iter().map(u32::to_string).collect();
-    let at = if study.is_of_delays() { "delays in ms" } else { "rates" };
+    let at = match (study.is_of_delays(), study.is_of_sizes()) {
+        (true, _) => "delays in ms",
+        (_, true) => "sizes in bytes",
+        _ => "rates",
+    };
     put(|stdout| {
         write!(stdout, "{}", told(&format!("{}: {}", study.name, study.title)))?;
         write!(stdout, "{}", told(&format!("tables: {}", study.table_numbers().join(", "))))?;

@@ -1,6 +1,10 @@
-//! What stands in the lab for the cells of a study: pieces in threads of this process, that stop when they are dropped.
+//! What stands in the lab for the cells of a study: pieces in threads of this process, or a process of
+//! this program, that stop when they are dropped.
 
 use std::any::Any;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Result, anyhow, bail};
 use linkgauge::endpoint::Endpoint;
@@ -35,16 +39,44 @@ impl Drop for Stand {
     }
 }
 
+/// A process that ends when it is dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // One that has ended already needs neither.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl Stand {
     /// Starts what the cell of a case needs.
-    pub fn start(cell: &Cell, case: &PlannedCase, dialer: &Dialer) -> Result<Stand> {
+    pub fn start(cell: &Cell, case: &PlannedCase, dialer: &Dialer, quick: bool) -> Result<Stand> {
         let mut stand = Stand { endpoints: Vec::new(), pieces: Vec::new() };
         match (cell.lab.as_deref(), &case.download) {
+            (Some("process"), _) => stand.put_process(cell.command(quick))?,
             (Some("logger"), Some(download)) => stand.put_logger(download, dialer)?,
             (Some(piece), None) => stand.put_line(piece, cell, &case.place)?,
             (lab, _) => bail!("the lab has no {}", lab.unwrap_or("such thing")),
         }
         Ok(stand)
+    }
+
+    /// A server in a process of its own, that says where it listens.
+    fn put_process<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> Result<()> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // Ctrl-C is for the end that measures; this one is ended when that is through with it.
+        let mut process = Process(command.process_group(0).spawn()?);
+        let mut said = String::new();
+        if let Some(stdout) = process.0.stdout.as_mut() {
+            BufReader::new(stdout).read_line(&mut said)?;
+        }
+        let (_, url) = said.rsplit_once(" on ").ok_or_else(|| anyhow!("the server process did not start"))?;
+        self.endpoints = vec![url.trim().parse()?];
+        self.pieces.push(Box::new(process));
+        Ok(())
     }
 
     /// An emulated logger, behind a shaper where the study had one.

@@ -194,6 +194,7 @@ struct Line {
     port: usize,
     sender: Option<Told>,
     receiver: Option<Told>,
+    handoff: Arc<Handoff>,
 }
 
 /// What one end of a connection did.
@@ -267,7 +268,7 @@ impl NetioSession {
             false => None,
         };
         let mut links = [Some(link), back].into_iter().flatten();
-        let mut line = Line { port, sender: None, receiver: None };
+        let mut line = Line { port, sender: None, receiver: None, handoff: handoff.clone() };
         if sends && let Some(link) = links.next() {
             let recorder = (near.recorder)(Role::Outward, port);
             let mut sender = Sender::new(case, &caps, tuning, recorder).announced(dialect);
@@ -297,8 +298,14 @@ impl NetioSession {
             let tally = std::mem::take(&mut *told.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner));
             flows.next().map(|(flow, link)| Ran { tally, flow, link })
         };
-        let used =
-            |line: &Line| Used { port: line.port, sent: ran(&line.sender), received: ran(&line.receiver) };
+        let used = |line: &Line| {
+            let mut used = Used { port: line.port, sent: ran(&line.sender), received: ran(&line.receiver) };
+            if let Some(received) = &mut used.received {
+                // The end that received may have been through before the other one knew when it had asked.
+                received.tally.first = line.handoff.asked();
+            }
+            used
+        };
         self.lines.iter().map(used).collect()
     }
 

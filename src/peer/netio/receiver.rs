@@ -28,7 +28,7 @@ pub struct Receiver {
     handoff: Arc<Handoff>,
     begun: bool,
     fault: Option<Fault>,
-    /// As NETIO counts: from the word to the end of the last block, which counts as well.
+    /// As NETIO counts, to the end of the last block, which counts as well; it begins with the word.
     tally: Tally,
     told: Arc<Mutex<Tally>>,
 }
@@ -147,7 +147,6 @@ impl Party for Receiver {
 
     fn ended(&mut self, cost: Cost) {
         self.sink.ended(cost);
-        self.tally.first = self.handoff.asked();
         self.tally.over = self.blocks.is_over();
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = std::mem::take(&mut self.tally);
     }

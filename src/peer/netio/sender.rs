@@ -207,6 +207,7 @@ impl Party for Sender {
         if self.stage == Stage::Blocks {
             self.source.sent(bytes, at);
             self.tally.bytes += bytes as u64;
+            self.tally.last = Some(at);
             self.into = (self.into + bytes) % self.size;
             return;
         }

@@ -57,7 +57,7 @@ fn talk(party: &mut dyn Party, pieces: &[&[u8]]) -> Talk {
                 }
                 None => return Talk { said, ended: None },
             },
-            Step::Sleep(_) | Step::Tune(_) | Step::Finish => {}
+            Step::Sleep(_) | Step::Tune(_) | Step::Finish | Step::Reopen => {}
             Step::Done => return Talk { said, ended: Some(Ok(())) },
             Step::Fail(fault) => return Talk { said, ended: Some(Err(fault)) },
         }
