@@ -3,6 +3,7 @@
 mod completions;
 mod demo;
 mod doctor;
+mod download;
 mod lab;
 mod latency;
 mod measure;
@@ -37,6 +38,7 @@ enum Command {
     Demo(demo::Flags),
     Latency(latency::Flags),
     Throughput(throughput::Flags),
+    Download(download::Flags),
     Serve(serve::Flags),
     Lab(lab::Flags),
     Run(run::Flags),
@@ -72,6 +74,7 @@ pub fn main() -> ExitCode {
         Command::Demo(flags) => demo::run(flags),
         Command::Latency(flags) => latency::run(flags),
         Command::Throughput(flags) => throughput::run(flags),
+        Command::Download(flags) => download::run(flags),
         Command::Serve(flags) => serve::run(flags),
         Command::Lab(flags) => lab::run(flags),
         Command::Run(flags) => run::run(flags),

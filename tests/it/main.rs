@@ -7,6 +7,7 @@ mod commands;
 mod contract;
 mod device_server;
 mod documents;
+mod download;
 mod exact;
 mod far;
 mod foreign;
