@@ -285,6 +285,11 @@ fn what_is_not_there_or_not_allowed_is_told() {
         of(&open, &["--file", "CPU:nothing.dat"]),
         of(&open, &["--table", "Wind"]),
     ].concat(), @r"
+    error: URL: no answer from PakBus address 7 in 2 tries; nothing came: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check --timeout, too
+    error: URL: permission denied: the logger wants another security code (--security)
+    error: URL: permission denied: the logger wants another security code (--security)
+    error: URL: CPU:nothing.dat: the logger says: invalid file name
+    error: URL: there is no table 'Wind' (the logger has: Status, Bench)
     ");
     let (_directory, path) = target();
     let got = download(&format!("tcp://{}", place(&locked)), &path, &["--security", "77"]);
@@ -295,7 +300,7 @@ fn what_is_not_there_or_not_allowed_is_told() {
 fn a_file_comes_over_a_serial_line() {
     let options = UartOptions { wiring: Wiring::NullModem, ..UartOptions::default() };
     let uarts = Uarts::start(&options).unwrap();
-    let line = |end: usize| format!("serial://{}?baud=115200", uarts.terminals()[end].display());
+    let line = |end: usize| format!("serial://{}?baud=115200", uarts.paths()[end].display());
     let device = Device { files: vec![(FILE.to_owned(), content(7, 10_000))], ..Device::default() };
     let lines = vec![line(0).parse().unwrap()];
     let _logger = Logger::start(&Options { listen: Vec::new(), lines, device }).unwrap();
@@ -351,6 +356,9 @@ fn nothing_is_written_over_or_mixed() {
         said(&["--file", FILE, "--window", "1,2"]),
         said(&["--file", FILE, "--output", "-", "--json", "-"]),
     ].concat(), @r"
+    error: data.dat: is there already: name another file, or this one (--output), or keep nothing (--no-output)
+    error: 2 downloads cannot go to one file: keep nothing (--no-output), or make one at a time
+    error: only one thing can go to standard output: give the others a file
     ");
     assert_eq!(std::fs::read(directory.path().join("data.dat")).unwrap(), b"mine");
     assert_eq!(directory.path().read_dir().unwrap().count(), 1);
