@@ -40,6 +40,7 @@ pub fn measure(endpoint: &Endpoint, case: &str, token: Option<&str>) -> Run {
         cancel: &AtomicBool::new(false),
         token: token.map(str::to_owned),
         raw: None,
+        content: None,
         environment: Map::new(),
         floor_ns: None,
     };

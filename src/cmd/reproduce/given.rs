@@ -65,7 +65,8 @@ impl Name {
     /// Fails unless a case is there; `flag` is what it was given with.
     pub fn check(&self, flag: &str, cases: &[PlannedCase]) -> Result<()> {
         if !cases.iter().any(|case| self.covers(&case.place)) {
-            bail!("{flag} {}: there is no such cell here (known: {})", self.text, known(cases));
+            let at = if self.at.is_some() { "; --list: what follows the @" } else { "" };
+            bail!("{flag} {}: there is no such cell here (known: {}{at})", self.text, known(cases));
         }
         Ok(())
     }

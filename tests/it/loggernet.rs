@@ -111,7 +111,10 @@ fn slips_are_told_before_anything_is_downloaded() {
         said(&["--cell", "slow@7"]),
         said(&["--on", "direct=tcp://192.0.2.1", "--option", "banana=1"]),
         said(&["--on", "direct=udp://192.0.2.1"]),
-        said(&["--option", "file=CPU:x"]),
     ].join("\n"), @r"
+    error: --on slow: one link has one delay: name it, like slow@2050=tcp://192.0.2.1
+    error: --cell slow@7: there is no such cell here (known: slow/1, fast/1, direct/1; --list: what follows the @)
+    error: case 1: peer pakbus has no option 'banana' (known: node, security, file, table, format, window, retries, reconnects)
+    error: case 1: udp://192.0.2.1: a logger speaks on streams, like TCP, and on lines
     ");
 }
