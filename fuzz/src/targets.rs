@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
+use linkgauge::explain::{self, Evidence};
 use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
 use linkgauge::link::party::{Cost, Party, Step};
@@ -425,7 +426,7 @@ fn said(piece: &[u8], asked: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// A run document that somebody else wrote: read, its histograms decoded, every report made of it.
+/// A run document that somebody else wrote: read, its histograms decoded, every report made of it, its causes sought.
 pub fn run_document(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let Ok(run) = Run::from_json(text) else { return };
@@ -435,5 +436,8 @@ pub fn run_document(data: &[u8]) {
     for format in FORMATS {
         let written = (format.write)(&run, &Options::default(), &mut std::io::sink());
         assert!(written.is_ok(), "{}: only a sink may fail", format.name);
+    }
+    if let Ok(findings) = explain::explain(&Evidence::Run(&run)) {
+        assert!(report::explanation(&findings, &Options::default(), &mut std::io::sink()).is_ok());
     }
 }
