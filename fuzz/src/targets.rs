@@ -341,7 +341,7 @@ pub fn pakbus_client(data: &[u8]) {
     let plan = schedule::check(Plan::from_toml(&plan).expect("a plan")).expect("a plan that fits");
     let case = &plan.cases[0];
     let options = client::Options::of(case).expect("options");
-    let (content, kept) = std::sync::mpsc::sync_channel(100_000);
+    let (content, kept) = std::sync::mpsc::sync_channel(4096);
     let mut party = client::Downloader::new(options, case, Some(content), 0, Recorder::counting());
     answered(&mut party, &pieces);
     party.ended(Cost::default());

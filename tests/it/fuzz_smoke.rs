@@ -18,7 +18,7 @@ const ROUNDS: [(&str, usize); 8] = [
     ("ask", 30_000),
     ("rfc2217", 30_000),
     ("pakbus", 1_000),
-    ("pakbus_client", 10_000),
+    ("pakbus_client", 3_000),
 ];
 
 #[test]
