@@ -290,7 +290,7 @@ static STATISTICS: &[Statistic] = &[
         unit: "B/s",
         of: |case, _| case.figures.throughput_bps.map(|rate| rate / f64::from(u8::BITS)),
         limit: |planned| Some(planned.download?.limit()).filter(|limit| limit.is_finite()),
-        predicted: |planned| Some(planned.download?.predicted(planned.window())),
+        predicted: |planned| Some(planned.download?.predicted(planned.window(), planned.volume())),
         too_good: above,
     },
     Statistic {
@@ -306,7 +306,8 @@ static STATISTICS: &[Statistic] = &[
         },
         predicted: |planned| {
             let (download, window) = (planned.download?, planned.window());
-            Some(100.0 * f64::from(u8::BITS) * download.predicted(window) / download.path?.rate_from)
+            let predicted = download.predicted(window, planned.volume());
+            Some(100.0 * f64::from(u8::BITS) * predicted / download.path?.rate_from)
         },
         too_good: above,
     },
@@ -556,6 +557,10 @@ impl PlannedCase {
         self.spec.peer_options.get("window").and_then(|window| window.parse().ok()).unwrap_or(1)
     }
 
+    fn volume(&self) -> u64 {
+        self.spec.volume.map_or(0, |volume| volume.0)
+    }
+
     fn message_bytes(&self) -> u64 {
         match &self.spec.size {
             Some(OneOrMany::One(size)) => size.0,
@@ -578,7 +583,9 @@ impl PlannedCase {
                 let path = download.path.map(|path| path.round_trip().as_secs_f64());
                 exchanges as f64 * path.unwrap_or_default()
             }
-            (_, Some(download), None, Some(volume)) => volume.0 as f64 / download.predicted(self.window()),
+            (_, Some(download), None, Some(volume)) => {
+                volume.0 as f64 / download.predicted(self.window(), volume.0)
+            }
             _ => {
                 let ways = if spec.direction == Some(OneOrMany::One(Direction::Both)) { 2.0 } else { 1.0 };
                 ways * spec.time.map_or(0.0, |time| time.0.as_secs_f64())

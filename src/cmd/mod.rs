@@ -3,6 +3,7 @@
 mod completions;
 mod demo;
 mod doctor;
+mod download;
 mod explain;
 mod lab;
 mod latency;
@@ -38,6 +39,7 @@ enum Command {
     Demo(demo::Flags),
     Latency(latency::Flags),
     Throughput(throughput::Flags),
+    Download(download::Flags),
     Serve(serve::Flags),
     Lab(lab::Flags),
     Run(run::Flags),
@@ -74,6 +76,7 @@ pub fn main() -> ExitCode {
         Command::Demo(flags) => demo::run(flags),
         Command::Latency(flags) => latency::run(flags),
         Command::Throughput(flags) => throughput::run(flags),
+        Command::Download(flags) => download::run(flags),
         Command::Serve(flags) => serve::run(flags),
         Command::Lab(flags) => lab::run(flags),
         Command::Run(flags) => run::run(flags),

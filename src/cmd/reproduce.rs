@@ -29,8 +29,8 @@ use linkgauge::schedule::{self, Bench, Event, Observer};
 
 use super::Status;
 use super::measure::{Screen, cancelled, on_interrupt, status};
-use super::output::{OutputFlags, is_dash, tell};
-use given::{Given, On};
+use super::output::{OutputFlags, is_dash, put, tell};
+use given::{Given, Name, On};
 use stand::Stand;
 
 /// Run a published study again: its figures beside what is measured now
@@ -48,6 +48,9 @@ pub struct Flags {
     /// Only these tables of the study [list]
     #[arg(long = "table", value_name = "N", value_delimiter = ',')]
     tables: Vec<String>,
+    /// Only these cells: tcp, tcp/4, tcp/4@9600 [list]
+    #[arg(long = "cell", value_name = "CELL", value_delimiter = ',')]
+    cells: Vec<Name>,
     /// Measure a cell at this endpoint, its other ports counted up from it: tcp/4=tcp://box:7001. CELL is a name of
     /// --list, alone (native), with its number of ports (tcp/4), or with a rate besides (tcp/4@9600); the most precise
     /// holds. Cells without an endpoint are not run then
@@ -88,9 +91,14 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.output.check(usize::from(events_on_stdout))?;
     let dialer = Dialer::new(Clock::System);
     let cases = study.cases(flags.quick)?;
+    flags.cells.iter().try_for_each(|cell| cell.check("--cell", &cases))?;
     let given = Given::new(&study, &cases, flags.on, &dialer)?;
     let with_site = |mut case: PlannedCase| {
-        let site = site(&study, &given, &mut case, &flags.options, flags.lab)?;
+        let chosen = flags.cells.is_empty() || flags.cells.iter().any(|cell| cell.covers(&case.place));
+        let site = match chosen {
+            true => site(&study, &given, &mut case, &flags.options, flags.lab)?,
+            false => Site::Nowhere("it is not among the cells asked for".to_owned()),
+        };
         Ok((site, case))
     };
     let cases: Vec<(Site, PlannedCase)> = cases.into_iter().map(with_site).collect::<Result<_>>()?;
@@ -108,7 +116,10 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.output.write(&run, !events_on_stdout)?;
     if flags.output.is_read() && !events_on_stdout {
         // Most studies have nothing that a piece explains.
-        explain::explain(&Evidence::Run(&run)).map_or(Ok(()), |found| super::explain::print(&found))?;
+        explain::explain(&Evidence::Run(&run)).map_or(Ok(()), |found| {
+            put(|stdout| writeln!(stdout))?;
+            super::explain::print(&found)
+        })?;
     }
     Ok(match status(&run) {
         Status::Complete if !complete => Status::Incomplete,
@@ -304,6 +315,10 @@ impl<'a> Measured<'a> {
         }
         bench.floor_ns = Some(self.floor_ns);
         let mut run = schedule::run(&plan, &mut bench);
+        if let Some((_, before)) = run.cases.split_last_mut() {
+            // A few readings tell a round trip; nobody asks for their p99.
+            before.iter_mut().for_each(|case| case.warnings.retain(|warning| warning.code != "few_samples"));
+        }
         for result in &mut run.cases {
             if let Some(path) = case.download.and_then(|download| download.path) {
                 result.shaped = explain::window::shaped(path.delay, path.rate_to, path.rate_from);

@@ -63,8 +63,8 @@ impl Path {
 }
 
 impl Download {
-    /// Bytes of the file a second with so many requests under way at once.
-    pub fn predicted(&self, window: u32) -> f64 {
+    /// Bytes of the file a second for so many bytes with so many requests under way at once.
+    pub fn predicted(&self, window: u32, bytes: u64) -> f64 {
         let Exchange { chunk_bytes, request_bytes, answer_bytes, processing, .. } = self.exchange;
         let seconds = |bytes: u32, rate: fn(&Path) -> f64| {
             self.path.map_or(0.0, |path| f64::from(bytes) * 8.0 / rate(&path))
@@ -78,7 +78,9 @@ impl Download {
         ];
         let alone = delay + stages.iter().sum::<f64>();
         let busiest = stages.into_iter().fold(0.0, f64::max);
-        f64::from(chunk_bytes) / (alone / f64::from(window.max(1))).max(busiest)
+        let next = (alone / f64::from(window.max(1))).max(busiest);
+        let chunks = (bytes as f64 / f64::from(chunk_bytes)).max(1.0);
+        chunks * f64::from(chunk_bytes) / (alone + (chunks - 1.0) * next)
     }
 
     /// Bytes of the file a second that the link from the far end carries; infinite without one.
@@ -108,11 +110,13 @@ mod tests {
         let path = Path { delay: Duration::from_millis(400), rate_to: 8_000.0, rate_from: 80_000.0 };
         // 800 ms of delay, 50 ms for the request, 20 ms for the work, 125 ms for the answer.
         let slow = download(Some(path));
-        assert!((slow.predicted(1) - 1000.0 / 0.995).abs() < 1e-6);
-        assert!((slow.predicted(4) - 4000.0 / 0.995).abs() < 1e-6);
+        assert!((slow.predicted(1, 1000) - 1000.0 / 0.995).abs() < 1e-6);
+        assert!((slow.predicted(1, 60_000) - 1000.0 / 0.995).abs() < 1e-6);
+        // The first one waits for nobody, then each waits for a quarter of that.
+        assert!((slow.predicted(4, 5000) - 2500.0 / 0.995).abs() < 1e-6);
         // The answers fill the link.
-        assert!((slow.predicted(40) - 8000.0).abs() < 1e-6);
+        assert!((slow.predicted(40, 9000) - 9000.0 / (0.995 + 8.0 * 0.125)).abs() < 1e-6);
         assert!((slow.limit() - 8000.0).abs() < 1e-6);
-        assert!((download(None).predicted(1) - 50_000.0).abs() < 1e-6);
+        assert!((download(None).predicted(1, 60_000) - 50_000.0).abs() < 1e-6);
     }
 }

@@ -66,15 +66,18 @@ impl Study {
             cases.iter().map(|case| (case.name.clone(), case.clone())).collect();
         let mut rows = Vec::new();
         for case in cases {
-            for (column, statistic, unit) in SHOWN {
+            let published = self.rows.iter().find(|row| row.case == case.name);
+            // What the study has measured stands there as it was printed.
+            let shown = if published.is_some() { &SHOWN[..1] } else { &SHOWN[..] };
+            for (column, statistic, unit) in shown {
                 let row = Row {
                     table: NUMBER.to_owned(),
                     row: format!("window {}", case.window()),
-                    column: column.to_owned(),
-                    published: NOT_PUBLISHED.to_owned(),
-                    unit: unit.to_owned(),
+                    column: (*column).to_owned(),
+                    published: published.map_or(NOT_PUBLISHED.to_owned(), |row| row.published.clone()),
+                    unit: (*unit).to_owned(),
                     case: case.name.clone(),
-                    statistic: statistic.to_owned(),
+                    statistic: (*statistic).to_owned(),
                     note: String::new(),
                 };
                 rows.push(row.beside(&by_name, outcome)?);

@@ -137,8 +137,7 @@ fn about(paper: &Paper) -> Vec<String> {
         Lab::Nothing => None,
     });
     if predicts(paper) {
-        let sentence =
-            "predicted: from chunk, delays, rates and processing time, every chunk asked for by itself.";
+        let sentence = "predicted: from chunk, delays, rates, processing time and window.";
         sentences.push(sentence.to_owned());
     }
     if limits(paper) {
@@ -497,6 +496,29 @@ mod tests {
         <p class="about">* case 2: stopped before all that was planned was measured.</p>
         <p class="about">19200 SS100, 1 port, 19252.38 bit&#x2f;s: above what a line of this rate can carry.</p>
         "##);
+    }
+
+    #[test]
+    fn what_was_predicted_stands_beside_it() {
+        let mut run = sample_run::reproduced();
+        let paper = run.paper.as_mut().unwrap();
+        paper.tables[0].rows[0].predicted = Some(1.2);
+        paper.stand_ins = vec!["emulated box".to_owned()];
+        let written = |name: &str| {
+            let mut out = Vec::new();
+            (format(name).unwrap().write)(&run, &Options::default(), &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let text = written("text");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(
+            text.contains("measured  predicted  limit") && text.contains("1.203      1.200  1.042"),
+            "{text}"
+        );
+        assert!(text.contains("lab: measured in the lab, emulated box, no hardware."), "{text}");
+        let page = written("html");
+        assert!(page.contains("rowspan=\"4\"") && page.contains(">predicted</td>"));
+        assert!(written("csv").contains("12.35,1.203456,1.2,1.041667,"));
     }
 
     #[test]

@@ -18,7 +18,11 @@ const ROUNDS: [(&str, usize); 8] = [
     ("ask", 30_000),
     ("rfc2217", 30_000),
     ("pakbus", 1_000),
+<<<<<<< HEAD
     ("netio", 2_000),
+=======
+    ("pakbus_client", 3_000),
+>>>>>>> explain
 ];
 
 #[test]
@@ -57,8 +61,13 @@ fn pakbus() {
 }
 
 #[test]
+<<<<<<< HEAD
 fn netio() {
     smoke("netio");
+=======
+fn pakbus_client() {
+    smoke("pakbus_client");
+>>>>>>> explain
 }
 
 #[test]

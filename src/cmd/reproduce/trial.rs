@@ -61,9 +61,10 @@ impl Measured<'_> {
                 self.measure(case, site, begun + number, screen);
             }
         }
-        let sites: BTreeMap<&str, &Site> = trials.iter().map(|case| (case.name.as_str(), site)).collect();
+        let shown: Vec<PlannedCase> = std::iter::once(before.clone()).chain(trials).collect();
+        let sites: BTreeMap<&str, &Site> = shown.iter().map(|case| (case.name.as_str(), site)).collect();
         let Some(mut paper) = self.run.paper.take() else { return Ok(()) };
-        let joined = self.study.join_trial(&mut paper, &trials, &|case| self.outcome(&sites, case));
+        let joined = self.study.join_trial(&mut paper, &shown, &|case| self.outcome(&sites, case));
         self.run.paper = Some(paper);
         Ok(joined?)
     }

@@ -93,7 +93,7 @@ impl Rows {
             let exchanges = clock_reading(run, case);
             let configured = number(case, "delay_ns").map(|delay| 2.0 * delay);
             let configured = configured.filter(|round_trip| ROUND_TRIPS_NS.contains(round_trip));
-            if outstanding(case) > 1 {
+            if case.figures.window.is_some_and(|window| window > 1) {
                 rows.leave_out(name, "more than one request was under way at once");
                 continue;
             }
@@ -177,12 +177,6 @@ fn clock_reading(run: &Run, case: &CaseResult) -> Option<f64> {
     // Few exchanges have no percentile.
     let typical = latency.percentile("p50").map_or(latency.mean, |p50| p50 as f64);
     ROUND_TRIPS_NS.contains(&typical).then_some(typical)
-}
-
-/// Requests under way at once.
-fn outstanding(case: &CaseResult) -> u64 {
-    let granted = case.got.get("window").and_then(Value::as_u64);
-    granted.unwrap_or(1)
 }
 
 fn number(case: &CaseResult, name: &str) -> Option<f64> {

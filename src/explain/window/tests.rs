@@ -190,7 +190,7 @@ fn a_model_that_does_not_fit_is_said_to() {
 fn what_is_missing_is_said() {
     let why = |cases: Vec<CaseResult>| Window::of(&Evidence::Run(&run(cases))).unwrap_err().to_string();
     let mut windowed = download(2, 0.1, 1e4);
-    windowed.got.insert("window".to_owned(), 4.into());
+    windowed.figures.window = Some(4);
     let mut failed = download(3, 0.1, 1e4);
     failed.figures.throughput_bps = None;
     insta::assert_snapshot!([

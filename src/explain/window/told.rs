@@ -1,6 +1,8 @@
 //! The window in words and tables.
 
 use super::super::Block;
+use std::collections::BTreeMap;
+
 use super::{Fit, Judged, Limit, MISS_PERCENT, Window, limited_by};
 use crate::stats::Interval;
 use crate::units::{print_count, print_nanoseconds};
@@ -31,7 +33,10 @@ impl Window {
             all if all == self.rows.len() => "measured by exchanges at the same place".to_owned(),
             some => format!("measured by exchanges in {some} of them, both configured delays in the others"),
         };
-        let left_out = self.left_out.iter().map(|row| format!(" Left out: {} ({}).", row.name, row.why));
+        let mut left_out = BTreeMap::<&str, Vec<&str>>::new();
+        self.left_out.iter().for_each(|row| left_out.entry(&row.why).or_default().push(&row.name));
+        let left_out =
+            left_out.iter().map(|(why, names)| format!(" Left out: {} ({why}).", names.join("; ")));
         format!("Rows: {}, {source}. RTT: {round_trips}.{}", self.rows.len(), left_out.collect::<String>())
     }
 
@@ -84,6 +89,9 @@ impl Window {
 
     /// The rows that fits are far off from.
     fn misses(&self) -> Option<String> {
+        if self.limit == Limit::ThisModelDoesNotFit {
+            return None;
+        }
         let mut weighted = false;
         let mut missed = |(index, judged): (usize, &Judged)| {
             let far = |fit: &&Fit| fit.residuals_percent[index].abs() > MISS_PERCENT;

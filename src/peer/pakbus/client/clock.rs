@@ -87,4 +87,9 @@ impl Exchange for Clock {
         }
         Answer::Partial
     }
+
+    /// A logger carries out one command after the other, and may have no room for those that wait.
+    fn is_numbered(&self) -> bool {
+        false
+    }
 }

@@ -247,10 +247,10 @@ impl Party for Downloader {
         self.recorder.transfer = Some(transfer);
         let counts = &mut self.recorder.counts;
         let unanswered = counts.sent - counts.received;
-        if self.failed {
+        if self.failed && counts.received > 0 {
             (0..unanswered).for_each(|_| self.recorder.lost(self.now));
         } else {
-            // Behind the end, or stopped in the middle: neither answered nor lost.
+            // Behind the end, stopped in the middle, or refused at once: neither answered nor lost.
             counts.sent = counts.received;
         }
     }
