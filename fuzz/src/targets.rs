@@ -33,7 +33,7 @@ use linkgauge::workload::Measured;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("endpoint", endpoint),
     ("plan", plan),
     ("session", session),
@@ -41,11 +41,8 @@ pub const TARGETS: [Target; 8] = [
     ("ask", ask),
     ("rfc2217", rfc2217),
     ("pakbus", pakbus),
-<<<<<<< HEAD
-    ("netio", netio),
-=======
     ("pakbus_client", pakbus_client),
->>>>>>> explain
+    ("netio", netio),
 ];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.

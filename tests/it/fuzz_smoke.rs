@@ -10,7 +10,7 @@ use fastrand::Rng;
 mod targets;
 
 /// How many inputs each target gets: a second or two of a debug build.
-const ROUNDS: [(&str, usize); 8] = [
+const ROUNDS: [(&str, usize); 9] = [
     ("endpoint", 100_000),
     ("plan", 20_000),
     ("session", 30_000),
@@ -18,11 +18,8 @@ const ROUNDS: [(&str, usize); 8] = [
     ("ask", 30_000),
     ("rfc2217", 30_000),
     ("pakbus", 1_000),
-<<<<<<< HEAD
-    ("netio", 2_000),
-=======
     ("pakbus_client", 3_000),
->>>>>>> explain
+    ("netio", 2_000),
 ];
 
 #[test]
@@ -61,13 +58,13 @@ fn pakbus() {
 }
 
 #[test]
-<<<<<<< HEAD
 fn netio() {
     smoke("netio");
-=======
+}
+
+#[test]
 fn pakbus_client() {
     smoke("pakbus_client");
->>>>>>> explain
 }
 
 #[test]
