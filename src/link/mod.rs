@@ -30,7 +30,7 @@ mod udp;
 mod unix;
 mod unix_datagram;
 
-pub use internet::DEFAULT_PORT;
+pub use internet::{DEFAULT_PORT, stream_beside};
 
 /// Every transport, in the order in which help and documentation show them.
 pub static TRANSPORTS: &[Transport] =

@@ -223,6 +223,12 @@ impl Default for Limits {
 
 /// The far side of a peer: makes the party of each connection.
 pub trait Service: Send + Sync {
+    /// The far side for connections to this endpoint, where it is another one because of what else is listened on.
+    fn at(&self, endpoint: &Endpoint, all: &[Endpoint]) -> Option<Arc<dyn Service>> {
+        let _ = (endpoint, all);
+        None
+    }
+
     fn party(&self, caps: &Caps, from: &str) -> Box<dyn Party>;
 
     /// Decides on the first message of an unknown sender, on links without connections.

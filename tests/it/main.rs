@@ -23,6 +23,7 @@ mod logger;
 mod loggernet;
 mod memory;
 mod netio;
+mod netio_datagrams;
 mod peers;
 mod program;
 mod raw_client;

@@ -3,8 +3,11 @@
 //! Blocks of one size go one way for a while; the last one has a flag in its first byte. The receiver says nothing back,
 //! so NETIO's own figure of the sending direction is what it could hand to its system: it stands beside what the far
 //! system acknowledged. All cases of a run that lead to one endpoint share a connection, as NETIO's sizes do.
-//! This file is the session; `wire` the words, `sender` and `receiver` the client's parties, `far` the server.
+//! This file is the session over streams, `datagram` the other one; `wire` the words, `sender` and `receiver` the client's
+//! parties, `far` and `clients` the server.
 
+mod clients;
+mod datagram;
 mod far;
 mod receiver;
 mod sender;
@@ -34,7 +37,7 @@ use wire::{Dialect, LARGEST, SIZES, Word};
 pub const PEER: Peer = Peer {
     name: "netio",
     summary: "NETIO, the network throughput benchmark: blocks of 1 to 32 KB, its counts beside ours",
-    default_ports: &[("tcp", 18767)],
+    default_ports: &[("tcp", 18767), ("udp", PORT_BESIDE), ("tcp", PORT_BESIDE)],
     workloads: &[("throughput", &[Direction::Send, Direction::Receive, Direction::Both])],
     options: &[(
         DIALECT,
@@ -45,6 +48,9 @@ pub const PEER: Peer = Peer {
     connect,
     serve: Some(far::service),
 };
+
+/// Of the datagrams, and of the stream beside them.
+const PORT_BESIDE: u16 = 18768;
 
 const DIALECT: &str = "dialect";
 
@@ -69,7 +75,10 @@ fn fit(case: &mut Case, caps: &Caps) -> Result<(), String> {
         return wrong("dialect a only sends: use --direction send, or dialect c".to_owned());
     }
     if caps.framing == Framing::Message {
-        return wrong(format!("{}: only over a stream", case.endpoints[0]));
+        if dialect(case)? == Dialect::A {
+            return wrong("dialect a has no datagrams: use dialect b or c".to_owned());
+        }
+        datagram::fit(case).or_else(wrong)?;
     }
     if case.message_bytes > LARGEST {
         return wrong(format!(
@@ -90,6 +99,10 @@ fn fit(case: &mut Case, caps: &Caps) -> Result<(), String> {
 
 fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
     let dialect = dialect(case).map_err(PeerError::Unfit)?;
+    let framing = crate::link::caps(&case.endpoints[0]).map(|caps| caps.framing);
+    if framing.is_ok_and(|framing| framing == Framing::Message) {
+        return datagram::connect(case, near, dialect);
+    }
     let mut session = NetioSession {
         flows: Vec::new(),
         lines: Vec::new(),

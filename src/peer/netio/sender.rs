@@ -49,6 +49,8 @@ pub struct Sender {
     head: Option<[u8; WORD]>,
     last: Vec<u8>,
     looks: bool,
+    /// Another party goes on with the link.
+    hands_on: bool,
     next: Option<([u8; WORD], Arc<Handoff>)>,
     heard: Batch,
     /// As NETIO counts: whole blocks, from the first one's beginning to the end of the last one without the flag.
@@ -77,6 +79,7 @@ impl Sender {
             head: None,
             last: Vec::new(),
             looks: false,
+            hands_on: false,
             next: None,
             heard: Batch::new(SHOWN, 1),
             tally: Tally::default(),
@@ -98,6 +101,12 @@ impl Sender {
     pub fn ended_by_flag(mut self) -> Sender {
         self.last = self.blocks[..self.size].to_vec();
         self.last[0] = LAST;
+        self
+    }
+
+    /// When it is over, another party goes on with the link.
+    pub fn handed_on(mut self) -> Sender {
+        self.hands_on = true;
         self
     }
 
@@ -188,6 +197,7 @@ impl Party for Sender {
                     _ => return Step::Done,
                 },
                 Stage::Look if self.looks => return Step::Receive { into: &mut self.heard, until: now },
+                Stage::Over if self.hands_on => return Step::Sleep(now),
                 Stage::Over => return Step::Done,
                 _ if self.offset < self.piece().len() => {
                     if now > *self.since.get_or_insert(now) + self.timeout {
