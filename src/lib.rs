@@ -22,6 +22,7 @@
 
 pub mod clock;
 pub mod endpoint;
+pub mod explain;
 pub mod host;
 pub mod lab;
 pub mod link;

@@ -11,9 +11,16 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::endpoint::Endpoint;
-use crate::plan::{Case, CaseSpec, OneOrMany};
+use crate::plan::{Case, CaseSpec, Direction, OneOrMany};
 use crate::run::{CaseResult, Figures, Paper, PaperRow, PaperTable};
 use crate::units::{Bytes, Span};
+
+mod counted;
+mod download;
+mod trial;
+
+use download::Rates;
+pub use download::{Download, Exchange, Path};
 
 /// The texts of a study, as they lie in its folder.
 pub struct Texts {
@@ -23,11 +30,23 @@ pub struct Texts {
 }
 
 /// Every study that can be run again.
-pub static STUDIES: &[Texts] = &[Texts {
-    name: "sena",
-    plan: include_str!("../papers/sena/plan.toml"),
-    tables: include_str!("../papers/sena/tables.csv"),
-}];
+pub static STUDIES: &[Texts] = &[
+    Texts {
+        name: "sena",
+        plan: include_str!("../papers/sena/plan.toml"),
+        tables: include_str!("../papers/sena/tables.csv"),
+    },
+    Texts {
+        name: "loggernet",
+        plan: include_str!("../papers/loggernet/plan.toml"),
+        tables: include_str!("../papers/loggernet/tables.csv"),
+    },
+    Texts {
+        name: "netio",
+        plan: include_str!("../papers/netio/plan.toml"),
+        tables: include_str!("../papers/netio/tables.csv"),
+    },
+];
 
 /// What was wrong with the texts of a study.
 #[derive(Debug, thiserror::Error)]
@@ -52,13 +71,21 @@ pub struct Study {
     pub source: String,
     /// What a quick run does shorter than the study did.
     pub shortened: String,
-    line: LinePlan,
+    /// Its links are serial lines; what follows the `@` of a place is their rate in bit/s.
+    #[serde(default)]
+    line: Option<LinePlan>,
+    /// It downloads by request and answer; what follows the `@` of a place is the delay each way in ms.
+    #[serde(default)]
+    exchange: Option<Exchange>,
     #[serde(rename = "cell")]
     pub cells: Vec<Cell>,
     #[serde(rename = "measure")]
     measures: Vec<Measure>,
     #[serde(rename = "table")]
     tables: Vec<Table>,
+    /// Run after the tables.
+    #[serde(default)]
+    trial: Option<trial::Trial>,
     #[serde(skip)]
     rows: Vec<Row>,
 }
@@ -78,11 +105,26 @@ pub struct Cell {
     pub is: String,
     /// Numbers of ports that the study used at once.
     pub ports: Vec<u32>,
+    /// What it is measured at, for measures that do not say.
+    #[serde(default)]
+    at: Vec<String>,
     /// Options that its URLs get, `{at}` being the rate.
+    #[serde(default)]
     options: String,
+    /// What lies before it.
+    #[serde(default)]
+    link: Option<Rates>,
     /// What the lab starts for it.
     #[serde(default)]
     pub lab: Option<String>,
+    /// What a process of this program does for it, as typed; and for a quick run.
+    #[serde(default)]
+    command: String,
+    #[serde(default)]
+    quick_command: Option<String>,
+    /// What that is called wherever its figures appear.
+    #[serde(default)]
+    pub stand_in: Option<String>,
     /// Why the lab has nothing that stands for it.
     #[serde(default)]
     pub not_in_lab: Option<String>,
@@ -94,9 +136,16 @@ pub struct Cell {
 struct Measure {
     name: String,
     cells: Vec<String>,
-    /// Rates of the line, in bit/s.
+    /// Rates of the line, in bit/s; without any what the cells say.
+    #[serde(default)]
     at: Vec<String>,
     case: CaseSpec,
+    /// One case follows the other in the same place: what stands there stays, and what their peer leaves open.
+    #[serde(default)]
+    together: bool,
+    /// Measured before it at the same place.
+    #[serde(default)]
+    before: Option<CaseSpec>,
     /// What a quick run does otherwise.
     #[serde(default)]
     quick: CaseSpec,
@@ -130,12 +179,12 @@ struct Row {
     note: String,
 }
 
-/// A cell with its number of ports, at one rate: `tcp/4@9600`.
+/// A cell with its number of ports, at one rate, delay or size: `tcp/4@9600`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub cell: String,
     pub ports: u32,
-    /// Rate of the line, in bit/s.
+    /// Rate of the line in bit/s, delay of the link in ms, or bytes of a message.
     pub at: u32,
 }
 
@@ -151,8 +200,12 @@ pub struct PlannedCase {
     /// As the tables name it: `latency:tcp/4@9600`.
     pub name: String,
     pub place: Place,
+    /// Cases of the same name here follow each other in one place.
+    pub together: String,
     spec: CaseSpec,
-    line: Line,
+    before: Option<CaseSpec>,
+    line: Option<Line>,
+    pub download: Option<Download>,
 }
 
 /// The physical line of a case.
@@ -169,13 +222,23 @@ impl Line {
     }
 }
 
+/// A published rate of a download.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PublishedDownload {
+    /// Name of its row.
+    pub row: String,
+    pub bytes_per_second: f64,
+    pub download: Download,
+}
+
 /// A statistic that meets a published figure.
 struct Statistic {
     name: &'static str,
     /// Of the published figure, and of what `of` and `limit` return.
     unit: &'static str,
-    of: fn(&CaseResult, &Line) -> Option<f64>,
-    limit: fn(&PlannedCase) -> f64,
+    of: fn(&CaseResult, &PlannedCase) -> Option<f64>,
+    limit: fn(&PlannedCase) -> Option<f64>,
+    predicted: fn(&PlannedCase) -> Option<f64>,
     /// Whether a measured figure is beyond its limit.
     too_good: fn(f64, f64) -> bool,
 }
@@ -199,21 +262,53 @@ static STATISTICS: &[Statistic] = &[
         name: "latency_mean_ms",
         unit: "ms",
         of: |case, _| case.figures.latency_ns.as_ref().map(|latency| latency.mean / 1e6),
-        limit: |case| 1e3 * case.line.seconds(case.message_bytes()),
+        limit: |planned| Some(1e3 * planned.line?.seconds(planned.message_bytes())),
+        predicted: |_| None,
         too_good: below,
     },
     Statistic {
         name: "port_line_bps",
         unit: "bit/s",
-        of: port_line_bps,
-        limit: |case| case.line.bits_per_second,
+        of: |case, planned| port_line_bps(case, &planned.line?),
+        limit: |planned| Some(planned.line?.bits_per_second),
+        predicted: |_| None,
         too_good: above,
     },
     Statistic {
         name: "port_line_rate_percent",
         unit: "%",
-        of: |case, line| port_line_bps(case, line).map(|rate| 100.0 * rate / line.bits_per_second),
-        limit: |_| 100.0,
+        of: |case, planned| {
+            let line = planned.line?;
+            port_line_bps(case, &line).map(|rate| 100.0 * rate / line.bits_per_second)
+        },
+        limit: |_| Some(100.0),
+        predicted: |_| None,
+        too_good: above,
+    },
+    Statistic {
+        name: "download_bytes_per_second",
+        unit: "B/s",
+        of: |case, _| case.figures.throughput_bps.map(|rate| rate / f64::from(u8::BITS)),
+        limit: |planned| Some(planned.download?.limit()).filter(|limit| limit.is_finite()),
+        predicted: |planned| Some(planned.download?.predicted(planned.window(), planned.volume())),
+        too_good: above,
+    },
+    Statistic {
+        name: "link_rate_percent",
+        unit: "%",
+        of: |case, planned| {
+            let path = planned.download?.path?;
+            case.figures.throughput_bps.map(|rate| 100.0 * rate / path.rate_from)
+        },
+        limit: |planned| {
+            let download = planned.download?;
+            Some(100.0 * f64::from(u8::BITS) * download.limit() / download.path?.rate_from)
+        },
+        predicted: |planned| {
+            let (download, window) = (planned.download?, planned.window());
+            let predicted = download.predicted(window, planned.volume());
+            Some(100.0 * f64::from(u8::BITS) * predicted / download.path?.rate_from)
+        },
         too_good: above,
     },
 ];
@@ -231,7 +326,7 @@ fn port_line_bps(case: &CaseResult, line: &Line) -> Option<f64> {
 }
 
 fn statistic(name: &str) -> Option<&'static Statistic> {
-    STATISTICS.iter().find(|statistic| statistic.name == name)
+    STATISTICS.iter().chain(&counted::STATISTICS).find(|statistic| statistic.name == name)
 }
 
 /// What became of a case.
@@ -270,9 +365,26 @@ impl Study {
         self.tables.iter().map(|table| table.number.as_str()).collect()
     }
 
+    /// Whether what follows the `@` of a place is the size of a message: of a study without lines.
+    pub fn is_of_sizes(&self) -> bool {
+        self.line.is_none() && self.exchange.is_none()
+    }
+
+    /// Whether what follows the `@` of a place is a delay, not a rate.
+    pub fn is_of_delays(&self) -> bool {
+        self.exchange.is_some()
+    }
+
     /// The cell of that name.
     pub fn cell(&self, name: &str) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.name == name)
+    }
+
+    /// What its lab stands for hardware with, each once.
+    pub fn stand_ins(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.cells.iter().filter_map(|cell| cell.stand_in.clone()).collect();
+        names.dedup();
+        names
     }
 
     /// Leaves only these tables; none leaves all.
@@ -308,11 +420,12 @@ impl Study {
         for measure in &self.measures {
             for name in &measure.cells {
                 let cell = self.cell(name).ok_or_else(|| PaperError::Plan(format!("no cell '{name}'")))?;
+                let at = if measure.at.is_empty() { &cell.at } else { &measure.at };
                 for &ports in &cell.ports {
-                    for at in &measure.at {
-                        let rate: u32 =
-                            at.parse().map_err(|_| PaperError::Plan(format!("'{at}' is no rate")))?;
-                        cases.push(self.case(measure, cell, ports, rate, quick));
+                    for at in at {
+                        let at: u32 =
+                            at.parse().map_err(|_| PaperError::Plan(format!("'{at}' is no number")))?;
+                        cases.push(self.case(measure, cell, ports, at, quick));
                     }
                 }
             }
@@ -322,9 +435,19 @@ impl Study {
 
     fn case(&self, measure: &Measure, cell: &Cell, ports: u32, at: u32, quick: bool) -> PlannedCase {
         let place = Place { cell: cell.name.clone(), ports, at };
-        let line = Line { bits_per_second: f64::from(at), bits_per_character: self.line.bits_per_character };
+        let line = self
+            .line
+            .as_ref()
+            .map(|plan| Line { bits_per_second: f64::from(at), bits_per_character: plan.bits_per_character });
+        let delay = Duration::from_millis(at.into());
+        let download = self
+            .exchange
+            .map(|exchange| Download { exchange, path: cell.link.map(|rates| rates.with_delay(delay)) });
         let mut spec = if quick { measure.quick.over(&measure.case) } else { measure.case.clone() };
-        let short = measure.quick_line_time.filter(|_| quick).map(|time| {
+        if self.is_of_sizes() {
+            spec.size = Some(OneOrMany::One(Bytes(at.into())));
+        }
+        let short = measure.quick_line_time.filter(|_| quick).zip(line).map(|(time, line)| {
             let characters = time.0.as_secs_f64() * line.bits_per_second / line.bits_per_character;
             Bytes((characters.ceil() as u64).max(1))
         });
@@ -333,7 +456,26 @@ impl Study {
         if let (Some(OneOrMany::One(size)), Some(volume)) = (&mut spec.size, spec.volume) {
             size.0 = size.0.min(volume.0);
         }
-        PlannedCase { name: format!("{}:{place}", measure.name), place, spec, line }
+        let before = measure.before.clone();
+        let name = format!("{}:{place}", measure.name);
+        let together =
+            if measure.together { format!("{}:{}", measure.name, cell.name) } else { name.clone() };
+        PlannedCase { name, place, together, spec, before, line, download }
+    }
+
+    /// Published rates of downloads, with what they were downloaded over.
+    pub fn published_downloads(&self) -> Result<Vec<PublishedDownload>, PaperError> {
+        let cases = self.all_cases(false)?;
+        let published = |row: &Row| {
+            let download = cases.iter().find(|case| case.name == row.case)?.download?;
+            let bytes_per_second = row.published.parse().ok()?;
+            (row.unit == "B/s").then(|| PublishedDownload {
+                row: row.row.clone(),
+                bytes_per_second,
+                download,
+            })
+        };
+        Ok(self.chosen().filter_map(published).collect())
     }
 
     /// The chosen tables, each published figure beside what `outcome` says became of its case.
@@ -359,12 +501,19 @@ impl Study {
             title: self.title.clone(),
             source: self.source.clone(),
             shortened: quick.then(|| self.shortened.clone()),
+            stand_ins: self.stand_ins(),
             tables: self.tables.iter().map(table).collect::<Result<_, _>>()?,
         })
     }
 }
 
 impl Cell {
+    /// What a process of this program does for it, word by word.
+    pub fn command(&self, quick: bool) -> impl Iterator<Item = &str> {
+        let short = self.quick_command.as_deref().filter(|_| quick);
+        short.unwrap_or(&self.command).split_whitespace()
+    }
+
     /// The endpoint with what the study sets on the line; what it names itself stays, but for the rate.
     pub fn on_line(&self, endpoint: &Endpoint, at: u32) -> Result<Endpoint, String> {
         let mut text = endpoint.to_string();
@@ -385,10 +534,31 @@ impl Cell {
 }
 
 impl PlannedCase {
-    /// What to run, the ports being at these endpoints.
+    /// Gives the peer these options instead of the study's.
+    pub fn set_options(&mut self, options: &[(String, String)]) {
+        for spec in self.before.iter_mut().chain([&mut self.spec]) {
+            spec.peer_options.extend(options.iter().cloned());
+        }
+    }
+
+    /// What to run, the ports being at these endpoints: last the case itself, before it what its measure wants to have
+    /// been measured there.
     pub fn cases(&self, endpoints: &[Endpoint]) -> Result<Vec<Case>, String> {
-        let url = Some(OneOrMany::Many(endpoints.to_vec()));
-        CaseSpec { url, together: Some(true), ..self.spec.clone() }.expand()
+        let mut cases = Vec::new();
+        for spec in self.before.iter().chain([&self.spec]) {
+            let url = Some(OneOrMany::Many(endpoints.to_vec()));
+            cases.extend(CaseSpec { url, together: Some(true), ..spec.clone() }.expand()?);
+        }
+        Ok(cases)
+    }
+
+    /// Requests under way at once.
+    fn window(&self) -> u32 {
+        self.spec.peer_options.get("window").and_then(|window| window.parse().ok()).unwrap_or(1)
+    }
+
+    fn volume(&self) -> u64 {
+        self.spec.volume.map_or(0, |volume| volume.0)
     }
 
     fn message_bytes(&self) -> u64 {
@@ -398,16 +568,30 @@ impl PlannedCase {
         }
     }
 
-    /// How long it takes where nothing but the line takes time.
+    /// How long it takes where nothing but line or link takes time.
     pub fn least_time(&self) -> Duration {
-        let exchanges =
-            self.spec.count.map(|count| count.0 + self.spec.warm_up_count.map_or(0, |count| count.0));
-        let characters = match (exchanges, self.spec.volume) {
-            (Some(exchanges), _) => exchanges * self.message_bytes(),
-            (None, Some(volume)) => volume.0,
-            (None, None) => 0,
+        let own = self.least_time_of(&self.spec);
+        own + self.before.as_ref().map_or(Duration::ZERO, |before| self.least_time_of(before))
+    }
+
+    fn least_time_of(&self, spec: &CaseSpec) -> Duration {
+        let exchanges = spec.count.map(|count| count.0 + spec.warm_up_count.map_or(0, |count| count.0));
+        let seconds = match (self.line, self.download, exchanges, spec.volume) {
+            (Some(line), _, Some(exchanges), _) => line.seconds(exchanges * self.message_bytes()),
+            (Some(line), _, None, Some(volume)) => line.seconds(volume.0),
+            (_, Some(download), Some(exchanges), _) => {
+                let path = download.path.map(|path| path.round_trip().as_secs_f64());
+                exchanges as f64 * path.unwrap_or_default()
+            }
+            (_, Some(download), None, Some(volume)) => {
+                volume.0 as f64 / download.predicted(self.window(), volume.0)
+            }
+            _ => {
+                let ways = if spec.direction == Some(OneOrMany::One(Direction::Both)) { 2.0 } else { 1.0 };
+                ways * spec.time.map_or(0.0, |time| time.0.as_secs_f64())
+            }
         };
-        Duration::from_secs_f64(self.line.seconds(characters))
+        Duration::from_secs_f64(seconds)
     }
 }
 
@@ -430,7 +614,8 @@ impl Row {
             planned_case: self.case.clone(),
             statistic: self.statistic.clone(),
             measured: None,
-            limit: Some((statistic.limit)(planned)),
+            predicted: (statistic.predicted)(planned),
+            limit: (statistic.limit)(planned),
             case: None,
             stand_in: false,
             reason: None,
@@ -439,10 +624,12 @@ impl Row {
         match outcome(planned) {
             Outcome::NotRun(reason) => row.reason = Some(reason),
             Outcome::Run { number, case, stand_in } => {
-                row.measured = (statistic.of)(case, &planned.line);
+                row.measured = (statistic.of)(case, planned);
                 (row.case, row.stand_in) = (Some(number), stand_in);
                 row.reason = match row.measured {
-                    Some(measured) => flaw(case, (statistic.too_good)(measured, (statistic.limit)(planned))),
+                    Some(measured) => {
+                        flaw(case, row.limit.is_some_and(|limit| (statistic.too_good)(measured, limit)))
+                    }
                     None => Some(why_not(case)),
                 };
             }

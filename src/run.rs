@@ -176,6 +176,37 @@ pub struct Figures {
     pub breaks: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overruns: Option<u64>,
+    /// Requests of a download that were answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round_trips: Option<u64>,
+    /// Requests that were sent again: unanswered in time, or the link was opened anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retransmissions: Option<u64>,
+    /// Times that the far end asked for patience.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub please_waits: Option<u64>,
+    /// Requests for which the far end had no room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusals: Option<u64>,
+    /// Times that a lost link was opened anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reconnects: Option<u64>,
+    /// Requests that were kept on their way at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
+    /// Records of a table that came, each counted once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub records: Option<u64>,
+    /// Records whose numbers were left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record_gaps: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record_repeats: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub records_out_of_order: Option<u64>,
+    /// The first of what was wrong with the numbers of records.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub record_faults: Vec<RecordFault>,
     /// 95 % intervals of the statistics, by name (`latency_ns.p50`, `throughput_bps`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub intervals: BTreeMap<String, Interval>,
@@ -211,6 +242,34 @@ impl DefectKind {
             DefectKind::Lost => "lost",
             DefectKind::Inserted => "inserted",
             DefectKind::Reordered => "reordered",
+        }
+    }
+}
+
+/// Something wrong with the numbers of records that came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordFault {
+    pub first_record: u64,
+    /// How many in a row.
+    pub records: u64,
+    pub kind: RecordFaultKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordFaultKind {
+    Missing,
+    Repeated,
+    /// Came after later ones.
+    OutOfOrder,
+}
+
+impl RecordFaultKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            RecordFaultKind::Missing => "missing",
+            RecordFaultKind::Repeated => "again",
+            RecordFaultKind::OutOfOrder => "out of order",
         }
     }
 }
@@ -289,6 +348,9 @@ pub struct Paper {
     /// What was done shorter than in the study.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub shortened: Option<String>,
+    /// What stands for hardware in the lab, where it has a name: `emulated logger`.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub stand_ins: Vec<String>,
     /// Those that were asked for, in the study's order.
     pub tables: Vec<PaperTable>,
 }
@@ -305,7 +367,7 @@ pub struct PaperTable {
     pub rows: Vec<PaperRow>,
 }
 
-/// One published figure and what meets it. `published`, `measured` and `limit` are in `unit`.
+/// One published figure and what meets it. `published`, `measured`, `predicted` and `limit` are in `unit`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PaperRow {
     pub row: String,
@@ -319,6 +381,9 @@ pub struct PaperRow {
     pub statistic: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub measured: Option<f64>,
+    /// What the study's settings lead one to expect.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub predicted: Option<f64>,
     /// What the physical line allows at best.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub limit: Option<f64>,

@@ -16,11 +16,13 @@ use crate::host::cpu;
 use crate::link::line::Port;
 use crate::link::party::{Acted, Cost, SLICE, act, drive};
 use crate::link::{CHECK_LINE, Caps, Dialer, Fault, Framing, Link, LinkError};
-use crate::peer::{Flow, Near, Peer, PeerError, auto, peer};
+use crate::peer::shorthand::unfold;
+use crate::peer::{Flow, Kept, Near, Peer, PeerError, auto, peer};
 use crate::plan::{Case, Direction, Pacing, Plan};
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
 use crate::sample::{Progress, RawFile, Recorder};
 use crate::warnings;
+use crate::workload::download::Content;
 use crate::workload::{Flowed, Role, Workload, default_timeout, planned_time, workload};
 
 mod account;
@@ -91,8 +93,12 @@ pub struct Bench<'a> {
     pub cancel: &'a AtomicBool,
     pub token: Option<String>,
     pub raw: Option<RawFile>,
+    /// Where the content of a download goes; it can take that of one.
+    pub content: Option<Content>,
     /// Facts of this machine, for the document.
     pub environment: Map<String, Value>,
+    /// What peers leave open between cases, of this run and others that share it.
+    pub kept: Arc<Kept>,
     /// Median of an exchange over `mem://`, if it was measured: what the instrument itself costs.
     pub floor_ns: Option<f64>,
 }
@@ -100,7 +106,17 @@ pub struct Bench<'a> {
 impl<'a> Bench<'a> {
     /// A bench without token, raw file or facts of the machine.
     pub fn new(dialer: Dialer, observer: &'a dyn Observer, cancel: &'a AtomicBool) -> Bench<'a> {
-        Bench { dialer, observer, cancel, token: None, raw: None, environment: Map::new(), floor_ns: None }
+        Bench {
+            dialer,
+            observer,
+            cancel,
+            token: None,
+            raw: None,
+            content: None,
+            environment: Map::new(),
+            kept: Arc::default(),
+            floor_ns: None,
+        }
     }
 }
 
@@ -115,6 +131,7 @@ pub struct Unfit {
 
 /// Looks up every name of the plan, checks what fits with what, and fills in what the plan leaves to us.
 pub fn check(mut plan: Plan) -> Result<Plan, Unfit> {
+    plan.cases = plan.cases.into_iter().flat_map(of_sizes).collect();
     let several = plan.cases.len() > 1;
     for (index, case) in plan.cases.iter_mut().enumerate() {
         fit(case).map_err(|what| Unfit { case: several.then_some(index + 1), what })?;
@@ -122,7 +139,18 @@ pub fn check(mut plan: Plan) -> Result<Plan, Unfit> {
     Ok(plan)
 }
 
+/// A case without a size is one of each size that its peer has.
+fn of_sizes(case: Case) -> Vec<Case> {
+    match peer(&case.peer).map_or(&[][..], |peer| peer.sizes) {
+        sizes if case.message_bytes == 0 && !sizes.is_empty() => {
+            sizes.iter().map(|&message_bytes| Case { message_bytes, ..case.clone() }).collect()
+        }
+        _ => vec![case],
+    }
+}
+
 fn fit(case: &mut Case) -> Result<(), String> {
+    unfold(case)?;
     let names = |names: Vec<&str>| names.join(", ");
     let workload = workload(&case.workload).ok_or_else(|| {
         let known = names(crate::workload::WORKLOADS.iter().map(|workload| workload.name).collect());
@@ -307,24 +335,32 @@ fn one(
             all.push(shared.clone());
         }
         let scheduled = role == Role::Probe || (role == Role::Exchange && case.pacing != Pacing::Closed);
-        let raw = bench.raw.as_ref().filter(|_| matches!(role, Role::Exchange | Role::Probe));
+        // A sender's messages are no samples.
+        let raw = bench.raw.as_ref().filter(|_| role != Role::Outward);
         let raw = raw.map(|raw| raw.sink(index, flow_number.fetch_add(1, Relaxed)));
         Recorder::new(scheduled, case.interval.as_nanos() as u64, shared, raw)
     };
-    let near = Near { dialer: &dialer, token: bench.token.as_deref(), recorder: &recorder };
+    let near = Near {
+        dialer: &dialer,
+        token: bench.token.as_deref(),
+        content: bench.content.as_ref(),
+        kept: &bench.kept,
+        recorder: &recorder,
+    };
     let mut session = (peer.connect)(&case, &near).map_err(|error| error.to_string())?;
     let flows = session.flows();
     account.note_links(&flows, session.as_ref());
 
     let began = dialer.now();
     let tick = |elapsed: Duration| {
-        let (mut messages, mut bytes) = (0, 0);
+        let (mut messages, mut bytes, mut planned) = (0, 0, 0);
         for progress in progress.lock().iter().flat_map(|all| all.iter()) {
             messages += progress.messages.load(Relaxed);
             bytes += progress.bytes.load(Relaxed);
+            planned += progress.planned_bytes.load(Relaxed);
         }
         let elapsed_ns = elapsed.as_nanos() as u64;
-        let share = share(&case, messages, bytes, elapsed_ns);
+        let share = share(&case, messages, bytes, elapsed_ns, planned);
         bench.observer.event(&Event::Progress {
             case: index,
             repetition,
@@ -402,7 +438,7 @@ fn resolve(
 }
 
 /// How much of what is planned has been done.
-fn share(case: &Case, messages: u64, bytes: u64, elapsed_ns: u64) -> Option<f64> {
+fn share(case: &Case, messages: u64, bytes: u64, elapsed_ns: u64, planned_bytes: u64) -> Option<f64> {
     let flows = u64::from(case.parallel) * case.endpoints.len() as u64;
     let part = |done: u64, of: Option<u64>| of.map(|of| done as f64 / of as f64);
     let of = |limit: Option<u64>| limit.map(|limit| limit * flows);
@@ -410,6 +446,7 @@ fn share(case: &Case, messages: u64, bytes: u64, elapsed_ns: u64) -> Option<f64>
         part(messages, of(case.stop.count)),
         part(bytes, of(case.stop.volume_bytes)),
         part(elapsed_ns, case.stop.time_ns),
+        part(bytes, Some(planned_bytes).filter(|&bytes| bytes > 0)),
     ]
     .into_iter()
     .flatten()

@@ -68,6 +68,7 @@ impl Server {
         };
         for endpoint in endpoints {
             let mut listener = dialer.listen(endpoint)?;
+            let service = &service.at(endpoint, endpoints).unwrap_or_else(|| service.clone());
             server.endpoints.push(listener.endpoint());
             let (hosted, caps) = (service.clone(), crate::link::caps(endpoint));
             let caps = caps.map_err(|fault| LinkError::new(endpoint, fault))?;

@@ -40,6 +40,10 @@ pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Wa
         few(case),
         line_not_granted(case),
         usb_latency_timer(&case.got),
+        record_numbers(case),
+        window_reduced(case),
+        asked_again(case),
+        reconnected(case),
     ]
     .into_iter()
     .flatten()
@@ -239,7 +243,9 @@ fn missed_sends(case: &CaseResult) -> Option<Warning> {
 
 fn few(case: &CaseResult) -> Option<Warning> {
     let latency = case.figures.latency_ns.as_ref()?;
-    (!latency.percentiles.contains_key("p99")).then(|| {
+    // A download ends where the file does.
+    let counted = case.figures.round_trips.is_none();
+    (counted && !latency.percentiles.contains_key("p99")).then(|| {
         let sent = case.figures.sent;
         Warning::new(
             "few_samples",
@@ -276,6 +282,70 @@ fn usb_latency_timer(got: &Map<String, Value>) -> Option<Warning> {
         )
     })
 }
+
+fn record_numbers(case: &CaseResult) -> Option<Warning> {
+    let figures = &case.figures;
+    let counted = [
+        (figures.record_gaps, "are missing"),
+        (figures.record_repeats, "came again"),
+        (figures.records_out_of_order, "came out of order"),
+    ];
+    let counted = counted.into_iter().filter_map(|(count, what)| Some((count.filter(|&n| n > 0)?, what)));
+    let counted: Vec<String> = counted.map(|(count, what)| format!("{count} {what}")).collect();
+    let listed = figures.record_faults.iter().take(FAULTS_TOLD).map(|fault| {
+        let (first, last) = (fault.first_record, fault.first_record.saturating_add(fault.records - 1));
+        let numbers = if first == last { first.to_string() } else { format!("{first}–{last}") };
+        format!("{numbers} {}", fault.kind.name())
+    });
+    let listed: Vec<String> = listed.collect();
+    (!counted.is_empty()).then(|| {
+        Warning::new(
+            "record_numbers",
+            format!("of the records, by their numbers, {}: {}", counted.join(", "), listed.join(", ")),
+            "the logger left them out, or its table was full and the oldest are gone: download again, or more often",
+        )
+    })
+}
+
+fn window_reduced(case: &CaseResult) -> Option<Warning> {
+    let asked = case.asked.get("peer_options")?.get("window")?.as_str()?;
+    let window = case.figures.window?;
+    (asked.parse::<u64>().ok()? > window).then(|| {
+        Warning::new(
+            "window_reduced",
+            format!(
+                "the far end did not bear {asked} requests at once ({} refused, {} sent again): {window} at the end",
+                case.figures.refusals.unwrap_or(0),
+                case.figures.retransmissions.unwrap_or(0)
+            ),
+            format!("--window {window}"),
+        )
+    })
+}
+
+fn asked_again(case: &CaseResult) -> Option<Warning> {
+    let again = case.figures.retransmissions.filter(|&again| again > 0)?;
+    let told = case.figures.reconnects != Some(0) || window_reduced(case).is_some();
+    (!told).then(|| {
+        Warning::new(
+            "asked_again",
+            format!("{again} requests had to be sent again"),
+            "requests or answers are lost or late: check the line, and whether --timeout is above the slowest answer",
+        )
+    })
+}
+
+fn reconnected(case: &CaseResult) -> Option<Warning> {
+    let times = case.figures.reconnects.filter(|&times| times > 0)?;
+    Some(Warning::new(
+        "reconnected",
+        format!("the link was lost and opened anew, times: {times}; the download went on where it was"),
+        "the time without a link is in the rate: look for who closes it",
+    ))
+}
+
+/// Faults told in a warning; the document has more.
+const FAULTS_TOLD: usize = 6;
 
 /// What is doubtful about the machine, from its facts.
 pub fn of_machine(facts: &Map<String, Value>) -> Vec<Warning> {

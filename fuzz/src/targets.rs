@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
+use linkgauge::explain::{self, Evidence};
 use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
-use linkgauge::link::party::{Party, Step};
+use linkgauge::link::party::{Cost, Party, Step};
 use linkgauge::link::rfc2217::Server;
 use linkgauge::link::{self, Caps, Dialer, Fault, Framing};
 use linkgauge::peer::ask::reply::{End, Found, LONGEST, LengthField, Reply as Answer, Search};
@@ -19,21 +20,24 @@ use linkgauge::peer::iperf3::near::{Control, Plan};
 use linkgauge::peer::iperf3::wire::{self as iperf3_wire, Cookie, Parameters, Results};
 use linkgauge::peer::linkgauge::Hello;
 use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request};
+use linkgauge::peer::netio::wire::{Blocks, Dialect, Opening, Word};
 use linkgauge::peer::pakbus::frame::{self, Decoder};
-use linkgauge::peer::pakbus::packet::Packet;
-use linkgauge::peer::pakbus::{directory, message, record, reply, table, value};
+use linkgauge::peer::pakbus::packet::{Hop, LinkState, Packet, Route};
+use linkgauge::peer::pakbus::{client, directory, message, record, reply, table, value};
 use linkgauge::peer::{Limits, ServerFacts, Service, peer};
 use linkgauge::plan;
 use linkgauge::report::{self, FORMATS, Options};
 use linkgauge::run::Run;
+use linkgauge::sample::Recorder;
 use linkgauge::schedule;
+use linkgauge::workload::Measured;
 use linkgauge::workload::throughput::head::Head;
 
 /// A name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 10] = [
     ("endpoint", endpoint),
     ("plan", plan),
     ("session", session),
@@ -42,6 +46,8 @@ pub const TARGETS: [Target; 8] = [
     ("rfc2217", rfc2217),
     ("pakbus", pakbus),
     ("iperf3", iperf3),
+    ("pakbus_client", pakbus_client),
+    ("netio", netio),
 ];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
@@ -82,7 +88,7 @@ pub fn session(data: &[u8]) {
     if let Some(ready) = wire::ready(data, &[7; 32], "fuzz") {
         assert_eq!(ready.len(), data.len(), "an answer is never longer than what it answers");
     }
-    let service = server();
+    let service = server("linkgauge", Limits::default());
     let mut reply = Vec::new();
     service.door(data, "fuzz", &mut reply);
     assert!(reply.len() <= data.len(), "a door never says more than it heard");
@@ -91,20 +97,34 @@ pub fn session(data: &[u8]) {
     connection(party.as_mut(), rest.chunks(usize::from(size).max(1)));
 }
 
-/// Our own server, as it is without a token.
-fn server() -> Arc<dyn Service> {
-    service_of("linkgauge")
-}
-
-fn service_of(name: &str) -> Arc<dyn Service> {
-    let facts = ServerFacts {
-        limits: Limits::default(),
-        token: None,
-        environment: Default::default(),
-        secret: [7; 32],
-    };
+/// The far side of a peer, as it is without a token.
+fn server(name: &str, limits: Limits) -> Arc<dyn Service> {
+    let facts = ServerFacts { limits, token: None, environment: Default::default(), secret: [7; 32] };
     let serve = peer(name).and_then(|peer| peer.serve).expect("this peer can be served");
     serve(&Arc::new(facts))
+}
+
+/// What a NETIO client says to a server, in pieces whose length the first byte tells; and the blocks in it, that lie
+/// where they lie however they come.
+pub fn netio(data: &[u8]) {
+    let Some((&size, rest)) = data.split_first() else { return };
+    let pieces = || rest.chunks(usize::from(size).max(1));
+    // So slow that every direction is over after a few steps.
+    let limits = Limits { bit_rate: Some(8.0), ..Limits::default() };
+    connection(server("netio", limits).party(&Caps::STREAM, "fuzz").as_mut(), pieces());
+    let mut whole = Blocks::new(u32::from(size));
+    let taken = whole.take(rest);
+    let mut split = Blocks::new(u32::from(size));
+    assert_eq!(pieces().map(|piece| split.take(piece)).sum::<usize>(), taken);
+    assert_eq!((whole.whole(), whole.is_over()), (split.whole(), split.is_over()));
+    assert_eq!(whole.begun() + whole.whole() as usize * usize::from(size).max(1), taken);
+    assert!(whole.is_over() || taken == rest.len());
+    if let Some(word) = rest.first_chunk()
+        && let Opening::Speaks(dialect @ (Dialect::B | Dialect::C)) = Opening::of(rest)
+    {
+        let read = Word::read(*word, dialect);
+        assert_eq!(Word::read(read.bytes(dialect), dialect), read);
+    }
 }
 
 /// Lets a far end run on bytes that arrive, until it ends or waits for more.
@@ -140,7 +160,7 @@ fn connection<'a>(party: &mut dyn Party, mut pieces: impl Iterator<Item = &'a [u
             }
             Step::Sleep(until) => now = now.max(until),
             Step::Tune(_) | Step::Finish => {}
-            Step::Done | Step::Fail(_) => return,
+            Step::Done | Step::Fail(_) | Step::Reopen => return,
         }
     }
     panic!("the far end never rests");
@@ -379,7 +399,111 @@ fn logger<'a>(pieces: impl Iterator<Item = &'a [u8]>) {
     panic!("the logger never rests");
 }
 
-/// A run document that somebody else wrote: read, its histograms decoded, every report made of it.
+/// What answers a client that downloads: pieces, each after its length, the first byte of which says what it is. The first
+/// byte of all says whether a file or a table is wanted, one piece at a time or several.
+pub fn pakbus_client(data: &[u8]) {
+    let Some((&mode, mut rest)) = data.split_first() else { return };
+    let mut pieces = Vec::new();
+    while let Some((&length, more)) = rest.split_first() {
+        let (piece, more) = more.split_at(more.len().min(length.into()));
+        pieces.push(piece);
+        rest = more;
+    }
+    let what = if mode & 1 == 0 { "file = 'CPU:a.bin'" } else { "table = 'Bench'" };
+    let window = 1 + (mode >> 1) % 8;
+    let plan = format!(
+        "[[case]]\nurl = 'pakbus://a/1'\nworkload = 'download'\npeer_options = {{ {what}, window = {window}, retries = 1, \
+         reconnects = 2 }}"
+    );
+    let plan = schedule::check(Plan::from_toml(&plan).expect("a plan")).expect("a plan that fits");
+    let case = &plan.cases[0];
+    let options = client::Options::of(case).expect("options");
+    let (content, kept) = std::sync::mpsc::sync_channel(4096);
+    let mut party = client::Downloader::new(options, case, Some(content), 0, Recorder::counting());
+    answered(&mut party, &pieces);
+    party.ended(Cost::default());
+    let counts = party.recorder().counts;
+    drop(party);
+    let kept: usize = kept.iter().map(|piece| piece.len()).sum();
+    assert!(mode & 1 == 1 || kept as u64 <= counts.bytes, "nothing is made up");
+    assert!(counts.received <= counts.sent);
+}
+
+/// Lets a client run on these pieces until it ends; what comes after the last is silence.
+fn answered(party: &mut client::Downloader, pieces: &[&[u8]]) {
+    let (mut now, mut pieces) = (Time(0), pieces.iter());
+    let (mut decoder, mut asked) = (Decoder::default(), Vec::new());
+    // Far more than so few pieces are worth: each may be asked for several times, on several links.
+    for _ in 0..100_000 {
+        now = now + Duration::from_micros(1);
+        match party.next(now) {
+            Step::Send { bytes, .. } => {
+                assert!(!bytes.is_empty(), "nothing is no message");
+                let (length, mut rest) = (bytes.len(), bytes);
+                while !rest.is_empty() {
+                    let (used, packet) = decoder.read(rest);
+                    if let Some(packet) = packet {
+                        asked = packet.to_vec();
+                    }
+                    rest = &rest[used..];
+                }
+                party.sent(length, now);
+            }
+            Step::Receive { into, until } => match pieces.next() {
+                Some([4, ..]) => {
+                    if party.closed(now).is_err() {
+                        return;
+                    }
+                }
+                Some([3, ..]) | None => {
+                    now = now.max(until);
+                    party.timed_out(now);
+                }
+                Some(piece) => {
+                    let said = said(piece, &asked);
+                    into.clear();
+                    into.bytes[..said.len()].copy_from_slice(&said);
+                    into.push(0, said.len());
+                    party.received(now);
+                }
+            },
+            Step::Sleep(until) => now = now.max(until),
+            Step::Reopen => {
+                let outcome = if pieces.len() > 0 { Ok(()) } else { Err(Fault::TimedOut) };
+                if party.reopened(outcome, now).is_err() {
+                    return;
+                }
+            }
+            Step::Tune(_) | Step::Finish => {}
+            Step::Done | Step::Fail(_) => return,
+        }
+    }
+    panic!("the client never rests");
+}
+
+/// Bytes as they are; or a message of BMP5 or PakCtrl, with addresses, number and offset of what was asked last.
+fn said(piece: &[u8], asked: &[u8]) -> Vec<u8> {
+    let [protocol @ 1..=2, kind, body @ ..] = piece else { return piece.to_vec() };
+    let transaction = asked.get(9).copied().unwrap_or(0);
+    let mut message = vec![*kind, transaction];
+    match (kind, body.split_first()) {
+        (0x9D, Some((code, data))) => {
+            // Behind the name and the zero after it stand a flag and the offset.
+            let end = asked.iter().skip(12).position(|&byte| byte == 0).map_or(0, |end| end + 14);
+            message.push(*code);
+            message.extend(asked.get(end..end + 4).unwrap_or(&[0; 4]));
+            message.extend(data);
+        }
+        _ => message.extend(body),
+    }
+    let hop = Hop { state: LinkState::READY, to: 4093, from: 1, expect_more: 0, priority: 1 };
+    let route = Route { protocol: protocol % 2, to: 4093, from: 1, hops: 0 };
+    let mut framed = Vec::new();
+    frame::write(&Packet { hop, message: Some((route, &message)) }.write(), &mut framed);
+    framed
+}
+
+/// A run document that somebody else wrote: read, its histograms decoded, every report made of it, its causes sought.
 pub fn run_document(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let Ok(run) = Run::from_json(text) else { return };
@@ -389,5 +513,8 @@ pub fn run_document(data: &[u8]) {
     for format in FORMATS {
         let written = (format.write)(&run, &Options::default(), &mut std::io::sink());
         assert!(written.is_ok(), "{}: only a sink may fail", format.name);
+    }
+    if let Ok(findings) = explain::explain(&Evidence::Run(&run)) {
+        assert!(report::explanation(&findings, &Options::default(), &mut std::io::sink()).is_ok());
     }
 }

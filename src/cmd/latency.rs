@@ -37,6 +37,20 @@ pub struct Flags {
     case: CaseFlags,
     #[command(flatten)]
     question: Question,
+    #[command(flatten)]
+    logger: Logger,
+}
+
+/// Which logger's clock to read; options of `--peer pakbus`.
+#[derive(Args)]
+#[command(next_help_heading = "Peer pakbus")]
+struct Logger {
+    /// PakBus address of the logger whose clock is read; pakbus://host:6785/ADDRESS says it as well [default: 1]
+    #[arg(long, value_name = "ADDRESS")]
+    node: Option<String>,
+    /// Security code of the logger [default: none]
+    #[arg(long, value_name = "CODE")]
+    security: Option<String>,
 }
 
 /// What to ask a device that answers but does not echo; options of `--peer ask`.
@@ -60,18 +74,18 @@ struct Question {
     expect: Option<String>,
 }
 
-impl Question {
-    /// The options as a plan holds them; the peer checks them.
-    fn options(self) -> BTreeMap<String, String> {
-        let named = [
-            ("send", self.send),
-            ("until", self.until),
-            ("reply-bytes", self.reply_bytes),
-            ("reply-length", self.reply_length),
-            ("expect", self.expect),
-        ];
-        named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
-    }
+/// The options of peers as a plan holds them; the peer checks them.
+fn options(question: Question, logger: Logger) -> BTreeMap<String, String> {
+    let named = [
+        ("send", question.send),
+        ("until", question.until),
+        ("reply-bytes", question.reply_bytes),
+        ("reply-length", question.reply_length),
+        ("expect", question.expect),
+        ("node", logger.node),
+        ("security", logger.security),
+    ];
+    named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
@@ -81,7 +95,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         poisson: Some(flags.poisson),
         seed: flags.seed,
         late: (!flags.late.is_empty()).then_some(flags.late),
-        peer_options: flags.question.options(),
+        peer_options: options(flags.question, flags.logger),
         ..flags.case.spec("latency")
     };
     run_spec(spec, &flags.case.plan)

@@ -20,6 +20,7 @@ use linkgauge::run::Run;
 use linkgauge::sample::RawFile;
 use linkgauge::schedule::{self, Bench, Event, Observer};
 use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
+use linkgauge::workload::download::Content;
 
 use super::Status;
 use super::output::{OutputFlags, is_dash, speaks_unicode, tell};
@@ -40,7 +41,7 @@ pub struct CaseFlags {
     #[arg(long, value_name = "PEER", value_parser = peers(), default_value = "auto")]
     peer: String,
     /// Size of a message [list: one case each; default: 1 for latency, for throughput 262144 on streams, 10ms' worth on
-    /// serial lines and 1400 in messages]
+    /// serial lines and 1400 in messages; with --peer netio its six sizes of 1 to 32 KB]
     #[arg(long, short, value_name = "SIZE", value_delimiter = ',')]
     size: Vec<Bytes>,
     /// Connections to each endpoint [list: one case each]
@@ -105,10 +106,10 @@ pub struct PlanFlags {
     repeat: Option<u32>,
     /// Go on with the next case when one fails; the exit status stays 2
     #[arg(long)]
-    keep_going: bool,
+    pub keep_going: bool,
     /// Title of the report
     #[arg(long, value_name = "TEXT")]
-    title: Option<String>,
+    pub title: Option<String>,
     /// File with the token that the server wants (or the variable LINKGAUGE_TOKEN)
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -150,6 +151,21 @@ impl CaseFlags {
     }
 }
 
+impl PlanFlags {
+    pub fn repeat(&self) -> u32 {
+        self.repeat.unwrap_or(1)
+    }
+
+    pub fn events_on_stdout(&self) -> bool {
+        self.events.as_deref().is_some_and(is_dash)
+    }
+
+    /// Finds out before anything is measured whether the results can be written; `others` also want standard output.
+    pub fn check_output(&self, others: usize) -> Result<()> {
+        self.output.check(others + usize::from(self.events_on_stdout()))
+    }
+}
+
 pub fn many<T: Clone>(values: &[T]) -> Option<OneOrMany<T>> {
     (!values.is_empty()).then(|| OneOrMany::Many(values.to_vec()))
 }
@@ -157,7 +173,7 @@ pub fn many<T: Clone>(values: &[T]) -> Option<OneOrMany<T>> {
 /// Runs one case specification under the flags of its plan.
 pub fn run_spec(spec: CaseSpec, flags: &PlanFlags) -> Result<Status> {
     let cases = spec.expand().map_err(anyhow::Error::msg)?;
-    let plan = Plan::new(flags.title.clone(), flags.repeat.unwrap_or(1), flags.keep_going, cases)?;
+    let plan = Plan::new(flags.title.clone(), flags.repeat(), flags.keep_going, cases)?;
     run_plan(plan, flags, Dialer::new(Clock::System))
 }
 
@@ -171,8 +187,8 @@ pub fn run_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
 
 /// Checks and runs a plan, writes what was asked for, tells how it ended.
 pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status> {
-    let events_on_stdout = flags.events.as_deref().is_some_and(is_dash);
-    flags.output.check(usize::from(events_on_stdout))?;
+    let events_on_stdout = flags.events_on_stdout();
+    flags.check_output(0)?;
     let run = measure(plan, flags, dialer)?;
     // Where nothing was measured the error lines say all there is to say.
     let measured = run.cases.iter().any(|case| case.figures.any());
@@ -191,6 +207,11 @@ pub fn status(run: &Run) -> Status {
 
 /// Runs a plan and keeps whatever was measured.
 pub fn measure(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Run> {
+    measure_into(plan, flags, dialer, None)
+}
+
+/// The same; the content of a download goes to `content`.
+pub fn measure_into(plan: Plan, flags: &PlanFlags, dialer: Dialer, content: Option<Content>) -> Result<Run> {
     let plan = schedule::check(plan)?;
     let create =
         |path: &Path| RawFile::create(path).with_context(|| format!("{}: cannot be written", path.display()));
@@ -203,7 +224,9 @@ pub fn measure(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Run> {
         cancel: &cancel,
         token: token(flags.token_file.as_deref())?,
         raw,
+        content,
         environment: host::facts(),
+        kept: Default::default(),
         floor_ns: Some(schedule::floor_ns()),
     };
     let run = schedule::run(&plan, &mut bench);

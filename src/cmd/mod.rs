@@ -3,6 +3,8 @@
 mod completions;
 mod demo;
 mod doctor;
+mod download;
+mod explain;
 mod lab;
 mod latency;
 mod measure;
@@ -37,10 +39,12 @@ enum Command {
     Demo(demo::Flags),
     Latency(latency::Flags),
     Throughput(throughput::Flags),
+    Download(download::Flags),
     Serve(serve::Flags),
     Lab(lab::Flags),
     Run(run::Flags),
     Reproduce(reproduce::Flags),
+    Explain(explain::Flags),
     Report(report::Flags),
     Doctor(doctor::Flags),
     Completions(completions::Flags),
@@ -72,10 +76,12 @@ pub fn main() -> ExitCode {
         Command::Demo(flags) => demo::run(flags),
         Command::Latency(flags) => latency::run(flags),
         Command::Throughput(flags) => throughput::run(flags),
+        Command::Download(flags) => download::run(flags),
         Command::Serve(flags) => serve::run(flags),
         Command::Lab(flags) => lab::run(flags),
         Command::Run(flags) => run::run(flags),
         Command::Reproduce(flags) => reproduce::run(flags),
+        Command::Explain(flags) => explain::run(flags),
         Command::Report(flags) => report::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
         Command::Completions(flags) => completions::run(flags, Cli::command()),

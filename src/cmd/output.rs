@@ -69,6 +69,12 @@ impl OutputFlags {
         Ok(())
     }
 
+    /// Whether people read standard output.
+    pub fn is_read(&self) -> bool {
+        let text = self.format.as_deref().is_none_or(|format| format == "text");
+        text && !self.quiet && !self.files().any(|(_, path)| is_dash(path))
+    }
+
     /// Writes everything that was asked for; the table, if it is wanted, unless something else goes to standard output.
     pub fn write(&self, run: &Run, table: bool) -> Result<()> {
         let mut on_stdout = self.format.as_deref();
@@ -114,9 +120,13 @@ pub fn tell(text: impl std::fmt::Display) {
 
 /// Prints a run.
 pub fn print(format: &Format, run: &Run) -> Result<()> {
+    put(|stdout| (format.write)(run, &options(), stdout))
+}
+
+/// What the terminal can show.
+pub fn options() -> Options {
     let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
-    let options = Options { colour, unicode: speaks_unicode(), ..Options::default() };
-    put(|stdout| (format.write)(run, &options, stdout))
+    Options { colour, unicode: speaks_unicode(), ..Options::default() }
 }
 
 /// Whether the locale says that the terminal understands UTF-8; a pipe or file always gets it.

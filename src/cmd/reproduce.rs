@@ -6,27 +6,31 @@
 mod given;
 mod list;
 mod stand;
+mod trial;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use linkgauge::clock::Clock;
+use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
+use linkgauge::explain::{self, Evidence};
 use linkgauge::host;
 use linkgauge::link::Dialer;
 use linkgauge::paper::{Outcome, PlannedCase, STUDIES, Study};
+use linkgauge::peer::Kept;
 use linkgauge::plan::Plan;
 use linkgauge::run::{Run, Warning};
 use linkgauge::schedule::{self, Bench, Event, Observer};
 
 use super::Status;
 use super::measure::{Screen, on_interrupt, status};
-use super::output::{OutputFlags, is_dash, tell};
-use given::{Given, On};
+use super::output::{OutputFlags, is_dash, put, tell};
+use given::{Given, Name, On};
 use stand::Stand;
 
 /// Run a published study again: its figures beside what is measured now
@@ -44,11 +48,17 @@ pub struct Flags {
     /// Only these tables of the study [list]
     #[arg(long = "table", value_name = "N", value_delimiter = ',')]
     tables: Vec<String>,
+    /// Only these cells: tcp, tcp/4, tcp/4@9600 [list]
+    #[arg(long = "cell", value_name = "CELL", value_delimiter = ',')]
+    cells: Vec<Name>,
     /// Measure a cell at this endpoint, its other ports counted up from it: tcp/4=tcp://box:7001. CELL is a name of
     /// --list, alone (native), with its number of ports (tcp/4), or with a rate besides (tcp/4@9600); the most precise
     /// holds. Cells without an endpoint are not run then
     #[arg(long, value_name = "CELL=URL[,URL…]")]
     on: Vec<On>,
+    /// With --on: another value for an option of the peer, like file=CPU:data.dat or security=17
+    #[arg(long = "option", value_name = "NAME=VALUE", value_parser = option, requires = "on")]
+    options: Vec<(String, String)>,
     /// With --on: measure the other cells in the lab
     #[arg(long, requires = "on")]
     lab: bool,
@@ -60,6 +70,11 @@ pub struct Flags {
     events: Option<PathBuf>,
     #[command(flatten)]
     output: OutputFlags,
+}
+
+fn option(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("'{text}': write NAME=VALUE"))?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 fn studies() -> clap::builder::PossibleValuesParser {
@@ -76,8 +91,16 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.output.check(usize::from(events_on_stdout))?;
     let dialer = Dialer::new(Clock::System);
     let cases = study.cases(flags.quick)?;
+    flags.cells.iter().try_for_each(|cell| cell.check("--cell", &cases))?;
     let given = Given::new(&study, &cases, flags.on, &dialer)?;
-    let with_site = |case: PlannedCase| Ok((site(&study, &given, &case, flags.lab)?, case));
+    let with_site = |mut case: PlannedCase| {
+        let chosen = flags.cells.is_empty() || flags.cells.iter().any(|cell| cell.covers(&case.place));
+        let site = match chosen {
+            true => site(&study, &given, &mut case, &flags.options, flags.lab)?,
+            false => Site::Nowhere("it is not among the cells asked for".to_owned()),
+        };
+        Ok((site, case))
+    };
     let cases: Vec<(Site, PlannedCase)> = cases.into_iter().map(with_site).collect::<Result<_>>()?;
     announce(&study, &cases, flags.quick, flags.output.quiet)?;
 
@@ -85,10 +108,19 @@ pub fn run(flags: Flags) -> Result<Status> {
     let cancel = on_interrupt()?;
     let mut measured = Measured::new(&study, flags.quick, &dialer, &cancel);
     measured.all(&cases, &screen);
-    screen.clear();
+    measured.beside_published(&cases)?;
+    measured.trial(&cases, &screen, flags.output.quiet)?;
     let complete = measured.failed.is_empty();
-    let run = measured.beside_published(&cases)?;
+    let run = measured.ended(&screen);
+    screen.clear();
     flags.output.write(&run, !events_on_stdout)?;
+    if flags.output.is_read() && !events_on_stdout {
+        // Most studies have nothing that a piece explains.
+        explain::explain(&Evidence::Run(&run)).map_or(Ok(()), |found| {
+            put(|stdout| writeln!(stdout))?;
+            super::explain::print(&found)
+        })?;
+    }
     Ok(match status(&run) {
         Status::Complete if !complete => Status::Incomplete,
         status => status,
@@ -114,8 +146,15 @@ impl Site {
     }
 }
 
-fn site(study: &Study, given: &Given, case: &PlannedCase, lab: bool) -> Result<Site> {
+fn site(
+    study: &Study,
+    given: &Given,
+    case: &mut PlannedCase,
+    options: &[(String, String)],
+    lab: bool,
+) -> Result<Site> {
     if let Some(endpoints) = given.endpoints(&case.place)? {
+        case.set_options(options);
         // Whatever is wrong with it is told before anything is measured.
         schedule::check(plan(case, &endpoints)?)?;
         return Ok(Site::Given(endpoints));
@@ -159,17 +198,19 @@ fn announce(study: &Study, cases: &[(Site, PlannedCase)], quick: bool, quiet: bo
     }
     let in_lab = runnable(cases).filter(|(site, _)| matches!(site, Site::Lab)).count();
     let place = match (in_lab, count - in_lab) {
-        (_, 0) => "in the lab: no hardware".to_owned(),
+        (_, 0) => {
+            format!("in the lab: {}", [study.stand_ins(), vec!["no hardware".to_owned()]].concat().join(", "))
+        }
         (0, _) => "where --on says".to_owned(),
         (in_lab, given) => format!("{in_lab} in the lab, {given} where --on says"),
     };
-    let time = list::about(least_time(runnable(cases).map(|(_, case)| case)));
+    let trial = trial::least_time(study, cases, quick)?;
+    let time = list::about(least_time(runnable(cases).map(|(_, case)| case)) + trial);
     let hint = if quick { "" } else { " (--quick: minutes; --table N: a part)" };
     let plural = if count == 1 { "" } else { "s" };
     let name = &study.name;
-    tell(format_args!(
-        "{name}: {count} case{plural}, at least {time} at the speed of the lines{hint}; {place}"
-    ));
+    let speed = if study.is_of_sizes() { "" } else { " at the speed of the lines" };
+    tell(format_args!("{name}: {count} case{plural}, at least {time}{speed}{hint}; {place}"));
     Ok(())
 }
 
@@ -180,11 +221,22 @@ struct Measured<'a> {
     dialer: &'a Dialer,
     cancel: &'a AtomicBool,
     floor_ns: f64,
+    began: Time,
     run: Run,
     /// Place of the result of each case in the document.
     done: BTreeMap<String, usize>,
     /// Why a case could not begin.
     failed: BTreeMap<String, String>,
+    shared: Option<Shared>,
+}
+
+/// What cases that belong together have in common, until one comes that does not.
+struct Shared {
+    /// Of the cases, and whether they are the lab's.
+    name: (String, bool),
+    // Before the stand: it may have last words for it.
+    kept: Arc<Kept>,
+    stand: Option<Stand>,
 }
 
 impl<'a> Measured<'a> {
@@ -201,78 +253,114 @@ impl<'a> Measured<'a> {
             dialer,
             cancel,
             floor_ns,
+            began: dialer.now(),
             run,
             done: BTreeMap::new(),
             failed: BTreeMap::new(),
+            shared: None,
         }
     }
 
     /// Measures one case after the other; where one fails, the others go on.
     fn all(&mut self, cases: &[(Site, PlannedCase)], screen: &Screen) {
-        let began = self.dialer.now();
         screen.event(&Event::Begins { cases: runnable(cases).count(), repeat: 1, estimate_ns: None });
         for (number, (site, case)) in runnable(cases).enumerate() {
             if self.cancel.load(Relaxed) {
                 break;
             }
-            let screen = Numbered { screen, number };
-            match self.one(case, site, &screen) {
-                Ok(run) => {
-                    self.done.insert(case.name.clone(), self.run.cases.len());
-                    self.run.cases.extend(run.cases);
-                }
-                Err(error) => {
-                    let reason = format!("{}: {error:#}", case.name);
-                    screen.event(&Event::Failed { case: number, repetition: 0, reason: &reason });
-                    self.failed.insert(case.name.clone(), format!("{error:#}"));
-                }
-            }
+            self.measure(case, site, number, screen);
         }
-        self.run.interrupted = self.cancel.load(Relaxed);
-        self.run.elapsed_ns = self.dialer.now().since(began).as_nanos() as u64;
-        let complete = self.run.complete() && self.failed.is_empty();
-        screen.event(&Event::Ends { complete, elapsed_ns: self.run.elapsed_ns });
+        self.shared = None;
     }
 
-    fn one(&self, case: &PlannedCase, site: &Site, observer: &dyn Observer) -> Result<Run> {
-        // It stands until the end of the case.
-        let stand;
+    /// Measures a case and keeps its result, or why it has none.
+    fn measure(&mut self, case: &PlannedCase, site: &Site, number: usize, screen: &Screen) {
+        match self.one(case, site, &Numbered { screen, number }) {
+            Ok(run) => {
+                self.run.cases.extend(run.cases);
+                // Last comes what the others only prepare.
+                self.done.insert(case.name.clone(), self.run.cases.len() - 1);
+            }
+            Err(error) => {
+                let reason = format!("{}: {error:#}", case.name);
+                screen.event(&Event::Failed { case: number, repetition: 0, reason: &reason });
+                self.failed.insert(case.name.clone(), format!("{error:#}"));
+            }
+        }
+    }
+
+    fn one(&mut self, case: &PlannedCase, site: &Site, observer: &dyn Observer) -> Result<Run> {
+        let study = self.study;
+        let cell = study.cell(&case.place.cell).ok_or_else(|| anyhow!("no cell {}", case.place.cell))?;
+        let name = (case.together.clone(), matches!(site, Site::Lab));
+        if self.shared.as_ref().is_none_or(|shared| shared.name != name) {
+            // What the cases before had ends before anything new begins.
+            self.shared = None;
+            let stand = match site {
+                Site::Lab => Some(Stand::start(cell, case, self.dialer, self.quick)?),
+                Site::Given(_) | Site::Nowhere(_) => None,
+            };
+            self.shared = Some(Shared { name, kept: Arc::default(), stand });
+        }
+        let stand = self.shared.as_ref().and_then(|shared| shared.stand.as_ref());
         let endpoints = match site {
             Site::Given(endpoints) => endpoints,
-            Site::Lab => {
-                let cell = self.study.cell(&case.place.cell);
-                stand =
-                    Stand::start(cell.ok_or_else(|| anyhow!("no cell {}", case.place.cell))?, &case.place)?;
-                &stand.endpoints
-            }
+            Site::Lab => stand.map_or(&[][..], |stand| &stand.endpoints),
             Site::Nowhere(why) => bail!("{why}"),
         };
         let plan = schedule::check(plan(case, endpoints)?)?;
         let mut bench = Bench::new(self.dialer.clone(), observer, self.cancel);
+        if let Some(shared) = &self.shared {
+            bench.kept = shared.kept.clone();
+        }
         bench.floor_ns = Some(self.floor_ns);
-        Ok(schedule::run(&plan, &mut bench))
+        let mut run = schedule::run(&plan, &mut bench);
+        if let Some((_, before)) = run.cases.split_last_mut() {
+            // A few readings tell a round trip; nobody asks for their p99.
+            before.iter_mut().for_each(|case| case.warnings.retain(|warning| warning.code != "few_samples"));
+        }
+        for result in &mut run.cases {
+            if let Some(path) = case.download.and_then(|download| download.path) {
+                result.shaped = explain::window::shaped(path.delay, path.rate_to, path.rate_from);
+            }
+            if let (Site::Lab, Some(name)) = (site, &cell.stand_in) {
+                result.placement.insert("stand_in".to_owned(), name.as_str().into());
+            }
+        }
+        Ok(run)
     }
 
-    /// The document, with the tables of the study.
-    fn beside_published(self, cases: &[(Site, PlannedCase)]) -> Result<Run> {
-        let Measured { study, quick, mut run, done, failed, .. } = self;
+    /// Gives the document the tables of the study.
+    fn beside_published(&mut self, cases: &[(Site, PlannedCase)]) -> Result<()> {
         let sites: BTreeMap<&str, &Site> =
             cases.iter().map(|(site, case)| (case.name.as_str(), site)).collect();
-        let paper = study.join(quick, &|case| {
-            let site = sites.get(case.name.as_str());
-            let why_not = || failed.get(&case.name).cloned().or(site.map(|site| site.why_not()));
-            match done.get(&case.name) {
-                Some(&index) => Outcome::Run {
-                    number: index + 1,
-                    case: &run.cases[index],
-                    stand_in: matches!(site, Some(Site::Lab)),
-                },
-                None => Outcome::NotRun(why_not().unwrap_or_default()),
-            }
-        })?;
-        run.paper = Some(paper);
-        run.warnings.extend(not_measured(&failed));
-        Ok(run)
+        let paper = self.study.join(self.quick, &|case| self.outcome(&sites, case))?;
+        self.run.paper = Some(paper);
+        Ok(())
+    }
+
+    /// What became of a case.
+    fn outcome(&self, sites: &BTreeMap<&str, &Site>, case: &PlannedCase) -> Outcome<'_> {
+        let site = sites.get(case.name.as_str());
+        let why_not = || self.failed.get(&case.name).cloned().or(site.map(|site| site.why_not()));
+        match self.done.get(&case.name) {
+            Some(&index) => Outcome::Run {
+                number: index + 1,
+                case: &self.run.cases[index],
+                stand_in: matches!(site, Some(Site::Lab)),
+            },
+            None => Outcome::NotRun(why_not().unwrap_or_default()),
+        }
+    }
+
+    /// The document, when all has ended.
+    fn ended(mut self, screen: &Screen) -> Run {
+        self.run.interrupted = self.cancel.load(Relaxed);
+        self.run.elapsed_ns = self.dialer.now().since(self.began).as_nanos() as u64;
+        let complete = self.run.complete() && self.failed.is_empty();
+        screen.event(&Event::Ends { complete, elapsed_ns: self.run.elapsed_ns });
+        self.run.warnings.extend(not_measured(&self.failed));
+        self.run
     }
 }
 

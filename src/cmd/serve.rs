@@ -61,14 +61,19 @@ pub struct Flags {
 }
 
 fn served() -> clap::builder::PossibleValuesParser {
-    let can = peer::PEERS.iter().filter(|peer| peer.serve.is_some());
-    can.map(|peer| clap::builder::PossibleValue::new(peer.name).help(peer.summary)).collect::<Vec<_>>().into()
+    // The others are no slips of the finger: they get an answer of their own.
+    let value = |peer: &peer::Peer| {
+        clap::builder::PossibleValue::new(peer.name).help(peer.summary).hide(peer.serve.is_none())
+    };
+    peer::PEERS.iter().map(value).collect::<Vec<_>>().into()
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
     let cancel = on_interrupt()?;
     let peer = peer::peer(&flags.peer).context("clap knows only peers of the list")?;
-    let Some(serve) = peer.serve else { bail!("peer {} cannot be served", peer.name) };
+    let Some(serve) = peer.serve else {
+        bail!("peer {} cannot be served{}", peer.name, stand_in(peer.name));
+    };
     let facts = Arc::new(ServerFacts {
         limits: Limits {
             sessions: flags.max_sessions,
@@ -112,6 +117,14 @@ pub fn run(flags: Flags) -> Result<Status> {
         tell(format_args!("served {accepted} connections, refused {refused}"));
     }
     Ok(Status::Complete)
+}
+
+/// What stands in for a far end that is a device.
+fn stand_in(peer: &str) -> &'static str {
+    match peer {
+        "pakbus" => ": be a data logger with 'linkgauge lab logger'",
+        _ => ": the far end is a device",
+    }
 }
 
 /// What no client can guess: challenges and the keys of sessions are made from it.

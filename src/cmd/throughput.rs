@@ -1,5 +1,7 @@
 //! `linkgauge throughput`.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use clap::Args;
 use linkgauge::plan::{CaseSpec, Direction, Probe};
@@ -14,7 +16,7 @@ use super::measure::{CaseFlags, direction, many, probe, run_spec};
 /// probe runs beside the load.
 #[derive(Args)]
 pub struct Flags {
-    /// send, receive, both (own session, iperf3) or loop (over an echo) [list: one case each]
+    /// send, receive, both (own session, iperf3, netio) or loop (over an echo) [list: one case each]
     #[arg(long, short, value_name = "DIRECTION", value_delimiter = ',', value_parser = direction)]
     direction: Vec<Direction>,
     /// Stop after so many bytes on each connection
@@ -29,6 +31,24 @@ pub struct Flags {
     // Last: the headings of its groups would take in what follows.
     #[command(flatten)]
     case: CaseFlags,
+    #[command(flatten)]
+    netio: Netio,
+}
+
+/// Options of `--peer netio`.
+#[derive(Args)]
+#[command(next_help_heading = "Peer netio")]
+struct Netio {
+    /// What the NETIO at the far end speaks: a (up to 1.14, only send), b (1.15 to 1.22), c (from 1.23) [default: c]
+    #[arg(long, value_name = "A|B|C")]
+    dialect: Option<String>,
+}
+
+impl Netio {
+    /// The options as a plan holds them; the peer checks them.
+    fn options(self) -> BTreeMap<String, String> {
+        self.dialect.into_iter().map(|dialect| ("dialect".to_owned(), dialect)).collect()
+    }
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
@@ -37,6 +57,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         volume: flags.volume,
         bit_rate: flags.bit_rate,
         probe: flags.probe,
+        peer_options: flags.netio.options(),
         ..flags.case.spec("throughput")
     };
     run_spec(spec, &flags.case.plan)

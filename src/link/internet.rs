@@ -1,11 +1,11 @@
 //! What TCP and UDP have in common: finding addresses, and the facts of the way between two of them.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use socket2::{SockAddr, Socket};
 
 use super::{Facts, Fault, Opening, sys, tcp, udp};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, EndpointError};
 use crate::host::interfaces;
 
 /// Our own port, unassigned at IANA.
@@ -34,6 +34,30 @@ pub fn stream_beside(endpoint: &Endpoint) -> Result<Endpoint, Fault> {
         return Err(Fault::Other(format!("there is no stream beside {}", endpoint.scheme())));
     }
     Ok(format!("{}://{}", tcp::TRANSPORT.scheme, endpoint.place()).parse()?)
+}
+
+/// Where a link is opened from.
+pub const BIND: (&str, &str) = (
+    "bind",
+    "address and port of this host to open from, like 127.0.0.2, :18768, 127.0.0.2:18768 (the system's choice)",
+);
+
+/// What an endpoint says of this end: address and port, 0 being any.
+pub fn local(endpoint: &Endpoint) -> Result<Option<(Option<IpAddr>, u16)>, EndpointError> {
+    endpoint.parsed(BIND.0, "an address, a :port or both", |text| {
+        let address = text.parse::<IpAddr>().ok().map(|ip| (Some(ip), 0));
+        let port = || Some((None, text.strip_prefix(':')?.parse().ok()?));
+        let both = || text.parse::<SocketAddr>().ok().map(|both| (Some(both.ip()), both.port()));
+        address.or_else(port).or_else(both)
+    })
+}
+
+/// Binds a socket that is about to be connected to `remote`, where the endpoint says to what.
+pub fn bind(socket: &Socket, endpoint: &Endpoint, remote: SocketAddr) -> Result<(), Fault> {
+    let Some((address, port)) = local(endpoint)? else { return Ok(()) };
+    let any = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let address = SocketAddr::new(address.unwrap_or(any), port);
+    socket.bind(&address.into()).map_err(Fault::system("bind"))
 }
 
 /// An Internet address as text; `None` for other families.

@@ -352,7 +352,8 @@ impl Connection {
                 self.back.close();
                 Stepped::Moved
             }
-            Step::Done | Step::Fail(_) => {
+            // Who was called does not call back.
+            Step::Done | Step::Fail(_) | Step::Reopen => {
                 closes = true;
                 Stepped::Moved
             }

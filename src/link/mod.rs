@@ -18,6 +18,7 @@ pub mod line;
 pub mod mem;
 mod offload;
 pub mod party;
+pub mod reopen;
 pub mod rfc2217;
 mod serial;
 pub mod shaped;
@@ -278,6 +279,13 @@ pub trait Link: Send {
 
     /// Nothing more will be sent; receiving goes on. Does nothing where a link has no such notion.
     fn finish(&mut self) -> Result<(), Fault>;
+
+    /// Opens the link anew in place of one that broke: what was on its way in it is gone. [`Fault::TimedOut`] says that
+    /// it is still being opened; asking again goes on with that.
+    fn reopen(&mut self, within: Duration) -> Result<(), Fault> {
+        let _ = within;
+        Err(Fault::Closed)
+    }
 
     /// Control of the serial port at the end of this link, where there is one and it lets itself be controlled.
     fn port(&mut self) -> Option<&mut dyn line::Port> {

@@ -23,6 +23,8 @@ pub enum Step<'a> {
     Tune(Tuning),
     /// Send nothing more, but go on.
     Finish,
+    /// Have the link opened anew, in place of one that broke; see [`Link::reopen`].
+    Reopen,
     /// The party has done all it wanted.
     Done,
     /// The party cannot go on.
@@ -55,6 +57,11 @@ pub trait Party: Send {
     /// The far end sends no more. An error ends the party; `Ok` lets it say what next.
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
         Err(Fault::Closed)
+    }
+
+    /// What became of [`Step::Reopen`]. An error ends the party; `Ok` lets it say what next.
+    fn reopened(&mut self, outcome: Result<(), Fault>, _now: Time) -> Result<(), Fault> {
+        outcome
     }
 
     /// The party will not be asked again; what its thread used of a CPU, and what its socket dropped.
@@ -162,6 +169,15 @@ pub fn act(
         Step::Finish => {
             link.finish()?;
             *now = clock.now();
+        }
+        Step::Reopen => {
+            let outcome = link.reopen(patience);
+            *now = clock.now();
+            match outcome {
+                // Still at it.
+                Err(Fault::TimedOut) => return Ok(Acted::Waiting(*now + SLICE)),
+                outcome => party.reopened(outcome, *now)?,
+            }
         }
         Step::Done => return Ok(Acted::Done),
         Step::Fail(fault) => return Err(fault),

@@ -22,6 +22,7 @@ pub const TRANSPORT: Transport = Transport {
         ("congestion", "congestion control, like cubic, reno, bbr"),
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
+        internet::BIND,
         ("mptcp", "1 asks for Multipath TCP (0)"),
         (
             KEEPALIVE,
@@ -69,6 +70,7 @@ struct Options {
 impl Options {
     fn of(endpoint: &Endpoint, listens: bool) -> Result<Options, EndpointError> {
         endpoint.host_port()?;
+        internet::local(endpoint)?;
         let usual = listens.then_some(KEEPALIVE_OF_LISTENERS);
         Ok(Options {
             nodelay: flag(endpoint, "nodelay")?.unwrap_or(true),
@@ -130,7 +132,7 @@ pub fn connection(endpoint: &Endpoint, opening: &Opening) -> Result<Socket, Faul
     let options = Options::of(endpoint, false)?;
     let mut last = Fault::TimedOut;
     for address in addresses(endpoint, opening, false)? {
-        match connect(address, &options, opening.within) {
+        match connect(endpoint, address, &options, opening.within) {
             Ok(socket) => return Ok(socket),
             Err(fault) => last = fault,
         }
@@ -138,10 +140,16 @@ pub fn connection(endpoint: &Endpoint, opening: &Opening) -> Result<Socket, Faul
     Err(last)
 }
 
-fn connect(address: SocketAddr, options: &Options, within: Duration) -> Result<Socket, Fault> {
+fn connect(
+    endpoint: &Endpoint,
+    address: SocketAddr,
+    options: &Options,
+    within: Duration,
+) -> Result<Socket, Fault> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(options.protocol()))
         .map_err(Fault::system("open a socket"))?;
     options.apply(&socket)?;
+    internet::bind(&socket, endpoint, address)?;
     socket.connect_timeout(&address.into(), within).map_err(Fault::system("connect"))?;
     Ok(socket)
 }

@@ -27,11 +27,13 @@ pub const TRANSPORT: Transport = Transport {
     options: &[
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
+        internet::BIND,
         ("gso", "bulk: 1 has the kernel cut large packets, 0 never; auto (default) where it measures better"),
         ("gro", "bulk: 1 has the kernel join datagrams, 0 never; auto (default) where it measures better"),
     ],
     check: |endpoint| {
         Options::of(endpoint)?;
+        internet::local(endpoint)?;
         let (host, _) = endpoint.host_port()?;
         Ok(caps(host.contains(':')))
     },
@@ -99,6 +101,7 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
     let mut last = Fault::TimedOut;
     for address in addresses(endpoint, opening, false)? {
         let socket = options.socket(address)?;
+        internet::bind(&socket, endpoint, address)?;
         match socket.connect(&address.into()) {
             Ok(()) => {
                 let first = VecDeque::new();

@@ -24,8 +24,8 @@ fn every_study_can_be_read_and_met() {
                 let endpoint = |port| format!("unix:///run/port{port}").parse().unwrap();
                 let endpoints: Vec<Endpoint> = (0..case.place.ports).map(endpoint).collect();
                 let cases = case.cases(&endpoints).unwrap();
-                assert_eq!(cases.len(), 1, "{}", case.name);
-                assert_eq!(cases[0].endpoints, endpoints);
+                assert_eq!(cases.len(), 1 + usize::from(case.before.is_some()), "{}", case.name);
+                assert!(cases.iter().all(|case| case.endpoints == endpoints));
                 assert!(!case.least_time().is_zero(), "{}", case.name);
             }
         }
@@ -180,7 +180,7 @@ fn tables_are_chosen_by_number() {
         [study.choose(&["4".to_owned()]).unwrap_err(), Study::named("sana").unwrap_err()].map(|e| e.to_string()).join("\n"),
         @r"
     the study has no table 4 (known: 5, 7)
-    there is no study 'sana' (known: sena)
+    there is no study 'sana' (known: sena, loggernet, netio)
     "
     );
 }
@@ -247,10 +247,107 @@ fn a_rate_is_that_of_one_port() {
     }
     assert_eq!(port_line_bps(&case, &line), Some(7200.0));
     let percent = statistic("port_line_rate_percent").unwrap();
-    assert_eq!((percent.of)(&case, &line), Some(75.0));
+    let planned = &sena().cases(false).unwrap()[0];
+    assert_eq!((percent.of)(&case, planned), Some(75.0));
     // A port without a figure must not be left out of the mean.
     case.per_port[1].figures = Figures::default();
     assert_eq!(port_line_bps(&case, &line), None);
     case.per_port.clear();
     assert_eq!(port_line_bps(&case, &line), Some(30_000.0));
+}
+
+fn loggernet() -> Study {
+    Study::named("loggernet").unwrap()
+}
+
+#[test]
+fn the_delays_and_rates_are_those_of_the_rows() {
+    let study = loggernet();
+    assert_eq!(study.rows.len(), 10);
+    let cases = study.cases(false).unwrap();
+    for (row, case) in study.rows.iter().zip(&cases) {
+        assert_eq!(row.case, case.name);
+        let kilobytes = |rate: f64| rate / 8e3;
+        let said = case.download.unwrap().path.map_or("no shaper".to_owned(), |path| {
+            let (from, to) = (kilobytes(path.rate_from), kilobytes(path.rate_to));
+            format!("{} ms, {from}/{to}", path.delay.as_millis())
+        });
+        assert_eq!(row.row, said);
+    }
+}
+
+/// 37 bytes to the logger, 1018 from it, 79.28 ms for each, and the delay twice.
+#[test]
+fn a_download_is_predicted_from_what_the_study_sets() {
+    let paper = loggernet().join(false, &|_| Outcome::NotRun("left out".to_owned())).unwrap();
+    assert_eq!(paper.stand_ins, ["emulated logger"]);
+    let row = |name: &str| paper.tables[0].rows.iter().find(|row| row.row == name).unwrap();
+    let seconds = |row: &PaperRow| 991.0 / row.predicted.unwrap();
+    let half_second = row("500 ms, 10/1000");
+    assert!((seconds(half_second) - (1.0 + 37e-6 + 0.1018 + 0.07928)).abs() < 1e-9);
+    assert!((half_second.limit.unwrap() - 10_000.0 * 991.0 / 1018.0).abs() < 1e-9);
+    let direct = row("no shaper");
+    assert!((direct.predicted.unwrap() - 12_500.0).abs() < 1e-6 && direct.limit.is_none());
+}
+
+/// Counted in the study's tables: six sizes, rate, amount and time of each; and both ways, that it does not have.
+#[test]
+fn every_table_of_netio_has_its_sizes() {
+    let study = Study::named("netio").unwrap();
+    for (table, cell) in [("1", "board-to-pc"), ("2", "pc-to-board"), ("3", "localhost")] {
+        let rows: Vec<&Row> = study.rows.iter().filter(|row| row.table == table).collect();
+        assert!(rows.iter().all(|row| row.case.contains(&format!(":{cell}/1@"))));
+        let figures = rows.iter().filter(|row| row.published.parse::<f64>().is_ok()).count();
+        assert_eq!((rows.len(), figures), (6 * 3 + 6 * 2, 6 * 3), "table {table}");
+    }
+}
+
+/// Amounts are whole blocks, and agree with the rates; the printed times do not, by less than 0.1 %.
+#[test]
+fn amounts_of_netio_agree_with_their_rates() {
+    let study = Study::named("netio").unwrap();
+    let cases: BTreeMap<String, PlannedCase> =
+        study.cases(false).unwrap().into_iter().map(|case| (case.name.clone(), case)).collect();
+    assert_eq!(cases.len(), 36);
+    for three in study.rows.chunks(3).filter(|three| three[0].column == "one way") {
+        let [rate, bytes, seconds] = [0, 1, 2].map(|at| three[at].published.parse::<f64>().unwrap());
+        let size = f64::from(cases[&three[0].case].place.at);
+        assert_eq!(bytes % size, 0.0, "{}", three[0].case);
+        assert!((bytes / 1024.0 / seconds / rate - 1.0).abs() < 1e-3, "{}", three[0].case);
+    }
+}
+
+/// All sizes of a cell follow each other in one place, ten seconds each.
+#[test]
+fn the_sizes_of_netio_belong_together() {
+    let mut study = Study::named("netio").unwrap();
+    study.choose(&["3".to_owned()]).unwrap();
+    let cases = study.cases(false).unwrap();
+    let runs: Vec<usize> = cases.chunk_by(|a, b| a.together == b.together).map(<[_]>::len).collect();
+    assert_eq!(runs, [6, 6]);
+    let [first, last] = [&cases[0], &cases[5]];
+    assert_eq!(first.least_time(), Duration::from_secs(10));
+    let sizes =
+        [first, last].map(|case| case.cases(&["mem://far".parse().unwrap()]).unwrap()[0].message_bytes);
+    assert_eq!(sizes, [1024, 32_767]);
+    let ours = study.cases(true).unwrap();
+    assert_eq!(ours[11].least_time(), Duration::from_secs(2), "one second each way");
+    let words = |quick| study.cell("localhost").unwrap().command(quick).any(|word| word == "--max-time");
+    assert!(words(true) && !words(false));
+}
+
+#[test]
+fn a_count_of_the_peer_meets_the_count_of_a_study() {
+    let mut case = sample_run::full().cases[1].clone();
+    let planned = &Study::named("netio").unwrap().cases(false).unwrap()[0];
+    let of = |case: &CaseResult, name: &str| (statistic(name).unwrap().of)(case, planned);
+    assert_eq!(of(&case, "sent_bytes"), None);
+    for (name, value) in
+        [("tx_bytes", 20_480_000_u64), ("tx_ns", 10_000_000_000), ("rx_bytes", 1024), ("rx_ns", 0)]
+    {
+        case.got.insert(name.to_owned(), value.into());
+    }
+    assert_eq!(of(&case, "sent_kbyte_per_second"), Some(2000.0));
+    assert_eq!((of(&case, "sent_bytes"), of(&case, "sent_seconds")), (Some(20_480_000.0), Some(10.0)));
+    assert_eq!(of(&case, "received_kbyte_per_second"), None);
 }

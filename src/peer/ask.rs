@@ -31,6 +31,7 @@ pub const PEER: Peer = Peer {
         ("message", "true: the next message is the answer (the default on message links)"),
         ("expect", "bytes that must stand in the answer, or it counts as corrupt"),
     ],
+    sizes: &[],
     fit,
     connect,
     serve: None,

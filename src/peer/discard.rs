@@ -18,6 +18,7 @@ pub const PEER: Peer = Peer {
     default_ports: &[("tcp", 9), ("udp", 9)],
     workloads: &[("throughput", &[Direction::Send])],
     options: &[],
+    sizes: &[],
     fit: FITS,
     connect,
     serve: Some(|facts: &Arc<ServerFacts>| {
@@ -69,37 +70,49 @@ impl Session for DiscardSession {
         flows: &[Flowed],
         links: Vec<Box<dyn Link>>,
     ) -> Result<Option<FarReport>, PeerError> {
-        let until = self.clock.now() + self.timeout;
-        // All are looked at in turn, so that none is timed while it waits for another to drain.
-        let mut drained: Vec<Option<(u64, Time)>> = vec![None; links.len()];
-        loop {
-            let now = self.clock.now();
-            for (drained, (flowed, link)) in drained.iter_mut().zip(flows.iter().zip(&links)) {
-                let left = link.unacknowledged().unwrap_or(0);
-                // What a broken connection still holds will never leave it.
-                if drained.is_none() && (left == 0 || flowed.fault.is_some() || now >= until) {
-                    *drained = Some((left, now));
-                }
-            }
-            if drained.iter().all(Option::is_some) {
-                break;
-            }
-            self.clock.sleep_until(now + LOOK);
-        }
-        let mut report = FarReport::default();
-        for (flowed, (left, at)) in flows.iter().zip(drained.into_iter().flatten()) {
-            let (counts, first) = (&flowed.recorder.counts, flowed.recorder.first.unwrap_or(at));
-            let bytes = counts.bytes.saturating_sub(left);
-            report.flows.push(FarFlow {
-                port: flowed.port,
-                bytes,
-                messages: if left == 0 { counts.sent } else { counts.sent.min(bytes / self.message_bytes) },
-                elapsed_ns: at.since(first).as_nanos() as u64,
-                ..FarFlow::default()
-            });
-        }
-        Ok(Some(report))
+        let links: Vec<_> = flows.iter().zip(links.iter().map(AsRef::as_ref)).collect();
+        let flows = acknowledged(&links, self.message_bytes, &self.clock, self.timeout);
+        Ok(Some(FarReport { flows, cpu_seconds: None }))
     }
+}
+
+/// What the far system has acknowledged of what these flows sent, once their links have drained or the time is over;
+/// messages have `message_bytes`, at least 1.
+pub(super) fn acknowledged(
+    sent: &[(&Flowed, &dyn Link)],
+    message_bytes: u64,
+    clock: &Clock,
+    timeout: Duration,
+) -> Vec<FarFlow> {
+    let until = clock.now() + timeout;
+    // All are looked at in turn, so that none is timed while it waits for another to drain.
+    let mut drained: Vec<Option<(u64, Time)>> = vec![None; sent.len()];
+    loop {
+        let now = clock.now();
+        for (drained, (flowed, link)) in drained.iter_mut().zip(sent) {
+            let left = link.unacknowledged().unwrap_or(0);
+            // What a broken connection still holds will never leave it.
+            if drained.is_none() && (left == 0 || flowed.fault.is_some() || now >= until) {
+                *drained = Some((left, now));
+            }
+        }
+        if drained.iter().all(Option::is_some) {
+            break;
+        }
+        clock.sleep_until(now + LOOK);
+    }
+    let of_one = |((flowed, _), (left, at)): (&(&Flowed, &dyn Link), (u64, Time))| {
+        let (counts, first) = (&flowed.recorder.counts, flowed.recorder.first.unwrap_or(at));
+        let bytes = counts.bytes.saturating_sub(left);
+        FarFlow {
+            port: flowed.port,
+            bytes,
+            messages: if left == 0 { counts.sent } else { counts.sent.min(bytes / message_bytes) },
+            elapsed_ns: at.since(first).as_nanos() as u64,
+            ..FarFlow::default()
+        }
+    };
+    sent.iter().zip(drained.into_iter().flatten()).map(of_one).collect()
 }
 
 struct DiscardService {

@@ -19,6 +19,7 @@ pub const PEER: Peer = Peer {
     default_ports: &[("tcp", 7), ("udp", 7)],
     workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Loop])],
     options: &[],
+    sizes: &[],
     fit: FITS,
     connect,
     serve: Some(|facts| Arc::new(EchoService { idle: Duration::from_secs(facts.limits.idle_s) })),

@@ -4,7 +4,8 @@
 //! a [`Service`]: it makes the party of each connection that somebody opens. Neither runs a loop of its own, and
 //! neither touches the stop, the pacing or the recorder.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value};
 
@@ -13,6 +14,7 @@ use crate::link::party::Party;
 use crate::link::{Admission, Caps, Dialer, Link, LinkError};
 use crate::plan::{Case, Direction, Pacing, Pin, Stop, Wait};
 use crate::sample::Recorder;
+use crate::workload::download::Content;
 use crate::workload::{FarReport, Flowed, Measured, Role};
 
 pub mod ask;
@@ -22,10 +24,20 @@ mod echo;
 pub mod iperf3;
 mod leash;
 pub mod linkgauge;
+pub mod netio;
 pub mod pakbus;
+pub mod shorthand;
 
 /// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
-pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER, ask::PEER, iperf3::PEER];
+pub static PEERS: &[Peer] = &[
+    linkgauge::PEER,
+    echo::PEER,
+    discard::PEER,
+    ask::PEER,
+    iperf3::PEER,
+    netio::PEER,
+    pakbus::client::PEER,
+];
 
 /// What the list knows of a peer.
 pub struct Peer {
@@ -37,6 +49,8 @@ pub struct Peer {
     pub workloads: &'static [(&'static str, &'static [Direction])],
     /// Options that a plan may give it: name and meaning.
     pub options: &'static [(&'static str, &'static str)],
+    /// Sizes of its messages, one case each, where a plan names none; empty leaves that to the workload.
+    pub sizes: &'static [u32],
     pub fit: Fit,
     pub connect: Connect,
     /// The far side, if `serve` can play it.
@@ -84,8 +98,29 @@ pub struct Near<'a> {
     pub dialer: &'a Dialer,
     /// Shared secret with a server that wants one.
     pub token: Option<&'a str>,
+    /// What cases before this one left open.
+    pub kept: &'a Arc<Kept>,
+    /// Where the content of a download goes, where it is kept.
+    pub content: Option<&'a Content>,
     /// Makes the recorder of a flow: its role, and which port of the case it belongs to.
     pub recorder: &'a dyn Fn(Role, usize) -> Recorder,
+}
+
+/// What a peer leaves open for the next case of the same run, by a name of its own; closed at the end of the run.
+#[derive(Default)]
+pub struct Kept(Mutex<Vec<(String, Box<dyn Any + Send>)>>);
+
+impl Kept {
+    pub fn keep(&self, name: String, thing: impl Any + Send) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((name, Box::new(thing)));
+    }
+
+    /// One of what was left under that name.
+    pub fn take<T: Any>(&self, name: &str) -> Option<T> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = all.iter().position(|(kept, thing)| kept == name && thing.is::<T>())?;
+        all.remove(at).1.downcast().ok().map(|thing| *thing)
+    }
 }
 
 /// One link with the party that runs on it.
@@ -197,6 +232,12 @@ impl Default for Limits {
 
 /// The far side of a peer: makes the party of each connection.
 pub trait Service: Send + Sync {
+    /// The far side for connections to this endpoint, where it is another one because of what else is listened on.
+    fn at(&self, endpoint: &Endpoint, all: &[Endpoint]) -> Option<Arc<dyn Service>> {
+        let _ = (endpoint, all);
+        None
+    }
+
     fn party(&self, caps: &Caps, from: &str) -> Box<dyn Party>;
 
     /// Decides on the first message of an unknown sender, on links without connections.

@@ -78,6 +78,16 @@ pub static COLUMNS: &[(&str, &str)] = &[
     ("cpu_far_seconds", "CPU time of the far end"),
     ("cpu_seconds_per_gigabyte", "CPU time of both ends for 10⁹ delivered bytes"),
     ("warnings", "codes of the warnings of the case"),
+    ("round_trips", "requests of a download that were answered"),
+    ("retransmissions", "requests that were sent again"),
+    ("please_waits", "times that the far end asked for patience"),
+    ("refusals", "requests for which the far end had no room"),
+    ("reconnects", "times that a lost link was opened anew"),
+    ("window", "requests kept on their way at the end"),
+    ("records", "records that came, each counted once"),
+    ("record_gaps", "records whose numbers were left out"),
+    ("record_repeats", "records that came again"),
+    ("records_out_of_order", "records that came after later ones"),
 ];
 
 pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
@@ -193,6 +203,16 @@ impl Row<'_> {
             number_of(cpu.and_then(|cpu| cpu.far_seconds)),
             number_of(cpu.and_then(|cpu| cpu.seconds_per_gigabyte)),
             if whole { codes.join(" ") } else { String::new() },
+            cell(figures.round_trips),
+            cell(figures.retransmissions),
+            cell(figures.please_waits),
+            cell(figures.refusals),
+            cell(figures.reconnects),
+            cell(figures.window),
+            cell(figures.records),
+            cell(figures.record_gaps),
+            cell(figures.record_repeats),
+            cell(figures.records_out_of_order),
         ]
     }
 }
@@ -306,15 +326,25 @@ mod tests {
         cpu_near_seconds:  | 
         cpu_far_seconds:  | 
         cpu_seconds_per_gigabyte:  | 
-        warnings: near-floor |
+        warnings: near-floor | 
+        round_trips:  | 
+        retransmissions:  | 
+        please_waits:  | 
+        refusals:  | 
+        reconnects:  | 
+        window:  | 
+        records:  | 
+        record_gaps:  | 
+        record_repeats:  | 
+        records_out_of_order:  |
         ");
     }
 
     #[test]
     fn absent_is_empty_and_not_reached_is_infinite() {
         insta::assert_snapshot!(text(&sample_run::minimal()), @r"
-        run,started,case,part,part_number,endpoint,peer,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,sent,received,lost,late,duplicate,reordered,corrupt_bytes,corrupt_messages,missed_sends,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,jitter_ns,throughput_bps,throughput_low_bps,throughput_high_bps,throughput_back_bps,messages_per_second,delivered_bytes,delivered_back_bytes,line_rate_percent,line_limit_bps,line_floor_ns,fairness,latency_spread,lost_bytes,inserted_bytes,framing_errors,parity_errors,breaks,overruns,lost_in_socket,lost_on_path,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_near_seconds,cpu_far_seconds,cpu_seconds_per_gigabyte,warnings
-        20261120T100000Z-7f3a,2026-11-20T10:00:00Z,1,case,,mem://a,linkgauge,latency,loop,1,1,1,latency/closed/block/1,true,10000000000,3,1,2,0,0,0,0,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,0,0,,,,,,,,,,,,
+        run,started,case,part,part_number,endpoint,peer,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,sent,received,lost,late,duplicate,reordered,corrupt_bytes,corrupt_messages,missed_sends,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,jitter_ns,throughput_bps,throughput_low_bps,throughput_high_bps,throughput_back_bps,messages_per_second,delivered_bytes,delivered_back_bytes,line_rate_percent,line_limit_bps,line_floor_ns,fairness,latency_spread,lost_bytes,inserted_bytes,framing_errors,parity_errors,breaks,overruns,lost_in_socket,lost_on_path,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_near_seconds,cpu_far_seconds,cpu_seconds_per_gigabyte,warnings,round_trips,retransmissions,please_waits,refusals,reconnects,window,records,record_gaps,record_repeats,records_out_of_order
+        20261120T100000Z-7f3a,2026-11-20T10:00:00Z,1,case,,mem://a,linkgauge,latency,loop,1,1,1,latency/closed/block/1,true,10000000000,3,1,2,0,0,0,0,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,0,0,,,,,,,,,,,,,,,,,,,,,,
         ");
         let lossy = columns(&sample_run::full(), 8..9);
         assert!(lossy.contains("latency_p99_ns: inf\n") && lossy.contains("latency_p90_ns: 9"), "{lossy}");

@@ -11,10 +11,12 @@ use crate::run::Run;
 
 mod chart;
 mod csv;
+mod explain;
 mod histogram;
 mod html;
 mod json;
 mod layout;
+mod netio;
 mod paper;
 mod spark;
 mod svg;
@@ -26,6 +28,7 @@ mod words;
 pub(crate) mod sample_run;
 
 pub use csv::COLUMNS as CSV_COLUMNS;
+pub use explain::explanation;
 pub use histogram::histogram;
 pub use words::{plain, sentence, wrap};
 
@@ -82,6 +85,12 @@ pub static FORMATS: &[Format] = &[
         summary: "one self-contained page with tables and charts",
         extension: "html",
         write: html::write,
+    },
+    Format {
+        name: "netio",
+        summary: "throughput as NETIO prints it, KByte of 1024",
+        extension: "txt",
+        write: netio::write,
     },
 ];
 

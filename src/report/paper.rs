@@ -33,6 +33,7 @@ static COLUMNS: &[(&str, &str)] = &[
     ("unit", "of the figures"),
     ("published", "as printed"),
     ("measured", "what met it; empty: not run"),
+    ("predicted", "what the study's settings lead one to expect; empty: nothing to predict it from"),
     ("limit", "what the physical line allows at best"),
     ("statistic", "which statistic met it"),
     ("planned_case", "case of the study's plan"),
@@ -60,6 +61,7 @@ pub fn write_csv(run: &Run, paper: &Paper, out: &mut dyn io::Write) -> io::Resul
             row.unit.clone(),
             row.published.clone(),
             number_of(row.measured),
+            number_of(row.predicted),
             number_of(row.limit),
             row.statistic.clone(),
             row.planned_case.clone(),
@@ -126,12 +128,22 @@ fn about(paper: &Paper) -> Vec<String> {
         plural(cases.len(), "measured case")
     );
     sentences.push(met);
+    let what = match paper.stand_ins.as_slice() {
+        [] => "no hardware".to_owned(),
+        stand_ins => format!("{}, no hardware", stand_ins.join(", ")),
+    };
     sentences.extend(match lab(paper) {
-        Lab::Everything => Some("Measured in the lab: no hardware.".to_owned()),
-        Lab::Some => Some("lab: measured in the lab, no hardware.".to_owned()),
+        Lab::Everything => Some(format!("Measured in the lab: {what}.")),
+        Lab::Some => Some(format!("lab: measured in the lab, {what}.")),
         Lab::Nothing => None,
     });
-    sentences.push("limit: what the physical line allows at best.".to_owned());
+    if predicts(paper) {
+        let sentence = "predicted: from chunk, delays, rates, processing time and window.";
+        sentences.push(sentence.to_owned());
+    }
+    if limits(paper) {
+        sentences.push("limit: what the physical line allows at best.".to_owned());
+    }
     sentences
 }
 
@@ -152,13 +164,25 @@ fn lab(paper: &Paper) -> Lab {
     }
 }
 
-/// A line of a terminal's table: number, row, column, unit, published, measured, limit, where.
-type Cells = [String; 8];
+fn limits(paper: &Paper) -> bool {
+    paper.tables.iter().flat_map(|table| &table.rows).any(|row| row.limit.is_some())
+}
+
+fn predicts(paper: &Paper) -> bool {
+    paper.tables.iter().flat_map(|table| &table.rows).any(|row| row.predicted.is_some())
+}
+
+/// A line of a terminal's table: number, row, column, unit, published, measured, predicted, limit, where.
+type Cells = [String; 9];
 
 fn drawn(paper: &Paper, table: &PaperTable, width: usize) -> Vec<(String, Line)> {
     let mixed = lab(paper) == Lab::Some;
-    let head =
-        ["#", &table.rows_are, "", "unit", "published", "measured", "limit", if mixed { "on" } else { "" }];
+    let predicts = predicts(paper);
+    let predicted = if predicts { "predicted" } else { "" };
+    let limits = limits(paper);
+    let limit = if limits { "limit" } else { "" };
+    let on = if mixed { "on" } else { "" };
+    let head = ["#", &table.rows_are, "", "unit", "published", "measured", predicted, limit, on];
     let cells = |row: &PaperRow| -> Cells {
         [
             row.case.map(|case| case.to_string()).unwrap_or_default(),
@@ -167,7 +191,8 @@ fn drawn(paper: &Paper, table: &PaperTable, width: usize) -> Vec<(String, Line)>
             printable(&row.unit),
             printable(&row.published),
             measured(row),
-            row.limit.map_or(ABSENT.to_owned(), |limit| short(limit, 0)),
+            if predicts { figure(row.predicted) } else { String::new() },
+            if limits { figure(row.limit) } else { String::new() },
             if mixed && row.stand_in { "lab".to_owned() } else { String::new() },
         ]
     };
@@ -190,11 +215,11 @@ fn told(table: &PaperTable) -> Vec<&PaperRow> {
 }
 
 /// How a table that is too wide gives way, in this order: cells (by their place) down to so many characters.
-const GIVES_WAY: [(usize, usize); 8] = [(0, 0), (7, 0), (4, 9), (2, 12), (1, 7), (3, 0), (6, 0), (2, 4)];
+const GIVES_WAY: [(usize, usize); 8] = [(0, 0), (8, 0), (4, 9), (2, 12), (1, 7), (3, 0), (7, 0), (2, 4)];
 
 /// Widths of the cells; 0 leaves a cell out.
-fn fitted(all: &[Cells], room: usize) -> [usize; 8] {
-    let mut widths = [0; 8];
+fn fitted(all: &[Cells], room: usize) -> [usize; 9] {
+    let mut widths = [0; 9];
     for cells in all {
         for (width, cell) in widths.iter_mut().zip(cells) {
             *width = (*width).max(cell.chars().count());
@@ -212,13 +237,13 @@ fn fitted(all: &[Cells], room: usize) -> [usize; 8] {
     widths
 }
 
-fn line(cells: &Cells, widths: &[usize; 8]) -> String {
+fn line(cells: &Cells, widths: &[usize; 9]) -> String {
     let mut text = INDENT.to_owned();
     for (index, (cell, &width)) in cells.iter().zip(widths).enumerate().filter(|(_, (_, width))| **width > 0)
     {
         let cell = shorten(cell, width);
         // Names to the left, figures to the right.
-        let left = matches!(index, 1..=3 | 7);
+        let left = matches!(index, 1..=3 | 8);
         text += &if left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
         text += &" ".repeat(GAP);
     }
@@ -264,6 +289,10 @@ fn measured(row: &PaperRow) -> String {
             short(value, decimals) + if row.reason.is_some() { FLAWED } else { "" }
         }
     }
+}
+
+fn figure(value: Option<f64>) -> String {
+    value.map_or(ABSENT.to_owned(), |value| short(value, 0))
 }
 
 /// Four digits that matter, more where the published figure has more; whole numbers stay whole.
@@ -319,7 +348,8 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
                     text => measured(row), case => row.case, lab => mixed && row.stand_in,
                     title => row.reason.clone(), run => row.measured.is_some(),
                 }),
-                limit => cells(&|row| context! { text => row.limit.map_or(ABSENT.to_owned(), |limit| short(limit, 0)) }),
+                predicted => cells(&|row| context! { text => figure(row.predicted) }),
+                limit => cells(&|row| context! { text => figure(row.limit) }),
             }
         })
         .collect();
@@ -327,6 +357,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
         columns.iter().map(|(column, unit)| context! { name => *column, unit => *unit }).collect();
     context! {
         number => table.number.clone(), title => table.title.clone(), rows_are => table.rows_are.clone(),
+        predicts => predicts(paper),
         columns => columns, rows => rows, remarks => remarks(table),
         charts => html::charts(chart::of_study(run, table)),
     }
@@ -387,13 +418,13 @@ mod tests {
     #[test]
     fn a_row_of_csv_for_each_figure() {
         insta::assert_snapshot!(written("csv", &Options::default()), @r#"
-        run,paper,table,row,column,unit,published,measured,limit,statistic,planned_case,case,endpoint,ports,stand_in,reason,note
-        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 1 port",ms,12.35,1.203456,1.041667,latency_mean_ms,latency:tcp/1@9600,1,serial:///dev/ttyS0,1,false,,
-        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,there is no such thing in the lab,
-        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,,
-        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 16 ports",ms,Not Available,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,there is no such thing in the lab,
-        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",bit/s,19252.38,19183.456,19200,port_line_bps,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,stopped before all that was planned was measured,above what a line of this rate can carry
-        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",%,100.27,99.9138,100,port_line_rate_percent,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,stopped before all that was planned was measured,
+        run,paper,table,row,column,unit,published,measured,predicted,limit,statistic,planned_case,case,endpoint,ports,stand_in,reason,note
+        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 1 port",ms,12.35,1.203456,,1.041667,latency_mean_ms,latency:tcp/1@9600,1,serial:///dev/ttyS0,1,false,,
+        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,there is no such thing in the lab,
+        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,,
+        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 16 ports",ms,Not Available,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,there is no such thing in the lab,
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",bit/s,19252.38,19183.456,,19200,port_line_bps,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,stopped before all that was planned was measured,above what a line of this rate can carry
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",%,100.27,99.9138,,100,port_line_rate_percent,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,stopped before all that was planned was measured,
         "#);
     }
 
@@ -475,6 +506,29 @@ mod tests {
         <p class="about">* case 2: stopped before all that was planned was measured.</p>
         <p class="about">19200 SS100, 1 port, 19252.38 bit&#x2f;s: above what a line of this rate can carry.</p>
         "##);
+    }
+
+    #[test]
+    fn what_was_predicted_stands_beside_it() {
+        let mut run = sample_run::reproduced();
+        let paper = run.paper.as_mut().unwrap();
+        paper.tables[0].rows[0].predicted = Some(1.2);
+        paper.stand_ins = vec!["emulated box".to_owned()];
+        let written = |name: &str| {
+            let mut out = Vec::new();
+            (format(name).unwrap().write)(&run, &Options::default(), &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let text = written("text");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(
+            text.contains("measured  predicted  limit") && text.contains("1.203      1.200  1.042"),
+            "{text}"
+        );
+        assert!(text.contains("lab: measured in the lab, emulated box, no hardware."), "{text}");
+        let page = written("html");
+        assert!(page.contains("rowspan=\"4\"") && page.contains(">predicted</td>"));
+        assert!(written("csv").contains("12.35,1.203456,1.2,1.041667,"));
     }
 
     #[test]

@@ -8,14 +8,14 @@ use serde_json::{Map, Value, json};
 use crate::plan::Direction;
 use crate::run::{
     CaseResult, CpuUse, Defect, DefectKind, Distribution, Environment, Figures, Paper, PaperRow, PaperTable,
-    Part, Run, SCHEMA, SeriesEntry, Warning,
+    Part, RecordFault, RecordFaultKind, Run, SCHEMA, SeriesEntry, Warning,
 };
 use crate::stats::Interval;
 
 pub const SCRIPT: &str = "<script>alert('x')</script>";
 
 pub fn all() -> Vec<Run> {
-    vec![full(), line(), minimal(), empty(), hostile(), reproduced(), hostile_study()]
+    vec![full(), line(), downloaded(), minimal(), empty(), hostile(), reproduced(), hostile_study()]
 }
 
 fn map(value: Value) -> Map<String, Value> {
@@ -144,6 +144,38 @@ fn run(title: Option<&str>, cases: Vec<CaseResult>) -> Run {
         environment: Environment::default(),
         warnings: Vec::new(),
     }
+}
+
+/// A file, and a table with a record missing.
+pub fn downloaded() -> Run {
+    let logger = "tcp://logger.example:6785";
+    let figures = || Figures {
+        round_trips: Some(607),
+        retransmissions: Some(2),
+        please_waits: Some(0),
+        refusals: Some(0),
+        reconnects: Some(1),
+        window: Some(1),
+        delivered_bytes: Some(600_000),
+        throughput_bps: Some(4931.0),
+        sent: 607,
+        ..latency_figures(1_200_000_000, 607)
+    };
+    let fault = RecordFault { first_record: 4711, records: 3, kind: RecordFaultKind::Missing };
+    let table = Figures {
+        records: Some(25_000),
+        record_gaps: Some(3),
+        record_repeats: Some(0),
+        records_out_of_order: Some(0),
+        record_faults: vec![fault],
+        retransmissions: Some(0),
+        ..figures()
+    };
+    let case = |bytes, figures| {
+        let case = case(logger, "download", Direction::Receive, bytes, figures);
+        CaseResult { peer: "pakbus".to_owned(), ..case }
+    };
+    run(Some("Over the hill"), vec![case(991, figures()), case(512, table)])
 }
 
 /// Every optional field is filled somewhere.
@@ -289,6 +321,7 @@ pub fn reproduced() -> Run {
         planned_case: "latency:tcp/1@9600".to_owned(),
         statistic: "latency_mean_ms".to_owned(),
         measured,
+        predicted: None,
         limit: Some(1.041_667),
         case: measured.map(|_| 1),
         stand_in: false,
@@ -334,6 +367,7 @@ pub fn reproduced() -> Run {
         title: "Boxes compared".to_owned(),
         source: "those who sell them, 2007".to_owned(),
         shortened: Some("200 exchanges instead of 10 000".to_owned()),
+        stand_ins: Vec::new(),
         tables: vec![
             table("6", "Mean latency", "product", latencies),
             table("12", "Throughput", "baud", rates),

@@ -85,8 +85,25 @@ const THROUGHPUT: [Column; 7] = [
     rare("loaded p50"),
 ];
 
+const DOWNLOAD: [Column; 9] = [
+    figure("rate"),
+    some("of line"),
+    figure("p50"),
+    figure("p99"),
+    figure("max"),
+    figure("round trips"),
+    some("again"),
+    some("records"),
+    some("missing"),
+];
+
 pub fn is_latency(case: &CaseResult) -> bool {
     case.workload == "latency"
+}
+
+/// Every piece is asked for: its time is told beside the rate.
+pub fn is_download(case: &CaseResult) -> bool {
+    case.figures.round_trips.is_some()
 }
 
 /// One table a workload, or two, in the order in which they first appear. What an interrupted run did not come to is left
@@ -96,11 +113,15 @@ pub fn tables(run: &Run) -> Vec<Table> {
     for (index, case) in
         run.cases.iter().enumerate().filter(|(_, case)| !run.interrupted || case.figures.any())
     {
-        let figures = if is_latency(case) { LATENCY } else { THROUGHPUT };
+        let figures = match case.workload.as_str() {
+            "latency" => LATENCY.as_slice(),
+            "download" => DOWNLOAD.as_slice(),
+            _ => THROUGHPUT.as_slice(),
+        };
         let on_lines = !case.line.is_empty();
         let fits = |table: &Table| table.workload == case.workload && table.on_lines == on_lines;
         let position = tables.iter().position(fits).unwrap_or_else(|| {
-            let columns = [CASE.as_slice(), figures.as_slice()].concat();
+            let columns = [CASE.as_slice(), figures].concat();
             tables.push(Table { workload: case.workload.clone(), on_lines, columns, rows: Vec::new() });
             tables.len() - 1
         });
@@ -121,7 +142,7 @@ impl Table {
     fn add(&mut self, number: usize, case: &CaseResult) {
         let what = [
             case.peer.clone(),
-            case.direction.name().to_owned(),
+            if case.workload == "download" { String::new() } else { case.direction.name().to_owned() },
             print_bytes(case.message_bytes.into()),
             case.ports.to_string(),
             case.parallel.to_string(),
@@ -145,6 +166,22 @@ impl Table {
                 );
             }
             return;
+        }
+        if case.workload == "download" {
+            let [p50, _, _, p99, max] = times(figures.latency_ns.as_ref(), String::new());
+            let counted = |count: Option<u64>| count.map_or(ABSENT.to_owned(), print_count);
+            let main = [
+                rate(figures.throughput_bps),
+                figures.line_rate_percent.map_or(ABSENT.to_owned(), percent),
+                p50,
+                p99,
+                max,
+                counted(figures.round_trips),
+                counted(figures.retransmissions.filter(|&again| again > 0)),
+                counted(figures.records),
+                counted(figures.record_gaps.filter(|&missing| missing > 0)),
+            ];
+            return self.push(number, case, None, what.into_iter().chain(main));
         }
         let loaded = case.under_load.as_ref().and_then(|figures| figures.latency_ns.as_ref());
         let per_gigabyte = case.cpu.as_ref().and_then(|cpu| cpu.seconds_per_gigabyte);

@@ -10,7 +10,7 @@ use super::Options;
 use super::layout::{self, Line};
 use super::paper;
 use super::spark::{self, Spark};
-use super::table::{Table, is_latency, tables};
+use super::table::{Table, is_download, is_latency, tables};
 use super::words::{
     case_list, date, host, interval_basis, median, plain, plural, printable, shorten, wait, wrap,
 };
@@ -110,8 +110,13 @@ impl Text {
             notes.extend(spread(case).map(|spread| format!("{name}{spread}")));
         }
         let any = |wanted: &dyn Fn(&CaseResult) -> bool| run.cases.iter().any(wanted);
-        if any(&|case| case.figures.latency_ns.is_some() || case.under_load.is_some()) {
+        if any(&|case| !is_download(case) && case.figures.latency_ns.is_some() || case.under_load.is_some()) {
             notes.push("A latency is a whole round trip, never half of one.".to_owned());
+        }
+        if any(&is_download) {
+            notes.push(
+                "Of a download the times are those of a piece, from its request to its answer.".to_owned(),
+            );
         }
         if shown.contains(&"line") {
             notes.push(
@@ -281,6 +286,22 @@ mod tests {
         let mut out = Vec::new();
         write(run, &options, &mut out).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_download_tells_its_round_trips() {
+        insta::assert_snapshot!(text(&sample_run::downloaded(), Options::default()), @r"
+        Over the hill: 2 cases in 42.10 s, 2026-11-20 10:00 UTC
+
+        Download, peer pakbus
+          #  size         rate     p50     p99     max round trips again records missing
+          tcp://logger.example:6785
+          1 991 B 4.931 kbit/s 1.203 s 2.162 s 25.22 s         607     2       –       –
+          2 512 B 4.931 kbit/s 1.203 s 2.162 s 25.22 s         607     –  25 000       3
+
+          Of a download the times are those of a piece, from its request to its answer.
+          A rate is delivered payload by the receiver's clock, without headers.
+        ");
     }
 
     #[test]

@@ -252,7 +252,11 @@ pub fn sentence(case: &CaseResult) -> String {
     if let Some(percent) = figures.line_rate_percent {
         facts.push(format!("{percent:.1} % of the line rate"));
     }
-    facts.extend(figures.latency_ns.as_ref().map(|latency| in_the_middle_and_late(latency, floor_ns(case))));
+    let times = figures.latency_ns.as_ref().map(|latency| in_the_middle_and_late(latency, floor_ns(case)));
+    facts.extend(match case.workload.as_str() {
+        "download" => times.map(|times| format!("for a piece {times}")),
+        _ => times,
+    });
     if let Some(loaded) = case.under_load.as_ref().and_then(|figures| median(figures.latency_ns.as_ref())) {
         facts.push(format!("a round trip under this load {}", print_nanoseconds(loaded as f64)));
     }

@@ -6,6 +6,7 @@ mod figures;
 mod raw;
 mod series;
 mod times;
+mod transfer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,6 +17,7 @@ use crate::run::Defect;
 pub use raw::{RawFile, RawSink};
 pub use series::Series;
 pub use times::Times;
+pub use transfer::{Records, Transfer};
 
 /// One answered exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +85,8 @@ impl Counts {
 pub struct Progress {
     pub messages: AtomicU64,
     pub bytes: AtomicU64,
+    /// How many bytes it will be, where the far end told; 0 before.
+    pub planned_bytes: AtomicU64,
 }
 
 /// Takes the samples and counts of one flow.
@@ -98,6 +102,8 @@ pub struct Recorder {
     pub last: Option<Time>,
     /// What was wrong with a stream that came back, where: of the first flow that had anything.
     pub defects: Vec<Defect>,
+    /// Where pieces are asked for one by one.
+    pub transfer: Option<Transfer>,
     /// Bytes delivered at the very first instant, which took none of the time that follows.
     pub head_bytes: u64,
     progress: Arc<Progress>,
@@ -115,6 +121,7 @@ impl Recorder {
             first: None,
             last: None,
             defects: Vec::new(),
+            transfer: None,
             head_bytes: 0,
             progress,
             raw,
@@ -176,6 +183,11 @@ impl Recorder {
         self.publish();
     }
 
+    /// The far end told how many bytes it will be.
+    pub fn plan(&self, bytes: u64) {
+        self.progress.planned_bytes.store(bytes, Relaxed);
+    }
+
     #[inline]
     fn publish(&self) {
         // Only this thread writes; a plain store is enough and costs nothing.
@@ -209,6 +221,9 @@ impl Recorder {
         self.head_bytes += other.head_bytes;
         if self.defects.is_empty() {
             self.defects.clone_from(&other.defects);
+        }
+        if let Some(other) = &other.transfer {
+            self.transfer.get_or_insert_default().merge(other);
         }
     }
 }

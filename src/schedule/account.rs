@@ -97,8 +97,13 @@ impl Account {
         if let Some(flow) = flows.iter().find(|flow| flow.role == Role::Exchange) {
             self.head = flow.recorder.service.head().to_vec();
         }
-        for (role, all) in [(Role::Exchange, &mut self.exchanges), (Role::Probe, &mut self.probes)] {
-            if let Some(recorder) = merged(&flows, role) {
+        // What came in and was asked for piece by piece has its times as well.
+        let pieces = merged(&flows, Role::Inward).filter(|recorder| recorder.transfer.is_some());
+        for (recorder, all) in [
+            (merged(&flows, Role::Exchange).or(pieces), &mut self.exchanges),
+            (merged(&flows, Role::Probe), &mut self.probes),
+        ] {
+            if let Some(recorder) = recorder {
                 all.get_or_insert_with(|| recorder.blank()).merge(&recorder);
             }
         }
@@ -148,8 +153,14 @@ impl Account {
                 parity_errors: figures.parity_errors,
                 breaks: figures.breaks,
                 overruns: figures.overruns,
+                delivered_bytes: figures.delivered_bytes,
+                throughput_bps: figures.throughput_bps,
+                line_rate_percent: figures.line_rate_percent,
                 ..exchanges.latency_figures(&case.late)
             };
+            if let Some(transfer) = &exchanges.transfer {
+                transfer.fill(&mut figures);
+            }
         }
         if self.parts.len() > 1 {
             over_repetitions(&mut figures, &self.parts);

@@ -12,14 +12,8 @@ use super::normal::two_sided_p;
 pub(super) fn trend(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let pairs = n * (n - 1.0) / 2.0;
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let (mut tied_pairs, mut tied_variance) = (0.0, 0.0);
-    for group in sorted.chunk_by(|a, b| a == b) {
-        let t = group.len() as f64;
-        tied_pairs += t * (t - 1.0) / 2.0;
-        tied_variance += t * (t - 1.0) * (2.0 * t + 5.0);
-    }
+    let ties = ties(values.to_vec());
+    let tied_pairs: f64 = ties.iter().map(|t| t * (t - 1.0) / 2.0).sum();
     if pairs - tied_pairs < 1.0 {
         return (0.0, 1.0);
     }
@@ -29,9 +23,21 @@ pub(super) fn trend(values: &[f64]) -> (f64, f64) {
             score += f64::from(i8::from(later > earlier) - i8::from(later < earlier));
         }
     }
-    let variance = (n * (n - 1.0) * (2.0 * n + 5.0) - tied_variance) / 18.0;
+    let variance = score_variance(values.len(), &[ties]);
     let tau = score / (pairs * (pairs - tied_pairs)).sqrt();
     (tau, two_sided_p(score / variance.sqrt()))
+}
+
+/// How many values there are of each that stands more than once.
+pub(super) fn ties(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values.chunk_by(|a, b| a == b).map(|group| group.len() as f64).filter(|&count| count > 1.0).collect()
+}
+
+/// Variance of the score of so many values where nothing depends on anything, with the ties of either side.
+pub(super) fn score_variance(values: usize, ties: &[Vec<f64>]) -> f64 {
+    let of = |n: f64| n * (n - 1.0) * (2.0 * n + 5.0);
+    (of(values as f64) - ties.iter().flatten().map(|&count| of(count)).sum::<f64>()) / 18.0
 }
 
 #[cfg(test)]

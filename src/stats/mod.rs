@@ -5,6 +5,7 @@
 //! environment, and every random choice comes from a seed, so a result can be worked out again.
 
 mod centre;
+pub mod fit;
 mod jitter;
 mod moments;
 mod percentile;
@@ -14,6 +15,7 @@ mod kendall;
 mod kolmogorov;
 mod normal;
 mod random;
+mod student;
 mod sum;
 
 pub use centre::{median, median_interval};

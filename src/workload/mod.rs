@@ -11,13 +11,14 @@ use crate::plan::{Case, Direction, Pacing, Stop};
 use crate::run::Figures;
 use crate::sample::Recorder;
 
+pub mod download;
 pub mod latency;
 pub mod pattern;
 pub mod phases;
 pub mod throughput;
 
 /// Every workload, in the order in which help shows them.
-pub static WORKLOADS: &[Workload] = &[latency::WORKLOAD, throughput::WORKLOAD];
+pub static WORKLOADS: &[Workload] = &[latency::WORKLOAD, throughput::WORKLOAD, download::WORKLOAD];
 
 /// What the list knows of a workload.
 pub struct Workload {

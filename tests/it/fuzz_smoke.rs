@@ -11,6 +11,7 @@ mod targets;
 
 /// How many inputs each target gets: a second or two of a debug build.
 const ROUNDS: [(&str, usize); 8] = [
+const ROUNDS: [(&str, usize); 9] = [
     ("endpoint", 100_000),
     ("plan", 20_000),
     ("session", 30_000),
@@ -19,6 +20,8 @@ const ROUNDS: [(&str, usize); 8] = [
     ("rfc2217", 30_000),
     ("pakbus", 1_000),
     ("iperf3", 20_000),
+    ("pakbus_client", 3_000),
+    ("netio", 2_000),
 ];
 
 #[test]
@@ -59,6 +62,13 @@ fn pakbus() {
 #[test]
 fn iperf3() {
     smoke("iperf3");
+fn netio() {
+    smoke("netio");
+}
+
+#[test]
+fn pakbus_client() {
+    smoke("pakbus_client");
 }
 
 #[test]

@@ -19,7 +19,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lab", &["host", "link", "peer", "serve", "workload"]),
     ("schedule", &["host", "link", "peer", "workload"]),
     ("paper", &[]),
-    ("report", &[]),
+    ("explain", &["paper"]),
+    ("report", &["explain"]),
 ];
 
 /// No file is longer than this: people fear to change what they cannot see whole.

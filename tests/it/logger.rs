@@ -1,5 +1,5 @@
-//! The emulated logger as clients meet it: PyCampbellCR1000, which none of us wrote, over TCP and a serial line; many
-//! clients at once; its own command line.
+//! The emulated logger as clients meet it: PyCampbellCR1000, which none of us wrote, over TCP, through the shaper and over a
+//! serial line; many clients at once; its own command line.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -239,6 +239,43 @@ fn pycampbellcr1000_over_tcp() {
     let summary = logger.summary();
     assert!(summary.starts_with("served 2 connections, answered "), "{summary}");
     assert!(!summary.contains(';'), "nothing went wrong: {summary}");
+}
+
+#[test]
+fn pycampbellcr1000_through_the_shaper() {
+    let (_directory, file, bytes) = bench_file();
+    let logger = Logger::on_tcp(&["--file", &file, "--chunk-time", "2ms"]);
+    let to = format!("tcp://{}", logger.place);
+    let link = ["--delay", "20ms", "--rate-down", "20kBps", "--rate-up", "1000kBps"];
+    let flags = [&["lab", "shaper", "--listen", "tcp://127.0.0.1:0", "--to", &to], &link[..]].concat();
+    let mut shaper = Running::start(&flags);
+    let mut line = String::new();
+    let mut said = BufReader::new(shaper.0.stdout.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    let (_, place) = line.trim().rsplit_once(" on tcp://").unwrap_or_else(|| panic!("'{line}'"));
+
+    let (direct, fetched_directly) = pycampbell(&format!("tcp:{}", logger.place));
+    let (shaped, fetched) = pycampbell(&format!("tcp:{place}"));
+    assert!(fetched == bytes && fetched_directly == bytes, "{} of {} bytes", fetched.len(), bytes.len());
+    is_all_there(&shaped);
+    for what in ["os", "compiled", "settings", "files", "tables"] {
+        assert_eq!(shaped[what], direct[what]);
+    }
+    // The table grew between the two, and the older records are no longer asked for.
+    let records = |got: &Value| got["records"].as_array().unwrap().clone();
+    let (direct, shaped) = (records(&direct), records(&shaped));
+    let both = direct.iter().filter(|record| record[0].as_u64() >= shaped[0][0].as_u64());
+    let alike = both.zip(&shaped).filter(|(direct, shaped)| direct == shaped).count();
+    assert!(alike >= 100, "{alike} records");
+    let before = direct.iter().filter(|record| record[0].as_u64() < shaped[0][0].as_u64()).count();
+    assert_eq!(alike, direct.len() - before);
+
+    shaper.signal(Signal::INT);
+    assert!(shaper.wait().success());
+    let mut said = String::new();
+    shaper.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("relayed 1 connections, refused 0, failed 0"), "{said}");
+    assert_eq!(logger.summary().trim().split(", ").next(), Some("served 2 connections"));
 }
 
 /// Two terminals that are one line, until it is dropped.

@@ -35,15 +35,9 @@ fn serve(limits: Limits, token: Option<&str>) -> Server {
 /// Runs one case against an endpoint.
 pub fn measure(endpoint: &Endpoint, case: &str, token: Option<&str>) -> Run {
     let plan = Plan::from_toml(&format!("[[case]]\nurl = \"{endpoint}\"\n{case}")).unwrap();
-    let mut bench = Bench {
-        dialer: Dialer::new(Clock::System),
-        observer: &(),
-        cancel: &AtomicBool::new(false),
-        token: token.map(str::to_owned),
-        raw: None,
-        environment: Map::new(),
-        floor_ns: None,
-    };
+    let cancel = AtomicBool::new(false);
+    let mut bench = Bench::new(Dialer::new(Clock::System), &(), &cancel);
+    bench.token = token.map(str::to_owned);
     schedule::run(&schedule::check(plan).unwrap(), &mut bench)
 }
 

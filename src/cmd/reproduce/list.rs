@@ -49,10 +49,15 @@ pub fn print(study: &Study) -> Result<Status> {
     rates.sort_unstable();
     rates.dedup();
     let rates: Vec<String> = rates.iter().map(u32::to_string).collect();
+    let at = match (study.is_of_delays(), study.is_of_sizes()) {
+        (true, _) => "delays in ms",
+        (_, true) => "sizes in bytes",
+        _ => "rates",
+    };
     put(|stdout| {
         write!(stdout, "{}", told(&format!("{}: {}", study.name, study.title)))?;
         write!(stdout, "{}", told(&format!("tables: {}", study.table_numbers().join(", "))))?;
-        writeln!(stdout, "{}", told(&format!("rates (after @): {}", rates.join(", "))))?;
+        writeln!(stdout, "{}", told(&format!("{at} (after @): {}", rates.join(", "))))?;
         for [cell, cases, full, quick, lab] in &rows {
             let line = format!("{cell:<14}{cases:>6}  {full:>12}{quick:>12}  {lab}");
             writeln!(stdout, "{}", line.trim_end())?;

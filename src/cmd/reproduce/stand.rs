@@ -1,15 +1,29 @@
-//! What stands in the lab for the cells of a study: pieces in threads of this process, that stop when they are dropped.
+//! What stands in the lab for the cells of a study: pieces in threads of this process, or a process of
+//! this program, that stop when they are dropped.
 
 use std::any::Any;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Result, anyhow, bail};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{self, DeviceServer};
+use linkgauge::lab::logger::{self, Device, Logger, content};
 use linkgauge::lab::redirect::{self, Redirector};
+use linkgauge::lab::shaper::{self, Shaper, usual_queue};
 use linkgauge::lab::uart::{self, Uarts};
 use linkgauge::link::line::Settings;
-use linkgauge::link::tty;
-use linkgauge::paper::{Cell, Place};
+use linkgauge::link::shaped::Shape;
+use linkgauge::link::{Dialer, tty};
+use linkgauge::paper::{Cell, Download, Place, PlannedCase};
+
+const LISTEN: &str = "tcp://127.0.0.1:0";
+/// What the emulated logger holds: more than any download of a study.
+const FILE: &str = "CPU:bench.bin";
+const FILE_BYTES: usize = 1_000_000;
+/// Requests that it bears at once: more than a real one is known to, so that a window meets the link first.
+const QUEUE: usize = 64;
 
 /// A place of the study in the lab.
 pub struct Stand {
@@ -25,28 +39,90 @@ impl Drop for Stand {
     }
 }
 
+/// A process that ends when it is dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // One that has ended already needs neither.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl Stand {
-    /// Starts what the cell needs. A device server leaves the line as it was started with, so each rate has one of its
-    /// own.
-    pub fn start(cell: &Cell, place: &Place) -> Result<Stand> {
-        let listen: Endpoint = "tcp://127.0.0.1:0".parse()?;
-        let on_line = |endpoint: &Endpoint| cell.on_line(endpoint, place.at).map_err(|what| anyhow!(what));
-        let line = Settings::of(&on_line(&listen)?)?;
+    /// Starts what the cell of a case needs.
+    pub fn start(cell: &Cell, case: &PlannedCase, dialer: &Dialer, quick: bool) -> Result<Stand> {
         let mut stand = Stand { endpoints: Vec::new(), pieces: Vec::new() };
-        stand.put_uarts(place.ports as usize, &line)?;
-        match cell.lab.as_deref() {
-            Some("uart") => {}
-            Some("device-server") => {
-                stand.put_server(listen)?;
-                stand.endpoints = stand.endpoints.iter().map(on_line).collect::<Result<_>>()?;
-            }
-            Some("redirect") => {
-                stand.put_server(listen)?;
-                stand.put_redirectors(on_line, &line)?;
-            }
-            other => bail!("the lab has no {}", other.unwrap_or("such thing")),
+        match (cell.lab.as_deref(), &case.download) {
+            (Some("process"), _) => stand.put_process(cell.command(quick))?,
+            (Some("logger"), Some(download)) => stand.put_logger(download, dialer)?,
+            (Some(piece), None) => stand.put_line(piece, cell, &case.place)?,
+            (lab, _) => bail!("the lab has no {}", lab.unwrap_or("such thing")),
         }
         Ok(stand)
+    }
+
+    /// A server in a process of its own, that says where it listens.
+    fn put_process<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> Result<()> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // Ctrl-C is for the end that measures; this one is ended when that is through with it.
+        let mut process = Process(command.process_group(0).spawn()?);
+        let mut said = String::new();
+        if let Some(stdout) = process.0.stdout.as_mut() {
+            BufReader::new(stdout).read_line(&mut said)?;
+        }
+        let (_, url) = said.rsplit_once(" on ").ok_or_else(|| anyhow!("the server process did not start"))?;
+        self.endpoints = vec![url.trim().parse()?];
+        self.pieces.push(Box::new(process));
+        Ok(())
+    }
+
+    /// An emulated logger, behind a shaper where the study had one.
+    fn put_logger(&mut self, download: &Download, dialer: &Dialer) -> Result<()> {
+        let device = Device {
+            files: vec![(FILE.to_owned(), content(1, FILE_BYTES))],
+            processing: download.exchange.processing.0,
+            queue: QUEUE,
+            ..Device::default()
+        };
+        let logger =
+            Logger::start(&logger::Options { listen: vec![LISTEN.parse()?], device, ..Default::default() })?;
+        self.endpoints = logger.endpoints().to_vec();
+        self.pieces.push(Box::new(logger));
+        if let (Some(path), [to]) = (&download.path, self.endpoints.as_slice()) {
+            let shape =
+                |rate| Shape { delay: path.delay, rate, queue: usual_queue(rate), ..Shape::default() };
+            let (up, down) = (shape(path.rate_to), shape(path.rate_from));
+            let options = shaper::Options { listen: LISTEN.parse()?, to: to.clone(), up, down, seed: 1 };
+            let shaper = Shaper::start(&options, dialer)?;
+            self.endpoints = vec![shaper.endpoint().clone()];
+            self.pieces.push(Box::new(shaper));
+        }
+        Ok(())
+    }
+
+    /// Serial lines, and what stands before them. A device server leaves the line as it was started with, so each rate has
+    /// one of its own.
+    fn put_line(&mut self, piece: &str, cell: &Cell, place: &Place) -> Result<()> {
+        let listen: Endpoint = LISTEN.parse()?;
+        let on_line = |endpoint: &Endpoint| cell.on_line(endpoint, place.at).map_err(|what| anyhow!(what));
+        let line = Settings::of(&on_line(&listen)?)?;
+        self.put_uarts(place.ports as usize, &line)?;
+        match piece {
+            "uart" => {}
+            "device-server" => {
+                self.put_server(listen)?;
+                self.endpoints = self.endpoints.iter().map(on_line).collect::<Result<_>>()?;
+            }
+            "redirect" => {
+                self.put_server(listen)?;
+                self.put_redirectors(on_line, &line)?;
+            }
+            other => bail!("the lab has no {other}"),
+        }
+        Ok(())
     }
 
     /// Serial ports with a plug in each.

@@ -36,6 +36,7 @@ pub const PEER: Peer = Peer {
     default_ports: &[("tcp", 5201), ("udp", 5201)],
     workloads: &[("throughput", &[Direction::Send, Direction::Receive, Direction::Both])],
     options: &[],
+    sizes: &[],
     fit,
     connect,
     serve: Some(far::service),

@@ -37,6 +37,7 @@ fn said(party: &mut dyn Party, now: Time) -> (Vec<u8>, Then) {
             Step::Sleep(_) => Then::Sleeps,
             Step::Done => Then::Done,
             Step::Fail(fault) => Then::Fails(fault.to_string()),
+            Step::Reopen => panic!("its links are opened once"),
         };
         return (words, then);
     }

@@ -32,6 +32,7 @@ pub const PEER: Peer = Peer {
         ("throughput", &[Direction::Send, Direction::Receive, Direction::Both]),
     ],
     options: &[],
+    sizes: &[],
     fit: FITS,
     connect,
     serve: Some(far::service),

@@ -352,7 +352,7 @@ impl Command {
     }
 
     /// Protocol and first byte.
-    fn kind(&self) -> (u8, u8) {
+    pub(super) fn kind(&self) -> (u8, u8) {
         match self {
             Command::Hello(_) => (PAKCTRL, kind::HELLO),
             Command::HelloRequest => (PAKCTRL, kind::HELLO_REQUEST),

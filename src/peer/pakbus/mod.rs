@@ -3,6 +3,7 @@
 //! A *frame* carries a *packet*; a packet carries addresses and, unless it only tells the state of a link, a *message*.
 //! Text in messages is Latin-1 here, so that every byte of a name or unit comes back as it was.
 
+pub mod client;
 pub mod directory;
 pub mod frame;
 pub mod message;

@@ -58,6 +58,14 @@ pub fn read(tables: &[Table], body: &[u8]) -> Result<(Vec<Block>, bool), Malform
     Ok((blocks, reader.u8()? != 0))
 }
 
+/// A record put together from fragments: its time, then its values. [`Malformed::Short`] where some are still missing.
+pub fn whole(table: &Table, number: u32, bytes: &[u8]) -> Result<Record, Malformed> {
+    let mut reader = Reader(bytes);
+    let time = reader.instant()?;
+    let values = values(table, &mut reader)?;
+    if reader.is_empty() { Ok(Record { number, time, values }) } else { Err(Malformed::Unknown) }
+}
+
 fn records(table: &Table, first: u32, reader: &mut Reader) -> Result<Vec<Record>, Malformed> {
     let count = reader.u16()?;
     let mut records = Vec::new();

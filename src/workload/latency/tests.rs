@@ -56,7 +56,7 @@ impl Bench {
             Step::Sleep(until) => Wants::Sleep(until),
             Step::Done => Wants::Done,
             Step::Fail(_) => Wants::Fail,
-            Step::Tune(_) | Step::Finish => panic!("once, at the start, or never"),
+            Step::Tune(_) | Step::Finish | Step::Reopen => panic!("once, at the start, or never"),
         }
     }
 

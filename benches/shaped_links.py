@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""What the shaper does to what passes, and downloads from an emulated logger behind it. Prints one row a bar.
+
+    benches/shaped_links.py [--binary target/release/linkgauge] [--seconds 5] [--repeat 5] [--full] [ROW…]
+Rows: delay rate connections download. Bars: added delay exact to 0.2 ms above the unshaped forwarder (median); rate to 1 %
+from 1 kB/s to 100 MB/s; 200 connections, no byte changed or lost; a download one chunk at a time within 3 % of its
+prediction; with the window that the fit names 90 % of the link's rate (--full: 600 kB as the bar wants it, 15 min; else 60 kB).
+Every piece of the lab is a process of its own, ended by process id. Run it on a machine that does nothing else.
+"""
+import argparse, hashlib, json, os, signal, socket, statistics, subprocess, sys, threading, time
+
+args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+args.add_argument("--binary", default="target/release/linkgauge")
+args.add_argument("--seconds", type=float, default=5)
+args.add_argument("--repeat", type=int, default=5)
+args.add_argument("--full", action="store_true")
+args.add_argument("rows", nargs="*")
+args = args.parse_args()
+
+
+class Piece:
+    """A server or a piece of the lab on a port of its own, as long as it is needed."""
+
+    def __init__(self, *command):
+        self.child = subprocess.Popen([args.binary, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        line = self.child.stdout.readline()
+        if " on " not in line:
+            self.child.kill()
+            raise SystemExit(f"{' '.join(command)}: it did not start")
+        self.url = line.strip().rsplit(" on ", 1)[1]
+        self.place = self.url.split("://")[1]
+        # What else it says must not hold it up.
+        threading.Thread(target=self.child.stdout.read, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.child.send_signal(signal.SIGTERM)
+        try:
+            self.child.wait(5)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+
+
+def shaper(to, *flags):
+    return Piece("lab", "shaper", "--listen", "tcp://127.0.0.1:0", "--to", to, *flags)
+
+
+def gauge(*command, timeout=1800):
+    done = subprocess.run([args.binary, *command, "--json", "-"], capture_output=True, text=True, timeout=timeout)
+    try:
+        document = json.loads(done.stdout)
+    except json.JSONDecodeError:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
+    if done.returncode:
+        print(f"  status {done.returncode}: {done.stderr.strip()[:300]}")
+    return document
+
+
+def connect(place):
+    host, port = place.rsplit(":", 1)
+    stream = socket.create_connection((host, int(port)), 30)
+    stream.settimeout(120)
+    return stream
+
+
+def row_delay():
+    with Piece("serve", "tcp://127.0.0.1:0") as far, shaper(far.url) as plain:
+        for delay in (1, 5, 20, 50, 200, 500):
+            with shaper(far.url, "--delay", f"{delay}ms") as shaped:
+                count = str(max(12, min(500, round(args.seconds * 500 / delay))))
+                added = []
+                for _ in range(args.repeat):
+                    p50 = [gauge("latency", piece.url, "--peer", "echo", "--count", count, "--warm-up", "2", "--timeout",
+                                 "10s")["cases"][0]["latency_ns"]["p50"] / 1e6 for piece in (plain, shaped)]
+                    added.append(p50[1] - p50[0] - 2 * delay)
+                print(f"delay {delay} ms each way: {statistics.median(added):+.3f} ms over twice that above the unshaped "
+                      f"forwarder {[round(value, 3) for value in added]}")
+
+
+def received(place, seconds):
+    """Bytes a second at the far end of a connection, from the first receipt to the last, for so long."""
+    stream = connect(place)
+    first = len(stream.recv(1 << 18))
+    began = time.monotonic()
+    total, last = 0, began
+    while last - began < seconds:
+        total += len(stream.recv(1 << 18))
+        last = time.monotonic()
+    stream.close()
+    return total / (last - began), first
+
+
+def source():
+    """A server that sends for ever to whoever connects."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def send(stream):
+        block = os.urandom(1 << 18)
+        try:
+            while True:
+                stream.sendall(block)
+        except OSError:
+            stream.close()
+
+    def accept():
+        while True:
+            try:
+                stream = listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=send, args=(stream,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    return listener
+
+
+def row_rate():
+    listener = source()
+    to = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+    for rate in (1e3, 10e3, 100e3, 1e6, 10e6, 100e6):
+        with shaper(to, "--rate-down", f"{rate:.0f}Bps") as shaped:
+            off = [100 * (received(shaped.place, args.seconds)[0] / rate - 1) for _ in range(args.repeat)]
+            print(f"rate {rate:.0f} B/s: {statistics.median(off):+.2f} % {[round(value, 2) for value in off]}")
+    listener.close()
+
+
+def echo_server():
+    listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+
+    def echo(stream):
+        while block := stream.recv(1 << 16):
+            stream.sendall(block)
+        stream.close()
+
+    def accept():
+        while True:
+            try:
+                stream = listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=echo, args=(stream,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    return listener
+
+
+def row_connections():
+    count, size = 200, 200_000
+    listener = echo_server()
+    right = []
+
+    def client(place):
+        sent = os.urandom(size)
+        stream = connect(place)
+        sender = threading.Thread(target=lambda: (stream.sendall(sent), stream.shutdown(socket.SHUT_WR)), daemon=True)
+        sender.start()
+        back = hashlib.sha256()
+        while block := stream.recv(1 << 16):
+            back.update(block)
+        right.append(back.digest() == hashlib.sha256(sent).digest())
+
+    with shaper(f"tcp://127.0.0.1:{listener.getsockname()[1]}", "--delay", "20ms", "--rate", "10MBps") as shaped:
+        began = time.monotonic()
+        threads = [threading.Thread(target=client, args=(shaped.place,), daemon=True) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0, began + 120 - time.monotonic()))
+        took = time.monotonic() - began
+    listener.close()
+    print(f"connections: {sum(right)} of {count} got back what they sent, {size} bytes each, in {took:.1f} s "
+          f"({count * size / 10e6:.1f} s at the rate)")
+
+
+def row_download():
+    document = gauge("reproduce", "loggernet", *([] if args.full else ["--quick"]))
+    for table in document["paper"]["tables"]:
+        for row in table["rows"]:
+            if "measured" not in row:
+                print(f"download {row['row']}: {row.get('reason')}")
+                continue
+            measured, predicted, unit = row["measured"], row["predicted"], row["unit"]
+            print(f"download {row['row']}, emulated logger: {measured:.1f} {unit}, predicted {predicted:.1f} "
+                  f"({100 * (measured / predicted - 1):+.2f} %), published {row['published']}")
+
+
+ROWS = {name[4:]: function for name, function in list(globals().items()) if name.startswith("row_")}
+for name in args.rows or ROWS:
+    ROWS[name]()
+    sys.stdout.flush()

@@ -1,0 +1,100 @@
+//! Where the content of a download is kept: a file that bears its name only once it is whole, or standard output.
+//!
+//! The loop that measures does not wait for disks: a thread writes what comes to it through a channel.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{Builder, JoinHandle};
+
+use anyhow::{Context, Result};
+use linkgauge::units::print_count;
+use linkgauge::workload::download::{CONTENT_PIECES, Content};
+
+use crate::cmd::output::{is_dash, tell};
+
+/// A download on its way to a file.
+pub struct Keeper {
+    path: PathBuf,
+    /// The name until it is whole; none on standard output.
+    partial: Option<PathBuf>,
+    writer: JoinHandle<io::Result<u64>>,
+}
+
+impl Keeper {
+    /// Begins to write to a path, `-` for standard output.
+    pub fn create(path: &Path) -> Result<(Keeper, Content)> {
+        let partial = (!is_dash(path)).then(|| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(".part");
+            PathBuf::from(name)
+        });
+        let to: Box<dyn Write + Send> = match &partial {
+            Some(partial) => {
+                let file = File::create(partial);
+                Box::new(file.with_context(|| format!("{}: cannot be written", partial.display()))?)
+            }
+            None => Box::new(io::stdout()),
+        };
+        let (content, pieces) = sync_channel(CONTENT_PIECES);
+        let writer = Builder::new().name("content".to_owned()).spawn(move || write(to, pieces))?;
+        Ok((Keeper { path: path.to_owned(), partial, writer }, content))
+    }
+
+    /// Everything has come, or nothing more will: gives a whole download its name, and tells what there is.
+    pub fn finish(self, whole: bool, quiet: bool) -> Result<()> {
+        let Keeper { path: whole_path, partial, writer } = self;
+        let path = whole_path.display();
+        let ended = writer.join().map_err(|_| io::Error::other("the writing thread failed")).flatten();
+        match (ended, partial) {
+            // A reader that has seen enough.
+            (Err(error), None) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            (Err(error), partial) => {
+                let partial =
+                    partial.map_or(String::new(), |partial| format!("; {} is partial", partial.display()));
+                Err(error).with_context(|| format!("{path}: could not be written{partial}"))
+            }
+            (Ok(0), Some(partial)) if !whole => Ok(std::fs::remove_file(partial)?),
+            (Ok(bytes), Some(partial)) if !whole => {
+                tell(format_args!(
+                    "partial: {} holds the first {} bytes",
+                    partial.display(),
+                    print_count(bytes)
+                ));
+                Ok(())
+            }
+            (Ok(bytes), Some(partial)) => {
+                std::fs::rename(&partial, &whole_path).with_context(|| {
+                    format!("{path}: could not be named so; {} is the whole download", partial.display())
+                })?;
+                if !quiet {
+                    tell(format_args!("{path}: {} bytes", print_count(bytes)));
+                }
+                Ok(())
+            }
+            (Ok(bytes), None) if !whole => {
+                tell(format_args!("partial: the first {} bytes were written", print_count(bytes)));
+                Ok(())
+            }
+            (Ok(_), None) => Ok(()),
+        }
+    }
+}
+
+fn write(to: Box<dyn Write + Send>, pieces: Receiver<Vec<u8>>) -> io::Result<u64> {
+    let (mut to, mut bytes) = (BufWriter::new(to), 0);
+    loop {
+        let piece = match pieces.try_recv() {
+            Ok(piece) => piece,
+            // While nothing comes, whoever looks at the file sees what has come.
+            Err(_) => {
+                to.flush()?;
+                let Ok(piece) = pieces.recv() else { return Ok(bytes) };
+                piece
+            }
+        };
+        to.write_all(&piece)?;
+        bytes += piece.len() as u64;
+    }
+}

@@ -1,0 +1,198 @@
+//! The rows that the window is fitted to: rates and round trips of downloads, from a run or from a study's tables.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::super::{Evidence, NotExplained};
+use crate::paper::{PublishedDownload, Study};
+use crate::run::{CaseResult, Run};
+
+/// The rate that one delay allowed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    pub name: String,
+    /// Number of the case in the run, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub case: Option<usize>,
+    pub round_trip_ns: f64,
+    /// By exchanges in the same run; else it is what the link was set to.
+    pub round_trip_measured: bool,
+    /// Of the link from the far end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configured_bps: Option<f64>,
+    pub throughput_bps: f64,
+}
+
+impl Row {
+    pub fn round_trip(&self) -> f64 {
+        self.round_trip_ns / 1e9
+    }
+
+    /// Bytes a second.
+    pub fn rate(&self) -> f64 {
+        self.throughput_bps / 8.0
+    }
+}
+
+/// Rows of one kind, and what else is known of them.
+#[derive(Debug, Default)]
+pub struct Rows {
+    pub rows: Vec<Row>,
+    pub left_out: Vec<LeftOut>,
+    pub chunk_bytes: Option<u32>,
+    /// What stood for hardware.
+    pub stand_in: Option<String>,
+    pub published: bool,
+}
+
+/// A row that is not fitted.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LeftOut {
+    pub name: String,
+    pub why: String,
+}
+
+impl Rows {
+    pub fn of(evidence: &Evidence) -> Result<Rows, NotExplained> {
+        let mut rows = match evidence {
+            Evidence::Run(run) => Rows::measured(run),
+            Evidence::Study(study) => Rows::published(study)?,
+        };
+        rows.leave_out_other_rates();
+        Ok(rows)
+    }
+
+    fn published(study: &Study) -> Result<Rows, NotExplained> {
+        let mut rows = Rows { published: true, ..Rows::default() };
+        for PublishedDownload { row, bytes_per_second, download } in study.published_downloads()? {
+            rows.chunk_bytes = Some(download.exchange.published_chunk_bytes);
+            match download.path {
+                Some(path) => rows.rows.push(Row {
+                    name: row,
+                    case: None,
+                    round_trip_ns: path.round_trip().as_nanos() as f64,
+                    round_trip_measured: false,
+                    configured_bps: Some(path.rate_from),
+                    throughput_bps: bytes_per_second * 8.0,
+                }),
+                None => rows.leave_out(row, NO_ROUND_TRIP),
+            }
+        }
+        Ok(rows)
+    }
+
+    fn measured(run: &Run) -> Rows {
+        let mut rows = Rows::default();
+        let mut chunks = BTreeSet::new();
+        for (index, case) in run.cases.iter().enumerate().filter(|(_, case)| case.workload == "download") {
+            let name = name(run, index);
+            let rate = case.figures.throughput_bps.filter(|rate| RATES.contains(rate));
+            let exchanges = clock_reading(run, case);
+            let configured = number(case, "delay_ns").map(|delay| 2.0 * delay);
+            let configured = configured.filter(|round_trip| ROUND_TRIPS_NS.contains(round_trip));
+            if case.figures.window.is_some_and(|window| window > 1) {
+                rows.leave_out(name, "more than one request was under way at once");
+                continue;
+            }
+            match (rate, exchanges.or(configured)) {
+                (None, _) => rows.leave_out(name, "it has no rate that there can be"),
+                (_, None) => rows.leave_out(name, NO_ROUND_TRIP),
+                (Some(throughput_bps), Some(round_trip_ns)) => {
+                    chunks.insert(case.message_bytes);
+                    rows.stand_in = rows.stand_in.or(text(case, "stand_in"));
+                    rows.rows.push(Row {
+                        name,
+                        case: Some(index + 1),
+                        round_trip_ns,
+                        round_trip_measured: exchanges.is_some(),
+                        configured_bps: number(case, "rate_from_bps").filter(|rate| RATES.contains(rate)),
+                        throughput_bps,
+                    });
+                }
+            }
+        }
+        // Chunks of several sizes buy different windows; then nothing is said of them.
+        rows.chunk_bytes = if chunks.len() == 1 { chunks.first().copied() } else { None };
+        rows
+    }
+
+    fn leave_out(&mut self, name: String, why: &str) {
+        self.left_out.push(LeftOut { name, why: why.to_owned() });
+    }
+
+    /// One capacity is fitted, so rows of another configured rate go unless they show that it makes no difference: where
+    /// two have the same round trip, their rates agree. Most rows have their way.
+    fn leave_out_other_rates(&mut self) {
+        let like = |row: &Row, rate: Option<f64>| row.configured_bps == rate;
+        let count = |rate| self.rows.iter().filter(|row| like(row, rate)).count();
+        let Some(usual) = self.rows.iter().map(|row| row.configured_bps).max_by_key(|rate| count(*rate))
+        else {
+            return;
+        };
+        let usual_rows: Vec<Row> = self.rows.iter().filter(|row| like(row, usual)).cloned().collect();
+        let differs = |other: &Row| {
+            usual_rows
+                .iter()
+                .any(|row| alike(row.round_trip(), other.round_trip()) && !alike(row.rate(), other.rate()))
+        };
+        let others: Vec<Option<f64>> =
+            self.rows.iter().filter(|row| differs(row)).map(|row| row.configured_bps).collect();
+        let (out, rows): (Vec<Row>, Vec<Row>) = std::mem::take(&mut self.rows)
+            .into_iter()
+            .partition(|row| !like(row, usual) && others.contains(&row.configured_bps));
+        self.rows = rows;
+        for row in out {
+            self.leave_out(row.name, "its link has another rate, and that makes a difference");
+        }
+    }
+}
+
+/// What a link can have, in bit/s and ns; a document may say anything.
+const RATES: std::ops::RangeInclusive<f64> = 1.0..=1e15;
+const ROUND_TRIPS_NS: std::ops::RangeInclusive<f64> = 0.0..=1e14;
+
+const NO_ROUND_TRIP: &str = "its round trip is not known";
+
+/// Two figures that differ by at most a tenth are the same here: delays and rates are steps of two and more.
+fn alike(one: f64, other: f64) -> bool {
+    (one - other).abs() <= 0.1 * one.abs().max(other.abs())
+}
+
+/// What the case is called: as the study calls it, or by its number.
+fn name(run: &Run, index: usize) -> String {
+    let rows = run.paper.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows);
+    let mut named = rows.filter(|row| row.case == Some(index + 1)).map(|row| row.row.clone());
+    named.next().unwrap_or_else(|| format!("case {}", index + 1))
+}
+
+/// The median round trip of the exchanges at the same place in the run, in nanoseconds.
+fn clock_reading(run: &Run, case: &CaseResult) -> Option<f64> {
+    let there = |other: &&CaseResult| {
+        other.workload == "latency" && other.peer == case.peer && other.endpoint == case.endpoint
+    };
+    let latency = run.cases.iter().filter(there).find_map(|other| other.figures.latency_ns.as_ref())?;
+    // Few exchanges have no percentile.
+    let typical = latency.percentile("p50").map_or(latency.mean, |p50| p50 as f64);
+    ROUND_TRIPS_NS.contains(&typical).then_some(typical)
+}
+
+fn number(case: &CaseResult, name: &str) -> Option<f64> {
+    case.shaped.get(name).and_then(Value::as_f64)
+}
+
+fn text(case: &CaseResult, name: &str) -> Option<String> {
+    Some(case.placement.get(name)?.as_str()?.to_owned())
+}
+
+/// What a shaped link between the ends adds, for the document: `number` above reads it.
+pub fn shaped(delay: Duration, rate_to: f64, rate_from: f64) -> serde_json::Map<String, Value> {
+    let facts = [
+        ("delay_ns", Value::from(delay.as_nanos() as u64)),
+        ("rate_to_bps", rate_to.into()),
+        ("rate_from_bps", rate_from.into()),
+    ];
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}

@@ -1,0 +1,204 @@
+//! The near side of PakBus: downloads of files and tables from a data logger, and reads of its clock. The far side is a
+//! real logger, or the lab's (`lab/logger.rs`).
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use super::{DEFAULT_ADDRESS, DEFAULT_PORT};
+use crate::link::reopen::Reopening;
+use crate::link::{Caps, Framing};
+use crate::peer::shorthand::Shorthand;
+use crate::peer::{Flow, Near, Peer, PeerError, Plain, Session};
+use crate::plan::{Case, Direction};
+use crate::workload::Role;
+use crate::workload::latency::Pinger;
+
+mod clock;
+mod collection;
+mod job;
+mod party;
+mod pieces;
+mod rows;
+mod talk;
+
+pub use party::Downloader;
+use rows::Format;
+
+pub const PEER: Peer = Peer {
+    name: "pakbus",
+    summary: "a Campbell data logger: files, tables, its clock (PakBus)",
+    default_ports: &[("tcp", DEFAULT_PORT)],
+    workloads: &[("latency", &[Direction::Loop]), ("download", &[Direction::Receive])],
+    options: &[
+        ("node", "PakBus address of the logger, 1 to 4094 (1)"),
+        ("security", "security code of the logger, 0 to 65535 (0: none)"),
+        ("file", "file to download, with its drive: CPU:data.dat"),
+        ("table", "table to download instead"),
+        ("format", "how a table is written: csv or toa5 (csv)"),
+        ("window", "requests kept on their way, 1 to 255 (1: the next one waits for the answer)"),
+        ("retries", "times that a request is sent again when its answer does not come in time, 0 to 100 (3)"),
+        ("reconnects", "times that a lost link is opened anew without getting further, 0 to 1000 (10)"),
+    ],
+    sizes: &[],
+    fit,
+    connect,
+    serve: None,
+};
+
+/// `pakbus://host:6785/ADDRESS`.
+pub const SHORTHAND: Shorthand = Shorthand { scheme: PEER.name, peer: PEER.name, option: "node" };
+
+/// What fits a message of 998 bytes, the longest that loggers take.
+const LARGEST_CHUNK: u32 = 991;
+
+/// A logger fills an answer with records up to this (BMP5 manual).
+const RECORDS: u32 = 512;
+
+/// The longest name of a file (BMP5 manual).
+const LONGEST_NAME: usize = 64;
+
+/// How a logger refuses a security code.
+const DENIED: &str = "permission denied: the logger wants another security code (--security)";
+
+/// What to download.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    File(String),
+    Table { name: String, format: Format },
+}
+
+impl What {
+    fn name(&self) -> &str {
+        match self {
+            What::File(name) | What::Table { name, .. } => name,
+        }
+    }
+}
+
+/// The options of a case, read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    node: u16,
+    security: u16,
+    what: What,
+    window: usize,
+    retries: u32,
+    reconnects: u32,
+}
+
+impl Options {
+    /// Those of a case, or why they make no sense.
+    pub fn of(case: &Case) -> Result<Options, String> {
+        let text = |name: &str| case.peer_options.get(name).map(String::as_str);
+        let window = number(case, "window", 1, 1..=255)?;
+        let format = match text("format") {
+            None => Format::default(),
+            Some(name) => {
+                let known = Format::NAMES.iter().find(|(known, _)| *known == name);
+                known.ok_or_else(|| format!("peer pakbus: format '{name}' is neither csv nor toa5"))?.1
+            }
+        };
+        let what = match (text("file"), text("table")) {
+            (Some(_), Some(_)) => return Err("peer pakbus: either a file or a table, not both".to_owned()),
+            (Some(name), None) => What::File(named("file", name)?),
+            (None, Some(name)) => What::Table { name: named("table", name)?, format },
+            (None, None) if case.workload == crate::workload::download::WORKLOAD.name => {
+                return Err(
+                    "peer pakbus: say what to download (--file CPU:data.dat, or --table NAME)".to_owned()
+                );
+            }
+            (None, None) => What::File(String::new()),
+        };
+        Ok(Options {
+            node: number(case, "node", DEFAULT_ADDRESS, 1..=4094)?,
+            security: number(case, "security", 0, 0..=u16::MAX)?,
+            what,
+            window,
+            retries: number(case, "retries", 3, 0..=100)?,
+            reconnects: number(case, "reconnects", 10, 0..=1000)?,
+        })
+    }
+}
+
+/// An option that is a number.
+fn number<T: FromStr + PartialOrd + Display>(
+    case: &Case,
+    name: &str,
+    usual: T,
+    range: RangeInclusive<T>,
+) -> Result<T, String> {
+    let Some(text) = case.peer_options.get(name) else { return Ok(usual) };
+    text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
+        format!("peer pakbus: {name} '{text}' is not a number from {} to {}", range.start(), range.end())
+    })
+}
+
+/// A name as loggers have them.
+fn named(what: &str, name: &str) -> Result<String, String> {
+    let fits = (1..=LONGEST_NAME).contains(&name.chars().count());
+    if fits && name.chars().all(|c| !c.is_control() && u32::from(c) < 256) {
+        return Ok(name.to_owned());
+    }
+    Err(format!(
+        "peer pakbus: {what} '{}' is no name of a logger: at most {LONGEST_NAME} letters of Latin-1",
+        name.escape_debug()
+    ))
+}
+
+/// Reads the options, and says what is a message: a question for the time, a piece of a file, an answer with records.
+fn fit(case: &mut Case, caps: &Caps) -> Result<(), String> {
+    let options = Options::of(case)?;
+    if caps.framing == Framing::Message {
+        return Err(format!("{}: a logger speaks on streams, like TCP, and on lines", case.endpoints[0]));
+    }
+    if case.parallel != 1 {
+        return Err("peer pakbus: a logger has one connection for a client (leave out --parallel)".to_owned());
+    }
+    let fixed = match (case.workload == crate::workload::download::WORKLOAD.name, &options.what) {
+        (false, _) => Some((clock::LENGTH, "a question for the time")),
+        (true, What::Table { .. }) => Some((RECORDS, "an answer with records, which the logger sets")),
+        (true, What::File(_)) => None,
+    };
+    match (case.message_bytes, fixed) {
+        (0, fixed) => case.message_bytes = fixed.map_or(LARGEST_CHUNK, |(bytes, _)| bytes),
+        (size, Some((bytes, what))) if size != bytes => {
+            return Err(format!(
+                "peer pakbus: the size is that of {what} ({bytes} bytes), not {size}: leave it out"
+            ));
+        }
+        (size, None) if size > LARGEST_CHUNK => {
+            return Err(format!(
+                "peer pakbus: a piece of {size} bytes is too large: use a --size of at most {LARGEST_CHUNK}"
+            ));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
+    let options = Options::of(case).map_err(PeerError::Unfit)?;
+    if near.content.is_some() && case.endpoints.len() > 1 {
+        return Err(PeerError::Unfit("the content of several downloads cannot go to one place".to_owned()));
+    }
+    let mut flows = Vec::new();
+    for (port, endpoint) in case.endpoints.iter().enumerate() {
+        if case.workload == crate::workload::download::WORKLOAD.name {
+            let link = Box::new(Reopening::open(endpoint, near.dialer)?);
+            let recorder = (near.recorder)(Role::Inward, port);
+            let party =
+                Downloader::new(options.clone(), case, near.content.cloned(), near.dialer.now().0, recorder);
+            flows.push(Flow { role: Role::Inward, port, link, party: Box::new(party) });
+            continue;
+        }
+        let link = near.dialer.open(endpoint)?;
+        let exchange = Box::new(clock::Clock::new(options.clone()));
+        let party = Pinger::new(exchange, case, link.caps(), (near.recorder)(Role::Exchange, port));
+        flows.push(Flow { role: Role::Exchange, port, link, party: Box::new(party) });
+    }
+    Ok(Plain::boxed(flows))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Throughput as NETIO prints it, for whoever compares with its tables: KByte and MByte of 1024, and its own counts
+//! where the run holds them (peer `netio`). Other workloads are left out.
+//!
+//! The lines of dialect A are those of 1.14, with the bytes and the time behind them; the others those of 1.29 and later.
+
+use std::io;
+
+use super::Options;
+use super::words::printable;
+use crate::plan::Direction;
+use crate::run::{CaseResult, Run};
+
+/// NETIO chooses the unit by the amount that so many seconds brought, however many it really were.
+const USUAL_SECONDS: f64 = 6.0;
+
+/// So few bytes 1.14 does not show in KByte: 100 KByte a second in its 10 s.
+const OLD_FEW: f64 = 100.0 * 1024.0 * 10.0;
+
+/// What went one way, in how long.
+struct Amount {
+    bytes: f64,
+    seconds: f64,
+    loss_percent: Option<u64>,
+}
+
+impl Amount {
+    /// By NETIO's count (`tx`, `rx`), or else by the receiver's.
+    fn of(case: &CaseResult, way: &str, bytes: Option<u64>, bps: Option<f64>) -> Amount {
+        let got = |what: &str| case.got.get(&format!("{way}_{what}")).and_then(serde_json::Value::as_u64);
+        let (bytes, seconds) = match (got("bytes"), got("ns")) {
+            (Some(bytes), Some(ns)) => (bytes as f64, ns as f64 / 1e9),
+            _ => {
+                let bytes = bytes.unwrap_or(0) as f64;
+                (bytes, bps.map_or(0.0, |bps| bytes * 8.0 / bps))
+            }
+        };
+        Amount { bytes, seconds, loss_percent: got("loss_percent") }
+    }
+
+    fn per_second(&self) -> Option<f64> {
+        Some(self.bytes / self.seconds).filter(|rate| rate.is_finite() && self.bytes > 0.0)
+    }
+
+    /// The result field of 1.29 and later, with its leading blank.
+    fn field(&self) -> String {
+        let Some(rate) = self.per_second() else { return " (failed)".to_owned() };
+        const KBYTE: f64 = 1024.0;
+        let below = |limit: f64| self.bytes < limit * USUAL_SECONDS;
+        let rate = if below(10.0 * KBYTE) {
+            format!(" {rate:.0} Byte/s")
+        } else if below(10.0 * KBYTE.powi(2)) {
+            format!(" {:.2} KByte/s", rate / KBYTE)
+        } else if below(KBYTE.powi(3)) {
+            format!(" {:.2} MByte/s", rate / KBYTE.powi(2))
+        } else {
+            format!(" {:.3} GByte/s", rate / KBYTE.powi(3))
+        };
+        rate + &self.loss_percent.map_or(String::new(), |percent| format!(" ({percent}%)"))
+    }
+
+    /// The line of 1.14 behind the size.
+    fn of_old(&self) -> String {
+        let Some(rate) = self.per_second() else { return "(failed)".to_owned() };
+        let rate = if self.bytes < OLD_FEW {
+            format!("{rate:.0} Byte/s")
+        } else {
+            format!("{:.0} KByte/s", rate / 1024.0)
+        };
+        format!("{rate} ({:.0} Byte in {:.2} s)", self.bytes, self.seconds)
+    }
+}
+
+/// How sizes are shown: 32767 is 32k.
+fn size(bytes: u32) -> String {
+    match bytes % 1024 {
+        0 | 1023 => format!("{:2}k", kbytes(bytes)),
+        _ => bytes.to_string(),
+    }
+}
+
+fn kbytes(bytes: u32) -> u32 {
+    bytes.saturating_add(512) / 1024
+}
+
+fn is_old(case: &CaseResult) -> bool {
+    case.got.get("dialect").and_then(serde_json::Value::as_str) == Some("a")
+}
+
+fn line(case: &CaseResult) -> String {
+    let figures = &case.figures;
+    let (bytes, bps) = (figures.delivered_bytes, figures.throughput_bps);
+    if is_old(case) {
+        let sent = Amount::of(case, "tx", bytes, bps).of_old();
+        return format!("Packet size {:2} KByte:   {sent}", kbytes(case.message_bytes));
+    }
+    let tx = || format!("{} Tx", Amount::of(case, "tx", bytes, bps).field());
+    let rx = |bytes, bps| format!("{} Rx", Amount::of(case, "rx", bytes, bps).field());
+    let results = match case.direction {
+        Direction::Receive => rx(bytes, bps),
+        Direction::Both => {
+            format!("{}, {}", tx(), rx(figures.delivered_back_bytes, figures.throughput_back_bps))
+        }
+        Direction::Send | Direction::Loop => tx(),
+    };
+    format!("Packet size {} bytes: {results}.", size(case.message_bytes))
+}
+
+pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let cases: Vec<&CaseResult> = run.cases.iter().filter(|case| case.workload == "throughput").collect();
+    if cases.is_empty() {
+        return writeln!(out, "no throughput was measured");
+    }
+    for together in cases.chunk_by(|a, b| a.endpoint == b.endpoint && is_old(a) == is_old(b)) {
+        let (scheme, _) = together[0].endpoint.split_once("://").unwrap_or_default();
+        let (old, scheme) = (is_old(together[0]), printable(scheme).to_uppercase());
+        writeln!(out, "\n{scheme}{} connection established.", if old { "/IP" } else { "" })?;
+        for case in together {
+            writeln!(out, "{}", line(case))?;
+        }
+        if !old {
+            writeln!(out, "Done.")?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+    use crate::report::sample_run;
+
+    fn case(direction: Direction, bytes: u32, got: serde_json::Value) -> CaseResult {
+        let mut run = sample_run::full();
+        let at = run.cases.iter().position(|case| case.workload == "throughput").unwrap();
+        let got = got.as_object().cloned().unwrap_or_else(Map::new);
+        let endpoint = "tcp://box:18767".to_owned();
+        CaseResult { direction, message_bytes: bytes, got, endpoint, ..run.cases.remove(at) }
+    }
+
+    fn written(cases: Vec<CaseResult>) -> String {
+        let mut out = Vec::new();
+        write(&Run { cases, ..sample_run::minimal() }, &Options::default(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn tables_look_as_netio_prints_them() {
+        let count = |tx: f64, rx: f64| {
+            let bytes = |mbyte: f64| (mbyte * 1048576.0 * 6.0).ceil() as u64;
+            json!({ "dialect": "c", "tx_bytes": bytes(tx), "tx_ns": 6_000_000_000_u64,
+                "rx_bytes": bytes(rx), "rx_ns": 6_000_000_000_u64 })
+        };
+        let mut lossy = count(248.65, 251.11);
+        lossy["tx_loss_percent"] = json!(1);
+        lossy["rx_loss_percent"] = json!(0);
+        insta::assert_snapshot!(written(vec![
+            case(Direction::Both, 1024, count(208.85, 275.84)),
+            case(Direction::Both, 32_767, count(0.001, 2000.0)),
+            case(Direction::Send, 1000, count(1.0, 0.0)),
+            case(Direction::Receive, 2048, count(0.0, 0.0)),
+            case(Direction::Both, 1024, lossy),
+        ]), @"
+
+        TCP connection established.
+        Packet size  1k bytes:  208.85 MByte/s Tx,  275.84 MByte/s Rx.
+        Packet size 32k bytes:  1049 Byte/s Tx,  1.953 GByte/s Rx.
+        Packet size 1000 bytes:  1024.00 KByte/s Tx.
+        Packet size  2k bytes:  (failed) Rx.
+        Packet size  1k bytes:  248.65 MByte/s (1%) Tx,  251.11 MByte/s (0%) Rx.
+        Done.
+        ");
+    }
+
+    /// As the study on a board prints them.
+    #[test]
+    fn tables_of_old_versions_have_bytes_and_time() {
+        let count = |bytes: u64, ns: u64| json!({ "dialect": "a", "tx_bytes": bytes, "tx_ns": ns });
+        insta::assert_snapshot!(written(vec![
+            case(Direction::Send, 1024, count(90_951_680, 10_006_800_000)),
+            case(Direction::Send, 32_767, count(90_207_551, 10_007_000_000)),
+            case(Direction::Send, 8192, count(8192, 10_000_000_000)),
+        ]), @"
+
+        TCP/IP connection established.
+        Packet size  1 KByte:   8876 KByte/s (90951680 Byte in 10.01 s)
+        Packet size 32 KByte:   8803 KByte/s (90207551 Byte in 10.01 s)
+        Packet size  8 KByte:   819 Byte/s (8192 Byte in 10.00 s)
+        ");
+    }
+
+    #[test]
+    fn other_peers_are_shown_by_what_was_delivered() {
+        let text = written(vec![case(Direction::Send, 1024, json!({}))]);
+        assert!(text.contains("Byte/s Tx.") && !text.contains("failed"), "{text}");
+        assert_eq!(written(Vec::new()), "no throughput was measured\n");
+    }
+}

@@ -1,0 +1,72 @@
+//! What a transfer counts whose pieces are asked for one by one: its round trips, what went wrong with them, its records.
+
+use crate::run::{Figures, RecordFault};
+
+/// Counts of one transfer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Transfer {
+    /// Requests that were answered.
+    pub round_trips: u64,
+    /// Requests that were sent again.
+    pub retransmissions: u64,
+    /// Times that the far end asked for patience.
+    pub please_waits: u64,
+    /// Requests for which the far end had no room.
+    pub refusals: u64,
+    /// Times that the link was opened anew.
+    pub reconnects: u64,
+    /// Requests that were kept on their way at the end.
+    pub window: u64,
+    /// Where records came.
+    pub records: Option<Records>,
+}
+
+/// Counts of numbered records.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Records {
+    /// Those that came, each once.
+    pub received: u64,
+    pub missing: u64,
+    pub repeated: u64,
+    pub out_of_order: u64,
+    /// The first of what was wrong.
+    pub faults: Vec<RecordFault>,
+}
+
+impl Transfer {
+    pub fn merge(&mut self, other: &Transfer) {
+        self.round_trips += other.round_trips;
+        self.retransmissions += other.retransmissions;
+        self.please_waits += other.please_waits;
+        self.refusals += other.refusals;
+        self.reconnects += other.reconnects;
+        self.window = if self.window == 0 { other.window } else { self.window.min(other.window) };
+        if let Some(more) = &other.records {
+            let all = self.records.get_or_insert_default();
+            all.received += more.received;
+            all.missing = all.missing.saturating_add(more.missing);
+            all.repeated += more.repeated;
+            all.out_of_order += more.out_of_order;
+            if all.faults.is_empty() {
+                all.faults.clone_from(&more.faults);
+            }
+        }
+    }
+
+    /// Into the figures of the run document.
+    pub fn fill(&self, figures: &mut Figures) {
+        figures.round_trips = Some(self.round_trips);
+        figures.retransmissions = Some(self.retransmissions);
+        figures.please_waits = Some(self.please_waits);
+        figures.refusals = Some(self.refusals);
+        figures.reconnects = Some(self.reconnects);
+        figures.window = Some(self.window);
+        if let Some(records) = &self.records {
+            figures.records = Some(records.received);
+            figures.record_gaps = Some(records.missing);
+            figures.record_repeats = Some(records.repeated);
+            figures.records_out_of_order = Some(records.out_of_order);
+            figures.record_faults.clone_from(&records.faults);
+        }
+    }
+}

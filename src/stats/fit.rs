@@ -1,0 +1,249 @@
+//! Straight lines through points: slope, intercept, how sure they are, and what they miss.
+//!
+//! For: a few to some hundred points with exact x (Theil–Sen costs n²). Not for what a slope means: `explain` says that.
+//! Sources: Draper and Smith, "Applied Regression Analysis" (least squares); Sen, "Estimates of the regression
+//! coefficient based on Kendall's tau", JASA 1968.
+
+use super::centre::{median, middle};
+use super::kendall::{score_variance, ties};
+use super::sum::Sum;
+use super::{Interval, normal, student};
+
+/// y = `intercept` + `slope` · x.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Line {
+    pub intercept: f64,
+    pub slope: f64,
+    /// `None` where the points are too few, or the method gives none.
+    pub intercept_interval: Option<Interval>,
+    pub slope_interval: Option<Interval>,
+}
+
+/// x and y.
+pub type Point = (f64, f64);
+
+impl Line {
+    /// y at this x.
+    pub fn at(&self, x: f64) -> f64 {
+        self.intercept + self.slope * x
+    }
+
+    /// How far a point lies above the line.
+    pub fn residual(&self, (x, y): Point) -> f64 {
+        y - self.at(x)
+    }
+}
+
+/// The line with the least sum of squared residuals; intervals by Student's t, for residuals that are alike everywhere
+/// and independent. `None` unless all is finite and two values of x differ.
+pub fn least_squares(points: &[Point], confidence: f64) -> Option<Line> {
+    weighted_least_squares(points, &vec![1.0; points.len()], confidence)
+}
+
+/// [`least_squares`] where each point counts as its weight says, above zero; only their ratios matter. 1/y² makes every
+/// residual count by its share of y.
+pub fn weighted_least_squares(points: &[Point], weights: &[f64], confidence: f64) -> Option<Line> {
+    let weighted = |of: &dyn Fn(Point) -> f64| {
+        let mut sum = Sum::default();
+        points.iter().zip(weights).for_each(|(&point, weight)| sum.add(weight * of(point)));
+        sum.value()
+    };
+    if points.len() != weights.len() || !fit_for_a_line(points) {
+        return None;
+    }
+    let weight = weighted(&|_| 1.0);
+    let (x, y) = (weighted(&|point| point.0) / weight, weighted(&|point| point.1) / weight);
+    let spread = weighted(&|point| (point.0 - x).powi(2));
+    let slope = weighted(&|point| (point.0 - x) * (point.1 - y)) / spread;
+    let mut line = Line { intercept: y - slope * x, slope, intercept_interval: None, slope_interval: None };
+    let freedom = points.len() as u32 - 2;
+    if freedom > 0 {
+        let variance = weighted(&|point| line.residual(point).powi(2)) / f64::from(freedom);
+        let t = student::half_width(freedom, confidence);
+        let around = |value: f64, variance: f64| {
+            let half = t * variance.sqrt();
+            Some(Interval { low: value - half, high: value + half })
+        };
+        line.slope_interval = around(slope, variance / spread);
+        line.intercept_interval = around(line.intercept, variance * (1.0 / weight + x * x / spread));
+    }
+    Some(line)
+}
+
+/// The line whose slope is the median of the slopes between all pairs of points: up to 29 % of them may be anywhere.
+/// The intercept leaves as many points above as below; its interval is not known, that of the slope is Sen's. `None`
+/// unless all is finite and two values of x differ.
+pub fn theil_sen(points: &[Point], confidence: f64) -> Option<Line> {
+    if !fit_for_a_line(points) {
+        return None;
+    }
+    let mut slopes = Vec::new();
+    for (index, one) in points.iter().enumerate() {
+        let others = points[index + 1..].iter().filter(|other| other.0 != one.0);
+        slopes.extend(others.map(|other| (other.1 - one.1) / (other.0 - one.0)));
+    }
+    slopes.sort_unstable_by(f64::total_cmp);
+    let slope = median(&slopes)?;
+    let mut above: Vec<f64> = points.iter().map(|(x, y)| y - slope * x).collect();
+    let intercept = middle(&mut above)?;
+    Some(Line {
+        intercept,
+        slope,
+        intercept_interval: None,
+        slope_interval: sen(points, &slopes, confidence),
+    })
+}
+
+/// Sen's interval: the slopes, sorted, that Kendall's score just does not refuse.
+fn sen(points: &[Point], slopes: &[f64], confidence: f64) -> Option<Interval> {
+    let of = |coordinate: fn(&Point) -> f64| ties(points.iter().map(coordinate).collect());
+    let variance = score_variance(points.len(), &[of(|point| point.0), of(|point| point.1)]);
+    let half = normal::half_width(confidence) * variance.sqrt();
+    let count = slopes.len() as f64;
+    // Ranks from 1; the normal approximation asks for more pairs than there are where points are few.
+    let low = ((count - half) / 2.0).round_ties_even() as usize;
+    let high = ((count + half) / 2.0).round_ties_even() as usize;
+    Some(Interval { low: *slopes.get(low.checked_sub(1)?)?, high: *slopes.get(high)? })
+}
+
+fn fit_for_a_line(points: &[Point]) -> bool {
+    points.iter().all(|(x, y)| x.is_finite() && y.is_finite())
+        && points.iter().any(|(x, _)| *x != points[0].0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// 1/rate in s/B over the round trip in s, of a published table; two rows have the same x and y.
+    fn delays() -> Vec<Point> {
+        let rows = [
+            (4.1, 155.0),
+            (2.0, 321.0),
+            (1.0, 631.0),
+            (0.4, 1493.0),
+            (0.2, 2720.0),
+            (0.1, 4600.0),
+            (0.1, 4600.0),
+            (0.04, 7100.0),
+            (0.0, 8300.0),
+        ];
+        rows.map(|(x, rate)| (x, 1.0 / rate)).to_vec()
+    }
+
+    /// Ties in x and in y.
+    fn tied() -> Vec<Point> {
+        let x = [1.0, 2.0, 2.0, 3.0, 5.0, 8.0, 8.0, 8.0, 13.0, 21.0];
+        x.into_iter().zip([2.1, 3.9, 4.2, 6.1, 9.8, 16.5, 15.9, 16.5, 26.3, 41.7]).collect()
+    }
+
+    /// Intercept, slope, interval of the slope, interval of the intercept.
+    fn figures(line: Option<Line>) -> Vec<f64> {
+        let line = line.unwrap();
+        let ends = [line.slope_interval, line.intercept_interval].into_iter().flatten();
+        [line.intercept, line.slope].into_iter().chain(ends.flat_map(|i| [i.low, i.high])).collect()
+    }
+
+    fn agrees(got: &[f64], wanted: &[f64]) {
+        assert_eq!(got.len(), wanted.len(), "{got:?}");
+        for (got, wanted) in got.iter().zip(wanted) {
+            assert!((got / wanted - 1.0).abs() < 1e-9, "{got} is not {wanted}");
+        }
+    }
+
+    #[test]
+    fn least_squares_agree_with_scipy() {
+        // SciPy 1.17.1: r = scipy.stats.linregress(x, y); t = scipy.stats.t.ppf(0.975, len(x) - 2);
+        // r.intercept, r.slope, r.slope -+ t*r.stderr, r.intercept -+ t*r.intercept_stderr
+        let wanted = [
+            6.434010607603161e-05,
+            0.0015498931775757734,
+            0.0015293366996898033,
+            0.0015704496554617435,
+            3.217755642373922e-05,
+            9.650265572832401e-05,
+        ];
+        agrees(&figures(least_squares(&delays(), 0.95)), &wanted);
+        let wanted = [
+            0.15623349955998833,
+            1.992079788794368,
+            1.955703913473209,
+            2.0284556641155267,
+            -0.17814766588545383,
+            0.4906146650054305,
+        ];
+        agrees(&figures(least_squares(&tied(), 0.95)), &wanted);
+    }
+
+    #[test]
+    fn relative_weights_agree_with_scipy() {
+        // SciPy 1.17.1: p, c = scipy.optimize.curve_fit(lambda x, a, b: a + b*x, x, y, sigma=y), which finds the least
+        // sum step by step and stops at 7 to 10 digits; these are the digits it goes towards (normal equations with
+        // mpmath 1.3, 40 digits), t as above.
+        let relative = |points: &[Point]| {
+            let weights: Vec<f64> = points.iter().map(|(_, y)| 1.0 / (y * y)).collect();
+            figures(weighted_least_squares(points, &weights, 0.95))
+        };
+        let wanted = [
+            9.764020036965031e-05,
+            0.0014103683482489993,
+            0.001226033968023956,
+            0.0015947027284740425,
+            7.598507309255898e-05,
+            0.00011929532764674164,
+        ];
+        agrees(&relative(&delays()), &wanted);
+        let wanted = [
+            0.07775356866693563,
+            2.000684467952826,
+            1.943938888232449,
+            2.057430047673203,
+            -0.06243025724799328,
+            0.21793739458186454,
+        ];
+        agrees(&relative(&tied()), &wanted);
+    }
+
+    #[test]
+    fn theil_and_sen_agree_with_scipy() {
+        // SciPy 1.17.1: scipy.stats.theilslopes(y, x, method='joint'): intercept, slope, low and high slope
+        let wanted =
+            [6.722496863514785e-05, 0.001517561085247578, 0.0014175124275062137, 0.0015441782867109668];
+        agrees(&figures(theil_sen(&delays(), 0.95)), &wanted);
+        let wanted = [0.10000000000000042, 1.9999999999999998, 1.9600000000000002, 2.0625];
+        agrees(&figures(theil_sen(&tied(), 0.95)), &wanted);
+    }
+
+    #[test]
+    fn no_line_without_two_different_x() {
+        for points in [&[][..], &[(1.0, 2.0)], &[(1.0, 2.0), (1.0, 3.0)], &[(0.0, f64::NAN), (1.0, 1.0)]] {
+            assert_eq!(least_squares(points, 0.95), None);
+            assert_eq!(theil_sen(points, 0.95), None);
+        }
+        assert_eq!(weighted_least_squares(&[(0.0, 1.0), (1.0, 2.0)], &[1.0], 0.95), None);
+    }
+
+    #[test]
+    fn two_points_have_a_line_and_no_interval() {
+        let points = [(1.0, 5.0), (3.0, 9.0)];
+        for line in [least_squares(&points, 0.95).unwrap(), theil_sen(&points, 0.95).unwrap()] {
+            assert_eq!((line.intercept, line.slope), (3.0, 2.0));
+            assert_eq!((line.intercept_interval, line.slope_interval), (None, None));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn points_of_a_line_give_it_back(
+            intercept in -1e3f64..1e3, slope in -1e3f64..1e3, xs in prop::collection::vec(-1e3f64..1e3, 2..20),
+        ) {
+            prop_assume!(xs.iter().any(|x| (x - xs[0]).abs() > 1.0));
+            let points: Vec<Point> = xs.iter().map(|x| (*x, intercept + slope * x)).collect();
+            for line in [least_squares(&points, 0.95), theil_sen(&points, 0.95)] {
+                let line = line.unwrap();
+                prop_assert!(points.iter().all(|point| line.residual(*point).abs() < 1e-6), "{:?}", line);
+            }
+        }
+    }
+}

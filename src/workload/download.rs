@@ -1,0 +1,52 @@
+//! Download: a file, or the records of a table, of which every piece is asked for and waited for. What decides is the
+//! round trip, so each piece is a sample, as an exchange is.
+//!
+//! How pieces are asked for is the peer's protocol, and so is the party that does it. Here stands what is measured, and
+//! the check of records, which any such protocol can use.
+
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use super::{FarReport, Flowed, Role, Workload};
+use crate::plan::{Case, Direction, Stop};
+use crate::run::Figures;
+
+mod records;
+
+pub use records::{Checker, Place};
+
+pub const WORKLOAD: Workload = Workload {
+    name: "download",
+    summary: "a file or a table, piece by piece: rate, time per piece, round trips",
+    // To the end of it.
+    default_stop: Stop { count: None, time_ns: None, volume_bytes: None },
+    default_direction: Direction::Receive,
+    // What clients of data loggers wait for an answer (Campbell's own, PakBus).
+    default_timeout: Duration::from_secs(5),
+    default_size: |_| 1_000,
+    default_warm_up: Stop { count: None, time_ns: None, volume_bytes: None },
+    method: |_| "download/1".to_owned(),
+    figures,
+};
+
+/// Where the content goes, in order and in pieces. A party never waits for it: while there is no room it asks for no
+/// more, so what is held in memory is what was asked for.
+pub type Content = SyncSender<Vec<u8>>;
+
+/// Pieces on their way to where they are kept: enough to bear a disk that pauses, no more than a megabyte.
+pub const CONTENT_PIECES: usize = 1024;
+
+/// The time begins with the first request and ends with the last answer, so nothing is left out of the rate.
+fn figures(case: &Case, flows: &[Flowed], _far: Option<&FarReport>) -> Figures {
+    let Some(all) = super::merged(flows, Role::Inward) else { return Figures::default() };
+    let elapsed_ns = all.elapsed_ns();
+    let mut figures = Figures {
+        delivered_bytes: Some(all.counts.bytes),
+        throughput_bps: (elapsed_ns > 0).then(|| all.counts.bytes as f64 * 8e9 / elapsed_ns as f64),
+        ..all.latency_figures(&case.late)
+    };
+    if let Some(transfer) = &all.transfer {
+        transfer.fill(&mut figures);
+    }
+    figures
+}

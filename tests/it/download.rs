@@ -1,0 +1,365 @@
+//! Downloads over real links: what arrives is what the logger holds, through links that break and loggers that misbehave;
+//! what is incomplete is kept and named so, with one clear line and exit status 2.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use linkgauge::lab::logger::{Device, Logger, Options, content};
+use linkgauge::lab::uart::{Options as UartOptions, Uarts, Wiring};
+use linkgauge::peer::pakbus::frame::{self, Decoder};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::program::{Ended, Running, run, wait_until};
+
+const FILE: &str = "CPU:data.dat";
+
+/// A logger in this process, on a TCP port of its own.
+fn logger(size: usize, device: Device) -> Logger {
+    let device = Device {
+        files: vec![(FILE.to_owned(), content(7, size))],
+        tables: vec!["Bench:10s:Seq=Int4,Temp=FP2:300".parse().unwrap()],
+        ..device
+    };
+    let listen = vec!["tcp://127.0.0.1:0".parse().unwrap()];
+    Logger::start(&Options { listen, lines: Vec::new(), device }).unwrap()
+}
+
+/// Host and port of the logger.
+fn place(logger: &Logger) -> String {
+    logger.endpoints()[0].place().to_owned()
+}
+
+/// A directory, and the name of a download in it.
+fn target() -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.dat").to_str().unwrap().to_owned();
+    (directory, path)
+}
+
+fn download(url: &str, path: &str, flags: &[&str]) -> Ended {
+    let common = ["download", url, "--file", FILE, "--output", path, "--json", &format!("{path}.json")];
+    run(&[&common, flags].concat())
+}
+
+fn figures(path: &str) -> Value {
+    let text = std::fs::read_to_string(format!("{path}.json")).unwrap();
+    serde_json::from_str::<Value>(&text).unwrap()["cases"][0].clone()
+}
+
+fn partial(path: &str) -> PathBuf {
+    Path::new(&format!("{path}.part")).to_owned()
+}
+
+/// What becomes of a frame of the logger: it is passed on as these bytes.
+type Meddle = fn(packet: Vec<u8>, frame: Vec<u8>) -> Vec<u8>;
+
+/// A relay before a logger.
+struct Relay {
+    place: String,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Relay {
+    /// Hands connections on; the first `cuts` of them are cut when so many bytes have come from the logger.
+    fn cutting(logger: &Logger, cuts: usize, after: usize) -> Relay {
+        Relay::start(logger, move |connection, near, far| {
+            let mut left = if connection <= cuts { after } else { usize::MAX };
+            let mut bytes = [0; 1000];
+            while let Ok(length) = far.read(&mut bytes)
+                && length > 0
+                && left > 0
+            {
+                let length = length.min(left);
+                left -= length;
+                if near.write_all(&bytes[..length]).is_err() {
+                    break;
+                }
+            }
+        })
+    }
+
+    /// Meddles with all frames of the logger but the first ones.
+    fn meddling(logger: &Logger, spared: usize, meddle: Meddle) -> Relay {
+        Relay::start(logger, move |_, near, far| {
+            let (mut decoder, mut seen) = (Decoder::default(), 0);
+            let mut bytes = [0; 1000];
+            while let Ok(length) = far.read(&mut bytes)
+                && length > 0
+            {
+                let mut rest = &bytes[..length];
+                while !rest.is_empty() {
+                    let (used, packet) = decoder.read(rest);
+                    rest = &rest[used..];
+                    let Some(packet) = packet.map(<[u8]>::to_vec) else { continue };
+                    let mut framed = Vec::new();
+                    frame::write(&packet, &mut framed);
+                    seen += 1;
+                    let said = if seen > spared { meddle(packet, framed) } else { framed };
+                    if near.write_all(&said).is_err() {
+                        return;
+                    }
+                }
+            }
+        })
+    }
+
+    fn start(
+        logger: &Logger,
+        back: impl Fn(usize, &mut TcpStream, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Relay {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = listener.local_addr().unwrap().to_string();
+        let (logger, back) = (self::place(logger), Arc::new(back));
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = connections.clone();
+        // Ends with the test's process.
+        thread::spawn(move || {
+            for near in listener.incoming() {
+                let (mut near, mut far) = (near.unwrap(), TcpStream::connect(&logger).unwrap());
+                let connection = count.fetch_add(1, Relaxed) + 1;
+                let (mut from, mut to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+                thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+                let back = back.clone();
+                thread::spawn(move || {
+                    back(connection, &mut near, &mut far);
+                    let _ = (near.shutdown(Shutdown::Both), far.shutdown(Shutdown::Both));
+                });
+            }
+        });
+        Relay { place, connections }
+    }
+
+    fn url(&self) -> String {
+        format!("pakbus://{}/1", self.place)
+    }
+}
+
+#[test]
+fn a_file_over_tcp_is_the_same() {
+    let logger = logger(100_000, Device::default());
+    for window in ["1", "8"] {
+        let (_directory, path) = target();
+        let got = download(&format!("pakbus://{}/1", place(&logger)), &path, &["--window", window]);
+        assert_eq!(got.status, Some(0), "{}", got.stderr);
+        assert!(std::fs::read(&path).unwrap() == content(7, 100_000));
+        assert!(!partial(&path).exists());
+        assert!(
+            got.stderr.contains("100 000 bytes") && got.stdout.contains("Download, peer pakbus"),
+            "{}",
+            got.stdout
+        );
+        assert_eq!(figures(&path)["delivered_bytes"], 100_000);
+    }
+}
+
+#[test]
+fn a_download_through_a_link_that_is_cut_five_times_is_complete() {
+    let logger = logger(100_000, Device::default());
+    for window in ["1", "8"] {
+        let relay = Relay::cutting(&logger, 5, 15_000);
+        let (_directory, path) = target();
+        let got = download(&relay.url(), &path, &["--window", window]);
+        assert_eq!(got.status, Some(0), "{}", got.stderr);
+        assert!(std::fs::read(&path).unwrap() == content(7, 100_000));
+        assert_eq!((figures(&path)["reconnects"].as_u64(), relay.connections.load(Relaxed)), (Some(5), 6));
+        assert!(got.stdout.contains("warning[reconnected]"), "{}", got.stdout);
+    }
+}
+
+#[test]
+fn a_table_goes_on_as_well() {
+    let logger = logger(0, Device::default());
+    let relay = Relay::cutting(&logger, 2, 1000);
+    let got = run(&["download", &relay.url(), "--table", "Bench", "--output", "-"]);
+    assert_eq!(got.status, Some(0), "{}", got.stderr);
+    assert!((301..=303).contains(&got.stdout.lines().count()), "{}", got.stdout);
+    assert_eq!(relay.connections.load(Relaxed), 3);
+}
+
+#[test]
+fn patience_with_a_link_has_an_end() {
+    let logger = logger(100_000, Device::default());
+    let relay = Relay::cutting(&logger, usize::MAX, 15);
+    let (_directory, path) = target();
+    let got = download(&relay.url(), &path, &[]);
+    assert_eq!(got.status, Some(2));
+    assert!(got.stderr.contains("closed"), "{}", got.stderr);
+
+    // Greeting and directory pass, then some pieces.
+    let relay = Relay::cutting(&logger, 1, 10_000);
+    let got = download(&relay.url(), &path, &["--reconnects", "0"]);
+    assert_eq!(got.status, Some(2));
+    assert_eq!(got.stderr.lines().count(), 2, "{}", got.stderr);
+    assert!(
+        got.stderr.contains("the connection was lost at byte ") && got.stderr.contains("--reconnects"),
+        "{}",
+        got.stderr
+    );
+    is_partial(&path, &got);
+}
+
+/// What came before it went wrong is there, under the name of a part.
+fn is_partial(path: &str, got: &Ended) {
+    let kept = std::fs::read(partial(path)).unwrap();
+    assert!(!kept.is_empty() && content(7, 100_000).starts_with(&kept));
+    assert!(!Path::new(path).exists());
+    let told = format!("partial: {path}.part holds the first ");
+    assert!(got.stderr.contains(&told), "{}", got.stderr);
+}
+
+#[test]
+fn a_logger_that_misbehaves_costs_a_line_and_keeps_what_came() {
+    let logger = logger(100_000, Device::default());
+    let wrong: [(&str, Meddle); 5] = [
+        ("not PakBus", |_, _| b"login: ".to_vec()),
+        ("too short", |mut packet, mut frame| {
+            packet.truncate(12);
+            frame.clear();
+            frame::write(&packet, &mut frame);
+            frame
+        }),
+        ("wrong signatures", |_, mut frame| {
+            frame[5] ^= 1;
+            frame
+        }),
+        ("wrong offsets", |mut packet, mut frame| {
+            if packet.len() > 14 {
+                packet[14] ^= 1;
+            }
+            frame.clear();
+            frame::write(&packet, &mut frame);
+            frame
+        }),
+        ("nothing came", |_, _| Vec::new()),
+    ];
+    // Of the whole conversation, and after greeting, directory and a few pieces.
+    for (what, meddle) in wrong {
+        for spared in [0, 9] {
+            let relay = Relay::meddling(&logger, spared, meddle);
+            let (_directory, path) = target();
+            let flags = ["--timeout", "150ms", "--retries", "1", "--reconnects", "0"];
+            let got = download(&relay.url(), &path, &flags);
+            assert_eq!(got.status, Some(2), "{what}: {}", got.stderr);
+            let errors: Vec<&str> = got.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+            assert_eq!(errors.len(), 1, "{what}: {}", got.stderr);
+            assert!(
+                errors[0].contains("no answer from PakBus address 1 in 2 tries"),
+                "{what}: {}",
+                errors[0]
+            );
+            if spared == 0 {
+                assert!(!partial(&path).exists());
+            } else {
+                is_partial(&path, &got);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_there_or_not_allowed_is_told() {
+    let locked = logger(5000, Device { security: 77, ..Device::default() });
+    let open = logger(5000, Device::default());
+    let of = |logger: &Logger, flags: &[&str]| {
+        let url = format!("tcp://{}", place(logger));
+        let (directory, path) = target();
+        let output = ["--output", &path, "--timeout", "150ms", "--retries", "1"];
+        let got = run(&[&["download", &url][..], &output, flags].concat());
+        assert_eq!((got.status, got.stdout.as_str()), (Some(2), ""), "{}", got.stderr);
+        assert_eq!(directory.path().read_dir().unwrap().count(), 0, "nothing is left behind");
+        got.stderr.replace(&url, "URL")
+    };
+    insta::assert_snapshot!([
+        of(&open, &["--file", FILE, "--node", "7"]),
+        of(&locked, &["--file", FILE]),
+        of(&locked, &["--table", "Bench", "--security", "76"]),
+        of(&open, &["--file", "CPU:nothing.dat"]),
+        of(&open, &["--table", "Wind"]),
+    ].concat(), @r"
+    error: URL: no answer from PakBus address 7 in 2 tries; nothing came: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check --timeout, too
+    error: URL: permission denied: the logger wants another security code (--security)
+    error: URL: permission denied: the logger wants another security code (--security)
+    error: URL: CPU:nothing.dat: the logger says: invalid file name
+    error: URL: there is no table 'Wind' (the logger has: Status, Bench)
+    ");
+    let (_directory, path) = target();
+    let got = download(&format!("tcp://{}", place(&locked)), &path, &["--security", "77"]);
+    assert_eq!(got.status, Some(0), "{}", got.stderr);
+}
+
+#[test]
+fn a_file_comes_over_a_serial_line() {
+    let options = UartOptions { wiring: Wiring::NullModem, ..UartOptions::default() };
+    let uarts = Uarts::start(&options).unwrap();
+    let line = |end: usize| format!("serial://{}?baud=115200", uarts.paths()[end].display());
+    let device = Device { files: vec![(FILE.to_owned(), content(7, 10_000))], ..Device::default() };
+    let lines = vec![line(0).parse().unwrap()];
+    let _logger = Logger::start(&Options { listen: Vec::new(), lines, device }).unwrap();
+    let (_directory, path) = target();
+    let got = download(&line(1), &path, &["--node", "1"]);
+    assert_eq!(got.status, Some(0), "{}", got.stderr);
+    assert!(std::fs::read(&path).unwrap() == content(7, 10_000));
+    let case = figures(&path);
+    // 11 pieces, the characters of which take 86.8 µs each.
+    assert!(case["latency_ns"]["max"].as_f64().unwrap() >= 1000.0 * 86_805.0, "{case}");
+    let percent = case["line_rate_percent"].as_f64().unwrap();
+    assert!((10.0..100.0).contains(&percent), "{percent}");
+}
+
+#[test]
+fn an_interrupted_download_is_kept_as_a_part() {
+    let logger = logger(100_000, Device { processing: Duration::from_millis(50), ..Device::default() });
+    let (_directory, path) = target();
+    let url = format!("pakbus://{}/1", place(&logger));
+    let running = Running::start(&["download", &url, "--file", FILE, "--output", &path]);
+    let length =
+        || std::fs::metadata(partial(&path)).ok().map(|data| data.len()).filter(|length| *length > 3000);
+    wait_until("some pieces", length);
+    running.signal(Signal::INT);
+    let began = Instant::now();
+    let got = running.ended();
+    assert_eq!(got.status, Some(130), "{}", got.stderr);
+    assert!(began.elapsed() < Duration::from_secs(10));
+    is_partial(&path, &got);
+}
+
+#[test]
+fn the_clock_is_read_by_its_shorthand() {
+    let logger = logger(0, Device::default());
+    let got = run(&["latency", &format!("pakbus://{}/1", place(&logger)), "--count", "20"]);
+    assert_eq!(got.status, Some(0), "{}", got.stderr);
+    assert!(got.stdout.contains("peer pakbus, 24 B messages"), "{}", got.stdout);
+}
+
+#[test]
+fn nothing_is_written_over_or_mixed() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("data.dat"), "mine").unwrap();
+    let said = |arguments: &[&str]| {
+        let mut command =
+            super::program::command(&[&["download", "pakbus://127.0.0.1:1/1"], arguments].concat());
+        let output = command.current_dir(&directory).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    insta::assert_snapshot!([
+        said(&["--file", FILE]),
+        said(&["--file", FILE, "--window", "1,2"]),
+        said(&["--file", FILE, "--output", "-", "--json", "-"]),
+    ].concat(), @r"
+    error: data.dat: is there already: name another file, or this one (--output), or keep nothing (--no-output)
+    error: 2 downloads cannot go to one file: keep nothing (--no-output), or make one at a time
+    error: only one thing can go to standard output: give the others a file
+    ");
+    assert_eq!(std::fs::read(directory.path().join("data.dat")).unwrap(), b"mine");
+    assert_eq!(directory.path().read_dir().unwrap().count(), 1);
+}

@@ -1,0 +1,120 @@
+//! The study of downloads run again from the command line: with the emulated logger, with one that is given, stopped
+//! half-way, and with slips.
+
+use std::io::{BufRead, BufReader};
+
+use linkgauge::run::{PaperRow, Run};
+use rustix::process::Signal;
+
+use crate::program::{Ended, Running, run, wait_for_progress};
+
+fn loggernet(arguments: &[&str]) -> Ended {
+    run(&[&["reproduce", "loggernet", "--quick"], arguments].concat())
+}
+
+fn document(path: &std::path::Path) -> Run {
+    let text = std::fs::read_to_string(path).unwrap();
+    let schema = serde_json::from_str(linkgauge::report::RUN_SCHEMA).unwrap();
+    jsonschema::validate(&schema, &serde_json::from_str(&text).unwrap()).unwrap();
+    Run::from_json(&text).unwrap()
+}
+
+fn rows(run: &Run) -> Vec<&PaperRow> {
+    run.paper.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows).collect()
+}
+
+#[test]
+fn an_emulated_logger_meets_what_is_predicted() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("run.json");
+    let ended = loggernet(&["--cell", "slow@0,fast,direct", "--json", json.to_str().unwrap()]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("in the lab: emulated logger, no hardware"), "{}", ended.stderr);
+    assert!(ended.stdout.contains("Measured in the lab: emulated logger, no hardware."), "{}", ended.stdout);
+    assert!(ended.stdout.contains("measured on an emulated logger, no hardware"), "{}", ended.stdout);
+    assert!(ended.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ended.stdout);
+    let run = document(&json);
+    let rows = rows(&run);
+    let measured: Vec<&&PaperRow> = rows.iter().filter(|row| row.measured.is_some()).collect();
+    assert_eq!((rows.len(), measured.len(), run.cases.len()), (10, 4, 8));
+    for row in measured {
+        let (measured, predicted) = (row.measured.unwrap(), row.predicted.unwrap());
+        // Nothing comes before its time; a busy machine may be late.
+        assert!(measured <= 1.001 * predicted && measured > 0.2 * predicted, "{row:?}");
+        assert!(row.stand_in && row.reason.is_none(), "{row:?}");
+        let case = &run.cases[row.case.unwrap() - 1];
+        assert_eq!((case.figures.delivered_bytes, case.figures.round_trips), (Some(9910), Some(10)));
+        assert_eq!(case.placement["stand_in"], "emulated logger");
+        // The clock was read through the same link before.
+        let clock = &run.cases[row.case.unwrap() - 2];
+        assert_eq!((clock.workload.as_str(), &clock.endpoint), ("latency", &case.endpoint));
+        let least = case.shaped.get("delay_ns").map_or(0, |delay| 2 * delay.as_u64().unwrap());
+        assert!(clock.figures.latency_ns.as_ref().unwrap().min >= least);
+    }
+}
+
+/// `lab logger` on a port of its own, and its URL.
+fn logger() -> (Running, String) {
+    let flags =
+        ["lab", "logger", "--listen", "tcp://127.0.0.1:0", "--file", "CPU:other:20k", "--security", "17"];
+    let mut process = Running::start(&flags);
+    let mut line = String::new();
+    BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let url =
+        line.trim().rsplit_once(" on ").expect("it says where it listens").1.replace("tcp://", "pakbus://");
+    (process, url)
+}
+
+#[test]
+fn a_logger_that_is_given_is_measured() {
+    let (_logger, url) = logger();
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("run.json");
+    let on = format!("direct={url}");
+    let options = ["--option", "file=CPU:other", "--option", "security=17"];
+    let ended = loggernet(&[&["--on", &on, "--json", json.to_str().unwrap()], &options[..]].concat());
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(!ended.stdout.contains("emulated"), "{}", ended.stdout);
+    let run = document(&json);
+    assert_eq!(run.cases.len(), 2);
+    assert_eq!(run.cases[1].figures.delivered_bytes, Some(9910));
+    assert!(rows(&run).iter().all(|row| !row.stand_in && row.measured.is_some() == (row.row == "no shaper")));
+    // Without the code it refuses, and nothing is made up.
+    let ended = loggernet(&["--on", &on, "--option", "file=CPU:other"]);
+    assert_eq!(ended.status, Some(2));
+    assert!(ended.stderr.contains("security"), "{}", ended.stderr);
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_downloaded() {
+    let directory = tempfile::tempdir().unwrap();
+    let [json, events] = ["run.json", "events"].map(|name| directory.path().join(name));
+    let files = ["--json", json.to_str().unwrap(), "--events", events.to_str().unwrap()];
+    let process = Running::start(&[&["reproduce", "loggernet", "--cell", "slow@50"], &files[..]].concat());
+    wait_for_progress(&events);
+    process.signal(Signal::INT);
+    let ended = process.ended();
+    assert_eq!(ended.status, Some(130), "{}", ended.stderr);
+    let run = document(&json);
+    assert!(run.interrupted && rows(&run).iter().any(|row| row.reason.is_some()));
+}
+
+#[test]
+fn slips_are_told_before_anything_is_downloaded() {
+    let said = |arguments: &[&str]| {
+        let ended = loggernet(arguments);
+        assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}");
+        ended.stderr.lines().next().unwrap_or_default().to_owned()
+    };
+    insta::assert_snapshot!([
+        said(&["--on", "slow=tcp://192.0.2.1"]),
+        said(&["--cell", "slow@7"]),
+        said(&["--on", "direct=tcp://192.0.2.1", "--option", "banana=1"]),
+        said(&["--on", "direct=udp://192.0.2.1"]),
+    ].join("\n"), @r"
+    error: --on slow: one link has one delay: name it, like slow@2050=tcp://192.0.2.1
+    error: --cell slow@7: there is no such cell here (known: slow/1, fast/1, direct/1; --list: what follows the @)
+    error: case 1: peer pakbus has no option 'banana' (known: node, security, file, table, format, window, retries, reconnects)
+    error: case 1: udp://192.0.2.1: a logger speaks on streams, like TCP, and on lines
+    ");
+}

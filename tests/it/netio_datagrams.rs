@@ -1,0 +1,172 @@
+//! Peer `netio` over datagrams, against clients and servers that this file makes itself. Both ends use the same port, so
+//! each has a loop-back address of its own.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use linkgauge::run::Run;
+
+use crate::program::{Ended, PATIENCE, Running, run};
+
+const SERVER: &str = "127.0.0.1";
+const CLIENT: &str = "127.0.0.2";
+
+fn word(command: u32, data: u32) -> [u8; 8] {
+    (u64::from(command) << 32 | u64::from(data)).to_be_bytes()
+}
+
+/// A port that is free for both at both addresses.
+fn free_port() -> u16 {
+    loop {
+        let port = TcpListener::bind((SERVER, 0)).unwrap().local_addr().unwrap().port();
+        if [SERVER, CLIENT].iter().all(|address| UdpSocket::bind((*address, port)).is_ok()) {
+            return port;
+        }
+    }
+}
+
+/// `linkgauge serve --peer netio` with a stream beside its datagrams.
+fn serving(port: u16) -> Running {
+    let urls = ["tcp", "udp"].map(|scheme| format!("{scheme}://{SERVER}:{port}"));
+    let process = Running::start(&["serve", "--peer", "netio", "--max-time", "1s", &urls[0], &urls[1]]);
+    crate::program::wait_until("the server", || TcpStream::connect((SERVER, port)).ok());
+    process
+}
+
+fn client(port: u16, flags: &[&str]) -> (Ended, Option<Run>) {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("run.json");
+    let url = format!("udp://{SERVER}:{port}?bind={CLIENT}");
+    let fixed = ["throughput", &url, "--peer", "netio", "--size", "1024", "--time", "300ms"];
+    let ended = run(&[&fixed[..], flags, &["--quiet", "--json", json.to_str().unwrap()]].concat());
+    let run = std::fs::read_to_string(&json).ok().map(|text| Run::from_json(&text).unwrap());
+    (ended, run)
+}
+
+fn bounded(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+fn hears(stream: &mut TcpStream) -> [u8; 8] {
+    let mut said = [0; 8];
+    stream.read_exact(&mut said).unwrap();
+    said
+}
+
+#[test]
+fn client_and_server_agree_on_what_came_each_way() {
+    let port = free_port();
+    let _server = serving(port);
+    let (ended, run) = client(port, &["--direction", "send,receive"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let run = run.unwrap();
+    for (case, way) in run.cases.iter().zip(["tx", "rx"]) {
+        let figures = &case.figures;
+        assert!(figures.received > 0 && figures.received + figures.lost == figures.sent, "{figures:?}");
+        let got = |what: &str| case.got[&format!("{way}_{what}")].as_u64().unwrap();
+        assert_eq!(got("bytes"), figures.received * 1024);
+        assert_eq!(got("loss_percent"), figures.lost * 100 / figures.sent, "cut off, as NETIO does");
+    }
+}
+
+/// What a client of the original says and sends, word for word.
+#[test]
+fn a_server_follows_the_transcript() {
+    let port = free_port();
+    let _server = serving(port);
+    let datagrams = UdpSocket::bind((CLIENT, port)).unwrap();
+    datagrams.connect((SERVER, port)).unwrap();
+    datagrams.set_read_timeout(Some(PATIENCE)).unwrap();
+    // The stream comes from the same address.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let address = |host: &str, port: u16| format!("{host}:{port}").parse::<std::net::SocketAddr>().unwrap();
+    socket.bind(&address(CLIENT, 0).into()).unwrap();
+    socket.connect(&address(SERVER, port).into()).unwrap();
+    let mut stream = bounded(socket.into());
+    for size in [1024, 64] {
+        stream.write_all(&word(1, size)).unwrap();
+        assert_eq!(hears(&mut stream), word(1, size), "go");
+        for _ in 0..20 {
+            datagrams.send(&vec![0; size as usize]).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        stream.write_all(&word(3, size)).unwrap();
+        assert_eq!(hears(&mut stream), word(3, 20));
+    }
+    stream.write_all(&word(2, 1024)).unwrap();
+    assert_eq!(datagrams.recv(&mut [0; 2000]).unwrap(), 1024);
+    let [0, 0, 0, 3, count @ ..] = hears(&mut stream) else { panic!("no result") };
+    assert!(u32::from_be_bytes(count) > 0);
+    stream.write_all(&word(0, 0)).unwrap();
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "QUIT closes");
+}
+
+#[test]
+fn a_server_is_not_led_astray() {
+    let port = free_port();
+    let _server = serving(port);
+    let said = |said: &[u8]| {
+        let mut stream = bounded(TcpStream::connect((SERVER, port)).unwrap());
+        stream.write_all(said).unwrap();
+        let mut answer = [0; 8];
+        stream.read_exact(&mut answer).ok().map(|()| answer)
+    };
+    assert_eq!(said(&word(1, 65_508)), None, "no datagram is so long");
+    // Nobody knows where to send: as if one had been, and lost. The original divides by that count.
+    assert_eq!(said(&word(2, 1024)), Some(word(3, 1)));
+    let stranger = UdpSocket::bind(("127.0.0.3", 0)).unwrap();
+    stranger.send_to(&[0; 100], (SERVER, port)).unwrap();
+    assert_eq!(said(&word(1, 1024)), Some(word(1, 1024)));
+}
+
+/// A server that answers the first word with `go`, the second with `result`, and reads no datagram.
+fn server(port: u16, go: [u8; 8], result: [u8; 8]) -> JoinHandle<()> {
+    let listener = TcpListener::bind((SERVER, port)).unwrap();
+    std::thread::spawn(move || {
+        let _datagrams = UdpSocket::bind((SERVER, port)).unwrap();
+        let mut stream = bounded(listener.accept().unwrap().0);
+        for answer in [go, result] {
+            if stream.read_exact(&mut [0; 8]).is_err() {
+                return;
+            }
+            stream.write_all(&answer).unwrap();
+        }
+        let _ = stream.read_to_end(&mut Vec::new());
+    })
+}
+
+#[test]
+fn counts_that_cannot_be_get_one_clear_line() {
+    let told = |go, result| {
+        let port = free_port();
+        let server = server(port, go, result);
+        let (ended, _) = client(port, &["--timeout", "1s", "--bit-rate", "10Mbit/s"]);
+        assert_eq!((ended.status, ended.stderr.lines().count()), (Some(2), 1), "{}", ended.stderr);
+        server.join().unwrap();
+        let line = ended.stderr.replace(&port.to_string(), "PORT");
+        // How many were sent is nobody's business here.
+        line.split(" of ")
+            .map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()))
+            .collect::<String>()
+    };
+    let go = word(1, 1024);
+    insta::assert_snapshot!([
+        told(go, word(3, u32::MAX)),
+        told(go, word(1, 1)),
+        told(word(1, 1 << 30), go),
+        told(*b"HTTP/1.1", go),
+    ].concat(), @r#"
+    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: 4294967295 datagrams arrived, by its count and ours: one is wrong
+    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it said "\x00\x00\x00\x01\x00\x00\x00\x01", which NETIO does not here: does it speak another dialect?
+    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it said "\x00\x00\x00\x01@\x00\x00\x00", which NETIO does not here: does it speak another dialect?
+    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it said "HTTP/1.1", which NETIO does not here: does it speak another dialect?
+    "#);
+    let port = free_port();
+    let (ended, _) = client(port, &["--direction", "both"]);
+    assert!(ended.stderr.contains("one way at a time"), "{}", ended.stderr);
+    let (ended, _) = client(port, &["--dialect", "a"]);
+    assert!(ended.stderr.contains("dialect a has no datagrams"), "{}", ended.stderr);
+}
