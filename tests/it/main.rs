@@ -20,6 +20,7 @@ mod lines;
 mod listeners;
 mod logger;
 mod memory;
+mod page;
 mod peers;
 mod program;
 mod raw_client;
