@@ -180,7 +180,7 @@ pub fn iperf3(data: &[u8]) {
         }
     }
     let Some((&size, rest)) = data.split_first() else { return };
-    let service = service_of("iperf3");
+    let service = server("iperf3", Limits::default());
     let mut reply = Vec::new();
     service.door(rest, "192.0.2.1:5", &mut reply);
     assert!(reply.is_empty(), "a door that knows nobody says nothing");
@@ -415,7 +415,7 @@ pub fn pakbus_client(data: &[u8]) {
         "[[case]]\nurl = 'pakbus://a/1'\nworkload = 'download'\npeer_options = {{ {what}, window = {window}, retries = 1, \
          reconnects = 2 }}"
     );
-    let plan = schedule::check(Plan::from_toml(&plan).expect("a plan")).expect("a plan that fits");
+    let plan = schedule::check(plan::Plan::from_toml(&plan).expect("a plan")).expect("a plan that fits");
     let case = &plan.cases[0];
     let options = client::Options::of(case).expect("options");
     let (content, kept) = std::sync::mpsc::sync_channel(4096);

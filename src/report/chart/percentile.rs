@@ -6,7 +6,7 @@ use super::axes::{Unit, upright};
 use super::{Chart, MOST_POINTS, chart};
 use crate::report::histogram::histogram;
 use crate::report::svg::{Axis, COLOURS, Series};
-use crate::report::table::is_latency;
+use crate::report::table::{is_download, is_latency};
 use crate::report::words::{loss, shorten, wait};
 use crate::run::{CaseResult, Distribution, Figures, Run};
 use crate::units::print_bytes;
@@ -21,7 +21,11 @@ pub fn of_case(run: &Run, case: &CaseResult) -> Option<Chart> {
             loaded.latency_ns.as_ref().and_then(|times| curve("round trip under load", loaded, times)),
         );
     }
-    let title = if is_latency(case) { "Round-trip time by percentile" } else { "Round-trip time under load" };
+    let title = match (is_latency(case), is_download(case)) {
+        (true, _) => "Round-trip time by percentile",
+        (_, true) => "Time of a piece by percentile",
+        _ => "Round-trip time under load",
+    };
     let note = match case.figures.lost {
         0 => String::new(),
         _ if !is_latency(case) => String::new(),
@@ -32,7 +36,8 @@ pub fn of_case(run: &Run, case: &CaseResult) -> Option<Chart> {
 
 /// The curves of all cases, where they are few enough to be told apart.
 pub fn of_all(run: &Run) -> Option<Chart> {
-    let cases = || run.cases.iter().enumerate().filter(|(_, case)| case.figures.latency_ns.is_some());
+    let measured = |case: &CaseResult| is_latency(case) && case.figures.latency_ns.is_some();
+    let cases = || run.cases.iter().enumerate().filter(|(_, case)| measured(case));
     if !(2..=COLOURS).contains(&cases().count()) {
         return None;
     }
