@@ -11,6 +11,7 @@ use super::talk::{Talk, Trouble};
 use crate::clock::Time;
 use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Batch, Fault};
+use crate::peer::pakbus::EMULATED;
 use crate::plan::Case;
 use crate::sample::{Recorder, Transfer};
 use crate::workload::Measured;
@@ -244,6 +245,11 @@ impl Party for Downloader {
     fn ended(&mut self, _cost: Cost) {
         let mut transfer = self.talk.counts.clone();
         transfer.records = self.job.records();
+        if let Some(program) = self.job.program() {
+            transfer.far_end.insert("logger_os".to_owned(), program.os.clone().into());
+            let emulated = program.result.contains(EMULATED);
+            transfer.far_end.insert("emulated".to_owned(), emulated.into());
+        }
         self.recorder.transfer = Some(transfer);
         let counts = &mut self.recorder.counts;
         let unanswered = counts.sent - counts.received;
