@@ -492,10 +492,7 @@ mod tests {
 
     #[test]
     fn what_was_predicted_stands_beside_it() {
-        let mut run = sample_run::reproduced();
-        let paper = run.paper.as_mut().unwrap();
-        paper.tables[0].rows[0].predicted = Some(1.2);
-        paper.stand_ins = vec!["emulated box".to_owned()];
+        let run = sample_run::predicted();
         let written = |name: &str| {
             let mut out = Vec::new();
             (format(name).unwrap().write)(&run, &Options::default(), &mut out).unwrap();

@@ -1,8 +1,8 @@
 //! The window in words and tables.
 
-use super::super::Block;
 use std::collections::BTreeMap;
 
+use super::super::Block;
 use super::{Fit, Judged, Limit, MISS_PERCENT, Window, limited_by};
 use crate::stats::Interval;
 use crate::units::{print_count, print_nanoseconds};
