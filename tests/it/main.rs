@@ -22,6 +22,7 @@ mod listeners;
 mod logger;
 mod loggernet;
 mod memory;
+mod page;
 mod peers;
 mod program;
 mod raw_client;
