@@ -308,6 +308,11 @@ pub fn page(run: &Run, paper: &Paper) -> Value {
 /// Rows and columns of a table on the page: more than any study has, less than a document can make up.
 const MOST: usize = 256;
 
+/// A cell for which the study has no figure.
+fn nothing() -> Value {
+    context! { text => "", title => None::<String>, case => None::<usize>, lab => false, run => false }
+}
+
 fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
     let mut columns: Vec<(&str, &str)> = Vec::new();
     let mut names: Vec<&str> = Vec::new();
@@ -331,7 +336,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
             let of_row = columns.iter().map(|(column, unit)| by_place.get(&(*name, *column, *unit)).copied());
             let of_row: Vec<Option<&PaperRow>> = of_row.collect();
             let cells = |print: &dyn Fn(&PaperRow) -> Value| {
-                of_row.iter().map(|row| row.map_or_else(|| context! { text => "" }, print)).collect::<Vec<_>>()
+                of_row.iter().map(|row| row.map_or_else(nothing, print)).collect::<Vec<_>>()
             };
             context! {
                 name => *name,

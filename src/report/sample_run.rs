@@ -325,7 +325,11 @@ pub fn minimal() -> Run {
 pub fn predicted() -> Run {
     let mut run = reproduced();
     if let Some(paper) = &mut run.paper {
-        paper.tables[0].rows[0].predicted = Some(1.2);
+        let row = &mut paper.tables[0].rows[0];
+        row.predicted = Some(1.2);
+        // A column that only one row has a figure in.
+        let sparse = PaperRow { unit: "%".to_owned(), ..row.clone() };
+        paper.tables[0].rows.push(sparse);
         paper.stand_ins = vec!["emulated box".to_owned()];
     }
     run
