@@ -316,6 +316,11 @@ pub fn page(run: &Run, paper: &Paper) -> Value {
 /// Rows and columns of a table on the page: more than any study has, less than a document can make up.
 const MOST: usize = 256;
 
+/// A cell for which the study has no figure.
+fn nothing() -> Value {
+    context! { text => "", title => None::<String>, case => None::<usize>, lab => false, run => false }
+}
+
 fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
     let mut columns: Vec<(&str, &str)> = Vec::new();
     let mut names: Vec<&str> = Vec::new();
@@ -339,7 +344,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
             let of_row = columns.iter().map(|(column, unit)| by_place.get(&(*name, *column, *unit)).copied());
             let of_row: Vec<Option<&PaperRow>> = of_row.collect();
             let cells = |print: &dyn Fn(&PaperRow) -> Value| {
-                of_row.iter().map(|row| row.map_or_else(|| context! { text => "" }, print)).collect::<Vec<_>>()
+                of_row.iter().map(|row| row.map_or_else(nothing, print)).collect::<Vec<_>>()
             };
             context! {
                 name => *name,
@@ -510,10 +515,7 @@ mod tests {
 
     #[test]
     fn what_was_predicted_stands_beside_it() {
-        let mut run = sample_run::reproduced();
-        let paper = run.paper.as_mut().unwrap();
-        paper.tables[0].rows[0].predicted = Some(1.2);
-        paper.stand_ins = vec!["emulated box".to_owned()];
+        let run = sample_run::predicted();
         let written = |name: &str| {
             let mut out = Vec::new();
             (format(name).unwrap().write)(&run, &Options::default(), &mut out).unwrap();
