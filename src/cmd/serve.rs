@@ -22,8 +22,9 @@ use super::output::{put, tell};
 
 /// Be the far end: answer any number of clients until Ctrl-C
 ///
-/// Without a URL it listens on TCP and UDP port 7100 of loop-back only; give tcp://0.0.0.0:7100 to be reached from
-/// elsewhere. Whoever does not speak our session gets back what he sends, unless a token is set.
+/// Without a URL it listens on TCP and UDP port 7100 of loop-back only (other peers: on their own ports); give
+/// tcp://0.0.0.0:7100 to be reached from elsewhere. Whoever does not speak our session gets back what he sends, unless a
+/// token is set.
 #[derive(Args)]
 pub struct Flags {
     /// Where to listen [default: tcp://127.0.0.1:7100 udp://127.0.0.1:7100]
@@ -85,7 +86,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     });
     let dialer = Dialer::new(Clock::System);
     let urls = match flags.urls.as_slice() {
-        [] => vec!["tcp://127.0.0.1".parse()?, "udp://127.0.0.1".parse()?],
+        [] => default_urls(peer)?,
         urls => urls.to_vec(),
     };
     let urls = urls.into_iter().map(|url| with_default_port(url, peer)).collect::<Result<Vec<_>>>()?;
@@ -101,9 +102,10 @@ pub fn run(flags: Flags) -> Result<Status> {
                 .try_for_each(|endpoint| writeln!(stdout, "serving {} on {endpoint}", peer.name))
         })?;
         if flags.urls.is_empty() {
-            tell(
-                "loop-back only: nobody else can reach this; give tcp://0.0.0.0:7100 udp://0.0.0.0:7100 to change that",
-            );
+            let open: Vec<String> =
+                urls.iter().map(|url| url.as_str().replace("127.0.0.1", "0.0.0.0")).collect();
+            let open = open.join(" ");
+            tell(format_args!("loop-back only: nobody else can reach this; give {open} to change that"));
         }
     }
     let until = flags.time.map(|time| dialer.now() + time.0);
@@ -125,6 +127,18 @@ fn secret() -> Result<[u8; 32]> {
     let read = File::open(SOURCE).and_then(|mut source| source.read_exact(&mut secret));
     read.with_context(|| format!("{SOURCE}: no random secret could be read"))?;
     Ok(secret)
+}
+
+/// Loop-back, on the transports and ports of the peer.
+fn default_urls(peer: &peer::Peer) -> Result<Vec<Endpoint>> {
+    if peer.default_ports.is_empty() {
+        return Ok(["tcp://127.0.0.1:7100", "udp://127.0.0.1:7100"]
+            .map(str::parse)
+            .into_iter()
+            .collect::<Result<_, _>>()?);
+    }
+    let urls = peer.default_ports.iter().map(|(scheme, port)| format!("{scheme}://127.0.0.1:{port}").parse());
+    Ok(urls.collect::<Result<_, _>>()?)
 }
 
 /// The peer's own port, where the URL names none.

@@ -4,6 +4,7 @@
 //! a [`Service`]: it makes the party of each connection that somebody opens. Neither runs a loop of its own, and
 //! neither touches the stop, the pacing or the recorder.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -202,6 +203,13 @@ pub trait Service: Send + Sync {
         let _ = (first, from, reply);
         Admission::Open
     }
+}
+
+/// Whether a sender without a connection is likely to answer an answer: two that answer each other would never stop.
+/// Clients send from the ports that the system hands out, above those of well-known services and our own.
+fn is_server(from: &str) -> bool {
+    from.parse::<SocketAddr>()
+        .is_ok_and(|from| from.port() < 1024 || from.port() == crate::link::DEFAULT_PORT)
 }
 
 /// The far end of an echo, for whoever needs one without a server.

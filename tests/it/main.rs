@@ -29,6 +29,7 @@ mod rfc2217;
 mod ser2net;
 mod serial;
 mod server;
+mod services;
 mod shaper;
 mod stalls;
 mod uart;

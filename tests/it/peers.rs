@@ -15,27 +15,27 @@ use super::foreign::Socat;
 use super::program::{Running, wait_until};
 
 /// What the program said.
-struct Said {
-    status: i32,
-    run: Value,
-    errors: String,
-    took: Duration,
+pub struct Said {
+    pub status: i32,
+    pub run: Value,
+    pub errors: String,
+    pub took: Duration,
 }
 
 impl Said {
     /// The only case of the run.
-    fn case(&self) -> &Value {
+    pub fn case(&self) -> &Value {
         assert_eq!(self.run["cases"].as_array().map(Vec::len), Some(1), "{}", self.errors);
         &self.run["cases"][0]
     }
 
-    fn count(&self, name: &str) -> u64 {
+    pub fn count(&self, name: &str) -> u64 {
         // Counts of nothing may be left out of the document.
         self.case()[name].as_u64().unwrap_or(0)
     }
 
     /// Everything planned was measured, and nothing came back changed.
-    fn clean(self) -> Said {
+    pub fn clean(self) -> Said {
         assert_eq!(self.status, 0, "{}", self.errors);
         assert_eq!(self.case()["complete"], true);
         assert_eq!((self.count("corrupt_bytes"), self.count("corrupt_messages")), (0, 0), "{}", self.run);
@@ -43,14 +43,14 @@ impl Said {
     }
 
     /// Every one of so many exchanges was answered.
-    fn answered_all(self, count: u64) {
+    pub fn answered_all(self, count: u64) {
         let said = self.clean();
         assert_eq!((said.count("sent"), said.count("received"), said.count("lost")), (count, count, 0));
         assert!(said.case()["latency_ns"]["min"].as_u64().is_some_and(|min| min > 0));
     }
 
     /// It was refused with one line that holds all these words.
-    fn refused(self, words: &[&str]) {
+    pub fn refused(self, words: &[&str]) {
         assert_eq!(self.status, 2, "{}", self.errors);
         assert_eq!(self.errors.lines().count(), 1, "{}", self.errors);
         for word in words {
@@ -60,7 +60,7 @@ impl Said {
 }
 
 /// Runs the program with the words of a line; ends it if it takes too long.
-fn linkgauge(line: &str) -> Said {
+pub fn linkgauge(line: &str) -> Said {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("run.json");
     let mut arguments: Vec<&str> = line.split_whitespace().collect();
@@ -81,7 +81,7 @@ fn listening(port: u16, program: &mut Running, what: &str) {
 }
 
 /// A port that is free for TCP and UDP now.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     loop {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -92,13 +92,13 @@ fn free_port() -> u16 {
 }
 
 /// A running xinetd and the directory of its files.
-struct Xinetd {
+pub struct Xinetd {
     _process: Running,
     _directory: tempfile::TempDir,
 }
 
 /// xinetd with one of its internal services, over TCP and UDP.
-fn xinetd(service: &str) -> (Xinetd, u16) {
+pub fn xinetd(service: &str) -> (Xinetd, u16) {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
     let port = free_port();
@@ -173,7 +173,8 @@ fn discard_of_xinetd() {
         assert_eq!((said.count("delivered_bytes"), said.count("lost")), (parallel * 5_000_000, 0));
         assert!(said.case()["throughput_bps"].as_f64().is_some_and(|rate| rate > 0.0));
     }
-    linkgauge(&format!("throughput udp://127.0.0.1:{port} --peer discard")).refused(&["nobody counts"]);
+    linkgauge(&format!("throughput udp://127.0.0.1:{port} --peer discard"))
+        .refused(&["nobody counts", "--peer linkgauge"]);
 }
 
 #[test]
