@@ -13,6 +13,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
 
 mod datagram;
+mod icmp;
 mod internet;
 pub mod line;
 pub mod mem;
@@ -32,8 +33,15 @@ mod unix_datagram;
 pub use internet::DEFAULT_PORT;
 
 /// Every transport, in the order in which help and documentation show them.
-pub static TRANSPORTS: &[Transport] =
-    &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, serial::TRANSPORT, rfc2217::TRANSPORT, mem::TRANSPORT];
+pub static TRANSPORTS: &[Transport] = &[
+    tcp::TRANSPORT,
+    udp::TRANSPORT,
+    icmp::TRANSPORT,
+    unix::TRANSPORT,
+    serial::TRANSPORT,
+    rfc2217::TRANSPORT,
+    mem::TRANSPORT,
+];
 
 /// What the list knows of a transport: enough for parsing, help, `doctor`, the docs table and the contract tests.
 pub struct Transport {
@@ -95,7 +103,7 @@ pub struct Caps {
     pub closes: bool,
     /// A second connection to the same endpoint can be opened beside this one.
     pub many: bool,
-    /// An unknown device may be at the far end: nothing but the payload is ever sent to it.
+    /// An unknown device, or a system's own echo, is at the far end: nothing but the payload is ever sent to it.
     pub device: bool,
     /// The physical line behind the link, where it is known.
     pub line: Option<Line>,
@@ -112,6 +120,11 @@ impl Caps {
         device: false,
         line: None,
     };
+
+    /// A device, or a plug, at the end of a line: where nothing comes back, that is what to look at.
+    pub fn is_device_line(&self) -> bool {
+        self.device && self.line.is_some()
+    }
 }
 
 /// Whether the link keeps the borders of what was sent.

@@ -189,7 +189,7 @@ impl Pinger {
             look: false,
             closed: false,
             batch: Batch::new(room, 1),
-            unheard: (caps.device && caps.line.is_some()).then_some(0),
+            unheard: caps.is_device_line().then_some(0),
             unrecorded: None,
         }
     }

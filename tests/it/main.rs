@@ -13,6 +13,7 @@ mod foreign;
 mod fuzz_smoke;
 mod guest;
 mod house;
+mod icmp;
 mod liars;
 mod licences;
 mod lines;
