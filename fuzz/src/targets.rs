@@ -19,7 +19,7 @@ use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request};
 use linkgauge::peer::pakbus::frame::{self, Decoder};
 use linkgauge::peer::pakbus::packet::Packet;
 use linkgauge::peer::pakbus::{directory, message, record, reply, table, value};
-use linkgauge::peer::{Limits, ServerFacts, Service, peer};
+use linkgauge::peer::{ServerFacts, Service, peer};
 use linkgauge::plan::Plan;
 use linkgauge::report::{self, FORMATS, Options};
 use linkgauge::run::Run;
@@ -88,12 +88,7 @@ pub fn session(data: &[u8]) {
 
 /// Our own server, as it is without a token.
 fn server() -> Arc<dyn Service> {
-    let facts = ServerFacts {
-        limits: Limits::default(),
-        token: None,
-        environment: Default::default(),
-        secret: [7; 32],
-    };
+    let facts = ServerFacts { secret: [7; 32], ..ServerFacts::default() };
     let serve = peer("linkgauge").and_then(|peer| peer.serve).expect("our own peer can be served");
     serve(&Arc::new(facts))
 }

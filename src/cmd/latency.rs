@@ -37,6 +37,8 @@ pub struct Flags {
     case: CaseFlags,
     #[command(flatten)]
     question: Question,
+    #[command(flatten)]
+    packets: Packets,
 }
 
 /// What to ask a device that answers but does not echo; options of `--peer ask`.
@@ -74,14 +76,27 @@ impl Question {
     }
 }
 
+/// How test packets are sent; options of `--peer stamp`.
+#[derive(Args)]
+#[command(next_help_heading = "Peer stamp")]
+struct Packets {
+    /// Sign packets with the token (--token-file), and believe signed ones only
+    #[arg(long)]
+    authenticated: bool,
+}
+
 pub fn run(flags: Flags) -> Result<Status> {
+    let mut peer_options = flags.question.options();
+    if flags.packets.authenticated {
+        peer_options.insert("authenticated".to_owned(), "true".to_owned());
+    }
     let spec = CaseSpec {
         count: flags.count,
         rate: flags.rate,
         poisson: Some(flags.poisson),
         seed: flags.seed,
         late: (!flags.late.is_empty()).then_some(flags.late),
-        peer_options: flags.question.options(),
+        peer_options,
         ..flags.case.spec("latency")
     };
     run_spec(spec, &flags.case.plan)

@@ -36,6 +36,9 @@ pub struct Flags {
     /// File with a token that clients must know (or the variable LINKGAUGE_TOKEN)
     #[arg(long, value_name = "FILE")]
     token_file: Option<std::path::PathBuf>,
+    /// Peers stamp and twamp-light: number answers as their requests are, and count for nobody
+    #[arg(long)]
+    stateless: bool,
     /// Sessions at once
     #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
     max_sessions: u32,
@@ -81,6 +84,7 @@ pub fn run(flags: Flags) -> Result<Status> {
             idle_s: flags.idle.0.as_secs().max(1),
         },
         token: token(flags.token_file.as_deref())?,
+        stateless: flags.stateless,
         environment: host::facts(),
         secret: secret()?,
     });

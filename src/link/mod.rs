@@ -322,6 +322,9 @@ pub struct Batch {
     /// Room for one message, when a link fills several at once.
     pub slot: usize,
     spans: Vec<(u32, u32)>,
+    /// Links that can are to tell how many routers a message might still have passed.
+    wants_ttl: bool,
+    ttl: Option<u8>,
 }
 
 impl Batch {
@@ -329,11 +332,22 @@ impl Batch {
     pub fn new(slot: usize, messages: usize) -> Batch {
         // A link may be handed a whole coalesced packet at once, whatever the messages in it measure.
         let bytes = if messages > 1 { (slot * messages).max(COALESCED) } else { slot };
-        Batch { bytes: vec![0; bytes], slot, spans: Vec::with_capacity(MOST_IN_BATCH) }
+        Batch { bytes: vec![0; bytes], slot, spans: Vec::with_capacity(MOST_IN_BATCH), ..Batch::default() }
+    }
+
+    /// Room for one message, with the TTL (hop limit) that it arrived with.
+    pub fn telling_ttl(slot: usize) -> Batch {
+        Batch { wants_ttl: true, ..Batch::new(slot, 1) }
+    }
+
+    /// The TTL that the message arrived with, where it was asked for and the link knows it.
+    pub fn ttl(&self) -> Option<u8> {
+        self.ttl
     }
 
     pub fn clear(&mut self) {
         self.spans.clear();
+        self.ttl = None;
     }
 
     /// Notes that a message lies at `start`. More than fit are refused by the caller's own count.

@@ -316,6 +316,33 @@ pub fn take_error(fd: impl AsFd, v6: bool) -> Option<Undelivered> {
     })
 }
 
+/// Has each datagram tell how many routers it might still have passed, where it came over IP: as IPv4, as IPv6, or both.
+pub fn set_tell_ttl(fd: impl AsFd) {
+    let (fd, on) = (fd.as_fd(), 1 as c_int);
+    // Whichever does not apply is refused, and then there is nothing to tell.
+    let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, on);
+    let _ = set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, on);
+}
+
+/// Receives one datagram and the TTL it arrived with, where [`set_tell_ttl`] was of use.
+pub fn receive_with_ttl(
+    fd: impl AsFd,
+    into: &mut [u8],
+    may_block: bool,
+) -> Result<(usize, Option<u8>), Errno> {
+    let mut piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let mut control = Control::new();
+    let mut header = header();
+    header.msg_iov = &raw mut piece;
+    header.msg_iovlen = 1;
+    control.attach(&mut header);
+    // SAFETY: header, vector, control buffer and `into` live through the call and are borrowed for writing.
+    let length = count(unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags(may_block)) })?;
+    let ttl = control_value::<c_int>(&header, libc::IPPROTO_IP, libc::IP_TTL)
+        .or_else(|| control_value(&header, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT));
+    Ok((length, ttl.and_then(|ttl| u8::try_from(ttl).ok())))
+}
+
 fn flags(may_block: bool) -> c_int {
     if may_block { libc::MSG_NOSIGNAL } else { libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT }
 }

@@ -22,9 +22,11 @@ mod discard;
 mod echo;
 pub mod linkgauge;
 pub mod pakbus;
+pub mod stamp;
 
 /// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
-pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER, ask::PEER];
+pub static PEERS: &[Peer] =
+    &[linkgauge::PEER, echo::PEER, discard::PEER, stamp::PEER, stamp::TWAMP_LIGHT, ask::PEER];
 
 /// What the list knows of a peer.
 pub struct Peer {
@@ -155,10 +157,12 @@ pub fn flows(
 }
 
 /// What a server lets its clients do, and is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ServerFacts {
     pub limits: Limits,
     pub token: Option<String>,
+    /// Nothing is remembered of senders, where a peer leaves the choice.
+    pub stateless: bool,
     /// Facts of this machine, told to clients that ask.
     pub environment: Map<String, Value>,
     /// Random for each start: what a server signs so that it need not remember.

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::plan::Direction;
-use crate::run::{CaseResult, Distribution, Figures, Run};
+use crate::run::{CaseResult, Distribution, Figures, Run, Ways};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
 
 /// How both ends waited; blocking where nothing else is known.
@@ -192,6 +192,37 @@ pub fn host_and_date(run: &Run) -> String {
         Some(host) => format!("{host} · {}", date(run)),
         None => date(run),
     }
+}
+
+/// A one-way delay is nothing without its bound.
+pub fn one_way(nanoseconds: f64, ways: &Ways) -> String {
+    let bound = print_nanoseconds(ways.one_way_error_bound_ns);
+    format!("{} ± {bound}", print_nanoseconds(nanoseconds.max(0.0)))
+}
+
+/// The parts of a round trip, where the far end tells them apart.
+pub fn ways(case: &CaseResult) -> Option<String> {
+    let ways = case.figures.ways.as_ref()?;
+    let of = |times: &Distribution, name| match times.percentile(name) {
+        Some(value) => format!("{} at {name}", print_nanoseconds(value as f64)),
+        None => format!("at most {}", print_nanoseconds(times.max as f64)),
+    };
+    let lost = match (ways.lost_there, ways.lost_back) {
+        (Some(there), Some(back)) if there + back > 0 => {
+            format!(" Lost: {} on the way there, {} on the way back.", print_count(there), print_count(back))
+        }
+        _ => String::new(),
+    };
+    Some(format!(
+        "of the round trip the far end took {} and the way {}. Above its shortest the way there was {}, the way back {}. \
+         One way at p50: there {}, back {}.{lost}",
+        of(&ways.turnaround_ns, "p50"),
+        of(&ways.path_ns, "p50"),
+        of(&ways.there_variation_ns, "p99"),
+        of(&ways.back_variation_ns, "p99"),
+        one_way(ways.there_p50_ns, ways),
+        one_way(ways.back_p50_ns, ways),
+    ))
 }
 
 /// What the interval of a case is over.

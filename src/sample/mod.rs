@@ -6,6 +6,7 @@ mod figures;
 mod raw;
 mod series;
 mod times;
+mod ways;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,6 +17,7 @@ use crate::run::Defect;
 pub use raw::{RawFile, RawSink};
 pub use series::Series;
 pub use times::Times;
+pub use ways::{Stages, Ways};
 
 /// One answered exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +92,8 @@ pub struct Recorder {
     /// Only with a schedule.
     pub response: Option<Times>,
     pub series: Series,
+    /// Only where the far end tells them apart.
+    pub ways: Option<Box<Ways>>,
     /// First and last instant that counts: first send to last receipt.
     pub first: Option<Time>,
     pub last: Option<Time>,
@@ -109,6 +113,7 @@ impl Recorder {
             service: Times::new(),
             response: scheduled.then(Times::new),
             series: Series::new(interval_ns),
+            ways: None,
             first: None,
             last: None,
             defects: Vec::new(),
@@ -121,6 +126,11 @@ impl Recorder {
     /// For a far end, that only counts.
     pub fn counting() -> Recorder {
         Recorder::new(false, 1_000_000_000, Arc::default(), None)
+    }
+
+    /// The far end will tell when requests came and answers left.
+    pub fn expect_stages(&mut self) {
+        self.ways = Some(Box::new(Ways::new()));
     }
 
     /// The measurement begins: what was counted before was warm-up.
@@ -151,6 +161,23 @@ impl Recorder {
             raw.push(sample);
         }
         self.publish();
+    }
+
+    /// What the far end told of an answered exchange; what cannot be true counts as corrupt.
+    #[inline]
+    pub fn staged(&mut self, sample: Sample, stages: Stages) {
+        if let Some(ways) = &mut self.ways
+            && !ways.answered(sample.sequence, sample.sent, sample.received, stages)
+        {
+            self.counts.corrupt_messages += 1;
+        }
+    }
+
+    /// The flow has ended.
+    pub fn settle(&mut self) {
+        if let Some(ways) = &mut self.ways {
+            ways.settle();
+        }
     }
 
     /// An exchange without an answer in time.
@@ -201,6 +228,9 @@ impl Recorder {
             response.merge(other);
         }
         self.series.merge(&other.series);
+        if let Some(other) = &other.ways {
+            self.ways.get_or_insert_with(|| Box::new(Ways::new())).merge(other);
+        }
         self.first = [self.first, other.first].into_iter().flatten().min();
         self.last = self.last.max(other.last);
         self.head_bytes += other.head_bytes;

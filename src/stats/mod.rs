@@ -5,6 +5,7 @@
 //! environment, and every random choice comes from a seed, so a result can be worked out again.
 
 mod centre;
+mod hull;
 mod jitter;
 mod moments;
 mod percentile;
@@ -17,6 +18,7 @@ mod random;
 mod sum;
 
 pub use centre::{median, median_interval};
+pub use hull::slope_below;
 pub use jitter::Jitter;
 pub use moments::Moments;
 pub use percentile::{interval_ranks, rank, supported};

@@ -19,7 +19,7 @@ use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing};
 use crate::plan::{Case, Direction, Pacing, Stop};
 use crate::run::Figures;
-use crate::sample::{Recorder, Sample};
+use crate::sample::{Recorder, Sample, Stages};
 
 pub const WORKLOAD: Workload = Workload {
     name: "latency",
@@ -63,11 +63,24 @@ fn figures(case: &Case, flows: &[Flowed], _far: Option<&FarReport>) -> Figures {
 pub trait Exchange: Send {
     fn request(&mut self, sequence: u64) -> &[u8];
 
+    /// How late it is, before each request; for those that carry the time.
+    fn tell_time(&mut self, _now: Time) {}
+
     /// Looks at bytes that came in; `waiting` are the numbers without an answer.
     fn answer(&mut self, data: &[u8], waiting: Range<u64>) -> Answer;
 
     /// No answer to this number is waited for any longer.
     fn given_up(&mut self, _sequence: u64) {}
+
+    /// Whole answers come with [`Exchange::stages`].
+    fn is_staged(&self) -> bool {
+        false
+    }
+
+    /// What the far end told in the last answer of when it came and left.
+    fn stages(&self) -> Option<Stages> {
+        None
+    }
 
     /// Answers tell what they answer. Where they do not, one request is on its way at a time, and what still comes is
     /// read before the next one: after a lost exchange for as long as the time-out again.
@@ -151,7 +164,10 @@ pub struct Pinger {
 }
 
 impl Pinger {
-    pub fn new(exchange: Box<dyn Exchange>, case: &Case, caps: &Caps, recorder: Recorder) -> Pinger {
+    pub fn new(exchange: Box<dyn Exchange>, case: &Case, caps: &Caps, mut recorder: Recorder) -> Pinger {
+        if exchange.is_staged() {
+            recorder.expect_stages();
+        }
         let numbered = exchange.is_numbered();
         let window = match case.pacing {
             _ if !numbered => 1,
@@ -266,6 +282,9 @@ impl Pinger {
                 self.recorder.counts.corrupt_messages += u64::from(wrong);
                 self.record_pending();
                 self.unrecorded = Some(sample);
+                if let Some(stages) = self.exchange.stages() {
+                    self.recorder.staged(sample, stages);
+                }
             }
             State::Lost => self.recorder.counts.late += 1,
             State::Answered => self.recorder.counts.duplicate += 1,
@@ -316,6 +335,7 @@ impl Party for Pinger {
                 return Step::Receive { into: &mut self.batch, until: self.listens_until.max(now) };
             }
         }
+        self.exchange.tell_time(now);
         let request = self.exchange.request(self.next);
         self.length = request.len();
         self.offered = true;
@@ -403,6 +423,7 @@ impl Party for Pinger {
 
     fn ended(&mut self, _cost: Cost) {
         self.record_pending();
+        self.recorder.settle();
         for sequence in self.oldest..self.next {
             let slot = *self.slot(sequence);
             if !slot.measured || slot.state != State::Waiting {

@@ -25,7 +25,7 @@ use crate::raw_client::{RawClient, address, connect, plan};
 /// A server in this process, on TCP and UDP.
 fn serve(limits: Limits, token: Option<&str>) -> Server {
     let facts =
-        ServerFacts { limits, token: token.map(str::to_owned), environment: Map::new(), secret: [9; 32] };
+        ServerFacts { limits, token: token.map(str::to_owned), secret: [9; 32], ..ServerFacts::default() };
     let service = peer::peer("linkgauge").unwrap().serve.unwrap()(&Arc::new(facts));
     let urls = ["tcp://127.0.0.1:0", "udp://127.0.0.1:0"].map(|url| url.parse().unwrap());
     Server::start(&urls, &service, 4096, &Dialer::new(Clock::System)).unwrap()

@@ -21,8 +21,7 @@ pub struct VirtualNet {
 impl VirtualNet {
     pub fn serving(peer: &str) -> VirtualNet {
         let dialer = Dialer::new(Clock::new_virtual());
-        let facts =
-            ServerFacts { limits: Limits::default(), token: None, environment: Map::new(), secret: [7; 32] };
+        let facts = ServerFacts { secret: [7; 32], ..ServerFacts::default() };
         let service =
             peer::peer(peer).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts));
         let names = (0..10).map(|number| format!("mem://far{number}")).chain(["mem://far".to_owned()]);
