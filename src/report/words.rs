@@ -340,6 +340,12 @@ mod tests {
     }
 
     #[test]
+    fn a_round_trip_in_its_parts() {
+        insta::assert_snapshot!(ways(&sample_run::staged().cases[0]).unwrap(), @"of the round trip the far end took 1.276 µs at p50 and the way 41.28 µs at p50. Above its shortest the way there was 4.323 µs at p99, the way back 1.440 µs at p99. One way at p50: there 20.51 µs ± 19.40 µs, back 18.91 µs ± 19.40 µs. Lost: 5 on the way there, 2 on the way back.");
+        assert_eq!(ways(&sample_run::full().cases[0]), None);
+    }
+
+    #[test]
     fn small_words() {
         assert_eq!(case_list(&[1]), "case 1");
         assert_eq!(case_list(&[1, 2, 3, 4, 7]), "cases 1–4 and 7");

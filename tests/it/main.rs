@@ -33,5 +33,6 @@ mod server;
 mod services;
 mod shaper;
 mod stalls;
+mod stamp;
 mod uart;
 mod virtual_net;

@@ -5,12 +5,11 @@ use std::sync::atomic::AtomicBool;
 
 use linkgauge::clock::Clock;
 use linkgauge::link::Dialer;
-use linkgauge::peer::{self, Limits, ServerFacts};
+use linkgauge::peer::{self, ServerFacts};
 use linkgauge::plan::Plan;
 use linkgauge::run::Run;
 use linkgauge::schedule::{self, Bench};
 use linkgauge::serve::Server;
-use serde_json::Map;
 
 /// A dialer on a virtual clock that reaches `peer` at `mem://far`, and at `mem://far0` to `mem://far9`.
 pub struct VirtualNet {
