@@ -22,11 +22,12 @@ mod discard;
 mod echo;
 pub mod linkgauge;
 pub mod pakbus;
+pub mod sockperf;
 pub mod stamp;
 
 /// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
 pub static PEERS: &[Peer] =
-    &[linkgauge::PEER, echo::PEER, discard::PEER, stamp::PEER, stamp::TWAMP_LIGHT, ask::PEER];
+    &[linkgauge::PEER, echo::PEER, discard::PEER, stamp::PEER, stamp::TWAMP_LIGHT, sockperf::PEER, ask::PEER];
 
 /// What the list knows of a peer.
 pub struct Peer {

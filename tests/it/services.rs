@@ -4,7 +4,8 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::program::{Running, Serving};
+use super::peers::{free_port, linkgauge};
+use super::program::{Running, Serving, wait_until};
 
 /// Has a shell run socat; what it printed.
 fn shell(line: &str) -> Vec<u8> {
@@ -46,4 +47,72 @@ fn our_echo_leaves_servers_alone() {
     // 7100 would answer the answer; an address of its own, since others may use the port.
     let server = UdpSocket::bind("127.77.7.1:7100").unwrap();
     assert_eq!(ask(&server), None);
+}
+
+/// What `sockperf` printed, with an end if it never ends.
+fn sockperf(arguments: &str) -> String {
+    let printed = shell(&format!("timeout 30 sockperf {arguments} 2>&1"));
+    String::from_utf8(printed).unwrap()
+}
+
+#[test]
+fn a_sockperf_server_answers_us() {
+    for (scheme, flag) in [("tcp", "--tcp"), ("udp", "")] {
+        let port = free_port();
+        let child = Command::new("sockperf")
+            .args(format!("sr -i 127.0.0.1 -p {port} {flag}").split_whitespace())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sockperf is needed for this test: apt-get install sockperf");
+        let _server = Running(child);
+        let url = format!("{scheme}://127.0.0.1:{port} --peer sockperf");
+        // It says nothing when it is ready: the first answer does.
+        wait_until("an answer of sockperf", || {
+            (linkgauge(&format!("latency {url} -n 1 --warm-up 0 --timeout 200ms")).status == 0).then_some(())
+        });
+        for size in ["14", "1000", "20000"] {
+            linkgauge(&format!("latency {url} -n 300 --warm-up 5 --timeout 20s --size {size}"))
+                .answered_all(300);
+        }
+        linkgauge(&format!("latency {url} -n 100 --rate 1000/s --timeout 20s")).answered_all(100);
+        // And an echo it is not.
+        linkgauge(&format!("latency {url} -n 3 --warm-up 0 --size 13")).refused(&["14 bytes or more"]);
+    }
+}
+
+#[test]
+fn our_server_answers_sockperf() {
+    let serving = Serving::start(&["--peer", "sockperf"]);
+    for (place, flag) in [(serving.tcp.place(), "--tcp"), (serving.udp.place(), "")] {
+        let port = place.rsplit(':').next().unwrap();
+        for size in [14, 1000] {
+            let printed = sockperf(&format!("pp -i 127.0.0.1 -p {port} -t 1 -m {size} {flag}"));
+            let line = printed.lines().find(|line| line.contains("[Valid Duration]")).expect(&printed);
+            let of = |name: &str| -> u64 {
+                let value = line.split(name).nth(1).and_then(|rest| rest.split(';').next()).expect(line);
+                value.trim_matches(['=', ' ']).parse().unwrap()
+            };
+            let (sent, received) = (of("SentMessages"), of("ReceivedMessages"));
+            assert!(sent > 10 && sent - received <= 1, "{line}");
+            assert!(
+                printed.contains(
+                    "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0"
+                ),
+                "{printed}"
+            );
+        }
+        // A sender that wants no answers is taken in silence.
+        let printed = sockperf(&format!("tp -i 127.0.0.1 -p {port} -t 1 -m 1000 {flag}"));
+        assert!(printed.contains("Total of ") && printed.contains("messages sent in"), "{printed}");
+    }
+}
+
+#[test]
+fn an_echo_is_no_sockperf() {
+    let serving = Serving::start(&["--peer", "echo"]);
+    for url in [&serving.tcp, &serving.udp] {
+        linkgauge(&format!("latency {url} --peer sockperf -n 3 --warm-up 0 --timeout 200ms"))
+            .refused(&["none of 3 messages was answered", "speak sockperf"]);
+    }
 }
