@@ -266,7 +266,7 @@ fn checksum(bytes: &[u8]) -> u16 {
 }
 
 /// Sequence number and data of a reply; `identifier` is none where the kernel has looked at it.
-fn read_reply(packet: &[u8], v6: bool, identifier: Option<u16>) -> Option<(u16, &[u8])> {
+pub fn read_reply(packet: &[u8], v6: bool, identifier: Option<u16>) -> Option<(u16, &[u8])> {
     const REPLY_V4: u8 = 0;
     const REPLY_V6: u8 = 129;
     // A raw socket of IPv4 hands over the header of IP as well: its length in words of four bytes is the low half byte.

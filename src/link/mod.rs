@@ -13,7 +13,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
 
 mod datagram;
-mod icmp;
+pub mod icmp;
 mod internet;
 pub mod line;
 pub mod mem;

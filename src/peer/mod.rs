@@ -18,6 +18,7 @@ use crate::workload::{FarReport, Flowed, Measured, Role};
 
 pub mod ask;
 pub mod auto;
+pub mod chargen;
 mod discard;
 mod echo;
 pub mod linkgauge;
@@ -26,8 +27,16 @@ pub mod sockperf;
 pub mod stamp;
 
 /// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
-pub static PEERS: &[Peer] =
-    &[linkgauge::PEER, echo::PEER, discard::PEER, stamp::PEER, stamp::TWAMP_LIGHT, sockperf::PEER, ask::PEER];
+pub static PEERS: &[Peer] = &[
+    linkgauge::PEER,
+    echo::PEER,
+    discard::PEER,
+    chargen::PEER,
+    stamp::PEER,
+    stamp::TWAMP_LIGHT,
+    sockperf::PEER,
+    ask::PEER,
+];
 
 /// What the list knows of a peer.
 pub struct Peer {

@@ -4,7 +4,8 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::peers::{free_port, linkgauge};
+use super::foreign::Socat;
+use super::peers::{free_port, linkgauge, xinetd};
 use super::program::{Running, Serving, wait_until};
 
 /// Has a shell run socat; what it printed.
@@ -84,23 +85,21 @@ fn a_sockperf_server_answers_us() {
 #[test]
 fn our_server_answers_sockperf() {
     let serving = Serving::start(&["--peer", "sockperf"]);
-    for (place, flag) in [(serving.tcp.place(), "--tcp"), (serving.udp.place(), "")] {
+    // Its ping-pong never ends where a datagram is lost, and any may be; under load it does not wait.
+    let modes =
+        [(serving.tcp.place(), "pp", "--tcp"), (serving.udp.place(), "ul --mps=1000 --reply-every=1", "")];
+    for (place, mode, flag) in modes {
         let port = place.rsplit(':').next().unwrap();
         for size in [14, 1000] {
-            let printed = sockperf(&format!("pp -i 127.0.0.1 -p {port} -t 1 -m {size} {flag}"));
+            let printed = sockperf(&format!("{mode} -i 127.0.0.1 -p {port} -t 1 -m {size} {flag}"));
             let line = printed.lines().find(|line| line.contains("[Valid Duration]")).expect(&printed);
             let of = |name: &str| -> u64 {
                 let value = line.split(name).nth(1).and_then(|rest| rest.split(';').next()).expect(line);
                 value.trim_matches(['=', ' ']).parse().unwrap()
             };
             let (sent, received) = (of("SentMessages"), of("ReceivedMessages"));
-            assert!(sent > 10 && sent - received <= 1, "{line}");
-            assert!(
-                printed.contains(
-                    "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0"
-                ),
-                "{printed}"
-            );
+            assert!(received > 10 && received <= sent, "{line}");
+            assert!(printed.contains("# duplicated messages = 0; # out-of-order messages = 0"), "{printed}");
         }
         // A sender that wants no answers is taken in silence.
         let printed = sockperf(&format!("tp -i 127.0.0.1 -p {port} -t 1 -m 1000 {flag}"));
@@ -115,4 +114,73 @@ fn an_echo_is_no_sockperf() {
         linkgauge(&format!("latency {url} --peer sockperf -n 3 --warm-up 0 --timeout 200ms"))
             .refused(&["none of 3 messages was answered", "speak sockperf"]);
     }
+}
+
+#[test]
+fn chargen_of_xinetd() {
+    let (_xinetd, port) = xinetd("chargen");
+    for parallel in [1, 3] {
+        let url = format!("tcp://127.0.0.1:{port}");
+        let said =
+            linkgauge(&format!("throughput {url} --peer chargen --volume 5M --warm-up 10ms -P {parallel}"))
+                .clean();
+        assert_eq!((said.count("delivered_bytes"), said.count("lost")), (parallel * 5_000_000, 0));
+        assert_eq!(said.case()["direction"], "receive");
+        assert!(said.case()["throughput_bps"].as_f64().is_some_and(|rate| rate > 0.0));
+    }
+    // What arrives between its answer and its next look is thrown away.
+    let udp = format!("udp://127.0.0.1:{port} --peer chargen");
+    let said = linkgauge(&format!("latency {udp} -n 40 --warm-up 0 --rate 100/s --timeout 200ms")).clean();
+    assert_eq!((said.count("sent"), said.count("received") + said.count("lost")), (40, 40));
+    assert!(said.count("received") >= 10, "{}", said.run);
+    linkgauge(&format!("latency tcp://127.0.0.1:{port} --peer chargen"))
+        .refused(&["answers nothing on a stream"]);
+    linkgauge(&format!("throughput udp://127.0.0.1:{port} --peer chargen"))
+        .refused(&["sends no datagrams by itself"]);
+}
+
+#[test]
+fn our_chargen_goes_on_for_ever() {
+    let serving = Serving::start(&["--peer", "chargen"]);
+    let (tcp, udp) = (serving.tcp.place(), serving.udp.place());
+    let printed = shell(&format!("socat -T 10 -u TCP:{tcp} STDOUT | head -c 1000000"));
+    assert_eq!(printed.len(), 1_000_000);
+    let mut lines = printed.split(|&byte| byte == b'\n');
+    assert!(lines.next().is_some_and(|line| line.starts_with(b" !\"#") && line.ends_with(b"efg\r")));
+    assert!(lines.next().is_some_and(|line| line.starts_with(b"!\"#$") && line.ends_with(b"fgh\r")));
+    // No answer is longer than its question, or than the RFC allows.
+    assert_eq!(shell(&format!("printf 12345 | socat -T 10 -t 2 STDIO UDP:{udp}")), b" !\"#$");
+    assert_eq!(
+        shell(&format!("head -c 2000 /dev/zero | socat -b 4000 -T 10 -t 2 STDIO UDP:{udp}")).len(),
+        512
+    );
+    let said = linkgauge(&format!("throughput {} --peer chargen --volume 20M", serving.tcp)).clean();
+    assert_eq!(said.count("delivered_bytes"), 20_000_000);
+    linkgauge(&format!("latency {} --peer chargen -n 100 --size 64 --timeout 20s", serving.udp))
+        .answered_all(100);
+}
+
+#[test]
+fn our_chargen_keeps_its_limits() {
+    let serving = Serving::start(&["--peer", "chargen", "--max-rate", "8Mbit/s", "--max-time", "2s"]);
+    // A megabyte a second, and no more than two.
+    let bytes: usize =
+        String::from_utf8(shell(&format!("socat -T 10 -u TCP:{} STDOUT | wc -c", serving.tcp.place())))
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
+    assert!((100_000..=2_010_000).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn what_is_no_chargen_is_told() {
+    let serving = Serving::start(&["--peer", "echo"]);
+    linkgauge(&format!("throughput {} --peer chargen -t 1s --timeout 300ms", serving.tcp))
+        .refused(&["no answer in time"]);
+    let (_socat, place) = Socat::listening("TCP-LISTEN:0,bind=127.0.0.1,fork", "SYSTEM:echo hello; sleep 1");
+    let said = linkgauge(&format!("throughput tcp://{place} --peer chargen -t 10s"));
+    assert_eq!((said.status, said.count("delivered_bytes")), (2, 6), "{}", said.run);
+    assert!(said.errors.contains("the peer closed the link"), "{}", said.errors);
+    assert!(said.count("corrupt_bytes") > 0);
 }
