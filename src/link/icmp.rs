@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -235,6 +236,9 @@ impl IcmpLink {
             // The kernel has learnt how much the path bears, and cuts what follows.
             return None;
         }
+        if error.message.is_none() && error.errno == Errno::MSGSIZE {
+            return Some(fault);
+        }
         Some(Fault::Other(error.to_string()))
     }
 }
@@ -402,8 +406,6 @@ impl std::fmt::Display for Undelivered {
 
 #[cfg(test)]
 mod tests {
-    use rustix::io::Errno;
-
     use super::*;
 
     #[test]

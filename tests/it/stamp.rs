@@ -301,6 +301,9 @@ fn liar(answer: impl Fn(usize, &[u8]) -> Vec<Vec<u8>> + Send + 'static) -> Strin
     url
 }
 
+/// What a liar does to an honest answer.
+type Change = fn(&mut Vec<u8>);
+
 /// What an honest reflector answers at once.
 fn honest(asked: &[u8]) -> Vec<u8> {
     let mut answer = vec![0; 44];
@@ -317,14 +320,14 @@ fn liars_are_counted_and_never_waited_for() {
         |url: &str| linkgauge(&format!("latency {url} --peer stamp -n 20 --warm-up 0 --timeout 100ms"));
     measure(&liar(|_, asked| vec![honest(asked)])).answered_all(20);
 
-    let with = |change: fn(&mut Vec<u8>)| {
+    let with = |change: Change| {
         liar(move |_, asked| {
             let mut answer = honest(asked);
             change(&mut answer);
             vec![answer]
         })
     };
-    let strange: [(&str, fn(&mut Vec<u8>)); 6] = [
+    let strange: [(&str, Change); 6] = [
         ("too short", |answer| answer.truncate(20)),
         ("another session", |answer| answer[14] ^= 1),
         ("gone before it came", |answer| answer[4] -= 1),

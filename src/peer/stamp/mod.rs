@@ -13,11 +13,11 @@ use serde_json::{Map, Value};
 use super::ask::text;
 use super::{Flow, Near, Peer, PeerError, Session, flows};
 use crate::clock::Time;
-use crate::link::{Caps, Framing, Link};
+use crate::link::{Caps, Framing};
 use crate::plan::{Case, Direction};
 use crate::sample::Stages;
+use crate::workload::Role;
 use crate::workload::latency::{Answer, Exchange, Pinger};
-use crate::workload::{FarReport, Flowed, Role};
 
 pub mod packet;
 mod reflector;
@@ -82,8 +82,8 @@ fn fit(case: &mut Case, caps: &Caps, dialect: Dialect) -> Result<(), String> {
     }
     let signed = is_authenticated(case)?;
     let (usual, least, more) = match (dialect, signed) {
-        (Dialect::Stamp, false) => (OPEN, OPEN, tlv::HEAD),
-        (Dialect::Stamp, true) => (SIGNED, SIGNED, tlv::HEAD + tlv::HEAD + tlv::SIGNATURE_BYTES),
+        (Dialect::Stamp, false) => (OPEN, OPEN, tlv::least(signed)),
+        (Dialect::Stamp, true) => (SIGNED, SIGNED, tlv::least(signed)),
         // The answer is as long as the request only if that is long enough.
         (Dialect::Light, _) => (LIGHT, SHORTEST_REQUEST, 0),
     };
@@ -169,14 +169,6 @@ struct StampSession {
 impl Session for StampSession {
     fn flows(&mut self) -> Vec<Flow> {
         std::mem::take(&mut self.flows)
-    }
-
-    fn finish(
-        &mut self,
-        _flows: &[Flowed],
-        _links: Vec<Box<dyn Link>>,
-    ) -> Result<Option<FarReport>, PeerError> {
-        Ok(None)
     }
 
     fn got(&self) -> Map<String, Value> {

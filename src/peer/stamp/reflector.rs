@@ -25,7 +25,8 @@ pub fn service(facts: &Arc<ServerFacts>, dialect: Dialect) -> Arc<dyn Service> {
     Arc::new(ReflectorService {
         dialect,
         stateless: facts.stateless,
-        key: facts.token.as_deref().map(key_of),
+        // TWAMP's own signatures need its control connection.
+        key: facts.token.as_deref().filter(|_| dialect == Dialect::Stamp).map(key_of),
         idle: Duration::from_secs(facts.limits.idle_s),
     })
 }
@@ -70,7 +71,9 @@ fn read(bytes: &[u8], dialect: Dialect, key: Option<&Key>) -> Option<Request> {
         Dialect::Stamp => base(key),
         Dialect::Light => SHORTEST_REQUEST,
     };
-    (bytes.len() >= least).then(|| Request::read(bytes, key)).flatten()
+    let request = Request::read(bytes, key).filter(|_| bytes.len() >= least)?;
+    // Where STAMP has the number of a session, TWAMP has padding.
+    Some(Request { session: if dialect == Dialect::Stamp { request.session } else { 0 }, ..request })
 }
 
 /// Streams have no packets.
@@ -133,13 +136,12 @@ impl Mirror {
     fn write(&mut self, request: Request, received: Time, now: Time) {
         let (dialect, stateless) = (self.dialect, self.stateless);
         let sent = self.wall.ntp(now).0;
-        let session = if dialect == Dialect::Stamp { request.session } else { 0 };
-        let counts = self.session(session).counts;
+        let counts = self.session(request.session).counts;
         let reply = Reply {
             sequence: if stateless { request.sequence } else { counts.sent },
             sent,
             error: ErrorEstimate::UNKNOWN,
-            session,
+            session: request.session,
             received: self.wall.ntp(received).0,
             request,
             ttl: self.batch.ttl().unwrap_or(0),
@@ -180,8 +182,7 @@ impl Party for Mirror {
     fn sent(&mut self, _bytes: usize, at: Time) {
         let sent = self.wall.ntp(at).0;
         let Some(Asked { request, .. }) = self.asked.take() else { return };
-        let session = if self.dialect == Dialect::Stamp { request.session } else { 0 };
-        let counts = &mut self.session(session).counts;
+        let counts = &mut self.session(request.session).counts;
         counts.last = Some((counts.sent, sent));
         counts.sent = counts.sent.wrapping_add(1);
     }
@@ -190,8 +191,7 @@ impl Party for Mirror {
         self.last = Some(now);
         let message = self.batch.messages().next().unwrap_or_default();
         let Some(request) = read(message, self.dialect, self.key.as_ref()) else { return };
-        let session = if self.dialect == Dialect::Stamp { request.session } else { 0 };
-        let counts = &mut self.session(session).counts;
+        let counts = &mut self.session(request.session).counts;
         counts.received = counts.received.wrapping_add(1);
         self.asked = Some(Asked { request, received: now, late: false });
     }

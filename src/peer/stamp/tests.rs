@@ -66,9 +66,13 @@ fn a_reflector_answers_in_kind() {
         (Dialect::Stamp, None, &[44, 48, 1472][..]),
         (Dialect::Stamp, Some("secret"), &[112, 136, 1472]),
         (Dialect::Light, None, &[41, 44, 1472]),
+        (Dialect::Light, Some("no matter"), &[112]),
     ] {
         for &length in lengths {
-            let (mut near, mut far) = (sender(dialect, token, length), Far::new(dialect, token, false));
+            let (mut near, mut far) = (
+                sender(dialect, token.filter(|_| dialect == Dialect::Stamp), length),
+                Far::new(dialect, token, false),
+            );
             for number in 0..3 {
                 let asked = ask(&mut near, number);
                 let answered = far.answer(&asked).unwrap();

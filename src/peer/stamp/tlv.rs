@@ -3,20 +3,20 @@
 use super::packet::Key;
 
 /// Flags, type, length.
-pub const HEAD: usize = 4;
+const HEAD: usize = 4;
 
 /// The reflector does not know this type.
-pub const UNRECOGNISED: u8 = 0x80;
+const UNRECOGNISED: u8 = 0x80;
 const MALFORMED: u8 = 0x40;
 const INTEGRITY: u8 = 0x20;
 
-pub const PADDING: u8 = 1;
+const PADDING: u8 = 1;
 const TIMESTAMP_INFORMATION: u8 = 3;
 const DIRECT_MEASUREMENT: u8 = 5;
 const FOLLOW_UP: u8 = 7;
-pub const SIGNATURE: u8 = 8;
+const SIGNATURE: u8 = 8;
 /// Bytes of the value of a signature.
-pub const SIGNATURE_BYTES: usize = 16;
+const SIGNATURE_BYTES: usize = 16;
 
 /// A clock that nobody is known to steer, read by a program.
 const FREE_RUNNING: u8 = 5;
@@ -126,8 +126,8 @@ pub fn pad(into: &mut [u8], key: Option<&Key>) {
 }
 
 /// Bytes that [`pad`] needs at least, if it is to fill any.
-pub fn least(key: Option<&Key>) -> usize {
-    if key.is_some() { HEAD + HEAD + SIGNATURE_BYTES } else { HEAD }
+pub fn least(signed: bool) -> usize {
+    if signed { HEAD + HEAD + SIGNATURE_BYTES } else { HEAD }
 }
 
 fn head(extension: &mut [u8], kind: u8) {
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn signatures_are_checked_and_renewed() {
         let key = Key::new(b"key");
-        let mut request = vec![0; least(Some(&key)) + 3];
+        let mut request = vec![0; least(true) + 3];
         pad(&mut request, Some(&key));
         let reply = answered(&request, Some(&key));
         assert_eq!(reply[..8], [0, 1, 0, 3, 0, 0, 0, 0]);
@@ -179,6 +179,6 @@ mod tests {
         let reply = answered(&request, Some(&Key::new(b"another")));
         assert_eq!((reply[0], reply[at]), (INTEGRITY, INTEGRITY));
         assert_eq!(reply[at + HEAD..], request[at + HEAD..], "nothing is signed for a stranger");
-        assert_eq!(answered(&request, None)[at], UNRECOGNISED | 0, "without a key nothing is known of it");
+        assert_eq!(answered(&request, None)[at], UNRECOGNISED, "without a key nothing is known of it");
     }
 }
