@@ -5,9 +5,10 @@
 //! of this process may have one, a raw socket where the process has that right. Not for other messages of ICMP: those
 //! that say why a request went nowhere become faults.
 
+use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -113,23 +114,26 @@ impl Options {
 fn socket(v6: bool, kind: Option<Kind>) -> Result<(Socket, Kind), Fault> {
     let (domain, protocol) =
         if v6 { (Domain::IPV6, Protocol::ICMPV6) } else { (Domain::IPV4, Protocol::ICMPV4) };
-    let kinds = [(Kind::Ping, Type::DGRAM), (Kind::Raw, Type::RAW)];
-    for (this, socket_type) in kinds {
-        if kind.is_none_or(|wanted| wanted == this)
-            && let Ok(socket) = Socket::new(domain, socket_type, Some(protocol))
-        {
-            return Ok((socket, this));
+    let mut refusal = None;
+    for (this, socket_type) in [(Kind::Ping, Type::DGRAM), (Kind::Raw, Type::RAW)] {
+        if kind.is_none_or(|wanted| wanted == this) {
+            match Socket::new(domain, socket_type, Some(protocol)) {
+                Ok(socket) => return Ok((socket, this)),
+                Err(error) => refusal = Some(error),
+            }
         }
     }
-    Err(Fault::Other(match kind {
-        None => format!("{REASON}: {REMEDY}"),
-        Some(Kind::Ping) => {
-            format!("this user may not open ping sockets: {REMEDY_PING}")
+    Err(match (refusal, kind) {
+        // Not a matter of rights: no IPv6, usually.
+        (Some(source), _) if source.kind() != io::ErrorKind::PermissionDenied => {
+            Fault::System { operation: "open a socket", source }
         }
-        Some(Kind::Raw) => {
-            "only CAP_NET_RAW may open raw sockets: leave out socket=raw, or be root".to_owned()
+        (_, None) => Fault::Other(format!("{REASON}: {REMEDY}")),
+        (_, Some(Kind::Ping)) => Fault::Other(format!("this user may not open ping sockets: {REMEDY_PING}")),
+        (_, Some(Kind::Raw)) => {
+            Fault::Other("only CAP_NET_RAW may open raw sockets: leave out socket=raw, or be root".to_owned())
         }
-    }))
+    })
 }
 
 fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
@@ -167,14 +171,9 @@ fn connected(address: SocketAddr, options: &Options) -> Result<(Socket, Kind), F
 
 /// What tells the raw links of this process apart, and from those of other processes as well as 16 bits can.
 fn identifier() -> u16 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    const DRAWN: u64 = 1 << 32;
-    if NEXT.load(Relaxed) == 0 {
-        let drawn = DRAWN | u64::from(fastrand::u16(..));
-        // Where another thread was faster its draw stands.
-        let _ = NEXT.compare_exchange(0, drawn, Relaxed, Relaxed);
-    }
-    NEXT.fetch_add(1, Relaxed) as u16
+    static FIRST: LazyLock<u16> = LazyLock::new(|| fastrand::u16(..));
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    FIRST.wrapping_add(NEXT.fetch_add(1, Relaxed))
 }
 
 /// Facts of the way; there are no ports.
