@@ -207,6 +207,8 @@ pub struct Figures {
     /// The first of what was wrong with the numbers of records.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub record_faults: Vec<RecordFault>,
+    /// The way there and the way back, where the far end tells them apart.
+    pub ways: Option<Ways>,
     /// 95 % intervals of the statistics, by name (`latency_ns.p50`, `throughput_bps`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub intervals: BTreeMap<String, Interval>,
@@ -295,6 +297,32 @@ pub struct Distribution {
     pub percentiles: BTreeMap<String, Option<u64>>,
     /// Share (0 to 1) of those sent that took longer than so many milliseconds, or were lost.
     pub later_than_ms: BTreeMap<String, f64>,
+}
+
+/// A round trip in its parts. One-way delays are right to `one_way_error_bound_ns` only: the clocks of the two ends
+/// differ by no more than that from `clock_offset_ns`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ways {
+    /// From the receipt of the request at the far end to the sending of its answer, by its clock.
+    pub turnaround_ns: Distribution,
+    /// The round trip without it.
+    pub path_ns: Distribution,
+    /// How much longer than the shortest each way was.
+    pub there_variation_ns: Distribution,
+    pub back_variation_ns: Distribution,
+    pub there_p50_ns: f64,
+    pub back_p50_ns: f64,
+    /// Half of the shortest path.
+    pub one_way_error_bound_ns: f64,
+    /// How far the far end's time of day is ahead of ours.
+    pub clock_offset_ns: f64,
+    /// How fast it gains on ours; 0 where that could not be told.
+    pub clock_drift_ppm: f64,
+    /// Of the lost, those that did not reach the far end, and those whose answer did not come back.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lost_there: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lost_back: Option<u64>,
 }
 
 impl Figures {

@@ -404,7 +404,14 @@ fn silent(case: &Case, all_caps: &[Caps], figures: &Figures) -> Option<String> {
         return None;
     }
     let (endpoint, sent) = (&case.endpoints[0], figures.sent);
-    let remedy = match all_caps.iter().any(|caps| caps.device) {
+    if figures.corrupt_messages > 0 {
+        let (strange, peer) = (figures.corrupt_messages, &case.peer);
+        return Some(format!(
+            "{endpoint}: none of {sent} messages was answered, but {strange} came that are no answers: does the far end \
+             speak {peer}, with the same key if any?"
+        ));
+    }
+    let remedy = match all_caps.iter().any(Caps::is_device_line) {
         true => CHECK_LINE,
         false => ": check the far end, the way to it, and --timeout",
     };
@@ -472,7 +479,7 @@ fn side_by_side(
         let socket_drops = flow.link.socket_drops();
         let line_errors = flow.link.port().and_then(Port::errors);
         let fault = result.err().map(|fault| match fault {
-            Fault::TimedOut if flow.link.caps().device => Fault::SilentLine,
+            Fault::TimedOut if flow.link.caps().is_device_line() => Fault::SilentLine,
             fault => fault,
         });
         let fault = fault.map(|fault| LinkError::new(&case.endpoints[flow.port], fault).to_string());

@@ -13,8 +13,9 @@ use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
 use linkgauge::link::party::{Cost, Party, Step};
 use linkgauge::link::rfc2217::Server;
-use linkgauge::link::{self, Caps, Dialer, Fault, Framing};
+use linkgauge::link::{self, Caps, Dialer, Fault, Framing, icmp};
 use linkgauge::peer::ask::reply::{End, Found, LONGEST, LengthField, Reply as Answer, Search};
+use linkgauge::peer::chargen;
 use linkgauge::peer::iperf3::datagram::{Datagram, Jitter};
 use linkgauge::peer::iperf3::near::{Control, Plan};
 use linkgauge::peer::iperf3::wire::{self as iperf3_wire, Cookie, Parameters, Results};
@@ -24,6 +25,9 @@ use linkgauge::peer::netio::wire::{Blocks, Dialect, Opening, Word};
 use linkgauge::peer::pakbus::frame::{self, Decoder};
 use linkgauge::peer::pakbus::packet::{Hop, LinkState, Packet, Route};
 use linkgauge::peer::pakbus::{client, directory, message, record, reply, table, value};
+use linkgauge::peer::sockperf;
+use linkgauge::peer::stamp::packet::{Key, OPEN, Reply as Reflected, Request as Test, SIGNED};
+use linkgauge::peer::stamp::tlv;
 use linkgauge::peer::{Limits, ServerFacts, Service, peer};
 use linkgauge::plan;
 use linkgauge::report::{self, FORMATS, Options};
@@ -37,7 +41,7 @@ use linkgauge::workload::throughput::head::Head;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("endpoint", endpoint),
     ("plan", plan),
     ("session", session),
@@ -48,6 +52,7 @@ pub const TARGETS: [Target; 10] = [
     ("iperf3", iperf3),
     ("pakbus_client", pakbus_client),
     ("netio", netio),
+    ("reflectors", reflectors),
 ];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
@@ -99,7 +104,7 @@ pub fn session(data: &[u8]) {
 
 /// The far side of a peer, as it is without a token.
 fn server(name: &str, limits: Limits) -> Arc<dyn Service> {
-    let facts = ServerFacts { limits, token: None, environment: Default::default(), secret: [7; 32] };
+    let facts = ServerFacts { limits, secret: [7; 32], ..ServerFacts::default() };
     let serve = peer(name).and_then(|peer| peer.serve).expect("this peer can be served");
     serve(&Arc::new(facts))
 }
@@ -517,4 +522,61 @@ pub fn run_document(data: &[u8]) {
     if let Ok(findings) = explain::explain(&Evidence::Run(&run)) {
         assert!(report::explanation(&findings, &Options::default(), &mut std::io::sink()).is_ok());
     }
+}
+
+/// What comes from the reflectors of a network, and from whoever asks ours: replies of ICMP; test packets of STAMP and
+/// TWAMP, signed or not, with their extensions; messages of sockperf and lines of a chargen, whole and in pieces whose
+/// length the first byte tells; and our own far ends, which rest when all is said.
+pub fn reflectors(data: &[u8]) {
+    let Some((&size, said)) = data.split_first() else { return };
+    let size = usize::from(size).max(1);
+    for (v6, identifier) in [(false, None), (false, Some(7)), (true, None), (true, Some(7))] {
+        let data = icmp::read_reply(said, v6, identifier).map_or(0, |(_, data)| data.len());
+        assert!(data <= said.len());
+    }
+    for key in [None, Some(Key::new(b"fuzz"))] {
+        test_packets(said, key.as_ref());
+    }
+    let stream = |pieces: std::slice::Chunks<u8>| {
+        let (mut answers, mut out) = (sockperf::Answers::default(), Vec::new());
+        let whole = pieces.into_iter().all(|piece| answers.of_stream(piece, &mut out).is_some());
+        (whole, out)
+    };
+    assert_eq!(stream(said.chunks(said.len().max(1))), stream(said.chunks(size)));
+    let wrong = |pieces: std::slice::Chunks<u8>| -> u64 {
+        let mut check = chargen::Check::default();
+        pieces.map(|piece| check.take(piece)).sum()
+    };
+    assert_eq!(wrong(said.chunks(said.len().max(1))), wrong(said.chunks(size)));
+
+    let messages = Caps { framing: Framing::Message, max_message: Some(2000), closes: true, ..Caps::STREAM };
+    for name in ["stamp", "twamp-light", "sockperf"] {
+        for (token, caps) in [(None, &messages), (Some("fuzz".to_owned()), &messages), (None, &Caps::STREAM)]
+        {
+            let facts = ServerFacts { token, ..ServerFacts::default() };
+            let service = peer(name).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts));
+            let mut reply = Vec::new();
+            service.door(said, "192.0.2.1:40000", &mut reply);
+            assert!(reply.len() <= said.len(), "a door never says more than it heard");
+            connection(service.party(caps, "192.0.2.1:40000").as_mut(), said.chunks(size));
+        }
+    }
+}
+
+/// What can be read says the same once written; extensions keep their length.
+fn test_packets(said: &[u8], key: Option<&Key>) {
+    let base = if key.is_some() { SIGNED } else { OPEN };
+    let mut written = vec![0; base];
+    if let Some(request) = Test::read(said, key) {
+        request.write(&mut written, key);
+        assert_eq!(Test::read(&written, key), Some(Test { ..request }));
+    }
+    if let Some(reply) = Reflected::read(said, key) {
+        let _ = reply.times();
+        reply.write(&mut written, key);
+        assert_eq!(Reflected::read(&written, key), Some(reply));
+    }
+    let mut extensions = said.to_vec();
+    tlv::answer(&mut extensions, &tlv::Counts::default(), key);
+    assert_eq!(extensions.len(), said.len());
 }

@@ -15,7 +15,7 @@ use linkgauge::host;
 use linkgauge::lab::logger::{Device, Logger, Options, content};
 use linkgauge::lab::{STAND_INS, Standing};
 use linkgauge::link::{Dialer, TRANSPORTS};
-use linkgauge::peer::{self, Limits, ServerFacts};
+use linkgauge::peer::{self, ServerFacts};
 use linkgauge::run::Warning;
 use linkgauge::schedule;
 use linkgauge::serve::Server;
@@ -178,7 +178,7 @@ fn serve(urls: &[Endpoint], dialer: &Dialer) -> Result<Server> {
     let far = peer::peer("linkgauge").and_then(|peer| peer.serve).context("our own session can be served")?;
     let mut secret = [0; 32];
     fastrand::fill(&mut secret);
-    let facts = ServerFacts { limits: Limits::default(), token: None, environment: host::facts(), secret };
+    let facts = ServerFacts { environment: host::facts(), secret, ..ServerFacts::default() };
     let most = facts.limits.sessions as usize;
     Ok(Server::start(urls, &far(&Arc::new(facts)), most, dialer)?)
 }

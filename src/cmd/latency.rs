@@ -39,6 +39,8 @@ pub struct Flags {
     question: Question,
     #[command(flatten)]
     logger: Logger,
+    #[command(flatten)]
+    packets: Packets,
 }
 
 /// Which logger's clock to read; options of `--peer pakbus`.
@@ -88,14 +90,27 @@ fn options(question: Question, logger: Logger) -> BTreeMap<String, String> {
     named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
+/// How test packets are sent; options of `--peer stamp`.
+#[derive(Args)]
+#[command(next_help_heading = "Peer stamp")]
+struct Packets {
+    /// Sign packets with the token (--token-file), and believe signed ones only
+    #[arg(long)]
+    authenticated: bool,
+}
+
 pub fn run(flags: Flags) -> Result<Status> {
+    let mut peer_options = options(flags.question, flags.logger);
+    if flags.packets.authenticated {
+        peer_options.insert("authenticated".to_owned(), "true".to_owned());
+    }
     let spec = CaseSpec {
         count: flags.count,
         rate: flags.rate,
         poisson: Some(flags.poisson),
         seed: flags.seed,
         late: (!flags.late.is_empty()).then_some(flags.late),
-        peer_options: options(flags.question, flags.logger),
+        peer_options,
         ..flags.case.spec("latency")
     };
     run_spec(spec, &flags.case.plan)

@@ -75,8 +75,8 @@ fn peers() -> clap::builder::PossibleValuesParser {
     let known = linkgauge::peer::PEERS
         .iter()
         .map(|peer| clap::builder::PossibleValue::new(peer.name).help(peer.summary));
-    let auto =
-        clap::builder::PossibleValue::new("auto").help("asks the far end; a device behind a line is an echo");
+    let auto = clap::builder::PossibleValue::new("auto")
+        .help("asks the far end; a device behind a line, or a kernel, is an echo");
     [auto].into_iter().chain(known).collect::<Vec<_>>().into()
 }
 

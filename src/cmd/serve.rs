@@ -34,6 +34,9 @@ pub struct Flags {
     /// File with a token that clients must know (or the variable LINKGAUGE_TOKEN)
     #[arg(long, value_name = "FILE")]
     token_file: Option<std::path::PathBuf>,
+    /// Peers stamp and twamp-light: number answers as their requests are, and count for nobody
+    #[arg(long)]
+    stateless: bool,
     /// Sessions at once
     #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
     max_sessions: u32,
@@ -84,12 +87,13 @@ pub fn run(flags: Flags) -> Result<Status> {
             idle_s: flags.idle.0.as_secs().max(1),
         },
         token: token(flags.token_file.as_deref())?,
+        stateless: flags.stateless,
         environment: host::facts(),
         secret: secret()?,
     });
     let dialer = Dialer::new(Clock::System);
     let urls = match flags.urls.as_slice() {
-        [] => vec!["tcp://127.0.0.1".parse()?, "udp://127.0.0.1".parse()?],
+        [] => default_urls(peer)?,
         urls => urls.to_vec(),
     };
     let urls = urls.into_iter().map(|url| with_default_port(url, peer)).collect::<Result<Vec<_>>>()?;
@@ -105,9 +109,10 @@ pub fn run(flags: Flags) -> Result<Status> {
                 .try_for_each(|endpoint| writeln!(stdout, "serving {} on {endpoint}", peer.name))
         })?;
         if flags.urls.is_empty() {
-            tell(
-                "loop-back only: nobody else can reach this; give tcp://0.0.0.0 udp://0.0.0.0 to change that",
-            );
+            let open: Vec<String> =
+                urls.iter().map(|url| url.as_str().replace("127.0.0.1", "0.0.0.0")).collect();
+            let open = open.join(" ");
+            tell(format_args!("loop-back only: nobody else can reach this; give {open} to change that"));
         }
     }
     wait(&cancel, flags.time, || Ok(()))?;
@@ -134,6 +139,18 @@ fn secret() -> Result<[u8; 32]> {
     let read = File::open(SOURCE).and_then(|mut source| source.read_exact(&mut secret));
     read.with_context(|| format!("{SOURCE}: no random secret could be read"))?;
     Ok(secret)
+}
+
+/// Loop-back, on the transports and ports of the peer.
+fn default_urls(peer: &peer::Peer) -> Result<Vec<Endpoint>> {
+    if peer.default_ports.is_empty() {
+        return Ok(["tcp://127.0.0.1:7100", "udp://127.0.0.1:7100"]
+            .map(str::parse)
+            .into_iter()
+            .collect::<Result<_, _>>()?);
+    }
+    let urls = peer.default_ports.iter().map(|(scheme, port)| format!("{scheme}://127.0.0.1:{port}").parse());
+    Ok(urls.collect::<Result<_, _>>()?)
 }
 
 /// The peer's own port, where the URL names none.

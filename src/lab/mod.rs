@@ -5,6 +5,7 @@
 use crate::endpoint::Endpoint;
 
 pub mod device_server;
+mod kernel;
 pub mod logger;
 pub mod netem;
 pub mod packing;
@@ -14,7 +15,8 @@ pub mod uart;
 pub mod vm;
 
 /// Stand-ins for the far ends of transports that nobody can listen on: the contract tests and the demo start them.
-pub static STAND_INS: &[StandIn] = &[uart::STAND_IN, device_server::STAND_IN, redirect::STAND_IN];
+pub static STAND_INS: &[StandIn] =
+    &[kernel::STAND_IN, uart::STAND_IN, device_server::STAND_IN, redirect::STAND_IN];
 
 /// How to start a far end that sends back what it gets.
 pub struct StandIn {

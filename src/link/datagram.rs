@@ -33,6 +33,8 @@ pub struct DatagramLink {
     held: Option<Held>,
     /// The kernel joins datagrams on this socket.
     coalescing: Arc<AtomicBool>,
+    /// The kernel tells the TTL of what arrives, as far as it has one.
+    tells_ttl: bool,
 }
 
 impl DatagramLink {
@@ -46,6 +48,7 @@ impl DatagramLink {
             segment_limit: usize::from(u16::MAX),
             held: (!first.is_empty()).then(|| Arc::new(Mutex::new(first))),
             coalescing: Arc::default(),
+            tells_ttl: false,
         }
     }
 
@@ -58,6 +61,7 @@ impl DatagramLink {
             segment_limit: self.segment_limit,
             held: self.held.clone(),
             coalescing: self.coalescing.clone(),
+            tells_ttl: self.tells_ttl,
         })
     }
 
@@ -93,7 +97,7 @@ impl DatagramLink {
 
     fn receive_many(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
         let closes = self.inner.caps.closes;
-        let Batch { bytes, slot, spans } = into;
+        let Batch { bytes, slot, spans, .. } = into;
         self.inner.attempt(Wants::ToReceive, within, |socket, may_block| {
             sys::receive_many(socket, bytes, *slot, may_block, |start, length| {
                 // The end of a connection reads as an empty message; behind others it will be read again.
@@ -103,6 +107,17 @@ impl DatagramLink {
             })
         })?;
         if into.is_empty() { Err(Fault::Closed) } else { Ok(()) }
+    }
+
+    fn receive_with_ttl(&mut self, into: &mut Batch, within: Duration) -> Result<usize, Fault> {
+        if !std::mem::replace(&mut self.tells_ttl, true) {
+            sys::set_tell_ttl(&self.inner.socket);
+        }
+        let (length, ttl) = self.inner.attempt(Wants::ToReceive, within, |socket, may_block| {
+            sys::receive_with_ttl(socket, &mut into.bytes, may_block)
+        })?;
+        into.ttl = ttl;
+        Ok(length)
     }
 
     /// Hands as many messages as one packet bears to the kernel to cut; `None` where it will not.
@@ -241,6 +256,7 @@ impl Link for DatagramLink {
             {
                 return self.receive_many(into, within);
             }
+            None if into.wants_ttl => self.receive_with_ttl(into, within)?,
             None => self.inner.receive(&mut into.bytes, within)?,
         };
         into.push(0, length);

@@ -13,6 +13,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
 
 mod datagram;
+pub mod icmp;
 mod internet;
 pub mod line;
 pub mod mem;
@@ -33,8 +34,15 @@ mod unix_datagram;
 pub use internet::{DEFAULT_PORT, stream_beside};
 
 /// Every transport, in the order in which help and documentation show them.
-pub static TRANSPORTS: &[Transport] =
-    &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, serial::TRANSPORT, rfc2217::TRANSPORT, mem::TRANSPORT];
+pub static TRANSPORTS: &[Transport] = &[
+    tcp::TRANSPORT,
+    udp::TRANSPORT,
+    icmp::TRANSPORT,
+    unix::TRANSPORT,
+    serial::TRANSPORT,
+    rfc2217::TRANSPORT,
+    mem::TRANSPORT,
+];
 
 /// What the list knows of a transport: enough for parsing, help, `doctor`, the docs table and the contract tests.
 pub struct Transport {
@@ -96,7 +104,7 @@ pub struct Caps {
     pub closes: bool,
     /// A second connection to the same endpoint can be opened beside this one.
     pub many: bool,
-    /// An unknown device may be at the far end: nothing but the payload is ever sent to it.
+    /// An unknown device, or a system's own echo, is at the far end: nothing but the payload is ever sent to it.
     pub device: bool,
     /// The physical line behind the link, where it is known.
     pub line: Option<Line>,
@@ -113,6 +121,11 @@ impl Caps {
         device: false,
         line: None,
     };
+
+    /// A device, or a plug, at the end of a line: where nothing comes back, that is what to look at.
+    pub fn is_device_line(&self) -> bool {
+        self.device && self.line.is_some()
+    }
 }
 
 /// Whether the link keeps the borders of what was sent.
@@ -322,6 +335,9 @@ pub struct Batch {
     /// Room for one message, when a link fills several at once.
     pub slot: usize,
     spans: Vec<(u32, u32)>,
+    /// Links that can are to tell how many routers a message might still have passed.
+    wants_ttl: bool,
+    ttl: Option<u8>,
 }
 
 impl Batch {
@@ -329,11 +345,22 @@ impl Batch {
     pub fn new(slot: usize, messages: usize) -> Batch {
         // A link may be handed a whole coalesced packet at once, whatever the messages in it measure.
         let bytes = if messages > 1 { (slot * messages).max(COALESCED) } else { slot };
-        Batch { bytes: vec![0; bytes], slot, spans: Vec::with_capacity(MOST_IN_BATCH) }
+        Batch { bytes: vec![0; bytes], slot, spans: Vec::with_capacity(MOST_IN_BATCH), ..Batch::default() }
+    }
+
+    /// Room for one message, with the TTL (hop limit) that it arrived with.
+    pub fn telling_ttl(slot: usize) -> Batch {
+        Batch { wants_ttl: true, ..Batch::new(slot, 1) }
+    }
+
+    /// The TTL that the message arrived with, where it was asked for and the link knows it.
+    pub fn ttl(&self) -> Option<u8> {
+        self.ttl
     }
 
     pub fn clear(&mut self) {
         self.spans.clear();
+        self.ttl = None;
     }
 
     /// Notes that a message lies at `start`. More than fit are refused by the caller's own count.

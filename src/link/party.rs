@@ -17,7 +17,7 @@ pub enum Step<'a> {
     Send { bytes: &'a [u8], message: usize },
     /// Receive into `into`, at the latest by `until`.
     Receive { into: &'a mut Batch, until: Time },
-    /// Do nothing until then.
+    /// Do nothing until then; if that has passed, only read the clock again.
     Sleep(Time),
     /// Set link and thread up for what follows; the first step of most parties.
     Tune(Tuning),
@@ -165,7 +165,8 @@ pub fn act(
                 Err(fault) => return Err(fault),
             }
         }
-        Step::Sleep(until) => return Ok(if *now >= until { Acted::Moved } else { Acted::Sleeping(until) }),
+        Step::Sleep(until) if until > *now => return Ok(Acted::Sleeping(until)),
+        Step::Sleep(_) => *now = clock.now(),
         Step::Finish => {
             link.finish()?;
             *now = clock.now();

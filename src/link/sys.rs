@@ -245,6 +245,104 @@ pub fn set_tell_destination(fd: impl AsFd, v6: bool) -> io::Result<()> {
     }
 }
 
+/// Has a raw socket for ICMP hand over replies to echo requests alone.
+pub fn set_echo_replies_only(fd: impl AsFd, v6: bool) -> io::Result<()> {
+    // linux/icmp.h and linux/icmpv6.h: a bit that is set keeps that type out.
+    const SOL_RAW: c_int = 255;
+    const ICMP_FILTER: c_int = 1;
+    const ICMPV6_FILTER: c_int = 1;
+    const REPLY: u32 = 0;
+    const REPLY_V6: usize = 129;
+    if !v6 {
+        return set_option(fd, SOL_RAW, ICMP_FILTER, !(1u32 << REPLY));
+    }
+    let mut kept_out = [u32::MAX; 8];
+    kept_out[REPLY_V6 / 32] &= !(1 << (REPLY_V6 % 32));
+    set_option(fd, libc::IPPROTO_ICMPV6, ICMPV6_FILTER, kept_out)
+}
+
+/// Has the system keep what is said of undelivered messages for [`take_error`], and report it in the next call.
+pub fn set_tell_errors(fd: impl AsFd, v6: bool) -> io::Result<()> {
+    let on: c_int = 1;
+    if v6 {
+        set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, on)
+    } else {
+        set_option(fd, libc::IPPROTO_IP, libc::IP_RECVERR, on)
+    }
+}
+
+/// What the network said of something that was sent: a message of ICMP, or this system itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Undelivered {
+    pub v6: bool,
+    /// Type and code of the message; `None` when this system itself refused.
+    pub message: Option<(u8, u8)>,
+    pub errno: Errno,
+    pub from: Option<IpAddr>,
+}
+
+/// What the system keeps of an undelivered message, and the address behind it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Kept<A> {
+    error: libc::sock_extended_err,
+    from: A,
+}
+
+/// The oldest of what was said of undelivered messages; does not wait.
+pub fn take_error(fd: impl AsFd, v6: bool) -> Option<Undelivered> {
+    let mut control = Control::new();
+    let mut header = header();
+    control.attach(&mut header);
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: header and control buffer live through the call and are borrowed for writing; no room for bytes or an
+    // address is given.
+    count(unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) }).ok()?;
+    let (error, from) = if v6 {
+        let kept: Kept<libc::sockaddr_in6> = control_value(&header, libc::IPPROTO_IPV6, libc::IPV6_RECVERR)?;
+        let known = c_int::from(kept.from.sin6_family) == libc::AF_INET6;
+        (kept.error, known.then(|| IpAddr::from(Ipv6Addr::from(kept.from.sin6_addr.s6_addr))))
+    } else {
+        let kept: Kept<libc::sockaddr_in> = control_value(&header, libc::IPPROTO_IP, libc::IP_RECVERR)?;
+        let known = c_int::from(kept.from.sin_family) == libc::AF_INET;
+        (kept.error, known.then(|| IpAddr::from(Ipv4Addr::from(kept.from.sin_addr.s_addr.to_ne_bytes()))))
+    };
+    let said = [libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin);
+    Some(Undelivered {
+        v6,
+        message: said.then_some((error.ee_type, error.ee_code)),
+        errno: Errno::from_raw_os_error(error.ee_errno as c_int),
+        from,
+    })
+}
+
+/// Has each datagram tell how many routers it might still have passed, where it came over IP: as IPv4, as IPv6, or both.
+pub fn set_tell_ttl(fd: impl AsFd) {
+    let (fd, on) = (fd.as_fd(), 1 as c_int);
+    // Whichever does not apply is refused, and then there is nothing to tell.
+    let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, on);
+    let _ = set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, on);
+}
+
+/// Receives one datagram and the TTL it arrived with, where [`set_tell_ttl`] was of use.
+pub fn receive_with_ttl(
+    fd: impl AsFd,
+    into: &mut [u8],
+    may_block: bool,
+) -> Result<(usize, Option<u8>), Errno> {
+    let mut piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let mut control = Control::new();
+    let mut header = header();
+    header.msg_iov = &raw mut piece;
+    header.msg_iovlen = 1;
+    control.attach(&mut header);
+    // SAFETY: header, vector, control buffer and `into` live through the call and are borrowed for writing.
+    let length = count(unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags(may_block)) })?;
+    let ttl = control_value::<c_int>(&header, libc::IPPROTO_IP, libc::IP_TTL)
+        .or_else(|| control_value(&header, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT));
+    Ok((length, ttl.and_then(|ttl| u8::try_from(ttl).ok())))
+}
+
 fn flags(may_block: bool) -> c_int {
     if may_block { libc::MSG_NOSIGNAL } else { libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT }
 }

@@ -110,6 +110,11 @@ fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
     Ok(Plain::boxed(flows))
 }
 
+/// The exchange in which whatever message comes next is the answer.
+pub fn any_message(request: Vec<u8>) -> Box<dyn Exchange> {
+    Box::new(Ask::new(Question { request, reply: Reply::new(End::Message, None) }))
+}
+
 /// Whom the next byte belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{FITS, Flow, Near, Peer, PeerError, ServerFacts, Service, Session, flows};
+use super::{Flow, Near, Peer, PeerError, ServerFacts, Service, Session, flows};
 use crate::clock::{Clock, Time};
 use crate::link::party::{Party, Step, Tuning};
 use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
@@ -19,29 +19,31 @@ pub const PEER: Peer = Peer {
     workloads: &[("throughput", &[Direction::Send])],
     options: &[],
     sizes: &[],
-    fit: FITS,
+    fit,
     connect,
     serve: Some(|facts: &Arc<ServerFacts>| {
         Arc::new(DiscardService { idle: Duration::from_secs(facts.limits.idle_s) })
     }),
 };
 
+fn fit(case: &mut Case, caps: &Caps) -> Result<(), String> {
+    match caps.framing {
+        Framing::Stream => Ok(()),
+        Framing::Message => Err(format!(
+            "{}: nobody counts what a discard over datagrams gets: use --peer linkgauge or echo, or a stream",
+            case.endpoints[0]
+        )),
+    }
+}
+
 fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
     let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batches_of: None };
-    let mut framing = Framing::Stream;
     let flows = flows(case, near, |port, link, flows| {
         let caps = link.caps().clone();
-        framing = caps.framing;
         let party = Source::new(case, &caps, tuning, (near.recorder)(Role::Outward, port));
         flows.push(Flow { role: Role::Outward, port, link, party: Box::new(party) });
         Ok(())
     })?;
-    if framing == Framing::Message {
-        return Err(PeerError::Unfit(
-            "discard: nobody counts messages that a datagram link delivers; use --peer linkgauge or a stream"
-                .to_owned(),
-        ));
-    }
     Ok(Box::new(DiscardSession {
         flows,
         clock: near.dialer.clock.clone(),

@@ -5,6 +5,7 @@
 //! neither touches the stop, the pacing or the recorder.
 
 use std::any::Any;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value};
@@ -19,6 +20,7 @@ use crate::workload::{FarReport, Flowed, Measured, Role};
 
 pub mod ask;
 pub mod auto;
+pub mod chargen;
 mod discard;
 mod echo;
 pub mod iperf3;
@@ -27,12 +29,18 @@ pub mod linkgauge;
 pub mod netio;
 pub mod pakbus;
 pub mod shorthand;
+pub mod sockperf;
+pub mod stamp;
 
 /// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
 pub static PEERS: &[Peer] = &[
     linkgauge::PEER,
     echo::PEER,
     discard::PEER,
+    chargen::PEER,
+    stamp::PEER,
+    stamp::TWAMP_LIGHT,
+    sockperf::PEER,
     ask::PEER,
     iperf3::PEER,
     netio::PEER,
@@ -191,10 +199,12 @@ pub fn flows(
 }
 
 /// What a server lets its clients do, and is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ServerFacts {
     pub limits: Limits,
     pub token: Option<String>,
+    /// Nothing is remembered of senders, where a peer leaves the choice.
+    pub stateless: bool,
     /// Facts of this machine, told to clients that ask.
     pub environment: Map<String, Value>,
     /// Random for each start: what a server signs so that it need not remember.
@@ -267,6 +277,13 @@ pub fn far_case(message_bytes: u32) -> Case {
         interval: std::time::Duration::from_secs(1),
         late: Vec::new(),
     }
+}
+
+/// Whether a sender without a connection is likely to answer an answer: two that answer each other would never stop.
+/// Clients send from the ports that the system hands out, above those of well-known services and our own.
+fn is_server(from: &str) -> bool {
+    from.parse::<SocketAddr>()
+        .is_ok_and(|from| from.port() < 1024 || from.port() == crate::link::DEFAULT_PORT)
 }
 
 /// The far end of an echo, for whoever needs one without a server.

@@ -88,6 +88,13 @@ pub static COLUMNS: &[(&str, &str)] = &[
     ("record_gaps", "records whose numbers were left out"),
     ("record_repeats", "records that came again"),
     ("records_out_of_order", "records that came after later ones"),
+    ("turnaround_p50_ns", "median time that the far end took of a round trip, by its clock"),
+    ("path_p50_ns", "median round trip without it"),
+    ("there_variation_p99_ns", "99 % of the ways there were no more than this above the shortest"),
+    ("back_variation_p99_ns", "99 % of the ways back were no more than this above the shortest"),
+    ("there_p50_ns", "median way there, right to one_way_error_bound_ns only"),
+    ("back_p50_ns", "median way back, right to one_way_error_bound_ns only"),
+    ("one_way_error_bound_ns", "half of the shortest path"),
 ];
 
 pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
@@ -136,6 +143,7 @@ impl Row<'_> {
         let response = figures.response_ns.as_ref();
         let loaded =
             case.under_load.as_ref().filter(|_| whole).and_then(|figures| figures.latency_ns.as_ref());
+        let ways = figures.ways.as_ref();
         let cpu = case.cpu.as_ref().filter(|_| whole);
         let interval = |name: &str| figures.intervals.get(name);
         let codes: Vec<&str> = case.warnings.iter().map(|warning| warning.code.as_str()).collect();
@@ -213,6 +221,13 @@ impl Row<'_> {
             cell(figures.record_gaps),
             cell(figures.record_repeats),
             cell(figures.records_out_of_order),
+            percentile(ways.map(|ways| &ways.turnaround_ns), "p50"),
+            percentile(ways.map(|ways| &ways.path_ns), "p50"),
+            percentile(ways.map(|ways| &ways.there_variation_ns), "p99"),
+            percentile(ways.map(|ways| &ways.back_variation_ns), "p99"),
+            number_of(ways.map(|ways| ways.there_p50_ns)),
+            number_of(ways.map(|ways| ways.back_p50_ns)),
+            number_of(ways.map(|ways| ways.one_way_error_bound_ns)),
         ]
     }
 }
@@ -337,6 +352,13 @@ mod tests {
         record_gaps:  | 
         record_repeats:  | 
         records_out_of_order:  |
+        turnaround_p50_ns:  | 
+        path_p50_ns:  | 
+        there_variation_p99_ns:  | 
+        back_variation_p99_ns:  | 
+        there_p50_ns:  | 
+        back_p50_ns:  | 
+        one_way_error_bound_ns:  |
         ");
     }
 

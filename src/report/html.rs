@@ -20,8 +20,8 @@ use super::chart::{self, Chart};
 use super::svg::{Axis, SIZE};
 use super::table::{Kind, Row, Table, is_latency, tables};
 use super::words::{
-    ABSENT, LOST, date, floor_ns, host, interval_basis, limit_bps, loss, percent, percentile, plural,
-    printable, sentence, share, wait,
+    ABSENT, LOST, date, floor_ns, host, interval_basis, limit_bps, loss, one_way, percent, percentile,
+    plural, printable, sentence, share, wait,
 };
 use super::{Options, paper};
 use crate::run::{CaseResult, Defect, Distribution, Figures, Part, Run, Warning};
@@ -255,6 +255,8 @@ fn counts(case: &CaseResult) -> Vec<Value> {
         Some(format!("{} to {} (95 %, {basis})", print(interval.low), print(interval.high)))
     };
     let rate = |value: Option<f64>| value.map(print_bit_rate);
+    let ways = figures.ways.as_ref();
+    let of = |times: &Distribution, name| times.percentile(name).map(|ns| print_nanoseconds(ns as f64));
     let cpu = case.cpu.as_ref();
     let seconds = |value: f64| format!("{value:.3} s");
     let rows: Vec<(&str, Option<String>)> = vec![
@@ -288,6 +290,14 @@ fn counts(case: &CaseResult) -> Vec<Value> {
         ("records out of order", figures.records_out_of_order.and_then(count)),
         ("interval of the median", interval("latency_ns.p50", print_nanoseconds)),
         ("jitter (mean difference of neighbours)", figures.jitter_ns.map(print_nanoseconds)),
+        ("turn-around at the far end (median)", ways.and_then(|ways| of(&ways.turnaround_ns, "p50"))),
+        ("the round trip without it (median)", ways.and_then(|ways| of(&ways.path_ns, "p50"))),
+        ("way there, above its shortest (p99)", ways.and_then(|ways| of(&ways.there_variation_ns, "p99"))),
+        ("way back, above its shortest (p99)", ways.and_then(|ways| of(&ways.back_variation_ns, "p99"))),
+        ("way there (median)", ways.map(|ways| one_way(ways.there_p50_ns, ways))),
+        ("way back (median)", ways.map(|ways| one_way(ways.back_p50_ns, ways))),
+        ("lost on the way there", ways.and_then(|ways| ways.lost_there).map(print_count)),
+        ("lost on the way back", ways.and_then(|ways| ways.lost_back).map(print_count)),
         ("delivered payload", rate(figures.throughput_bps)),
         ("interval of this rate", interval("throughput_bps", print_bit_rate)),
         ("delivered payload, other way", rate(figures.throughput_back_bps)),

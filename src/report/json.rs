@@ -106,8 +106,14 @@ mod tests {
     fn every_described_field_is_written_somewhere() {
         let (mut described, mut written) = (BTreeSet::new(), BTreeSet::new());
         properties(&schema(), &mut described);
-        for run in [sample_run::full(), sample_run::line(), sample_run::downloaded(), sample_run::predicted()]
-        {
+        let runs = [
+            sample_run::full(),
+            sample_run::line(),
+            sample_run::downloaded(),
+            sample_run::predicted(),
+            sample_run::staged(),
+        ];
+        for run in runs {
             fields(&serde_json::to_value(run).unwrap(), &mut written);
         }
         assert_eq!(described.difference(&written).collect::<Vec<_>>(), Vec::<&String>::new());

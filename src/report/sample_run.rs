@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::plan::Direction;
 use crate::run::{
     CaseResult, CpuUse, Defect, DefectKind, Distribution, Environment, Figures, Paper, PaperRow, PaperTable,
-    Part, RecordFault, RecordFaultKind, Run, SCHEMA, SeriesEntry, Warning,
+    Part, RecordFault, RecordFaultKind, Run, SCHEMA, SeriesEntry, Warning, Ways,
 };
 use crate::stats::Interval;
 
@@ -19,6 +19,7 @@ pub fn all() -> Vec<Run> {
         full(),
         line(),
         downloaded(),
+        staged(),
         minimal(),
         empty(),
         hostile(),
@@ -313,6 +314,25 @@ pub fn line() -> Run {
     bad.per_port[0].figures = Figures { line_rate_percent: Some(94.4), ..bad.figures.clone() };
     bad.per_port[0].figures.throughput_bps = Some(7250.1);
     run(Some("Loops through plugs"), vec![good, bad])
+}
+
+/// A far end that tells when requests came and answers left.
+pub fn staged() -> Run {
+    let mut figures = latency_figures(40_000, 9_993);
+    figures.ways = Some(Ways {
+        turnaround_ns: distribution(&latencies(1_200, 9_993)),
+        path_ns: distribution(&latencies(38_800, 9_993)),
+        there_variation_ns: distribution(&latencies(2_400, 9_993)),
+        back_variation_ns: distribution(&latencies(800, 9_993)),
+        there_p50_ns: 20_512.5,
+        back_p50_ns: 18_912.5,
+        one_way_error_bound_ns: 19_400.0,
+        clock_offset_ns: -7_300_000.0,
+        clock_drift_ppm: 3.2,
+        lost_there: Some(5),
+        lost_back: Some(2),
+    });
+    run(None, vec![case("udp://router.example:862", "latency", Direction::Loop, 44, figures)])
 }
 
 /// One case and nothing that could be left out.

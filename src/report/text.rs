@@ -12,7 +12,7 @@ use super::paper;
 use super::spark::{self, Spark};
 use super::table::{Table, is_download, is_latency, tables};
 use super::words::{
-    case_list, date, host, interval_basis, median, plain, plural, printable, shorten, wait, wrap,
+    case_list, date, host, interval_basis, median, plain, plural, printable, shorten, wait, ways, wrap,
 };
 use crate::run::{CaseResult, Run, Warning};
 use crate::units::{print_bit_rate, print_nanoseconds};
@@ -107,7 +107,7 @@ impl Text {
         let told = if run.paper.is_none() { run.cases.as_slice() } else { &[] };
         for (index, case) in told.iter().enumerate() {
             let name = if run.cases.len() > 1 { format!("Case {}: ", index + 1) } else { String::new() };
-            notes.extend(spread(case).map(|spread| format!("{name}{spread}")));
+            notes.extend(spread(case).into_iter().chain(ways(case)).map(|note| format!("{name}{note}")));
         }
         let any = |wanted: &dyn Fn(&CaseResult) -> bool| run.cases.iter().any(wanted);
         if any(&|case| !is_download(case) && case.figures.latency_ns.is_some() || case.under_load.is_some()) {

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::plan::Direction;
-use crate::run::{CaseResult, Distribution, Figures, Run};
+use crate::run::{CaseResult, Distribution, Figures, Run, Ways};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
 
 /// How both ends waited; blocking where nothing else is known.
@@ -207,6 +207,37 @@ pub fn host_and_date(run: &Run) -> String {
     }
 }
 
+/// A one-way delay is nothing without its bound.
+pub fn one_way(nanoseconds: f64, ways: &Ways) -> String {
+    let bound = print_nanoseconds(ways.one_way_error_bound_ns);
+    format!("{} ± {bound}", print_nanoseconds(nanoseconds.max(0.0)))
+}
+
+/// The parts of a round trip, where the far end tells them apart.
+pub fn ways(case: &CaseResult) -> Option<String> {
+    let ways = case.figures.ways.as_ref()?;
+    let of = |times: &Distribution, name| match times.percentile(name) {
+        Some(value) => format!("{} at {name}", print_nanoseconds(value as f64)),
+        None => format!("at most {}", print_nanoseconds(times.max as f64)),
+    };
+    let lost = match (ways.lost_there, ways.lost_back) {
+        (Some(there), Some(back)) if there + back > 0 => {
+            format!(" Lost: {} on the way there, {} on the way back.", print_count(there), print_count(back))
+        }
+        _ => String::new(),
+    };
+    Some(format!(
+        "of the round trip the far end took {} and the way {}. Above its shortest the way there was {}, the way back {}. \
+         One way at p50: there {}, back {}.{lost}",
+        of(&ways.turnaround_ns, "p50"),
+        of(&ways.path_ns, "p50"),
+        of(&ways.there_variation_ns, "p99"),
+        of(&ways.back_variation_ns, "p99"),
+        one_way(ways.there_p50_ns, ways),
+        one_way(ways.back_p50_ns, ways),
+    ))
+}
+
 /// What the interval of a case is over.
 pub fn interval_basis(case: &CaseResult) -> String {
     match case.repeats.len() {
@@ -328,6 +359,12 @@ mod tests {
         131.1 kB messages to and from tcp://127.0.0.1:7100: 41.30 Gbit/s out, 38.41 Gbit/s back, 98.3 % of the line rate, a round trip under this load 329.7 µs; nothing lost.
         1 byte over mem://a: nothing was measured; 2 of 3 lost.
         ");
+    }
+
+    #[test]
+    fn a_round_trip_in_its_parts() {
+        insta::assert_snapshot!(ways(&sample_run::staged().cases[0]).unwrap(), @"of the round trip the far end took 1.276 µs at p50 and the way 41.28 µs at p50. Above its shortest the way there was 4.323 µs at p99, the way back 1.440 µs at p99. One way at p50: there 20.51 µs ± 19.40 µs, back 18.91 µs ± 19.40 µs. Lost: 5 on the way there, 2 on the way back.");
+        assert_eq!(ways(&sample_run::full().cases[0]), None);
     }
 
     #[test]

@@ -48,6 +48,7 @@ impl Recorder {
             missed_sends: counts.missed_sends,
             jitter_ns: self.service.jitter(),
             histogram_hdr_v2: hdr(&self.service),
+            ways: self.ways.as_ref().and_then(|ways| ways.figures(counts)),
             ..Figures::default()
         };
         let (latency, intervals) = distribution(&self.service, counts.lost, late);
@@ -69,7 +70,7 @@ impl Recorder {
 type Named = (&'static str, Interval);
 
 /// The distribution of answered and lost exchanges together, and the intervals of its percentiles.
-fn distribution(
+pub(super) fn distribution(
     times: &Times,
     lost: u64,
     late: &[Duration],

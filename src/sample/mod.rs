@@ -7,6 +7,7 @@ mod raw;
 mod series;
 mod times;
 mod transfer;
+mod ways;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,6 +19,7 @@ pub use raw::{RawFile, RawSink};
 pub use series::Series;
 pub use times::Times;
 pub use transfer::{Records, Transfer};
+pub use ways::{Stages, Ways};
 
 /// One answered exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +99,8 @@ pub struct Recorder {
     /// Only with a schedule.
     pub response: Option<Times>,
     pub series: Series,
+    /// Only where the far end tells them apart.
+    pub ways: Option<Box<Ways>>,
     /// First and last instant that counts: first send to last receipt.
     pub first: Option<Time>,
     pub last: Option<Time>,
@@ -118,6 +122,7 @@ impl Recorder {
             service: Times::new(),
             response: scheduled.then(Times::new),
             series: Series::new(interval_ns),
+            ways: None,
             first: None,
             last: None,
             defects: Vec::new(),
@@ -131,6 +136,11 @@ impl Recorder {
     /// For a far end, that only counts.
     pub fn counting() -> Recorder {
         Recorder::new(false, 1_000_000_000, Arc::default(), None)
+    }
+
+    /// The far end will tell when requests came and answers left.
+    pub fn expect_stages(&mut self) {
+        self.ways = Some(Box::new(Ways::new()));
     }
 
     /// The measurement begins: what was counted before was warm-up.
@@ -161,6 +171,23 @@ impl Recorder {
             raw.push(sample);
         }
         self.publish();
+    }
+
+    /// What the far end told of an answered exchange; what cannot be true counts as corrupt.
+    #[inline]
+    pub fn staged(&mut self, sample: Sample, stages: Stages) {
+        if let Some(ways) = &mut self.ways
+            && !ways.answered(sample.sequence, sample.sent, sample.received, stages)
+        {
+            self.counts.corrupt_messages += 1;
+        }
+    }
+
+    /// The flow has ended.
+    pub fn settle(&mut self) {
+        if let Some(ways) = &mut self.ways {
+            ways.settle();
+        }
     }
 
     /// An exchange without an answer in time.
@@ -216,6 +243,9 @@ impl Recorder {
             response.merge(other);
         }
         self.series.merge(&other.series);
+        if let Some(other) = &other.ways {
+            self.ways.get_or_insert_with(|| Box::new(Ways::new())).merge(other);
+        }
         self.first = [self.first, other.first].into_iter().flatten().min();
         self.last = self.last.max(other.last);
         self.head_bytes += other.head_bytes;

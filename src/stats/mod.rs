@@ -6,6 +6,7 @@
 
 mod centre;
 pub mod fit;
+mod hull;
 mod jitter;
 mod moments;
 mod percentile;
@@ -19,6 +20,7 @@ mod student;
 mod sum;
 
 pub use centre::{median, median_interval};
+pub use hull::slope_below;
 pub use jitter::Jitter;
 pub use moments::Moments;
 pub use percentile::{interval_ranks, rank, supported};

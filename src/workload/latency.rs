@@ -19,7 +19,7 @@ use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing};
 use crate::plan::{Case, Direction, Pacing, Stop};
 use crate::run::Figures;
-use crate::sample::{Recorder, Sample};
+use crate::sample::{Recorder, Sample, Stages};
 
 pub const WORKLOAD: Workload = Workload {
     name: "latency",
@@ -63,6 +63,9 @@ fn figures(case: &Case, flows: &[Flowed], _far: Option<&FarReport>) -> Figures {
 pub trait Exchange: Send {
     fn request(&mut self, sequence: u64) -> &[u8];
 
+    /// How late it is, before each request; for those that carry the time.
+    fn tell_time(&mut self, _now: Time) {}
+
     /// Looks at bytes that came in; `waiting` are the numbers without an answer.
     fn answer(&mut self, data: &[u8], waiting: Range<u64>) -> Answer;
 
@@ -72,6 +75,16 @@ pub trait Exchange: Send {
     /// Why the far end refused to answer, for one line.
     fn refusal(&self) -> String {
         "the far end refuses to answer".to_owned()
+    }
+
+    /// Whole answers come with [`Exchange::stages`].
+    fn is_staged(&self) -> bool {
+        false
+    }
+
+    /// What the far end told in the last answer of when it came and left.
+    fn stages(&self) -> Option<Stages> {
+        None
     }
 
     /// Answers tell what they answer. Where they do not, one request is on its way at a time, and what still comes is
@@ -159,7 +172,10 @@ pub struct Pinger {
 }
 
 impl Pinger {
-    pub fn new(exchange: Box<dyn Exchange>, case: &Case, caps: &Caps, recorder: Recorder) -> Pinger {
+    pub fn new(exchange: Box<dyn Exchange>, case: &Case, caps: &Caps, mut recorder: Recorder) -> Pinger {
+        if exchange.is_staged() {
+            recorder.expect_stages();
+        }
         let numbered = exchange.is_numbered();
         let window = match case.pacing {
             _ if !numbered => 1,
@@ -198,7 +214,7 @@ impl Pinger {
             closed: false,
             refused: false,
             batch: Batch::new(room, 1),
-            unheard: (caps.device && caps.line.is_some()).then_some(0),
+            unheard: caps.is_device_line().then_some(0),
             unrecorded: None,
         }
     }
@@ -275,6 +291,9 @@ impl Pinger {
                 self.recorder.counts.corrupt_messages += u64::from(wrong);
                 self.record_pending();
                 self.unrecorded = Some(sample);
+                if let Some(stages) = self.exchange.stages() {
+                    self.recorder.staged(sample, stages);
+                }
             }
             State::Lost => self.recorder.counts.late += 1,
             State::Answered => self.recorder.counts.duplicate += 1,
@@ -328,6 +347,7 @@ impl Party for Pinger {
                 return Step::Receive { into: &mut self.batch, until: self.listens_until.max(now) };
             }
         }
+        self.exchange.tell_time(now);
         let request = self.exchange.request(self.next);
         self.length = request.len();
         self.offered = true;
@@ -419,6 +439,7 @@ impl Party for Pinger {
 
     fn ended(&mut self, _cost: Cost) {
         self.record_pending();
+        self.recorder.settle();
         for sequence in self.oldest..self.next {
             let slot = *self.slot(sequence);
             if !slot.measured || slot.state != State::Waiting {

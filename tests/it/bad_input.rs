@@ -2,6 +2,9 @@
 
 use std::net::TcpListener;
 
+use linkgauge::link::TRANSPORTS;
+use linkgauge::peer::PEERS;
+
 use crate::program::{Ended, Serving, run};
 
 /// Fails unless the program refused with just this line.
@@ -26,8 +29,10 @@ fn nothing_else(ended: &Ended, arguments: &[&str]) {
 
 #[test]
 fn endpoints_that_are_none() {
+    let known: Vec<&str> = TRANSPORTS.iter().map(|transport| transport.scheme).collect();
+    let line = format!("foo://x:1: unknown scheme 'foo' (known: {})", known.join(", "));
+    says(&["latency", "foo://x:1"], &line);
     for (url, line) in [
-        ("foo://x:1", "foo://x:1: unknown scheme 'foo' (known: tcp, udp, unix, serial, rfc2217, mem)"),
         ("tcp://127.0.0.1:70000", "tcp://127.0.0.1:70000: '70000' is not a port: use 1 to 65535"),
         ("tcp://127.0.0.1:0", "tcp://127.0.0.1:0: port 0 is nobody's: use 1 to 65535"),
         ("udp://127.0.0.1:0", "udp://127.0.0.1:0: port 0 is nobody's: use 1 to 65535"),
@@ -130,10 +135,10 @@ fn somebody_else_there() {
         &["latency", tcp, "--peer", "discard"],
         &format!("{tcp}: peer discard cannot do latency (it can: throughput)"),
     );
-    usage(
-        &["latency", tcp, "--peer", "banana"],
-        "invalid value 'banana' for '--peer <PEER>'\n  [possible values: auto, linkgauge, echo, discard, ask, iperf3]\n",
-    );
+    let known: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+    let known = format!("\n  [possible values: auto, {}]\n", known.join(", "));
+    let beginning = "invalid value 'banana' for '--peer <PEER>'";
+    usage(&["latency", tcp, "--peer", "banana"], &(beginning.to_owned() + &known));
     says(
         &["serve", tcp],
         &format!(

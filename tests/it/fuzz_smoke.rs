@@ -10,7 +10,7 @@ use fastrand::Rng;
 mod targets;
 
 /// How many inputs each target gets: a second or two of a debug build.
-const ROUNDS: [(&str, usize); 10] = [
+const ROUNDS: [(&str, usize); 11] = [
     ("endpoint", 100_000),
     ("plan", 20_000),
     ("session", 30_000),
@@ -21,6 +21,7 @@ const ROUNDS: [(&str, usize); 10] = [
     ("iperf3", 20_000),
     ("pakbus_client", 3_000),
     ("netio", 2_000),
+    ("reflectors", 5_000),
 ];
 
 #[test]
@@ -71,6 +72,11 @@ fn netio() {
 #[test]
 fn pakbus_client() {
     smoke("pakbus_client");
+}
+
+#[test]
+fn reflectors() {
+    smoke("reflectors");
 }
 
 #[test]

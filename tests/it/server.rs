@@ -17,7 +17,6 @@ use linkgauge::run::Run;
 use linkgauge::schedule::{self, Bench};
 use linkgauge::serve::Server;
 use rustix::process::Signal;
-use serde_json::Map;
 
 use crate::memory::status_kib;
 use crate::program::{PATIENCE, Running, Serving, wait_for_progress, wait_until};
@@ -26,7 +25,7 @@ use crate::raw_client::{RawClient, address, connect, plan};
 /// A server in this process, on TCP and UDP.
 fn serve(limits: Limits, token: Option<&str>) -> Server {
     let facts =
-        ServerFacts { limits, token: token.map(str::to_owned), environment: Map::new(), secret: [9; 32] };
+        ServerFacts { limits, token: token.map(str::to_owned), secret: [9; 32], ..ServerFacts::default() };
     let service = peer::peer("linkgauge").unwrap().serve.unwrap()(&Arc::new(facts));
     let urls = ["tcp://127.0.0.1:0", "udp://127.0.0.1:0"].map(|url| url.parse().unwrap());
     Server::start(&urls, &service, 4096, &Dialer::new(Clock::System)).unwrap()

@@ -5,12 +5,11 @@ use std::sync::atomic::AtomicBool;
 
 use linkgauge::clock::Clock;
 use linkgauge::link::Dialer;
-use linkgauge::peer::{self, Limits, ServerFacts};
+use linkgauge::peer::{self, ServerFacts};
 use linkgauge::plan::Plan;
 use linkgauge::run::Run;
 use linkgauge::schedule::{self, Bench};
 use linkgauge::serve::Server;
-use serde_json::Map;
 
 /// A dialer on a virtual clock that reaches `peer` at `mem://far`, and at `mem://far0` to `mem://far9`.
 pub struct VirtualNet {
@@ -21,8 +20,7 @@ pub struct VirtualNet {
 impl VirtualNet {
     pub fn serving(peer: &str) -> VirtualNet {
         let dialer = Dialer::new(Clock::new_virtual());
-        let facts =
-            ServerFacts { limits: Limits::default(), token: None, environment: Map::new(), secret: [7; 32] };
+        let facts = ServerFacts { secret: [7; 32], ..ServerFacts::default() };
         let service =
             peer::peer(peer).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts));
         let names = (0..10).map(|number| format!("mem://far{number}")).chain(["mem://far".to_owned()]);

@@ -9,13 +9,12 @@ use linkgauge::clock::{self, Clock};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host::cpu;
 use linkgauge::link::Dialer;
-use linkgauge::peer::{self, Limits, ServerFacts};
+use linkgauge::peer::{self, ServerFacts};
 use linkgauge::plan::{CaseSpec, OneOrMany, Plan};
 use linkgauge::schedule::{self, Bench};
 use linkgauge::serve::Server;
 use linkgauge::units::{Bytes, Span};
 use serde::Serialize;
-use serde_json::Map;
 
 #[derive(Debug, Serialize)]
 pub struct Floor {
@@ -98,7 +97,7 @@ fn gauge(one: &mut RoundTrip, spin: bool) -> Result<()> {
     let far = peer::peer("linkgauge").and_then(|peer| peer.serve).context("our own session can be served")?;
     let mut secret = [0; 32];
     fastrand::fill(&mut secret);
-    let facts = ServerFacts { limits: Limits::default(), token: None, environment: Map::new(), secret };
+    let facts = ServerFacts { secret, ..ServerFacts::default() };
     let url: Endpoint = "tcp://127.0.0.1:0".parse()?;
     let most = facts.limits.flows as usize;
     let server = Server::start(&[url], &far(&Arc::new(facts)), most, &dialer)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, json};
+use serde_json::json;
 
 use super::far;
 use super::near::{Control, Plan};
@@ -155,7 +155,7 @@ fn a_server_that_falls_silent_is_given_up() {
 }
 
 fn service(limits: Limits, token: Option<String>) -> Arc<dyn Service> {
-    far::service(&Arc::new(ServerFacts { limits, token, environment: Map::new(), secret: [3; 32] }))
+    far::service(&Arc::new(ServerFacts { limits, token, secret: [3; 32], ..ServerFacts::default() }))
 }
 
 #[test]

@@ -3,7 +3,6 @@
 //! A connection says in its first bytes what it is: a control connection (hello), a flow of a session (attach), or
 //! somebody who does not know us, whose bytes are sent back.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use crate::clock::Time;
 use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
 use crate::peer::leash::{GRACE, Leash};
-use crate::peer::{Limits, ServerFacts, Service, echo};
+use crate::peer::{Limits, ServerFacts, Service, echo, is_server};
 
 /// Bytes that look like the beginning of our words are held back this long before they are taken for somebody else's.
 const UNDECIDED: Duration = Duration::from_millis(200);
@@ -63,13 +62,6 @@ impl Service for FarService {
         reply.extend_from_slice(first);
         Admission::Reply
     }
-}
-
-/// Whether the sender is likely to answer an answer: two that echo each other would never stop. Clients send from the
-/// ports that the system hands out, above those of well-known services and our own.
-fn is_server(from: &str) -> bool {
-    from.parse::<SocketAddr>()
-        .is_ok_and(|from| from.port() < 1024 || from.port() == crate::link::DEFAULT_PORT)
 }
 
 fn is_own_challenge(facts: &ServerFacts, from: &str, nonce: &str, challenge: &str) -> bool {

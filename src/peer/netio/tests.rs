@@ -92,7 +92,7 @@ fn receiver(word: Option<[u8; 8]>) -> Receiver {
 }
 
 fn server(limits: Limits) -> Box<dyn Party> {
-    let facts = crate::peer::ServerFacts { limits, token: None, environment: Map::new(), secret: [7; 32] };
+    let facts = crate::peer::ServerFacts { limits, secret: [7; 32], ..Default::default() };
     let service: Arc<dyn Service> = far::service(&Arc::new(facts));
     service.party(&Caps::STREAM, "test")
 }

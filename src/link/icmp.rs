@@ -1,0 +1,471 @@
+//! `icmp://host`: echo requests and replies of ICMP, as `ping` sends them. What is sent rides in the data of a request;
+//! what comes back is the data of the reply, which the kernel of any host sends.
+//!
+//! A socket for just that (`ping(7)`: the kernel chooses the identifier and hands over our replies only) where the group
+//! of this process may have one, a raw socket where the process has that right. Not for other messages of ICMP: those
+//! that say why a request went nowhere become faults.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::party::Tuning;
+use super::socket::{Buffers, SocketLink, Wants};
+use super::sys::Undelivered;
+use super::{Caps, Facts, Fault, Framing, Link, Opening, Transport, Unavailable, internet, sys};
+use crate::endpoint::{Endpoint, EndpointError};
+
+pub const TRANSPORT: Transport = Transport {
+    scheme: "icmp",
+    summary: "ICMP echo over IPv4 or IPv6, as ping sends it; every host answers",
+    example: "icmp://192.0.2.7?ttl=8",
+    options: &[
+        (
+            "socket",
+            "ping: a socket for echo alone; raw: one that needs CAP_NET_RAW; auto (default): what is permitted",
+        ),
+        ("ttl", "routers that a request may pass, and one more, 1 to 255 (the kernel's choice)"),
+        ("sndbuf", "send buffer in bytes (the kernel's choice)"),
+        ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
+    ],
+    check: |endpoint| {
+        Options::of(endpoint)?;
+        let (host, port) = endpoint.host_port()?;
+        match port {
+            None => Ok(caps(host.contains(':'))),
+            Some(_) => Err(EndpointError::BadPlace {
+                url: endpoint.to_string(),
+                wanted: "a host alone: ICMP has no ports",
+            }),
+        }
+    },
+    available: || {
+        socket(false, None)
+            .map(|_| ())
+            .map_err(|_| Unavailable { reason: REASON.to_owned(), remedy: REMEDY.to_owned() })
+    },
+    open,
+    listen: None,
+    loopback: |_| Vec::new(),
+};
+
+const REASON: &str = "this user may neither open ping sockets nor raw ones";
+const REMEDY: &str = "as root type: sysctl net.ipv4.ping_group_range='0 2147483647', or give the program the right \
+                      cap_net_raw (setcap)";
+const REMEDY_PING: &str =
+    "as root type: sysctl net.ipv4.ping_group_range='0 2147483647', or leave out socket=ping";
+
+/// Type, code, checksum, identifier and sequence number of an echo (RFC 792, RFC 4443).
+const HEADER: usize = 8;
+/// The 16-bit length field of the IPv4 header counts header (20) and ICMP header too.
+const MAX_MESSAGE_V4: usize = 65_535 - 20 - HEADER;
+/// The length field of IPv6 counts the ICMP header only.
+const MAX_MESSAGE_V6: usize = 65_535 - HEADER;
+/// An IPv4 header with all its options.
+const MOST_IP_HEADER: usize = 60;
+
+fn caps(v6: bool) -> Caps {
+    Caps {
+        framing: Framing::Message,
+        max_message: Some(if v6 { MAX_MESSAGE_V6 } else { MAX_MESSAGE_V4 }),
+        reliable: false,
+        closes: false,
+        // Nobody at the far end reads: whatever is sent comes back.
+        device: true,
+        ..Caps::STREAM
+    }
+}
+
+/// How echoes are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Ping,
+    Raw,
+}
+
+struct Options {
+    kind: Option<Kind>,
+    ttl: Option<u32>,
+    buffers: Buffers,
+}
+
+impl Options {
+    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+        let kind = endpoint.parsed("socket", "auto, ping or raw", |text| match text {
+            "auto" => Some(None),
+            "ping" => Some(Some(Kind::Ping)),
+            "raw" => Some(Some(Kind::Raw)),
+            _ => None,
+        })?;
+        let ttl = endpoint.parsed("ttl", "a number from 1 to 255", |text| {
+            text.parse().ok().filter(|ttl| (1..=255).contains(ttl))
+        })?;
+        Ok(Options { kind: kind.flatten(), ttl, buffers: Buffers::of(endpoint)? })
+    }
+}
+
+/// A socket of that kind, or of the first that is permitted.
+fn socket(v6: bool, kind: Option<Kind>) -> Result<(Socket, Kind), Fault> {
+    let (domain, protocol) =
+        if v6 { (Domain::IPV6, Protocol::ICMPV6) } else { (Domain::IPV4, Protocol::ICMPV4) };
+    let mut refusal = None;
+    for (this, socket_type) in [(Kind::Ping, Type::DGRAM), (Kind::Raw, Type::RAW)] {
+        if kind.is_none_or(|wanted| wanted == this) {
+            match Socket::new(domain, socket_type, Some(protocol)) {
+                Ok(socket) => return Ok((socket, this)),
+                Err(error) => refusal = Some(error),
+            }
+        }
+    }
+    Err(match (refusal, kind) {
+        // Not a matter of rights: no IPv6, usually.
+        (Some(source), _) if source.kind() != io::ErrorKind::PermissionDenied => {
+            Fault::System { operation: "open a socket", source }
+        }
+        (_, None) => Fault::Other(format!("{REASON}: {REMEDY}")),
+        (_, Some(Kind::Ping)) => Fault::Other(format!("this user may not open ping sockets: {REMEDY_PING}")),
+        (_, Some(Kind::Raw)) => {
+            Fault::Other("only CAP_NET_RAW may open raw sockets: leave out socket=raw, or be root".to_owned())
+        }
+    })
+}
+
+fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
+    let options = Options::of(endpoint)?;
+    let mut last = Fault::TimedOut;
+    for address in internet::addresses(endpoint, opening, false)? {
+        match connected(address, &options) {
+            Ok((socket, kind)) => {
+                let v6 = address.is_ipv6();
+                let inner = SocketLink::new(socket, caps(v6), &opening.clock, opening.wait, facts);
+                return Ok(Box::new(IcmpLink::new(inner, kind, v6, identifier(), Arc::default())));
+            }
+            Err(fault) => last = fault,
+        }
+    }
+    Err(last)
+}
+
+/// A socket that hears that address only.
+fn connected(address: SocketAddr, options: &Options) -> Result<(Socket, Kind), Fault> {
+    let v6 = address.is_ipv6();
+    let (socket, kind) = socket(v6, options.kind)?;
+    options.buffers.apply(&socket)?;
+    if let Some(ttl) = options.ttl {
+        let set = if v6 { socket.set_unicast_hops_v6(ttl) } else { socket.set_ttl_v4(ttl) };
+        set.map_err(Fault::system("set the ttl"))?;
+    }
+    if kind == Kind::Raw {
+        sys::set_echo_replies_only(&socket, v6).map_err(Fault::system("set a filter"))?;
+    }
+    sys::set_tell_errors(&socket, v6).map_err(Fault::system("ask for errors"))?;
+    socket.connect(&address.into()).map_err(Fault::system("connect"))?;
+    Ok((socket, kind))
+}
+
+/// What tells the raw links of this process apart, and from those of other processes as well as 16 bits can.
+fn identifier() -> u16 {
+    static FIRST: LazyLock<u16> = LazyLock::new(|| fastrand::u16(..));
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    FIRST.wrapping_add(NEXT.fetch_add(1, Relaxed))
+}
+
+/// Facts of the way; there are no ports.
+fn facts(socket: &Socket, facts: &mut Facts) {
+    internet::facts(socket, facts);
+    for name in ["local", "remote"] {
+        let ip = facts.get(name).and_then(|value| value.as_str()?.parse::<SocketAddr>().ok());
+        if let Some(address) = ip {
+            facts.insert(name.to_owned(), address.ip().to_string().into());
+        }
+    }
+}
+
+struct IcmpLink {
+    inner: SocketLink,
+    kind: Kind,
+    v6: bool,
+    identifier: u16,
+    /// Requests sent so far; shared by the halves.
+    sent: Arc<Sent>,
+    request: Vec<u8>,
+    /// Room for one packet.
+    packet: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Sent {
+    next: AtomicU16,
+    total: AtomicU64,
+}
+
+impl Sent {
+    /// Whether a request with this number has gone out lately: half of the numbers lie behind the newest one.
+    fn knows(&self, sequence: u16) -> bool {
+        let age = self.next.load(Relaxed).wrapping_sub(sequence);
+        (1..=0x8000).contains(&age) && u64::from(age) <= self.total.load(Relaxed)
+    }
+}
+
+impl IcmpLink {
+    fn new(inner: SocketLink, kind: Kind, v6: bool, identifier: u16, sent: Arc<Sent>) -> IcmpLink {
+        let most = inner.caps.max_message.unwrap_or(MAX_MESSAGE_V6);
+        IcmpLink {
+            inner,
+            kind,
+            v6,
+            identifier,
+            sent,
+            request: Vec::with_capacity(HEADER + most),
+            packet: vec![0; MOST_IP_HEADER + HEADER + most],
+        }
+    }
+
+    /// What an error of a call means: the system may hold a message of ICMP that says why. `None`: nothing that lasts.
+    fn explained(&self, fault: Fault) -> Option<Fault> {
+        let Fault::System { .. } = &fault else { return Some(fault) };
+        let Some(error) = sys::take_error(&self.inner.socket, self.v6) else { return Some(fault) };
+        if error.is_too_big() {
+            // The kernel has learnt how much the path bears, and cuts what follows.
+            return None;
+        }
+        if error.message.is_none() && error.errno == Errno::MSGSIZE {
+            return Some(fault);
+        }
+        Some(Fault::Other(error.to_string()))
+    }
+}
+
+/// The request with its checksum, which a kernel that sends for us computes once more.
+fn write_request(request: &mut Vec<u8>, v6: bool, identifier: u16, sequence: u16, data: &[u8]) {
+    const REQUEST_V4: u8 = 8;
+    const REQUEST_V6: u8 = 128;
+    request.clear();
+    request.extend([if v6 { REQUEST_V6 } else { REQUEST_V4 }, 0, 0, 0]);
+    request.extend(identifier.to_be_bytes());
+    request.extend(sequence.to_be_bytes());
+    request.extend_from_slice(data);
+    if !v6 {
+        let sum = checksum(request);
+        request[2..4].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+/// The one's complement of the one's complement sum (RFC 1071).
+fn checksum(bytes: &[u8]) -> u16 {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |&low| u32::from(low));
+    // At most 2¹⁵ words of 16 bits.
+    let mut sum: u32 = bytes.chunks(2).map(word).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// Sequence number and data of a reply; `identifier` is none where the kernel has looked at it.
+pub fn read_reply(packet: &[u8], v6: bool, identifier: Option<u16>) -> Option<(u16, &[u8])> {
+    const REPLY_V4: u8 = 0;
+    const REPLY_V6: u8 = 129;
+    // A raw socket of IPv4 hands over the header of IP as well: its length in words of four bytes is the low half byte.
+    let begin = match identifier {
+        Some(_) if !v6 => usize::from(packet.first()? & 0xf) * 4,
+        _ => 0,
+    };
+    let (head, data) = packet.get(begin..)?.split_at_checked(HEADER)?;
+    let [kind, code, _, _, id @ .., s1, s0] = head else { return None };
+    let ours = identifier.is_none_or(|identifier| *id == identifier.to_be_bytes());
+    (*kind == if v6 { REPLY_V6 } else { REPLY_V4 } && *code == 0 && ours)
+        .then(|| (u16::from_be_bytes([*s1, *s0]), data))
+}
+
+impl Link for IcmpLink {
+    fn caps(&self) -> &Caps {
+        &self.inner.caps
+    }
+
+    fn facts(&self) -> Facts {
+        let mut facts = self.inner.facts();
+        facts.insert("socket".to_owned(), if self.kind == Kind::Ping { "ping" } else { "raw" }.into());
+        facts
+    }
+
+    fn tune(&mut self, tuning: &Tuning) {
+        self.inner.tune(tuning);
+    }
+
+    fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
+        self.inner.check_length(bytes.len())?;
+        let sequence = self.sent.next.load(Relaxed);
+        write_request(&mut self.request, self.v6, self.identifier, sequence, bytes);
+        loop {
+            let request = &self.request;
+            let sent = self.inner.attempt(Wants::ToSend, within, |socket, may_block| {
+                let flags = if may_block { SendFlags::empty() } else { SendFlags::DONTWAIT };
+                // Before it is on its way: the reply may be read by the other half.
+                self.sent.next.store(sequence.wrapping_add(1), Relaxed);
+                self.sent.total.fetch_add(1, Relaxed);
+                send(socket, request, flags | SendFlags::NOSIGNAL)
+            });
+            match sent {
+                Ok(_) => return Ok(bytes.len()),
+                Err(fault) => match self.explained(fault) {
+                    Some(fault) => return Err(self.inner.too_long(fault, bytes.len())),
+                    None => continue,
+                },
+            }
+        }
+    }
+
+    fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
+        let until = self.inner.clock.now() + within;
+        let mut left = within;
+        loop {
+            let packet = &mut self.packet;
+            let received = self.inner.attempt(Wants::ToReceive, left, |socket, may_block| {
+                let flags = if may_block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+                recv(socket, &mut packet[..], flags).map(|(length, _)| length)
+            });
+            match received {
+                Ok(length) => {
+                    let identifier = (self.kind == Kind::Raw).then_some(self.identifier);
+                    if let Some((sequence, data)) = read_reply(&self.packet[..length], self.v6, identifier)
+                        && self.sent.knows(sequence)
+                    {
+                        let length = data.len().min(into.len());
+                        into[..length].copy_from_slice(&data[..length]);
+                        return Ok(length);
+                    }
+                }
+                Err(fault) => {
+                    if let Some(fault) = self.explained(fault) {
+                        return Err(fault);
+                    }
+                }
+            }
+            left = until.since(self.inner.clock.now());
+            if left.is_zero() {
+                return Err(Fault::TimedOut);
+            }
+        }
+    }
+
+    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
+        let inner = self.inner.half()?;
+        Ok(Box::new(IcmpLink::new(inner, self.kind, self.v6, self.identifier, self.sent.clone())))
+    }
+
+    fn finish(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn socket_drops(&self) -> Option<u64> {
+        sys::socket_drops(&self.inner.socket)
+    }
+}
+
+impl Undelivered {
+    /// The path takes no packet of that size whole.
+    fn is_too_big(&self) -> bool {
+        matches!((self.v6, self.message), (false, Some((3, 4))) | (true, Some((2, _))))
+    }
+}
+
+impl std::fmt::Display for Undelivered {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        // RFC 792, RFC 1122 3.2.2.1 and RFC 1812 5.2.7.1; RFC 4443.
+        let (what, remedy) = match (self.v6, self.message) {
+            (false, Some((11, 0))) | (true, Some((3, 0))) => (
+                "time exceeded: the way is longer than the ttl allows",
+                "raise ttl, or look for a loop of routers",
+            ),
+            (false, Some((3, 0))) | (true, Some((1, 0))) => {
+                ("network unreachable", "check the address and the routes")
+            }
+            (false, Some((3, 1))) | (true, Some((1, 3))) => {
+                ("host unreachable", "check the address, the cable, and that the host is on")
+            }
+            (false, Some((3, 9 | 10 | 13))) | (true, Some((1, 1))) => {
+                ("prohibited on the way", "a firewall refuses it: ask who runs it")
+            }
+            _ => ("unreachable", "check the address and the way to it"),
+        };
+        match (self.message, self.from) {
+            (Some(_), Some(from)) => write!(f, "{what}, says {from}: {remedy}"),
+            (Some((kind, code)), None) => write!(f, "{what} (ICMP type {kind}, code {code}): {remedy}"),
+            (None, _) => write!(f, "{}: {remedy}", std::io::Error::from(self.errno)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_what_the_wire_holds() {
+        let mut request = Vec::new();
+        write_request(&mut request, false, 1, 1, b"");
+        assert_eq!(request, [0x08, 0x00, 0xf7, 0xfd, 0x00, 0x01, 0x00, 0x01]);
+        // The reply to it that Linux sends: the type is 0, so the checksum is higher by 8 in its first byte.
+        write_request(&mut request, false, 0xc9cf, 1, b"abc");
+        assert_eq!(checksum(&request), 0, "a checksum makes the sum zero");
+        write_request(&mut request, true, 0x1234, 0x5678, b"abc");
+        assert_eq!(request, [128, 0, 0, 0, 0x12, 0x34, 0x56, 0x78, b'a', b'b', b'c']);
+    }
+
+    #[test]
+    fn only_our_replies_are_read() {
+        let reply = [0x00, 0x00, 0x71, 0xcc, 0xc9, 0xcf, 0x00, 0x01, b'a', b'b', b'c'];
+        assert_eq!(read_reply(&reply, false, None), Some((1, &b"abc"[..])));
+        let mut with_ip = vec![0x46; 24];
+        with_ip.extend(reply);
+        assert_eq!(read_reply(&with_ip, false, Some(0xc9cf)), Some((1, &b"abc"[..])));
+        assert_eq!(read_reply(&with_ip, false, Some(0xc9ce)), None, "somebody else's");
+        assert_eq!(read_reply(&reply, true, Some(0xc9cf)), None, "a reply of IPv6 is type 129");
+        for length in 0..reply.len() - 3 {
+            assert_eq!(read_reply(&reply[..length], false, None), None);
+            assert_eq!(read_reply(&with_ip[..24 + length], false, Some(0xc9cf)), None);
+        }
+        let unasked = [0x08, 0x00, 0, 0, 0xc9, 0xcf, 0, 1];
+        assert_eq!(read_reply(&unasked, false, None), None, "a request is no reply");
+    }
+
+    #[test]
+    fn numbers_that_were_never_sent_are_not_known() {
+        let sent = Sent::default();
+        assert!(!sent.knows(0) && !sent.knows(0xffff));
+        for number in 0..70_000u32 {
+            sent.next.store((number + 1) as u16, Relaxed);
+            sent.total.store(u64::from(number) + 1, Relaxed);
+            assert!(sent.knows(number as u16) && !sent.knows((number + 1) as u16));
+        }
+        assert!(sent.knows((70_000u32 - 0x8000) as u16));
+    }
+
+    #[test]
+    fn what_the_network_says_is_one_line() {
+        let says = |v6, message, from: Option<&str>| {
+            let from = from.map(|from| from.parse().unwrap());
+            Undelivered { v6, message, errno: Errno::HOSTUNREACH, from }.to_string()
+        };
+        insta::assert_snapshot!([
+            says(false, Some((11, 0)), Some("192.0.2.1")),
+            says(true, Some((3, 0)), Some("2001:db8::1")),
+            says(false, Some((3, 1)), Some("192.0.2.1")),
+            says(false, Some((3, 13)), None),
+            says(false, None, None),
+        ].join("\n"), @r"
+        time exceeded: the way is longer than the ttl allows, says 192.0.2.1: raise ttl, or look for a loop of routers
+        time exceeded: the way is longer than the ttl allows, says 2001:db8::1: raise ttl, or look for a loop of routers
+        host unreachable, says 192.0.2.1: check the address, the cable, and that the host is on
+        prohibited on the way (ICMP type 3, code 13): a firewall refuses it: ask who runs it
+        No route to host (os error 113): check the address and the way to it
+        ");
+    }
+}

@@ -1,0 +1,51 @@
+//! The line under a cloud of points: how a clock runs against another, seen through delays that only ever add.
+//!
+//! Of all lines that no point lies below, the one that is closest to the points on average is the edge of their lower
+//! convex hull over the mean of their positions (Moon, Skelly, Towsley: Estimation and removal of clock skew, 1999).
+
+/// The slope of that line; points in the order of their positions. `None` where all stand in one place.
+pub fn slope_below(points: &[(f64, f64)]) -> Option<f64> {
+    let mut hull: Vec<(f64, f64)> = Vec::new();
+    for &point in points {
+        while let [.., a, b] = hull[..]
+            && (b.0 - a.0) * (point.1 - a.1) <= (b.1 - a.1) * (point.0 - a.0)
+        {
+            hull.pop();
+        }
+        match hull.last_mut() {
+            // Of those in one place the lowest counts.
+            Some(last) if last.0 == point.0 => last.1 = last.1.min(point.1),
+            _ => hull.push(point),
+        }
+    }
+    let mean = points.iter().map(|point| point.0).sum::<f64>() / points.len() as f64;
+    let edge = hull.windows(2).find(|edge| edge[1].0 >= mean)?;
+    Some((edge[1].1 - edge[0].1) / (edge[1].0 - edge[0].0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_above_does_not_matter() {
+        let points: Vec<(f64, f64)> = (0..1000)
+            .map(|n| {
+                (
+                    f64::from(n),
+                    0.25 * f64::from(n) + f64::from(n * 7 % 13) + if n % 100 == 3 { 500.0 } else { 0.0 },
+                )
+            })
+            .collect();
+        let slope = slope_below(&points).unwrap();
+        assert!((slope - 0.25).abs() < 0.001, "{slope}");
+    }
+
+    #[test]
+    fn a_line_is_itself() {
+        assert_eq!(slope_below(&[(0.0, 1.0), (2.0, 2.0), (4.0, 3.0)]), Some(0.5));
+        assert_eq!(slope_below(&[(0.0, 1.0), (2.0, -7.0)]), Some(-4.0));
+        assert_eq!(slope_below(&[(3.0, 1.0), (3.0, 2.0)]), None);
+        assert_eq!(slope_below(&[]), None);
+    }
+}
