@@ -19,6 +19,7 @@ pub mod mem;
 mod offload;
 pub mod party;
 pub mod rfc2217;
+mod sctp;
 mod serial;
 pub mod shaped;
 mod socket;
@@ -28,12 +29,21 @@ pub mod tty;
 mod udp;
 mod unix;
 mod unix_datagram;
+mod vsock;
 
 pub use internet::DEFAULT_PORT;
 
 /// Every transport, in the order in which help and documentation show them.
-pub static TRANSPORTS: &[Transport] =
-    &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, serial::TRANSPORT, rfc2217::TRANSPORT, mem::TRANSPORT];
+pub static TRANSPORTS: &[Transport] = &[
+    tcp::TRANSPORT,
+    udp::TRANSPORT,
+    sctp::TRANSPORT,
+    unix::TRANSPORT,
+    vsock::TRANSPORT,
+    serial::TRANSPORT,
+    rfc2217::TRANSPORT,
+    mem::TRANSPORT,
+];
 
 /// What the list knows of a transport: enough for parsing, help, `doctor`, the docs table and the contract tests.
 pub struct Transport {
@@ -93,6 +103,8 @@ pub struct Caps {
     /// is still on its way. Of the links between two of our own ends, those that close have connections; the others ask
     /// a listener's door.
     pub closes: bool,
+    /// An end that has finished still hears what the other one sends from then on.
+    pub half_closes: bool,
     /// A second connection to the same endpoint can be opened beside this one.
     pub many: bool,
     /// An unknown device may be at the far end: nothing but the payload is ever sent to it.
@@ -108,6 +120,7 @@ impl Caps {
         max_message: None,
         reliable: true,
         closes: true,
+        half_closes: true,
         many: true,
         device: false,
         line: None,

@@ -222,6 +222,40 @@ fn set_option<T: Copy>(fd: impl AsFd, level: c_int, name: c_int, value: T) -> io
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// `SCTP_NODELAY` of linux/sctp.h.
+pub fn set_sctp_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
+    set_option(fd, libc::IPPROTO_SCTP, 3, c_int::from(on))
+}
+
+/// `sctp_status` of linux/sctp.h, of which only two figures are used here.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct SctpStatus {
+    association_state_window: [u32; 3],
+    waiting_and_streams: [u16; 4],
+    /// Most payload of one packet.
+    pub fragment_bytes: u32,
+    primary_association: u32,
+    primary_address: [u8; 128],
+    primary_state_window_rtt_timeout: [u32; 4],
+    pub path_mtu: u32,
+}
+
+/// What `SCTP_STATUS` says of an association.
+pub fn sctp_status(fd: impl AsFd) -> Option<SctpStatus> {
+    option(fd, libc::IPPROTO_SCTP, 14)
+}
+
+/// `SO_VM_SOCKETS_BUFFER_SIZE` and `…_MAX_SIZE` of linux/vm_sockets.h: the bound comes first, it holds the size.
+pub fn set_vsock_buffer(fd: impl AsFd, bytes: u64) -> io::Result<()> {
+    set_option(&fd, libc::AF_VSOCK, 2, bytes)?;
+    set_option(&fd, libc::AF_VSOCK, 0, bytes)
+}
+
+pub fn vsock_buffer(fd: impl AsFd) -> Option<u64> {
+    option(fd, libc::AF_VSOCK, 0)
+}
+
 /// Datagrams the socket has dropped since it was made, mostly because its buffer was full: the drop counter of
 /// `SO_MEMINFO`, which is the one that `SO_RXQ_OVFL` sends along with each datagram.
 pub fn socket_drops(fd: impl AsFd) -> Option<u64> {

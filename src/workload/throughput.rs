@@ -112,6 +112,8 @@ pub struct Source {
     /// The link has been offered bytes since then, and took none.
     stuck: Option<Time>,
     looped: Option<Arc<Looped>>,
+    /// The link is told when all was sent.
+    tells_end: bool,
     finished: bool,
     recorder: Recorder,
 }
@@ -151,6 +153,7 @@ impl Source {
             position: 0,
             stuck: None,
             looped: None,
+            tells_end: true,
             finished: false,
             recorder,
         }
@@ -166,6 +169,8 @@ impl Source {
         let warm_up = at_line_rate(case.warm_up.unwrap_or_default(), caps);
         self.phases = Phases::new(warm_up, at_line_rate(case.stop, caps));
         self.looped = Some(looped);
+        // Where finishing ends both directions, it would cut off what is still to come back.
+        self.tells_end = caps.half_closes;
         self
     }
 
@@ -248,7 +253,7 @@ impl Party for Source {
                 // After the bytes have been told.
                 looped.all_sent.store(true, Release);
             }
-            return Step::Finish;
+            return if self.tells_end { Step::Finish } else { Step::Done };
         }
         let stuck = now > *self.stuck.get_or_insert(now) + self.timeout;
         // In a loop over a stream the receiver knows better: a line may take nothing for long while its buffer drains.
