@@ -37,7 +37,9 @@ pub const TRANSPORT: Transport = Transport {
     },
     open,
     listen: Some(listen),
-    loopback: |_| vec!["sctp://127.0.0.1:0".to_owned(), "sctp://[::1]:0".to_owned()],
+    loopback: |_| {
+        ["sctp://127.0.0.1:0", "sctp://[::1]:0", "sctp://127.0.0.1:0?rcvbuf=16Ki"].map(str::to_owned).to_vec()
+    },
 };
 
 /// A third of the buffers that kernels come with (`net.core.rmem_default`): a message fits its receiver's window whole.

@@ -322,6 +322,8 @@ pub struct Sink {
     looped: Option<(Arc<Looped>, Expected)>,
     /// Bytes may be missing from the stream.
     lossy: bool,
+    /// Nothing but silence tells that no more will come.
+    ends_silently: bool,
     position: u64,
     message: u64,
     quiet: Duration,
@@ -350,6 +352,7 @@ impl Sink {
             numbered: caps.framing == Framing::Message,
             looped: None,
             lossy: !caps.reliable,
+            ends_silently: caps.framing == Framing::Message && !caps.closes,
             position: 0,
             message: u64::from(case.message_bytes),
             quiet: quiet(case.pacing),
@@ -420,7 +423,7 @@ impl Sink {
         let may_be_silent = match (self.framing, &self.looped) {
             (Framing::Stream, Some(_)) => self.lossy || self.has_all(),
             (Framing::Stream, None) => false,
-            (Framing::Message, _) => self.begun,
+            (Framing::Message, looped) => self.begun && (self.ends_silently || looped.is_some()),
         };
         if !may_be_silent {
             self.fault = Some(Fault::TimedOut);
@@ -457,10 +460,10 @@ impl Party for Sink {
         if self.over || self.all_back() {
             return Step::Done;
         }
-        let patience = match self.framing {
-            Framing::Message if self.begun => self.quiet,
+        let patience = match self.ends_silently && self.begun {
+            true => self.quiet,
             // A slow schedule is not silence.
-            _ => self.timeout.max(self.quiet),
+            false => self.timeout.max(self.quiet),
         };
         let since = *self.waits_since.get_or_insert(now);
         Step::Receive { into: &mut self.batch, until: since + patience }
@@ -576,5 +579,42 @@ impl Bounds {
         }
         self.bytes = self.bytes.saturating_sub(bytes);
         self.bytes > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{CaseSpec, OneOrMany};
+    use crate::units::Bytes;
+
+    /// How long a sink waits for more after its first message.
+    fn patience(closes: bool) -> Duration {
+        let url = Some(OneOrMany::One("mem://x".parse().unwrap()));
+        let workload = Some("throughput".to_owned());
+        let size = Some(OneOrMany::One(Bytes(1400)));
+        let mut case = CaseSpec { url, workload, size, ..CaseSpec::default() }.expand().unwrap().remove(0);
+        case.timeout = Duration::from_secs(5);
+        let caps = Caps {
+            framing: Framing::Message,
+            max_message: Some(65_536),
+            closes,
+            half_closes: false,
+            ..Caps::STREAM
+        };
+        let mut sink = Sink::new(&case, &caps, Tuning::default(), Recorder::counting());
+        assert!(matches!(sink.next(Time(0)), Step::Tune(_)));
+        assert!(matches!(sink.next(Time(0)), Step::Receive { .. }));
+        sink.received(Time(0));
+        let Step::Receive { until, .. } = sink.next(Time(0)) else { panic!("it goes on") };
+        sink.timed_out(until);
+        assert_eq!(matches!(sink.next(until), Step::Fail(Fault::TimedOut)), closes);
+        until - Time(0)
+    }
+
+    #[test]
+    fn a_pause_ends_a_flow_of_messages_only_where_nothing_else_can() {
+        assert_eq!(patience(false), QUIET);
+        assert_eq!(patience(true), Duration::from_secs(5));
     }
 }

@@ -7,11 +7,10 @@ use std::io::Read;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::contract::IN_THE_GUEST;
 use super::program::{Ended, Running, run};
 
 /// Runs a shell script in a guest.
-fn guest(modules: &str, tools: &str, script: &str) -> Ended {
+pub fn guest(modules: &str, tools: &str, script: &str) -> Ended {
     let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/vm");
     let fixed = ["lab", "vm", "--virtual-time", "--cache", cache];
     run(&[&fixed[..], &["--modules", modules, "--tools", tools, "--", "sh", "-c", script]].concat())
@@ -32,22 +31,6 @@ fn what_is_missing_is_named() {
     assert_eq!(ended.status, Some(2));
     let ended = guest("", "no-such-tool", "true");
     assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), "no-such-tool is missing on this host\n"));
-}
-
-/// Runs tests of this program in a guest, on the links of these modules; says what failed there.
-fn tests_there(modules: &str, filters: &str) {
-    let tests = std::env::current_exe().unwrap();
-    let name = tests.file_name().unwrap().to_str().unwrap();
-    let script = format!("{IN_THE_GUEST}=1 {name} {filters} --test-threads=1 2>&1");
-    let ended = guest(modules, tests.to_str().unwrap(), &script);
-    assert!(ended.status == Some(0), "{}{}", ended.stdout, ended.stderr);
-    let passed = ended.stdout.rsplit_once("test result: ok. ").map_or("", |(_, counts)| counts);
-    assert!(!passed.is_empty() && !passed.starts_with("0 "), "nothing was tried: {}", ended.stdout);
-}
-
-#[test]
-fn links_of_modules_keep_the_contract() {
-    tests_there("sctp,vsock_loopback", "contract:: shaper::every_link");
 }
 
 fn median_ns(run: &Value, case: usize) -> f64 {

@@ -19,6 +19,7 @@ mod lines;
 mod listeners;
 mod logger;
 mod memory;
+mod modules;
 mod peers;
 mod program;
 mod raw_client;
