@@ -25,6 +25,7 @@ pub mod shaped;
 mod socket;
 mod sys;
 mod tcp;
+pub mod tipc;
 pub mod tty;
 mod udp;
 mod unix;
@@ -40,6 +41,7 @@ pub static TRANSPORTS: &[Transport] = &[
     sctp::TRANSPORT,
     unix::TRANSPORT,
     vsock::TRANSPORT,
+    tipc::TRANSPORT,
     serial::TRANSPORT,
     rfc2217::TRANSPORT,
     mem::TRANSPORT,
@@ -83,7 +85,12 @@ pub fn caps(endpoint: &Endpoint) -> Result<Caps, Fault> {
     Ok((transport.check)(endpoint)?)
 }
 
-/// Why a transport cannot be used on this host, and the remedy.
+/// What keeps links of a transport that is available from reaching as far as they could.
+pub fn limit(transport: &Transport) -> Option<Unavailable> {
+    if transport.scheme == tipc::TRANSPORT.scheme { tipc::limit() } else { None }
+}
+
+/// Why a transport cannot be used on this host, or not beyond it, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unavailable {
     pub reason: String,

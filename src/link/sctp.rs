@@ -4,7 +4,7 @@
 //! way to it, and the other end can send no more.
 
 use std::io::IoSliceMut;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
@@ -162,7 +162,8 @@ impl Link for SctpLink {
     }
 
     fn finish(&mut self) -> Result<(), Fault> {
-        self.inner.finish()
+        // What is on its way to this end still comes.
+        self.inner.shut(Shutdown::Write)
     }
 
     fn hung_up(&self) -> bool {

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{c_int, c_void, socklen_t};
 use rustix::io::Errno;
-use socket2::SockAddr;
+use socket2::{SockAddr, SockAddrStorage};
 
 /// Reads a socket option into a plain C value.
 fn option<T: Copy>(fd: impl AsFd, level: c_int, name: c_int) -> Option<T> {
@@ -254,6 +254,47 @@ pub fn set_vsock_buffer(fd: impl AsFd, bytes: u64) -> io::Result<()> {
 
 pub fn vsock_buffer(fd: impl AsFd) -> Option<u64> {
     option(fd, libc::AF_VSOCK, 0)
+}
+
+/// Sets an option of the level `SOL_TIPC`; all of them are 32 bits wide.
+pub fn set_tipc(fd: impl AsFd, name: c_int, value: u32) -> io::Result<()> {
+    set_option(fd, libc::SOL_TIPC, name, value)
+}
+
+pub fn tipc_number(fd: impl AsFd, name: c_int) -> Option<u32> {
+    option(fd, libc::SOL_TIPC, name)
+}
+
+/// `sockaddr_tipc` of linux/tipc.h: what the words mean depends on the kind.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct TipcAddress {
+    family: libc::sa_family_t,
+    kind: u8,
+    scope: i8,
+    words: [u32; 3],
+}
+
+/// An address known in the whole cluster (`TIPC_CLUSTER_SCOPE`).
+pub fn tipc_address(kind: u8, words: [u32; 3]) -> SockAddr {
+    let address = TipcAddress { family: libc::AF_TIPC as libc::sa_family_t, kind, scope: 2, words };
+    let mut storage = SockAddrStorage::zeroed();
+    // SAFETY: the structure above is one of the platform's addresses, smaller than the storage, which stays valid; the
+    // length is that of the structure.
+    unsafe {
+        *storage.view_as::<TipcAddress>() = address;
+        SockAddr::new(storage, size_of::<TipcAddress>() as socklen_t)
+    }
+}
+
+/// Kind and words of such an address; `None` for other families.
+pub fn tipc_words(address: &SockAddr) -> Option<(u8, [u32; 3])> {
+    let is_one =
+        c_int::from(address.family()) == libc::AF_TIPC && address.len() as usize >= size_of::<TipcAddress>();
+    // SAFETY: the storage is larger and at least as aligned as the structure, which holds integers only.
+    is_one
+        .then(|| unsafe { address.as_ptr().cast::<TipcAddress>().read() })
+        .map(|address| (address.kind, address.words))
 }
 
 /// Datagrams the socket has dropped since it was made, mostly because its buffer was full: the drop counter of

@@ -16,7 +16,7 @@ use super::far::{Far, GOODBYE};
 const LONG: Duration = Duration::from_secs(10);
 
 /// Transports whose modules a kernel may lack: what is tested of them runs in a guest that has them (`guest`).
-pub const OF_MODULES: &[&str] = &["sctp", "vsock"];
+pub const OF_MODULES: &[&str] = &["sctp", "vsock", "tipc"];
 
 /// Set in that guest.
 pub const IN_THE_GUEST: &str = "LINKGAUGE_TEST_GUEST";

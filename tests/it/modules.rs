@@ -6,6 +6,8 @@ use super::contract::IN_THE_GUEST;
 use super::guest::guest;
 use super::program::Ended;
 
+const MODULES: &str = "sctp,vsock_loopback,tipc";
+
 /// The run documents that a script wrote one after the other.
 fn runs(ended: &Ended) -> Vec<Value> {
     let documents = serde_json::Deserializer::from_str(&ended.stdout).into_iter::<Value>();
@@ -18,7 +20,7 @@ fn they_keep_the_contract() {
     let name = tests.file_name().unwrap().to_str().unwrap();
     let filters = "contract:: shaper::every_link";
     let script = format!("{IN_THE_GUEST}=1 {name} {filters} --test-threads=1 2>&1");
-    let ended = guest("sctp,vsock_loopback", tests.to_str().unwrap(), &script);
+    let ended = guest(MODULES, tests.to_str().unwrap(), &script);
     assert!(ended.status == Some(0), "{}{}", ended.stdout, ended.stderr);
     let passed = ended.stdout.rsplit_once("test result: ok. ").map_or("", |(_, counts)| counts);
     assert!(!passed.is_empty() && !passed.starts_with("0 "), "nothing was tried: {}", ended.stdout);
@@ -41,7 +43,7 @@ const PEERS: &str = "
 
 #[test]
 fn peers_speak_over_them() {
-    let ended = guest("sctp,vsock_loopback", "", PEERS);
+    let ended = guest(MODULES, "", PEERS);
     let runs = runs(&ended);
     assert_eq!(runs.len(), 4, "{}", ended.stderr);
     for run in &runs {
