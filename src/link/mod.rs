@@ -475,7 +475,13 @@ impl Dialer {
     ) -> Result<T, LinkError> {
         let act = || {
             caps(endpoint)?;
-            act(transport(endpoint)?)
+            let transport = transport(endpoint)?;
+            act(transport).map_err(|fault| match (fault, (transport.available)()) {
+                (Fault::System { .. }, Err(missing)) => {
+                    Fault::Other(format!("{}: {}", missing.reason, missing.remedy))
+                }
+                (fault, _) => fault,
+            })
         };
         act().map_err(|fault| LinkError::new(endpoint, fault))
     }

@@ -125,10 +125,7 @@ fn range(name: Name) -> SockAddr {
 }
 
 fn socket(kind: Type) -> Result<Socket, Fault> {
-    Socket::new(Domain::from(libc::AF_TIPC), kind, None).map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::AFNOSUPPORT) => Fault::Other("the kernel has no TIPC: sudo modprobe tipc".to_owned()),
-        _ => Fault::System { operation: "open a TIPC socket", source: error },
-    })
+    Socket::new(Domain::from(libc::AF_TIPC), kind, None).map_err(Fault::system("open a TIPC socket"))
 }
 
 /// What keeps links from reaching other machines, and the remedy.

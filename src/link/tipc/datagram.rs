@@ -43,17 +43,20 @@ struct MeetingLink {
 }
 
 impl MeetingLink {
-    /// Whether a message is for this link. The first one at a client tells where the far end really is.
+    /// Whether a message is for this link. The first one at a client that is not the listener's own tells where the far
+    /// end really is.
     #[inline]
     fn is_heard(&self, from: &SockAddr) -> bool {
         let Hears::One { peer, listener } = self.hears.as_ref() else { return true };
         let Some(from) = Port::of(from) else { return false };
         match peer.load(Relaxed) {
+            // It may answer without making a link, or forward.
+            _ if from == *listener => true,
             0 if from.node == listener.node => {
                 peer.store(word(from), Relaxed);
                 self.inner.socket.connect(&from.address()).is_ok()
             }
-            known => known == word(from) || from == *listener,
+            known => known == word(from),
         }
     }
 }
@@ -129,16 +132,21 @@ pub fn open(options: &Options, port: Port, opening: &Opening) -> Result<Box<dyn 
     Ok(Box::new(MeetingLink { inner, hears: Arc::new(hears) }))
 }
 
+/// Where a socket of this node is reached.
+fn local(socket: &Socket) -> Result<Port, Fault> {
+    let address = socket.local_addr().map_err(Fault::system("read the local address"))?;
+    Port::of(&address).ok_or_else(|| Fault::Other("the kernel gave a socket no address".to_owned()))
+}
+
 struct DatagramListener {
     socket: Socket,
-    port: Port,
     endpoint: Endpoint,
     options: Options,
     clock: Clock,
     wait: Wait,
     room: Vec<u8>,
     /// The links that were made and live, by sender, and where they receive.
-    links: HashMap<Port, (SockAddr, Weak<Hears>)>,
+    links: HashMap<Port, (Port, Weak<Hears>)>,
 }
 
 pub fn listen(
@@ -148,10 +156,8 @@ pub fn listen(
     opening: &Opening,
 ) -> Result<Box<dyn Listener>, Fault> {
     socket.bind(&range(options.name)).map_err(Fault::system("bind"))?;
-    let local = socket.local_addr().map_err(Fault::system("read the local address"))?;
     Ok(Box::new(DatagramListener {
         socket,
-        port: Port::of(&local).ok_or_else(|| Fault::Other("the kernel gave no socket address".to_owned()))?,
         endpoint: endpoint.clone(),
         options,
         clock: opening.clock.clone(),
@@ -170,18 +176,20 @@ impl DatagramListener {
             return false;
         }
         // A link that is full loses it, as it would have lost it itself.
-        let _ = sys::send_to(&self.socket, &self.room[..length], to, None, false);
+        let _ = sys::send_to(&self.socket, &self.room[..length], &to.address(), None, false);
         true
     }
 
     fn admit(&mut self, length: usize, from: Port) -> Result<Box<dyn Link>, Fault> {
         let socket = self.options.socket()?;
-        let address = socket.local_addr().map_err(Fault::system("read the local address"))?;
+        let address = local(&socket)?;
         let destination = self.options.answers.map_or_else(|| from.address(), service);
         socket.connect(&destination).map_err(Fault::system("connect"))?;
-        sys::send_to(&self.socket, &self.room[..length], &address, None, true)
+        sys::send_to(&self.socket, &self.room[..length], &address.address(), None, true)
             .map_err(|errno| Fault::system("forward")(errno.into()))?;
-        let hears = Arc::new(Hears::One { peer: AtomicU64::new(word(from)), listener: self.port });
+        // A node gets its number with its first bearer, perhaps after this began to listen.
+        let listener = local(&self.socket)?;
+        let hears = Arc::new(Hears::One { peer: AtomicU64::new(word(from)), listener });
         self.links.retain(|_, (_, hears)| hears.strong_count() > 0);
         self.links.insert(from, (address, Arc::downgrade(&hears)));
         let inner = self.options.socket_link(socket, &self.clock, self.wait);
