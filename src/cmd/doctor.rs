@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use linkgauge::host::check::{self, Check, Verdict};
 use linkgauge::host::serial;
-use linkgauge::link::{self, TRANSPORTS};
+use linkgauge::link::TRANSPORTS;
 use serde::Serialize;
 
 use super::Status;
@@ -81,7 +81,7 @@ fn examine() -> Findings {
     let transports = TRANSPORTS.iter().map(|transport| {
         let missing = (transport.available)();
         let available = missing.is_ok();
-        let limit = missing.err().or_else(|| link::limit(transport));
+        let limit = missing.err().or_else(transport.limit);
         Transport {
             scheme: transport.scheme,
             summary: transport.summary,

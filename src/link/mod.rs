@@ -12,13 +12,16 @@ use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
 
+mod bluetooth;
 mod datagram;
 mod internet;
+mod l2cap;
 pub mod line;
 pub mod mem;
 mod offload;
 pub mod party;
 pub mod rfc2217;
+mod rfcomm;
 mod sctp;
 mod serial;
 pub mod shaped;
@@ -44,6 +47,8 @@ pub static TRANSPORTS: &[Transport] = &[
     tipc::TRANSPORT,
     serial::TRANSPORT,
     rfc2217::TRANSPORT,
+    rfcomm::TRANSPORT,
+    l2cap::TRANSPORT,
     mem::TRANSPORT,
 ];
 
@@ -58,6 +63,8 @@ pub struct Transport {
     pub check: fn(&Endpoint) -> Result<Caps, EndpointError>,
     /// Whether this host can open such links; if not, why, and what to do.
     pub available: fn() -> Result<(), Unavailable>,
+    /// What keeps links of this transport, where it is available, from reaching as far as they could.
+    pub limit: fn() -> Option<Unavailable>,
     pub open: Open<dyn Link>,
     /// None where nobody can listen: a device is at the far end, or a program that is not a peer of ours.
     pub listen: Option<Open<dyn Listener>>,
@@ -83,11 +90,6 @@ pub fn caps(endpoint: &Endpoint) -> Result<Caps, Fault> {
     let known: Vec<&str> = transport.options.iter().map(|(name, _)| *name).collect();
     endpoint.only_options(&known)?;
     Ok((transport.check)(endpoint)?)
-}
-
-/// What keeps links of a transport that is available from reaching as far as they could.
-pub fn limit(transport: &Transport) -> Option<Unavailable> {
-    if transport.scheme == tipc::TRANSPORT.scheme { tipc::limit() } else { None }
 }
 
 /// Why a transport cannot be used on this host, or not beyond it, and the remedy.

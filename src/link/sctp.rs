@@ -35,6 +35,7 @@ pub const TRANSPORT: Transport = Transport {
                 .to_owned(),
         })
     },
+    limit: || None,
     open,
     listen: Some(listen),
     loopback: |_| {

@@ -297,6 +297,99 @@ pub fn tipc_words(address: &SockAddr) -> Option<(u8, [u32; 3])> {
         .map(|address| (address.kind, address.words))
 }
 
+/// A socket address of these bytes, the family first.
+///
+/// # Panics
+/// On more bytes than any address has, or without a family: who calls this composes them.
+pub fn raw_address(bytes: &[u8]) -> SockAddr {
+    assert!((size_of::<libc::sa_family_t>()..=size_of::<SockAddrStorage>()).contains(&bytes.len()));
+    let mut storage = SockAddrStorage::zeroed();
+    // SAFETY: the storage is at least as long as the bytes, which do not overlap it; the length is theirs.
+    unsafe {
+        let place: *mut SockAddrStorage = &mut storage;
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.cast::<u8>(), bytes.len());
+        SockAddr::new(storage, bytes.len() as socklen_t)
+    }
+}
+
+/// The bytes of a socket address, the family first.
+pub fn raw_bytes(address: &SockAddr) -> &[u8] {
+    // SAFETY: the address holds so many bytes, all of them set: its storage was zeroed before the kernel wrote it.
+    unsafe { std::slice::from_raw_parts(address.as_ptr().cast::<u8>(), address.len() as usize) }
+}
+
+/// Most adapters asked for: as many as the kernel tells at once (`HCI_MAX_DEV`).
+const MOST_ADAPTERS: usize = 16;
+
+/// `hci_dev_list_req` of the kernel's hci_sock.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct AdapterList {
+    count: u16,
+    adapters: [(u16, u32); MOST_ADAPTERS],
+}
+
+/// `hci_dev_info` of the same, of which only the beginning is used here.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct AdapterInfo {
+    number: u16,
+    name: [u8; 8],
+    address: [u8; 6],
+    flags: u32,
+    others: [u32; 32],
+}
+
+/// Number, address (in the kernel's order) and whether it is up, of the Bluetooth adapters, by a socket of HCI.
+pub fn bluetooth_adapters(fd: impl AsFd) -> io::Result<Vec<(u16, [u8; 6], bool)>> {
+    const LIST: libc::Ioctl = 0x8004_48d2_u32 as libc::Ioctl;
+    const INFO: libc::Ioctl = 0x8004_48d3_u32 as libc::Ioctl;
+    let descriptor = fd.as_fd().as_raw_fd();
+    let mut list = AdapterList { count: MOST_ADAPTERS as u16, adapters: [(0, 0); MOST_ADAPTERS] };
+    // SAFETY: `HCIGETDEVLIST` writes as many entries as the structure says it has room for, and lives through the call.
+    if unsafe { libc::ioctl(descriptor, LIST, &raw mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    for (number, _) in list.adapters.into_iter().take(list.count.into()) {
+        let mut info = AdapterInfo { number, name: [0; 8], address: [0; 6], flags: 0, others: [0; 32] };
+        // SAFETY: `HCIGETDEVINFO` reads the number and writes an `hci_dev_info` (92 bytes), for which there is room.
+        if unsafe { libc::ioctl(descriptor, INFO, &raw mut info) } == 0 {
+            found.push((number, info.address, info.flags & 1 != 0));
+        }
+    }
+    Ok(found)
+}
+
+/// `l2cap_options` of the kernel's l2cap.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct L2capOptions {
+    outward_mtu: u16,
+    inward_mtu: u16,
+    flush_timeout: u16,
+    mode: u8,
+    check: u8,
+    most_sends: u8,
+    window: u16,
+}
+
+const SOL_L2CAP: c_int = 6;
+const L2CAP_OPTIONS: c_int = 1;
+
+/// Largest message of an L2CAP socket, outward and inward.
+pub fn l2cap_mtu(fd: impl AsFd) -> Option<(u16, u16)> {
+    let options: L2capOptions = option(fd, SOL_L2CAP, L2CAP_OPTIONS)?;
+    Some((options.outward_mtu, options.inward_mtu))
+}
+
+/// Before it connects or listens.
+pub fn set_l2cap(fd: impl AsFd, bytes: u16, mode: u8) -> io::Result<()> {
+    let options: L2capOptions = option(&fd, SOL_L2CAP, L2CAP_OPTIONS).ok_or_else(io::Error::last_os_error)?;
+    let options = L2capOptions { outward_mtu: bytes, inward_mtu: bytes, mode, ..options };
+    set_option(fd, SOL_L2CAP, L2CAP_OPTIONS, options)
+}
+
 /// Datagrams the socket has dropped since it was made, mostly because its buffer was full: the drop counter of
 /// `SO_MEMINFO`, which is the one that `SO_RXQ_OVFL` sends along with each datagram.
 pub fn socket_drops(fd: impl AsFd) -> Option<u64> {

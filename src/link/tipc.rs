@@ -44,6 +44,7 @@ pub const TRANSPORT: Transport = Transport {
                 .to_owned(),
         })
     },
+    limit,
     open,
     listen: Some(listen),
     loopback: |directory| {

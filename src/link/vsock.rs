@@ -28,6 +28,7 @@ pub const TRANSPORT: Transport = Transport {
             remedy: LOAD.to_owned(),
         })
     },
+    limit: || None,
     open,
     listen: Some(listen),
     loopback: |_| vec!["vsock://local:0".to_owned()],
