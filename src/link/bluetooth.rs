@@ -165,7 +165,7 @@ pub fn fault(operation: &'static str, number: &str, error: io::Error) -> Fault {
     let remedy = match Errno::from_io_error(&error) {
         Some(Errno::CONNREFUSED) => format!("nobody serves {number} there"),
         Some(Errno::HOSTDOWN | Errno::HOSTUNREACH) => {
-            "the device does not answer: is it on, in reach and connectable?".to_owned()
+            format!("the device does not answer: is it on and in reach, and the adapter up ({POWER})?")
         }
         Some(Errno::ACCESS | Errno::PERM | Errno::CONNABORTED) => {
             "the device refuses, or this is not permitted: pair with it (bluetoothctl pair ADDRESS)"

@@ -167,3 +167,53 @@ fn a_missing_module_is_told_with_its_remedy() {
         assert!(ended.stdout.contains(&format!("try: sudo modprobe {module}")), "{}", ended.stdout);
     }
 }
+
+/// Peers over Bluetooth, what is refused, and an adapter that goes down under a run.
+const RADIOLESS: &str = "
+    far=$(hciconfig hci0 | grep -o '..:..:..:..:..:..' | head -1)
+    linkgauge serve -q rfcomm://any/5 l2cap://any/4097?mode=ertm\\&mtu=16Ki & own=$!
+    linkgauge serve -q --peer echo rfcomm://any/7 l2cap://any/4099 & echoes=$!
+    sleep 1
+    json='-q --json -' near='adapter=hci1'
+    linkgauge latency l2cap://$far/4097?mode=ertm\\&mtu=16Ki\\&$near --peer linkgauge --size 600 -n 50 $json
+    linkgauge latency rfcomm://$far/5?$near l2cap://$far/4099?$near --peer echo --size 32 -n 50 $json
+    linkgauge throughput rfcomm://$far/7?$near --direction loop --volume 200k $json
+    linkgauge throughput l2cap://$far/4097?mode=ertm\\&mtu=16Ki\\&$near --peer linkgauge --size 600 --time 1s $json
+    linkgauge latency rfcomm://$far/5?$near --peer linkgauge -n 1
+    linkgauge latency l2cap://$far/4099?$near --peer linkgauge -n 1
+    linkgauge latency rfcomm://$far/9?$near -n 1; echo refused: $? >&2
+    linkgauge latency l2cap://$far/4321?$near -n 1; echo refused: $? >&2
+    linkgauge latency rfcomm://00:11:22:33:44:55/1?adapter=hci7 -n 1; echo refused: $? >&2
+    linkgauge latency rfcomm://$far/7?$near --peer echo -n 1M --timeout 2s $json & run=$!
+    sleep 3; hciconfig hci1 down; wait $run; echo down: $? >&2
+    linkgauge latency rfcomm://$far/7?$near -n 1; echo refused: $? >&2
+    linkgauge doctor >&2
+    kill -INT $own $echoes && wait $own && wait $echoes";
+
+#[test]
+fn bluetooth_is_measured() {
+    let ended = guest(BLUETOOTH, "btvirt,hciconfig", &format!("{CONTROLLERS}\n{RADIOLESS}"));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let mut runs = runs(&ended.stdout, &ended.stderr);
+    assert_eq!(runs.len(), 5, "{}", ended.stderr);
+    let cut = runs.pop().unwrap();
+    for case in runs.iter().flat_map(|run| run["cases"].as_array().unwrap()) {
+        assert_eq!((&case["complete"], &case["lost"]), (&true.into(), &0.into()), "{case}\n{}", ended.stderr);
+        assert!(case["received"].as_u64().unwrap() > 0 && case["corrupt_bytes"] == 0, "{case}");
+    }
+    let case = &cut["cases"][0];
+    assert_eq!(case["complete"], false);
+    assert!(case["received"].as_u64().unwrap() > 50, "{case}");
+    for line in [
+        "connect: nobody serves channel 9 there",
+        "connect: nobody serves PSM 4321 there",
+        "this link carries one connection at a time, and a session needs two: use --peer echo",
+        "a session needs messages of 16.38 kB and more, here they end at 672 bytes",
+        "there is no adapter hci7",
+        "the device does not answer: is it on and in reach, and the adapter up",
+        "down: 2",
+    ] {
+        assert!(ended.stderr.contains(line), "{line} is not in: {}", ended.stderr);
+    }
+    assert_eq!(ended.stderr.matches("refused: 2").count(), 4, "{}", ended.stderr);
+}
