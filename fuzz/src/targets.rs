@@ -12,13 +12,14 @@ use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
 use linkgauge::link::party::{Party, Step};
 use linkgauge::link::rfc2217::Server;
-use linkgauge::link::{self, Caps, Dialer, Fault};
+use linkgauge::link::{self, Caps, Dialer, Fault, Framing};
 use linkgauge::peer::ask::reply::{End, Found, LONGEST, LengthField, Reply as Answer, Search};
 use linkgauge::peer::linkgauge::Hello;
 use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request};
 use linkgauge::peer::pakbus::frame::{self, Decoder};
 use linkgauge::peer::pakbus::packet::Packet;
 use linkgauge::peer::pakbus::{directory, message, record, reply, table, value};
+use linkgauge::peer::tipc_bench::message::{Answer as BenchAnswer, Command};
 use linkgauge::peer::{Limits, ServerFacts, Service, peer};
 use linkgauge::plan::Plan;
 use linkgauge::report::{self, FORMATS, Options};
@@ -29,7 +30,7 @@ use linkgauge::schedule;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("endpoint", endpoint),
     ("plan", plan),
     ("session", session),
@@ -37,6 +38,7 @@ pub const TARGETS: [Target; 7] = [
     ("ask", ask),
     ("rfc2217", rfc2217),
     ("pakbus", pakbus),
+    ("tipc_bench", tipc_bench),
 ];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
@@ -77,7 +79,7 @@ pub fn session(data: &[u8]) {
     if let Some(ready) = wire::ready(data, &[7; 32], "fuzz") {
         assert_eq!(ready.len(), data.len(), "an answer is never longer than what it answers");
     }
-    let service = server();
+    let service = server("linkgauge");
     let mut reply = Vec::new();
     service.door(data, "fuzz", &mut reply);
     assert!(reply.len() <= data.len(), "a door never says more than it heard");
@@ -86,15 +88,33 @@ pub fn session(data: &[u8]) {
     connection(party.as_mut(), rest.chunks(usize::from(size).max(1)));
 }
 
-/// Our own server, as it is without a token.
-fn server() -> Arc<dyn Service> {
+/// What client and server of the TIPC benchmark say: what is read is written back the same, and a server that hears it as
+/// commands and then as data, in pieces whose length the first byte tells, rests at the end.
+pub fn tipc_bench(data: &[u8]) {
+    if let Some(command) = Command::read(data) {
+        assert_eq!(Command::read(&command.write()), Some(command));
+    }
+    if let Some(answer) = BenchAnswer::read(data) {
+        assert_eq!(BenchAnswer::read(&answer.write()), Some(answer));
+    }
+    let service = server("tipc-bench");
+    let messages = Caps { framing: Framing::Message, max_message: Some(66_000), ..Caps::STREAM };
+    let mut commands = service.party(&messages, "fuzz");
+    let mut stream = service.party(&Caps::STREAM, "fuzz");
+    connection(commands.as_mut(), data.chunks(16));
+    let Some((&size, rest)) = data.split_first() else { return };
+    connection(stream.as_mut(), rest.chunks(usize::from(size).max(1)));
+}
+
+/// A server of a peer, as it is without a token.
+fn server(name: &str) -> Arc<dyn Service> {
     let facts = ServerFacts {
         limits: Limits::default(),
         token: None,
         environment: Default::default(),
         secret: [7; 32],
     };
-    let serve = peer("linkgauge").and_then(|peer| peer.serve).expect("our own peer can be served");
+    let serve = peer(name).and_then(|peer| peer.serve).expect("it can be served");
     serve(&Arc::new(facts))
 }
 

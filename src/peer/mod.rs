@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::party::Party;
 use crate::link::{Admission, Caps, Dialer, Link, LinkError};
 use crate::plan::{Case, Direction};
@@ -21,9 +21,10 @@ mod discard;
 mod echo;
 pub mod linkgauge;
 pub mod pakbus;
+pub mod tipc_bench;
 
 /// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
-pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER, ask::PEER];
+pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER, ask::PEER, tipc_bench::PEER];
 
 /// What the list knows of a peer.
 pub struct Peer {
@@ -196,6 +197,12 @@ impl Default for Limits {
 /// The far side of a peer: makes the party of each connection.
 pub trait Service: Send + Sync {
     fn party(&self, caps: &Caps, from: &str) -> Box<dyn Party>;
+
+    /// Where else a server of `endpoint` has to listen, for protocols that talk beside their data.
+    fn beside(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
+        let _ = endpoint;
+        Ok(Vec::new())
+    }
 
     /// Decides on the first message of an unknown sender, on links without connections.
     fn door(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {

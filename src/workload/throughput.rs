@@ -174,6 +174,12 @@ impl Source {
         self
     }
 
+    /// The link stays open when all was sent: the protocol has other ways to tell.
+    pub fn stays_open(mut self) -> Source {
+        self.tells_end = false;
+        self
+    }
+
     /// The receiver of a loop waits for no more. A stream is not sent into the void; messages go on as planned.
     fn is_over(&self) -> bool {
         self.framing == Framing::Stream
