@@ -17,8 +17,8 @@ use crate::link::party::Tuning;
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, caps};
 use crate::plan::{Case, Direction, Stop};
 use crate::workload::latency::{Echo, Pinger};
-use crate::workload::throughput::Source;
-use crate::workload::{self, FarFlow, FarReport, Flowed, Role};
+use crate::workload::throughput::{self, Source};
+use crate::workload::{FarFlow, FarReport, Flowed, Role};
 use message::{Answer, Command, LONGEST, Word};
 
 pub const PEER: Peer = Peer {
@@ -49,10 +49,9 @@ fn commands(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> {
     beside(endpoint, &format!("multicast=1&bind={CLIENT}"))
 }
 
-/// How many messages the third generation sends of such a size, unless told otherwise.
-fn usual_count(workload: &str, size: u32) -> u64 {
-    let step = (size.max(64) / 64).ilog2() / 2;
-    if workload == "latency" { 80_000 / u64::from(step + 1) } else { 640_000 >> step }
+/// How many messages of such a size the third generation sends, unless told otherwise.
+fn usual_count(size: u32) -> u64 {
+    640_000 >> ((size.max(64) / 64).ilog2() / 2)
 }
 
 fn fit(case: &mut Case, link: &Caps) -> Result<(), String> {
@@ -77,17 +76,18 @@ fn fit(case: &mut Case, link: &Caps) -> Result<(), String> {
         ));
     }
     let size = u64::from(case.message_bytes);
-    let usual = workload::workload(&case.workload).map_or(Stop::default(), |workload| workload.default_stop);
-    let count =
-        match case.stop {
-            Stop { count: Some(count), time_ns: None, .. } => count,
-            Stop { volume_bytes: Some(volume), time_ns: None, .. } => volume.div_ceil(size),
-            stop if stop == usual => usual_count(&case.workload, case.message_bytes),
-            _ => return Err(
-                "peer tipc-bench: a server is told how many messages come: give --count or --volume, no time"
+    let count = match case.stop {
+        Stop { count: Some(count), time_ns: None, .. } => count,
+        Stop { volume_bytes: Some(volume), time_ns: None, .. } => volume.div_ceil(size),
+        stop if stop == throughput::WORKLOAD.default_stop => usual_count(case.message_bytes),
+        _ => {
+            return Err(
+                "peer tipc-bench: a server is told how many messages come: give --count or --volume, \
+                        no time"
                     .to_owned(),
-            ),
-        };
+            );
+        }
+    };
     case.stop = Stop::after_count(count);
     let warm_up = case.warm_up.unwrap_or_default();
     if warm_up.count.is_none() && !warm_up.is_none() {
@@ -279,7 +279,7 @@ mod tests {
         };
         let mut case = spec.expand()?.remove(0);
         if case.stop.is_none() {
-            case.stop = workload::workload(workload).unwrap().default_stop;
+            case.stop = crate::workload::workload(workload).unwrap().default_stop;
         }
         let link = caps(&case.endpoints[0]).unwrap();
         fit(&mut case, &link)?;
@@ -290,16 +290,9 @@ mod tests {
 
     #[test]
     fn counts_are_those_of_the_third_generation() {
-        let count = |workload, size| fitted(STREAM, workload, size, None).unwrap().stop.count.unwrap();
+        let count = |size| fitted(STREAM, "throughput", size, None).unwrap().stop.count.unwrap();
         let sizes = [64, 256, 1024, 4096, 16384, 65536];
-        assert_eq!(
-            sizes.map(|size| count("latency", size)),
-            [80_000, 40_000, 26_666, 20_000, 16_000, 13_333]
-        );
-        assert_eq!(
-            sizes.map(|size| count("throughput", size)),
-            [640_000, 320_000, 160_000, 80_000, 40_000, 20_000]
-        );
+        assert_eq!(sizes.map(count), [640_000, 320_000, 160_000, 80_000, 40_000, 20_000]);
         assert_eq!(fitted(STREAM, "latency", 64, Some(7)).unwrap().stop, Stop::after_count(7));
     }
 
