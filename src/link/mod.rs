@@ -141,6 +141,15 @@ pub enum Framing {
     Message,
 }
 
+impl Framing {
+    pub fn name(self) -> &'static str {
+        match self {
+            Framing::Stream => "stream",
+            Framing::Message => "message",
+        }
+    }
+}
+
 /// A physical line with a fixed rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Line {

@@ -59,6 +59,8 @@ struct Bench {
     generation: AtomicU64,
     /// Connections that have had all messages, and have not been told of.
     finished: AtomicU32,
+    /// Connections that ended before that.
+    gone: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -91,6 +93,7 @@ impl Bench {
         let mut state = self.state();
         *state = State { number: state.number, ..State::default() };
         self.finished.store(0, Relaxed);
+        self.gone.store(0, Relaxed);
         self.generation.fetch_add(1, Relaxed) + 1
     }
 
@@ -159,7 +162,8 @@ impl Party for Commands {
             return Step::Done;
         }
         let finished = self.bench.finished.swap(0, Relaxed).min(self.running);
-        self.running -= finished;
+        let gone = self.bench.gone.swap(0, Relaxed);
+        self.running = (self.running - finished).saturating_sub(gone);
         self.answer(Word::Finished, finished);
         if let Some(answer) = self.answers.front() {
             return Step::Send { bytes: answer, message: Answer::BYTES };
@@ -207,10 +211,10 @@ impl Data {
         let mut state = bench.state();
         let full = state.connections >= most;
         state.connections += 1;
-        let number = state.number;
+        let (number, generation) = (state.number, bench.generation());
         drop(state);
         Data {
-            generation: bench.generation(),
+            generation,
             bench,
             batch: Batch::new(LONGEST as usize, 1),
             number,
@@ -306,6 +310,9 @@ impl Drop for Data {
         // A restart has forgotten the connections before it.
         if self.generation == self.bench.generation() {
             state.connections -= 1;
+            if self.left > 0 || self.number != state.number {
+                self.bench.gone.fetch_add(1, Relaxed);
+            }
         }
     }
 }
@@ -424,6 +431,10 @@ mod tests {
     #[test]
     fn nobody_is_waited_for_without_end() {
         let (bench, mut commands) = server();
+        let vanished = Data::new(bench.clone(), IDLE, 8);
+        hand(&mut commands, &Command::Measure { size: 64, count: 9, echo: false }.write());
+        assert_eq!(said(&mut commands), answers(Word::Ready, 1));
+        drop(vanished);
         let mut data = Data::new(bench, IDLE, 8);
         for party in [&mut commands as &mut dyn Party, &mut data] {
             assert!(matches!(party.next(Time(0)), Step::Receive { .. }));

@@ -134,13 +134,22 @@ fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
     let count = all_messages(case) as u32;
     control.say(Command::Measure { size: case.message_bytes, count, echo })?;
     control.hear_of_each(Word::Ready, case.parallel, near.dialer.timeout)?;
-    Ok(Box::new(BenchSession { control, flows, connections: case.parallel, timeout: case.timeout, echo }))
+    Ok(Box::new(BenchSession {
+        control,
+        flows,
+        connections: case.parallel,
+        count: case.stop.count.unwrap_or(0),
+        timeout: case.timeout,
+        echo,
+    }))
 }
 
 struct BenchSession {
     control: Control,
     flows: Vec<Flow>,
     connections: u32,
+    /// Messages on each, without the warm-up.
+    count: u64,
     timeout: Duration,
     echo: bool,
 }
@@ -155,15 +164,15 @@ impl Session for BenchSession {
         flows: &[Flowed],
         mut links: Vec<Box<dyn Link>>,
     ) -> Result<Option<FarReport>, PeerError> {
-        // A server still waits for the rest of what was broken off, and says nothing.
-        let broken = flows.iter().any(|flow| flow.fault.is_some());
-        let finished = match broken {
-            true => Ok(self.control.now()),
-            false => self.control.hear_of_each(Word::Finished, self.connections, self.timeout),
-        };
+        let whole = |flow: &Flowed| flow.fault.is_none() && flow.recorder.counts.sent >= self.count;
+        if !flows.iter().all(whole) {
+            // The server waits for the rest of what was broken off, and says nothing.
+            return Ok(None);
+        }
+        let finished = self.control.hear_of_each(Word::Finished, self.connections, self.timeout);
         links.iter_mut().for_each(|link| drop(link.finish()));
         let at = finished?;
-        if self.echo || broken {
+        if self.echo {
             return Ok(None);
         }
         let all_came = |flowed: &Flowed| FarFlow {
@@ -199,10 +208,6 @@ impl Control {
         Ok(Control { link, endpoint: endpoint.clone(), clock, node: None })
     }
 
-    fn now(&self) -> Time {
-        self.clock.now()
-    }
-
     fn pause(&self) {
         self.clock.sleep_until(self.clock.now() + PAUSE);
     }
@@ -215,10 +220,14 @@ impl Control {
         self.link.send(&command.write(), PAUSE).map(|_| ()).map_err(|fault| self.fault(fault))
     }
 
-    /// Drops what an earlier run has left.
+    /// Drops what an earlier run has left, which is not much.
     fn forget(&mut self) {
         let mut room = [0; Answer::BYTES];
-        while self.link.receive(&mut room, Duration::ZERO).is_ok() {}
+        for _ in 0..1000 {
+            if self.link.receive(&mut room, Duration::ZERO).is_err() {
+                return;
+            }
+        }
     }
 
     /// Waits for a word; the node that said it.
