@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::message::{Answer, Command, LONGEST, Word};
-use super::{CLIENT, beside};
+use super::{CLIENT, DATA, beside};
 use crate::clock::Time;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::party::{Party, Step};
-use crate::link::{Admission, Batch, Caps, Fault, Framing, tipc};
+use crate::link::{Admission, Batch, Caps, Fault, Framing, caps, tipc};
 use crate::peer::{ServerFacts, Service};
 
 /// While data comes, its end is looked for this often; it is part of what the client measures.
@@ -48,7 +48,11 @@ impl Service for BenchService {
     }
 
     fn beside(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
-        Ok(vec![beside(endpoint, &format!("answers={CLIENT}"))?])
+        let url = beside(endpoint, &format!("answers={CLIENT}"))?;
+        match caps(&url) {
+            Ok(_) => Ok(vec![url]),
+            Err(_) => Err(EndpointError::BadPlace { url: endpoint.to_string(), wanted: DATA }),
+        }
     }
 }
 

@@ -32,6 +32,9 @@ pub const PEER: Peer = Peer {
     serve: Some(far::service),
 };
 
+/// Where its data goes.
+const DATA: &str = "a stream of TIPC: type 18888, instance 0, and type=stream";
+
 /// Where servers hear commands, and where the client hears answers.
 const SERVERS: &str = "17777:0";
 const CLIENT: &str = "16666:0";
@@ -55,11 +58,9 @@ fn usual_count(size: u32) -> u64 {
 }
 
 fn fit(case: &mut Case, link: &Caps) -> Result<(), String> {
-    const HOW: &str =
-        "peer tipc-bench: its data goes over a stream of TIPC: TYPE 18888, instance 0, type=stream";
     let names = case.endpoints.iter().all(|endpoint| commands(endpoint).is_ok_and(|url| caps(&url).is_ok()));
     if !names || link.framing != Framing::Stream {
-        return Err(HOW.to_owned());
+        return Err(format!("peer tipc-bench: needed is {DATA}"));
     }
     if case.endpoints.len() > 1 {
         return Err(
@@ -314,8 +315,8 @@ mod tests {
             error(STREAM, 66_001, None),
             error(STREAM, 64, Some(1 << 32)),
         ].join("\n"), @r"
-        peer tipc-bench: its data goes over a stream of TIPC: TYPE 18888, instance 0, type=stream
-        peer tipc-bench: its data goes over a stream of TIPC: TYPE 18888, instance 0, type=stream
+        peer tipc-bench: needed is a stream of TIPC: type 18888, instance 0, and type=stream
+        peer tipc-bench: needed is a stream of TIPC: type 18888, instance 0, and type=stream
         peer tipc-bench: messages have at most 66000 bytes, not 66001
         peer tipc-bench: 1 to 4294967295 messages on a connection, not 4294967296
         ");
