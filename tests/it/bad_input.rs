@@ -135,7 +135,7 @@ fn somebody_else_there() {
     );
     usage(
         &["latency", tcp, "--peer", "banana"],
-        "invalid value 'banana' for '--peer <PEER>'\n  [possible values: auto, linkgauge, echo, discard, ask, tipc-bench]\n",
+        "invalid value 'banana' for '--peer <PEER>'\n  [possible values: auto, linkgauge, echo, discard, ask, iperf3, tipc-bench]\n",
     );
     says(
         &["serve", tcp],
