@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -17,16 +16,16 @@ use linkgauge::serve::{Server, raise_open_files};
 use linkgauge::units::{BitRate, Bytes, Span};
 
 use super::Status;
-use super::measure::{cancelled, on_interrupt, token};
+use super::measure::{on_interrupt, token, wait};
 use super::output::{put, tell};
 
 /// Be the far end: answer any number of clients until Ctrl-C
 ///
-/// Without a URL it listens on TCP and UDP port 7100 of loop-back only; give tcp://0.0.0.0:7100 to be reached from
-/// elsewhere. Whoever does not speak our session gets back what he sends, unless a token is set.
+/// Without a URL it listens on TCP and UDP of loop-back only, on the port of what it speaks (ours: 7100); give
+/// tcp://0.0.0.0 to be reached from elsewhere. Whoever does not speak our session gets back what he sends, unless a token is set.
 #[derive(Args)]
 pub struct Flags {
-    /// Where to listen [default: tcp://127.0.0.1:7100 udp://127.0.0.1:7100]
+    /// Where to listen [default: tcp://127.0.0.1 udp://127.0.0.1]
     #[arg(value_name = "URL")]
     urls: Vec<Endpoint>,
     /// What to speak
@@ -102,14 +101,11 @@ pub fn run(flags: Flags) -> Result<Status> {
         })?;
         if flags.urls.is_empty() {
             tell(
-                "loop-back only: nobody else can reach this; give tcp://0.0.0.0:7100 udp://0.0.0.0:7100 to change that",
+                "loop-back only: nobody else can reach this; give tcp://0.0.0.0 udp://0.0.0.0 to change that",
             );
         }
     }
-    let until = flags.time.map(|time| dialer.now() + time.0);
-    while !cancelled(&cancel) && until.is_none_or(|until| dialer.now() < until) {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait(&cancel, flags.time, || Ok(()))?;
     if !flags.quiet {
         let counters = server.counters();
         let (accepted, refused) = (counters.accepted.load(Relaxed), counters.refused.load(Relaxed));

@@ -35,7 +35,7 @@ mod unix;
 mod unix_datagram;
 mod vsock;
 
-pub use internet::DEFAULT_PORT;
+pub use internet::{DEFAULT_PORT, stream_beside};
 
 /// Every transport, in the order in which help and documentation show them.
 pub static TRANSPORTS: &[Transport] = &[
@@ -141,6 +141,15 @@ impl Caps {
 pub enum Framing {
     Stream,
     Message,
+}
+
+impl Framing {
+    pub fn name(self) -> &'static str {
+        match self {
+            Framing::Stream => "stream",
+            Framing::Message => "message",
+        }
+    }
 }
 
 /// A physical line with a fixed rate.
@@ -314,6 +323,11 @@ pub trait Link: Send {
 
     /// Bytes handed to the link that the far end's system has not acknowledged yet, where that can be known.
     fn unacknowledged(&self) -> Option<u64> {
+        None
+    }
+
+    /// Segments that this end's system has sent again, where that can be known.
+    fn retransmits(&self) -> Option<u64> {
         None
     }
 

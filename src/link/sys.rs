@@ -291,10 +291,12 @@ pub fn tipc_address(kind: u8, words: [u32; 3]) -> SockAddr {
 pub fn tipc_words(address: &SockAddr) -> Option<(u8, [u32; 3])> {
     let is_one =
         c_int::from(address.family()) == libc::AF_TIPC && address.len() as usize >= size_of::<TipcAddress>();
+    if !is_one {
+        return None;
+    }
     // SAFETY: the storage is larger and at least as aligned as the structure, which holds integers only.
-    is_one
-        .then(|| unsafe { address.as_ptr().cast::<TipcAddress>().read() })
-        .map(|address| (address.kind, address.words))
+    let address = unsafe { address.as_ptr().cast::<TipcAddress>().read() };
+    Some((address.kind, address.words))
 }
 
 /// A socket address of these bytes, the family first.

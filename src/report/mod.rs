@@ -16,6 +16,7 @@ mod html;
 mod json;
 mod layout;
 mod paper;
+mod spark;
 mod svg;
 mod table;
 mod text;

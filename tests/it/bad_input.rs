@@ -27,7 +27,10 @@ fn nothing_else(ended: &Ended, arguments: &[&str]) {
 #[test]
 fn endpoints_that_are_none() {
     for (url, line) in [
-        ("foo://x:1", "foo://x:1: unknown scheme 'foo' (known: tcp, udp, unix, serial, rfc2217, mem)"),
+        (
+            "foo://x:1",
+            "foo://x:1: unknown scheme 'foo' (known: tcp, udp, sctp, unix, vsock, tipc, serial, rfc2217, mem)",
+        ),
         ("tcp://127.0.0.1:70000", "tcp://127.0.0.1:70000: '70000' is not a port: use 1 to 65535"),
         ("tcp://127.0.0.1:0", "tcp://127.0.0.1:0: port 0 is nobody's: use 1 to 65535"),
         ("udp://127.0.0.1:0", "udp://127.0.0.1:0: port 0 is nobody's: use 1 to 65535"),
@@ -132,7 +135,7 @@ fn somebody_else_there() {
     );
     usage(
         &["latency", tcp, "--peer", "banana"],
-        "invalid value 'banana' for '--peer <PEER>'\n  [possible values: auto, linkgauge, echo, discard, ask]\n",
+        "invalid value 'banana' for '--peer <PEER>'\n  [possible values: auto, linkgauge, echo, discard, ask, iperf3, tipc-bench]\n",
     );
     says(
         &["serve", tcp],

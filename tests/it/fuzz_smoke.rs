@@ -10,7 +10,7 @@ use fastrand::Rng;
 mod targets;
 
 /// How many inputs each target gets: a second or two of a debug build.
-const ROUNDS: [(&str, usize); 7] = [
+const ROUNDS: [(&str, usize); 9] = [
     ("endpoint", 100_000),
     ("plan", 20_000),
     ("session", 30_000),
@@ -18,6 +18,8 @@ const ROUNDS: [(&str, usize); 7] = [
     ("ask", 30_000),
     ("rfc2217", 30_000),
     ("pakbus", 1_000),
+    ("iperf3", 20_000),
+    ("tipc_bench", 2_000),
 ];
 
 #[test]
@@ -53,6 +55,16 @@ fn rfc2217() {
 #[test]
 fn pakbus() {
     smoke("pakbus");
+}
+
+#[test]
+fn iperf3() {
+    smoke("iperf3");
+}
+
+#[test]
+fn tipc_bench() {
+    smoke("tipc_bench");
 }
 
 #[test]

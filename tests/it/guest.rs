@@ -12,7 +12,7 @@ use super::program::{Ended, Running, run};
 /// Runs a shell script in a guest.
 pub fn guest(modules: &str, tools: &str, script: &str) -> Ended {
     let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/vm");
-    let fixed = ["lab", "vm", "--virtual-time", "--limit", "5min", "--cache", cache];
+    let fixed = ["lab", "vm", "--virtual-time", "--limit", "10min", "--cache", cache];
     run(&[&fixed[..], &["--modules", modules, "--tools", tools, "--", "sh", "-c", script]].concat())
 }
 

@@ -83,6 +83,39 @@ fn peers_speak_over_them() {
     }
 }
 
+/// The benchmark of tipcutils at every size that it has, with both of its ends ours.
+const BENCHMARK: &str = "
+    linkgauge serve -q --peer tipc-bench tipc://18888:0?type=stream &
+    sleep 1
+    common='tipc://18888:0?type=stream --peer tipc-bench --size 64,256,1024,4096,16384,65536 -q --json -'
+    linkgauge latency $common --count 20 --warm-up 3
+    linkgauge throughput $common --volume 500k --parallel 2
+    linkgauge latency 'tipc://18888:0?type=stream' --peer tipc-bench --time 1s";
+
+#[test]
+fn the_benchmark_of_tipcutils_runs_at_all_its_sizes() {
+    let ended = guest(MODULES, "", BENCHMARK);
+    let runs = runs(&ended.stdout, &ended.stderr);
+    assert_eq!(runs.len(), 2, "{}", ended.stderr);
+    for run in &runs {
+        let cases = run["cases"].as_array().unwrap();
+        assert_eq!(cases.len(), 6);
+        for case in cases {
+            assert_eq!(case["complete"], true, "{case}\n{}", ended.stderr);
+            let size = case["message_bytes"].as_u64().unwrap();
+            if case["workload"] == "latency" {
+                assert_eq!(case["received"], 20, "{case}");
+                continue;
+            }
+            let bytes = 2 * 500_000u64.div_ceil(size) * size;
+            assert_eq!((&case["delivered_bytes"], &case["lost"]), (&bytes.into(), &0.into()), "{case}");
+            let rates = ["throughput_bps", "messages_per_second"].map(|rate| case[rate].as_f64().unwrap());
+            assert!((rates[0] / (rates[1] * 8.0 * size as f64) - 1.0).abs() < 1e-9, "{case}");
+        }
+    }
+    assert!(ended.stderr.contains("give --count or --volume, no time"), "{}", ended.stderr);
+}
+
 /// Two namespaces as two nodes. Those of one kernel recognise each other by a word of the discovery messages, and then
 /// pass everything by the bearer: it is zeroed on its way.
 const NODES: &str = "

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
+use linkgauge::lab::uart::{self, Uarts};
 use linkgauge::link::Dialer;
 use linkgauge::peer::linkgauge::wire::{self, FlowKind, Hello, Reply, Request};
 use linkgauge::peer::{self, Limits, ServerFacts};
@@ -204,7 +205,7 @@ fn a_client_killed_in_the_middle_frees_its_session() {
 
 #[test]
 fn a_client_that_never_reads_is_ended_after_the_idle_time() {
-    let server = serve(Limits { idle_s: 1, ..Limits::default() }, None);
+    let server = serve(Limits { idle_s: 2, ..Limits::default() }, None);
     let mut client = RawClient::open(&server.endpoints()[0]).unwrap();
     // Of unlimited length, and with a time-out that never ends.
     let wanted = plan(&[FlowKind::Send], 100_000, Stop::default());
@@ -213,7 +214,7 @@ fn a_client_that_never_reads_is_ended_after_the_idle_time() {
     assert_eq!(client.ask(&Request::Start).unwrap(), Reply::Started);
     // The control connection must not be idle, or it would end all.
     let began = Instant::now();
-    std::thread::sleep(Duration::from_millis(2500));
+    std::thread::sleep(Duration::from_millis(3000));
     let Reply::Report(report) = client.ask(&Request::Finish).unwrap() else { panic!("no report") };
     assert_eq!(report.flows[0].fault.as_deref(), Some("nothing moved for longer than this server waits"));
     assert!(report.flows[0].bytes > 0);
@@ -419,8 +420,15 @@ fn a_server_killed_in_the_middle_leaves_what_was_measured() {
 #[test]
 fn ctrl_c_keeps_what_was_measured() {
     let server = Serving::start(&[]);
-    for (workload, flags) in [("latency", ["--count", "100M"]), ("throughput", ["--time", "60s"])] {
-        let arguments = [&[workload, server.tcp.as_str()], &flags[..]].concat();
+    let plug = Uarts::start(&uart::Options::default()).unwrap();
+    let slow = format!("serial://{}?baud=1200", plug.paths()[0].display());
+    for (workload, url, flags) in [
+        ("latency", server.tcp.as_str(), ["--count", "100M"]),
+        ("throughput", server.tcp.as_str(), ["--time", "60s"]),
+        // What a slow line still holds is not lost.
+        ("throughput", &slow, ["--time", "60s"]),
+    ] {
+        let arguments = [&[workload, url], &flags[..]].concat();
         let (ended, document) = in_the_middle(&arguments, |client| client.signal(Signal::INT));
         assert_eq!(ended.status, Some(130), "{}", ended.stderr);
         assert_eq!(document["interrupted"], true);
