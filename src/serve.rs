@@ -66,7 +66,12 @@ impl Server {
             listeners: Vec::new(),
             counters: Arc::default(),
         };
+        let mut all = endpoints.to_vec();
         for endpoint in endpoints {
+            let beside = service.beside(endpoint);
+            all.extend(beside.map_err(|error| LinkError::new(endpoint, error.into()))?);
+        }
+        for endpoint in &all {
             let mut listener = dialer.listen(endpoint)?;
             let service = &service.at(endpoint, endpoints).unwrap_or_else(|| service.clone());
             server.endpoints.push(listener.endpoint());

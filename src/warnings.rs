@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::plan::Direction;
 use crate::run::{CaseResult, DefectKind, Warning};
 use crate::stats;
 use crate::units::print_nanoseconds;
@@ -30,6 +31,7 @@ pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Wa
         slow_start(head),
         drift(head),
         saturated(case),
+        sender_not_busy(case),
         one_cpu(case),
         corrupt(case),
         lost_bytes(case),
@@ -123,6 +125,39 @@ fn saturated(case: &CaseResult) -> Option<Warning> {
             "this is a limit of the machine, not of the link; try --parallel, or larger messages",
         )
     })
+}
+
+/// What a message costs to send shows only where nothing else holds the sender up.
+fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
+    let cpu = case.cpu.as_ref()?;
+    let sender = match case.direction {
+        Direction::Send => cpu.near_seconds,
+        Direction::Receive => cpu.far_seconds?,
+        Direction::Loop | Direction::Both => return None,
+    };
+    let unpaced = case.asked.get("pacing")?.get("kind")? == "closed";
+    // What a line with a rate holds up is known without this.
+    let may_be_busy = unpaced && case.line.is_empty() && case.elapsed_ns > 0;
+    if case.workload != "throughput" || !sends_messages(case) || !may_be_busy {
+        return None;
+    }
+    let share = sender * 1e9 / case.elapsed_ns as f64 / f64::from(case.ports * case.parallel);
+    (share < SATURATED).then(|| {
+        Warning::new(
+            "sender_not_busy",
+            format!(
+                "the sender's CPU was busy for {:.0} % of the time: a message takes what link or receiver make it take, \
+                 not what sending costs",
+                100.0 * share
+            ),
+            "for the cost of sending give both ends CPUs of their own (--pin 0,1); else it is the link's figure",
+        )
+    })
+}
+
+/// Whether the link keeps messages apart.
+pub fn sends_messages(case: &CaseResult) -> bool {
+    case.got.get("framing").and_then(Value::as_str) == Some("message")
 }
 
 fn one_cpu(case: &CaseResult) -> Option<Warning> {
@@ -399,6 +434,28 @@ pub fn of_raw_file(finished: std::io::Result<u64>) -> Option<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn sender(framing: &str, pacing: &str, direction: &str, near_seconds: f64) -> Option<String> {
+        let case = serde_json::json!({
+            "endpoint": "udp://a", "peer": "linkgauge", "workload": "throughput", "direction": direction,
+            "message_bytes": 64, "ports": 1, "parallel": 2, "method": "throughput/1", "complete": true,
+            "elapsed_ns": 1_000_000_000, "cpu": { "near_seconds": near_seconds, "far_seconds": 2.0 },
+            "asked": { "pacing": { "kind": pacing } }, "got": { "framing": framing }, "placement": {}, "warnings": [],
+        });
+        sender_not_busy(&serde_json::from_value(case).unwrap()).map(|warning| warning.text)
+    }
+
+    #[test]
+    fn what_sending_costs_shows_only_at_a_busy_sender() {
+        let text = sender("message", "closed", "send", 1.2).unwrap();
+        assert!(text.starts_with("the sender's CPU was busy for 60 % of the time"), "{text}");
+        assert_eq!(sender("message", "closed", "send", 1.91), None);
+        // The far end sends, and does nothing else.
+        assert_eq!(sender("message", "closed", "receive", 1.2), None);
+        assert_eq!(sender("message", "fixed", "send", 1.2), None);
+        assert_eq!(sender("stream", "closed", "send", 1.2), None);
+        assert_eq!(sender("message", "closed", "both", 1.2), None);
+    }
 
     #[test]
     fn a_timer_above_the_shortest_is_doubtful() {

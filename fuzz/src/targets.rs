@@ -28,6 +28,7 @@ use linkgauge::peer::pakbus::{client, directory, message, record, reply, table, 
 use linkgauge::peer::sockperf;
 use linkgauge::peer::stamp::packet::{Key, OPEN, Reply as Reflected, Request as Test, SIGNED};
 use linkgauge::peer::stamp::tlv;
+use linkgauge::peer::tipc_bench::message::{Answer as BenchAnswer, Command};
 use linkgauge::peer::{Limits, ServerFacts, Service, peer};
 use linkgauge::plan;
 use linkgauge::report::{self, FORMATS, Options};
@@ -41,7 +42,7 @@ use linkgauge::workload::throughput::head::Head;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("endpoint", endpoint),
     ("plan", plan),
     ("session", session),
@@ -53,6 +54,7 @@ pub const TARGETS: [Target; 11] = [
     ("pakbus_client", pakbus_client),
     ("netio", netio),
     ("reflectors", reflectors),
+    ("tipc_bench", tipc_bench),
 ];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
@@ -100,6 +102,24 @@ pub fn session(data: &[u8]) {
     let Some((&size, rest)) = data.split_first() else { return };
     let mut party = service.party(&Caps::STREAM, "fuzz");
     connection(party.as_mut(), rest.chunks(usize::from(size).max(1)));
+}
+
+/// What client and server of the TIPC benchmark say: what is read is written back the same, and a server that hears it as
+/// commands and then as data, in pieces whose length the first byte tells, rests at the end.
+pub fn tipc_bench(data: &[u8]) {
+    if let Some(command) = Command::read(data) {
+        assert_eq!(Command::read(&command.write()), Some(command));
+    }
+    if let Some(answer) = BenchAnswer::read(data) {
+        assert_eq!(BenchAnswer::read(&answer.write()), Some(answer));
+    }
+    let service = server("tipc-bench", Limits::default());
+    let messages = Caps { framing: Framing::Message, max_message: Some(66_000), ..Caps::STREAM };
+    let mut commands = service.party(&messages, "fuzz");
+    let mut stream = service.party(&Caps::STREAM, "fuzz");
+    connection(commands.as_mut(), data.chunks(16));
+    let Some((&size, rest)) = data.split_first() else { return };
+    connection(stream.as_mut(), rest.chunks(usize::from(size).max(1)));
 }
 
 /// The far side of a peer, as it is without a token.

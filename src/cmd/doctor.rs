@@ -49,6 +49,7 @@ struct Transport {
     scheme: &'static str,
     summary: &'static str,
     available: bool,
+    /// Why it is not, or what limits it.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,13 +79,15 @@ fn write_json(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
 fn examine() -> Findings {
     let checks = check::checks();
     let transports = TRANSPORTS.iter().map(|transport| {
-        let missing = (transport.available)().err();
+        let missing = (transport.available)();
+        let available = missing.is_ok();
+        let limit = missing.err().or_else(transport.limit);
         Transport {
             scheme: transport.scheme,
             summary: transport.summary,
-            available: missing.is_none(),
-            reason: missing.as_ref().map(|missing| missing.reason.clone()),
-            remedy: missing.map(|missing| missing.remedy),
+            available,
+            reason: limit.as_ref().map(|limit| limit.reason.clone()),
+            remedy: limit.map(|limit| limit.remedy),
         }
     });
     let transports = transports.collect();

@@ -17,7 +17,7 @@ pub const NO_STATUS: i32 = 125;
 pub struct Options {
     /// Kernel modules; what they depend on comes along.
     pub modules: Vec<String>,
-    /// Programs of this host, found in PATH.
+    /// Programs of this host, found in PATH or by their paths; in the guest they have their names only.
     pub tools: Vec<String>,
     /// Is in the guest under the name of this program.
     pub program: PathBuf,

@@ -35,6 +35,8 @@ pub struct DatagramLink {
     coalescing: Arc<AtomicBool>,
     /// The kernel tells the TTL of what arrives, as far as it has one.
     tells_ttl: bool,
+    /// The connection's end came behind messages; not every family tells it twice.
+    ended: bool,
 }
 
 impl DatagramLink {
@@ -49,6 +51,7 @@ impl DatagramLink {
             held: (!first.is_empty()).then(|| Arc::new(Mutex::new(first))),
             coalescing: Arc::default(),
             tells_ttl: false,
+            ended: false,
         }
     }
 
@@ -62,6 +65,7 @@ impl DatagramLink {
             held: self.held.clone(),
             coalescing: self.coalescing.clone(),
             tells_ttl: self.tells_ttl,
+            ended: self.ended,
         })
     }
 
@@ -98,12 +102,12 @@ impl DatagramLink {
     fn receive_many(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
         let closes = self.inner.caps.closes;
         let Batch { bytes, slot, spans, .. } = into;
+        let ended = &mut self.ended;
         self.inner.attempt(Wants::ToReceive, within, |socket, may_block| {
-            sys::receive_many(socket, bytes, *slot, may_block, |start, length| {
-                // The end of a connection reads as an empty message; behind others it will be read again.
-                if length > 0 || !closes {
-                    spans.push((start as u32, length as u32));
-                }
+            sys::receive_many(socket, bytes, *slot, may_block, |start, length| match length {
+                // The end of a connection reads as an empty message.
+                0 if closes => *ended = true,
+                length => spans.push((start as u32, length as u32)),
             })
         })?;
         if into.is_empty() { Err(Fault::Closed) } else { Ok(()) }
@@ -210,6 +214,9 @@ impl Link for DatagramLink {
     }
 
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
+        if self.ended {
+            return Err(Fault::Closed);
+        }
         let mut held = self.take_held();
         if held.is_none() && self.coalescing.load(Relaxed) {
             self.hold_coalesced(within)?;
@@ -242,6 +249,9 @@ impl Link for DatagramLink {
 
     fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
         into.clear();
+        if self.ended {
+            return Err(Fault::Closed);
+        }
         let length = match self.take_held() {
             Some(message) => copy(&message, &mut into.bytes),
             None if self.coalescing.load(Relaxed) => {

@@ -50,6 +50,7 @@ pub const TRANSPORT: Transport = Transport {
             .map(|_| ())
             .map_err(|_| Unavailable { reason: REASON.to_owned(), remedy: REMEDY.to_owned() })
     },
+    limit: || None,
     open,
     listen: None,
     loopback: |_| Vec::new(),

@@ -41,6 +41,7 @@ pub const TRANSPORT: Transport = Transport {
     ],
     check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
     available: || Ok::<(), Unavailable>(()),
+    limit: || None,
     open,
     listen: Some(listen),
     loopback: |_| vec!["mem://floor".to_owned(), "mem://floor-messages?type=message".to_owned()],

@@ -12,24 +12,30 @@ use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
 
+mod bluetooth;
 mod datagram;
 pub mod icmp;
 mod internet;
+mod l2cap;
 pub mod line;
 pub mod mem;
 mod offload;
 pub mod party;
 pub mod reopen;
 pub mod rfc2217;
+mod rfcomm;
+mod sctp;
 mod serial;
 pub mod shaped;
 mod socket;
 mod sys;
 mod tcp;
+pub mod tipc;
 pub mod tty;
 mod udp;
 mod unix;
 mod unix_datagram;
+mod vsock;
 
 pub use internet::{DEFAULT_PORT, stream_beside};
 
@@ -38,9 +44,14 @@ pub static TRANSPORTS: &[Transport] = &[
     tcp::TRANSPORT,
     udp::TRANSPORT,
     icmp::TRANSPORT,
+    sctp::TRANSPORT,
     unix::TRANSPORT,
+    vsock::TRANSPORT,
+    tipc::TRANSPORT,
     serial::TRANSPORT,
     rfc2217::TRANSPORT,
+    rfcomm::TRANSPORT,
+    l2cap::TRANSPORT,
     mem::TRANSPORT,
 ];
 
@@ -55,6 +66,8 @@ pub struct Transport {
     pub check: fn(&Endpoint) -> Result<Caps, EndpointError>,
     /// Whether this host can open such links; if not, why, and what to do.
     pub available: fn() -> Result<(), Unavailable>,
+    /// What keeps links of this transport, where it is available, from reaching as far as they could.
+    pub limit: fn() -> Option<Unavailable>,
     pub open: Open<dyn Link>,
     /// None where nobody can listen: a device is at the far end, or a program that is not a peer of ours.
     pub listen: Option<Open<dyn Listener>>,
@@ -82,7 +95,7 @@ pub fn caps(endpoint: &Endpoint) -> Result<Caps, Fault> {
     Ok((transport.check)(endpoint)?)
 }
 
-/// Why a transport cannot be used on this host, and the remedy.
+/// Why a transport cannot be used on this host, or not beyond it, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unavailable {
     pub reason: String,
@@ -102,6 +115,8 @@ pub struct Caps {
     /// is still on its way. Of the links between two of our own ends, those that close have connections; the others ask
     /// a listener's door.
     pub closes: bool,
+    /// An end that has finished still hears what the other one sends from then on.
+    pub half_closes: bool,
     /// A second connection to the same endpoint can be opened beside this one.
     pub many: bool,
     /// An unknown device, or a system's own echo, is at the far end: nothing but the payload is ever sent to it.
@@ -117,6 +132,7 @@ impl Caps {
         max_message: None,
         reliable: true,
         closes: true,
+        half_closes: true,
         many: true,
         device: false,
         line: None,
@@ -133,6 +149,15 @@ impl Caps {
 pub enum Framing {
     Stream,
     Message,
+}
+
+impl Framing {
+    pub fn name(self) -> &'static str {
+        match self {
+            Framing::Stream => "stream",
+            Framing::Message => "message",
+        }
+    }
 }
 
 /// A physical line with a fixed rate.
@@ -495,7 +520,13 @@ impl Dialer {
     ) -> Result<T, LinkError> {
         let act = || {
             caps(endpoint)?;
-            act(transport(endpoint)?)
+            let transport = transport(endpoint)?;
+            act(transport).map_err(|fault| match (fault, (transport.available)()) {
+                (Fault::System { .. }, Err(missing)) => {
+                    Fault::Other(format!("{}: {}", missing.reason, missing.remedy))
+                }
+                (fault, _) => fault,
+            })
         };
         act().map_err(|fault| LinkError::new(endpoint, fault))
     }

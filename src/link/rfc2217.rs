@@ -41,6 +41,7 @@ pub const TRANSPORT: Transport = Transport {
         Settings::of(endpoint).map(|settings| settings.caps())
     },
     available: tcp::TRANSPORT.available,
+    limit: || None,
     open,
     listen: None,
     loopback: |_| Vec::new(),

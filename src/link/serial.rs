@@ -37,6 +37,7 @@ pub const TRANSPORT: Transport = Transport {
     ],
     check: |endpoint| Options::of(endpoint).map(|options| options.line.caps()),
     available: || Ok(()),
+    limit: || None,
     open: |endpoint, opening| Ok(Box::new(SerialLink::open(endpoint, opening)?)),
     listen: None,
     loopback: |_| Vec::new(),

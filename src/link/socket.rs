@@ -6,6 +6,7 @@
 //! `poll`. The kernel rounds it to a clock tick; near a deadline we therefore `poll`, which is exact.
 
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -116,6 +117,15 @@ impl SocketLink {
     pub fn half(&self) -> Result<SocketLink, Fault> {
         let socket = self.socket.try_clone().map_err(Fault::system("clone the socket"))?;
         Ok(SocketLink::new(socket, self.caps.clone(), &self.clock, self.wait, self.read_facts))
+    }
+
+    /// Ends one direction or both.
+    pub fn shut(&self, how: Shutdown) -> Result<(), Fault> {
+        match self.socket.shutdown(how) {
+            // The peer was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            done => done.map_err(Fault::system("finish sending")),
+        }
     }
 
     /// Refuses what no message of this link can hold.
@@ -240,13 +250,10 @@ impl Link for SocketLink {
     }
 
     fn finish(&mut self) -> Result<(), Fault> {
-        if !self.caps.closes {
-            return Ok(());
-        }
-        match self.socket.shutdown(std::net::Shutdown::Write) {
-            // The peer was faster.
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
-            done => done.map_err(Fault::system("finish sending")),
+        match (self.caps.closes, self.caps.half_closes) {
+            (false, _) => Ok(()),
+            (true, true) => self.shut(Shutdown::Write),
+            (true, false) => self.shut(Shutdown::Both),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{c_int, c_void, socklen_t};
 use rustix::io::Errno;
-use socket2::SockAddr;
+use socket2::{SockAddr, SockAddrStorage};
 
 /// Reads a socket option into a plain C value.
 fn option<T: Copy>(fd: impl AsFd, level: c_int, name: c_int) -> Option<T> {
@@ -220,6 +220,176 @@ fn set_option<T: Copy>(fd: impl AsFd, level: c_int, name: c_int, value: T) -> io
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `SCTP_NODELAY` of linux/sctp.h.
+pub fn set_sctp_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
+    set_option(fd, libc::IPPROTO_SCTP, 3, c_int::from(on))
+}
+
+/// `sctp_status` of linux/sctp.h, of which only two figures are used here.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct SctpStatus {
+    association_state_window: [u32; 3],
+    waiting_and_streams: [u16; 4],
+    /// Most payload of one packet.
+    pub fragment_bytes: u32,
+    primary_association: u32,
+    primary_address: [u8; 128],
+    primary_state_window_rtt_timeout: [u32; 4],
+    pub path_mtu: u32,
+}
+
+/// What `SCTP_STATUS` says of an association.
+pub fn sctp_status(fd: impl AsFd) -> Option<SctpStatus> {
+    option(fd, libc::IPPROTO_SCTP, 14)
+}
+
+/// `SO_VM_SOCKETS_BUFFER_SIZE` and `…_MAX_SIZE` of linux/vm_sockets.h: the bound comes first, it holds the size.
+pub fn set_vsock_buffer(fd: impl AsFd, bytes: u64) -> io::Result<()> {
+    set_option(&fd, libc::AF_VSOCK, 2, bytes)?;
+    set_option(&fd, libc::AF_VSOCK, 0, bytes)
+}
+
+pub fn vsock_buffer(fd: impl AsFd) -> Option<u64> {
+    option(fd, libc::AF_VSOCK, 0)
+}
+
+/// Sets an option of the level `SOL_TIPC`; all of them are 32 bits wide.
+pub fn set_tipc(fd: impl AsFd, name: c_int, value: u32) -> io::Result<()> {
+    set_option(fd, libc::SOL_TIPC, name, value)
+}
+
+pub fn tipc_number(fd: impl AsFd, name: c_int) -> Option<u32> {
+    option(fd, libc::SOL_TIPC, name)
+}
+
+/// `sockaddr_tipc` of linux/tipc.h: what the words mean depends on the kind.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct TipcAddress {
+    family: libc::sa_family_t,
+    kind: u8,
+    scope: i8,
+    words: [u32; 3],
+}
+
+/// An address known in the whole cluster (`TIPC_CLUSTER_SCOPE`).
+pub fn tipc_address(kind: u8, words: [u32; 3]) -> SockAddr {
+    let address = TipcAddress { family: libc::AF_TIPC as libc::sa_family_t, kind, scope: 2, words };
+    let mut storage = SockAddrStorage::zeroed();
+    // SAFETY: the structure above is one of the platform's addresses, smaller than the storage, which stays valid; the
+    // length is that of the structure.
+    unsafe {
+        *storage.view_as::<TipcAddress>() = address;
+        SockAddr::new(storage, size_of::<TipcAddress>() as socklen_t)
+    }
+}
+
+/// Kind and words of such an address; `None` for other families.
+pub fn tipc_words(address: &SockAddr) -> Option<(u8, [u32; 3])> {
+    let is_one =
+        c_int::from(address.family()) == libc::AF_TIPC && address.len() as usize >= size_of::<TipcAddress>();
+    if !is_one {
+        return None;
+    }
+    // SAFETY: the storage is larger and at least as aligned as the structure, which holds integers only.
+    let address = unsafe { address.as_ptr().cast::<TipcAddress>().read() };
+    Some((address.kind, address.words))
+}
+
+/// A socket address of these bytes, the family first.
+///
+/// # Panics
+/// On more bytes than any address has, or without a family: who calls this composes them.
+pub fn raw_address(bytes: &[u8]) -> SockAddr {
+    assert!((size_of::<libc::sa_family_t>()..=size_of::<SockAddrStorage>()).contains(&bytes.len()));
+    let mut storage = SockAddrStorage::zeroed();
+    // SAFETY: the storage is at least as long as the bytes, which do not overlap it; the length is theirs.
+    unsafe {
+        let place: *mut SockAddrStorage = &mut storage;
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.cast::<u8>(), bytes.len());
+        SockAddr::new(storage, bytes.len() as socklen_t)
+    }
+}
+
+/// The bytes of a socket address, the family first.
+pub fn raw_bytes(address: &SockAddr) -> &[u8] {
+    // SAFETY: the address holds so many bytes, all of them set: its storage was zeroed before the kernel wrote it.
+    unsafe { std::slice::from_raw_parts(address.as_ptr().cast::<u8>(), address.len() as usize) }
+}
+
+/// Most adapters asked for: as many as the kernel tells at once (`HCI_MAX_DEV`).
+const MOST_ADAPTERS: usize = 16;
+
+/// `hci_dev_list_req` of the kernel's hci_sock.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct AdapterList {
+    count: u16,
+    adapters: [(u16, u32); MOST_ADAPTERS],
+}
+
+/// `hci_dev_info` of the same, of which only the beginning is used here.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct AdapterInfo {
+    number: u16,
+    name: [u8; 8],
+    address: [u8; 6],
+    flags: u32,
+    others: [u32; 32],
+}
+
+/// Number, address (in the kernel's order) and whether it is up, of the Bluetooth adapters, by a socket of HCI.
+pub fn bluetooth_adapters(fd: impl AsFd) -> io::Result<Vec<(u16, [u8; 6], bool)>> {
+    const LIST: libc::Ioctl = 0x8004_48d2_u32 as libc::Ioctl;
+    const INFO: libc::Ioctl = 0x8004_48d3_u32 as libc::Ioctl;
+    let descriptor = fd.as_fd().as_raw_fd();
+    let mut list = AdapterList { count: MOST_ADAPTERS as u16, adapters: [(0, 0); MOST_ADAPTERS] };
+    // SAFETY: `HCIGETDEVLIST` writes as many entries as the structure says it has room for, and lives through the call.
+    if unsafe { libc::ioctl(descriptor, LIST, &raw mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    for (number, _) in list.adapters.into_iter().take(list.count.into()) {
+        let mut info = AdapterInfo { number, name: [0; 8], address: [0; 6], flags: 0, others: [0; 32] };
+        // SAFETY: `HCIGETDEVINFO` reads the number and writes an `hci_dev_info` (92 bytes), for which there is room.
+        if unsafe { libc::ioctl(descriptor, INFO, &raw mut info) } == 0 {
+            found.push((number, info.address, info.flags & 1 != 0));
+        }
+    }
+    Ok(found)
+}
+
+/// `l2cap_options` of the kernel's l2cap.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct L2capOptions {
+    outward_mtu: u16,
+    inward_mtu: u16,
+    flush_timeout: u16,
+    mode: u8,
+    check: u8,
+    most_sends: u8,
+    window: u16,
+}
+
+const SOL_L2CAP: c_int = 6;
+const L2CAP_OPTIONS: c_int = 1;
+
+/// Largest message of an L2CAP socket, outward and inward.
+pub fn l2cap_mtu(fd: impl AsFd) -> Option<(u16, u16)> {
+    let options: L2capOptions = option(fd, SOL_L2CAP, L2CAP_OPTIONS)?;
+    Some((options.outward_mtu, options.inward_mtu))
+}
+
+/// Before it connects or listens.
+pub fn set_l2cap(fd: impl AsFd, bytes: u16, mode: u8) -> io::Result<()> {
+    let options: L2capOptions = option(&fd, SOL_L2CAP, L2CAP_OPTIONS).ok_or_else(io::Error::last_os_error)?;
+    let options = L2capOptions { outward_mtu: bytes, inward_mtu: bytes, mode, ..options };
+    set_option(fd, SOL_L2CAP, L2CAP_OPTIONS, options)
 }
 
 /// Datagrams the socket has dropped since it was made, mostly because its buffer was full: the drop counter of

@@ -42,6 +42,7 @@ pub const TRANSPORT: Transport = Transport {
             remedy: "this process may not open Internet sockets: check the sandbox it runs in".to_owned(),
         })
     },
+    limit: || None,
     open,
     listen: Some(listen),
     loopback: |_| vec!["tcp://127.0.0.1:0".to_owned(), "tcp://[::1]:0".to_owned()],

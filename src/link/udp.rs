@@ -43,6 +43,7 @@ pub const TRANSPORT: Transport = Transport {
             remedy: "this process may not open Internet sockets: check the sandbox it runs in".to_owned(),
         })
     },
+    limit: || None,
     open,
     listen: Some(listen),
     loopback: |_| {

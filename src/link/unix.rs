@@ -38,6 +38,7 @@ pub const TRANSPORT: Transport = Transport {
             remedy: "this process may not open Unix sockets: check the sandbox it runs in".to_owned(),
         })
     },
+    limit: || None,
     open,
     listen: Some(listen),
     loopback: |directory| {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value};
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::party::Party;
 use crate::link::{Admission, Caps, Dialer, Link, LinkError};
 use crate::plan::{Case, Direction, Pacing, Pin, Stop, Wait};
@@ -31,6 +31,7 @@ pub mod pakbus;
 pub mod shorthand;
 pub mod sockperf;
 pub mod stamp;
+pub mod tipc_bench;
 
 /// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
 pub static PEERS: &[Peer] = &[
@@ -45,6 +46,7 @@ pub static PEERS: &[Peer] = &[
     iperf3::PEER,
     netio::PEER,
     pakbus::client::PEER,
+    tipc_bench::PEER,
 ];
 
 /// What the list knows of a peer.
@@ -249,6 +251,12 @@ pub trait Service: Send + Sync {
     }
 
     fn party(&self, caps: &Caps, from: &str) -> Box<dyn Party>;
+
+    /// Where else a server of `endpoint` has to listen, for protocols that talk beside their data.
+    fn beside(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
+        let _ = endpoint;
+        Ok(Vec::new())
+    }
 
     /// Decides on the first message of an unknown sender, on links without connections.
     fn door(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::words::{ABSENT, floor_ns, limit_bps, loss, median, percent, percentile, plus_minus, wait};
 use crate::run::{CaseResult, Distribution, Run};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
+use crate::warnings::sends_messages;
 
 /// All cases of one workload, those over lines apart: they are measured against the line.
 #[derive(Clone)]
@@ -75,12 +76,13 @@ const CASE: [Column; 7] = [
 ];
 const LATENCY: [Column; 7] =
     [some("line"), figure("p50"), rare("±"), figure("p90"), figure("p99"), figure("max"), figure("lost")];
-const THROUGHPUT: [Column; 7] = [
+const THROUGHPUT: [Column; 8] = [
     figure("rate"),
     some("limit"),
     some("of line"),
     rare("±"),
     figure("loss"),
+    rare("a message"),
     rare("CPU s/GB"),
     rare("loaded p50"),
 ];
@@ -194,6 +196,7 @@ impl Table {
             figures.line_rate_percent.map_or(ABSENT.to_owned(), percent),
             plus_minus(figures, "throughput_bps", figures.throughput_bps),
             loss(figures),
+            time_per_message(case),
             per_gigabyte.map_or(ABSENT.to_owned(), |seconds| format!("{seconds:.3}")),
             percentile(loaded, "p50"),
         ];
@@ -313,6 +316,12 @@ fn times(distribution: Option<&Distribution>, plus_minus: String) -> [String; 5]
     let max = distribution.map_or(ABSENT.to_owned(), |d| print_nanoseconds(d.max as f64));
     let p = |name| percentile(distribution, name);
     [p("p50"), plus_minus, p("p90"), p("p99"), max]
+}
+
+/// From one message to the next; on streams there are none.
+fn time_per_message(case: &CaseResult) -> String {
+    let rate = case.figures.messages_per_second.filter(|&rate| rate > 0.0 && sends_messages(case));
+    rate.map_or(ABSENT.to_owned(), |rate| print_nanoseconds(1e9 / rate))
 }
 
 fn rate(bits_per_second: Option<f64>) -> String {

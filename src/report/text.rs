@@ -139,6 +139,9 @@ impl Text {
         if shown.contains(&"limit") {
             notes.push("limit: the payload that the line can carry with its framing.".to_owned());
         }
+        if shown.contains(&"a message") {
+            notes.push("a message: the time from one to the next, by the receiver's clock.".to_owned());
+        }
         if shown.contains(&"CPU s/GB") {
             notes.push("CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).".to_owned());
         }

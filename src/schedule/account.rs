@@ -67,6 +67,7 @@ impl Account {
     pub(super) fn note_links(&mut self, flows: &[Flow], session: &dyn Session) {
         if let Some(flow) = flows.first() {
             self.got = flow.link.facts();
+            self.got.insert("framing".to_owned(), flow.link.caps().framing.name().into());
         }
         for flow in flows {
             self.lines[flow.port] = flow.link.caps().line;

@@ -6,6 +6,8 @@
 mod comparison;
 mod figures;
 pub mod head;
+#[cfg(test)]
+mod tests;
 mod tracker;
 
 use std::sync::Arc;
@@ -119,6 +121,8 @@ pub struct Source {
     /// The link has been offered bytes since then, and took none.
     stuck: Option<Time>,
     looped: Option<Arc<Looped>>,
+    /// The link is told when all was sent.
+    tells_end: bool,
     finished: bool,
     recorder: Recorder,
 }
@@ -160,6 +164,7 @@ impl Source {
             ending: None,
             stuck: None,
             looped: None,
+            tells_end: true,
             finished: false,
             recorder,
         }
@@ -189,6 +194,14 @@ impl Source {
         let warm_up = at_line_rate(case.warm_up.unwrap_or_default(), caps);
         self.phases = Phases::new(warm_up, at_line_rate(case.stop, caps));
         self.looped = Some(looped);
+        // Where finishing ends both directions, it would cut off what is still to come back.
+        self.tells_end = caps.half_closes;
+        self
+    }
+
+    /// The link stays open when all was sent: the protocol has other ways to tell.
+    pub fn stays_open(mut self) -> Source {
+        self.tells_end = false;
         self
     }
 
@@ -276,7 +289,7 @@ impl Source {
             return Step::Send { bytes: &last[said..], message: last.len() };
         }
         self.finished = true;
-        Step::Finish
+        if self.tells_end { Step::Finish } else { Step::Done }
     }
 }
 
@@ -381,6 +394,8 @@ pub struct Sink {
     looped: Option<(Arc<Looped>, Expected)>,
     /// Bytes may be missing from the stream.
     lossy: bool,
+    /// Nothing but silence tells that no more will come.
+    ends_silently: bool,
     position: u64,
     /// Messages before the measurement.
     warmed_up: u64,
@@ -412,6 +427,7 @@ impl Sink {
             blocks: None,
             looped: None,
             lossy: !caps.reliable,
+            ends_silently: caps.framing == Framing::Message && !caps.closes,
             position: 0,
             warmed_up: 0,
             message: u64::from(case.message_bytes),
@@ -507,7 +523,7 @@ impl Sink {
         let may_be_silent = match (self.framing, &self.looped) {
             (Framing::Stream, Some(_)) => self.lossy || self.has_all(),
             (Framing::Stream, None) => false,
-            (Framing::Message, _) => self.begun,
+            (Framing::Message, looped) => self.begun && (self.ends_silently || looped.is_some()),
         };
         if !may_be_silent {
             self.fault = Some(Fault::TimedOut);
@@ -545,10 +561,10 @@ impl Party for Sink {
         if self.over || self.all_back() {
             return Step::Done;
         }
-        let patience = match self.framing {
-            Framing::Message if self.begun => self.quiet,
+        let patience = match self.ends_silently && self.begun {
+            true => self.quiet,
             // A slow schedule is not silence.
-            _ => self.timeout.max(self.quiet),
+            false => self.timeout.max(self.quiet),
         };
         let since = *self.waits_since.get_or_insert(now);
         Step::Receive { into: &mut self.batch, until: since + patience }

@@ -6,6 +6,8 @@ use std::process::{Command, Output, Stdio};
 use linkgauge::link::TRANSPORTS;
 use linkgauge::run::Run;
 
+use super::contract::transports;
+
 fn linkgauge(arguments: &[&str], directory: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_linkgauge"))
         .args(arguments)
@@ -34,7 +36,7 @@ fn demo_gauges_every_transport() {
     let run = std::fs::read_to_string(directory.path().join("linkgauge-demo.json")).unwrap();
     let run = Run::from_json(&run).unwrap();
     assert!(run.complete());
-    for transport in TRANSPORTS {
+    for transport in transports() {
         for workload in ["latency", "throughput"] {
             let scheme = format!("{}://", transport.scheme);
             let measured = |case: &&linkgauge::run::CaseResult| {

@@ -10,6 +10,8 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::link::party::{Party, SLICE, Step, drive};
 use linkgauge::link::{Admission, Batch, Dialer, Fault, Link};
 
+use super::program::wait_until;
+
 /// Returns what it gets, until it gets [`GOODBYE`].
 pub struct Echo {
     batch: Batch,
@@ -101,6 +103,11 @@ impl Far {
     pub fn standing(endpoint: Endpoint) -> Far {
         let dialer = Dialer::new(Clock::System);
         Far { dialer, endpoint, closes: Arc::default(), stop: Arc::default(), thread: None }
+    }
+
+    /// Waits until the echo has seen so many connections closing.
+    pub fn await_closes(&self, closes: usize) {
+        wait_until("the end of a link at its far end", || (self.closes.load(SeqCst) >= closes).then_some(()));
     }
 
     pub fn open(&self) -> Box<dyn Link> {

@@ -10,7 +10,7 @@ use fastrand::Rng;
 mod targets;
 
 /// How many inputs each target gets: a second or two of a debug build.
-const ROUNDS: [(&str, usize); 11] = [
+const ROUNDS: [(&str, usize); 12] = [
     ("endpoint", 100_000),
     ("plan", 20_000),
     ("session", 30_000),
@@ -22,6 +22,7 @@ const ROUNDS: [(&str, usize); 11] = [
     ("pakbus_client", 3_000),
     ("netio", 2_000),
     ("reflectors", 5_000),
+    ("tipc_bench", 2_000),
 ];
 
 #[test]
@@ -77,6 +78,11 @@ fn pakbus_client() {
 #[test]
 fn reflectors() {
     smoke("reflectors");
+}
+
+#[test]
+fn tipc_bench() {
+    smoke("tipc_bench");
 }
 
 #[test]

@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::program::{Ended, Running, run};
 
 /// Runs a shell script in a guest.
-fn guest(modules: &str, tools: &str, script: &str) -> Ended {
+pub fn guest(modules: &str, tools: &str, script: &str) -> Ended {
     let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/vm");
-    let fixed = ["lab", "vm", "--virtual-time", "--cache", cache];
+    let fixed = ["lab", "vm", "--virtual-time", "--limit", "10min", "--cache", cache];
     run(&[&fixed[..], &["--modules", modules, "--tools", tools, "--", "sh", "-c", script]].concat())
 }
 

@@ -24,6 +24,7 @@ mod listeners;
 mod logger;
 mod loggernet;
 mod memory;
+mod modules;
 mod page;
 mod netio;
 mod netio_datagrams;

@@ -87,7 +87,10 @@ impl Page {
         match &transport.reason {
             None => self.finding(Verdict::Good, transport.scheme, longest, transport.summary, None),
             Some(reason) => {
-                let text = format!("not available: {reason}");
+                let text = match transport.available {
+                    true => format!("{}: {reason}", transport.summary),
+                    false => format!("not available: {reason}"),
+                };
                 self.finding(
                     Verdict::Doubtful,
                     transport.scheme,

@@ -63,7 +63,8 @@ merged() { case $1 in /bin/* | /sbin/* | /lib/* | /lib64/*) echo "/usr$1" ;; *) 
 bundle() { # SOURCE DESTINATION
     local to=$root$(merged "$2") library
     mkdir -p "${to%/*}"
-    cp -L "$1" "$to" || fail "$1: cannot be put into the guest"
+    # What debuggers want of a program is most of it.
+    strip --strip-debug -o "$to" "$1" 2>/dev/null || cp -L "$1" "$to" || fail "$1: cannot be put into the guest"
     for library in $(ldd "$1" 2>/dev/null | grep -o '/[^ ]*'); do
         to=$root$(merged "$library")
         [ -e "$to" ] || { mkdir -p "${to%/*}" && cp -L "$library" "$to"; }
@@ -73,7 +74,7 @@ bundle() { # SOURCE DESTINATION
 bundle "$(realpath "$(command -v dash)")" /bin/sh
 for tool in $tools; do
     path=$(command -v "$tool") || fail "$tool is missing on this host"
-    bundle "$path" "/usr/bin/$tool"
+    bundle "$path" "/usr/bin/${tool##*/}"
 done
 bundle "$program" /usr/bin/linkgauge
 number=0

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{FITS, Flow, Near, Peer, PeerError, Session};
+use super::{Flow, Near, Peer, PeerError, Session};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::link::party::Tuning;
@@ -33,7 +33,7 @@ pub const PEER: Peer = Peer {
     ],
     options: &[],
     sizes: &[],
-    fit: FITS,
+    fit,
     connect,
     serve: Some(far::service),
 };
@@ -61,6 +61,24 @@ fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
         port.control.ask(&Request::Start)?;
     }
     Ok(Box::new(session))
+}
+
+/// A message that holds whatever a server tells of its machine.
+const LEAST_MESSAGE: usize = 16 * 1024;
+
+/// What is said of the payload goes beside it.
+fn fit(_case: &mut Case, caps: &Caps) -> Result<(), String> {
+    match (caps.many, caps.max_message) {
+        (true, Some(most)) if most < LEAST_MESSAGE => Err(format!(
+            "linkgauge: a session needs messages of {} and more, here they end at {most} bytes: see the link's options, or \
+             use --peer echo",
+            crate::units::print_bytes(LEAST_MESSAGE as u64)
+        )),
+        (true, _) => Ok(()),
+        (false, _) => Err("linkgauge: this link carries one connection at a time, and a session needs two: use --peer echo, \
+                      which 'linkgauge serve' answers too"
+            .to_owned()),
+    }
 }
 
 /// The flows of one endpoint: what the far end does on each, and what we do.

@@ -1,0 +1,221 @@
+//! What the Bluetooth links share: addresses, adapters, what a refused call means. Sockets of the kernel only: no daemon
+//! is asked on the way of the data.
+//!
+//! Not for pairing, which people do once with `bluetoothctl`.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use super::{Facts, Fault, Unavailable, sys};
+use crate::endpoint::{Endpoint, EndpointError};
+
+/// Protocols of the family, from bluetooth.h of the kernel.
+#[derive(Clone, Copy)]
+pub enum Speaks {
+    L2cap = 0,
+    Hci = 1,
+    Rfcomm = 3,
+}
+
+/// A device's address, its first byte as it is written first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address([u8; 6]);
+
+/// Every adapter of this host.
+pub const ANY: Address = Address([0; 6]);
+
+impl Address {
+    /// From and to the kernel's order, which is the other one.
+    fn turned(bytes: [u8; 6]) -> Address {
+        let mut bytes = bytes;
+        bytes.reverse();
+        Address(bytes)
+    }
+}
+
+impl FromStr for Address {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Address, ()> {
+        let mut bytes = [0; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let part = parts.next().filter(|part| part.len() == 2 && !part.starts_with('+')).ok_or(())?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| ())?;
+        }
+        if parts.next().is_none() { Ok(Address(bytes)) } else { Err(()) }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02X}:{b:02X}:{c:02X}:{d:02X}:{e:02X}:{g:02X}")
+    }
+}
+
+/// Device and number of `AA:BB:CC:DD:EE:FF/1`; `any` stands for every adapter of this host.
+pub fn place(endpoint: &Endpoint, wanted: &'static str) -> Result<(Address, u16), EndpointError> {
+    let place = || {
+        let (device, number) = endpoint.place().split_once('/')?;
+        let device = if device == "any" { ANY } else { device.parse().ok()? };
+        Some((device, number.parse().ok()?))
+    };
+    place().ok_or_else(|| EndpointError::BadPlace { url: endpoint.to_string(), wanted })
+}
+
+/// The meaning of the option `adapter`.
+pub const ADAPTER: (&str, &str) =
+    ("adapter", "the adapter to connect from, by name or address, like hci1 (the kernel's choice)");
+
+/// Which adapter the option names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Adapter {
+    At(Address),
+    /// `hci1`
+    Numbered(u16),
+}
+
+impl Adapter {
+    pub fn of(endpoint: &Endpoint) -> Result<Option<Adapter>, EndpointError> {
+        endpoint.parsed(ADAPTER.0, "a name or an address, like hci0", |text| match text.strip_prefix("hci") {
+            Some(number) => number.parse().ok().map(Adapter::Numbered),
+            None => text.parse().ok().map(Adapter::At),
+        })
+    }
+
+    /// Where it can be bound to.
+    pub fn address(self) -> Result<Address, Fault> {
+        let number = match self {
+            Adapter::At(address) => return Ok(address),
+            Adapter::Numbered(number) => number,
+        };
+        let found = adapters().into_iter().find(|found| found.number == number);
+        found
+            .map(|found| found.address)
+            .ok_or_else(|| Fault::Other(format!("there is no adapter hci{number}")))
+    }
+}
+
+/// An adapter of this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    pub number: u16,
+    pub address: Address,
+    pub is_up: bool,
+}
+
+/// The adapters of this host, as many as it tells about.
+pub fn adapters() -> Vec<Found> {
+    let Ok(control) = socket(Speaks::Hci) else { return Vec::new() };
+    let found = sys::bluetooth_adapters(&control).unwrap_or_default().into_iter();
+    found.map(|(number, address, is_up)| Found { number, address: Address::turned(address), is_up }).collect()
+}
+
+pub fn socket(speaks: Speaks) -> io::Result<Socket> {
+    let kind = match speaks {
+        Speaks::L2cap => Type::SEQPACKET,
+        Speaks::Hci => Type::RAW,
+        Speaks::Rfcomm => Type::STREAM,
+    };
+    Socket::new(Domain::from(libc::AF_BLUETOOTH), kind, Some(Protocol::from(speaks as i32)))
+}
+
+/// An address of the family: `before` and `after` are what stands around that of the device.
+pub fn socket_address(before: &[u8], device: Address, after: &[u8]) -> SockAddr {
+    let family = (libc::AF_BLUETOOTH as u16).to_ne_bytes();
+    sys::raw_address(&[&family, before, &Address::turned(device.0).0, after].concat())
+}
+
+/// The device of such an address, `before` bytes behind the family, and what stands around it.
+pub fn device_of(address: &SockAddr, before: usize) -> Option<(Address, Vec<u8>, Vec<u8>)> {
+    let bytes = sys::raw_bytes(address);
+    let (before, rest) = bytes.get(2..)?.split_at_checked(before)?;
+    let (device, after) = rest.split_first_chunk::<6>()?;
+    Some((Address::turned(*device), before.to_vec(), after.to_vec()))
+}
+
+/// Whether the family is there; what is missing is told by the protocol that carries the link.
+pub fn available(speaks: Speaks, module: &'static str) -> Result<(), Unavailable> {
+    socket(speaks).map(|_| ()).map_err(|_| Unavailable {
+        reason: "the kernel has no Bluetooth, or has not loaded it".to_owned(),
+        remedy: format!("sudo modprobe {module}"),
+    })
+}
+
+const POWER: &str = "rfkill unblock bluetooth; bluetoothctl power on";
+
+/// What keeps this host from reaching any device.
+pub fn limit() -> Option<Unavailable> {
+    let found = adapters();
+    let (reason, remedy) = match found.iter().any(|adapter| adapter.is_up) {
+        true => return None,
+        false if found.is_empty() => ("there is no Bluetooth adapter", "plug one in"),
+        false => ("the Bluetooth adapter is off or blocked", POWER),
+    };
+    Some(Unavailable { reason: reason.to_owned(), remedy: remedy.to_owned() })
+}
+
+/// What a refused system call means here, and what to do. `number` is what stands behind the slash.
+pub fn fault(operation: &'static str, number: &str, error: io::Error) -> Fault {
+    let remedy = match Errno::from_io_error(&error) {
+        Some(Errno::CONNREFUSED) => format!("nobody serves {number} there"),
+        Some(Errno::HOSTDOWN | Errno::HOSTUNREACH) => {
+            format!("the device does not answer: is it on and in reach, and the adapter up ({POWER})?")
+        }
+        Some(Errno::ACCESS | Errno::PERM | Errno::CONNABORTED) => {
+            "the device refuses, or this is not permitted: pair with it (bluetoothctl pair ADDRESS)"
+                .to_owned()
+        }
+        Some(Errno::NODEV | Errno::ADDRNOTAVAIL) => "this host has no such adapter".to_owned(),
+        Some(Errno::NETDOWN) => format!("the adapter is off or blocked: {POWER}"),
+        Some(Errno::BUSY | Errno::ADDRINUSE) => format!("{number} is in use"),
+        _ => return Fault::System { operation, source: error },
+    };
+    Fault::Other(format!("{operation}: {remedy} ({error})"))
+}
+
+/// The endpoint with another number behind its slash.
+pub fn with_number(endpoint: &Endpoint, number: u16) -> Result<Endpoint, EndpointError> {
+    let (device, _) = endpoint.place().split_once('/').unwrap_or((endpoint.place(), ""));
+    let tail = endpoint.as_str().find('?').map_or("", |at| &endpoint.as_str()[at..]);
+    format!("{}://{device}/{number}{tail}", endpoint.scheme()).parse()
+}
+
+/// Endpoints of this host that can be reached from this host: those of an adapter, from another one.
+pub fn pairs(scheme: &str) -> Vec<String> {
+    match adapters()[..] {
+        [near, far, ..] => vec![format!("{scheme}://{}/0?adapter=hci{}", far.address, near.number)],
+        _ => Vec::new(),
+    }
+}
+
+/// Ends of a link as facts.
+pub fn ends(socket: &Socket, text: impl Fn(&SockAddr) -> Option<String>, facts: &mut Facts) {
+    for (fact, address) in [("local", socket.local_addr()), ("remote", socket.peer_addr())] {
+        facts.extend(address.ok().as_ref().and_then(&text).map(|text| (fact.to_owned(), text.into())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_backwards_in_the_kernel() {
+        let device: Address = "00:aa:01:00:00:23".parse().unwrap();
+        assert_eq!(device.to_string(), "00:AA:01:00:00:23");
+        let address = socket_address(&[], device, &[5, 0]);
+        assert_eq!(&sys::raw_bytes(&address)[2..], &[0x23, 0, 0, 1, 0xaa, 0, 5, 0]);
+        assert_eq!(device_of(&address, 0), Some((device, vec![], vec![5, 0])));
+        for wrong in
+            ["", "00:aa:01:00:00", "00:aa:01:00:00:2", "00:aa:01:00:00:23:1", "00:aa:01:00:00:+1", "any"]
+        {
+            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
+    }
+}

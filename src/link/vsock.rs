@@ -1,0 +1,188 @@
+//! `vsock://cid:port`: a stream between a virtual machine and its host, or within one machine (CID 1).
+//!
+//! There are no names: a CID is a number that the host gives to each guest.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::internet::DEFAULT_PORT;
+use super::socket::SocketLink;
+use super::{Caps, Door, Facts, Fault, Link, Listener, Opening, Transport, Unavailable, sys};
+use crate::clock::Clock;
+use crate::endpoint::{Endpoint, EndpointError};
+use crate::plan::Wait;
+use crate::units;
+
+pub const TRANSPORT: Transport = Transport {
+    scheme: "vsock",
+    summary: "stream between a virtual machine and its host (vsock)",
+    example: "vsock://host:7100",
+    options: &[("buffer", "receive buffer in bytes, 1 to 1Gi (256Ki)")],
+    check: |endpoint| Options::of(endpoint).map(|_| Caps::STREAM),
+    available: || {
+        Socket::new(Domain::VSOCK, Type::STREAM, None).map(|_| ()).map_err(|_| Unavailable {
+            reason: "the kernel has no vsock, or has not loaded it".to_owned(),
+            remedy: LOAD.to_owned(),
+        })
+    },
+    limit: || None,
+    open,
+    listen: Some(listen),
+    loopback: |_| vec!["vsock://local:0".to_owned()],
+};
+
+/// What carries vsock, by where one is.
+const LOAD: &str = "sudo modprobe vsock_loopback (within this machine), vhost_vsock (to its guests) or \
+                    vmw_vsock_virtio_transport (in a guest)";
+
+/// An endpoint of this transport, read.
+#[derive(Clone, Copy)]
+struct Options {
+    cid: u32,
+    port: Option<u32>,
+    buffer: Option<u64>,
+}
+
+impl Options {
+    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+        let place = endpoint.place();
+        let (cid, port) = place.split_once(':').map_or((place, None), |(cid, port)| (cid, Some(port)));
+        let cid = match cid {
+            "any" => Some(libc::VMADDR_CID_ANY),
+            "local" => Some(libc::VMADDR_CID_LOCAL),
+            "host" => Some(libc::VMADDR_CID_HOST),
+            number => number.parse().ok(),
+        };
+        let port = port.map(|port| port.parse().ok()).map_or(Some(None), |port| port.map(Some));
+        let (Some(cid), Some(port)) = (cid, port) else {
+            return Err(EndpointError::BadPlace {
+                url: endpoint.to_string(),
+                wanted: "cid:port, two numbers like vsock://3:7100; local, host and any are CIDs too",
+            });
+        };
+        let buffer = endpoint.parsed("buffer", "a size from 1 to 1Gi bytes", |text| {
+            units::bytes(text).ok().filter(|size| (1..=1 << 30).contains(size))
+        })?;
+        Ok(Options { cid, port, buffer })
+    }
+
+    fn port(&self, opening: &Opening) -> u32 {
+        self.port.unwrap_or_else(|| opening.default_port.unwrap_or(DEFAULT_PORT).into())
+    }
+
+    fn socket(&self) -> Result<Socket, Fault> {
+        let socket =
+            Socket::new(Domain::VSOCK, Type::STREAM, None).map_err(Fault::system("open a vsock socket"))?;
+        if let Some(bytes) = self.buffer {
+            sys::set_vsock_buffer(&socket, bytes).map_err(Fault::system("set the buffer"))?;
+        }
+        Ok(socket)
+    }
+
+    /// What a refused system call means here.
+    fn fault(&self, operation: &'static str, error: io::Error) -> Fault {
+        match Errno::from_io_error(&error) {
+            // Nobody listens there: other families refuse, this one resets.
+            Some(Errno::CONNRESET) => {
+                Fault::System { operation, source: io::ErrorKind::ConnectionRefused.into() }
+            }
+            Some(Errno::NODEV | Errno::ADDRNOTAVAIL) => {
+                Fault::Other(format!("{operation}: nothing here leads to CID {}: {LOAD}", self.cid))
+            }
+            _ => Fault::System { operation, source: error },
+        }
+    }
+}
+
+/// An address as one would type it.
+fn text(address: &SockAddr) -> Option<String> {
+    address.as_vsock_address().map(|(cid, port)| format!("{cid}:{port}"))
+}
+
+fn facts(socket: &Socket, facts: &mut Facts) {
+    for (fact, address) in [("local", socket.local_addr()), ("remote", socket.peer_addr())] {
+        facts.extend(address.ok().as_ref().and_then(text).map(|text| (fact.to_owned(), text.into())));
+    }
+    facts.extend(sys::vsock_buffer(socket).map(|bytes| ("vsock_buffer_bytes".to_owned(), bytes.into())));
+}
+
+fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
+    let options = Options::of(endpoint)?;
+    if options.cid == libc::VMADDR_CID_ANY {
+        return Err(Fault::Other("'any' is for listening: name a CID, local or host".to_owned()));
+    }
+    let socket = options.socket()?;
+    let address = SockAddr::vsock(options.cid, options.port(opening));
+    socket.connect_timeout(&address, opening.within).map_err(|error| options.fault("connect", error))?;
+    Ok(link(socket, &opening.clock, opening.wait))
+}
+
+fn link(socket: Socket, clock: &Clock, wait: Wait) -> Box<dyn Link> {
+    Box::new(SocketLink::new(socket, Caps::STREAM, clock, wait, facts))
+}
+
+struct VsockListener {
+    socket: Socket,
+    endpoint: Endpoint,
+    clock: Clock,
+    wait: Wait,
+}
+
+fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
+    let options = Options::of(endpoint)?;
+    let socket = options.socket()?;
+    let port = match options.port(opening) {
+        0 => libc::VMADDR_PORT_ANY,
+        port => port,
+    };
+    socket.bind(&SockAddr::vsock(options.cid, port)).map_err(|error| options.fault("bind", error))?;
+    socket.listen(BACKLOG).map_err(|error| options.fault("listen", error))?;
+    socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
+    let bound = socket.local_addr().ok().and_then(|address| address.as_vsock_address());
+    let port = bound.map_or(port, |(_, port)| port);
+    let place = endpoint.place();
+    let cid = place.split_once(':').map_or(place, |(cid, _)| cid);
+    let tail = endpoint.as_str().find('?').map_or("", |at| &endpoint.as_str()[at..]);
+    let endpoint = format!("{}://{cid}:{port}{tail}", endpoint.scheme()).parse()?;
+    Ok(Box::new(VsockListener { socket, endpoint, clock: opening.clock.clone(), wait: opening.wait }))
+}
+
+/// Room for a burst of clients; the kernel caps it at `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+impl Listener for VsockListener {
+    fn endpoint(&self) -> Endpoint {
+        self.endpoint.clone()
+    }
+
+    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
+        let (socket, from) = super::socket::accept(&self.socket, within)?;
+        let from = text(&from).unwrap_or_else(|| "unknown".to_owned());
+        Ok((link(socket, &self.clock, self.wait), from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_numbers_and_words() {
+        let read =
+            |text: &str| Options::of(&text.parse().unwrap()).map(|options| (options.cid, options.port));
+        assert_eq!(read("vsock://3:7100"), Ok((3, Some(7100))));
+        assert_eq!(read("vsock://4294967294:4294967294"), Ok((u32::MAX - 1, Some(u32::MAX - 1))));
+        assert_eq!(read("vsock://host"), Ok((2, None)));
+        assert_eq!(read("vsock://local:1"), Ok((1, Some(1))));
+        assert_eq!(read("vsock://any:1"), Ok((u32::MAX, Some(1))));
+        for wrong in
+            ["vsock://guest:1", "vsock://3:", "vsock://3:4294967296", "vsock://-1:7", "vsock://3:7:8"]
+        {
+            let error = read(wrong).unwrap_err().to_string();
+            assert!(error.contains("needed is cid:port"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Links whose kernel modules this host may lack, in a guest that has them: the contract, and every peer over them.
+
+use serde_json::Value;
+
+use super::contract::IN_THE_GUEST;
+use super::guest::guest;
+
+const MODULES: &str = "sctp,vsock_loopback,tipc";
+
+/// Without those of the cipher interface the virtual controllers do not start.
+const BLUETOOTH: &str = "rfcomm,hci_vhci,algif_skcipher,algif_hash,cmac,ecb,aes_generic";
+
+/// Two virtual controllers that find each other, and no radio.
+const CONTROLLERS: &str = "
+    btvirt -l2 >/dev/null 2>&1 &
+    for moment in 1 2 3 4 5 6 7 8 9; do [ -e /sys/class/bluetooth/hci1 ] && break; sleep 0.3; done
+    for adapter in hci0 hci1; do hciconfig $adapter up && hciconfig $adapter piscan || exit 9; done";
+
+/// The run documents that a script wrote one after the other.
+fn runs(documents: &str, told: &str) -> Vec<Value> {
+    let documents = serde_json::Deserializer::from_str(documents).into_iter::<Value>();
+    documents.map(|run| run.unwrap_or_else(|error| panic!("{error}\n{told}"))).collect()
+}
+
+/// Runs the tests of every link in a guest, for these transports, after this has been done there.
+fn contract(schemes: &str, modules: &str, tools: &str, before: &str) {
+    let tests = std::env::current_exe().unwrap();
+    let name = tests.file_name().unwrap().to_str().unwrap();
+    let filters = "contract:: shaper::every_link";
+    let script = format!("{before}\n{IN_THE_GUEST}={schemes} {name} {filters} --test-threads=1 2>&1");
+    let tools = format!("{},{tools}", tests.display());
+    let ended = guest(modules, tools.trim_end_matches(','), &script);
+    assert!(ended.status == Some(0), "{}{}", ended.stdout, ended.stderr);
+    let passed = ended.stdout.rsplit_once("test result: ok. ").map_or("", |(_, counts)| counts);
+    assert!(!passed.is_empty() && !passed.starts_with("0 "), "nothing was tried: {}", ended.stdout);
+}
+
+#[test]
+fn they_keep_the_contract() {
+    contract("sctp,vsock,tipc", MODULES, "", "");
+}
+
+#[test]
+fn bluetooth_keeps_the_contract() {
+    contract("rfcomm,l2cap", BLUETOOTH, "btvirt,hciconfig", CONTROLLERS);
+}
+
+/// Our session and an echo on each of these links; nothing of what is sent may be missing or changed.
+const PEERS: &str = "
+    for where in sctp://127.0.0.1:PORT?rcvbuf=200k vsock://local:PORT tipc://PORT:1 tipc://PORT:2?type=rdm; do
+        own=\"$own $(echo $where | sed s/PORT/7100/)\" echo=\"$echo $(echo $where | sed s/PORT/7007/)\"
+    done
+    linkgauge serve -q $own & far=$!
+    linkgauge serve -q --peer echo $echo & echoes=$!
+    sleep 1
+    json='-q --json -'
+    linkgauge latency $own --size 65536 --count 50 $json
+    linkgauge throughput $own --direction both --size 1400 --time 50ms --probe off $json
+    linkgauge throughput $echo --peer echo --direction loop --size 65536 --volume 1M $json
+    kill -INT $far $echoes && wait $far && wait $echoes";
+
+#[test]
+fn peers_speak_over_them() {
+    let ended = guest(MODULES, "", PEERS);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let runs = runs(&ended.stdout, &ended.stderr);
+    assert_eq!(runs.len(), 3, "{}", ended.stderr);
+    for run in &runs {
+        let cases = run["cases"].as_array().unwrap();
+        assert_eq!(cases.len(), 4, "{run}");
+        for case in cases {
+            let count = |name: &str| case[name].as_u64().unwrap_or(0);
+            assert_eq!(case["complete"], true, "{case}\n{}", ended.stderr);
+            assert!(count("received") > 0 && count("corrupt_bytes") == 0, "{case}");
+            // A receiver of this type drops what it has no room for.
+            let may_lose = case["endpoint"].as_str().unwrap().ends_with("type=rdm");
+            if case["workload"] == "latency" {
+                assert_eq!(count("received"), 50, "{case}");
+            } else if !may_lose {
+                assert_eq!(count("lost"), 0, "{case}");
+            }
+        }
+    }
+}
+
+/// The benchmark of tipcutils at every size that it has, with both of its ends ours.
+const BENCHMARK: &str = "
+    linkgauge serve -q --peer tipc-bench tipc://18888:0?type=stream &
+    sleep 1
+    common='tipc://18888:0?type=stream --peer tipc-bench --size 64,256,1024,4096,16384,65536 -q --json -'
+    linkgauge latency $common --count 20 --warm-up 3
+    linkgauge throughput $common --volume 500k --parallel 2
+    linkgauge latency 'tipc://18888:0?type=stream' --peer tipc-bench --time 1s";
+
+#[test]
+fn the_benchmark_of_tipcutils_runs_at_all_its_sizes() {
+    let ended = guest(MODULES, "", BENCHMARK);
+    let runs = runs(&ended.stdout, &ended.stderr);
+    assert_eq!(runs.len(), 2, "{}", ended.stderr);
+    for run in &runs {
+        let cases = run["cases"].as_array().unwrap();
+        assert_eq!(cases.len(), 6);
+        for case in cases {
+            assert_eq!(case["complete"], true, "{case}\n{}", ended.stderr);
+            let size = case["message_bytes"].as_u64().unwrap();
+            if case["workload"] == "latency" {
+                assert_eq!(case["received"], 20, "{case}");
+                continue;
+            }
+            let bytes = 2 * 500_000u64.div_ceil(size) * size;
+            assert_eq!((&case["delivered_bytes"], &case["lost"]), (&bytes.into(), &0.into()), "{case}");
+            let rates = ["throughput_bps", "messages_per_second"].map(|rate| case[rate].as_f64().unwrap());
+            assert!((rates[0] / (rates[1] * 8.0 * size as f64) - 1.0).abs() < 1e-9, "{case}");
+        }
+    }
+    assert!(ended.stderr.contains("give --count or --volume, no time"), "{}", ended.stderr);
+}
+
+/// Two namespaces as two nodes. Those of one kernel recognise each other by a word of the discovery messages, and then
+/// pass everything by the bearer: it is zeroed on its way.
+const NODES: &str = "
+    on() { node=$1; shift; ip netns exec $node \"$@\"; }
+    ip netns add a; ip netns add b
+    ip link add va netns a type veth peer name vb netns b
+    on a ip address add 10.9.0.1/24 dev va; on b ip address add 10.9.0.2/24 dev vb
+    for node in a b; do
+        on $node ip link set lo up; on $node ip link set v$node up
+        on $node tipc node set identity node$node
+        on $node tc qdisc add dev v$node clsact
+        on $node tc filter add dev v$node egress protocol 0x88ca u32 match u8 0x5a 0xfe at 0 \
+            action pedit munge offset 52 u32 set 0
+        on $node tc filter add dev v$node egress protocol ip u32 match ip protocol 17 0xff \
+            match ip dport 6118 0xffff match u8 0x5a 0xfe at 28 action pedit munge offset 80 u32 set 0 pipe csum udp
+    done
+    links='tipc://7100:1 tipc://7100:2?type=rdm'
+    on b linkgauge serve -q $links &
+    measure() {
+        for second in 1 2 3 4 5 6 7 8 9; do
+            on a tipc link list | grep -v broadcast | grep -q ': up' && break
+            sleep 1
+        done
+        on a linkgauge latency $links --peer linkgauge --size 65536 --count 20 --warm-up 0 -q --json -
+        on a tipc link stat show >&2
+    }
+    for node in a b; do on $node tipc bearer enable media eth device v$node; done
+    measure
+    for node in a b; do on $node tipc bearer disable media eth device v$node; done
+    on a tipc bearer enable media udp name u localip 10.9.0.1 remoteip 10.9.0.2
+    on b tipc bearer enable media udp name u localip 10.9.0.2 remoteip 10.9.0.1
+    measure
+    on a linkgauge latency tipc://7100:99 --count 5
+    linkgauge doctor";
+
+/// Numbers behind `label` on the line that begins so, in the paragraph of one link.
+fn fragments_and_messages(statistics: &str, link: &str) -> [u64; 2] {
+    let (_, rest) =
+        statistics.split_once(&format!("Link <{link}>")).unwrap_or_else(|| panic!("{statistics}"));
+    let sent = rest.lines().find_map(|line| line.trim().strip_prefix("TX packets:")).unwrap();
+    let fragments =
+        sent.split_once("fragments:").and_then(|(_, rest)| rest.split_whitespace().next()).unwrap();
+    let (fragments, messages) = fragments.split_once('/').unwrap();
+    [fragments, messages].map(|number| number.parse().unwrap())
+}
+
+#[test]
+fn nodes_reach_each_other_over_bearers() {
+    let modules = "tipc,veth,sch_ingress,cls_u32,act_pedit,act_csum";
+    let ended = guest(modules, "ip,tc,tipc", NODES);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let (documents, doctor) =
+        ended.stdout.split_once("This host").unwrap_or_else(|| panic!("{}", ended.stderr));
+    // The namespace in which all this began has no bearer.
+    assert!(doctor.contains("try: sudo tipc bearer enable media eth device eth0"), "{doctor}");
+    let runs = runs(documents, &ended.stderr);
+    assert_eq!(runs.len(), 2, "{}", ended.stderr);
+    for run in &runs {
+        for case in run["cases"].as_array().unwrap() {
+            assert_eq!((&case["complete"], &case["received"]), (&true.into(), &20.into()), "{case}");
+        }
+    }
+    // All of both links went over the bearer: in pieces of what an Ethernet frame and a datagram hold (14000).
+    for (link, least) in [("nodea:va-nodeb:vb", 65_536 / 1500), ("nodea:u-nodeb:u", 65_536 / 14_000)] {
+        let [fragments, messages] = fragments_and_messages(&ended.stderr, link);
+        assert_eq!(messages, 40, "{link}");
+        assert!(fragments > 40 * least, "{link}: {fragments}");
+    }
+    let never = "error: tipc://7100:99: the name 7100:99 did not appear in 1s: is its server running?";
+    assert!(ended.stderr.contains(never), "{}", ended.stderr);
+}
+
+#[test]
+fn a_missing_module_is_told_with_its_remedy() {
+    let urls = ["sctp://127.0.0.1", "vsock://local", "tipc://7100:1"];
+    let script = urls.map(|url| format!("linkgauge latency {url} --count 1")).join("; ")
+        + "; linkgauge doctor; exit 0";
+    let ended = guest("", "", &script);
+    for (url, module) in urls.iter().zip(["sctp", "vsock_loopback", "tipc"]) {
+        let line = ended.stderr.lines().find(|line| line.starts_with(&format!("error: {url}: ")));
+        assert!(line.is_some_and(|line| line.contains(&format!("modprobe {module}"))), "{}", ended.stderr);
+        assert!(ended.stdout.contains(&format!("try: sudo modprobe {module}")), "{}", ended.stdout);
+    }
+}
+
+/// Peers over Bluetooth, what is refused, and an adapter that goes down under a run.
+const RADIOLESS: &str = "
+    far=$(hciconfig hci0 | grep -o '..:..:..:..:..:..' | head -1)
+    linkgauge serve -q rfcomm://any/5 l2cap://any/4097?mode=ertm\\&mtu=16Ki & own=$!
+    linkgauge serve -q --peer echo rfcomm://any/7 l2cap://any/4099 & echoes=$!
+    sleep 1
+    json='-q --json -' near='adapter=hci1'
+    linkgauge latency l2cap://$far/4097?mode=ertm\\&mtu=16Ki\\&$near --peer linkgauge --size 600 -n 50 $json
+    linkgauge latency rfcomm://$far/5?$near l2cap://$far/4099?$near --peer echo --size 32 -n 50 $json
+    linkgauge throughput rfcomm://$far/7?$near --direction loop --volume 200k $json
+    linkgauge throughput l2cap://$far/4097?mode=ertm\\&mtu=16Ki\\&$near --peer linkgauge --size 600 --time 1s $json
+    linkgauge latency rfcomm://$far/5?$near --peer linkgauge -n 1
+    linkgauge latency l2cap://$far/4099?$near --peer linkgauge -n 1
+    linkgauge latency rfcomm://$far/9?$near -n 1; echo refused: $? >&2
+    linkgauge latency l2cap://$far/4321?$near -n 1; echo refused: $? >&2
+    linkgauge latency rfcomm://00:11:22:33:44:55/1?adapter=hci7 -n 1; echo refused: $? >&2
+    linkgauge latency rfcomm://$far/7?$near --peer echo -n 1M --timeout 2s $json & run=$!
+    sleep 3; hciconfig hci1 down; wait $run; echo down: $? >&2
+    linkgauge latency rfcomm://$far/7?$near -n 1; echo refused: $? >&2
+    linkgauge doctor >&2
+    kill -INT $own $echoes && wait $own && wait $echoes";
+
+#[test]
+fn bluetooth_is_measured() {
+    let ended = guest(BLUETOOTH, "btvirt,hciconfig", &format!("{CONTROLLERS}\n{RADIOLESS}"));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let mut runs = runs(&ended.stdout, &ended.stderr);
+    assert_eq!(runs.len(), 5, "{}", ended.stderr);
+    let cut = runs.pop().unwrap();
+    for case in runs.iter().flat_map(|run| run["cases"].as_array().unwrap()) {
+        assert_eq!((&case["complete"], &case["lost"]), (&true.into(), &0.into()), "{case}\n{}", ended.stderr);
+        assert!(case["received"].as_u64().unwrap() > 0 && case["corrupt_bytes"] == 0, "{case}");
+    }
+    let case = &cut["cases"][0];
+    assert_eq!(case["complete"], false);
+    assert!(case["received"].as_u64().unwrap() > 50, "{case}");
+    for line in [
+        "connect: nobody serves channel 9 there",
+        "connect: nobody serves PSM 4321 there",
+        "this link carries one connection at a time, and a session needs two: use --peer echo",
+        "a session needs messages of 16.38 kB and more, here they end at 672 bytes",
+        "there is no adapter hci7",
+        "the device does not answer: is it on and in reach, and the adapter up",
+        "down: 2",
+    ] {
+        assert!(ended.stderr.contains(line), "{line} is not in: {}", ended.stderr);
+    }
+    assert_eq!(ended.stderr.matches("refused: 2").count(), 4, "{}", ended.stderr);
+}
