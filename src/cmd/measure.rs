@@ -23,6 +23,7 @@ use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
 
 use super::Status;
 use super::output::{OutputFlags, is_dash, speaks_unicode, tell};
+use super::store::KeepFlags;
 
 /// Where links lead, what the far end speaks, how often: the same for every workload.
 #[derive(Args, Clone, Default)]
@@ -105,7 +106,7 @@ pub struct PlanFlags {
     repeat: Option<u32>,
     /// Go on with the next case when one fails; the exit status stays 2
     #[arg(long)]
-    keep_going: bool,
+    pub keep_going: bool,
     /// Title of the report
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
@@ -120,6 +121,14 @@ pub struct PlanFlags {
     events: Option<PathBuf>,
     #[command(flatten)]
     pub output: OutputFlags,
+    #[command(flatten)]
+    pub keep: KeepFlags,
+}
+
+impl PlanFlags {
+    pub fn repeat(&self) -> Option<u32> {
+        self.repeat
+    }
 }
 
 impl CaseFlags {
@@ -173,10 +182,15 @@ pub fn run_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
 pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status> {
     let events_on_stdout = flags.events.as_deref().is_some_and(is_dash);
     flags.output.check(usize::from(events_on_stdout))?;
+    flags.keep.check()?;
     let run = measure(plan, flags, dialer)?;
     // Where nothing was measured the error lines say all there is to say.
     let measured = run.cases.iter().any(|case| case.figures.any());
-    flags.output.write(&run, measured && !events_on_stdout)?;
+    let written = flags.output.write(&run, measured && !events_on_stdout);
+    if measured {
+        flags.keep.keep(&run, flags.output.quiet);
+    }
+    written?;
     Ok(status(&run))
 }
 

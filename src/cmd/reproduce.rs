@@ -26,6 +26,7 @@ use linkgauge::schedule::{self, Bench, Event, Observer};
 use super::Status;
 use super::measure::{Screen, cancelled, on_interrupt, status};
 use super::output::{OutputFlags, is_dash, tell};
+use super::store::KeepFlags;
 use given::{Given, On};
 use stand::Stand;
 
@@ -60,6 +61,8 @@ pub struct Flags {
     events: Option<PathBuf>,
     #[command(flatten)]
     output: OutputFlags,
+    #[command(flatten)]
+    keep: KeepFlags,
 }
 
 fn studies() -> clap::builder::PossibleValuesParser {
@@ -74,6 +77,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     }
     let events_on_stdout = flags.events.as_deref().is_some_and(is_dash);
     flags.output.check(usize::from(events_on_stdout))?;
+    flags.keep.check()?;
     let dialer = Dialer::new(Clock::System);
     let cases = study.cases(flags.quick)?;
     let given = Given::new(&study, &cases, flags.on, &dialer)?;
@@ -88,7 +92,9 @@ pub fn run(flags: Flags) -> Result<Status> {
     screen.clear();
     let complete = measured.failed.is_empty();
     let run = measured.beside_published(&cases)?;
-    flags.output.write(&run, !events_on_stdout)?;
+    let written = flags.output.write(&run, !events_on_stdout);
+    flags.keep.keep(&run, flags.output.quiet);
+    written?;
     Ok(match status(&run) {
         Status::Complete if !complete => Status::Incomplete,
         status => status,

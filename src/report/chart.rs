@@ -4,7 +4,7 @@
 
 use hdrhistogram::Histogram;
 
-use super::histogram::histogram;
+use super::histogram;
 use super::svg::{Axis, COLOURS, Series, draw};
 use super::table::is_latency;
 use super::words::{host_and_date, loss, shorten, wait};

@@ -11,7 +11,6 @@ use crate::run::Run;
 
 mod chart;
 mod csv;
-mod histogram;
 mod html;
 mod json;
 mod layout;
@@ -24,9 +23,9 @@ mod words;
 #[cfg(test)]
 pub(crate) mod sample_run;
 
+pub use crate::sample::histogram;
 pub use csv::COLUMNS as CSV_COLUMNS;
-pub use histogram::histogram;
-pub use words::{plain, sentence, wrap};
+pub use words::{plain, printable, sentence, shorten, wrap};
 
 /// The JSON Schema of the run document.
 pub const RUN_SCHEMA: &str = include_str!("../../schema/run.v1.json");

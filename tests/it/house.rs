@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use linkgauge::link::{TRANSPORTS, Transport};
 
 /// What everybody may use: they know nothing above them.
-const NOUNS: &[&str] = &["clock", "endpoint", "plan", "run", "sample", "stats", "units", "warnings"];
+const NOUNS: &[&str] =
+    &["clock", "endpoint", "metric", "plan", "run", "sample", "stats", "units", "warnings"];
 
 /// What each other layer may use besides the nouns and itself.
 const LAYERS: &[(&str, &[&str])] = &[
@@ -20,6 +21,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("schedule", &["host", "link", "peer", "workload"]),
     ("paper", &[]),
     ("report", &[]),
+    ("store", &[]),
+    ("import", &[]),
+    ("verdict", &[]),
 ];
 
 /// No file is longer than this: people fear to change what they cannot see whole.
