@@ -2,10 +2,14 @@
 //!
 //! Not for computing them: a run holds them, `docs/metrics.md` defines them.
 
+mod threshold;
+
 use std::str::FromStr;
 
 use crate::run::{CaseResult, Distribution, Figures};
 use crate::units;
+
+pub use threshold::{Threshold, ThresholdError};
 
 /// The names there are and what they hold, for help and documents.
 pub static METRICS: &[(&str, &str)] = &[

@@ -28,6 +28,9 @@ pub struct Flags {
     /// What to measure at a URL
     #[arg(long, value_name = "NAME", default_value = "latency", value_parser = workloads())]
     workload: String,
+    /// Print the comparison as JSON
+    #[arg(long)]
+    compare_json: bool,
     #[command(flatten)]
     how: CompareFlags,
     #[command(flatten)]
@@ -42,7 +45,8 @@ fn workloads() -> clap::builder::PossibleValuesParser {
 const REPEAT: u32 = 10;
 
 pub fn run(flags: Flags) -> Result<Status> {
-    flags.plan.output.check(0)?;
+    // The comparison is what is printed.
+    flags.plan.output.check(1)?;
     flags.plan.keep.check()?;
     let (a, b) = (plan(&flags.a, &flags.workload)?, plan(&flags.b, &flags.workload)?);
     let repeat = flags.plan.repeat().unwrap_or(a.repeat.max(b.repeat).max(REPEAT));
@@ -51,6 +55,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let cases: Vec<Case> = a.cases.into_iter().chain(b.cases).collect();
     let run = measure(Plan::new(None, repeat, keep_going, cases)?, &flags.plan, Dialer::new(Clock::System))?;
     let ended = status(&run);
+    let written = flags.plan.output.write(&run, false);
     let titles = [a.title.unwrap_or(flags.a), b.title.unwrap_or(flags.b)];
     let (a, b) = split(run, count, titles);
     for run in [&a, &b] {
@@ -58,8 +63,8 @@ pub fn run(flags: Flags) -> Result<Status> {
             flags.plan.keep.keep(run, true);
         }
     }
-    flags.plan.output.write(&a, false)?;
-    let compared = flags.how.compare(&[a], &[b])?;
+    written?;
+    let compared = flags.how.compare(&[a], &[b], flags.compare_json)?;
     // What was not measured weighs more than what was worse.
     Ok(if ended == Status::Complete { compared } else { ended })
 }

@@ -23,6 +23,9 @@ pub struct Flags {
     /// What it is now, named in the same way
     #[arg(value_name = "B")]
     b: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     how: CompareFlags,
     #[command(flatten)]
@@ -42,9 +45,6 @@ pub struct CompareFlags {
     /// Compare what was measured in different ways
     #[arg(long)]
     force: bool,
-    /// Print the comparison as JSON
-    #[arg(long = "compare-json")]
-    json: bool,
 }
 
 fn margin(text: &str) -> Result<f64, String> {
@@ -53,15 +53,20 @@ fn margin(text: &str) -> Result<f64, String> {
 
 pub fn run(flags: Flags) -> Result<Status> {
     let (a, b) = (runs(&flags.a, &flags.store)?, runs(&flags.b, &flags.store)?);
-    flags.how.compare(&a, &b)
+    flags.how.compare(&a, &b, flags.json)
 }
 
 impl CompareFlags {
     /// Compares, prints, and says how that ends.
-    pub fn compare(&self, a: &[linkgauge::run::Run], b: &[linkgauge::run::Run]) -> Result<Status> {
+    pub fn compare(
+        &self,
+        a: &[linkgauge::run::Run],
+        b: &[linkgauge::run::Run],
+        json: bool,
+    ) -> Result<Status> {
         let options = Options { margin: self.margin, metrics: self.metric.clone(), force: self.force };
         let comparison = verdict::compare(a, b, &options)?;
-        if self.json {
+        if json {
             let json = serde_json::to_string_pretty(&comparison)?;
             put(|out| writeln!(out, "{json}"))?;
         } else {

@@ -15,6 +15,7 @@ use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
 use linkgauge::link::Dialer;
+use linkgauge::metric::Threshold;
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Plan, Probe};
 use linkgauge::run::Run;
 use linkgauge::sample::RawFile;
@@ -67,6 +68,9 @@ pub struct CaseFlags {
     /// Length of an entry of the time series, and time between progress events [default: 1s]
     #[arg(long, value_name = "TIME")]
     interval: Option<Span>,
+    /// What the figures have to keep, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'; if not, the exit status is 1 [list]
+    #[arg(long, value_name = "THRESHOLD", value_delimiter = ',')]
+    threshold: Vec<Threshold>,
     #[command(flatten)]
     pub plan: PlanFlags,
 }
@@ -154,6 +158,7 @@ impl CaseFlags {
             spin: Some(self.spin),
             pin: many(&self.pin),
             interval: self.interval,
+            thresholds: (!self.threshold.is_empty()).then(|| self.threshold.clone()),
             ..CaseSpec::default()
         }
     }
@@ -198,7 +203,8 @@ pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status>
 pub fn status(run: &Run) -> Status {
     match (run.interrupted, run.complete()) {
         (true, _) => Status::Interrupted,
-        (_, true) => Status::Complete,
+        (_, true) if run.thresholds_kept() => Status::Complete,
+        (_, true) => Status::Failed,
         _ => Status::Incomplete,
     }
 }

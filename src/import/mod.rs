@@ -185,6 +185,7 @@ fn case(
         placement: Map::new(),
         repeats: Vec::new(),
         per_port: Vec::new(),
+        thresholds: Vec::new(),
         warnings: Vec::new(),
     }
 }

@@ -78,6 +78,8 @@ pub static COLUMNS: &[(&str, &str)] = &[
     ("cpu_far_seconds", "CPU time of the far end"),
     ("cpu_seconds_per_gigabyte", "CPU time of both ends for 10⁹ delivered bytes"),
     ("warnings", "codes of the warnings of the case"),
+    ("thresholds", "how many the plan has for the case"),
+    ("thresholds_not_kept", "those of them that were not kept"),
 ];
 
 pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
@@ -129,6 +131,8 @@ impl Row<'_> {
         let cpu = case.cpu.as_ref().filter(|_| whole);
         let interval = |name: &str| figures.intervals.get(name);
         let codes: Vec<&str> = case.warnings.iter().map(|warning| warning.code.as_str()).collect();
+        let not_kept = case.thresholds.iter().filter(|judged| !judged.kept);
+        let not_kept: Vec<&str> = not_kept.map(|judged| judged.threshold.as_str()).collect();
         vec![
             self.run.id.clone(),
             self.run.started.to_string(),
@@ -193,6 +197,8 @@ impl Row<'_> {
             number_of(cpu.and_then(|cpu| cpu.far_seconds)),
             number_of(cpu.and_then(|cpu| cpu.seconds_per_gigabyte)),
             if whole { codes.join(" ") } else { String::new() },
+            cell((whole && !case.thresholds.is_empty()).then_some(case.thresholds.len() as u64)),
+            if whole { not_kept.join("; ") } else { String::new() },
         ]
     }
 }
@@ -306,15 +312,17 @@ mod tests {
         cpu_near_seconds:  | 
         cpu_far_seconds:  | 
         cpu_seconds_per_gigabyte:  | 
-        warnings: near-floor |
+        warnings: near-floor | 
+        thresholds:  | 
+        thresholds_not_kept:  |
         ");
     }
 
     #[test]
     fn absent_is_empty_and_not_reached_is_infinite() {
         insta::assert_snapshot!(text(&sample_run::minimal()), @r"
-        run,started,case,part,part_number,endpoint,peer,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,sent,received,lost,late,duplicate,reordered,corrupt_bytes,corrupt_messages,missed_sends,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,jitter_ns,throughput_bps,throughput_low_bps,throughput_high_bps,throughput_back_bps,messages_per_second,delivered_bytes,delivered_back_bytes,line_rate_percent,line_limit_bps,line_floor_ns,fairness,latency_spread,lost_bytes,inserted_bytes,framing_errors,parity_errors,breaks,overruns,lost_in_socket,lost_on_path,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_near_seconds,cpu_far_seconds,cpu_seconds_per_gigabyte,warnings
-        20261120T100000Z-7f3a,2026-11-20T10:00:00Z,1,case,,mem://a,linkgauge,latency,loop,1,1,1,latency/closed/block/1,true,10000000000,3,1,2,0,0,0,0,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,0,0,,,,,,,,,,,,
+        run,started,case,part,part_number,endpoint,peer,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,sent,received,lost,late,duplicate,reordered,corrupt_bytes,corrupt_messages,missed_sends,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,jitter_ns,throughput_bps,throughput_low_bps,throughput_high_bps,throughput_back_bps,messages_per_second,delivered_bytes,delivered_back_bytes,line_rate_percent,line_limit_bps,line_floor_ns,fairness,latency_spread,lost_bytes,inserted_bytes,framing_errors,parity_errors,breaks,overruns,lost_in_socket,lost_on_path,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_near_seconds,cpu_far_seconds,cpu_seconds_per_gigabyte,warnings,thresholds,thresholds_not_kept
+        20261120T100000Z-7f3a,2026-11-20T10:00:00Z,1,case,,mem://a,linkgauge,latency,loop,1,1,1,latency/closed/block/1,true,10000000000,3,1,2,0,0,0,0,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,0,0,,,,,,,,,,,,,,
         ");
         let lossy = columns(&sample_run::full(), 8..9);
         assert!(lossy.contains("latency_p99_ns: inf\n") && lossy.contains("latency_p90_ns: 9"), "{lossy}");

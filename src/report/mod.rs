@@ -13,6 +13,7 @@ mod chart;
 mod csv;
 mod html;
 mod json;
+mod junit;
 mod layout;
 mod paper;
 mod svg;
@@ -80,6 +81,12 @@ pub static FORMATS: &[Format] = &[
         summary: "one self-contained page with tables and charts",
         extension: "html",
         write: html::write,
+    },
+    Format {
+        name: "junit",
+        summary: "JUnit XML for CI: one test a case and a threshold",
+        extension: "xml",
+        write: junit::write,
     },
 ];
 

@@ -57,6 +57,7 @@ impl Text {
             shown.extend(self.table(table, run.cases.len() > 1));
         }
         self.notes(run, &shown);
+        self.thresholds(run);
         self.warnings(run);
         self.status(run);
         self.out
@@ -130,6 +131,27 @@ impl Text {
         }
         for note in notes {
             self.paragraph(&printable(&note), Style::new(), INDENT, "    ");
+        }
+    }
+
+    /// Those that were not kept one by one, the others by their number.
+    fn thresholds(&mut self, run: &Run) {
+        let all = run
+            .cases
+            .iter()
+            .zip(1..)
+            .flat_map(|(case, number)| case.thresholds.iter().map(move |one| (one, number)));
+        let (kept, missed): (Vec<_>, Vec<_>) = all.partition(|(judged, _)| judged.kept);
+        if kept.len() + missed.len() > 0 {
+            self.out.push('\n');
+        }
+        for (judged, number) in missed {
+            let case = if run.cases.len() > 1 { format!("case {number}: ") } else { String::new() };
+            let text = format!("{case}{}, measured {}", judged.threshold, judged.measured);
+            self.labelled("not kept:", &printable(&text), RED);
+        }
+        if !kept.is_empty() {
+            self.labelled("kept:", &plural(kept.len(), "threshold"), BOLD);
         }
     }
 
@@ -325,6 +347,9 @@ mod tests {
             0.945 (slowest: serial:///dev/ttyUSB0?baud=9600).
           A rate is delivered payload by the receiver's clock, without headers.
           limit: the payload that the line can carry with its framing.
+
+        not kept: case 2: loss = 0 %, measured 0.5 %
+        kept: 1 threshold
         ");
     }
 

@@ -122,10 +122,11 @@ fn sockperf_with_its_own_statistics_beside() {
     );
     assert_eq!(latency.count as f64, number("mTotal "));
     assert_eq!(case.figures.lost as f64, number("# dropped messages = "));
-    // It prints microseconds with three decimals: our own, of the same rows, is the same to the nanosecond.
-    assert_eq!(latency.max as f64 / 1e3, number("<MAX> observation ="));
-    assert_eq!(latency.min as f64 / 1e3, number("<MIN> observation ="));
-    assert!((latency.mean / 1e3 - number("avg-rtt=")).abs() < 0.002, "{}", latency.mean);
+    // It prints microseconds with three decimals, from clocks of its own: the same to a few nanoseconds.
+    let close = |ns: f64, us: f64| assert!((ns / 1e3 - us).abs() < 0.005, "{ns} ns is not {us} us");
+    close(latency.max as f64, number("<MAX> observation ="));
+    close(latency.min as f64, number("<MIN> observation ="));
+    close(latency.mean, number("avg-rtt="));
     assert_eq!(case.series.iter().map(|entry| entry.messages).sum::<u64>(), latency.count);
 }
 

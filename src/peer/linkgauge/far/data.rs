@@ -177,6 +177,7 @@ pub fn case(plan: &FarPlan, per_second: Option<f64>) -> Case {
         probe_per_second: None,
         interval: Duration::from_secs(1),
         late: Vec::new(),
+        thresholds: Vec::new(),
     }
 }
 
