@@ -120,7 +120,9 @@ fn name(case: &Name) -> String {
         printable(&case.workload),
         case.direction.name()
     );
-    name += &format!(", {}", print_bytes(case.message_bytes.into()));
+    if case.message_bytes > 0 {
+        name += &format!(", {}", print_bytes(case.message_bytes.into()));
+    }
     for (number, what) in [(case.ports, "ports"), (case.parallel, "connections")] {
         if number > 1 {
             name += &format!(", {number} {what}");

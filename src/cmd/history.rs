@@ -113,7 +113,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let (document, text, empty) = match &flags.metric {
         Some(metric) => {
             let trends = store.trends(&filter, metric)?;
-            (trend::json(&trends, metric), trend::text(&trends, metric, unicode), trends.is_empty())
+            (trend::json(&trends, metric), trend::text(&trends, metric), trends.is_empty())
         }
         None => {
             let runs = store.runs(&filter)?;

@@ -9,7 +9,7 @@ mod stand;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
@@ -24,7 +24,7 @@ use linkgauge::run::{Run, Warning};
 use linkgauge::schedule::{self, Bench, Event, Observer};
 
 use super::Status;
-use super::measure::{Screen, cancelled, on_interrupt, status};
+use super::measure::{Screen, on_interrupt, status};
 use super::output::{OutputFlags, is_dash, tell};
 use super::store::KeepFlags;
 use given::{Given, On};
@@ -218,7 +218,7 @@ impl<'a> Measured<'a> {
         let began = self.dialer.now();
         screen.event(&Event::Begins { cases: runnable(cases).count(), repeat: 1, estimate_ns: None });
         for (number, (site, case)) in runnable(cases).enumerate() {
-            if cancelled(self.cancel) {
+            if self.cancel.load(Relaxed) {
                 break;
             }
             let screen = Numbered { screen, number };
@@ -234,7 +234,7 @@ impl<'a> Measured<'a> {
                 }
             }
         }
-        self.run.interrupted = cancelled(self.cancel);
+        self.run.interrupted = self.cancel.load(Relaxed);
         self.run.elapsed_ns = self.dialer.now().since(began).as_nanos() as u64;
         let complete = self.run.complete() && self.failed.is_empty();
         screen.event(&Event::Ends { complete, elapsed_ns: self.run.elapsed_ns });

@@ -16,6 +16,7 @@ mod json;
 mod junit;
 mod layout;
 mod paper;
+mod spark;
 mod svg;
 mod table;
 mod text;
@@ -26,6 +27,7 @@ pub(crate) mod sample_run;
 
 pub use crate::sample::histogram;
 pub use csv::COLUMNS as CSV_COLUMNS;
+pub use spark::signs;
 pub use words::{plain, printable, sentence, shorten, wrap};
 
 /// The JSON Schema of the run document.

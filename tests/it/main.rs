@@ -21,6 +21,7 @@ mod listeners;
 mod logger;
 mod memory;
 mod old_documents;
+mod page;
 mod peers;
 mod program;
 mod raw_client;

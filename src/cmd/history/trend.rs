@@ -1,7 +1,7 @@
 //! How a metric went over time: one small chart a case.
 
 use linkgauge::metric::Metric;
-use linkgauge::report::{printable, shorten};
+use linkgauge::report::{printable, shorten, signs};
 use linkgauge::stats;
 use linkgauge::store::{Point, Trend};
 use linkgauge::units::print_bytes;
@@ -11,15 +11,12 @@ use super::super::store::short;
 
 /// Columns of a chart; more runs than that share them.
 const WIDTH: usize = 60;
-const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// For terminals that know only ASCII: the same heights.
-const PLAIN: [char; 8] = ['_', '.', ',', '-', '~', '=', '*', '#'];
 
-pub fn text(trends: &[Trend], metric: &Metric, unicode: bool) -> String {
-    trends.iter().map(|trend| one(trend, metric, unicode)).collect::<Vec<_>>().join("\n")
+pub fn text(trends: &[Trend], metric: &Metric) -> String {
+    trends.iter().map(|trend| one(trend, metric)).collect::<Vec<_>>().join("\n")
 }
 
-fn one(trend: &Trend, metric: &Metric, unicode: bool) -> String {
+fn one(trend: &Trend, metric: &Metric) -> String {
     let print = |value: f64| metric.unit().print(value);
     let values: Vec<f64> = trend.points.iter().map(|point| point.value).collect();
     let (Some(first), Some(last)) = (trend.points.first(), trend.points.last()) else { return String::new() };
@@ -30,13 +27,13 @@ fn one(trend: &Trend, metric: &Metric, unicode: bool) -> String {
     let on = trend.host.as_deref().map(|host| format!(" on {}", printable(host))).unwrap_or_default();
     let plural = if values.len() == 1 { "" } else { "s" };
     format!(
-        "{} of {} {}, {}{}{on}\n  {}\n  {} to {}, median {}; last {} ({}, {:+.1} % from the median)\n  {} run{plural}, {} to {}\n",
+        "{} of {} {}{}{}{on}\n  {}\n  {} to {}, median {}; last {} ({}, {:+.1} % from the median)\n  {} run{plural}, {} to {}\n",
         metric.name(),
         shorten(&printable(&trend.endpoint), 34),
         printable(&trend.direction),
-        print_bytes(trend.message_bytes.into()),
+        size(trend.message_bytes),
         side_by_side(trend),
-        chart(&values, if unicode { &BARS } else { &PLAIN }),
+        chart(&values),
         print(least),
         print(most),
         print(median),
@@ -47,6 +44,11 @@ fn one(trend: &Trend, metric: &Metric, unicode: bool) -> String {
         day(first),
         day(last),
     )
+}
+
+/// Where it is known.
+fn size(message_bytes: u32) -> String {
+    if message_bytes == 0 { String::new() } else { format!(", {}", print_bytes(message_bytes.into())) }
 }
 
 fn side_by_side(trend: &Trend) -> String {
@@ -64,17 +66,16 @@ fn change(value: f64, with: f64) -> f64 {
     if percent.is_finite() { percent } else { 0.0 }
 }
 
-/// One bar a run, from zero up; where there are too many, one for the median of neighbours. What was not reached is as
+/// One sign a run, from zero up; where there are too many, one for the median of neighbours. What was not reached is as
 /// high as can be.
-fn chart(values: &[f64], bars: &[char; 8]) -> String {
+fn chart(values: &[f64]) -> String {
     let shared = values.len().div_ceil(WIDTH).max(1);
     let heights: Vec<f64> = values.chunks(shared).filter_map(stats::median).collect();
     let most = heights.iter().copied().filter(|height| height.is_finite()).fold(0.0, f64::max);
-    let bar = |height: &f64| {
-        let share = if height.is_infinite() { 1.0 } else { height / most };
-        bars[if share.is_finite() { (share * 7.0).round().clamp(0.0, 7.0) as usize } else { 0 }]
-    };
-    heights.iter().map(bar).collect()
+    let most = if most > 0.0 { most } else { 1.0 };
+    signs(
+        &heights.into_iter().map(|height| if height.is_finite() { height } else { most }).collect::<Vec<_>>(),
+    )
 }
 
 pub fn json(trends: &[Trend], metric: &Metric) -> Value {
@@ -106,11 +107,11 @@ mod tests {
 
     #[test]
     fn charts() {
-        assert_eq!(chart(&[0.0, 1.0, 4.0, 7.0, f64::INFINITY], &BARS), "▁▂▅██");
-        assert_eq!(chart(&[0.0, 0.0], &BARS), "▁▁");
-        assert_eq!(chart(&[f64::INFINITY], &PLAIN), "#");
+        assert_eq!(chart(&[0.0, 1.0, 4.0, 7.0, f64::INFINITY]), "▁▂▅██");
+        assert_eq!(chart(&[0.0, 0.0]), "▁▁");
+        assert_eq!(chart(&[f64::INFINITY]), "█");
         let many: Vec<f64> = (0..1000).map(f64::from).collect();
-        assert!(chart(&many, &BARS).chars().count() <= WIDTH);
+        assert!(chart(&many).chars().count() <= WIDTH);
         assert_eq!(change(110.0, 100.0).round(), 10.0);
         assert_eq!(change(1.0, 0.0), 0.0);
     }
