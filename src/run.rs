@@ -257,6 +257,16 @@ impl Figures {
     }
 }
 
+impl CaseResult {
+    /// What besides endpoint, size and numbers tells it from other cases of its method: `100/s`, `spin`; mostly empty.
+    pub fn settings(&self) -> String {
+        let per_second = self.asked.get("pacing").and_then(|pacing| pacing.get("per_second")?.as_f64());
+        let spins = self.placement.get("wait").is_some_and(|wait| wait == "spin");
+        let settings = [per_second.map(|rate| format!("{rate}/s")), spins.then(|| "spin".to_owned())];
+        settings.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
 impl Distribution {
     /// A percentile by its name (`p50`); `None` when it is absent or not reached.
     pub fn percentile(&self, name: &str) -> Option<u64> {

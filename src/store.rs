@@ -56,6 +56,7 @@ const TABLES: &str = "
         ports INTEGER NOT NULL,
         parallel INTEGER NOT NULL,
         method TEXT NOT NULL,
+        settings TEXT NOT NULL,
         headline TEXT NOT NULL,
         figures TEXT NOT NULL,
         PRIMARY KEY (run, number)
@@ -298,7 +299,7 @@ fn insert(transaction: &Transaction, run: &Run, deflated: &[u8]) -> rusqlite::Re
         .execute(params![number, deflated])?;
     let mut measured = transaction.prepare(
         "INSERT INTO measured (run, number, endpoint, peer, workload, direction, message_bytes, ports, parallel,
-             method, headline, figures) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+             method, settings, headline, figures) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     )?;
     for (case, index) in run.cases.iter().zip(1i64..) {
         measured.execute(params![
@@ -312,6 +313,7 @@ fn insert(transaction: &Transaction, run: &Run, deflated: &[u8]) -> rusqlite::Re
             case.ports,
             case.parallel,
             case.method,
+            case.settings(),
             Metric::headline(case).name(),
             figures(case),
         ])?;

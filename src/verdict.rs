@@ -114,8 +114,8 @@ pub struct Name {
     pub message_bytes: u32,
     pub ports: u32,
     pub parallel: u32,
-    /// `block` or `spin`.
-    pub wait: String,
+    /// `100/s`, `spin`; mostly empty.
+    pub settings: String,
 }
 
 impl Name {
@@ -127,7 +127,7 @@ impl Name {
             message_bytes: case.message_bytes,
             ports: case.ports,
             parallel: case.parallel,
-            wait: case.placement.get("wait").and_then(|wait| wait.as_str()).unwrap_or("block").to_owned(),
+            settings: case.settings(),
         }
     }
 
@@ -164,6 +164,8 @@ impl Comparison {
 /// One case of one side: what its runs have of it.
 struct Found<'a> {
     name: Name,
+    /// How it was measured.
+    way: String,
     cases: Vec<&'a CaseResult>,
 }
 
@@ -171,10 +173,10 @@ struct Found<'a> {
 fn found(runs: &[Run]) -> Vec<Found<'_>> {
     let mut all: Vec<Found> = Vec::new();
     for case in runs.iter().flat_map(|run| &run.cases) {
-        let name = Name::of(case);
-        match all.iter_mut().find(|found| found.name == name) {
+        let (name, way) = (Name::of(case), format!("{} with peer {}", case.method, case.peer));
+        match all.iter_mut().find(|found| found.name == name && found.way == way) {
             Some(found) => found.cases.push(case),
-            None => all.push(Found { name, cases: vec![case] }),
+            None => all.push(Found { name, way, cases: vec![case] }),
         }
     }
     all
@@ -189,9 +191,8 @@ pub fn compare(a: &[Run], b: &[Run], options: &Options) -> Result<Comparison, Ve
     let mut warnings = different_machines(a, b);
     let mut cases = Vec::new();
     for (a, b) in &pairs {
-        let ways = ways(a, b);
-        if ways.len() > 1 {
-            let ways = ways.into_iter().collect::<Vec<_>>().join(", ");
+        if a.way != b.way {
+            let ways = format!("{}, {}", a.way, b.way);
             let case = a.name.endpoint.clone();
             if !options.force {
                 return Err(VerdictError::Methods { case, ways });
@@ -218,30 +219,26 @@ pub fn compare(a: &[Run], b: &[Run], options: &Options) -> Result<Comparison, Ve
 
 type Paired<'a> = (Vec<(Found<'a>, Found<'a>)>, Vec<Found<'a>>, Vec<Found<'a>>);
 
-/// Those that are the same on both sides; then, of what is left, those that are the same but for the endpoint, in their
-/// order: the same plan towards another place.
-fn paired<'a>(a: Vec<Found<'a>>, mut b: Vec<Found<'a>>) -> Paired<'a> {
-    let (mut pairs, mut left) = (Vec::new(), Vec::new());
-    for one in a {
-        match b.iter().position(|other| other.name == one.name) {
-            Some(index) => pairs.push((one, b.remove(index))),
-            None => left.push(one),
+/// Those that are the same on both sides; then those that were measured in another way; then those at another endpoint,
+/// in their order: the same plan towards another place.
+fn paired<'a>(mut a: Vec<Found<'a>>, mut b: Vec<Found<'a>>) -> Paired<'a> {
+    const LIKE: [fn(&Found, &Found) -> bool; 3] = [
+        |a, b| a.name == b.name && a.way == b.way,
+        |a, b| a.name == b.name,
+        |a, b| a.name.shape() == b.name.shape(),
+    ];
+    let mut pairs = Vec::new();
+    for like in LIKE {
+        let mut left = Vec::new();
+        for one in a {
+            match b.iter().position(|other| like(&one, other)) {
+                Some(index) => pairs.push((one, b.remove(index))),
+                None => left.push(one),
+            }
         }
+        a = left;
     }
-    let mut only_a = Vec::new();
-    for one in left {
-        match b.iter().position(|other| other.name.shape() == one.name.shape()) {
-            Some(index) => pairs.push((one, b.remove(index))),
-            None => only_a.push(one),
-        }
-    }
-    (pairs, only_a, b)
-}
-
-/// The ways in which a case was measured on both sides.
-fn ways(a: &Found, b: &Found) -> BTreeSet<String> {
-    let cases = a.cases.iter().chain(&b.cases);
-    cases.map(|case| format!("{} with peer {}", case.method, case.peer)).collect()
+    (pairs, a, b)
 }
 
 fn different_machines(a: &[Run], b: &[Run]) -> Vec<Warning> {

@@ -49,7 +49,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.plan.output.check(1)?;
     flags.plan.keep.check()?;
     let (a, b) = (plan(&flags.a, &flags.workload)?, plan(&flags.b, &flags.workload)?);
-    let repeat = flags.plan.repeat().unwrap_or(a.repeat.max(b.repeat).max(REPEAT));
+    let repeat = flags.plan.repeat.unwrap_or(a.repeat.max(b.repeat).max(REPEAT));
     let count = a.cases.len();
     let keep_going = a.keep_going || b.keep_going || flags.plan.keep_going;
     let cases: Vec<Case> = a.cases.into_iter().chain(b.cases).collect();

@@ -114,24 +114,22 @@ fn text(comparison: &Comparison) -> String {
 }
 
 fn name(case: &Name) -> String {
-    let mut name = format!(
-        "{}, {} {}",
-        shorten(&printable(&case.endpoint), 44),
-        printable(&case.workload),
-        case.direction.name()
-    );
-    if case.message_bytes > 0 {
-        name += &format!(", {}", print_bytes(case.message_bytes.into()));
+    let endpoint = shorten(&printable(&case.endpoint), 44);
+    let particulars = particulars(case.message_bytes, case.ports, case.parallel, &case.settings);
+    format!("{endpoint}, {} {}{particulars}", printable(&case.workload), case.direction.name())
+}
+
+/// What tells a case from others at its endpoint: `, 14 B, 4 ports, spin`.
+pub fn particulars(message_bytes: u32, ports: u32, parallel: u32, settings: &str) -> String {
+    let mut words = Vec::new();
+    // An imported file need not tell the size.
+    if message_bytes > 0 {
+        words.push(print_bytes(message_bytes.into()));
     }
-    for (number, what) in [(case.ports, "ports"), (case.parallel, "connections")] {
-        if number > 1 {
-            name += &format!(", {number} {what}");
-        }
-    }
-    if case.wait == "spin" {
-        name += ", spin";
-    }
-    name
+    let several = [(ports, "ports"), (parallel, "connections")].into_iter().filter(|(number, _)| *number > 1);
+    words.extend(several.map(|(number, what)| format!("{number} {what}")));
+    words.push(printable(settings));
+    words.iter().filter(|word| !word.is_empty()).map(|word| format!(", {word}")).collect()
 }
 
 fn one(compared: &Compared) -> String {

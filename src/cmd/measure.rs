@@ -107,7 +107,7 @@ impl std::str::FromStr for WarmUp {
 pub struct PlanFlags {
     /// Run every case so often, in turn; from 6 on the intervals are those over the repetitions
     #[arg(long, value_name = "N")]
-    repeat: Option<u32>,
+    pub repeat: Option<u32>,
     /// Go on with the next case when one fails; the exit status stays 2
     #[arg(long)]
     pub keep_going: bool,
@@ -127,12 +127,6 @@ pub struct PlanFlags {
     pub output: OutputFlags,
     #[command(flatten)]
     pub keep: KeepFlags,
-}
-
-impl PlanFlags {
-    pub fn repeat(&self) -> Option<u32> {
-        self.repeat
-    }
 }
 
 impl CaseFlags {

@@ -164,6 +164,18 @@ fn a_log_of_histograms_is_read_whole() {
     assert!(import("hdr", &text, &about).unwrap_err().contains("is no interval of an HdrHistogram log"));
 }
 
+/// A line of a log that jHiccup wrote, which is the Java library.
+#[test]
+fn what_the_java_library_wrote_is_read() {
+    let line = "0.127,1.007,2.769,HISTFAAAAEV42pNpmSzMwMCgyAABTBDKT4GBgdnNYMcCBvsPEBEJISEuATEZMQ4uASkhIR4nrxg9v2lMaxhvMekILGZk\
+                KmcCAEf2CsI=\n";
+    let run = import("hdr", line.as_bytes(), &about()).unwrap();
+    let latency = run.cases[0].figures.latency_ns.as_ref().unwrap();
+    assert_eq!(latency.count, 741);
+    // The log says 2.769 ms, the upper end of that bucket of two digits.
+    assert_eq!(latency.max, 2_760_704);
+}
+
 #[test]
 fn names_are_unique() {
     for (index, format) in FORMATS_IN.iter().enumerate() {

@@ -53,6 +53,8 @@ pub struct Trend {
     pub ports: u32,
     pub parallel: u32,
     pub method: String,
+    /// `100/s`, `spin`; mostly empty.
+    pub settings: String,
     pub host: Option<String>,
     /// Oldest first.
     pub points: Vec<Point>,
@@ -133,7 +135,7 @@ impl Store {
         }
         let statement = format!(
             "SELECT endpoint, peer, workload, direction, message_bytes, ports, parallel, method, host, id, started_us,
-                 json_extract(figures, ?), json_type(figures, ?)
+                 json_extract(figures, ?), json_type(figures, ?), settings
              FROM (SELECT * FROM run WHERE {text} ORDER BY started_us DESC, run.number DESC LIMIT ?) AS run
              JOIN measured ON measured.run = run.number
              WHERE json_type(figures, ?) IS NOT NULL{conditions} ORDER BY started_us, run.number, measured.number"
@@ -229,6 +231,7 @@ fn point(row: &Row) -> rusqlite::Result<(Trend, Point)> {
         ports: row.get(5)?,
         parallel: row.get(6)?,
         method: row.get(7)?,
+        settings: row.get(13)?,
         host: row.get(8)?,
         points: Vec::new(),
     };

@@ -128,7 +128,7 @@ fn different_ways_are_not_compared_unless_forced() {
     let error = between(&a, &b).unwrap_err().to_string();
     assert_eq!(
         error,
-        "tcp://127.0.0.1:7100: measured in different ways (latency/2 closed with peer linkgauge, latency/closed/block/1 with \
+        "tcp://127.0.0.1:7100: measured in different ways (latency/closed/block/1 with peer linkgauge, latency/2 closed with \
          peer linkgauge): compare like with like, or --force"
     );
     let forced = compare(&[a], &[b], &Options { force: true, ..Options::default() }).unwrap();
@@ -140,8 +140,14 @@ fn different_ways_are_not_compared_unless_forced() {
 
 #[test]
 fn cases_meet_their_like() {
-    let (a, mut b) = (sample_run::full(), sample_run::full());
+    let (mut a, mut b) = (sample_run::full(), sample_run::full());
     b.cases.reverse();
+    // The same but for its schedule is another case.
+    let mut paced = a.cases[0].clone();
+    paced.method = "latency/fixed/block/1".to_owned();
+    paced.asked.insert("pacing".to_owned(), serde_json::json!({"kind": "fixed", "per_second": 100.0}));
+    a.cases.push(paced.clone());
+    b.cases.insert(0, paced);
     let all = between(&a, &b).unwrap();
     assert_eq!((all.cases.len(), all.only_a.len(), all.only_b.len()), (a.cases.len(), 0, 0));
     assert!(all.cases.iter().all(|compared| compared.case_b.is_none()));

@@ -257,6 +257,23 @@ fn only_the_program_prints_exits_and_reads_the_environment() {
     );
 }
 
+/// What starts the program says where runs are kept, so that no test writes to the store of whoever runs it.
+#[test]
+fn no_test_writes_to_somebodys_store() {
+    let mut wrong = Vec::new();
+    for source in sources("tests/it") {
+        let starts =
+            source.text.contains("CARGO_BIN_EXE_linkgauge") || source.text.contains("TestCases::new");
+        if starts && !source.text.contains("LINKGAUGE_STORE") {
+            wrong.push(source.path);
+        }
+    }
+    none(
+        wrong,
+        "Start the program with `program::command`, or with the variable LINKGAUGE_STORE set to nothing.",
+    );
+}
+
 #[test]
 fn nothing_below_uses_the_commands() {
     let mut wrong = Vec::new();

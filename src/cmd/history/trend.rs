@@ -4,9 +4,9 @@ use linkgauge::metric::Metric;
 use linkgauge::report::{printable, shorten, signs};
 use linkgauge::stats;
 use linkgauge::store::{Point, Trend};
-use linkgauge::units::print_bytes;
 use serde_json::{Value, json};
 
+use super::super::compare::particulars;
 use super::super::store::short;
 
 /// Columns of a chart; more runs than that share them.
@@ -27,12 +27,11 @@ fn one(trend: &Trend, metric: &Metric) -> String {
     let on = trend.host.as_deref().map(|host| format!(" on {}", printable(host))).unwrap_or_default();
     let plural = if values.len() == 1 { "" } else { "s" };
     format!(
-        "{} of {} {}{}{}{on}\n  {}\n  {} to {}, median {}; last {} ({}, {:+.1} % from the median)\n  {} run{plural}, {} to {}\n",
+        "{} of {} {}{}{on}\n  {}\n  {} to {}, median {}; last {} ({}, {:+.1} % from the median)\n  {} run{plural}, {} to {}\n",
         metric.name(),
         shorten(&printable(&trend.endpoint), 34),
         printable(&trend.direction),
-        size(trend.message_bytes),
-        side_by_side(trend),
+        particulars(trend.message_bytes, trend.ports, trend.parallel, &trend.settings),
         chart(&values),
         print(least),
         print(most),
@@ -44,20 +43,6 @@ fn one(trend: &Trend, metric: &Metric) -> String {
         day(first),
         day(last),
     )
-}
-
-/// Where it is known.
-fn size(message_bytes: u32) -> String {
-    if message_bytes == 0 { String::new() } else { format!(", {}", print_bytes(message_bytes.into())) }
-}
-
-fn side_by_side(trend: &Trend) -> String {
-    match (trend.ports, trend.parallel) {
-        (1, 1) => String::new(),
-        (ports, 1) => format!(", {ports} ports"),
-        (1, parallel) => format!(", {parallel} connections"),
-        (ports, parallel) => format!(", {ports} ports of {parallel} connections"),
-    }
 }
 
 /// In percent; none where there is nothing to compare with.
@@ -94,6 +79,7 @@ pub fn json(trends: &[Trend], metric: &Metric) -> Value {
             "ports": trend.ports,
             "parallel": trend.parallel,
             "method": trend.method,
+            "settings": trend.settings,
             "host": trend.host,
             "runs": trend.points.iter().map(point).collect::<Vec<_>>(),
         })
