@@ -175,7 +175,6 @@ impl Store {
     pub fn keep(&mut self, run: &Run) -> Result<Kept, StoreError> {
         let path = self.path.clone();
         let cannot = |error| failed(&path, "written", error);
-        let text = document::text(run);
         let transaction = self.write("written")?;
         let there: Option<Vec<u8>> = transaction
             .query_row(
@@ -186,12 +185,14 @@ impl Store {
             .optional()
             .map_err(cannot)?;
         if let Some(there) = there {
-            return match document::inflated(&there) {
-                Some(there) if there == text => Ok(Kept::Already),
-                _ => Err(StoreError::Different(run.id.clone())),
+            let there = document::inflated(&there).and_then(|text| Run::from_json(&text).ok());
+            return if there.as_ref() == Some(run) {
+                Ok(Kept::Already)
+            } else {
+                Err(StoreError::Different(run.id.clone()))
             };
         }
-        insert(&transaction, run, &document::deflated(&text)).map_err(cannot)?;
+        insert(&transaction, run, &document::deflated(&document::text(run))).map_err(cannot)?;
         transaction.commit().map_err(cannot)?;
         Ok(Kept::New)
     }

@@ -11,7 +11,7 @@ use crate::run::Run;
 /// A store may be anybody's file: no honest document is longer than this.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// The same run always gives the same text.
+/// A run as text.
 pub fn text(run: &Run) -> String {
     serde_json::to_string(run).expect("a run has only texts as keys, and its numbers are finite")
 }
