@@ -13,24 +13,28 @@ use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
 use linkgauge::link::party::{Party, Step};
 use linkgauge::link::rfc2217::Server;
-use linkgauge::link::{self, Caps, Dialer, Fault};
+use linkgauge::link::{self, Caps, Dialer, Fault, Framing};
 use linkgauge::peer::ask::reply::{End, Found, LONGEST, LengthField, Reply as Answer, Search};
+use linkgauge::peer::iperf3::datagram::{Datagram, Jitter};
+use linkgauge::peer::iperf3::near::{Control, Plan};
+use linkgauge::peer::iperf3::wire::{self as iperf3_wire, Cookie, Parameters, Results};
 use linkgauge::peer::linkgauge::Hello;
 use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request};
 use linkgauge::peer::pakbus::frame::{self, Decoder};
 use linkgauge::peer::pakbus::packet::Packet;
 use linkgauge::peer::pakbus::{directory, message, record, reply, table, value};
 use linkgauge::peer::{Limits, ServerFacts, Service, peer};
-use linkgauge::plan::Plan;
+use linkgauge::plan;
 use linkgauge::report::{self, FORMATS, Options};
 use linkgauge::run::Run;
 use linkgauge::schedule;
+use linkgauge::workload::throughput::head::Head;
 
 /// A name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("endpoint", endpoint),
     ("plan", plan),
     ("session", session),
@@ -39,6 +43,7 @@ pub const TARGETS: [Target; 8] = [
     ("rfc2217", rfc2217),
     ("pakbus", pakbus),
     ("import", import),
+    ("iperf3", iperf3),
 ];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
@@ -59,7 +64,7 @@ pub fn endpoint(data: &[u8]) {
 /// A plan file; what is a plan is also looked up in the lists.
 pub fn plan(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
-    if let Ok(plan) = Plan::from_toml(text) {
+    if let Ok(plan) = plan::Plan::from_toml(text) {
         assert!(!plan.cases.is_empty());
         let _ = schedule::check(plan).map(|plan| schedule::estimate(&plan));
     }
@@ -90,13 +95,17 @@ pub fn session(data: &[u8]) {
 
 /// Our own server, as it is without a token.
 fn server() -> Arc<dyn Service> {
+    service_of("linkgauge")
+}
+
+fn service_of(name: &str) -> Arc<dyn Service> {
     let facts = ServerFacts {
         limits: Limits::default(),
         token: None,
         environment: Default::default(),
         secret: [7; 32],
     };
-    let serve = peer("linkgauge").and_then(|peer| peer.serve).expect("our own peer can be served");
+    let serve = peer(name).and_then(|peer| peer.serve).expect("this peer can be served");
     serve(&Arc::new(facts))
 }
 
@@ -104,6 +113,7 @@ fn server() -> Arc<dyn Service> {
 fn connection<'a>(party: &mut dyn Party, mut pieces: impl Iterator<Item = &'a [u8]>) {
     let mut now = Time(0);
     // Far more than an honest connection of so few bytes takes; one that never rests would be a fault.
+    let mut rest: &[u8] = &[];
     for _ in 0..100_000 {
         now = now + Duration::from_micros(1);
         match party.next(now) {
@@ -112,27 +122,78 @@ fn connection<'a>(party: &mut dyn Party, mut pieces: impl Iterator<Item = &'a [u
                 assert!(length > 0, "nothing is no message");
                 party.sent(length, now);
             }
-            Step::Receive { into, until } => match pieces.next() {
-                Some(piece) => {
-                    let piece = &piece[..piece.len().min(into.bytes.len())];
-                    into.clear();
-                    into.bytes[..piece.len()].copy_from_slice(piece);
-                    into.push(0, piece.len());
-                    party.received(now);
-                }
-                None => {
-                    now = now.max(until);
-                    if party.closed(now).is_err() {
-                        return;
+            Step::Receive { into, until } => {
+                match Some(rest).filter(|rest| !rest.is_empty()).or_else(|| pieces.next()) {
+                    Some(piece) => {
+                        let (piece, behind) = piece.split_at(piece.len().min(into.bytes.len()));
+                        rest = behind;
+                        into.clear();
+                        into.bytes[..piece.len()].copy_from_slice(piece);
+                        into.push(0, piece.len());
+                        party.received(now);
+                    }
+                    None => {
+                        now = now.max(until);
+                        if party.closed(now).is_err() {
+                            return;
+                        }
                     }
                 }
-            },
+            }
             Step::Sleep(until) => now = now.max(until),
             Step::Tune(_) | Step::Finish => {}
             Step::Done | Step::Fail(_) => return,
         }
     }
     panic!("the far end never rests");
+}
+
+/// What an iperf3 client says to our server, and a server to our client: the words by themselves, and as a whole control
+/// connection, cookie and all, in pieces whose length the first byte tells. The server's streams never come.
+pub fn iperf3(data: &[u8]) {
+    for longest in [iperf3_wire::LONGEST_PARAMETERS, iperf3_wire::LONGEST_RESULTS] {
+        let Ok(Some((object, used))) = iperf3_wire::read_framed(data, longest) else { continue };
+        assert!(used <= data.len());
+        let streams = Parameters::read(&object).map_or(1, |parameters| parameters.streams());
+        if let Ok(results) = Results::read(&object, streams) {
+            let framed = iperf3_wire::framed(&results.write());
+            let again = iperf3_wire::read_framed(&framed, iperf3_wire::LONGEST_RESULTS);
+            assert!(again.is_ok_and(|again| again.is_some()));
+        }
+    }
+    let Some((&size, rest)) = data.split_first() else { return };
+    let service = service_of("iperf3");
+    let mut reply = Vec::new();
+    service.door(rest, "192.0.2.1:5", &mut reply);
+    assert!(reply.is_empty(), "a door that knows nobody says nothing");
+    let cookie = Cookie::random();
+    for said in [rest.to_vec(), [cookie.bytes(), rest].concat()] {
+        let mut party = service.party(&Caps::STREAM, "192.0.2.1:5");
+        connection(party.as_mut(), said.chunks(usize::from(size).max(1)));
+    }
+    for wide in [false, true] {
+        let mut head = Datagram::new(wide, Jitter::default());
+        let _ = [0, 1, u64::MAX].map(|next| head.read(rest, next, Time(u64::MAX)));
+    }
+    // A client, at each point at which its session goes on with something else.
+    let parameters = Parameters::read(&asked()).expect("these are parameters");
+    let (timeout, time) = (Duration::from_secs(1), Some(Duration::from_secs(1)));
+    let plan = Plan { parameters, framing: Framing::Stream, timeout, time, volume: None };
+    let mut pieces = rest.chunks(usize::from(size).max(1));
+    let mut client = Control::new(&cookie, plan, Arc::default());
+    connection(&mut client, pieces.by_ref());
+    if client.opened(Box::new(|| Some(true))) {
+        connection(&mut client, pieces.by_ref());
+    }
+    if client.run() {
+        connection(&mut client, pieces);
+    }
+}
+
+/// What iperf3 3.12 asks for by itself.
+fn asked() -> serde_json::Map<String, serde_json::Value> {
+    let asked = r#"{"tcp":true,"omit":0,"time":1,"num":0,"blockcount":0,"parallel":1,"len":131072}"#;
+    serde_json::from_str(asked).expect("this is JSON")
 }
 
 /// What a device answers: after two lines, the end as it was typed and what is expected, comes what it says. Read whole

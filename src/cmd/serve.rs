@@ -21,11 +21,11 @@ use super::output::{put, tell};
 
 /// Be the far end: answer any number of clients until Ctrl-C
 ///
-/// Without a URL it listens on TCP and UDP port 7100 of loop-back only; give tcp://0.0.0.0:7100 to be reached from
-/// elsewhere. Whoever does not speak our session gets back what he sends, unless a token is set.
+/// Without a URL it listens on TCP and UDP of loop-back only, on the port of what it speaks (ours: 7100); give
+/// tcp://0.0.0.0 to be reached from elsewhere. Whoever does not speak our session gets back what he sends, unless a token is set.
 #[derive(Args)]
 pub struct Flags {
-    /// Where to listen [default: tcp://127.0.0.1:7100 udp://127.0.0.1:7100]
+    /// Where to listen [default: tcp://127.0.0.1 udp://127.0.0.1]
     #[arg(value_name = "URL")]
     urls: Vec<Endpoint>,
     /// What to speak
@@ -101,7 +101,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         })?;
         if flags.urls.is_empty() {
             tell(
-                "loop-back only: nobody else can reach this; give tcp://0.0.0.0:7100 udp://0.0.0.0:7100 to change that",
+                "loop-back only: nobody else can reach this; give tcp://0.0.0.0 udp://0.0.0.0 to change that",
             );
         }
     }

@@ -14,7 +14,7 @@ use super::measure::{CaseFlags, direction, many, probe, run_spec};
 /// probe runs beside the load.
 #[derive(Args)]
 pub struct Flags {
-    /// send, receive, both (own session) or loop (over an echo) [list: one case each]
+    /// send, receive, both (own session, iperf3) or loop (over an echo) [list: one case each]
     #[arg(long, short, value_name = "DIRECTION", value_delimiter = ',', value_parser = direction)]
     direction: Vec<Direction>,
     /// Stop after so many bytes on each connection

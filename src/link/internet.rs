@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use socket2::{SockAddr, Socket};
 
-use super::{Facts, Fault, Opening, sys};
+use super::{Facts, Fault, Opening, sys, tcp, udp};
 use crate::endpoint::Endpoint;
 use crate::host::interfaces;
 
@@ -25,6 +25,15 @@ pub fn addresses(endpoint: &Endpoint, opening: &Opening, listens: bool) -> Resul
         |why: &str| Fault::Other(format!("the name '{host}' was not found{why}: check its spelling"));
     let found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|_| unknown(""))?.collect();
     if found.is_empty() { Err(unknown(" (no address)")) } else { Ok(found) }
+}
+
+/// The stream to the place that an endpoint of datagrams leads to, for protocols that agree on a stream on what goes in
+/// datagrams. Fails for links that have none beside them.
+pub fn stream_beside(endpoint: &Endpoint) -> Result<Endpoint, Fault> {
+    if endpoint.scheme() != udp::TRANSPORT.scheme {
+        return Err(Fault::Other(format!("there is no stream beside {}", endpoint.scheme())));
+    }
+    Ok(format!("{}://{}", tcp::TRANSPORT.scheme, endpoint.place()).parse()?)
 }
 
 /// An Internet address as text; `None` for other families.

@@ -29,7 +29,7 @@ mod udp;
 mod unix;
 mod unix_datagram;
 
-pub use internet::DEFAULT_PORT;
+pub use internet::{DEFAULT_PORT, stream_beside};
 
 /// Every transport, in the order in which help and documentation show them.
 pub static TRANSPORTS: &[Transport] =
@@ -292,6 +292,11 @@ pub trait Link: Send {
 
     /// Bytes handed to the link that the far end's system has not acknowledged yet, where that can be known.
     fn unacknowledged(&self) -> Option<u64> {
+        None
+    }
+
+    /// Segments that this end's system has sent again, where that can be known.
+    fn retransmits(&self) -> Option<u64> {
         None
     }
 

@@ -67,6 +67,8 @@ pub struct Cost {
     pub cpu_seconds: f64,
     /// Packets that arrived but found the socket's buffer full; see [`Link::socket_drops`].
     pub socket_drops: Option<u64>,
+    /// Segments that the system sent again; see [`Link::retransmits`].
+    pub retransmits: Option<u64>,
 }
 
 /// How long one blocking call at a near end may last before the cancel flag is looked at again.
@@ -99,7 +101,8 @@ pub fn drive(
     };
     let result = run();
     let cpu_seconds = cpu::thread_cpu_seconds() - before;
-    party.ended(Cost { cpu_seconds, socket_drops: link.socket_drops() });
+    let (socket_drops, retransmits) = (link.socket_drops(), link.retransmits());
+    party.ended(Cost { cpu_seconds, socket_drops, retransmits });
     result
 }
 
@@ -126,7 +129,8 @@ pub fn act(
         Step::Send { bytes, message } => {
             // The party may have worked since the clock was read; the time of sending is now.
             *now = clock.now();
-            match link.send_batch(bytes, message, patience) {
+            // Whether a sender goes on may be decided elsewhere, so it never waits long.
+            match link.send_batch(bytes, message, patience.min(SLICE)) {
                 Ok(bytes) => party.sent(bytes, *now),
                 Err(Fault::TimedOut) => {
                     *now = clock.now();

@@ -208,6 +208,10 @@ impl Link for SocketLink {
         super::sys::unacknowledged(&self.socket)
     }
 
+    fn retransmits(&self) -> Option<u64> {
+        super::sys::tcp_info(&self.socket).map(|info| info.retransmits.into())
+    }
+
     #[inline]
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
         self.check_length(bytes.len())?;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::endpoint::Endpoint;
 use crate::link::party::Party;
 use crate::link::{Admission, Caps, Dialer, Link, LinkError};
-use crate::plan::{Case, Direction};
+use crate::plan::{Case, Direction, Pacing, Pin, Stop, Wait};
 use crate::sample::Recorder;
 use crate::workload::{FarReport, Flowed, Measured, Role};
 
@@ -19,11 +19,13 @@ pub mod ask;
 pub mod auto;
 mod discard;
 mod echo;
+pub mod iperf3;
+mod leash;
 pub mod linkgauge;
 pub mod pakbus;
 
 /// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
-pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER, ask::PEER];
+pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER, ask::PEER, iperf3::PEER];
 
 /// What the list knows of a peer.
 pub struct Peer {
@@ -201,6 +203,29 @@ pub trait Service: Send + Sync {
     fn door(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
         let _ = (first, from, reply);
         Admission::Open
+    }
+}
+
+/// A case for a far end that knows only the size of its messages: unpaced, without end, waiting as long as it is left.
+pub fn far_case(message_bytes: u32) -> Case {
+    Case {
+        endpoints: Vec::new(),
+        peer: String::new(),
+        peer_options: Default::default(),
+        workload: String::new(),
+        direction: Some(Direction::Send),
+        message_bytes,
+        parallel: 1,
+        pacing: Pacing::Closed,
+        stop: Stop::default(),
+        warm_up: None,
+        timeout: std::time::Duration::MAX,
+        wait: Wait::Block,
+        pin: Pin::default(),
+        probe_per_second: None,
+        interval: std::time::Duration::from_secs(1),
+        late: Vec::new(),
+        thresholds: Vec::new(),
     }
 }
 

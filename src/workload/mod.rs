@@ -60,6 +60,8 @@ pub enum Role {
     Inward,
     /// Exchanges beside a load.
     Probe,
+    /// What a peer says beside the payload while it flows.
+    Control,
 }
 
 /// A flow after it ran.

@@ -5,6 +5,7 @@
 
 mod comparison;
 mod figures;
+pub mod head;
 mod tracker;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use super::phases::{Phase, Phases, Schedule};
 use comparison::Comparison;
+use head::{Blocks, Head, Numbered, Read};
 use tracker::Tracker;
 
 use super::pattern::{self, Alphabet};
@@ -103,12 +105,17 @@ pub struct Source {
     phases: Phases,
     timeout: Duration,
     tuning: Option<Tuning>,
+    /// What a stream without heads consists of.
     stream: pattern::Stream,
-    /// Messages end to end, each with its number in front.
+    /// In front of each message.
+    head: Option<Box<dyn Head>>,
+    /// Messages end to end, each with its head in front; one block of a stream with heads.
     messages: Vec<u8>,
     /// Number of the first message in `messages`, and of the next that has not been written there.
     sequence: u64,
     position: u64,
+    /// Of the message that says that it was the last, so many bytes have been sent.
+    ending: Option<usize>,
     /// The link has been offered bytes since then, and took none.
     stuck: Option<Time>,
     looped: Option<Arc<Looped>>,
@@ -147,8 +154,10 @@ impl Source {
                 &Alphabet::of(caps),
             ),
             messages,
+            head: (caps.framing == Framing::Message).then(|| Box::new(Numbered) as Box<dyn Head>),
             sequence: 0,
             position: 0,
+            ending: None,
             stuck: None,
             looped: None,
             finished: false,
@@ -156,9 +165,23 @@ impl Source {
         }
     }
 
+    /// The peer's head instead of our own; makes a stream one of blocks.
+    pub fn with_head(mut self, head: Box<dyn Head>, caps: &Caps) -> Source {
+        if self.framing == Framing::Stream {
+            self.messages = pattern::Message::new(self.message, Alphabet::of(caps)).bytes().to_vec();
+        }
+        self.head = Some(head);
+        self
+    }
+
     /// Bytes sent so far, warm-up included.
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Messages sent so far, warm-up included.
+    pub fn messages(&self) -> u64 {
+        self.position / self.message as u64
     }
 
     /// The bytes come back over the same link to a [`Sink`] that shares this.
@@ -202,8 +225,15 @@ impl Source {
             self.stuck = None;
             return Step::Sleep(due.min(now + FAR_AWAY));
         }
+        let piece = (self.message - into).min(WRITE);
+        if let Some(head) = &mut self.head {
+            if into == 0 {
+                head.write(&mut self.messages, self.sequence, now);
+            }
+            return Step::Send { bytes: &self.messages[into..into + piece], message: piece };
+        }
         let left = self.phases.bytes_left(self.message as u64);
-        let length = ((self.message - into).min(WRITE) as u64).min(left) as usize;
+        let length = (piece as u64).min(left) as usize;
         Step::Send { bytes: self.stream.at(self.position, length), message: length }
     }
 
@@ -219,10 +249,34 @@ impl Source {
             }
         };
         let offered = &mut self.messages[..count * self.message];
-        for (index, message) in offered.chunks_mut(self.message).enumerate() {
-            pattern::write_number(message, self.sequence + index as u64);
+        if let Some(head) = &mut self.head {
+            for (index, message) in offered.chunks_mut(self.message).enumerate() {
+                head.write(message, self.sequence + index as u64, now);
+            }
         }
         Step::Send { bytes: offered, message: self.message }
+    }
+
+    fn in_block(&self) -> bool {
+        self.framing == Framing::Stream
+            && self.head.is_some()
+            && !self.position.is_multiple_of(self.message as u64)
+    }
+
+    /// The message that says that it was the last, where there is one; then the end.
+    fn end_step(&mut self, now: Time) -> Step<'_> {
+        if let (Some(head), None) = (&mut self.head, self.ending)
+            && head.write_end(&mut self.messages[..self.message], now)
+        {
+            self.ending = Some(0);
+        }
+        let last = &self.messages[..if self.ending.is_some() { self.message } else { 0 }];
+        let said = self.ending.unwrap_or(0);
+        if said < last.len() {
+            return Step::Send { bytes: &last[said..], message: last.len() };
+        }
+        self.finished = true;
+        Step::Finish
     }
 }
 
@@ -235,25 +289,29 @@ impl Party for Source {
         if self.finished || self.is_over() {
             return Step::Done;
         }
-        let (phase, begins) = self.phases.at(now);
+        // A block is sent whole: the next head would be taken for its payload.
+        let (phase, begins) =
+            if self.in_block() { (self.phases.phase(), false) } else { self.phases.at(now) };
         if begins {
             self.recorder.begin(now);
             if let Some(looped) = &self.looped {
                 looped.first_ns.store(now.0.max(1), Relaxed);
             }
         }
-        if phase == Phase::Over {
-            self.finished = true;
+        if phase == Phase::Over && self.ending.is_none() {
+            self.stuck = None;
             if let Some(looped) = &self.looped {
                 // After the bytes have been told.
                 looped.all_sent.store(true, Release);
             }
-            return Step::Finish;
         }
         let stuck = now > *self.stuck.get_or_insert(now) + self.timeout;
         // In a loop over a stream the receiver knows better: a line may take nothing for long while its buffer drains.
         if stuck && (self.looped.is_none() || self.framing == Framing::Message) {
             return Step::Fail(Fault::TimedOut);
+        }
+        if phase == Phase::Over {
+            return self.end_step(now);
         }
         match self.framing {
             Framing::Stream => self.stream_step(now),
@@ -267,6 +325,10 @@ impl Party for Source {
             return;
         }
         self.stuck = Some(at);
+        if let Some(sent) = &mut self.ending {
+            *sent += bytes;
+            return;
+        }
         let before = self.position / self.message as u64;
         self.position += bytes as u64;
         if let Some(looped) = &self.looped {
@@ -313,11 +375,15 @@ pub struct Sink {
     tuning: Option<Tuning>,
     batch: Batch,
     tracker: Tracker,
-    numbered: bool,
+    /// In front of each message; a stream has blocks instead, if the peer puts heads into it.
+    head: Option<Box<dyn Head>>,
+    blocks: Option<Blocks>,
     looped: Option<(Arc<Looped>, Expected)>,
     /// Bytes may be missing from the stream.
     lossy: bool,
     position: u64,
+    /// Messages before the measurement.
+    warmed_up: u64,
     message: u64,
     quiet: Duration,
     waits_since: Option<Time>,
@@ -342,10 +408,12 @@ impl Sink {
             tuning: Some(Tuning { batches_of: Some(case.message_bytes), ..tuning }),
             batch,
             tracker: Tracker::new(),
-            numbered: caps.framing == Framing::Message,
+            head: (caps.framing == Framing::Message).then(|| Box::new(Numbered) as Box<dyn Head>),
+            blocks: None,
             looped: None,
             lossy: !caps.reliable,
             position: 0,
+            warmed_up: 0,
             message: u64::from(case.message_bytes),
             quiet: quiet(case.pacing),
             waits_since: None,
@@ -366,6 +434,20 @@ impl Sink {
         };
         self.looped = Some((looped, expected));
         self
+    }
+
+    /// The peer's head instead of our own; a stream is then one of blocks.
+    pub fn with_head(mut self, head: Box<dyn Head>) -> Sink {
+        match self.framing {
+            Framing::Stream => self.blocks = Some(Blocks::new(head, self.message)),
+            Framing::Message => self.head = Some(head),
+        }
+        self
+    }
+
+    /// What came behind the end of a stream of blocks: the peer's next words.
+    pub fn surplus(&self) -> &[u8] {
+        self.blocks.as_ref().map_or(&[], Blocks::surplus)
     }
 
     /// The flow begins: what was waited before does not count.
@@ -403,9 +485,19 @@ impl Sink {
         settled && self.has_all()
     }
 
-    /// Messages that were sent to get here, as far as can be seen.
-    fn counted(&self) -> u64 {
-        if self.numbered { self.tracker.next } else { self.position / self.message }
+    /// Messages that were sent to get here since the measurement began, as far as can be seen.
+    pub fn counted(&self) -> u64 {
+        self.passed() - self.warmed_up
+    }
+
+    /// The same with those of the warm-up.
+    pub fn passed(&self) -> u64 {
+        if self.head.is_some() { self.tracker.next } else { self.position / self.message }
+    }
+
+    /// Messages that are missing among those, as far as they have numbers.
+    pub fn missing(&self) -> u64 {
+        self.tracker.next - self.tracker.new
     }
 
     fn silent(&mut self) {
@@ -467,7 +559,7 @@ impl Party for Sink {
         (self.waits_since, self.begun) = (Some(now), true);
         let (phase, begins) = self.phases.at(now);
         let (mut messages, mut bytes) = (0, 0);
-        let (before, counted) = (self.position, self.counted());
+        let (before, passed) = (self.position, self.passed());
         for message in self.batch.messages() {
             match &mut self.looped {
                 Some((_, Expected::Stream(comparison))) => comparison.take(message),
@@ -477,18 +569,32 @@ impl Party for Sink {
                 }
                 None => {}
             }
-            self.position += message.len() as u64;
-            if self.numbered && !self.tracker.is_new(message, self.message) {
+            let length = message.len() as u64;
+            let Some(head) = &mut self.head else {
+                let payload = self.blocks.as_mut().map_or(length, |blocks| blocks.take(message, now));
+                self.position += payload;
+                bytes += payload;
                 continue;
+            };
+            self.position += length;
+            match head.read(message, self.tracker.next, now) {
+                Read::End => self.over = true,
+                Read::Number(number) if length == self.message => {
+                    if self.tracker.is_new(number) {
+                        messages += 1;
+                        bytes += length;
+                    }
+                }
+                _ => self.tracker.strange += 1,
             }
-            messages += 1;
-            bytes += message.len() as u64;
         }
+        self.over |= self.blocks.as_ref().is_some_and(Blocks::is_over);
         if self.framing == Framing::Stream {
             // A stream keeps no borders: its messages are counted by its bytes.
             messages = self.position / self.message - before / self.message;
         }
         if begins {
+            self.warmed_up = passed;
             match &self.looped {
                 Some((looped, _)) => self.recorder.begin(Time(looped.first_ns.load(Relaxed))),
                 // What arrives first was on its way before the receiver's time began.
@@ -498,7 +604,7 @@ impl Party for Sink {
         if phase == Phase::Measuring {
             self.recorder.delivered(now, messages, bytes);
         } else {
-            self.phases.sent(self.counted() - counted, bytes);
+            self.phases.sent(self.passed() - passed, bytes);
         }
         if self.looped.is_none() && !self.bounds.hold(now, self.position - before) {
             self.fault = Some(Fault::Other("the far end sends more than it was asked for".to_owned()));
@@ -521,7 +627,8 @@ impl Party for Sink {
         self.judge();
         self.recorder.counts.duplicate += self.tracker.duplicate;
         self.recorder.counts.reordered += self.tracker.reordered;
-        self.recorder.counts.corrupt_messages += self.tracker.strange;
+        let strange = self.blocks.as_ref().map_or(0, |blocks| blocks.strange);
+        self.recorder.counts.corrupt_messages += self.tracker.strange + strange;
     }
 }
 

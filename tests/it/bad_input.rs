@@ -132,7 +132,7 @@ fn somebody_else_there() {
     );
     usage(
         &["latency", tcp, "--peer", "banana"],
-        "invalid value 'banana' for '--peer <PEER>'\n  [possible values: auto, linkgauge, echo, discard, ask]\n",
+        "invalid value 'banana' for '--peer <PEER>'\n  [possible values: auto, linkgauge, echo, discard, ask, iperf3]\n",
     );
     says(
         &["serve", tcp],

@@ -10,7 +10,7 @@ use fastrand::Rng;
 mod targets;
 
 /// How many inputs each target gets: a second or two of a debug build.
-const ROUNDS: [(&str, usize); 8] = [
+const ROUNDS: [(&str, usize); 9] = [
     ("endpoint", 100_000),
     ("plan", 20_000),
     ("session", 30_000),
@@ -19,6 +19,7 @@ const ROUNDS: [(&str, usize); 8] = [
     ("rfc2217", 30_000),
     ("pakbus", 1_000),
     ("import", 3_000),
+    ("iperf3", 20_000),
 ];
 
 #[test]
@@ -59,6 +60,11 @@ fn pakbus() {
 #[test]
 fn import() {
     smoke("import");
+}
+
+#[test]
+fn iperf3() {
+    smoke("iperf3");
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod fuzz_smoke;
 mod guest;
 mod house;
 mod import;
+mod iperf3;
 mod liars;
 mod licences;
 mod lines;

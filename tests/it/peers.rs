@@ -16,27 +16,27 @@ use super::foreign::Socat;
 use super::program::{Running, wait_until};
 
 /// What the program said.
-struct Said {
-    status: i32,
-    run: Value,
-    errors: String,
+pub struct Said {
+    pub status: i32,
+    pub run: Value,
+    pub errors: String,
     took: Duration,
 }
 
 impl Said {
     /// The only case of the run.
-    fn case(&self) -> &Value {
+    pub fn case(&self) -> &Value {
         assert_eq!(self.run["cases"].as_array().map(Vec::len), Some(1), "{}", self.errors);
         &self.run["cases"][0]
     }
 
-    fn count(&self, name: &str) -> u64 {
+    pub fn count(&self, name: &str) -> u64 {
         // Counts of nothing may be left out of the document.
         self.case()[name].as_u64().unwrap_or(0)
     }
 
     /// Everything planned was measured, and nothing came back changed.
-    fn clean(self) -> Said {
+    pub fn clean(self) -> Said {
         assert_eq!(self.status, 0, "{}", self.errors);
         assert_eq!(self.case()["complete"], true);
         assert_eq!((self.count("corrupt_bytes"), self.count("corrupt_messages")), (0, 0), "{}", self.run);
@@ -51,7 +51,7 @@ impl Said {
     }
 
     /// It was refused with one line that holds all these words.
-    fn refused(self, words: &[&str]) {
+    pub fn refused(self, words: &[&str]) {
         assert_eq!(self.status, 2, "{}", self.errors);
         assert_eq!(self.errors.lines().count(), 1, "{}", self.errors);
         for word in words {
@@ -61,7 +61,7 @@ impl Said {
 }
 
 /// Runs the program with the words of a line; ends it if it takes too long.
-fn linkgauge(line: &str) -> Said {
+pub fn linkgauge(line: &str) -> Said {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("run.json");
     let mut arguments: Vec<&str> = line.split_whitespace().collect();
@@ -82,7 +82,7 @@ fn listening(port: u16, program: &mut Running, what: &str) {
 }
 
 /// A port that is free for TCP and UDP now.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     loop {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

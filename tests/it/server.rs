@@ -205,7 +205,7 @@ fn a_client_killed_in_the_middle_frees_its_session() {
 
 #[test]
 fn a_client_that_never_reads_is_ended_after_the_idle_time() {
-    let server = serve(Limits { idle_s: 1, ..Limits::default() }, None);
+    let server = serve(Limits { idle_s: 2, ..Limits::default() }, None);
     let mut client = RawClient::open(&server.endpoints()[0]).unwrap();
     // Of unlimited length, and with a time-out that never ends.
     let wanted = plan(&[FlowKind::Send], 100_000, Stop::default());
@@ -214,7 +214,7 @@ fn a_client_that_never_reads_is_ended_after_the_idle_time() {
     assert_eq!(client.ask(&Request::Start).unwrap(), Reply::Started);
     // The control connection must not be idle, or it would end all.
     let began = Instant::now();
-    std::thread::sleep(Duration::from_millis(2500));
+    std::thread::sleep(Duration::from_millis(3000));
     let Reply::Report(report) = client.ask(&Request::Finish).unwrap() else { panic!("no report") };
     assert_eq!(report.flows[0].fault.as_deref(), Some("nothing moved for longer than this server waits"));
     assert!(report.flows[0].bytes > 0);

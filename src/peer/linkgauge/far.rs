@@ -11,13 +11,14 @@ use std::time::Duration;
 mod data;
 mod session;
 
-use data::{FarData, Leash, Role, Task};
-use session::{FarSession, FlowState, Planned, Registry, granted, sharing};
+use data::{FarData, Role, Task};
+use session::{FarSession, FlowState, Planned, Registry, granted, planned_time, sharing};
 
 use super::wire::{self, Attach, FlowKind, Reply, Request, SHORT};
 use crate::clock::Time;
 use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
+use crate::peer::leash::{GRACE, Leash};
 use crate::peer::{Limits, ServerFacts, Service, echo};
 
 /// Bytes that look like the beginning of our words are held back this long before they are taken for somebody else's.
@@ -185,7 +186,7 @@ impl Reception {
         let idle = Duration::from_secs(self.limits().idle_s);
         let reflector = echo::reflector(&self.caps, Tuning::default(), idle).starting_with(&self.heard);
         self.heard.clear();
-        let leash = Leash::new(self.limits(), None, 1);
+        let leash = Leash::new(self.limits(), 1, Duration::ZERO);
         self.state = State::Handed(Box::new(FarData::new(Role::Reflect(reflector), leash, None)));
     }
 
@@ -212,7 +213,8 @@ impl Reception {
         let limits = self.limits();
         self.state = match granted(&plan, limits, &self.caps) {
             Ok(per_second) => {
-                let leash = Leash::new(limits, Some(&plan), sharing(&plan));
+                let grace = planned_time(&plan).map_or(Duration::ZERO, |_| GRACE);
+                let leash = Leash::new(limits, sharing(&plan), grace);
                 let role = Role::new(kind, &plan, per_second, &self.caps, limits);
                 State::Handed(Box::new(FarData::new(role, leash, Some(task))))
             }

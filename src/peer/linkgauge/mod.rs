@@ -164,7 +164,8 @@ fn flow(case: &Case, near: &Near, role: Role, port: usize, link: Box<dyn Link>) 
         Role::Exchange => Box::new(Pinger::new(Box::new(Echo::new(case, &caps)), case, &caps, recorder)),
         Role::Outward => Box::new(Source::new(case, &caps, tuning, recorder)),
         Role::Inward => Box::new(Sink::new(case, &caps, tuning, recorder)),
-        Role::Probe => {
+        // Our words have a connection that is no flow.
+        Role::Probe | Role::Control => {
             let probe = Case {
                 message_bytes: PROBE_BYTES,
                 pacing: Pacing::Fixed { per_second: case.probe_per_second.unwrap_or(1.0) },

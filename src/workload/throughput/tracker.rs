@@ -1,12 +1,12 @@
 //! Tells the messages of a flow apart by their numbers: new ones, copies, stragglers, and what is none of this flow.
 
-use crate::workload::pattern;
-
 /// Tells new messages from copies by their numbers, within a window behind the newest.
 #[derive(Debug)]
 pub struct Tracker {
     seen: Vec<u64>,
     pub next: u64,
+    /// Messages that came for the first time.
+    pub new: u64,
     pub duplicate: u64,
     pub reordered: u64,
     /// Messages that are none of this flow.
@@ -21,22 +21,26 @@ const REMEMBERED: u64 = 1 << 18;
 
 impl Tracker {
     pub fn new() -> Tracker {
-        Tracker { seen: vec![0; (REMEMBERED / 64) as usize], next: 0, duplicate: 0, reordered: 0, strange: 0 }
+        Tracker {
+            seen: vec![0; (REMEMBERED / 64) as usize],
+            next: 0,
+            new: 0,
+            duplicate: 0,
+            reordered: 0,
+            strange: 0,
+        }
     }
 
     #[inline]
-    pub fn is_new(&mut self, message: &[u8], length: u64) -> bool {
-        if message.len() as u64 != length {
-            self.strange += 1;
-            return false;
-        }
-        let number = pattern::read_number(message, self.next);
-        if number == self.next {
+    pub fn is_new(&mut self, number: u64) -> bool {
+        let in_order = number == self.next;
+        if in_order {
             self.mark(number);
             self.next += 1;
-            return true;
         }
-        self.out_of_order(number)
+        let is_new = in_order || self.out_of_order(number);
+        self.new += u64::from(is_new);
+        is_new
     }
 
     #[cold]
@@ -90,7 +94,7 @@ mod tests {
     use super::*;
 
     fn numbers(tracker: &mut Tracker, numbers: &[u64]) -> Vec<bool> {
-        numbers.iter().map(|number| tracker.is_new(&number.to_le_bytes(), 8)).collect()
+        numbers.iter().map(|number| tracker.is_new(*number)).collect()
     }
 
     #[test]
@@ -99,6 +103,8 @@ mod tests {
         let new = numbers(&mut tracker, &[0, 1, 3, 3, 2, 2, 4, 0, 10, 7, 7, 11]);
         assert_eq!(new, [true, true, true, false, true, false, true, false, true, true, false, true]);
         assert_eq!((tracker.duplicate, tracker.reordered), (4, 2));
+        // 5, 6, 8 and 9 are missing.
+        assert_eq!((tracker.next, tracker.new), (12, 8));
     }
 
     #[test]

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::session::{FarSession, FlowState, planned_time};
+use super::session::{FarSession, FlowState};
 use crate::clock::Time;
 use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Batch, Caps, Fault};
+use crate::peer::leash::Leash;
 use crate::peer::linkgauge::wire::{FarPlan, FlowKind};
-use crate::peer::{Limits, echo};
-use crate::plan::{Case, Direction, Pacing, Pin};
+use crate::peer::{Limits, echo, far_case};
+use crate::plan::{Case, Pacing};
 use crate::sample::Recorder;
 use crate::workload::latency::Reflector;
 use crate::workload::throughput::{Sink, Source};
@@ -21,55 +22,6 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// A flow that reflects notices the end of the case within this time.
 const NOTICE: Duration = Duration::from_millis(100);
-
-/// What a connection may do, whatever was planned on it.
-pub struct Leash {
-    /// Bytes a second, and a second's worth more.
-    most: Option<f64>,
-    idle: Duration,
-    longest: Duration,
-    first: Option<Time>,
-    /// When bytes moved last, and how many had by then.
-    moved: (Time, u64),
-}
-
-/// A plan that tells its length may take so much longer, until its last bytes are through.
-pub const GRACE: Duration = Duration::from_secs(10);
-
-impl Leash {
-    pub fn new(limits: &Limits, plan: Option<&FarPlan>, sharing: u32) -> Leash {
-        let longest = Duration::from_secs(limits.duration_s);
-        let grace = plan.and_then(planned_time).map_or(Duration::ZERO, |_| GRACE);
-        Leash {
-            most: limits.bit_rate.map(|rate| rate / 8.0 / f64::from(sharing)),
-            idle: Duration::from_secs(limits.idle_s),
-            longest: longest.saturating_add(grace),
-            first: None,
-            moved: (Time(0), 0),
-        }
-    }
-
-    /// Why it has to end at `now`, after `bytes` in all.
-    #[inline]
-    pub fn ends(&mut self, now: Time, bytes: u64) -> Option<&'static str> {
-        let first = *self.first.get_or_insert_with(|| {
-            self.moved.0 = now;
-            now
-        });
-        if bytes != self.moved.1 {
-            self.moved = (now, bytes);
-        }
-        if let Some(most) = self.most
-            && bytes as f64 > most * (now.since(first).as_secs_f64() + 1.0) * 1.1 + 1e6
-        {
-            return Some("more than the rate that this server allows");
-        }
-        if now.since(first) > self.longest {
-            return Some("longer than this server allows");
-        }
-        (now.since(self.moved.0) > self.idle).then_some("nothing moved for longer than this server waits")
-    }
-}
 
 /// The far end of a flow: a workload's party that begins and ends with the session; or an echo for a stranger.
 pub struct FarData {
@@ -161,23 +113,12 @@ impl Role {
 /// The plan as the workload's parties read it.
 pub fn case(plan: &FarPlan, per_second: Option<f64>) -> Case {
     Case {
-        endpoints: Vec::new(),
-        peer: String::new(),
-        peer_options: Default::default(),
-        workload: String::new(),
-        direction: Some(Direction::Send),
-        message_bytes: plan.message_bytes,
-        parallel: 1,
         pacing: per_second.map_or(plan.pacing, |per_second| Pacing::Fixed { per_second }),
         stop: plan.stop,
         warm_up: Some(plan.warm_up),
         timeout: Duration::from_nanos(plan.timeout_ns),
         wait: plan.wait,
-        pin: Pin::default(),
-        probe_per_second: None,
-        interval: Duration::from_secs(1),
-        late: Vec::new(),
-        thresholds: Vec::new(),
+        ..far_case(plan.message_bytes)
     }
 }
 

@@ -1,0 +1,378 @@
+//! `iperf3`: the far end is an iperf3 server, or an iperf3 client is at the near end of ours. One control connection says
+//! what is to be done and, afterwards, what each end counted; payload goes over streams of its own, TCP or UDP.
+//!
+//! This file is the near side; `far` the far side, `wire` the words, `data` a stream at either end.
+
+mod data;
+pub mod datagram;
+mod far;
+pub mod near;
+mod talk;
+pub mod wire;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::{Flow, Near, Peer, PeerError, Session};
+use crate::clock::{Clock, Time};
+use crate::endpoint::Endpoint;
+use crate::link::party::{SLICE, Tuning, drive};
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, stream_beside};
+use crate::plan::{Case, Direction, Pacing, Stop, Wait};
+use crate::workload::{FarFlow, FarReport, Flowed, Role};
+use data::{Making, Stream, Test};
+use near::{Control, Home, Leader, Plan};
+use wire::{Cookie, Parameters};
+
+#[cfg(test)]
+mod tests;
+
+pub const PEER: Peer = Peer {
+    name: "iperf3",
+    summary: "an iperf3 server or client: both ends count, over TCP or UDP",
+    default_ports: &[("tcp", 5201), ("udp", 5201)],
+    workloads: &[("throughput", &[Direction::Send, Direction::Receive, Direction::Both])],
+    options: &[],
+    fit,
+    connect,
+    serve: Some(far::service),
+};
+
+/// UDP streams are opened by a datagram each, which may be lost, and so may its answer.
+const HELLOS: u32 = 5;
+
+/// Checks what iperf3 has no words for.
+fn fit(case: &mut Case, caps: &Caps) -> Result<(), String> {
+    let endpoint = &case.endpoints[0];
+    let unfit = |what: String| Err(format!("{endpoint}: iperf3 {what}"));
+    if caps.device || !caps.many {
+        return unfit("needs a network, with several connections".to_owned());
+    }
+    if caps.framing == Framing::Message && stream_beside(endpoint).is_err() {
+        return unfit("agrees on a stream what goes in datagrams, and has none beside such links".to_owned());
+    }
+    if case.parallel > wire::MOST_STREAMS {
+        return unfit(format!("has at most {} connections: use a smaller --parallel", wire::MOST_STREAMS));
+    }
+    let (least, most) = match caps.framing {
+        Framing::Stream => (1, wire::LARGEST_BLOCK),
+        Framing::Message => (*wire::DATAGRAMS.start(), *wire::DATAGRAMS.end()),
+    };
+    if case.message_bytes != 0 && !(least..=most).contains(&case.message_bytes) {
+        return unfit(format!("takes sizes from {least} to {most} here, not {}", case.message_bytes));
+    }
+    let warm_up = case.warm_up.unwrap_or_default();
+    let omit_ns = warm_up.time_ns.unwrap_or(0);
+    if warm_up.count.is_some() || !omit_ns.is_multiple_of(SECOND) || omit_ns / SECOND > wire::LONGEST_OMIT {
+        let most = wire::LONGEST_OMIT;
+        return unfit(format!("leaves out whole seconds, at most {most}: use a --warm-up like 1s"));
+    }
+    let receives = case.direction.is_some_and(|direction| direction != Direction::Send);
+    if receives && matches!(case.pacing, Pacing::Poisson { .. }) {
+        return unfit("sends on a fixed schedule, not on a random one".to_owned());
+    }
+    if case.stop.time_ns.is_some_and(|time| time / SECOND > wire::LONGEST) {
+        return unfit(format!("measures for at most {} s: use a shorter --time", wire::LONGEST));
+    }
+    Ok(())
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The case in iperf3's words.
+fn parameters(case: &Case, framing: Framing) -> Parameters {
+    let Stop { count, time_ns, volume_bytes } = case.stop;
+    let seconds = |time_ns: Option<u64>| time_ns.unwrap_or(0).div_ceil(SECOND);
+    let all = |one: Option<u64>| one.unwrap_or(0).saturating_mul(case.parallel.into());
+    let bits = 8.0 * f64::from(case.message_bytes);
+    Parameters {
+        udp: framing == Framing::Message,
+        omit_s: seconds(case.warm_up.unwrap_or_default().time_ns),
+        // One end is told; this side keeps the others.
+        time_s: seconds(time_ns),
+        bytes: if time_ns.is_some() { 0 } else { all(volume_bytes) },
+        blocks: if time_ns.is_some() || volume_bytes.is_some() { 0 } else { all(count) },
+        parallel: case.parallel,
+        reverse: case.direction == Some(Direction::Receive),
+        bidirectional: case.direction == Some(Direction::Both),
+        length: case.message_bytes,
+        bits_per_second: match case.pacing {
+            Pacing::Closed => 0.0,
+            Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => per_second * bits,
+        },
+        // Others count to four billion only.
+        counters_64bit: framing == Framing::Message,
+        server_output: false,
+        server_cpu: case.pin.far,
+    }
+}
+
+/// The client's plan for one server.
+fn plan(case: &Case, framing: Framing) -> Plan {
+    let Stop { count, time_ns, volume_bytes } = case.stop;
+    let of_count = count.map(|count| count.saturating_mul(case.message_bytes.into()));
+    let volume = [volume_bytes, of_count].into_iter().flatten().min();
+    let warm_up = Duration::from_nanos(case.warm_up.unwrap_or_default().time_ns.unwrap_or(0));
+    Plan {
+        parameters: parameters(case, framing),
+        framing,
+        timeout: case.timeout.max(Duration::from_secs(1)),
+        time: time_ns.map(|time| Duration::from_nanos(time).saturating_add(warm_up)),
+        volume: volume.map(|volume| volume.saturating_mul(case.parallel.into())),
+    }
+}
+
+fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
+    let mut session = NearSession {
+        case: case.clone(),
+        clock: near.dialer.clock.clone(),
+        flows: Vec::new(),
+        ports: Vec::new(),
+    };
+    for port in 0..case.endpoints.len() {
+        session.open(near, port)?;
+    }
+    let mut leaders = Vec::new();
+    for (number, port) in session.ports.iter_mut().enumerate() {
+        let (leader, home) = Leader::new(port.started()?, (near.recorder)(Role::Control, number));
+        port.home = home;
+        if let Some(link) = port.link.take() {
+            leaders.push(Flow { role: Role::Control, port: number, link, party: Box::new(leader) });
+        }
+    }
+    // Behind the streams: the first link's facts stand for all.
+    session.flows.append(&mut leaders);
+    Ok(Box::new(session))
+}
+
+struct NearSession {
+    case: Case,
+    clock: Clock,
+    flows: Vec<Flow>,
+    ports: Vec<Port>,
+}
+
+/// The test with the server of one endpoint.
+struct Port {
+    endpoint: Endpoint,
+    parameters: Parameters,
+    test: Arc<Test>,
+    /// Until its flow has them.
+    control: Option<Control>,
+    link: Option<Box<dyn Link>>,
+    home: Home,
+}
+
+impl Port {
+    fn started(&mut self) -> Result<Control, PeerError> {
+        let control = self.control.take().filter(|_| self.link.is_some());
+        let mut control = control.ok_or_else(|| self.unready())?;
+        if control.run() { Ok(control) } else { Err(self.unready()) }
+    }
+
+    fn unready(&self) -> PeerError {
+        PeerError::protocol(&self.endpoint, "the server did not begin the test")
+    }
+}
+
+impl NearSession {
+    /// Agrees with the server of one endpoint, opens the streams and waits until it lets them go.
+    fn open(&mut self, near: &Near, port: usize) -> Result<(), PeerError> {
+        let (case, clock) = (&self.case, &self.clock);
+        let endpoint = &case.endpoints[port];
+        let fault = |fault: Fault| match fault {
+            // It did not even hear us out.
+            Fault::Closed => PeerError::protocol(endpoint, near::BROKEN_OFF),
+            fault => LinkError::new(endpoint, fault).into(),
+        };
+        let framing = crate::link::caps(endpoint).map_err(fault)?.framing;
+        let beside = match framing {
+            Framing::Stream => endpoint.clone(),
+            Framing::Message => stream_beside(endpoint).map_err(fault)?,
+        };
+        let quiet = Dialer { wait: Wait::Block, ..near.dialer.clone() };
+        let mut link = quiet.open(&beside)?;
+        let (cookie, test) = (Cookie::random(), Arc::new(Test::default()));
+        let mut control = Control::new(&cookie, plan(case, framing), test.clone());
+        let never = AtomicBool::new(false);
+        drive(&mut control, link.as_mut(), clock, &never, SLICE).map_err(fault)?;
+
+        let parameters = parameters(case, framing);
+        let mut halves = Vec::new();
+        for number in 0..parameters.streams() {
+            let mut link = near.dialer.open(endpoint)?;
+            match framing {
+                Framing::Stream => say(link.as_mut(), cookie.bytes(), near.dialer.timeout),
+                Framing::Message => greet(link.as_mut(), near.dialer),
+            }
+            .map_err(fault)?;
+            let role = if parameters.is_outward(number) { Role::Outward } else { Role::Inward };
+            if role == Role::Outward {
+                halves.extend(link.other_half().ok());
+            }
+            // Takes its time, and the server may send as soon as all are open.
+            link.tune(&Tuning { wait: case.wait, cpu: None, batches_of: Some(case.message_bytes) });
+            let caps = link.caps().clone();
+            let making = Making {
+                case,
+                caps: &caps,
+                number,
+                test: &test,
+                counters_64bit: parameters.counters_64bit,
+                recorder: (near.recorder)(role, port),
+                cpu: case.pin.near,
+            };
+            let party = if role == Role::Outward { Stream::sender(making) } else { Stream::receiver(making) };
+            self.flows.push(Flow { role, port, link, party: Box::new(party) });
+        }
+        let drained =
+            move || halves.iter().try_fold(true, |all, half| Some(half.unacknowledged()? == 0 && all));
+        if control.opened(Box::new(drained)) {
+            drive(&mut control, link.as_mut(), clock, &never, SLICE).map_err(fault)?;
+        }
+        self.ports.push(Port {
+            endpoint: endpoint.clone(),
+            parameters,
+            test,
+            control: Some(control),
+            link: Some(link),
+            home: Home::default(),
+        });
+        Ok(())
+    }
+}
+
+/// Says all of this.
+fn say(link: &mut dyn Link, words: &[u8], timeout: Duration) -> Result<(), Fault> {
+    let mut said = 0;
+    while said < words.len() {
+        said += link.send(&words[said..], timeout)?;
+    }
+    Ok(())
+}
+
+/// Opens a stream of datagrams.
+fn greet(link: &mut dyn Link, dialer: &Dialer) -> Result<(), Fault> {
+    for _ in 0..HELLOS {
+        link.send(&wire::UDP_HELLO, dialer.timeout)?;
+        let mut answer = [0; 5];
+        let words = [wire::UDP_ANSWER, wire::UDP_ANSWER_OF_OLD];
+        match link.receive(&mut answer, dialer.timeout / HELLOS) {
+            Ok(4) if words.iter().any(|word| answer.starts_with(word)) => return Ok(()),
+            // The answer was lost, and it sends already.
+            Ok(5) => return Ok(()),
+            Ok(_) | Err(Fault::TimedOut) => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Err(Fault::Other(
+        "the server takes the test but answers no datagram: does a firewall stop UDP?".to_owned(),
+    ))
+}
+
+impl Session for NearSession {
+    fn flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    fn finish(
+        &mut self,
+        flows: &[Flowed],
+        mut links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<FarReport>, PeerError> {
+        let mut all = FarReport::default();
+        for (number, port) in self.ports.iter().enumerate() {
+            let control = port.home.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let place = flows.iter().position(|flow| flow.role == Role::Control && flow.port == number);
+            let (Some(mut control), Some(place)) = (control, place) else { continue };
+            // Broken off here: what was measured so far still gets its counts.
+            let whole = control.is_over();
+            if !whole {
+                let never = AtomicBool::new(false);
+                drive(&mut control, links[place].as_mut(), &self.clock, &never, SLICE)
+                    .map_err(|fault| LinkError::new(&port.endpoint, fault))?;
+            }
+            port.report(number, &control, whole, &mut all);
+            *port.home.lock().unwrap_or_else(PoisonError::into_inner) = Some(control);
+        }
+        Ok((!all.flows.is_empty()).then_some(all))
+    }
+
+    fn got(&self) -> Map<String, Value> {
+        let mut got = Map::new();
+        for port in &self.ports {
+            port.got(&mut got);
+        }
+        got
+    }
+}
+
+impl Port {
+    /// What the server counted.
+    fn report(&self, number: usize, control: &Control, whole: bool, all: &mut FarReport) {
+        let Some(results) = &control.results else { return };
+        let ended = self.test.ended(self.parameters.streams());
+        let mut longest = 0.0_f64;
+        for (stream, (told, own)) in results.streams.iter().zip(&ended).enumerate() {
+            longest = longest.max(told.seconds);
+            let inward = !self.parameters.is_outward(stream);
+            let blocks = told.bytes / u64::from(self.parameters.length.max(1));
+            let time = |from: Option<Time>, to: Option<Time>| from.zip(to).map(|(from, to)| to.since(from));
+            // Datagrams have no acknowledgement: their time is that of sending.
+            let last = if self.parameters.udp { own.last } else { control.drained_at };
+            let elapsed = time(own.first, last).filter(|_| self.parameters.omit_s == 0).or_else(|| {
+                // The server's own time ends with the word that it is over, some time after the last byte.
+                let told = Duration::try_from_secs_f64(told.seconds).ok()?;
+                Some(told.saturating_sub(time(last, control.ended_at).unwrap_or_default()))
+            });
+            let is_sending_time = self.parameters.udp && self.parameters.omit_s == 0 && !inward;
+            all.flows.push(FarFlow {
+                port: number,
+                bytes: told.bytes,
+                messages: match (inward, self.parameters.udp) {
+                    (false, _) => blocks,
+                    // Of a stream nothing is lost, however the two ends count its beginning.
+                    (true, false) => own.messages,
+                    // What is missing at the end no number tells; what was left out nobody.
+                    (true, true) if whole && self.parameters.omit_s == 0 => own.offered.max(told.packets),
+                    (true, true) => own.offered,
+                },
+                // From the first datagram sent to the last: the first takes none of that time.
+                head_bytes: if is_sending_time { self.parameters.length.into() } else { 0 },
+                elapsed_ns: elapsed.unwrap_or_default().as_nanos() as u64,
+                inward,
+                ..FarFlow::default()
+            });
+        }
+        *all.cpu_seconds.get_or_insert(0.0) += results.cpu_percent / 100.0 * longest;
+    }
+
+    /// What the ends told of the streams and no figure holds.
+    fn got(&self, got: &mut Map<String, Value>) {
+        let home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(results) = home.as_ref().and_then(|control| control.results.as_ref()) else { return };
+        let ended = self.test.ended(self.parameters.streams());
+        let worse = |jitter: Option<f64>, other: f64| Some(jitter.map_or(other, |jitter| jitter.max(other)));
+        let (mut outward, mut inward, mut retransmits) = (None, None, None::<u64>);
+        for (stream, (told, own)) in results.streams.iter().zip(&ended).enumerate() {
+            match self.parameters.is_outward(stream) {
+                true => outward = worse(outward, told.jitter_s),
+                false => {
+                    inward = worse(inward, own.jitter_s);
+                    let more = told.retransmits.filter(|_| results.has_retransmits == Some(true));
+                    retransmits = more.map_or(retransmits, |more| Some(retransmits.unwrap_or(0) + more));
+                }
+            }
+        }
+        for (name, jitter) in [("outward_jitter_ns", outward), ("inward_jitter_ns", inward)] {
+            if let Some(jitter) = jitter.filter(|_| self.parameters.udp) {
+                got.insert(name.to_owned(), ((jitter * 1e9).round() as u64).into());
+            }
+        }
+        got.extend(retransmits.map(|count| ("far_retransmits".to_owned(), count.into())));
+        got.insert("far_cpu_percent".to_owned(), results.cpu_percent.into());
+    }
+}

@@ -1,0 +1,471 @@
+//! iperf3's words: cookie, states, parameters, results, errors. Pure: bytes in, values out, and back.
+//!
+//! Made from the protocol as it is spoken on the wire by iperf3 3.12; nothing here is its code.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// Bytes of a cookie: 36 letters and digits, and a zero.
+pub const COOKIE: usize = 37;
+
+/// The alphabet of base32, as iperf3 uses it.
+const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// Names a test: the first thing said on every stream of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cookie([u8; COOKIE]);
+
+impl Cookie {
+    pub fn random() -> Cookie {
+        let mut cookie = [0; COOKIE];
+        cookie[..COOKIE - 1].fill_with(|| LETTERS[fastrand::usize(..LETTERS.len())]);
+        Cookie(cookie)
+    }
+
+    /// The cookie in front of `bytes`; none if they are something else.
+    pub fn read(bytes: &[u8]) -> Option<Cookie> {
+        let cookie: [u8; COOKIE] = bytes.get(..COOKIE)?.try_into().ok()?;
+        let (zero, letters) = cookie.split_last()?;
+        (*zero == 0 && letters.iter().all(u8::is_ascii_alphanumeric)).then_some(Cookie(cookie))
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// One byte on the control connection: what comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    TestStart = 1,
+    TestRunning = 2,
+    /// Said by the client, in either direction of the payload.
+    TestEnd = 4,
+    ParameterExchange = 9,
+    CreateStreams = 10,
+    ServerTerminates = 11,
+    ClientTerminates = 12,
+    ExchangeResults = 13,
+    DisplayResults = 14,
+    Done = 16,
+    /// Two numbers follow: an error of iperf3's and one of the system's.
+    ServerError = 0xFE,
+    /// Busy.
+    AccessDenied = 0xFF,
+}
+
+impl State {
+    pub fn read(byte: u8) -> Option<State> {
+        use State::*;
+        let all = [
+            TestStart,
+            TestRunning,
+            TestEnd,
+            ParameterExchange,
+            CreateStreams,
+            ServerTerminates,
+            ClientTerminates,
+            ExchangeResults,
+            DisplayResults,
+            Done,
+            ServerError,
+            AccessDenied,
+        ];
+        all.into_iter().find(|state| *state as u8 == byte)
+    }
+}
+
+/// Bytes of the two numbers behind [`State::ServerError`].
+pub const ERROR: usize = 8;
+
+/// What a server says before it closes.
+pub fn error(code: Code) -> [u8; 1 + ERROR] {
+    let mut bytes = [0; 1 + ERROR];
+    bytes[0] = State::ServerError as u8;
+    bytes[1..5].copy_from_slice(&(code as i32).to_be_bytes());
+    bytes
+}
+
+/// Errors that we tell, by iperf3's numbers (3.12).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Code {
+    Duration = 5,
+    Streams = 6,
+    Block = 7,
+    Omit = 12,
+    NotDone = 13,
+    Sctp = 18,
+    Datagram = 20,
+    Directions = 25,
+    Rate = 27,
+    Parameters = 114,
+    Results = 117,
+    Processor = 132,
+    Authorisation = 142,
+    Idle = 144,
+    StreamAccept = 204,
+    StreamRead = 206,
+}
+
+/// What a server's two numbers say, in our words; numbers are those of iperf3 3.12.
+pub fn explain(error: &[u8; ERROR]) -> String {
+    let number = |bytes: &[u8]| bytes.iter().fold(0u32, |all, byte| all << 8 | u32::from(*byte)) as i32;
+    let (code, system) = (number(&error[..4]), number(&error[4..]));
+    let what = match code {
+        5 => "the time is too long for it",
+        6 => "too many connections: use a smaller --parallel",
+        7 => "blocks too large for it: use a smaller --size",
+        8 => "socket buffers too large for it",
+        12 => "it cannot leave out so long a time at the beginning: use a shorter --warm-up",
+        13 => "it does not do what was asked for",
+        18 => "it has no SCTP",
+        20 => "datagrams of a size that it does not take",
+        25 => "it cannot do both directions at once",
+        27 => "more than the rate that it allows: use a --bit-rate below its limit",
+        30 | 144 => "nothing came for longer than it waits",
+        109 => "a connection closed unexpectedly",
+        110 => "it did not understand what it was told",
+        114 => "it did not understand the parameters",
+        117 => "it did not understand the results",
+        119 => "it says that this end broke off",
+        120 => "it was stopped",
+        121 => "it is busy with another test: try again later",
+        123 | 124 | 130 | 140 | 141 | 148 => "its system refused a setting of the sockets",
+        132 => "it cannot run on that CPU: choose another for the far end in --pin",
+        134 => "it does not have that congestion control",
+        142 => "it wants a user name and a password, which linkgauge does not give: use a server without",
+        200..=208 => "it had trouble with the data connections",
+        _ => return format!("the server reports error {code} (system error {system})"),
+    };
+    format!("the server refused: {what} (error {code})")
+}
+
+/// Longest parameters, as iperf3 takes them.
+pub const LONGEST_PARAMETERS: usize = 8 * 1024;
+
+/// Longest results of a client, with 256 streams of some 250 bytes; and of a server, with what it has printed.
+pub const LONGEST_RESULTS_OF_CLIENTS: usize = 1 << 17;
+pub const LONGEST_RESULTS: usize = 1 << 20;
+
+/// JSON with its length in front.
+pub fn framed(value: &Value) -> Vec<u8> {
+    let text = value.to_string();
+    let mut bytes = (text.len() as u32).to_be_bytes().to_vec();
+    bytes.extend_from_slice(text.as_bytes());
+    bytes
+}
+
+/// What cannot be understood, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    #[error("it announces {0} bytes at once")]
+    TooLong(usize),
+    #[error("what it sends is no JSON object")]
+    NoObject,
+    #[error("'{0}' is missing or no number")]
+    NoNumber(&'static str),
+    #[error("'{0}' is negative")]
+    Negative(&'static str),
+    #[error("the results are not about the streams of this test")]
+    OtherStreams,
+}
+
+pub type Object = Map<String, Value>;
+
+/// The JSON in front of `bytes` and how many of them it takes; none until it is whole.
+pub fn read_framed(bytes: &[u8], longest: usize) -> Result<Option<(Object, usize)>, WireError> {
+    let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
+    let length = u32::from_be_bytes(*length) as usize;
+    if length > longest {
+        return Err(WireError::TooLong(length));
+    }
+    let Some(text) = rest.get(..length) else { return Ok(None) };
+    // The reader itself bounds how deep objects may stand within each other.
+    let object = serde_json::from_slice(text).map_err(|_| WireError::NoObject)?;
+    Ok(Some((object, 4 + length)))
+}
+
+/// iperf3 writes some numbers as others would not (−1 as 2⁶⁴ − 1): everything is read as a float.
+fn number(object: &Object, name: &str) -> Option<f64> {
+    object.get(name)?.as_f64()
+}
+
+/// A count that has to be there. What no f64 holds exactly is no count of ours.
+fn count(object: &Object, name: &'static str) -> Result<u64, WireError> {
+    if let Some(count) = object.get(name).and_then(Value::as_u64) {
+        return Ok(count);
+    }
+    match number(object, name) {
+        None => Err(WireError::NoNumber(name)),
+        Some(number) if number < 0.0 => Err(WireError::Negative(name)),
+        Some(number) => Ok(number as u64),
+    }
+}
+
+fn is_true(object: &Object, name: &str) -> bool {
+    match object.get(name) {
+        Some(Value::Bool(on)) => *on,
+        Some(Value::Number(number)) => number.as_f64().is_some_and(|number| number != 0.0),
+        _ => false,
+    }
+}
+
+/// What a client asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameters {
+    pub udp: bool,
+    /// Seconds at the beginning that count for nothing.
+    pub omit_s: u64,
+    /// 0: until so many bytes or blocks are through, on all streams together.
+    pub time_s: u64,
+    pub bytes: u64,
+    pub blocks: u64,
+    /// Streams in each direction.
+    pub parallel: u32,
+    pub reverse: bool,
+    pub bidirectional: bool,
+    /// Bytes of a block or datagram.
+    pub length: u32,
+    /// Of each stream; 0: unlimited.
+    pub bits_per_second: f64,
+    pub counters_64bit: bool,
+    pub server_output: bool,
+    /// The CPU that the server shall run on.
+    pub server_cpu: Option<u32>,
+}
+
+/// What carries the payload: one of these is true, and only that is said.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Carrier {
+    #[serde(skip_serializing_if = "is_false")]
+    tcp: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    udp: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    sctp: bool,
+}
+
+fn is_false(said: &bool) -> bool {
+    !said
+}
+
+/// Most streams in each direction (iperf3's own limit).
+pub const MOST_STREAMS: u32 = 128;
+
+/// Largest block on a stream, smallest and largest datagram (iperf3's own limits).
+pub const LARGEST_BLOCK: u32 = 1 << 20;
+pub const DATAGRAMS: std::ops::RangeInclusive<u32> = 16..=65_507;
+
+/// Longest test, and longest time left out at its beginning (iperf3's own limits), in seconds.
+pub const LONGEST: u64 = 86_400;
+pub const LONGEST_OMIT: u64 = 60;
+
+impl Parameters {
+    /// For the server; booleans are said only when they are true.
+    pub fn write(&self) -> Value {
+        let carrier = json!(Carrier { tcp: !self.udp, udp: self.udp, sctp: false });
+        let mut object = carrier.as_object().cloned().unwrap_or_default();
+        let mut say = |name: &str, value: Value| object.insert(name.to_owned(), value);
+        say("omit", self.omit_s.into());
+        if let Some(cpu) = self.server_cpu {
+            say("server_affinity", cpu.into());
+        }
+        say("time", self.time_s.into());
+        say("num", self.bytes.into());
+        say("blockcount", self.blocks.into());
+        say("parallel", self.parallel.into());
+        for (name, on) in [
+            ("reverse", self.reverse),
+            ("bidirectional", self.bidirectional),
+            ("udp_counters_64bit", self.counters_64bit),
+        ] {
+            if on {
+                say(name, true.into());
+            }
+        }
+        say("len", self.length.into());
+        if self.bits_per_second > 0.0 || self.udp {
+            say("bandwidth", (self.bits_per_second.round() as u64).into());
+        }
+        say("pacing_timer", 1000.into());
+        if self.server_output {
+            say("get_server_output", 1.into());
+        }
+        // The protocol's version, for servers that look.
+        say("client_version", "3.12".into());
+        Value::Object(object)
+    }
+
+    /// What a client says; an error is what the server answers.
+    pub fn read(object: &Object) -> Result<Parameters, Code> {
+        let carrier = Carrier::deserialize(object).map_err(|_| Code::Parameters)?;
+        if carrier.sctp {
+            return Err(Code::Sctp);
+        }
+        if object.contains_key("authtoken") {
+            return Err(Code::Authorisation);
+        }
+        let udp = carrier.udp;
+        if !udp && !carrier.tcp {
+            return Err(Code::NotDone);
+        }
+        let or = |name: &'static str, otherwise: u64, code: Code| match count(object, name) {
+            Ok(count) => Ok(count),
+            Err(WireError::NoNumber(_)) if !object.contains_key(name) => Ok(otherwise),
+            Err(_) => Err(code),
+        };
+        let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let parameters = Parameters {
+            udp,
+            omit_s: or("omit", 0, Code::Omit)?,
+            time_s: or("time", 0, Code::Duration)?,
+            bytes: or("num", 0, Code::Parameters)?,
+            blocks: or("blockcount", 0, Code::Parameters)?,
+            parallel: small(or("parallel", 1, Code::Streams)?),
+            reverse: is_true(object, "reverse"),
+            bidirectional: is_true(object, "bidirectional"),
+            length: small(or("len", 0, if udp { Code::Datagram } else { Code::Block })?),
+            bits_per_second: or("bandwidth", 0, Code::Parameters)? as f64,
+            counters_64bit: is_true(object, "udp_counters_64bit"),
+            server_output: is_true(object, "get_server_output"),
+            // −1 where nothing was said.
+            server_cpu: number(object, "server_affinity").filter(|cpu| *cpu >= 0.0).map(|cpu| cpu as u32),
+        };
+        parameters.checked()
+    }
+
+    /// Within the limits of the protocol.
+    fn checked(self) -> Result<Parameters, Code> {
+        match () {
+            () if self.parallel == 0 || self.parallel > MOST_STREAMS => Err(Code::Streams),
+            () if self.udp && !DATAGRAMS.contains(&self.length) => Err(Code::Datagram),
+            () if !self.udp && !(1..=LARGEST_BLOCK).contains(&self.length) => Err(Code::Block),
+            () if self.reverse && self.bidirectional => Err(Code::Directions),
+            () if self.time_s > LONGEST => Err(Code::Duration),
+            () if self.omit_s > LONGEST_OMIT => Err(Code::Omit),
+            () => Ok(self),
+        }
+    }
+
+    /// Streams of the test, both directions together.
+    pub fn streams(&self) -> usize {
+        self.parallel as usize * if self.bidirectional { 2 } else { 1 }
+    }
+
+    /// Whether the client sends on the stream with this number; numbers go in the order of opening.
+    pub fn is_outward(&self, stream: usize) -> bool {
+        if self.bidirectional { stream < self.parallel as usize } else { !self.reverse }
+    }
+}
+
+/// The name of a stream in the results: 1, 3, 4, 5, … in the order of opening; iperf3 leaves out 2.
+pub fn stream_id(stream: usize) -> u64 {
+    stream as u64 + if stream == 0 { 1 } else { 2 }
+}
+
+/// What one end counted of one stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Counted {
+    /// Payload sent, or received.
+    pub bytes: u64,
+    /// None where nobody counts them: at the receiver, or where the system does not tell.
+    pub retransmits: Option<u64>,
+    pub jitter_s: f64,
+    pub lost: u64,
+    /// Datagrams: sent, or as many as must have been sent by the highest number received.
+    pub packets: u64,
+    pub seconds: f64,
+}
+
+/// What one end tells after a test.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Results {
+    /// CPU time of the process in % of the time of the test.
+    pub cpu_percent: f64,
+    /// Of senders: whether retransmissions are counted. None at receivers.
+    pub has_retransmits: Option<bool>,
+    /// In the order of opening.
+    pub streams: Vec<Counted>,
+    /// What a server has printed, if that was asked for.
+    pub text: Option<String>,
+}
+
+impl Results {
+    pub fn write(&self) -> Value {
+        let or_minus_one = |number: Option<u64>| number.map_or(json!(-1), Value::from);
+        let stream = |(number, counted): (usize, &Counted)| {
+            json!({
+                "id": stream_id(number),
+                "bytes": counted.bytes,
+                "retransmits": or_minus_one(counted.retransmits),
+                "jitter": finite(counted.jitter_s),
+                "errors": counted.lost,
+                "packets": counted.packets,
+                "start_time": 0,
+                "end_time": finite(counted.seconds),
+            })
+        };
+        let mut value = json!({
+            "cpu_util_total": finite(self.cpu_percent),
+            "cpu_util_user": 0.0,
+            "cpu_util_system": 0.0,
+            "sender_has_retransmits": or_minus_one(self.has_retransmits.map(u64::from)),
+            "streams": self.streams.iter().enumerate().map(stream).collect::<Vec<Value>>(),
+        });
+        if let Some(text) = &self.text {
+            value["server_output_text"] = text.as_str().into();
+        }
+        value
+    }
+
+    /// Results of a test of so many streams.
+    pub fn read(object: &Object, streams: usize) -> Result<Results, WireError> {
+        let told = object.get("streams").and_then(Value::as_array).ok_or(WireError::OtherStreams)?;
+        if told.len() != streams {
+            return Err(WireError::OtherStreams);
+        }
+        let mut all = vec![None; streams];
+        for stream in told {
+            let stream = stream.as_object().ok_or(WireError::NoObject)?;
+            let id = count(stream, "id")?;
+            let place =
+                (0..streams).find(|number| stream_id(*number) == id).ok_or(WireError::OtherStreams)?;
+            all[place] = Some(Counted {
+                bytes: count(stream, "bytes")?,
+                retransmits: count(stream, "retransmits").ok().filter(|count| *count < u64::from(u32::MAX)),
+                jitter_s: finite(number(stream, "jitter").unwrap_or(0.0)),
+                lost: count(stream, "errors")?,
+                packets: count(stream, "packets")?,
+                seconds: finite(
+                    number(stream, "end_time").unwrap_or(0.0) - number(stream, "start_time").unwrap_or(0.0),
+                ),
+            });
+        }
+        let cpu_percent = number(object, "cpu_util_total").ok_or(WireError::NoNumber("cpu_util_total"))?;
+        let has_retransmits = number(object, "sender_has_retransmits");
+        Ok(Results {
+            cpu_percent: finite(cpu_percent),
+            has_retransmits: has_retransmits.filter(|has| (0.0..=1.0).contains(has)).map(|has| has > 0.0),
+            streams: all.into_iter().collect::<Option<_>>().ok_or(WireError::OtherStreams)?,
+            text: object.get("server_output_text").and_then(Value::as_str).map(str::to_owned),
+        })
+    }
+}
+
+/// What a float may be: never negative, never more than any test has.
+fn finite(number: f64) -> f64 {
+    if number.is_finite() { number.clamp(0.0, 1e9) } else { 0.0 }
+}
+
+/// What opens a UDP stream, and what answers it: the digits in the order in which a little-endian machine writes them.
+pub const UDP_HELLO: [u8; 4] = *b"9876";
+pub const UDP_ANSWER: [u8; 4] = *b"6789";
+
+/// What servers before 3.10 answer: 987654321, little-endian.
+pub const UDP_ANSWER_OF_OLD: [u8; 4] = 987_654_321_u32.to_le_bytes();
+
+#[cfg(test)]
+mod tests;

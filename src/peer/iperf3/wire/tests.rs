@@ -1,0 +1,203 @@
+//! The words of iperf3 against what was heard of iperf3 3.12.
+
+use super::*;
+
+fn object(text: &str) -> Map<String, Value> {
+    serde_json::from_str(text).unwrap()
+}
+
+/// As 3.12 says them without options.
+const PLAIN: &str = r#"{"tcp":true,"omit":0,"time":1,"num":0,"blockcount":0,"parallel":1,"len":131072,
+    "pacing_timer":1000,"client_version":"3.12"}"#;
+
+fn plain() -> Parameters {
+    Parameters {
+        udp: false,
+        omit_s: 0,
+        time_s: 1,
+        bytes: 0,
+        blocks: 0,
+        parallel: 1,
+        reverse: false,
+        bidirectional: false,
+        length: 131_072,
+        bits_per_second: 0.0,
+        counters_64bit: false,
+        server_output: false,
+        server_cpu: None,
+    }
+}
+
+#[test]
+fn cookies_are_letters_and_digits_and_a_zero() {
+    let cookie = Cookie::random();
+    assert_eq!(Cookie::read(cookie.bytes()), Some(cookie));
+    assert_ne!(Cookie::random(), cookie);
+    assert!(Cookie::read(b"cf3vgxvikyby5o5z4tc2kqvzdxchsc34rjek\0").is_some());
+    assert_eq!(Cookie::read(b"cf3vgxvikyby5o5z4tc2kqvzdxchsc34rjekx"), None);
+    assert_eq!(Cookie::read(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:5201\r\n"), None);
+    assert_eq!(Cookie::read(&cookie.bytes()[..36]), None);
+}
+
+#[test]
+fn states_are_those_bytes() {
+    for byte in 0..=u8::MAX {
+        assert!(State::read(byte).is_none_or(|state| state as u8 == byte));
+    }
+    assert_eq!(State::read(9), Some(State::ParameterExchange));
+    assert_eq!(State::read(15), None);
+    assert_eq!(State::AccessDenied as i8, -1);
+}
+
+#[test]
+fn parameters_are_read_as_they_are_said() {
+    assert_eq!(Parameters::read(&object(PLAIN)), Ok(plain()));
+    let reverse = r#"{"tcp":true,"omit":2,"time":0,"num":1048576,"blockcount":0,"parallel":2,"reverse":true,"window":100000,
+        "len":131072,"pacing_timer":1000,"title":"title1","get_server_output":1,"client_version":"3.12"}"#;
+    let expected = Parameters {
+        omit_s: 2,
+        time_s: 0,
+        bytes: 1 << 20,
+        parallel: 2,
+        reverse: true,
+        server_output: true,
+        ..plain()
+    };
+    assert_eq!(Parameters::read(&object(reverse)), Ok(expected));
+    let udp = r#"{"udp":true,"omit":0,"time":1,"num":0,"blockcount":0,"parallel":1,"len":100,"bandwidth":200000,
+        "pacing_timer":1000,"udp_counters_64bit":true,"server_affinity":18446744073709551615}"#;
+    let udp = Parameters::read(&object(udp)).unwrap();
+    assert!(udp.udp && udp.counters_64bit && udp.bits_per_second == 200_000.0 && udp.length == 100);
+}
+
+#[test]
+fn what_we_ask_for_is_read_back() {
+    let udp = Parameters {
+        udp: true,
+        counters_64bit: true,
+        bidirectional: true,
+        length: 1400,
+        bits_per_second: 1e6,
+        server_cpu: Some(1),
+        ..plain()
+    };
+    for parameters in [plain(), udp] {
+        let framed = framed(&parameters.write());
+        let (object, used) = read_framed(&framed, LONGEST_PARAMETERS).unwrap().unwrap();
+        assert_eq!(used, framed.len());
+        assert_eq!(Parameters::read(&object), Ok(parameters));
+    }
+    // A plain test says what 3.12 says.
+    assert_eq!(plain().write(), serde_json::from_str::<Value>(PLAIN).unwrap());
+}
+
+#[test]
+fn absurd_parameters_are_refused_with_a_number() {
+    let refused = |changes: &str| {
+        let mut all = object(PLAIN);
+        all.extend(object(changes));
+        Parameters::read(&all).map(|_| ())
+    };
+    assert_eq!(refused("{}"), Ok(()));
+    for (changes, code) in [
+        (r#"{"parallel":129}"#, Code::Streams),
+        (r#"{"parallel":0}"#, Code::Streams),
+        (r#"{"parallel":-1}"#, Code::Streams),
+        (r#"{"parallel":1e300}"#, Code::Streams),
+        (r#"{"parallel":"four"}"#, Code::Streams),
+        (r#"{"len":0}"#, Code::Block),
+        (r#"{"len":1048577}"#, Code::Block),
+        (r#"{"len":-5}"#, Code::Block),
+        (r#"{"udp":true,"len":15}"#, Code::Datagram),
+        (r#"{"udp":true,"len":65508}"#, Code::Datagram),
+        (r#"{"time":86401}"#, Code::Duration),
+        (r#"{"time":-1}"#, Code::Duration),
+        (r#"{"omit":61}"#, Code::Omit),
+        (r#"{"num":-1}"#, Code::Parameters),
+        (r#"{"bandwidth":-1}"#, Code::Parameters),
+        (r#"{"reverse":true,"bidirectional":true}"#, Code::Directions),
+        (r#"{"sctp":true}"#, Code::Sctp),
+        (r#"{"authtoken":"bm9ib2R5"}"#, Code::Authorisation),
+        (r#"{"tcp":false}"#, Code::NotDone),
+    ] {
+        assert_eq!(refused(changes), Err(code), "{changes}");
+    }
+}
+
+#[test]
+fn frames_are_whole_or_wait() {
+    let framed = framed(&serde_json::json!({"a": 1}));
+    for length in 0..framed.len() {
+        assert_eq!(read_framed(&framed[..length], 100), Ok(None));
+    }
+    assert_eq!(read_framed(&[0, 0, 1, 0], 100), Err(WireError::TooLong(256)));
+    assert_eq!(read_framed(&[0xFF; 4], LONGEST_RESULTS), Err(WireError::TooLong(u32::MAX as usize)));
+    for text in ["", "[]", "7", "{\"a\":", "{} x"] {
+        let mut bytes = (text.len() as u32).to_be_bytes().to_vec();
+        bytes.extend_from_slice(text.as_bytes());
+        assert_eq!(read_framed(&bytes, 100), Err(WireError::NoObject), "{text}");
+    }
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(3000), "]".repeat(3000));
+    let mut bytes = (deep.len() as u32).to_be_bytes().to_vec();
+    bytes.extend_from_slice(deep.as_bytes());
+    assert_eq!(read_framed(&bytes, LONGEST_PARAMETERS), Err(WireError::NoObject));
+}
+
+/// As a server of 3.12 says them.
+const RESULTS: &str = r#"{"cpu_util_total":21.841031095199625,"cpu_util_user":0.879425946697818,
+    "cpu_util_system":20.961508284756164,"sender_has_retransmits":18446744073709551615,"congestion_used":"bbr",
+    "streams":[{"id":1,"bytes":614727680,"retransmits":18446744073709551615,"jitter":0,"errors":0,"packets":0,
+    "start_time":0,"end_time":1.032345},{"id":3,"bytes":678952960,"retransmits":18446744073709551615,
+    "jitter":3.9775360469671e-06,"errors":2,"packets":25,"start_time":0,"end_time":1.5}]}"#;
+
+#[test]
+fn results_are_read_as_they_are_said() {
+    let results = Results::read(&object(RESULTS), 2).unwrap();
+    let second = results.streams[1];
+    assert_eq!((second.bytes, second.lost, second.packets, second.seconds), (678_952_960, 2, 25, 1.5));
+    assert_eq!((second.retransmits, results.has_retransmits), (None, None));
+    assert_eq!((results.streams[0].seconds, second.jitter_s), (1.032345, 3.9775360469671e-06));
+    let framed = framed(&results.write());
+    let (again, _) = read_framed(&framed, LONGEST_RESULTS).unwrap().unwrap();
+    assert_eq!(Results::read(&again, 2), Ok(results));
+    assert_eq!(again["streams"][1]["retransmits"], -1);
+}
+
+#[test]
+fn results_that_lie_are_not_believed() {
+    let wrong = |from: &str, to: &str| Results::read(&object(&RESULTS.replace(from, to)), 2).unwrap_err();
+    assert_eq!(Results::read(&object(RESULTS), 3), Err(WireError::OtherStreams));
+    assert_eq!(wrong("\"id\":3", "\"id\":2"), WireError::OtherStreams);
+    assert_eq!(wrong("\"id\":3", "\"id\":1"), WireError::OtherStreams);
+    assert_eq!(wrong("\"bytes\":614727680", "\"bytes\":-1"), WireError::Negative("bytes"));
+    assert_eq!(wrong("\"errors\":2", "\"errors\":-2"), WireError::Negative("errors"));
+    assert_eq!(wrong("\"packets\":25,", ""), WireError::NoNumber("packets"));
+    assert_eq!(wrong("\"cpu_util_total\":21", "\"x\":21"), WireError::NoNumber("cpu_util_total"));
+    assert_eq!(wrong("\"streams\"", "\"steams\""), WireError::OtherStreams);
+    let absurd = Results::read(&object(&RESULTS.replace("1.032345", "-1e300")), 2).unwrap();
+    assert_eq!(absurd.streams[0].seconds, 0.0);
+}
+
+#[test]
+fn errors_are_explained() {
+    let said = |code: i32| {
+        let mut error = [0; ERROR];
+        error[..4].copy_from_slice(&code.to_be_bytes());
+        explain(&error)
+    };
+    insta::assert_snapshot!([said(142), said(27), said(7777), said(-3)].join("\n"), @r"
+    the server refused: it wants a user name and a password, which linkgauge does not give: use a server without (error 142)
+    the server refused: more than the rate that it allows: use a --bit-rate below its limit (error 27)
+    the server reports error 7777 (system error 0)
+    the server reports error -3 (system error 0)
+    ");
+    assert_eq!(error(Code::Rate), [0xFE, 0, 0, 0, 27, 0, 0, 0, 0]);
+}
+
+#[test]
+fn streams_are_named_in_the_order_of_opening() {
+    assert_eq!((0..4).map(stream_id).collect::<Vec<_>>(), [1, 3, 4, 5]);
+    let both = Parameters { bidirectional: true, parallel: 2, ..plain() };
+    assert_eq!(both.streams(), 4);
+    assert_eq!([0, 1, 2, 3].map(|stream| both.is_outward(stream)), [true, true, false, false]);
+}
