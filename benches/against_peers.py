@@ -5,7 +5,10 @@ Prints the median ratio of each figure with its 95 % interval (bootstrap of the 
     benches/against_peers.py [--binary target/release/linkgauge] [--repeat 10] [--cpus 0,1] [--seconds 2] [ROW…]
 Needs: sockperf, iperf3, taskset. Ends every program it starts, by process id.
 """
-import argparse, json, random, re, signal, socket, statistics, subprocess, sys, time
+import argparse, json, os, random, re, signal, socket, statistics, subprocess, sys, time
+
+# Nothing of this goes into the store of whoever runs it.
+os.environ["LINKGAUGE_STORE"] = ""
 
 args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 args.add_argument("--binary", default="target/release/linkgauge")

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::endpoint::Endpoint;
+use crate::metric::Threshold;
 use crate::units::{BitRate, Bytes, Count, MessageRate, Span};
 
 /// What was wrong with a plan.
@@ -68,6 +69,8 @@ pub struct Case {
     pub interval: Duration,
     /// Shares of exchanges later than these are counted.
     pub late: Vec<Duration>,
+    /// What the figures have to keep.
+    pub thresholds: Vec<Threshold>,
 }
 
 /// Which way the payload goes, seen from the near end.
@@ -208,6 +211,7 @@ pub struct CaseSpec {
     pub probe: Option<Probe>,
     pub interval: Option<Span>,
     pub late: Option<Vec<Span>>,
+    pub thresholds: Option<Vec<Threshold>>,
 }
 
 /// Options of a peer may be written as text, numbers or switches; what they mean is the peer's business.
@@ -296,7 +300,7 @@ impl CaseSpec {
     /// This case, with what it leaves open taken from `defaults`.
     pub fn over(&self, defaults: &CaseSpec) -> CaseSpec {
         over!(self, defaults; url, together, ports, peer, workload, direction, size, parallel, rate, bit_rate, poisson,
-            seed, count, time, volume, warm_up_count, warm_up_time, timeout, spin, pin, probe, interval, late)
+            seed, count, time, volume, warm_up_count, warm_up_time, timeout, spin, pin, probe, interval, late, thresholds)
     }
 
     /// The cases that this one stands for: every URL × ports × direction × connections × size, sizes innermost.
@@ -413,6 +417,7 @@ impl CaseSpec {
                 Some(late) => late.iter().map(|span| span.0).collect(),
                 None => DEFAULT_LATE_MS.map(Duration::from_millis).to_vec(),
             },
+            thresholds: self.thresholds.clone().unwrap_or_default(),
         })
     }
 }

@@ -96,7 +96,19 @@ pub struct CaseResult {
     /// One entry a port, when there were several.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub per_port: Vec<Part>,
+    /// What the plan's thresholds said.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub thresholds: Vec<Judged>,
     pub warnings: Vec<Warning>,
+}
+
+/// A threshold, and what was measured, in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    pub threshold: String,
+    pub measured: String,
+    /// What was not measured keeps no threshold.
+    pub kept: bool,
 }
 
 /// The figures of one repetition or one port.
@@ -332,6 +344,16 @@ impl Figures {
     }
 }
 
+impl CaseResult {
+    /// What besides endpoint, size and numbers tells it from other cases of its method: `100/s`, `spin`; mostly empty.
+    pub fn settings(&self) -> String {
+        let per_second = self.asked.get("pacing").and_then(|pacing| pacing.get("per_second")?.as_f64());
+        let spins = self.placement.get("wait").is_some_and(|wait| wait == "spin");
+        let settings = [per_second.map(|rate| format!("{rate}/s")), spins.then(|| "spin".to_owned())];
+        settings.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
 impl Distribution {
     /// A percentile by its name (`p50`); `None` when it is absent or not reached.
     pub fn percentile(&self, name: &str) -> Option<u64> {
@@ -482,6 +504,11 @@ impl Run {
         let of_cases = self.cases.iter().enumerate();
         let of_cases = of_cases.flat_map(|(index, case)| case.warnings.iter().map(move |w| (Some(index), w)));
         self.warnings.iter().map(|warning| (None, warning)).chain(of_cases)
+    }
+
+    /// Whether every threshold was kept.
+    pub fn thresholds_kept(&self) -> bool {
+        self.cases.iter().flat_map(|case| &case.thresholds).all(|judged| judged.kept)
     }
 
     /// Whether everything that was planned was measured.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::explain::{self, Evidence};
+use linkgauge::import::{self, About, TimeUnit};
 use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
 use linkgauge::link::party::{Cost, Party, Step};
@@ -42,7 +43,7 @@ use linkgauge::workload::throughput::head::Head;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     ("endpoint", endpoint),
     ("plan", plan),
     ("session", session),
@@ -50,6 +51,7 @@ pub const TARGETS: [Target; 12] = [
     ("ask", ask),
     ("rfc2217", rfc2217),
     ("pakbus", pakbus),
+    ("import", import),
     ("iperf3", iperf3),
     ("pakbus_client", pakbus_client),
     ("netio", netio),
@@ -599,4 +601,28 @@ fn test_packets(said: &[u8], key: Option<&Key>) {
     let mut extensions = said.to_vec();
     tlv::answer(&mut extensions, &tlv::Counts::default(), key);
     assert_eq!(extensions.len(), said.len());
+}
+
+/// A result of another program: after a line with the name of its format comes the file. What is read is a sound run,
+/// and every report can be made of it.
+pub fn import(data: &[u8]) {
+    let Some(end) = data.iter().position(|&byte| byte == b'\n') else { return };
+    let Some(format) = str::from_utf8(&data[..end]).ok().and_then(import::format_in) else { return };
+    let about = About {
+        file: "file".to_owned(),
+        unit: Some(TimeUnit::Milliseconds),
+        lost: Some(999.0),
+        late: vec![Duration::from_millis(50)],
+        ..About::default()
+    };
+    let Ok(run) = import::read(format, &mut &data[end + 1..], &about) else { return };
+    let mut json = Vec::new();
+    for format in FORMATS {
+        (format.write)(&run, &Options::default(), &mut json).expect("memory takes everything");
+        if format.name == "json" {
+            let text = str::from_utf8(&json).expect("JSON is text");
+            assert_eq!(Run::from_json(text).expect("it reads back").cases.len(), run.cases.len());
+        }
+        json.clear();
+    }
 }

@@ -24,6 +24,7 @@ use linkgauge::units::print_duration;
 use super::Status;
 use super::measure::{PlanFlags, measure, status};
 use super::output::{OutputFlags, is_dash, tell};
+use super::store::KeepFlags;
 
 /// Start far ends of its own, gauge every link of this host, print and write report.html
 ///
@@ -36,6 +37,8 @@ pub struct Flags {
     quick: bool,
     #[command(flatten)]
     output: OutputFlags,
+    #[command(flatten)]
+    keep: KeepFlags,
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
@@ -43,6 +46,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let json = output.also_json("linkgauge-demo.json".into());
     let html = output.also_html("report.html".into());
     output.check(0)?;
+    flags.keep.check()?;
     let quiet = output.quiet;
 
     let directory = Directory::fresh()?;
@@ -71,7 +75,9 @@ pub fn run(flags: Flags) -> Result<Status> {
     plan_flags.output = output;
     let mut run = measure(plan, &plan_flags, dialer)?;
     run.warnings.extend(notes(found.missing));
-    plan_flags.output.write(&run, true)?;
+    let written = plan_flags.output.write(&run, true);
+    flags.keep.keep(&run, quiet);
+    written?;
     if !quiet {
         tell_files(&[&html, &json]);
     }

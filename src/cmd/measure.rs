@@ -15,6 +15,7 @@ use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
 use linkgauge::link::Dialer;
+use linkgauge::metric::Threshold;
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Plan, Probe};
 use linkgauge::run::Run;
 use linkgauge::sample::RawFile;
@@ -24,6 +25,7 @@ use linkgauge::workload::download::Content;
 
 use super::Status;
 use super::output::{OutputFlags, is_dash, speaks_unicode, tell};
+use super::store::KeepFlags;
 
 /// Where links lead, what the far end speaks, how often: the same for every workload.
 #[derive(Args, Clone, Default)]
@@ -67,6 +69,9 @@ pub struct CaseFlags {
     /// Length of an entry of the time series, and time between progress events [default: 1s]
     #[arg(long, value_name = "TIME")]
     interval: Option<Span>,
+    /// What the figures have to keep, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'; if not, the exit status is 1 [list]
+    #[arg(long, value_name = "THRESHOLD", value_delimiter = ',')]
+    threshold: Vec<Threshold>,
     #[command(flatten)]
     pub plan: PlanFlags,
 }
@@ -103,7 +108,7 @@ impl std::str::FromStr for WarmUp {
 pub struct PlanFlags {
     /// Run every case so often, in turn; from 6 on the intervals are those over the repetitions
     #[arg(long, value_name = "N")]
-    repeat: Option<u32>,
+    pub repeat: Option<u32>,
     /// Go on with the next case when one fails; the exit status stays 2
     #[arg(long)]
     pub keep_going: bool,
@@ -121,6 +126,8 @@ pub struct PlanFlags {
     events: Option<PathBuf>,
     #[command(flatten)]
     pub output: OutputFlags,
+    #[command(flatten)]
+    pub keep: KeepFlags,
 }
 
 impl CaseFlags {
@@ -146,6 +153,7 @@ impl CaseFlags {
             spin: Some(self.spin),
             pin: many(&self.pin),
             interval: self.interval,
+            thresholds: (!self.threshold.is_empty()).then(|| self.threshold.clone()),
             ..CaseSpec::default()
         }
     }
@@ -189,10 +197,15 @@ pub fn run_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
 pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status> {
     let events_on_stdout = flags.events_on_stdout();
     flags.check_output(0)?;
+    flags.keep.check()?;
     let run = measure(plan, flags, dialer)?;
     // Where nothing was measured the error lines say all there is to say.
     let measured = run.cases.iter().any(|case| case.figures.any());
-    flags.output.write(&run, measured && !events_on_stdout)?;
+    let written = flags.output.write(&run, measured && !events_on_stdout);
+    if measured {
+        flags.keep.keep(&run, flags.output.quiet);
+    }
+    written?;
     Ok(status(&run))
 }
 
@@ -200,7 +213,8 @@ pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status>
 pub fn status(run: &Run) -> Status {
     match (run.interrupted, run.complete()) {
         (true, _) => Status::Interrupted,
-        (_, true) => Status::Complete,
+        (_, true) if run.thresholds_kept() => Status::Complete,
+        (_, true) => Status::Failed,
         _ => Status::Incomplete,
     }
 }

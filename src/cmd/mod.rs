@@ -1,18 +1,26 @@
 //! The commands: one file each, with its flags. Only here is anything printed, the environment read, the process ended.
 
+mod ab;
+mod compare;
 mod completions;
 mod demo;
 mod doctor;
 mod download;
 mod explain;
+mod export;
+mod history;
+mod import;
 mod lab;
 mod latency;
 mod measure;
 mod output;
+mod prune;
 mod report;
 mod reproduce;
 mod run;
 mod serve;
+mod store;
+mod tag;
 mod throughput;
 
 use std::process::ExitCode;
@@ -31,8 +39,8 @@ struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-Exit status: 0 all that was planned was measured; 2 something planned was not (what was is kept);
-130 after Ctrl-C, with the report of what was measured.";
+Exit status: 0 all that was planned was measured; 1 that, but a threshold was not kept or something is worse than it was;
+2 something planned was not measured (what was is kept); 130 after Ctrl-C, with the report of what was measured.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -46,6 +54,15 @@ enum Command {
     Reproduce(reproduce::Flags),
     Explain(explain::Flags),
     Report(report::Flags),
+    History(history::Flags),
+    /// Show runs that were kept, in any format: 'report' by a shorter word
+    Show(report::Flags),
+    Tag(tag::Flags),
+    Prune(prune::Flags),
+    Compare(compare::Flags),
+    Ab(ab::Flags),
+    Export(export::Flags),
+    Import(import::Flags),
     Doctor(doctor::Flags),
     Completions(completions::Flags),
     Man(completions::ManFlags),
@@ -55,6 +72,8 @@ enum Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     Complete,
+    /// All was measured, and something is worse than it may be.
+    Failed,
     /// Something planned was not measured; what was is kept.
     Incomplete,
     Interrupted,
@@ -64,6 +83,7 @@ impl From<Status> for ExitCode {
     fn from(status: Status) -> ExitCode {
         ExitCode::from(match status {
             Status::Complete => 0,
+            Status::Failed => 1,
             Status::Incomplete => 2,
             Status::Interrupted => 130,
         })
@@ -82,7 +102,14 @@ pub fn main() -> ExitCode {
         Command::Run(flags) => run::run(flags),
         Command::Reproduce(flags) => reproduce::run(flags),
         Command::Explain(flags) => explain::run(flags),
-        Command::Report(flags) => report::run(flags),
+        Command::Report(flags) | Command::Show(flags) => report::run(flags),
+        Command::History(flags) => history::run(flags),
+        Command::Tag(flags) => tag::run(flags),
+        Command::Compare(flags) => compare::run(flags),
+        Command::Ab(flags) => ab::run(flags),
+        Command::Prune(flags) => prune::run(flags),
+        Command::Export(flags) => export::run(flags),
+        Command::Import(flags) => import::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
         Command::Completions(flags) => completions::run(flags, Cli::command()),
         Command::Man(flags) => completions::man(flags, Cli::command()),

@@ -21,6 +21,9 @@ pub struct OutputFlags {
     /// Write one CSV row a case
     #[arg(long, value_name = "FILE|-")]
     csv: Option<PathBuf>,
+    /// Write JUnit XML, one test a case and a threshold
+    #[arg(long, value_name = "FILE|-")]
+    junit: Option<PathBuf>,
     /// What to print on standard output
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
     format: Option<String>,
@@ -36,7 +39,7 @@ fn formats() -> clap::builder::PossibleValuesParser {
 impl OutputFlags {
     /// The files asked for, by format.
     fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        let files = [("json", &self.json), ("html", &self.html), ("csv", &self.csv)];
+        let files = [("json", &self.json), ("html", &self.html), ("csv", &self.csv), ("junit", &self.junit)];
         files.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?)))
     }
 

@@ -1,31 +1,29 @@
-//! `linkgauge report`.
+//! `linkgauge report` and `linkgauge show`, which is the same by a shorter word.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use linkgauge::run::Run;
 
 use super::Status;
 use super::output::OutputFlags;
+use super::store::{RUN_HELP, StoreFlag, runs};
 
-/// Show stored run documents again, in any format
+/// Show stored runs again, in any format
 #[derive(Args)]
 pub struct Flags {
-    /// Run documents (JSON files)
-    #[arg(required = true, value_name = "RUN")]
-    runs: Vec<PathBuf>,
+    #[arg(required = true, value_name = "RUN", help = RUN_HELP)]
+    runs: Vec<String>,
     #[command(flatten)]
     output: OutputFlags,
+    #[command(flatten)]
+    store: StoreFlag,
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
     flags.output.check(0)?;
-    for path in &flags.runs {
-        let name = path.display();
-        let text = std::fs::read_to_string(path).with_context(|| format!("{name}: cannot be read"))?;
-        let run = Run::from_json(&text).with_context(|| name.to_string())?;
-        flags.output.write(&run, true)?;
+    for named in &flags.runs {
+        for run in runs(named, &flags.store)? {
+            flags.output.write(&run, true)?;
+        }
     }
     Ok(Status::Complete)
 }

@@ -30,6 +30,7 @@ use linkgauge::schedule::{self, Bench, Event, Observer};
 use super::Status;
 use super::measure::{Screen, on_interrupt, status};
 use super::output::{OutputFlags, is_dash, put, tell};
+use super::store::KeepFlags;
 use given::{Given, Name, On};
 use stand::Stand;
 
@@ -70,6 +71,8 @@ pub struct Flags {
     events: Option<PathBuf>,
     #[command(flatten)]
     output: OutputFlags,
+    #[command(flatten)]
+    keep: KeepFlags,
 }
 
 fn option(text: &str) -> Result<(String, String), String> {
@@ -89,6 +92,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     }
     let events_on_stdout = flags.events.as_deref().is_some_and(is_dash);
     flags.output.check(usize::from(events_on_stdout))?;
+    flags.keep.check()?;
     let dialer = Dialer::new(Clock::System);
     let cases = study.cases(flags.quick)?;
     flags.cells.iter().try_for_each(|cell| cell.check("--cell", &cases))?;
@@ -113,7 +117,9 @@ pub fn run(flags: Flags) -> Result<Status> {
     let complete = measured.failed.is_empty();
     let run = measured.ended(&screen);
     screen.clear();
-    flags.output.write(&run, !events_on_stdout)?;
+    let written = flags.output.write(&run, !events_on_stdout);
+    flags.keep.keep(&run, flags.output.quiet);
+    written?;
     if flags.output.is_read() && !events_on_stdout {
         // Most studies have nothing that a piece explains.
         explain::explain(&Evidence::Run(&run)).map_or(Ok(()), |found| {

@@ -284,6 +284,7 @@ pub fn far_case(message_bytes: u32) -> Case {
         probe_per_second: None,
         interval: std::time::Duration::from_secs(1),
         late: Vec::new(),
+        thresholds: Vec::new(),
     }
 }
 

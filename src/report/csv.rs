@@ -95,6 +95,8 @@ pub static COLUMNS: &[(&str, &str)] = &[
     ("there_p50_ns", "median way there, right to one_way_error_bound_ns only"),
     ("back_p50_ns", "median way back, right to one_way_error_bound_ns only"),
     ("one_way_error_bound_ns", "half of the shortest path"),
+    ("thresholds", "how many the plan has for the case"),
+    ("thresholds_not_kept", "those of them that were not kept"),
 ];
 
 pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
@@ -147,6 +149,8 @@ impl Row<'_> {
         let cpu = case.cpu.as_ref().filter(|_| whole);
         let interval = |name: &str| figures.intervals.get(name);
         let codes: Vec<&str> = case.warnings.iter().map(|warning| warning.code.as_str()).collect();
+        let not_kept = case.thresholds.iter().filter(|judged| !judged.kept);
+        let not_kept: Vec<&str> = not_kept.map(|judged| judged.threshold.as_str()).collect();
         vec![
             self.run.id.clone(),
             self.run.started.to_string(),
@@ -228,6 +232,8 @@ impl Row<'_> {
             number_of(ways.map(|ways| ways.there_p50_ns)),
             number_of(ways.map(|ways| ways.back_p50_ns)),
             number_of(ways.map(|ways| ways.one_way_error_bound_ns)),
+            cell((whole && !case.thresholds.is_empty()).then_some(case.thresholds.len() as u64)),
+            if whole { not_kept.join("; ") } else { String::new() },
         ]
     }
 }
@@ -359,6 +365,8 @@ mod tests {
         there_p50_ns:  | 
         back_p50_ns:  | 
         one_way_error_bound_ns:  |
+        thresholds:  | 
+        thresholds_not_kept:  |
         ");
     }
 

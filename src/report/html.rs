@@ -24,7 +24,7 @@ use super::words::{
     plural, printable, sentence, share, wait,
 };
 use super::{Options, paper};
-use crate::run::{CaseResult, Defect, Distribution, Figures, Part, Run, Warning};
+use crate::run::{CaseResult, Defect, Distribution, Figures, Judged, Part, Run, Warning};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
 
 /// More cases than this are not told in sentences, and their details are folded.
@@ -122,6 +122,7 @@ fn case(run: &Run, case: &CaseResult, number: usize) -> Value {
         sentence => together(&sentence(case)),
         complete => case.complete,
         warnings => warnings(&case.warnings),
+        thresholds => thresholds(case),
         charts => charts(chart::of_case(run, case)),
         counts => counts(case),
         times => context! { names => names, rows => time_rows(&distributions) },
@@ -141,6 +142,13 @@ fn together(text: &str) -> String {
         space
     };
     text.chars().map(keep).collect()
+}
+
+fn thresholds(case: &CaseResult) -> Vec<Value> {
+    let value = |judged: &Judged| {
+        context! { text => judged.threshold.clone(), measured => judged.measured.clone(), kept => judged.kept }
+    };
+    case.thresholds.iter().map(value).collect()
 }
 
 fn warnings(warnings: &[Warning]) -> Vec<Value> {

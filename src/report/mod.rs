@@ -12,9 +12,9 @@ use crate::run::Run;
 mod chart;
 mod csv;
 mod explain;
-mod histogram;
 mod html;
 mod json;
+mod junit;
 mod layout;
 mod netio;
 mod paper;
@@ -27,10 +27,11 @@ mod words;
 #[cfg(test)]
 pub(crate) mod sample_run;
 
+pub use crate::sample::histogram;
 pub use csv::COLUMNS as CSV_COLUMNS;
 pub use explain::explanation;
-pub use histogram::histogram;
-pub use words::{plain, sentence, wrap};
+pub use spark::signs;
+pub use words::{plain, printable, sentence, shorten, wrap};
 
 /// The JSON Schema of the run document.
 pub const RUN_SCHEMA: &str = include_str!("../../schema/run.v1.json");
@@ -91,6 +92,12 @@ pub static FORMATS: &[Format] = &[
         summary: "throughput as NETIO prints it, KByte of 1024",
         extension: "txt",
         write: netio::write,
+    },
+    Format {
+        name: "junit",
+        summary: "JUnit XML for CI: one test a case and a threshold",
+        extension: "xml",
+        write: junit::write,
     },
 ];
 

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::plan::Direction;
 use crate::run::{
-    CaseResult, CpuUse, Defect, DefectKind, Distribution, Environment, Figures, Paper, PaperRow, PaperTable,
-    Part, RecordFault, RecordFaultKind, Run, SCHEMA, SeriesEntry, Warning, Ways,
+    CaseResult, CpuUse, Defect, DefectKind, Distribution, Environment, Figures, Judged, Paper, PaperRow,
+    PaperTable, Part, RecordFault, RecordFaultKind, Run, SCHEMA, SeriesEntry, Warning, Ways,
 };
 use crate::stats::Interval;
 
@@ -129,6 +129,7 @@ fn case(
         placement: Map::new(),
         repeats: Vec::new(),
         per_port: Vec::new(),
+        thresholds: Vec::new(),
         warnings: Vec::new(),
     }
 }
@@ -286,6 +287,16 @@ fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
     case
 }
 
+/// One that was kept and one that was not.
+fn judged() -> Vec<Judged> {
+    let judged = |threshold: &str, measured: &str, kept| Judged {
+        threshold: threshold.to_owned(),
+        measured: measured.to_owned(),
+        kept,
+    };
+    vec![judged("line_rate > 90 %", "94.434 %", true), judged("loss = 0 %", "0.5 %", false)]
+}
+
 /// Loops through plugs on serial lines: one that is as it should be, and several at once that are not.
 pub fn line() -> Run {
     let (serial, loop_) = ("serial:///dev/ttyUSB0?baud=9600", Direction::Loop);
@@ -296,6 +307,7 @@ pub fn line() -> Run {
     good.line = lines(1);
     let mut bad = case(serial, "throughput", loop_, 8, rate_figures(29_010.0));
     (bad.ports, bad.line, bad.fairness) = (4, lines(4), Some(0.9451));
+    bad.thresholds = judged();
     let figures = &mut bad.figures;
     figures.line_rate_percent = Some(94.434);
     (figures.lost, figures.lost_bytes, figures.inserted_bytes, figures.corrupt_bytes) = (4, 31, 2, 1);
@@ -443,6 +455,7 @@ pub fn hostile() -> Run {
         (case.line, case.shaped, case.placement) =
             (case.asked.clone(), case.asked.clone(), case.asked.clone());
         case.warnings = run.warnings.clone();
+        case.thresholds = vec![Judged { threshold: script(), measured: script(), kept: false }];
         case.figures.histogram_hdr_v2 = Some(script());
         case.figures.intervals.insert(script(), Interval { low: f64::MIN, high: f64::MAX });
         for part in case.per_port.iter_mut().chain(&mut case.repeats) {

@@ -2,7 +2,7 @@
 //!
 //! Not for pages (`chart`). For terminals that know only ASCII `words::plain` has a sign for each of these.
 
-use super::histogram::histogram;
+use super::histogram;
 use super::table::is_latency;
 use super::words::median;
 use crate::run::CaseResult;
@@ -26,8 +26,9 @@ pub fn of_case(case: &CaseResult) -> Option<Spark> {
     if is_latency(case) { spread(case) } else { course(case) }
 }
 
-/// Of what is nothing the lowest sign stands for nothing; of the rest it stands for a little.
-fn signs(values: &[f64]) -> String {
+/// A sign for each value, from nothing upwards: of what is nothing the lowest sign stands for nothing; of the rest it
+/// stands for a little.
+pub fn signs(values: &[f64]) -> String {
     let most = values.iter().copied().fold(0.0, f64::max);
     let level = |value: f64| match value / most * LEVELS.len() as f64 {
         level if level.is_finite() => LEVELS[(level.ceil() as usize).clamp(1, LEVELS.len()) - 1],

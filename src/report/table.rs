@@ -133,6 +133,11 @@ pub fn tables(run: &Run) -> Vec<Table> {
     tables
 }
 
+/// Empty where it is not known: a file of another program does not always tell.
+fn size(case: &CaseResult) -> String {
+    if case.message_bytes == 0 { String::new() } else { print_bytes(case.message_bytes.into()) }
+}
+
 impl Table {
     /// What its cases measure.
     pub fn title(&self) -> String {
@@ -146,7 +151,7 @@ impl Table {
         let what = [
             case.peer.clone(),
             if case.workload == "download" { String::new() } else { case.direction.name().to_owned() },
-            print_bytes(case.message_bytes.into()),
+            size(case),
             case.ports.to_string(),
             case.parallel.to_string(),
             wait(case).to_owned(),

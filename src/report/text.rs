@@ -44,9 +44,13 @@ impl Text {
         let title = run.title.as_deref().map_or("linkgauge".to_owned(), printable);
         let on = host(run).filter(|host| !title.ends_with(&format!(" on {host}")));
         let on = on.map_or(String::new(), |host| format!(" on {host}"));
-        let took = print_nanoseconds(run.elapsed_ns as f64);
+        // An imported run need not know how long it took.
+        let took = match run.elapsed_ns {
+            0 => String::new(),
+            elapsed => format!(" in {}", print_nanoseconds(elapsed as f64)),
+        };
         let cases = plural(run.cases.len(), "case");
-        self.paragraph(&format!("{title}: {cases} in {took}{on}, {}", date(run)), BOLD, "", INDENT);
+        self.paragraph(&format!("{title}: {cases}{took}{on}, {}", date(run)), BOLD, "", INDENT);
         let mut shown = Vec::new();
         if let Some(study) = &run.paper {
             self.out.push('\n');
@@ -63,6 +67,7 @@ impl Text {
             self.sparks(run);
         }
         self.notes(run, &shown);
+        self.thresholds(run);
         self.warnings(run);
         self.status(run);
         self.out
@@ -164,6 +169,27 @@ impl Text {
         }
         for note in notes {
             self.paragraph(&printable(&note), Style::new(), INDENT, "    ");
+        }
+    }
+
+    /// Those that were not kept one by one, the others by their number.
+    fn thresholds(&mut self, run: &Run) {
+        let all = run
+            .cases
+            .iter()
+            .zip(1..)
+            .flat_map(|(case, number)| case.thresholds.iter().map(move |one| (one, number)));
+        let (kept, missed): (Vec<_>, Vec<_>) = all.partition(|(judged, _)| judged.kept);
+        if kept.len() + missed.len() > 0 {
+            self.out.push('\n');
+        }
+        for (judged, number) in missed {
+            let case = if run.cases.len() > 1 { format!("case {number}: ") } else { String::new() };
+            let text = format!("{case}{}, measured {}", judged.threshold, judged.measured);
+            self.labelled("not kept:", &printable(&text), RED);
+        }
+        if !kept.is_empty() {
+            self.labelled("kept:", &plural(kept.len(), "threshold"), BOLD);
         }
     }
 
@@ -383,6 +409,9 @@ mod tests {
             0.945 (slowest: serial:///dev/ttyUSB0?baud=9600).
           A rate is delivered payload by the receiver's clock, without headers.
           limit: the payload that the line can carry with its framing.
+
+        not kept: case 2: loss = 0 %, measured 0.5 %
+        kept: 1 threshold
         ");
     }
 

@@ -250,6 +250,7 @@ pub fn interval_basis(case: &CaseResult) -> String {
 pub fn sentence(case: &CaseResult) -> String {
     let figures = &case.figures;
     let size = match case.message_bytes {
+        0 => "Messages".to_owned(),
         1 => "1 byte".to_owned(),
         bytes if bytes < 1000 => format!("{bytes} bytes"),
         bytes => print_bytes(bytes.into()),

@@ -3,6 +3,7 @@
 //! Recording happens inside the measuring loop: nothing here allocates, locks or prints after it was made.
 
 mod figures;
+mod histogram;
 mod raw;
 mod series;
 mod times;
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::clock::Time;
 use crate::run::Defect;
 
+pub use histogram::{decoded, histogram};
 pub use raw::{RawFile, RawSink};
 pub use series::Series;
 pub use times::Times;

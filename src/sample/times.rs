@@ -52,6 +52,14 @@ impl Times {
         self.jitter.add(nanoseconds as f64);
     }
 
+    /// So many times of one length, as a histogram tells them. Their order is not known, so there is no jitter.
+    pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
+        self.histogram.saturating_record_n(nanoseconds, count);
+        let room = (EXACT - self.head.len()) as u64;
+        self.head.extend(std::iter::repeat_n(nanoseconds, count.min(room) as usize));
+        self.moments.merge(&Moments::of_equal(nanoseconds as f64, count));
+    }
+
     /// An exchange was lost: the next time has no neighbour before it.
     pub fn gap(&mut self) {
         self.jitter.gap();

@@ -200,8 +200,10 @@ impl Account {
             placement: placement(case),
             repeats: if self.parts.len() > 1 { self.parts } else { Vec::new() },
             per_port: self.per_port,
+            thresholds: Vec::new(),
             warnings: Vec::new(),
         };
+        result.thresholds = case.thresholds.iter().map(|threshold| threshold.judge(&result)).collect();
         for failure in &self.failures {
             let text = format!("not measured as planned: {failure}");
             result.warnings.push(Warning::new("incomplete", text, "mend the cause and run again"));

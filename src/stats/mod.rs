@@ -10,6 +10,7 @@ mod hull;
 mod jitter;
 mod moments;
 mod percentile;
+mod rank;
 mod series;
 
 mod kendall;
@@ -25,6 +26,9 @@ pub use jitter::Jitter;
 pub use moments::Moments;
 pub use percentile::{interval_ranks, rank, supported};
 pub use random::SplitMix64;
+#[cfg(test)]
+pub(crate) use random::simulate;
+pub use rank::{mann_whitney_p, shift};
 pub use series::{Drift, drift, warm_up};
 
 use serde::{Deserialize, Serialize};

@@ -36,6 +36,16 @@ impl Moments {
         }
     }
 
+    /// The moments of `count` values that are all the same and finite.
+    pub fn of_equal(x: f64, count: u64) -> Self {
+        let mut moments = Self::new();
+        if count > 0 {
+            moments.add(x);
+            moments.count = count;
+        }
+        moments
+    }
+
     /// Takes in one value, which must be finite.
     pub fn add(&mut self, x: f64) {
         self.count += 1;

@@ -30,7 +30,7 @@ impl SplitMix64 {
 
 /// Made-up measurements for the simulations in this folder's tests.
 #[cfg(test)]
-pub(super) mod simulate {
+pub(crate) mod simulate {
     use super::SplitMix64;
 
     /// A standard normal number (Box and Muller 1958).

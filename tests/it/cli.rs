@@ -5,5 +5,5 @@
 #[test]
 fn help_and_errors() {
     // Whoever runs the tests may have told his shell another width.
-    trycmd::TestCases::new().env("COLUMNS", "100").case("tests/cli/*.trycmd");
+    trycmd::TestCases::new().env("COLUMNS", "100").env("LINKGAUGE_STORE", "").case("tests/cli/*.trycmd");
 }

@@ -13,6 +13,7 @@ fn linkgauge(arguments: &[&str], directory: &Path) -> Output {
         .args(arguments)
         .current_dir(directory)
         .env("TMPDIR", directory)
+        .env("LINKGAUGE_STORE", "")
         .output()
         .unwrap()
 }

@@ -4,8 +4,10 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use linkgauge::import::FORMATS_IN;
 use linkgauge::lab::shaper::PROFILES;
 use linkgauge::link::TRANSPORTS;
+use linkgauge::metric::METRICS;
 use linkgauge::peer::PEERS;
 use linkgauge::plan::Plan;
 use linkgauge::report::{FORMATS, RUN_SCHEMA};
@@ -96,6 +98,22 @@ fn readme_lists_the_workloads() {
 fn readme_lists_the_formats() {
     let rows = FORMATS.iter().map(|format| [code(format.name), format.summary.to_owned()]);
     holds("README.md", "formats", &table(["format", "what it is"], rows));
+}
+
+#[test]
+fn the_formats_that_are_read_are_listed() {
+    let rows = FORMATS_IN.iter().map(|format| [code(format.name), format.summary.to_owned()]);
+    holds("docs/import.md", "formats in", &table(["format", "what is in the file"], rows));
+    let text = document("docs/import.md");
+    for format in FORMATS_IN {
+        assert!(text.contains(&format!("\n## `{}`\n", format.name)), "docs/import.md: {}?", format.name);
+    }
+}
+
+#[test]
+fn metrics_are_listed_by_their_names() {
+    let rows = METRICS.iter().map(|(name, meaning)| [code(name), (*meaning).to_owned()]);
+    holds("docs/metrics.md", "metrics", &table(["name", "what it is"], rows));
 }
 
 #[test]

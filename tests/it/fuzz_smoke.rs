@@ -10,7 +10,7 @@ use fastrand::Rng;
 mod targets;
 
 /// How many inputs each target gets: a second or two of a debug build.
-const ROUNDS: [(&str, usize); 12] = [
+const ROUNDS: [(&str, usize); 13] = [
     ("endpoint", 100_000),
     ("plan", 20_000),
     ("session", 30_000),
@@ -18,6 +18,7 @@ const ROUNDS: [(&str, usize); 12] = [
     ("ask", 30_000),
     ("rfc2217", 30_000),
     ("pakbus", 1_000),
+    ("import", 3_000),
     ("iperf3", 20_000),
     ("pakbus_client", 3_000),
     ("netio", 2_000),
@@ -58,6 +59,11 @@ fn rfc2217() {
 #[test]
 fn pakbus() {
     smoke("pakbus");
+}
+
+#[test]
+fn import() {
+    smoke("import");
 }
 
 #[test]

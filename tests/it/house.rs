@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use linkgauge::link::{TRANSPORTS, Transport};
 
 /// What everybody may use: they know nothing above them.
-const NOUNS: &[&str] = &["clock", "endpoint", "plan", "run", "sample", "stats", "units", "warnings"];
+const NOUNS: &[&str] =
+    &["clock", "endpoint", "metric", "plan", "run", "sample", "stats", "units", "warnings"];
 
 /// What each other layer may use besides the nouns and itself.
 const LAYERS: &[(&str, &[&str])] = &[
@@ -21,6 +22,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("paper", &[]),
     ("explain", &["paper"]),
     ("report", &["explain"]),
+    ("store", &[]),
+    ("import", &[]),
+    ("verdict", &[]),
 ];
 
 /// No file is longer than this: people fear to change what they cannot see whole.
@@ -251,6 +255,23 @@ fn only_the_program_prints_exits_and_reads_the_environment() {
         wrong,
         "The library never prints, exits or reads the environment: send an Event to the Observer, return an error, \
          take the value as an argument.",
+    );
+}
+
+/// What starts the program says where runs are kept, so that no test writes to the store of whoever runs it.
+#[test]
+fn no_test_writes_to_somebodys_store() {
+    let mut wrong = Vec::new();
+    for source in sources("tests/it") {
+        let starts =
+            source.text.contains("CARGO_BIN_EXE_linkgauge") || source.text.contains("TestCases::new");
+        if starts && !source.text.contains("LINKGAUGE_STORE") {
+            wrong.push(source.path);
+        }
+    }
+    none(
+        wrong,
+        "Start the program with `program::command`, or with the variable LINKGAUGE_STORE set to nothing.",
     );
 }
 

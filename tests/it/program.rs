@@ -15,6 +15,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linkgauge"));
     command.args(arguments).stdin(Stdio::null()).env_remove("LINKGAUGE_TOKEN").env("LC_ALL", "C.UTF-8");
+    // No test writes to the store of whoever runs it.
+    command.env("LINKGAUGE_STORE", "");
     command
 }
 

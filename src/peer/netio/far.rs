@@ -15,8 +15,8 @@ use crate::clock::Time;
 use crate::endpoint::Endpoint;
 use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Admission, Batch, Caps, Fault, Framing, stream_beside};
-use crate::peer::{Limits, ServerFacts, Service};
-use crate::plan::{Case, Direction, Pacing, Pin, Stop, Wait};
+use crate::peer::{Limits, ServerFacts, Service, far_case};
+use crate::plan::{Case, Pacing, Stop};
 use crate::sample::Recorder;
 
 /// How long the original sends, a constant of its program (1.26 to 1.34).
@@ -257,22 +257,10 @@ fn sends(limits: &Limits) -> Duration {
 pub fn sending_case(limits: &Limits, size: u32) -> Case {
     let per_second = |rate: f64| rate / 8.0 / f64::from(size);
     Case {
-        endpoints: Vec::new(),
-        peer: String::new(),
-        peer_options: Default::default(),
-        workload: String::new(),
-        direction: Some(Direction::Send),
-        message_bytes: size,
-        parallel: 1,
         pacing: limits.bit_rate.map_or(Pacing::Closed, |rate| Pacing::Fixed { per_second: per_second(rate) }),
         stop: Stop::after(sends(limits)),
-        warm_up: None,
         timeout: Duration::from_secs(limits.idle_s),
-        wait: Wait::Block,
-        pin: Pin::default(),
-        probe_per_second: None,
-        interval: Duration::from_secs(1),
-        late: Vec::new(),
+        ..far_case(size)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::axes::{Unit, linear, logarithmic};
 use super::{Chart, chart};
-use crate::report::histogram::histogram;
+use crate::report::histogram;
 use crate::report::svg::Series;
 use crate::run::{CaseResult, Figures, Run};
 

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use super::axes::{Unit, upright};
 use super::{Chart, MOST_POINTS, chart};
-use crate::report::histogram::histogram;
+use crate::report::histogram;
 use crate::report::svg::{Axis, COLOURS, Series};
 use crate::report::table::{is_download, is_latency};
 use crate::report::words::{loss, shorten, wait};

@@ -1,6 +1,6 @@
-//! The latency histogram of a run document, read back.
+//! A latency histogram that somebody wrote down, read back: of a run document, or of a log of histograms.
 //!
-//! Not for recording: `sample` does that. What comes in may be hostile, so sizes and counts are checked before the
+//! Not for recording: `times` does that. What comes in may be hostile, so sizes and counts are checked before the
 //! decoder sees them: it trusts the length in the header and may overflow on a run of zeros.
 
 use base64::Engine as _;
@@ -23,9 +23,16 @@ pub fn histogram(figures: &Figures) -> Option<Histogram<u64>> {
     if text.len() > MOST_BYTES / 3 * 4 {
         return None;
     }
-    let bytes = STANDARD.decode(text).ok()?;
-    check(&bytes)?;
-    Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
+    decoded(&STANDARD.decode(text).ok()?)
+}
+
+/// A histogram of the encoding V2, not deflated; `None` when it is not a sound one.
+pub fn decoded(bytes: &[u8]) -> Option<Histogram<u64>> {
+    if bytes.len() > MOST_BYTES {
+        return None;
+    }
+    check(bytes)?;
+    Deserializer::new().deserialize(&mut &*bytes).ok()
 }
 
 fn check(bytes: &[u8]) -> Option<()> {

@@ -1,0 +1,95 @@
+//! `linkgauge ab`: two plans in turn on the same machine, and the comparison of the two.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::link::Dialer;
+use linkgauge::plan::{Case, CaseSpec, OneOrMany, Plan};
+use linkgauge::run::Run;
+
+use super::Status;
+use super::compare::CompareFlags;
+use super::measure::{PlanFlags, measure, status};
+
+/// Run two plans in turn, repetition by repetition, and compare them
+///
+/// What changes slowly in the machine hits both alike. Both are kept as runs of their own. Exit status 1 when B is worse.
+#[derive(Args)]
+pub struct Flags {
+    /// What it was: a plan in TOML, or a URL
+    #[arg(long, value_name = "PLAN.toml|URL")]
+    a: String,
+    /// What it is now: a plan with the same cases, or a URL
+    #[arg(long, value_name = "PLAN.toml|URL")]
+    b: String,
+    /// What to measure at a URL
+    #[arg(long, value_name = "NAME", default_value = "latency", value_parser = workloads())]
+    workload: String,
+    /// Print the comparison as JSON
+    #[arg(long)]
+    compare_json: bool,
+    #[command(flatten)]
+    how: CompareFlags,
+    #[command(flatten)]
+    plan: PlanFlags,
+}
+
+fn workloads() -> clap::builder::PossibleValuesParser {
+    linkgauge::workload::WORKLOADS.iter().map(|workload| workload.name).collect::<Vec<_>>().into()
+}
+
+/// What a verdict needs, and some more: the smallest possible p is then 1 in 90 000.
+const REPEAT: u32 = 10;
+
+pub fn run(flags: Flags) -> Result<Status> {
+    // The comparison is what is printed.
+    flags.plan.output.check(1)?;
+    flags.plan.keep.check()?;
+    let (a, b) = (plan(&flags.a, &flags.workload)?, plan(&flags.b, &flags.workload)?);
+    let repeat = flags.plan.repeat.unwrap_or(a.repeat.max(b.repeat).max(REPEAT));
+    let count = a.cases.len();
+    let keep_going = a.keep_going || b.keep_going || flags.plan.keep_going;
+    let cases: Vec<Case> = a.cases.into_iter().chain(b.cases).collect();
+    let run = measure(Plan::new(None, repeat, keep_going, cases)?, &flags.plan, Dialer::new(Clock::System))?;
+    let ended = status(&run);
+    let written = flags.plan.output.write(&run, false);
+    let titles = [a.title.unwrap_or(flags.a), b.title.unwrap_or(flags.b)];
+    let (a, b) = split(run, count, titles);
+    for run in [&a, &b] {
+        if run.cases.iter().any(|case| case.figures.any()) {
+            flags.plan.keep.keep(run, true);
+        }
+    }
+    written?;
+    let compared = flags.how.compare(&[a], &[b], flags.compare_json)?;
+    // What was not measured weighs more than what was worse.
+    Ok(if ended == Status::Complete { compared } else { ended })
+}
+
+fn plan(named: &str, workload: &str) -> Result<Plan> {
+    if named.contains("://") {
+        let endpoint: Endpoint = named.parse()?;
+        let spec = CaseSpec {
+            url: Some(OneOrMany::One(endpoint)),
+            workload: Some(workload.to_owned()),
+            ..CaseSpec::default()
+        };
+        return Ok(Plan::new(None, 1, false, spec.expand().map_err(anyhow::Error::msg)?)?);
+    }
+    let text = std::fs::read_to_string(Path::new(named))
+        .with_context(|| format!("{named}: the plan cannot be read"))?;
+    Plan::from_toml(&text).with_context(|| named.to_owned())
+}
+
+/// The two runs that it was.
+fn split(run: Run, count: usize, titles: [String; 2]) -> (Run, Run) {
+    let [title_a, title_b] = titles;
+    let mut a = Run { id: format!("{}a", run.id), title: Some(title_a), ..run.clone() };
+    let mut b = Run { id: format!("{}b", run.id), title: Some(title_b), ..run };
+    a.cases.truncate(count);
+    b.cases.drain(..count);
+    (a, b)
+}

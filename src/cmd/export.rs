@@ -1,0 +1,76 @@
+//! `linkgauge export`.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use linkgauge::report::{self, Options};
+use linkgauge::run::Run;
+use linkgauge::store::Filter;
+
+use super::Status;
+use super::output::tell;
+use super::store::{RUN_HELP, StoreFlag, document, runs};
+
+/// Write runs of the store as files, one document each; 'import run' takes them in again
+///
+/// The files are named by the ids. A file that is there is never overwritten.
+#[derive(Args)]
+pub struct Flags {
+    /// Made if need be
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
+    #[arg(value_name = "RUN", help = format!("{RUN_HELP} [default: all]"))]
+    runs: Vec<String>,
+    #[command(flatten)]
+    store: StoreFlag,
+}
+
+pub fn run(flags: Flags) -> Result<Status> {
+    let directory = flags.directory.as_path();
+    std::fs::create_dir_all(directory).with_context(|| format!("{}: cannot be made", directory.display()))?;
+    let mut written = 0;
+    if flags.runs.is_empty() {
+        let store = flags.store.open()?;
+        for entry in store.runs(&Filter::default())? {
+            write(&store.get(&entry.id)?, directory)?;
+            written += 1;
+        }
+    }
+    for named in &flags.runs {
+        for run in runs(named, &flags.store)? {
+            write(&run, directory)?;
+            written += 1;
+        }
+    }
+    tell(format_args!("{written} in {}", directory.display()));
+    Ok(Status::Complete)
+}
+
+/// Writes a run to the file of its id; the same run may be there.
+fn write(run: &Run, directory: &Path) -> Result<()> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if run.id.is_empty() || run.id.starts_with('.') || run.id.len() > 200 || !run.id.chars().all(fits) {
+        bail!("run '{}': this id cannot be the name of a file", report::printable(&run.id));
+    }
+    let path = directory.join(format!("{}.json", run.id));
+    let name = path.display();
+    let mut file = match File::create_new(&path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            if document(&path)? != *run {
+                bail!("{name}: another run is in this file; it was left as it is");
+            }
+            return Ok(());
+        }
+        file => file.with_context(|| format!("{name}: cannot be written"))?,
+    };
+    let json = report::format("json").context("runs can be written as JSON")?;
+    let written = (json.write)(run, &Options::default(), &mut file).and_then(|()| file.flush());
+    if written.is_err() {
+        // Half a document is worse than none.
+        let _ = std::fs::remove_file(&path);
+    }
+    written.with_context(|| format!("{name}: could not be written"))
+}

@@ -1,0 +1,222 @@
+//! `linkgauge history`: the runs that were kept, and how a figure went over time.
+
+mod trend;
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use anyhow::Result;
+use clap::Args;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use linkgauge::metric::Metric;
+use linkgauge::report::{plain, printable, shorten};
+use linkgauge::store::{Entry, Filter};
+use linkgauge::units;
+use serde_json::{Value, json};
+
+use super::Status;
+use super::output::{put, speaks_unicode, tell};
+use super::store::{StoreFlag, short};
+
+/// Which runs of the store.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Which runs")]
+pub struct WhichFlags {
+    /// Only runs with a case at an endpoint that holds this text
+    #[arg(long, value_name = "TEXT")]
+    pub endpoint: Option<String>,
+    /// Only runs of this machine
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// Only runs that have this tag
+    #[arg(long, value_name = "NAME")]
+    pub tag: Option<String>,
+    /// Only runs with a case of this workload
+    #[arg(long, value_name = "NAME")]
+    pub workload: Option<String>,
+}
+
+impl WhichFlags {
+    pub fn filter(&self) -> Filter {
+        Filter {
+            endpoint: self.endpoint.clone(),
+            host: self.host.clone(),
+            tag: self.tag.clone(),
+            workload: self.workload.clone(),
+            ..Filter::default()
+        }
+    }
+}
+
+/// A moment as people write it: a day (UTC), an instant, or how long ago.
+#[derive(Debug, Clone, Copy)]
+pub struct When(pub Timestamp);
+
+impl FromStr for When {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<When, String> {
+        if let Ok(instant) = text.parse() {
+            return Ok(When(instant));
+        }
+        let day = text.parse::<Date>().and_then(|day| day.to_zoned(TimeZone::UTC));
+        let ago = || {
+            let ago = SignedDuration::try_from(units::duration(text).ok()?).ok()?;
+            Timestamp::now().checked_sub(ago).ok()
+        };
+        let found = day.ok().map(|day| day.timestamp()).or_else(ago);
+        found.map(When).ok_or_else(|| {
+            format!("'{text}' is no time: use a day (2026-11-21), an instant (2026-11-21T10:00:00Z) or how long ago (7d)")
+        })
+    }
+}
+
+/// List the runs that were kept; show how a figure went over time
+#[derive(Args)]
+pub struct Flags {
+    /// Show how this metric went for each case, with a chart: p50, p99, loss, rate …
+    #[arg(long, value_name = "METRIC")]
+    metric: Option<Metric>,
+    /// Only runs that began then or later [YYYY-MM-DD, or how long ago: 7d]
+    #[arg(long, value_name = "WHEN")]
+    since: Option<When>,
+    /// Only runs that began before
+    #[arg(long, value_name = "WHEN")]
+    until: Option<When>,
+    /// Only the newest N; 0: all [default: 20; all with --metric]
+    #[arg(long, short = 'n', value_name = "N")]
+    limit: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    which: WhichFlags,
+    #[command(flatten)]
+    store: StoreFlag,
+}
+
+/// As many as fit on a screen.
+const SHOWN: usize = 20;
+
+pub fn run(flags: Flags) -> Result<Status> {
+    let store = flags.store.open()?;
+    let limit = flags.limit.unwrap_or(if flags.metric.is_some() { 0 } else { SHOWN });
+    let filter = Filter {
+        since: flags.since.map(|when| when.0),
+        until: flags.until.map(|when| when.0),
+        limit: (limit > 0).then_some(limit),
+        ..flags.which.filter()
+    };
+    let unicode = speaks_unicode();
+    let (document, text, empty) = match &flags.metric {
+        Some(metric) => {
+            let trends = store.trends(&filter, metric)?;
+            (trend::json(&trends, metric), trend::text(&trends, metric), trends.is_empty())
+        }
+        None => {
+            let runs = store.runs(&filter)?;
+            (list_json(&runs), list(&runs), runs.is_empty())
+        }
+    };
+    if flags.json {
+        put(|out| writeln!(out, "{document:#}"))?;
+    } else if empty {
+        tell("no such run in the store");
+    } else {
+        put(|out| write!(out, "{}", if unicode { text } else { plain(&text) }))?;
+    }
+    Ok(Status::Complete)
+}
+
+/// Of the columns that vary.
+const HOST: usize = 8;
+const TAGS: usize = 12;
+/// The endpoint gets what is left of a line of 80 characters, but so much at least.
+const LEAST_ENDPOINT: usize = 12;
+
+fn list(runs: &[Entry]) -> String {
+    let hosts: BTreeSet<Option<&str>> = runs.iter().map(|run| run.host.as_deref()).collect();
+    let head = ["id", "began (UTC)", if hosts.len() > 1 { "host" } else { "" }, "figure", "tags", "endpoint"];
+    let cells = |run: &Entry| {
+        let figure = run.headline.as_ref().and_then(|(name, value)| {
+            let metric: Metric = name.parse().ok()?;
+            Some(format!("{name} {}", metric.unit().print((*value)?)))
+        });
+        let host = run.host.as_deref().filter(|_| hosts.len() > 1).unwrap_or_default();
+        [
+            shorten(&printable(short(&run.id)), 8),
+            run.started.strftime("%Y-%m-%d %H:%M").to_string(),
+            shorten(&printable(host), HOST),
+            figure.unwrap_or_else(|| if run.complete { "–" } else { "incomplete" }.to_owned()),
+            shorten(&printable(&run.tags.join(" ")), TAGS),
+            String::new(),
+        ]
+    };
+    let mut rows: Vec<[String; 6]> =
+        [head.map(str::to_owned)].into_iter().chain(runs.iter().map(cells)).collect();
+    let room = 80usize.saturating_sub(line_width(&rows)).max(LEAST_ENDPOINT);
+    for (row, run) in rows.iter_mut().skip(1).zip(runs) {
+        let more = if run.cases > 1 { format!(" +{}", run.cases - 1) } else { String::new() };
+        let endpoint = printable(run.endpoint.as_deref().unwrap_or("–"));
+        row[5] = shorten(&endpoint, room.saturating_sub(more.len())) + &more;
+    }
+    columns(&rows)
+}
+
+fn widths<const N: usize>(rows: &[[String; N]]) -> [usize; N] {
+    std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+}
+
+/// Of a line before its last column, gaps as well.
+fn line_width<const N: usize>(rows: &[[String; N]]) -> usize {
+    widths(rows)[..N - 1].iter().filter(|width| **width > 0).map(|width| width + GAP.len()).sum()
+}
+
+const GAP: &str = "  ";
+
+/// Rows with their columns below each other; an empty column takes no room.
+fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let widths = widths(rows);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(&widths).filter(|(_, width)| **width > 0);
+        let cells: Vec<String> = cells.map(|(cell, width)| format!("{cell:width$}")).collect();
+        cells.join(GAP).trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+fn list_json(runs: &[Entry]) -> Value {
+    let run = |run: &Entry| {
+        json!({
+            "id": run.id,
+            "started": run.started,
+            "host": run.host,
+            "title": run.title,
+            "complete": run.complete,
+            "cases": run.cases,
+            "endpoint": run.endpoint,
+            "metric": run.headline.as_ref().map(|(name, _)| name),
+            "value": run.headline.as_ref().and_then(|(_, value)| *value),
+            "tags": run.tags,
+        })
+    };
+    runs.iter().map(run).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments() {
+        let at = |text: &str| text.parse::<When>().map(|when| when.0.to_string());
+        assert_eq!(at("2026-11-21").unwrap(), "2026-11-21T00:00:00Z");
+        assert_eq!(at("2026-11-21T10:00:00+01:00").unwrap(), "2026-11-21T09:00:00Z");
+        assert!("7d".parse::<When>().unwrap().0 < Timestamp::now());
+        for slip in ["yesterday", "2026-13-01", "7", "99999d"] {
+            assert!(at(slip).unwrap_err().starts_with(&format!("'{slip}' is no time")));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! How a metric went over time: one small chart a case.
+
+use linkgauge::metric::Metric;
+use linkgauge::report::{printable, shorten, signs};
+use linkgauge::stats;
+use linkgauge::store::{Point, Trend};
+use serde_json::{Value, json};
+
+use super::super::compare::particulars;
+use super::super::store::short;
+
+/// Columns of a chart; more runs than that share them.
+const WIDTH: usize = 60;
+
+pub fn text(trends: &[Trend], metric: &Metric) -> String {
+    trends.iter().map(|trend| one(trend, metric)).collect::<Vec<_>>().join("\n")
+}
+
+fn one(trend: &Trend, metric: &Metric) -> String {
+    let print = |value: f64| metric.unit().print(value);
+    let values: Vec<f64> = trend.points.iter().map(|point| point.value).collect();
+    let (Some(first), Some(last)) = (trend.points.first(), trend.points.last()) else { return String::new() };
+    let median = stats::median(&values).unwrap_or(f64::NAN);
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let day = |point: &Point| point.started.strftime("%Y-%m-%d").to_string();
+    let on = trend.host.as_deref().map(|host| format!(" on {}", printable(host))).unwrap_or_default();
+    let plural = if values.len() == 1 { "" } else { "s" };
+    format!(
+        "{} of {} {}{}{on}\n  {}\n  {} to {}, median {}; last {} ({}, {:+.1} % from the median)\n  {} run{plural}, {} to {}\n",
+        metric.name(),
+        shorten(&printable(&trend.endpoint), 34),
+        printable(&trend.direction),
+        particulars(trend.message_bytes, trend.ports, trend.parallel, &trend.settings),
+        chart(&values),
+        print(least),
+        print(most),
+        print(median),
+        print(last.value),
+        printable(short(&last.id)),
+        change(last.value, median),
+        values.len(),
+        day(first),
+        day(last),
+    )
+}
+
+/// In percent; none where there is nothing to compare with.
+fn change(value: f64, with: f64) -> f64 {
+    let percent = (value / with - 1.0) * 100.0;
+    if percent.is_finite() { percent } else { 0.0 }
+}
+
+/// One sign a run, from zero up; where there are too many, one for the median of neighbours. What was not reached is as
+/// high as can be.
+fn chart(values: &[f64]) -> String {
+    let shared = values.len().div_ceil(WIDTH).max(1);
+    let heights: Vec<f64> = values.chunks(shared).filter_map(stats::median).collect();
+    let most = heights.iter().copied().filter(|height| height.is_finite()).fold(0.0, f64::max);
+    let most = if most > 0.0 { most } else { 1.0 };
+    signs(
+        &heights.into_iter().map(|height| if height.is_finite() { height } else { most }).collect::<Vec<_>>(),
+    )
+}
+
+pub fn json(trends: &[Trend], metric: &Metric) -> Value {
+    let point = |point: &Point| {
+        // What was not reached is null, as in a run document.
+        json!({"id": point.id, "started": point.started, "value": point.value})
+    };
+    let trend = |trend: &Trend| {
+        json!({
+            "metric": metric.name(),
+            "endpoint": trend.endpoint,
+            "peer": trend.peer,
+            "workload": trend.workload,
+            "direction": trend.direction,
+            "message_bytes": trend.message_bytes,
+            "ports": trend.ports,
+            "parallel": trend.parallel,
+            "method": trend.method,
+            "settings": trend.settings,
+            "host": trend.host,
+            "runs": trend.points.iter().map(point).collect::<Vec<_>>(),
+        })
+    };
+    trends.iter().map(trend).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charts() {
+        assert_eq!(chart(&[0.0, 1.0, 4.0, 7.0, f64::INFINITY]), "▁▂▅██");
+        assert_eq!(chart(&[0.0, 0.0]), "▁▁");
+        assert_eq!(chart(&[f64::INFINITY]), "█");
+        let many: Vec<f64> = (0..1000).map(f64::from).collect();
+        assert!(chart(&many).chars().count() <= WIDTH);
+        assert_eq!(change(110.0, 100.0).round(), 10.0);
+        assert_eq!(change(1.0, 0.0), 0.0);
+    }
+}

@@ -1,0 +1,112 @@
+//! `linkgauge import`.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use jiff::Timestamp;
+use linkgauge::import::{About, FORMATS_IN, FormatIn, TimeUnit, format_in, read};
+use linkgauge::run::Run;
+use linkgauge::units::{Bytes, Span};
+
+use super::Status;
+use super::output::{OutputFlags, is_dash};
+use super::store::{KeepFlags, tell_kept};
+
+/// Take in results of other programs, and runs that were exported: same statistics, same report, same store
+///
+/// The same file is the same run, however often it is imported. Figures that a file does not hold are not made up.
+#[derive(Args)]
+pub struct Flags {
+    /// What is in the files
+    #[arg(id = "what", value_name = "FORMAT", value_parser = formats())]
+    format: String,
+    /// '-' is standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Unit of the times in the file: ns, us, ms or s (samples, hdr)
+    #[arg(long, value_name = "UNIT")]
+    unit: Option<TimeUnit>,
+    /// The number that stands for a time-out: such an exchange is lost (samples)
+    #[arg(long, value_name = "NUMBER")]
+    lost: Option<f64>,
+    /// Count the share of exchanges later than these [default: 50ms,100ms,200ms,300ms]
+    #[arg(long, value_name = "TIMES", value_delimiter = ',')]
+    late: Vec<Span>,
+    /// Where the link led [default: what the file says, else its name]
+    #[arg(long, value_name = "TEXT")]
+    endpoint: Option<String>,
+    /// Size of a message, where the file does not tell
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Bytes>,
+    /// Title of the report
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+    #[command(flatten)]
+    output: OutputFlags,
+    #[command(flatten)]
+    keep: KeepFlags,
+}
+
+fn formats() -> PossibleValuesParser {
+    let formats = FORMATS_IN.iter().map(|format| PossibleValue::new(format.name).help(format.summary));
+    formats.collect::<Vec<_>>().into()
+}
+
+/// The limits of the wireless study, as for a live run.
+const LATE_MS: [u64; 4] = [50, 100, 200, 300];
+
+pub fn run(flags: Flags) -> Result<Status> {
+    flags.output.check(0)?;
+    flags.keep.check()?;
+    let format = format_in(&flags.format).context("clap knows only these")?;
+    let several = flags.files.len() > 1;
+    for path in &flags.files {
+        let run = one(format, path, &flags)?;
+        // Of many, the store is what is wanted.
+        let written = flags.output.write(&run, !several);
+        let kept = flags.keep.kept(&run)?;
+        written?;
+        if kept && !several && !flags.output.quiet {
+            tell_kept(&run);
+        }
+    }
+    Ok(Status::Complete)
+}
+
+fn one(format: &FormatIn, path: &Path, flags: &Flags) -> Result<Run> {
+    let size = flags.size.map(|size| u32::try_from(size.0)).transpose();
+    let Ok(message_bytes) = size else { bail!("a message has at most 4 GB") };
+    let late = match flags.late.is_empty() {
+        true => LATE_MS.map(std::time::Duration::from_millis).to_vec(),
+        false => flags.late.iter().map(|span| span.0).collect(),
+    };
+    let mut about = About {
+        file: if is_dash(path) { "standard input".to_owned() } else { file_name(path) },
+        modified: None,
+        title: flags.title.clone(),
+        endpoint: flags.endpoint.clone(),
+        message_bytes,
+        unit: flags.unit,
+        lost: flags.lost,
+        late,
+    };
+    let name = if is_dash(path) { about.file.clone() } else { path.display().to_string() };
+    let mut file: Box<dyn Read> = match is_dash(path) {
+        true => Box::new(std::io::stdin().lock()),
+        false => {
+            let file = File::open(path).with_context(|| format!("{name}: cannot be read"))?;
+            let modified = file.metadata().and_then(|metadata| metadata.modified()).ok();
+            about.modified = modified.and_then(|time| Timestamp::try_from(time).ok());
+            Box::new(file)
+        }
+    };
+    read(format, &mut file, &about).context(name)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}

@@ -1,0 +1,194 @@
+//! Results of other programs as runs, so that they get the same statistics and the same report.
+//!
+//! Not for measuring and not for keeping. A figure that a file does not hold is not made up: summaries without samples give
+//! the figures they have. Every file is hostile: read in fixed memory, refused with the line that is wrong.
+
+mod hdr;
+mod iperf3;
+mod lines;
+mod run;
+mod samples;
+mod sockperf;
+
+use std::io::{self, BufReader, Read};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use crate::plan::Direction;
+use crate::run::{CaseResult, Environment, Figures, Run, RunError, SCHEMA, TOOL, Warning};
+
+pub use samples::TimeUnit;
+
+/// A format that can be read.
+#[derive(Debug)]
+pub struct FormatIn {
+    /// As `import` takes it.
+    pub name: &'static str,
+    /// One line for `--help`.
+    pub summary: &'static str,
+    /// Reads a whole file.
+    pub read: fn(&mut dyn io::BufRead, &About) -> Result<Found, ImportError>,
+}
+
+/// Every format that can be read.
+pub static FORMATS_IN: &[FormatIn] =
+    &[run::FORMAT, samples::FORMAT, iperf3::FORMAT, sockperf::FORMAT, hdr::FORMAT];
+
+/// The format of that name.
+pub fn format_in(name: &str) -> Option<&'static FormatIn> {
+    FORMATS_IN.iter().find(|format| format.name == name)
+}
+
+/// What a file does not say itself.
+#[derive(Debug, Clone, Default)]
+pub struct About {
+    /// Name of the file.
+    pub file: String,
+    /// When it was last written: when the run began, if the file does not tell.
+    pub modified: Option<Timestamp>,
+    pub title: Option<String>,
+    /// Where the link led.
+    pub endpoint: Option<String>,
+    pub message_bytes: Option<u32>,
+    /// Of the times in the file.
+    pub unit: Option<TimeUnit>,
+    /// In that unit: the number that stands for a lost exchange.
+    pub lost: Option<f64>,
+    /// Limits of the shares of late exchanges.
+    pub late: Vec<Duration>,
+}
+
+/// What was wrong with a file.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    #[error("cannot be read: {0}")]
+    Read(#[from] io::Error),
+    #[error("line {line}: {what}")]
+    Line { line: u64, what: String },
+    #[error("{0}")]
+    Form(String),
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+fn form(what: impl Into<String>) -> ImportError {
+    ImportError::Form(what.into())
+}
+
+/// What a reader makes of a file.
+#[derive(Debug)]
+pub enum Found {
+    /// It was a run document.
+    Run(Box<Run>),
+    /// It was another program's.
+    Foreign(Foreign),
+}
+
+/// Another program's result.
+#[derive(Debug)]
+pub struct Foreign {
+    /// That program, with its version where the file tells.
+    measured_by: String,
+    started: Option<Timestamp>,
+    elapsed_ns: u64,
+    cases: Vec<CaseResult>,
+    warnings: Vec<Warning>,
+}
+
+/// Reads a file of this format to its end.
+pub fn read(format: &FormatIn, file: &mut dyn Read, about: &About) -> Result<Run, ImportError> {
+    let mut hashing = Hashing { file, hash: Sha256::new() };
+    let mut reader = BufReader::with_capacity(1 << 16, &mut hashing);
+    let found = match (format.read)(&mut reader, about)? {
+        Found::Run(run) => return Ok(*run),
+        Found::Foreign(found) => found,
+    };
+    io::copy(&mut reader, &mut io::sink())?;
+    drop(reader);
+    // The same file read in the same way is the same run, however often it is imported.
+    let how = (&about.title, &about.endpoint, about.message_bytes, about.unit, about.lost, &about.late);
+    hashing.hash.update(format!("{} {how:?}", format.name));
+    let hash = hashing.hash.finalize();
+    let started = found.started.or(about.modified).unwrap_or_else(Timestamp::now);
+    Ok(run_of(found, about, started, [hash[0], hash[1], hash[2]]))
+}
+
+fn run_of(found: Foreign, about: &About, started: Timestamp, random: [u8; 3]) -> Run {
+    let [a, b, c] = random;
+    let text = format!("{} was measured by {}, not by linkgauge", about.file, found.measured_by);
+    let imported =
+        Warning::new("imported", text, "docs/import.md says what its figures are, and which are missing");
+    Run {
+        schema: SCHEMA.to_owned(),
+        id: format!("{}-{a:02x}{b:02x}{c:02x}", started.strftime("%Y%m%dT%H%M%SZ")),
+        title: about.title.clone().or_else(|| Some(about.file.clone())),
+        tool: TOOL.to_owned(),
+        started,
+        elapsed_ns: found.elapsed_ns,
+        interrupted: false,
+        cases: found.cases,
+        paper: None,
+        environment: Environment::default(),
+        warnings: [imported].into_iter().chain(found.warnings).collect(),
+    }
+}
+
+/// Hashes what is read.
+struct Hashing<'a> {
+    file: &'a mut dyn Read,
+    hash: Sha256,
+}
+
+impl Read for &mut Hashing<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = self.file.read(into)?;
+        self.hash.update(&into[..length]);
+        Ok(length)
+    }
+}
+
+/// A case of a file, without what only a link of ours knows.
+fn case(
+    about: &About,
+    format: &FormatIn,
+    workload: &str,
+    direction: Direction,
+    figures: Figures,
+) -> CaseResult {
+    let mut asked = Map::new();
+    asked.insert("imported_as".to_owned(), Value::from(format.name));
+    asked.insert("imported_from".to_owned(), Value::from(about.file.clone()));
+    CaseResult {
+        endpoint: about.endpoint.clone().unwrap_or_else(|| about.file.clone()),
+        peer: "unknown".to_owned(),
+        workload: workload.to_owned(),
+        direction,
+        message_bytes: about.message_bytes.unwrap_or(0),
+        ports: 1,
+        parallel: 1,
+        method: format!("{workload}/imported/{}", format.name),
+        complete: true,
+        elapsed_ns: 0,
+        figures,
+        under_load: None,
+        fairness: None,
+        latency_spread: None,
+        series: Vec::new(),
+        cpu: None,
+        asked,
+        got: Map::new(),
+        line: Map::new(),
+        shaped: Map::new(),
+        placement: Map::new(),
+        repeats: Vec::new(),
+        per_port: Vec::new(),
+        thresholds: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! Plain sample logs: one latency a line, in the order in which the messages were sent, a number of its own for the lost.
+//!
+//! Not for logs with times of sending: without them there is neither a rate nor a time series.
+
+use std::io::BufRead;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::lines::{Lines, quoted};
+use super::{About, Foreign, FormatIn, Found, ImportError, case, form};
+use crate::clock::Time;
+use crate::plan::Direction;
+use crate::run::Warning;
+use crate::sample::{Recorder, Sample};
+
+pub const FORMAT: FormatIn = FormatIn {
+    name: "samples",
+    summary: "plain logs: one latency a line (--unit), perhaps a number for the lost (--lost)",
+    read,
+};
+
+/// A number and what belongs to it.
+const LONGEST_LINE: u64 = 4096;
+/// A hundred years; longer is no latency.
+const MOST_NS: f64 = 3.2e18;
+
+/// Unit of the times in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeUnit {
+    Nanoseconds,
+    Microseconds,
+    Milliseconds,
+    Seconds,
+}
+
+impl TimeUnit {
+    pub const ALL: [(&'static str, TimeUnit); 4] = [
+        ("ns", TimeUnit::Nanoseconds),
+        ("us", TimeUnit::Microseconds),
+        ("ms", TimeUnit::Milliseconds),
+        ("s", TimeUnit::Seconds),
+    ];
+
+    pub fn nanoseconds(self) -> f64 {
+        match self {
+            TimeUnit::Nanoseconds => 1.0,
+            TimeUnit::Microseconds => 1e3,
+            TimeUnit::Milliseconds => 1e6,
+            TimeUnit::Seconds => 1e9,
+        }
+    }
+}
+
+impl FromStr for TimeUnit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TimeUnit, String> {
+        let found = TimeUnit::ALL.iter().find(|(name, _)| *name == text);
+        found.map(|(_, unit)| *unit).ok_or_else(|| format!("'{text}' is no unit (known: ns, us, ms, s)"))
+    }
+}
+
+fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
+    let unit = about
+        .unit
+        .ok_or_else(|| form("the unit of the times is not in the file: say --unit ms, us, ns or s"))?;
+    let mut lines = Lines::new(file, LONGEST_LINE);
+    let mut recorder = Recorder::new(false, 1_000_000_000, Arc::default(), None);
+    while let Some(line) = lines.next()? {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let value: Option<f64> = line.parse().ok();
+        let Some(value) = value.filter(|value| *value >= 0.0 && value * unit.nanoseconds() < MOST_NS) else {
+            let line = quoted(line);
+            return Err(
+                lines.wrong(format!("{line} is no latency: one number a line is wanted, '#' before remarks"))
+            );
+        };
+        recorder.counts.sent += 1;
+        if about.lost == Some(value) {
+            recorder.lost(Time(0));
+        } else {
+            let received = Time((value * unit.nanoseconds()).round() as u64);
+            let sequence = recorder.counts.received;
+            recorder.answered(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
+        }
+    }
+    if recorder.counts.sent == 0 {
+        return Err(form("there is no sample in it"));
+    }
+    let mut warnings = Vec::new();
+    if about.lost.is_none() {
+        let text = "the log was read as one in which nothing is lost";
+        warnings.push(Warning::new(
+            "losses_unknown",
+            text,
+            "say which number stands for a time-out: --lost 999",
+        ));
+    }
+    let figures = recorder.latency_figures(&about.late);
+    Ok(Found::Foreign(Foreign {
+        measured_by: "another program".to_owned(),
+        started: None,
+        elapsed_ns: 0,
+        cases: vec![case(about, &FORMAT, "latency", Direction::Loop, figures)],
+        warnings,
+    }))
+}

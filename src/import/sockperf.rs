@@ -1,0 +1,118 @@
+//! The full log of sockperf (`--full-log`): when each message was sent, and when its answer came.
+//!
+//! Not for its summary: that is worked out anew. A latency is the whole round trip here, whatever the log's last column
+//! holds (sockperf halves it, unless told otherwise).
+
+use std::io::BufRead;
+use std::sync::Arc;
+
+use super::lines::{Lines, quoted};
+use super::{About, Foreign, FormatIn, Found, ImportError, case, form};
+use crate::clock::Time;
+use crate::plan::Direction;
+use crate::sample::{Recorder, Sample};
+
+pub const FORMAT: FormatIn =
+    FormatIn { name: "sockperf", summary: "full logs of sockperf (--full-log FILE)", read };
+
+const LONGEST_LINE: u64 = 64 << 10;
+const HEADER: &str = "packet, txTime(sec), rxTime(sec)";
+
+/// What the head of the log says, and what its rows hold.
+struct Log {
+    recorder: Recorder,
+    message_bytes: Option<u32>,
+    first: Option<Time>,
+    last: Time,
+}
+
+fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
+    let mut lines = Lines::new(file, LONGEST_LINE);
+    let recorder = Recorder::new(false, 1_000_000_000, Arc::default(), None);
+    let mut log = Log { recorder, message_bytes: about.message_bytes, first: None, last: Time(0) };
+    let mut in_table = false;
+    while let Some(line) = lines.next()? {
+        let line = line.trim();
+        if line.starts_with(HEADER) {
+            in_table = true;
+        } else if line.starts_with("---") || line.is_empty() {
+            in_table = false;
+        } else if !in_table {
+            log.head(line);
+        } else if log.row(line).is_none() {
+            let line = quoted(line);
+            return Err(lines.wrong(format!("{line} is no row of '{HEADER}, …'")));
+        }
+    }
+    let Some(first) = log.first else {
+        return Err(form(format!("no full log of sockperf: there is no row below '{HEADER}, …'")));
+    };
+    let counts = &mut log.recorder.counts;
+    counts.sent = counts.received.saturating_add(counts.lost);
+    let mut case =
+        case(about, &FORMAT, "latency", Direction::Loop, log.recorder.latency_figures(&about.late));
+    case.peer = "sockperf".to_owned();
+    case.message_bytes = log.message_bytes.unwrap_or(0);
+    case.elapsed_ns = log.last.since(first).as_nanos() as u64;
+    case.series = log.recorder.series.entries();
+    Ok(Found::Foreign(Foreign {
+        measured_by: "sockperf".to_owned(),
+        // Its times count from the beginning of the run.
+        started: None,
+        elapsed_ns: case.elapsed_ns,
+        cases: vec![case],
+        warnings: Vec::new(),
+    }))
+}
+
+impl Log {
+    fn head(&mut self, line: &str) {
+        if let Some(size) = number_after(line, "--msg-size=") {
+            self.message_bytes = self.message_bytes.or(u32::try_from(size).ok());
+        }
+        let counts = &mut self.recorder.counts;
+        for (words, count) in [
+            ("# dropped messages = ", &mut counts.lost),
+            ("# duplicated messages = ", &mut counts.duplicate),
+            ("# out-of-order messages = ", &mut counts.reordered),
+        ] {
+            // Of several servers, all together.
+            *count = count.saturating_add(number_after(line, words).unwrap_or(0));
+        }
+    }
+
+    /// `None` where it is not sound.
+    fn row(&mut self, line: &str) -> Option<()> {
+        let mut cells = line.split(',').map(str::trim);
+        let sequence = cells.next()?.parse().ok()?;
+        let (sent, received) = (seconds(cells.next()?)?, seconds(cells.next()?)?);
+        if received < sent {
+            return None;
+        }
+        if self.first.is_none() {
+            self.first = Some(sent);
+            self.recorder.begin(sent);
+        }
+        self.recorder.answered(Sample { sequence, intended: sent, sent, received }, 0);
+        self.last = self.last.max(received);
+        Some(())
+    }
+}
+
+/// The whole number behind these words; at most 2^53, so that nothing adds up beyond a count.
+fn number_after(line: &str, words: &str) -> Option<u64> {
+    let (_, rest) = line.split_once(words)?;
+    let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    rest[..digits].parse().ok().filter(|number| *number < 1 << 53)
+}
+
+/// Seconds with up to nine decimals, exactly; at most a hundred years.
+fn seconds(text: &str) -> Option<Time> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let digits =
+        |text: &str| (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then_some(());
+    digits(whole).and_then(|()| digits(part)).filter(|()| part.len() <= 9)?;
+    let whole: u64 = whole.parse().ok().filter(|seconds| *seconds < 3_200_000_000)?;
+    let part: u64 = format!("{part:0<9}").parse().ok()?;
+    Some(Time(whole * 1_000_000_000 + part))
+}

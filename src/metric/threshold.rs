@@ -1,0 +1,188 @@
+//! Thresholds: `p99 < 2ms`, `loss = 0`, `rate > 99 %`. Read before a run, judged after it.
+//!
+//! Not for comparing runs: `verdict` does that.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, de};
+
+use super::{Metric, Unit, UnknownMetric};
+use crate::run::{CaseResult, Judged};
+use crate::units;
+
+/// A limit that a figure of a case has to keep.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Threshold {
+    metric: Metric,
+    relation: Relation,
+    /// In the metric's unit.
+    limit: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Relation {
+    Below,
+    AtMost,
+    Equal,
+    AtLeast,
+    Above,
+}
+
+impl Relation {
+    /// The longer signs first: each is the first that fits.
+    const ALL: [(&'static str, Relation); 5] = [
+        ("<=", Relation::AtMost),
+        (">=", Relation::AtLeast),
+        ("<", Relation::Below),
+        (">", Relation::Above),
+        ("=", Relation::Equal),
+    ];
+
+    fn sign(self) -> &'static str {
+        Relation::ALL.iter().find(|(_, relation)| *relation == self).map_or("", |(sign, _)| sign)
+    }
+
+    fn holds(self, value: f64, limit: f64) -> bool {
+        match self {
+            Relation::Below => value < limit,
+            Relation::AtMost => value <= limit,
+            Relation::Equal => value == limit,
+            Relation::AtLeast => value >= limit,
+            Relation::Above => value > limit,
+        }
+    }
+}
+
+/// What was wrong with a threshold that somebody typed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ThresholdError {
+    #[error(
+        "'{0}' is no threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'"
+    )]
+    Form(String),
+    #[error(transparent)]
+    Metric(#[from] UnknownMetric),
+    #[error("'{text}': {error}")]
+    Limit { text: String, error: units::UnitError },
+}
+
+impl FromStr for Threshold {
+    type Err = ThresholdError;
+
+    fn from_str(text: &str) -> Result<Threshold, ThresholdError> {
+        let form = || ThresholdError::Form(text.to_owned());
+        let at = text.find(['<', '>', '=']).ok_or_else(form)?;
+        let (name, rest) = text.split_at(at);
+        let (sign, relation) =
+            Relation::ALL.iter().find(|(sign, _)| rest.starts_with(sign)).ok_or_else(form)?;
+        let limit = rest[sign.len()..].trim();
+        if limit.is_empty() {
+            return Err(form());
+        }
+        let mut metric: Metric = name.trim().parse()?;
+        if metric.name() == "rate" && limit.ends_with('%') {
+            metric = "line_rate".parse()?;
+        }
+        let limit = read(limit, metric.unit())
+            .map_err(|error| ThresholdError::Limit { text: text.to_owned(), error })?;
+        Ok(Threshold { metric, relation: *relation, limit })
+    }
+}
+
+fn read(limit: &str, unit: Unit) -> Result<f64, units::UnitError> {
+    // Zero is zero in every unit.
+    if limit == "0" {
+        return Ok(0.0);
+    }
+    match unit {
+        Unit::Nanoseconds => units::duration(limit).map(|time| time.as_nanos() as f64),
+        Unit::BitsPerSecond => units::bit_rate(limit),
+        Unit::PerSecond => units::message_rate(limit),
+        Unit::Share => units::share(limit),
+    }
+}
+
+impl fmt::Display for Threshold {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let limit = self.metric.unit().print(self.limit);
+        write!(f, "{} {} {limit}", self.metric.name(), self.relation.sign())
+    }
+}
+
+impl<'de> Deserialize<'de> for Threshold {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Threshold, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl Threshold {
+    /// What a case says to it. A figure that was not measured keeps no limit.
+    pub fn judge(&self, case: &CaseResult) -> Judged {
+        let measured = self.metric.of_case(case);
+        Judged {
+            threshold: self.to_string(),
+            measured: match measured {
+                Some(value) => self.metric.unit().print(value),
+                None => "not measured".to_owned(),
+            },
+            kept: measured.is_some_and(|value| self.relation.holds(value, self.limit)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample_run;
+
+    #[test]
+    fn prints_what_was_meant() {
+        for (typed, meant) in [
+            ("p99 < 2ms", "p99 < 2.000 ms"),
+            ("p99.9<=250us", "p99.9 <= 250.0 µs"),
+            ("loss = 0", "loss = 0 %"),
+            ("loss<0.1%", "loss < 0.1 %"),
+            ("rate > 99 %", "line_rate > 99 %"),
+            ("rate>10Mbit/s", "rate > 10.00 Mbit/s"),
+            ("messages >= 60Hz", "messages >= 60/s"),
+            (" later50ms < 1% ", "later50ms < 1 %"),
+        ] {
+            assert_eq!(
+                typed.parse::<Threshold>().map(|threshold| threshold.to_string()),
+                Ok(meant.to_owned())
+            );
+        }
+    }
+
+    #[test]
+    fn slips_are_named() {
+        let slip = |text: &str| text.parse::<Threshold>().unwrap_err().to_string();
+        insta::assert_snapshot!(
+            ["p99", "p99 2ms", "p99 <", "< 2ms", "p99 < 2", "loss = 1", "p100 < 2ms", "p99 == 2ms"].map(slip).join("\n"),
+            @r"
+        'p99' is no threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'
+        'p99 2ms' is no threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'
+        'p99 <' is no threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'
+        '' is no metric (known: p50, p99, mean, max, jitter, loss, rate, line_rate, messages and more: see docs/metrics.md)
+        'p99 < 2': '2' is not a duration with its unit (like 250ms, 10s, 2min)
+        'loss = 1': '1' is not a share in percent (like 1%)
+        'p100' is no metric (known: p50, p99, mean, max, jitter, loss, rate, line_rate, messages and more: see docs/metrics.md)
+        'p99 == 2ms': '= 2ms' is not a duration with its unit (like 250ms, 10s, 2min)
+        ");
+    }
+
+    #[test]
+    fn judged_by_the_figures() {
+        let run = sample_run::full();
+        let judge = |text: &str, case: usize| {
+            let judged = text.parse::<Threshold>().unwrap().judge(&run.cases[case]);
+            (judged.kept, judged.measured)
+        };
+        assert_eq!(judge("p50 < 14us", 0), (true, "13.82 µs".to_owned()));
+        assert_eq!(judge("p50 < 13us", 0), (false, "13.82 µs".to_owned()));
+        assert_eq!(judge("loss = 0", 0), (true, "0 %".to_owned()));
+        assert_eq!(judge("p99 < 1h", 2), (false, "not reached".to_owned()));
+        assert_eq!(judge("rate > 1", 0), (false, "not measured".to_owned()));
+    }
+}

@@ -1,0 +1,97 @@
+//! JUnit XML, as CI systems read it: one suite a run, one test a case, and one a threshold of a case.
+//!
+//! Not for figures: a test that failed says what was measured, the other formats say the rest.
+
+use std::io;
+
+use super::Options;
+use super::words::{printable, sentence};
+use crate::run::{CaseResult, Run};
+
+pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let judged = run.cases.iter().flat_map(|case| &case.thresholds);
+    let failures = judged.clone().filter(|judged| !judged.kept).count();
+    let errors = run.cases.iter().filter(|case| !case.complete).count();
+    let tests = run.cases.len() + judged.count();
+    let title = escaped(run.title.as_deref().unwrap_or("linkgauge"));
+    let seconds = run.elapsed_ns as f64 / 1e9;
+    let counts =
+        format!("tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" time=\"{seconds:.3}\"");
+    writeln!(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>")?;
+    writeln!(out, "<testsuites {counts}>")?;
+    let started = run.started.strftime("%Y-%m-%dT%H:%M:%S");
+    writeln!(out, "<testsuite name=\"{title}\" {counts} skipped=\"0\" timestamp=\"{started}\">")?;
+    for (case, number) in run.cases.iter().zip(1..) {
+        tests_of(case, number, out)?;
+    }
+    writeln!(out, "</testsuite>\n</testsuites>")
+}
+
+fn tests_of(case: &CaseResult, number: usize, out: &mut dyn io::Write) -> io::Result<()> {
+    let class = escaped(&format!(
+        "{}.{} {} {} B {}",
+        number,
+        case.workload,
+        case.direction.name(),
+        case.message_bytes,
+        case.endpoint
+    ));
+    let seconds = case.elapsed_ns as f64 / 1e9;
+    write!(out, "<testcase classname=\"{class}\" name=\"measured\" time=\"{seconds:.3}\"")?;
+    if case.complete {
+        writeln!(out, "/>")?;
+    } else {
+        writeln!(out, "><error message=\"{}\"/></testcase>", escaped(&sentence(case)))?;
+    }
+    for judged in &case.thresholds {
+        write!(out, "<testcase classname=\"{class}\" name=\"{}\" time=\"0\"", escaped(&judged.threshold))?;
+        if judged.kept {
+            writeln!(out, "/>")?;
+        } else {
+            writeln!(out, "><failure message=\"measured {}\"/></testcase>", escaped(&judged.measured))?;
+        }
+    }
+    Ok(())
+}
+
+/// For an attribute; what XML cannot hold at all is replaced.
+fn escaped(text: &str) -> String {
+    let text = printable(text).replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}");
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample_run;
+
+    fn text(run: &Run) -> String {
+        let mut out = Vec::new();
+        write(run, &Options::default(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn tests_and_failures() {
+        insta::assert_snapshot!(text(&sample_run::line()), @r#"
+        <?xml version="1.0" encoding="UTF-8"?>
+        <testsuites tests="4" failures="1" errors="0" time="42.100">
+        <testsuite name="Loops through plugs" tests="4" failures="1" errors="0" time="42.100" skipped="0" timestamp="2026-11-20T10:00:00">
+        <testcase classname="1.throughput loop 8 B serial:///dev/ttyUSB0?baud=9600" name="measured" time="10.000"/>
+        <testcase classname="2.throughput loop 8 B serial:///dev/ttyUSB0?baud=9600" name="measured" time="10.000"/>
+        <testcase classname="2.throughput loop 8 B serial:///dev/ttyUSB0?baud=9600" name="line_rate &gt; 90 %" time="0"/>
+        <testcase classname="2.throughput loop 8 B serial:///dev/ttyUSB0?baud=9600" name="loss = 0 %" time="0"><failure message="measured 0.5 %"/></testcase>
+        </testsuite>
+        </testsuites>
+        "#);
+    }
+
+    #[test]
+    fn what_means_harm_stays_text() {
+        let text = text(&sample_run::hostile());
+        assert!(!text.contains(sample_run::SCRIPT) && !text.contains('\u{1b}'));
+        assert!(text.contains("&lt;script&gt;alert('x')&lt;/script&gt;"));
+        // Every tag that opens an attribute closes it: quotes come in pairs on every line.
+        assert!(text.lines().all(|line| line.matches('"').count() % 2 == 0));
+    }
+}

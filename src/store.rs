@@ -1,0 +1,334 @@
+//! The store: every run is kept in one SQLite file, its document whole, what is searched for beside it in columns.
+//!
+//! Not for where that file is (the program knows) and not for what a run means.
+//!
+//! Several processes may keep runs at the same time: each run is one transaction, and who finds the file locked waits.
+//! The rollback journal is used and not the write-ahead log: transactions are few and short, there is one file at rest,
+//! and a store on a read-only disk can be read. A process that is killed leaves what was there before, or the whole run.
+
+mod search;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
+};
+
+use crate::metric::Metric;
+use crate::run::{CaseResult, Run, RunError};
+
+mod document;
+
+pub use search::{Entry, Filter, Point, Trend};
+
+/// Marks the file as ours: "LGst".
+const APPLICATION: i32 = 0x4c47_7374;
+/// Of the tables below.
+const VERSION: i32 = 1;
+/// How long to wait for others that write: far longer than a whole queue of short transactions takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The documents stand apart, so that a search does not wade through them.
+const TABLES: &str = "
+    CREATE TABLE run (
+        number INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        started_us INTEGER NOT NULL,
+        host TEXT,
+        title TEXT,
+        tool TEXT NOT NULL,
+        complete INTEGER NOT NULL
+    );
+    CREATE INDEX run_started ON run (started_us);
+    CREATE TABLE document (
+        run INTEGER PRIMARY KEY REFERENCES run ON DELETE CASCADE,
+        deflated BLOB NOT NULL
+    );
+    CREATE TABLE measured (
+        run INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        endpoint TEXT NOT NULL,
+        peer TEXT NOT NULL,
+        workload TEXT NOT NULL,
+        direction TEXT NOT NULL,
+        message_bytes INTEGER NOT NULL,
+        ports INTEGER NOT NULL,
+        parallel INTEGER NOT NULL,
+        method TEXT NOT NULL,
+        settings TEXT NOT NULL,
+        headline TEXT NOT NULL,
+        figures TEXT NOT NULL,
+        PRIMARY KEY (run, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE tag (
+        name TEXT NOT NULL,
+        run INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,
+        PRIMARY KEY (name, run)
+    ) WITHOUT ROWID;
+    CREATE INDEX tag_run ON tag (run);
+";
+
+/// What can go wrong with a store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("{}: there is no store: nothing was kept yet", .0.display())]
+    Missing(PathBuf),
+    #[error("{}: this file is no store of linkgauge: name another with --store", .0.display())]
+    Foreign(PathBuf),
+    #[error("{}: a store of version {version}, this version reads {VERSION}: use a newer linkgauge", .path.display())]
+    Newer { path: PathBuf, version: i32 },
+    #[error("{}: the store cannot be {what}: {error}", .path.display())]
+    Sql { path: PathBuf, what: &'static str, error: rusqlite::Error },
+    #[error("no run '{0}' in the store: 'linkgauge history' lists them")]
+    Unknown(String),
+    #[error("no run is tagged '{0}': 'linkgauge history' shows the tags")]
+    UnknownTag(String),
+    #[error("'{text}' fits {count} runs: write more of the id")]
+    Ambiguous { text: String, count: usize },
+    #[error("run {0}: another run of this id is in the store already: it was left as it is")]
+    Different(String),
+    #[error("run {0}: its document in the store is damaged")]
+    Damaged(String),
+    #[error("run {id}: {error}")]
+    Document { id: String, error: RunError },
+}
+
+/// What became of a run that was to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    New,
+    /// The same run was there.
+    Already,
+}
+
+/// An open store.
+#[derive(Debug)]
+pub struct Store {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Store {
+    /// Opens a store to keep runs in; makes the file where there is none, not its directory.
+    pub fn open(path: &Path) -> Result<Store, StoreError> {
+        let mut store = Store::connect(path, OpenFlags::SQLITE_OPEN_CREATE)?;
+        if store.state()? == State::Empty {
+            let transaction = store.write("made")?;
+            // Another process may have been faster.
+            if state(&transaction).map_err(|error| failed(path, "made", error))? == State::Empty {
+                create(&transaction).map_err(|error| failed(path, "made", error))?;
+            }
+            transaction.commit().map_err(|error| failed(path, "made", error))?;
+        }
+        store.check()?;
+        Ok(store)
+    }
+
+    /// Opens a store that is there.
+    pub fn open_existing(path: &Path) -> Result<Store, StoreError> {
+        if !path.exists() {
+            return Err(StoreError::Missing(path.to_owned()));
+        }
+        let store = Store::connect(path, OpenFlags::empty())?;
+        store.check()?;
+        Ok(store)
+    }
+
+    fn connect(path: &Path, how: OpenFlags) -> Result<Store, StoreError> {
+        let opened = || {
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | how;
+            let connection = Connection::open_with_flags(path, flags)?;
+            connection.busy_timeout(PATIENCE)?;
+            connection.pragma_update(None, "foreign_keys", true)?;
+            // The file may be anybody's.
+            connection.pragma_update(None, "trusted_schema", false)?;
+            Ok(connection)
+        };
+        let connection = opened().map_err(|error| failed(path, "opened", error))?;
+        Ok(Store { connection, path: path.to_owned() })
+    }
+
+    fn state(&self) -> Result<State, StoreError> {
+        state(&self.connection).map_err(|error| self.failed("opened", error))
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        match self.state()? {
+            State::Ours(VERSION) => Ok(()),
+            State::Ours(version) => Err(StoreError::Newer { path: self.path.clone(), version }),
+            State::Empty | State::Foreign => Err(StoreError::Foreign(self.path.clone())),
+        }
+    }
+
+    fn failed(&self, what: &'static str, error: rusqlite::Error) -> StoreError {
+        failed(&self.path, what, error)
+    }
+
+    /// A transaction that writes: it waits for others at its beginning, never in the middle.
+    fn write(&mut self, what: &'static str) -> Result<Transaction<'_>, StoreError> {
+        let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        begun.map_err(|error| failed(&self.path, what, error))
+    }
+
+    /// Keeps a run whole. One that is there already is not kept twice, and never overwritten.
+    pub fn keep(&mut self, run: &Run) -> Result<Kept, StoreError> {
+        let path = self.path.clone();
+        let cannot = |error| failed(&path, "written", error);
+        let transaction = self.write("written")?;
+        let there: Option<Vec<u8>> = transaction
+            .query_row(
+                "SELECT deflated FROM document JOIN run ON run.number = document.run WHERE id = ?1",
+                [&run.id],
+                |row| row.get(0),
+            )
+            .optional()
+            .map_err(cannot)?;
+        if let Some(there) = there {
+            let there = document::inflated(&there).and_then(|text| Run::from_json(&text).ok());
+            return if there.as_ref() == Some(run) {
+                Ok(Kept::Already)
+            } else {
+                Err(StoreError::Different(run.id.clone()))
+            };
+        }
+        insert(&transaction, run, &document::deflated(&document::text(run))).map_err(cannot)?;
+        transaction.commit().map_err(cannot)?;
+        Ok(Kept::New)
+    }
+
+    /// The run with this id, with one that begins so, or whose random part does; `last` is the one that began last.
+    pub fn get(&self, text: &str) -> Result<Run, StoreError> {
+        let id = self.find(text)?;
+        let deflated: Vec<u8> = self
+            .connection
+            .query_row(
+                "SELECT deflated FROM document JOIN run ON run.number = document.run WHERE id = ?1",
+                [&id],
+                |row| row.get(0),
+            )
+            .map_err(|error| self.failed("read", error))?;
+        let text = document::inflated(&deflated).ok_or_else(|| StoreError::Damaged(id.clone()))?;
+        Run::from_json(&text).map_err(|error| StoreError::Document { id, error })
+    }
+
+    /// Gives runs these names, so that they can be found as a set; a name given twice is given once.
+    pub fn tag(&mut self, id: &str, names: &[String]) -> Result<(), StoreError> {
+        self.each_name(
+            id,
+            names,
+            "INSERT OR IGNORE INTO tag (name, run) SELECT ?1, number FROM run WHERE id = ?2",
+        )
+    }
+
+    pub fn untag(&mut self, id: &str, names: &[String]) -> Result<(), StoreError> {
+        self.each_name(
+            id,
+            names,
+            "DELETE FROM tag WHERE name = ?1 AND run = (SELECT number FROM run WHERE id = ?2)",
+        )
+    }
+
+    fn each_name(&mut self, id: &str, names: &[String], statement: &str) -> Result<(), StoreError> {
+        let path = self.path.clone();
+        let transaction = self.write("written")?;
+        for name in names {
+            transaction.execute(statement, [name, id]).map_err(|error| failed(&path, "written", error))?;
+        }
+        transaction.commit().map_err(|error| failed(&path, "written", error))
+    }
+
+    /// Takes runs out, all or none of them, and gives their room back.
+    pub fn remove(&mut self, ids: &[String]) -> Result<(), StoreError> {
+        let path = self.path.clone();
+        let transaction = self.write("written")?;
+        for id in ids {
+            transaction
+                .execute("DELETE FROM run WHERE id = ?1", [id])
+                .map_err(|error| failed(&path, "written", error))?;
+        }
+        transaction.commit().map_err(|error| failed(&path, "written", error))?;
+        // Without it the file stays as large as it is, and what comes next uses the room.
+        let _ = self.connection.execute_batch("VACUUM");
+        Ok(())
+    }
+}
+
+fn failed(path: &Path, what: &'static str, error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => StoreError::Foreign(path.to_owned()),
+        _ => StoreError::Sql { path: path.to_owned(), what, error },
+    }
+}
+
+/// Whose file it is.
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing is in it.
+    Empty,
+    /// Of this version.
+    Ours(i32),
+    Foreign,
+}
+
+fn state(connection: &Connection) -> rusqlite::Result<State> {
+    let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    Ok(match (number("application_id")?, number("user_version")?, tables) {
+        (APPLICATION, version, _) => State::Ours(version),
+        (0, 0, 0) => State::Empty,
+        _ => State::Foreign,
+    })
+}
+
+fn create(transaction: &Transaction) -> rusqlite::Result<()> {
+    transaction.execute_batch(TABLES)?;
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    transaction.pragma_update(None, "user_version", VERSION)
+}
+
+fn insert(transaction: &Transaction, run: &Run, deflated: &[u8]) -> rusqlite::Result<()> {
+    let host = run.environment.near.get("hostname").and_then(|name| name.as_str());
+    transaction
+        .prepare(
+            "INSERT INTO run (id, started_us, host, title, tool, complete) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .execute(params![run.id, run.started.as_microsecond(), host, run.title, run.tool, run.complete()])?;
+    let number = transaction.last_insert_rowid();
+    transaction
+        .prepare("INSERT INTO document (run, deflated) VALUES (?1, ?2)")?
+        .execute(params![number, deflated])?;
+    let mut measured = transaction.prepare(
+        "INSERT INTO measured (run, number, endpoint, peer, workload, direction, message_bytes, ports, parallel,
+             method, settings, headline, figures) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+    )?;
+    for (case, index) in run.cases.iter().zip(1i64..) {
+        measured.execute(params![
+            number,
+            index,
+            case.endpoint,
+            case.peer,
+            case.workload,
+            case.direction.name(),
+            case.message_bytes,
+            case.ports,
+            case.parallel,
+            case.method,
+            case.settings(),
+            Metric::headline(case).name(),
+            figures(case),
+        ])?;
+    }
+    Ok(())
+}
+
+/// Every metric of the case as JSON, by name; `null` was not reached.
+fn figures(case: &CaseResult) -> String {
+    let figures = Metric::all_of(case).into_iter();
+    let figures: serde_json::Map<String, serde_json::Value> =
+        figures.map(|(metric, value)| (metric.name().to_owned(), value.into())).collect();
+    serde_json::Value::Object(figures).to_string()
+}
+
+#[cfg(test)]
+mod tests;

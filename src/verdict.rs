@@ -1,0 +1,307 @@
+//! Verdicts: two runs, or two sets of runs, case by case: worse, better, or no difference shown.
+//!
+//! Not for thresholds (`metric`), not for printing. What is compared are the figures of repetitions: samples within a run
+//! depend on each other and would make every difference look sure.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::metric::{Metric, Unit};
+use crate::plan::Direction;
+use crate::run::{CaseResult, Run, Warning};
+use crate::stats::{self, Interval};
+
+/// Below this many repetitions a side no verdict is given: with 3 and 3 even the clearest difference has p = 0.1.
+pub const FEWEST: usize = 4;
+/// A difference is shown when it comes by chance less often than this.
+pub const SIGNIFICANT: f64 = 0.05;
+/// Differences up to this share of the median of A do not matter, unless somebody says otherwise.
+pub const MARGIN: f64 = 0.05;
+
+/// What to compare, and how strictly.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Share of the median of A that a difference has to exceed; from 0.
+    pub margin: f64,
+    /// Empty: the rate of a transfer, the median of a latency.
+    pub metrics: Vec<Metric>,
+    /// Compare figures that were measured in different ways.
+    pub force: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { margin: MARGIN, metrics: Vec::new(), force: false }
+    }
+}
+
+/// Why two sets cannot be compared.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum VerdictError {
+    #[error("the two have no case in common: 'linkgauge show' lists the cases of a run")]
+    NothingInCommon,
+    #[error("{case}: measured in different ways ({ways}): compare like with like, or --force")]
+    Methods { case: String, ways: String },
+}
+
+/// What comes of one metric of one case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Worse,
+    Better,
+    NoDifferenceShown,
+    /// Repetitions, for any verdict.
+    TooFew,
+    /// On one side or both.
+    NotMeasured,
+}
+
+impl Verdict {
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::Worse => "worse",
+            Verdict::Better => "better",
+            Verdict::NoDifferenceShown => "no difference shown",
+            Verdict::TooFew => "too few",
+            Verdict::NotMeasured => "not measured",
+        }
+    }
+}
+
+/// One metric of one case. Values are in the metric's unit; infinite (`null` in JSON) is what was not reached.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compared {
+    /// The case of A, and that of B where it is at another endpoint.
+    pub case: Name,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub case_b: Option<Name>,
+    pub metric: String,
+    #[serde(skip)]
+    pub unit: Option<Unit>,
+    pub verdict: Verdict,
+    pub a: Side,
+    pub b: Side,
+    /// By how much the values of B are larger (Hodges–Lehmann).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shift: Option<f64>,
+    /// 95 % interval of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shift_interval: Option<Interval>,
+    /// The shift as a share of the median of A.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relative_shift: Option<f64>,
+    /// Of the Mann–Whitney test, two-sided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p: Option<f64>,
+}
+
+/// The repetitions of one side.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Side {
+    pub repetitions: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub median: Option<f64>,
+}
+
+/// What tells a case from the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Name {
+    pub endpoint: String,
+    pub workload: String,
+    pub direction: Direction,
+    pub message_bytes: u32,
+    pub ports: u32,
+    pub parallel: u32,
+    /// `100/s`, `spin`; mostly empty.
+    pub settings: String,
+}
+
+impl Name {
+    fn of(case: &CaseResult) -> Name {
+        Name {
+            endpoint: case.endpoint.clone(),
+            workload: case.workload.clone(),
+            direction: case.direction,
+            message_bytes: case.message_bytes,
+            ports: case.ports,
+            parallel: case.parallel,
+            settings: case.settings(),
+        }
+    }
+
+    /// The same at another endpoint.
+    fn shape(&self) -> Name {
+        Name { endpoint: String::new(), ..self.clone() }
+    }
+}
+
+/// The whole comparison.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    pub schema: &'static str,
+    /// Ids of the runs of each side.
+    pub a: Vec<String>,
+    pub b: Vec<String>,
+    pub margin: f64,
+    pub cases: Vec<Compared>,
+    /// Cases that the other side has not.
+    pub only_a: Vec<Name>,
+    pub only_b: Vec<Name>,
+    pub warnings: Vec<Warning>,
+}
+
+/// Of the JSON of a comparison.
+const SCHEMA: &str = "linkgauge.compare.v1";
+
+impl Comparison {
+    pub fn any(&self, verdict: Verdict) -> bool {
+        self.cases.iter().any(|compared| compared.verdict == verdict)
+    }
+}
+
+/// One case of one side: what its runs have of it.
+struct Found<'a> {
+    name: Name,
+    /// How it was measured.
+    way: String,
+    cases: Vec<&'a CaseResult>,
+}
+
+/// The different cases of a side, in the order in which they come.
+fn found(runs: &[Run]) -> Vec<Found<'_>> {
+    let mut all: Vec<Found> = Vec::new();
+    for case in runs.iter().flat_map(|run| &run.cases) {
+        let (name, way) = (Name::of(case), format!("{} with peer {}", case.method, case.peer));
+        match all.iter_mut().find(|found| found.name == name && found.way == way) {
+            Some(found) => found.cases.push(case),
+            None => all.push(Found { name, way, cases: vec![case] }),
+        }
+    }
+    all
+}
+
+/// Compares B with A.
+pub fn compare(a: &[Run], b: &[Run], options: &Options) -> Result<Comparison, VerdictError> {
+    let (pairs, only_a, only_b) = paired(found(a), found(b));
+    if pairs.is_empty() {
+        return Err(VerdictError::NothingInCommon);
+    }
+    let mut warnings = different_machines(a, b);
+    let mut cases = Vec::new();
+    for (a, b) in &pairs {
+        if a.way != b.way {
+            let ways = format!("{}, {}", a.way, b.way);
+            let case = a.name.endpoint.clone();
+            if !options.force {
+                return Err(VerdictError::Methods { case, ways });
+            }
+            let text = format!("{case}: measured in different ways ({ways})");
+            warnings.push(Warning::new("different_methods", text, "measure both in the same way"));
+        }
+        let metrics =
+            if options.metrics.is_empty() { &[Metric::headline(a.cases[0])][..] } else { &options.metrics };
+        cases.extend(metrics.iter().map(|metric| judged(a, b, metric, options.margin)));
+    }
+    let ids = |runs: &[Run]| runs.iter().map(|run| run.id.clone()).collect();
+    Ok(Comparison {
+        schema: SCHEMA,
+        a: ids(a),
+        b: ids(b),
+        margin: options.margin,
+        cases,
+        only_a: only_a.into_iter().map(|found| found.name).collect(),
+        only_b: only_b.into_iter().map(|found| found.name).collect(),
+        warnings,
+    })
+}
+
+type Paired<'a> = (Vec<(Found<'a>, Found<'a>)>, Vec<Found<'a>>, Vec<Found<'a>>);
+
+/// Those that are the same on both sides; then those that were measured in another way; then those at another endpoint,
+/// in their order: the same plan towards another place.
+fn paired<'a>(mut a: Vec<Found<'a>>, mut b: Vec<Found<'a>>) -> Paired<'a> {
+    const LIKE: [fn(&Found, &Found) -> bool; 3] = [
+        |a, b| a.name == b.name && a.way == b.way,
+        |a, b| a.name == b.name,
+        |a, b| a.name.shape() == b.name.shape(),
+    ];
+    let mut pairs = Vec::new();
+    for like in LIKE {
+        let mut left = Vec::new();
+        for one in a {
+            match b.iter().position(|other| like(&one, other)) {
+                Some(index) => pairs.push((one, b.remove(index))),
+                None => left.push(one),
+            }
+        }
+        a = left;
+    }
+    (pairs, a, b)
+}
+
+fn different_machines(a: &[Run], b: &[Run]) -> Vec<Warning> {
+    const FACTS: [&str; 4] = ["hostname", "cpu_model", "kernel_release", "cpus_online"];
+    let mut warnings = Vec::new();
+    for fact in FACTS {
+        let values = |runs: &[Run]| -> BTreeSet<String> {
+            let value =
+                |run: &Run| run.environment.near.get(fact).map(|value| value.to_string().replace('"', ""));
+            runs.iter().map(|run| value(run).unwrap_or_else(|| "unknown".to_owned())).collect()
+        };
+        let (ours, theirs) = (values(a), values(b));
+        if ours != theirs {
+            let list = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(", ");
+            let text = format!("{fact} differs: {} and {}", list(ours), list(theirs));
+            let remedy = "a difference may be the machine's: measure both on one, in turn (linkgauge ab)";
+            warnings.push(Warning::new("different_machines", text, remedy));
+        }
+    }
+    warnings
+}
+
+/// The metric's value of every repetition.
+fn values(found: &Found, metric: &Metric) -> Vec<f64> {
+    let of_case = |case: &&CaseResult| -> Vec<f64> {
+        match case.repeats.is_empty() {
+            true => metric.of_case(case).into_iter().collect(),
+            false => case.repeats.iter().filter_map(|part| metric.of_part(&part.figures)).collect(),
+        }
+    };
+    found.cases.iter().flat_map(of_case).collect()
+}
+
+fn judged(a: &Found, b: &Found, metric: &Metric, margin: f64) -> Compared {
+    let (of_a, of_b) = (values(a, metric), values(b, metric));
+    let side = |values: &[f64]| Side { repetitions: values.len(), median: stats::median(values) };
+    let shift = stats::shift(&of_a, &of_b);
+    let median = stats::median(&of_a).unwrap_or(0.0);
+    let enough = of_a.len().min(of_b.len()) >= FEWEST;
+    let p = enough.then(|| stats::mann_whitney_p(&of_a, &of_b));
+    let verdict = match (shift, p) {
+        (None, _) => Verdict::NotMeasured,
+        (_, None) => Verdict::TooFew,
+        (Some((shift, _)), Some(p)) if p < SIGNIFICANT && shift.abs() > margin * median => {
+            if (shift > 0.0) == metric.more_is_better() { Verdict::Better } else { Verdict::Worse }
+        }
+        _ => Verdict::NoDifferenceShown,
+    };
+    let relative = |(shift, _): (f64, _)| Some(shift / median).filter(|share: &f64| share.is_finite());
+    Compared {
+        case: a.name.clone(),
+        case_b: (a.name != b.name).then(|| b.name.clone()),
+        metric: metric.name().to_owned(),
+        unit: Some(metric.unit()),
+        verdict,
+        a: side(&of_a),
+        b: side(&of_b),
+        shift: shift.map(|(shift, _)| shift),
+        shift_interval: shift.and_then(|(_, interval)| interval),
+        relative_shift: shift.and_then(relative),
+        p,
+    }
+}
+
+#[cfg(test)]
+mod tests;

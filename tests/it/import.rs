@@ -1,0 +1,187 @@
+//! Results of other programs: files that iperf3 and sockperf write here and now, logs of samples, of any length.
+
+use std::io::Write;
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use linkgauge::run::{CaseResult, Run};
+use serde_json::Value;
+
+use crate::program::{Running, command, run, wait_until};
+
+/// Starts another program, ended with the test.
+fn other(program: &str, arguments: &[&str]) -> Running {
+    let child: Child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{program}: {error}: ./check installs it"));
+    Running(child)
+}
+
+/// A port that is free on TCP and UDP.
+fn free_port() -> String {
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = tcp.local_addr().unwrap().port();
+    drop(UdpSocket::bind(("127.0.0.1", port)));
+    port.to_string()
+}
+
+/// What a file becomes.
+fn imported(format: &str, file: &Path, more: &[&str]) -> Run {
+    let file = file.to_str().unwrap();
+    let ended = run(&[&["import", format, file, "--json", "-"], more].concat());
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
+    Run::from_json(&ended.stdout).unwrap()
+}
+
+/// Runs iperf3 against itself and imports what it says; that it listens shows in that it answers.
+fn iperf3(flags: &[&str]) -> (Value, CaseResult) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("iperf3.json");
+    let port = free_port();
+    let _server = other("iperf3", &["-s", "-B", "127.0.0.1", "-p", &port]);
+    let json = wait_until("a result of iperf3", || {
+        let client = ["-c", "127.0.0.1", "-p", &port, "-J", "-t", "1"];
+        let output = Command::new("iperf3").args(client).args(flags).output().unwrap();
+        // Where nobody listens yet it says so, with status 0.
+        let answered = !String::from_utf8_lossy(&output.stdout).contains("\"error\"");
+        (output.status.success() && answered).then_some(output.stdout)
+    });
+    std::fs::write(&file, &json).unwrap();
+    let mut run = imported("iperf3", &file, &[]);
+    assert!(run.warnings[0].text.contains("was measured by iperf 3"), "{:?}", run.warnings);
+    (serde_json::from_slice(&json).unwrap(), run.cases.remove(0))
+}
+
+#[test]
+fn iperf3_over_tcp() {
+    let (json, case) = iperf3(&["-P", "2"]);
+    let received = &json["end"]["sum_received"];
+    assert_eq!(case.figures.throughput_bps, received["bits_per_second"].as_f64());
+    assert_eq!(case.figures.delivered_bytes, received["bytes"].as_u64());
+    assert_eq!((case.direction.name(), case.parallel, case.message_bytes), ("send", 2, 131_072));
+    assert!(case.endpoint.starts_with("tcp://127.0.0.1:"), "{}", case.endpoint);
+    let (near, far) = (case.cpu.clone().unwrap().near_seconds, case.cpu.unwrap().far_seconds.unwrap());
+    assert!(near > 0.0 && far > 0.0);
+    let bytes: u64 = case.series.iter().map(|entry| entry.bytes).sum();
+    assert_eq!(json["end"]["sum_sent"]["bytes"].as_u64(), Some(bytes), "the sender's account");
+    // It counts no messages, and has no samples.
+    assert_eq!((case.figures.sent, case.figures.lost, case.figures.latency_ns), (0, 0, None));
+}
+
+#[test]
+fn iperf3_both_ways_and_back() {
+    let (json, case) = iperf3(&["--bidir"]);
+    assert_eq!(case.direction.name(), "both");
+    assert_eq!(
+        case.figures.delivered_back_bytes,
+        json["end"]["sum_received_bidir_reverse"]["bytes"].as_u64()
+    );
+    let (json, case) = iperf3(&["-R"]);
+    assert_eq!(case.direction.name(), "receive");
+    assert_eq!(case.figures.delivered_bytes, json["end"]["sum_received"]["bytes"].as_u64());
+}
+
+#[test]
+fn iperf3_over_udp() {
+    let (json, case) = iperf3(&["-u", "-b", "5M", "-l", "1000"]);
+    let figures = &case.figures;
+    assert!(case.endpoint.starts_with("udp://"), "{}", case.endpoint);
+    assert_eq!(figures.sent, json["end"]["sum_sent"]["packets"].as_u64().unwrap());
+    assert_eq!(figures.received + figures.lost, figures.sent);
+    assert!(figures.received > 0 && figures.jitter_ns.is_none());
+}
+
+#[test]
+fn sockperf_with_its_own_statistics_beside() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("full.csv");
+    let port = free_port();
+    let _server = other("sockperf", &["server", "-i", "127.0.0.1", "-p", &port]);
+    wait_until("a full log of sockperf", || {
+        let client = ["ping-pong", "-i", "127.0.0.1", "-p", &port, "-t", "1", "--mps", "500"];
+        let log = ["--full-rtt", "--full-log", file.to_str().unwrap()];
+        let output = Command::new("sockperf").args(client).args(log).output().unwrap();
+        (output.status.success() && file.exists()).then_some(())
+    });
+    let log = std::fs::read_to_string(&file).unwrap();
+    let number = |words: &str| -> f64 {
+        let (_, rest) = log.split_once(words).unwrap_or_else(|| panic!("{words}: {log}"));
+        rest.trim_start().split([' ', ';', '\n', '\u{1b}']).next().unwrap().parse().unwrap()
+    };
+    let run = imported("sockperf", &file, &["--endpoint", "loop-back"]);
+    let case = &run.cases[0];
+    let latency = case.figures.latency_ns.as_ref().unwrap();
+    assert_eq!(
+        (case.endpoint.as_str(), case.peer.as_str(), case.message_bytes),
+        ("loop-back", "sockperf", 14)
+    );
+    assert_eq!(latency.count as f64, number("mTotal "));
+    assert_eq!(case.figures.lost as f64, number("# dropped messages = "));
+    // It prints microseconds with three decimals, from clocks of its own: the same to a few nanoseconds.
+    let close = |ns: f64, us: f64| assert!((ns / 1e3 - us).abs() < 0.005, "{ns} ns is not {us} us");
+    close(latency.max as f64, number("<MAX> observation ="));
+    close(latency.min as f64, number("<MIN> observation ="));
+    close(latency.mean, number("avg-rtt="));
+    assert_eq!(case.series.iter().map(|entry| entry.messages).sum::<u64>(), latency.count);
+}
+
+#[test]
+fn a_million_samples_from_standard_input() {
+    let mut child = command(&["import", "samples", "-", "--unit", "ms", "--lost", "999", "--json", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || {
+        let mut text = String::new();
+        for index in 0..1_000_000u32 {
+            // One in a thousand is lost, the others are 1 … 100 ms.
+            let value = if index % 1000 == 7 { 999 } else { index * 37 % 100 + 1 };
+            text += &format!("{value}\n");
+        }
+        input.write_all(text.as_bytes()).unwrap();
+    });
+    let ended = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    let run = Run::from_json(str::from_utf8(&ended.stdout).unwrap()).unwrap();
+    let figures = &run.cases[0].figures;
+    assert_eq!((figures.sent, figures.lost), (1_000_000, 1000));
+    let latency = figures.latency_ns.as_ref().unwrap();
+    assert_eq!((latency.min, latency.max), (1_000_000, 100_000_000));
+    let p50 = latency.percentiles["p50"].unwrap() as f64;
+    assert!((p50 / 50e6 - 1.0).abs() < 0.02, "{p50}");
+}
+
+#[test]
+fn files_that_are_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("log.txt");
+    std::fs::write(&file, "1.5\nfast\n").unwrap();
+    let name = file.to_str().unwrap();
+    for (arguments, said) in [
+        (
+            &["samples", name, "--unit", "ms"][..],
+            "line 2: 'fast' is no latency: one number a line is wanted, '#' before remarks",
+        ),
+        (&["samples", name], "the unit of the times is not in the file: say --unit ms, us, ns or s"),
+        (&["iperf3", name], "no result of iperf3 --json: trailing characters at line 2 column 1"),
+        (
+            &["sockperf", name],
+            "no full log of sockperf: there is no row below 'packet, txTime(sec), rxTime(sec), …'",
+        ),
+        (&["hdr", name], "line 1: '1.5' is no interval of an HdrHistogram log (encoding V2)"),
+        (&["run", "/nonexistent"], "cannot be read: No such file or directory (os error 2)"),
+    ] {
+        let ended = run(&[&["import"], arguments].concat());
+        assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}");
+        assert_eq!(ended.stderr, format!("error: {}: {said}\n", arguments[1]));
+    }
+    let ended = run(&["import", "samples", name, "--unit", "hours"]);
+    assert!(ended.stderr.contains("'hours' is no unit (known: ns, us, ms, s)"), "{}", ended.stderr);
+}

@@ -1,0 +1,299 @@
+//! The store from the command line: kept by default, found again, shared by many processes, sound after a kill.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use linkgauge::run::Run;
+use linkgauge::store::{Filter, Kept, Store};
+use rustix::process::Signal;
+
+use crate::program::{Ended, Running, command, run, wait_until};
+
+/// A directory for a store of the test's own.
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    fn store(&self) -> String {
+        self.path("runs.sqlite")
+    }
+
+    /// Runs a command with this store.
+    fn run(&self, arguments: &[&str]) -> Ended {
+        run(&[arguments, &["--store", &self.store()]].concat())
+    }
+
+    /// A small run on a link of the program's own lab.
+    fn document(&self, id: &str) -> Run {
+        let text = include_str!("../data/run-v1-latency.json");
+        Run { id: id.to_owned(), ..Run::from_json(text).unwrap() }
+    }
+
+    fn kept(&self, ids: &[&str]) {
+        let mut store = Store::open(Path::new(&self.store())).unwrap();
+        for id in ids {
+            assert_eq!(store.keep(&self.document(id)).unwrap(), Kept::New);
+        }
+    }
+}
+
+/// What the program says without a store of its own being named anywhere.
+fn at_home(home: &Path, arguments: &[&str]) -> Ended {
+    let mut command = command(arguments);
+    command.env_remove("LINKGAUGE_STORE").env_remove("XDG_DATA_HOME").env("HOME", home);
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// A case that needs no far end.
+const QUICK: [&str; 6] = ["latency", "--count", "20", "--warm-up", "0", "--peer"];
+
+/// A far end of the test's own, and the arguments of a run against it.
+fn against(server: &crate::program::Serving) -> Vec<String> {
+    let mut arguments: Vec<String> = QUICK.map(str::to_owned).to_vec();
+    arguments.extend(["echo".to_owned(), server.tcp.to_string()]);
+    arguments
+}
+
+#[test]
+fn every_run_is_kept_and_found_again() {
+    let home = tempfile::tempdir().unwrap();
+    let server = crate::program::Serving::start(&[]);
+    let arguments = against(&server);
+    let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    arguments.extend(["--tag", "night,office"]);
+    let ended = at_home(home.path(), &arguments);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let store = home.path().join(".local/share/linkgauge/runs.sqlite");
+    let mode = store.parent().unwrap().metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    let (_, id) = ended.stderr.split_once("\nkept: linkgauge show ").expect(&ended.stderr);
+
+    let listed = at_home(home.path(), &["history"]);
+    assert!(listed.stdout.contains(id.trim()) && listed.stdout.contains("night office"), "{}", listed.stdout);
+    assert!(listed.stdout.lines().all(|line| line.chars().count() <= 80), "{}", listed.stdout);
+    let shown = at_home(home.path(), &["show", id.trim()]);
+    assert_eq!(shown.stdout, ended.stdout, "the same table as when it was measured");
+    let again = at_home(home.path(), &["report", "tag:night", "--format", "json"]);
+    assert_eq!(Run::from_json(&again.stdout).unwrap().cases[0].figures.sent, 20);
+    let trend = at_home(home.path(), &["history", "--metric", "p50"]);
+    assert!(
+        trend.stdout.starts_with("p50 of tcp://127.0.0.1:") && trend.stdout.contains('█'),
+        "{}",
+        trend.stdout
+    );
+
+    arguments.truncate(arguments.len() - 2);
+    for silent in [&["--no-store"][..], &["--quiet"]] {
+        let ended = at_home(home.path(), &[&arguments, silent].concat());
+        assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""), "{silent:?}");
+    }
+    assert_eq!(Store::open_existing(&store).unwrap().runs(&Filter::default()).unwrap().len(), 2);
+}
+
+#[test]
+fn where_nothing_can_be_kept_a_line_says_so_and_nothing_is_lost() {
+    let server = crate::program::Serving::start(&[]);
+    let arguments = against(&server);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // A file where a directory is needed refuses even the superuser.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let ended = at_home(&file.path().join("home"), &arguments);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("Latency"), "{}", ended.stdout);
+    assert!(ended.stderr.starts_with("warning: the run was not kept: ") && ended.stderr.lines().count() == 1);
+
+    // A store that was asked for has to be there, before anything is measured.
+    for (store, said) in [
+        (file.path().join("x.sqlite"), "the store cannot be opened: "),
+        (PathBuf::from("/nonexistent/x.sqlite"), "the store cannot be opened: "),
+        (PathBuf::from("/dev/full"), "/dev/full: "),
+    ] {
+        let ended = run(&[&arguments[..], &["--store", store.to_str().unwrap()]].concat());
+        assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
+        assert!(ended.stderr.contains(said) && ended.stderr.lines().count() == 1, "{}", ended.stderr);
+    }
+}
+
+/// The file may grow no further: what a full disk does.
+#[test]
+fn a_full_disk_costs_a_line_and_leaves_the_store_sound() {
+    let place = Place::new();
+    place.kept(&["a"]);
+    let server = crate::program::Serving::start(&[]);
+    let size = std::fs::metadata(place.store()).unwrap().len();
+    let sizes: Vec<String> = (1..=60).map(|size| size.to_string()).collect();
+    let mut shell = Command::new("sh");
+    // Blocks of 512 bytes; what would grow beyond is refused.
+    let script = format!("trap '' XFSZ; ulimit -f {}; exec \"$@\"", size / 512);
+    let ended = shell
+        .args(["-c", &script, "sh", env!("CARGO_BIN_EXE_linkgauge")])
+        .args(against(&server))
+        // A document that needs room of its own.
+        .args(["--size", &sizes.join(","), "--store", &place.store()])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert!(ended.status.success() && told.starts_with("warning: the run was not kept: "), "{told}");
+    assert!(String::from_utf8(ended.stdout).unwrap().contains("Latency"));
+    let store = Store::open_existing(Path::new(&place.store())).unwrap();
+    assert_eq!(store.get("a").unwrap(), place.document("a"));
+    assert_eq!(store.runs(&Filter::default()).unwrap().len(), 1);
+}
+
+#[test]
+fn eight_processes_at_once_lose_nothing() {
+    const EACH: usize = 6;
+    let place = Place::new();
+    let documents = place.path("documents");
+    std::fs::create_dir(&documents).unwrap();
+    let file = |process: usize, number: usize| format!("{documents}/{process}-{number}.json");
+    let all = || (0..8).flat_map(|process| (0..EACH).map(move |number| (process, number)));
+    for (process, number) in all() {
+        let run = place.document(&format!("run-{process}-{number}"));
+        std::fs::write(file(process, number), serde_json::to_string(&run).unwrap()).unwrap();
+    }
+    let start = |process: usize| {
+        let files: Vec<String> = (0..EACH).map(|number| file(process, number)).collect();
+        let mut command = command(&["import", "run"]);
+        command.args(files).args(["--store", &place.store(), "--quiet"]);
+        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    };
+    let running: Vec<Running> = (0..8).map(start).collect();
+    for process in running {
+        let ended = process.ended();
+        assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    }
+    let store = Store::open_existing(Path::new(&place.store())).unwrap();
+    for (process, number) in all() {
+        let id = format!("run-{process}-{number}");
+        assert_eq!(store.get(&id).unwrap(), place.document(&id));
+    }
+    assert_eq!(store.runs(&Filter::default()).unwrap().len(), 8 * EACH);
+}
+
+#[test]
+fn a_kill_while_storing_leaves_a_sound_store() {
+    let place = Place::new();
+    place.kept(&["before"]);
+    let files: Vec<String> = (0..400)
+        .map(|number| {
+            let path = place.path(&format!("{number}.json"));
+            let run = place.document(&format!("run-{number}"));
+            std::fs::write(&path, serde_json::to_string(&run).unwrap()).unwrap();
+            path
+        })
+        .collect();
+    let store = || Store::open_existing(Path::new(&place.store())).unwrap();
+    let stored = || store().runs(&Filter::default()).unwrap();
+    let mut seen = 1;
+    // Each of these dies in the midst of its work, wherever it happens to be.
+    for round in 0..5 {
+        let mut command = command(&["import", "run", "--quiet", "--store", &place.store()]);
+        let mut process = Running(command.args(&files[seen - 1..]).spawn().unwrap());
+        wait_until("more runs", || (stored().len() > seen + 3 * round).then_some(()));
+        process.signal(Signal::KILL);
+        process.wait();
+        let now = stored();
+        assert!(now.len() > seen);
+        for entry in &now {
+            assert_eq!(store().get(&entry.id).unwrap(), place.document(&entry.id));
+        }
+        seen = now.len();
+    }
+    assert!(seen < 401, "none of them was killed in time");
+    assert_eq!(store().keep(&place.document("after")).unwrap(), Kept::New);
+}
+
+#[test]
+fn runs_go_out_and_come_in_again() {
+    let place = Place::new();
+    place.kept(&["20261101T100000Z-aaaa", "20261102T100000Z-bbbb"]);
+    let files = place.path("files");
+    let ended = place.run(&["export", &files]);
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), format!("2 in {files}\n").as_str()));
+    assert_eq!(place.run(&["export", &files, "last"]).status, Some(0), "the same file may be there");
+    let one = format!("{files}/20261101T100000Z-aaaa.json");
+    assert_eq!(
+        Run::from_json(&std::fs::read_to_string(&one).unwrap()).unwrap(),
+        place.document("20261101T100000Z-aaaa")
+    );
+
+    std::fs::write(&one, serde_json::to_string(&place.document("other")).unwrap()).unwrap();
+    let ended = place.run(&["export", &files]);
+    assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""));
+    assert!(ended.stderr.contains("another run is in this file; it was left as it is"), "{}", ended.stderr);
+
+    let other = Place::new();
+    let two = format!("{files}/20261102T100000Z-bbbb.json");
+    assert_eq!(other.run(&["import", "run", &one, &two, "--tag", "back"]).status, Some(0));
+    assert_eq!(other.run(&["show", "tag:back"]).status, Some(0));
+}
+
+#[test]
+fn pruning_spares_what_has_a_name() {
+    let place = Place::new();
+    place.kept(&["20261101T100000Z-aaaa", "20261102T100000Z-bbbb", "20261103T100000Z-cccc"]);
+    assert_eq!(place.run(&["tag", "aaaa", "keep", "base"]).status, Some(0));
+    assert_eq!(
+        place.run(&["prune", "--keep", "1", "--dry-run"]).stdout,
+        "would go: 20261102T100000Z-bbbb\n1 would go\n"
+    );
+    assert_eq!(place.run(&["prune", "--keep", "1"]).stdout, "removed: 20261102T100000Z-bbbb\n1 removed\n");
+    assert_eq!(place.run(&["tag", "aaaa", "base", "--remove"]).status, Some(0));
+    assert_eq!(place.run(&["prune", "--before", "0d", "--tagged"]).stdout.lines().count(), 3);
+    let ended = place.run(&["history"]);
+    assert_eq!((ended.status, ended.stdout.as_str()), (Some(0), ""));
+    assert_eq!(ended.stderr, "no such run in the store\n");
+}
+
+#[test]
+fn names_that_are_none() {
+    let place = Place::new();
+    let nothing = place.run(&["history"]);
+    assert_eq!(
+        nothing.stderr,
+        format!("error: {}: there is no store: nothing was kept yet\n", place.store())
+    );
+    assert_eq!(nothing.status, Some(2));
+    assert!(!Path::new(&place.store()).exists());
+    place.kept(&["20261101T100000Z-aaaa"]);
+    for (arguments, said) in [
+        (&["show", "nobody"][..], "no run 'nobody' in the store: 'linkgauge history' lists them"),
+        (&["show", "tag:nobody"], "no run is tagged 'nobody': 'linkgauge history' shows the tags"),
+        (&["show", "x.json"], "x.json: cannot be read: No such file or directory (os error 2)"),
+        (&["tag", "nobody", "name"], "no run 'nobody' in the store: 'linkgauge history' lists them"),
+        (&["prune"], "say which runs are to go: --before WHEN, --keep N or --tag NAME"),
+    ] {
+        let ended = place.run(arguments);
+        assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}");
+        assert_eq!(ended.stderr, format!("error: {said}\n"));
+    }
+    std::fs::write(
+        place.path("letter.txt"),
+        "not a database, but long enough to be taken for one".repeat(50),
+    )
+    .unwrap();
+    let letter = place.path("letter.txt");
+    let ended = run(&["history", "--store", &letter]);
+    assert_eq!(
+        ended.stderr,
+        format!("error: {letter}: this file is no store of linkgauge: name another with --store\n")
+    );
+    let ended = run(&["history"]);
+    assert_eq!(
+        ended.stderr,
+        "error: LINKGAUGE_STORE is empty, so there is no store: name one with --store\n"
+    );
+}

@@ -1,0 +1,217 @@
+//! Comparisons and thresholds from the command line: what is printed, what JSON and JUnit hold, how it ends.
+
+use std::path::Path;
+
+use linkgauge::run::{Part, Run};
+use serde_json::Value;
+
+use crate::program::{Ended, Serving, run};
+
+/// A run that was stored once, with ten repetitions around this median.
+fn document(directory: &Path, name: &str, median_us: f64, change: impl FnOnce(&mut Run)) -> String {
+    let mut run = Run::from_json(include_str!("../data/run-v1-latency.json")).unwrap();
+    run.id = format!("20261101T100000Z-{name}");
+    let case = &mut run.cases[0];
+    case.repeats = (0..10)
+        .map(|number| {
+            let mut figures = case.figures.clone();
+            let latency = figures.latency_ns.as_mut().unwrap();
+            let value = median_us * 1e3 * (1.0 + f64::from(number) * 0.002);
+            latency.percentiles.insert("p50".to_owned(), Some(value as u64));
+            Part { endpoint: case.endpoint.clone(), elapsed_ns: 1, figures }
+        })
+        .collect();
+    change(&mut run);
+    let path = directory.join(format!("{name}.json"));
+    std::fs::write(&path, serde_json::to_string(&run).unwrap()).unwrap();
+    path.display().to_string()
+}
+
+fn is(ended: &Ended, status: i32) -> &str {
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(status), ""), "{}", ended.stdout);
+    &ended.stdout
+}
+
+#[test]
+fn worse_better_and_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let (base, slow) = (document(path, "base", 100.0, |_| ()), document(path, "slow", 120.0, |_| ()));
+    let ended = run(&["compare", &base, &slow]);
+    insta::assert_snapshot!(is(&ended, 1), @r"
+    A: 20261101T100000Z-base
+    B: 20261101T100000Z-slow
+
+    tcp://127.0.0.1:33521, latency loop, 1 B
+      p50      A 100.9 µs (10)   B 121.1 µs (10)
+               worse, shift +20.0 %, +19.3 % to +20.7 %, p < 0.001
+
+      worse and better: p below 0.05 and a shift of more than 5 % of A's median; the
+      shift is between the repetitions, with its 95 % interval.
+    ");
+    assert!(is(&run(&["compare", &slow, &base]), 0).contains("better, shift -16.7 %"));
+    assert!(is(&run(&["compare", &base, &base]), 0).contains("no difference shown, shift +0.0 %"));
+    assert!(is(&run(&["compare", &base, &slow, "--margin", "30%"]), 0).contains("no difference shown"));
+
+    let ended = run(&["compare", &base, &slow, "--json", "--metric", "p50,max"]);
+    let json: Value = serde_json::from_str(is(&ended, 1)).unwrap();
+    assert_eq!(json["schema"], "linkgauge.compare.v1");
+    let verdicts: Vec<&str> =
+        json["cases"].as_array().unwrap().iter().map(|case| case["verdict"].as_str().unwrap()).collect();
+    assert_eq!(verdicts, ["worse", "no_difference_shown"]);
+    assert_eq!(json["cases"][0]["a"]["repetitions"], 10);
+}
+
+#[test]
+fn a_set_is_several_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let set = |prefix: &str, median: f64| {
+        let one = |number: u32| {
+            document(directory.path(), &format!("{prefix}{number}"), median + f64::from(number), |run| {
+                run.cases[0].repeats.truncate(1);
+            })
+        };
+        (0..4).map(one).collect::<Vec<_>>().join(",")
+    };
+    let (a, b) = (set("a", 100.0), set("b", 200.0));
+    assert!(
+        is(&run(&["compare", &a, &b]), 1).contains("A: 4 runs, 20261101T100000Z-a0 to 20261101T100000Z-a3")
+    );
+    let few = run(&["compare", &a, b.split_once(',').unwrap().1]);
+    assert!(
+        is(&few, 0).contains("too few") && few.stdout.contains("needs 4 repetitions a side"),
+        "{}",
+        few.stdout
+    );
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let base = document(path, "base", 100.0, |_| ());
+    let other = document(path, "other", 100.0, |run| run.cases[0].method = "latency/9 closed".to_owned());
+    let ended = run(&["compare", &base, &other]);
+    assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""));
+    assert!(
+        ended.stderr.contains("measured in different ways") && ended.stderr.lines().count() == 1,
+        "{}",
+        ended.stderr
+    );
+    let forced = run(&["compare", &base, &other, "--force"]);
+    assert!(is(&forced, 0).contains("warning[different_methods]: "), "{}", forced.stdout);
+    let elsewhere = document(path, "elsewhere", 100.0, |run| {
+        run.environment.near.insert("hostname".to_owned(), "elsewhere".into());
+    });
+    assert!(
+        is(&run(&["compare", &base, &elsewhere]), 0)
+            .contains("warning[different_machines]: hostname differs: ")
+    );
+    let larger = document(path, "larger", 100.0, |run| run.cases[0].message_bytes = 77);
+    let ended = run(&["compare", &base, &larger]);
+    assert_eq!(
+        ended.stderr,
+        "error: the two have no case in common: 'linkgauge show' lists the cases of a run\n"
+    );
+    assert_eq!(ended.status, Some(2));
+}
+
+#[test]
+fn two_plans_in_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("runs.sqlite").display().to_string();
+    let server = Serving::start(&[]);
+    let plan = |name: &str, size: u32| {
+        let path = directory.path().join(name);
+        let text = format!(
+            "title = \"{name}\"\n[[case]]\nurl = \"{}\"\npeer = \"echo\"\nworkload = \"latency\"\nsize = {size}\ncount = 50\n\
+             warm_up_count = 0\n",
+            server.tcp
+        );
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (a, b) = (plan("a.toml", 14), plan("b.toml", 14));
+    let ended = run(&[
+        "ab",
+        "--a",
+        &a,
+        "--b",
+        &b,
+        "--repeat",
+        "4",
+        "--margin",
+        "100%",
+        "--store",
+        &store,
+        "--compare-json",
+    ]);
+    let json: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{}", ended.stderr));
+    assert_eq!(json["cases"][0]["a"]["repetitions"], 4);
+    assert_eq!(json["cases"][0]["b"]["repetitions"], 4);
+    let kept = run(&["history", "--store", &store, "--json"]);
+    let titles: Vec<Value> = serde_json::from_str::<Vec<Value>>(&kept.stdout)
+        .unwrap()
+        .iter()
+        .map(|run| run["title"].clone())
+        .collect();
+    assert_eq!(titles.len(), 2);
+    assert!(titles.contains(&"a.toml".into()) && titles.contains(&"b.toml".into()));
+    // What was compared is what was kept.
+    let ids = [&json["a"][0], &json["b"][0]].map(|id| id.as_str().unwrap().to_owned());
+    let again = run(&["compare", &ids[0], &ids[1], "--margin", "100%", "--store", &store, "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&again.stdout).unwrap()["cases"], json["cases"]);
+}
+
+#[test]
+fn thresholds_decide_the_exit_status() {
+    let directory = tempfile::tempdir().unwrap();
+    let junit = directory.path().join("junit.xml").display().to_string();
+    let server = Serving::start(&[]);
+    let tcp = server.tcp.to_string();
+    let latency = ["latency", &tcp, "--peer", "echo", "--count", "50", "--junit", &junit, "--threshold"];
+    let ended = run(&[&latency[..], &["loss = 0, p50 < 1h"]].concat());
+    assert!(is(&ended, 0).contains("\nkept: 2 thresholds\n"), "{}", ended.stdout);
+    let ended = run(&[&latency[..], &["loss = 0,p50 < 1ns,p99 < 1h"]].concat());
+    let table = is(&ended, 1);
+    assert!(table.contains("\nnot kept: p50 < 1 ns, measured "), "{table}");
+    assert!(table.contains("\nnot kept: p99 < 3600 s, measured not measured"), "{table}");
+    let xml = std::fs::read_to_string(&junit).unwrap();
+    assert!(xml.contains("tests=\"4\" failures=\"2\" errors=\"0\""), "{xml}");
+    assert!(xml.contains("name=\"p50 &lt; 1 ns\" time=\"0\"><failure message=\"measured "), "{xml}");
+
+    // What was not measured weighs more.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let both = [
+        "latency",
+        &tcp,
+        &format!("tcp://{free}"),
+        "--peer",
+        "echo",
+        "--count",
+        "50",
+        "--threshold",
+        "p50 < 1ns",
+        "--quiet",
+    ];
+    assert_eq!(run(&both).status, Some(2));
+    // A slip is told before anything is opened.
+    let ended = run(&["latency", "tcp://192.0.2.1", "--threshold", "p99 < 2"]);
+    assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""));
+    assert!(ended.stderr.contains("'p99 < 2': '2' is not a duration with its unit"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_plan_has_thresholds_and_a_slip_shows_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("plan.toml");
+    let text = "[[case]]\nurl = \"tcp://192.0.2.1\"\nworkload = \"latency\"\nthresholds = [\"p99 < 2ms\", \"latency < 2ms\"]\n";
+    std::fs::write(&path, text).unwrap();
+    let ended = run(&["run", path.to_str().unwrap()]);
+    assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""));
+    assert!(
+        ended.stderr.contains("line 4") && ended.stderr.contains("'latency' is no metric"),
+        "{}",
+        ended.stderr
+    );
+}
