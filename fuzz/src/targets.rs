@@ -10,6 +10,10 @@ use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
+use linkgauge::link::linx::Side;
+use linkgauge::link::linx::node::Node;
+use linkgauge::link::linx::rlnh::Message;
+use linkgauge::link::linx::tcp_cm::{self, Connection, Heard, Kind};
 use linkgauge::link::party::{Party, Step};
 use linkgauge::link::rfc2217::Server;
 use linkgauge::link::{self, Caps, Dialer, Fault};
@@ -29,7 +33,7 @@ use linkgauge::schedule;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("endpoint", endpoint),
     ("plan", plan),
     ("session", session),
@@ -37,6 +41,7 @@ pub const TARGETS: [Target; 7] = [
     ("ask", ask),
     ("rfc2217", rfc2217),
     ("pakbus", pakbus),
+    ("linx", linx),
 ];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
@@ -316,6 +321,34 @@ fn logger<'a>(pieces: impl Iterator<Item = &'a [u8]>) {
         }
     }
     panic!("the logger never rests");
+}
+
+/// What a LINX node says over TCP, its messages about names included; and the same bytes as such a message. What can be
+/// read says the same once written.
+pub fn linx(data: &[u8]) {
+    if let Ok(message) = Message::read(data) {
+        assert_eq!(Message::read(&message.write()), Ok(message));
+    }
+    let (mut rest, mut out, mut said) = (data, Vec::new(), Vec::new());
+    let mut connection = Connection::new(Side::Passive, Time(0), &mut out);
+    let mut node = Node::default();
+    while let Ok(Some((header, message))) = tcp_cm::frame(rest) {
+        rest = &rest[tcp_cm::HEADER + message.len()..];
+        let heard = match header.kind {
+            Kind::Data => connection.message().map(|()| Heard::Nothing),
+            kind => connection.control(kind, Time(0), &mut out),
+        };
+        match heard {
+            Ok(Heard::Up) => node.start(&mut said),
+            Ok(Heard::Nothing) if header.kind == Kind::Data && header.destination == 0 => {
+                if node.received(message, &mut said).is_err() {
+                    return;
+                }
+            }
+            Ok(Heard::Nothing) => {}
+            Err(_) => return,
+        }
+    }
 }
 
 /// A run document that somebody else wrote: read, its histograms decoded, every report made of it.

@@ -15,6 +15,7 @@ use crate::plan::Wait;
 mod datagram;
 mod internet;
 pub mod line;
+pub mod linx;
 pub mod mem;
 mod offload;
 pub mod party;
@@ -32,8 +33,15 @@ mod unix_datagram;
 pub use internet::DEFAULT_PORT;
 
 /// Every transport, in the order in which help and documentation show them.
-pub static TRANSPORTS: &[Transport] =
-    &[tcp::TRANSPORT, udp::TRANSPORT, unix::TRANSPORT, serial::TRANSPORT, rfc2217::TRANSPORT, mem::TRANSPORT];
+pub static TRANSPORTS: &[Transport] = &[
+    tcp::TRANSPORT,
+    udp::TRANSPORT,
+    unix::TRANSPORT,
+    linx::TRANSPORT,
+    serial::TRANSPORT,
+    rfc2217::TRANSPORT,
+    mem::TRANSPORT,
+];
 
 /// What the list knows of a transport: enough for parsing, help, `doctor`, the docs table and the contract tests.
 pub struct Transport {

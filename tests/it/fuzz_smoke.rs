@@ -10,7 +10,7 @@ use fastrand::Rng;
 mod targets;
 
 /// How many inputs each target gets: a second or two of a debug build.
-const ROUNDS: [(&str, usize); 7] = [
+const ROUNDS: [(&str, usize); 8] = [
     ("endpoint", 100_000),
     ("plan", 20_000),
     ("session", 30_000),
@@ -18,6 +18,7 @@ const ROUNDS: [(&str, usize); 7] = [
     ("ask", 30_000),
     ("rfc2217", 30_000),
     ("pakbus", 1_000),
+    ("linx", 30_000),
 ];
 
 #[test]
@@ -53,6 +54,11 @@ fn rfc2217() {
 #[test]
 fn pakbus() {
     smoke("pakbus");
+}
+
+#[test]
+fn linx() {
+    smoke("linx");
 }
 
 #[test]

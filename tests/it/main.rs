@@ -16,6 +16,7 @@ mod house;
 mod liars;
 mod licences;
 mod lines;
+mod linx;
 mod listeners;
 mod logger;
 mod memory;
