@@ -20,10 +20,11 @@ pub mod auto;
 mod discard;
 mod echo;
 pub mod linkgauge;
+mod linx_bmark;
 pub mod pakbus;
 
 /// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
-pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER, ask::PEER];
+pub static PEERS: &[Peer] = &[linkgauge::PEER, echo::PEER, discard::PEER, ask::PEER, linx_bmark::PEER];
 
 /// What the list knows of a peer.
 pub struct Peer {

@@ -26,7 +26,7 @@ fn hex(text: &str) -> Vec<u8> {
 }
 
 /// A node made of bytes.
-struct Node(TcpStream);
+pub struct Node(pub TcpStream);
 
 impl Node {
     fn call(far: &Far) -> Node {
@@ -34,18 +34,22 @@ impl Node {
         Node::of(TcpStream::connect(place).unwrap())
     }
 
-    fn of(stream: TcpStream) -> Node {
+    pub fn of(stream: TcpStream) -> Node {
         stream.set_read_timeout(Some(LONG)).unwrap();
         stream.set_nodelay(true).unwrap();
         Node(stream)
     }
 
     fn say(&mut self, text: &str) {
-        self.0.write_all(&hex(text)).unwrap();
+        self.write(&hex(text));
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
     }
 
     /// The next frame that is no ping, as hex without blanks.
-    fn frame(&mut self) -> Vec<u8> {
+    pub fn frame(&mut self) -> Vec<u8> {
         loop {
             let mut head = [0; 16];
             self.0.read_exact(&mut head).unwrap();
@@ -73,7 +77,7 @@ impl Node {
     }
 
     /// Whether the far node has closed the connection; what it still says does not count.
-    fn is_closed(&mut self) -> bool {
+    pub fn is_closed(&mut self) -> bool {
         let mut rest = [0; 1000];
         loop {
             match self.0.read(&mut rest) {

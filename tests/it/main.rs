@@ -17,6 +17,7 @@ mod liars;
 mod licences;
 mod lines;
 mod linx;
+mod linx_bmark;
 mod listeners;
 mod logger;
 mod memory;

@@ -31,7 +31,7 @@ pub trait Incoming: Send {
 
 /// The sending side, held by the one thread that writes.
 pub trait Outgoing: Send {
-    /// Takes a message of two pieces, if there is room.
+    /// Takes a message of two pieces, if there is room; it goes behind what was said before.
     fn put(&mut self, source: u32, destination: u32, head: &[u8], bytes: &[u8]) -> bool;
 
     /// Sends what was put and what is owed; [`Fault::TimedOut`] if some of it is still here.

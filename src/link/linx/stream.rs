@@ -166,6 +166,10 @@ impl Outgoing for Writer {
     #[inline]
     fn put(&mut self, source: u32, destination: u32, head: &[u8], bytes: &[u8]) -> bool {
         let size = head.len() + bytes.len();
+        if self.shared.owes() {
+            // What was said before goes before: nobody may speak whose address is not known yet.
+            self.shared.take_owed(&mut self.bytes);
+        }
         if self.bytes.len() + HEADER + size > ROOM {
             return false;
         }
