@@ -11,6 +11,7 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
 use linkgauge::link::linx::Side;
+use linkgauge::link::linx::ethernet_cm::connection as ethernet;
 use linkgauge::link::linx::node::Node;
 use linkgauge::link::linx::rlnh::Message;
 use linkgauge::link::linx::tcp_cm::{self, Connection, Heard, Kind};
@@ -329,6 +330,7 @@ pub fn linx(data: &[u8]) {
     if let Ok(message) = Message::read(data) {
         assert_eq!(Message::read(&message.write()), Ok(message));
     }
+    linx_over_ethernet(data);
     let (mut rest, mut out, mut said) = (data, Vec::new(), Vec::new());
     let mut connection = Connection::new(Side::Passive, Time(0), &mut out);
     let mut node = Node::default();
@@ -348,6 +350,24 @@ pub fn linx(data: &[u8]) {
             Ok(Heard::Nothing) => {}
             Err(_) => return,
         }
+    }
+}
+
+/// The same bytes as frames on Ethernet, each behind a byte that tells its length.
+fn linx_over_ethernet(mut data: &[u8]) {
+    let mut connection = ethernet::Connection::new(Side::Passive, [2; 6], [3; 6], 1500, 1, Time(0));
+    let mut messages = Vec::new();
+    while let Some((&length, rest)) = data.split_first() {
+        let (frame, rest) = rest.split_at(rest.len().min(length.into()));
+        data = rest;
+        connection.received(frame, Time(0), &mut |_| {});
+        messages.clear();
+        let _ = connection.take(&mut messages, &mut |_| {});
+        let mut left = &messages[..];
+        while let Some((_, _, _, used)) = ethernet::entry(left) {
+            left = &left[used..];
+        }
+        assert!(left.is_empty());
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::socket::flag;
-use super::{Caps, Facts, Fault, Framing, Link, Opening, Transport, tcp};
+use super::{Caps, Facts, Fault, Framing, Link, Opening, Transport, Unavailable, tcp};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use mailbox::{SIGNAL, Style};
@@ -22,6 +22,8 @@ use pairing::Pairing;
 
 mod book;
 mod carrier;
+mod ethernet;
+pub mod ethernet_cm;
 mod link;
 mod listener;
 mod mailbox;
@@ -59,18 +61,47 @@ pub const TRANSPORT: Transport = Transport {
     },
 };
 
+/// The same over Ethernet.
+pub const ETHERNET_TRANSPORT: Transport = Transport {
+    scheme: "linx+eth",
+    summary: "Enea LINX endpoint of another node on the same Ethernet",
+    example: "linx+eth://eth0/02:00:00:00:00:07/server",
+    options: &[
+        ("raw", "1: messages are whole signals, as with linx:// (0)"),
+        ("as", "name of our own endpoint, as with linx:// (client, the name and _)"),
+        ("ethertype", "Ethernet type of the frames in hex (0x8911; before LINX 2.0.1 it was 0x9999)"),
+    ],
+    check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
+    available: || match Socket::new(Domain::PACKET, Type::DGRAM, None) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Unavailable {
+            reason: error.to_string(),
+            remedy: "packet sockets need root or the capability CAP_NET_RAW".to_owned(),
+        }),
+    },
+    open,
+    listen: Some(listener::listen),
+    loopback: |directory| {
+        // Everybody on the loop-back device hears everybody: the Ethernet type makes it as fresh as the directory.
+        let hash = directory.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+        vec![format!("linx+eth://lo/00:00:00:00:00:00/server?ethertype={:#x}", 0xa000 + hash % 0x5000)]
+    },
+};
+
 /// Where LINX nodes listen.
 const PORT: u16 = 19_790;
 
 /// `sun_path` holds 108 bytes, the first of which is zero here.
-const LONGEST_LOCAL_NAME: usize = 107 - LOCAL.len();
+const LONGEST_NAME: usize = 107 - LOCAL.len();
 
 /// Under this and its own name an endpoint of this host is found, as an abstract Unix socket.
 const LOCAL: &str = "linkgauge.linx/";
 
 /// The same endpoint for whoever speaks in whole signals; one that is none of ours stays as it is.
 pub fn with_signals(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> {
-    if endpoint.scheme() != TRANSPORT.scheme || endpoint.option("raw").is_some() {
+    if ![TRANSPORT.scheme, ETHERNET_TRANSPORT.scheme].contains(&endpoint.scheme())
+        || endpoint.option("raw").is_some()
+    {
         return Ok(endpoint.clone());
     }
     let joint = if endpoint.options().next().is_some() { '&' } else { '?' };
@@ -117,10 +148,18 @@ impl Ending {
     }
 }
 
+/// How the far node is reached.
+enum Way {
+    /// The node as an endpoint of TCP.
+    Tcp(Endpoint),
+    /// It is this host.
+    Local,
+    Ethernet(ethernet::Place),
+}
+
 /// An endpoint of this transport, read.
 struct Options {
-    /// The node, as an endpoint of TCP; none is this host.
-    node: Option<Endpoint>,
+    way: Way,
     name: String,
     style: Style,
     own_name: Option<String>,
@@ -129,28 +168,19 @@ struct Options {
 impl Options {
     fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
         let bad = |wanted| EndpointError::BadPlace { url: endpoint.to_string(), wanted };
-        let (host, name) = endpoint
-            .place()
-            .split_once('/')
-            .filter(|(_, name)| !name.is_empty())
-            .ok_or_else(|| bad("a host and the name of an endpoint there, like linx://host/server"))?;
-        if name.len() > LONGEST_LOCAL_NAME {
-            return Err(bad("a name of at most 92 bytes"));
+        let (way, name) = match endpoint.scheme() == ETHERNET_TRANSPORT.scheme {
+            true => way_by_ethernet(endpoint)?,
+            false => way(endpoint)?,
+        };
+        if !(1..=LONGEST_NAME).contains(&name.len()) {
+            return Err(bad("a name of 1 to 92 bytes behind the node, like linx://host/server"));
         }
-        let size = |text: &str| Some(text.to_owned());
-        let mut buffers = String::new();
-        for option in ["sndbuf", "rcvbuf"] {
-            if let Some(value) = endpoint.parsed(option, "a size", size)? {
-                buffers.push_str(&format!("&{option}={value}"));
-            }
-        }
-        let node = if host.is_empty() { None } else { Some(node(endpoint, host, &buffers)?) };
         let raw = flag(endpoint, "raw")?.unwrap_or(false);
         let own_name = endpoint.parsed("as", "a name of 1 to 64 bytes", |text| {
             (1..=64).contains(&text.len()).then(|| text.to_owned())
         })?;
         let style = if raw { Style::Raw } else { Style::Numbered };
-        Ok(Options { node, name: name.to_owned(), style, own_name })
+        Ok(Options { way, name, style, own_name })
     }
 
     fn caps(&self) -> Caps {
@@ -164,18 +194,50 @@ impl Options {
     }
 }
 
-/// The node at `host`, where LINX listens unless a port is named.
-fn node(endpoint: &Endpoint, host: &str, buffers: &str) -> Result<Endpoint, EndpointError> {
-    let port = format!("tcp://{host}?nodelay=1{buffers}").parse::<Endpoint>().and_then(|node| {
-        match node.host_port()? {
-            (_, Some(_)) => Ok(node),
-            (_, None) => node.with_port(PORT),
-        }
-    });
-    port.and_then(|node| (tcp::TRANSPORT.check)(&node).map(|_| node)).map_err(|_| EndpointError::BadPlace {
+/// `host:port/name`, or `/name` on this host.
+fn way(endpoint: &Endpoint) -> Result<(Way, String), EndpointError> {
+    let bad = || EndpointError::BadPlace {
         url: endpoint.to_string(),
-        wanted: "a host, a port if it is not 19790, and a name, like linx://host:19790/server?sndbuf=64Ki",
-    })
+        wanted: "a host, its port if it is not 19790, and the name of an endpoint, like linx://host/server",
+    };
+    let (host, name) = endpoint.place().split_once('/').ok_or_else(bad)?;
+    if host.is_empty() {
+        return Ok((Way::Local, name.to_owned()));
+    }
+    let mut url = format!("tcp://{host}?nodelay=1");
+    for option in ["sndbuf", "rcvbuf"] {
+        if let Some(value) = endpoint.option(option) {
+            url.push_str(&format!("&{option}={value}"));
+        }
+    }
+    let node: Endpoint = url.parse()?;
+    let port = node.host_port().map_err(|_| bad())?.1;
+    let node = if port.is_some() { node } else { node.with_port(PORT)? };
+    (tcp::TRANSPORT.check)(&node)?;
+    Ok((Way::Tcp(node), name.to_owned()))
+}
+
+/// `device/address/name`.
+fn way_by_ethernet(endpoint: &Endpoint) -> Result<(Way, String), EndpointError> {
+    let bad = || EndpointError::BadPlace {
+        url: endpoint.to_string(),
+        wanted: "a device, the far node's address and a name, like linx+eth://eth0/02:00:00:00:00:07/server",
+    };
+    let mut parts = endpoint.place().splitn(3, '/');
+    let device = parts.next().filter(|device| (1..16).contains(&device.len())).ok_or_else(bad)?;
+    let far = parts.next().and_then(ethernet::mac_of).ok_or_else(bad)?;
+    let name = parts.next().ok_or_else(bad)?;
+    let wanted = "an Ethernet type from 0x0600 to 0xffff";
+    let ethertype = endpoint.parsed("ethertype", wanted, |text| {
+        let digits = text.strip_prefix("0x")?;
+        u16::from_str_radix(digits, 16).ok().filter(|number| *number >= 0x600)
+    })?;
+    let place = ethernet::Place {
+        device: device.to_owned(),
+        far,
+        ethertype: ethertype.unwrap_or(ethernet_cm::ETHERTYPE),
+    };
+    Ok((Way::Ethernet(place), name.to_owned()))
 }
 
 fn facts_of_unix(_: &Socket, _: &mut Facts) {}
@@ -214,9 +276,10 @@ const CALL_AGAIN: Duration = Duration::from_millis(200);
 
 /// The connection to the far node, made if there is none yet.
 fn call(options: &Options, opening: &Opening) -> Result<Arc<Pairing>, Fault> {
-    let key = match &options.node {
-        Some(node) => node.to_string(),
-        None => format!("/{}", options.name),
+    let key = match &options.way {
+        Way::Tcp(node) => node.to_string(),
+        Way::Local => format!("/{}", options.name),
+        Way::Ethernet(place) => format!("{place:?}"),
     };
     let node = called(key);
     let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
@@ -234,10 +297,13 @@ fn call(options: &Options, opening: &Opening) -> Result<Arc<Pairing>, Fault> {
                 return Ok(pairing);
             }
             Err(Fault::TimedOut) => {
+                let within = crate::units::print_duration(opening.within);
+                let what = match options.way {
+                    Way::Ethernet(_) => "nobody answered as a LINX node",
+                    _ => "it took the connection but did not answer as a LINX node",
+                };
                 return Err(Fault::Other(format!(
-                    "it took the connection but did not answer as a LINX node in {}: is it one, and told to connect to \
-                     this host? Try a longer --timeout",
-                    crate::units::print_duration(opening.within)
+                    "{what} in {within}: is it one, and told to connect to this host? Try a longer --timeout"
                 )));
             }
             Err(Fault::Closed) if opening.clock.now() + CALL_AGAIN < until => {
@@ -249,11 +315,15 @@ fn call(options: &Options, opening: &Opening) -> Result<Arc<Pairing>, Fault> {
 }
 
 fn connect(options: &Options, opening: &Opening) -> Result<Arc<Pairing>, Fault> {
-    let (socket, facts): (Socket, super::socket::ReadFacts) = match &options.node {
-        Some(node) => (tcp::connection(node, opening)?, tcp::facts),
-        None => (local_connection(options)?, facts_of_unix),
+    let stream = |socket, facts| stream::carrier(socket, Side::Active, &opening.clock, facts);
+    let carrier = match &options.way {
+        Way::Tcp(node) => stream(tcp::connection(node, opening)?, tcp::facts)?,
+        Way::Local => stream(local_connection(options)?, facts_of_unix)?,
+        Way::Ethernet(place) => {
+            let (socket, device) = ethernet::socket(place)?;
+            ethernet::carrier(&socket, &device, place, Side::Active, &opening.clock)?
+        }
     };
-    let carrier = stream::carrier(socket, Side::Active, &opening.clock, facts)?;
     Pairing::start(carrier, &opening.clock, None, None)
 }
 

@@ -38,6 +38,7 @@ pub static TRANSPORTS: &[Transport] = &[
     udp::TRANSPORT,
     unix::TRANSPORT,
     linx::TRANSPORT,
+    linx::ETHERNET_TRANSPORT,
     serial::TRANSPORT,
     rfc2217::TRANSPORT,
     mem::TRANSPORT,

@@ -18,6 +18,7 @@ mod licences;
 mod lines;
 mod linx;
 mod linx_bmark;
+mod linx_ethernet;
 mod listeners;
 mod logger;
 mod memory;

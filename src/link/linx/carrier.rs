@@ -59,6 +59,11 @@ pub trait Control: Send + Sync {
 
     /// The connection has failed.
     fn abort(&self);
+
+    /// The far node would take the next connection for a continuation of this one, so its end is waited for.
+    fn closes_at_once(&self) -> bool {
+        false
+    }
 }
 
 /// A connection manager on an open socket.

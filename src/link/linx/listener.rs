@@ -9,12 +9,12 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use socket2::{Domain, Socket, Type};
 
 use super::super::socket::{ReadFacts, accept};
-use super::super::{Caps, Door, Fault, Link, Listener, Opening, tcp};
+use super::super::{Caps, Fault, Link, Listener, Opening, sys, tcp};
 use super::book::Service;
 use super::link::NodeLink;
 use super::mailbox::{Mailbox, SIGNAL, Style};
 use super::pairing::Pairing;
-use super::{Options, Side, facts_of_unix, stream, tcp_cm};
+use super::{Options, Side, Way, ethernet, facts_of_unix, stream, tcp_cm};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::plan::Wait;
@@ -38,31 +38,51 @@ impl Arrived {
     }
 }
 
+/// Where nodes come from.
+enum Door {
+    Stream {
+        socket: Socket,
+        read_facts: ReadFacts,
+    },
+    /// One node, which calls when it likes.
+    Ethernet {
+        socket: Socket,
+        device: sys::Device,
+        place: ethernet::Place,
+    },
+}
+
 struct NodeListener {
-    socket: Socket,
+    door: Door,
     endpoint: Endpoint,
     service: Service,
     arrived: Arc<Arrived>,
     nodes: Vec<Arc<Pairing>>,
-    read_facts: ReadFacts,
     clock: Clock,
     wait: Wait,
 }
 
 pub fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::of(endpoint)?;
-    let (socket, endpoint, read_facts): (_, _, ReadFacts) = match &options.node {
-        Some(node) => {
-            let (socket, port) = tcp::listening(node, opening)?;
-            (socket, with_port(endpoint, node, port)?, tcp::facts)
-        }
-        None => (local(&options)?, endpoint.clone(), facts_of_unix),
+    let stream = |socket: Socket, read_facts: ReadFacts| -> Result<Door, Fault> {
+        socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
+        Ok(Door::Stream { socket, read_facts })
     };
-    socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
+    let (door, endpoint) = match &options.way {
+        Way::Tcp(node) => {
+            let (socket, port) = tcp::listening(node, opening)?;
+            (stream(socket, tcp::facts)?, with_port(endpoint, node, port)?)
+        }
+        Way::Local => (stream(local(&options)?, facts_of_unix)?, endpoint.clone()),
+        Way::Ethernet(place) => {
+            let (socket, device) = ethernet::socket(place)?;
+            (Door::Ethernet { socket, device, place: place.clone() }, endpoint.clone())
+        }
+    };
     let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
         .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
     Ok(Box::new(NodeListener {
-        socket,
+        door,
         endpoint,
         service: Service {
             name: options.name.clone(),
@@ -70,7 +90,6 @@ pub fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener
         },
         arrived: Arc::new(Arrived { queue: Mutex::default(), wake }),
         nodes: Vec::new(),
-        read_facts,
         clock: opening.clock.clone(),
         wait: opening.wait,
     }))
@@ -107,30 +126,41 @@ impl NodeListener {
         Some((Box::new(link), from.unwrap_or_else(|| "a node of this host".to_owned())))
     }
 
-    fn join(&mut self, socket: Socket) -> Result<(), Fault> {
+    /// Lets in whoever calls; false if nobody does.
+    fn admit(&mut self) -> Result<bool, Fault> {
         self.nodes.retain(|node| !node.is_over());
-        if self.nodes.len() >= MOST_NODES {
-            return Ok(());
-        }
-        let carrier = stream::carrier(socket, Side::Passive, &self.clock, self.read_facts)?;
+        let carrier = match &self.door {
+            Door::Stream { socket, read_facts } => match accept(socket, Duration::ZERO) {
+                Ok(_) if self.nodes.len() >= MOST_NODES => return Ok(true),
+                Ok((socket, _)) => stream::carrier(socket, Side::Passive, &self.clock, *read_facts)?,
+                Err(Fault::TimedOut) => return Ok(false),
+                Err(fault) => return Err(fault),
+            },
+            Door::Ethernet { .. } if !self.nodes.is_empty() => return Ok(false),
+            Door::Ethernet { socket, device, place } => {
+                ethernet::carrier(socket, device, place, Side::Passive, &self.clock)?
+            }
+        };
         let arrived = self.arrived.clone();
-        let arrivals = move |pairing: Arc<Pairing>, mailbox: Arc<Mailbox>| {
-            arrived.queue().push_back((pairing, mailbox));
+        let arrivals = move |came| {
+            arrived.queue().extend(came);
             // If the count is full the listener has been woken already.
             let _ = rustix::io::write(&arrived.wake, &1u64.to_ne_bytes());
         };
         let service = Some(self.service.clone());
         self.nodes.push(Pairing::start(carrier, &self.clock, service, Some(Box::new(arrivals)))?);
-        Ok(())
+        Ok(true)
     }
 
     /// Waits for a node or a client.
     fn wait(&self, left: Duration) {
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        let mut both =
-            [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.arrived.wake, PollFlags::IN)];
+        let wake = PollFd::new(&self.arrived.wake, PollFlags::IN);
         // A failed poll shows itself in what follows.
-        let _ = poll(&mut both, Some(&left));
+        let _ = match &self.door {
+            Door::Stream { socket, .. } => poll(&mut [wake, PollFd::new(socket, PollFlags::IN)], Some(&left)),
+            Door::Ethernet { .. } => poll(&mut [wake], Some(&left)),
+        };
         let _ = rustix::io::read(&self.arrived.wake, &mut [0u8; 8]);
     }
 }
@@ -140,18 +170,22 @@ impl Listener for NodeListener {
         self.endpoint.clone()
     }
 
-    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
+    fn accept(
+        &mut self,
+        within: Duration,
+        _door: &mut super::super::Door,
+    ) -> Result<(Box<dyn Link>, String), Fault> {
         let until = self.clock.now() + within;
         loop {
             if let Some(arrived) = self.take_arrived() {
                 return Ok(arrived);
             }
             let left = until.since(self.clock.now());
-            match accept(&self.socket, Duration::ZERO) {
-                Ok((socket, _)) => self.join(socket)?,
-                Err(Fault::TimedOut) if left.is_zero() => return Err(Fault::TimedOut),
-                Err(Fault::TimedOut) => self.wait(left),
-                Err(fault) => return Err(fault),
+            if !self.admit()? {
+                if left.is_zero() {
+                    return Err(Fault::TimedOut);
+                }
+                self.wait(left);
             }
         }
     }

@@ -30,8 +30,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// The keeper's needs.
 const STACK: usize = 128 * 1024;
 
-/// Told of each client that comes.
-pub type Arrivals = dyn Fn(Arc<Pairing>, Arc<Mailbox>) + Send + Sync;
+/// Told of each client that comes, and of the end.
+pub type Arrivals = dyn Fn(Option<(Arc<Pairing>, Arc<Mailbox>)>) + Send + Sync;
 
 pub struct Pairing {
     clock: Clock,
@@ -132,6 +132,9 @@ impl Pairing {
         let _ = self.over.set(ending);
         self.control.abort();
         self.notify();
+        if let Some(arrivals) = &self.arrivals {
+            arrivals(None);
+        }
         self.fault().unwrap_or(Fault::Closed)
     }
 
@@ -203,7 +206,7 @@ impl Pairing {
     fn admit(&self, arrived: Vec<Arc<Mailbox>>) {
         for mailbox in arrived {
             match (&self.arrivals, self.this.upgrade()) {
-                (Some(arrivals), Some(this)) => arrivals(this, mailbox),
+                (Some(arrivals), Some(this)) => arrivals(Some((this, mailbox))),
                 _ => self.close(mailbox.own),
             }
         }
@@ -553,6 +556,14 @@ impl Pairing {
         }
         self.settle();
         self.notify();
+    }
+}
+
+impl Drop for Pairing {
+    fn drop(&mut self) {
+        if self.control.closes_at_once() {
+            self.control.close();
+        }
     }
 }
 

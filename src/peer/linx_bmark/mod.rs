@@ -64,7 +64,8 @@ fn burst(case: &Case) -> Result<u32, String> {
 }
 
 fn fit(case: &mut Case, caps: &Caps) -> Result<(), String> {
-    (style(case)?, burst(case)?);
+    style(case)?;
+    burst(case)?;
     if caps.framing != Framing::Message {
         return Err("peer linx-bmark: signals need a link with messages, like linx://host/server".to_owned());
     }
