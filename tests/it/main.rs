@@ -19,6 +19,7 @@ mod lines;
 mod linx;
 mod linx_bmark;
 mod linx_ethernet;
+mod linx_tshark;
 mod listeners;
 mod logger;
 mod memory;
