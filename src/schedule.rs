@@ -188,7 +188,8 @@ fn fit(case: &mut Case) -> Result<(), String> {
     if case.timeout.is_zero() {
         case.timeout = default_timeout(workload, case.message_bytes, &all_caps);
     }
-    if let Some(limit) = all_caps.iter().filter_map(|caps| caps.max_message).min()
+    // The peer may have had a word in how the endpoints are opened.
+    if let Some(limit) = caps_of(case)?.iter().filter_map(|caps| caps.max_message).min()
         && case.message_bytes as usize > limit
     {
         let endpoint = &case.endpoints[0];

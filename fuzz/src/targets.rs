@@ -12,6 +12,11 @@ use linkgauge::explain::{self, Evidence};
 use linkgauge::import::{self, About, TimeUnit};
 use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
+use linkgauge::link::linx::Side;
+use linkgauge::link::linx::ethernet_cm::connection as ethernet;
+use linkgauge::link::linx::node::Node;
+use linkgauge::link::linx::rlnh::Message;
+use linkgauge::link::linx::tcp_cm::{self, Connection, Heard, Kind};
 use linkgauge::link::party::{Cost, Party, Step};
 use linkgauge::link::rfc2217::Server;
 use linkgauge::link::{self, Caps, Dialer, Fault, Framing, icmp};
@@ -43,7 +48,7 @@ use linkgauge::workload::throughput::head::Head;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     ("endpoint", endpoint),
     ("plan", plan),
     ("session", session),
@@ -57,6 +62,7 @@ pub const TARGETS: [Target; 13] = [
     ("netio", netio),
     ("reflectors", reflectors),
     ("tipc_bench", tipc_bench),
+    ("linx", linx),
 ];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
@@ -531,6 +537,55 @@ fn said(piece: &[u8], asked: &[u8]) -> Vec<u8> {
 }
 
 /// A run document that somebody else wrote: read, its histograms decoded, every report made of it, its causes sought.
+
+/// What a LINX node says over TCP, its messages about names included; and the same bytes as such a message. What can be
+/// read says the same once written.
+pub fn linx(data: &[u8]) {
+    if let Ok(message) = Message::read(data) {
+        assert_eq!(Message::read(&message.write()), Ok(message));
+    }
+    linx_over_ethernet(data);
+    let (mut rest, mut out, mut said) = (data, Vec::new(), Vec::new());
+    let mut connection = Connection::new(Side::Passive, Time(0), &mut out);
+    let mut node = Node::default();
+    while let Ok(Some((header, message))) = tcp_cm::frame(rest) {
+        rest = &rest[tcp_cm::HEADER + message.len()..];
+        let heard = match header.kind {
+            Kind::Data => connection.message().map(|()| Heard::Nothing),
+            kind => connection.control(kind, Time(0), &mut out),
+        };
+        match heard {
+            Ok(Heard::Up) => node.start(&mut said),
+            Ok(Heard::Nothing) if header.kind == Kind::Data && header.destination == 0 => {
+                if node.received(message, &mut said).is_err() {
+                    return;
+                }
+            }
+            Ok(Heard::Nothing) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// The same bytes as frames on Ethernet, each behind a byte that tells its length.
+fn linx_over_ethernet(mut data: &[u8]) {
+    let mut connection = ethernet::Connection::new(Side::Passive, [2; 6], [3; 6], 1500, 1, Time(0));
+    let mut messages = Vec::new();
+    while let Some((&length, rest)) = data.split_first() {
+        let (frame, rest) = rest.split_at(rest.len().min(length.into()));
+        data = rest;
+        connection.received(frame, Time(0), &mut |_| {});
+        messages.clear();
+        let _ = connection.take(&mut messages, &mut |_| {});
+        let mut left = &messages[..];
+        while let Some((_, _, _, used)) = ethernet::entry(left) {
+            left = &left[used..];
+        }
+        assert!(left.is_empty());
+    }
+}
+
+/// A run document that somebody else wrote: read, its histograms decoded, every report made of it.
 pub fn run_document(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let Ok(run) = Run::from_json(text) else { return };

@@ -18,6 +18,7 @@ pub mod icmp;
 mod internet;
 mod l2cap;
 pub mod line;
+pub mod linx;
 pub mod mem;
 mod offload;
 pub mod party;
@@ -48,6 +49,8 @@ pub static TRANSPORTS: &[Transport] = &[
     unix::TRANSPORT,
     vsock::TRANSPORT,
     tipc::TRANSPORT,
+    linx::TRANSPORT,
+    linx::ETHERNET_TRANSPORT,
     serial::TRANSPORT,
     rfc2217::TRANSPORT,
     rfcomm::TRANSPORT,

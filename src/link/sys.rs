@@ -675,6 +675,12 @@ pub fn receive_from(fd: impl AsFd, into: &mut [u8], may_block: bool) -> io::Resu
     receive_flagged(fd, into, flags(may_block))
 }
 
+/// A frame from a packet socket; does not wait.
+pub fn receive_frame(fd: impl AsFd, into: &mut [u8]) -> io::Result<Arrival> {
+    // Packet sockets refuse flags that they do not know.
+    receive_flagged(fd, into, libc::MSG_DONTWAIT)
+}
+
 /// Who sent the message that will be received next; does not wait.
 pub fn next_sender(fd: impl AsFd) -> io::Result<SockAddr> {
     Ok(receive_flagged(fd, &mut [], libc::MSG_DONTWAIT | libc::MSG_PEEK)?.from)
@@ -781,6 +787,83 @@ pub fn interface_addresses() -> Vec<(String, IpAddr)> {
     addresses
 }
 
+/// An `ifreq` for the interface of that name.
+fn interface_request(name: &str) -> libc::ifreq {
+    // SAFETY: an `ifreq` is plain memory, for which zeros are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(room)) {
+        *to = from as libc::c_char;
+    }
+    request
+}
+
+/// A network device as packet sockets need it.
+#[derive(Debug, Clone, Copy)]
+pub struct Device {
+    pub index: c_int,
+    pub mtu: usize,
+    pub address: [u8; 6],
+}
+
+/// The network device of that name, asked for through any socket.
+pub fn device(fd: impl AsFd, name: &str) -> io::Result<Device> {
+    let ask = |question: libc::Ioctl| {
+        let mut request = interface_request(name);
+        // SAFETY: the kernel reads the name and writes the answer into the `ifreq`, which lives through the call.
+        let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), question, &raw mut request) };
+        if result == 0 { Ok(request.ifr_ifru) } else { Err(io::Error::last_os_error()) }
+    };
+    let (index, mtu) = (ask(libc::SIOCGIFINDEX as libc::Ioctl)?, ask(libc::SIOCGIFMTU as libc::Ioctl)?);
+    let address = ask(libc::SIOCGIFHWADDR as libc::Ioctl)?;
+    // SAFETY: each answer is read as what its question writes: two integers, and an address of bytes.
+    unsafe {
+        let bytes = address.ifru_hwaddr.sa_data;
+        Ok(Device {
+            index: index.ifru_ifindex,
+            mtu: usize::try_from(mtu.ifru_mtu).unwrap_or(0),
+            address: std::array::from_fn(|at| bytes[at] as u8),
+        })
+    }
+}
+
+/// The address of a station on a device, for frames of one Ethernet type.
+pub fn station(device: &Device, ethertype: u16, address: [u8; 6]) -> SockAddr {
+    let mut bytes = [0; 8];
+    bytes[..6].copy_from_slice(&address);
+    let link = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: ethertype.to_be(),
+        sll_ifindex: device.index,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 6,
+        sll_addr: bytes,
+    };
+    // SAFETY: the closure writes one `sockaddr_ll`, which is smaller than the storage, and its length.
+    let made = unsafe {
+        SockAddr::try_init(|storage, length| {
+            storage.cast::<libc::sockaddr_ll>().write(link);
+            *length = size_of::<libc::sockaddr_ll>() as socklen_t;
+            Ok(())
+        })
+    };
+    made.map_or_else(|_: io::Error| unreachable!("writing cannot fail"), |((), address)| address)
+}
+
+/// The station that a frame came from.
+pub fn station_of(address: &SockAddr) -> Option<[u8; 6]> {
+    // The kernel counts no more of it than the six bytes of the address.
+    let least = std::mem::offset_of!(libc::sockaddr_ll, sll_addr) + 6;
+    if address.family() != libc::AF_PACKET as libc::sa_family_t || (address.len() as usize) < least {
+        return None;
+    }
+    // SAFETY: the family and the length are those of a `sockaddr_ll`, whose storage is larger than any address and
+    // aligned for all of them.
+    let link = unsafe { &*address.as_ptr().cast::<libc::sockaddr_ll>() };
+    Some(std::array::from_fn(|at| link.sll_addr[at]))
+}
+
 /// Questions of `ethtool.h` that are answered with 0 or 1, and what they are about.
 const OFFLOADS: [(u32, &str); 6] = [
     (0x14, "rx-checksum"),
@@ -795,12 +878,7 @@ const OFFLOADS: [(u32, &str); 6] = [
 pub fn offloads(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
     let is_on = |question: u32| {
         let mut value: [u32; 2] = [question, 0];
-        // SAFETY: an `ifreq` is plain memory, for which zeros are valid.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        let room = request.ifr_name.len() - 1;
-        for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes().take(room)) {
-            *to = from as libc::c_char;
-        }
+        let mut request = interface_request(interface);
         request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
         // SAFETY: the kernel reads the name and reads and writes the two words behind `ifru_data`, a
         // `struct ethtool_value`; both live through the call.

@@ -187,6 +187,13 @@ struct TcpListener {
 }
 
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
+    let (socket, port) = listening(endpoint, opening)?;
+    let (endpoint, options) = (endpoint.with_port(port)?, Options::of(endpoint, true)?);
+    Ok(Box::new(TcpListener { socket, endpoint, options, clock: opening.clock.clone(), wait: opening.wait }))
+}
+
+/// A non-blocking socket that listens at the endpoint, and its port.
+pub fn listening(endpoint: &Endpoint, opening: &Opening) -> Result<(Socket, u16), Fault> {
     let options = Options::of(endpoint, true)?;
     let address = addresses(endpoint, opening, true)?[0];
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(options.protocol()))
@@ -197,8 +204,7 @@ fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, F
     socket.listen(BACKLOG).map_err(Fault::system("listen"))?;
     socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
     let port = socket.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |a| a.port());
-    let endpoint = endpoint.with_port(port)?;
-    Ok(Box::new(TcpListener { socket, endpoint, options, clock: opening.clock.clone(), wait: opening.wait }))
+    Ok((socket, port))
 }
 
 /// Room for a burst of clients; the kernel caps it at `net.core.somaxconn`.

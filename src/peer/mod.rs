@@ -26,6 +26,7 @@ mod echo;
 pub mod iperf3;
 mod leash;
 pub mod linkgauge;
+mod linx_bmark;
 pub mod netio;
 pub mod pakbus;
 pub mod shorthand;
@@ -47,6 +48,7 @@ pub static PEERS: &[Peer] = &[
     netio::PEER,
     pakbus::client::PEER,
     tipc_bench::PEER,
+    linx_bmark::PEER,
 ];
 
 /// What the list knows of a peer.

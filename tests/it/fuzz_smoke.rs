@@ -10,7 +10,7 @@ use fastrand::Rng;
 mod targets;
 
 /// How many inputs each target gets: a second or two of a debug build.
-const ROUNDS: [(&str, usize); 13] = [
+const ROUNDS: [(&str, usize); 14] = [
     ("endpoint", 100_000),
     ("plan", 20_000),
     ("session", 30_000),
@@ -24,6 +24,7 @@ const ROUNDS: [(&str, usize); 13] = [
     ("netio", 2_000),
     ("reflectors", 5_000),
     ("tipc_bench", 2_000),
+    ("linx", 30_000),
 ];
 
 #[test]
@@ -89,6 +90,11 @@ fn reflectors() {
 #[test]
 fn tipc_bench() {
     smoke("tipc_bench");
+}
+
+#[test]
+fn linx() {
+    smoke("linx");
 }
 
 #[test]

@@ -1,0 +1,365 @@
+//! `linx://host/name`: an endpoint of Enea LINX, reached without its kernel modules: this process is a LINX node. Nodes
+//! are joined by TCP (the TCP connection manager, version 3), within a host by a Unix socket that carries the same.
+//!
+//! One connection joins two nodes, however many endpoints talk over it. Names are hunted for, endpoints published and
+//! taken back as RLNH 2 wants it, and connections supervised.
+//!
+//! What is sent is a signal: a number and bytes. Between our own ends the number says that a payload follows; with
+//! `raw=1` the bytes are the whole signal. A listener answers each client from an end of its own, as LINX servers do.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::socket::flag;
+use super::{Caps, Facts, Fault, Framing, Link, Opening, Transport, Unavailable, tcp};
+use crate::clock::Clock;
+use crate::endpoint::{Endpoint, EndpointError};
+use mailbox::{SIGNAL, Style};
+use pairing::Pairing;
+
+mod book;
+mod carrier;
+mod ethernet;
+pub mod ethernet_cm;
+mod link;
+mod listener;
+mod mailbox;
+pub mod node;
+mod pairing;
+pub mod rlnh;
+mod stream;
+pub mod tcp_cm;
+#[cfg(test)]
+mod tests;
+
+pub const TRANSPORT: Transport = Transport {
+    scheme: "linx",
+    summary: "Enea LINX endpoint of another node over TCP, or of this host",
+    example: "linx://192.0.2.7/server",
+    options: &[
+        (
+            "raw",
+            "1: messages are whole signals, their number in the first 4 bytes (0; a listener follows its clients)",
+        ),
+        (
+            "as",
+            "name of our own endpoint, or of those that a listener answers from, before their number (client, the name and _)",
+        ),
+        ("sndbuf", "send buffer in bytes (the kernel's choice)"),
+        ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
+    ],
+    check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
+    available: tcp::TRANSPORT.available,
+    limit: || None,
+    open,
+    listen: Some(listener::listen),
+    loopback: |directory| {
+        let own_node = directory.replace('/', "-");
+        vec!["linx://127.0.0.1:0/server".to_owned(), format!("linx:///server{own_node}")]
+    },
+};
+
+/// The same over Ethernet.
+pub const ETHERNET_TRANSPORT: Transport = Transport {
+    scheme: "linx+eth",
+    summary: "Enea LINX endpoint of another node on the same Ethernet",
+    example: "linx+eth://eth0/02:00:00:00:00:07/server",
+    options: &[
+        ("raw", "1: messages are whole signals, as with linx:// (0)"),
+        ("as", "name of our own endpoint, as with linx:// (client, the name and _)"),
+        ("ethertype", "Ethernet type of the frames in hex (0x8911; before LINX 2.0.1 it was 0x9999)"),
+    ],
+    check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
+    available: || match Socket::new(Domain::PACKET, Type::DGRAM, None) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Unavailable {
+            reason: error.to_string(),
+            remedy: "packet sockets need root or the capability CAP_NET_RAW".to_owned(),
+        }),
+    },
+    limit: || None,
+    open,
+    listen: Some(listener::listen),
+    loopback: |directory| {
+        // Everybody on the loop-back device hears everybody: the Ethernet type makes it as fresh as the directory.
+        let hash = directory.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+        vec![format!("linx+eth://lo/00:00:00:00:00:00/server?ethertype={:#x}", 0xa000 + hash % 0x5000)]
+    },
+};
+
+/// Where LINX nodes listen.
+const PORT: u16 = 19_790;
+
+/// `sun_path` holds 108 bytes, the first of which is zero here.
+const LONGEST_NAME: usize = 107 - LOCAL.len();
+
+/// Under this and its own name an endpoint of this host is found, as an abstract Unix socket.
+const LOCAL: &str = "linkgauge.linx/";
+
+/// The same endpoint for whoever speaks in whole signals; one that is none of ours stays as it is.
+pub fn with_signals(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> {
+    if ![TRANSPORT.scheme, ETHERNET_TRANSPORT.scheme].contains(&endpoint.scheme())
+        || endpoint.option("raw").is_some()
+    {
+        return Ok(endpoint.clone());
+    }
+    let joint = if endpoint.options().next().is_some() { '&' } else { '?' };
+    format!("{}{joint}raw=1", endpoint.as_str().trim_end_matches('?')).parse()
+}
+
+/// Who opened the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Active,
+    Passive,
+}
+
+/// Why a connection between two nodes is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    Closed,
+    Silent(&'static str),
+    Broken(&'static str),
+    Version { of: &'static str, theirs: u32, ours: u32 },
+    System(String),
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ending::Closed => f.write_str("the far node closed the connection"),
+            Ending::Silent(what) | Ending::Broken(what) => f.write_str(what),
+            Ending::Version { of, theirs, ours } => write!(
+                f,
+                "the far node speaks version {theirs} of the LINX {of}, we speak {ours}: use LINX 2.0 or later there"
+            ),
+            Ending::System(what) => f.write_str(what),
+        }
+    }
+}
+
+impl Ending {
+    fn fault(&self) -> Fault {
+        match self {
+            Ending::Closed => Fault::Closed,
+            ending => Fault::Other(ending.to_string()),
+        }
+    }
+}
+
+/// How the far node is reached.
+enum Way {
+    /// The node as an endpoint of TCP.
+    Tcp(Endpoint),
+    /// It is this host.
+    Local,
+    Ethernet(ethernet::Place),
+}
+
+/// An endpoint of this transport, read.
+struct Options {
+    way: Way,
+    name: String,
+    style: Style,
+    own_name: Option<String>,
+}
+
+impl Options {
+    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+        let bad = |wanted| EndpointError::BadPlace { url: endpoint.to_string(), wanted };
+        let (way, name) = match endpoint.scheme() == ETHERNET_TRANSPORT.scheme {
+            true => way_by_ethernet(endpoint)?,
+            false => way(endpoint)?,
+        };
+        if !(1..=LONGEST_NAME).contains(&name.len()) {
+            return Err(bad("a name of 1 to 92 bytes behind the node, like linx://host/server"));
+        }
+        let raw = flag(endpoint, "raw")?.unwrap_or(false);
+        let own_name = endpoint.parsed("as", "a name of 1 to 64 bytes", |text| {
+            (1..=64).contains(&text.len()).then(|| text.to_owned())
+        })?;
+        let style = if raw { Style::Raw } else { Style::Numbered };
+        Ok(Options { way, name, style, own_name })
+    }
+
+    fn caps(&self) -> Caps {
+        let head = if self.style == Style::Raw { 0 } else { SIGNAL };
+        Caps { framing: Framing::Message, max_message: Some(tcp_cm::LARGEST - head), ..Caps::STREAM }
+    }
+
+    /// The address of an endpoint of this host.
+    fn local_address(&self) -> Result<SockAddr, Fault> {
+        SockAddr::unix(format!("\0{LOCAL}{}", self.name)).map_err(Fault::system("make an address"))
+    }
+}
+
+/// `host:port/name`, or `/name` on this host.
+fn way(endpoint: &Endpoint) -> Result<(Way, String), EndpointError> {
+    let bad = || EndpointError::BadPlace {
+        url: endpoint.to_string(),
+        wanted: "a host, its port if it is not 19790, and the name of an endpoint, like linx://host/server",
+    };
+    let (host, name) = endpoint.place().split_once('/').ok_or_else(bad)?;
+    if host.is_empty() {
+        return Ok((Way::Local, name.to_owned()));
+    }
+    let mut url = format!("tcp://{host}?nodelay=1");
+    for option in ["sndbuf", "rcvbuf"] {
+        if let Some(value) = endpoint.option(option) {
+            url.push_str(&format!("&{option}={value}"));
+        }
+    }
+    let node: Endpoint = url.parse()?;
+    let port = node.host_port().map_err(|_| bad())?.1;
+    let node = if port.is_some() { node } else { node.with_port(PORT)? };
+    (tcp::TRANSPORT.check)(&node)?;
+    Ok((Way::Tcp(node), name.to_owned()))
+}
+
+/// `device/address/name`.
+fn way_by_ethernet(endpoint: &Endpoint) -> Result<(Way, String), EndpointError> {
+    let bad = || EndpointError::BadPlace {
+        url: endpoint.to_string(),
+        wanted: "a device, the far node's address and a name, like linx+eth://eth0/02:00:00:00:00:07/server",
+    };
+    let mut parts = endpoint.place().splitn(3, '/');
+    let device = parts.next().filter(|device| (1..16).contains(&device.len())).ok_or_else(bad)?;
+    let far = parts.next().and_then(ethernet::mac_of).ok_or_else(bad)?;
+    let name = parts.next().ok_or_else(bad)?;
+    let wanted = "an Ethernet type from 0x0600 to 0xffff";
+    let ethertype = endpoint.parsed("ethertype", wanted, |text| {
+        let digits = text.strip_prefix("0x")?;
+        u16::from_str_radix(digits, 16).ok().filter(|number| *number >= 0x600)
+    })?;
+    let place = ethernet::Place {
+        device: device.to_owned(),
+        far,
+        ethertype: ethertype.unwrap_or(ethernet_cm::ETHERTYPE),
+    };
+    Ok((Way::Ethernet(place), name.to_owned()))
+}
+
+fn facts_of_unix(_: &Socket, _: &mut Facts) {}
+
+/// A connection to this host's own node: the one endpoint of that name.
+fn local_connection(options: &Options) -> Result<Socket, Fault> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(Fault::system("open a socket"))?;
+    socket.connect(&options.local_address()?).map_err(Fault::system("connect"))?;
+    Ok(socket)
+}
+
+/// The nodes that this process has called, each once.
+static CALLED: Mutex<Vec<(String, Called)>> = Mutex::new(Vec::new());
+
+/// Locked while it is called; leads nowhere once nobody uses it.
+type Called = Arc<Mutex<Weak<Pairing>>>;
+
+fn called(key: String) -> Called {
+    let mut called = CALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    // Those that nobody uses or is about to use are forgotten.
+    called.retain(|(other, node)| {
+        *other == key
+            || Arc::strong_count(node) > 1
+            || node.try_lock().map_or(true, |pairing| pairing.strong_count() > 0)
+    });
+    if let Some((_, node)) = called.iter().find(|(other, _)| *other == key) {
+        return node.clone();
+    }
+    let node = Arc::new(Mutex::new(Weak::new()));
+    called.push((key, node.clone()));
+    node
+}
+
+/// How soon a node is called again that took the connection and closed it: real ones do while they call us.
+const CALL_AGAIN: Duration = Duration::from_millis(200);
+
+/// The connection to the far node, made if there is none yet.
+fn call(options: &Options, opening: &Opening) -> Result<Arc<Pairing>, Fault> {
+    let key = match &options.way {
+        Way::Tcp(node) => node.to_string(),
+        Way::Local => format!("/{}", options.name),
+        Way::Ethernet(place) => format!("{place:?}"),
+    };
+    let node = called(key);
+    let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(pairing) = node.upgrade().filter(|pairing| !pairing.is_over()) {
+        return Ok(pairing);
+    }
+    let until = opening.clock.now() + opening.within;
+    loop {
+        let within = until.since(opening.clock.now());
+        let pairing = connect(options, &Opening { within, ..opening.clone() })?;
+        let left = until.since(opening.clock.now());
+        match pairing.await_book(left, |book| book.node.is_up().then_some(())) {
+            Ok(()) => {
+                *node = Arc::downgrade(&pairing);
+                return Ok(pairing);
+            }
+            Err(Fault::TimedOut) => {
+                let within = crate::units::print_duration(opening.within);
+                let what = match options.way {
+                    Way::Ethernet(_) => "nobody answered as a LINX node",
+                    _ => "it took the connection but did not answer as a LINX node",
+                };
+                return Err(Fault::Other(format!(
+                    "{what} in {within}: is it one, and told to connect to this host? Try a longer --timeout"
+                )));
+            }
+            Err(Fault::Closed) if opening.clock.now() + CALL_AGAIN < until => {
+                opening.clock.sleep_until(opening.clock.now() + CALL_AGAIN);
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+}
+
+fn connect(options: &Options, opening: &Opening) -> Result<Arc<Pairing>, Fault> {
+    let stream = |socket, facts| stream::carrier(socket, Side::Active, &opening.clock, facts);
+    let carrier = match &options.way {
+        Way::Tcp(node) => stream(tcp::connection(node, opening)?, tcp::facts)?,
+        Way::Local => stream(local_connection(options)?, facts_of_unix)?,
+        Way::Ethernet(place) => {
+            let (socket, device) = ethernet::socket(place)?;
+            ethernet::carrier(&socket, &device, place, Side::Active, &opening.clock)?
+        }
+    };
+    Pairing::start(carrier, &opening.clock, None, None)
+}
+
+fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
+    let options = Options::of(endpoint)?;
+    let until = opening.clock.now() + opening.within;
+    let pairing = call(&options, opening)?;
+    let left = |clock: &Clock| until.since(clock.now()).max(Duration::from_millis(1));
+    let own_name = options.own_name.as_deref().unwrap_or("client").as_bytes();
+    let own = pairing.with_book(|book| book.node.publish(own_name, &mut book.said)).ok_or_else(|| {
+        Fault::Other("this node has no address left: 1024 are all that LINX knows".to_owned())
+    })?;
+    let name = options.name.as_bytes();
+    let mut asked = false;
+    let found = pairing.await_book(left(&opening.clock), |book| {
+        let partner = if std::mem::replace(&mut asked, true) {
+            book.node.find(name)
+        } else {
+            book.node.hunt(name, own, &mut book.said)
+        };
+        partner.map(|partner| book.endpoint(partner, own, options.style))
+    });
+    match found {
+        Ok(mailbox) => Ok(Box::new(link::NodeLink::new(pairing, mailbox, options.caps(), opening.wait))),
+        Err(fault) => {
+            pairing.close(own);
+            Err(match fault {
+                Fault::TimedOut => Fault::Other(format!(
+                    "no endpoint '{}' appeared at the far node in {}: is it served there under this name? Check --timeout",
+                    options.name,
+                    crate::units::print_duration(opening.within)
+                )),
+                fault => fault,
+            })
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The Ethernet connection manager of LINX, version 3: frames to bytes and back. What they bring about is `connection`'s
+//! business.
+//!
+//! A frame is a chain of headers, each of which says in its upper four bits which one is next. Ethernet's own header is
+//! not part of it.
+
+use super::Ending;
+
+pub mod connection;
+
+pub const VERSION: u32 = 3;
+
+/// Since LINX 2.0.1.
+pub const ETHERTYPE: u16 = 0x8911;
+
+/// Largest frame: what 14 bits can say.
+pub const LARGEST_FRAME: usize = (1 << 14) - 1;
+
+/// Bytes in front of the data of a message, and of a further fragment of it.
+pub const DATA_HEAD: usize = 20;
+pub const FRAGMENT_HEAD: usize = 12;
+
+/// The tag of a message that goes in one frame.
+pub const WHOLE: u16 = 0x7fff;
+
+const CONN: u32 = 1;
+const UDATA: u32 = 2;
+const FRAG: u32 = 3;
+const ACK: u32 = 4;
+const NACK: u32 = 5;
+const NONE: u32 = 15;
+
+pub type Mac = [u8; 6];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Reset = 1,
+    Connect = 2,
+    ConnectAck = 3,
+    Ack = 4,
+}
+
+/// A frame of the handshake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connect {
+    pub kind: Kind,
+    /// Frames on their way at once, as a power of two.
+    pub window: u8,
+    /// What frames to its sender shall carry; 0 if it tells peers apart by their addresses.
+    pub id: u8,
+    pub to: Mac,
+    pub from: Mac,
+    /// What its sender can take in one frame, if it says so.
+    pub mtu: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Body<'a> {
+    Empty,
+    /// So many frames from this one on are missing.
+    Nack {
+        first: u16,
+        count: u8,
+    },
+    /// A message or its beginning.
+    Data {
+        out_of_band: bool,
+        more: bool,
+        tag: u16,
+        destination: u32,
+        source: u32,
+        bytes: &'a [u8],
+    },
+    Fragment {
+        more: bool,
+        tag: u16,
+        bytes: &'a [u8],
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame<'a> {
+    Connect(Connect),
+    /// `ack`: the sequence number that is expected next; `id`: the one that its receiver asked for.
+    Ack {
+        id: u8,
+        request: bool,
+        ack: u16,
+        sequence: u16,
+        body: Body<'a>,
+    },
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+const MALFORMED: Ending = Ending::Broken("a frame of the far node is malformed");
+
+impl Frame<'_> {
+    /// Reads a frame, which may be padded.
+    pub fn read(bytes: &[u8]) -> Result<Frame<'_>, Ending> {
+        // The optional header for several cores is as long as any and says nothing that we need.
+        let start = if bytes.first().is_some_and(|byte| byte >> 4 == 0) { 4 } else { 0 };
+        let main = word(bytes, start).ok_or(MALFORMED)?;
+        let theirs = main >> 25 & 7;
+        if theirs != VERSION {
+            return Err(Ending::Version { of: "Ethernet connection manager", theirs, ours: VERSION });
+        }
+        let size = (main & 0x3fff) as usize;
+        let bytes = bytes.get(..size).and_then(|bytes| bytes.get(start..)).ok_or(MALFORMED)?;
+        match main >> 28 {
+            CONN => Connect::read(bytes).map(Frame::Connect).ok_or(MALFORMED),
+            ACK => {
+                let ack = word(bytes, 4).ok_or(MALFORMED)?;
+                let body = body(bytes, ack >> 28).ok_or(MALFORMED)?;
+                Ok(Frame::Ack {
+                    id: (main >> 15) as u8,
+                    request: ack >> 27 & 1 != 0,
+                    ack: (ack >> 12 & 0xfff) as u16,
+                    sequence: (ack & 0xfff) as u16,
+                    body,
+                })
+            }
+            _ => Err(MALFORMED),
+        }
+    }
+}
+
+fn body(bytes: &[u8], next: u32) -> Option<Body<'_>> {
+    if next == NONE {
+        return Some(Body::Empty);
+    }
+    let head = word(bytes, 8)?;
+    // Nothing but data follows.
+    if head >> 28 != NONE {
+        return None;
+    }
+    let (more, tag) = (head >> 15 & 1 != 0, (head & 0x7fff) as u16);
+    match next {
+        NACK => Some(Body::Nack { first: (head & 0xfff) as u16, count: (head >> 16) as u8 }),
+        FRAG => Some(Body::Fragment { more, tag, bytes: bytes.get(FRAGMENT_HEAD..)? }),
+        UDATA => Some(Body::Data {
+            out_of_band: head >> 27 & 1 != 0,
+            more,
+            tag,
+            destination: word(bytes, 12)?,
+            source: word(bytes, 16)?,
+            bytes: bytes.get(DATA_HEAD..)?,
+        }),
+        _ => None,
+    }
+}
+
+fn main_word(next: u32, id: u8, size: usize) -> [u8; 4] {
+    (next << 28 | VERSION << 25 | u32::from(id) << 15 | size as u32).to_be_bytes()
+}
+
+/// The second word of every frame that is not of the handshake.
+fn ack_word(next: u32, request: bool, ack: u16, sequence: u16) -> [u8; 4] {
+    (next << 28 | u32::from(request) << 27 | u32::from(ack & 0xfff) << 12 | u32::from(sequence & 0xfff))
+        .to_be_bytes()
+}
+
+/// A frame that acknowledges and asks for nothing else than, perhaps, an answer.
+pub fn empty(id: u8, request: bool, ack: u16) -> [u8; 8] {
+    let mut frame = [0; 8];
+    frame[..4].copy_from_slice(&main_word(ACK, id, 8));
+    frame[4..].copy_from_slice(&ack_word(NONE, request, ack, 0));
+    frame
+}
+
+pub fn nack(id: u8, ack: u16, first: u16, count: u8) -> [u8; 12] {
+    let mut frame = [0; 12];
+    frame[..4].copy_from_slice(&main_word(ACK, id, 12));
+    frame[4..8].copy_from_slice(&ack_word(NACK, false, ack, 0));
+    let head = NONE << 28 | u32::from(count) << 16 | u32::from(first & 0xfff);
+    frame[8..].copy_from_slice(&head.to_be_bytes());
+    frame
+}
+
+/// The first frame of a message, with data of two pieces; acknowledgement and number are written by [`stamp`].
+pub fn data(id: u8, more: bool, tag: u16, to: u32, from: u32, pieces: [&[u8]; 2], frame: &mut Vec<u8>) {
+    frame.extend_from_slice(&main_word(ACK, id, DATA_HEAD + pieces[0].len() + pieces[1].len()));
+    frame.extend_from_slice(&ack_word(UDATA, false, 0, 0));
+    frame.extend_from_slice(&(NONE << 28 | u32::from(more) << 15 | u32::from(tag)).to_be_bytes());
+    frame.extend_from_slice(&to.to_be_bytes());
+    frame.extend_from_slice(&from.to_be_bytes());
+    pieces.iter().for_each(|piece| frame.extend_from_slice(piece));
+}
+
+/// A further frame of a message.
+pub fn fragment(id: u8, more: bool, tag: u16, bytes: &[u8], frame: &mut Vec<u8>) {
+    frame.extend_from_slice(&main_word(ACK, id, FRAGMENT_HEAD + bytes.len()));
+    frame.extend_from_slice(&ack_word(FRAG, false, 0, 0));
+    frame.extend_from_slice(&(NONE << 28 | u32::from(more) << 15 | u32::from(tag)).to_be_bytes());
+    frame.extend_from_slice(bytes);
+}
+
+/// Writes into a frame of a message what is known when it goes.
+pub fn stamp(frame: &mut [u8], request: bool, ack: u16, sequence: u16) {
+    let next = u32::from(frame[4] >> 4);
+    frame[4..8].copy_from_slice(&ack_word(next, request, ack, sequence));
+}
+
+impl Connect {
+    fn read(bytes: &[u8]) -> Option<Connect> {
+        let head = word(bytes, 4)?;
+        let kind = match head >> 24 & 15 {
+            1 => Kind::Reset,
+            2 => Kind::Connect,
+            3 => Kind::ConnectAck,
+            4 => Kind::Ack,
+            _ => return None,
+        };
+        // All have addresses of six bytes and nothing behind.
+        if head >> 28 != NONE || head >> 21 & 7 != 6 {
+            return None;
+        }
+        let features = bytes.get(20..)?;
+        let features = features.split(|&byte| byte == 0).next().and_then(|text| str::from_utf8(text).ok())?;
+        let mtu = features.split(',').find_map(|feature| feature.strip_prefix("mtu:")?.parse().ok());
+        Some(Connect {
+            kind,
+            window: (head >> 17 & 15) as u8,
+            id: head as u8,
+            to: *bytes.get(8..)?.first_chunk()?,
+            from: *bytes.get(14..)?.first_chunk()?,
+            mtu,
+        })
+    }
+
+    /// As long as real nodes make all of them: with room for the longest of their features.
+    pub fn write(&self) -> Vec<u8> {
+        let room = format!("mtu:{}", self.mtu.unwrap_or(1500)).len() + 1;
+        let size = 20 + room;
+        let mut bytes = main_word(CONN, 0, size).to_vec();
+        let head = NONE << 28
+            | (self.kind as u32) << 24
+            | 6 << 21
+            | u32::from(self.window) << 17
+            | u32::from(self.id);
+        bytes.extend_from_slice(&head.to_be_bytes());
+        bytes.extend_from_slice(&self.to);
+        bytes.extend_from_slice(&self.from);
+        if let Some(mtu) = self.mtu {
+            bytes.extend_from_slice(format!("mtu:{mtu}").as_bytes());
+        }
+        bytes.resize(size, 0);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests;

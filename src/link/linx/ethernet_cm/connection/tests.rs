@@ -1,0 +1,344 @@
+//! Connections on a made-up clock: lossy and dead wires, a day of supervision, and what real nodes said.
+
+use super::*;
+use crate::link::linx::tests::{captured, described, without_rows};
+
+const A: Mac = [0x52, 0x54, 0, 0, 0, 0x0a];
+const B: Mac = [0x52, 0x54, 0, 0, 0, 0x0b];
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// Two ends and the wire between them.
+struct Pair {
+    ends: [Connection; 2],
+    now: Time,
+    /// When a frame arrives, at which end.
+    wire: VecDeque<(Time, usize, Vec<u8>)>,
+    /// Every so many frames one is lost; 1: all are.
+    loses: usize,
+    frames: usize,
+    events: Vec<(Time, usize, Event)>,
+    /// What each end has got.
+    got: [Vec<(u32, u32, Vec<u8>)>; 2],
+    /// Ends that take nothing.
+    lazy: [bool; 2],
+}
+
+impl Pair {
+    fn new(mtu: usize) -> Pair {
+        let ends = [
+            Connection::new(Side::Active, A, B, mtu, 1, Time(0)),
+            Connection::new(Side::Passive, B, A, 1500, 2, Time(0)),
+        ];
+        Pair {
+            ends,
+            now: Time(0),
+            wire: VecDeque::new(),
+            loses: usize::MAX,
+            frames: 0,
+            events: Vec::new(),
+            got: Default::default(),
+            lazy: [false; 2],
+        }
+    }
+
+    fn up(mtu: usize) -> Pair {
+        let mut pair = Pair::new(mtu);
+        while !pair.ends.iter().all(Connection::is_up) {
+            pair.step();
+        }
+        pair
+    }
+
+    fn act<T>(&mut self, end: usize, act: impl FnOnce(&mut Connection, Time, &mut Out) -> T) -> T {
+        let (now, loses) = (self.now, self.loses);
+        let (wire, frames) = (&mut self.wire, &mut self.frames);
+        let mut out = |frame: &[u8]| {
+            *frames += 1;
+            if !frames.is_multiple_of(loses) {
+                wire.push_back((now + MILLISECOND / 10, 1 - end, frame.to_vec()));
+            }
+        };
+        act(&mut self.ends[end], now, &mut out)
+    }
+
+    /// Goes to the next instant at which something happens.
+    fn step(&mut self) {
+        let arrival = self.wire.front().map(|(at, _, _)| *at);
+        let due = self.ends.iter().map(Connection::due);
+        self.now = due.chain(arrival).min().unwrap().max(self.now);
+        let mut events = Vec::new();
+        if arrival.is_some_and(|at| at <= self.now)
+            && let Some((_, end, frame)) = self.wire.pop_front()
+        {
+            events.push((end, self.act(end, |connection, now, out| connection.received(&frame, now, out))));
+        }
+        for end in 0..2 {
+            events.push((end, self.act(end, |connection, now, out| connection.tick(now, out))));
+        }
+        events.retain(|(_, event)| *event != Event::Nothing);
+        self.events.extend(events.into_iter().map(|(end, event)| (self.now, end, event)));
+        for end in 0..2 {
+            self.take(end);
+        }
+    }
+
+    fn take(&mut self, end: usize) {
+        while !self.lazy[end] && self.ends[end].has_messages() {
+            let mut messages = Vec::new();
+            self.act(end, |connection, _, out| connection.take(&mut messages, out)).unwrap();
+            self.got[end].extend(entries(&messages));
+        }
+    }
+}
+
+fn entries(mut messages: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
+    let mut all = Vec::new();
+    while let Some((source, destination, bytes, used)) = entry(messages) {
+        all.push((source, destination, bytes.to_vec()));
+        messages = &messages[used..];
+    }
+    all
+}
+
+fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut random = Rng::with_seed(seed);
+    (0..length).map(|_| random.u8(..)).collect()
+}
+
+#[test]
+fn ten_thousand_messages_arrive_complete_in_order_and_once_though_every_seventh_frame_is_lost() {
+    let mut pair = Pair::up(1500);
+    pair.loses = 7;
+    let mut random = Rng::with_seed(3);
+    // Most are short, as most messages are; every size class of the fragments is among them.
+    let sizes: Vec<usize> = (0..10_000)
+        .map(|index| match index % 200 {
+            0 => random.usize(1..=65_532),
+            1 => [1, 1476, 1477, 2964, 2965, 65_532][random.usize(..6)],
+            _ => random.usize(1..3000),
+        })
+        .collect();
+    let mut next = 0;
+    while pair.got[1].len() < sizes.len() {
+        while next < sizes.len() && pair.ends[0].takes() {
+            let bytes = pattern(sizes[next], next as u64);
+            pair.act(0, |connection, _, out| connection.send(1, 2, [b"sign", &bytes], out));
+            next += 1;
+        }
+        pair.step();
+        assert_eq!(pair.events.len(), 2, "{:?}", pair.events.last());
+    }
+    for (index, (source, destination, got)) in pair.got[1].iter().enumerate() {
+        assert_eq!((*source, *destination), (1, 2));
+        assert!(got[..4] == *b"sign" && got[4..] == pattern(sizes[index], index as u64), "message {index}");
+    }
+    assert_eq!(pair.got[1].len(), sizes.len());
+}
+
+#[test]
+fn both_ways_at_once_and_a_smaller_mtu_at_one_end() {
+    for mtu in [SMALLEST_MTU, 100, 1500, 16_383] {
+        let mut pair = Pair::up(mtu);
+        assert_eq!([pair.ends[0].mtu(), pair.ends[1].mtu()], [mtu.min(1500); 2]);
+        pair.loses = 5;
+        for number in 0..50 {
+            let bytes = pattern(number * 29, number as u64);
+            for end in 0..2 {
+                while !pair.ends[end].takes() {
+                    pair.step();
+                }
+                pair.act(end, |connection, _, out| connection.send(1, 1, [&[], &bytes], out));
+            }
+        }
+        while !pair.ends.iter().all(Connection::is_settled) {
+            pair.step();
+        }
+        for end in 0..2 {
+            let got: Vec<usize> = pair.got[end].iter().map(|(_, _, bytes)| bytes.len()).collect();
+            assert_eq!(got, (0..50).map(|number| number * 29).collect::<Vec<_>>(), "mtu {mtu}");
+        }
+    }
+}
+
+#[test]
+fn a_healthy_link_lives_for_a_day_and_a_dead_one_is_noticed_in_1_4_seconds() {
+    let mut pair = Pair::up(1500);
+    while pair.now < Time(0) + Duration::from_secs(24 * 3600) {
+        pair.step();
+    }
+    assert_eq!(pair.events.len(), 2);
+    let last = pair.now;
+    pair.loses = 1;
+    pair.wire.clear();
+    while pair.events.len() < 4 {
+        pair.step();
+    }
+    for (at, end, event) in &pair.events[2..] {
+        assert_eq!(*event, Event::Down(Ending::Silent("the far node fell silent")), "end {end}");
+        assert!(*at - last <= Duration::from_millis(1400), "{:?}", *at - last);
+    }
+    // And joined again once frames get through.
+    pair.loses = usize::MAX;
+    while !pair.ends.iter().all(Connection::is_up) {
+        pair.step();
+    }
+    assert!(pair.now - last < Duration::from_secs(5));
+    pair.act(0, |connection, _, out| connection.send(3, 4, [b"", b"again"], out));
+    while pair.got[1].is_empty() {
+        pair.step();
+    }
+}
+
+#[test]
+fn a_receiver_that_takes_nothing_shuts_the_window_and_opens_it_again() {
+    let mut pair = Pair::up(1500);
+    pair.lazy[1] = true;
+    let mut sent = 0;
+    let stuck = pair.now + Duration::from_secs(20);
+    while pair.now < stuck {
+        while pair.ends[0].takes() && sent < 5000 {
+            pair.act(0, |connection, _, out| connection.send(1, 1, [b"", &[7; 1000]], out));
+            sent += 1;
+        }
+        pair.step();
+    }
+    assert!(sent < 2500, "{sent} messages were taken");
+    assert!(pair.ends[1].inbox.len() < 2 * MOST_WAITING);
+    let began = pair.now;
+    pair.lazy[1] = false;
+    pair.take(1);
+    while pair.got[1].len() < sent {
+        pair.step();
+    }
+    assert!(pair.now - began < Duration::from_secs(1), "{:?}", pair.now - began);
+    assert_eq!(pair.events.len(), 2, "a shut window is no silence");
+}
+
+#[test]
+fn a_lone_message_and_its_answer_need_two_frames() {
+    let mut pair = Pair::up(1500);
+    while !pair.wire.is_empty() {
+        pair.step();
+    }
+    let before = pair.frames;
+    pair.act(0, |connection, _, out| connection.send(1, 1, [b"", b"ping"], out));
+    while pair.got[1].is_empty() {
+        pair.step();
+    }
+    pair.act(1, |connection, _, out| connection.send(1, 1, [b"", b"pong"], out));
+    assert_eq!(pair.frames - before, 2);
+    while pair.got[0].is_empty() {
+        pair.step();
+    }
+    assert!(pair.ends[0].is_settled(), "the answer acknowledges");
+}
+
+/// What an end of ours makes of the frames that one of two real nodes sent.
+fn heard(text: &str, them: char) -> Vec<String> {
+    let (own, far) = if them == '>' { (B, A) } else { (A, B) };
+    // The node in '>' called.
+    let side = if them == '>' { Side::Passive } else { Side::Active };
+    let mut connection = Connection::new(side, own, far, 1500, 1, Time(0));
+    connection.own_id = 1;
+    let mut lines = Vec::new();
+    for (from, frame) in captured(text) {
+        // We call when the real node did.
+        if from != them && side == Side::Active && frame[4] == 0xf2 {
+            connection.state = State::Called;
+        }
+        if from == them {
+            match connection.received(&frame, Time(0), &mut |_| {}) {
+                Event::Nothing => {}
+                event => lines.push(format!("{them} {event:?}")),
+            }
+        }
+        let mut messages = Vec::new();
+        connection.take(&mut messages, &mut |_| {}).unwrap();
+        for (source, destination, bytes) in entries(&messages) {
+            lines.push(format!("{them} {}", described(source, destination, &bytes)));
+        }
+    }
+    lines
+}
+
+#[test]
+fn captured_benchmarks_bring_the_same_messages_with_and_without_loss() {
+    let (clean, lossy) =
+        (include_str!("../../captured/ethernet.txt"), include_str!("../../captured/ethernet_loss.txt"));
+    let both = |text: &str| without_rows(heard(text, '<').into_iter().chain(heard(text, '>')));
+    insta::assert_snapshot!(both(clean), @r"
+    < Up
+    < Init { version: 2 }
+    < InitReply { supported: true }
+    < publish 1 = client
+    < query from 1: server
+    < 1 -> 1: signal 2870, 12 bytes
+    < 1 -> 2: signal 2873, 64 bytes
+    < 1 -> 2: signal 2874, 4 bytes
+    < UnpublishAck { address: 2 }
+    < Unpublish { address: 1 }
+    < publish 1 = client
+    < 1 -> 1: signal 2870, 12 bytes
+    < 1 -> 2: signal 2873, 4000 bytes
+    < 1 -> 2: signal 2874, 4 bytes
+    < UnpublishAck { address: 2 }
+    < Unpublish { address: 1 }
+    < publish 1 = client
+    < 1 -> 1: signal 2870, 12 bytes
+    < 1 -> 2: signal 2875, 16 bytes
+    < 1 -> 2: signal 2874, 4 bytes
+    < UnpublishAck { address: 2 }
+    < Unpublish { address: 1 }
+    < publish 1 = client
+    < 1 -> 1: signal 2870, 12 bytes
+    < 1 -> 2: signal 2873, 8000 bytes
+    < 1 -> 2: signal 2874, 4 bytes
+    < UnpublishAck { address: 2 }
+    < Unpublish { address: 1 }
+    < publish 1 = client
+    < 1 -> 1: signal 2870, 12 bytes
+    < 1 -> 2: signal 2877, 4 bytes
+    < UnpublishAck { address: 2 }
+    < Unpublish { address: 1 }
+    < Down(Closed)
+    > Up
+    > Init { version: 2 }
+    > InitReply { supported: true }
+    > publish 1 = server
+    > publish 2 = linx_bmark_00000001
+    > 2 -> 1: signal 2870, 12 bytes
+    > 2 -> 1: signal 2873, 64 bytes
+    > Unpublish { address: 2 }
+    > UnpublishAck { address: 1 }
+    > publish 2 = linx_bmark_00000002
+    > 2 -> 1: signal 2870, 12 bytes
+    > 2 -> 1: signal 2873, 4000 bytes
+    > Unpublish { address: 2 }
+    > UnpublishAck { address: 1 }
+    > publish 2 = linx_bmark_00000003
+    > 2 -> 1: signal 2870, 12 bytes
+    > 2 -> 1: signal 8765, 64 bytes
+    > Unpublish { address: 2 }
+    > UnpublishAck { address: 1 }
+    > publish 2 = linx_bmark_00000004
+    > 2 -> 1: signal 2870, 12 bytes
+    > 2 -> 1: signal 2873, 8000 bytes
+    > Unpublish { address: 2 }
+    > UnpublishAck { address: 1 }
+    > publish 2 = linx_bmark_00000005
+    > 2 -> 1: signal 2870, 12 bytes
+    > 2 -> 1: signal 2877, 4 bytes
+    > Unpublish { address: 2 }
+    > UnpublishAck { address: 1 }
+    > Down(Closed)
+    ");
+    // In the other run some addresses were free later, so others were taken.
+    let without_addresses = |text: &str| {
+        let lines = both(text);
+        let blank = |line: &str| {
+            line.split_once(": ").filter(|(head, _)| head.contains("->")).map(|(_, rest)| rest.to_owned())
+        };
+        lines.lines().filter_map(blank).collect::<Vec<_>>()
+    };
+    assert_eq!(without_addresses(lossy), without_addresses(clean));
+}

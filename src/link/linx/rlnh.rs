@@ -1,0 +1,154 @@
+//! RLNH 2, the link handler of LINX: how two nodes tell each other the names and addresses of their endpoints. Words to
+//! bytes and back; what follows from them is `node`'s business.
+//!
+//! Everything is big-endian. The first word holds the type in its lowest byte.
+
+/// The version spoken here.
+pub const VERSION: u32 = 2;
+
+/// Names longer than this are nobody's.
+pub const LONGEST_NAME: usize = 1024;
+
+/// One message. Addresses are those of the sender's own endpoints, unless it says otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// `asker` wants to know when an endpoint of that name exists.
+    QueryName {
+        asker: u32,
+        name: Vec<u8>,
+    },
+    Publish {
+        address: u32,
+        name: Vec<u8>,
+    },
+    Unpublish {
+        address: u32,
+    },
+    /// An address of the receiver of this message is free again.
+    UnpublishAck {
+        address: u32,
+    },
+    Init {
+        version: u32,
+    },
+    InitReply {
+        supported: bool,
+    },
+    /// `address` is one more name for the receiver's own endpoint `peer`.
+    PublishPeer {
+        address: u32,
+        peer: u32,
+    },
+    /// Real nodes ignore what they do not know.
+    Unknown(u8),
+}
+
+/// What no node says: too short, or a name without end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+impl Message {
+    pub fn read(bytes: &[u8]) -> Result<Message, Malformed> {
+        let word = |index: usize| {
+            let word = bytes.get(4 * index..4 * index + 4).ok_or(Malformed)?;
+            Ok(u32::from_be_bytes(word.try_into().map_err(|_| Malformed)?))
+        };
+        // The upper bits are reserved.
+        let kind = word(0)? as u8;
+        Ok(match kind {
+            1 => Message::QueryName { asker: word(1)?, name: name(bytes)? },
+            2 => Message::Publish { address: word(1)?, name: name(bytes)? },
+            3 => Message::Unpublish { address: word(1)? },
+            4 => Message::UnpublishAck { address: word(1)? },
+            5 => Message::Init { version: word(1)? },
+            6 => Message::InitReply { supported: word(1)? == 0 },
+            7 => Message::PublishPeer { address: word(1)?, peer: word(2)? },
+            kind => Message::Unknown(kind),
+        })
+    }
+
+    pub fn write(&self) -> Vec<u8> {
+        let (words, text): (&[u32], Option<&[u8]>) = match self {
+            Message::QueryName { asker, name } => (&[1, *asker], Some(name)),
+            Message::Publish { address, name } => (&[2, *address], Some(name)),
+            Message::Unpublish { address } => (&[3, *address], None),
+            Message::UnpublishAck { address } => (&[4, *address], None),
+            Message::Init { version } => (&[5, *version], None),
+            // The feature string: nobody ever defined a feature.
+            Message::InitReply { supported } => (&[6, u32::from(!supported)], Some(&[])),
+            Message::PublishPeer { address, peer } => (&[7, *address, *peer], None),
+            Message::Unknown(kind) => (&[u32::from(*kind)], None),
+        };
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        if let Some(text) = text {
+            bytes.extend_from_slice(text);
+            bytes.push(0);
+            // Real nodes pad names to whole words; the empty feature string stays as it is.
+            let padded = if text.is_empty() { bytes.len() } else { bytes.len().next_multiple_of(4) };
+            bytes.resize(padded, 0);
+        }
+        bytes
+    }
+}
+
+/// The text behind two words, up to its NUL.
+fn name(bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let text = bytes.get(8..).ok_or(Malformed)?;
+    let end = text.iter().position(|&byte| byte == 0).filter(|&end| end <= LONGEST_NAME).ok_or(Malformed)?;
+    Ok(text[..end].to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(text: &str) -> Vec<u8> {
+        super::super::tests::hex(text)
+    }
+
+    #[test]
+    fn reads_and_writes_what_real_nodes_say() {
+        let all = [
+            (
+                "00000001 00000001 73657276 65720000",
+                Message::QueryName { asker: 1, name: b"server".to_vec() },
+            ),
+            (
+                "00000002 00000001 636c6965 6e740000",
+                Message::Publish { address: 1, name: b"client".to_vec() },
+            ),
+            (
+                "00000002 00000002 6c696e78 5f626d61 726b5f30 30303030 30303100",
+                Message::Publish { address: 2, name: b"linx_bmark_00000001".to_vec() },
+            ),
+            ("00000003 00000002", Message::Unpublish { address: 2 }),
+            ("00000004 00000002", Message::UnpublishAck { address: 2 }),
+            ("00000005 00000002", Message::Init { version: 2 }),
+            ("00000006 00000000 00", Message::InitReply { supported: true }),
+            ("00000006 00000001 00", Message::InitReply { supported: false }),
+            ("00000007 00000009 00000002", Message::PublishPeer { address: 9, peer: 2 }),
+        ];
+        for (bytes, message) in all {
+            assert_eq!(Message::read(&hex(bytes)), Ok(message.clone()), "{bytes}");
+            assert_eq!(message.write(), hex(bytes), "{message:?}");
+        }
+        // Real nodes send junk behind the feature string, and perhaps something above the type.
+        let reply = Message::InitReply { supported: true };
+        assert_eq!(Message::read(&hex("00000006 00000000 00 deadbeef")), Ok(reply));
+        assert_eq!(Message::read(&hex("abcdef05 00000002")), Ok(Message::Init { version: 2 }));
+        assert_eq!(Message::read(&hex("00000009")), Ok(Message::Unknown(9)));
+    }
+
+    #[test]
+    fn refuses_what_is_cut_off_or_never_ends() {
+        for bytes in
+            ["", "000000", "00000005", "00000005 0000", "00000007 00000001", "00000002 00000001 61626364"]
+        {
+            assert_eq!(Message::read(&hex(bytes)), Err(Malformed), "{bytes}");
+        }
+        let mut long = hex("00000002 00000001");
+        long.resize(8 + LONGEST_NAME + 1, b'n');
+        long.push(0);
+        assert_eq!(Message::read(&long), Err(Malformed));
+    }
+}

@@ -1,0 +1,166 @@
+//! What the tests of LINX share, and what real nodes said to each other, read again.
+
+use super::Side;
+use super::node::{Event, Node};
+use super::rlnh::Message;
+use super::tcp_cm::{self, Connection, HEADER, Heard, Kind};
+use crate::clock::Time;
+
+/// Bytes written as hex digits, blanks where they read well; `00*13` is thirteen zeros.
+pub fn hex(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in text.split_whitespace() {
+        let (digits, count) =
+            word.split_once('*').map_or((word, 1), |(byte, count)| (byte, count.parse().unwrap()));
+        let digits = digits.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
+        let word: Vec<u8> = digits.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect();
+        bytes.extend(word.repeat(count));
+    }
+    bytes
+}
+
+/// Which side sent what, from a capture.
+pub fn captured(text: &str) -> Vec<(char, Vec<u8>)> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| (line.chars().next().unwrap(), hex(&line[2..]))).collect()
+}
+
+/// One line on a message, as both connection managers carry them.
+pub fn described(source: u32, destination: u32, bytes: &[u8]) -> String {
+    let text = |name: Vec<u8>| String::from_utf8(name).unwrap();
+    if destination == 0 {
+        return match Message::read(bytes).unwrap() {
+            Message::Publish { address, name } => format!("publish {address} = {}", text(name)),
+            Message::QueryName { asker, name } => format!("query from {asker}: {}", text(name)),
+            message => format!("{message:?}"),
+        };
+    }
+    let number = u32::from_be_bytes(*bytes.first_chunk().unwrap());
+    format!("{source} -> {destination}: signal {number:04x}, {} bytes", bytes.len())
+}
+
+/// The lines, without those that say once more what one of the two before them said.
+pub fn without_rows(lines: impl Iterator<Item = String>) -> String {
+    let mut kept: Vec<String> = Vec::new();
+    for line in lines {
+        if !kept.iter().rev().take(2).any(|before| *before == line) {
+            kept.push(line);
+        }
+    }
+    kept.join("\n")
+}
+
+#[test]
+fn a_captured_benchmark_over_tcp_is_read_as_it_was_meant() {
+    let mut lines = Vec::new();
+    for (from, bytes) in captured(include_str!("captured/tcp.txt")) {
+        let mut rest = &bytes[..];
+        while let Some((header, message)) = tcp_cm::frame(rest).unwrap() {
+            assert_eq!(header.write(), rest[..HEADER]);
+            rest = &rest[HEADER + message.len()..];
+            match header.kind {
+                Kind::Ping | Kind::Pong => {}
+                Kind::Data => {
+                    lines.push(format!("{from} {}", described(header.source, header.destination, message)));
+                }
+                Kind::Connect => lines.push(format!("{from} connect")),
+            }
+        }
+        assert!(rest.is_empty(), "a message in pieces");
+    }
+    insta::assert_snapshot!(without_rows(lines.into_iter()), @r"
+    > connect
+    < connect
+    < Init { version: 2 }
+    > Init { version: 2 }
+    > InitReply { supported: true }
+    < InitReply { supported: true }
+    < publish 1 = client
+    < query from 1: server
+    > publish 1 = server
+    < 1 -> 1: signal 2870, 16 bytes
+    > publish 2 = linx_bmark_00000001
+    > 2 -> 1: signal 2870, 16 bytes
+    < 1 -> 2: signal 2873, 64 bytes
+    > 2 -> 1: signal 2873, 64 bytes
+    < 1 -> 2: signal 2874, 4 bytes
+    > Unpublish { address: 2 }
+    < UnpublishAck { address: 2 }
+    < Unpublish { address: 1 }
+    > UnpublishAck { address: 1 }
+    < publish 2 = client
+    < 2 -> 1: signal 2870, 16 bytes
+    > publish 2 = linx_bmark_00000002
+    > 2 -> 2: signal 2870, 16 bytes
+    < 2 -> 2: signal 287a, 16 bytes
+    > 2 -> 2: signal 287b, 16 bytes
+    < 2 -> 2: signal 2875, 4 bytes
+    > 2 -> 2: signal 8765, 64 bytes
+    < 2 -> 2: signal 2874, 4 bytes
+    > Unpublish { address: 2 }
+    < UnpublishAck { address: 2 }
+    < Unpublish { address: 2 }
+    > UnpublishAck { address: 2 }
+    < publish 1 = client
+    < 1 -> 1: signal 2870, 16 bytes
+    > publish 2 = linx_bmark_00000003
+    > 2 -> 1: signal 2870, 16 bytes
+    < 1 -> 2: signal 2877, 32 bytes
+    > Unpublish { address: 2 }
+    < UnpublishAck { address: 2 }
+    < Unpublish { address: 1 }
+    > UnpublishAck { address: 1 }
+    ");
+}
+
+/// What came from one side, given to a node of ours: it says what the other real one said.
+#[test]
+fn our_node_answers_a_captured_one_as_a_real_one_did() {
+    for (side, them) in [(Side::Active, '>'), (Side::Passive, '<'), (Side::Passive, '>')] {
+        let (mut out, mut said) = (Vec::new(), Vec::new());
+        let (mut connection, mut node) = (Connection::new(side, Time(0), &mut out), Node::default());
+        let mut events = Vec::new();
+        for (from, bytes) in captured(include_str!("captured/tcp.txt")) {
+            let Some((header, message)) = tcp_cm::frame(&bytes).unwrap().filter(|_| from == them) else {
+                continue;
+            };
+            match header.kind {
+                Kind::Data if header.destination == 0 => {
+                    connection.message().unwrap();
+                    events.push(node.received(message, &mut said).unwrap());
+                }
+                Kind::Data => connection.message().unwrap(),
+                kind => {
+                    let before = out.len();
+                    if connection.control(kind, Time(0), &mut out).unwrap() == Heard::Up {
+                        node.start(&mut said);
+                    }
+                    let answered = &out[before..];
+                    match (kind, side) {
+                        (Kind::Ping, _) => assert_eq!(answered, hex("51030000 00*12")),
+                        (Kind::Connect, Side::Passive) => assert_eq!(answered, hex("43030000 00*12")),
+                        _ => assert!(answered.is_empty()),
+                    }
+                }
+            }
+        }
+        assert!(node.is_up());
+        assert_eq!(said[..2], [Message::Init { version: 2 }, Message::InitReply { supported: true }]);
+        let gone: Vec<u32> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Gone(address) => Some(*address),
+                _ => None,
+            })
+            .collect();
+        let acknowledged: Vec<u32> = said
+            .iter()
+            .filter_map(|message| match message {
+                Message::UnpublishAck { address } => Some(*address),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(acknowledged, gone);
+        assert!(!gone.is_empty());
+    }
+}

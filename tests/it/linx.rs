@@ -1,0 +1,281 @@
+//! LINX nodes that say what they like, byte for byte, against ours on real sockets: what is answered, what is refused in
+//! one line, what a slow or silent one does to us.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use linkgauge::clock::Clock;
+use linkgauge::link::party::Tuning;
+use linkgauge::link::{Dialer, Fault};
+
+use super::far::Far;
+
+const LONG: Duration = Duration::from_secs(10);
+const CONNECT: &str = "43030000 00000000 00000000 00000000";
+const INIT: &str = "55030000 00000000 00000000 00000008 00000005 00000002";
+const INIT_REPLY: &str = "55030000 00000000 00000000 00000009 00000006 00000000 00";
+const PING: &str = "50030000 00000000 00000000 00000000";
+const PONG: &str = "51030000 00000000 00000000 00000000";
+const PUBLISH_SERVER: &str = "55030000 00000000 00000000 00000010 00000002 00000001 73657276 65720000";
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    digits.chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+/// A node made of bytes.
+pub struct Node(pub TcpStream);
+
+impl Node {
+    fn call(far: &Far) -> Node {
+        let place = far.endpoint.place().split('/').next().unwrap();
+        Node::of(TcpStream::connect(place).unwrap())
+    }
+
+    pub fn of(stream: TcpStream) -> Node {
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Node(stream)
+    }
+
+    fn say(&mut self, text: &str) {
+        self.write(&hex(text));
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    /// The next frame that is no ping, as hex without blanks.
+    pub fn frame(&mut self) -> Vec<u8> {
+        loop {
+            let mut head = [0; 16];
+            self.0.read_exact(&mut head).unwrap();
+            let mut frame = head.to_vec();
+            frame.resize(16 + u32::from_be_bytes(head[12..].try_into().unwrap()) as usize, 0);
+            self.0.read_exact(&mut frame[16..]).unwrap();
+            if head[0] != b'P' {
+                return frame;
+            }
+        }
+    }
+
+    fn hear(&mut self, text: &str) {
+        assert_eq!(self.frame(), hex(text), "instead of {text}");
+    }
+
+    /// As the active side.
+    fn join(&mut self) {
+        self.say(CONNECT);
+        self.hear(CONNECT);
+        self.say(INIT);
+        self.hear(INIT);
+        self.hear(INIT_REPLY);
+        self.say(INIT_REPLY);
+    }
+
+    /// Whether the far node has closed the connection; what it still says does not count.
+    pub fn is_closed(&mut self) -> bool {
+        let mut rest = [0; 1000];
+        loop {
+            match self.0.read(&mut rest) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => return !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+            }
+        }
+    }
+}
+
+/// What opening says when a node at the other end does this.
+fn refused(act: impl Fn(&mut Node) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("linx://{}/server", listener.local_addr().unwrap());
+    let node = thread::spawn(move || {
+        let mut node = Node::of(listener.accept().unwrap().0);
+        act(&mut node);
+        node.is_closed();
+    });
+    let dialer = Dialer { timeout: Duration::from_millis(700), ..Dialer::new(Clock::System) };
+    let error = dialer.open(&url.parse().unwrap()).err().map(|error| error.to_string());
+    node.join().unwrap();
+    error.unwrap_or_else(|| "it opened".to_owned()).replace(&url, "URL")
+}
+
+#[test]
+fn a_served_name_is_what_a_real_node_wants_to_see() {
+    let far = Far::listen("linx://127.0.0.1:0/server?as=linx_bmark_");
+    let mut node = Node::call(&far);
+    node.join();
+    node.say("55030000 00000000 00000000 00000010 00000002 00000001 636c6965 6e740000");
+    node.say("55030000 00000000 00000000 00000010 00000001 00000001 73657276 65720000");
+    node.hear(PUBLISH_SERVER);
+    // The first signal to the name gets an end of its own to talk to.
+    node.say("55030000 00000001 00000001 0000000c 00002870 00000001 00000000");
+    node.hear(
+        "55030000 00000000 00000000 0000001c 00000002 00000002 6c696e78 5f626d61 726b5f30 30303030 30303100",
+    );
+    node.hear("55030000 00000002 00000001 0000000c 00002870 00000001 00000000");
+    node.say(PING);
+    node.hear(PONG);
+    // Whoever speaks to that end without having begun with the name is not heard.
+    node.say("55030000 00000000 00000000 00000010 00000002 00000007 6f746865 72000000");
+    node.say("55030000 00000007 00000002 00000004 00009999");
+    // Out of band or not, unknown words, an address that leads nowhere.
+    node.say("55038000 00000001 00000002 00000004 00002873");
+    node.hear("55030000 00000002 00000001 00000004 00002873");
+    node.say("55030000 00000000 00000000 00000004 00000063");
+    node.say("55030000 00000001 00000033 00000004 00002873");
+    node.say("55030000 00000000 00000000 0000000c 00000007 00000009 00000002");
+    // In pieces.
+    for byte in hex("55030000 00000001 00000002 00000006 00002873 abcd") {
+        node.0.write_all(&[byte]).unwrap();
+    }
+    node.hear("55030000 00000002 00000001 00000006 00002873 abcd");
+    node.say("55030000 00000000 00000000 00000008 00000003 00000001");
+    let mut last = [node.frame(), node.frame()];
+    last.sort();
+    assert_eq!(
+        last,
+        [
+            hex("55030000 00000000 00000000 00000008 00000003 00000002"),
+            hex("55030000 00000000 00000000 00000008 00000004 00000001"),
+        ],
+        "the client is acknowledged, its end taken back"
+    );
+}
+
+#[test]
+fn nodes_that_break_the_rules_are_dropped_and_others_served() {
+    let far = Far::listen("linx://127.0.0.1:0/server");
+    let lies = [
+        "47455420 2f204854 54502f31 2e310d0a",
+        "43020000 00000000 00000000 00000000",
+        "55030000 00000001 00000001 00000004 00002873",
+        "43030000 00000000 00000000 00000000 55030000 00000000 00000000 0000000c 00000002 00000001 61000000",
+        "43030000 00000000 00000000 00000000 43030000 00000000 00000000 00000000",
+        "43030000 00000000 00000000 00000000 55030000 00000001 00000001 7fffffff",
+    ];
+    for lie in lies {
+        let mut node = Node::call(&far);
+        node.say(lie);
+        assert!(node.is_closed(), "{lie}");
+    }
+    for lie in ["00000002 00000401 61000000", "00000003 00000000 00000000", "00000002 00000001 61626364"] {
+        let mut node = Node::call(&far);
+        node.join();
+        node.say(&format!("55030000 00000000 00000000 0000000c {lie}"));
+        assert!(node.is_closed(), "{lie}");
+    }
+    let mut link = far.open();
+    link.send(b"still here", LONG).unwrap();
+    assert_eq!(link.receive(&mut [0; 100], LONG).unwrap(), 10);
+}
+
+#[test]
+fn what_hinders_opening_is_told_in_one_line() {
+    let answers = [
+        refused(|_| {}),
+        refused(|node| node.say("43020000 00000000 00000000 00000000")),
+        refused(|node| node.say("48545450 2f312e31 20343030 20426164")),
+        refused(|node| {
+            node.say(CONNECT);
+            node.say(INIT_REPLY);
+        }),
+        refused(|node| {
+            node.say(CONNECT);
+            node.say("55030000 00000000 00000000 00000008 00000005 00000001");
+        }),
+        refused(|node| {
+            node.say(CONNECT);
+            node.say(INIT);
+            node.say(INIT_REPLY);
+        }),
+    ];
+    insta::assert_snapshot!(answers.join("\n"), @r"
+    URL: it took the connection but did not answer as a LINX node in 700ms: is it one, and told to connect to this host? Try a longer --timeout
+    URL: the far node speaks version 2 of the LINX TCP connection manager, we speak 3: use LINX 2.0 or later there
+    URL: it does not speak LINX: no frame begins like this
+    URL: the far node's first messages came out of order
+    URL: the far node speaks version 1 of the LINX RLNH, we speak 2: use LINX 2.0 or later there
+    URL: no endpoint 'server' appeared at the far node in 700ms: is it served there under this name? Check --timeout
+    ");
+}
+
+#[test]
+fn a_name_may_appear_later_and_a_node_may_refuse_at_first() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("linx://{}/server", listener.local_addr().unwrap());
+    let node = thread::spawn(move || {
+        // A node that calls us meanwhile refuses our call.
+        drop(listener.accept().unwrap());
+        let mut node = Node::of(listener.accept().unwrap().0);
+        node.hear(CONNECT);
+        for word in [CONNECT, INIT, INIT_REPLY] {
+            node.say(word);
+        }
+        node.hear(INIT);
+        node.hear(INIT_REPLY);
+        node.hear("55030000 00000000 00000000 00000010 00000002 00000001 636c6965 6e740000");
+        node.hear("55030000 00000000 00000000 00000010 00000001 00000001 73657276 65720000");
+        thread::sleep(Duration::from_millis(300));
+        node.say(PUBLISH_SERVER);
+        node.hear("55030000 00000001 00000001 00000006 4c470001 6869");
+        node.say("55030000 00000001 00000001 00000007 00001234 796573");
+        // The name goes, and with it whom the client talks to.
+        node.say("55030000 00000000 00000000 00000008 00000003 00000001");
+        node.hear("55030000 00000000 00000000 00000008 00000004 00000001");
+        node
+    });
+    let dialer = Dialer { timeout: LONG, ..Dialer::new(Clock::System) };
+    let mut link = dialer.open(&url.parse().unwrap()).unwrap();
+    link.send(b"hi", LONG).unwrap();
+    let mut got = [0; 10];
+    assert_eq!(link.receive(&mut got, LONG).unwrap(), 3);
+    assert_eq!(&got[..3], b"yes");
+    assert!(matches!(link.receive(&mut got, LONG), Err(Fault::Closed)));
+    assert!(matches!(link.send(b"anybody?", LONG), Err(Fault::Closed)));
+    drop(node.join().unwrap());
+}
+
+#[test]
+fn an_idle_link_stays_up_and_a_silent_node_is_noticed() {
+    let far = Far::listen("linx://127.0.0.1:0/server");
+    let mut link = far.open();
+    let mut node = Node::call(&far);
+    node.join();
+    let began = Instant::now();
+    assert!(node.is_closed(), "a node that answers no ping");
+    let noticed = began.elapsed();
+    assert!(noticed >= Duration::from_millis(1000), "too early: {noticed:?}");
+    assert!(noticed < LONG, "{noticed:?}");
+    thread::sleep(Duration::from_millis(3500).saturating_sub(began.elapsed()));
+    link.send(b"still here", LONG).unwrap();
+    assert_eq!(link.receive(&mut [0; 100], LONG).unwrap(), 10);
+}
+
+#[test]
+fn a_receiver_that_does_not_read_holds_the_sender() {
+    // Both ends of ours: an echo that is stuck because nobody takes what it sends.
+    let far = Far::listen("linx:///slow-reader");
+    let mut link = far.open();
+    link.tune(&Tuning { batches_of: Some(1000), ..Tuning::default() });
+    let messages = vec![7; 64_000];
+    let mut taken = 0;
+    while let Ok(bytes) = link.send_batch(&messages, 1000, Duration::from_millis(1500)) {
+        taken += bytes;
+        assert!(taken < 16 << 20, "nothing holds the sender");
+    }
+    // What it has sent comes back whole once somebody reads.
+    let mut got = [0; 2000];
+    let mut back = 0;
+    while back < taken {
+        let length = link.receive(&mut got, LONG).unwrap();
+        assert_eq!(length, 1000);
+        back += length;
+    }
+    link.send(b"free", LONG).unwrap();
+    assert_eq!(link.receive(&mut got, LONG).unwrap(), 4);
+}

@@ -1,0 +1,213 @@
+//! linx_bmark in both roles, against what a real client and a real server said to each other on the wire; and our own
+//! peers over the same links.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::link::Dialer;
+use linkgauge::peer::{self, Limits, ServerFacts};
+use linkgauge::run::Run;
+use linkgauge::serve::Server;
+use serde_json::Map;
+
+use super::linx::Node;
+use super::server::{failure, measure};
+
+/// Frames of the benchmark's two nodes: true for those of the client's. Pings are left out.
+fn captured() -> Vec<(bool, Vec<u8>)> {
+    let text = include_str!("../../src/link/linx/captured/tcp.txt");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let frames = lines.map(|line| (line.starts_with('<'), hex(&line[2..])));
+    frames.filter(|(_, frame)| !b"PQ".contains(&frame[0])).collect()
+}
+
+/// Hex digits; `00*13` is thirteen zeros.
+fn hex(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in text.split_whitespace() {
+        let (digits, count) =
+            word.split_once('*').map_or((word, 1), |(byte, count)| (byte, count.parse().unwrap()));
+        let pairs = digits.as_bytes().chunks(2).map(|pair| str::from_utf8(pair).unwrap());
+        let word: Vec<u8> = pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect();
+        bytes.extend(word.repeat(count));
+    }
+    bytes
+}
+
+const ECHO: [u8; 4] = [0, 0, 0x28, 0x73];
+const INIT_REPLY: &[u8] = &[0, 0, 0, 6, 0, 0, 0, 0, 0];
+
+/// Without the junk behind the feature string that real nodes send, and the length that counts it.
+fn essence(frame: &[u8]) -> Vec<u8> {
+    match frame[16..].starts_with(INIT_REPLY) {
+        true => INIT_REPLY.to_vec(),
+        false => frame.to_vec(),
+    }
+}
+
+fn serve(name: &str, url: &str) -> Server {
+    let limits = Limits::default();
+    let facts = ServerFacts { limits, secret: [9; 32], ..ServerFacts::default() };
+    let service = peer::peer(name).unwrap().serve.unwrap()(&Arc::new(facts));
+    Server::start(&[url.parse().unwrap()], &service, 100, &Dialer::new(Clock::System)).unwrap()
+}
+
+#[test]
+fn a_captured_client_gets_from_us_what_it_got_from_a_real_server() {
+    let server = serve("linx-bmark", "linx://127.0.0.1:0/server?as=linx_bmark_");
+    let place = server.endpoints()[0].place().split('/').next().unwrap().to_owned();
+    let mut node = Node::of(TcpStream::connect(place).unwrap());
+    let frames = captured();
+    // The real server's node had called, ours is called.
+    node.write(&frames[1].1);
+    assert_eq!(node.frame(), frames[0].1);
+    let mut heard = 0;
+    for (of_client, frame) in &frames[2..] {
+        if *of_client {
+            node.write(frame);
+        } else {
+            assert_eq!(essence(&node.frame()), essence(frame), "after {heard} frames");
+            heard += 1;
+        }
+    }
+    assert!(heard > 20);
+}
+
+/// Plays the captured server for one client up to its end; returns what the client said.
+fn play_server(node: &mut Node) -> Vec<Vec<u8>> {
+    let mut said = Vec::new();
+    let mut frames = captured().into_iter().skip(2);
+    node.write(&hex("43030000 00*12"));
+    // INIT of the server's node does not wait.
+    for (of_client, frame) in frames.by_ref() {
+        if of_client {
+            if said.is_empty() {
+                assert_eq!(node.frame(), hex("43030000 00*12"));
+            }
+            let heard = node.frame();
+            let is_last = heard[16..] == hex("00000003 00000001");
+            said.push(heard);
+            if is_last {
+                return said;
+            }
+        } else if frame[16..].starts_with(&ECHO) {
+            // What it holds is everybody's own business.
+            let mut echo = said.last().cloned().unwrap();
+            echo[4..12].rotate_left(4);
+            node.write(&echo);
+        } else {
+            node.write(&frame);
+        }
+    }
+    panic!("the captured client went on");
+}
+
+#[test]
+fn a_captured_server_hears_from_us_what_it_heard_from_a_real_client() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint: Endpoint = format!("linx://{}/server", listener.local_addr().unwrap()).parse().unwrap();
+    let server = thread::spawn(move || {
+        let mut node = Node::of(listener.accept().unwrap().0);
+        let said = play_server(&mut node);
+        node.is_closed();
+        said
+    });
+    let echoes =
+        captured().iter().filter(|(client, frame)| *client && frame[16..].starts_with(&ECHO)).count();
+    let case = format!(
+        "workload = \"latency\"\npeer = \"linx-bmark\"\nsize = 64\ncount = {echoes}\nwarm_up_count = 0\ntimeout = \"10s\""
+    );
+    let run = measure(&endpoint, &case, None);
+    assert!(run.complete(), "{:?}", run.cases[0].warnings);
+    let real = captured().into_iter().filter(|(client, _)| *client).skip(1).map(|(_, frame)| frame);
+    for (ours, real) in server.join().unwrap().iter().zip(real) {
+        let shown = if real[16..].starts_with(&ECHO) { 20 } else { usize::MAX };
+        let cut = |frame: &[u8]| essence(frame).into_iter().take(shown).collect::<Vec<u8>>();
+        assert_eq!(cut(ours), cut(&real));
+    }
+}
+
+fn complete(run: &Run) -> &linkgauge::run::Figures {
+    assert!(run.complete(), "{:?}", run.cases[0].warnings);
+    &run.cases[0].figures
+}
+
+#[test]
+fn both_styles_of_burst_bring_every_signal() {
+    let server = serve("linx-bmark", "linx:///bmark-bursts");
+    for style in ["new", "old"] {
+        for size in [16, 64, 65_536] {
+            let case = format!(
+                "workload = \"throughput\"\npeer = \"linx-bmark\"\nsize = {size}\ncount = 400\ntimeout = \"10s\"\n\
+                 peer_options = {{ style = \"{style}\", burst = 100 }}"
+            );
+            let run = measure(&server.endpoints()[0], &case, None);
+            let figures = complete(&run);
+            assert_eq!(
+                (figures.sent, figures.received, figures.corrupt_messages),
+                (400, 400, 0),
+                "{style} {size}"
+            );
+            assert_eq!(figures.delivered_bytes, Some(400 * size));
+        }
+    }
+}
+
+#[test]
+fn our_own_peers_work_over_shared_connections() {
+    let server = serve("linkgauge", "linx://127.0.0.1:0/server");
+    let endpoint = &server.endpoints()[0];
+    let run = measure(
+        endpoint,
+        "workload = \"latency\"\ncount = 300\nparallel = 3\nsize = 100\ntimeout = \"10s\"",
+        None,
+    );
+    assert_eq!((complete(&run).received, run.cases[0].figures.lost), (900, 0));
+    for direction in ["send", "receive", "both"] {
+        let case = format!(
+            "workload = \"throughput\"\ndirection = \"{direction}\"\ncount = 20000\nsize = 64\nparallel = 2\ntimeout = \"10s\""
+        );
+        let run = measure(endpoint, &case, None);
+        let both = if direction == "both" { 2 } else { 1 };
+        assert_eq!((complete(&run).received, run.cases[0].figures.lost), (both * 40_000, 0), "{direction}");
+    }
+    let echo = serve("echo", "linx:///bmark-echo");
+    let case = "workload = \"throughput\"\npeer = \"echo\"\ncount = 5000\nsize = 1000\ntimeout = \"10s\"";
+    let run = measure(&echo.endpoints()[0], case, None);
+    assert_eq!((complete(&run).received, run.cases[0].figures.corrupt_bytes), (5000, 0));
+}
+
+#[test]
+fn a_link_that_breaks_in_the_middle_ends_the_run_with_what_it_has() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint: Endpoint = format!("linx://{}/server", listener.local_addr().unwrap()).parse().unwrap();
+    let server = thread::spawn(move || {
+        let mut node = Node::of(listener.accept().unwrap().0);
+        node.frame();
+        for word in
+            ["43030000 00*12", "55030000 00*11 08 00000005 00000002", "55030000 00*11 09 00000006 00*5"]
+        {
+            node.write(&hex(word));
+        }
+        node.write(&hex("55030000 00*11 10 00000002 00000001 7365727665720000"));
+        let mut echoes = 0;
+        while echoes < 50 {
+            let mut frame = node.frame();
+            if frame[4..12] == [0; 8] {
+                continue;
+            }
+            // An echo from the name itself.
+            frame[4..12].rotate_left(4);
+            node.write(&frame);
+            echoes += 1;
+        }
+    });
+    let case = "workload = \"latency\"\npeer = \"echo\"\ncount = 1000\nwarm_up_count = 0\nsize = 64\ntimeout = \"5s\"";
+    let run = measure(&endpoint, case, None);
+    server.join().unwrap();
+    assert_eq!(run.cases[0].figures.received, 50);
+    assert!(failure(&run).contains("the peer closed the link"), "{}", failure(&run));
+}
