@@ -536,8 +536,6 @@ fn said(piece: &[u8], asked: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// A run document that somebody else wrote: read, its histograms decoded, every report made of it, its causes sought.
-
 /// What a LINX node says over TCP, its messages about names included; and the same bytes as such a message. What can be
 /// read says the same once written.
 pub fn linx(data: &[u8]) {
@@ -585,7 +583,8 @@ fn linx_over_ethernet(mut data: &[u8]) {
     }
 }
 
-/// A run document that somebody else wrote: read, its histograms decoded, every report made of it.
+/// A run document that somebody else wrote: read, its histograms decoded, every report made of it, its causes
+/// sought.
 pub fn run_document(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let Ok(run) = Run::from_json(text) else { return };

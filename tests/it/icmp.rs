@@ -22,6 +22,7 @@ fn in_a_network(script: &str) -> Ended {
             &format!("ip link set lo up\n{script}"),
         ])
         .env("LG", env!("CARGO_BIN_EXE_linkgauge"))
+        .env("LINKGAUGE_STORE", "")
         .output()
         .unwrap();
     Ended {

@@ -11,7 +11,6 @@ use linkgauge::link::Dialer;
 use linkgauge::peer::{self, Limits, ServerFacts};
 use linkgauge::run::Run;
 use linkgauge::serve::Server;
-use serde_json::Map;
 
 use super::linx::Node;
 use super::server::{failure, measure};

@@ -36,6 +36,7 @@ impl Joined {
     fn linkgauge(&self, side: usize, arguments: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[side], env!("CARGO_BIN_EXE_linkgauge")]).args(arguments);
+        command.env("LINKGAUGE_STORE", "");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

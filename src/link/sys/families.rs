@@ -1,0 +1,246 @@
+//! Addresses and options of socket families that no dependency knows: SCTP, vsock, TIPC, Bluetooth, packets of a device.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd};
+
+use libc::{c_int, socklen_t};
+use socket2::{SockAddr, SockAddrStorage};
+
+use super::{interface_request, option, set_option};
+
+/// `SCTP_NODELAY` of linux/sctp.h.
+pub fn set_sctp_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
+    set_option(fd, libc::IPPROTO_SCTP, 3, c_int::from(on))
+}
+
+/// `sctp_status` of linux/sctp.h, of which only two figures are used here.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct SctpStatus {
+    association_state_window: [u32; 3],
+    waiting_and_streams: [u16; 4],
+    /// Most payload of one packet.
+    pub fragment_bytes: u32,
+    primary_association: u32,
+    primary_address: [u8; 128],
+    primary_state_window_rtt_timeout: [u32; 4],
+    pub path_mtu: u32,
+}
+
+/// What `SCTP_STATUS` says of an association.
+pub fn sctp_status(fd: impl AsFd) -> Option<SctpStatus> {
+    option(fd, libc::IPPROTO_SCTP, 14)
+}
+
+/// `SO_VM_SOCKETS_BUFFER_SIZE` and `…_MAX_SIZE` of linux/vm_sockets.h: the bound comes first, it holds the size.
+pub fn set_vsock_buffer(fd: impl AsFd, bytes: u64) -> io::Result<()> {
+    set_option(&fd, libc::AF_VSOCK, 2, bytes)?;
+    set_option(&fd, libc::AF_VSOCK, 0, bytes)
+}
+
+pub fn vsock_buffer(fd: impl AsFd) -> Option<u64> {
+    option(fd, libc::AF_VSOCK, 0)
+}
+
+/// Sets an option of the level `SOL_TIPC`; all of them are 32 bits wide.
+pub fn set_tipc(fd: impl AsFd, name: c_int, value: u32) -> io::Result<()> {
+    set_option(fd, libc::SOL_TIPC, name, value)
+}
+
+pub fn tipc_number(fd: impl AsFd, name: c_int) -> Option<u32> {
+    option(fd, libc::SOL_TIPC, name)
+}
+
+/// `sockaddr_tipc` of linux/tipc.h: what the words mean depends on the kind.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct TipcAddress {
+    family: libc::sa_family_t,
+    kind: u8,
+    scope: i8,
+    words: [u32; 3],
+}
+
+/// An address known in the whole cluster (`TIPC_CLUSTER_SCOPE`).
+pub fn tipc_address(kind: u8, words: [u32; 3]) -> SockAddr {
+    let address = TipcAddress { family: libc::AF_TIPC as libc::sa_family_t, kind, scope: 2, words };
+    let mut storage = SockAddrStorage::zeroed();
+    // SAFETY: the structure above is one of the platform's addresses, smaller than the storage, which stays valid; the
+    // length is that of the structure.
+    unsafe {
+        *storage.view_as::<TipcAddress>() = address;
+        SockAddr::new(storage, size_of::<TipcAddress>() as socklen_t)
+    }
+}
+
+/// Kind and words of such an address; `None` for other families.
+pub fn tipc_words(address: &SockAddr) -> Option<(u8, [u32; 3])> {
+    let is_one =
+        c_int::from(address.family()) == libc::AF_TIPC && address.len() as usize >= size_of::<TipcAddress>();
+    if !is_one {
+        return None;
+    }
+    // SAFETY: the storage is larger and at least as aligned as the structure, which holds integers only.
+    let address = unsafe { address.as_ptr().cast::<TipcAddress>().read() };
+    Some((address.kind, address.words))
+}
+
+/// A socket address of these bytes, the family first.
+///
+/// # Panics
+/// On more bytes than any address has, or without a family: who calls this composes them.
+pub fn raw_address(bytes: &[u8]) -> SockAddr {
+    assert!((size_of::<libc::sa_family_t>()..=size_of::<SockAddrStorage>()).contains(&bytes.len()));
+    let mut storage = SockAddrStorage::zeroed();
+    // SAFETY: the storage is at least as long as the bytes, which do not overlap it; the length is theirs.
+    unsafe {
+        let place: *mut SockAddrStorage = &mut storage;
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.cast::<u8>(), bytes.len());
+        SockAddr::new(storage, bytes.len() as socklen_t)
+    }
+}
+
+/// The bytes of a socket address, the family first.
+pub fn raw_bytes(address: &SockAddr) -> &[u8] {
+    // SAFETY: the address holds so many bytes, all of them set: its storage was zeroed before the kernel wrote it.
+    unsafe { std::slice::from_raw_parts(address.as_ptr().cast::<u8>(), address.len() as usize) }
+}
+
+/// Most adapters asked for: as many as the kernel tells at once (`HCI_MAX_DEV`).
+const MOST_ADAPTERS: usize = 16;
+
+/// `hci_dev_list_req` of the kernel's hci_sock.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct AdapterList {
+    count: u16,
+    adapters: [(u16, u32); MOST_ADAPTERS],
+}
+
+/// `hci_dev_info` of the same, of which only the beginning is used here.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct AdapterInfo {
+    number: u16,
+    name: [u8; 8],
+    address: [u8; 6],
+    flags: u32,
+    others: [u32; 32],
+}
+
+/// Number, address (in the kernel's order) and whether it is up, of the Bluetooth adapters, by a socket of HCI.
+pub fn bluetooth_adapters(fd: impl AsFd) -> io::Result<Vec<(u16, [u8; 6], bool)>> {
+    const LIST: libc::Ioctl = 0x8004_48d2_u32 as libc::Ioctl;
+    const INFO: libc::Ioctl = 0x8004_48d3_u32 as libc::Ioctl;
+    let descriptor = fd.as_fd().as_raw_fd();
+    let mut list = AdapterList { count: MOST_ADAPTERS as u16, adapters: [(0, 0); MOST_ADAPTERS] };
+    // SAFETY: `HCIGETDEVLIST` writes as many entries as the structure says it has room for, and lives through the call.
+    if unsafe { libc::ioctl(descriptor, LIST, &raw mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    for (number, _) in list.adapters.into_iter().take(list.count.into()) {
+        let mut info = AdapterInfo { number, name: [0; 8], address: [0; 6], flags: 0, others: [0; 32] };
+        // SAFETY: `HCIGETDEVINFO` reads the number and writes an `hci_dev_info` (92 bytes), for which there is room.
+        if unsafe { libc::ioctl(descriptor, INFO, &raw mut info) } == 0 {
+            found.push((number, info.address, info.flags & 1 != 0));
+        }
+    }
+    Ok(found)
+}
+
+/// `l2cap_options` of the kernel's l2cap.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct L2capOptions {
+    outward_mtu: u16,
+    inward_mtu: u16,
+    flush_timeout: u16,
+    mode: u8,
+    check: u8,
+    most_sends: u8,
+    window: u16,
+}
+
+const SOL_L2CAP: c_int = 6;
+const L2CAP_OPTIONS: c_int = 1;
+
+/// Largest message of an L2CAP socket, outward and inward.
+pub fn l2cap_mtu(fd: impl AsFd) -> Option<(u16, u16)> {
+    let options: L2capOptions = option(fd, SOL_L2CAP, L2CAP_OPTIONS)?;
+    Some((options.outward_mtu, options.inward_mtu))
+}
+
+/// Before it connects or listens.
+pub fn set_l2cap(fd: impl AsFd, bytes: u16, mode: u8) -> io::Result<()> {
+    let options: L2capOptions = option(&fd, SOL_L2CAP, L2CAP_OPTIONS).ok_or_else(io::Error::last_os_error)?;
+    let options = L2capOptions { outward_mtu: bytes, inward_mtu: bytes, mode, ..options };
+    set_option(fd, SOL_L2CAP, L2CAP_OPTIONS, options)
+}
+
+/// A network device as packet sockets need it.
+#[derive(Debug, Clone, Copy)]
+pub struct Device {
+    pub index: c_int,
+    pub mtu: usize,
+    pub address: [u8; 6],
+}
+
+/// The network device of that name, asked for through any socket.
+pub fn device(fd: impl AsFd, name: &str) -> io::Result<Device> {
+    let ask = |question: libc::Ioctl| {
+        let mut request = interface_request(name);
+        // SAFETY: the kernel reads the name and writes the answer into the `ifreq`, which lives through the call.
+        let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), question, &raw mut request) };
+        if result == 0 { Ok(request.ifr_ifru) } else { Err(io::Error::last_os_error()) }
+    };
+    let (index, mtu) = (ask(libc::SIOCGIFINDEX as libc::Ioctl)?, ask(libc::SIOCGIFMTU as libc::Ioctl)?);
+    let address = ask(libc::SIOCGIFHWADDR as libc::Ioctl)?;
+    // SAFETY: each answer is read as what its question writes: two integers, and an address of bytes.
+    unsafe {
+        let bytes = address.ifru_hwaddr.sa_data;
+        Ok(Device {
+            index: index.ifru_ifindex,
+            mtu: usize::try_from(mtu.ifru_mtu).unwrap_or(0),
+            address: std::array::from_fn(|at| bytes[at] as u8),
+        })
+    }
+}
+
+/// The address of a station on a device, for frames of one Ethernet type.
+pub fn station(device: &Device, ethertype: u16, address: [u8; 6]) -> SockAddr {
+    let mut bytes = [0; 8];
+    bytes[..6].copy_from_slice(&address);
+    let link = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: ethertype.to_be(),
+        sll_ifindex: device.index,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 6,
+        sll_addr: bytes,
+    };
+    // SAFETY: the closure writes one `sockaddr_ll`, which is smaller than the storage, and its length.
+    let made = unsafe {
+        SockAddr::try_init(|storage, length| {
+            storage.cast::<libc::sockaddr_ll>().write(link);
+            *length = size_of::<libc::sockaddr_ll>() as socklen_t;
+            Ok(())
+        })
+    };
+    made.map_or_else(|_: io::Error| unreachable!("writing cannot fail"), |((), address)| address)
+}
+
+/// The station that a frame came from.
+pub fn station_of(address: &SockAddr) -> Option<[u8; 6]> {
+    // The kernel counts no more of it than the six bytes of the address.
+    let least = std::mem::offset_of!(libc::sockaddr_ll, sll_addr) + 6;
+    if address.family() != libc::AF_PACKET as libc::sa_family_t || (address.len() as usize) < least {
+        return None;
+    }
+    // SAFETY: the family and the length are those of a `sockaddr_ll`, whose storage is larger than any address and
+    // aligned for all of them.
+    let link = unsafe { &*address.as_ptr().cast::<libc::sockaddr_ll>() };
+    Some(std::array::from_fn(|at| link.sll_addr[at]))
+}

@@ -1,0 +1,148 @@
+//! System calls on terminals and the drivers of serial ports.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use libc::c_int;
+
+/// Has reads from the master of a pseudo-terminal begin with a byte that says what they are.
+pub fn set_packet_mode(fd: impl AsFd) -> io::Result<()> {
+    let on: c_int = 1;
+    // SAFETY: `TIOCPKT` reads one `int`, which lives through the call; the descriptor is borrowed.
+    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCPKT, &raw const on) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// One `ioctl` on a terminal that hands the driver a C value to read, to write, or both.
+///
+/// SAFETY: who calls this gives the C type that the request is defined with, of integers and of pointers that nobody
+/// follows.
+unsafe fn terminal_control<T: Copy>(fd: impl AsFd, request: libc::Ioctl, value: &mut T) -> io::Result<()> {
+    // SAFETY: the value has the request's type, as the caller promises, and lives through the call; the descriptor is
+    // borrowed.
+    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request, std::ptr::from_mut(value)) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The wires of a serial port: `TIOCM_…` bits.
+pub fn wires(fd: impl AsFd) -> io::Result<c_int> {
+    let mut bits: c_int = 0;
+    // SAFETY: `TIOCMGET` writes one `int`.
+    unsafe { terminal_control(fd, libc::TIOCMGET, &mut bits) }?;
+    Ok(bits)
+}
+
+/// Raises or drops the outputs among the `TIOCM_…` bits.
+pub fn set_wires(fd: impl AsFd, mut bits: c_int, on: bool) -> io::Result<()> {
+    let request = if on { libc::TIOCMBIS } else { libc::TIOCMBIC };
+    // SAFETY: both requests read one `int`.
+    unsafe { terminal_control(fd, request, &mut bits) }
+}
+
+/// Holds the line of a serial port at zero, or lets it go.
+pub fn set_break(fd: impl AsFd, on: bool) -> io::Result<()> {
+    let request = if on { libc::TIOCSBRK } else { libc::TIOCCBRK };
+    // SAFETY: neither request takes a value, so the pointer is not followed.
+    unsafe { terminal_control(fd, request, &mut 0 as &mut c_int) }
+}
+
+/// What the driver of a serial port has counted since the machine started: `serial_icounter_struct` of linux/serial.h.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LineCounters {
+    pub cts: c_int,
+    pub dsr: c_int,
+    pub ring: c_int,
+    pub carrier: c_int,
+    pub received: c_int,
+    pub sent: c_int,
+    pub framing: c_int,
+    pub overrun: c_int,
+    pub parity: c_int,
+    pub breaks: c_int,
+    pub buffer_overrun: c_int,
+    pub reserved: [c_int; 9],
+}
+
+pub fn line_counters(fd: impl AsFd) -> io::Result<LineCounters> {
+    let mut counters = LineCounters::default();
+    // SAFETY: `TIOCGICOUNT` writes one `serial_icounter_struct`, which is laid out above.
+    unsafe { terminal_control(fd, libc::TIOCGICOUNT, &mut counters) }?;
+    Ok(counters)
+}
+
+/// `serial_struct` of linux/serial.h, of which only the flags are used here.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct SerialStruct {
+    kind_line_port_irq: [c_int; 4],
+    flags: c_int,
+    fifo_divisor_base: [c_int; 3],
+    close_delay: u16,
+    io_kind: [u8; 2],
+    hub6: c_int,
+    closing_wait: [u16; 2],
+    memory_base: *mut u8,
+    memory_shift: u16,
+    port_high: libc::c_uint,
+    map_base: libc::c_ulong,
+}
+
+/// `ASYNC_LOW_LATENCY` of linux/tty_flags.h.
+const LOW_LATENCY: c_int = 1 << 13;
+
+fn serial_struct(fd: impl AsFd) -> io::Result<SerialStruct> {
+    // SAFETY: the structure holds integers and a pointer that nobody follows, for which zeros are valid.
+    let mut value: SerialStruct = unsafe { std::mem::zeroed() };
+    // SAFETY: `TIOCGSERIAL` writes one `serial_struct`, which is laid out above.
+    unsafe { terminal_control(fd, libc::TIOCGSERIAL, &mut value) }?;
+    Ok(value)
+}
+
+/// Whether the driver hands over what it received at once.
+pub fn low_latency(fd: impl AsFd) -> io::Result<bool> {
+    Ok(serial_struct(fd)?.flags & LOW_LATENCY != 0)
+}
+
+pub fn set_low_latency(fd: impl AsFd, on: bool) -> io::Result<()> {
+    let mut value = serial_struct(&fd)?;
+    value.flags = if on { value.flags | LOW_LATENCY } else { value.flags & !LOW_LATENCY };
+    // SAFETY: `TIOCSSERIAL` reads one `serial_struct`, which is laid out above and came from the driver.
+    unsafe { terminal_control(fd, libc::TIOCSSERIAL, &mut value) }
+}
+
+/// `serial_rs485` of linux/serial.h.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rs485 {
+    flags: u32,
+    pub delay_before_send_ms: u32,
+    pub delay_after_send_ms: u32,
+    addresses: [u32; 5],
+}
+
+impl Rs485 {
+    /// `SER_RS485_ENABLED`, and `SER_RS485_RTS_ON_SEND`: the driver of the pair is on while RTS is.
+    const ON: u32 = 1 | 1 << 1;
+
+    pub fn on(delay_before_send_ms: u32, delay_after_send_ms: u32) -> Rs485 {
+        Rs485 { flags: Rs485::ON, delay_before_send_ms, delay_after_send_ms, addresses: [0; 5] }
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.flags & 1 != 0
+    }
+}
+
+pub fn rs485(fd: impl AsFd) -> io::Result<Rs485> {
+    let mut value = Rs485::default();
+    // SAFETY: `TIOCGRS485` writes one `serial_rs485`, which is laid out above.
+    unsafe { terminal_control(fd, libc::TIOCGRS485, &mut value) }?;
+    Ok(value)
+}
+
+/// The driver writes back what it made of `value`.
+pub fn set_rs485(fd: impl AsFd, value: &mut Rs485) -> io::Result<()> {
+    // SAFETY: `TIOCSRS485` reads and writes one `serial_rs485`, which is laid out above.
+    unsafe { terminal_control(fd, libc::TIOCSRS485, value) }
+}
