@@ -220,6 +220,7 @@ pub struct Figures {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub record_faults: Vec<RecordFault>,
     /// The way there and the way back, where the far end tells them apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ways: Option<Ways>,
     /// 95 % intervals of the statistics, by name (`latency_ns.p50`, `throughput_bps`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

@@ -247,7 +247,7 @@ fn plans() {
     std::fs::write(&path, "").unwrap();
     says(&["run", name], &format!("{name}: the plan has no case: add [[case]] with a url"));
     std::fs::write(&path, "[[case]]\nurl = \"tcp://a:1\"\nworkload = \"flight\"\n").unwrap();
-    says(&["run", name], "unknown workload 'flight' (known: latency, throughput)");
+    says(&["run", name], "unknown workload 'flight' (known: latency, throughput, download)");
 }
 
 #[test]

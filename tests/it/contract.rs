@@ -112,7 +112,9 @@ fn is_available_here() {
 fn urls_print_back_as_typed() {
     for transport in TRANSPORTS {
         let urls = (transport.loopback)("/tmp");
-        assert_eq!(urls.is_empty(), transport.listen.is_none(), "{}", transport.scheme);
+        // Without two adapters there is no address to tell of.
+        let known = !OF_MODULES.contains(&transport.scheme) || in_the_guest();
+        assert!(!known || urls.is_empty() == transport.listen.is_none(), "{}", transport.scheme);
         let stand_ins: Vec<String> = stand_ins(transport).iter().map(Endpoint::to_string).collect();
         for url in urls.iter().chain(&stand_ins).map(String::as_str).chain([transport.example]) {
             let endpoint: Endpoint = url.parse().unwrap();
