@@ -142,17 +142,12 @@ impl Endpoint {
             return Ok(self.clone());
         }
         let error = || EndpointError::NoNumber { url: self.text.clone() };
-        let place = self.place();
-        let end = place.rfind(|c: char| c.is_ascii_digit()).ok_or_else(error)? + 1;
-        let start = place[..end].trim_end_matches(|c: char| c.is_ascii_digit()).len();
-        let number: u32 = place[start..end].parse().map_err(|_| error())?;
-        let next = number.checked_add(offset).ok_or_else(error)?;
+        let (place, number) = counted_up(self.place(), offset).ok_or_else(error)?;
         // Only where the number is an Internet port can it run past the end of its range.
-        if matches!(self.host_port(), Ok((_, Some(_)))) && next > u32::from(u16::MAX) {
+        if matches!(self.host_port(), Ok((_, Some(_)))) && number > u32::from(u16::MAX) {
             return Err(error());
         }
-        let tail = &self.text[self.scheme_end + 3 + end..];
-        format!("{}://{}{next}{tail}", self.scheme(), &place[..start]).parse()
+        format!("{}://{place}{}", self.scheme(), &self.text[self.place_end..]).parse()
     }
 
     /// The same endpoint at another port (kept options and host).
@@ -166,6 +161,14 @@ impl Endpoint {
     pub fn as_str(&self) -> &str {
         &self.text
     }
+}
+
+/// The text with its last number counted up by `offset`, and that number; none without one below 2³².
+pub fn counted_up(text: &str, offset: u32) -> Option<(String, u32)> {
+    let end = text.rfind(|c: char| c.is_ascii_digit())? + 1;
+    let start = text[..end].trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let number = text[start..end].parse::<u32>().ok()?.checked_add(offset)?;
+    Some((format!("{}{number}{}", &text[..start], &text[end..]), number))
 }
 
 impl FromStr for Endpoint {

@@ -44,6 +44,7 @@ pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Wa
         window_reduced(case),
         asked_again(case),
         reconnected(case),
+        emulated(case),
     ]
     .into_iter()
     .flatten()
@@ -342,6 +343,16 @@ fn reconnected(case: &CaseResult) -> Option<Warning> {
         format!("the link was lost and opened anew, times: {times}; the download went on where it was"),
         "the time without a link is in the rate: look for who closes it",
     ))
+}
+
+fn emulated(case: &CaseResult) -> Option<Warning> {
+    (case.got.get("emulated").and_then(Value::as_bool) == Some(true)).then(|| {
+        Warning::new(
+            "emulated",
+            "the logger is an emulation made of software: this shows the protocol and the link, not a product",
+            "give the URL of a real logger",
+        )
+    })
 }
 
 /// Faults told in a warning; the document has more.

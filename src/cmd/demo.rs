@@ -12,6 +12,7 @@ use clap::Args;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
+use linkgauge::lab::logger::{Device, Logger, Options, content};
 use linkgauge::lab::{STAND_INS, Standing};
 use linkgauge::link::{Dialer, TRANSPORTS};
 use linkgauge::peer::{self, Limits, ServerFacts};
@@ -52,7 +53,12 @@ pub fn run(flags: Flags) -> Result<Status> {
     let links = found.links(&server, &stand_ins, &dialer);
     let pace = if flags.quick { &plan::QUICK } else { &plan::FULL };
     let cpus = host::cpu::current_affinity();
-    let plan = schedule::check(plan::plan(title(), &links, pace, &cpus)?)?;
+    let logger = found.logger();
+    let mut plan = plan::plan(title(), &links, pace, &cpus)?;
+    for endpoint in logger.iter().flat_map(Logger::endpoints) {
+        plan.cases.extend(plan::download(endpoint)?);
+    }
+    let plan = schedule::check(plan)?;
     if !quiet {
         let time = plan::estimate(&plan);
         tell(format_args!(
@@ -124,6 +130,23 @@ impl Found {
             }
         }
         standing
+    }
+
+    /// A data logger of the lab with a file, each piece of which takes it a moment.
+    fn logger(&mut self) -> Option<Logger> {
+        let device = Device {
+            files: vec![(plan::FILE.to_owned(), content(1, plan::FILE_BYTES))],
+            processing: plan::PIECE_TIME,
+            ..Device::default()
+        };
+        let listen = "tcp://127.0.0.1:0".parse().into_iter().collect();
+        match Logger::start(&Options { listen, lines: Vec::new(), device }) {
+            Ok(logger) => Some(logger),
+            Err(error) => {
+                self.missing.push(left_out(error.to_string(), LOOK));
+                None
+            }
+        }
     }
 
     /// The links to where the server really listens, in the order of the transports, and to the stand-ins; those that

@@ -357,7 +357,13 @@ pub fn direction(text: &str) -> Result<Direction, String> {
         .ok_or_else(|| format!("'{text}' is no direction (known: {})", names()))
 }
 
-/// Whether the run may go on; for commands that wait.
-pub fn cancelled(cancel: &AtomicBool) -> bool {
-    cancel.load(Relaxed)
+/// Waits for Ctrl-C, or until the time is over. Looks around meanwhile, and ends where that fails.
+pub fn wait(cancel: &AtomicBool, time: Option<Span>, mut look: impl FnMut() -> Result<()>) -> Result<()> {
+    let clock = Clock::System;
+    let until = time.map(|time| clock.now() + time.0);
+    while !cancel.load(Relaxed) && until.is_none_or(|until| clock.now() < until) {
+        std::thread::sleep(Duration::from_millis(50));
+        look()?;
+    }
+    Ok(())
 }

@@ -11,7 +11,7 @@ mod trial;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
@@ -28,7 +28,7 @@ use linkgauge::run::{Run, Warning};
 use linkgauge::schedule::{self, Bench, Event, Observer};
 
 use super::Status;
-use super::measure::{Screen, cancelled, on_interrupt, status};
+use super::measure::{Screen, on_interrupt, status};
 use super::output::{OutputFlags, is_dash, put, tell};
 use given::{Given, Name, On};
 use stand::Stand;
@@ -265,7 +265,7 @@ impl<'a> Measured<'a> {
     fn all(&mut self, cases: &[(Site, PlannedCase)], screen: &Screen) {
         screen.event(&Event::Begins { cases: runnable(cases).count(), repeat: 1, estimate_ns: None });
         for (number, (site, case)) in runnable(cases).enumerate() {
-            if cancelled(self.cancel) {
+            if self.cancel.load(Relaxed) {
                 break;
             }
             self.measure(case, site, number, screen);
@@ -355,7 +355,7 @@ impl<'a> Measured<'a> {
 
     /// The document, when all has ended.
     fn ended(mut self, screen: &Screen) -> Run {
-        self.run.interrupted = cancelled(self.cancel);
+        self.run.interrupted = self.cancel.load(Relaxed);
         self.run.elapsed_ns = self.dialer.now().since(self.began).as_nanos() as u64;
         let complete = self.run.complete() && self.failed.is_empty();
         screen.event(&Event::Ends { complete, elapsed_ns: self.run.elapsed_ns });

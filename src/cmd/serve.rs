@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -17,7 +16,7 @@ use linkgauge::serve::{Server, raise_open_files};
 use linkgauge::units::{BitRate, Bytes, Span};
 
 use super::Status;
-use super::measure::{cancelled, on_interrupt, token};
+use super::measure::{on_interrupt, token, wait};
 use super::output::{put, tell};
 
 /// Be the far end: answer any number of clients until Ctrl-C
@@ -111,10 +110,7 @@ pub fn run(flags: Flags) -> Result<Status> {
             );
         }
     }
-    let until = flags.time.map(|time| dialer.now() + time.0);
-    while !cancelled(&cancel) && until.is_none_or(|until| dialer.now() < until) {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait(&cancel, flags.time, || Ok(()))?;
     if !flags.quiet {
         let counters = server.counters();
         let (accepted, refused) = (counters.accepted.load(Relaxed), counters.refused.load(Relaxed));

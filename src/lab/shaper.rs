@@ -5,7 +5,7 @@
 //! not read holds up its own connection alone.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Builder, JoinHandle};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use crate::host::cpu;
 use crate::link::party::SLICE;
 use crate::link::shaped::{Shape, Shaped, Shared, Tally};
 use crate::link::{self, Admission, Dialer, Fault, Framing, Link, LinkError, Listener};
+use crate::serve::Counters;
 
 /// What to relay and what to do to it.
 #[derive(Debug, Clone)]
@@ -86,17 +87,6 @@ const STACK: usize = 256 * 1024;
 
 /// Events that wait to be read; further ones are left out.
 const MOST_EVENTS: usize = 64;
-
-/// Connections since the start.
-#[derive(Debug, Default)]
-pub struct Counters {
-    pub open: AtomicUsize,
-    pub accepted: AtomicU64,
-    /// One too many.
-    pub refused: AtomicU64,
-    /// The far end could not be reached, or a side failed.
-    pub failed: AtomicU64,
-}
 
 /// A running shaper; it stops when dropped.
 pub struct Shaper {

@@ -24,7 +24,7 @@ pub use wire::{BATCH, HandOver};
 
 use super::{LabError, StandIn, Standing};
 use crate::clock::Clock;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, counted_up};
 use crate::link::line::{Flow, Parity, Settings, StopBits};
 use crate::link::tty::{self, Pty};
 use engine::{End, Engine};
@@ -176,7 +176,7 @@ pub(super) struct Symlink {
 impl Symlink {
     fn all(first: &Path, terminals: &[PathBuf]) -> Result<Vec<Symlink>, LabError> {
         let numbered = |(index, terminal): (usize, &PathBuf)| {
-            let path = counted_up(first, index as u32)?;
+            let path = link_at(first, index as u32)?;
             Symlink::new(path, terminal.clone())
         };
         terminals.iter().enumerate().map(numbered).collect()
@@ -209,16 +209,13 @@ impl Drop for Symlink {
 }
 
 /// The same path with its last number counted up.
-fn counted_up(path: &Path, offset: u32) -> Result<PathBuf, LabError> {
+fn link_at(path: &Path, offset: u32) -> Result<PathBuf, LabError> {
     if offset == 0 {
         return Ok(path.to_owned());
     }
     let none = || LabError(format!("{}: no number to count links from, like ttyV0", path.display()));
-    let text = path.to_str().ok_or_else(none)?;
-    let end = text.rfind(|c: char| c.is_ascii_digit()).ok_or_else(none)? + 1;
-    let start = text[..end].trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    let number = text[start..end].parse::<u32>().ok().and_then(|number| number.checked_add(offset));
-    Ok(format!("{}{}{}", &text[..start], number.ok_or_else(none)?, &text[end..]).into())
+    let (path, _) = path.to_str().and_then(|path| counted_up(path, offset)).ok_or_else(none)?;
+    Ok(path.into())
 }
 
 /// Two ports with a plug. Both have flow control: without it a reader that is kept from the CPU loses characters.

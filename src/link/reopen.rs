@@ -178,3 +178,77 @@ impl Link for Gone {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Time;
+    use crate::link::party::{Party, Step};
+    use crate::link::{Batch, Hosting};
+
+    /// Sends back the first bytes that come, and closes.
+    struct Once {
+        batch: Batch,
+        sent: bool,
+    }
+
+    impl Party for Once {
+        fn next(&mut self, _now: Time) -> Step<'_> {
+            if self.sent {
+                return Step::Done;
+            }
+            let total = self.batch.total() as usize;
+            match total {
+                0 => Step::Receive { into: &mut self.batch, until: Time::NEVER },
+                total => Step::Send { bytes: &self.batch.bytes[..total], message: total },
+            }
+        }
+
+        fn sent(&mut self, _bytes: usize, _at: Time) {
+            self.sent = true;
+        }
+
+        fn received(&mut self, _now: Time) {}
+
+        fn timed_out(&mut self, _now: Time) {}
+    }
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    fn works(link: &mut Reopening) {
+        let mut got = [0; 9];
+        assert_eq!(link.send(b"hello", LONG).unwrap(), 5);
+        assert_eq!(link.receive(&mut got, LONG).unwrap(), 5);
+        assert!(matches!(link.receive(&mut got, LONG), Err(Fault::Closed)));
+    }
+
+    #[test]
+    fn a_broken_link_is_closed_until_it_is_opened_anew() {
+        let dialer = Dialer::new(Clock::new_virtual());
+        let endpoint: Endpoint = "mem://once?delay=1ms".parse().unwrap();
+        let once: Hosting = Box::new(|_| Box::new(Once { batch: Batch::new(100, 1), sent: false }));
+        assert!(dialer.listen(&endpoint).unwrap().host(once).is_ok());
+        let mut link = Reopening::open(&endpoint, &dialer).unwrap();
+        for _ in 0..3 {
+            works(&mut link);
+            assert!(link.hung_up());
+            assert_eq!(link.send(b"lost", LONG).unwrap(), 4, "as into any broken connection");
+            assert!(matches!(link.receive(&mut [0], LONG), Err(Fault::Closed)));
+            link.reopen(Duration::ZERO).unwrap();
+            assert!(!link.hung_up());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_opened_says_why_and_stays_closed() {
+        let dialer = Dialer::new(Clock::System);
+        let mut listener = dialer.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut link = Reopening::open(&listener.endpoint(), &dialer).unwrap();
+        drop(listener.accept(LONG, &mut |_, _, _| crate::link::Admission::Open).unwrap());
+        drop(listener);
+        assert!(matches!(link.receive(&mut [0], LONG), Err(Fault::Closed)));
+        assert!(matches!(link.reopen(LONG), Err(Fault::System { operation: "connect", .. })));
+        assert!(matches!(link.receive(&mut [0], LONG), Err(Fault::Closed)));
+        assert_eq!(link.send(b"lost", LONG).unwrap(), 4);
+    }
+}

@@ -1,4 +1,5 @@
-//! The report as one HTML page: no script, no network, light and dark, for screens and paper.
+//! The report as one HTML page: no network, light and dark, for screens and paper. It can be read without its script,
+//! which only says what the pointer is at.
 //!
 //! Not for deciding what stands in tables and charts (`table`, `chart`), nor for how it looks (`page.html`).
 //!
@@ -8,13 +9,15 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use base64::Engine as _;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{Environment, UndefinedBehavior, context};
 use serde_json::Map;
+use sha2::{Digest, Sha256};
 
 use super::chart::{self, Chart};
-use super::svg::{COLOURS, SIZE};
+use super::svg::{Axis, SIZE};
 use super::table::{Kind, Row, Table, is_latency, tables};
 use super::words::{
     ABSENT, LOST, date, floor_ns, host, interval_basis, limit_bps, loss, percent, percentile, plural,
@@ -29,6 +32,13 @@ const AT_A_GLANCE: usize = 12;
 
 const PAGE: &str = include_str!("page.html");
 const PAPER: &str = include_str!("paper.html");
+const SCRIPT: &str = include_str!("page.js");
+
+/// How the page's policy names the only script that may run.
+fn script_hash() -> String {
+    let hash = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(SCRIPT));
+    format!("sha256-{hash}")
+}
 
 pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let page = page(run).map_err(io::Error::other)?;
@@ -68,12 +78,13 @@ fn page(run: &Run) -> Result<String, minijinja::Error> {
         planned => planned,
         warnings => warnings(&run.warnings),
         cases => cases,
-        paper => run.paper.as_ref().map(paper::page),
+        paper => run.paper.as_ref().map(|study| paper::page(run, study)),
         tables => all_tables(run),
         near => near,
         far => far,
         width => SIZE.0,
-        height => SIZE.1,
+        script => Value::from_safe_string(SCRIPT.to_owned()),
+        script_hash => script_hash(),
     })
 }
 
@@ -139,17 +150,19 @@ fn warnings(warnings: &[Warning]) -> Vec<Value> {
     warnings.iter().map(value).collect()
 }
 
-fn charts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
-    let legend = |legend: Vec<String>| {
-        let entry = |(index, name): (usize, String)| context! { colour => index % COLOURS + 1, name => name };
-        legend.into_iter().enumerate().map(entry).collect::<Vec<Value>>()
+pub fn charts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
+    let legend = |legend: Vec<(String, String)>| {
+        let entry = |(class, name): (String, String)| context! { class => class, name => name };
+        legend.into_iter().map(entry).collect::<Vec<Value>>()
     };
+    let axis =
+        |axis: Axis| context! { label => axis.label, from => axis.low, to => axis.high, reads => axis.reads };
     charts
         .into_iter()
         .map(|chart| {
             context! {
-                title => chart.title, caption => chart.caption, label => chart.label, x => chart.x, y => chart.y,
-                legend => legend(chart.legend), svg => Value::from_safe_string(chart.svg),
+                title => chart.title, caption => chart.caption, label => chart.label, x => axis(chart.x), y => axis(chart.y),
+                legend => legend(chart.legend), height => chart.height, svg => Value::from_safe_string(chart.svg),
             }
         })
         .collect()
@@ -225,11 +238,7 @@ fn table(run: &Run, mut table: Table, with_charts: bool) -> Value {
             }
         })
         .collect();
-    let charts = match (with_charts, latency) {
-        (false, _) => Vec::new(),
-        (true, true) => charts(chart::all_latencies(run)),
-        (true, false) => charts(chart::by_size(run)),
-    };
+    let charts = if with_charts { charts(chart::of_workload(run, latency)) } else { Vec::new() };
     context! {
         title => title, common => common, columns => columns, rows => rows, charts => charts,
         barred => barred, bar => if latency { "p50 – p99, log" } else { "rate, log" },
@@ -407,16 +416,16 @@ fn fact(name: &str, value: Option<&serde_json::Value>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample_run::{self, SCRIPT};
+    use crate::report::sample_run;
 
     #[test]
     fn nothing_of_others_becomes_markup() {
         let page = page(&sample_run::hostile()).unwrap();
-        assert!(!page.contains("<script") && !page.contains(SCRIPT));
+        assert!(page.matches("<script").count() == 1 && !page.contains(sample_run::SCRIPT));
         let line = page.lines().find(|line| line.starts_with("<h1>")).unwrap();
         insta::assert_snapshot!(line.replace('\u{1b}', "ESC"), @"<h1>&lt;script&gt;alert(&#x27;x&#x27;)&lt;&#x2f;script&gt;ESC[2J&quot;&#x27;&amp;</h1>");
         let label = page.lines().find(|line| line.contains("aria-label=\"Rate over time")).unwrap();
-        insta::assert_snapshot!(label.replace('\u{1b}', "ESC"), @r#"<svg role="img" aria-label="Rate over time of &lt;script&gt;alert(&#x27;x&#x27;)&lt;&#x2f;script&gt;ESC[2J&quot;&#x27;&amp;: 1 curve, delivered payload against time since the start (s)" viewBox="0 0 720 290">"#);
+        insta::assert_snapshot!(label.replace('\u{1b}', "ESC"), @r#"<svg class="chart" role="img" aria-label="Rate over time of &lt;script&gt;alert(&#x27;x&#x27;)&lt;&#x2f;script&gt;ESC[2J&quot;&#x27;&amp;: 1 curve, delivered payload against time since the start (s)" viewBox="0 0 720 290" data-x="0.0 18446744073.709553 linear s" data-y="0.0 153476910693263470000000000000.0 linear bit&#x2f;s">"#);
     }
 
     #[test]
@@ -439,15 +448,23 @@ mod tests {
         Round-trip times side by side
         Rate by message size
         Round-trip time by percentile
+        How round-trip times are spread
         Round-trip time by percentile
+        How round-trip times are spread
+        Port by port
         Round-trip time by percentile
+        How round-trip times are spread
         Round-trip time under load
+        How round-trip times under load are spread
         Rate over time
         Round-trip time under load
+        How round-trip times under load are spread
         Rate over time
         Round-trip time under load
+        How round-trip times under load are spread
         Rate over time
         Round-trip time under load
+        How round-trip times under load are spread
         Rate over time
         ");
         assert!(titles(&sample_run::minimal()).is_empty());

@@ -18,6 +18,7 @@ mod json;
 mod layout;
 mod netio;
 mod paper;
+mod spark;
 mod svg;
 mod table;
 mod text;

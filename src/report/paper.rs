@@ -11,6 +11,7 @@ use minijinja::value::Value;
 
 use super::layout::Line;
 use super::words::{ABSENT, case_list, plural, printable, shorten, wrap};
+use super::{chart, html};
 use crate::run::{Paper, PaperRow, PaperTable, Run};
 
 /// What stands where nothing was measured.
@@ -307,15 +308,15 @@ fn short(value: f64, decimals: usize) -> String {
 }
 
 /// The tables as the study arranges them, for the template.
-pub fn page(paper: &Paper) -> Value {
-    let tables: Vec<Value> = paper.tables.iter().map(|table| arranged(paper, table)).collect();
+pub fn page(run: &Run, paper: &Paper) -> Value {
+    let tables: Vec<Value> = paper.tables.iter().map(|table| arranged(run, paper, table)).collect();
     context! { title => paper.title.clone(), about => about(paper), tables => tables }
 }
 
 /// Rows and columns of a table on the page: more than any study has, less than a document can make up.
 const MOST: usize = 256;
 
-fn arranged(paper: &Paper, table: &PaperTable) -> Value {
+fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
     let mut columns: Vec<(&str, &str)> = Vec::new();
     let mut names: Vec<&str> = Vec::new();
     for row in &table.rows {
@@ -358,6 +359,7 @@ fn arranged(paper: &Paper, table: &PaperTable) -> Value {
         number => table.number.clone(), title => table.title.clone(), rows_are => table.rows_are.clone(),
         predicts => predicts(paper),
         columns => columns, rows => rows, remarks => remarks(table),
+        charts => html::charts(chart::of_study(run, table)),
     }
 }
 
@@ -431,6 +433,11 @@ mod tests {
         let page = written("html", &Options::default());
         let (_, section) = page.split_once("<section class=\"paper\">").unwrap();
         let (section, _) = section.split_once("</section>").unwrap();
+        // A chart's own test is where it is made.
+        let charts = section
+            .split("<figure>")
+            .map(|rest| rest.split_once("</figure>\n").map_or(rest, |(_, rest)| rest));
+        let section = charts.collect::<Vec<_>>().join("<!-- chart -->\n");
         insta::assert_snapshot!(section.trim(), @r##"
         <h2>Published beside measured: Boxes compared</h2>
         <p class="about">Published by those who sell them, 2007.</p>
@@ -470,6 +477,8 @@ mod tests {
         <td>1.042</td>
         </tr>
         </tbody></table></div>
+        <!-- chart -->
+
         <p class="about">measured: latency_mean_ms.</p>
         <p class="about">not run, 2 figures: there is no such thing in the lab.</p>
         <h3>Table 12: Throughput</h3>
@@ -492,6 +501,7 @@ mod tests {
         <td>100</td>
         </tr>
         </tbody></table></div>
+
         <p class="about">measured: port_line_bps, port_line_rate_percent.</p>
         <p class="about">* case 2: stopped before all that was planned was measured.</p>
         <p class="about">19200 SS100, 1 port, 19252.38 bit&#x2f;s: above what a line of this rate can carry.</p>
@@ -500,10 +510,7 @@ mod tests {
 
     #[test]
     fn what_was_predicted_stands_beside_it() {
-        let mut run = sample_run::reproduced();
-        let paper = run.paper.as_mut().unwrap();
-        paper.tables[0].rows[0].predicted = Some(1.2);
-        paper.stand_ins = vec!["emulated box".to_owned()];
+        let run = sample_run::predicted();
         let written = |name: &str| {
             let mut out = Vec::new();
             (format(name).unwrap().write)(&run, &Options::default(), &mut out).unwrap();

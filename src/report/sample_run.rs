@@ -15,7 +15,17 @@ use crate::stats::Interval;
 pub const SCRIPT: &str = "<script>alert('x')</script>";
 
 pub fn all() -> Vec<Run> {
-    vec![full(), line(), downloaded(), minimal(), empty(), hostile(), reproduced(), hostile_study()]
+    vec![
+        full(),
+        line(),
+        downloaded(),
+        minimal(),
+        empty(),
+        hostile(),
+        reproduced(),
+        predicted(),
+        hostile_study(),
+    ]
 }
 
 fn map(value: Value) -> Map<String, Value> {
@@ -309,6 +319,16 @@ pub fn line() -> Run {
 pub fn minimal() -> Run {
     let figures = Figures { sent: 3, received: 1, lost: 2, ..Figures::default() };
     run(None, vec![case("mem://a", "latency", Direction::Loop, 1, figures)])
+}
+
+/// The same, of which one figure was predicted, with a stand-in that has a name.
+pub fn predicted() -> Run {
+    let mut run = reproduced();
+    if let Some(paper) = &mut run.paper {
+        paper.tables[0].rows[0].predicted = Some(1.2);
+        paper.stand_ins = vec!["emulated box".to_owned()];
+    }
+    run
 }
 
 /// A published study beside what was measured, in the lab and elsewhere.

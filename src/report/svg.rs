@@ -7,8 +7,17 @@ use std::ops::Range;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
-/// In the SVG's own units; the page scales it to its width.
+/// Width and usual height in the SVG's own units; the page scales it to its width.
 pub const SIZE: (u32, u32) = (720, 290);
+/// Around the field of the curves: for the ticks' words, and so that nothing sticks out. `page.html` knows it too.
+const MARGINS: Margins = Margins { top: 10, right: 40, bottom: 30, left: 104 };
+
+struct Margins {
+    top: u32,
+    right: u32,
+    bottom: u32,
+    left: u32,
+}
 const FONT: &str = "sans-serif";
 const FONT_SIZE: i32 = 15;
 /// More series than colours: they begin again.
@@ -27,6 +36,8 @@ pub struct Axis {
     pub high: f64,
     /// Where a grid line stands and what is written there.
     pub ticks: Vec<(f64, String)>,
+    /// How the page's script reads a place on it: a scale and a unit.
+    pub reads: String,
 }
 
 impl Ranged for Axis {
@@ -54,36 +65,90 @@ impl ValueFormatter<f64> for Axis {
     }
 }
 
-#[derive(Debug, Default, PartialEq)]
+/// What a series is, which decides how it looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A colour of its own.
+    Curve,
+    /// What cannot be exceeded.
+    Limit,
+    /// That something happened.
+    Event,
+}
+
+#[derive(Debug, PartialEq)]
 pub struct Series {
     pub label: String,
+    pub kind: Kind,
     pub points: Vec<(f64, f64)>,
     /// Points that are marked with a dot.
     pub dots: Vec<(f64, f64)>,
+    /// Points that are marked with a ring.
+    pub rings: Vec<(f64, f64)>,
+}
+
+impl Series {
+    pub fn curve(label: &str, points: Vec<(f64, f64)>) -> Series {
+        Series { label: label.to_owned(), kind: Kind::Curve, points, dots: vec![], rings: vec![] }
+    }
+
+    /// The class of each: `s1`, `s2` … for curves.
+    pub fn classes(series: &[Series]) -> Vec<String> {
+        series.iter().zip(colours(series)).map(|(one, colour)| one.kind.class(colour)).collect()
+    }
+}
+
+impl Kind {
+    fn class(self, colour: usize) -> String {
+        match self {
+            Kind::Curve => format!("s{}", colour + 1),
+            Kind::Limit => "limit".to_owned(),
+            Kind::Event => "event".to_owned(),
+        }
+    }
+
+    /// The stand-in that becomes its class.
+    fn stand_in(self, colour: usize) -> RGBColor {
+        match self {
+            Kind::Curve => RGBColor(0, 1 + colour as u8, 0),
+            Kind::Limit => RGBColor(0, 0, 1),
+            Kind::Event => RGBColor(0, 0, 2),
+        }
+    }
+}
+
+/// Which colour each has; only curves take one.
+fn colours(series: &[Series]) -> impl Iterator<Item = usize> {
+    series.iter().scan(0, |next, one| {
+        let colour = *next % COLOURS;
+        *next += usize::from(one.kind == Kind::Curve);
+        Some(colour)
+    })
 }
 
 /// What stands inside `<svg>`; `None` when there is nothing to draw.
-pub fn draw(x: &Axis, y: &Axis, series: &[Series]) -> Option<String> {
+pub fn draw(x: &Axis, y: &Axis, series: &[Series], height: u32) -> Option<String> {
     let finite = |axis: &Axis| axis.low.is_finite() && axis.high.is_finite() && axis.low < axis.high;
-    if !finite(x) || !finite(y) || series.iter().all(|one| one.points.is_empty() && one.dots.is_empty()) {
+    let nothing = |one: &Series| one.points.is_empty() && one.dots.is_empty() && one.rings.is_empty();
+    if !finite(x) || !finite(y) || series.iter().all(nothing) {
         return None;
     }
     let mut svg = String::new();
-    paint(&mut svg, x, y, series).ok()?;
+    paint(&mut svg, x, y, series, height).ok()?;
     let start = svg.find(">\n")? + 2;
     let end = svg.rfind("</svg>")?;
-    Some(classes(&svg[start..end]))
+    Some(thinned(&classes(&svg[start..end])))
 }
 
 type Painting = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-fn paint(svg: &mut String, x: &Axis, y: &Axis, series: &[Series]) -> Painting {
-    let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+fn paint(svg: &mut String, x: &Axis, y: &Axis, series: &[Series], height: u32) -> Painting {
+    let area = SVGBackend::with_string(svg, (SIZE.0, height)).into_drawing_area();
     let mut chart = ChartBuilder::on(&area)
-        .margin_top(10)
-        .margin_right(40)
-        .x_label_area_size(30)
-        .y_label_area_size(104)
+        .margin_top(MARGINS.top)
+        .margin_right(MARGINS.right)
+        .x_label_area_size(MARGINS.bottom)
+        .y_label_area_size(MARGINS.left)
         .build_cartesian_2d(x.clone(), y.clone())?;
     let text = (FONT, FONT_SIZE).into_font().color(&TEXT);
     chart
@@ -91,19 +156,79 @@ fn paint(svg: &mut String, x: &Axis, y: &Axis, series: &[Series]) -> Painting {
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
         .axis_style(AXIS)
+        .set_all_tick_mark_size(0)
         .label_style(text)
         .draw()?;
-    for (index, one) in series.iter().enumerate() {
-        let colour = RGBColor(0, 1 + (index % COLOURS) as u8, 0);
+    for (one, colour) in series.iter().zip(colours(series)) {
+        let colour = one.kind.stand_in(colour);
         chart.draw_series(LineSeries::new(one.points.iter().copied(), colour.stroke_width(2)))?;
         chart.draw_series(one.dots.iter().map(|dot| Circle::new(*dot, 4, colour.filled())))?;
+        chart.draw_series(one.rings.iter().map(|ring| Circle::new(*ring, 5, colour.stroke_width(2))))?;
     }
     area.present()
 }
 
+/// Attributes that the style sheet gives by class; a page with hundreds of charts is half as large without them.
+const STYLED: [&str; 5] =
+    [" fill=\"none\"", " stroke=\"none\"", " stroke-width=\"1\"", " stroke-width=\"2\"", " opacity=\"1\""];
+
+/// The same drawing in fewer bytes.
+fn thinned(svg: &str) -> String {
+    let mut thin = String::with_capacity(svg.len() / 2);
+    let (grid, others): (Vec<&str>, Vec<&str>) = svg.lines().partition(|line| line.contains(GRID_LINE));
+    let path: String = grid.into_iter().filter_map(path).collect();
+    thin += &format!("<path {GRID_LINE} d=\"{path}\"/>\n");
+    for line in others {
+        let mut line = line.to_owned();
+        for attribute in STYLED {
+            line = line.replace(attribute, "");
+        }
+        if let Some((before, rest)) = line.split_once(" font-size=\"")
+            && let Some((_, after)) = rest.split_once('"')
+        {
+            line = format!("{before}{after}");
+        }
+        if let Some((before, rest)) = line.split_once(" points=\"")
+            && let Some((points, after)) = rest.split_once('"')
+        {
+            line = format!("{before} points=\"{}\"{after}", corners(points));
+        }
+        thin += &line;
+        // The words of a text stand on a line of their own.
+        if line.ends_with("/>") || line.ends_with("</text>") {
+            thin.push('\n');
+        }
+    }
+    thin
+}
+
+const GRID_LINE: &str = "class=\"grid-line\"";
+
+/// A straight line as a part of a path.
+fn path(line: &str) -> Option<String> {
+    let at = |name: &str| line.split_once(&format!(" {name}=\""))?.1.split_once('"').map(|(value, _)| value);
+    Some(format!("M{} {}L{} {}", at("x1")?, at("y1")?, at("x2")?, at("y2")?))
+}
+
+/// The points of a line without those that it passes straight through, up or along.
+fn corners(points: &str) -> String {
+    let mut kept: Vec<(&str, &str)> = Vec::new();
+    for (x, y) in points.split_whitespace().filter_map(|pair| pair.split_once(',')) {
+        if let [.., before, last] = kept[..]
+            && ((before.0 == last.0 && last.0 == x) || (before.1 == last.1 && last.1 == y))
+        {
+            kept.pop();
+        }
+        if kept.last() != Some(&(x, y)) {
+            kept.push((x, y));
+        }
+    }
+    kept.iter().map(|(x, y)| format!("{x},{y}")).collect::<Vec<_>>().join(" ")
+}
+
 /// Turns the stand-in colours into classes. Text of others cannot pretend: its quotes are escaped.
 fn classes(svg: &str) -> String {
-    let mut svg = svg.replace(" opacity=\"1\"", "").replace(&format!(" font-family=\"{FONT}\""), "");
+    let mut svg = svg.replace(&format!(" font-family=\"{FONT}\""), "");
     let mut class = |colour: RGBColor, name: &str| {
         let hex = format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2);
         svg = svg.replace(&format!("fill=\"{hex}\""), &format!("class=\"{name}-fill\""));
@@ -112,8 +237,11 @@ fn classes(svg: &str) -> String {
     class(TEXT, "text");
     class(AXIS, "axis");
     class(GRID, "grid");
-    for index in 1..=COLOURS {
-        class(RGBColor(0, index as u8, 0), &format!("s{index}"));
+    for kind in [Kind::Limit, Kind::Event] {
+        class(kind.stand_in(0), &kind.class(0));
+    }
+    for colour in 0..COLOURS {
+        class(Kind::Curve.stand_in(colour), &Kind::Curve.class(colour));
     }
     svg
 }
@@ -123,28 +251,47 @@ mod tests {
     use super::*;
 
     fn axis(high: f64) -> Axis {
-        Axis { label: String::new(), low: 0.0, high, ticks: vec![(0.0, "<x> & \"y\"".to_owned())] }
+        Axis {
+            label: String::new(),
+            low: 0.0,
+            high,
+            ticks: vec![(0.0, "<x> & \"y\"".to_owned())],
+            reads: String::new(),
+        }
     }
 
     #[test]
     fn every_colour_is_a_class() {
-        let line = |label: &str| Series {
-            label: label.to_owned(),
-            points: vec![(0.0, 0.0), (1.0, 1.0)],
+        let line = |kind| Series {
+            kind,
             dots: vec![(1.0, 1.0)],
+            ..Series::curve("a", vec![(0.0, 0.0), (1.0, 1.0)])
         };
-        let series: Vec<Series> = (0..8).map(|_| line("a")).collect();
-        let svg = draw(&axis(1.0), &axis(1.0), &series).unwrap();
+        let mut series = vec![line(Kind::Limit)];
+        series.extend((0..8).map(|_| line(Kind::Curve)));
+        series.push(line(Kind::Event));
+        let classes = ["limit", "s1", "s2", "s3", "s4", "s5", "s6", "s1", "s2", "event"];
+        assert_eq!(Series::classes(&series), classes);
+        let svg = draw(&axis(1.0), &axis(1.0), &series, SIZE.1).unwrap();
         assert!(!svg.contains('#') && !svg.contains("<svg"), "{svg}");
-        assert!(svg.contains("class=\"s6-line\"") && svg.contains("class=\"s2-fill\""), "{svg}");
+        for class in classes {
+            let there = |what: &str| svg.contains(&format!("class=\"{class}-{what}\""));
+            assert!(there("line") && there("fill"), "{class} in {svg}");
+        }
         assert!(svg.contains("&lt;x&gt; &amp; &quot;y&quot;"), "{svg}");
     }
 
     #[test]
+    fn a_line_keeps_its_corners() {
+        assert_eq!(corners("1,1 1,1 5,1 9,1 9,4 9,2 9,7 3,7 "), "1,1 9,1 9,7 3,7");
+        assert_eq!(corners("1,1 2,2 3,3"), "1,1 2,2 3,3");
+    }
+
+    #[test]
     fn nothing_to_draw() {
-        assert!(draw(&axis(1.0), &axis(1.0), &[Series::default()]).is_none());
-        let dot = || [Series { dots: vec![(0.0, 0.0)], ..Series::default() }];
-        assert!(draw(&axis(f64::NAN), &axis(1.0), &dot()).is_none());
-        assert!(draw(&axis(0.0), &axis(1.0), &dot()).is_none());
+        assert!(draw(&axis(1.0), &axis(1.0), &[Series::curve("", vec![])], SIZE.1).is_none());
+        let dot = || [Series { dots: vec![(0.0, 0.0)], ..Series::curve("", vec![]) }];
+        assert!(draw(&axis(f64::NAN), &axis(1.0), &dot(), SIZE.1).is_none());
+        assert!(draw(&axis(0.0), &axis(1.0), &dot(), SIZE.1).is_none());
     }
 }

@@ -85,11 +85,12 @@ const THROUGHPUT: [Column; 7] = [
     rare("loaded p50"),
 ];
 
-const DOWNLOAD: [Column; 9] = [
+const DOWNLOAD: [Column; 10] = [
+    case("window", "window ", "", "1"),
     figure("rate"),
     some("of line"),
     figure("p50"),
-    figure("p99"),
+    some("p99"),
     figure("max"),
     figure("round trips"),
     some("again"),
@@ -170,7 +171,9 @@ impl Table {
         if case.workload == "download" {
             let [p50, _, _, p99, max] = times(figures.latency_ns.as_ref(), String::new());
             let counted = |count: Option<u64>| count.map_or(ABSENT.to_owned(), print_count);
+            let window = case.asked.get("peer_options").and_then(|options| options.get("window"));
             let main = [
+                window.and_then(Value::as_str).unwrap_or("1").to_owned(),
                 rate(figures.throughput_bps),
                 figures.line_rate_percent.map_or(ABSENT.to_owned(), percent),
                 p50,

@@ -9,6 +9,7 @@ use anstyle::{AnsiColor, Style};
 use super::Options;
 use super::layout::{self, Line};
 use super::paper;
+use super::spark::{self, Spark};
 use super::table::{Table, is_download, is_latency, tables};
 use super::words::{
     case_list, date, host, interval_basis, median, plain, plural, printable, shorten, wait, wrap,
@@ -19,6 +20,8 @@ use crate::units::{print_bit_rate, print_nanoseconds};
 /// A narrower terminal gets lines that it must wrap itself.
 const NARROWEST: usize = 40;
 const INDENT: &str = "  ";
+/// A line for each of more cases would bury their table.
+const MOST_SPARKS: usize = 8;
 
 const BOLD: Style = Style::new().bold();
 const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
@@ -56,6 +59,9 @@ impl Text {
             self.out.push('\n');
             shown.extend(self.table(table, run.cases.len() > 1));
         }
+        if run.paper.is_none() && run.cases.len() <= MOST_SPARKS {
+            self.sparks(run);
+        }
         self.notes(run, &shown);
         self.warnings(run);
         self.status(run);
@@ -73,6 +79,26 @@ impl Text {
             self.line(&format!("{INDENT}{line}"), style);
         }
         table.columns.iter().map(|column| column.title).collect()
+    }
+
+    /// Every case in a line: how its times are spread, how its rate went.
+    fn sparks(&mut self, run: &Run) {
+        let sparks: Vec<(usize, Spark)> = run
+            .cases
+            .iter()
+            .enumerate()
+            .filter_map(|(index, case)| Some((index + 1, spark::of_case(case)?)))
+            .collect();
+        if !sparks.is_empty() {
+            self.out.push('\n');
+        }
+        for (number, spark) in sparks {
+            let number = if run.cases.len() > 1 { format!("{number} ") } else { String::new() };
+            let chart = format!("{INDENT}{number}{:9}  {}", spark.what, spark.signs);
+            let whole = format!("{chart}  {}", spark.ends);
+            let fits = whole.chars().count() <= self.width;
+            self.line(if fits { &whole } else { chart.trim_end() }, Style::new());
+        }
     }
 
     /// What one must know to read the columns that are there.
@@ -306,6 +332,14 @@ mod tests {
           7           131.1 kB 41.30 Gbit/s  98.3 % 3.0 %  0 %    0.080   329.7 µs
             other way          38.41 Gbit/s             –
 
+          1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
+          2 spread     █▇    ▅                        ▂  2.083 ms to 43.84 ms, log scale
+          3 spread     █▇    ▅                        ▂  839.7 µs to 17.71 ms, log scale
+          4 over time  ▇██▇█▇██▇█  279.0 Mbit/s to 341.0 Mbit/s
+          5 over time  ▇██▇█▇██▇█  3.780 Gbit/s to 4.620 Gbit/s
+          6 over time  ▇██▇█▇██▇█  25.74 Gbit/s to 31.46 Gbit/s
+          7 over time  ▇██▇█▇██▇█  37.17 Gbit/s to 45.43 Gbit/s
+
           Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, a spread of 1.015
             (slowest: tcp://moxa-5610.example:7003).
           A latency is a whole round trip, never half of one.
@@ -390,6 +424,10 @@ mod tests {
           serial:///dev/serial/by-id/usb-FTDI_FT…R_USB_UART_A101024-if00-port0?baud=9600
           2  1.042 ms  2.216 ms  1.2 %  2.320 ms  3.758 ms  43.84 ms     0
 
+          1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
+          2 spread     █▇    ▅                        ▂  2.083 ms to 43.84 ms, log scale
+          3 spread     █▇    ▅                        ▂  839.7 µs to 17.71 ms, log scale
+
           Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, a spread of 1.015
             (slowest: tcp://moxa-5610.example:7003).
           A latency is a whole round trip, never half of one.
@@ -457,6 +495,13 @@ mod tests {
           5  tcp://gauge-4.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
           6  tcp://gauge-5.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
 
+          1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
+          2 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
+          3 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
+          4 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
+          5 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
+          6 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
+
           A latency is a whole round trip, never half of one.
           spin: both ends keep asking for the message instead of being woken for it.
         ");
@@ -483,6 +528,9 @@ mod tests {
           #  endpoint                            p50       p90       p99       max  lost
           1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
           2  tcp://gauge…xample:7100, spin  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+
+          1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
+          2 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
 
           A latency is a whole round trip, never half of one.
           spin: both ends keep asking for the message instead of being woken for it.

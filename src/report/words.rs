@@ -78,6 +78,14 @@ pub fn plain(text: &str) -> String {
             '…' => '~',
             '’' => '\'',
             '·' => '|',
+            '▁' => '_',
+            '▂' => '.',
+            '▃' => ':',
+            '▄' => '-',
+            '▅' => '=',
+            '▆' => '+',
+            '▇' => '*',
+            '█' => '#',
             c if c.is_ascii() => c,
             _ => '?',
         })
@@ -101,6 +109,11 @@ pub fn floor_ns(case: &CaseResult) -> Option<f64> {
 /// Payload that the lines of the case can carry together, in bits per second.
 pub fn limit_bps(case: &CaseResult) -> Option<f64> {
     case.line.get("limit_bps").and_then(Value::as_f64)
+}
+
+/// The rate of one line of the case, in bits per second with its framing.
+pub fn line_bps(case: &CaseResult) -> Option<f64> {
+    case.line.get("bits_per_second").and_then(Value::as_f64)
 }
 
 /// Of the line rate: `99.9 %`.
@@ -239,7 +252,7 @@ pub fn sentence(case: &CaseResult) -> String {
     if let Some(percent) = figures.line_rate_percent {
         facts.push(format!("{percent:.1} % of the line rate"));
     }
-    let times = figures.latency_ns.as_ref().map(in_the_middle_and_late);
+    let times = figures.latency_ns.as_ref().map(|latency| in_the_middle_and_late(latency, floor_ns(case)));
     facts.extend(match case.workload.as_str() {
         "download" => times.map(|times| format!("for a piece {times}")),
         _ => times,
@@ -253,10 +266,15 @@ pub fn sentence(case: &CaseResult) -> String {
     format!("{way}: {}; {}.", facts.join(", "), lost(case))
 }
 
-fn in_the_middle_and_late(distribution: &Distribution) -> String {
+fn in_the_middle_and_late(distribution: &Distribution, floor: Option<f64>) -> String {
     let mut facts = Vec::new();
     match distribution.percentiles.get("p50") {
-        Some(Some(median)) => facts.push(format!("{} at the median", print_nanoseconds(*median as f64))),
+        Some(Some(median)) => {
+            let median = *median as f64;
+            facts.push(format!("{} at the median", print_nanoseconds(median)));
+            let above = floor.map(|floor| median - floor).filter(|above| *above > 0.0);
+            facts.extend(above.map(|above| format!("{} above the line’s floor", print_nanoseconds(above))));
+        }
         Some(None) => facts.push("the median was not reached".to_owned()),
         None => facts.push(format!("{} on average", print_nanoseconds(distribution.mean))),
     }
@@ -302,7 +320,7 @@ mod tests {
         let sentences: Vec<String> = cases.iter().map(sentence).collect();
         insta::assert_snapshot!(sentences.join("\n"), @r"
         14 bytes over tcp://127.0.0.1:7100: 13.82 µs at the median, 23.44 µs at p99; nothing lost.
-        1 byte over tcp://moxa-5610.example:7001 and 2 ports more: 2.216 ms at the median, 3.758 ms at p99; nothing lost.
+        1 byte over tcp://moxa-5610.example:7001 and 2 ports more: 2.216 ms at the median, 1.174 ms above the line’s floor, 3.758 ms at p99; nothing lost.
         14 bytes over udp://gauge-2.example:7100: 892.9 µs at the median, p99 among the lost; 600 of 10 000 lost, 2 bytes arrived corrupt, stopped early.
         64-byte messages to and from tcp://127.0.0.1:7100: 310.0 Mbit/s out, 288.3 Mbit/s back, 0.7 % of the line rate, a round trip under this load 329.7 µs; nothing lost.
         1.024 kB messages to and from tcp://127.0.0.1:7100: 4.200 Gbit/s out, 3.906 Gbit/s back, 10.0 % of the line rate, a round trip under this load 329.7 µs; nothing lost.

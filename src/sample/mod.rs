@@ -56,6 +56,8 @@ pub struct Counts {
     pub lost_bytes: u64,
     pub inserted_bytes: u64,
     pub missed_sends: u64,
+    /// The end that records was stopped while more could still come: what is missing is not lost.
+    pub broken_off: bool,
     /// Payload bytes delivered to the end that records.
     pub bytes: u64,
 }
@@ -73,6 +75,7 @@ impl Counts {
         self.lost_bytes += other.lost_bytes;
         self.inserted_bytes += other.inserted_bytes;
         self.missed_sends += other.missed_sends;
+        self.broken_off |= other.broken_off;
         self.bytes += other.bytes;
     }
 }

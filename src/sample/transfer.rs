@@ -1,5 +1,7 @@
 //! What a transfer counts whose pieces are asked for one by one: its round trips, what went wrong with them, its records.
 
+use serde_json::{Map, Value};
+
 use crate::run::{Figures, RecordFault};
 
 /// Counts of one transfer.
@@ -17,6 +19,8 @@ pub struct Transfer {
     pub reconnects: u64,
     /// Requests that were kept on their way at the end.
     pub window: u64,
+    /// What the far end told of itself, for the document.
+    pub far_end: Map<String, Value>,
     /// Where records came.
     pub records: Option<Records>,
 }
@@ -41,6 +45,7 @@ impl Transfer {
         self.refusals += other.refusals;
         self.reconnects += other.reconnects;
         self.window = if self.window == 0 { other.window } else { self.window.min(other.window) };
+        self.far_end.extend(other.far_end.clone());
         if let Some(more) = &other.records {
             let all = self.records.get_or_insert_default();
             all.received += more.received;

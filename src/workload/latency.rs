@@ -69,6 +69,11 @@ pub trait Exchange: Send {
     /// No answer to this number is waited for any longer.
     fn given_up(&mut self, _sequence: u64) {}
 
+    /// Why the far end refused to answer, for one line.
+    fn refusal(&self) -> String {
+        "the far end refuses to answer".to_owned()
+    }
+
     /// Answers tell what they answer. Where they do not, one request is on its way at a time, and what still comes is
     /// read before the next one: after a lost exchange for as long as the time-out again.
     fn is_numbered(&self) -> bool {
@@ -89,6 +94,8 @@ pub enum Answer {
     Stray { used: usize },
     /// What came up to the first `used` bytes is no answer, and nobody knows where it ends.
     Broken { used: usize },
+    /// The far end answers no question of this kind; [`Exchange::refusal`] says why.
+    Refused,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +143,7 @@ pub struct Pinger {
     /// Take what lies ready before sending on: the far end may be waiting for just that.
     look: bool,
     closed: bool,
+    refused: bool,
     batch: Batch,
     /// Whether answers have numbers; the next three matter only where they have none.
     numbered: bool,
@@ -188,6 +196,7 @@ impl Pinger {
             stuck: None,
             look: false,
             closed: false,
+            refused: false,
             batch: Batch::new(room, 1),
             unheard: (caps.device && caps.line.is_some()).then_some(0),
             unrecorded: None,
@@ -280,6 +289,9 @@ impl Party for Pinger {
             return Step::Tune(tuning);
         }
         self.settle(now);
+        if self.refused {
+            return Step::Fail(Fault::Other(self.exchange.refusal()));
+        }
         if self.unheard.is_some_and(|unheard| unheard >= NOBODY) {
             return Step::Fail(Fault::SilentLine);
         }
@@ -384,6 +396,10 @@ impl Party for Pinger {
                             self.recorder.counts.corrupt_messages += 1;
                         }
                         data = &data[used..];
+                    }
+                    Answer::Refused => {
+                        self.refused = true;
+                        break;
                     }
                 }
             }

@@ -499,6 +499,7 @@ impl Sink {
     /// What became of the stream of a loop.
     fn judge(&mut self) {
         let over = self.over;
+        self.recorder.counts.broken_off = self.looped.is_some() && !over && !self.has_all();
         let Some((looped, expected)) = &mut self.looped else { return };
         looped.over.store(true, Relaxed);
         let Expected::Stream(comparison) = expected else { return };

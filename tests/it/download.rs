@@ -186,6 +186,27 @@ fn a_table_goes_on_as_well() {
 }
 
 #[test]
+fn a_logger_that_fell_silent_is_called_anew() {
+    let logger = logger(100_000, Device::default());
+    let relay = Relay::start(&logger, |connection, near, far| {
+        let (mut bytes, mut passed) = ([0; 1000], 0);
+        while let Ok(length) = far.read(&mut bytes)
+            && length > 0
+        {
+            passed += length;
+            if connection > 1 || passed < 10_000 {
+                near.write_all(&bytes[..length]).unwrap();
+            }
+        }
+    });
+    let (_directory, path) = target();
+    let got = download(&relay.url(), &path, &["--timeout", "300ms", "--retries", "1"]);
+    assert_eq!(got.status, Some(0), "{}", got.stderr);
+    assert!(std::fs::read(&path).unwrap() == content(7, 100_000));
+    assert_eq!(figures(&path)["reconnects"], 1);
+}
+
+#[test]
 fn patience_with_a_link_has_an_end() {
     let logger = logger(100_000, Device::default());
     let relay = Relay::cutting(&logger, usize::MAX, 15);

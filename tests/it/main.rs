@@ -24,6 +24,7 @@ mod loggernet;
 mod memory;
 mod netio;
 mod netio_datagrams;
+mod page;
 mod peers;
 mod program;
 mod raw_client;

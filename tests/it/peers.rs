@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use linkgauge::peer::linkgauge::wire::Hello;
 use serde_json::Value;
 
 use super::foreign::Socat;
@@ -211,7 +212,9 @@ fn auto_shows_what_else_is_said() {
     }
     let (_socat, url) = each_connection("SYSTEM:echo 220 mail.example ESMTP; sleep 30");
     linkgauge(&format!("latency {url}")).refused(&[&url, "says '220 mail.example…'", "--peer"]);
-    let (_socat, url) = each_connection("SYSTEM:echo hi");
+    // One that has read the hello can close without a reset, which would overtake what it says.
+    let hello = Hello::new().bytes().len();
+    let (_socat, url) = each_connection(&format!("SYSTEM:head -c {hello} >/dev/null && echo hi"));
     linkgauge(&format!("latency {url}")).refused(&[&url, r"says 'hi\n'", "--peer"]);
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
+use linkgauge::lab::uart::{self, Uarts};
 use linkgauge::link::Dialer;
 use linkgauge::peer::linkgauge::wire::{self, FlowKind, Hello, Reply, Request};
 use linkgauge::peer::{self, Limits, ServerFacts};
@@ -413,8 +414,15 @@ fn a_server_killed_in_the_middle_leaves_what_was_measured() {
 #[test]
 fn ctrl_c_keeps_what_was_measured() {
     let server = Serving::start(&[]);
-    for (workload, flags) in [("latency", ["--count", "100M"]), ("throughput", ["--time", "60s"])] {
-        let arguments = [&[workload, server.tcp.as_str()], &flags[..]].concat();
+    let plug = Uarts::start(&uart::Options::default()).unwrap();
+    let slow = format!("serial://{}?baud=1200", plug.paths()[0].display());
+    for (workload, url, flags) in [
+        ("latency", server.tcp.as_str(), ["--count", "100M"]),
+        ("throughput", server.tcp.as_str(), ["--time", "60s"]),
+        // What a slow line still holds is not lost.
+        ("throughput", &slow, ["--time", "60s"]),
+    ] {
+        let arguments = [&[workload, url], &flags[..]].concat();
         let (ended, document) = in_the_middle(&arguments, |client| client.signal(Signal::INT));
         assert_eq!(ended.status, Some(130), "{}", ended.stderr);
         assert_eq!(document["interrupted"], true);

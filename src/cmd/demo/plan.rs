@@ -88,6 +88,24 @@ pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: &[u32]) -> Result<
     Ok(Plan::new(Some(title), 1, true, cases)?)
 }
 
+/// What the demo's logger holds, and how long each piece of it takes: a fifth of a second together.
+pub const FILE: &str = "CPU:demo.dat";
+pub const FILE_BYTES: usize = 100_000;
+pub const PIECE_TIME: Duration = Duration::from_millis(2);
+
+/// A download from a logger.
+pub fn download(endpoint: &Endpoint) -> Result<Vec<Case>> {
+    let spec = CaseSpec {
+        url: Some(OneOrMany::One(endpoint.clone())),
+        peer: Some("pakbus".to_owned()),
+        workload: Some("download".to_owned()),
+        peer_options: [("file".to_owned(), FILE.to_owned())].into(),
+        interval: Some(Span(Duration::from_millis(50))),
+        ..CaseSpec::default()
+    };
+    spec.expand().map_err(anyhow::Error::msg)
+}
+
 /// How long a plan takes with all that is around the measuring.
 pub fn estimate(plan: &Plan) -> Duration {
     let measuring = linkgauge::schedule::estimate(plan).unwrap_or_default();

@@ -2,12 +2,10 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
 use clap::builder::PossibleValue;
-use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{Busy, Counters, DeviceServer, Options};
 use linkgauge::lab::packing::{DelimiterProcess, Packing};
@@ -18,7 +16,7 @@ use linkgauge::serve::raise_open_files;
 use linkgauge::units::{Bytes, Span, print_bytes};
 
 use crate::cmd::Status;
-use crate::cmd::measure::{cancelled, on_interrupt};
+use crate::cmd::measure::{on_interrupt, wait};
 use crate::cmd::output::{put, tell};
 
 /// Offer serial ports over the network, as a serial device server does
@@ -182,17 +180,15 @@ pub fn run(flags: Flags) -> Result<Status> {
             })
         })?;
     }
-    let clock = Clock::System;
-    let until = flags.time.map(|time| clock.now() + time.0);
     let tell_events = || server.events().filter(|_| !flags.quiet).for_each(tell);
-    while !cancelled(&cancel) && until.is_none_or(|until| clock.now() < until) {
-        std::thread::sleep(Duration::from_millis(50));
+    wait(&cancel, flags.time, || {
         tell_events();
         if server.open_ports() == 0 {
             tell_events();
             bail!("no serial port is left to serve");
         }
-    }
+        Ok(())
+    })?;
     tell_events();
     if !flags.quiet {
         tell(summary(&server));

@@ -1,11 +1,8 @@
 //! `linkgauge lab logger`.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::PossibleValue;
-use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::logger::{self, Device, Full, Logger, Options, Wanted};
 use linkgauge::link::line::Settings;
@@ -14,7 +11,7 @@ use linkgauge::units::{self, Bytes, Span, print_duration};
 
 use super::device_server::serial_port;
 use crate::cmd::Status;
-use crate::cmd::measure::{cancelled, on_interrupt};
+use crate::cmd::measure::{on_interrupt, wait};
 use crate::cmd::output::{put, tell};
 
 /// Be a data logger: an emulated CR1000 that answers PakBus on TCP and serial lines
@@ -140,15 +137,13 @@ pub fn run(flags: Flags) -> Result<Status> {
             })
         })?;
     }
-    let clock = Clock::System;
-    let until = flags.time.map(|time| clock.now() + time.0);
-    while !cancelled(&cancel) && until.is_none_or(|until| clock.now() < until) {
-        std::thread::sleep(Duration::from_millis(50));
+    wait(&cancel, flags.time, || {
         logger.lost().for_each(tell);
         if !logger.is_reachable() {
             bail!("no line is left to answer on");
         }
-    }
+        Ok(())
+    })?;
     if !flags.quiet {
         tell(summary(&logger));
     }

@@ -2,17 +2,15 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::redirect::{Options, Redirector};
 use linkgauge::units::{Span, print_bytes};
 
 use crate::cmd::Status;
-use crate::cmd::measure::{cancelled, on_interrupt};
+use crate::cmd::measure::{on_interrupt, wait};
 use crate::cmd::output::{put, tell};
 
 /// Join a local serial port to one elsewhere, for programs that know nothing of networks
@@ -59,15 +57,13 @@ pub fn run(flags: Flags) -> Result<Status> {
             writeln!(stdout, "serial port {} leads to {}", redirector.path().display(), flags.remote)
         })?;
     }
-    let clock = Clock::System;
-    let until = flags.time.map(|time| clock.now() + time.0);
-    while !cancelled(&cancel) && until.is_none_or(|until| clock.now() < until) {
-        std::thread::sleep(Duration::from_millis(50));
+    wait(&cancel, flags.time, || {
         redirector.events().filter(|_| !flags.quiet).for_each(tell);
         if redirector.has_ended() {
             bail!("{}: no connection", flags.remote);
         }
-    }
+        Ok(())
+    })?;
     if !flags.quiet {
         let counters = redirector.counters();
         tell(format_args!(

@@ -20,7 +20,7 @@ use linkgauge::units::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cmd::Status;
-use crate::cmd::measure::{cancelled, on_interrupt};
+use crate::cmd::measure::{on_interrupt, wait};
 use crate::cmd::output::{put, tell};
 
 /// Make a link as slow as another one: a relay with delay, rate, queue and faults
@@ -163,7 +163,10 @@ fn relay(options: &Options, flags: &Flags) -> Result<Status> {
             writeln!(stdout, "  down: {}", describe(&options.down))
         })?;
     }
-    wait(flags, &cancel, || shaper.events().filter(|_| !flags.quiet).for_each(tell));
+    wait(&cancel, flags.time, || {
+        shaper.events().filter(|_| !flags.quiet).for_each(tell);
+        Ok(())
+    })?;
     if !flags.quiet {
         let counters = shaper.counters();
         let [accepted, refused, failed] =
@@ -188,20 +191,10 @@ fn shape_device(device: &str, shape: &Shape, flags: &Flags) -> Result<Status> {
         false => writeln!(stdout, "shaping what leaves by {device}: {}", describe(shape)),
     });
     if told.is_ok() {
-        wait(flags, &cancel, || ());
+        wait(&cancel, flags.time, || Ok(()))?;
     }
     netem.remove()?;
     told.map(|()| Status::Complete)
-}
-
-/// Until Ctrl-C, or as long as was asked for.
-fn wait(flags: &Flags, cancel: &AtomicBool, look: impl Fn()) {
-    let clock = Clock::System;
-    let until = flags.time.map(|time| clock.now() + time.0);
-    while !cancelled(cancel) && until.is_none_or(|until| clock.now() < until) {
-        std::thread::sleep(Duration::from_millis(50));
-        look();
-    }
 }
 
 fn describe(shape: &Shape) -> String {

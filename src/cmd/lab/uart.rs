@@ -1,18 +1,16 @@
 //! `linkgauge lab uart`.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use linkgauge::clock::Clock;
 use linkgauge::lab::uart::{BATCH, Frame, HandOver, Noise, Options, Tally, Uarts, Wiring};
 use linkgauge::link::line::Parity;
 use linkgauge::serve::raise_open_files;
-use linkgauge::units::{self, Span, print_count, print_nanoseconds};
+use linkgauge::units::{MessageRate, Span, print_count, print_duration, print_nanoseconds};
 
 use crate::cmd::Status;
-use crate::cmd::measure::{cancelled, on_interrupt};
+use crate::cmd::measure::{on_interrupt, wait};
 use crate::cmd::output::{put, tell};
 
 /// Serial ports without hardware: terminals on which every character takes its time
@@ -55,8 +53,8 @@ pub struct Flags {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     bit_errors: f64,
     /// Breaks per second on a busy line; each hits a character, which arrives as zero
-    #[arg(long, value_name = "RATE", value_parser = rate)]
-    breaks: Option<f64>,
+    #[arg(long, value_name = "RATE")]
+    breaks: Option<MessageRate>,
     /// Where the choices of --bit-errors and --breaks begin
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -69,7 +67,7 @@ pub struct Flags {
 }
 
 fn batch() -> clap::builder::OsStr {
-    units::print_duration(BATCH).into()
+    print_duration(BATCH).into()
 }
 
 fn parity(text: &str) -> Result<Parity, String> {
@@ -91,10 +89,6 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "use a number from 0 to 1, like 1e-6".to_owned())
 }
 
-fn rate(text: &str) -> Result<f64, String> {
-    units::message_rate(text).map_err(|error| error.to_string())
-}
-
 impl Flags {
     fn options(&self) -> Options {
         let hand_over = match (self.fifo, self.latency_timer) {
@@ -110,7 +104,7 @@ impl Flags {
             hand_over,
             noise: Noise {
                 bit_errors: self.bit_errors,
-                breaks_per_second: self.breaks.unwrap_or(0.0),
+                breaks_per_second: self.breaks.map_or(0.0, |rate| rate.0),
                 seed: self.seed,
             },
             frame: Frame { data_bits: self.data, parity: self.parity },
@@ -127,11 +121,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     if !flags.quiet {
         put(|stdout| places.iter().try_for_each(|place| writeln!(stdout, "serial port {place}")))?;
     }
-    let clock = Clock::System;
-    let until = flags.time.map(|time| clock.now() + time.0);
-    while !cancelled(&cancel) && until.is_none_or(|until| clock.now() < until) {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait(&cancel, flags.time, || Ok(()))?;
     let tallies = uarts.stop()?;
     if !flags.quiet {
         summary(&places, &tallies, options.wiring.ends());

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -11,7 +12,7 @@ use linkgauge::units::Span;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cmd::Status;
-use crate::cmd::measure::{cancelled, on_interrupt};
+use crate::cmd::measure::on_interrupt;
 
 /// Run a command in a guest with a kernel of its own
 ///
@@ -57,7 +58,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         if let Some(status) = guest.try_wait()? {
             break status;
         }
-        if cancelled(&cancel) && !told {
+        if cancel.load(Relaxed) && !told {
             // It takes its guest with it.
             kill_process(Pid::from_child(&guest), Signal::TERM)?;
             told = true;

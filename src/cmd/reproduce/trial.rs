@@ -1,6 +1,7 @@
 //! The downloads that a study's figures ask for: with the window that the fit of the measured rows names.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -8,7 +9,7 @@ use linkgauge::explain::Evidence;
 use linkgauge::explain::window::{CAREFUL_WINDOW, Window};
 use linkgauge::paper::{PlannedCase, Study};
 
-use super::super::measure::{Screen, cancelled};
+use super::super::measure::Screen;
 use super::super::output::tell;
 use super::{AROUND, Measured, Site};
 
@@ -37,7 +38,7 @@ impl Measured<'_> {
     /// one only.
     pub fn trial(&mut self, cases: &[(Site, PlannedCase)], screen: &Screen, quiet: bool) -> Result<()> {
         let Some((site, before)) = before(self.study, cases, self.quick)? else { return Ok(()) };
-        let Some(&place) = self.done.get(&before.name).filter(|_| !cancelled(self.cancel)) else {
+        let Some(&place) = self.done.get(&before.name).filter(|_| !self.cancel.load(Relaxed)) else {
             return Ok(());
         };
         let window = match Window::of(&Evidence::Run(&self.run)) {
@@ -57,7 +58,7 @@ impl Measured<'_> {
             windows.into_iter().map(|window| self.study.with_window(before, window, self.quick)).collect();
         let begun = cases.len();
         for (number, case) in trials.iter().enumerate() {
-            if !cancelled(self.cancel) {
+            if !self.cancel.load(Relaxed) {
                 self.measure(case, site, begun + number, screen);
             }
         }

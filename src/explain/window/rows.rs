@@ -102,7 +102,7 @@ impl Rows {
                 (_, None) => rows.leave_out(name, NO_ROUND_TRIP),
                 (Some(throughput_bps), Some(round_trip_ns)) => {
                     chunks.insert(case.message_bytes);
-                    rows.stand_in = rows.stand_in.or(text(case, "stand_in"));
+                    rows.stand_in = rows.stand_in.or(stand_in(case));
                     rows.rows.push(Row {
                         name,
                         case: Some(index + 1),
@@ -183,8 +183,11 @@ fn number(case: &CaseResult, name: &str) -> Option<f64> {
     case.shaped.get(name).and_then(Value::as_f64)
 }
 
-fn text(case: &CaseResult, name: &str) -> Option<String> {
-    Some(case.placement.get(name)?.as_str()?.to_owned())
+/// What stood for hardware, as whoever started it says, or as the far end itself told.
+fn stand_in(case: &CaseResult) -> Option<String> {
+    let named = case.placement.get("stand_in").and_then(Value::as_str).map(str::to_owned);
+    let told = case.got.get("emulated").and_then(Value::as_bool).filter(|emulated| *emulated);
+    named.or(told.map(|_| "emulated logger".to_owned()))
 }
 
 /// What a shaped link between the ends adds, for the document: `number` above reads it.

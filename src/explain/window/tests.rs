@@ -125,7 +125,7 @@ fn the_configured_delay_stands_in_for_exchanges() {
         let mut case = download(number, *rtt, 10_000.0);
         let delay = std::time::Duration::from_secs_f64(rtt / 2.0);
         case.shaped = shaped(delay, 8e6, 80_000.0);
-        case.placement.insert("stand_in".to_owned(), "emulated logger".into());
+        case.got.insert("emulated".to_owned(), true.into());
         case
     };
     let run = run(ROUND_TRIPS.iter().enumerate().map(shaped).collect());

@@ -1,8 +1,8 @@
 //! The window in words and tables.
 
-use super::super::Block;
 use std::collections::BTreeMap;
 
+use super::super::Block;
 use super::{Fit, Judged, Limit, MISS_PERCENT, Window, limited_by};
 use crate::stats::Interval;
 use crate::units::{print_count, print_nanoseconds};
@@ -74,12 +74,16 @@ impl Window {
     }
 
     fn sentences(&self) -> Vec<String> {
-        let mut sentences = vec![
+        let link = match self.rows.iter().any(|judged| judged.row.configured_bps.is_some()) {
+            true => {
+                "fill the link, or twice the capacity where that is less: the far end's work and the link cannot overlap more"
+            }
+            false => "bring the capacity; the link's own rate is not known",
+        };
+        let mut sentences = vec![format!(
             "least, T–S, rel.: rate by that fit, above (+) or below (−) the row's. limit, fills, give: by the relative fit. \
-             fills: requests under way at once that fill the link, or twice the capacity where that is less: the far end's work and the link cannot overlap more."
-
-                .to_owned(),
-        ];
+             fills: requests under way at once that {link}."
+        )];
         sentences.extend(self.misses());
         sentences.extend(self.chunk());
         sentences.extend(self.capacity());

@@ -14,7 +14,7 @@ use crate::peer::pakbus::message::{Code, Command, Fetch, Hello, Selection};
 use crate::peer::pakbus::packet::{BMP5, Hop, LinkState, Packet, Route};
 use crate::peer::pakbus::reply::{Failure, Program, Reply, Setting, Settings, Why};
 use crate::peer::pakbus::value::Instant;
-use crate::peer::pakbus::{BROADCAST, Malformed};
+use crate::peer::pakbus::{BROADCAST, EMULATED, Malformed};
 
 /// A packet to be sent, not before its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -345,7 +345,7 @@ impl Machine {
             name: PROGRAM.to_owned(),
             signature: 0xBEEF,
             compiled: Instant::from_nanoseconds(self.epoch),
-            result: format!("{PROGRAM} -- emulated by linkgauge\r\n"),
+            result: format!("{PROGRAM} -- {EMULATED}\r\n"),
         }
     }
 

@@ -5,14 +5,16 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use serde_json::{Map, Value};
+
 use super::{DEFAULT_ADDRESS, DEFAULT_PORT};
 use crate::link::reopen::Reopening;
-use crate::link::{Caps, Framing};
+use crate::link::{Caps, Framing, Link};
 use crate::peer::shorthand::Shorthand;
-use crate::peer::{Flow, Near, Peer, PeerError, Plain, Session};
+use crate::peer::{Flow, Near, Peer, PeerError, Session};
 use crate::plan::{Case, Direction};
-use crate::workload::Role;
 use crate::workload::latency::Pinger;
+use crate::workload::{FarReport, Flowed, Role};
 
 mod clock;
 mod collection;
@@ -197,7 +199,33 @@ fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
         let party = Pinger::new(exchange, case, link.caps(), (near.recorder)(Role::Exchange, port));
         flows.push(Flow { role: Role::Exchange, port, link, party: Box::new(party) });
     }
-    Ok(Plain::boxed(flows))
+    Ok(Box::new(Asked { flows, got: Map::new() }))
+}
+
+/// A logger that was asked.
+struct Asked {
+    flows: Vec<Flow>,
+    got: Map<String, Value>,
+}
+
+impl Session for Asked {
+    fn flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    fn finish(
+        &mut self,
+        flows: &[Flowed],
+        _links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<FarReport>, PeerError> {
+        let told = flows.iter().filter_map(|flow| flow.recorder.transfer.as_ref());
+        self.got = told.flat_map(|transfer| transfer.far_end.clone()).collect();
+        Ok(None)
+    }
+
+    fn got(&self) -> Map<String, Value> {
+        self.got.clone()
+    }
 }
 
 #[cfg(test)]

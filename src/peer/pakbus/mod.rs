@@ -23,6 +23,9 @@ pub const DEFAULT_ADDRESS: u16 = 1;
 /// Whoever hears it.
 pub const BROADCAST: u16 = 0xFFF;
 
+/// What the lab's logger says of its program, and no other.
+pub const EMULATED: &str = "emulated by linkgauge";
+
 /// What could not be read, for one clear line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {

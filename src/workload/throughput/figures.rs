@@ -59,7 +59,8 @@ pub fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figure
         }
     }
     figures.sent = sent;
-    if figures.delivered_bytes.is_some() {
+    let broken_off = inward.is_some_and(|near| near.counts.broken_off);
+    if figures.delivered_bytes.is_some() && !broken_off {
         figures.lost = sent.saturating_sub(figures.received);
     }
     if let Some(drops) = drops {

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::Options;
 use super::talk::{CLIENT, WAKE};
+use super::{DENIED, Options};
 use crate::peer::pakbus::frame::{self, Decoder};
-use crate::peer::pakbus::message::Command;
+use crate::peer::pakbus::message::{Code, Command};
 use crate::peer::pakbus::packet::{Hop, LinkState, Packet, Route};
-use crate::peer::pakbus::reply::Reply;
+use crate::peer::pakbus::reply::{Reply, Why};
 use crate::peer::pakbus::value::Instant;
 use crate::workload::latency::{Answer, Exchange};
 
@@ -24,11 +24,18 @@ pub struct Clock {
     request: Vec<u8>,
     /// The number that stands in the request.
     written: Option<u64>,
+    refusal: String,
 }
 
 impl Clock {
     pub fn new(options: Options) -> Clock {
-        Clock { options, decoder: Decoder::default(), request: Vec::with_capacity(64), written: None }
+        Clock {
+            options,
+            decoder: Decoder::default(),
+            request: Vec::with_capacity(64),
+            written: None,
+            refusal: String::new(),
+        }
     }
 
     fn write(&mut self, sequence: u64) {
@@ -50,16 +57,29 @@ fn transaction(sequence: u64) -> u8 {
     (sequence % NUMBERS + 1) as u8
 }
 
-/// The number of the question that a packet answers, and whether it tells the time.
-fn answered(packet: &[u8], node: u16, waiting: &Range<u64>) -> Option<(u64, bool)> {
+/// What became of a question.
+enum Told {
+    Time,
+    /// The logger has no room for it now.
+    Busy,
+    Refused(String),
+}
+
+/// The number of the question that a packet answers, and what it tells.
+fn answered(packet: &[u8], node: u16, waiting: &Range<u64>) -> Option<(u64, Told)> {
     let packet = Packet::read(packet).ok()?;
     let (route, message) = packet.message.filter(|(route, _)| route.from == node && route.to == CLIENT)?;
-    let (number, tells) = match Reply::read(route.protocol, message).ok()? {
-        (number, Reply::Clock(told)) => (number, told.is_ok()),
-        (_, Reply::Failure(failure)) => (failure.command()?.1, false),
+    let (number, told) = match Reply::read(route.protocol, message).ok()? {
+        (number, Reply::Clock(Ok(_))) => (number, Told::Time),
+        (number, Reply::Clock(Err(Code::DENIED))) => (number, Told::Refused(DENIED.to_owned())),
+        (number, Reply::Clock(Err(code))) => (number, Told::Refused(format!("the logger says: {code}"))),
+        (_, Reply::Failure(failure)) if failure.why == Why::OVERFLOW => (failure.command()?.1, Told::Busy),
+        (_, Reply::Failure(failure)) => {
+            (failure.command()?.1, Told::Refused(format!("the logger says: {}", failure.why)))
+        }
         _ => return None,
     };
-    waiting.clone().find(|&sequence| transaction(sequence) == number).map(|sequence| (sequence, tells))
+    waiting.clone().find(|&sequence| transaction(sequence) == number).map(|sequence| (sequence, told))
 }
 
 impl Exchange for Clock {
@@ -76,16 +96,24 @@ impl Exchange for Clock {
         while used < data.len() {
             let (taken, packet) = self.decoder.read(&data[used..]);
             used += taken;
-            if let Some((sequence, tells)) =
+            if let Some((sequence, told)) =
                 packet.and_then(|packet| answered(packet, self.options.node, &waiting))
             {
-                return match tells {
-                    true => Answer::Whole { sequence, used, corrupt_bytes: 0 },
-                    false => Answer::Wrong { sequence, used },
+                return match told {
+                    Told::Time => Answer::Whole { sequence, used, corrupt_bytes: 0 },
+                    Told::Busy => Answer::Wrong { sequence, used },
+                    Told::Refused(why) => {
+                        self.refusal = why;
+                        Answer::Refused
+                    }
                 };
             }
         }
         Answer::Partial
+    }
+
+    fn refusal(&self) -> String {
+        self.refusal.clone()
     }
 
     /// A logger carries out one command after the other, and may have no room for those that wait.

@@ -35,17 +35,16 @@ const STATION: u16 = 2;
 
 /// What is being done.
 enum Stage {
+    /// What runs on the logger.
+    Program,
     /// The directory, for the size of a file; the definitions of the tables, for the records of one.
     List {
         name: &'static str,
         pieces: Pieces,
         bytes: Vec<u8>,
     },
-    /// The name of the station, then its program: for the head of a table.
-    Head {
-        collection: Box<Collection>,
-        station: Option<String>,
-    },
+    /// The name of the station, for the head of a table.
+    Station(Box<Collection>),
     File(Pieces),
     Table(Box<Collection>),
     Over,
@@ -59,6 +58,7 @@ pub struct Job {
     stage: Stage,
     /// Of all pieces of the file that is being read.
     transaction: u8,
+    program: Option<Program>,
     checker: Checker,
     stale: u32,
     /// Pieces that were asked for.
@@ -71,14 +71,13 @@ pub struct Job {
 impl Job {
     /// `keeps`: the content is wanted.
     pub fn new(options: Options, case: &Case, keeps: bool, transaction: u8) -> Job {
-        let name = if matches!(options.what, What::File(_)) { DIRECTORY } else { DEFINITIONS };
-        let stage = Stage::List { name, pieces: Pieces::new(LIST_PIECE, None, None), bytes: Vec::new() };
         Job {
             chunk: u16::try_from(case.message_bytes).unwrap_or(u16::MAX),
             stop: case.stop,
             options,
-            stage,
+            stage: Stage::Program,
             transaction,
+            program: None,
             checker: Checker::default(),
             stale: 0,
             asked: 0,
@@ -99,6 +98,11 @@ impl Job {
     /// The number under which the logger opened the file is no more.
     pub fn reopened(&mut self, transaction: u8) {
         self.transaction = transaction;
+    }
+
+    /// What the logger told of its program.
+    pub fn program(&self) -> Option<&Program> {
+        self.program.as_ref()
     }
 
     pub fn records(&self) -> Option<Records> {
@@ -139,10 +143,10 @@ impl Job {
             let idle = talk.is_idle();
             let asked = match &mut self.stage {
                 Stage::List { name, pieces, .. } if idle => pieces.ask().map(|piece| fetch(name, piece)),
-                Stage::Head { station: None, .. } if idle => {
+                Stage::Program if idle => Some((0, Command::Program { security })),
+                Stage::Station(_) if idle => {
                     Some((0, Command::Settings { security, range: Some((STATION, STATION)) }))
                 }
-                Stage::Head { .. } if idle => Some((0, Command::Program { security })),
                 Stage::File(pieces) => pieces.ask().map(|piece| fetch(self.options.what.name(), piece)),
                 Stage::Table(collection) => collection.ask().map(|(part, selection)| {
                     let (mode, selections) = (selection.span.mode(), vec![selection]);
@@ -191,12 +195,14 @@ impl Job {
         let reply = match heard.outcome {
             Ok(reply) => reply,
             Err(why) => {
-                let optional = matches!(self.stage, Stage::List { name: DIRECTORY, .. } | Stage::Head { .. });
-                return if optional {
-                    self.without(talk)
-                } else {
-                    Err(format!("the logger says {}: {why}", self.place()))
-                };
+                match &self.stage {
+                    // What would be good to know; there is a download all the same.
+                    Stage::Program => self.begin_list(),
+                    Stage::Station(_) => self.begin_table(""),
+                    Stage::List { name: DIRECTORY, .. } => self.begin_file(None, talk),
+                    _ => return Err(format!("the logger says {}: {why}", self.place())),
+                }
+                return Ok(false);
             }
         };
         let mut measured = |bytes: usize| {
@@ -226,7 +232,10 @@ impl Job {
                 Err(DENIED.to_owned())
             }
             (Reply::Fetch { code, .. }, Command::Fetch(fetch)) => match &self.stage {
-                Stage::List { name: DIRECTORY, .. } => self.without(talk),
+                Stage::List { name: DIRECTORY, .. } => {
+                    self.begin_file(None, talk);
+                    Ok(false)
+                }
                 _ => Err(format!("{}: the logger says: {code}", fetch.name)),
             },
             (Reply::Collect(Ok(body)), _) => {
@@ -247,26 +256,22 @@ impl Job {
                 let setting = settings.ok().and_then(|settings| settings.settings.into_iter().next());
                 let value = setting.map(|setting| setting.value).unwrap_or_default();
                 let name = value.split(|&byte| byte == 0).next().unwrap_or_default();
-                if let Stage::Head { station, .. } = &mut self.stage {
-                    *station = Some(name.iter().map(|&byte| char::from(byte)).collect());
-                }
+                let name: String = name.iter().map(|&byte| char::from(byte)).collect();
+                self.begin_table(&name);
                 Ok(false)
             }
-            (Reply::Program(program), _) => self.begin_table(program.ok().as_ref()),
+            (Reply::Program(program), _) => {
+                self.program = program.ok();
+                self.begin_list();
+                Ok(false)
+            }
             _ => Ok(false),
         }
     }
 
-    /// The logger does not tell what would be good to know; there is a download all the same.
-    fn without(&mut self, talk: &mut Talk) -> Result<bool, String> {
-        match &mut self.stage {
-            Stage::Head { station: station @ None, .. } => {
-                *station = Some(String::new());
-                Ok(false)
-            }
-            Stage::Head { .. } => self.begin_table(None),
-            _ => self.begin_file(None, talk),
-        }
+    fn begin_list(&mut self) {
+        let name = if matches!(self.options.what, What::File(_)) { DIRECTORY } else { DEFINITIONS };
+        self.stage = Stage::List { name, pieces: Pieces::new(LIST_PIECE, None, None), bytes: Vec::new() };
     }
 
     /// A piece of a list.
@@ -293,37 +298,36 @@ impl Job {
                 let entries = directory::read(bytes).unwrap_or_default();
                 let size =
                     entries.into_iter().find(|entry| entry.name == *file).map(|entry| entry.size.into());
-                self.begin_file(size, talk)?;
+                self.begin_file(size, talk);
                 if let Stage::File(pieces) = &self.stage {
                     pieces.planned().into_iter().for_each(|bytes| recorder.plan(bytes));
                 }
-                Ok(false)
             }
             What::Table { name, format } => {
                 let tables = table::read(bytes)
                     .map_err(|error| format!("the list of tables cannot be read: {error}"))?;
                 let collection = Box::new(Collection::new(tables, name, self.options.window > 1)?);
-                let told = *format == Format::Toa5;
-                self.stage = Stage::Head { collection, station: None };
-                if told { Ok(false) } else { self.begin_table(None) }
+                let named = *format == Format::Toa5;
+                self.stage = Stage::Station(collection);
+                if !named {
+                    self.begin_table("");
+                }
             }
         }
+        Ok(false)
     }
 
-    fn begin_file(&mut self, size: Option<u64>, talk: &mut Talk) -> Result<bool, String> {
+    fn begin_file(&mut self, size: Option<u64>, talk: &mut Talk) {
         self.transaction = talk.transaction();
         self.stage = Stage::File(Pieces::new(self.chunk, size, self.stop.volume_bytes));
-        Ok(false)
     }
 
-    fn begin_table(&mut self, program: Option<&Program>) -> Result<bool, String> {
-        let Stage::Head { collection, station } = std::mem::replace(&mut self.stage, Stage::Over) else {
-            return Ok(false);
-        };
-        let head = self.format().head(collection.table(), &station.unwrap_or_default(), program);
-        self.write(head);
-        self.stage = Stage::Table(collection);
-        Ok(false)
+    fn begin_table(&mut self, station: &str) {
+        if let Stage::Station(collection) = std::mem::replace(&mut self.stage, Stage::Over) {
+            let head = self.format().head(collection.table(), station, self.program.as_ref());
+            self.write(head);
+            self.stage = Stage::Table(collection);
+        }
     }
 
     fn format(&self) -> Format {

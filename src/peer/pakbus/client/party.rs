@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use super::Options;
 use super::job::Job;
-use super::talk::{Talk, Trouble};
+use super::talk::{Silence, Talk};
 use crate::clock::Time;
 use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Batch, Fault};
+use crate::peer::pakbus::EMULATED;
 use crate::plan::Case;
 use crate::sample::{Recorder, Transfer};
 use crate::workload::Measured;
@@ -85,17 +86,15 @@ impl Downloader {
     }
 
     /// No answer after all tries.
-    fn troubled(&mut self, trouble: Trouble, now: Time) {
-        let place = self.job.place();
-        let complaint = || self.talk.seen.complaint(self.options.node, self.options.retries + 1);
-        match trouble {
-            Trouble::Stalling => self.fail(format!("the logger keeps asking for patience, {place}")),
-            Trouble::Silent if !self.talk.seen.any() => self.fail(complaint()),
-            Trouble::Silent if self.calls < CALLS && self.options.reconnects > 0 => {
-                self.calls += 1;
-                self.lost(now);
-            }
-            Trouble::Silent => self.fail(format!("{} ({place})", complaint())),
+    fn silent(&mut self, now: Time) {
+        let complaint = self.talk.seen.complaint(self.options.node, self.options.retries + 1);
+        if !self.talk.seen.any() {
+            self.fail(complaint);
+        } else if self.calls < CALLS && self.options.reconnects > 0 {
+            self.calls += 1;
+            self.lost(now);
+        } else {
+            self.fail(format!("{complaint} ({})", self.job.place()));
         }
     }
 
@@ -144,8 +143,8 @@ impl Downloader {
         if self.job.is_over() || self.fault.is_some() {
             return;
         }
-        if let Err(trouble) = self.talk.look(now) {
-            return self.troubled(trouble, now);
+        if let Err(Silence) = self.talk.look(now) {
+            return self.silent(now);
         }
         self.job.ask(&mut self.talk, &self.recorder, now);
         self.job.end(&mut self.talk, &self.recorder, now);
@@ -244,6 +243,11 @@ impl Party for Downloader {
     fn ended(&mut self, _cost: Cost) {
         let mut transfer = self.talk.counts.clone();
         transfer.records = self.job.records();
+        if let Some(program) = self.job.program() {
+            transfer.far_end.insert("logger_os".to_owned(), program.os.clone().into());
+            let emulated = program.result.contains(EMULATED);
+            transfer.far_end.insert("emulated".to_owned(), emulated.into());
+        }
         self.recorder.transfer = Some(transfer);
         let counts = &mut self.recorder.counts;
         let unanswered = counts.sent - counts.received;

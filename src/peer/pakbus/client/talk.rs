@@ -5,12 +5,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Time;
-use crate::peer::pakbus::BROADCAST;
-use crate::peer::pakbus::Malformed;
 use crate::peer::pakbus::frame::{self, Decoder, SYNC};
 use crate::peer::pakbus::message::{Command, Hello};
 use crate::peer::pakbus::packet::{Hop, LinkState, Packet, Route};
 use crate::peer::pakbus::reply::{Failure, Reply, Why};
+use crate::peer::pakbus::{BROADCAST, Malformed};
 use crate::sample::Transfer;
 
 /// Our own address. Those of 4000 and more are computers, and no logger shuts them out; 4094 is LoggerNet's.
@@ -47,16 +46,13 @@ pub struct Seen {
     /// Answers with another number or place than any that is waited for.
     strays: u64,
     junk: u64,
+    /// Times it asked for patience since its last answer.
+    waits: u64,
 }
 
-/// Why nothing more can be expected.
+/// No answer came after all tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
-    /// No answer after all tries.
-    Silent,
-    /// It was asked for patience too long.
-    Stalling,
-}
+pub struct Silence;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -152,7 +148,12 @@ impl Talk {
 
     /// A number for a command or for all pieces of a file: 1 to 255, in turn.
     pub fn transaction(&mut self) -> u8 {
-        self.next_transaction = self.next_transaction % u8::MAX + 1;
+        for _ in 0..u8::MAX {
+            self.next_transaction = self.next_transaction % u8::MAX + 1;
+            if self.pending.iter().all(|pending| pending.transaction != self.next_transaction) {
+                break;
+            }
+        }
         self.next_transaction
     }
 
@@ -231,11 +232,11 @@ impl Talk {
     }
 
     /// Looks after what waits too long.
-    pub fn look(&mut self, now: Time) -> Result<(), Trouble> {
+    pub fn look(&mut self, now: Time) -> Result<(), Silence> {
         if let Some(since) = self.outgoing.as_ref().and_then(|outgoing| outgoing.since)
             && now >= since + self.timeout
         {
-            return Err(Trouble::Silent);
+            return Err(Silence);
         }
         let heard_until = self.answered + self.timeout;
         let mut late = None;
@@ -245,11 +246,8 @@ impl Talk {
             if !lost && now < until.max(heard_until) {
                 continue;
             }
-            if pending.first.is_some_and(|first| now >= first + MOST_PATIENCE) {
-                return Err(Trouble::Stalling);
-            }
             if pending.tries >= self.retries {
-                return Err(Trouble::Silent);
+                return Err(Silence);
             }
             pending.tries += 1;
             pending.state = State::ToSend(now);
@@ -442,7 +440,7 @@ impl Talk {
             self.seen.strays += 1;
             return None;
         };
-        self.seen.answers += 1;
+        (self.seen.answers, self.seen.waits) = (self.seen.answers + 1, 0);
         self.answered = now;
         let order = self.pending[at].order;
         for other in &mut self.pending {
@@ -502,6 +500,7 @@ impl Talk {
     /// The answer takes so many seconds more.
     fn wait(&mut self, transaction: u8, kind: u8, seconds: u16, now: Time) {
         self.counts.please_waits += 1;
+        self.seen.waits += 1;
         // It promises no more than 30 s at once (BMP5 manual).
         let wait = Duration::from_secs(u64::from(seconds.min(30)));
         for pending in self.pending.iter_mut().filter(|pending| pending.transaction == transaction) {
@@ -509,7 +508,7 @@ impl Talk {
                 && kind == kind_of(&pending.command)
             {
                 let most = pending.first.unwrap_or(now) + MOST_PATIENCE;
-                pending.state = State::Sent(until.max(now + wait + self.timeout).min(most));
+                pending.state = State::Sent(until.max((now + wait + self.timeout).min(most)));
             }
         }
     }
@@ -554,6 +553,9 @@ impl Seen {
         let what = match *self {
             Seen { other: Some(other), .. } => {
                 format!("the logger there says that its address is {other}: give that (--node {other})")
+            }
+            Seen { waits: waits @ 1.., .. } => {
+                format!("it asked for patience, {waits} times: is it busy with something else?")
             }
             Seen { bad_signatures: bad_signatures @ 1.., .. } => {
                 format!("{bad_signatures} frames came with wrong signatures: check the line, its rate and frame")

@@ -243,6 +243,17 @@ fn the_clock_is_a_round_trip() {
 }
 
 #[test]
+fn a_clock_that_may_not_be_read_is_told() {
+    let (got, _) = run(Device { security: 77, ..device(0) }, &spec("mem://logger", "latency", &[]));
+    assert!(
+        complaint(&got.case)
+            .ends_with("permission denied: the logger wants another security code (--security)")
+    );
+    let spec = CaseSpec { count: Some(Count(9)), ..spec("mem://logger", "latency", &[("security", "77")]) };
+    assert!(run(Device { security: 77, ..device(0) }, &spec).0.case.complete);
+}
+
+#[test]
 fn what_a_logger_refuses_is_told_in_one_line() {
     let file = &[("file", FILE)][..];
     let locked = || Device { security: 77, ..device(5000) };

@@ -1,0 +1,144 @@
+//! The distribution as a percentile curve, its axis in nines: 90 %, 99 %, 99.9 % are equally far apart.
+
+use hdrhistogram::Histogram;
+
+use super::axes::{Unit, upright};
+use super::{Chart, MOST_POINTS, chart};
+use crate::report::histogram::histogram;
+use crate::report::svg::{Axis, COLOURS, Series};
+use crate::report::table::{is_download, is_latency};
+use crate::report::words::{loss, shorten, wait};
+use crate::run::{CaseResult, Distribution, Figures, Run};
+use crate::units::print_bytes;
+
+/// Service, response and loaded times of one case.
+pub fn of_case(run: &Run, case: &CaseResult) -> Option<Chart> {
+    let own = [("service time", &case.figures.latency_ns), ("response time", &case.figures.response_ns)];
+    let mut curves: Vec<Series> =
+        own.into_iter().filter_map(|(label, times)| curve(label, &case.figures, times.as_ref()?)).collect();
+    if let Some(loaded) = &case.under_load {
+        curves.extend(
+            loaded.latency_ns.as_ref().and_then(|times| curve("round trip under load", loaded, times)),
+        );
+    }
+    let title = match (is_latency(case), is_download(case)) {
+        (true, _) => "Round-trip time by percentile",
+        (_, true) => "Time of a piece by percentile",
+        _ => "Round-trip time under load",
+    };
+    let note = match case.figures.lost {
+        0 => String::new(),
+        _ if !is_latency(case) => String::new(),
+        _ => format!(" · ends where the lost begin ({})", loss(&case.figures)),
+    };
+    percentiles(run, title, &format!(" of {}", case.endpoint), &note, curves)
+}
+
+/// The curves of all cases, where they are few enough to be told apart.
+pub fn of_all(run: &Run) -> Option<Chart> {
+    let measured = |case: &CaseResult| is_latency(case) && case.figures.latency_ns.is_some();
+    let cases = || run.cases.iter().enumerate().filter(|(_, case)| measured(case));
+    if !(2..=COLOURS).contains(&cases().count()) {
+        return None;
+    }
+    let curves = cases().filter_map(|(index, case)| {
+        let spin = if wait(case) == "spin" { ", spin" } else { "" };
+        let label = format!(
+            "{}: {}{spin}, {}",
+            index + 1,
+            shorten(&case.endpoint, 48),
+            print_bytes(case.message_bytes.into())
+        );
+        curve(&label, &case.figures, case.figures.latency_ns.as_ref()?)
+    });
+    percentiles(run, "Round-trip times side by side", "", "", curves.collect())
+}
+
+/// Distance along the axis: 50 % at 0.3, 90 % at 1, 99 % at 2.
+fn nines(share: f64) -> f64 {
+    -(1.0 - share).log10()
+}
+
+/// From the histogram where it can be read, with a dot at each named percentile.
+fn curve(label: &str, figures: &Figures, times: &Distribution) -> Option<Series> {
+    let named = times.percentiles.iter().filter_map(|(name, value)| {
+        let share = name.strip_prefix('p')?.parse::<f64>().ok()? / 100.0;
+        let known = (0.0..1.0).contains(&share) && nines(share).is_finite();
+        Some((nines(share), (*value)? as f64)).filter(|_| known)
+    });
+    let mut dots: Vec<(f64, f64)> = named.collect();
+    dots.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let is_service = figures.latency_ns.as_ref().is_some_and(|latency| std::ptr::eq(latency, times));
+    let points = match histogram(figures).filter(|_| is_service) {
+        Some(histogram) => stairs(&histogram, figures.sent),
+        None => dots.clone(),
+    };
+    (!points.is_empty()).then(|| Series { dots, ..Series::curve(label, points) })
+}
+
+/// The distribution as it is: level over the ranks that have a value, then up. Steps too narrow to see are joined.
+fn stairs(histogram: &Histogram<u64>, sent: u64) -> Vec<(f64, f64)> {
+    let sent = sent.max(histogram.len()) as f64;
+    // Half a rank before the end: the slowest one then has a place on the axis.
+    let end = nines(1.0 - 0.5 / sent);
+    let (mut points, mut answered, mut from) = (Vec::new(), 0, 0.0);
+    for step in histogram.iter_recorded() {
+        answered += step.count_at_value();
+        let to = nines(answered as f64 / sent).min(end);
+        if to - from >= end / MOST_POINTS as f64 || answered == histogram.len() {
+            let value = step.value_iterated_to() as f64;
+            points.extend([(from, value), (to, value)]);
+            from = to;
+        }
+    }
+    points
+}
+
+fn percentiles(run: &Run, title: &str, of: &str, note: &str, mut series: Vec<Series>) -> Option<Chart> {
+    let all = || series.iter().flat_map(|one| one.points.iter().chain(&one.dots));
+    let high = all().map(|point| point.0).fold(2.0, f64::max);
+    let mut ticks = vec![(nines(0.5), "50 %".to_owned())];
+    if high < 3.5 {
+        ticks.insert(0, (0.0, "0 %".to_owned()));
+    }
+    for nine in 1..=high.floor() as usize {
+        let digits = "9".repeat(nine);
+        let name = match digits.split_at(digits.len().min(2)) {
+            ("9", _) => "90 %".to_owned(),
+            (whole, "") => format!("{whole} %"),
+            (whole, rest) => format!("{whole}.{rest} %"),
+        };
+        ticks.push((nine as f64, name));
+    }
+    let x = Axis {
+        label: "share of exchanges that took no longer".to_owned(),
+        low: 0.0,
+        high,
+        ticks,
+        reads: "nines %".to_owned(),
+    };
+    let y = upright("round-trip time", Unit::Nanoseconds, &mut series);
+    chart(run, title, of, note, &x, &y, series)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample_run;
+
+    #[test]
+    fn the_curve_ends_where_the_lost_begin() {
+        let run = sample_run::full();
+        let (whole, lossy) = (&run.cases[0].figures, &run.cases[2].figures);
+        let end = |figures: &Figures| {
+            let curve = curve("", figures, figures.latency_ns.as_ref().unwrap()).unwrap();
+            let last = curve.points.last().copied().unwrap();
+            assert!(curve.points.len() <= 2 * MOST_POINTS + 2 && curve.points.is_sorted());
+            1.0 - 10f64.powf(-last.0)
+        };
+        assert!((end(whole) - 0.99995).abs() < 1e-9);
+        assert!((end(lossy) - 0.94).abs() < 1e-9);
+        let caption = of_case(&run, &run.cases[2]).unwrap().caption;
+        assert_eq!(caption, "gauge-1 · 2026-11-20 10:00 UTC · ends where the lost begin (6.00 %)");
+    }
+}

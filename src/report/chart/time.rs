@@ -1,0 +1,81 @@
+//! What happened in the course of a case: rate, round-trip time, losses, interval by interval.
+
+use super::axes::{Unit, linear, upright};
+use super::{Chart, MOST_POINTS, chart};
+use crate::report::svg::{Axis, Kind, Series};
+use crate::report::table::is_latency;
+use crate::run::{CaseResult, Run, SeriesEntry};
+
+/// A time series of fewer intervals is no curve.
+const LEAST_INTERVALS: usize = 4;
+
+/// Intervals that are drawn as one, so that there are no more than a screen can show.
+fn drawn(case: &CaseResult) -> impl Iterator<Item = &[SeriesEntry]> {
+    let together = case.series.len().div_ceil(MOST_POINTS).max(1);
+    case.series.chunks(together).filter(|_| case.series.len() >= LEAST_INTERVALS)
+}
+
+fn length(entries: &[SeriesEntry]) -> f64 {
+    entries.iter().map(|entry| entry.length_ns as f64).sum()
+}
+
+/// In seconds since the start.
+fn middle(entries: &[SeriesEntry]) -> f64 {
+    (entries[0].start_ns as f64 + length(entries) / 2.0) / 1e9
+}
+
+fn axis(case: &CaseResult) -> Axis {
+    let end = case.series.last().map_or(0.0, |last| (last.start_ns as f64 + last.length_ns as f64) / 1e9);
+    Axis { high: end, ..linear("time since the start (s)", Unit::Seconds, end) }
+}
+
+/// Delivered payload over time.
+pub fn rate(run: &Run, case: &CaseResult) -> Option<Chart> {
+    if is_latency(case) {
+        return None;
+    }
+    let point = |entries: &[SeriesEntry]| {
+        let bytes: f64 = entries.iter().map(|entry| entry.bytes as f64).sum();
+        let rate = bytes * 8e9 / length(entries);
+        (length(entries) > 0.0 && rate.is_finite()).then_some((middle(entries), rate))
+    };
+    let points: Vec<(f64, f64)> = drawn(case).filter_map(point).collect();
+    let most = points.iter().map(|point| point.1).fold(1.0, f64::max);
+    let y = linear("delivered payload", Unit::BitsPerSecond, most);
+    let series = vec![Series::curve("", points)];
+    chart(run, "Rate over time", &format!(" of {}", case.endpoint), "", &axis(case), &y, series)
+}
+
+/// Mean and longest round trip over time, and when exchanges were lost.
+pub fn latency(run: &Run, case: &CaseResult) -> Option<Chart> {
+    if !is_latency(case) {
+        return None;
+    }
+    let mean = |entries: &[SeriesEntry]| {
+        let answered = || entries.iter().filter(|entry| entry.latency_mean_ns.is_some());
+        let messages: f64 = answered().map(|entry| entry.messages as f64).sum();
+        let sum: f64 =
+            answered().filter_map(|entry| Some(entry.latency_mean_ns? * entry.messages as f64)).sum();
+        (messages > 0.0 && sum.is_finite()).then(|| (middle(entries), sum / messages))
+    };
+    let longest = |entries: &[SeriesEntry]| {
+        let longest = entries.iter().filter_map(|entry| entry.latency_max_ns).max()?;
+        Some((middle(entries), longest as f64))
+    };
+    let means: Vec<(f64, f64)> = drawn(case).filter_map(mean).collect();
+    let mut series = vec![
+        Series::curve("mean of the interval", means),
+        Series::curve("longest of the interval", drawn(case).filter_map(longest).collect()),
+    ];
+    let y = upright("round-trip time", Unit::Nanoseconds, &mut series);
+    // Along the upper edge: a lost exchange is later than everything.
+    let losses = drawn(case).filter(|entries| entries.iter().any(|entry| entry.lost > 0));
+    let losses: Vec<(f64, f64)> = losses.map(|entries| (middle(entries), y.high)).collect();
+    if !losses.is_empty() {
+        series.push(Series { kind: Kind::Event, dots: losses, ..Series::curve("exchanges lost", vec![]) });
+    }
+    if series[0].points.len() < LEAST_INTERVALS {
+        return None;
+    }
+    chart(run, "Round-trip time over time", &format!(" of {}", case.endpoint), "", &axis(case), &y, series)
+}

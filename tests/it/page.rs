@@ -1,0 +1,152 @@
+//! The HTML report as a browser shows it: Debian's Chromium, headless.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::program::{self, Running, Serving, wait_until};
+
+/// Asks every chart what it says at each of its points; leaves the answers in the page's title.
+const PROBE: &str = r#"
+const seen = [];
+for (const svg of document.querySelectorAll("svg.chart")) {
+  const points = [...svg.querySelectorAll("polyline:not(.axis-line)")]
+    .map((line) => line.getAttribute("points").split(" ").map((pair) => pair.split(",").map(Number)));
+  const dots = [...svg.querySelectorAll("circle:not(.here)")]
+    .map((dot) => [Number(dot.getAttribute("cx")), Number(dot.getAttribute("cy"))]);
+  const said = [...points.flat(), ...dots].map(([x, y]) => {
+    const at = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM());
+    svg.dispatchEvent(new PointerEvent("pointermove", { clientX: at.x, clientY: at.y }));
+    return svg.querySelector("text.here").textContent;
+  });
+  seen.push({ title: svg.closest("figure").querySelector("strong").textContent,
+    lines: points.length, dots: dots.length, said });
+}
+document.body.textContent = "SEEN" + JSON.stringify(seen) + "NEES";
+"#;
+
+/// What Chromium makes of a page, and what it had to say about it.
+fn chromium(page: &Path) -> (String, String) {
+    let home = tempfile::tempdir().unwrap();
+    let flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-dev-shm-usage",
+        "--enable-logging=stderr",
+        "--dump-dom",
+        "--virtual-time-budget=2000",
+    ];
+    let (out, errors) = (home.path().join("out"), home.path().join("errors"));
+    let file = |path: &Path| Stdio::from(std::fs::File::create(path).unwrap());
+    let child = Command::new("chromium")
+        .args(flags)
+        .arg(format!("--user-data-dir={}", home.path().join("profile").display()))
+        .arg(format!("file://{}", page.display()))
+        .env("HOME", home.path())
+        .stdin(Stdio::null())
+        .stdout(file(&out))
+        .stderr(file(&errors))
+        .spawn()
+        .unwrap_or_else(|error| panic!("chromium: {error}: ./check installs it"));
+    let mut running = Running(child);
+    let status = wait_until("the page", || running.0.try_wait().unwrap());
+    let text = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
+    assert!(status.success(), "{}", text(&errors));
+    (text(&out), text(&errors))
+}
+
+/// A run over TCP and UDP: two ports side by side, and a sweep of sizes.
+fn measure(directory: &Path) -> Value {
+    let server = Serving::start(&[]);
+    let (plan, json) = (directory.join("plan.toml"), directory.join("run.json"));
+    let text = format!(
+        "[[case]]\nurl = ['{tcp}', '{udp}']\ntogether = true\nworkload = 'latency'\ncount = 2000\nrate = '2000/s'\n\
+         interval = '100ms'\n[[case]]\nurl = '{tcp}'\nworkload = 'throughput'\nsize = ['1k', '8k', '64k']\n\
+         time = '500ms'\ninterval = '50ms'\n",
+        tcp = server.tcp,
+        udp = server.udp
+    );
+    std::fs::write(&plan, text).unwrap();
+    let page = directory.join("page.html");
+    let [plan, json, page] = [&plan, &json, &page].map(|path| path.to_str().unwrap());
+    let ended = program::run(&["run", plan, "--json", json, "--html", page, "--quiet"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap()
+}
+
+#[test]
+fn charts_say_what_they_show() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = measure(directory.path());
+    let path = directory.path().join("page.html");
+    let (_, errors) = chromium(&path);
+    let complaints: Vec<&str> = errors.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert!(complaints.is_empty(), "{complaints:?}");
+
+    // The page's own policy keeps every other script out, this one too.
+    let page = std::fs::read_to_string(&path).unwrap();
+    let probed = page.replace("</body>", &format!("<script>{PROBE}</script></body>"));
+    std::fs::write(&path, &probed).unwrap();
+    let (dom, errors) = chromium(&path);
+    assert!(!dom.contains("SEEN[") && errors.contains("CONSOLE"), "a strange script ran");
+    std::fs::write(&path, probed.replace("http-equiv=\"Content-Security-Policy\"", "")).unwrap();
+    let (dom, errors) = chromium(&path);
+    let seen = dom.split_once("SEEN").and_then(|(_, rest)| rest.split_once("NEES")).map(|(seen, _)| seen);
+    let seen: Vec<Value> = serde_json::from_str(seen.unwrap_or_else(|| panic!("{errors}"))).unwrap();
+
+    let titles: Vec<&str> = seen.iter().map(|chart| chart["title"].as_str().unwrap()).collect();
+    let expected = [
+        "Rate by message size",
+        "Round-trip time by percentile",
+        "How round-trip times are spread",
+        "Port by port",
+        "Round-trip time over time",
+    ];
+    assert_eq!(titles[..5], expected);
+    for chart in &seen {
+        for said in chart["said"].as_array().unwrap() {
+            let said = said.as_str().unwrap();
+            assert!(said.starts_with("≈ ") && !said.contains("NaN"), "{said} in {}", chart["title"]);
+        }
+    }
+    let dots = |index: usize| seen[index]["dots"].as_u64().unwrap();
+    assert_eq!(dots(0), 3, "one for every size");
+    assert_eq!(dots(3), 4, "p50 and p99 of two ports");
+    // What the pointer reads is the figure, to the width of a point.
+    let said = |chart: usize, point: usize| read(seen[chart]["said"][point].as_str().unwrap());
+    let sizes = [1000.0, 8000.0, 64_000.0];
+    for (index, size) in sizes.into_iter().enumerate() {
+        assert!((said(0, index).0 / size - 1.0).abs() < 0.01, "{} is not {size}", seen[0]["said"][index]);
+    }
+    let ports = run["cases"][0]["per_port"].as_array().unwrap();
+    let figure = |port: usize, name: &str| ports[port]["latency_ns"][name].as_f64().unwrap();
+    let highest = figure(0, "p99").max(figure(1, "p99"));
+    for (index, port) in [0, 1].into_iter().enumerate() {
+        let (said, median) = (said(3, index).1, figure(port, "p50"));
+        assert!((said - median).abs() < highest / 100.0, "{said} is not {median}");
+    }
+}
+
+/// The two values of what is said at a point, in their smallest units.
+fn read(said: &str) -> (f64, f64) {
+    let value = |text: &str| {
+        let words: Vec<&str> = text.trim_start_matches("≈ ").split(' ').collect();
+        let Some(number) = words.iter().find_map(|word| word.parse::<f64>().ok()) else { panic!("{said}") };
+        let scale = match *words.last().unwrap() {
+            "kB" | "µs" => 1e3,
+            "MB" | "ms" => 1e6,
+            "s" | "Gbit/s" => 1e9,
+            _ => 1.0,
+        };
+        number * scale
+    };
+    let (x, y) = said.split_once(": ").unwrap_or_else(|| panic!("{said}"));
+    (value(x), value(y))
+}
