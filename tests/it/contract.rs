@@ -112,8 +112,8 @@ fn is_available_here() {
 fn urls_print_back_as_typed() {
     for transport in TRANSPORTS {
         let urls = (transport.loopback)("/tmp");
-        // Without two adapters there is no address to tell of.
-        let known = !OF_MODULES.contains(&transport.scheme) || in_the_guest();
+        // A transport may have to ask the kernel for its addresses.
+        let known = transports().any(|here| here.scheme == transport.scheme);
         assert!(!known || urls.is_empty() == transport.listen.is_none(), "{}", transport.scheme);
         let stand_ins: Vec<String> = stand_ins(transport).iter().map(Endpoint::to_string).collect();
         for url in urls.iter().chain(&stand_ins).map(String::as_str).chain([transport.example]) {
