@@ -7,7 +7,10 @@ ratios); byte counts of both ends must be those that the protocol lets be equal.
     benches/iperf3_peer.py [--binary target/release/linkgauge] [--repeat 10] [--seconds 2] [rates] [killed]
 Needs: iperf3. Ends every program it starts, by process id.
 """
-import argparse, json, random, signal, socket, statistics, subprocess, time
+import argparse, json, os, random, signal, socket, statistics, subprocess, time
+
+# Nothing of this goes into the store of whoever runs it.
+os.environ["LINKGAUGE_STORE"] = ""
 
 args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 args.add_argument("--binary", default="target/release/linkgauge")

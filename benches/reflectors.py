@@ -6,7 +6,10 @@ reflector took of them. The bar is a ratio of 1.1 for open packets.
     benches/reflectors.py [--binary target/release/linkgauge] [--repeat 10] [--cpus 0,1] [--seconds 1]
 Needs: taskset. Ends every program it starts, by process id.
 """
-import argparse, json, random, signal, statistics, subprocess, tempfile
+import argparse, json, os, random, signal, statistics, subprocess, tempfile
+
+# Nothing of this goes into the store of whoever runs it.
+os.environ["LINKGAUGE_STORE"] = ""
 
 args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 args.add_argument("--binary", default="target/release/linkgauge")
