@@ -14,7 +14,7 @@ use crate::stats::SplitMix64;
 
 mod link;
 
-pub use link::{Shaped, Shared};
+pub use link::{Shaped, Shared, cut};
 
 /// What happens to what passes, one way. The default does nothing.
 #[derive(Debug, Clone, PartialEq)]

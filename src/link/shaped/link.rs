@@ -179,8 +179,8 @@ impl Shaped {
     }
 }
 
-/// How long to wait in one call for a piece: a long wait is cut so that none ends after the piece is due.
-fn cut(left: Duration) -> Duration {
+/// How long to wait in one call for something due after `left`: a long wait is cut so that none ends after it is due.
+pub fn cut(left: Duration) -> Duration {
     if left > 2 * EXACT { left / 2 } else { left.min(EXACT) }
 }
 
