@@ -27,9 +27,9 @@ pub struct Pace {
 }
 
 pub const FULL: Pace = Pace {
-    warm_up: Duration::from_millis(100),
-    latency: Duration::from_millis(300),
-    throughput: Duration::from_millis(400),
+    warm_up: Duration::from_millis(50),
+    latency: Duration::from_millis(200),
+    throughput: Duration::from_millis(250),
     sweep: true,
 };
 pub const QUICK: Pace = Pace {
