@@ -59,12 +59,13 @@ pub fn run(flags: Flags) -> Result<Status> {
     let cpus = host::cpu::current_affinity();
     let logger = found.logger();
     let mut plan = plan::plan(title(), &links, pace, &cpus)?;
+    // Without the downloads: a plan cannot say how long they take, and here it is next to nothing.
+    let time = plan::estimate(&plan);
     for endpoint in logger.iter().flat_map(Logger::endpoints) {
         plan.cases.extend(plan::download(endpoint)?);
     }
     let plan = schedule::check(plan)?;
     if !quiet {
-        let time = plan::estimate(&plan);
         tell(format_args!(
             "linkgauge demo: {} cases in about {}; all links are inside this machine",
             plan.cases.len(),

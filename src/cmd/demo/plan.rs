@@ -209,7 +209,7 @@ mod tests {
         throughput unix:///a?type=dgram linkgauge 1400
         throughput unix:///a?type=dgram linkgauge 2000
         throughput unix:///b?type=seqpacket linkgauge 0
-        throughput serial:///dev/ttyS0 echo 96
+        throughput serial:///dev/ttyS0 echo 60
         throughput mem://floor linkgauge 0
         ");
         let quick = plan("demo".to_owned(), &kinds, &QUICK, &[0]).unwrap();
