@@ -78,8 +78,13 @@ impl Text {
         let round_trips = if table.workload == "latency" { " (round trips)" } else { "" };
         let what = table.title() + round_trips;
         let heading = [vec![what], table.condense()].concat().join(", ");
-        self.paragraph(&printable(&heading), BOLD, "", INDENT);
-        for (line, kind) in layout::lines(&mut table, self.width - INDENT.len(), numbered) {
+        let fitted = layout::fit(&mut table, self.width - INDENT.len(), numbered);
+        let unless_said = match fitted.unless_said.as_slice() {
+            [] => String::new(),
+            most => format!("; unless said: {}", most.join(", ")),
+        };
+        self.paragraph(&printable(&(heading + &unless_said)), BOLD, "", INDENT);
+        for (line, kind) in fitted.lines {
             let style = if kind == Line::Header { BOLD } else { Style::new() };
             self.line(&format!("{INDENT}{line}"), style);
         }
@@ -543,6 +548,24 @@ mod tests {
         }
         let text = text(&run, Options::default());
         assert!(text.contains("\n  unix:///run/user/1000/gauge/5/stream.socket?type=stream\n"), "{text}");
+    }
+
+    #[test]
+    fn what_nearly_all_have_in_common_is_said_once() {
+        let mut run = many_links();
+        run.cases[1].placement.clear();
+        (run.cases[4].peer, run.cases[4].endpoint) = ("echo".to_owned(), "icmp://gauge-4.example".to_owned());
+        let text = text(&run, Options::default());
+        insta::assert_snapshot!(text.lines().skip(2).take(8).collect::<Vec<_>>().join("\n"), @r"
+        Latency (round trips), 14 B messages; unless said: peer linkgauge
+          #  endpoint                            p50       p90       p99       max  lost
+          1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          2  tcp://gauge-1.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          3  tcp://gauge-2.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          4  tcp://gauge-3.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          5  icmp://g…4.example, peer echo  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          6  tcp://gauge-5.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+        ");
     }
 
     #[test]
