@@ -337,6 +337,26 @@ fn a_file_comes_over_a_serial_line() {
 }
 
 #[test]
+fn what_ends_before_the_file_does_keeps_the_name_of_a_part() {
+    let logger = logger(30_000, Device::default());
+    let url = format!("pakbus://{}/1", place(&logger));
+    let limits: [(&[&str], bool); 4] =
+        [(&["--volume", "10k"], false), (&["--volume", "30k"], true), (&["--volume", "40k"], true), (&[], true)];
+    for (flags, whole) in limits {
+        let (_directory, path) = target();
+        let got = download(&url, &path, flags);
+        assert_eq!(got.status, Some(0), "{}", got.stderr);
+        assert_eq!((Path::new(&path).exists(), partial(&path).exists()), (whole, !whole), "{flags:?}");
+        assert_eq!(figures(&path)["got"]["whole"], whole, "{flags:?}");
+        assert_eq!(got.stderr.contains("data.dat.part holds the first 10 000 bytes"), !whole, "{}", got.stderr);
+    }
+    // A table that is cut short.
+    let (_directory, path) = target();
+    let got = run(&["download", &url, "--table", "Bench", "--output", &path, "--volume", "1k"]);
+    assert_eq!((got.status, Path::new(&path).exists(), partial(&path).exists()), (Some(0), false, true));
+}
+
+#[test]
 fn an_interrupted_download_is_kept_as_a_part() {
     let logger = logger(100_000, Device { processing: Duration::from_millis(50), ..Device::default() });
     let (_directory, path) = target();
