@@ -264,7 +264,9 @@ pub const CHECK_LINE: &str =
 fn remedy(fault: &Fault) -> &'static str {
     match fault {
         Fault::System { source, .. } => match source.kind() {
-            io::ErrorKind::ConnectionRefused => ": is 'linkgauge serve' running there, on that port?",
+            io::ErrorKind::ConnectionRefused => {
+                ": does the far end ('linkgauge serve', another program, a device) listen on that port?"
+            }
             io::ErrorKind::NotFound => ": nothing is there; is 'linkgauge serve' running with this endpoint?",
             io::ErrorKind::AddrInUse => ": another program uses it; choose another or stop that program",
             io::ErrorKind::PermissionDenied => {

@@ -102,7 +102,7 @@ fn nobody_there() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     drop(taken);
-    let hint = "is 'linkgauge serve' running there, on that port?";
+    let hint = "does the far end ('linkgauge serve', another program, a device) listen on that port?";
     let tcp = format!("tcp://{address}");
     says(&["latency", &tcp], &format!("{tcp}: connect: Connection refused (os error 111): {hint}"));
     let udp = format!("udp://{address}");
