@@ -30,6 +30,10 @@ pub struct Flags {
     /// Count the guest's time in its instructions: the same result on a busy host, and waiting takes no time
     #[arg(long)]
     virtual_time: bool,
+    /// Give it an Ethernet device, eth0, that leads to another guest: a socket of its own and that of the other one, which
+    /// is started with the same two the other way round
+    #[arg(long, num_args = 2, value_names = ["OWN", "OTHER"], conflicts_with = "virtual_time")]
+    join: Option<Vec<PathBuf>>,
     /// End the guest after this time
     #[arg(long, value_name = "TIME", default_value = "2min")]
     limit: Span,
@@ -49,6 +53,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         program: std::env::current_exe().context("the path of this program cannot be read")?,
         limit: flags.limit.0,
         virtual_time: flags.virtual_time,
+        join: flags.join.map(joined).transpose()?,
         cache: flags.cache.map_or_else(usual_cache, Ok)?,
     };
     let mut process = vm::process(&options, &flags.command);
@@ -72,6 +77,17 @@ pub fn run(flags: Flags) -> Result<Status> {
         Some(NO_STATUS) | None => Ok(Status::Incomplete),
         Some(status) => bail!("in the guest {} ended with status {status}", flags.command[0]),
     }
+}
+
+fn joined(sockets: Vec<PathBuf>) -> Result<[PathBuf; 2]> {
+    let odd = sockets.iter().find(|path| path.to_string_lossy().contains([' ', ',']));
+    if let Some(path) = odd {
+        bail!(
+            "--join {}: blanks and commas cannot be in the name of a socket between guests",
+            path.display()
+        );
+    }
+    sockets.try_into().map_err(|_| anyhow::anyhow!("--join takes two sockets"))
 }
 
 fn usual_cache() -> Result<PathBuf> {
