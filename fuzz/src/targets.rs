@@ -122,10 +122,12 @@ pub fn tipc_bench(data: &[u8]) {
         assert_eq!(BenchAnswer::read(&answer.write()), Some(answer));
     }
     let service = server("tipc-bench", Limits::default());
-    let messages = Caps { framing: Framing::Message, max_message: Some(66_000), ..Caps::STREAM };
+    let first = Caps { framing: Framing::Message, max_message: Some(66_000), ..Caps::STREAM };
+    let messages = Caps { closes: false, ..first.clone() };
     let mut commands = service.party(&messages, "fuzz");
     let mut stream = service.party(&Caps::STREAM, "fuzz");
     connection(commands.as_mut(), data.chunks(16));
+    connection(service.party(&first, "fuzz").as_mut(), data.chunks(16));
     let Some((&size, rest)) = data.split_first() else { return };
     connection(stream.as_mut(), rest.chunks(usize::from(size).max(1)));
 }

@@ -8,8 +8,8 @@ use socket2::{SockAddr, Socket};
 
 use super::bluetooth::{self, Adapter, Address, Speaks};
 use super::party::Tuning;
-use super::socket::SocketLink;
-use super::{Caps, Door, Facts, Fault, Link, Listener, Opening, Transport};
+use super::socket::{self, Admitted, SocketLink, SocketListener};
+use super::{Caps, Facts, Fault, Link, Listener, Opening, Transport};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -154,40 +154,24 @@ impl Link for RfcommLink {
     }
 }
 
-struct RfcommListener {
-    socket: Socket,
-    endpoint: Endpoint,
-    clock: Clock,
-    wait: Wait,
-}
-
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::of(endpoint)?;
     let socket = bluetooth::socket(Speaks::Rfcomm).map_err(Fault::system("open an RFCOMM socket"))?;
     let fault = |operation| move |error| bluetooth::fault(operation, &options.name(), error);
     socket.bind(&address(options.device, options.channel)).map_err(fault("bind"))?;
-    socket.listen(BACKLOG).map_err(fault("listen"))?;
-    socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
+    socket::listen(&socket, BACKLOG).map_err(fault("listen"))?;
     let bound = socket.local_addr().ok().as_ref().and_then(|address| bluetooth::device_of(address, 0));
     let channel = bound.and_then(|(_, _, after)| after.first().copied()).unwrap_or(options.channel);
     let endpoint = bluetooth::with_number(endpoint, channel.into())?;
-    Ok(Box::new(RfcommListener { socket, endpoint, clock: opening.clock.clone(), wait: opening.wait }))
+    let (clock, wait) = (opening.clock.clone(), opening.wait);
+    let admit = move |socket, from: &SockAddr| -> Admitted {
+        Ok((RfcommLink::boxed(socket, &clock, wait), text(from)))
+    };
+    Ok(Box::new(SocketListener { socket, endpoint, admit }))
 }
 
 /// One a device, and an adapter keeps at most seven in its piconet.
 const BACKLOG: i32 = 7;
-
-impl Listener for RfcommListener {
-    fn endpoint(&self) -> Endpoint {
-        self.endpoint.clone()
-    }
-
-    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
-        let (socket, from) = super::socket::accept(&self.socket, within)?;
-        let from = text(&from).unwrap_or_else(|| "unknown".to_owned());
-        Ok((RfcommLink::boxed(socket, &self.clock, self.wait), from))
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -252,8 +252,9 @@ impl Table {
         common
     }
 
-    /// What tells the cases apart moves beside the endpoint, but for the size: a sweep reads best as a column.
-    pub fn name_rows(&mut self) {
+    /// What tells the cases apart moves beside the endpoint, but for the size: a sweep reads best as a column. What nearly
+    /// all cases have in common is returned, for the heading, and only the others say what they are instead.
+    pub fn name_rows(&mut self) -> Vec<String> {
         let keep: Vec<bool> =
             self.columns.iter().map(|c| c.title == "size" || !matches!(c.kind, Kind::Case { .. })).collect();
         for index in 1..self.rows.len() {
@@ -264,16 +265,24 @@ impl Table {
                 }
             }
         }
-        for row in &mut self.rows {
-            for (index, column) in self.columns.iter().enumerate().filter(|(index, _)| !keep[*index]) {
-                if let Kind::Case { before, after, usual } = column.kind
-                    && ![usual, ""].contains(&row.cells[index].as_str())
-                {
+        let mut common = Vec::new();
+        for (index, column) in self.columns.iter().enumerate().filter(|(index, _)| !keep[*index]) {
+            let Kind::Case { before, after, usual } = column.kind else { continue };
+            let most = most(self.rows.iter().map(|row| row.cells[index].as_str()));
+            let silent = most.map_or(usual.to_owned(), |most| {
+                if most != usual {
+                    common.push(format!("{before}{most}{after}"));
+                }
+                most.to_owned()
+            });
+            for row in &mut self.rows {
+                if ![&silent, ""].contains(&row.cells[index].as_str()) {
                     row.tags += &format!(", {before}{}{after}", row.cells[index]);
                 }
             }
         }
         self.retain(&keep);
+        common
     }
 
     /// Drops the last of the columns that can be spared, if there is one.
@@ -298,6 +307,13 @@ impl Table {
             row.cells.retain(|_| *kept.next().expect("one a column"));
         }
     }
+}
+
+/// What at least three in four say.
+fn most<'a>(cells: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let all = cells.clone().count();
+    let count = |cell: &str| cells.clone().filter(|other| *other == cell).count();
+    cells.clone().find(|cell| 4 * count(cell) >= 3 * all)
 }
 
 /// The CPUs of the near end and of the far end, as `--pin` takes them; nothing where both ends are one thread.

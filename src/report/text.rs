@@ -12,7 +12,8 @@ use super::paper;
 use super::spark::{self, Spark};
 use super::table::{Table, is_download, is_latency, tables};
 use super::words::{
-    case_list, date, host, interval_basis, median, plain, plural, printable, shorten, wait, ways, wrap,
+    case_list, date, host, interval_basis, median, missed_frames, plain, plural, printable, shorten, wait,
+    ways, wrap,
 };
 use crate::run::{CaseResult, Run, Warning};
 use crate::units::{print_bit_rate, print_nanoseconds};
@@ -78,8 +79,13 @@ impl Text {
         let round_trips = if table.workload == "latency" { " (round trips)" } else { "" };
         let what = table.title() + round_trips;
         let heading = [vec![what], table.condense()].concat().join(", ");
-        self.paragraph(&printable(&heading), BOLD, "", INDENT);
-        for (line, kind) in layout::lines(&mut table, self.width - INDENT.len(), numbered) {
+        let fitted = layout::fit(&mut table, self.width - INDENT.len(), numbered);
+        let unless_said = match fitted.unless_said.as_slice() {
+            [] => String::new(),
+            most => format!("; unless said: {}", most.join(", ")),
+        };
+        self.paragraph(&printable(&(heading + &unless_said)), BOLD, "", INDENT);
+        for (line, kind) in fitted.lines {
             let style = if kind == Line::Header { BOLD } else { Style::new() };
             self.line(&format!("{INDENT}{line}"), style);
         }
@@ -112,7 +118,10 @@ impl Text {
         let told = if run.paper.is_none() { run.cases.as_slice() } else { &[] };
         for (index, case) in told.iter().enumerate() {
             let name = if run.cases.len() > 1 { format!("Case {}: ", index + 1) } else { String::new() };
-            notes.extend(spread(case).into_iter().chain(ways(case)).map(|note| format!("{name}{note}")));
+            let missed = missed_frames(&case.figures).filter(|_| is_latency(case));
+            let missed = missed.map(|missed| format!("missed frames: {missed}."));
+            let told = spread(case).into_iter().chain(ways(case)).chain(missed);
+            notes.extend(told.map(|note| format!("{name}{note}")));
         }
         let any = |wanted: &dyn Fn(&CaseResult) -> bool| run.cases.iter().any(wanted);
         if any(&|case| !is_download(case) && case.figures.latency_ns.is_some() || case.under_load.is_some()) {
@@ -369,6 +378,7 @@ mod tests {
           6 over time  ▇██▇█▇██▇█  25.74 Gbit/s to 31.46 Gbit/s
           7 over time  ▇██▇█▇██▇█  37.17 Gbit/s to 45.43 Gbit/s
 
+          Case 1: missed frames: 2 over 16.7 ms (0.02 %), none over 50 ms.
           Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, a spread of 1.015
             (slowest: tcp://moxa-5610.example:7003).
           A latency is a whole round trip, never half of one.
@@ -460,6 +470,7 @@ mod tests {
           2 spread     █▇    ▅                        ▂  2.083 ms to 43.84 ms, log scale
           3 spread     █▇    ▅                        ▂  839.7 µs to 17.71 ms, log scale
 
+          Case 1: missed frames: 2 over 16.7 ms (0.02 %), none over 50 ms.
           Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, a spread of 1.015
             (slowest: tcp://moxa-5610.example:7003).
           A latency is a whole round trip, never half of one.
@@ -504,6 +515,7 @@ mod tests {
         for (index, case) in run.cases.iter_mut().enumerate() {
             case.endpoint = format!("tcp://gauge-{index}.example:7100");
             case.figures.response_ns = None;
+            case.figures.missed_frames = None;
             case.warnings.clear();
             case.placement.clear();
         }
@@ -543,6 +555,24 @@ mod tests {
         }
         let text = text(&run, Options::default());
         assert!(text.contains("\n  unix:///run/user/1000/gauge/5/stream.socket?type=stream\n"), "{text}");
+    }
+
+    #[test]
+    fn what_nearly_all_have_in_common_is_said_once() {
+        let mut run = many_links();
+        run.cases[1].placement.clear();
+        (run.cases[4].peer, run.cases[4].endpoint) = ("echo".to_owned(), "icmp://gauge-4.example".to_owned());
+        let text = text(&run, Options::default());
+        insta::assert_snapshot!(text.lines().skip(2).take(8).collect::<Vec<_>>().join("\n"), @r"
+        Latency (round trips), 14 B messages; unless said: peer linkgauge
+          #  endpoint                            p50       p90       p99       max  lost
+          1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          2  tcp://gauge-1.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          3  tcp://gauge-2.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          4  tcp://gauge-3.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          5  icmp://g…4.example, peer echo  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          6  tcp://gauge-5.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+        ");
     }
 
     #[test]

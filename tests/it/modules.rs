@@ -90,21 +90,30 @@ const BENCHMARK: &str = "
     common='tipc://18888:0?type=stream --peer tipc-bench --size 64,256,1024,4096,16384,65536 -q --json -'
     linkgauge latency $common --count 20 --warm-up 3
     linkgauge throughput $common --volume 500k --parallel 2
-    linkgauge latency 'tipc://18888:0?type=stream' --peer tipc-bench --time 1s";
+    linkgauge latency 'tipc://18888:0?type=stream' --peer tipc-bench --time 1s
+    kill $!; wait
+    linkgauge serve -q --peer tipc-bench tipc://17777:0 &
+    sleep 1
+    linkgauge latency tipc://17777:0 --peer tipc-bench --size 64,256,1024,4096,16384,65536 --parallel 8 \
+        --count 20 --warm-up 3 -q --json -
+    kill $!; wait
+    linkgauge serve -q --peer echo tipc://17777:0 & sleep 1
+    linkgauge latency tipc://17777:0 --peer tipc-bench -n 1
+    kill $!; wait";
 
 #[test]
 fn the_benchmark_of_tipcutils_runs_at_all_its_sizes() {
     let ended = guest(MODULES, "", BENCHMARK);
     let runs = runs(&ended.stdout, &ended.stderr);
-    assert_eq!(runs.len(), 2, "{}", ended.stderr);
-    for run in &runs {
+    assert_eq!(runs.len(), 3, "{}", ended.stderr);
+    for (run, clients) in runs.iter().zip([1, 2, 8]) {
         let cases = run["cases"].as_array().unwrap();
         assert_eq!(cases.len(), 6);
         for case in cases {
             assert_eq!(case["complete"], true, "{case}\n{}", ended.stderr);
             let size = case["message_bytes"].as_u64().unwrap();
             if case["workload"] == "latency" {
-                assert_eq!(case["received"], 20, "{case}");
+                assert_eq!(case["received"], 20 * clients, "{case}");
                 continue;
             }
             let bytes = 2 * 500_000u64.div_ceil(size) * size;
@@ -113,7 +122,9 @@ fn the_benchmark_of_tipcutils_runs_at_all_its_sizes() {
             assert!((rates[0] / (rates[1] * 8.0 * size as f64) - 1.0).abs() < 1e-9, "{case}");
         }
     }
-    assert!(ended.stderr.contains("give --count or --volume, no time"), "{}", ended.stderr);
+    for line in ["give --count or --volume, no time", "no benchmark of before 2014 answered there"] {
+        assert!(ended.stderr.contains(line), "{line} is not in: {}", ended.stderr);
+    }
 }
 
 /// Two namespaces as two nodes. Those of one kernel recognise each other by a word of the discovery messages, and then
