@@ -512,7 +512,7 @@ impl Dialer {
         self.with(endpoint, |transport| match transport.listen {
             Some(listen) => listen(endpoint, &self.opening()),
             None => Err(Fault::Other(format!(
-                "nobody can listen on {}: the lab has stand-ins for the far end (linkgauge lab)",
+                "nobody can listen on {}: a device or a kernel is its far end; for devices the lab has stand-ins (linkgauge lab)",
                 transport.scheme
             ))),
         })

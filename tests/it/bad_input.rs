@@ -84,7 +84,7 @@ fn serial_ports_that_are_none() {
     );
     says(
         &["serve", "serial:///dev/ttyS0"],
-        "serial:///dev/ttyS0: nobody can listen on serial: the lab has stand-ins for the far end (linkgauge lab)",
+        "serial:///dev/ttyS0: nobody can listen on serial: a device or a kernel is its far end; for devices the lab has stand-ins (linkgauge lab)",
     );
     says(
         &["latency", "serial:///dev/ttyS0?baud=fast"],

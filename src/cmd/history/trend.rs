@@ -27,7 +27,7 @@ fn one(trend: &Trend, metric: &Metric) -> String {
     let on = trend.host.as_deref().map(|host| format!(" on {}", printable(host))).unwrap_or_default();
     let plural = if values.len() == 1 { "" } else { "s" };
     format!(
-        "{} of {} {}{}{on}\n  {}\n  {} to {}, median {}; last {} ({}, {:+.1} % from the median)\n  {} run{plural}, {} to {}\n",
+        "{} of {} {}{}{on}\n  {}\n  {} to {}, median {}\n  last {} ({}, {:+.1} % from the median)\n  {} run{plural}, {} to {}\n",
         metric.name(),
         shorten(&printable(&trend.endpoint), 34),
         printable(&trend.direction),
