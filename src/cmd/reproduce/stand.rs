@@ -95,7 +95,8 @@ impl Stand {
             let shape =
                 |rate| Shape { delay: path.delay, rate, queue: usual_queue(rate), ..Shape::default() };
             let (up, down) = (shape(path.rate_to), shape(path.rate_from));
-            let options = shaper::Options { listen: LISTEN.parse()?, to: to.clone(), up, down, seed: 1 };
+            let options =
+                shaper::Options { listen: LISTEN.parse()?, to: to.clone(), up, down, seed: 1, log: None };
             let shaper = Shaper::start(&options, dialer)?;
             self.endpoints = vec![shaper.endpoint().clone()];
             self.pieces.push(Box::new(shaper));
