@@ -17,10 +17,12 @@ use crate::units::{Bytes, Span};
 
 mod counted;
 mod download;
+mod sizes;
 mod trial;
 
 use download::Rates;
 pub use download::{Download, Exchange, Path};
+pub use sizes::PublishedSize;
 
 /// The texts of a study, as they lie in its folder.
 pub struct Texts {
@@ -114,6 +116,9 @@ pub struct Cell {
     /// What lies before it.
     #[serde(default)]
     link: Option<Rates>,
+    /// The line under it, where it is known.
+    #[serde(default)]
+    frames: Option<sizes::Frames>,
     /// What the lab starts for it.
     #[serde(default)]
     pub lab: Option<String>,

@@ -346,6 +346,14 @@ impl Figures {
 }
 
 impl CaseResult {
+    /// Share of the time that the threads of the near and of the far end used, 1 being all of it. In a transfer both
+    /// ways an end has two threads for a connection.
+    pub fn cpu_shares(&self) -> Option<(f64, Option<f64>)> {
+        let cpu = self.cpu.as_ref().filter(|_| self.elapsed_ns > 0)?;
+        let time = self.elapsed_ns as f64 / 1e9 * f64::from(self.ports.max(1) * self.parallel.max(1));
+        Some((cpu.near_seconds / time, cpu.far_seconds.map(|seconds| seconds / time)))
+    }
+
     /// What besides endpoint, size and numbers tells it from other cases of its method: `100/s`, `spin`; mostly empty.
     pub fn settings(&self) -> String {
         let per_second = self.asked.get("pacing").and_then(|pacing| pacing.get("per_second")?.as_f64());

@@ -19,7 +19,7 @@ use rows::{LeftOut, Row, Rows};
 pub const PIECE: Piece = Piece {
     name: "window",
     summary: "what one round trip buys of a download, and the window that would fill the link",
-    explain: |evidence| Window::of(evidence).map(|window| window.finding()),
+    explain: |evidence, _| Window::of(evidence).map(|window| window.finding()),
 };
 
 /// As it is printed.
