@@ -139,8 +139,8 @@ fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
         Warning::new(
             "sender_not_busy",
             format!(
-                "the sender's CPU was busy for {:.0} % of the time: a message takes what link or receiver make it take, \
-                 not what sending costs",
+                "the sender's CPU was busy for {:.0} % of the time: a message takes what link, receiver or other \
+                 programs make it take, not what sending costs",
                 100.0 * share
             ),
             "for the cost of sending give both ends CPUs of their own (--pin 0,1); else it is the link's figure",
@@ -482,6 +482,24 @@ mod tests {
         assert_eq!(sender("message", "fixed", "send", 1.2), None);
         assert_eq!(sender("stream", "closed", "send", 1.2), None);
         assert_eq!(sender("message", "closed", "both", 1.2), None);
+    }
+
+    #[test]
+    fn what_comes_around_a_short_transfer_is_not_the_sender_resting() {
+        let share = |warm_up: Value| {
+            let case = serde_json::json!({
+                "endpoint": "udp://a", "peer": "linkgauge", "workload": "throughput", "direction": "send",
+                "message_bytes": 64, "ports": 1, "parallel": 1, "method": "", "complete": true, "elapsed_ns": 240_000_000,
+                "cpu": { "near_seconds": 0.199 }, "throughput_bps": 8e9, "delivered_bytes": 200_000_000,
+                "asked": { "pacing": { "kind": "closed" }, "warm_up": warm_up }, "got": { "framing": "message" },
+                "placement": {}, "warnings": [],
+            });
+            let case: CaseResult = serde_json::from_value(case).unwrap();
+            (sender_not_busy(&case).is_some(), (100.0 * case.cpu_shares().unwrap().0).round())
+        };
+        assert_eq!(share(serde_json::json!({})), (false, 100.0));
+        // The warm-up took some of the CPU's time and none of the transfer's.
+        assert_eq!(share(serde_json::json!({ "time_ns": 1 })), (true, 83.0));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{Declared, Evidence, Finding, NotExplained, Piece};
 use crate::run::Run;
 use crate::stats::Interval;
-use crate::stats::fit::{Line, Point, broken, theil_sen};
+use crate::stats::fit::{Line, Point, broken, relative_least_squares, theil_sen};
 
 mod sweeps;
 mod told;
@@ -108,9 +108,10 @@ pub struct Sizes {
 }
 
 impl Costs {
-    fn of(line: &Line) -> Costs {
+    /// `shown`: a byte costs something, beyond doubt.
+    fn of(line: &Line, shown: bool) -> Costs {
         let interval = line.slope_interval;
-        let shown = line.slope > 0.0 && interval.is_none_or(|interval| interval.low > 0.0);
+        let shown = shown && line.slope > 0.0;
         // Bits a second of nanoseconds a byte.
         let rate = |byte_ns: f64| 8e9 / byte_ns;
         let message_ns = Some(line.intercept).filter(|cost| *cost > 0.0);
@@ -120,7 +121,7 @@ impl Costs {
             byte_ns_interval: interval,
             rate_bps: shown.then(|| rate(line.slope)),
             rate_bps_interval: interval
-                .filter(|_| shown)
+                .filter(|interval| shown && interval.low > 0.0)
                 .map(|interval| Interval { low: rate(interval.high), high: rate(interval.low) }),
             half_performance_bytes: message_ns.filter(|_| shown).map(|cost| cost / line.slope),
         }
@@ -133,7 +134,10 @@ impl Fit {
         sizes.dedup();
         let points: Vec<Point> = sweep.measured.iter().map(Measured::point).collect();
         let line = theil_sen(&points, CONFIDENCE).filter(|_| sizes.len() >= FEWEST_SIZES)?;
-        let costs = Costs::of(&line);
+        let costs = Costs::of(
+            &line,
+            rises(&line) || relative_least_squares(&points, CONFIDENCE).is_some_and(|l| rises(&l)),
+        );
         let last_rate_bps = last_rate(&points, &sizes);
         let of_line = |rate: Option<f64>| Some(rate? / sweep.limit?.line_limit_bps);
         let last = of_line(last_rate_bps);
@@ -152,8 +156,8 @@ impl Fit {
                 last_below_bytes: broken.between.0 as u32,
                 first_above_bytes: broken.between.1 as u32,
                 between: sweep.told_between(broken.between),
-                below: Costs::of(&broken.below),
-                above: Costs::of(&broken.above),
+                below: Costs::of(&broken.below, rises(&broken.below)),
+                above: Costs::of(&broken.above, rises(&broken.above)),
             }),
             group: sweep.group,
             name: sweep.name,
@@ -171,6 +175,11 @@ impl Against {
             _ => Against::NotTheLine,
         }
     }
+}
+
+/// Whether the slope is above zero, as far as anybody can tell.
+fn rises(line: &Line) -> bool {
+    line.slope_interval.is_none_or(|interval| interval.low > 0.0)
 }
 
 /// Bits a second between the two largest of these sizes, each by the mean of its points.

@@ -71,6 +71,12 @@ pub fn weighted_least_squares(points: &[Point], weights: &[f64], confidence: f64
     Some(line)
 }
 
+/// [`weighted_least_squares`] with the weights 1/y²; y must not be zero.
+pub fn relative_least_squares(points: &[Point], confidence: f64) -> Option<Line> {
+    let weights: Vec<f64> = points.iter().map(|(_, y)| 1.0 / (y * y)).collect();
+    weighted_least_squares(points, &weights, confidence)
+}
+
 /// The line whose slope is the median of the slopes between all pairs of points: up to 29 % of them may be anywhere.
 /// The intercept leaves as many points above as below; its interval is not known, that of the slope is Sen's. `None`
 /// unless all is finite and two values of x differ.
@@ -133,8 +139,7 @@ pub fn broken(points: &[Point], confidence: f64) -> Option<Broken> {
     }
     let count = points.len();
     let relative = |points: &[Point]| {
-        let weights: Vec<f64> = points.iter().map(|(_, y)| 1.0 / (y * y)).collect();
-        let line = weighted_least_squares(points, &weights, confidence)?;
+        let line = relative_least_squares(points, confidence)?;
         let missed: f64 = points.iter().map(|&point| (line.residual(point) / point.1).powi(2)).sum();
         Some((line, missed))
     };
@@ -235,10 +240,7 @@ mod tests {
         // SciPy 1.17.1: p, c = scipy.optimize.curve_fit(lambda x, a, b: a + b*x, x, y, sigma=y), which finds the least
         // sum step by step and stops at 7 to 10 digits; these are the digits it goes towards (normal equations with
         // mpmath 1.3, 40 digits), t as above.
-        let relative = |points: &[Point]| {
-            let weights: Vec<f64> = points.iter().map(|(_, y)| 1.0 / (y * y)).collect();
-            figures(weighted_least_squares(points, &weights, 0.95))
-        };
+        let relative = |points: &[Point]| figures(relative_least_squares(points, 0.95));
         let wanted = [
             9.764020036965031e-05,
             0.0014103683482489993,

@@ -206,6 +206,17 @@ fn a_slope_above_the_line_is_flagged() {
 }
 
 #[test]
+fn noise_among_the_small_does_not_hide_what_a_byte_costs() {
+    // Two of the three smallest take less than a smaller one, so that Sen's interval holds zero.
+    let microseconds = [9.942, 8.369, 9.585, 18.36, 50.71, 183.5];
+    let sizes = (0..6).map(|power| 64 << (2 * power));
+    let cases = sizes.zip(microseconds).map(|(size, us)| load(size, us * 1e3)).collect();
+    let [fit] = fits(cases, &NOTHING).try_into().unwrap();
+    assert!(fit.costs.byte_ns_interval.unwrap().low < 0.0 && fit.costs.rate_bps_interval.is_none());
+    assert!((350.0..450.0).contains(&megabytes(fit.costs.rate_bps, 1)), "{fit:?}");
+}
+
+#[test]
 fn what_differs_in_more_than_the_size_is_kept_apart() {
     let mut cases: Vec<CaseResult> = sizes().map(|size| load(size, 5e3 + 2.0 * f64::from(size))).collect();
     let others: Vec<CaseResult> = cases
