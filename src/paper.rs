@@ -17,11 +17,15 @@ use crate::units::{Bytes, Span};
 
 mod counted;
 mod download;
+mod guest;
+mod messages;
 mod sizes;
+mod stand_in;
 mod trial;
 
 use download::Rates;
 pub use download::{Download, Exchange, Path};
+pub use guest::Guest;
 pub use sizes::PublishedSize;
 
 /// The texts of a study, as they lie in its folder.
@@ -47,6 +51,11 @@ pub static STUDIES: &[Texts] = &[
         name: "netio",
         plan: include_str!("../papers/netio/plan.toml"),
         tables: include_str!("../papers/netio/tables.csv"),
+    },
+    Texts {
+        name: "linx",
+        plan: include_str!("../papers/linx/plan.toml"),
+        tables: include_str!("../papers/linx/tables.csv"),
     },
 ];
 
@@ -79,6 +88,9 @@ pub struct Study {
     /// It downloads by request and answer; what follows the `@` of a place is the delay each way in ms.
     #[serde(default)]
     exchange: Option<Exchange>,
+    /// Kinds of guests, by name, for cells that need more of a kernel than a host may have.
+    #[serde(default, rename = "guest")]
+    guests: BTreeMap<String, Guest>,
     #[serde(rename = "cell")]
     pub cells: Vec<Cell>,
     #[serde(rename = "measure")]
@@ -116,7 +128,7 @@ pub struct Cell {
     /// What lies before it.
     #[serde(default)]
     link: Option<Rates>,
-    /// The line under it, where it is known.
+    /// The line under it in the study, where that is known.
     #[serde(default)]
     frames: Option<sizes::Frames>,
     /// What the lab starts for it.
@@ -127,6 +139,18 @@ pub struct Cell {
     command: String,
     #[serde(default)]
     quick_command: Option<String>,
+    /// Words before that, which say where it runs: `ip netns exec far`.
+    #[serde(default)]
+    pub under: String,
+    /// Where links lead to it, if it names that otherwise.
+    #[serde(default)]
+    pub near: Option<Endpoint>,
+    /// The kind of guest that it is measured in where this host cannot.
+    #[serde(default)]
+    guest: Option<String>,
+    /// The kernel modules that it needs; without any all of that guest's.
+    #[serde(default)]
+    modules: Vec<String>,
     /// What that is called wherever its figures appear.
     #[serde(default)]
     pub stand_in: Option<String>,
@@ -211,6 +235,8 @@ pub struct PlannedCase {
     before: Option<CaseSpec>,
     line: Option<Line>,
     pub download: Option<Download>,
+    /// What messages go over.
+    pub link: Option<Path>,
 }
 
 /// The physical line of a case.
@@ -331,7 +357,11 @@ fn port_line_bps(case: &CaseResult, line: &Line) -> Option<f64> {
 }
 
 fn statistic(name: &str) -> Option<&'static Statistic> {
-    STATISTICS.iter().chain(&counted::STATISTICS).find(|statistic| statistic.name == name)
+    STATISTICS
+        .iter()
+        .chain(&counted::STATISTICS)
+        .chain(&messages::STATISTICS)
+        .find(|statistic| statistic.name == name)
 }
 
 /// What became of a case.
@@ -342,6 +372,8 @@ pub enum Outcome<'a> {
         case: &'a CaseResult,
         /// It ran in the lab: no hardware.
         stand_in: bool,
+        /// It ran in a guest.
+        guest: bool,
     },
     /// And why.
     NotRun(String),
@@ -383,13 +415,6 @@ impl Study {
     /// The cell of that name.
     pub fn cell(&self, name: &str) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.name == name)
-    }
-
-    /// What its lab stands for hardware with, each once.
-    pub fn stand_ins(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.cells.iter().filter_map(|cell| cell.stand_in.clone()).collect();
-        names.dedup();
-        names
     }
 
     /// Leaves only these tables; none leaves all.
@@ -465,7 +490,8 @@ impl Study {
         let name = format!("{}:{place}", measure.name);
         let together =
             if measure.together { format!("{}:{}", measure.name, cell.name) } else { name.clone() };
-        PlannedCase { name, place, together, spec, before, line, download }
+        let link = cell.link.filter(|_| self.is_of_sizes()).map(|rates| rates.with_delay(Duration::ZERO));
+        PlannedCase { name, place, together, spec, before, line, download, link }
     }
 
     /// Published rates of downloads, with what they were downloaded over.
@@ -496,7 +522,7 @@ impl Study {
                 self.rows_of(table).map(|row| row.beside(&cases, outcome)).collect();
             rows.map(|rows| PaperTable {
                 number: table.number.clone(),
-                title: table.title.clone(),
+                title: self.title(table, &rows),
                 rows_are: table.rows_are.clone(),
                 rows,
             })
@@ -507,6 +533,7 @@ impl Study {
             source: self.source.clone(),
             shortened: quick.then(|| self.shortened.clone()),
             stand_ins: self.stand_ins(),
+            guests: Vec::new(),
             tables: self.tables.iter().map(table).collect::<Result<_, _>>()?,
         })
     }
@@ -623,14 +650,15 @@ impl Row {
             limit: (statistic.limit)(planned),
             case: None,
             stand_in: false,
+            guest: false,
             reason: None,
             note: Some(self.note.clone()).filter(|note| !note.is_empty()),
         };
         match outcome(planned) {
             Outcome::NotRun(reason) => row.reason = Some(reason),
-            Outcome::Run { number, case, stand_in } => {
+            Outcome::Run { number, case, stand_in, guest } => {
                 row.measured = (statistic.of)(case, planned);
-                (row.case, row.stand_in) = (Some(number), stand_in);
+                (row.case, row.stand_in, row.guest) = (Some(number), stand_in, guest);
                 row.reason = match row.measured {
                     Some(measured) => {
                         flaw(case, row.limit.is_some_and(|limit| (statistic.too_good)(measured, limit)))

@@ -31,6 +31,7 @@ fn every_study_can_be_read_and_met() {
         }
         for cell in &study.cells {
             assert!(cell.lab.is_some() != cell.not_in_lab.is_some(), "{}", cell.name);
+            assert_eq!(cell.guest.is_some(), study.guest_of(cell).is_some(), "{}", cell.name);
         }
     }
 }
@@ -180,7 +181,7 @@ fn tables_are_chosen_by_number() {
         [study.choose(&["4".to_owned()]).unwrap_err(), Study::named("sana").unwrap_err()].map(|e| e.to_string()).join("\n"),
         @r"
     the study has no table 4 (known: 5, 7)
-    there is no study 'sana' (known: sena, loggernet, netio)
+    there is no study 'sana' (known: sena, loggernet, netio, linx)
     "
     );
 }
@@ -207,10 +208,12 @@ fn a_figure_stands_beside_what_met_it() {
     let (latency, broken) = (&full.cases[1], &sample_run::minimal().cases[0]);
     let paper = study
         .join(false, &|case| match (case.place.cell.as_str(), case.place.ports) {
-            ("serialip", 1) => Outcome::Run { number: 1, case: latency, stand_in: true },
-            ("serialip", 8) => Outcome::Run { number: 3, case: &full.cases[0], stand_in: false },
-            ("serialip", 16) => Outcome::Run { number: 4, case: &lossy, stand_in: false },
-            ("serialip", 4) => Outcome::Run { number: 2, case: broken, stand_in: false },
+            ("serialip", 1) => Outcome::Run { number: 1, case: latency, stand_in: true, guest: true },
+            ("serialip", 8) => {
+                Outcome::Run { number: 3, case: &full.cases[0], stand_in: false, guest: false }
+            }
+            ("serialip", 16) => Outcome::Run { number: 4, case: &lossy, stand_in: false, guest: false },
+            ("serialip", 4) => Outcome::Run { number: 2, case: broken, stand_in: false, guest: false },
             _ => Outcome::NotRun("left out".to_owned()),
         })
         .unwrap();
@@ -218,7 +221,7 @@ fn a_figure_stands_beside_what_met_it() {
     let row =
         |row: &str, column: &str| rows.iter().find(|one| one.row == row && one.column == column).unwrap();
     let met = row("STS1600", "Serial/IP, 1 port");
-    assert_eq!((met.published.as_str(), met.case, met.stand_in), ("12.75", Some(1), true));
+    assert_eq!((met.published.as_str(), met.case, met.stand_in, met.guest), ("12.75", Some(1), true, true));
     let mean = latency.figures.latency_ns.as_ref().unwrap().mean;
     assert_eq!((met.measured, &met.reason), (Some(mean / 1e6), &None));
     assert!((met.limit.unwrap() - 1.0417).abs() < 1e-4);

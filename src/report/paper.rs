@@ -41,6 +41,7 @@ static COLUMNS: &[(&str, &str)] = &[
     ("endpoint", "where its first link led"),
     ("ports", "ports measured side by side"),
     ("stand_in", "measured in the lab: no hardware"),
+    ("guest", "measured in a guest: compares with others of it only"),
     ("reason", "why nothing was measured, or what is wrong with what was"),
     ("note", "what to know of the published figure"),
 ];
@@ -69,6 +70,7 @@ pub fn write_csv(run: &Run, paper: &Paper, out: &mut dyn io::Write) -> io::Resul
             case.map(|case| case.endpoint.clone()).unwrap_or_default(),
             case.map(|case| case.ports.to_string()).unwrap_or_default(),
             row.measured.map(|_| row.stand_in.to_string()).unwrap_or_default(),
+            row.measured.map(|_| row.guest.to_string()).unwrap_or_default(),
             text(&row.reason),
             text(&row.note),
         ])?;
@@ -102,7 +104,7 @@ pub fn lines(paper: &Paper, width: usize) -> Vec<(String, Line)> {
         let left_out = table.rows.len() - told(table).len();
         if left_out > 0 {
             let left_out = plural(left_out, "figure");
-            let text = format!("left out, {left_out}: words in the study; CSV, JSON and HTML have them.");
+            let text = format!("left out, {left_out}: no number in the study; CSV, JSON and HTML have them.");
             put(&mut lines, &text, INDENT, "    ", Line::Row);
         }
         for remark in remarks(table) {
@@ -137,6 +139,12 @@ fn about(paper: &Paper) -> Vec<String> {
         Lab::Some => Some(format!("lab: measured in the lab, {what}.")),
         Lab::Nothing => None,
     });
+    if !paper.guests.is_empty() {
+        let guests = paper.guests.join("; ");
+        sentences.push(format!(
+            "guest: measured in a guest ({guests}); such figures compare with each other only."
+        ));
+    }
     if predicts(paper) {
         let sentence = "predicted: from chunk, delays, rates, processing time and window.";
         sentences.push(sentence.to_owned());
@@ -164,6 +172,16 @@ fn lab(paper: &Paper) -> Lab {
     }
 }
 
+/// Says of a row where it was measured, where that differs from row to row.
+fn place(paper: &Paper) -> impl Fn(&PaperRow) -> &'static str {
+    let mixed = lab(paper) == Lab::Some;
+    move |row| match (row.guest, mixed && row.stand_in) {
+        (true, _) => "guest",
+        (false, true) => "lab",
+        (false, false) => "",
+    }
+}
+
 fn limits(paper: &Paper) -> bool {
     paper.tables.iter().flat_map(|table| &table.rows).any(|row| row.limit.is_some())
 }
@@ -176,12 +194,12 @@ fn predicts(paper: &Paper) -> bool {
 type Cells = [String; 9];
 
 fn drawn(paper: &Paper, table: &PaperTable, width: usize) -> Vec<(String, Line)> {
-    let mixed = lab(paper) == Lab::Some;
+    let place = place(paper);
     let predicts = predicts(paper);
     let predicted = if predicts { "predicted" } else { "" };
     let limits = limits(paper);
     let limit = if limits { "limit" } else { "" };
-    let on = if mixed { "on" } else { "" };
+    let on = if table.rows.iter().any(|row| !place(row).is_empty()) { "on" } else { "" };
     let head = ["#", &table.rows_are, "", "unit", "published", "measured", predicted, limit, on];
     let cells = |row: &PaperRow| -> Cells {
         [
@@ -193,7 +211,7 @@ fn drawn(paper: &Paper, table: &PaperTable, width: usize) -> Vec<(String, Line)>
             measured(row),
             if predicts { figure(row.predicted) } else { String::new() },
             if limits { figure(row.limit) } else { String::new() },
-            if mixed && row.stand_in { "lab".to_owned() } else { String::new() },
+            place(row).to_owned(),
         ]
     };
     let mut all: Vec<Cells> = vec![head.map(printable)];
@@ -318,7 +336,7 @@ const MOST: usize = 256;
 
 /// A cell for which the study has no figure.
 fn nothing() -> Value {
-    context! { text => "", title => None::<String>, case => None::<usize>, lab => false, run => false }
+    context! { text => "", title => None::<String>, case => None::<usize>, place => "", run => false }
 }
 
 fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
@@ -337,7 +355,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
         .iter()
         .map(|row| ((row.row.as_str(), row.column.as_str(), row.unit.as_str()), row))
         .collect();
-    let mixed = lab(paper) == Lab::Some;
+    let place = place(paper);
     let rows: Vec<Value> = names
         .iter()
         .map(|name| {
@@ -350,7 +368,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
                 name => *name,
                 published => cells(&|row| context! { text => row.published.clone(), title => row.note.clone() }),
                 measured => cells(&|row| context! {
-                    text => measured(row), case => row.case, lab => mixed && row.stand_in,
+                    text => measured(row), case => row.case, place => place(row),
                     title => row.reason.clone(), run => row.measured.is_some(),
                 }),
                 predicted => cells(&|row| context! { text => figure(row.predicted) }),
@@ -398,12 +416,12 @@ mod tests {
           1  STS1600  TCP/IP, 1 port    ms        12.35     1.203  1.042
              STS1600  TCP/IP, 16 ports  ms       112.89   not run  1.042
           2  LS100    TCP/IP, 1 port    ms        39.22     1.250  1.042  lab
-          left out, 1 figure: words in the study; CSV, JSON and HTML have them.
+          left out, 1 figure: no number in the study; CSV, JSON and HTML have them.
           measured: latency_mean_ms.
           not run, 2 figures: there is no such thing in the lab.
 
         Table 12: Throughput
-          #  baud                  unit   published   measured  limit  on
+          #  baud                  unit   published   measured  limit
           2  19200  SS100, 1 port  bit/s   19252.38  19183.46*  19200
           2  19200  SS100, 1 port  %         100.27     99.91*    100
           measured: port_line_bps, port_line_rate_percent.
@@ -423,13 +441,13 @@ mod tests {
     #[test]
     fn a_row_of_csv_for_each_figure() {
         insta::assert_snapshot!(written("csv", &Options::default()), @r#"
-        run,paper,table,row,column,unit,published,measured,predicted,limit,statistic,planned_case,case,endpoint,ports,stand_in,reason,note
-        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 1 port",ms,12.35,1.203456,,1.041667,latency_mean_ms,latency:tcp/1@9600,1,serial:///dev/ttyS0,1,false,,
-        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,there is no such thing in the lab,
-        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,,
-        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 16 ports",ms,Not Available,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,there is no such thing in the lab,
-        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",bit/s,19252.38,19183.456,,19200,port_line_bps,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,stopped before all that was planned was measured,above what a line of this rate can carry
-        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",%,100.27,99.9138,,100,port_line_rate_percent,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,stopped before all that was planned was measured,
+        run,paper,table,row,column,unit,published,measured,predicted,limit,statistic,planned_case,case,endpoint,ports,stand_in,guest,reason,note
+        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 1 port",ms,12.35,1.203456,,1.041667,latency_mean_ms,latency:tcp/1@9600,1,serial:///dev/ttyS0,1,false,false,,
+        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,there is no such thing in the lab,
+        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,false,,
+        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 16 ports",ms,Not Available,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,there is no such thing in the lab,
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",bit/s,19252.38,19183.456,,19200,port_line_bps,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,false,stopped before all that was planned was measured,above what a line of this rate can carry
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",%,100.27,99.9138,,100,port_line_rate_percent,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,false,stopped before all that was planned was measured,
         "#);
     }
 

@@ -103,6 +103,25 @@ fn the_line_can_be_declared() {
 }
 
 #[test]
+fn the_published_sizes_of_linx_and_tipc_are_explained() {
+    let ended = run(&["explain", "linx"]);
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
+    assert!(ended.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ended.stdout);
+    let words = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    for found in [
+        "LINX 6 21.21 µs 91.64 MB/s 89.05–240.0 1.943 kB 89.69 MB/s",
+        "TIPC 6 28.24 µs 57.96 MB/s 51.89–240.0 1.637 kB 58.65 MB/s",
+        "LINX: last two 74.2 % of the line (120.9 MB/s): not the line.",
+        "TIPC: last two 48.5 % of the line (120.9 MB/s): not the line.",
+        "LINX: last two 99.6 % of the line (12.09 MB/s): it is the line.",
+        "LINX: last two 100.0 % of the line (12.09 MB/s): it is the line.",
+        "LINX: the rate of all sizes is beyond the line",
+    ] {
+        assert!(words.contains(found), "{found}: {}", ended.stdout);
+    }
+}
+
+#[test]
 fn published_rates_by_size_are_explained() {
     let ended = run(&["explain", "netio"]);
     assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));

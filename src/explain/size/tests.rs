@@ -85,6 +85,26 @@ fn joined(fits: Vec<Fit>) -> String {
 }
 
 #[test]
+fn the_study_itself_gives_the_same() {
+    let study = crate::paper::Study::named("linx").unwrap();
+    let all = Sizes::of(&Evidence::Study(&study), &NOTHING).unwrap().fits;
+    let in_study = |table: &str, name: &str| {
+        all.iter().find(|fit| fit.group.starts_with(&format!("Table {table}: ")) && fit.name == name).unwrap()
+    };
+    for (by_hand, (table, name)) in
+        all_published().iter().zip([("2", "LINX"), ("2", "TIPC"), ("6", "LINX"), ("8", "LINX")])
+    {
+        let fit = in_study(table, name);
+        assert_eq!((&fit.rows, &fit.costs), (&by_hand.rows, &by_hand.costs), "{table} {name}");
+        assert_eq!((fit.limit, fit.against_line), (by_hand.limit, by_hand.against_line), "{table} {name}");
+    }
+    // Four times two protocols, and two pairs with OSEck twice.
+    assert_eq!(all.len(), 12);
+    let latency = in_study("1", "LINX");
+    assert_eq!((latency.limit, megabytes(latency.costs.rate_bps, 1)), (None, 33.9));
+}
+
+#[test]
 fn what_they_show_is_told_in_80_columns() {
     insta::assert_snapshot!(told(all_published()), @r"
     The size: what a message costs, and what each byte of it
