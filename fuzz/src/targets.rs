@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::explain::{self, Evidence};
+use linkgauge::explain::{self, Declared, Evidence};
 use linkgauge::import::{self, About, TimeUnit};
 use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
@@ -597,7 +597,7 @@ pub fn run_document(data: &[u8]) {
         let written = (format.write)(&run, &Options::default(), &mut std::io::sink());
         assert!(written.is_ok(), "{}: only a sink may fail", format.name);
     }
-    if let Ok(findings) = explain::explain(&Evidence::Run(&run)) {
+    if let Ok(findings) = explain::explain(&Evidence::Run(&run), &Declared::default()) {
         assert!(report::explanation(&findings, &Options::default(), &mut std::io::sink()).is_ok());
     }
 }

@@ -38,7 +38,7 @@ mod unix;
 mod unix_datagram;
 mod vsock;
 
-pub use internet::{DEFAULT_PORT, stream_beside};
+pub use internet::{DEFAULT_PORT, interfaces, stream_beside};
 
 /// Every transport, in the order in which help and documentation show them.
 pub static TRANSPORTS: &[Transport] = &[

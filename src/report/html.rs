@@ -20,10 +20,12 @@ use super::chart::{self, Chart};
 use super::svg::{Axis, SIZE};
 use super::table::{Kind, Row, Table, is_latency, tables};
 use super::words::{
-    ABSENT, LOST, date, first_missed_frames, floor_ns, host, interval_basis, limit_bps, loss, missed_frames,
-    one_way, percent, percentile, plural, printable, sentence, share, wait,
+    ABSENT, LOST, date, first_missed_frames, fit_lines, floor_ns, host, interval_basis, limit_bps, loss,
+    missed_frames, one_way, percent, percentile, plural, printable, sentence, share, wait,
 };
 use super::{Options, paper};
+use crate::explain::Declared;
+use crate::explain::size::{self, Fit};
 use crate::run::{CaseResult, Defect, Distribution, Figures, Judged, Part, Run, Warning};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
 
@@ -209,19 +211,22 @@ fn bars(run: &Run, table: &Table) -> Vec<Option<(f64, f64)>> {
 /// Every table; the charts of a workload stand with its first.
 fn all_tables(run: &Run) -> Vec<Value> {
     let mut charted: Vec<String> = Vec::new();
+    let fits = size::of_run(run, &Declared::default());
     let one = |one: Table| {
         let first = !charted.contains(&one.workload);
         charted.push(one.workload.clone());
-        table(run, one, first)
+        table(run, one, first, &fits)
     };
     tables(run).into_iter().map(one).collect()
 }
 
-fn table(run: &Run, mut table: Table, with_charts: bool) -> Value {
+fn table(run: &Run, mut table: Table, with_charts: bool, fits: &[Fit]) -> Value {
     let latency = table.workload == "latency";
     let bars = bars(run, &table);
     let barred = bars.iter().any(Option::is_some);
     let (title, common) = (table.title(), table.condense().join(", "));
+    let numbers: Vec<usize> = table.rows.iter().map(|row| row.case).collect();
+    let fits: Vec<String> = fit_lines(fits, &numbers).iter().map(|line| together(line)).collect();
     let columns: Vec<Value> = table
         .columns
         .iter()
@@ -248,7 +253,7 @@ fn table(run: &Run, mut table: Table, with_charts: bool) -> Value {
         .collect();
     let charts = if with_charts { charts(chart::of_workload(run, latency)) } else { Vec::new() };
     context! {
-        title => title, common => common, columns => columns, rows => rows, charts => charts,
+        title => title, common => common, columns => columns, rows => rows, charts => charts, fits => fits,
         barred => barred, bar => if latency { "p50 – p99, log" } else { "rate, log" },
     }
 }

@@ -9,6 +9,8 @@ mod place;
 mod processor;
 mod time;
 
+pub use place::interrupts;
+
 use serde::Serialize;
 
 /// What a check says about this machine.
