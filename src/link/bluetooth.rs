@@ -58,12 +58,16 @@ impl fmt::Display for Address {
     }
 }
 
-/// Device and number of `AA:BB:CC:DD:EE:FF/1`; `any` stands for every adapter of this host.
+/// The device of `AA:BB:CC:DD:EE:FF`; `any` stands for every adapter of this host.
+pub fn device(text: &str) -> Option<Address> {
+    if text == "any" { Some(ANY) } else { text.parse().ok() }
+}
+
+/// Device and number of `AA:BB:CC:DD:EE:FF/1`.
 pub fn place(endpoint: &Endpoint, wanted: &'static str) -> Result<(Address, u16), EndpointError> {
     let place = || {
-        let (device, number) = endpoint.place().split_once('/')?;
-        let device = if device == "any" { ANY } else { device.parse().ok()? };
-        Some((device, number.parse().ok()?))
+        let (text, number) = endpoint.place().split_once('/')?;
+        Some((device(text)?, number.parse().ok()?))
     };
     place().ok_or_else(|| EndpointError::BadPlace { url: endpoint.to_string(), wanted })
 }

@@ -13,6 +13,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
 
 mod bluetooth;
+pub mod bluez;
 mod datagram;
 pub mod icmp;
 mod internet;
@@ -26,6 +27,7 @@ pub mod reopen;
 pub mod rfc2217;
 mod rfcomm;
 mod sctp;
+pub mod sdp;
 mod serial;
 pub mod shaped;
 mod socket;
