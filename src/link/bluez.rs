@@ -107,7 +107,10 @@ fn calls(service: Uuid, channel: u8) -> Vec<u8> {
 
 /// What others are told of the service, as the daemon wants to read it.
 fn record(service: Uuid, channel: u8) -> String {
-    let service = service.long();
+    let service = match service.to_string() {
+        short if short.len() <= 8 => format!("0x{short}"),
+        long => long,
+    };
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><record>\
          <attribute id=\"0x0001\"><sequence><uuid value=\"{service}\"/></sequence></attribute>\

@@ -61,8 +61,18 @@ pub fn bind(socket: &Socket, endpoint: &Endpoint, remote: SocketAddr) -> Result<
 }
 
 /// An Internet address as text; `None` for other families.
+pub fn text(address: &SockAddr) -> Option<String> {
+    address.as_socket().map(|address| address.to_string())
+}
+
+/// The same as a fact.
 pub fn address_text(address: std::io::Result<SockAddr>) -> Option<serde_json::Value> {
-    address.ok()?.as_socket().map(|address| address.to_string().into())
+    text(&address.ok()?).map(Into::into)
+}
+
+/// The port that a socket is bound to; 0 where there is none.
+pub fn port(socket: &Socket) -> u16 {
+    socket.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |address| address.port())
 }
 
 /// Addresses, path MTU and interface of a connected socket.

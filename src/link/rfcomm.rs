@@ -11,8 +11,8 @@ use super::bluetooth::{self, Adapter, Address, Speaks};
 use super::bluez::{self, Told};
 use super::party::Tuning;
 use super::sdp::{Next, SERIAL_PORT, Search, Uuid};
-use super::socket::SocketLink;
-use super::{Caps, Door, Facts, Fault, Link, Listener, Opening, Transport, l2cap};
+use super::socket::{self, Admitted, SocketLink, SocketListener};
+use super::{Caps, Facts, Fault, Link, Listener, Opening, Transport, l2cap};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -208,62 +208,49 @@ impl Link for RfcommLink {
     }
 }
 
-struct RfcommListener {
-    socket: Socket,
-    _told: Option<Told>,
-    endpoint: Endpoint,
-    clock: Clock,
-    wait: Wait,
-}
-
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::of(endpoint)?;
     let socket = bluetooth::socket(Speaks::Rfcomm).map_err(Fault::system("open an RFCOMM socket"))?;
     let wanted = options.channel.unwrap_or(0);
     let fault = |operation| move |error| bluetooth::fault(operation, &name(wanted), error);
     socket.bind(&address(options.device, wanted)).map_err(fault("bind"))?;
-    socket.listen(BACKLOG).map_err(fault("listen"))?;
-    socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
+    socket::listen(&socket, BACKLOG).map_err(fault("listen"))?;
     let bound = socket.local_addr().ok().as_ref().and_then(|address| bluetooth::device_of(address, 0));
     let channel = bound.and_then(|(_, _, after)| after.first().copied()).unwrap_or(wanted);
-    let mut endpoint = bluetooth::with_number(endpoint, channel.into())?;
-    let told = match bluez::tell(options.service(), channel, opening.within) {
-        Ok(told) => Some(told),
-        // Who does not ask for it can be reached by the channel as well.
-        Err(_) if options.service.is_none() => None,
-        Err(why) => {
-            return Err(Fault::Other(format!(
-                "the service cannot be told of ({why}): start bluetoothd, or leave out uuid"
-            )));
-        }
+    let endpoint = bluetooth::with_number(endpoint, channel.into())?;
+    let (told, endpoint) = tell(&options, channel, endpoint, opening.within)?;
+    let (clock, wait) = (opening.clock.clone(), opening.wait);
+    let admit = move |socket, from: &SockAddr| -> Admitted {
+        // For as long as somebody listens.
+        let _ = &told;
+        Ok((RfcommLink::boxed(socket, &clock, wait), text(from)))
     };
-    if told.is_some() && options.service.is_none() {
-        let joint = if endpoint.options().next().is_some() { '&' } else { '?' };
-        endpoint = format!("{endpoint}{joint}uuid={}", options.service()).parse()?;
+    Ok(Box::new(SocketListener { socket, endpoint, admit }))
+}
+
+/// Has others told of the service, and the endpoint say so.
+fn tell(
+    options: &Options,
+    channel: u8,
+    endpoint: Endpoint,
+    within: Duration,
+) -> Result<(Option<Told>, Endpoint), Fault> {
+    match (bluez::tell(options.service(), channel, within), options.service) {
+        (Ok(told), Some(_)) => Ok((Some(told), endpoint)),
+        (Ok(told), None) => {
+            let joint = if endpoint.options().next().is_some() { '&' } else { '?' };
+            Ok((Some(told), format!("{endpoint}{joint}uuid={}", options.service()).parse()?))
+        }
+        // Whoever knows the channel needs no more.
+        (Err(_), None) => Ok((None, endpoint)),
+        (Err(why), Some(_)) => Err(Fault::Other(format!(
+            "nobody can be told of the service ({why}): start bluetoothd, or leave out uuid"
+        ))),
     }
-    Ok(Box::new(RfcommListener {
-        socket,
-        _told: told,
-        endpoint,
-        clock: opening.clock.clone(),
-        wait: opening.wait,
-    }))
 }
 
 /// One a device, and an adapter keeps at most seven in its piconet.
 const BACKLOG: i32 = 7;
-
-impl Listener for RfcommListener {
-    fn endpoint(&self) -> Endpoint {
-        self.endpoint.clone()
-    }
-
-    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
-        let (socket, from) = super::socket::accept(&self.socket, within)?;
-        let from = text(&from).unwrap_or_else(|| "unknown".to_owned());
-        Ok((RfcommLink::boxed(socket, &self.clock, self.wait), from))
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -13,10 +13,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use socket2::Socket;
+use socket2::{SockAddr, Socket};
 
 use super::party::Tuning;
-use super::{Caps, Facts, Fault, Framing, Link};
+use super::{Caps, Door, Facts, Fault, Framing, Link, Listener};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -258,24 +258,49 @@ impl Link for SocketLink {
     }
 }
 
+/// Room for a burst of clients; the kernel caps it at `net.core.somaxconn`.
+pub const BACKLOG: i32 = 4096;
+
+/// Has a bound socket take connections, `backlog` of them before they are accepted, and never block.
+pub fn listen(socket: &Socket, backlog: i32) -> io::Result<()> {
+    socket.listen(backlog)?;
+    socket.set_nonblocking(true)
+}
+
 /// Accepts a connection on a non-blocking listening socket; the new one blocks.
-pub fn accept(listener: &Socket, within: Duration) -> Result<(Socket, socket2::SockAddr), Fault> {
+pub fn accept(listener: &Socket, within: Duration) -> Result<(Socket, SockAddr), Fault> {
     wait_for(listener, Wants::ToReceive, within);
-    match listener.accept() {
-        Ok((socket, from)) => {
-            socket.set_nonblocking(false).map_err(Fault::system("set blocking"))?;
-            Ok((socket, from))
-        }
+    let (socket, from) = listener.accept().map_err(|error| match error.kind() {
         // A client that went away while it queued is not an error of ours.
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted
-            ) =>
-        {
-            Err(Fault::TimedOut)
+        io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {
+            Fault::TimedOut
         }
-        Err(error) => Err(Fault::System { operation: "accept", source: error }),
+        _ => Fault::System { operation: "accept", source: error },
+    })?;
+    socket.set_nonblocking(false).map_err(Fault::system("set blocking"))?;
+    Ok((socket, from))
+}
+
+/// A link made of an accepted connection, and who it is from where that is known.
+pub type Admitted = Result<(Box<dyn Link>, Option<String>), Fault>;
+
+/// A socket that [`listen`]s. What becomes of its connections is the transport's business.
+pub struct SocketListener<F> {
+    pub socket: Socket,
+    pub endpoint: Endpoint,
+    /// Makes a link of a connection, which blocks, and of the address that it is from.
+    pub admit: F,
+}
+
+impl<F: FnMut(Socket, &SockAddr) -> Admitted + Send> Listener for SocketListener<F> {
+    fn endpoint(&self) -> Endpoint {
+        self.endpoint.clone()
+    }
+
+    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
+        let (socket, from) = accept(&self.socket, within)?;
+        let (link, from) = (self.admit)(socket, &from)?;
+        Ok((link, from.unwrap_or_else(|| "unknown".to_owned())))
     }
 }
 
