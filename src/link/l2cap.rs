@@ -109,7 +109,7 @@ fn text(address: &SockAddr) -> Option<String> {
 }
 
 fn facts(socket: &Socket, facts: &mut Facts) {
-    bluetooth::ends(socket, text, facts);
+    bluetooth::facts(socket, text, 2, facts);
     let Some((outward, inward)) = sys::l2cap_mtu(socket) else { return };
     facts.insert("mtu_bytes".to_owned(), outward.into());
     facts.insert("receive_mtu_bytes".to_owned(), inward.into());

@@ -15,6 +15,7 @@ use crate::plan::Wait;
 mod bluetooth;
 pub mod bluez;
 mod datagram;
+mod hci;
 pub mod icmp;
 mod internet;
 mod l2cap;

@@ -12,7 +12,7 @@ use super::bluez::{self, Told};
 use super::party::Tuning;
 use super::sdp::{Next, SERIAL_PORT, Search, Uuid};
 use super::socket::{self, Admitted, SocketLink, SocketListener};
-use super::{Caps, Facts, Fault, Link, Listener, Opening, Transport, l2cap};
+use super::{Caps, Facts, Fault, Link, Listener, Opening, Transport, hci, l2cap};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -96,7 +96,12 @@ fn text(address: &SockAddr) -> Option<String> {
 }
 
 fn facts(socket: &Socket, facts: &mut Facts) {
-    bluetooth::ends(socket, text, facts);
+    bluetooth::facts(socket, text, 0, facts);
+    let end = |address: io::Result<SockAddr>| bluetooth::device_of(&address.ok()?, 0);
+    // The far end has the channel.
+    if let (Some((near, ..)), Some((far, _, channel))) = (end(socket.local_addr()), end(socket.peer_addr())) {
+        hci::rfcomm_facts(near, far, channel.first().copied().unwrap_or(0), facts);
+    }
 }
 
 fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
