@@ -48,6 +48,9 @@ pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Wa
         asked_again(case),
         reconnected(case),
         emulated(case),
+        wifi_power_save(case),
+        wifi_band(&case.got),
+        weak_signal(&case.got),
     ]
     .into_iter()
     .flatten()
@@ -417,6 +420,71 @@ fn emulated(case: &CaseResult) -> Option<Warning> {
     })
 }
 
+/// Wi-Fi below this loses frames, and sends them again, even where nobody else sends (dBm).
+pub const WEAK_DBM: i64 = -70;
+
+/// So far below the range in which a Bluetooth controller likes its signal (dB).
+const WEAK_DB: i64 = -10;
+
+/// Frequencies below this (MHz) are those of the band that Bluetooth and Wi-Fi share.
+const SHARED_BAND_MHZ: i64 = 2500;
+
+/// What the interface that a link goes by tells of its radio.
+fn radio<'a>(got: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    got.get("interface")?.get("radio")?.get(name)
+}
+
+fn interface(got: &Map<String, Value>) -> &str {
+    let name = got.get("interface").and_then(|interface| interface.get("interface")?.as_str());
+    name.unwrap_or("the interface")
+}
+
+fn wifi_power_save(case: &CaseResult) -> Option<Warning> {
+    let saves = radio(&case.got, "power_save").and_then(Value::as_bool) == Some(true);
+    let name = interface(&case.got);
+    (saves && case.workload == "latency").then(|| {
+        Warning::new(
+            "wifi_power_save",
+            format!(
+                "{name} sleeps between messages: what comes then waits for the next beacon, 100 ms and more"
+            ),
+            format!("sudo iw dev {name} set power_save off"),
+        )
+    })
+}
+
+fn wifi_band(got: &Map<String, Value>) -> Option<Warning> {
+    let megahertz = radio(got, "frequency_mhz").and_then(Value::as_i64)?;
+    let channel = radio(got, "channel").and_then(Value::as_i64);
+    let channel = channel.map_or(format!("{megahertz} MHz"), |channel| format!("channel {channel}"));
+    let near = radio(got, "bluetooth_adapter").and_then(Value::as_bool) == Some(true);
+    let whose =
+        if near { "the Bluetooth adapter of this host and neighbours" } else { "Bluetooth and neighbours" };
+    (megahertz < SHARED_BAND_MHZ).then(|| {
+        Warning::new(
+            "wifi_band_2_4_ghz",
+            format!("{} is on {channel} at 2.4 GHz, where {whose} send as well", interface(got)),
+            "use a network at 5 or 6 GHz, or switch Bluetooth off meanwhile: rfkill block bluetooth",
+        )
+    })
+}
+
+fn weak_signal(got: &Map<String, Value>) -> Option<Warning> {
+    let wifi = radio(got, "signal_dbm").and_then(Value::as_i64).filter(|&dbm| dbm < WEAK_DBM);
+    let wifi = wifi.map(|dbm| format!("{} receives {dbm} dBm", interface(got)));
+    let bluetooth = || {
+        let below = got.get("rssi_db").and_then(Value::as_i64).filter(|&db| db < WEAK_DB)?;
+        Some(format!("the Bluetooth signal is {} dB below the range that its controller aims at", -below))
+    };
+    wifi.or_else(bluetooth).map(|text| {
+        Warning::new(
+            "weak_signal",
+            format!("{text}: frames get lost and are sent again"),
+            "move the two closer together, away from metal and walls",
+        )
+    })
+}
+
 /// Faults told in a warning; the document has more.
 const FAULTS_TOLD: usize = 6;
 
@@ -538,5 +606,37 @@ mod tests {
             warned(16.into()).as_deref(),
             Some("the USB adapter holds received bytes back for up to 16 ms")
         );
+    }
+
+    /// The warnings of a case of latency with these facts, by code and text.
+    fn of_radio(got: Value) -> Vec<String> {
+        let case = serde_json::json!({
+            "endpoint": "udp://a", "peer": "echo", "workload": "latency", "direction": "loop", "message_bytes": 32,
+            "ports": 1, "parallel": 1, "method": "latency/1", "complete": true, "elapsed_ns": 1, "asked": {},
+            "got": got, "placement": {}, "warnings": [],
+        });
+        let case: CaseResult = serde_json::from_value(case).unwrap();
+        let found =
+            [wifi_power_save(&case), wifi_band(&case.got), weak_signal(&case.got)].into_iter().flatten();
+        found.map(|warning| format!("{}: {} ({})", warning.code, warning.text, warning.remedy)).collect()
+    }
+
+    #[test]
+    fn a_radio_is_doubtful_where_it_sleeps_shares_or_hardly_hears() {
+        let radio =
+            |radio: Value| serde_json::json!({ "interface": { "interface": "wlan0", "radio": radio } });
+        let worst = serde_json::json!({
+            "power_save": true, "frequency_mhz": 2437, "channel": 6, "signal_dbm": -71, "bluetooth_adapter": true,
+        });
+        insta::assert_snapshot!(of_radio(radio(worst)).join("\n"), @r"
+        wifi_power_save: wlan0 sleeps between messages: what comes then waits for the next beacon, 100 ms and more (sudo iw dev wlan0 set power_save off)
+        wifi_band_2_4_ghz: wlan0 is on channel 6 at 2.4 GHz, where the Bluetooth adapter of this host and neighbours send as well (use a network at 5 or 6 GHz, or switch Bluetooth off meanwhile: rfkill block bluetooth)
+        weak_signal: wlan0 receives -71 dBm: frames get lost and are sent again (move the two closer together, away from metal and walls)
+        ");
+        let good = serde_json::json!({ "power_save": false, "frequency_mhz": 5180, "signal_dbm": -70 });
+        assert!(of_radio(radio(good)).is_empty() && of_radio(serde_json::json!({})).is_empty());
+        assert!(of_radio(serde_json::json!({ "rssi_db": -10 })).is_empty());
+        let weak = of_radio(serde_json::json!({ "rssi_db": -11 })).join("");
+        assert!(weak.starts_with("weak_signal: the Bluetooth signal is 11 dB below"), "{weak}");
     }
 }

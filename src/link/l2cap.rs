@@ -109,7 +109,7 @@ fn text(address: &SockAddr) -> Option<String> {
 }
 
 fn facts(socket: &Socket, facts: &mut Facts) {
-    bluetooth::ends(socket, text, facts);
+    bluetooth::facts(socket, text, 2, facts);
     let Some((outward, inward)) = sys::l2cap_mtu(socket) else { return };
     facts.insert("mtu_bytes".to_owned(), outward.into());
     facts.insert("receive_mtu_bytes".to_owned(), inward.into());
@@ -120,6 +120,20 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
     if options.device == bluetooth::ANY || options.psm == 0 {
         return Err(Fault::Other("name the device and one of its PSMs".to_owned()));
     }
+    connect(options, opening)
+}
+
+/// A link as it is where nobody asks for more, for what RFCOMM needs beside it.
+pub fn plain(
+    device: Address,
+    psm: u16,
+    adapter: Option<Adapter>,
+    opening: &Opening,
+) -> Result<Box<dyn Link>, Fault> {
+    connect(Options { device, psm, adapter, mtu: DEFAULT_MTU, mode: Mode::Basic }, opening)
+}
+
+fn connect(options: Options, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
     let socket = options.socket()?;
     if let Some(adapter) = options.adapter {
         let bound = socket.bind(&address(adapter.address()?, 0));

@@ -13,7 +13,9 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
 
 mod bluetooth;
+pub mod bluez;
 mod datagram;
+mod hci;
 pub mod icmp;
 mod internet;
 mod l2cap;
@@ -26,6 +28,7 @@ pub mod reopen;
 pub mod rfc2217;
 mod rfcomm;
 mod sctp;
+pub mod sdp;
 mod serial;
 pub mod shaped;
 mod socket;

@@ -7,6 +7,7 @@
 mod permission;
 mod place;
 mod processor;
+mod radio;
 mod time;
 
 pub use place::interrupts;
@@ -66,6 +67,7 @@ pub const CHECKS: &[fn() -> Check] = &[
     place::container,
     place::socket_buffers,
     place::usb_serial_timers,
+    radio::wifi,
     permission::capabilities,
     permission::real_time,
     permission::open_files,

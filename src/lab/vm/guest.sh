@@ -27,7 +27,8 @@ unpack_kernel() (
     name=$(apt-cache depends linux-image-amd64 | awk '/Depends:/ { print $2; exit }')
     [ -n "$name" ]
     apt-get -qq -o APT::Sandbox::User=root download "$name" >&2
-    unused=$(printf -- '--exclude=*/drivers/%s ' gpu media staging scsi iio mtd isdn comedi net/wireless net/ethernet ata md)
+    # Of the wireless drivers the simulator stays, which no maker's folder holds.
+    unused=$(printf -- '--exclude=*/drivers/%s ' gpu media staging scsi iio mtd isdn comedi 'net/wireless/*/*' net/ethernet ata md)
     dpkg --fsys-tarfile ./*.deb | tar -x -C ../tree --exclude='*/kernel/sound' $unused
     cd ..
     rm -r package
@@ -39,15 +40,17 @@ unpack_kernel() (
     at=$(LC_ALL=C grep -obUaP '\xfd7zXZ\x00' "$packed" | head -1 | cut -d: -f1) || true
     [ -z "$at" ] || tail -c +$((at + 1)) "$packed" | xz -dc --single-stream >vmlinux 2>/dev/null || true
     [ "$(head -c4 vmlinux | tail -c3)" = ELF ] || cp "$packed" vmlinux
-    echo "$version" >ready
+    echo "$version" >"$ready"
 )
+# The number changes with what is unpacked.
+ready=ready-2
 mkdir -p "$cache" && exec 9>"$cache/lock" && flock 9 || fail "$cache: cannot be used as a cache"
-if [ ! -e "$cache/ready" ]; then
+if [ ! -e "$cache/$ready" ]; then
     unpack_kernel || true
-    [ -e "$cache/ready" ] || fail "no kernel for the guest: this needs Debian on amd64 and a mirror (apt-get update)"
+    [ -e "$cache/$ready" ] || fail "no kernel for the guest: this needs Debian on amd64 and a mirror (apt-get update)"
 fi
 flock -u 9
-version=$(cat "$cache/ready")
+version=$(cat "$cache/$ready")
 
 work=$(mktemp -d) || fail 'no temporary directory'
 qemu=
