@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::endpoint::Endpoint;
 use crate::plan::{Case, CaseSpec, Direction, OneOrMany};
@@ -17,6 +18,7 @@ use crate::units::{Bytes, Span};
 
 mod counted;
 mod download;
+mod spread;
 mod trial;
 
 use download::Rates;
@@ -45,6 +47,11 @@ pub static STUDIES: &[Texts] = &[
         name: "netio",
         plan: include_str!("../papers/netio/plan.toml"),
         tables: include_str!("../papers/netio/tables.csv"),
+    },
+    Texts {
+        name: "wireless",
+        plan: include_str!("../papers/wireless/plan.toml"),
+        tables: include_str!("../papers/wireless/tables.csv"),
     },
 ];
 
@@ -111,6 +118,9 @@ pub struct Cell {
     /// Options that its URLs get, `{at}` being the rate.
     #[serde(default)]
     options: String,
+    /// What its results say of where it is: the kind of network, hops.
+    #[serde(default)]
+    pub placement: Map<String, Value>,
     /// What lies before it.
     #[serde(default)]
     link: Option<Rates>,
@@ -122,6 +132,9 @@ pub struct Cell {
     command: String,
     #[serde(default)]
     quick_command: Option<String>,
+    /// The link in front of it: a profile of the shaper.
+    #[serde(default)]
+    pub shaper: Option<String>,
     /// What that is called wherever its figures appear.
     #[serde(default)]
     pub stand_in: Option<String>,
@@ -241,6 +254,8 @@ struct Statistic {
     predicted: fn(&PlannedCase) -> Option<f64>,
     /// Whether a measured figure is beyond its limit.
     too_good: fn(f64, f64) -> bool,
+    /// It counts what is lost, which is no flaw of it then.
+    counts_lost: bool,
 }
 
 /// What is said of a figure that no line of the planned rate can have given.
@@ -265,6 +280,7 @@ static STATISTICS: &[Statistic] = &[
         limit: |planned| Some(1e3 * planned.line?.seconds(planned.message_bytes())),
         predicted: |_| None,
         too_good: below,
+        counts_lost: false,
     },
     Statistic {
         name: "port_line_bps",
@@ -273,6 +289,7 @@ static STATISTICS: &[Statistic] = &[
         limit: |planned| Some(planned.line?.bits_per_second),
         predicted: |_| None,
         too_good: above,
+        counts_lost: false,
     },
     Statistic {
         name: "port_line_rate_percent",
@@ -284,6 +301,7 @@ static STATISTICS: &[Statistic] = &[
         limit: |_| Some(100.0),
         predicted: |_| None,
         too_good: above,
+        counts_lost: false,
     },
     Statistic {
         name: "download_bytes_per_second",
@@ -292,6 +310,7 @@ static STATISTICS: &[Statistic] = &[
         limit: |planned| Some(planned.download?.limit()).filter(|limit| limit.is_finite()),
         predicted: |planned| Some(planned.download?.predicted(planned.window(), planned.volume())),
         too_good: above,
+        counts_lost: false,
     },
     Statistic {
         name: "link_rate_percent",
@@ -310,6 +329,7 @@ static STATISTICS: &[Statistic] = &[
             Some(100.0 * f64::from(u8::BITS) * predicted / download.path?.rate_from)
         },
         too_good: above,
+        counts_lost: false,
     },
 ];
 
@@ -326,7 +346,11 @@ fn port_line_bps(case: &CaseResult, line: &Line) -> Option<f64> {
 }
 
 fn statistic(name: &str) -> Option<&'static Statistic> {
-    STATISTICS.iter().chain(&counted::STATISTICS).find(|statistic| statistic.name == name)
+    STATISTICS
+        .iter()
+        .chain(&counted::STATISTICS)
+        .chain(&spread::STATISTICS)
+        .find(|statistic| statistic.name == name)
 }
 
 /// What became of a case.
@@ -380,10 +404,14 @@ impl Study {
         self.cells.iter().find(|cell| cell.name == name)
     }
 
-    /// What its lab stands for hardware with, each once.
-    pub fn stand_ins(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.cells.iter().filter_map(|cell| cell.stand_in.clone()).collect();
-        names.dedup();
+    /// What stands for hardware in the lab where these cases are measured, each once.
+    pub fn stand_ins<'a>(&self, cases: impl Iterator<Item = &'a PlannedCase>) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for name in cases.filter_map(|case| self.cell(&case.place.cell)?.stand_in.as_ref()) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
         names
     }
 
@@ -496,12 +524,13 @@ impl Study {
                 rows,
             })
         };
+        let in_lab = |case: &&PlannedCase| matches!(outcome(case), Outcome::Run { stand_in: true, .. });
         Ok(Paper {
             name: self.name.clone(),
             title: self.title.clone(),
             source: self.source.clone(),
             shortened: quick.then(|| self.shortened.clone()),
-            stand_ins: self.stand_ins(),
+            stand_ins: self.stand_ins(cases.values().filter(in_lab)),
             tables: self.tables.iter().map(table).collect::<Result<_, _>>()?,
         })
     }
@@ -627,9 +656,7 @@ impl Row {
                 row.measured = (statistic.of)(case, planned);
                 (row.case, row.stand_in) = (Some(number), stand_in);
                 row.reason = match row.measured {
-                    Some(measured) => {
-                        flaw(case, row.limit.is_some_and(|limit| (statistic.too_good)(measured, limit)))
-                    }
+                    Some(measured) => flaw(case, statistic, row.limit, measured),
                     None => Some(why_not(case)),
                 };
             }
@@ -639,7 +666,7 @@ impl Row {
 }
 
 /// What is wrong with a figure of this case.
-fn flaw(case: &CaseResult, too_good: bool) -> Option<String> {
+fn flaw(case: &CaseResult, statistic: &Statistic, limit: Option<f64>, measured: f64) -> Option<String> {
     let figures = &case.figures;
     if !case.complete {
         return Some(why_not(case));
@@ -647,17 +674,25 @@ fn flaw(case: &CaseResult, too_good: bool) -> Option<String> {
     if figures.corrupt_bytes > 0 {
         return Some(format!("{} bytes came back other than they were sent", figures.corrupt_bytes));
     }
-    if figures.lost > 0 {
-        return Some(format!("{} of {} were lost", figures.lost, figures.sent));
+    if figures.lost > 0 && !statistic.counts_lost {
+        return Some(lost(figures));
     }
-    too_good.then(|| TOO_GOOD.to_owned())
+    limit.filter(|limit| (statistic.too_good)(measured, *limit)).map(|_| TOO_GOOD.to_owned())
 }
 
 /// Why a case is not whole, in its own words.
 fn why_not(case: &CaseResult) -> String {
     let told =
         case.warnings.iter().find(|warning| matches!(warning.code.as_str(), "incomplete" | "interrupted"));
-    told.map_or_else(|| "nothing was measured".to_owned(), |warning| warning.text.clone())
+    match told {
+        Some(warning) => warning.text.clone(),
+        None if case.figures.lost > 0 => lost(&case.figures),
+        None => "nothing was measured".to_owned(),
+    }
+}
+
+fn lost(figures: &Figures) -> String {
+    format!("{} of {} were lost", figures.lost, figures.sent)
 }
 
 #[cfg(test)]

@@ -205,7 +205,8 @@ fn announce(study: &Study, cases: &[(Site, PlannedCase)], quick: bool, quiet: bo
     let in_lab = runnable(cases).filter(|(site, _)| matches!(site, Site::Lab)).count();
     let place = match (in_lab, count - in_lab) {
         (_, 0) => {
-            format!("in the lab: {}", [study.stand_ins(), vec!["no hardware".to_owned()]].concat().join(", "))
+            let stand_ins = study.stand_ins(runnable(cases).map(|(_, case)| case));
+            format!("in the lab: {}", [stand_ins, vec!["no hardware".to_owned()]].concat().join(", "))
         }
         (0, _) => "where --on says".to_owned(),
         (in_lab, given) => format!("{in_lab} in the lab, {given} where --on says"),
@@ -329,6 +330,7 @@ impl<'a> Measured<'a> {
             if let Some(path) = case.download.and_then(|download| download.path) {
                 result.shaped = explain::window::shaped(path.delay, path.rate_to, path.rate_from);
             }
+            result.placement.extend(cell.placement.clone());
             if let (Site::Lab, Some(name)) = (site, &cell.stand_in) {
                 result.placement.insert("stand_in".to_owned(), name.as_str().into());
             }

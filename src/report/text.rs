@@ -54,7 +54,7 @@ impl Text {
         let mut shown = Vec::new();
         if let Some(study) = &run.paper {
             self.out.push('\n');
-            for (line, kind) in paper::lines(study, self.width) {
+            for (line, kind) in paper::lines(run, study, self.width) {
                 self.line(&line, if kind == Line::Header { BOLD } else { Style::new() });
             }
         }

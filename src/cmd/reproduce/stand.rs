@@ -11,7 +11,7 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{self, DeviceServer};
 use linkgauge::lab::logger::{self, Device, Logger, content};
 use linkgauge::lab::redirect::{self, Redirector};
-use linkgauge::lab::shaper::{self, Shaper, usual_queue};
+use linkgauge::lab::shaper::{self, PROFILES, Shaper, usual_queue};
 use linkgauge::lab::uart::{self, Uarts};
 use linkgauge::link::line::Settings;
 use linkgauge::link::shaped::Shape;
@@ -55,7 +55,10 @@ impl Stand {
     pub fn start(cell: &Cell, case: &PlannedCase, dialer: &Dialer, quick: bool) -> Result<Stand> {
         let mut stand = Stand { endpoints: Vec::new(), pieces: Vec::new() };
         match (cell.lab.as_deref(), &case.download) {
-            (Some("process"), _) => stand.put_process(cell.command(quick))?,
+            (Some("process"), _) => {
+                stand.put_process(cell.command(quick))?;
+                cell.shaper.iter().try_for_each(|profile| stand.put_shaper(profile, dialer))?;
+            }
             (Some("logger"), Some(download)) => stand.put_logger(download, dialer)?,
             (Some(piece), None) => stand.put_line(piece, cell, &case.place)?,
             (lab, _) => bail!("the lab has no {}", lab.unwrap_or("such thing")),
@@ -76,6 +79,22 @@ impl Stand {
         let (_, url) = said.rsplit_once(" on ").ok_or_else(|| anyhow!("the server process did not start"))?;
         self.endpoints = vec![url.trim().parse()?];
         self.pieces.push(Box::new(process));
+        Ok(())
+    }
+
+    /// A link of that profile in front of what is there.
+    fn put_shaper(&mut self, profile: &str, dialer: &Dialer) -> Result<()> {
+        let profile = PROFILES.iter().find(|known| known.name == profile);
+        let profile = profile.ok_or_else(|| anyhow!("the shaper has no such profile"))?;
+        let shape = |rate| Shape { delay: profile.delay, rate, queue: usual_queue(rate), ..Shape::default() };
+        let (up, down) = (shape(profile.rate_up), shape(profile.rate_down));
+        for endpoint in &mut self.endpoints {
+            let (listen, to) = (endpoint.with_port(0)?, endpoint.clone());
+            let options = shaper::Options { listen, to, up: up.clone(), down: down.clone(), seed: 1 };
+            let shaper = Shaper::start(&options, dialer)?;
+            *endpoint = shaper.endpoint().clone();
+            self.pieces.push(Box::new(shaper));
+        }
         Ok(())
     }
 
