@@ -84,6 +84,8 @@ pub struct Study {
     /// It downloads by request and answer; what follows the `@` of a place is the delay each way in ms.
     #[serde(default)]
     exchange: Option<Exchange>,
+    #[serde(rename = "guest", default)]
+    guests: BTreeMap<String, toml::Value>,
     #[serde(rename = "cell")]
     pub cells: Vec<Cell>,
     #[serde(rename = "measure")]
@@ -132,6 +134,8 @@ pub struct Cell {
     command: String,
     #[serde(default)]
     quick_command: Option<String>,
+    #[serde(default)]
+    pub guest: Option<String>,
     /// The link in front of it: a profile of the shaper.
     #[serde(default)]
     pub shaper: Option<String>,
@@ -263,6 +267,9 @@ const TOO_GOOD: &str = "better than a line of this rate allows: it is set to ano
 /// Both ends of a line understand each other as long as their clocks differ by less than this share: half a bit in the
 /// ten of a character, half of that for each.
 const CLOCK_TOLERANCE: f64 = 0.025;
+
+/// An exchange over a network; less is rare.
+const LEAST_EXCHANGE: Duration = Duration::from_micros(100);
 
 fn below(measured: f64, limit: f64) -> bool {
     measured < limit * (1.0 - CLOCK_TOLERANCE)
@@ -614,6 +621,10 @@ impl PlannedCase {
             }
             (_, Some(download), None, Some(volume)) => {
                 volume.0 as f64 / download.predicted(self.window(), volume.0)
+            }
+            (_, _, Some(exchanges), _) => {
+                let each = spec.rate.map_or(LEAST_EXCHANGE.as_secs_f64(), |rate| 1.0 / rate.0);
+                exchanges as f64 * each
             }
             _ => {
                 let ways = if spec.direction == Some(OneOrMany::One(Direction::Both)) { 2.0 } else { 1.0 };

@@ -9,7 +9,7 @@ use socket2::{SockAddr, Socket};
 use super::bluetooth::{self, Adapter, Address, Speaks};
 use super::party::Tuning;
 use super::socket::SocketLink;
-use super::{Caps, Door, Facts, Fault, Link, Listener, Opening, Transport};
+use super::{Caps, Door, Facts, Fault, Link, Listener, Opening, Transport, line};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -18,8 +18,15 @@ pub const TRANSPORT: Transport = Transport {
     scheme: "rfcomm",
     summary: "Bluetooth serial channel (RFCOMM)",
     example: "rfcomm://00:1A:7D:DA:71:13/1",
-    options: &[bluetooth::ADAPTER],
-    check: |endpoint| Options::of(endpoint).map(|_| CAPS),
+    options: &[
+        bluetooth::ADAPTER,
+        ("baud", "a serial adapter is at the far end, with a line of this rate behind it"),
+        line::DATA,
+        line::PARITY,
+        line::STOP,
+        line::FLOW,
+    ],
+    check: |endpoint| Options::of(endpoint).and_then(|_| caps(endpoint)),
     available: || bluetooth::available(Speaks::Rfcomm, "rfcomm"),
     limit: bluetooth::limit,
     open,
@@ -29,6 +36,12 @@ pub const TRANSPORT: Transport = Transport {
 
 /// An unknown device may be at the far end, and of each channel there is one between two devices.
 const CAPS: Caps = Caps { half_closes: false, many: false, device: true, ..Caps::STREAM };
+
+/// The same, with the line behind it where the endpoint declares one.
+fn caps(endpoint: &Endpoint) -> Result<Caps, EndpointError> {
+    let line = line::Settings::declared(endpoint)?;
+    Ok(line.map_or(CAPS, |line| line.caps()))
+}
 
 /// Most bytes given to the kernel at once: of 32 KiB and more, Linux 6.1 allocates every frame against the send buffer
 /// before it sends the first, and then waits for ever.
@@ -84,7 +97,9 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
     loop {
         let now = opening.clock.now();
         match connect(&options, until.since(now))? {
-            Ok(socket) => return Ok(RfcommLink::boxed(socket, &opening.clock, opening.wait)),
+            Ok(socket) => {
+                return Ok(RfcommLink::boxed(socket, caps(endpoint)?, &opening.clock, opening.wait));
+            }
             // A link that has just been closed takes a moment to leave its channel.
             Err(error) if is_busy(&error) && now + AGAIN < until => opening.clock.sleep_until(now + AGAIN),
             Err(error) => return Err(bluetooth::fault("connect", &options.name(), error)),
@@ -113,8 +128,8 @@ struct RfcommLink {
 }
 
 impl RfcommLink {
-    fn boxed(socket: Socket, clock: &Clock, wait: Wait) -> Box<dyn Link> {
-        Box::new(RfcommLink { inner: SocketLink::new(socket, CAPS, clock, wait, facts) })
+    fn boxed(socket: Socket, caps: Caps, clock: &Clock, wait: Wait) -> Box<dyn Link> {
+        Box::new(RfcommLink { inner: SocketLink::new(socket, caps, clock, wait, facts) })
     }
 }
 
@@ -185,7 +200,7 @@ impl Listener for RfcommListener {
     fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
         let (socket, from) = super::socket::accept(&self.socket, within)?;
         let from = text(&from).unwrap_or_else(|| "unknown".to_owned());
-        Ok((RfcommLink::boxed(socket, &self.clock, self.wait), from))
+        Ok((RfcommLink::boxed(socket, CAPS, &self.clock, self.wait), from))
     }
 }
 
@@ -204,6 +219,11 @@ mod tests {
             let error = read(wrong).unwrap_err().to_string();
             assert!(error.contains("an address and a channel"), "{error}");
         }
+        let behind = |text: &str| {
+            caps(&text.parse().unwrap()).map(|caps| (caps.line.map(|line| line.bits_per_second), caps.many))
+        };
+        assert_eq!(behind("rfcomm://any/1"), Ok((None, false)));
+        assert_eq!(behind("rfcomm://any/1?baud=9600&flow=rtscts"), Ok((Some(9600.0), false)));
         assert_eq!(text(&address(device, 7)).unwrap(), "00:1A:7D:DA:71:13/7");
     }
 }

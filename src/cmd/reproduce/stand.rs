@@ -15,7 +15,7 @@ use linkgauge::lab::shaper::{self, PROFILES, Shaper, usual_queue};
 use linkgauge::lab::uart::{self, Uarts};
 use linkgauge::link::line::Settings;
 use linkgauge::link::shaped::Shape;
-use linkgauge::link::{Dialer, tty};
+use linkgauge::link::{self, Dialer, tty};
 use linkgauge::paper::{Cell, Download, Place, PlannedCase};
 
 const LISTEN: &str = "tcp://127.0.0.1:0";
@@ -24,6 +24,17 @@ const FILE: &str = "CPU:bench.bin";
 const FILE_BYTES: usize = 1_000_000;
 /// Requests that it bears at once: more than a real one is known to, so that a window meets the link first.
 const QUEUE: usize = 64;
+
+/// In a command: an endpoint of this host of the transport that follows.
+const HERE: &str = "here:";
+
+/// Where one can listen and connect on this host over that transport.
+fn here(scheme: &str) -> Result<String> {
+    let transport = link::TRANSPORTS.iter().find(|transport| transport.scheme == scheme);
+    let transport = transport.ok_or_else(|| anyhow!("there is no transport {scheme}"))?;
+    let endpoints = (transport.loopback)("/tmp").into_iter();
+    endpoints.into_iter().next().ok_or_else(|| anyhow!("{scheme} does not lead from this host to itself"))
+}
 
 /// A place of the study in the lab.
 pub struct Stand {
@@ -56,8 +67,8 @@ impl Stand {
         let mut stand = Stand { endpoints: Vec::new(), pieces: Vec::new() };
         match (cell.lab.as_deref(), &case.download) {
             (Some("process"), _) => {
-                stand.put_process(cell.command(quick))?;
-                cell.shaper.iter().try_for_each(|profile| stand.put_shaper(profile, dialer))?;
+                stand.put_process(cell, &case.place, quick)?;
+                cell.shaper.iter().try_for_each(|profile| stand.put_profile(profile, dialer))?;
             }
             (Some("logger"), Some(download)) => stand.put_logger(download, dialer)?,
             (Some(piece), None) => stand.put_line(piece, cell, &case.place)?,
@@ -66,24 +77,35 @@ impl Stand {
         Ok(stand)
     }
 
-    /// A server in a process of its own, that says where it listens.
-    fn put_process<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> Result<()> {
+    /// A server in a process of its own, that says where it listens, port by port.
+    fn put_process(&mut self, cell: &Cell, place: &Place, quick: bool) -> Result<()> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        for word in cell.command(quick) {
+            let word =
+                word.replace("{ports}", &place.ports.to_string()).replace("{at}", &place.at.to_string());
+            command.arg(match word.strip_prefix(HERE) {
+                Some(scheme) => here(scheme)?,
+                None => word,
+            });
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         // Ctrl-C is for the end that measures; this one is ended when that is through with it.
         let mut process = Process(command.process_group(0).spawn()?);
-        let mut said = String::new();
-        if let Some(stdout) = process.0.stdout.as_mut() {
-            BufReader::new(stdout).read_line(&mut said)?;
+        let mut said = process.0.stdout.as_mut().map(BufReader::new);
+        for _ in 0..place.ports {
+            let mut line = String::new();
+            said.as_mut().map_or(Ok(0), |said| said.read_line(&mut line))?;
+            let (_, url) =
+                line.rsplit_once(" on ").ok_or_else(|| anyhow!("the server process did not start"))?;
+            let endpoint = cell.on_line(&url.trim().parse()?, place.at).map_err(|what| anyhow!(what))?;
+            self.endpoints.push(endpoint);
         }
-        let (_, url) = said.rsplit_once(" on ").ok_or_else(|| anyhow!("the server process did not start"))?;
-        self.endpoints = vec![url.trim().parse()?];
         self.pieces.push(Box::new(process));
         Ok(())
     }
 
     /// A link of that profile in front of what is there.
-    fn put_shaper(&mut self, profile: &str, dialer: &Dialer) -> Result<()> {
+    fn put_profile(&mut self, profile: &str, dialer: &Dialer) -> Result<()> {
         let profile = PROFILES.iter().find(|known| known.name == profile);
         let profile = profile.ok_or_else(|| anyhow!("the shaper has no such profile"))?;
         let shape = |rate| Shape { delay: profile.delay, rate, queue: usual_queue(rate), ..Shape::default() };

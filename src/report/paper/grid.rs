@@ -10,8 +10,6 @@ use crate::report::words::printable;
 use crate::run::{PaperRow, PaperTable};
 
 const GAP: usize = 2;
-/// What the lines of a row hold.
-const LINES: [&str; 2] = ["published", "measured"];
 
 /// The table as lines of a terminal of that width; `place` says where a figure was measured. `None` where it is no such
 /// table, or does not fit.
@@ -93,18 +91,97 @@ impl<'a> Grid<'a> {
         lines.into_iter().filter(says).map(with_names).collect()
     }
 
-    /// Two lines a row: its name and its unit, published and measured.
+    /// Two lines a row: its name and its unit, published and measured. Where the study has no figure at all, one.
     fn body(&self) -> impl Iterator<Item = Vec<String>> {
-        self.rows.iter().flat_map(|row| {
-            let published = row.iter().map(|row| printable(&row.published)).collect();
-            let measured = row.iter().map(|row| measured(row)).collect();
-            let names = [printable(&row[0].row), format!("  {}", printable(&row[0].unit))];
-            let figures: [Vec<String>; 2] = [published, measured];
-            names
-                .into_iter()
-                .zip(LINES)
-                .zip(figures)
-                .map(|((name, line), figures)| [vec![name, line.to_owned()], figures].concat())
-        })
+        let is_published = |row: &&PaperRow| row.published.parse::<f64>().is_ok();
+        let ours = !self.rows.iter().flatten().any(|row| is_published(row));
+        let body = move |row: &Vec<&PaperRow>| {
+            let [name, unit] = [&row[0].row, &row[0].unit].map(|text| printable(text));
+            let cells = |name: String, line: &str, print: &dyn Fn(&PaperRow) -> String| {
+                [vec![name, line.to_owned()], row.iter().map(|row| print(row)).collect()].concat()
+            };
+            if ours {
+                return vec![cells(format!("{name}, {unit}"), "measured", &measured)];
+            }
+            let published = |row: &PaperRow| printable(&row.published);
+            vec![cells(name, "published", &published), cells(format!("  {unit}"), "measured", &measured)]
+        };
+        self.rows.iter().flat_map(body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table of two links, each a case of its own.
+    fn table(published: &[[&str; 2]]) -> PaperTable {
+        let row = |(index, published): (usize, &[&str; 2])| {
+            [("TCP", 0), ("UDP ad-hoc", 1)].map(|(column, place)| PaperRow {
+                row: format!("p{}0", index + 1),
+                column: column.to_owned(),
+                published: published[place].to_owned(),
+                unit: "ms".to_owned(),
+                planned_case: column.to_owned(),
+                statistic: "latency".to_owned(),
+                measured: (place == 0).then_some(2.25),
+                predicted: None,
+                limit: None,
+                case: (place == 0).then_some(3),
+                stand_in: place == 0,
+                reason: None,
+                note: None,
+            })
+        };
+        PaperTable {
+            number: "1".to_owned(),
+            title: "Round trips".to_owned(),
+            rows_are: "percentile".to_owned(),
+            rows: published.iter().enumerate().flat_map(row).collect(),
+        }
+    }
+
+    fn drawn(table: &PaperTable, width: usize) -> Option<String> {
+        let place = |row: &PaperRow| if row.stand_in { "lab".to_owned() } else { String::new() };
+        let lines = lines(table, width, &place)?;
+        Some(lines.into_iter().map(|(line, _)| line).collect::<Vec<_>>().join("\n"))
+    }
+
+    #[test]
+    fn links_stand_side_by_side() {
+        insta::assert_snapshot!(drawn(&table(&[["1.7501", "1.8"], ["N/A", "2"]]), 80).unwrap(), @r"
+        percentile                TCP      UDP
+                                        ad-hoc
+                    #               3
+                    on            lab
+        p10         published  1.7501      1.8
+          ms        measured    2.250  not run
+        p20         published     N/A        2
+          ms        measured    2.250  not run
+        ");
+        insta::assert_snapshot!(drawn(&table(&[["–", "–"]]), 80).unwrap(), @r"
+        percentile              TCP      UDP
+                                      ad-hoc
+                    #             3
+                    on          lab
+        p10, ms     measured  2.250  not run
+        ");
+    }
+
+    #[test]
+    fn what_is_no_such_table_is_none() {
+        let good = table(&[["1.7", "1.8"], ["2.1", "2.2"]]);
+        assert!(drawn(&good, 80).is_some() && drawn(&good, 30).is_none());
+        let mut limited = good.clone();
+        limited.rows[3].limit = Some(1.0);
+        let mut another_case = good.clone();
+        another_case.rows[2].planned_case = "another".to_owned();
+        let mut gap = good.clone();
+        gap.rows.pop();
+        let mut empty = good;
+        empty.rows.clear();
+        for table in [limited, another_case, gap, empty] {
+            assert_eq!(drawn(&table, 80), None);
+        }
     }
 }
