@@ -157,6 +157,9 @@ pub struct Figures {
     /// Response time: received − intended. Only with a schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_ns: Option<Distribution>,
+    /// Only with a schedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missed_frames: Option<MissedFrames>,
     /// Mean |difference| of consecutive latencies (IPDV, RFC 3393).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ns: Option<f64>,
@@ -312,6 +315,27 @@ pub struct Distribution {
     pub later_than_ms: BTreeMap<String, f64>,
 }
 
+/// Exchanges on a schedule that were answered too late after they were due, or never.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissedFrames {
+    /// How many of those sent took longer than so many milliseconds, or were lost.
+    pub count_later_than_ms: BTreeMap<String, u64>,
+    /// The first that missed the shortest of these limits.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub first: Vec<MissedFrame>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissedFrame {
+    /// As in the raw samples: from 0, warm-up included.
+    pub sequence: u64,
+    /// From the begin of the measurement.
+    pub due_ns: u64,
+    /// Received − intended; absent: lost.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub response_ns: Option<u64>,
+}
+
 /// A round trip in its parts. One-way delays are right to `one_way_error_bound_ns` only: the clocks of the two ends
 /// differ by no more than that from `clock_offset_ns`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -342,6 +366,17 @@ impl Figures {
     /// Whether anything was measured; a transfer may be shorter than one message.
     pub fn any(&self) -> bool {
         self.sent > 0 || self.received > 0 || self.delivered_bytes.is_some_and(|bytes| bytes > 0)
+    }
+}
+
+impl MissedFrames {
+    /// How many by each limit in milliseconds, from the shortest.
+    pub fn by_limit(&self) -> Vec<(&str, u64)> {
+        let mut counts: Vec<_> =
+            self.count_later_than_ms.iter().map(|(limit, count)| (limit.as_str(), *count)).collect();
+        let length = |limit: &str| limit.parse().unwrap_or(f64::MAX);
+        counts.sort_by(|a, b| length(a.0).total_cmp(&length(b.0)));
+        counts
     }
 }
 

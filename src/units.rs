@@ -167,6 +167,11 @@ pub fn print_duration(duration: Duration) -> String {
     format!("{nanoseconds}ns")
 }
 
+/// Milliseconds as documents name a limit: `16.7`, `50`.
+pub fn milliseconds(duration: Duration) -> String {
+    format!("{}", duration.as_nanos() as f64 / 1e6)
+}
+
 /// Bits per second for people: `9.600 kbit/s`, `41.30 Gbit/s`.
 pub fn print_bit_rate(bits_per_second: f64) -> String {
     scaled(bits_per_second, &[(1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s")])

@@ -20,8 +20,8 @@ use super::chart::{self, Chart};
 use super::svg::{Axis, SIZE};
 use super::table::{Kind, Row, Table, is_latency, tables};
 use super::words::{
-    ABSENT, LOST, date, floor_ns, host, interval_basis, limit_bps, loss, one_way, percent, percentile,
-    plural, printable, sentence, share, wait,
+    ABSENT, LOST, date, first_missed_frames, floor_ns, host, interval_basis, limit_bps, loss, missed_frames,
+    one_way, percent, percentile, plural, printable, sentence, share, wait,
 };
 use super::{Options, paper};
 use crate::run::{CaseResult, Defect, Distribution, Figures, Judged, Part, Run, Warning};
@@ -286,6 +286,8 @@ fn counts(case: &CaseResult) -> Vec<Value> {
         ("breaks", figures.breaks.map(print_count)),
         ("overruns", figures.overruns.map(print_count)),
         ("sends missed", count(figures.missed_sends)),
+        ("frames missed", missed_frames(figures)),
+        ("the first of them, by number and time due", first_missed_frames(figures)),
         ("round trips", figures.round_trips.map(print_count)),
         ("requests sent again", figures.retransmissions.and_then(count)),
         ("requests refused for want of room", figures.refusals.and_then(count)),

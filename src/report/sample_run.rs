@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::plan::Direction;
 use crate::run::{
-    CaseResult, CpuUse, Defect, DefectKind, Distribution, Environment, Figures, Judged, Paper, PaperRow,
-    PaperTable, Part, RecordFault, RecordFaultKind, Run, SCHEMA, SeriesEntry, Warning, Ways,
+    CaseResult, CpuUse, Defect, DefectKind, Distribution, Environment, Figures, Judged, MissedFrame,
+    MissedFrames, Paper, PaperRow, PaperTable, Part, RecordFault, RecordFaultKind, Run, SCHEMA, SeriesEntry,
+    Warning, Ways,
 };
 use crate::stats::Interval;
 
@@ -202,6 +203,14 @@ pub fn full() -> Run {
     let tcp = "tcp://127.0.0.1:7100";
     let mut latency = case(tcp, "latency", Direction::Loop, 14, latency_figures(13_000, 10_000));
     latency.figures.response_ns = Some(distribution(&latencies(15_200, 10_000)));
+    latency.figures.missed_frames = Some(MissedFrames {
+        count_later_than_ms: [("16.7", 2), ("50", 0), ("100", 0)]
+            .map(|(limit, n)| (limit.to_owned(), n))
+            .into(),
+        first: [(312, 3_120_000_000, Some(17_204_113)), (4711, 47_110_000_000, Some(20_418_002))]
+            .map(|(sequence, due_ns, response_ns)| MissedFrame { sequence, due_ns, response_ns })
+            .into(),
+    });
     latency.repeats = [13_000, 13_080, 12_960].map(|base| part(tcp, latency_figures(base, 10_000))).into();
     latency.asked = map(json!({"rate_per_second": 100, "timeout_ns": 1_000_000_000, "nodelay": true}));
     latency.got = map(json!({"nodelay": true, "mss_bytes": 32_768, "send_buffer_bytes": 2_626_560}));

@@ -12,7 +12,8 @@ use super::paper;
 use super::spark::{self, Spark};
 use super::table::{Table, is_download, is_latency, tables};
 use super::words::{
-    case_list, date, host, interval_basis, median, plain, plural, printable, shorten, wait, ways, wrap,
+    case_list, date, host, interval_basis, median, missed_frames, plain, plural, printable, shorten, wait,
+    ways, wrap,
 };
 use crate::run::{CaseResult, Run, Warning};
 use crate::units::{print_bit_rate, print_nanoseconds};
@@ -112,7 +113,10 @@ impl Text {
         let told = if run.paper.is_none() { run.cases.as_slice() } else { &[] };
         for (index, case) in told.iter().enumerate() {
             let name = if run.cases.len() > 1 { format!("Case {}: ", index + 1) } else { String::new() };
-            notes.extend(spread(case).into_iter().chain(ways(case)).map(|note| format!("{name}{note}")));
+            let missed = missed_frames(&case.figures).filter(|_| is_latency(case));
+            let missed = missed.map(|missed| format!("missed frames: {missed}."));
+            let told = spread(case).into_iter().chain(ways(case)).chain(missed);
+            notes.extend(told.map(|note| format!("{name}{note}")));
         }
         let any = |wanted: &dyn Fn(&CaseResult) -> bool| run.cases.iter().any(wanted);
         if any(&|case| !is_download(case) && case.figures.latency_ns.is_some() || case.under_load.is_some()) {
@@ -369,6 +373,7 @@ mod tests {
           6 over time  ▇██▇█▇██▇█  25.74 Gbit/s to 31.46 Gbit/s
           7 over time  ▇██▇█▇██▇█  37.17 Gbit/s to 45.43 Gbit/s
 
+          Case 1: missed frames: 2 over 16.7 ms (0.02 %), none over 50 ms.
           Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, a spread of 1.015
             (slowest: tcp://moxa-5610.example:7003).
           A latency is a whole round trip, never half of one.
@@ -460,6 +465,7 @@ mod tests {
           2 spread     █▇    ▅                        ▂  2.083 ms to 43.84 ms, log scale
           3 spread     █▇    ▅                        ▂  839.7 µs to 17.71 ms, log scale
 
+          Case 1: missed frames: 2 over 16.7 ms (0.02 %), none over 50 ms.
           Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, a spread of 1.015
             (slowest: tcp://moxa-5610.example:7003).
           A latency is a whole round trip, never half of one.
@@ -504,6 +510,7 @@ mod tests {
         for (index, case) in run.cases.iter_mut().enumerate() {
             case.endpoint = format!("tcp://gauge-{index}.example:7100");
             case.figures.response_ns = None;
+            case.figures.missed_frames = None;
             case.warnings.clear();
             case.placement.clear();
         }
