@@ -1,11 +1,11 @@
 //! Statistics of round trips as studies of radio links print them: the mean of the fastest, percentiles, shares that came
-//! late, time-outs. Of everything that was sent: what is lost counts as later than anything. No line limits them.
+//! late, missed frames, time-outs. Of everything that was sent: what is lost counts as later than anything. No line limits them.
 
 use super::Statistic;
 use super::counted::UNLIMITED;
 use crate::run::{CaseResult, Distribution};
 
-pub(super) static STATISTICS: [Statistic; 19] = [
+pub(super) static STATISTICS: [Statistic; 22] = [
     Statistic {
         name: "latency_mean_fastest_95_percent_ms",
         of: |case, _| Some(latency(case)?.mean_fastest_95_percent? / 1e6),
@@ -29,6 +29,9 @@ pub(super) static STATISTICS: [Statistic; 19] = [
     Statistic { name: "latency_over_200ms_percent", of: |case, _| over(case, "200"), ..IN_PERCENT },
     Statistic { name: "latency_over_300ms_percent", of: |case, _| over(case, "300"), ..IN_PERCENT },
     Statistic { name: "timeout_percent", of: |case, _| of_sent(case, case.figures.lost), ..IN_PERCENT },
+    Statistic { name: "missed_16.7ms_percent", of: |case, _| missed(case, "16.7"), ..IN_PERCENT },
+    Statistic { name: "missed_50ms_percent", of: |case, _| missed(case, "50"), ..IN_PERCENT },
+    Statistic { name: "missed_100ms_percent", of: |case, _| missed(case, "100"), ..IN_PERCENT },
 ];
 
 const IN_MS: Statistic = Statistic { unit: "ms", counts_lost: true, ..UNLIMITED };
@@ -56,4 +59,9 @@ fn over(case: &CaseResult, limit_ms: &str) -> Option<f64> {
 fn of_sent(case: &CaseResult, count: u64) -> Option<f64> {
     let sent = case.figures.sent;
     (sent > 0).then(|| 100.0 * count as f64 / sent as f64)
+}
+
+/// Of the frames of a schedule.
+fn missed(case: &CaseResult, limit_ms: &str) -> Option<f64> {
+    of_sent(case, *case.figures.missed_frames.as_ref()?.count_later_than_ms.get(limit_ms)?)
 }
