@@ -16,13 +16,18 @@ use crate::plan::{Case, CaseSpec, Direction, OneOrMany};
 use crate::run::{CaseResult, Figures, Paper, PaperRow, PaperTable};
 use crate::units::{Bytes, Span};
 
+mod beside;
 mod counted;
 mod download;
+mod guest;
+mod messages;
 mod spread;
+mod stand_in;
 mod trial;
 
 use download::Rates;
 pub use download::{Download, Exchange, Path};
+pub use guest::Guest;
 
 /// The texts of a study, as they lie in its folder.
 pub struct Texts {
@@ -52,6 +57,11 @@ pub static STUDIES: &[Texts] = &[
         name: "wireless",
         plan: include_str!("../papers/wireless/plan.toml"),
         tables: include_str!("../papers/wireless/tables.csv"),
+    },
+    Texts {
+        name: "linx",
+        plan: include_str!("../papers/linx/plan.toml"),
+        tables: include_str!("../papers/linx/tables.csv"),
     },
 ];
 
@@ -84,8 +94,9 @@ pub struct Study {
     /// It downloads by request and answer; what follows the `@` of a place is the delay each way in ms.
     #[serde(default)]
     exchange: Option<Exchange>,
-    #[serde(rename = "guest", default)]
-    guests: BTreeMap<String, toml::Value>,
+    /// Kinds of guests, by name, for cells that need more of a kernel than a host may have.
+    #[serde(default, rename = "guest")]
+    guests: BTreeMap<String, Guest>,
     #[serde(rename = "cell")]
     pub cells: Vec<Cell>,
     #[serde(rename = "measure")]
@@ -134,11 +145,21 @@ pub struct Cell {
     command: String,
     #[serde(default)]
     quick_command: Option<String>,
-    #[serde(default)]
-    pub guest: Option<String>,
     /// The link in front of it: a profile of the shaper.
     #[serde(default)]
     pub shaper: Option<String>,
+    /// Words before that, which say where it runs: `ip netns exec far`.
+    #[serde(default)]
+    pub under: String,
+    /// Where links lead to it, if it names that otherwise.
+    #[serde(default)]
+    pub near: Option<Endpoint>,
+    /// The kind of guest that it is measured in where this host cannot.
+    #[serde(default)]
+    guest: Option<String>,
+    /// The kernel modules that it needs; without any all of that guest's.
+    #[serde(default)]
+    modules: Vec<String>,
     /// What that is called wherever its figures appear.
     #[serde(default)]
     pub stand_in: Option<String>,
@@ -223,6 +244,8 @@ pub struct PlannedCase {
     before: Option<CaseSpec>,
     line: Option<Line>,
     pub download: Option<Download>,
+    /// What messages go over.
+    pub link: Option<Path>,
 }
 
 /// The physical line of a case.
@@ -357,6 +380,7 @@ fn statistic(name: &str) -> Option<&'static Statistic> {
         .iter()
         .chain(&counted::STATISTICS)
         .chain(&spread::STATISTICS)
+        .chain(&messages::STATISTICS)
         .find(|statistic| statistic.name == name)
 }
 
@@ -368,6 +392,8 @@ pub enum Outcome<'a> {
         case: &'a CaseResult,
         /// It ran in the lab: no hardware.
         stand_in: bool,
+        /// It ran in a guest.
+        guest: bool,
     },
     /// And why.
     NotRun(String),
@@ -409,17 +435,6 @@ impl Study {
     /// The cell of that name.
     pub fn cell(&self, name: &str) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.name == name)
-    }
-
-    /// What stands for hardware in the lab where these cases are measured, each once.
-    pub fn stand_ins<'a>(&self, cases: impl Iterator<Item = &'a PlannedCase>) -> Vec<String> {
-        let mut names: Vec<String> = Vec::new();
-        for name in cases.filter_map(|case| self.cell(&case.place.cell)?.stand_in.as_ref()) {
-            if !names.contains(name) {
-                names.push(name.clone());
-            }
-        }
-        names
     }
 
     /// Leaves only these tables; none leaves all.
@@ -495,7 +510,8 @@ impl Study {
         let name = format!("{}:{place}", measure.name);
         let together =
             if measure.together { format!("{}:{}", measure.name, cell.name) } else { name.clone() };
-        PlannedCase { name, place, together, spec, before, line, download }
+        let link = cell.link.filter(|_| self.is_of_sizes()).map(|rates| rates.with_delay(Duration::ZERO));
+        PlannedCase { name, place, together, spec, before, line, download, link }
     }
 
     /// Published rates of downloads, with what they were downloaded over.
@@ -526,18 +542,18 @@ impl Study {
                 self.rows_of(table).map(|row| row.beside(&cases, outcome)).collect();
             rows.map(|rows| PaperTable {
                 number: table.number.clone(),
-                title: table.title.clone(),
+                title: self.title(table, &rows),
                 rows_are: table.rows_are.clone(),
                 rows,
             })
         };
-        let in_lab = |case: &&PlannedCase| matches!(outcome(case), Outcome::Run { stand_in: true, .. });
         Ok(Paper {
             name: self.name.clone(),
             title: self.title.clone(),
             source: self.source.clone(),
             shortened: quick.then(|| self.shortened.clone()),
-            stand_ins: self.stand_ins(cases.values().filter(in_lab)),
+            stand_ins: self.stand_ins(),
+            guests: Vec::new(),
             tables: self.tables.iter().map(table).collect::<Result<_, _>>()?,
         })
     }
@@ -633,77 +649,6 @@ impl PlannedCase {
         };
         Duration::from_secs_f64(seconds)
     }
-}
-
-impl Row {
-    fn beside<'a>(
-        &self,
-        cases: &BTreeMap<String, PlannedCase>,
-        outcome: &dyn Fn(&PlannedCase) -> Outcome<'a>,
-    ) -> Result<PaperRow, PaperError> {
-        let lacking = |what: &str| PaperError::Tables(format!("there is no {what}"));
-        let planned = cases.get(&self.case).ok_or_else(|| lacking(&format!("case {}", self.case)))?;
-        let statistic = statistic(&self.statistic)
-            .filter(|statistic| statistic.unit == self.unit)
-            .ok_or_else(|| lacking(&format!("statistic {} in {}", self.statistic, self.unit)))?;
-        let mut row = PaperRow {
-            row: self.row.clone(),
-            column: self.column.clone(),
-            published: self.published.clone(),
-            unit: self.unit.clone(),
-            planned_case: self.case.clone(),
-            statistic: self.statistic.clone(),
-            measured: None,
-            predicted: (statistic.predicted)(planned),
-            limit: (statistic.limit)(planned),
-            case: None,
-            stand_in: false,
-            reason: None,
-            note: Some(self.note.clone()).filter(|note| !note.is_empty()),
-        };
-        match outcome(planned) {
-            Outcome::NotRun(reason) => row.reason = Some(reason),
-            Outcome::Run { number, case, stand_in } => {
-                row.measured = (statistic.of)(case, planned);
-                (row.case, row.stand_in) = (Some(number), stand_in);
-                row.reason = match row.measured {
-                    Some(measured) => flaw(case, statistic, row.limit, measured),
-                    None => Some(why_not(case)),
-                };
-            }
-        }
-        Ok(row)
-    }
-}
-
-/// What is wrong with a figure of this case.
-fn flaw(case: &CaseResult, statistic: &Statistic, limit: Option<f64>, measured: f64) -> Option<String> {
-    let figures = &case.figures;
-    if !case.complete {
-        return Some(why_not(case));
-    }
-    if figures.corrupt_bytes > 0 {
-        return Some(format!("{} bytes came back other than they were sent", figures.corrupt_bytes));
-    }
-    if figures.lost > 0 && !statistic.counts_lost {
-        return Some(lost(figures));
-    }
-    limit.filter(|limit| (statistic.too_good)(measured, *limit)).map(|_| TOO_GOOD.to_owned())
-}
-
-/// Why a case is not whole, in its own words.
-fn why_not(case: &CaseResult) -> String {
-    let told =
-        case.warnings.iter().find(|warning| matches!(warning.code.as_str(), "incomplete" | "interrupted"));
-    match told {
-        Some(warning) => warning.text.clone(),
-        None if case.figures.lost > 0 => lost(&case.figures),
-        None => "nothing was measured".to_owned(),
-    }
-}
-
-fn lost(figures: &Figures) -> String {
-    format!("{} of {} were lost", figures.lost, figures.sent)
 }
 
 #[cfg(test)]

@@ -437,6 +437,9 @@ pub struct Paper {
     /// What stands for hardware in the lab, where it has a name: `emulated logger`.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub stand_ins: Vec<String>,
+    /// What the guests were that something was measured in, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub guests: Vec<String>,
     /// Those that were asked for, in the study's order.
     pub tables: Vec<PaperTable>,
 }
@@ -479,6 +482,9 @@ pub struct PaperRow {
     /// Measured in the lab: no hardware.
     #[serde(skip_serializing_if = "is_false", default)]
     pub stand_in: bool,
+    /// Measured in a guest, whose figures compare with each other only.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub guest: bool,
     /// Why nothing was measured, or what is wrong with what was.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,

@@ -3,7 +3,7 @@
 //! The guest is Debian's kernel under QEMU, started for one command and thrown away (`vm/guest.sh`, which is part of this
 //! program). No privileges are needed, nothing is installed, and nothing of the host can be changed from inside.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -27,6 +27,12 @@ pub struct Options {
     pub virtual_time: bool,
     /// Keeps the kernel (some 200 MB), which is fetched once.
     pub cache: PathBuf,
+}
+
+/// Those of these modules that this host's kernel has not loaded.
+pub fn lacking(modules: &[String]) -> Vec<&str> {
+    let loaded = |name: &&str| Path::new("/sys/module").join(name.replace('-', "_")).exists();
+    modules.iter().map(String::as_str).filter(|name| !loaded(name)).collect()
 }
 
 /// The process that runs `command` in a guest: its output is the command's output, its status the command's, or

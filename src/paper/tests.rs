@@ -34,6 +34,7 @@ fn every_study_can_be_read_and_met() {
         }
         for cell in &study.cells {
             assert!(cell.lab.is_some() != cell.not_in_lab.is_some(), "{}", cell.name);
+            assert_eq!(cell.guest.is_some(), study.guest_of(cell).is_some(), "{}", cell.name);
         }
     }
 }
@@ -183,7 +184,7 @@ fn tables_are_chosen_by_number() {
         [study.choose(&["4".to_owned()]).unwrap_err(), Study::named("sana").unwrap_err()].map(|e| e.to_string()).join("\n"),
         @r"
     the study has no table 4 (known: 5, 7)
-    there is no study 'sana' (known: sena, loggernet, netio, wireless)
+    there is no study 'sana' (known: sena, loggernet, netio, wireless, linx)
     "
     );
 }
@@ -210,10 +211,12 @@ fn a_figure_stands_beside_what_met_it() {
     let (latency, broken) = (&full.cases[1], &sample_run::minimal().cases[0]);
     let paper = study
         .join(false, &|case| match (case.place.cell.as_str(), case.place.ports) {
-            ("serialip", 1) => Outcome::Run { number: 1, case: latency, stand_in: true },
-            ("serialip", 8) => Outcome::Run { number: 3, case: &full.cases[0], stand_in: false },
-            ("serialip", 16) => Outcome::Run { number: 4, case: &lossy, stand_in: false },
-            ("serialip", 4) => Outcome::Run { number: 2, case: broken, stand_in: false },
+            ("serialip", 1) => Outcome::Run { number: 1, case: latency, stand_in: true, guest: true },
+            ("serialip", 8) => {
+                Outcome::Run { number: 3, case: &full.cases[0], stand_in: false, guest: false }
+            }
+            ("serialip", 16) => Outcome::Run { number: 4, case: &lossy, stand_in: false, guest: false },
+            ("serialip", 4) => Outcome::Run { number: 2, case: broken, stand_in: false, guest: false },
             _ => Outcome::NotRun("left out".to_owned()),
         })
         .unwrap();
@@ -221,7 +224,7 @@ fn a_figure_stands_beside_what_met_it() {
     let row =
         |row: &str, column: &str| rows.iter().find(|one| one.row == row && one.column == column).unwrap();
     let met = row("STS1600", "Serial/IP, 1 port");
-    assert_eq!((met.published.as_str(), met.case, met.stand_in), ("12.75", Some(1), true));
+    assert_eq!((met.published.as_str(), met.case, met.stand_in, met.guest), ("12.75", Some(1), true, true));
     let mean = latency.figures.latency_ns.as_ref().unwrap().mean;
     assert_eq!((met.measured, &met.reason), (Some(mean / 1e6), &None));
     assert!((met.limit.unwrap() - 1.0417).abs() < 1e-4);
@@ -283,8 +286,7 @@ fn the_delays_and_rates_are_those_of_the_rows() {
 #[test]
 fn a_download_is_predicted_from_what_the_study_sets() {
     let paper = loggernet().join(false, &|_| Outcome::NotRun("left out".to_owned())).unwrap();
-    assert!(paper.stand_ins.is_empty());
-    assert_eq!(loggernet().stand_ins(loggernet().cases(false).unwrap().iter()), ["emulated logger"]);
+    assert_eq!(paper.stand_ins, ["emulated logger"]);
     let row = |name: &str| paper.tables[0].rows.iter().find(|row| row.row == name).unwrap();
     let seconds = |row: &PaperRow| 991.0 / row.predicted.unwrap();
     let half_second = row("500 ms, 10/1000");
@@ -414,7 +416,7 @@ fn the_lost_count_as_later_than_anything() {
     }
     let mut case = sample_run::full().cases[1].clone();
     case.figures = recorder.latency_figures(&[50, 100].map(Duration::from_millis));
-    let outcome = |_: &PlannedCase| Outcome::Run { number: 1, case: &case, stand_in: false };
+    let outcome = |_: &PlannedCase| Outcome::Run { number: 1, case: &case, stand_in: false, guest: false };
     let paper = wireless().join(false, &outcome).unwrap();
     let row = |row: &str| {
         let here = |one: &&PaperRow| one.row == row && one.column == "TCP";

@@ -43,6 +43,7 @@ static COLUMNS: &[(&str, &str)] = &[
     ("endpoint", "where its first link led"),
     ("ports", "ports measured side by side"),
     ("stand_in", "measured in the lab: no hardware"),
+    ("guest", "measured in a guest: compares with others of it only"),
     ("reason", "why nothing was measured, or what is wrong with what was"),
     ("note", "what to know of the published figure"),
 ];
@@ -71,6 +72,7 @@ pub fn write_csv(run: &Run, paper: &Paper, out: &mut dyn io::Write) -> io::Resul
             case.map(|case| case.endpoint.clone()).unwrap_or_default(),
             case.map(|case| case.ports.to_string()).unwrap_or_default(),
             row.measured.map(|_| row.stand_in.to_string()).unwrap_or_default(),
+            row.measured.map(|_| row.guest.to_string()).unwrap_or_default(),
             text(&row.reason),
             text(&row.note),
         ])?;
@@ -100,17 +102,15 @@ pub fn lines(run: &Run, paper: &Paper, width: usize) -> Vec<(String, Line)> {
         lines.push((String::new(), Line::Row));
         let heading = format!("Table {}: {}", table.number, table.title);
         put(&mut lines, &heading, "", INDENT, Line::Header);
-        let mixed = lab(paper) == Lab::Some;
-        let place = |row: &PaperRow| if mixed && row.stand_in { "lab".to_owned() } else { String::new() };
-        let grid = grid::lines(table, width, &place);
+        let grid = grid::lines(table, width, &place(paper));
         let left_out = if grid.is_some() { 0 } else { table.rows.len() - told(table).len() };
         lines.extend(grid.unwrap_or_else(|| drawn(paper, table, width)));
         if left_out > 0 {
             let left_out = plural(left_out, "figure");
-            let text = format!("left out, {left_out}: words in the study; CSV, JSON and HTML have them.");
+            let text = format!("left out, {left_out}: no number in the study; CSV, JSON and HTML have them.");
             put(&mut lines, &text, INDENT, "    ", Line::Row);
         }
-        for remark in remarks(run, paper, table) {
+        for remark in remarks(run, table) {
             put(&mut lines, &remark, INDENT, "    ", Line::Row);
         }
     }
@@ -142,6 +142,12 @@ fn about(paper: &Paper) -> Vec<String> {
         Lab::Some => Some(format!("lab: measured in the lab, {what}.")),
         Lab::Nothing => None,
     });
+    if !paper.guests.is_empty() {
+        let guests = paper.guests.join("; ");
+        sentences.push(format!(
+            "guest: measured in a guest ({guests}); such figures compare with each other only."
+        ));
+    }
     if predicts(paper) {
         let sentence = "predicted: from chunk, delays, rates, processing time and window.";
         sentences.push(sentence.to_owned());
@@ -169,6 +175,16 @@ fn lab(paper: &Paper) -> Lab {
     }
 }
 
+/// Says of a row where it was measured, where that differs from row to row.
+fn place(paper: &Paper) -> impl Fn(&PaperRow) -> &'static str {
+    let mixed = lab(paper) == Lab::Some;
+    move |row| match (row.guest, mixed && row.stand_in) {
+        (true, _) => "guest",
+        (false, true) => "lab",
+        (false, false) => "",
+    }
+}
+
 fn limits(paper: &Paper) -> bool {
     paper.tables.iter().flat_map(|table| &table.rows).any(|row| row.limit.is_some())
 }
@@ -181,12 +197,12 @@ fn predicts(paper: &Paper) -> bool {
 type Cells = [String; 9];
 
 fn drawn(paper: &Paper, table: &PaperTable, width: usize) -> Vec<(String, Line)> {
-    let mixed = lab(paper) == Lab::Some;
+    let place = place(paper);
     let predicts = predicts(paper);
     let predicted = if predicts { "predicted" } else { "" };
     let limits = limits(paper);
     let limit = if limits { "limit" } else { "" };
-    let on = if mixed { "on" } else { "" };
+    let on = if table.rows.iter().any(|row| !place(row).is_empty()) { "on" } else { "" };
     let head = ["#", &table.rows_are, "", "unit", "published", "measured", predicted, limit, on];
     let cells = |row: &PaperRow| -> Cells {
         [
@@ -198,7 +214,7 @@ fn drawn(paper: &Paper, table: &PaperTable, width: usize) -> Vec<(String, Line)>
             measured(row),
             if predicts { figure(row.predicted) } else { String::new() },
             if limits { figure(row.limit) } else { String::new() },
-            if mixed && row.stand_in { "lab".to_owned() } else { String::new() },
+            place(row).to_owned(),
         ]
     };
     let mut all: Vec<Cells> = vec![head.map(printable)];
@@ -255,10 +271,10 @@ fn line(cells: &Cells, widths: &[usize; 9]) -> String {
     text.trim_end().to_owned()
 }
 
-/// What stands for hardware in which cases of a table, where that is not one thing for the whole study.
-fn stand_ins(run: &Run, paper: &Paper, table: &PaperTable) -> Vec<String> {
+/// What stands for hardware in which cases of a table, where that is not one thing for all of them.
+fn stand_ins(run: &Run, table: &PaperTable) -> Vec<String> {
     let mut cases: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
-    for row in table.rows.iter().filter(|row| row.stand_in && paper.stand_ins.len() > 1) {
+    for row in table.rows.iter().filter(|row| row.stand_in) {
         let number = row.case.unwrap_or_default();
         let case = run.cases.get(number.wrapping_sub(1));
         if let Some(name) = case.and_then(|case| case.placement.get("stand_in")?.as_str()) {
@@ -268,11 +284,11 @@ fn stand_ins(run: &Run, paper: &Paper, table: &PaperTable) -> Vec<String> {
     let told = |(name, cases): (&&str, &BTreeSet<usize>)| {
         format!("{}: {name}.", case_list(&cases.iter().copied().collect::<Vec<_>>()))
     };
-    cases.iter().map(told).collect()
+    cases.iter().filter(|_| cases.len() > 1).map(told).collect()
 }
 
 /// What is to be said below a table: what stood for hardware, why cases are not whole, what is odd about published figures.
-fn remarks(run: &Run, paper: &Paper, table: &PaperTable) -> Vec<String> {
+fn remarks(run: &Run, table: &PaperTable) -> Vec<String> {
     let mut reasons: BTreeMap<(bool, &str), Vec<&PaperRow>> = BTreeMap::new();
     for row in &table.rows {
         if let Some(reason) = &row.reason {
@@ -295,7 +311,7 @@ fn remarks(run: &Run, paper: &Paper, table: &PaperTable) -> Vec<String> {
     statistics.sort_unstable();
     statistics.dedup();
     let met = format!("measured: {}.", statistics.join(", "));
-    std::iter::once(met).chain(stand_ins(run, paper, table)).chain(why).chain(notes).collect()
+    std::iter::once(met).chain(stand_ins(run, table)).chain(why).chain(notes).collect()
 }
 
 fn ended(sentence: &str) -> String {
@@ -339,7 +355,7 @@ const MOST: usize = 256;
 
 /// A cell for which the study has no figure.
 fn nothing() -> Value {
-    context! { text => "", title => None::<String>, case => None::<usize>, lab => false, run => false }
+    context! { text => "", title => None::<String>, case => None::<usize>, place => "", run => false }
 }
 
 fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
@@ -358,7 +374,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
         .iter()
         .map(|row| ((row.row.as_str(), row.column.as_str(), row.unit.as_str()), row))
         .collect();
-    let mixed = lab(paper) == Lab::Some;
+    let place = place(paper);
     let rows: Vec<Value> = names
         .iter()
         .map(|name| {
@@ -371,7 +387,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
                 name => *name,
                 published => cells(&|row| context! { text => row.published.clone(), title => row.note.clone() }),
                 measured => cells(&|row| context! {
-                    text => measured(row), case => row.case, lab => mixed && row.stand_in,
+                    text => measured(row), case => row.case, place => place(row),
                     title => row.reason.clone(), run => row.measured.is_some(),
                 }),
                 predicted => cells(&|row| context! { text => figure(row.predicted) }),
@@ -384,7 +400,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
     context! {
         number => table.number.clone(), title => table.title.clone(), rows_are => table.rows_are.clone(),
         predicts => predicts(paper),
-        columns => columns, rows => rows, remarks => remarks(run, paper, table),
+        columns => columns, rows => rows, remarks => remarks(run, table),
         charts => html::charts(chart::of_study(run, table)),
     }
 }
@@ -419,12 +435,12 @@ mod tests {
           1  STS1600  TCP/IP, 1 port    ms        12.35     1.203  1.042
              STS1600  TCP/IP, 16 ports  ms       112.89   not run  1.042
           2  LS100    TCP/IP, 1 port    ms        39.22     1.250  1.042  lab
-          left out, 1 figure: words in the study; CSV, JSON and HTML have them.
+          left out, 1 figure: no number in the study; CSV, JSON and HTML have them.
           measured: latency_mean_ms.
           not run, 2 figures: there is no such thing in the lab.
 
         Table 12: Throughput
-          #  baud                  unit   published   measured  limit  on
+          #  baud                  unit   published   measured  limit
           2  19200  SS100, 1 port  bit/s   19252.38  19183.46*  19200
           2  19200  SS100, 1 port  %         100.27     99.91*    100
           measured: port_line_bps, port_line_rate_percent.
@@ -444,13 +460,13 @@ mod tests {
     #[test]
     fn a_row_of_csv_for_each_figure() {
         insta::assert_snapshot!(written("csv", &Options::default()), @r#"
-        run,paper,table,row,column,unit,published,measured,predicted,limit,statistic,planned_case,case,endpoint,ports,stand_in,reason,note
-        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 1 port",ms,12.35,1.203456,,1.041667,latency_mean_ms,latency:tcp/1@9600,1,serial:///dev/ttyS0,1,false,,
-        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,there is no such thing in the lab,
-        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,,
-        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 16 ports",ms,Not Available,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,there is no such thing in the lab,
-        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",bit/s,19252.38,19183.456,,19200,port_line_bps,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,stopped before all that was planned was measured,above what a line of this rate can carry
-        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",%,100.27,99.9138,,100,port_line_rate_percent,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,stopped before all that was planned was measured,
+        run,paper,table,row,column,unit,published,measured,predicted,limit,statistic,planned_case,case,endpoint,ports,stand_in,guest,reason,note
+        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 1 port",ms,12.35,1.203456,,1.041667,latency_mean_ms,latency:tcp/1@9600,1,serial:///dev/ttyS0,1,false,false,,
+        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,there is no such thing in the lab,
+        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,false,,
+        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 16 ports",ms,Not Available,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,there is no such thing in the lab,
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",bit/s,19252.38,19183.456,,19200,port_line_bps,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,false,stopped before all that was planned was measured,above what a line of this rate can carry
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",%,100.27,99.9138,,100,port_line_rate_percent,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,false,stopped before all that was planned was measured,
         "#);
     }
 

@@ -362,16 +362,17 @@ pub fn minimal() -> Run {
     run(None, vec![case("mem://a", "latency", Direction::Loop, 1, figures)])
 }
 
-/// The same, of which one figure was predicted, with a stand-in that has a name.
+/// The same, of which one figure was predicted, in a guest, with a stand-in that has a name.
 pub fn predicted() -> Run {
     let mut run = reproduced();
     if let Some(paper) = &mut run.paper {
         let row = &mut paper.tables[0].rows[0];
-        row.predicted = Some(1.2);
+        (row.predicted, row.stand_in, row.guest) = (Some(1.2), true, true);
         // A column that only one row has a figure in.
         let sparse = PaperRow { unit: "%".to_owned(), ..row.clone() };
         paper.tables[0].rows.push(sparse);
         paper.stand_ins = vec!["emulated box".to_owned()];
+        paper.guests = vec!["Linux 6.1, a virtual CPU".to_owned()];
     }
     run
 }
@@ -390,6 +391,7 @@ pub fn reproduced() -> Run {
         limit: Some(1.041_667),
         case: measured.map(|_| 1),
         stand_in: false,
+        guest: false,
         reason: None,
         note: None,
     };
@@ -433,6 +435,7 @@ pub fn reproduced() -> Run {
         source: "those who sell them, 2007".to_owned(),
         shortened: Some("200 exchanges instead of 10 000".to_owned()),
         stand_ins: Vec::new(),
+        guests: Vec::new(),
         tables: vec![
             table("6", "Mean latency", "product", latencies),
             table("12", "Throughput", "baud", rates),

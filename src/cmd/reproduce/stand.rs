@@ -2,6 +2,7 @@
 //! this program, that stop when they are dropped.
 
 use std::any::Any;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -16,7 +17,7 @@ use linkgauge::lab::uart::{self, Uarts};
 use linkgauge::link::line::Settings;
 use linkgauge::link::shaped::Shape;
 use linkgauge::link::{self, Dialer, tty};
-use linkgauge::paper::{Cell, Download, Place, PlannedCase};
+use linkgauge::paper::{Cell, Download, Path, Place, PlannedCase};
 
 const LISTEN: &str = "tcp://127.0.0.1:0";
 /// What the emulated logger holds: more than any download of a study.
@@ -27,6 +28,17 @@ const QUEUE: usize = 64;
 
 /// In a command: an endpoint of this host of the transport that follows.
 const HERE: &str = "here:";
+
+/// A word of a command as it is given to the process.
+fn typed(word: &str, place: &Place) -> Result<String> {
+    if let Some(scheme) = word.strip_prefix(HERE) {
+        return here(scheme);
+    }
+    // So that the names of two runs at once differ.
+    let id = std::process::id().to_string();
+    let values = [("{id}", id), ("{ports}", place.ports.to_string()), ("{at}", place.at.to_string())];
+    Ok(values.iter().fold(word.to_owned(), |word, (name, value)| word.replace(name, value)))
+}
 
 /// Where one can listen and connect on this host over that transport.
 fn here(scheme: &str) -> Result<String> {
@@ -68,9 +80,13 @@ impl Stand {
         match (cell.lab.as_deref(), &case.download) {
             (Some("process"), _) => {
                 stand.put_process(cell, &case.place, quick)?;
+                stand.put_shaper(case.link.as_ref(), dialer)?;
                 cell.shaper.iter().try_for_each(|profile| stand.put_profile(profile, dialer))?;
             }
-            (Some("logger"), Some(download)) => stand.put_logger(download, dialer)?,
+            (Some("logger"), Some(download)) => {
+                stand.put_logger(download)?;
+                stand.put_shaper(download.path.as_ref(), dialer)?;
+            }
             (Some(piece), None) => stand.put_line(piece, cell, &case.place)?,
             (lab, _) => bail!("the lab has no {}", lab.unwrap_or("such thing")),
         }
@@ -79,15 +95,11 @@ impl Stand {
 
     /// A server in a process of its own, that says where it listens, port by port.
     fn put_process(&mut self, cell: &Cell, place: &Place, quick: bool) -> Result<()> {
-        let mut command = Command::new(std::env::current_exe()?);
-        for word in cell.command(quick) {
-            let word =
-                word.replace("{ports}", &place.ports.to_string()).replace("{at}", &place.at.to_string());
-            command.arg(match word.strip_prefix(HERE) {
-                Some(scheme) => here(scheme)?,
-                None => word,
-            });
-        }
+        let program = std::env::current_exe()?;
+        let mut under = cell.under.split_whitespace().map(OsStr::new).chain([program.as_os_str()]);
+        let mut command = Command::new(under.next().unwrap_or_default());
+        let words: Result<Vec<String>> = cell.command(quick).map(|word| typed(word, place)).collect();
+        command.args(under).args(words?);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         // Ctrl-C is for the end that measures; this one is ended when that is through with it.
         let mut process = Process(command.process_group(0).spawn()?);
@@ -97,8 +109,8 @@ impl Stand {
             said.as_mut().map_or(Ok(0), |said| said.read_line(&mut line))?;
             let (_, url) =
                 line.rsplit_once(" on ").ok_or_else(|| anyhow!("the server process did not start"))?;
-            let endpoint = cell.on_line(&url.trim().parse()?, place.at).map_err(|what| anyhow!(what))?;
-            self.endpoints.push(endpoint);
+            let endpoint = cell.near.clone().map_or_else(|| url.trim().parse(), Ok)?;
+            self.endpoints.push(cell.on_line(&endpoint, place.at).map_err(|what| anyhow!(what))?);
         }
         self.pieces.push(Box::new(process));
         Ok(())
@@ -120,8 +132,8 @@ impl Stand {
         Ok(())
     }
 
-    /// An emulated logger, behind a shaper where the study had one.
-    fn put_logger(&mut self, download: &Download, dialer: &Dialer) -> Result<()> {
+    /// An emulated logger.
+    fn put_logger(&mut self, download: &Download) -> Result<()> {
         let device = Device {
             files: vec![(FILE.to_owned(), content(1, FILE_BYTES))],
             processing: download.exchange.processing.0,
@@ -132,15 +144,22 @@ impl Stand {
             Logger::start(&logger::Options { listen: vec![LISTEN.parse()?], device, ..Default::default() })?;
         self.endpoints = logger.endpoints().to_vec();
         self.pieces.push(Box::new(logger));
-        if let (Some(path), [to]) = (&download.path, self.endpoints.as_slice()) {
-            let shape =
-                |rate| Shape { delay: path.delay, rate, queue: usual_queue(rate), ..Shape::default() };
-            let (up, down) = (shape(path.rate_to), shape(path.rate_from));
-            let options = shaper::Options { listen: LISTEN.parse()?, to: to.clone(), up, down, seed: 1 };
-            let shaper = Shaper::start(&options, dialer)?;
-            self.endpoints = vec![shaper.endpoint().clone()];
-            self.pieces.push(Box::new(shaper));
-        }
+        Ok(())
+    }
+
+    /// A link of such rates and delay before what stands there, if it has one. What goes over a stream is shaped as its
+    /// bytes.
+    fn put_shaper(&mut self, path: Option<&Path>, dialer: &Dialer) -> Result<()> {
+        let (Some(path), [at]) = (path, self.endpoints.as_slice()) else { return Ok(()) };
+        let shape = |rate| Shape { delay: path.delay, rate, queue: usual_queue(rate), ..Shape::default() };
+        let (up, down) = (shape(path.rate_to), shape(path.rate_from));
+        let listen: Endpoint = LISTEN.parse()?;
+        let port = port(at)?;
+        let to = listen.with_port(port.parse()?)?;
+        let shaper = Shaper::start(&shaper::Options { listen, to, up, down, seed: 1 }, dialer)?;
+        let [of_it, of_shaper] = [port, self::port(shaper.endpoint())?].map(|port| format!(":{port}"));
+        self.endpoints = vec![at.as_str().replacen(&of_it, &of_shaper, 1).parse()?];
+        self.pieces.push(Box::new(shaper));
         Ok(())
     }
 
@@ -197,4 +216,10 @@ impl Stand {
         }
         Ok(())
     }
+}
+
+/// Of what the lab listens on: 127.0.0.1:PORT, and perhaps a name behind it.
+fn port(endpoint: &Endpoint) -> Result<&str> {
+    let port = endpoint.place().split_once(':').map(|(_, rest)| rest.split('/').next().unwrap_or(rest));
+    port.ok_or_else(|| anyhow!("{endpoint} has no port"))
 }

@@ -16,7 +16,7 @@ const GAP: usize = 2;
 pub fn lines(
     table: &PaperTable,
     width: usize,
-    place: &dyn Fn(&PaperRow) -> String,
+    place: &dyn Fn(&PaperRow) -> &'static str,
 ) -> Option<Vec<(String, Line)>> {
     let grid = Grid::of(table)?;
     let head = grid.head(&table.rows_are, place);
@@ -69,7 +69,7 @@ impl<'a> Grid<'a> {
     }
 
     /// The names of the columns, the numbers of their cases, and where those were measured if anything says so.
-    fn head(&self, rows_are: &str, place: &dyn Fn(&PaperRow) -> String) -> Vec<Vec<String>> {
+    fn head(&self, rows_are: &str, place: &dyn Fn(&PaperRow) -> &'static str) -> Vec<Vec<String>> {
         // A name of several words is set on two lines.
         let names = |part: fn(&str) -> &str| {
             self.columns.iter().map(|name| printable(part(name))).collect::<Vec<_>>()
@@ -82,7 +82,7 @@ impl<'a> Grid<'a> {
             (0..self.columns.len()).map(of_column).collect()
         };
         let numbers = of_case(&|row| row.case.map(|case| case.to_string()));
-        let places = of_case(&|row| Some(place(row)).filter(|place| !place.is_empty()));
+        let places = of_case(&|row| Some(place(row).to_owned()).filter(|place| !place.is_empty()));
         let lines = [(rows_are, "", upper), ("", "", lower), ("", "#", numbers), ("", "on", places)];
         let says = |(_, _, cells): &(&str, &str, Vec<String>)| cells.iter().any(|cell| !cell.is_empty());
         let with_names = |(first, second, cells): (&str, &str, Vec<String>)| {
@@ -129,6 +129,7 @@ mod tests {
                 limit: None,
                 case: (place == 0).then_some(3),
                 stand_in: place == 0,
+                guest: false,
                 reason: None,
                 note: None,
             })
@@ -142,7 +143,7 @@ mod tests {
     }
 
     fn drawn(table: &PaperTable, width: usize) -> Option<String> {
-        let place = |row: &PaperRow| if row.stand_in { "lab".to_owned() } else { String::new() };
+        let place = |row: &PaperRow| if row.stand_in { "lab" } else { "" };
         let lines = lines(table, width, &place)?;
         Some(lines.into_iter().map(|(line, _)| line).collect::<Vec<_>>().join("\n"))
     }
