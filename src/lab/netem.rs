@@ -33,6 +33,10 @@ impl Netem {
     /// Shapes what leaves by `device`. Refuses a device that has a queue of ours already.
     pub fn start(device: &str, shape: &Shape) -> Result<Netem, LabError> {
         check_shape(shape)?;
+        if !(shape.tail.is_zero() && shape.slot.is_zero() && shape.spikes == Often::Never) {
+            let text = format!("{device}: netem has no tail, spikes or slots: shape with a relay");
+            return Err(LabError(text));
+        }
         if shape.reorder != Often::Never && shape.delay.is_zero() {
             let text = format!("{device}: netem reorders by not delaying: --reorder needs --delay");
             return Err(LabError(text));

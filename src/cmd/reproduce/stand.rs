@@ -15,7 +15,7 @@ use linkgauge::lab::redirect::{self, Redirector};
 use linkgauge::lab::shaper::{self, PROFILES, Shaper, usual_queue};
 use linkgauge::lab::uart::{self, Uarts};
 use linkgauge::link::line::Settings;
-use linkgauge::link::shaped::Shape;
+use linkgauge::link::shaped::{Often, Shape};
 use linkgauge::link::{self, Dialer, tty};
 use linkgauge::paper::{Cell, Download, Path, Place, PlannedCase};
 
@@ -120,11 +120,13 @@ impl Stand {
     fn put_profile(&mut self, profile: &str, dialer: &Dialer) -> Result<()> {
         let profile = PROFILES.iter().find(|known| known.name == profile);
         let profile = profile.ok_or_else(|| anyhow!("the shaper has no such profile"))?;
-        let shape = |rate| Shape { delay: profile.delay, rate, queue: usual_queue(rate), ..Shape::default() };
-        let (up, down) = (shape(profile.rate_up), shape(profile.rate_down));
         for endpoint in &mut self.endpoints {
             let (listen, to) = (endpoint.with_port(0)?, endpoint.clone());
-            let options = shaper::Options { listen, to, up: up.clone(), down: down.clone(), seed: 1 };
+            // A stream loses nothing.
+            let loss = if shaper::carries_stream(&to)? { Often::Never } else { profile.shape.loss };
+            let shape = |rate| Shape { rate, queue: usual_queue(rate), loss, ..profile.shape.clone() };
+            let (up, down) = (shape(profile.rate_up), shape(profile.rate_down));
+            let options = shaper::Options { listen, to, up, down, seed: 1, log: None };
             let shaper = Shaper::start(&options, dialer)?;
             *endpoint = shaper.endpoint().clone();
             self.pieces.push(Box::new(shaper));
@@ -156,7 +158,7 @@ impl Stand {
         let listen: Endpoint = LISTEN.parse()?;
         let port = port(at)?;
         let to = listen.with_port(port.parse()?)?;
-        let shaper = Shaper::start(&shaper::Options { listen, to, up, down, seed: 1 }, dialer)?;
+        let shaper = Shaper::start(&shaper::Options { listen, to, up, down, seed: 1, log: None }, dialer)?;
         let [of_it, of_shaper] = [port, self::port(shaper.endpoint())?].map(|port| format!(":{port}"));
         self.endpoints = vec![at.as_str().replacen(&of_it, &of_shaper, 1).parse()?];
         self.pieces.push(Box::new(shaper));

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Path, Pipe, Shape, Tally};
+use super::{Log, Path, Pipe, Shape, Tally};
 use crate::clock::{Clock, SPIN, Time};
 use crate::link::party::Tuning;
 use crate::link::{Caps, Facts, Fault, Framing, Link};
@@ -23,6 +23,11 @@ impl Shared {
 
     pub fn tally(&self) -> Tally {
         self.lock().tally
+    }
+
+    /// From now on tells what is done to each message; `None`: no longer.
+    pub fn log(&self, log: Option<Log>) {
+        self.lock().log = log;
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Path> {
@@ -164,7 +169,7 @@ impl Shaped {
         let before = passage.pipe.memory();
         let full = before + length > MOST_OF_ONE || path.in_flight + length > MOST_OF_ALL;
         if full && self.caps.framing == Framing::Message {
-            path.tally.dropped += 1;
+            path.drop_message(length, now);
             return;
         }
         passage.pipe.send(&mut path, &self.room[..length], now);
