@@ -350,6 +350,7 @@ impl<'a> Measured<'a> {
             if let Some(path) = case.download.and_then(|download| download.path) {
                 result.shaped = explain::window::shaped(path.delay, path.rate_to, path.rate_from);
             }
+            result.placement.extend(cell.placement.clone());
             if let (Site::Lab, Some(name)) = (site, &cell.stand_in) {
                 result.placement.insert("stand_in".to_owned(), name.as_str().into());
             }

@@ -60,7 +60,7 @@ impl Text {
         let fits = if run.paper.is_none() { size::of_run(run, &Declared::default()) } else { Vec::new() };
         if let Some(study) = &run.paper {
             self.out.push('\n');
-            for (line, kind) in paper::lines(study, self.width) {
+            for (line, kind) in paper::lines(run, study, self.width) {
                 self.line(&line, if kind == Line::Header { BOLD } else { Style::new() });
             }
         }

@@ -52,3 +52,4 @@ mod store;
 mod uart;
 mod verdicts;
 mod virtual_net;
+mod wireless;

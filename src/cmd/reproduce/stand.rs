@@ -12,11 +12,11 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{self, DeviceServer};
 use linkgauge::lab::logger::{self, Device, Logger, content};
 use linkgauge::lab::redirect::{self, Redirector};
-use linkgauge::lab::shaper::{self, Shaper, usual_queue};
+use linkgauge::lab::shaper::{self, PROFILES, Shaper, usual_queue};
 use linkgauge::lab::uart::{self, Uarts};
 use linkgauge::link::line::Settings;
-use linkgauge::link::shaped::Shape;
-use linkgauge::link::{Dialer, tty};
+use linkgauge::link::shaped::{Often, Shape};
+use linkgauge::link::{self, Dialer, tty};
 use linkgauge::paper::{Cell, Download, Path, Place, PlannedCase};
 
 const LISTEN: &str = "tcp://127.0.0.1:0";
@@ -25,6 +25,28 @@ const FILE: &str = "CPU:bench.bin";
 const FILE_BYTES: usize = 1_000_000;
 /// Requests that it bears at once: more than a real one is known to, so that a window meets the link first.
 const QUEUE: usize = 64;
+
+/// In a command: an endpoint of this host of the transport that follows.
+const HERE: &str = "here:";
+
+/// A word of a command as it is given to the process.
+fn typed(word: &str, place: &Place) -> Result<String> {
+    if let Some(scheme) = word.strip_prefix(HERE) {
+        return here(scheme);
+    }
+    // So that the names of two runs at once differ.
+    let id = std::process::id().to_string();
+    let values = [("{id}", id), ("{ports}", place.ports.to_string()), ("{at}", place.at.to_string())];
+    Ok(values.iter().fold(word.to_owned(), |word, (name, value)| word.replace(name, value)))
+}
+
+/// Where one can listen and connect on this host over that transport.
+fn here(scheme: &str) -> Result<String> {
+    let transport = link::TRANSPORTS.iter().find(|transport| transport.scheme == scheme);
+    let transport = transport.ok_or_else(|| anyhow!("there is no transport {scheme}"))?;
+    let endpoints = (transport.loopback)("/tmp").into_iter();
+    endpoints.into_iter().next().ok_or_else(|| anyhow!("{scheme} does not lead from this host to itself"))
+}
 
 /// A place of the study in the lab.
 pub struct Stand {
@@ -57,8 +79,9 @@ impl Stand {
         let mut stand = Stand { endpoints: Vec::new(), pieces: Vec::new() };
         match (cell.lab.as_deref(), &case.download) {
             (Some("process"), _) => {
-                stand.put_process(cell, quick)?;
+                stand.put_process(cell, &case.place, quick)?;
                 stand.put_shaper(case.link.as_ref(), dialer)?;
+                cell.shaper.iter().try_for_each(|profile| stand.put_profile(profile, dialer))?;
             }
             (Some("logger"), Some(download)) => {
                 stand.put_logger(download)?;
@@ -70,24 +93,44 @@ impl Stand {
         Ok(stand)
     }
 
-    /// A server in a process of its own, that says where it listens.
-    fn put_process(&mut self, cell: &Cell, quick: bool) -> Result<()> {
-        // So that the names of two runs at once differ.
-        let id = std::process::id().to_string();
+    /// A server in a process of its own, that says where it listens, port by port.
+    fn put_process(&mut self, cell: &Cell, place: &Place, quick: bool) -> Result<()> {
         let program = std::env::current_exe()?;
         let mut under = cell.under.split_whitespace().map(OsStr::new).chain([program.as_os_str()]);
         let mut command = Command::new(under.next().unwrap_or_default());
-        command.args(under).args(cell.command(quick).map(|word| word.replace("{id}", &id)));
+        let words: Result<Vec<String>> = cell.command(quick).map(|word| typed(word, place)).collect();
+        command.args(under).args(words?);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         // Ctrl-C is for the end that measures; this one is ended when that is through with it.
         let mut process = Process(command.process_group(0).spawn()?);
-        let mut said = String::new();
-        if let Some(stdout) = process.0.stdout.as_mut() {
-            BufReader::new(stdout).read_line(&mut said)?;
+        let mut said = process.0.stdout.as_mut().map(BufReader::new);
+        for _ in 0..place.ports {
+            let mut line = String::new();
+            said.as_mut().map_or(Ok(0), |said| said.read_line(&mut line))?;
+            let (_, url) =
+                line.rsplit_once(" on ").ok_or_else(|| anyhow!("the server process did not start"))?;
+            let endpoint = cell.near.clone().map_or_else(|| url.trim().parse(), Ok)?;
+            self.endpoints.push(cell.on_line(&endpoint, place.at).map_err(|what| anyhow!(what))?);
         }
-        let (_, url) = said.rsplit_once(" on ").ok_or_else(|| anyhow!("the server process did not start"))?;
-        self.endpoints = vec![cell.near.clone().map_or_else(|| url.trim().parse(), Ok)?];
         self.pieces.push(Box::new(process));
+        Ok(())
+    }
+
+    /// A link of that profile in front of what is there.
+    fn put_profile(&mut self, profile: &str, dialer: &Dialer) -> Result<()> {
+        let profile = PROFILES.iter().find(|known| known.name == profile);
+        let profile = profile.ok_or_else(|| anyhow!("the shaper has no such profile"))?;
+        for endpoint in &mut self.endpoints {
+            let (listen, to) = (endpoint.with_port(0)?, endpoint.clone());
+            // A stream loses nothing.
+            let loss = if shaper::carries_stream(&to)? { Often::Never } else { profile.shape.loss };
+            let shape = |rate| Shape { rate, queue: usual_queue(rate), loss, ..profile.shape.clone() };
+            let (up, down) = (shape(profile.rate_up), shape(profile.rate_down));
+            let options = shaper::Options { listen, to, up, down, seed: 1, log: None };
+            let shaper = Shaper::start(&options, dialer)?;
+            *endpoint = shaper.endpoint().clone();
+            self.pieces.push(Box::new(shaper));
+        }
         Ok(())
     }
 
