@@ -11,6 +11,7 @@ use std::io;
 use crate::run::Run;
 
 mod chart;
+mod comparison;
 mod csv;
 mod explain;
 mod html;
@@ -18,6 +19,7 @@ mod json;
 mod junit;
 mod layout;
 mod netio;
+mod overlay;
 mod paper;
 mod spark;
 mod svg;
@@ -29,8 +31,10 @@ mod words;
 pub(crate) mod sample_run;
 
 pub use crate::sample::histogram;
+pub use comparison::{comparison, particulars};
 pub use csv::COLUMNS as CSV_COLUMNS;
 pub use explain::explanation;
+pub use overlay::{MOST_SIDES, Side, overlay};
 pub use spark::signs;
 pub use words::{plain, printable, sentence, shorten, wrap};
 

@@ -1,12 +1,11 @@
 //! How a metric went over time: one small chart a case.
 
 use linkgauge::metric::Metric;
-use linkgauge::report::{printable, shorten, signs};
+use linkgauge::report::{particulars, printable, shorten, signs};
 use linkgauge::stats;
 use linkgauge::store::{Point, Trend};
 use serde_json::{Value, json};
 
-use super::super::compare::particulars;
 use super::super::store::short;
 
 /// Columns of a chart; more runs than that share them.
