@@ -347,7 +347,7 @@ impl<'a> Measured<'a> {
             before.iter_mut().for_each(|case| case.warnings.retain(|warning| warning.code != "few_samples"));
         }
         for result in &mut run.cases {
-            if let Some(path) = case.download.and_then(|download| download.path) {
+            if let Some(path) = case.download.and_then(|download| download.path).or(case.link) {
                 result.shaped = explain::window::shaped(path.delay, path.rate_to, path.rate_from);
             }
             result.placement.extend(cell.placement.clone());

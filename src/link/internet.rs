@@ -120,3 +120,24 @@ pub fn interface_facts(socket: &Socket, name: &str) -> Facts {
     }
     facts
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_interface_tells_of_itself_what_it_can() {
+        let all = interfaces();
+        let named =
+            |name: &str| all.iter().find(|facts| facts.get("interface").is_some_and(|own| own == name));
+        // Loop-back has no interrupts; where a card tells, it tells both.
+        assert!(named("lo").is_some_and(|lo| !lo.contains_key("interrupt_delay_us")));
+        for facts in &all {
+            let both =
+                [facts.contains_key("interrupt_delay_us"), facts.contains_key("interrupt_delay_adaptive")];
+            assert_eq!(both[0], both[1], "{facts:?}");
+        }
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        assert_eq!(sys::coalescing(&socket, "no-such-device"), None);
+    }
+}

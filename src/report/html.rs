@@ -20,8 +20,8 @@ use super::chart::{self, Chart};
 use super::svg::{Axis, Entry, SIZE};
 use super::table::{Kind, Row, Table, is_latency, tables};
 use super::words::{
-    ABSENT, LOST, date, first_missed_frames, fit_lines, floor_ns, host, interval_basis, limit_bps, loss,
-    missed_frames, one_way, percent, percentile, plural, printable, sentence, share, wait,
+    ABSENT, FIT_NOTE, LOST, date, first_missed_frames, fit_lines, floor_ns, host, interval_basis, limit_bps,
+    loss, missed_frames, one_way, percent, percentile, plural, printable, sentence, share, wait,
 };
 use super::{Options, paper};
 use crate::explain::Declared;
@@ -100,6 +100,7 @@ fn page(run: &Run) -> Result<String, minijinja::Error> {
             cases => cases,
             paper => run.paper.as_ref().map(|study| paper::page(run, study)),
             tables => all_tables(run),
+            fit_note => FIT_NOTE,
             near => near,
             far => far,
         },
@@ -519,6 +520,14 @@ mod tests {
         Rate over time
         ");
         assert!(titles(&sample_run::minimal()).is_empty());
+    }
+
+    #[test]
+    fn a_sweep_has_its_fit_beside_the_chart() {
+        let one = page(&sample_run::messages()).unwrap();
+        assert!(one.contains("fit 1–5: 20.00\u{a0}µs + size ÷ 100.0\u{a0}MB"));
+        assert!(one.contains("half: the size"));
+        assert!(!page(&sample_run::line()).unwrap().contains("half: the size"));
     }
 
     #[test]

@@ -12,8 +12,8 @@ use super::paper;
 use super::spark::{self, Spark};
 use super::table::{Table, is_download, is_latency, tables};
 use super::words::{
-    case_list, date, fit_lines, host, interval_basis, median, missed_frames, plain, plural, printable,
-    shorten, wait, ways, wrap,
+    FIT_NOTE, case_list, date, fit_lines, host, interval_basis, median, missed_frames, plain, plural,
+    printable, shorten, wait, ways, wrap,
 };
 use crate::explain::{Declared, size};
 use crate::run::{CaseResult, Run, Warning};
@@ -170,11 +170,7 @@ impl Text {
             notes.push("CPU: share of the time that the threads of the near + far end used.".to_owned());
         }
         if shown.contains(&FIT) {
-            notes.push(
-                "fit: time of a message = its own + size ÷ rate; half: the size that gets half of it; last: between the \
-                 two largest sizes, =: of what the line can carry. linkgauge explain tells more."
-                    .to_owned(),
-            );
+            notes.push(FIT_NOTE.to_owned());
         }
         if shown.contains(&"CPU s/GB") {
             notes.push("CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).".to_owned());

@@ -85,7 +85,7 @@ pub fn measured(run: &Run, declared: &Declared) -> Vec<Sweep> {
     let mut sweeps: Vec<(Like, Sweep)> = Vec::new();
     let rows = run.paper.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows);
     let places: BTreeMap<usize, &str> =
-        rows.filter_map(|row| Some((row.case?, row.planned_case.split('@').next()?))).collect();
+        rows.filter_map(|row| Some((row.case?, place(&row.planned_case)?))).collect();
     for (index, case) in run.cases.iter().enumerate() {
         let Some(time_ns) = time_ns(case).filter(|time| TIMES_NS.contains(time)) else { continue };
         if !case.complete || case.message_bytes == 0 {
@@ -126,6 +126,11 @@ pub fn published(study: &Study, declared: &Declared) -> Result<Vec<Sweep>, NotEx
         sweeps[at].add(Measured { case: None, message_bytes, time_ns });
     }
     Ok(sweeps)
+}
+
+/// The place of a study's case, without its size: `linx-inter/1` of `throughput:linx-inter/1@64`.
+fn place(planned_case: &str) -> Option<&str> {
+    planned_case.split_once(':')?.1.split('@').next()
 }
 
 /// A round trip, or from one message to the next where they were sent as fast as they went.

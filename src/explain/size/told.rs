@@ -17,10 +17,14 @@ impl Sizes {
                 self.form
             )),
         ];
-        let mut groups: Vec<&str> = self.fits.iter().map(|fit| fit.group.as_str()).collect();
-        groups.dedup();
-        for group in groups {
-            let fits: Vec<&Fit> = self.fits.iter().filter(|fit| fit.group == group).collect();
+        let mut groups: Vec<(&str, Vec<&Fit>)> = Vec::new();
+        for fit in &self.fits {
+            match groups.iter_mut().find(|(group, _)| *group == fit.group) {
+                Some((_, fits)) => fits.push(fit),
+                None => groups.push((&fit.group, vec![fit])),
+            }
+        }
+        for (group, fits) in groups {
             blocks.push(Block::Text(group.to_owned()));
             blocks.push(table(&fits));
             blocks.extend(fits.iter().flat_map(|fit| fit.sentences()).map(Block::Text));
