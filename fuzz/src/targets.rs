@@ -9,6 +9,7 @@ use std::time::Duration;
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::explain::{self, Declared, Evidence};
+use linkgauge::host::radio::nl80211;
 use linkgauge::import::{self, About, TimeUnit};
 use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
@@ -19,7 +20,8 @@ use linkgauge::link::linx::rlnh::Message;
 use linkgauge::link::linx::tcp_cm::{self, Connection, Heard, Kind};
 use linkgauge::link::party::{Cost, Party, Step};
 use linkgauge::link::rfc2217::Server;
-use linkgauge::link::{self, Caps, Dialer, Fault, Framing, icmp};
+use linkgauge::link::sdp::{Next, SERIAL_PORT, Search as ServiceSearch};
+use linkgauge::link::{self, Caps, Dialer, Fault, Framing, bluez, icmp};
 use linkgauge::peer::ask::reply::{End, Found, LONGEST, LengthField, Reply as Answer, Search};
 use linkgauge::peer::chargen;
 use linkgauge::peer::iperf3::datagram::{Datagram, Jitter};
@@ -48,7 +50,7 @@ use linkgauge::workload::throughput::head::Head;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     ("endpoint", endpoint),
     ("plan", plan),
     ("session", session),
@@ -63,6 +65,7 @@ pub const TARGETS: [Target; 14] = [
     ("reflectors", reflectors),
     ("tipc_bench", tipc_bench),
     ("linx", linx),
+    ("radio", radio),
 ];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
@@ -599,6 +602,27 @@ pub fn run_document(data: &[u8]) {
     }
     if let Ok(findings) = explain::explain(&Evidence::Run(&run), &Declared::default()) {
         assert!(report::explanation(&findings, &Options::default(), &mut std::io::sink()).is_ok());
+    }
+}
+
+/// What is heard where links go through the air: a device's answers for its services, in pieces that each say their
+/// length in a first byte; the words of the bus; what the kernel tells of an interface.
+pub fn radio(data: &[u8]) {
+    let (mut search, mut rest) = (ServiceSearch::new(SERIAL_PORT), data);
+    while let Some((&size, said)) = rest.split_first() {
+        let (answer, after) = said.split_at(usize::from(size).min(said.len()));
+        if search.take(answer) != Ok(Next::Ask) {
+            break;
+        }
+        assert!(search.request().len() < 100, "a question stays short");
+        rest = after;
+    }
+    if let Some((_, used)) = bluez::Answer::read(data) {
+        assert!(used <= data.len());
+    }
+    for (_, body) in nl80211::messages(data) {
+        let _ = (nl80211::Interface::read(body), nl80211::Station::read(body));
+        let _ = (nl80211::family(body), nl80211::power_save(body));
     }
 }
 

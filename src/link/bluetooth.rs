@@ -192,17 +192,29 @@ const SWITCH: &str = "move the switch, or leave the aeroplane mode";
 
 /// What a refused system call means here, and what to do. `number` is what stands behind the slash.
 pub fn fault(operation: &'static str, number: &str, error: io::Error) -> Fault {
+    refusal(operation, number, error, limit)
+}
+
+/// The same; `limit` is what keeps this host from reaching any device.
+fn refusal(
+    operation: &'static str,
+    number: &str,
+    error: io::Error,
+    limit: impl Fn() -> Option<Unavailable>,
+) -> Fault {
     let remedy = match Errno::from_io_error(&error) {
         Some(Errno::CONNREFUSED) => format!("nobody serves {number} there"),
-        Some(Errno::HOSTDOWN | Errno::HOSTUNREACH) => {
-            format!("the device does not answer: is it on and in reach, and the adapter up ({UNBLOCK})?")
-        }
+        Some(Errno::HOSTDOWN | Errno::HOSTUNREACH | Errno::NETDOWN) => match limit() {
+            Some(limit) => format!("{}: {}", limit.reason, limit.remedy),
+            None => {
+                format!("the device does not answer: is it on and in reach, and the adapter up ({POWER})?")
+            }
+        },
         Some(Errno::ACCESS | Errno::PERM | Errno::CONNABORTED) => {
             "the device refuses, or this is not permitted: pair with it (bluetoothctl pair ADDRESS)"
                 .to_owned()
         }
         Some(Errno::NODEV | Errno::ADDRNOTAVAIL) => "this host has no such adapter".to_owned(),
-        Some(Errno::NETDOWN) => format!("the adapter is off or blocked: {UNBLOCK}"),
         Some(Errno::BUSY | Errno::ADDRINUSE) => format!("{number} is in use"),
         _ => return Fault::System { operation, source: error },
     };
@@ -268,7 +280,9 @@ mod tests {
 
     #[test]
     fn refusals_tell_what_to_try() {
-        let told = |errno: Errno| fault("connect", "channel 3", errno.into()).to_string();
+        let refused = |errno: Errno, is_up: &[bool]| {
+            refusal("connect", "channel 3", errno.into(), || what_limits(is_up, None)).to_string()
+        };
         for (errno, what) in [
             (Errno::CONNREFUSED, "nobody serves channel 3 there"),
             (Errno::HOSTDOWN, "is it on and in reach"),
@@ -276,11 +290,13 @@ mod tests {
             (Errno::ACCESS, "pair with it"),
             (Errno::PERM, "pair with it"),
             (Errno::NODEV, "no such adapter"),
-            (Errno::NETDOWN, "rfkill unblock bluetooth"),
+            (Errno::NETDOWN, "bluetoothctl power on"),
             (Errno::BUSY, "channel 3 is in use"),
         ] {
-            let line = told(errno);
+            let line = refused(errno, &[true]);
             assert!(line.starts_with("connect: ") && line.contains(what) && !line.contains('\n'), "{line}");
         }
+        let line = refused(Errno::HOSTUNREACH, &[]);
+        assert!(line.starts_with("connect: there is no Bluetooth adapter: plug one in ("), "{line}");
     }
 }

@@ -10,7 +10,7 @@ use fastrand::Rng;
 mod targets;
 
 /// How many inputs each target gets: a second or two of a debug build.
-const ROUNDS: [(&str, usize); 14] = [
+const ROUNDS: [(&str, usize); 15] = [
     ("endpoint", 100_000),
     ("plan", 20_000),
     ("session", 30_000),
@@ -25,6 +25,7 @@ const ROUNDS: [(&str, usize); 14] = [
     ("reflectors", 5_000),
     ("tipc_bench", 2_000),
     ("linx", 30_000),
+    ("radio", 30_000),
 ];
 
 #[test]
@@ -95,6 +96,11 @@ fn tipc_bench() {
 #[test]
 fn linx() {
     smoke("linx");
+}
+
+#[test]
+fn radio() {
+    smoke("radio");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one module each.
 
 mod bad_input;
+mod bluetooth;
 mod cases;
 mod cli;
 mod commands;
@@ -52,4 +53,5 @@ mod store;
 mod uart;
 mod verdicts;
 mod virtual_net;
+mod wifi;
 mod wireless;

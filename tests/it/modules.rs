@@ -12,16 +12,16 @@ use super::program::Running;
 const MODULES: &str = "sctp,vsock_loopback,tipc";
 
 /// Without those of the cipher interface the virtual controllers do not start.
-const BLUETOOTH: &str = "rfcomm,hci_vhci,algif_skcipher,algif_hash,cmac,ecb,aes_generic";
+pub const BLUETOOTH: &str = "rfcomm,hci_vhci,algif_skcipher,algif_hash,cmac,ecb,aes_generic";
 
 /// Two virtual controllers that find each other, and no radio.
-const CONTROLLERS: &str = "
+pub const CONTROLLERS: &str = "
     btvirt -l2 >/dev/null 2>&1 &
     for moment in 1 2 3 4 5 6 7 8 9; do [ -e /sys/class/bluetooth/hci1 ] && break; sleep 0.3; done
     for adapter in hci0 hci1; do hciconfig $adapter up && hciconfig $adapter piscan || exit 9; done";
 
 /// The run documents that a script wrote one after the other.
-fn runs(documents: &str, told: &str) -> Vec<Value> {
+pub fn runs(documents: &str, told: &str) -> Vec<Value> {
     let documents = serde_json::Deserializer::from_str(documents).into_iter::<Value>();
     documents.map(|run| run.unwrap_or_else(|error| panic!("{error}\n{told}"))).collect()
 }
@@ -237,11 +237,19 @@ fn nodes_in_two_guests_reach_each_other() {
 
 #[test]
 fn a_missing_module_is_told_with_its_remedy() {
-    let urls = ["sctp://127.0.0.1", "vsock://local", "tipc://7100:1"];
+    let urls = [
+        "sctp://127.0.0.1",
+        "vsock://local",
+        "tipc://7100:1",
+        "rfcomm://00:1A:7D:DA:71:13/1",
+        "rfcomm://00:1A:7D:DA:71:13",
+        "l2cap://00:1A:7D:DA:71:13/4097",
+    ];
     let script = urls.map(|url| format!("linkgauge latency {url} --count 1")).join("; ")
         + "; linkgauge doctor; exit 0";
     let ended = guest("", "", &script);
-    for (url, module) in urls.iter().zip(["sctp", "vsock_loopback", "tipc"]) {
+    for (url, module) in urls.iter().zip(["sctp", "vsock_loopback", "tipc", "rfcomm", "rfcomm", "bluetooth"])
+    {
         let line = ended.stderr.lines().find(|line| line.starts_with(&format!("error: {url}: ")));
         assert!(line.is_some_and(|line| line.contains(&format!("modprobe {module}"))), "{}", ended.stderr);
         assert!(ended.stdout.contains(&format!("try: sudo modprobe {module}")), "{}", ended.stdout);
@@ -284,6 +292,9 @@ fn bluetooth_is_measured() {
     let case = &cut["cases"][0];
     assert_eq!(case["complete"], false);
     assert!(case["received"].as_u64().unwrap() > 50, "{case}");
+    // Until the adapter went down, and a time-out.
+    let elapsed = case["elapsed_ns"].as_u64().unwrap();
+    assert!(elapsed < 7_000_000_000, "{elapsed} ns");
     for line in [
         "connect: nobody serves channel 9 there",
         "connect: nobody serves PSM 4321 there",
