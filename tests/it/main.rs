@@ -12,6 +12,7 @@ mod exact;
 mod explain;
 mod far;
 mod foreign;
+mod frames;
 mod fuzz_smoke;
 mod guest;
 mod house;
