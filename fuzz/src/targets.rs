@@ -1,7 +1,7 @@
 //! What is fuzzed: one function for each parser that reads what others wrote. Each takes any bytes; it may refuse them,
 //! and must neither panic nor need more than they deserve.
 //!
-//! `tests/it/fuzz_smoke.rs` runs the same functions on every stable toolchain, for a moment.
+//! `tests/it/fuzz_smoke.rs` lists them, and runs the same functions on every stable toolchain for a moment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,28 +45,6 @@ use linkgauge::sample::Recorder;
 use linkgauge::schedule;
 use linkgauge::workload::Measured;
 use linkgauge::workload::throughput::head::Head;
-
-/// A name and its function.
-pub type Target = (&'static str, fn(&[u8]));
-
-/// Every target.
-pub const TARGETS: [Target; 15] = [
-    ("endpoint", endpoint),
-    ("plan", plan),
-    ("session", session),
-    ("run_document", run_document),
-    ("ask", ask),
-    ("rfc2217", rfc2217),
-    ("pakbus", pakbus),
-    ("import", import),
-    ("iperf3", iperf3),
-    ("pakbus_client", pakbus_client),
-    ("netio", netio),
-    ("reflectors", reflectors),
-    ("tipc_bench", tipc_bench),
-    ("linx", linx),
-    ("radio", radio),
-];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
 pub fn endpoint(data: &[u8]) {

@@ -13,6 +13,7 @@ mod exact;
 mod explain;
 mod far;
 mod foreign;
+mod frames;
 mod fuzz_smoke;
 mod guest;
 mod house;
