@@ -116,13 +116,13 @@ fn runs_lie_over_each_other() {
         "How round-trip times are spread",
         "Port by port",
         "Round-trip time over time",
-        "Rate over time",
-        "Rate over time",
-        "Rate over time",
     ];
-    assert_eq!(titles, expected);
-    let names = run["cases"][0]["latency_ns"]["percentiles"].as_object().map_or(0, serde_json::Map::len);
-    for (chart, dots) in charts.iter().zip([9, 3 * names as u64, 0, 6, 0, 0, 0, 0]) {
+    assert_eq!(titles[..5], expected);
+    assert_eq!(titles.iter().filter(|title| **title == "Rate over time").count(), 3);
+    let latency = run["cases"][0]["latency_ns"].as_object().unwrap();
+    let percentile = |name: &&String| name.strip_prefix('p').is_some_and(|p| p.parse::<f64>().is_ok());
+    let names = latency.keys().filter(percentile).count();
+    for (chart, dots) in charts.iter().zip([9, 3 * names as u64, 0, 6, 0]) {
         let title = &chart["title"];
         assert_eq!(chart["legend"], 3, "{title}");
         assert_eq!(chart["lines"], if title == "Port by port" { 0 } else { 3 }, "{title}");

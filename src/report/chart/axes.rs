@@ -152,7 +152,8 @@ pub fn spanning(label: &str, unit: Unit, series: &mut [Series], on: fn(&mut (f64
         .collect();
     let (least, most) =
         all.iter().fold((f64::MAX, 0.0), |(low, high), value| (value.min(low), value.max(high)));
-    if unit.log(most) - unit.log(least.min(most)) < LOG_FROM.log10() {
+    // A share is read against the whole.
+    if unit == Unit::Percent || unit.log(most) - unit.log(least.min(most)) < LOG_FROM.log10() {
         return linear(label, unit, if most > 0.0 { most } else { 1.0 });
     }
     all.iter_mut().for_each(|value| **value = unit.log(**value));

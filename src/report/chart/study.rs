@@ -12,17 +12,27 @@ use crate::run::{PaperRow, PaperTable, Run};
 /// More lines than this are no chart but a table.
 const MOST_ROWS: usize = 64;
 /// Of the name of a row, beside its line.
-const NAME: usize = 11;
+const NAME: usize = 13;
 
 /// None where too little of the table is numbers.
 pub fn of_table(run: &Run, table: &PaperTable) -> Option<Chart> {
     let unit = shown(table)?;
     let rows: Vec<&PaperRow> = table.rows.iter().filter(|row| row.unit == unit).collect();
-    let title = format!("{}: open as published, filled as measured", printable(&table.title));
     match numbered(&rows) {
-        Some(numbered) => against_numbers(run, table, &title, numbered),
-        None => line_by_line(run, &title, &rows),
+        Some(numbered) => against_numbers(run, table, numbered),
+        None => line_by_line(run, table, &rows),
     }
+}
+
+/// Whose figures these are, and how they are told apart.
+fn title(table: &PaperTable, series: &[Series]) -> String {
+    let any = |kind| series.iter().any(|one| one.kind == kind);
+    let whose = match (any(Kind::Published), any(Kind::Measured)) {
+        (true, true) => "open as published, filled as measured",
+        (true, false) => "as published",
+        _ => "as measured",
+    };
+    format!("{}: {whose}", printable(&table.title))
 }
 
 /// The unit of which the chart is; a table that gives a share as well is read by that.
@@ -66,16 +76,18 @@ struct Place<'a> {
     rest: &'a str,
 }
 
-/// `9600`, `64 B`, `p90`, `500 ms, 10/1000`.
+/// `9600`, `64 B`, `p90`, `over 50 ms`, `500 ms, 10/1000`.
 fn place(row: &str) -> Option<Place<'_>> {
     let (name, rest) = row.split_once(", ").unwrap_or((row, ""));
-    let (number, unit) = match name.strip_prefix('p') {
-        Some(number) => (number, "p"),
-        None => name.split_once(' ').unwrap_or((name, "")),
-    };
-    let value: f64 = number.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0)?;
-    // What follows a number is its unit, no sentence.
-    (!unit.contains(' ')).then_some(Place { value, unit, rest })
+    let number = |text: &str| text.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0);
+    if let Some(value) = name.strip_prefix('p').and_then(number) {
+        return Some(Place { value, unit: "p", rest });
+    }
+    let split = |text| str::split_once(text, ' ').unwrap_or((text, ""));
+    let (first, behind) = split(name);
+    // One word may stand before the number; what follows it is its unit, no sentence.
+    let (first, unit) = if number(first).is_some() { (first, behind) } else { split(behind) };
+    (!unit.contains(' ')).then_some(Place { value: number(first)?, unit, rest })
 }
 
 /// What was published and what was measured of one column, in one colour; `at` makes a point of a figure of that row,
@@ -123,16 +135,15 @@ type Numbered<'a> = (Vec<&'a PaperRow>, Vec<Place<'a>>);
 /// The rows that are numbers, if most of them are: one of another kind (a mean among percentiles) stands in the table
 /// alone.
 fn numbered<'a>(rows: &[&'a PaperRow]) -> Option<Numbered<'a>> {
-    let first = rows.iter().find_map(|row| place(&row.row))?;
-    let on_axis = |row: &&'a PaperRow| {
-        let place = place(&row.row).filter(|place| place.unit == first.unit)?;
-        Some((*row, place))
-    };
+    let units = rows.iter().filter_map(|row| Some(place(&row.row)?.unit));
+    let units: Vec<&str> = units.collect();
+    let usual = units.iter().max_by_key(|unit| units.iter().filter(|other| other == unit).count())?;
+    let on_axis = |row: &&'a PaperRow| Some((*row, place(&row.row).filter(|place| place.unit == *usual)?));
     let numbered: Numbered = rows.iter().filter_map(on_axis).unzip();
     (3 * numbered.0.len() >= 2 * rows.len()).then_some(numbered)
 }
 
-fn against_numbers(run: &Run, table: &PaperTable, title: &str, (kept, places): Numbered) -> Option<Chart> {
+fn against_numbers(run: &Run, table: &PaperTable, (kept, places): Numbered) -> Option<Chart> {
     let columns = kept.iter().any(|row| row.column != kept[0].column);
     let rests = places.iter().any(|place| place.rest != places[0].rest);
     let (what, rest_is) = table.rows_are.split_once(", ").unwrap_or((&table.rows_are, ""));
@@ -167,7 +178,7 @@ fn against_numbers(run: &Run, table: &PaperTable, title: &str, (kept, places): N
     series.extend(limit(&kept, &places, on));
     let (label, unit) = figure(&kept.first()?.unit);
     let y = spanning(&label, unit, &mut series, |point| &mut point.1);
-    chart(title, "", host_and_date(run), &x, &y, series)
+    chart(&title(table, &series), "", host_and_date(run), &x, &y, series)
 }
 
 /// From this ratio on the small places of an axis need room of their own.
@@ -188,7 +199,7 @@ fn limit(rows: &[&PaperRow], places: &[Place], on: impl Fn(f64) -> f64) -> Optio
     one_each.then(|| Series { kind: Kind::Limit, ..curve() })
 }
 
-fn line_by_line(run: &Run, title: &str, rows: &[&PaperRow]) -> Option<Chart> {
+fn line_by_line(run: &Run, table: &PaperTable, rows: &[&PaperRow]) -> Option<Chart> {
     let figures = |row: &&&PaperRow| row.published.parse::<f64>().is_ok();
     let mut names: Vec<&str> = Vec::new();
     for row in rows.iter().filter(figures) {
@@ -208,13 +219,26 @@ fn line_by_line(run: &Run, title: &str, rows: &[&PaperRow]) -> Option<Chart> {
     let ticks = names.iter().map(|name| (line(name), shorten(&printable(name), NAME))).collect();
     let y = Axis { ticks, low: 0.5, high: names.len() as f64 + 0.5, ..linear("", Unit::Number, 1.0) };
     let y = Axis { reads: "names".to_owned(), ..y };
-    chart(title, "", host_and_date(run), &x, &y, series)
+    chart(&title(table, &series), "", host_and_date(run), &x, &y, series)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::sample_run;
+
+    #[test]
+    fn rows_that_are_places() {
+        let told = |row| place(row).map(|place| (place.value, place.unit, place.rest));
+        assert_eq!(told("9600"), Some((9600.0, "", "")));
+        assert_eq!(told("64 B"), Some((64.0, "B", "")));
+        assert_eq!(told("p90"), Some((90.0, "p", "")));
+        assert_eq!(told("over 50 ms"), Some((50.0, "ms", "")));
+        assert_eq!(told("500 ms, 10/1000"), Some((500.0, "ms", "10/1000")));
+        for row in ["STS1600", "no shaper", "", "time-out", "4 ports of it", "-3", "NaN", "p"] {
+            assert_eq!(told(row), None, "{row}");
+        }
+    }
 
     #[test]
     fn rings_and_dots_stand_where_the_figures_are() {
