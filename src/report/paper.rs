@@ -18,6 +18,8 @@ mod grid;
 
 /// What stands where nothing was measured.
 const NOT_RUN: &str = "not run";
+/// What stands where a case has no such figure, as the percentile of what was lost.
+const NO_FIGURE: &str = "none";
 /// Behind a figure that something is wrong with.
 const FLAWED: &str = "*";
 /// Of a measured figure that stands beside a word.
@@ -296,7 +298,7 @@ fn remarks(run: &Run, table: &PaperTable) -> Vec<String> {
         }
     }
     let why = reasons.iter().map(|((measured, reason), rows)| match measured {
-        false => format!("{NOT_RUN}, {}: {}", plural(rows.len(), "figure"), ended(reason)),
+        false => format!("{}, {}: {}", not_measured(rows[0]), plural(rows.len(), "figure"), ended(reason)),
         true => {
             let mut cases: Vec<usize> = rows.iter().filter_map(|row| row.case).collect();
             cases.sort_unstable();
@@ -318,9 +320,13 @@ fn ended(sentence: &str) -> String {
     sentence.trim_end_matches('.').to_owned() + if sentence.ends_with(['?', '!']) { "" } else { "." }
 }
 
+fn not_measured(row: &PaperRow) -> &'static str {
+    if row.case.is_some() { NO_FIGURE } else { NOT_RUN }
+}
+
 fn measured(row: &PaperRow) -> String {
     match row.measured {
-        None => NOT_RUN.to_owned(),
+        None => not_measured(row).to_owned(),
         Some(value) => {
             let decimals = row.published.split_once('.').map_or(DECIMALS, |(_, decimals)| decimals.len());
             short(value, decimals) + if row.reason.is_some() { FLAWED } else { "" }

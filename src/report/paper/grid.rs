@@ -94,7 +94,7 @@ impl<'a> Grid<'a> {
     /// Two lines a row: its name and its unit, published and measured. Where the study has no figure at all, one.
     fn body(&self) -> impl Iterator<Item = Vec<String>> {
         let is_published = |row: &&PaperRow| row.published.parse::<f64>().is_ok();
-        let ours = !self.rows.iter().flatten().any(|row| is_published(row));
+        let ours = !self.rows.iter().flatten().any(is_published);
         let body = move |row: &Vec<&PaperRow>| {
             let [name, unit] = [&row[0].row, &row[0].unit].map(|text| printable(text));
             let cells = |name: String, line: &str, print: &dyn Fn(&PaperRow) -> String| {
