@@ -11,6 +11,7 @@ pub(super) static STATISTICS: [Statistic; 2] = [
         limit: |planned| Some(microseconds(planned, |link| link.rate_to)? + from(planned)?),
         predicted: |_| None,
         too_good: below,
+        counts_lost: false,
     },
     Statistic {
         name: "message_us",
@@ -19,6 +20,7 @@ pub(super) static STATISTICS: [Statistic; 2] = [
         limit: from,
         predicted: |_| None,
         too_good: below,
+        counts_lost: false,
     },
 ];
 

@@ -1,9 +1,12 @@
 //! The studies themselves, and the join: every row is met by something, no row is missing, nothing is made up.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::*;
+use crate::clock::Time;
 use crate::report::sample_run;
+use crate::sample::{Recorder, Sample};
 
 fn sena() -> Study {
     Study::named("sena").unwrap()
@@ -181,7 +184,7 @@ fn tables_are_chosen_by_number() {
         [study.choose(&["4".to_owned()]).unwrap_err(), Study::named("sana").unwrap_err()].map(|e| e.to_string()).join("\n"),
         @r"
     the study has no table 4 (known: 5, 7)
-    there is no study 'sana' (known: sena, loggernet, netio, linx)
+    there is no study 'sana' (known: sena, loggernet, netio, wireless, linx)
     "
     );
 }
@@ -402,4 +405,84 @@ fn the_figures_of_linx_and_tipc_tell_the_line() {
             assert!(!better, "table {} {}", row.table, row.row);
         }
     }
+}
+
+fn wireless() -> Study {
+    Study::named("wireless").unwrap()
+}
+
+/// Counted in the study's tables: a mean and nine deciles, four shares and the time-outs, of five links; and L2CAP, that it
+/// does not have.
+#[test]
+fn every_link_of_the_wireless_study_has_its_figures() {
+    let study = wireless();
+    for (table, rows) in [("1", 10), ("2", 5)] {
+        for (column, cell) in [
+            ("TCP", "tcp"),
+            ("UDP", "udp"),
+            ("RFCOMM", "rfcomm"),
+            ("TCP ad-hoc", "tcp-ad-hoc"),
+            ("UDP ad-hoc", "udp-ad-hoc"),
+            ("L2CAP", "l2cap"),
+        ] {
+            let here = || study.rows.iter().filter(|row| row.table == table && row.column == column);
+            assert!(here().all(|row| row.case == format!("one-by-one:{cell}/1@32")), "{column}");
+            let published = here().filter(|row| row.published.parse::<f64>().is_ok()).count();
+            let expected = if cell == "l2cap" { 0 } else { rows };
+            assert_eq!((here().count(), published), (rows, expected), "table {table} {column}");
+        }
+    }
+    let case = &study.cases(false).unwrap()[0].cases(&["mem://far".parse().unwrap()]).unwrap()[0];
+    assert_eq!((case.message_bytes, case.timeout), (32, Duration::from_secs(1)));
+}
+
+#[test]
+fn a_share_that_grows_with_its_bound_is_flagged() {
+    let mut before = BTreeMap::<String, f64>::new();
+    let mut flagged = Vec::new();
+    for row in wireless().rows.into_iter().filter(|row| row.row.starts_with("over")) {
+        let Ok(share) = row.published.parse::<f64>() else { continue };
+        let grows = before.insert(row.column.clone(), share).is_some_and(|smaller| share > smaller);
+        assert_eq!(grows, row.note.starts_with("impossible"), "{} {}", row.row, row.column);
+        flagged.extend(grows.then_some((row.row, row.column)));
+    }
+    let over = |column: &str| ("over 100 ms".to_owned(), column.to_owned());
+    assert_eq!(flagged, ["TCP", "UDP", "UDP ad-hoc"].map(over));
+}
+
+/// 1000 sent of which 60 were lost: what is lost is late, has a rank, and is no flaw of what counts it.
+#[test]
+fn the_lost_count_as_later_than_anything() {
+    let mut recorder = Recorder::new(false, 1_000_000_000, Arc::default(), None);
+    for sequence in 0..940 {
+        recorder.counts.sent += 1;
+        let received = Time((sequence + 1) * 100_000);
+        recorder.answered(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
+    }
+    for _ in 0..60 {
+        recorder.counts.sent += 1;
+        recorder.lost(Time(0));
+    }
+    let mut case = sample_run::full().cases[1].clone();
+    case.figures = recorder.latency_figures(&[50, 100].map(Duration::from_millis));
+    let outcome = |_: &PlannedCase| Outcome::Run { number: 1, case: &case, stand_in: false, guest: false };
+    let paper = wireless().join(false, &outcome).unwrap();
+    let row = |row: &str| {
+        let here = |one: &&PaperRow| one.row == row && one.column == "TCP";
+        let one = paper.tables.iter().flat_map(|table| &table.rows).find(here).unwrap();
+        (one.measured.map(|value| value.round()), one.reason.as_deref())
+    };
+    // The 500th of those sent; 440 later than 50 ms and 60 lost.
+    assert_eq!(row("p50"), (Some(50.0), None));
+    assert_eq!((row("over 50 ms"), row("time-out")), ((Some(50.0), None), (Some(6.0), None)));
+    assert_eq!(row("fastest 95 %"), (None, Some("60 of 1000 were lost")));
+    assert_eq!(row("over 200 ms"), (None, Some("60 of 1000 were lost")));
+}
+
+#[test]
+fn the_kind_of_network_is_a_fact_of_the_case() {
+    let study = wireless();
+    let hops = |cell: &str| study.cell(cell).unwrap().placement.get("hops").and_then(Value::as_u64);
+    assert_eq!(["tcp", "udp-ad-hoc", "rfcomm"].map(hops), [Some(2), Some(1), Some(1)]);
+    assert!(study.cells.iter().all(|cell| cell.placement.contains_key("network")));
 }

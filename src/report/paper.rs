@@ -14,8 +14,12 @@ use super::words::{ABSENT, case_list, plural, printable, shorten, wrap};
 use super::{chart, html};
 use crate::run::{Paper, PaperRow, PaperTable, Run};
 
+mod grid;
+
 /// What stands where nothing was measured.
 const NOT_RUN: &str = "not run";
+/// What stands where a case has no such figure, as the percentile of what was lost.
+const NO_FIGURE: &str = "none";
 /// Behind a figure that something is wrong with.
 const FLAWED: &str = "*";
 /// Of a measured figure that stands beside a word.
@@ -85,7 +89,7 @@ fn number_of(value: Option<f64>) -> String {
 }
 
 /// The tables for a terminal of that width.
-pub fn lines(paper: &Paper, width: usize) -> Vec<(String, Line)> {
+pub fn lines(run: &Run, paper: &Paper, width: usize) -> Vec<(String, Line)> {
     let mut lines = Vec::new();
     let put = |lines: &mut Vec<(String, Line)>, text: &str, first: &str, rest: &str, kind| {
         let text = wrap(&printable(text), width, first, rest);
@@ -100,14 +104,15 @@ pub fn lines(paper: &Paper, width: usize) -> Vec<(String, Line)> {
         lines.push((String::new(), Line::Row));
         let heading = format!("Table {}: {}", table.number, table.title);
         put(&mut lines, &heading, "", INDENT, Line::Header);
-        lines.extend(drawn(paper, table, width));
-        let left_out = table.rows.len() - told(table).len();
+        let grid = grid::lines(table, width, &place(paper));
+        let left_out = if grid.is_some() { 0 } else { table.rows.len() - told(table).len() };
+        lines.extend(grid.unwrap_or_else(|| drawn(paper, table, width)));
         if left_out > 0 {
             let left_out = plural(left_out, "figure");
             let text = format!("left out, {left_out}: no number in the study; CSV, JSON and HTML have them.");
             put(&mut lines, &text, INDENT, "    ", Line::Row);
         }
-        for remark in remarks(table) {
+        for remark in remarks(run, table) {
             put(&mut lines, &remark, INDENT, "    ", Line::Row);
         }
     }
@@ -271,8 +276,24 @@ fn line(cells: &Cells, widths: &[usize; 9]) -> String {
     text.trim_end().to_owned()
 }
 
-/// What is to be said below a table: why cases are not whole, what is odd about published figures.
-fn remarks(table: &PaperTable) -> Vec<String> {
+/// What stands for hardware in which cases of a table, where that is not one thing for all of them.
+fn stand_ins(run: &Run, table: &PaperTable) -> Vec<String> {
+    let mut cases: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for row in table.rows.iter().filter(|row| row.stand_in) {
+        let number = row.case.unwrap_or_default();
+        let case = run.cases.get(number.wrapping_sub(1));
+        if let Some(name) = case.and_then(|case| case.placement.get("stand_in")?.as_str()) {
+            cases.entry(name).or_default().insert(number);
+        }
+    }
+    let told = |(name, cases): (&&str, &BTreeSet<usize>)| {
+        format!("{}: {name}.", case_list(&cases.iter().copied().collect::<Vec<_>>()))
+    };
+    cases.iter().filter(|_| cases.len() > 1).map(told).collect()
+}
+
+/// What is to be said below a table: what stood for hardware, why cases are not whole, what is odd about published figures.
+fn remarks(run: &Run, table: &PaperTable) -> Vec<String> {
     let mut reasons: BTreeMap<(bool, &str), Vec<&PaperRow>> = BTreeMap::new();
     for row in &table.rows {
         if let Some(reason) = &row.reason {
@@ -280,7 +301,7 @@ fn remarks(table: &PaperTable) -> Vec<String> {
         }
     }
     let why = reasons.iter().map(|((measured, reason), rows)| match measured {
-        false => format!("{NOT_RUN}, {}: {}", plural(rows.len(), "figure"), ended(reason)),
+        false => format!("{}, {}: {}", not_measured(rows[0]), plural(rows.len(), "figure"), ended(reason)),
         true => {
             let mut cases: Vec<usize> = rows.iter().filter_map(|row| row.case).collect();
             cases.sort_unstable();
@@ -295,16 +316,20 @@ fn remarks(table: &PaperTable) -> Vec<String> {
     statistics.sort_unstable();
     statistics.dedup();
     let met = format!("measured: {}.", statistics.join(", "));
-    std::iter::once(met).chain(why).chain(notes).collect()
+    std::iter::once(met).chain(stand_ins(run, table)).chain(why).chain(notes).collect()
 }
 
 fn ended(sentence: &str) -> String {
     sentence.trim_end_matches('.').to_owned() + if sentence.ends_with(['?', '!']) { "" } else { "." }
 }
 
+fn not_measured(row: &PaperRow) -> &'static str {
+    if row.case.is_some() { NO_FIGURE } else { NOT_RUN }
+}
+
 fn measured(row: &PaperRow) -> String {
     match row.measured {
-        None => NOT_RUN.to_owned(),
+        None => not_measured(row).to_owned(),
         Some(value) => {
             let decimals = row.published.split_once('.').map_or(DECIMALS, |(_, decimals)| decimals.len());
             short(value, decimals) + if row.reason.is_some() { FLAWED } else { "" }
@@ -384,7 +409,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
     context! {
         number => table.number.clone(), title => table.title.clone(), rows_are => table.rows_are.clone(),
         predicts => predicts(paper), limits => limits(table),
-        columns => columns, rows => rows, remarks => remarks(table),
+        columns => columns, rows => rows, remarks => remarks(run, table),
         charts => html::charts(chart::of_study(run, table)),
     }
 }
@@ -473,7 +498,8 @@ mod tests {
         <p class="about">limit: what the physical line allows at best.</p>
         <h3>Table 6: Mean latency</h3>
         <div class="scroll" role="region" tabindex="0" aria-label="Table 6"><table>
-        <thead><tr><th scope="col" class="left">product</th><th><span class="unseen">figure</span></th>
+        <caption class="unseen">Mean latency</caption>
+        <thead><tr><th scope="col" class="left">product</th><th scope="col"><span class="unseen">figure</span></th>
         <th scope="col">TCP&#x2f;IP, 1 port<br>ms</th>
         <th scope="col">TCP&#x2f;IP, 16 ports<br>ms</th>
         </tr></thead>
@@ -509,7 +535,8 @@ mod tests {
         <p class="about">not run, 2 figures: there is no such thing in the lab.</p>
         <h3>Table 12: Throughput</h3>
         <div class="scroll" role="region" tabindex="0" aria-label="Table 12"><table>
-        <thead><tr><th scope="col" class="left">baud</th><th><span class="unseen">figure</span></th>
+        <caption class="unseen">Throughput</caption>
+        <thead><tr><th scope="col" class="left">baud</th><th scope="col"><span class="unseen">figure</span></th>
         <th scope="col">SS100, 1 port<br>bit&#x2f;s</th>
         <th scope="col">SS100, 1 port<br>%</th>
         </tr></thead>

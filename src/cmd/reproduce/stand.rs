@@ -12,11 +12,11 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{self, DeviceServer};
 use linkgauge::lab::logger::{self, Device, Logger, content};
 use linkgauge::lab::redirect::{self, Redirector};
-use linkgauge::lab::shaper::{self, Shaper, usual_queue};
+use linkgauge::lab::shaper::{self, PROFILES, Shaper, usual_queue};
 use linkgauge::lab::uart::{self, Uarts};
 use linkgauge::link::line::Settings;
-use linkgauge::link::shaped::Shape;
-use linkgauge::link::{Dialer, tty};
+use linkgauge::link::shaped::{Often, Shape};
+use linkgauge::link::{self, Dialer, tty};
 use linkgauge::paper::{Cell, Download, Path, Place, PlannedCase};
 use linkgauge::report::printable;
 
@@ -29,6 +29,28 @@ const QUEUE: usize = 64;
 
 /// Of what a process says when it cannot start.
 const MOST_WORDS: u64 = 4096;
+
+/// In a command: an endpoint of this host of the transport that follows.
+const HERE: &str = "here:";
+
+/// A word of a command as it is given to the process.
+fn typed(word: &str, place: &Place) -> Result<String> {
+    if let Some(scheme) = word.strip_prefix(HERE) {
+        return here(scheme);
+    }
+    // So that the names of two runs at once differ.
+    let id = std::process::id().to_string();
+    let values = [("{id}", id), ("{ports}", place.ports.to_string()), ("{at}", place.at.to_string())];
+    Ok(values.iter().fold(word.to_owned(), |word, (name, value)| word.replace(name, value)))
+}
+
+/// Where one can listen and connect on this host over that transport.
+fn here(scheme: &str) -> Result<String> {
+    let transport = link::TRANSPORTS.iter().find(|transport| transport.scheme == scheme);
+    let transport = transport.ok_or_else(|| anyhow!("there is no transport {scheme}"))?;
+    let endpoints = (transport.loopback)("/tmp").into_iter();
+    endpoints.into_iter().next().ok_or_else(|| anyhow!("{scheme} does not lead from this host to itself"))
+}
 
 /// A place of the study in the lab.
 pub struct Stand {
@@ -47,6 +69,17 @@ impl Drop for Stand {
 /// A process that ends when it is dropped.
 struct Process(Child);
 
+impl Process {
+    /// Why it did not start, in its own words.
+    fn why_not(&mut self) -> String {
+        // It has ended already, or has said what nobody expects.
+        let _ = self.0.kill();
+        let mut words = String::new();
+        let _ = self.0.stderr.take().map(|stderr| stderr.take(MOST_WORDS).read_to_string(&mut words));
+        format!("the server process did not start: {}", printable(words.lines().last().unwrap_or_default()))
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         // One that has ended already needs neither.
@@ -61,8 +94,9 @@ impl Stand {
         let mut stand = Stand { endpoints: Vec::new(), pieces: Vec::new() };
         match (cell.lab.as_deref(), &case.download) {
             (Some("process"), _) => {
-                stand.put_process(cell, quick)?;
+                stand.put_process(cell, &case.place, quick)?;
                 stand.put_shaper(case.link.as_ref(), dialer)?;
+                cell.shaper.iter().try_for_each(|profile| stand.put_profile(profile, dialer))?;
             }
             (Some("logger"), Some(download)) => {
                 stand.put_logger(download)?;
@@ -74,31 +108,43 @@ impl Stand {
         Ok(stand)
     }
 
-    /// A server in a process of its own, that says where it listens.
-    fn put_process(&mut self, cell: &Cell, quick: bool) -> Result<()> {
-        // So that the names of two runs at once differ.
-        let id = std::process::id().to_string();
+    /// A server in a process of its own, that says where it listens, port by port.
+    fn put_process(&mut self, cell: &Cell, place: &Place, quick: bool) -> Result<()> {
         let program = std::env::current_exe()?;
         let mut under = cell.under.split_whitespace().map(OsStr::new).chain([program.as_os_str()]);
         let mut command = Command::new(under.next().unwrap_or_default());
-        command.args(under).args(cell.command(quick).map(|word| word.replace("{id}", &id)));
+        let words: Result<Vec<String>> = cell.command(quick).map(|word| typed(word, place)).collect();
+        command.args(under).args(words?);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C is for the end that measures; this one is ended when that is through with it.
         let mut process = Process(command.process_group(0).spawn()?);
-        let mut said = String::new();
-        if let Some(stdout) = process.0.stdout.as_mut() {
-            BufReader::new(stdout).read_line(&mut said)?;
+        let mut said = process.0.stdout.as_mut().map(BufReader::new);
+        for _ in 0..place.ports {
+            let mut line = String::new();
+            said.as_mut().map_or(Ok(0), |said| said.read_line(&mut line))?;
+            let Some((_, url)) = line.rsplit_once(" on ") else { bail!("{}", process.why_not()) };
+            let endpoint = cell.near.clone().map_or_else(|| url.trim().parse(), Ok)?;
+            self.endpoints.push(cell.on_line(&endpoint, place.at).map_err(|what| anyhow!(what))?);
         }
-        let Some((_, url)) = said.rsplit_once(" on ") else {
-            // It has ended, or says what nobody expects.
-            let _ = process.0.kill();
-            let mut why = String::new();
-            let stderr = process.0.stderr.take();
-            let _ = stderr.map(|stderr| stderr.take(MOST_WORDS).read_to_string(&mut why));
-            bail!("the server process did not start: {}", printable(why.lines().last().unwrap_or_default()));
-        };
-        self.endpoints = vec![cell.near.clone().map_or_else(|| url.trim().parse(), Ok)?];
         self.pieces.push(Box::new(process));
+        Ok(())
+    }
+
+    /// A link of that profile in front of what is there.
+    fn put_profile(&mut self, profile: &str, dialer: &Dialer) -> Result<()> {
+        let profile = PROFILES.iter().find(|known| known.name == profile);
+        let profile = profile.ok_or_else(|| anyhow!("the shaper has no such profile"))?;
+        for endpoint in &mut self.endpoints {
+            let (listen, to) = (endpoint.with_port(0)?, endpoint.clone());
+            // A stream loses nothing.
+            let loss = if shaper::carries_stream(&to)? { Often::Never } else { profile.shape.loss };
+            let shape = |rate| Shape { rate, queue: usual_queue(rate), loss, ..profile.shape.clone() };
+            let (up, down) = (shape(profile.rate_up), shape(profile.rate_down));
+            let options = shaper::Options { listen, to, up, down, seed: 1, log: None };
+            let shaper = Shaper::start(&options, dialer)?;
+            *endpoint = shaper.endpoint().clone();
+            self.pieces.push(Box::new(shaper));
+        }
         Ok(())
     }
 
@@ -126,7 +172,7 @@ impl Stand {
         let listen: Endpoint = LISTEN.parse()?;
         let port = port(at)?;
         let to = listen.with_port(port.parse()?)?;
-        let shaper = Shaper::start(&shaper::Options { listen, to, up, down, seed: 1 }, dialer)?;
+        let shaper = Shaper::start(&shaper::Options { listen, to, up, down, seed: 1, log: None }, dialer)?;
         let [of_it, of_shaper] = [port, self::port(shaper.endpoint())?].map(|port| format!(":{port}"));
         self.endpoints = vec![at.as_str().replacen(&of_it, &of_shaper, 1).parse()?];
         self.pieces.push(Box::new(shaper));
