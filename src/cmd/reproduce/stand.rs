@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
@@ -18,6 +18,7 @@ use linkgauge::link::line::Settings;
 use linkgauge::link::shaped::{Often, Shape};
 use linkgauge::link::{self, Dialer, tty};
 use linkgauge::paper::{Cell, Download, Path, Place, PlannedCase};
+use linkgauge::report::printable;
 
 const LISTEN: &str = "tcp://127.0.0.1:0";
 /// What the emulated logger holds: more than any download of a study.
@@ -25,6 +26,9 @@ const FILE: &str = "CPU:bench.bin";
 const FILE_BYTES: usize = 1_000_000;
 /// Requests that it bears at once: more than a real one is known to, so that a window meets the link first.
 const QUEUE: usize = 64;
+
+/// Of what a process says when it cannot start.
+const MOST_WORDS: u64 = 4096;
 
 /// In a command: an endpoint of this host of the transport that follows.
 const HERE: &str = "here:";
@@ -65,6 +69,17 @@ impl Drop for Stand {
 /// A process that ends when it is dropped.
 struct Process(Child);
 
+impl Process {
+    /// Why it did not start, in its own words.
+    fn why_not(&mut self) -> String {
+        // It has ended already, or has said what nobody expects.
+        let _ = self.0.kill();
+        let mut words = String::new();
+        let _ = self.0.stderr.take().map(|stderr| stderr.take(MOST_WORDS).read_to_string(&mut words));
+        format!("the server process did not start: {}", printable(words.lines().last().unwrap_or_default()))
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         // One that has ended already needs neither.
@@ -100,15 +115,14 @@ impl Stand {
         let mut command = Command::new(under.next().unwrap_or_default());
         let words: Result<Vec<String>> = cell.command(quick).map(|word| typed(word, place)).collect();
         command.args(under).args(words?);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C is for the end that measures; this one is ended when that is through with it.
         let mut process = Process(command.process_group(0).spawn()?);
         let mut said = process.0.stdout.as_mut().map(BufReader::new);
         for _ in 0..place.ports {
             let mut line = String::new();
             said.as_mut().map_or(Ok(0), |said| said.read_line(&mut line))?;
-            let (_, url) =
-                line.rsplit_once(" on ").ok_or_else(|| anyhow!("the server process did not start"))?;
+            let Some((_, url)) = line.rsplit_once(" on ") else { bail!("{}", process.why_not()) };
             let endpoint = cell.near.clone().map_or_else(|| url.trim().parse(), Ok)?;
             self.endpoints.push(cell.on_line(&endpoint, place.at).map_err(|what| anyhow!(what))?);
         }
