@@ -125,7 +125,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let cancel = on_interrupt()?;
     let mut measured = Measured::new(&study, flags.quick, &dialer, &cancel);
     measured.all(&cases, &screen);
-    measured.in_guests(&cases, &flags.guest, &screen)?;
+    measured.in_guests(&cases, &flags.guest, &screen);
     measured.beside_published(&cases)?;
     measured.trial(&cases, &screen, flags.output.quiet)?;
     let complete = measured.failed.is_empty();
@@ -210,7 +210,8 @@ fn least_time<'a>(cases: impl Iterator<Item = &'a PlannedCase>) -> Duration {
 fn announce(study: &Study, cases: &[(Site, PlannedCase)], quick: bool, quiet: bool) -> Result<()> {
     let count = runnable(cases).count();
     if count == 0 {
-        let why = cases.first().map(|(site, _)| site.why_not()).unwrap_or_default();
+        let reasons = || cases.iter().map(|(site, _)| site.why_not());
+        let why = reasons().find(|why| why != NOT_ASKED_FOR).or_else(|| reasons().next()).unwrap_or_default();
         bail!("nothing of this can be run: {why}; --on CELL=URL measures hardware, --list prints the cells");
     }
     if quiet {

@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::{Cell, PlannedCase, Study};
+use super::{Cell, Study};
 
 /// A kind of guest; cells of the same kind are measured in one.
 #[derive(Debug, Clone, Deserialize)]
@@ -36,8 +36,8 @@ impl Study {
         }
     }
 
-    /// The guest that a case needs where the host is not enough.
-    pub fn guest_for(&self, case: &PlannedCase) -> Option<(&str, &Guest)> {
-        self.guest_of(self.cell(&case.place.cell)?)
+    /// The kind of guest of that name.
+    pub fn guest(&self, name: &str) -> Option<&Guest> {
+        self.guests.get(name)
     }
 }

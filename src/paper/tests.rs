@@ -354,3 +354,52 @@ fn a_count_of_the_peer_meets_the_count_of_a_study() {
     assert_eq!((of(&case, "sent_bytes"), of(&case, "sent_seconds")), (Some(20_480_000.0), Some(10.0)));
     assert_eq!(of(&case, "received_kbyte_per_second"), None);
 }
+
+/// Counted in the study: sizes × protocols, with OSEck LINX alone. The other tables have what was not published.
+#[test]
+fn every_figure_of_linx_and_tipc_is_met_at_its_size() {
+    let study = Study::named("linx").unwrap();
+    let mut found = BTreeMap::<&str, usize>::new();
+    for row in &study.rows {
+        let published = row.published.parse::<f64>();
+        assert_eq!(published.is_ok(), row.table.parse::<u32>().is_ok(), "table {} {}", row.table, row.row);
+        *found.entry(&row.table).or_default() += usize::from(published.is_ok());
+        let (_, at) = row.case.split_once('@').unwrap();
+        assert_eq!(row.row, format!("{at} B"));
+        assert_eq!(row.case.starts_with("latency"), row.statistic == "latency_mean_us");
+    }
+    let counted = [("1", 12), ("2", 12), ("3", 12), ("4", 12), ("5", 5), ("6", 5), ("7", 4), ("8", 4)];
+    let none = ["A", "B", "C", "D"].map(|table| (table, 0));
+    assert_eq!(found, counted.into_iter().chain(none).collect());
+    for case in study.all_cases(false).unwrap() {
+        let one = &case.cases(&["unix:///run/port".parse().unwrap()]).unwrap()[0];
+        assert_eq!(one.message_bytes, case.place.at);
+    }
+}
+
+/// The study's throughput: what a byte more costs, between two sizes, in bytes a microsecond.
+#[test]
+fn the_figures_of_linx_and_tipc_tell_the_line() {
+    let study = Study::named("linx").unwrap();
+    let published = |table: &str, column: &str, size: u32| -> f64 {
+        let here = |row: &&Row| row.table == table && row.column == column && row.row == format!("{size} B");
+        study.rows.iter().find(here).unwrap().published.parse().unwrap()
+    };
+    let slope = |table: &str, column: &str, small: u32, large: u32| {
+        let more = published(table, column, large) - published(table, column, small);
+        (f64::from(large - small) / more * 100.0).round() / 100.0
+    };
+    assert_eq!(slope("2", "LINX", 16_384, 65_536), 89.69);
+    assert_eq!(slope("2", "TIPC", 16_384, 65_536), 58.65);
+    assert_eq!(slope("6", "LINX", 4096, 16_384), 12.05);
+    assert_eq!(slope("8", "LINX", 1024, 4096), 12.09);
+    // No figure is better than the line that the lab puts there.
+    for case in study.cases(false).unwrap() {
+        let rows = study.rows.iter().filter(|row| row.case == case.name);
+        for row in rows {
+            let limit = (statistic(&row.statistic).unwrap().limit)(&case);
+            let better = limit.is_some_and(|limit| row.published.parse::<f64>().unwrap() < limit);
+            assert!(!better, "table {} {}", row.table, row.row);
+        }
+    }
+}

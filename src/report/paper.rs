@@ -149,7 +149,7 @@ fn about(paper: &Paper) -> Vec<String> {
         let sentence = "predicted: from chunk, delays, rates, processing time and window.";
         sentences.push(sentence.to_owned());
     }
-    if limits(paper) {
+    if paper.tables.iter().any(limits) {
         sentences.push("limit: what the physical line allows at best.".to_owned());
     }
     sentences
@@ -182,8 +182,8 @@ fn place(paper: &Paper) -> impl Fn(&PaperRow) -> &'static str {
     }
 }
 
-fn limits(paper: &Paper) -> bool {
-    paper.tables.iter().flat_map(|table| &table.rows).any(|row| row.limit.is_some())
+fn limits(table: &PaperTable) -> bool {
+    table.rows.iter().any(|row| row.limit.is_some())
 }
 
 fn predicts(paper: &Paper) -> bool {
@@ -197,17 +197,20 @@ fn drawn(paper: &Paper, table: &PaperTable, width: usize) -> Vec<(String, Line)>
     let place = place(paper);
     let predicts = predicts(paper);
     let predicted = if predicts { "predicted" } else { "" };
-    let limits = limits(paper);
+    let limits = limits(table);
     let limit = if limits { "limit" } else { "" };
+    // A table of our own has nothing beside it.
+    let is_published = table.rows.iter().any(|row| row.published != ABSENT);
+    let published = if is_published { "published" } else { "" };
     let on = if table.rows.iter().any(|row| !place(row).is_empty()) { "on" } else { "" };
-    let head = ["#", &table.rows_are, "", "unit", "published", "measured", predicted, limit, on];
+    let head = ["#", &table.rows_are, "", "unit", published, "measured", predicted, limit, on];
     let cells = |row: &PaperRow| -> Cells {
         [
             row.case.map(|case| case.to_string()).unwrap_or_default(),
             printable(&row.row),
             printable(&row.column),
             printable(&row.unit),
-            printable(&row.published),
+            if is_published { printable(&row.published) } else { String::new() },
             measured(row),
             if predicts { figure(row.predicted) } else { String::new() },
             if limits { figure(row.limit) } else { String::new() },
@@ -380,7 +383,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
         columns.iter().map(|(column, unit)| context! { name => *column, unit => *unit }).collect();
     context! {
         number => table.number.clone(), title => table.title.clone(), rows_are => table.rows_are.clone(),
-        predicts => predicts(paper),
+        predicts => predicts(paper), limits => limits(table),
         columns => columns, rows => rows, remarks => remarks(table),
         charts => html::charts(chart::of_study(run, table)),
     }

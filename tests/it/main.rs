@@ -24,6 +24,7 @@ mod lines;
 mod linx;
 mod linx_bmark;
 mod linx_ethernet;
+mod linx_study;
 mod linx_tshark;
 mod listeners;
 mod logger;

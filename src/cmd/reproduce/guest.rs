@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow};
 use linkgauge::lab::vm;
 use linkgauge::paper::{Cell, Guest, PlannedCase, Study};
 use linkgauge::report::printable;
-use linkgauge::run::Run;
+use linkgauge::run::{CaseResult, Run};
 use linkgauge::schedule::{Event, Observer};
 use serde_json::Value;
 
@@ -66,12 +66,7 @@ pub fn told(run: &Run) -> Vec<String> {
 
 impl Measured<'_> {
     /// Measures what is to be measured in guests, one after the other. What fails there leaves the rest.
-    pub fn in_guests(
-        &mut self,
-        cases: &[(Site, PlannedCase)],
-        flags: &GuestFlags,
-        screen: &Screen,
-    ) -> Result<()> {
+    pub fn in_guests(&mut self, cases: &[(Site, PlannedCase)], flags: &GuestFlags, screen: &Screen) {
         let mut guests: BTreeMap<&str, Vec<(usize, &PlannedCase)>> = BTreeMap::new();
         for (number, (site, case)) in runnable(cases).enumerate() {
             if let Site::Guest(name) = site {
@@ -82,9 +77,7 @@ impl Measured<'_> {
             if self.cancel.load(Relaxed) {
                 break;
             }
-            let (_, guest) = self.study.guest_for(cases[0].1).context("the plan has no such guest")?;
-            let options = flags.options(&guest.modules, &guest.tools, self.limit(&cases))?;
-            if let Err(why) = self.in_guest(&options, &self.script(name, guest, &cases), &cases, screen) {
+            if let Err(why) = self.in_guest(name, flags, &cases, screen) {
                 let reason = format!("guest {name}: {why:#}");
                 screen.event(&Event::Failed { case: cases[0].0, repetition: 0, reason: &reason });
                 for (_, case) in cases {
@@ -94,7 +87,6 @@ impl Measured<'_> {
                 }
             }
         }
-        Ok(())
     }
 
     /// After so much time of the host a guest is not going to be done.
@@ -129,12 +121,15 @@ impl Measured<'_> {
 
     fn in_guest(
         &mut self,
-        options: &vm::Options,
-        script: &str,
+        name: &str,
+        flags: &GuestFlags,
         cases: &[(usize, &PlannedCase)],
         screen: &Screen,
     ) -> Result<()> {
-        let mut process = vm::process(options, &["sh", "-c", script].map(str::to_owned));
+        let guest = self.study.guest(name).context("the plan has none of that name")?;
+        let options = flags.options(&guest.modules, &guest.tools, self.limit(cases))?;
+        let script = self.script(name, guest, cases);
+        let mut process = vm::process(&options, &["sh".to_owned(), "-c".to_owned(), script]);
         process.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut guest = process.spawn().context("bash cannot be started")?;
         let (stdout, stderr) = (guest.stdout.take(), guest.stderr.take());
@@ -186,8 +181,7 @@ impl Measured<'_> {
                 (Some(case), _) => {
                     let index = begun + case - 1;
                     self.done.insert(name, index);
-                    let figures = &self.run.cases[index].figures;
-                    screen.event(&Event::CaseEnds { case: number, repetition: 0, figures });
+                    announce(&self.run.cases[index], number, screen);
                 }
                 // Others have a document of their own.
                 (None, Some(reason)) if reason != NOT_ASKED_FOR => {
@@ -198,6 +192,14 @@ impl Measured<'_> {
             }
         }
     }
+}
+
+/// Tells that a case has been measured.
+fn announce(result: &CaseResult, case: usize, screen: &Screen) {
+    let CaseResult { endpoint, peer, workload, message_bytes, figures, .. } = result;
+    let message_bytes = *message_bytes;
+    screen.event(&Event::CaseBegins { case, repetition: 0, endpoint, peer, workload, message_bytes });
+    screen.event(&Event::CaseEnds { case, repetition: 0, figures });
 }
 
 /// What a guest was, in words.
@@ -222,4 +224,27 @@ fn words(mut stderr: impl Read) -> String {
 
 fn without_a_word(status: ExitStatus) -> String {
     format!("it ended without a result and without a word ({status})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_measured_where_it_can_be() {
+        let study = Study::named("linx").unwrap();
+        let site = |cell: &str, vm, inside| match site(&study, study.cell(cell).unwrap(), vm, inside) {
+            Site::Lab => "here".to_owned(),
+            Site::Guest(name) => name,
+            Site::Nowhere(why) => why,
+            Site::Given(_) => unreachable!(),
+        };
+        assert_eq!(site("tcp", true, None), "here");
+        assert_eq!(site("tipc-inter", true, None), "nodes");
+        assert!(site("tipc-inter", false, None).ends_with("--vm measures it in a guest"));
+        // In a guest only its own cells are, whatever its kernel says of its modules.
+        assert_eq!(site("tipc-inter", false, Some("nodes")), "here");
+        assert!(site("tipc-intra", false, Some("nodes")).starts_with("it is not measured"));
+        assert!(site("tcp", false, Some("nodes")).starts_with("it is not measured"));
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
@@ -18,6 +18,7 @@ use linkgauge::link::line::Settings;
 use linkgauge::link::shaped::Shape;
 use linkgauge::link::{Dialer, tty};
 use linkgauge::paper::{Cell, Download, Path, Place, PlannedCase};
+use linkgauge::report::printable;
 
 const LISTEN: &str = "tcp://127.0.0.1:0";
 /// What the emulated logger holds: more than any download of a study.
@@ -25,6 +26,9 @@ const FILE: &str = "CPU:bench.bin";
 const FILE_BYTES: usize = 1_000_000;
 /// Requests that it bears at once: more than a real one is known to, so that a window meets the link first.
 const QUEUE: usize = 64;
+
+/// Of what a process says when it cannot start.
+const MOST_WORDS: u64 = 4096;
 
 /// A place of the study in the lab.
 pub struct Stand {
@@ -78,14 +82,21 @@ impl Stand {
         let mut under = cell.under.split_whitespace().map(OsStr::new).chain([program.as_os_str()]);
         let mut command = Command::new(under.next().unwrap_or_default());
         command.args(under).args(cell.command(quick).map(|word| word.replace("{id}", &id)));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C is for the end that measures; this one is ended when that is through with it.
         let mut process = Process(command.process_group(0).spawn()?);
         let mut said = String::new();
         if let Some(stdout) = process.0.stdout.as_mut() {
             BufReader::new(stdout).read_line(&mut said)?;
         }
-        let (_, url) = said.rsplit_once(" on ").ok_or_else(|| anyhow!("the server process did not start"))?;
+        let Some((_, url)) = said.rsplit_once(" on ") else {
+            // It has ended, or says what nobody expects.
+            let _ = process.0.kill();
+            let mut why = String::new();
+            let stderr = process.0.stderr.take();
+            let _ = stderr.map(|stderr| stderr.take(MOST_WORDS).read_to_string(&mut why));
+            bail!("the server process did not start: {}", printable(why.lines().last().unwrap_or_default()));
+        };
         self.endpoints = vec![cell.near.clone().map_or_else(|| url.trim().parse(), Ok)?];
         self.pieces.push(Box::new(process));
         Ok(())

@@ -1,0 +1,105 @@
+//! The study of LINX and TIPC from the command line: what this host measures, what a guest measures, and a guest that fails.
+
+use std::path::Path;
+
+use linkgauge::run::{Paper, PaperRow, Run};
+
+use crate::program::{Ended, run};
+
+const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/vm");
+
+/// A quick run of these tables, and its document.
+fn linx(tables: &str, flags: &[&str]) -> (Ended, Run) {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("linx.json");
+    let fixed = ["reproduce", "linx", "--quick", "--table", tables, "--json", json.to_str().unwrap()];
+    let ended = run(&[&fixed[..], flags].concat());
+    let run = document(&json).unwrap_or_else(|| panic!("{}", ended.stderr));
+    (ended, run)
+}
+
+/// Checked against its schema.
+fn document(path: &Path) -> Option<Run> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let schema = serde_json::from_str(linkgauge::report::RUN_SCHEMA).unwrap();
+    jsonschema::validate(&schema, &serde_json::from_str(&text).unwrap()).unwrap();
+    Some(Run::from_json(&text).unwrap())
+}
+
+fn rows(run: &Run) -> impl Iterator<Item = &PaperRow> {
+    run.paper.iter().flat_map(|Paper { tables, .. }| tables).flat_map(|table| &table.rows)
+}
+
+fn measured(run: &Run) -> Vec<&PaperRow> {
+    rows(run).filter(|row| row.measured.is_some()).collect()
+}
+
+#[test]
+fn this_host_measures_linx_and_says_what_it_lacks() {
+    let cells = "linx-inter@65536,linx-intra@64,linx-oseck@4096,tipc-inter";
+    let (ended, run) = linx("1,2,3,4,5,6", &["--cell", cells]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ended.stdout);
+    let met = measured(&run);
+    assert_eq!((met.len(), run.cases.len()), (6, 6));
+    for row in met {
+        let case = &run.cases[row.case.unwrap() - 1];
+        assert!(row.row == format!("{} B", case.message_bytes) && row.stand_in && !row.guest, "{row:?}");
+        assert!(row.reason.is_none() && case.figures.received > 0, "{row:?}");
+        // The shaper never lets a message pass before its time.
+        let is_oseck = row.planned_case.contains("oseck");
+        assert!(row.limit.is_some() == is_oseck && row.measured >= row.limit, "{row:?}");
+    }
+    let paper = run.paper.as_ref().unwrap();
+    for table in &paper.tables {
+        let is_oseck = ["5", "6"].contains(&table.number.as_str());
+        assert_eq!(table.title.ends_with("(stand-in, not OSEck)"), is_oseck, "{}", table.title);
+    }
+    let of_nodes: Vec<&PaperRow> =
+        rows(&run).filter(|row| row.planned_case.contains(":tipc-inter/")).collect();
+    assert_eq!(of_nodes.len(), 12);
+    let reason = |row: &&PaperRow| row.reason.as_ref().unwrap().ends_with(": --vm measures it in a guest");
+    assert!(of_nodes.iter().all(reason), "{:?}", of_nodes[0]);
+}
+
+#[test]
+fn a_guest_measures_what_this_host_cannot() {
+    let guest = ["--vm", "--virtual-time", "--cache", CACHE];
+    let cells = ["--cell", "tipc-inter@64,linx-ethernet@64,linx-intra@64"];
+    let (ended, run) = linx("1,A,3", &[&guest[..], &cells].concat());
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let met = measured(&run);
+    assert_eq!((met.len(), run.cases.len()), (3, 3), "{}", ended.stderr);
+    for row in met {
+        let case = &run.cases[row.case.unwrap() - 1];
+        assert!(row.stand_in && case.complete && case.figures.received > 0, "{row:?}");
+        let is_here = row.planned_case.contains("linx-intra");
+        let place = case.placement.get("guest").and_then(|guest| guest.as_str());
+        assert_eq!((row.guest, place.is_some()), (!is_here, !is_here), "{row:?}");
+        assert!(place.is_none_or(|place| place.contains("counted in instructions")), "{place:?}");
+    }
+    assert!(ended.stdout.contains("guest: measured in a guest (Linux "), "{}", ended.stdout);
+    assert!(ended.stdout.lines().any(|line| line.contains("TIPC") && line.ends_with("guest")));
+}
+
+#[test]
+fn a_guest_that_fails_leaves_the_rest() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let cache = file.path().to_str().unwrap();
+    let flags = ["--vm", "--cache", cache, "--cell", "tipc-inter@64,linx-intra@64"];
+    let (ended, run) = linx("1,3", &flags);
+    assert_eq!(ended.status, Some(2));
+    let errors: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("error")).collect();
+    assert_eq!(errors, [format!("error: guest nodes: {cache}: cannot be used as a cache")]);
+    let met: Vec<&str> = measured(&run).iter().map(|row| row.planned_case.as_str()).collect();
+    assert_eq!(met, ["latency:linx-intra/1@64"]);
+    let row = rows(&run).find(|row| row.planned_case == "latency:tipc-inter/1@64").unwrap();
+    assert!(row.reason.as_ref().unwrap().ends_with("cannot be used as a cache"), "{row:?}");
+}
+
+#[test]
+fn flags_of_a_guest_want_a_guest() {
+    let ended = run(&["reproduce", "linx", "--virtual-time"]);
+    let line = "error: --virtual-time, --limit and --cache say how the guest is run: add --vm\n";
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), line));
+}
