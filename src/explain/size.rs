@@ -108,7 +108,7 @@ pub struct Sizes {
 }
 
 impl Costs {
-    /// `shown`: a byte costs something, beyond doubt.
+    /// `shown`: a byte costs something.
     fn of(line: &Line, shown: bool) -> Costs {
         let interval = line.slope_interval;
         let shown = shown && line.slope > 0.0;
@@ -136,7 +136,7 @@ impl Fit {
         let line = theil_sen(&points, CONFIDENCE).filter(|_| sizes.len() >= FEWEST_SIZES)?;
         let costs = Costs::of(
             &line,
-            rises(&line) || relative_least_squares(&points, CONFIDENCE).is_some_and(|l| rises(&l)),
+            rises(&line) || relative_least_squares(&points, CONFIDENCE).is_some_and(|line| rises(&line)),
         );
         let last_rate_bps = last_rate(&points, &sizes);
         let of_line = |rate: Option<f64>| Some(rate? / sweep.limit?.line_limit_bps);
@@ -177,9 +177,9 @@ impl Against {
     }
 }
 
-/// Whether the slope is above zero, as far as anybody can tell.
+/// Whether the slope is above zero beyond doubt.
 fn rises(line: &Line) -> bool {
-    line.slope_interval.is_none_or(|interval| interval.low > 0.0)
+    line.slope_interval.is_some_and(|interval| interval.low > 0.0)
 }
 
 /// Bits a second between the two largest of these sizes, each by the mean of its points.

@@ -1,8 +1,8 @@
 //! Reports: a run document as text for a terminal, as JSON, as CSV or as one HTML page.
 //!
 //! Not for measuring, judging or keeping runs: nothing here computes a statistic that the run does not hold; the lines
-//! through sweeps are `explain`'s. No
-//! terminal and no environment either: the caller says how wide, how colourful and where to.
+//! through sweeps are `explain`'s. No terminal and no environment either: the caller says how wide, how colourful and
+//! where to.
 //!
 //! A run may come from a file that somebody else wrote, so every text in it is treated as hostile.
 

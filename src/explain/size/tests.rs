@@ -267,6 +267,10 @@ fn what_means_nothing_is_not_told() {
     assert_eq!((fit.costs.rate_bps, fit.costs.half_performance_bytes), (None, None));
     assert!(fit.line().starts_with("no cost per byte shown"), "{}", fit.line());
     assert!(told(vec![fit]).contains("no cost per byte shown: it may be nothing."));
+    // Three sizes are no proof where they scatter.
+    let cases = sizes().zip([5e3, 4.9e3, 5.1e3]).map(|(size, time)| load(size, time)).collect();
+    let [fit] = fits(cases, &NOTHING).try_into().unwrap();
+    assert_eq!(fit.costs.rate_bps, None);
     // A message costs less than nothing.
     let cases = sizes().take(3).map(|size| load(size, 2.0 * f64::from(size) - 100.0)).collect();
     let [fit] = fits(cases, &NOTHING).try_into().unwrap();
