@@ -264,6 +264,28 @@ fn a_name_may_appear_later_and_a_node_may_refuse_at_first() {
 }
 
 #[test]
+fn a_node_that_went_is_called_anew() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("linx://{}/server", listener.local_addr().unwrap()).parse().unwrap();
+    let node = thread::spawn(move || {
+        for _ in 0..3 {
+            let mut node = Node::of(listener.accept().unwrap().0);
+            for word in [CONNECT, INIT, INIT_REPLY, PUBLISH_SERVER] {
+                node.say(word);
+            }
+            while node.frame() != hex("55030000 00000001 00000001 00000006 4c470001 6869") {}
+        }
+    });
+    let dialer = Dialer { timeout: LONG, ..Dialer::new(Clock::System) };
+    for _ in 0..3 {
+        let mut link = dialer.open(&url).unwrap();
+        link.send(b"hi", LONG).unwrap();
+        assert!(matches!(link.receive(&mut [0; 10], LONG), Err(Fault::Closed)));
+    }
+    node.join().unwrap();
+}
+
+#[test]
 fn an_idle_link_stays_up_and_a_silent_node_is_noticed() {
     let far = Far::listen("linx://127.0.0.1:0/server");
     let mut link = far.open();
