@@ -8,7 +8,7 @@ use std::time::Duration;
 use linkgauge::clock::Clock;
 use linkgauge::link::Dialer;
 
-use super::program::{Running, wait_until};
+use super::program::{Running, wait_for_progress, wait_until};
 
 /// Two namespaces joined by a pair of devices, `far0` and `near0`; gone with the test.
 struct Joined {
@@ -153,9 +153,11 @@ fn a_line_that_goes_down_in_the_middle_ends_the_run_with_what_it_has() {
     let joined = Joined::new();
     let _server = joined.serve();
     joined.await_answer();
-    let run = joined.near("latency URL -n 1G --warm-up 0 --timeout 5s --quiet --json -").spawn().unwrap();
-    let run = Running(run);
-    thread::sleep(Duration::from_millis(1500));
+    let directory = tempfile::tempdir().unwrap();
+    let events = directory.path().join("events");
+    let words = "latency URL -n 1G --warm-up 0 --timeout 5s --quiet --json - --events";
+    let run = Running(joined.near(&format!("{words} {}", events.display())).spawn().unwrap());
+    wait_for_progress(&events);
     ip(&format!("-n {} link set far0 down", joined.names[0]));
     let ended = run.ended();
     assert_eq!((ended.status, ended.stderr.lines().count()), (Some(2), 1), "{}", ended.stderr);
