@@ -112,6 +112,15 @@ fn refused(act: impl Fn(&mut Node) + Send + 'static) -> String {
     error.unwrap_or_else(|| "it opened".to_owned()).replace(&url, "URL")
 }
 
+/// What opening says when a node says this once it is up.
+fn after_opening(words: &'static [&str]) -> String {
+    refused(move |node| {
+        for word in [&[CONNECT, INIT, INIT_REPLY], words].concat() {
+            node.say(word);
+        }
+    })
+}
+
 #[test]
 fn a_served_name_is_what_a_real_node_wants_to_see() {
     let far = Far::listen("linx://127.0.0.1:0/server?as=linx_bmark_");
@@ -196,11 +205,12 @@ fn what_hinders_opening_is_told_in_one_line() {
             node.say(CONNECT);
             node.say("55030000 00000000 00000000 00000008 00000005 00000001");
         }),
-        refused(|node| {
-            node.say(CONNECT);
-            node.say(INIT);
-            node.say(INIT_REPLY);
-        }),
+        after_opening(&[]),
+        after_opening(&["55030000 00*11 0c 00000002 00000401 61000000"]),
+        after_opening(&["55030000 00*11 0c 00000002 00000001 61626364"]),
+        after_opening(&[INIT]),
+        after_opening(&["55030000 00000001 00000001 00010001"]),
+        after_opening(&["ffffffff 00*12"]),
     ];
     insta::assert_snapshot!(answers.join("\n"), @r"
     URL: it took the connection but did not answer as a LINX node in 700ms: is it one, and told to connect to this host? Try a longer --timeout
@@ -209,6 +219,11 @@ fn what_hinders_opening_is_told_in_one_line() {
     URL: the far node's first messages came out of order
     URL: the far node speaks version 1 of the LINX RLNH, we speak 2: use LINX 2.0 or later there
     URL: no endpoint 'server' appeared at the far node in 700ms: is it served there under this name? Check --timeout
+    URL: the far node used an address above 1024
+    URL: a message between the nodes is malformed
+    URL: the far node began again in the middle
+    URL: a message is longer than LINX over TCP allows
+    URL: it does not speak LINX: no frame begins like this
     ");
 }
 
@@ -246,6 +261,28 @@ fn a_name_may_appear_later_and_a_node_may_refuse_at_first() {
     assert!(matches!(link.receive(&mut got, LONG), Err(Fault::Closed)));
     assert!(matches!(link.send(b"anybody?", LONG), Err(Fault::Closed)));
     drop(node.join().unwrap());
+}
+
+#[test]
+fn a_node_that_went_is_called_anew() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("linx://{}/server", listener.local_addr().unwrap()).parse().unwrap();
+    let node = thread::spawn(move || {
+        for _ in 0..3 {
+            let mut node = Node::of(listener.accept().unwrap().0);
+            for word in [CONNECT, INIT, INIT_REPLY, PUBLISH_SERVER] {
+                node.say(word);
+            }
+            while node.frame() != hex("55030000 00000001 00000001 00000006 4c470001 6869") {}
+        }
+    });
+    let dialer = Dialer { timeout: LONG, ..Dialer::new(Clock::System) };
+    for _ in 0..3 {
+        let mut link = dialer.open(&url).unwrap();
+        link.send(b"hi", LONG).unwrap();
+        assert!(matches!(link.receive(&mut [0; 10], LONG), Err(Fault::Closed)));
+    }
+    node.join().unwrap();
 }
 
 #[test]

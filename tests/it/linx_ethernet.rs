@@ -1,6 +1,6 @@
 //! LINX over Ethernet between two network namespaces, with the program as people run it. Needs root and `ip`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use linkgauge::clock::Clock;
 use linkgauge::link::Dialer;
 
-use super::program::{Running, wait_until};
+use super::program::{Running, wait_for_progress, wait_until};
 
 /// Two namespaces joined by a pair of devices, `far0` and `near0`; gone with the test.
 struct Joined {
@@ -120,14 +120,44 @@ fn nobody_there_and_no_such_device_are_one_line_each() {
     assert!(errors.contains("no network device 'eth77'"), "{errors}");
 }
 
+/// Answers a frame with one that another version would send, or one that is cut off.
+const OTHER_VERSION: &str = "
+import socket
+node = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x8911))
+node.bind(('far0', 0x8911))
+while True:
+    frame = node.recv(2048)
+    node.send(frame[6:12] + frame[:6] + b'\\x89\\x11' + bytes([frame[14] & 0xf1 | 2 << 1]) + frame[15:])
+";
+
+#[test]
+fn a_node_of_another_version_is_one_line() {
+    let joined = Joined::new();
+    let mut node = Command::new("ip");
+    node.args(["netns", "exec", &joined.names[0]]).arg(python()).args(["-c", OTHER_VERSION]);
+    let _node = Running(node.stdin(Stdio::null()).spawn().unwrap());
+    let (status, _, errors) = joined.run("latency URL -n 1 --quiet --timeout 10s");
+    assert_eq!((status, errors.lines().count()), (Some(2), 1), "{errors}");
+    assert!(
+        errors.contains("speaks version 2 of the LINX Ethernet connection manager, we speak 3"),
+        "{errors}"
+    );
+}
+
+fn python() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-venv/bin/python")
+}
+
 #[test]
 fn a_line_that_goes_down_in_the_middle_ends_the_run_with_what_it_has() {
     let joined = Joined::new();
     let _server = joined.serve();
     joined.await_answer();
-    let run = joined.near("latency URL -n 1G --warm-up 0 --timeout 5s --quiet --json -").spawn().unwrap();
-    let run = Running(run);
-    thread::sleep(Duration::from_millis(1500));
+    let directory = tempfile::tempdir().unwrap();
+    let events = directory.path().join("events");
+    let words = "latency URL -n 1G --warm-up 0 --timeout 5s --quiet --json - --events";
+    let run = Running(joined.near(&format!("{words} {}", events.display())).spawn().unwrap());
+    wait_for_progress(&events);
     ip(&format!("-n {} link set far0 down", joined.names[0]));
     let ended = run.ended();
     assert_eq!((ended.status, ended.stderr.lines().count()), (Some(2), 1), "{}", ended.stderr);
@@ -190,9 +220,8 @@ impl Lossy {
         for device in ["wire0", "wire1"] {
             ip(&format!("-n {middle} link set {device} up promisc on"));
         }
-        let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-venv/bin/python");
         let mut wire = Command::new("ip");
-        wire.args(["netns", "exec", middle]).arg(python).args(["-c", WIRE, "wire0", "wire1"]);
+        wire.args(["netns", "exec", middle]).arg(python()).args(["-c", WIRE, "wire0", "wire1"]);
         lossy.wire = Some(Running(wire.stdin(Stdio::null()).spawn().unwrap()));
         lossy
     }

@@ -164,6 +164,8 @@ const NODES: &str = "
     on b tipc bearer enable media udp name u localip 10.9.0.2 remoteip 10.9.0.1
     measure
     on a linkgauge latency tipc://7100:99 --count 5
+    on a linkgauge latency tipc://7100:1 --peer linkgauge -n 1M --rate 100/s --warm-up 0 --timeout 5s -q --json - & run=$!
+    sleep 4; on a tipc bearer disable media udp name u; wait $run; echo down: $? >&2
     linkgauge doctor";
 
 /// What went over a link in pieces, from its statistics.
@@ -186,8 +188,12 @@ fn nodes_reach_each_other_over_bearers() {
     // The namespace in which all this began has no bearer.
     assert!(doctor.contains("try: sudo tipc bearer enable media eth device eth0"), "{doctor}");
     let runs = runs(documents, &ended.stderr);
-    assert_eq!(runs.len(), 2, "{}", ended.stderr);
-    for run in &runs {
+    assert_eq!(runs.len(), 3, "{}", ended.stderr);
+    // A bearer that goes under a run leaves what was measured.
+    let cut = &runs[2]["cases"][0];
+    assert!(cut["complete"] == false && cut["received"].as_u64().unwrap() > 0, "{cut}");
+    assert!(ended.stderr.contains("down: 2"), "{}", ended.stderr);
+    for run in &runs[..2] {
         for case in run["cases"].as_array().unwrap() {
             assert_eq!((&case["complete"], &case["received"]), (&true.into(), &20.into()), "{case}");
         }

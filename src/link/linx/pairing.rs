@@ -239,12 +239,14 @@ impl Pairing {
             if let Some(fault) = self.fault() {
                 return Err(fault);
             }
-            match self.try_lead(Some((mailbox, room)), wait, left)? {
-                Led::Again => {}
-                Led::InVain if left.is_zero() => return Err(Fault::TimedOut),
-                Led::InVain => {}
-                Led::Follow if left.is_zero() => return Err(Fault::TimedOut),
-                Led::Follow => self.follow(mailbox, left),
+            match self.try_lead(Some((mailbox, room)), wait, left) {
+                // What came before the end has come.
+                Err(_) if room.has_some() => {}
+                Err(fault) => return Err(fault),
+                Ok(Led::Again) => {}
+                Ok(Led::InVain | Led::Follow) if left.is_zero() => return Err(Fault::TimedOut),
+                Ok(Led::InVain) => {}
+                Ok(Led::Follow) => self.follow(mailbox, left),
             }
             if room.has_some() {
                 return Ok(());
