@@ -19,6 +19,7 @@ pub static METRICS: &[(&str, &str)] = &[
     ("sd", "standard deviation of the latency"),
     ("jitter", "mean difference of consecutive latencies"),
     ("later50ms", "share of exchanges later than that, or lost; one of the limits of --late"),
+    ("missed50ms", "share of scheduled exchanges answered later than that after they were due, or lost"),
     ("response.p99", "the same of the response time: any of the above behind response."),
     ("loaded.p99", "the same of the probe beside a load: any of the above behind loaded."),
     ("rate", "payload delivered a second; compared with a share, that of the line rate"),
@@ -93,6 +94,8 @@ enum What {
     Time(Times, String),
     /// Share later than so many milliseconds, as the document names them.
     Later(Times, String),
+    /// Share of missed frames, by the limit as the document names it.
+    Missed(String),
     Jitter,
     Rate,
     RateBack,
@@ -121,10 +124,19 @@ impl FromStr for Metric {
             "messages" => What::Messages,
             "loss" => What::Loss,
             "corrupt" => What::Corrupt,
-            _ => time(name).ok_or_else(|| UnknownMetric(name.to_owned()))?,
+            _ => missed(name).or_else(|| time(name)).ok_or_else(|| UnknownMetric(name.to_owned()))?,
         };
         Ok(Metric { name: name.to_owned(), what })
     }
+}
+
+/// A limit as the document names it.
+fn limit_ms(limit: &str) -> Option<String> {
+    units::duration(limit).ok().map(units::milliseconds)
+}
+
+fn missed(name: &str) -> Option<What> {
+    limit_ms(name.strip_prefix("missed")?).map(What::Missed)
 }
 
 /// What a name of a distribution's figure stands for.
@@ -132,8 +144,7 @@ fn time(name: &str) -> Option<What> {
     let (prefix, times) = *Times::ALL.iter().find(|(prefix, _)| name.starts_with(prefix))?;
     let rest = &name[prefix.len()..];
     if let Some(limit) = rest.strip_prefix("later") {
-        let milliseconds = units::duration(limit).ok()?.as_secs_f64() * 1e3;
-        return Some(What::Later(times, format!("{milliseconds}")));
+        return Some(What::Later(times, limit_ms(limit)?));
     }
     let known = matches!(rest, "min" | "mean" | "mean95" | "max" | "sd") || is_percentile(rest);
     known.then(|| What::Time(times, rest.to_owned()))
@@ -156,7 +167,7 @@ impl Metric {
             What::Time(..) | What::Jitter => Unit::Nanoseconds,
             What::Rate | What::RateBack => Unit::BitsPerSecond,
             What::Messages => Unit::PerSecond,
-            What::Later(..) | What::LineRate | What::Loss | What::Corrupt => Unit::Share,
+            What::Later(..) | What::Missed(_) | What::LineRate | What::Loss | What::Corrupt => Unit::Share,
         }
     }
 
@@ -180,6 +191,10 @@ impl Metric {
         match &self.what {
             What::Time(times, name) => time_of(times.of(figures, under_load)?, name),
             What::Later(times, limit) => times.of(figures, under_load)?.later_than_ms.get(limit).copied(),
+            What::Missed(limit) => {
+                let missed = figures.missed_frames.as_ref()?.count_later_than_ms.get(limit)?;
+                share(*missed, figures.sent)
+            }
             What::Jitter => figures.jitter_ns,
             What::Rate => figures.throughput_bps,
             What::RateBack => figures.throughput_back_bps,
@@ -201,6 +216,8 @@ impl Metric {
             names.extend(those.map(|name| format!("{prefix}{name}")));
             names.extend(distribution.later_than_ms.keys().map(|limit| format!("{prefix}later{limit}ms")));
         }
+        let missed = case.figures.missed_frames.iter().flat_map(|missed| missed.count_later_than_ms.keys());
+        names.extend(missed.map(|limit| format!("missed{limit}ms")));
         let metrics = names.iter().filter_map(|name| name.parse::<Metric>().ok());
         metrics.filter_map(|metric| metric.of_case(case).map(|value| (metric, value))).collect()
     }
@@ -244,6 +261,7 @@ mod tests {
             ("p50", 13_823.0),
             ("max", 273_663.0),
             ("later50ms", 0.0),
+            ("missed16.7ms", 0.0002),
             ("response.p99", 27_375.0),
             ("loss", 0.0),
             ("jitter", 410.5),
@@ -275,6 +293,9 @@ mod tests {
             "later",
             "later50",
             "response.loss",
+            "missed",
+            "missed50",
+            "response.missed50ms",
             "loaded.",
         ] {
             assert!(name.parse::<Metric>().is_err(), "{name}");

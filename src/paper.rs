@@ -9,18 +9,27 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::endpoint::Endpoint;
 use crate::plan::{Case, CaseSpec, Direction, OneOrMany};
 use crate::run::{CaseResult, Figures, Paper, PaperRow, PaperTable};
 use crate::units::{Bytes, Span};
 
+mod beside;
 mod counted;
 mod download;
+mod guest;
+mod messages;
+mod sizes;
+mod spread;
+mod stand_in;
 mod trial;
 
 use download::Rates;
 pub use download::{Download, Exchange, Path};
+pub use guest::Guest;
+pub use sizes::PublishedSize;
 
 /// The texts of a study, as they lie in its folder.
 pub struct Texts {
@@ -45,6 +54,16 @@ pub static STUDIES: &[Texts] = &[
         name: "netio",
         plan: include_str!("../papers/netio/plan.toml"),
         tables: include_str!("../papers/netio/tables.csv"),
+    },
+    Texts {
+        name: "wireless",
+        plan: include_str!("../papers/wireless/plan.toml"),
+        tables: include_str!("../papers/wireless/tables.csv"),
+    },
+    Texts {
+        name: "linx",
+        plan: include_str!("../papers/linx/plan.toml"),
+        tables: include_str!("../papers/linx/tables.csv"),
     },
 ];
 
@@ -77,6 +96,9 @@ pub struct Study {
     /// It downloads by request and answer; what follows the `@` of a place is the delay each way in ms.
     #[serde(default)]
     exchange: Option<Exchange>,
+    /// Kinds of guests, by name, for cells that need more of a kernel than a host may have.
+    #[serde(default, rename = "guest")]
+    guests: BTreeMap<String, Guest>,
     #[serde(rename = "cell")]
     pub cells: Vec<Cell>,
     #[serde(rename = "measure")]
@@ -111,9 +133,15 @@ pub struct Cell {
     /// Options that its URLs get, `{at}` being the rate.
     #[serde(default)]
     options: String,
+    /// What its results say of where it is: the kind of network, hops.
+    #[serde(default)]
+    pub placement: Map<String, Value>,
     /// What lies before it.
     #[serde(default)]
     link: Option<Rates>,
+    /// The line under it in the study, where that is known.
+    #[serde(default)]
+    frames: Option<sizes::Frames>,
     /// What the lab starts for it.
     #[serde(default)]
     pub lab: Option<String>,
@@ -122,6 +150,21 @@ pub struct Cell {
     command: String,
     #[serde(default)]
     quick_command: Option<String>,
+    /// The link in front of it: a profile of the shaper.
+    #[serde(default)]
+    pub shaper: Option<String>,
+    /// Words before that, which say where it runs: `ip netns exec far`.
+    #[serde(default)]
+    pub under: String,
+    /// Where links lead to it, if it names that otherwise.
+    #[serde(default)]
+    pub near: Option<Endpoint>,
+    /// The kind of guest that it is measured in where this host cannot.
+    #[serde(default)]
+    guest: Option<String>,
+    /// The kernel modules that it needs; without any all of that guest's.
+    #[serde(default)]
+    modules: Vec<String>,
     /// What that is called wherever its figures appear.
     #[serde(default)]
     pub stand_in: Option<String>,
@@ -206,6 +249,8 @@ pub struct PlannedCase {
     before: Option<CaseSpec>,
     line: Option<Line>,
     pub download: Option<Download>,
+    /// What messages go over.
+    pub link: Option<Path>,
 }
 
 /// The physical line of a case.
@@ -241,6 +286,8 @@ struct Statistic {
     predicted: fn(&PlannedCase) -> Option<f64>,
     /// Whether a measured figure is beyond its limit.
     too_good: fn(f64, f64) -> bool,
+    /// It counts what is lost, which is no flaw of it then.
+    counts_lost: bool,
 }
 
 /// What is said of a figure that no line of the planned rate can have given.
@@ -248,6 +295,9 @@ const TOO_GOOD: &str = "better than a line of this rate allows: it is set to ano
 /// Both ends of a line understand each other as long as their clocks differ by less than this share: half a bit in the
 /// ten of a character, half of that for each.
 const CLOCK_TOLERANCE: f64 = 0.025;
+
+/// An exchange over a network; less is rare.
+const LEAST_EXCHANGE: Duration = Duration::from_micros(100);
 
 fn below(measured: f64, limit: f64) -> bool {
     measured < limit * (1.0 - CLOCK_TOLERANCE)
@@ -265,6 +315,7 @@ static STATISTICS: &[Statistic] = &[
         limit: |planned| Some(1e3 * planned.line?.seconds(planned.message_bytes())),
         predicted: |_| None,
         too_good: below,
+        counts_lost: false,
     },
     Statistic {
         name: "port_line_bps",
@@ -273,6 +324,7 @@ static STATISTICS: &[Statistic] = &[
         limit: |planned| Some(planned.line?.bits_per_second),
         predicted: |_| None,
         too_good: above,
+        counts_lost: false,
     },
     Statistic {
         name: "port_line_rate_percent",
@@ -284,6 +336,7 @@ static STATISTICS: &[Statistic] = &[
         limit: |_| Some(100.0),
         predicted: |_| None,
         too_good: above,
+        counts_lost: false,
     },
     Statistic {
         name: "download_bytes_per_second",
@@ -292,6 +345,7 @@ static STATISTICS: &[Statistic] = &[
         limit: |planned| Some(planned.download?.limit()).filter(|limit| limit.is_finite()),
         predicted: |planned| Some(planned.download?.predicted(planned.window(), planned.volume())),
         too_good: above,
+        counts_lost: false,
     },
     Statistic {
         name: "link_rate_percent",
@@ -310,6 +364,7 @@ static STATISTICS: &[Statistic] = &[
             Some(100.0 * f64::from(u8::BITS) * predicted / download.path?.rate_from)
         },
         too_good: above,
+        counts_lost: false,
     },
 ];
 
@@ -326,7 +381,12 @@ fn port_line_bps(case: &CaseResult, line: &Line) -> Option<f64> {
 }
 
 fn statistic(name: &str) -> Option<&'static Statistic> {
-    STATISTICS.iter().chain(&counted::STATISTICS).find(|statistic| statistic.name == name)
+    STATISTICS
+        .iter()
+        .chain(&counted::STATISTICS)
+        .chain(&spread::STATISTICS)
+        .chain(&messages::STATISTICS)
+        .find(|statistic| statistic.name == name)
 }
 
 /// What became of a case.
@@ -337,6 +397,8 @@ pub enum Outcome<'a> {
         case: &'a CaseResult,
         /// It ran in the lab: no hardware.
         stand_in: bool,
+        /// It ran in a guest.
+        guest: bool,
     },
     /// And why.
     NotRun(String),
@@ -378,13 +440,6 @@ impl Study {
     /// The cell of that name.
     pub fn cell(&self, name: &str) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.name == name)
-    }
-
-    /// What its lab stands for hardware with, each once.
-    pub fn stand_ins(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.cells.iter().filter_map(|cell| cell.stand_in.clone()).collect();
-        names.dedup();
-        names
     }
 
     /// Leaves only these tables; none leaves all.
@@ -460,7 +515,8 @@ impl Study {
         let name = format!("{}:{place}", measure.name);
         let together =
             if measure.together { format!("{}:{}", measure.name, cell.name) } else { name.clone() };
-        PlannedCase { name, place, together, spec, before, line, download }
+        let link = cell.link.filter(|_| self.is_of_sizes()).map(|rates| rates.with_delay(Duration::ZERO));
+        PlannedCase { name, place, together, spec, before, line, download, link }
     }
 
     /// Published rates of downloads, with what they were downloaded over.
@@ -491,7 +547,7 @@ impl Study {
                 self.rows_of(table).map(|row| row.beside(&cases, outcome)).collect();
             rows.map(|rows| PaperTable {
                 number: table.number.clone(),
-                title: table.title.clone(),
+                title: self.title(table, &rows),
                 rows_are: table.rows_are.clone(),
                 rows,
             })
@@ -502,6 +558,7 @@ impl Study {
             source: self.source.clone(),
             shortened: quick.then(|| self.shortened.clone()),
             stand_ins: self.stand_ins(),
+            guests: Vec::new(),
             tables: self.tables.iter().map(table).collect::<Result<_, _>>()?,
         })
     }
@@ -586,6 +643,10 @@ impl PlannedCase {
             (_, Some(download), None, Some(volume)) => {
                 volume.0 as f64 / download.predicted(self.window(), volume.0)
             }
+            (_, _, Some(exchanges), _) => {
+                let each = spec.rate.map_or(LEAST_EXCHANGE.as_secs_f64(), |rate| 1.0 / rate.0);
+                exchanges as f64 * each
+            }
             _ => {
                 let ways = if spec.direction == Some(OneOrMany::One(Direction::Both)) { 2.0 } else { 1.0 };
                 ways * spec.time.map_or(0.0, |time| time.0.as_secs_f64())
@@ -593,71 +654,6 @@ impl PlannedCase {
         };
         Duration::from_secs_f64(seconds)
     }
-}
-
-impl Row {
-    fn beside<'a>(
-        &self,
-        cases: &BTreeMap<String, PlannedCase>,
-        outcome: &dyn Fn(&PlannedCase) -> Outcome<'a>,
-    ) -> Result<PaperRow, PaperError> {
-        let lacking = |what: &str| PaperError::Tables(format!("there is no {what}"));
-        let planned = cases.get(&self.case).ok_or_else(|| lacking(&format!("case {}", self.case)))?;
-        let statistic = statistic(&self.statistic)
-            .filter(|statistic| statistic.unit == self.unit)
-            .ok_or_else(|| lacking(&format!("statistic {} in {}", self.statistic, self.unit)))?;
-        let mut row = PaperRow {
-            row: self.row.clone(),
-            column: self.column.clone(),
-            published: self.published.clone(),
-            unit: self.unit.clone(),
-            planned_case: self.case.clone(),
-            statistic: self.statistic.clone(),
-            measured: None,
-            predicted: (statistic.predicted)(planned),
-            limit: (statistic.limit)(planned),
-            case: None,
-            stand_in: false,
-            reason: None,
-            note: Some(self.note.clone()).filter(|note| !note.is_empty()),
-        };
-        match outcome(planned) {
-            Outcome::NotRun(reason) => row.reason = Some(reason),
-            Outcome::Run { number, case, stand_in } => {
-                row.measured = (statistic.of)(case, planned);
-                (row.case, row.stand_in) = (Some(number), stand_in);
-                row.reason = match row.measured {
-                    Some(measured) => {
-                        flaw(case, row.limit.is_some_and(|limit| (statistic.too_good)(measured, limit)))
-                    }
-                    None => Some(why_not(case)),
-                };
-            }
-        }
-        Ok(row)
-    }
-}
-
-/// What is wrong with a figure of this case.
-fn flaw(case: &CaseResult, too_good: bool) -> Option<String> {
-    let figures = &case.figures;
-    if !case.complete {
-        return Some(why_not(case));
-    }
-    if figures.corrupt_bytes > 0 {
-        return Some(format!("{} bytes came back other than they were sent", figures.corrupt_bytes));
-    }
-    if figures.lost > 0 {
-        return Some(format!("{} of {} were lost", figures.lost, figures.sent));
-    }
-    too_good.then(|| TOO_GOOD.to_owned())
-}
-
-/// Why a case is not whole, in its own words.
-fn why_not(case: &CaseResult) -> String {
-    let told =
-        case.warnings.iter().find(|warning| matches!(warning.code.as_str(), "incomplete" | "interrupted"));
-    told.map_or_else(|| "nothing was measured".to_owned(), |warning| warning.text.clone())
 }
 
 #[cfg(test)]

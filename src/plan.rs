@@ -242,8 +242,17 @@ pub enum Probe {
 
 /// Ten probes a second: enough for a p90 of ten seconds of load, far below the load's own packet rate.
 const DEFAULT_PROBE_PER_SECOND: f64 = 10.0;
-/// The thresholds of the wireless study.
-const DEFAULT_LATE_MS: [u64; 4] = [50, 100, 200, 300];
+
+/// The limits of lateness where none are given: those of the published wireless study. On a schedule, a frame of a 60 Hz
+/// game loop, three and six of them.
+pub fn default_late(pacing: Pacing) -> Vec<Duration> {
+    let limits_us: &[u64] = match pacing {
+        Pacing::Closed => &[50_000, 100_000, 200_000, 300_000],
+        Pacing::Fixed { .. } | Pacing::Poisson { .. } => &[16_700, 50_000, 100_000],
+    };
+    limits_us.iter().copied().map(Duration::from_micros).collect()
+}
+
 /// More than this many ports or connections at once is a slip of the finger.
 const MOST_SIDE_BY_SIDE: u32 = 1024;
 
@@ -415,7 +424,7 @@ impl CaseSpec {
             interval,
             late: match &self.late {
                 Some(late) => late.iter().map(|span| span.0).collect(),
-                None => DEFAULT_LATE_MS.map(Duration::from_millis).to_vec(),
+                None => default_late(pacing),
             },
             thresholds: self.thresholds.clone().unwrap_or_default(),
         })

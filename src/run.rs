@@ -157,6 +157,9 @@ pub struct Figures {
     /// Response time: received − intended. Only with a schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_ns: Option<Distribution>,
+    /// Only with a schedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missed_frames: Option<MissedFrames>,
     /// Mean |difference| of consecutive latencies (IPDV, RFC 3393).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ns: Option<f64>,
@@ -312,6 +315,27 @@ pub struct Distribution {
     pub later_than_ms: BTreeMap<String, f64>,
 }
 
+/// Exchanges on a schedule that were answered too late after they were due, or never.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissedFrames {
+    /// How many of those sent took longer than so many milliseconds, or were lost.
+    pub count_later_than_ms: BTreeMap<String, u64>,
+    /// The first that missed the shortest of these limits.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub first: Vec<MissedFrame>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissedFrame {
+    /// As in the raw samples: from 0, warm-up included.
+    pub sequence: u64,
+    /// From the begin of the measurement.
+    pub due_ns: u64,
+    /// Received − intended; absent: lost.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub response_ns: Option<u64>,
+}
+
 /// A round trip in its parts. One-way delays are right to `one_way_error_bound_ns` only: the clocks of the two ends
 /// differ by no more than that from `clock_offset_ns`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -345,7 +369,37 @@ impl Figures {
     }
 }
 
+impl MissedFrames {
+    /// How many by each limit in milliseconds, from the shortest.
+    pub fn by_limit(&self) -> Vec<(&str, u64)> {
+        let mut counts: Vec<_> =
+            self.count_later_than_ms.iter().map(|(limit, count)| (limit.as_str(), *count)).collect();
+        let length = |limit: &str| limit.parse().unwrap_or(f64::MAX);
+        counts.sort_by(|a, b| length(a.0).total_cmp(&length(b.0)));
+        counts
+    }
+}
+
 impl CaseResult {
+    /// Share of the time that the threads of the near and of the far end used, 1 being all of it. In a transfer both
+    /// ways an end has two threads for a connection.
+    pub fn cpu_shares(&self) -> Option<(f64, Option<f64>)> {
+        let cpu = self.cpu.as_ref()?;
+        let time = self.transfer_seconds() * f64::from(self.ports.max(1)) * f64::from(self.parallel.max(1));
+        (time > 0.0).then(|| (cpu.near_seconds / time, cpu.far_seconds.map(|seconds| seconds / time)))
+    }
+
+    /// How long payload was delivered. What comes around it, as the far end's report, takes a good part of a short case; but
+    /// the CPU's time holds the warm-up, so with one it is the time of the case.
+    fn transfer_seconds(&self) -> f64 {
+        let elapsed = self.elapsed_ns as f64 / 1e9;
+        let warmed_up =
+            self.asked.get("warm_up").and_then(Value::as_object).is_some_and(|stop| !stop.is_empty());
+        let delivered = self.figures.delivered_bytes.zip(self.figures.throughput_bps).filter(|_| !warmed_up);
+        let transfer = delivered.map(|(bytes, rate)| 8.0 * bytes as f64 / rate);
+        transfer.filter(|seconds| *seconds <= elapsed).unwrap_or(elapsed)
+    }
+
     /// What besides endpoint, size and numbers tells it from other cases of its method: `100/s`, `spin`; mostly empty.
     pub fn settings(&self) -> String {
         let per_second = self.asked.get("pacing").and_then(|pacing| pacing.get("per_second")?.as_f64());
@@ -402,6 +456,9 @@ pub struct Paper {
     /// What stands for hardware in the lab, where it has a name: `emulated logger`.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub stand_ins: Vec<String>,
+    /// What the guests were that something was measured in, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub guests: Vec<String>,
     /// Those that were asked for, in the study's order.
     pub tables: Vec<PaperTable>,
 }
@@ -444,6 +501,9 @@ pub struct PaperRow {
     /// Measured in the lab: no hardware.
     #[serde(skip_serializing_if = "is_false", default)]
     pub stand_in: bool,
+    /// Measured in a guest, whose figures compare with each other only.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub guest: bool,
     /// Why nothing was measured, or what is wrong with what was.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,

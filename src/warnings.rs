@@ -42,6 +42,7 @@ pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Wa
         few(case),
         line_not_granted(case),
         usb_latency_timer(&case.got),
+        interrupts_coalesced(case),
         record_numbers(case),
         window_reduced(case),
         asked_again(case),
@@ -110,17 +111,10 @@ fn slow_start(head: &[u64]) -> Option<Warning> {
 }
 
 fn saturated(case: &CaseResult) -> Option<Warning> {
-    let cpu = case.cpu.as_ref()?;
-    if case.workload != "throughput" || case.elapsed_ns == 0 {
-        return None;
-    }
-    let threads = f64::from(case.ports * case.parallel);
-    let share = |seconds: f64| seconds * 1e9 / case.elapsed_ns as f64 / threads;
-    let ends = [("near", Some(cpu.near_seconds)), ("far", cpu.far_seconds)];
-    let (end, share) = ends
-        .into_iter()
-        .filter_map(|(end, seconds)| Some((end, share(seconds?))))
-        .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let (near, far) = case.cpu_shares().filter(|_| case.workload == "throughput")?;
+    let ends = [("near", Some(near)), ("far", far)];
+    let (end, share) =
+        ends.into_iter().filter_map(|(end, share)| Some((end, share?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
     (share >= SATURATED).then(|| {
         Warning::new(
             "cpu_saturated",
@@ -132,25 +126,24 @@ fn saturated(case: &CaseResult) -> Option<Warning> {
 
 /// What a message costs to send shows only where nothing else holds the sender up.
 fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
-    let cpu = case.cpu.as_ref()?;
-    let sender = match case.direction {
-        Direction::Send => cpu.near_seconds,
-        Direction::Receive => cpu.far_seconds?,
+    let (near, far) = case.cpu_shares()?;
+    let share = match case.direction {
+        Direction::Send => near,
+        Direction::Receive => far?,
         Direction::Loop | Direction::Both => return None,
     };
     let unpaced = case.asked.get("pacing")?.get("kind")? == "closed";
     // What a line with a rate holds up is known without this.
-    let may_be_busy = unpaced && case.line.is_empty() && case.elapsed_ns > 0;
+    let may_be_busy = unpaced && case.line.is_empty();
     if case.workload != "throughput" || !sends_messages(case) || !may_be_busy {
         return None;
     }
-    let share = sender * 1e9 / case.elapsed_ns as f64 / f64::from(case.ports * case.parallel);
     (share < SATURATED).then(|| {
         Warning::new(
             "sender_not_busy",
             format!(
-                "the sender's CPU was busy for {:.0} % of the time: a message takes what link or receiver make it take, \
-                 not what sending costs",
+                "the sender's CPU was busy for {:.0} % of the time: a message takes what link, receiver or other \
+                 programs make it take, not what sending costs",
                 100.0 * share
             ),
             "for the cost of sending give both ends CPUs of their own (--pin 0,1); else it is the link's figure",
@@ -320,6 +313,40 @@ fn usb_latency_timer(got: &Map<String, Value>) -> Option<Warning> {
             "?low_latency=1, or what linkgauge doctor tells",
         )
     })
+}
+
+/// Where each message is waited for, or its time is what counts.
+fn interrupts_coalesced(case: &CaseResult) -> Option<Warning> {
+    let interface = case.got.get("interface")?.as_object()?;
+    let (name, delay) = (interface.get("interface")?.as_str()?, coalescing(interface)?);
+    (case.workload == "latency" || sends_messages(case)).then(|| {
+        Warning::new(
+            "interrupts_coalesced",
+            format!(
+                "{name} {delay}: a lone message waits for its interrupt; a card that did made published round trips ten \
+                 times as long"
+            ),
+            coalescing_remedy(name),
+        )
+    })
+}
+
+/// How an interface of these facts holds its interrupts back, in words; `None` where it does not, or does not tell.
+pub fn coalescing(interface: &Map<String, Value>) -> Option<String> {
+    let adaptive = interface.get("interrupt_delay_adaptive").and_then(Value::as_bool) == Some(true);
+    let microseconds = interface.get("interrupt_delay_us").and_then(Value::as_u64).filter(|&us| us > 0);
+    match (adaptive, microseconds) {
+        (true, _) => Some("chooses itself how long it holds back interrupts (adaptive)".to_owned()),
+        (false, Some(us)) => Some(format!("holds back interrupts for up to {us} µs")),
+        (false, None) => None,
+    }
+}
+
+/// What makes an interface interrupt at once.
+pub fn coalescing_remedy(name: &str) -> String {
+    format!(
+        "ethtool -C {name} adaptive-rx off rx-usecs 0 (as root; back with the values of ethtool -c {name})"
+    )
 }
 
 fn record_numbers(case: &CaseResult) -> Option<Warning> {
@@ -523,6 +550,48 @@ mod tests {
         assert_eq!(sender("message", "fixed", "send", 1.2), None);
         assert_eq!(sender("stream", "closed", "send", 1.2), None);
         assert_eq!(sender("message", "closed", "both", 1.2), None);
+    }
+
+    #[test]
+    fn what_comes_around_a_short_transfer_is_not_the_sender_resting() {
+        let share = |warm_up: Value| {
+            let case = serde_json::json!({
+                "endpoint": "udp://a", "peer": "linkgauge", "workload": "throughput", "direction": "send",
+                "message_bytes": 64, "ports": 1, "parallel": 1, "method": "", "complete": true, "elapsed_ns": 240_000_000,
+                "cpu": { "near_seconds": 0.199 }, "throughput_bps": 8e9, "delivered_bytes": 200_000_000,
+                "asked": { "pacing": { "kind": "closed" }, "warm_up": warm_up }, "got": { "framing": "message" },
+                "placement": {}, "warnings": [],
+            });
+            let case: CaseResult = serde_json::from_value(case).unwrap();
+            (sender_not_busy(&case).is_some(), (100.0 * case.cpu_shares().unwrap().0).round())
+        };
+        assert_eq!(share(serde_json::json!({})), (false, 100.0));
+        // The warm-up took some of the CPU's time and none of the transfer's.
+        assert_eq!(share(serde_json::json!({ "time_ns": 1 })), (true, 83.0));
+    }
+
+    #[test]
+    fn held_back_interrupts_matter_to_messages() {
+        let warned = |workload: &str, framing: &str, interface: Value| {
+            let case = serde_json::json!({
+                "endpoint": "udp://a", "peer": "linkgauge", "workload": workload, "direction": "send",
+                "message_bytes": 64, "ports": 1, "parallel": 1, "method": "", "complete": true, "elapsed_ns": 1,
+                "asked": {}, "got": { "framing": framing, "interface": interface }, "placement": {}, "warnings": [],
+            });
+            interrupts_coalesced(&serde_json::from_value(case).unwrap())
+        };
+        let held = |us: u64, adaptive: bool| serde_json::json!({ "interface": "eth0", "interrupt_delay_us": us, "interrupt_delay_adaptive": adaptive });
+        let warning = warned("latency", "stream", held(50, false)).unwrap();
+        assert!(warning.text.starts_with("eth0 holds back interrupts for up to 50 µs"), "{}", warning.text);
+        assert!(
+            warning.remedy.starts_with("ethtool -C eth0 adaptive-rx off rx-usecs 0"),
+            "{}",
+            warning.remedy
+        );
+        assert!(warned("throughput", "message", held(0, true)).unwrap().text.contains("adaptive"));
+        assert_eq!(warned("throughput", "stream", held(50, true)), None);
+        assert_eq!(warned("latency", "message", held(0, false)), None);
+        assert_eq!(warned("latency", "message", serde_json::json!({ "interface": "lo" })), None);
     }
 
     #[test]

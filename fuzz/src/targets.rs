@@ -1,14 +1,14 @@
 //! What is fuzzed: one function for each parser that reads what others wrote. Each takes any bytes; it may refuse them,
 //! and must neither panic nor need more than they deserve.
 //!
-//! `tests/it/fuzz_smoke.rs` runs the same functions on every stable toolchain, for a moment.
+//! `tests/it/fuzz_smoke.rs` lists them, and runs the same functions on every stable toolchain for a moment.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::explain::{self, Evidence};
+use linkgauge::explain::{self, Declared, Evidence};
 use linkgauge::host::radio::nl80211;
 use linkgauge::import::{self, About, TimeUnit};
 use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
@@ -45,28 +45,6 @@ use linkgauge::sample::Recorder;
 use linkgauge::schedule;
 use linkgauge::workload::Measured;
 use linkgauge::workload::throughput::head::Head;
-
-/// A name and its function.
-pub type Target = (&'static str, fn(&[u8]));
-
-/// Every target.
-pub const TARGETS: [Target; 15] = [
-    ("endpoint", endpoint),
-    ("plan", plan),
-    ("session", session),
-    ("run_document", run_document),
-    ("ask", ask),
-    ("rfc2217", rfc2217),
-    ("pakbus", pakbus),
-    ("import", import),
-    ("iperf3", iperf3),
-    ("pakbus_client", pakbus_client),
-    ("netio", netio),
-    ("reflectors", reflectors),
-    ("tipc_bench", tipc_bench),
-    ("linx", linx),
-    ("radio", radio),
-];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
 pub fn endpoint(data: &[u8]) {
@@ -125,10 +103,12 @@ pub fn tipc_bench(data: &[u8]) {
         assert_eq!(BenchAnswer::read(&answer.write()), Some(answer));
     }
     let service = server("tipc-bench", Limits::default());
-    let messages = Caps { framing: Framing::Message, max_message: Some(66_000), ..Caps::STREAM };
+    let first = Caps { framing: Framing::Message, max_message: Some(66_000), ..Caps::STREAM };
+    let messages = Caps { closes: false, ..first.clone() };
     let mut commands = service.party(&messages, "fuzz");
     let mut stream = service.party(&Caps::STREAM, "fuzz");
     connection(commands.as_mut(), data.chunks(16));
+    connection(service.party(&first, "fuzz").as_mut(), data.chunks(16));
     let Some((&size, rest)) = data.split_first() else { return };
     connection(stream.as_mut(), rest.chunks(usize::from(size).max(1)));
 }
@@ -598,7 +578,7 @@ pub fn run_document(data: &[u8]) {
         let written = (format.write)(&run, &Options::default(), &mut std::io::sink());
         assert!(written.is_ok(), "{}: only a sink may fail", format.name);
     }
-    if let Ok(findings) = explain::explain(&Evidence::Run(&run)) {
+    if let Ok(findings) = explain::explain(&Evidence::Run(&run), &Declared::default()) {
         assert!(report::explanation(&findings, &Options::default(), &mut std::io::sink()).is_ok());
     }
 }

@@ -9,6 +9,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use jiff::Timestamp;
 use linkgauge::import::{About, FORMATS_IN, FormatIn, TimeUnit, format_in, read};
+use linkgauge::plan::{Pacing, default_late};
 use linkgauge::run::Run;
 use linkgauge::units::{Bytes, Span};
 
@@ -56,9 +57,6 @@ fn formats() -> PossibleValuesParser {
     formats.collect::<Vec<_>>().into()
 }
 
-/// The limits of the wireless study, as for a live run.
-const LATE_MS: [u64; 4] = [50, 100, 200, 300];
-
 pub fn run(flags: Flags) -> Result<Status> {
     flags.output.check(0)?;
     flags.keep.check()?;
@@ -81,7 +79,7 @@ fn one(format: &FormatIn, path: &Path, flags: &Flags) -> Result<Run> {
     let size = flags.size.map(|size| u32::try_from(size.0)).transpose();
     let Ok(message_bytes) = size else { bail!("a message has at most 4 GB") };
     let late = match flags.late.is_empty() {
-        true => LATE_MS.map(std::time::Duration::from_millis).to_vec(),
+        true => default_late(Pacing::Closed),
         false => flags.late.iter().map(|span| span.0).collect(),
     };
     let mut about = About {

@@ -5,7 +5,7 @@ mod logger;
 mod redirect;
 mod shaper;
 mod uart;
-mod vm;
+pub mod vm;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};

@@ -29,7 +29,8 @@ pub struct Flags {
     /// Seed of the Poisson schedule
     #[arg(long, value_name = "N", requires = "poisson")]
     seed: Option<u64>,
-    /// Count the share of exchanges later than these [default: 50ms,100ms,200ms,300ms]
+    /// Count exchanges later than these, or lost; with --rate also missed frames: later than these after they were due
+    /// [default: 50ms,100ms,200ms,300ms; with --rate 16.7ms,50ms,100ms]
     #[arg(long, value_name = "TIMES", value_delimiter = ',')]
     late: Vec<Span>,
     // Last: the headings of these groups would take in what follows.

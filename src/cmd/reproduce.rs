@@ -4,6 +4,7 @@
 //! lab it needs, so that no piece of the lab disturbs a case that does not use it.
 
 mod given;
+mod guest;
 mod list;
 mod stand;
 mod trial;
@@ -18,7 +19,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::explain::{self, Evidence};
+use linkgauge::explain::{self, Declared, Evidence};
 use linkgauge::host;
 use linkgauge::link::Dialer;
 use linkgauge::paper::{Outcome, PlannedCase, STUDIES, Study};
@@ -28,6 +29,7 @@ use linkgauge::run::{Run, Warning};
 use linkgauge::schedule::{self, Bench, Event, Observer};
 
 use super::Status;
+use super::lab::vm::GuestFlags;
 use super::measure::{Screen, on_interrupt, status};
 use super::output::{OutputFlags, is_dash, put, tell};
 use super::store::KeepFlags;
@@ -63,6 +65,14 @@ pub struct Flags {
     /// With --on: measure the other cells in the lab
     #[arg(long, requires = "on")]
     lab: bool,
+    /// Measure in a guest with a kernel of its own what this host's kernel cannot (as 'lab vm' does)
+    #[arg(long)]
+    vm: bool,
+    #[command(flatten)]
+    guest: GuestFlags,
+    /// We are in this guest, and measure its cells
+    #[arg(long, hide = true, value_name = "GUEST")]
+    in_guest: Option<String>,
     /// Print the cells with their cases, the time they take and what they need; measure nothing
     #[arg(long)]
     list: bool,
@@ -93,15 +103,18 @@ pub fn run(flags: Flags) -> Result<Status> {
     let events_on_stdout = flags.events.as_deref().is_some_and(is_dash);
     flags.output.check(usize::from(events_on_stdout))?;
     flags.keep.check()?;
+    if flags.guest.any() && !flags.vm {
+        bail!("--virtual-time, --limit and --cache say how the guest is run: add --vm");
+    }
     let dialer = Dialer::new(Clock::System);
     let cases = study.cases(flags.quick)?;
     flags.cells.iter().try_for_each(|cell| cell.check("--cell", &cases))?;
-    let given = Given::new(&study, &cases, flags.on, &dialer)?;
+    let given = Given::new(&study, &cases, &flags.on, &dialer)?;
     let with_site = |mut case: PlannedCase| {
         let chosen = flags.cells.is_empty() || flags.cells.iter().any(|cell| cell.covers(&case.place));
         let site = match chosen {
-            true => site(&study, &given, &mut case, &flags.options, flags.lab)?,
-            false => Site::Nowhere("it is not among the cells asked for".to_owned()),
+            true => site(&study, &given, &mut case, &flags)?,
+            false => Site::Nowhere(NOT_ASKED_FOR.to_owned()),
         };
         Ok((site, case))
     };
@@ -112,6 +125,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let cancel = on_interrupt()?;
     let mut measured = Measured::new(&study, flags.quick, &dialer, &cancel);
     measured.all(&cases, &screen);
+    measured.in_guests(&cases, &flags.guest, &screen)?;
     measured.beside_published(&cases)?;
     measured.trial(&cases, &screen, flags.output.quiet)?;
     let complete = measured.failed.is_empty();
@@ -122,7 +136,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     written?;
     if flags.output.is_read() && !events_on_stdout {
         // Most studies have nothing that a piece explains.
-        explain::explain(&Evidence::Run(&run)).map_or(Ok(()), |found| {
+        explain::explain(&Evidence::Run(&run), &Declared::default()).map_or(Ok(()), |found| {
             put(|stdout| writeln!(stdout))?;
             super::explain::print(&found)
         })?;
@@ -133,11 +147,16 @@ pub fn run(flags: Flags) -> Result<Status> {
     })
 }
 
+/// Why a case is not measured that `--cell` leaves out.
+const NOT_ASKED_FOR: &str = "it is not among the cells asked for";
+
 /// Where a case is measured.
 enum Site {
     /// At endpoints that --on names.
     Given(Vec<Endpoint>),
     Lab,
+    /// The lab, in the guest of that name.
+    Guest(String),
     /// And why not.
     Nowhere(String),
 }
@@ -147,30 +166,25 @@ impl Site {
     fn why_not(&self) -> String {
         match self {
             Site::Nowhere(why) => why.clone(),
-            Site::Given(_) | Site::Lab => "stopped before its turn".to_owned(),
+            Site::Given(_) | Site::Lab | Site::Guest(_) => "stopped before its turn".to_owned(),
         }
     }
 }
 
-fn site(
-    study: &Study,
-    given: &Given,
-    case: &mut PlannedCase,
-    options: &[(String, String)],
-    lab: bool,
-) -> Result<Site> {
+fn site(study: &Study, given: &Given, case: &mut PlannedCase, flags: &Flags) -> Result<Site> {
     if let Some(endpoints) = given.endpoints(&case.place)? {
-        case.set_options(options);
+        case.set_options(&flags.options);
         // Whatever is wrong with it is told before anything is measured.
         schedule::check(plan(case, &endpoints)?)?;
         return Ok(Site::Given(endpoints));
     }
-    if !given.is_empty() && !lab {
+    if !given.is_empty() && !flags.lab {
         return Ok(Site::Nowhere("no --on names its cell".to_owned()));
     }
-    Ok(match study.cell(&case.place.cell).and_then(|cell| cell.not_in_lab.clone()) {
-        Some(why) => Site::Nowhere(why),
-        None => Site::Lab,
+    let cell = study.cell(&case.place.cell).ok_or_else(|| anyhow!("no cell {}", case.place.cell))?;
+    Ok(match &cell.not_in_lab {
+        Some(why) => Site::Nowhere(why.clone()),
+        None => guest::site(study, cell, flags.vm, flags.in_guest.as_deref()),
     })
 }
 
@@ -202,14 +216,19 @@ fn announce(study: &Study, cases: &[(Site, PlannedCase)], quick: bool, quiet: bo
     if quiet {
         return Ok(());
     }
-    let in_lab = runnable(cases).filter(|(site, _)| matches!(site, Site::Lab)).count();
-    let place = match (in_lab, count - in_lab) {
+    let is_lab = |site: &Site| matches!(site, Site::Lab | Site::Guest(_));
+    let in_lab = runnable(cases).filter(|(site, _)| is_lab(site)).count();
+    let in_guest = runnable(cases).filter(|(site, _)| matches!(site, Site::Guest(_))).count();
+    let mut place = match (in_lab, count - in_lab) {
         (_, 0) => {
             format!("in the lab: {}", [study.stand_ins(), vec!["no hardware".to_owned()]].concat().join(", "))
         }
         (0, _) => "where --on says".to_owned(),
         (in_lab, given) => format!("{in_lab} in the lab, {given} where --on says"),
     };
+    if in_guest > 0 {
+        place += &format!("; {in_guest} of them in a guest, which takes longer");
+    }
     let trial = trial::least_time(study, cases, quick)?;
     let time = list::about(least_time(runnable(cases).map(|(_, case)| case)) + trial);
     let hint = if quick { "" } else { " (--quick: minutes; --table N: a part)" };
@@ -270,7 +289,8 @@ impl<'a> Measured<'a> {
     /// Measures one case after the other; where one fails, the others go on.
     fn all(&mut self, cases: &[(Site, PlannedCase)], screen: &Screen) {
         screen.event(&Event::Begins { cases: runnable(cases).count(), repeat: 1, estimate_ns: None });
-        for (number, (site, case)) in runnable(cases).enumerate() {
+        let here = |(_, (site, _)): &(usize, &(Site, PlannedCase))| !matches!(site, Site::Guest(_));
+        for (number, (site, case)) in runnable(cases).enumerate().filter(here) {
             if self.cancel.load(Relaxed) {
                 break;
             }
@@ -304,7 +324,7 @@ impl<'a> Measured<'a> {
             self.shared = None;
             let stand = match site {
                 Site::Lab => Some(Stand::start(cell, case, self.dialer, self.quick)?),
-                Site::Given(_) | Site::Nowhere(_) => None,
+                Site::Given(_) | Site::Guest(_) | Site::Nowhere(_) => None,
             };
             self.shared = Some(Shared { name, kept: Arc::default(), stand });
         }
@@ -312,6 +332,7 @@ impl<'a> Measured<'a> {
         let endpoints = match site {
             Site::Given(endpoints) => endpoints,
             Site::Lab => stand.map_or(&[][..], |stand| &stand.endpoints),
+            Site::Guest(name) => bail!("it is measured in the guest {name}"),
             Site::Nowhere(why) => bail!("{why}"),
         };
         let plan = schedule::check(plan(case, endpoints)?)?;
@@ -326,9 +347,10 @@ impl<'a> Measured<'a> {
             before.iter_mut().for_each(|case| case.warnings.retain(|warning| warning.code != "few_samples"));
         }
         for result in &mut run.cases {
-            if let Some(path) = case.download.and_then(|download| download.path) {
+            if let Some(path) = case.download.and_then(|download| download.path).or(case.link) {
                 result.shaped = explain::window::shaped(path.delay, path.rate_to, path.rate_from);
             }
+            result.placement.extend(cell.placement.clone());
             if let (Site::Lab, Some(name)) = (site, &cell.stand_in) {
                 result.placement.insert("stand_in".to_owned(), name.as_str().into());
             }
@@ -340,7 +362,8 @@ impl<'a> Measured<'a> {
     fn beside_published(&mut self, cases: &[(Site, PlannedCase)]) -> Result<()> {
         let sites: BTreeMap<&str, &Site> =
             cases.iter().map(|(site, case)| (case.name.as_str(), site)).collect();
-        let paper = self.study.join(self.quick, &|case| self.outcome(&sites, case))?;
+        let mut paper = self.study.join(self.quick, &|case| self.outcome(&sites, case))?;
+        paper.guests = guest::told(&self.run);
         self.run.paper = Some(paper);
         Ok(())
     }
@@ -353,7 +376,8 @@ impl<'a> Measured<'a> {
             Some(&index) => Outcome::Run {
                 number: index + 1,
                 case: &self.run.cases[index],
-                stand_in: matches!(site, Some(Site::Lab)),
+                stand_in: matches!(site, Some(Site::Lab | Site::Guest(_))),
+                guest: matches!(site, Some(Site::Guest(_))),
             },
             None => Outcome::NotRun(why_not().unwrap_or_default()),
         }

@@ -3,7 +3,7 @@
 //! The guest is Debian's kernel under QEMU, started for one command and thrown away (`vm/guest.sh`, which is part of this
 //! program). No privileges are needed, nothing is installed, and nothing of the host can be changed from inside.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -25,8 +25,17 @@ pub struct Options {
     pub limit: Duration,
     /// Time in the guest is counted in its instructions: the same on a busy host.
     pub virtual_time: bool,
+    /// Sockets of the file system between which the frames of the guest's Ethernet device (`eth0`) pass: its own, and that
+    /// of another guest, which has them the other way round. No blank or comma may be in them.
+    pub join: Option<[PathBuf; 2]>,
     /// Keeps the kernel (some 200 MB), which is fetched once.
     pub cache: PathBuf,
+}
+
+/// Those of these modules that this host's kernel has not loaded.
+pub fn lacking(modules: &[String]) -> Vec<&str> {
+    let loaded = |name: &&str| Path::new("/sys/module").join(name.replace('-', "_")).exists();
+    modules.iter().map(String::as_str).filter(|name| !loaded(name)).collect()
 }
 
 /// The process that runs `command` in a guest: its output is the command's output, its status the command's, or
@@ -36,6 +45,8 @@ pub fn process(options: &Options, command: &[String]) -> Command {
     process.args(["-c", SCRIPT, "guest"]).arg(&options.cache);
     process.args([options.modules.join(","), options.tools.join(",")]).arg(&options.program);
     process.arg(options.limit.as_secs().max(1).to_string());
-    process.args([if options.virtual_time { "1" } else { "0" }]).args(command);
+    process.args([if options.virtual_time { "1" } else { "0" }]);
+    let [own, other] = options.join.clone().unwrap_or_default();
+    process.arg(own).arg(other).args(command);
     process
 }

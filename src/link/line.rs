@@ -165,6 +165,12 @@ impl Settings {
         Ok(settings)
     }
 
+    /// The line behind a far end, where an endpoint names its rate.
+    pub fn declared(endpoint: &Endpoint) -> Result<Option<Settings>, EndpointError> {
+        let settings = Settings::of(endpoint)?;
+        Ok(endpoint.option(BAUD.0).map(|_| settings))
+    }
+
     /// The options of an endpoint that say the same: the rate, and whatever is not usual.
     pub fn options(&self) -> String {
         let usual = Settings::default();

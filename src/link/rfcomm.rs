@@ -12,7 +12,7 @@ use super::bluez::{self, Told};
 use super::party::Tuning;
 use super::sdp::{Next, SERIAL_PORT, Search, Uuid};
 use super::socket::{self, Admitted, SocketLink, SocketListener};
-use super::{Caps, Facts, Fault, Link, Listener, Opening, Transport, hci, l2cap};
+use super::{Caps, Facts, Fault, Link, Listener, Opening, Transport, hci, l2cap, line};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -28,8 +28,13 @@ pub const TRANSPORT: Transport = Transport {
             "the service whose channel to look up where none is named, like 1101; to listen, to be found by \
              (1101, Serial Port)",
         ),
+        ("baud", "a serial adapter is at the far end, with a line of this rate behind it"),
+        line::DATA,
+        line::PARITY,
+        line::STOP,
+        line::FLOW,
     ],
-    check: |endpoint| Options::of(endpoint).map(|_| CAPS),
+    check: |endpoint| Options::of(endpoint).and_then(|_| caps(endpoint)),
     available: || bluetooth::available(Speaks::Rfcomm, "rfcomm"),
     limit: bluetooth::limit,
     open,
@@ -39,6 +44,12 @@ pub const TRANSPORT: Transport = Transport {
 
 /// An unknown device may be at the far end, and of each channel there is one between two devices.
 const CAPS: Caps = Caps { half_closes: false, many: false, device: true, ..Caps::STREAM };
+
+/// The same, with the line behind it where the endpoint declares one.
+fn caps(endpoint: &Endpoint) -> Result<Caps, EndpointError> {
+    let line = line::Settings::declared(endpoint)?;
+    Ok(line.map_or(CAPS, |line| line.caps()))
+}
 
 /// Most bytes given to the kernel at once: of 32 KiB and more, Linux 6.1 allocates every frame against the send buffer
 /// before it sends the first, and then waits for ever.
@@ -114,7 +125,9 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
     loop {
         let now = opening.clock.now();
         match connect(&options, channel, until.since(now))? {
-            Ok(socket) => return Ok(RfcommLink::boxed(socket, &opening.clock, opening.wait)),
+            Ok(socket) => {
+                return Ok(RfcommLink::boxed(socket, caps(endpoint)?, &opening.clock, opening.wait));
+            }
             // A link that has just been closed takes a moment to leave its channel.
             Err(error) if is_busy(&error) && now + AGAIN < until => opening.clock.sleep_until(now + AGAIN),
             Err(error) => return Err(bluetooth::fault("connect", &name(channel), error)),
@@ -176,8 +189,8 @@ struct RfcommLink {
 }
 
 impl RfcommLink {
-    fn boxed(socket: Socket, clock: &Clock, wait: Wait) -> Box<dyn Link> {
-        Box::new(RfcommLink { inner: SocketLink::new(socket, CAPS, clock, wait, facts) })
+    fn boxed(socket: Socket, caps: Caps, clock: &Clock, wait: Wait) -> Box<dyn Link> {
+        Box::new(RfcommLink { inner: SocketLink::new(socket, caps, clock, wait, facts) })
     }
 }
 
@@ -232,7 +245,7 @@ fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, F
     let admit = move |socket, from: &SockAddr| -> Admitted {
         // For as long as somebody listens.
         let _ = &told;
-        Ok((RfcommLink::boxed(socket, &clock, wait), text(from)))
+        Ok((RfcommLink::boxed(socket, CAPS, &clock, wait), text(from)))
     };
     Ok(Box::new(SocketListener { socket, endpoint, admit }))
 }
@@ -288,6 +301,11 @@ mod tests {
         }
         let error = read("rfcomm://any?uuid=SP").unwrap_err().to_string();
         assert!(error.contains("'uuid=SP' is not a UUID, like 1101"), "{error}");
+        let behind = |text: &str| {
+            caps(&text.parse().unwrap()).map(|caps| (caps.line.map(|line| line.bits_per_second), caps.many))
+        };
+        assert_eq!(behind("rfcomm://any/1"), Ok((None, false)));
+        assert_eq!(behind("rfcomm://any/1?baud=9600&flow=rtscts"), Ok((Some(9600.0), false)));
         assert_eq!(text(&address(device, 7)).unwrap(), "00:1A:7D:DA:71:13/7");
     }
 }

@@ -14,7 +14,7 @@ use crate::stats::SplitMix64;
 
 mod link;
 
-pub use link::{Shaped, Shared, cut};
+pub use link::{Shaped, Shared};
 
 /// What happens to what passes, one way. The default does nothing.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +23,14 @@ pub struct Shape {
     pub delay: Duration,
     /// The delay of each piece is uniform between `delay - jitter` and `delay + jitter`; at most `delay`.
     pub jitter: Duration,
+    /// The delay of each piece grows by a long tail: of half of them by more than this, of one in ten by more than 9 times
+    /// this, of one in a hundred by more than 99 times, of none by more than 999 times.
+    pub tail: Duration,
+    /// Pieces whose delay grows by `spike`.
+    pub spikes: Often,
+    pub spike: Duration,
+    /// Pieces arrive when the clock stands at a multiple of this, as in the slots of a radio; zero: at any time.
+    pub slot: Duration,
     /// Bits of payload per second, above zero; infinite when not limited.
     pub rate: f64,
     /// Bytes that may wait for the line or be on it. Beyond, messages are dropped, and a stream's sender waits.
@@ -37,19 +45,25 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Shape {
-        Shape {
-            delay: Duration::ZERO,
-            jitter: Duration::ZERO,
-            rate: f64::INFINITY,
-            queue: u64::MAX,
-            loss: Often::Never,
-            duplicate: Often::Never,
-            reorder: Often::Never,
-        }
+        Shape::NONE
     }
 }
 
 impl Shape {
+    pub const NONE: Shape = Shape {
+        delay: Duration::ZERO,
+        jitter: Duration::ZERO,
+        tail: Duration::ZERO,
+        spikes: Often::Never,
+        spike: Duration::ZERO,
+        slot: Duration::ZERO,
+        rate: f64::INFINITY,
+        queue: u64::MAX,
+        loss: Often::Never,
+        duplicate: Often::Never,
+        reorder: Often::Never,
+    };
+
     /// Whether messages may be lost, arrive twice or in another order.
     pub fn is_faulty(&self) -> bool {
         [self.loss, self.duplicate, self.reorder].iter().any(|&often| often != Often::Never)
@@ -116,6 +130,50 @@ impl Tally {
     }
 }
 
+/// What was done to one message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deed {
+    /// Of all that came into the path, from 0.
+    pub number: u64,
+    pub came: Time,
+    pub bytes: usize,
+    pub fate: Fate,
+    /// From then until it is out; none when it is dropped or lost. Of one that is overtaken, before it was.
+    pub delay: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    Passed,
+    /// Found the queue full.
+    Dropped,
+    Lost,
+    Twice,
+    /// The next one overtakes it, if that is sent before this one arrives.
+    Overtaken,
+}
+
+impl Fate {
+    pub fn name(self) -> &'static str {
+        match self {
+            Fate::Passed => "passed",
+            Fate::Dropped => "dropped",
+            Fate::Lost => "lost",
+            Fate::Twice => "twice",
+            Fate::Overtaken => "overtaken",
+        }
+    }
+}
+
+/// Is told what was done to each message, when it came.
+pub struct Log(pub Box<dyn FnMut(Deed) + Send>);
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str("Log")
+    }
+}
+
 /// One direction of a link, shared by its connections.
 #[derive(Debug)]
 pub struct Path {
@@ -129,12 +187,20 @@ pub struct Path {
     loss: Chance,
     duplicate: Chance,
     reorder: Chance,
+    tail: SplitMix64,
+    spike: Chance,
     pub tally: Tally,
+    log: Option<Log>,
+    /// Messages that came in.
+    messages: u64,
     /// Memory of all pipes, where somebody keeps count.
     in_flight: usize,
     /// When the last piece was due that was spun for.
     spun: Time,
 }
+
+/// One piece in a thousand would be later still, some of them by hours.
+const LONGEST_TAIL: f64 = 999.0;
 
 /// What becomes of a piece.
 struct Passage {
@@ -153,12 +219,16 @@ impl Path {
             loss: Chance { often: shape.loss, random: random(), seen: 0 },
             duplicate: Chance { often: shape.duplicate, random: random(), seen: 0 },
             reorder: Chance { often: shape.reorder, random: random(), seen: 0 },
+            tail: random(),
+            spike: Chance { often: shape.spikes, random: random(), seen: 0 },
             is_faulty: shape.is_faulty(),
             shape,
             busy_from: Time(0),
             busy_with: 0,
             free: Time(0),
             tally: Tally::default(),
+            log: None,
+            messages: 0,
             in_flight: 0,
             spun: Time(0),
         }
@@ -208,11 +278,27 @@ impl Path {
 
     /// The delay of one piece.
     fn delay(&mut self) -> Duration {
-        if self.shape.jitter.is_zero() {
-            return self.shape.delay;
+        let Shape { mut delay, jitter, tail, spike, .. } = self.shape;
+        let times = |duration: Duration, factor: f64| {
+            Duration::from_nanos((duration.as_nanos() as f64 * factor).round() as u64)
+        };
+        if !jitter.is_zero() {
+            delay = (delay + times(jitter, 2.0 * self.jitter.uniform())).saturating_sub(jitter);
         }
-        let spread = 2.0 * self.shape.jitter.as_nanos() as f64 * self.jitter.uniform();
-        (self.shape.delay + Duration::from_nanos(spread.round() as u64)).saturating_sub(self.shape.jitter)
+        if !tail.is_zero() {
+            let share = self.tail.uniform();
+            delay += times(tail, (share / (1.0 - share)).min(LONGEST_TAIL));
+        }
+        if self.spike.strikes() {
+            delay += spike;
+        }
+        delay
+    }
+
+    /// The next slot, where there are any.
+    fn in_slot(&self, due: Time) -> Time {
+        let slot = self.shape.slot.as_nanos() as u64;
+        due.0.checked_next_multiple_of(slot).map_or(due, Time)
     }
 
     /// The end of a stream goes as its last byte would.
@@ -227,10 +313,41 @@ impl Path {
 
     fn pass(&mut self, bytes: usize, framing: Framing, now: Time) -> Option<Passage> {
         if framing == Framing::Message && !self.takes(bytes as u64, now) {
-            self.tally.dropped += 1;
+            self.drop_message(bytes, now);
             return None;
         }
-        let due = self.occupy(bytes as u64, now) + self.delay();
+        let line = self.occupy(bytes as u64, now);
+        let due = line + self.delay();
+        let due = self.in_slot(due);
+        let passage = self.spoil(due);
+        if framing == Framing::Message {
+            let fate = match &passage {
+                None => Fate::Lost,
+                Some(Passage { twice: true, .. }) => Fate::Twice,
+                Some(Passage { overtaken: true, .. }) => Fate::Overtaken,
+                Some(_) => Fate::Passed,
+            };
+            self.note(bytes, now, fate, passage.as_ref().map(|passage| passage.due - now));
+        }
+        passage
+    }
+
+    /// A message finds no room.
+    fn drop_message(&mut self, bytes: usize, now: Time) {
+        self.tally.dropped += 1;
+        self.note(bytes, now, Fate::Dropped, None);
+    }
+
+    fn note(&mut self, bytes: usize, came: Time, fate: Fate, delay: Option<Duration>) {
+        let number = self.messages;
+        self.messages += 1;
+        if let Some(Log(tell)) = &mut self.log {
+            tell(Deed { number, came, bytes, fate, delay });
+        }
+    }
+
+    /// What is due then, unless it is lost.
+    fn spoil(&mut self, due: Time) -> Option<Passage> {
         if !self.is_faulty {
             return Some(Passage { due, twice: false, overtaken: false });
         }

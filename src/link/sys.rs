@@ -498,6 +498,30 @@ fn interface_request(name: &str) -> libc::ifreq {
     request
 }
 
+/// How long an interface holds back the interrupt for what it has received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Coalescing {
+    pub receive_us: u32,
+    /// The driver chooses the time by what passes.
+    pub adaptive: bool,
+}
+
+/// `ETHTOOL_GCOALESCE` of `ethtool.h`.
+const GET_COALESCING: u32 = 0x0e;
+
+/// How the interface coalesces interrupts; `None` where its driver does not tell, as those of virtual ones.
+pub fn coalescing(fd: impl AsFd, interface: &str) -> Option<Coalescing> {
+    // A `struct ethtool_coalesce`: the question, `rx_coalesce_usecs`, eight more figures, `use_adaptive_rx_coalesce` and
+    // another twelve.
+    let mut value = [0u32; 23];
+    value[0] = GET_COALESCING;
+    let mut request = interface_request(interface);
+    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+    // SAFETY: the kernel reads the name and reads and writes the 23 words behind `ifru_data`; both live through the call.
+    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::SIOCETHTOOL, &mut request) };
+    (result == 0).then(|| Coalescing { receive_us: value[1], adaptive: value[10] != 0 })
+}
+
 /// Questions of `ethtool.h` that are answered with 0 or 1, and what they are about.
 const OFFLOADS: [(u32, &str); 6] = [
     (0x14, "rx-checksum"),

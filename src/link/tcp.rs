@@ -81,10 +81,7 @@ impl Options {
             keepalive: endpoint
                 .parsed(KEEPALIVE, "whole seconds from 1s to 2h, or off", keepalive)?
                 .unwrap_or(usual),
-            line: match line::Settings::of(endpoint)? {
-                declared if endpoint.option(line::BAUD.0).is_some() => Some(declared),
-                _ => None,
-            },
+            line: line::Settings::declared(endpoint)?,
         })
     }
 

@@ -9,30 +9,38 @@ pub(super) static STATISTICS: [Statistic; 4] = [
         name: "sent_kbyte_per_second",
         unit: "KByte/s",
         of: |case, _| kbyte_per_second(counted(case, "tx")?),
-        ..COUNTED
+        ..UNLIMITED
     },
     Statistic {
         name: "received_kbyte_per_second",
         unit: "KByte/s",
         of: |case, _| kbyte_per_second(counted(case, "rx")?),
-        ..COUNTED
+        ..UNLIMITED
     },
     Statistic {
         name: "sent_bytes",
         unit: "Byte",
         of: |case, _| counted(case, "tx").map(|(bytes, _)| bytes),
-        ..COUNTED
+        ..UNLIMITED
     },
     Statistic {
         name: "sent_seconds",
         unit: "s",
         of: |case, _| counted(case, "tx").map(|(_, seconds)| seconds),
-        ..COUNTED
+        ..UNLIMITED
     },
 ];
 
-const COUNTED: Statistic =
-    Statistic { name: "", unit: "", of: |_, _| None, limit: |_| None, predicted: |_| None, too_good: above };
+/// What nothing limits and nothing predicts.
+pub(super) const UNLIMITED: Statistic = Statistic {
+    name: "",
+    unit: "",
+    of: |_, _| None,
+    limit: |_| None,
+    predicted: |_| None,
+    too_good: above,
+    counts_lost: false,
+};
 
 /// Bytes and seconds as the peer's own program counts them.
 fn counted(case: &CaseResult, way: &str) -> Option<(f64, f64)> {

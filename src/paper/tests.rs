@@ -1,9 +1,12 @@
 //! The studies themselves, and the join: every row is met by something, no row is missing, nothing is made up.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::*;
+use crate::clock::Time;
 use crate::report::sample_run;
+use crate::sample::{Recorder, Sample};
 
 fn sena() -> Study {
     Study::named("sena").unwrap()
@@ -31,6 +34,7 @@ fn every_study_can_be_read_and_met() {
         }
         for cell in &study.cells {
             assert!(cell.lab.is_some() != cell.not_in_lab.is_some(), "{}", cell.name);
+            assert_eq!(cell.guest.is_some(), study.guest_of(cell).is_some(), "{}", cell.name);
         }
     }
 }
@@ -180,7 +184,7 @@ fn tables_are_chosen_by_number() {
         [study.choose(&["4".to_owned()]).unwrap_err(), Study::named("sana").unwrap_err()].map(|e| e.to_string()).join("\n"),
         @r"
     the study has no table 4 (known: 5, 7)
-    there is no study 'sana' (known: sena, loggernet, netio)
+    there is no study 'sana' (known: sena, loggernet, netio, wireless, linx)
     "
     );
 }
@@ -207,10 +211,12 @@ fn a_figure_stands_beside_what_met_it() {
     let (latency, broken) = (&full.cases[1], &sample_run::minimal().cases[0]);
     let paper = study
         .join(false, &|case| match (case.place.cell.as_str(), case.place.ports) {
-            ("serialip", 1) => Outcome::Run { number: 1, case: latency, stand_in: true },
-            ("serialip", 8) => Outcome::Run { number: 3, case: &full.cases[0], stand_in: false },
-            ("serialip", 16) => Outcome::Run { number: 4, case: &lossy, stand_in: false },
-            ("serialip", 4) => Outcome::Run { number: 2, case: broken, stand_in: false },
+            ("serialip", 1) => Outcome::Run { number: 1, case: latency, stand_in: true, guest: true },
+            ("serialip", 8) => {
+                Outcome::Run { number: 3, case: &full.cases[0], stand_in: false, guest: false }
+            }
+            ("serialip", 16) => Outcome::Run { number: 4, case: &lossy, stand_in: false, guest: false },
+            ("serialip", 4) => Outcome::Run { number: 2, case: broken, stand_in: false, guest: false },
             _ => Outcome::NotRun("left out".to_owned()),
         })
         .unwrap();
@@ -218,7 +224,7 @@ fn a_figure_stands_beside_what_met_it() {
     let row =
         |row: &str, column: &str| rows.iter().find(|one| one.row == row && one.column == column).unwrap();
     let met = row("STS1600", "Serial/IP, 1 port");
-    assert_eq!((met.published.as_str(), met.case, met.stand_in), ("12.75", Some(1), true));
+    assert_eq!((met.published.as_str(), met.case, met.stand_in, met.guest), ("12.75", Some(1), true, true));
     let mean = latency.figures.latency_ns.as_ref().unwrap().mean;
     assert_eq!((met.measured, &met.reason), (Some(mean / 1e6), &None));
     assert!((met.limit.unwrap() - 1.0417).abs() < 1e-4);
@@ -350,4 +356,84 @@ fn a_count_of_the_peer_meets_the_count_of_a_study() {
     assert_eq!(of(&case, "sent_kbyte_per_second"), Some(2000.0));
     assert_eq!((of(&case, "sent_bytes"), of(&case, "sent_seconds")), (Some(20_480_000.0), Some(10.0)));
     assert_eq!(of(&case, "received_kbyte_per_second"), None);
+}
+
+fn wireless() -> Study {
+    Study::named("wireless").unwrap()
+}
+
+/// Counted in the study's tables: a mean and nine deciles, four shares and the time-outs, of five links; and L2CAP, that it
+/// does not have.
+#[test]
+fn every_link_of_the_wireless_study_has_its_figures() {
+    let study = wireless();
+    for (table, rows) in [("1", 10), ("2", 5)] {
+        for (column, cell) in [
+            ("TCP", "tcp"),
+            ("UDP", "udp"),
+            ("RFCOMM", "rfcomm"),
+            ("TCP ad-hoc", "tcp-ad-hoc"),
+            ("UDP ad-hoc", "udp-ad-hoc"),
+            ("L2CAP", "l2cap"),
+        ] {
+            let here = || study.rows.iter().filter(|row| row.table == table && row.column == column);
+            assert!(here().all(|row| row.case == format!("one-by-one:{cell}/1@32")), "{column}");
+            let published = here().filter(|row| row.published.parse::<f64>().is_ok()).count();
+            let expected = if cell == "l2cap" { 0 } else { rows };
+            assert_eq!((here().count(), published), (rows, expected), "table {table} {column}");
+        }
+    }
+    let case = &study.cases(false).unwrap()[0].cases(&["mem://far".parse().unwrap()]).unwrap()[0];
+    assert_eq!((case.message_bytes, case.timeout), (32, Duration::from_secs(1)));
+}
+
+#[test]
+fn a_share_that_grows_with_its_bound_is_flagged() {
+    let mut before = BTreeMap::<String, f64>::new();
+    let mut flagged = Vec::new();
+    for row in wireless().rows.into_iter().filter(|row| row.row.starts_with("over")) {
+        let Ok(share) = row.published.parse::<f64>() else { continue };
+        let grows = before.insert(row.column.clone(), share).is_some_and(|smaller| share > smaller);
+        assert_eq!(grows, row.note.starts_with("impossible"), "{} {}", row.row, row.column);
+        flagged.extend(grows.then_some((row.row, row.column)));
+    }
+    let over = |column: &str| ("over 100 ms".to_owned(), column.to_owned());
+    assert_eq!(flagged, ["TCP", "UDP", "UDP ad-hoc"].map(over));
+}
+
+/// 1000 sent of which 60 were lost: what is lost is late, has a rank, and is no flaw of what counts it.
+#[test]
+fn the_lost_count_as_later_than_anything() {
+    let mut recorder = Recorder::new(false, 1_000_000_000, Arc::default(), None);
+    for sequence in 0..940 {
+        recorder.counts.sent += 1;
+        let received = Time((sequence + 1) * 100_000);
+        recorder.answered(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
+    }
+    for _ in 0..60 {
+        recorder.counts.sent += 1;
+        recorder.lost(Time(0));
+    }
+    let mut case = sample_run::full().cases[1].clone();
+    case.figures = recorder.latency_figures(&[50, 100].map(Duration::from_millis));
+    let outcome = |_: &PlannedCase| Outcome::Run { number: 1, case: &case, stand_in: false, guest: false };
+    let paper = wireless().join(false, &outcome).unwrap();
+    let row = |row: &str| {
+        let here = |one: &&PaperRow| one.row == row && one.column == "TCP";
+        let one = paper.tables.iter().flat_map(|table| &table.rows).find(here).unwrap();
+        (one.measured.map(|value| value.round()), one.reason.as_deref())
+    };
+    // The 500th of those sent; 440 later than 50 ms and 60 lost.
+    assert_eq!(row("p50"), (Some(50.0), None));
+    assert_eq!((row("over 50 ms"), row("time-out")), ((Some(50.0), None), (Some(6.0), None)));
+    assert_eq!(row("fastest 95 %"), (None, Some("60 of 1000 were lost")));
+    assert_eq!(row("over 200 ms"), (None, Some("60 of 1000 were lost")));
+}
+
+#[test]
+fn the_kind_of_network_is_a_fact_of_the_case() {
+    let study = wireless();
+    let hops = |cell: &str| study.cell(cell).unwrap().placement.get("hops").and_then(Value::as_u64);
+    assert_eq!(["tcp", "udp-ad-hoc", "rfcomm"].map(hops), [Some(2), Some(1), Some(1)]);
+    assert!(study.cells.iter().all(|cell| cell.placement.contains_key("network")));
 }

@@ -14,8 +14,12 @@ use super::words::{ABSENT, case_list, plural, printable, shorten, wrap};
 use super::{chart, html};
 use crate::run::{Paper, PaperRow, PaperTable, Run};
 
+mod grid;
+
 /// What stands where nothing was measured.
 const NOT_RUN: &str = "not run";
+/// What stands where a case has no such figure, as the percentile of what was lost.
+const NO_FIGURE: &str = "none";
 /// Behind a figure that something is wrong with.
 const FLAWED: &str = "*";
 /// Of a measured figure that stands beside a word.
@@ -41,6 +45,7 @@ static COLUMNS: &[(&str, &str)] = &[
     ("endpoint", "where its first link led"),
     ("ports", "ports measured side by side"),
     ("stand_in", "measured in the lab: no hardware"),
+    ("guest", "measured in a guest: compares with others of it only"),
     ("reason", "why nothing was measured, or what is wrong with what was"),
     ("note", "what to know of the published figure"),
 ];
@@ -69,6 +74,7 @@ pub fn write_csv(run: &Run, paper: &Paper, out: &mut dyn io::Write) -> io::Resul
             case.map(|case| case.endpoint.clone()).unwrap_or_default(),
             case.map(|case| case.ports.to_string()).unwrap_or_default(),
             row.measured.map(|_| row.stand_in.to_string()).unwrap_or_default(),
+            row.measured.map(|_| row.guest.to_string()).unwrap_or_default(),
             text(&row.reason),
             text(&row.note),
         ])?;
@@ -83,7 +89,7 @@ fn number_of(value: Option<f64>) -> String {
 }
 
 /// The tables for a terminal of that width.
-pub fn lines(paper: &Paper, width: usize) -> Vec<(String, Line)> {
+pub fn lines(run: &Run, paper: &Paper, width: usize) -> Vec<(String, Line)> {
     let mut lines = Vec::new();
     let put = |lines: &mut Vec<(String, Line)>, text: &str, first: &str, rest: &str, kind| {
         let text = wrap(&printable(text), width, first, rest);
@@ -98,14 +104,15 @@ pub fn lines(paper: &Paper, width: usize) -> Vec<(String, Line)> {
         lines.push((String::new(), Line::Row));
         let heading = format!("Table {}: {}", table.number, table.title);
         put(&mut lines, &heading, "", INDENT, Line::Header);
-        lines.extend(drawn(paper, table, width));
-        let left_out = table.rows.len() - told(table).len();
+        let grid = grid::lines(table, width, &place(paper));
+        let left_out = if grid.is_some() { 0 } else { table.rows.len() - told(table).len() };
+        lines.extend(grid.unwrap_or_else(|| drawn(paper, table, width)));
         if left_out > 0 {
             let left_out = plural(left_out, "figure");
-            let text = format!("left out, {left_out}: words in the study; CSV, JSON and HTML have them.");
+            let text = format!("left out, {left_out}: no number in the study; CSV, JSON and HTML have them.");
             put(&mut lines, &text, INDENT, "    ", Line::Row);
         }
-        for remark in remarks(table) {
+        for remark in remarks(run, table) {
             put(&mut lines, &remark, INDENT, "    ", Line::Row);
         }
     }
@@ -137,6 +144,12 @@ fn about(paper: &Paper) -> Vec<String> {
         Lab::Some => Some(format!("lab: measured in the lab, {what}.")),
         Lab::Nothing => None,
     });
+    if !paper.guests.is_empty() {
+        let guests = paper.guests.join("; ");
+        sentences.push(format!(
+            "guest: measured in a guest ({guests}); such figures compare with each other only."
+        ));
+    }
     if predicts(paper) {
         let sentence = "predicted: from chunk, delays, rates, processing time and window.";
         sentences.push(sentence.to_owned());
@@ -164,6 +177,16 @@ fn lab(paper: &Paper) -> Lab {
     }
 }
 
+/// Says of a row where it was measured, where that differs from row to row.
+fn place(paper: &Paper) -> impl Fn(&PaperRow) -> &'static str {
+    let mixed = lab(paper) == Lab::Some;
+    move |row| match (row.guest, mixed && row.stand_in) {
+        (true, _) => "guest",
+        (false, true) => "lab",
+        (false, false) => "",
+    }
+}
+
 fn limits(paper: &Paper) -> bool {
     paper.tables.iter().flat_map(|table| &table.rows).any(|row| row.limit.is_some())
 }
@@ -176,12 +199,12 @@ fn predicts(paper: &Paper) -> bool {
 type Cells = [String; 9];
 
 fn drawn(paper: &Paper, table: &PaperTable, width: usize) -> Vec<(String, Line)> {
-    let mixed = lab(paper) == Lab::Some;
+    let place = place(paper);
     let predicts = predicts(paper);
     let predicted = if predicts { "predicted" } else { "" };
     let limits = limits(paper);
     let limit = if limits { "limit" } else { "" };
-    let on = if mixed { "on" } else { "" };
+    let on = if table.rows.iter().any(|row| !place(row).is_empty()) { "on" } else { "" };
     let head = ["#", &table.rows_are, "", "unit", "published", "measured", predicted, limit, on];
     let cells = |row: &PaperRow| -> Cells {
         [
@@ -193,7 +216,7 @@ fn drawn(paper: &Paper, table: &PaperTable, width: usize) -> Vec<(String, Line)>
             measured(row),
             if predicts { figure(row.predicted) } else { String::new() },
             if limits { figure(row.limit) } else { String::new() },
-            if mixed && row.stand_in { "lab".to_owned() } else { String::new() },
+            place(row).to_owned(),
         ]
     };
     let mut all: Vec<Cells> = vec![head.map(printable)];
@@ -250,8 +273,24 @@ fn line(cells: &Cells, widths: &[usize; 9]) -> String {
     text.trim_end().to_owned()
 }
 
-/// What is to be said below a table: why cases are not whole, what is odd about published figures.
-fn remarks(table: &PaperTable) -> Vec<String> {
+/// What stands for hardware in which cases of a table, where that is not one thing for all of them.
+fn stand_ins(run: &Run, table: &PaperTable) -> Vec<String> {
+    let mut cases: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for row in table.rows.iter().filter(|row| row.stand_in) {
+        let number = row.case.unwrap_or_default();
+        let case = run.cases.get(number.wrapping_sub(1));
+        if let Some(name) = case.and_then(|case| case.placement.get("stand_in")?.as_str()) {
+            cases.entry(name).or_default().insert(number);
+        }
+    }
+    let told = |(name, cases): (&&str, &BTreeSet<usize>)| {
+        format!("{}: {name}.", case_list(&cases.iter().copied().collect::<Vec<_>>()))
+    };
+    cases.iter().filter(|_| cases.len() > 1).map(told).collect()
+}
+
+/// What is to be said below a table: what stood for hardware, why cases are not whole, what is odd about published figures.
+fn remarks(run: &Run, table: &PaperTable) -> Vec<String> {
     let mut reasons: BTreeMap<(bool, &str), Vec<&PaperRow>> = BTreeMap::new();
     for row in &table.rows {
         if let Some(reason) = &row.reason {
@@ -259,7 +298,7 @@ fn remarks(table: &PaperTable) -> Vec<String> {
         }
     }
     let why = reasons.iter().map(|((measured, reason), rows)| match measured {
-        false => format!("{NOT_RUN}, {}: {}", plural(rows.len(), "figure"), ended(reason)),
+        false => format!("{}, {}: {}", not_measured(rows[0]), plural(rows.len(), "figure"), ended(reason)),
         true => {
             let mut cases: Vec<usize> = rows.iter().filter_map(|row| row.case).collect();
             cases.sort_unstable();
@@ -274,16 +313,20 @@ fn remarks(table: &PaperTable) -> Vec<String> {
     statistics.sort_unstable();
     statistics.dedup();
     let met = format!("measured: {}.", statistics.join(", "));
-    std::iter::once(met).chain(why).chain(notes).collect()
+    std::iter::once(met).chain(stand_ins(run, table)).chain(why).chain(notes).collect()
 }
 
 fn ended(sentence: &str) -> String {
     sentence.trim_end_matches('.').to_owned() + if sentence.ends_with(['?', '!']) { "" } else { "." }
 }
 
+fn not_measured(row: &PaperRow) -> &'static str {
+    if row.case.is_some() { NO_FIGURE } else { NOT_RUN }
+}
+
 fn measured(row: &PaperRow) -> String {
     match row.measured {
-        None => NOT_RUN.to_owned(),
+        None => not_measured(row).to_owned(),
         Some(value) => {
             let decimals = row.published.split_once('.').map_or(DECIMALS, |(_, decimals)| decimals.len());
             short(value, decimals) + if row.reason.is_some() { FLAWED } else { "" }
@@ -318,7 +361,7 @@ const MOST: usize = 256;
 
 /// A cell for which the study has no figure.
 fn nothing() -> Value {
-    context! { text => "", title => None::<String>, case => None::<usize>, lab => false, run => false }
+    context! { text => "", title => None::<String>, case => None::<usize>, place => "", run => false }
 }
 
 fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
@@ -337,7 +380,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
         .iter()
         .map(|row| ((row.row.as_str(), row.column.as_str(), row.unit.as_str()), row))
         .collect();
-    let mixed = lab(paper) == Lab::Some;
+    let place = place(paper);
     let rows: Vec<Value> = names
         .iter()
         .map(|name| {
@@ -350,7 +393,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
                 name => *name,
                 published => cells(&|row| context! { text => row.published.clone(), title => row.note.clone() }),
                 measured => cells(&|row| context! {
-                    text => measured(row), case => row.case, lab => mixed && row.stand_in,
+                    text => measured(row), case => row.case, place => place(row),
                     title => row.reason.clone(), run => row.measured.is_some(),
                 }),
                 predicted => cells(&|row| context! { text => figure(row.predicted) }),
@@ -362,8 +405,8 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
         columns.iter().map(|(column, unit)| context! { name => *column, unit => *unit }).collect();
     context! {
         number => table.number.clone(), title => table.title.clone(), rows_are => table.rows_are.clone(),
-        predicts => predicts(paper),
-        columns => columns, rows => rows, remarks => remarks(table),
+        predicts => predicts(paper), limits => limits(paper),
+        columns => columns, rows => rows, remarks => remarks(run, table),
         charts => html::charts(chart::of_study(run, table)),
     }
 }
@@ -398,12 +441,12 @@ mod tests {
           1  STS1600  TCP/IP, 1 port    ms        12.35     1.203  1.042
              STS1600  TCP/IP, 16 ports  ms       112.89   not run  1.042
           2  LS100    TCP/IP, 1 port    ms        39.22     1.250  1.042  lab
-          left out, 1 figure: words in the study; CSV, JSON and HTML have them.
+          left out, 1 figure: no number in the study; CSV, JSON and HTML have them.
           measured: latency_mean_ms.
           not run, 2 figures: there is no such thing in the lab.
 
         Table 12: Throughput
-          #  baud                  unit   published   measured  limit  on
+          #  baud                  unit   published   measured  limit
           2  19200  SS100, 1 port  bit/s   19252.38  19183.46*  19200
           2  19200  SS100, 1 port  %         100.27     99.91*    100
           measured: port_line_bps, port_line_rate_percent.
@@ -423,13 +466,13 @@ mod tests {
     #[test]
     fn a_row_of_csv_for_each_figure() {
         insta::assert_snapshot!(written("csv", &Options::default()), @r#"
-        run,paper,table,row,column,unit,published,measured,predicted,limit,statistic,planned_case,case,endpoint,ports,stand_in,reason,note
-        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 1 port",ms,12.35,1.203456,,1.041667,latency_mean_ms,latency:tcp/1@9600,1,serial:///dev/ttyS0,1,false,,
-        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,there is no such thing in the lab,
-        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,,
-        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 16 ports",ms,Not Available,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,there is no such thing in the lab,
-        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",bit/s,19252.38,19183.456,,19200,port_line_bps,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,stopped before all that was planned was measured,above what a line of this rate can carry
-        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",%,100.27,99.9138,,100,port_line_rate_percent,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,stopped before all that was planned was measured,
+        run,paper,table,row,column,unit,published,measured,predicted,limit,statistic,planned_case,case,endpoint,ports,stand_in,guest,reason,note
+        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 1 port",ms,12.35,1.203456,,1.041667,latency_mean_ms,latency:tcp/1@9600,1,serial:///dev/ttyS0,1,false,false,,
+        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,there is no such thing in the lab,
+        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,false,,
+        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 16 ports",ms,Not Available,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,there is no such thing in the lab,
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",bit/s,19252.38,19183.456,,19200,port_line_bps,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,false,stopped before all that was planned was measured,above what a line of this rate can carry
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",%,100.27,99.9138,,100,port_line_rate_percent,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,false,stopped before all that was planned was measured,
         "#);
     }
 
@@ -452,7 +495,8 @@ mod tests {
         <p class="about">limit: what the physical line allows at best.</p>
         <h3>Table 6: Mean latency</h3>
         <div class="scroll" role="region" tabindex="0" aria-label="Table 6"><table>
-        <thead><tr><th scope="col" class="left">product</th><th><span class="unseen">figure</span></th>
+        <caption class="unseen">Mean latency</caption>
+        <thead><tr><th scope="col" class="left">product</th><th scope="col"><span class="unseen">figure</span></th>
         <th scope="col">TCP&#x2f;IP, 1 port<br>ms</th>
         <th scope="col">TCP&#x2f;IP, 16 ports<br>ms</th>
         </tr></thead>
@@ -488,7 +532,8 @@ mod tests {
         <p class="about">not run, 2 figures: there is no such thing in the lab.</p>
         <h3>Table 12: Throughput</h3>
         <div class="scroll" role="region" tabindex="0" aria-label="Table 12"><table>
-        <thead><tr><th scope="col" class="left">baud</th><th><span class="unseen">figure</span></th>
+        <caption class="unseen">Throughput</caption>
+        <thead><tr><th scope="col" class="left">baud</th><th scope="col"><span class="unseen">figure</span></th>
         <th scope="col">SS100, 1 port<br>bit&#x2f;s</th>
         <th scope="col">SS100, 1 port<br>%</th>
         </tr></thead>

@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::plan::Direction;
 use crate::run::{
-    CaseResult, CpuUse, Defect, DefectKind, Distribution, Environment, Figures, Judged, Paper, PaperRow,
-    PaperTable, Part, RecordFault, RecordFaultKind, Run, SCHEMA, SeriesEntry, Warning, Ways,
+    CaseResult, CpuUse, Defect, DefectKind, Distribution, Environment, Figures, Judged, MissedFrame,
+    MissedFrames, Paper, PaperRow, PaperTable, Part, RecordFault, RecordFaultKind, Run, SCHEMA, SeriesEntry,
+    Warning, Ways,
 };
 use crate::stats::Interval;
 
@@ -18,6 +19,7 @@ pub fn all() -> Vec<Run> {
     vec![
         full(),
         line(),
+        messages(),
         downloaded(),
         staged(),
         minimal(),
@@ -202,6 +204,14 @@ pub fn full() -> Run {
     let tcp = "tcp://127.0.0.1:7100";
     let mut latency = case(tcp, "latency", Direction::Loop, 14, latency_figures(13_000, 10_000));
     latency.figures.response_ns = Some(distribution(&latencies(15_200, 10_000)));
+    latency.figures.missed_frames = Some(MissedFrames {
+        count_later_than_ms: [("16.7", 2), ("50", 0), ("100", 0)]
+            .map(|(limit, n)| (limit.to_owned(), n))
+            .into(),
+        first: [(312, 3_120_000_000, Some(17_204_113)), (4711, 47_110_000_000, Some(20_418_002))]
+            .map(|(sequence, due_ns, response_ns)| MissedFrame { sequence, due_ns, response_ns })
+            .into(),
+    });
     latency.repeats = [13_000, 13_080, 12_960].map(|base| part(tcp, latency_figures(base, 10_000))).into();
     latency.asked = map(json!({"rate_per_second": 100, "timeout_ns": 1_000_000_000, "nodelay": true}));
     latency.got = map(json!({"nodelay": true, "mss_bytes": 32_768, "send_buffer_bytes": 2_626_560}));
@@ -287,6 +297,23 @@ fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
     case
 }
 
+/// Messages of several sizes one way, over a card of a gigabit: 20 µs each, and 10 ns for a byte.
+pub fn messages() -> Run {
+    let sizes = [64, 256, 1024, 4096, 16_384];
+    let of_size = |bytes: u32| {
+        let per_second = 1e9 / (20_000.0 + 10.0 * f64::from(bytes));
+        let mut figures = rate_figures(8.0 * f64::from(bytes) * per_second);
+        figures.messages_per_second = Some(per_second);
+        let mut case = case("udp://gauge-2.example:7100", "throughput", Direction::Send, bytes, figures);
+        case.cpu =
+            Some(CpuUse { near_seconds: 9.8, far_seconds: Some(6.3), seconds_per_gigabyte: Some(2.1) });
+        let card = json!({ "interface": "eth0", "kind": "ethernet", "driver": "e1000e", "speed_mbit": 1000, "mtu_bytes": 1500 });
+        case.got = map(json!({ "framing": "message", "interface": card }));
+        case
+    };
+    run(None, sizes.map(of_size).to_vec())
+}
+
 /// One that was kept and one that was not.
 fn judged() -> Vec<Judged> {
     let judged = |threshold: &str, measured: &str, kept| Judged {
@@ -353,16 +380,17 @@ pub fn minimal() -> Run {
     run(None, vec![case("mem://a", "latency", Direction::Loop, 1, figures)])
 }
 
-/// The same, of which one figure was predicted, with a stand-in that has a name.
+/// The same, of which one figure was predicted, in a guest, with a stand-in that has a name.
 pub fn predicted() -> Run {
     let mut run = reproduced();
     if let Some(paper) = &mut run.paper {
         let row = &mut paper.tables[0].rows[0];
-        row.predicted = Some(1.2);
+        (row.predicted, row.stand_in, row.guest) = (Some(1.2), true, true);
         // A column that only one row has a figure in.
         let sparse = PaperRow { unit: "%".to_owned(), ..row.clone() };
         paper.tables[0].rows.push(sparse);
         paper.stand_ins = vec!["emulated box".to_owned()];
+        paper.guests = vec!["Linux 6.1, a virtual CPU".to_owned()];
     }
     run
 }
@@ -381,6 +409,7 @@ pub fn reproduced() -> Run {
         limit: Some(1.041_667),
         case: measured.map(|_| 1),
         stand_in: false,
+        guest: false,
         reason: None,
         note: None,
     };
@@ -424,6 +453,7 @@ pub fn reproduced() -> Run {
         source: "those who sell them, 2007".to_owned(),
         shortened: Some("200 exchanges instead of 10 000".to_owned()),
         stand_ins: Vec::new(),
+        guests: Vec::new(),
         tables: vec![
             table("6", "Mean latency", "product", latencies),
             table("12", "Throughput", "baud", rates),

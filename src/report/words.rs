@@ -4,8 +4,9 @@
 
 use serde_json::Value;
 
+use crate::explain::size::Fit;
 use crate::plan::Direction;
-use crate::run::{CaseResult, Distribution, Figures, Run, Ways};
+use crate::run::{CaseResult, Distribution, Figures, MissedFrame, Run, Ways};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
 
 /// How both ends waited; blocking where nothing else is known.
@@ -74,6 +75,7 @@ pub fn plain(text: &str) -> String {
             'µ' => 'u',
             '–' | '−' => '-',
             '×' => 'x',
+            '÷' => '/',
             '±' => '~',
             '…' => '~',
             '’' => '\'',
@@ -236,6 +238,50 @@ pub fn ways(case: &CaseResult) -> Option<String> {
         one_way(ways.there_p50_ns, ways),
         one_way(ways.back_p50_ns, ways),
     ))
+}
+
+/// How many of a schedule's exchanges came too late after they were due: by each limit from the shortest, to the first
+/// that none missed.
+pub fn missed_frames(figures: &Figures) -> Option<String> {
+    let counts = figures.missed_frames.as_ref()?.by_limit();
+    let last = counts.iter().position(|(_, count)| *count == 0).unwrap_or(counts.len());
+    let each = |&(limit, count): &(&str, u64)| match count {
+        0 => format!("none over {} ms", printable(limit)),
+        _ => {
+            let part = share(count as f64 / figures.sent.max(1) as f64);
+            format!("{} over {} ms ({part})", print_count(count), printable(limit))
+        }
+    };
+    let told: Vec<String> = counts.iter().take(last + 1).map(each).collect();
+    let lost = if figures.lost > 0 { "; the lost are among them" } else { "" };
+    (!told.is_empty()).then(|| told.join(", ") + lost)
+}
+
+/// The first of them: number, when it was due, when it was answered after that.
+pub fn first_missed_frames(figures: &Figures) -> Option<String> {
+    const SHOWN: usize = 16;
+    let first = &figures.missed_frames.as_ref()?.first;
+    let each = |frame: &MissedFrame| {
+        let due = print_nanoseconds(frame.due_ns as f64);
+        let came =
+            frame.response_ns.map_or(LOST.to_owned(), |ns| format!("+{}", print_nanoseconds(ns as f64)));
+        format!("{} at {due}: {came}", frame.sequence)
+    };
+    (!first.is_empty()).then(|| first.iter().take(SHOWN).map(each).collect::<Vec<_>>().join("; "))
+}
+
+/// What these lines say.
+pub const FIT_NOTE: &str = "fit: time of a message = its own + size ÷ rate; half: the size that gets half of it; last: between the two largest \
+     sizes, =: of what the line can carry. linkgauge explain tells more.";
+
+/// A line for each fit whose cases are among these: `fit 4–7: 21.21 µs + size ÷ 91.64 MB/s …`.
+pub fn fit_lines(fits: &[Fit], cases: &[usize]) -> Vec<String> {
+    let here =
+        |fit: &&Fit| fit.rows.iter().any(|row| row.measured.case.is_some_and(|case| cases.contains(&case)));
+    fits.iter()
+        .filter(here)
+        .map(|fit| format!("fit {}: {}", fit.numbers().unwrap_or_default(), fit.line()))
+        .collect()
 }
 
 /// What the interval of a case is over.

@@ -7,9 +7,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 
-use super::{Recorder, Times};
-use crate::run::{Distribution, Figures};
+use super::{Frames, Recorder, Times};
+use crate::run::{Distribution, Figures, MissedFrames};
 use crate::stats::{self, Interval};
+use crate::units::milliseconds;
 
 /// The percentiles that are printed when the sample supports them.
 const PERCENTILES: [(&str, f64); 15] = [
@@ -59,12 +60,25 @@ impl Recorder {
             figures.intervals.extend(intervals.map(|(name, i)| (format!("response_ns.{name}"), i)));
             figures.response_ns = response;
         }
+        figures.missed_frames = self.missed_frames(late);
         let elapsed_ns = self.elapsed_ns();
         if elapsed_ns > 0 && counts.received > 0 {
             figures.messages_per_second = Some(counts.received as f64 * 1e9 / elapsed_ns as f64);
         }
         figures
     }
+
+    fn missed_frames(&self, late: &[Duration]) -> Option<MissedFrames> {
+        let response = self.response.as_ref().filter(|_| self.counts.sent > 0 && !late.is_empty())?;
+        let count_later_than_ms = later(response, self.counts.lost, late).collect();
+        let first = self.frames.as_ref().map(Frames::first).unwrap_or_default();
+        Some(MissedFrames { count_later_than_ms, first })
+    }
+}
+
+/// How many took longer than each limit, or were lost, by the limit in milliseconds.
+fn later(times: &Times, lost: u64, late: &[Duration]) -> impl Iterator<Item = (String, u64)> {
+    late.iter().map(move |limit| (milliseconds(*limit), times.above(limit.as_nanos() as u64) + lost))
 }
 
 type Named = (&'static str, Interval);
@@ -97,10 +111,7 @@ pub(super) fn distribution(
         }
     }
     let fastest = stats::rank(sent, 0.95);
-    let later_than_ms = late.iter().map(|limit| {
-        let above = ranks.above(limit.as_nanos() as u64) + lost;
-        (format!("{}", limit.as_secs_f64() * 1e3), above as f64 / sent as f64)
-    });
+    let later_than_ms = later(times, lost, late).map(|(limit, count)| (limit, count as f64 / sent as f64));
     let moments = times.moments();
     let distribution = Distribution {
         count: answered,

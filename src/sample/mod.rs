@@ -3,6 +3,7 @@
 //! Recording happens inside the measuring loop: nothing here allocates, locks or prints after it was made.
 
 mod figures;
+mod frames;
 mod histogram;
 mod raw;
 mod series;
@@ -12,10 +13,12 @@ mod ways;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use crate::clock::Time;
 use crate::run::Defect;
 
+pub use frames::{Frames, MOST_MISSED};
 pub use histogram::{decoded, histogram};
 pub use raw::{RawFile, RawSink};
 pub use series::Series;
@@ -100,6 +103,8 @@ pub struct Recorder {
     pub service: Times,
     /// Only with a schedule.
     pub response: Option<Times>,
+    /// Only with a schedule, where somebody said what is too late.
+    pub frames: Option<Frames>,
     pub series: Series,
     /// Only where the far end tells them apart.
     pub ways: Option<Box<Ways>>,
@@ -123,6 +128,7 @@ impl Recorder {
             counts: Counts::default(),
             service: Times::new(),
             response: scheduled.then(Times::new),
+            frames: None,
             series: Series::new(interval_ns),
             ways: None,
             first: None,
@@ -145,6 +151,11 @@ impl Recorder {
         self.ways = Some(Box::new(Ways::new()));
     }
 
+    /// With a schedule, a frame is missed above the shortest of these limits.
+    pub fn watch_frames(&mut self, limits: &[Duration]) {
+        self.frames = self.response.is_some().then(|| Frames::new(limits));
+    }
+
     /// The measurement begins: what was counted before was warm-up.
     pub fn begin(&mut self, at: Time) {
         self.first = Some(at);
@@ -164,6 +175,9 @@ impl Recorder {
         self.service.record(service);
         if let Some(response) = &mut self.response {
             response.record(sample.response_ns());
+        }
+        if let Some(frames) = &mut self.frames {
+            frames.answered(sample, self.first.unwrap_or(Time(0)));
         }
         self.counts.received += 1;
         self.counts.bytes += bytes;
@@ -200,6 +214,13 @@ impl Recorder {
             response.gap();
         }
         self.series.lost(now);
+    }
+
+    /// Which one was lost, where frames are watched.
+    pub fn missed(&mut self, sequence: u64, intended: Time) {
+        if let Some(frames) = &mut self.frames {
+            frames.lost(sequence, intended, self.first.unwrap_or(Time(0)));
+        }
     }
 
     /// Delivered payload of a one-way flow.
@@ -243,6 +264,9 @@ impl Recorder {
         self.service.merge(&other.service);
         if let (Some(response), Some(other)) = (&mut self.response, &other.response) {
             response.merge(other);
+        }
+        if let Some(other) = &other.frames {
+            self.frames.get_or_insert_with(|| Frames::new(&[])).merge(other);
         }
         self.series.merge(&other.series);
         if let Some(other) = &other.ways {

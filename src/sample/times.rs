@@ -112,6 +112,14 @@ impl Times {
         &self.histogram
     }
 
+    /// How many lie above `limit`.
+    pub fn above(&self, limit: u64) -> u64 {
+        if self.is_exact() {
+            return self.head.iter().filter(|&&value| value > limit).count() as u64;
+        }
+        self.histogram.len() - self.histogram.count_between(0, limit)
+    }
+
     /// Reads values by rank.
     pub fn ranks(&self) -> Ranks<'_> {
         let sorted = self.is_exact().then(|| {
@@ -159,17 +167,6 @@ impl Ranks<'_> {
         }
         sum / count as f64
     }
-
-    /// How many lie above `limit`.
-    pub fn above(&self, limit: u64) -> u64 {
-        match &self.sorted {
-            Some(sorted) => (sorted.len() - sorted.partition_point(|&value| value <= limit)) as u64,
-            None => {
-                let histogram = &self.times.histogram;
-                histogram.len() - histogram.count_between(0, limit)
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -194,7 +191,7 @@ mod tests {
         }
         let (exact, read) = (few.ranks().mean_of_fastest(900), many.ranks().mean_of_fastest(900 * 200));
         assert!((exact / read - 1.0).abs() < 1e-3);
-        let (exact, read) = (few.ranks().above(500_000) * 200, many.ranks().above(500_000));
+        let (exact, read) = (few.above(500_000) * 200, many.above(500_000));
         assert!(exact.abs_diff(read) <= 400, "{exact} {read}");
     }
 

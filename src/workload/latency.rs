@@ -176,6 +176,7 @@ impl Pinger {
         if exchange.is_staged() {
             recorder.expect_stages();
         }
+        recorder.watch_frames(&case.late);
         let numbered = exchange.is_numbered();
         let window = match case.pacing {
             _ if !numbered => 1,
@@ -239,8 +240,10 @@ impl Pinger {
                     return;
                 }
                 slot.state = State::Lost;
-                if slot.measured {
+                let (intended, measured) = (slot.intended, slot.measured);
+                if measured {
                     self.recorder.lost(now);
+                    self.recorder.missed(oldest, intended);
                 }
                 self.exchange.given_up(oldest);
                 self.unheard = self.unheard.map(|unheard| unheard + 1);
@@ -447,6 +450,7 @@ impl Party for Pinger {
             }
             if self.closed {
                 self.recorder.lost(slot.sent);
+                self.recorder.missed(sequence, slot.intended);
             } else {
                 // Stopped in the middle: this one is neither answered nor lost, so it was not measured.
                 self.recorder.counts.sent -= 1;

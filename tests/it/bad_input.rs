@@ -84,7 +84,7 @@ fn serial_ports_that_are_none() {
     );
     says(
         &["serve", "serial:///dev/ttyS0"],
-        "serial:///dev/ttyS0: nobody can listen on serial: the lab has stand-ins for the far end (linkgauge lab)",
+        "serial:///dev/ttyS0: nobody can listen on serial: a device or a kernel is its far end; for devices the lab has stand-ins (linkgauge lab)",
     );
     says(
         &["latency", "serial:///dev/ttyS0?baud=fast"],
@@ -124,7 +124,7 @@ fn nobody_there() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     drop(taken);
-    let hint = "is 'linkgauge serve' running there, on that port?";
+    let hint = "does the far end ('linkgauge serve', another program, a device) listen on that port?";
     let tcp = format!("tcp://{address}");
     says(&["latency", &tcp], &format!("{tcp}: connect: Connection refused (os error 111): {hint}"));
     let udp = format!("udp://{address}");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use linkgauge::import::FORMATS_IN;
-use linkgauge::lab::shaper::PROFILES;
+use linkgauge::lab::shaper::{PROFILES, besides};
 use linkgauge::link::TRANSPORTS;
 use linkgauge::metric::METRICS;
 use linkgauge::peer::PEERS;
@@ -119,11 +119,19 @@ fn metrics_are_listed_by_their_names() {
 #[test]
 fn the_lab_lists_the_profiles() {
     let rows = PROFILES.iter().map(|profile| {
-        let (delay, rates) =
-            (print_duration(profile.delay), [profile.rate_up, profile.rate_down].map(print_bit_rate));
-        [code(profile.name), profile.summary.to_owned(), delay, rates[0].clone(), rates[1].clone()]
+        let [up, down] = [profile.rate_up, profile.rate_down].map(print_bit_rate);
+        let besides = besides(&profile.shape).join(", ");
+        [
+            code(profile.name),
+            profile.summary.to_owned(),
+            print_duration(profile.shape.delay),
+            up,
+            down,
+            besides,
+        ]
     });
-    holds("docs/lab.md", "profiles", &table(["profile", "link", "delay", "rate up", "rate down"], rows));
+    let titles = ["profile", "link", "delay", "rate up", "rate down", "besides"];
+    holds("docs/lab.md", "profiles", &table(titles, rows));
 }
 
 #[test]
@@ -243,6 +251,16 @@ fn markdown() -> Vec<PathBuf> {
         [root.to_owned(), root.join("docs")].into_iter().flat_map(|folder| folder.read_dir().unwrap());
     let paths = entries.map(|entry| entry.unwrap().path());
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+#[test]
+fn readme_leads_to_every_document_once() {
+    let readme = document("README.md");
+    let (_, more) = readme.split_once("\n## More\n").unwrap();
+    for path in markdown().into_iter().filter(|path| path.parent().unwrap().ends_with("docs")) {
+        let link = format!("](docs/{})", path.file_name().unwrap().display());
+        assert_eq!(more.matches(&link).count(), 1, "{link}");
+    }
 }
 
 #[test]

@@ -143,6 +143,20 @@ fn both_styles_of_burst_bring_every_signal() {
 }
 
 #[test]
+fn many_pairs_send_echoes_side_by_side() {
+    let server = serve("linx-bmark", "linx://127.0.0.1:0/server");
+    let case = "workload = \"throughput\"\ndirection = \"loop\"\npeer = \"linx-bmark\"\nsize = 2048\ncount = 50\nparallel = 32\n\
+                timeout = \"10s\"";
+    let run = measure(&server.endpoints()[0], case, None);
+    let figures = complete(&run);
+    assert_eq!((figures.sent, figures.received, figures.lost), (32 * 50, 32 * 50, 0));
+    assert_eq!((figures.corrupt_messages, figures.corrupt_bytes), (0, 0));
+    assert_eq!(figures.delivered_bytes, Some(32 * 50 * 2048));
+    assert!(figures.throughput_bps.unwrap() > 0.0);
+    assert!(run.cases[0].cpu.as_ref().unwrap().near_seconds > 0.0);
+}
+
+#[test]
 fn our_own_peers_work_over_shared_connections() {
     let server = serve("linkgauge", "linx://127.0.0.1:0/server");
     let endpoint = &server.endpoints()[0];

@@ -24,7 +24,7 @@ use super::program::{PATIENCE, Running, command, run, wait_until};
 const LONG: Duration = Duration::from_secs(20);
 
 fn start(listen: &str, to: &Endpoint, up: Shape, down: Shape) -> Shaper {
-    let options = Options { listen: listen.parse().unwrap(), to: to.clone(), up, down, seed: 1 };
+    let options = Options { listen: listen.parse().unwrap(), to: to.clone(), up, down, seed: 1, log: None };
     Shaper::start(&options, &Dialer::new(Clock::System)).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -385,12 +385,20 @@ fn wrong_flags_get_one_line() {
         "tcp://127.0.0.1:1 --delay 5ms --jitter 6ms",
         "tcp://127.0.0.1:1 --queue 0",
         "tcp://127.0.0.1:1 --loss 0.01",
+        "tcp://127.0.0.1:1 --spike 300ms",
+        "tcp://127.0.0.1:1 --spike 300@2%",
+        "tcp://127.0.0.1:1 --log log.csv",
+        "tcp://127.0.0.1:1 --profile wifi --loss 1%",
     ].map(wrong).join("\n"), @r"
     error: tcp://127.0.0.1:0: nothing is lost, doubled or reordered in a stream: shape datagrams, or the device below (--netem)
     error: tcp://127.0.0.1:0 carries a stream, udp://127.0.0.1:1 messages: both sides have to be of one kind
     error: a jitter of 6ms around a delay of 5ms: no delay is below zero
     error: invalid value '0' for '--queue <SIZE>': a queue of nothing lets nothing pass
     error: invalid value '0.01' for '--loss <SHARE>': '0.01' is not a share in percent (like 1%)
+    error: invalid value '300ms' for '--spike <TIME@SHARE>': a spike is a time and a share, like 300ms@2%
+    error: invalid value '300@2%' for '--spike <TIME@SHARE>': '300' is not a duration with its unit (like 250ms, 10s, 2min)
+    error: tcp://127.0.0.1:0: a stream has no datagrams to write down: leave out --log
+    error: tcp://127.0.0.1:0: nothing is lost, doubled or reordered in a stream: shape datagrams, or the device below (--netem)
     ");
 }
 
@@ -402,6 +410,8 @@ fn profiles_are_links() {
         let ended = run(&[&fixed[..], &["--profile", profile.name, "--delay-up", "7ms"]].concat());
         assert_eq!(ended.status, Some(0), "{}", ended.stderr);
         assert!(ended.stdout.contains("up:   delay 7ms, "), "{}", ended.stdout);
+        let said = ended.stdout.contains("\n  left out, because a stream loses nothing: ");
+        assert_eq!(said, profile.shape.is_faulty(), "{}", ended.stdout);
     }
 }
 
@@ -470,6 +480,8 @@ fn a_device_that_cannot_be_shaped_gets_one_line() {
     error: eth9: tc: Error: Exclusivity flag on, cannot modify: somebody has put another queue there; it is left alone
     error: eth9: tc: Cannot find device "eth9"
     "#);
+    let refused = run(&["lab", "shaper", "--netem", "eth9", "--profile", "bluetooth"]);
+    assert_eq!(refused.stderr, "error: eth9: netem has no tail, spikes or slots: shape with a relay\n");
     let nowhere = tempfile::tempdir().unwrap();
     let output = command(&["lab", "shaper", "--netem", "eth9"]).env("PATH", nowhere.path()).output().unwrap();
     assert_eq!(

@@ -1,5 +1,6 @@
 //! `linkgauge lab shaper`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use clap::builder::PossibleValue;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::netem::Netem;
-use linkgauge::lab::shaper::{Options, PROFILES, Profile, Shaper, usual_queue};
+use linkgauge::lab::shaper::{Options, PROFILES, Profile, Shaper, besides, carries_stream, usual_queue};
 use linkgauge::link::Dialer;
 use linkgauge::link::shaped::{Often, Shape, Tally};
 use linkgauge::serve::raise_open_files;
@@ -51,8 +52,18 @@ pub struct Flags {
     #[arg(long, value_name = "TIME", help = "One-way delay to the client [default: --delay]")]
     delay_down: Option<Span>,
     /// Delays spread evenly over so much less and more; the order of a stream is kept
-    #[arg(long, value_name = "TIME", default_value = "0s")]
-    jitter: Span,
+    #[arg(long, value_name = "TIME")]
+    jitter: Option<Span>,
+    /// Delays with a long tail: half of them grow by more than this, one in ten by more than 9 times this, one in a hundred
+    /// by more than 99 times, none by more than 999 times
+    #[arg(long, value_name = "TIME")]
+    tail: Option<Span>,
+    /// Some delays grow by so much, like 300ms@2%
+    #[arg(long, value_name = "TIME@SHARE", value_parser = spike)]
+    spike: Option<(Span, Share)>,
+    /// What passes arrives when the clock is at a multiple of this, as in the slots of a radio
+    #[arg(long, value_name = "TIME")]
+    slot: Option<Span>,
     /// Rate of the line, like 10kBps or 1Mbit/s [default: unlimited]
     #[arg(long, value_name = "RATE")]
     rate: Option<BitRate>,
@@ -65,17 +76,20 @@ pub struct Flags {
     #[arg(long, value_name = "SIZE", value_parser = queue)]
     queue: Option<Bytes>,
     /// Share of the datagrams that are lost
-    #[arg(long, value_name = "SHARE", default_value = "0%")]
-    loss: Share,
+    #[arg(long, value_name = "SHARE")]
+    loss: Option<Share>,
     /// Share of the datagrams that arrive twice
-    #[arg(long, value_name = "SHARE", default_value = "0%")]
-    duplicate: Share,
+    #[arg(long, value_name = "SHARE")]
+    duplicate: Option<Share>,
     /// Share of the datagrams that the next one overtakes, if it is sent before they have arrived
-    #[arg(long, value_name = "SHARE", default_value = "0%")]
-    reorder: Share,
+    #[arg(long, value_name = "SHARE")]
+    reorder: Option<Share>,
     /// The same seed does the same to the same datagrams
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Write down what is done to each datagram, a line each
+    #[arg(long, value_name = "FILE", conflicts_with = "netem")]
+    log: Option<PathBuf>,
     /// Stop by itself after this time
     #[arg(long, value_name = "TIME")]
     time: Option<Span>,
@@ -86,13 +100,15 @@ pub struct Flags {
 
 fn profiles() -> clap::builder::PossibleValuesParser {
     let help = |profile: &Profile| {
-        format!(
+        let mut text = format!(
             "{}: {} each way, {} up, {} down",
             profile.summary,
-            print_duration(profile.delay),
+            print_duration(profile.shape.delay),
             print_bit_rate(profile.rate_up),
             print_bit_rate(profile.rate_down)
-        )
+        );
+        besides(&profile.shape).iter().for_each(|word| text += &format!(", {word}"));
+        text
     };
     PROFILES
         .iter()
@@ -108,6 +124,12 @@ fn queue(text: &str) -> Result<Bytes, String> {
     }
 }
 
+fn spike(text: &str) -> Result<(Span, Share), String> {
+    let (length, share) = text.split_once('@').ok_or("a spike is a time and a share, like 300ms@2%")?;
+    let told = |error: linkgauge::units::UnitError| error.to_string();
+    Ok((length.parse().map_err(told)?, share.parse().map_err(told)?))
+}
+
 fn often(Share(share): Share) -> Often {
     if share > 0.0 { Often::Share(share) } else { Often::Never }
 }
@@ -116,23 +138,41 @@ impl Flags {
     /// What happens up and down.
     fn shapes(&self) -> [Shape; 2] {
         let profile = PROFILES.iter().find(|profile| Some(profile.name) == self.profile.as_deref());
+        let known = profile.map_or(Shape::NONE, |profile| profile.shape.clone());
+        let time = |flag: Option<Span>, known: Duration| flag.map_or(known, |span| span.0);
+        let share = |flag: Option<Share>, known: Often| flag.map_or(known, often);
         let shape = |delay: Option<Span>, rate: Option<BitRate>, rate_of: fn(&Profile) -> f64| {
-            let delay = delay.or(self.delay).map(|delay| delay.0).or(profile.map(|profile| profile.delay));
             let rate = rate.or(self.rate).map(|rate| rate.0).or(profile.map(rate_of));
             Shape {
-                delay: delay.unwrap_or_default(),
-                jitter: self.jitter.0,
+                delay: time(delay.or(self.delay), known.delay),
+                jitter: time(self.jitter, known.jitter),
+                tail: time(self.tail, known.tail),
+                spike: time(self.spike.map(|(length, _)| length), known.spike),
+                spikes: share(self.spike.map(|(_, share)| share), known.spikes),
+                slot: time(self.slot, known.slot),
                 rate: rate.unwrap_or(f64::INFINITY),
                 queue: self.queue.map_or_else(|| rate.map_or(u64::MAX, usual_queue), |queue| queue.0),
-                loss: often(self.loss),
-                duplicate: often(self.duplicate),
-                reorder: often(self.reorder),
+                loss: share(self.loss, known.loss),
+                duplicate: share(self.duplicate, known.duplicate),
+                reorder: share(self.reorder, known.reorder),
             }
         };
         [
             shape(self.delay_up, self.rate_up, |profile| profile.rate_up),
             shape(self.delay_down, self.rate_down, |profile| profile.rate_down),
         ]
+    }
+
+    /// A stream loses nothing: what a profile loses, and nobody asked for, is left out. Returns it.
+    fn leave_out(&self, options: &mut Options) -> Result<Option<Often>> {
+        let loss = options.up.loss;
+        if self.loss.is_some() || loss == Often::Never || !carries_stream(&options.listen)? {
+            return Ok(None);
+        }
+        for shape in [&mut options.up, &mut options.down] {
+            shape.loss = Often::Never;
+        }
+        Ok(Some(loss))
     }
 }
 
@@ -141,8 +181,10 @@ pub fn run(flags: Flags) -> Result<Status> {
     match (&flags.netem, &flags.listen, &flags.to) {
         (Some(device), ..) => shape_device(device, &up, &flags),
         (None, Some(listen), Some(to)) => {
-            let (listen, to) = (listen.clone(), to.clone());
-            relay(&Options { listen, to, up, down, seed: flags.seed }, &flags)
+            let (listen, to, log) = (listen.clone(), to.clone(), flags.log.clone());
+            let mut options = Options { listen, to, up, down, seed: flags.seed, log };
+            let left_out = flags.leave_out(&mut options)?;
+            relay(&options, left_out, &flags)
         }
         _ => bail!("clap demands --listen and --to"),
     }
@@ -151,7 +193,7 @@ pub fn run(flags: Flags) -> Result<Status> {
 /// How long opening the far side may take: a client waits for it.
 const OPENING: Duration = Duration::from_secs(10);
 
-fn relay(options: &Options, flags: &Flags) -> Result<Status> {
+fn relay(options: &Options, left_out: Option<Often>, flags: &Flags) -> Result<Status> {
     let cancel = on_interrupt()?;
     raise_open_files();
     let dialer = Dialer { timeout: OPENING, ..Dialer::new(Clock::System) };
@@ -160,7 +202,11 @@ fn relay(options: &Options, flags: &Flags) -> Result<Status> {
         put(|stdout| {
             writeln!(stdout, "shaping {} on {}", options.to, shaper.endpoint())?;
             writeln!(stdout, "  up:   {}", describe(&options.up))?;
-            writeln!(stdout, "  down: {}", describe(&options.down))
+            writeln!(stdout, "  down: {}", describe(&options.down))?;
+            match left_out.map(|loss| besides(&Shape { loss, ..Shape::NONE }).concat()) {
+                Some(loss) => writeln!(stdout, "  left out, because a stream loses nothing: {loss}"),
+                None => Ok(()),
+            }
         })?;
     }
     wait(&cancel, flags.time, || {
@@ -212,11 +258,7 @@ fn describe(shape: &Shape) -> String {
     if shape.queue != u64::MAX {
         text += &format!(", queue {}", print_bytes(shape.queue));
     }
-    for (word, often) in [("lost", shape.loss), ("twice", shape.duplicate), ("overtaken", shape.reorder)] {
-        if let Often::Share(share) = often {
-            text += &format!(", {:.4} % {word}", share * 100.0);
-        }
-    }
+    besides(shape).iter().for_each(|word| text += &format!(", {word}"));
     text
 }
 

@@ -1,8 +1,8 @@
 //! `linkgauge lab vm`.
 
 use std::path::PathBuf;
-use std::process::Stdio;
-use std::sync::atomic::Ordering::Relaxed;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cmd::Status;
 use crate::cmd::measure::on_interrupt;
+
+const USUAL_LIMIT: Duration = Duration::from_secs(120);
 
 /// Run a command in a guest with a kernel of its own
 ///
@@ -27,51 +29,90 @@ pub struct Flags {
     /// Programs of this host to take along, like ip and tc
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     tools: Vec<String>,
-    /// Count the guest's time in its instructions: the same result on a busy host, and waiting takes no time
-    #[arg(long)]
-    virtual_time: bool,
-    /// End the guest after this time
-    #[arg(long, value_name = "TIME", default_value = "2min")]
-    limit: Span,
-    /// Where the kernel is kept [default: linkgauge/vm in ~/.cache]
-    #[arg(long, value_name = "DIRECTORY")]
-    cache: Option<PathBuf>,
+    /// Give it an Ethernet device, eth0, that leads to another guest: a socket of its own and that of the other one, which
+    /// is started with the same two the other way round
+    #[arg(long, num_args = 2, value_names = ["OWN", "OTHER"], conflicts_with = "virtual_time")]
+    join: Option<Vec<PathBuf>>,
+    #[command(flatten)]
+    guest: GuestFlags,
     /// The command and its arguments, after --
     #[arg(required = true, last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
-pub fn run(flags: Flags) -> Result<Status> {
-    let cancel = on_interrupt()?;
-    let options = Options {
-        modules: flags.modules,
-        tools: flags.tools,
-        program: std::env::current_exe().context("the path of this program cannot be read")?,
-        limit: flags.limit.0,
-        virtual_time: flags.virtual_time,
-        cache: flags.cache.map_or_else(usual_cache, Ok)?,
-    };
-    let mut process = vm::process(&options, &flags.command);
-    let mut guest = process.stdin(Stdio::null()).spawn().context("bash cannot be started")?;
+/// How a guest is run, whatever runs in it.
+#[derive(Args)]
+pub struct GuestFlags {
+    /// Count the guest's time in its instructions: the same result on a busy host, and waiting takes no time
+    #[arg(long)]
+    virtual_time: bool,
+    /// End the guest after this time [default: 2min, for a study as long as it needs]
+    #[arg(long, value_name = "TIME")]
+    limit: Option<Span>,
+    /// Where the guest's kernel is kept [default: linkgauge/vm in ~/.cache]
+    #[arg(long, value_name = "DIRECTORY")]
+    cache: Option<PathBuf>,
+}
+
+impl GuestFlags {
+    pub fn any(&self) -> bool {
+        self.virtual_time || self.limit.is_some() || self.cache.is_some()
+    }
+
+    /// A guest with these, which `limit` ends unless a flag says otherwise.
+    pub fn options(&self, modules: &[String], tools: &[String], limit: Duration) -> Result<Options> {
+        Ok(Options {
+            modules: modules.to_vec(),
+            tools: tools.to_vec(),
+            program: std::env::current_exe().context("the path of this program cannot be read")?,
+            limit: self.limit.map_or(limit, |limit| limit.0),
+            virtual_time: self.virtual_time,
+            join: None,
+            cache: self.cache.clone().map_or_else(usual_cache, Ok)?,
+        })
+    }
+}
+
+/// How a guest ended: `None` where Ctrl-C ended it.
+pub fn wait(guest: &mut Child, cancel: &AtomicBool) -> Result<Option<ExitStatus>> {
     let mut told = false;
-    let status = loop {
+    loop {
         if let Some(status) = guest.try_wait()? {
-            break status;
+            return Ok((!told).then_some(status));
         }
         if cancel.load(Relaxed) && !told {
             // It takes its guest with it.
-            kill_process(Pid::from_child(&guest), Signal::TERM)?;
+            kill_process(Pid::from_child(guest), Signal::TERM)?;
             told = true;
         }
         std::thread::sleep(Duration::from_millis(20));
-    };
+    }
+}
+
+pub fn run(flags: Flags) -> Result<Status> {
+    let cancel = on_interrupt()?;
+    let mut options = flags.guest.options(&flags.modules, &flags.tools, USUAL_LIMIT)?;
+    options.join = flags.join.map(joined).transpose()?;
+    let mut process = vm::process(&options, &flags.command);
+    let mut guest = process.stdin(Stdio::null()).spawn().context("bash cannot be started")?;
+    let Some(status) = wait(&mut guest, &cancel)? else { return Ok(Status::Interrupted) };
     match status.code() {
-        _ if told => Ok(Status::Interrupted),
         Some(0) => Ok(Status::Complete),
         // It has said why.
         Some(NO_STATUS) | None => Ok(Status::Incomplete),
         Some(status) => bail!("in the guest {} ended with status {status}", flags.command[0]),
     }
+}
+
+fn joined(sockets: Vec<PathBuf>) -> Result<[PathBuf; 2]> {
+    let odd = sockets.iter().find(|path| path.to_string_lossy().contains([' ', ',']));
+    if let Some(path) = odd {
+        bail!(
+            "--join {}: blanks and commas cannot be in the name of a socket between guests",
+            path.display()
+        );
+    }
+    sockets.try_into().map_err(|_| anyhow::anyhow!("--join takes two sockets"))
 }
 
 fn usual_cache() -> Result<PathBuf> {

@@ -80,12 +80,12 @@ impl Name {
 /// Everything that `--on` says.
 pub struct Given<'a> {
     study: &'a Study,
-    all: Vec<On>,
+    all: &'a [On],
 }
 
 impl<'a> Given<'a> {
     /// Fails on a cell that no case is at, on one that is named twice, and on a line whose rate nobody sets.
-    pub fn new(study: &'a Study, cases: &[PlannedCase], all: Vec<On>, dialer: &Dialer) -> Result<Given<'a>> {
+    pub fn new(study: &'a Study, cases: &[PlannedCase], all: &'a [On], dialer: &Dialer) -> Result<Given<'a>> {
         let given = Given { study, all };
         for (index, on) in given.all.iter().enumerate() {
             on.name.check("--on", cases)?;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use linkgauge::paper::{PlannedCase, Study};
+use linkgauge::paper::{Cell, PlannedCase, Study};
 use linkgauge::report::wrap;
 
 use super::super::Status;
 use super::super::output::put;
-use super::least_time;
+use super::{Site, guest, least_time};
 
 /// Prints the cells that the chosen tables need.
 pub fn print(study: &Study) -> Result<Status> {
@@ -29,7 +29,7 @@ pub fn print(study: &Study) -> Result<Status> {
                 count.to_string(),
                 about(least_time(full.iter().filter(here))),
                 about(least_time(quick.iter().filter(here))),
-                if cell.lab.is_some() { "yes" } else { "no" }.to_owned(),
+                in_lab(study, cell).to_owned(),
             ]);
         }
         if needed {
@@ -65,6 +65,15 @@ pub fn print(study: &Study) -> Result<Status> {
         write!(stdout, "\n{about_cells}")
     })?;
     Ok(Status::Complete)
+}
+
+/// Whether a cell is in the lab, and what it takes.
+fn in_lab(study: &Study, cell: &Cell) -> &'static str {
+    match (cell.lab.is_some(), guest::site(study, cell, false, None)) {
+        (false, _) => "no",
+        (true, Site::Nowhere(_)) => "--vm",
+        (true, _) => "yes",
+    }
 }
 
 /// In lines of a terminal.

@@ -2,6 +2,7 @@
 //! this program, that stop when they are dropped.
 
 use std::any::Any;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -11,12 +12,12 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{self, DeviceServer};
 use linkgauge::lab::logger::{self, Device, Logger, content};
 use linkgauge::lab::redirect::{self, Redirector};
-use linkgauge::lab::shaper::{self, Shaper, usual_queue};
+use linkgauge::lab::shaper::{self, PROFILES, Shaper, usual_queue};
 use linkgauge::lab::uart::{self, Uarts};
 use linkgauge::link::line::Settings;
-use linkgauge::link::shaped::Shape;
-use linkgauge::link::{Dialer, tty};
-use linkgauge::paper::{Cell, Download, Place, PlannedCase};
+use linkgauge::link::shaped::{Often, Shape};
+use linkgauge::link::{self, Dialer, tty};
+use linkgauge::paper::{Cell, Download, Path, Place, PlannedCase};
 
 const LISTEN: &str = "tcp://127.0.0.1:0";
 /// What the emulated logger holds: more than any download of a study.
@@ -24,6 +25,28 @@ const FILE: &str = "CPU:bench.bin";
 const FILE_BYTES: usize = 1_000_000;
 /// Requests that it bears at once: more than a real one is known to, so that a window meets the link first.
 const QUEUE: usize = 64;
+
+/// In a command: an endpoint of this host of the transport that follows.
+const HERE: &str = "here:";
+
+/// A word of a command as it is given to the process.
+fn typed(word: &str, place: &Place) -> Result<String> {
+    if let Some(scheme) = word.strip_prefix(HERE) {
+        return here(scheme);
+    }
+    // So that the names of two runs at once differ.
+    let id = std::process::id().to_string();
+    let values = [("{id}", id), ("{ports}", place.ports.to_string()), ("{at}", place.at.to_string())];
+    Ok(values.iter().fold(word.to_owned(), |word, (name, value)| word.replace(name, value)))
+}
+
+/// Where one can listen and connect on this host over that transport.
+fn here(scheme: &str) -> Result<String> {
+    let transport = link::TRANSPORTS.iter().find(|transport| transport.scheme == scheme);
+    let transport = transport.ok_or_else(|| anyhow!("there is no transport {scheme}"))?;
+    let endpoints = (transport.loopback)("/tmp").into_iter();
+    endpoints.into_iter().next().ok_or_else(|| anyhow!("{scheme} does not lead from this host to itself"))
+}
 
 /// A place of the study in the lab.
 pub struct Stand {
@@ -55,32 +78,64 @@ impl Stand {
     pub fn start(cell: &Cell, case: &PlannedCase, dialer: &Dialer, quick: bool) -> Result<Stand> {
         let mut stand = Stand { endpoints: Vec::new(), pieces: Vec::new() };
         match (cell.lab.as_deref(), &case.download) {
-            (Some("process"), _) => stand.put_process(cell.command(quick))?,
-            (Some("logger"), Some(download)) => stand.put_logger(download, dialer)?,
+            (Some("process"), _) => {
+                stand.put_process(cell, &case.place, quick)?;
+                stand.put_shaper(case.link.as_ref(), dialer)?;
+                cell.shaper.iter().try_for_each(|profile| stand.put_profile(profile, dialer))?;
+            }
+            (Some("logger"), Some(download)) => {
+                stand.put_logger(download)?;
+                stand.put_shaper(download.path.as_ref(), dialer)?;
+            }
             (Some(piece), None) => stand.put_line(piece, cell, &case.place)?,
             (lab, _) => bail!("the lab has no {}", lab.unwrap_or("such thing")),
         }
         Ok(stand)
     }
 
-    /// A server in a process of its own, that says where it listens.
-    fn put_process<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> Result<()> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    /// A server in a process of its own, that says where it listens, port by port.
+    fn put_process(&mut self, cell: &Cell, place: &Place, quick: bool) -> Result<()> {
+        let program = std::env::current_exe()?;
+        let mut under = cell.under.split_whitespace().map(OsStr::new).chain([program.as_os_str()]);
+        let mut command = Command::new(under.next().unwrap_or_default());
+        let words: Result<Vec<String>> = cell.command(quick).map(|word| typed(word, place)).collect();
+        command.args(under).args(words?);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         // Ctrl-C is for the end that measures; this one is ended when that is through with it.
         let mut process = Process(command.process_group(0).spawn()?);
-        let mut said = String::new();
-        if let Some(stdout) = process.0.stdout.as_mut() {
-            BufReader::new(stdout).read_line(&mut said)?;
+        let mut said = process.0.stdout.as_mut().map(BufReader::new);
+        for _ in 0..place.ports {
+            let mut line = String::new();
+            said.as_mut().map_or(Ok(0), |said| said.read_line(&mut line))?;
+            let (_, url) =
+                line.rsplit_once(" on ").ok_or_else(|| anyhow!("the server process did not start"))?;
+            let endpoint = cell.near.clone().map_or_else(|| url.trim().parse(), Ok)?;
+            self.endpoints.push(cell.on_line(&endpoint, place.at).map_err(|what| anyhow!(what))?);
         }
-        let (_, url) = said.rsplit_once(" on ").ok_or_else(|| anyhow!("the server process did not start"))?;
-        self.endpoints = vec![url.trim().parse()?];
         self.pieces.push(Box::new(process));
         Ok(())
     }
 
-    /// An emulated logger, behind a shaper where the study had one.
-    fn put_logger(&mut self, download: &Download, dialer: &Dialer) -> Result<()> {
+    /// A link of that profile in front of what is there.
+    fn put_profile(&mut self, profile: &str, dialer: &Dialer) -> Result<()> {
+        let profile = PROFILES.iter().find(|known| known.name == profile);
+        let profile = profile.ok_or_else(|| anyhow!("the shaper has no such profile"))?;
+        for endpoint in &mut self.endpoints {
+            let (listen, to) = (endpoint.with_port(0)?, endpoint.clone());
+            // A stream loses nothing.
+            let loss = if shaper::carries_stream(&to)? { Often::Never } else { profile.shape.loss };
+            let shape = |rate| Shape { rate, queue: usual_queue(rate), loss, ..profile.shape.clone() };
+            let (up, down) = (shape(profile.rate_up), shape(profile.rate_down));
+            let options = shaper::Options { listen, to, up, down, seed: 1, log: None };
+            let shaper = Shaper::start(&options, dialer)?;
+            *endpoint = shaper.endpoint().clone();
+            self.pieces.push(Box::new(shaper));
+        }
+        Ok(())
+    }
+
+    /// An emulated logger.
+    fn put_logger(&mut self, download: &Download) -> Result<()> {
         let device = Device {
             files: vec![(FILE.to_owned(), content(1, FILE_BYTES))],
             processing: download.exchange.processing.0,
@@ -91,15 +146,22 @@ impl Stand {
             Logger::start(&logger::Options { listen: vec![LISTEN.parse()?], device, ..Default::default() })?;
         self.endpoints = logger.endpoints().to_vec();
         self.pieces.push(Box::new(logger));
-        if let (Some(path), [to]) = (&download.path, self.endpoints.as_slice()) {
-            let shape =
-                |rate| Shape { delay: path.delay, rate, queue: usual_queue(rate), ..Shape::default() };
-            let (up, down) = (shape(path.rate_to), shape(path.rate_from));
-            let options = shaper::Options { listen: LISTEN.parse()?, to: to.clone(), up, down, seed: 1 };
-            let shaper = Shaper::start(&options, dialer)?;
-            self.endpoints = vec![shaper.endpoint().clone()];
-            self.pieces.push(Box::new(shaper));
-        }
+        Ok(())
+    }
+
+    /// A link of such rates and delay before what stands there, if it has one. What goes over a stream is shaped as its
+    /// bytes.
+    fn put_shaper(&mut self, path: Option<&Path>, dialer: &Dialer) -> Result<()> {
+        let (Some(path), [at]) = (path, self.endpoints.as_slice()) else { return Ok(()) };
+        let shape = |rate| Shape { delay: path.delay, rate, queue: usual_queue(rate), ..Shape::default() };
+        let (up, down) = (shape(path.rate_to), shape(path.rate_from));
+        let listen: Endpoint = LISTEN.parse()?;
+        let port = port(at)?;
+        let to = listen.with_port(port.parse()?)?;
+        let shaper = Shaper::start(&shaper::Options { listen, to, up, down, seed: 1, log: None }, dialer)?;
+        let [of_it, of_shaper] = [port, self::port(shaper.endpoint())?].map(|port| format!(":{port}"));
+        self.endpoints = vec![at.as_str().replacen(&of_it, &of_shaper, 1).parse()?];
+        self.pieces.push(Box::new(shaper));
         Ok(())
     }
 
@@ -156,4 +218,10 @@ impl Stand {
         }
         Ok(())
     }
+}
+
+/// Of what the lab listens on: 127.0.0.1:PORT, and perhaps a name behind it.
+fn port(endpoint: &Endpoint) -> Result<&str> {
+    let port = endpoint.place().split_once(':').map(|(_, rest)| rest.split('/').next().unwrap_or(rest));
+    port.ok_or_else(|| anyhow!("{endpoint} has no port"))
 }

@@ -21,7 +21,7 @@ fn before<'a>(
 ) -> Result<Option<&'a (Site, PlannedCase)>> {
     let Some(before) = study.before_trial(quick)? else { return Ok(None) };
     let found = cases.iter().find(|(_, case)| case.name == before.name);
-    Ok(found.filter(|(site, _)| !matches!(site, Site::Nowhere(_))))
+    Ok(found.filter(|(site, _)| !matches!(site, Site::Nowhere(_) | Site::Guest(_))))
 }
 
 /// What the trial takes at least.

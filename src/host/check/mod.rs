@@ -10,6 +10,8 @@ mod processor;
 mod radio;
 mod time;
 
+pub use place::interrupts;
+
 use serde::Serialize;
 
 /// What a check says about this machine.

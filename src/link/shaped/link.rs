@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Path, Pipe, Shape, Tally};
+use super::{Log, Path, Pipe, Shape, Tally};
 use crate::clock::{Clock, SPIN, Time};
 use crate::link::party::Tuning;
 use crate::link::{Caps, Facts, Fault, Framing, Link};
@@ -23,6 +23,11 @@ impl Shared {
 
     pub fn tally(&self) -> Tally {
         self.lock().tally
+    }
+
+    /// From now on tells what is done to each message; `None`: no longer.
+    pub fn log(&self, log: Option<Log>) {
+        self.lock().log = log;
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Path> {
@@ -66,8 +71,8 @@ const SEGMENT: usize = 1460;
 const MOST_OF_STREAM: usize = 64 * 1024;
 const LONGEST_ON_LINE: Duration = Duration::from_millis(1);
 
-/// A link may end a wait late by a tick of the system's timer or two, but not one that is shorter than this.
-const EXACT: Duration = Duration::from_millis(20);
+/// What others do to a path is looked for this often.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The end of a wait for a piece is spun, because a sleeping thread is woken late; but no more than this share of the
 /// time on a path, so that it stays cheap.
@@ -128,9 +133,9 @@ impl Shaped {
             until - now
         } else if self.spins(&mut path, due, now) {
             // Near the end it asks again and again.
-            cut((due - now).saturating_sub(SPIN)).min(until - now)
+            (due - now).saturating_sub(SPIN).min(until - now)
         } else {
-            cut(due.min(until) - now)
+            due.min(until) - now
         };
         if self.caps.framing == Framing::Message {
             return Next::TakesIn(self.room.len(), patience);
@@ -140,7 +145,7 @@ impl Shaped {
         let room = usize::try_from(path.room(now)).unwrap_or(usize::MAX);
         match room.min(self.room.len()) {
             // Others take out what is on its way, and nobody tells when.
-            _ if in_flight < enough => Next::Sleeps(due.min(now + EXACT)),
+            _ if in_flight < enough => Next::Sleeps(due.min(now + LOOK)),
             room if room < enough => Next::Sleeps(due.min(path.half_empty())),
             room => Next::TakesIn(room, patience),
         }
@@ -164,7 +169,7 @@ impl Shaped {
         let before = passage.pipe.memory();
         let full = before + length > MOST_OF_ONE || path.in_flight + length > MOST_OF_ALL;
         if full && self.caps.framing == Framing::Message {
-            path.tally.dropped += 1;
+            path.drop_message(length, now);
             return;
         }
         passage.pipe.send(&mut path, &self.room[..length], now);
@@ -177,11 +182,6 @@ impl Shaped {
         let end = self.path.lock().pass_end(now);
         passage.pipe.finish(end);
     }
-}
-
-/// How long to wait in one call for something due after `left`: a long wait is cut so that none ends after it is due.
-pub fn cut(left: Duration) -> Duration {
-    if left > 2 * EXACT { left / 2 } else { left.min(EXACT) }
 }
 
 impl Link for Shaped {

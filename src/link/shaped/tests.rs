@@ -146,15 +146,104 @@ fn a_stream_ends_when_its_last_byte_has_arrived() {
     assert_eq!((pipe.ended(Time(at(8).0 - 1)), pipe.ended(at(8))), (false, true));
 }
 
+/// The delays of so many messages, one a millisecond.
+fn delays(shape: Shape, count: u64) -> Vec<Duration> {
+    let mut path = path(shape);
+    let delay = |n| {
+        let mut pipe = Pipe::new(Framing::Message);
+        pipe.send(&mut path, &[0], at(n));
+        pipe.due().unwrap() - at(n)
+    };
+    (0..count).map(delay).collect()
+}
+
+#[test]
+fn a_tail_is_long() {
+    let all = delays(Shape { delay: ms(10), tail: ms(1), ..Shape::default() }, 10_000);
+    let over = |limit: u64| all.iter().filter(|&&delay| delay > ms(10 + limit)).count();
+    assert!(all.iter().all(|&delay| delay >= ms(10) && delay <= ms(10 + 999)));
+    // 5000, 1000, 100; five standard deviations.
+    let told = [over(1), over(9), over(99)];
+    assert!((4750..5250).contains(&told[0]) && (850..1150).contains(&told[1]), "{told:?}");
+    assert!((50..150).contains(&told[2]), "{told:?}");
+}
+
+#[test]
+fn spikes_are_a_share_of_exactly_so_much_more() {
+    let shape = Shape { delay: ms(10), spikes: Often::Share(0.02), spike: ms(300), ..Shape::default() };
+    let all = delays(shape, 10_000);
+    let spikes = all.iter().filter(|&&delay| delay == ms(310)).count();
+    // 200; five standard deviations.
+    assert!((130..270).contains(&spikes), "{spikes}");
+    assert_eq!(all.iter().filter(|&&delay| delay == ms(10)).count(), 10_000 - spikes);
+}
+
+#[test]
+fn slots_are_kept_and_nothing_is_early() {
+    let slot = Duration::from_micros(1_250);
+    let shape = Shape { delay: ms(3), tail: Duration::from_micros(50), slot, ..Shape::default() };
+    for (n, delay) in delays(shape, 1_000).into_iter().enumerate() {
+        let due = at(n as u64) + delay;
+        assert_eq!((due.0 % 1_250_000, delay >= ms(3)), (0, true), "{due:?}");
+    }
+    let exact = delays(Shape { delay: ms(3), slot, ..Shape::default() }, 5);
+    assert_eq!(exact, [3_750, 4_000, 3_000, 3_250, 3_500].map(Duration::from_micros), "to the next one");
+}
+
+#[test]
+fn a_stream_waits_behind_a_spike() {
+    let shape = Shape { spikes: Often::Every(3), spike: ms(100), ..Shape::default() };
+    let (mut path, mut pipe) = (path(shape), Pipe::new(Framing::Stream));
+    (0..5u8).for_each(|n| pipe.send(&mut path, &[n], at(u64::from(n))));
+    assert_eq!(all(&mut pipe, at(101)).concat(), [0, 1]);
+    assert_eq!(all(&mut pipe, at(102)).concat(), [2, 3, 4]);
+}
+
+#[test]
+fn the_log_says_what_was_done_to_each_message() {
+    let shape = Shape {
+        delay: ms(5),
+        rate: 8000.0,
+        queue: 3,
+        loss: Often::Every(2),
+        duplicate: Often::Every(3),
+        ..Shape::default()
+    };
+    let mut path = path(shape);
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = told.clone();
+    path.log = Some(Log(Box::new(move |deed| log.lock().unwrap().push(deed))));
+    let mut pipe = Pipe::new(Framing::Message);
+    (0..4).for_each(|_| pipe.send(&mut path, &[0], at(1)));
+    let deed = |number, fate, delay| Deed { number, came: at(1), bytes: 1, fate, delay };
+    assert_eq!(
+        *told.lock().unwrap(),
+        [
+            deed(0, Fate::Passed, Some(ms(6))),
+            deed(1, Fate::Lost, None),
+            deed(2, Fate::Twice, Some(ms(8))),
+            deed(3, Fate::Dropped, None),
+        ]
+    );
+    assert_eq!((path.tally.lost, path.tally.duplicated, path.tally.dropped), (1, 1, 1));
+    let _ = path.pass(1, Framing::Stream, at(9));
+    assert_eq!(told.lock().unwrap().len(), 4, "a stream has no messages");
+}
+
 fn shapes() -> impl Strategy<Value = Shape> {
     let often = || {
         prop_oneof![Just(Often::Never), (0.0..1.0).prop_map(Often::Share), (1u64..5).prop_map(Often::Every)]
     };
     let rate = prop_oneof![Just(f64::INFINITY), 1e3..1e9];
-    (0..50u64, 0..50u64, rate, 1..5000u64, [often(), often(), often()]).prop_map(
-        |(delay, jitter, rate, queue, [loss, duplicate, reorder])| Shape {
+    let radio = (0..3u64, often(), 0..400u64, 0..20u64);
+    (0..50u64, 0..50u64, radio, rate, 1..5000u64, [often(), often(), often()]).prop_map(
+        |(delay, jitter, (tail, spikes, spike, slot), rate, queue, [loss, duplicate, reorder])| Shape {
             delay: ms(delay),
             jitter: ms(jitter.min(delay)),
+            tail: ms(tail),
+            spikes,
+            spike: ms(spike),
+            slot: ms(slot),
             rate,
             queue,
             loss,
@@ -187,7 +276,8 @@ proptest! {
 
     #[test]
     fn messages_add_up(shape in shapes(), messages in prop::collection::vec((0..400usize, 0..30u64), 1..40)) {
-        let fault_free = !shape.is_faulty() && shape.jitter.is_zero();
+        let even = shape.jitter.is_zero() && shape.tail.is_zero() && shape.spikes == Often::Never;
+        let fault_free = !shape.is_faulty() && even;
         let (mut path, mut pipe) = (path(shape), Pipe::new(Framing::Message));
         let (mut got, mut now) = (Vec::new(), 0);
         for (number, &(length, pause)) in messages.iter().enumerate() {
