@@ -237,16 +237,21 @@ pub fn pairs(scheme: &str) -> Vec<String> {
 }
 
 /// Ends of a link as facts, and what is known of the connection between them; `text` reads an address of the link's
-/// kind, `before` bytes stand in it before that of the device.
-pub fn facts(socket: &Socket, text: impl Fn(&SockAddr) -> Option<String>, before: usize, facts: &mut Facts) {
+/// kind, `before` bytes stand in it before that of the device. Returns the devices, the near one first.
+pub fn facts(
+    socket: &Socket,
+    text: impl Fn(&SockAddr) -> Option<String>,
+    before: usize,
+    facts: &mut Facts,
+) -> Option<[Address; 2]> {
     let ends = [socket.local_addr(), socket.peer_addr()].map(Result::ok);
     for (name, address) in ["local", "remote"].into_iter().zip(&ends) {
         facts.extend(address.as_ref().and_then(&text).map(|text| (name.to_owned(), text.into())));
     }
-    let device = |end: &Option<SockAddr>| Some(device_of(end.as_ref()?, before)?.0);
-    if let (Some(near), Some(far)) = (device(&ends[0]), device(&ends[1])) {
-        hci::facts(near, far, facts);
-    }
+    let [near, far] = ends.map(|end| Some(device_of(&end?, before)?.0));
+    let (near, far) = (near?, far?);
+    hci::facts(near, far, facts);
+    Some([near, far])
 }
 
 #[cfg(test)]

@@ -107,11 +107,11 @@ fn text(address: &SockAddr) -> Option<String> {
 }
 
 fn facts(socket: &Socket, facts: &mut Facts) {
-    bluetooth::facts(socket, text, 0, facts);
-    let end = |address: io::Result<SockAddr>| bluetooth::device_of(&address.ok()?, 0);
+    let ends = bluetooth::facts(socket, text, 0, facts);
     // The far end has the channel.
-    if let (Some((near, ..)), Some((far, _, channel))) = (end(socket.local_addr()), end(socket.peer_addr())) {
-        hci::rfcomm_facts(near, far, channel.first().copied().unwrap_or(0), facts);
+    let far = socket.peer_addr().ok().and_then(|address| bluetooth::device_of(&address, 0));
+    if let (Some([near, far]), Some(channel)) = (ends, far.and_then(|(_, _, after)| after.first().copied())) {
+        hci::rfcomm_facts(near, far, channel, facts);
     }
 }
 
@@ -157,7 +157,11 @@ fn look_up(options: &Options, opening: &Opening) -> Result<u8, Fault> {
             }
         }
     };
-    let found = ask().map_err(|fault: Fault| failed(fault.to_string()))?;
+    let found = ask().map_err(|fault| match fault {
+        // Perhaps the kernel lacks something, which is told where that is known.
+        Fault::System { .. } => fault,
+        fault => failed(fault.to_string()),
+    })?;
     found.filter(|channel| (1..=MOST_CHANNELS).contains(channel)).ok_or_else(|| {
         let device = options.device;
         failed(format!("the device does not offer it; 'sdptool browse {device}' lists what it does"))

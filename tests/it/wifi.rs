@@ -35,9 +35,11 @@ const NETWORKS: &str = "
     ip link set wlan0 down; on ip link set wlan1 down
     iw dev wlan0 set type ibss || exit 9; on iw dev wlan1 set type ibss || exit 9
     ip link set wlan0 up; on ip link set wlan1 up
-    iw dev wlan0 ibss join gauge 2412; on iw dev wlan1 ibss join gauge 2412
+    # Without an address of its own the network would be looked for first, for seven seconds.
+    join='ibss join gauge 2412 HT20 fixed-freq 02:00:00:00:00:99'
+    iw dev wlan0 $join; on iw dev wlan1 $join
     ip address replace 10.8.0.1/24 dev wlan0; on ip address replace 10.8.0.2/24 dev wlan1
-    sleep 4
+    sleep 1
     measure; ask >&2
     kill -INT $far; wait $far";
 
