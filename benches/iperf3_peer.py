@@ -7,19 +7,15 @@ ratios); byte counts of both ends must be those that the protocol lets be equal.
     benches/iperf3_peer.py [--binary target/release/linkgauge] [--repeat 10] [--seconds 2] [rates] [killed]
 Needs: iperf3. Ends every program it starts, by process id.
 """
-import argparse, json, os, random, signal, socket, statistics, subprocess, time
+import json, socket, statistics, subprocess, time
 
-# Nothing of this goes into the store of whoever runs it.
-os.environ["LINKGAUGE_STORE"] = ""
+import common
 
-args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-args.add_argument("--binary", default="target/release/linkgauge")
-args.add_argument("--repeat", type=int, default=10)
-args.add_argument("--seconds", type=int, default=2)
-args.add_argument("--clients", type=int, default=20)
-args.add_argument("--kills", type=int, default=20)
-args.add_argument("parts", nargs="*", default=["rates", "killed"])
-args = args.parse_args()
+parser = common.flags(__doc__, seconds=2)
+parser.add_argument("--clients", type=int, default=20)
+parser.add_argument("--kills", type=int, default=20)
+parser.add_argument("parts", nargs="*", default=["rates", "killed"])
+args = parser.parse_args()
 
 
 def free_port():
@@ -37,25 +33,13 @@ def listens(port):
         time.sleep(0.02)
 
 
-class Server:
+class Server(common.Program):
     def __init__(self, ours):
         self.port = free_port()
         place = f"127.0.0.1:{self.port}"
-        command = ([args.binary, "serve", "--peer", "iperf3", f"tcp://{place}", f"udp://{place}"] if ours
-                   else ["iperf3", "-s", "-B", "127.0.0.1", "-p", str(self.port)])
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        super().__init__([args.binary, "serve", "--peer", "iperf3", f"tcp://{place}", f"udp://{place}"] if ours
+                         else ["iperf3", "-s", "-B", "127.0.0.1", "-p", str(self.port)])
         listens(self.port)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
 
 
 def client(port, flags):
@@ -74,21 +58,13 @@ def theirs(port, flags, exact):
 
 
 def ours(port, flags):
-    command = [args.binary, "throughput", f"tcp://127.0.0.1:{port}", "--peer", "iperf3", "--size", "128Ki",
-               "--json", "-", "--quiet", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
-    return json.loads(done.stdout)["cases"][0]["throughput_bps"]
+    return common.case([args.binary, "throughput", f"tcp://127.0.0.1:{port}", "--peer", "iperf3", "--size", "128Ki",
+                        *flags])["throughput_bps"]
 
 
 def report(name, pairs):
-    ratios = [a / b for a, b in pairs]
-    random.seed(1)
-    medians = sorted(statistics.median(random.choices(ratios, k=len(ratios))) for _ in range(10_000))
-    middle = [statistics.median(side) for side in zip(*pairs)]
-    print(f"{name:34} {statistics.median(ratios):6.3f}  [{medians[249]:.3f}, {medians[9749]:.3f}]"
-          f"  ours {middle[0]:.4g}  theirs {middle[1]:.4g}", flush=True)
+    ratio = common.Ratio(pairs)
+    print(f"{name:34} {ratio}  ours {ratio.ours:.4g}  theirs {ratio.theirs:.4g}", flush=True)
 
 
 def rates():

@@ -5,18 +5,14 @@
 Rows: pacing rates ports latency redirect cpu. Every piece of the lab is a process of its own, ended by process id.
 Needs: ser2net (row cpu). Run it on a machine that does nothing else.
 """
-import argparse, json, os, signal, socket, statistics, subprocess, sys, tempfile, time
+import json, os, socket, statistics, subprocess, sys, tempfile, time
 
-# Nothing of this goes into the store of whoever runs it.
-os.environ["LINKGAUGE_STORE"] = ""
+import common
 
-args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-args.add_argument("--binary", default="target/release/linkgauge")
-args.add_argument("--seconds", type=float, default=10)
-args.add_argument("--repeat", type=int, default=8)
-args.add_argument("--cpus", default="", help="taskset list for the lab's processes and for the near end: LAB/NEAR")
-args.add_argument("rows", nargs="*")
-args = args.parse_args()
+parser = common.flags(__doc__, repeat=8, seconds=10.0)
+parser.add_argument("--cpus", default="", help="taskset list for the lab's processes and for the near end: LAB/NEAR")
+parser.add_argument("rows", nargs="*")
+args = parser.parse_args()
 LAB, _, NEAR = args.cpus.partition("/")
 BASE = 17401
 RATES = [75, 150, 200, 300, 600, 1200, 1800, 2400, 4800, 9600, 19200, 38400, 57600, 115200, 230400, 460800, 500000,
@@ -27,33 +23,22 @@ def pinned(cpus, command):
     return ["taskset", "-c", cpus, *command] if cpus else command
 
 
-class Process:
+class Process(common.Program):
     """A piece of the lab, as long as it is needed."""
 
     def __init__(self, command, ready):
-        self.child = subprocess.Popen(pinned(LAB, command), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        super().__init__(pinned(LAB, command), stderr=subprocess.PIPE)
         until = time.monotonic() + 10
         while not ready():
-            if self.child.poll() is not None or time.monotonic() > until:
-                self.child.kill()
-                raise SystemExit(f"{' '.join(command)}: {self.child.stderr.read().decode()}")
+            if self.process.poll() is not None or time.monotonic() > until:
+                self.process.kill()
+                raise SystemExit(f"{' '.join(command)}: {self.process.stderr.read().decode()}")
             time.sleep(0.05)
-
-    def __enter__(self):
-        return self
 
     def cpu(self):
         """Seconds of CPU used so far, all threads."""
-        fields = open(f"/proc/{self.child.pid}/stat").read().rsplit(") ", 1)[1].split()
+        fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(") ", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def __exit__(self, *_):
-        self.child.send_signal(signal.SIGTERM)
-        try:
-            self.child.wait(5)
-        except subprocess.TimeoutExpired:
-            self.child.kill()
-            self.child.wait()
 
 
 def listening(port):

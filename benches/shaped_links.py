@@ -2,12 +2,14 @@
 """What the shaper does to what passes, and downloads from an emulated logger behind it. Prints one row a bar.
 
     benches/shaped_links.py [--binary target/release/linkgauge] [--seconds 5] [--repeat 5] [--full] [ROW…]
-Rows: delay rate connections download. Bars: added delay exact to 0.2 ms above the unshaped forwarder (median); rate to 1 %
+Rows: delay rate connections download frames. Bars: added delay exact to 0.2 ms above the unshaped forwarder (median); rate to 1 %
 from 1 kB/s to 100 MB/s; 200 connections, no byte changed or lost; a download one chunk at a time within 3 % of its
-prediction; with the window that the fit names 90 % of the link's rate (--full: 600 kB as the bar wants it, 15 min; else 60 kB).
+prediction; with the window that the fit names 90 % of the link's rate (--full: 600 kB as the bar wants it, 15 min; else 60 kB);
+of 60 datagrams a second with 2 % loss and 300 ms spikes the reported loss is that of the shaper's log, and every missed frame
+that is not in the log is named with its sample.
 Every piece of the lab is a process of its own, ended by process id. Run it on a machine that does nothing else.
 """
-import argparse, hashlib, json, os, signal, socket, statistics, subprocess, sys, threading, time
+import argparse, csv, hashlib, json, os, signal, socket, statistics, subprocess, sys, tempfile, threading, time
 
 # Nothing of this goes into the store of whoever runs it.
 os.environ["LINKGAUGE_STORE"] = ""
@@ -47,8 +49,8 @@ class Piece:
             self.child.wait()
 
 
-def shaper(to, *flags):
-    return Piece("lab", "shaper", "--listen", "tcp://127.0.0.1:0", "--to", to, *flags)
+def shaper(to, *flags, scheme="tcp"):
+    return Piece("lab", "shaper", "--listen", f"{scheme}://127.0.0.1:0", "--to", to, *flags)
 
 
 def gauge(*command, timeout=1800):
@@ -188,6 +190,48 @@ def row_download():
             measured, predicted, unit = row["measured"], row["predicted"], row["unit"]
             print(f"download {row['row']}, emulated logger: {measured:.1f} {unit}, predicted {predicted:.1f} "
                   f"({100 * (measured / predicted - 1):+.2f} %), published {row['published']}")
+
+
+def by_log(path):
+    """What the shaper's log makes of each exchange, in ns: both delays together, none where one of the two was lost."""
+    ways = {"up": [], "down": []}
+    with open(path, newline="") as log:
+        for line in csv.DictReader(log):
+            ways[line["direction"]].append((int(line["came_ns"]), int(line["delay_ns"] or -1)))
+    up, down = ways["up"], ways["down"]
+    # The far end answers in the order in which requests come out.
+    out = sorted((number for number, (_, delay) in enumerate(up) if delay >= 0), key=lambda number: sum(up[number]))
+    if len(out) != len(down):
+        raise SystemExit(f"frames: {len(out)} requests came out, {len(down)} answers came: the far end lost some")
+    responses = [None] * len(up)
+    for number, (_, back) in zip(out, down):
+        responses[number] = None if back < 0 else up[number][1] + back
+    return responses
+
+
+def row_frames():
+    count = round(max(5, 4 * args.seconds) * 60)
+    with tempfile.TemporaryDirectory() as directory, Piece("serve", "udp://127.0.0.1:0", "--peer", "echo") as far:
+        log = f"{directory}/log.csv"
+        with shaper(far.url, "--delay", "2ms", "--loss", "2%", "--spike", "300ms@2%", "--log", log, scheme="udp") as shaped:
+            figures = gauge("latency", shaped.url, "--peer", "echo", "--size", "32", "--rate", "60/s", "--count", str(count),
+                            "--warm-up", "0", "--timeout", "5s")["cases"][0]
+        logged = by_log(log)
+    lost = sum(response is None for response in logged)
+    print(f"frames: {figures['sent']} sent, {figures['lost']} reported lost, {lost} by the shaper's log: "
+          f"{'equal' if figures['lost'] == lost else 'DIFFERENT'}")
+    missed = figures["missed_frames"]
+    for limit, reported in sorted(missed["count_later_than_ms"].items(), key=lambda item: float(item[0])):
+        late = lambda response: response is None or response > float(limit) * 1e6
+        differ = [frame for frame in missed["first"]
+                  if late(frame.get("response_ns")) and not late(logged[frame["sequence"]])]
+        expected = sum(map(late, logged))
+        print(f"  over {limit} ms: {reported} reported, {expected} by the log, {len(differ)} listed that came late on this "
+              f"machine: {'all explained' if reported == expected + len(differ) else 'NOT explained'}")
+        for frame in differ:
+            response, shaped_ns = frame["response_ns"], logged[frame["sequence"]]
+            print(f"    number {frame['sequence']}, due at {frame['due_ns'] / 1e9:.3f} s: {response / 1e6:.3f} ms, by the log "
+                  f"{shaped_ns / 1e6:.3f} ms, late by {(response - shaped_ns) / 1e6:.3f} ms")
 
 
 ROWS = {name[4:]: function for name, function in list(globals().items()) if name.startswith("row_")}

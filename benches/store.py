@@ -4,22 +4,20 @@
     benches/store.py [--binary target/release/linkgauge] [--runs 10000] [--samples 1000000] [--repeat 10]
 Prints medians. Everything is in a directory of its own that goes afterwards.
 """
-import argparse, json, os, pathlib, random, statistics, subprocess, tempfile, time
+import json, os, pathlib, random, statistics, tempfile, time
 
-args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-args.add_argument("--binary", default="target/release/linkgauge")
-args.add_argument("--runs", type=int, default=10000)
-args.add_argument("--samples", type=int, default=1_000_000)
-args.add_argument("--repeat", type=int, default=10)
-args = args.parse_args()
+import common
+
+parser = common.flags(__doc__)
+parser.add_argument("--runs", type=int, default=10000)
+parser.add_argument("--samples", type=int, default=1_000_000)
+args = parser.parse_args()
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def timed(arguments):
     begin = time.monotonic()
-    done = subprocess.run([args.binary, *arguments], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(arguments)}: {done.stderr}")
+    common.output([args.binary, *arguments])
     return time.monotonic() - begin
 
 

@@ -21,6 +21,7 @@ mod counted;
 mod download;
 mod guest;
 mod messages;
+mod sizes;
 mod spread;
 mod stand_in;
 mod trial;
@@ -28,6 +29,7 @@ mod trial;
 use download::Rates;
 pub use download::{Download, Exchange, Path};
 pub use guest::Guest;
+pub use sizes::PublishedSize;
 
 /// The texts of a study, as they lie in its folder.
 pub struct Texts {
@@ -137,6 +139,9 @@ pub struct Cell {
     /// What lies before it.
     #[serde(default)]
     link: Option<Rates>,
+    /// The line under it in the study, where that is known.
+    #[serde(default)]
+    frames: Option<sizes::Frames>,
     /// What the lab starts for it.
     #[serde(default)]
     pub lab: Option<String>,

@@ -381,6 +381,25 @@ impl MissedFrames {
 }
 
 impl CaseResult {
+    /// Share of the time that the threads of the near and of the far end used, 1 being all of it. In a transfer both
+    /// ways an end has two threads for a connection.
+    pub fn cpu_shares(&self) -> Option<(f64, Option<f64>)> {
+        let cpu = self.cpu.as_ref()?;
+        let time = self.transfer_seconds() * f64::from(self.ports.max(1)) * f64::from(self.parallel.max(1));
+        (time > 0.0).then(|| (cpu.near_seconds / time, cpu.far_seconds.map(|seconds| seconds / time)))
+    }
+
+    /// How long payload was delivered. What comes around it, as the far end's report, takes a good part of a short case; but
+    /// the CPU's time holds the warm-up, so with one it is the time of the case.
+    fn transfer_seconds(&self) -> f64 {
+        let elapsed = self.elapsed_ns as f64 / 1e9;
+        let warmed_up =
+            self.asked.get("warm_up").and_then(Value::as_object).is_some_and(|stop| !stop.is_empty());
+        let delivered = self.figures.delivered_bytes.zip(self.figures.throughput_bps).filter(|_| !warmed_up);
+        let transfer = delivered.map(|(bytes, rate)| 8.0 * bytes as f64 / rate);
+        transfer.filter(|seconds| *seconds <= elapsed).unwrap_or(elapsed)
+    }
+
     /// What besides endpoint, size and numbers tells it from other cases of its method: `100/s`, `spin`; mostly empty.
     pub fn settings(&self) -> String {
         let per_second = self.asked.get("pacing").and_then(|pacing| pacing.get("per_second")?.as_f64());

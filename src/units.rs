@@ -131,7 +131,7 @@ pub fn share(text: &str) -> Result<f64, UnitError> {
 }
 
 /// Four digits that matter and an SI prefix that keeps the number readable: `1.042`, `13.25`, `999.9`.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 1000.0 => 0,
         v if v >= 100.0 => 1,
@@ -175,6 +175,12 @@ pub fn milliseconds(duration: Duration) -> String {
 /// Bits per second for people: `9.600 kbit/s`, `41.30 Gbit/s`.
 pub fn print_bit_rate(bits_per_second: f64) -> String {
     scaled(bits_per_second, &[(1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s")])
+}
+
+/// Bytes per second for people: `91.64 MB/s`; takes bits per second as everything does.
+pub fn print_byte_rate(bits_per_second: f64) -> String {
+    let steps = [(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")];
+    scaled(bits_per_second / f64::from(u8::BITS), &steps)
 }
 
 /// A number of bytes for people: `14 B`, `1.024 kB`, `3.420 MB`.

@@ -162,21 +162,39 @@ impl Comparison {
 }
 
 /// One case of one side: what its runs have of it.
-struct Found<'a> {
-    name: Name,
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found<'a> {
+    pub name: Name,
     /// How it was measured.
-    way: String,
-    cases: Vec<&'a CaseResult>,
+    pub way: String,
+    /// Each with the place of its run among those of the side, from 0.
+    pub cases: Vec<(usize, &'a CaseResult)>,
+}
+
+/// The same case on several sides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Matched<'a> {
+    /// One a side, at least one of them something.
+    pub sides: Vec<Option<Found<'a>>>,
+}
+
+impl<'a> Matched<'a> {
+    /// That of the first side which has it: it names the case.
+    pub fn first(&self) -> &Found<'a> {
+        self.sides.iter().flatten().next().expect("somebody has it")
+    }
 }
 
 /// The different cases of a side, in the order in which they come.
 fn found(runs: &[Run]) -> Vec<Found<'_>> {
     let mut all: Vec<Found> = Vec::new();
-    for case in runs.iter().flat_map(|run| &run.cases) {
+    let cases =
+        runs.iter().enumerate().flat_map(|(index, run)| run.cases.iter().map(move |case| (index, case)));
+    for (run, case) in cases {
         let (name, way) = (Name::of(case), format!("{} with peer {}", case.method, case.peer));
         match all.iter_mut().find(|found| found.name == name && found.way == way) {
-            Some(found) => found.cases.push(case),
-            None => all.push(Found { name, way, cases: vec![case] }),
+            Some(found) => found.cases.push((run, case)),
+            None => all.push(Found { name, way, cases: vec![(run, case)] }),
         }
     }
     all
@@ -184,7 +202,16 @@ fn found(runs: &[Run]) -> Vec<Found<'_>> {
 
 /// Compares B with A.
 pub fn compare(a: &[Run], b: &[Run], options: &Options) -> Result<Comparison, VerdictError> {
-    let (pairs, only_a, only_b) = paired(found(a), found(b));
+    let (mut pairs, mut only_a, mut only_b) = (Vec::new(), Vec::new(), Vec::new());
+    for case in matched(&[a, b]) {
+        match <[Option<Found>; 2]>::try_from(case.sides).expect("two sides") {
+            [Some(a), Some(b)] => pairs.push((a, b)),
+            [a, b] => {
+                only_a.extend(a.map(|found| found.name));
+                only_b.extend(b.map(|found| found.name));
+            }
+        }
+    }
     if pairs.is_empty() {
         return Err(VerdictError::NothingInCommon);
     }
@@ -201,7 +228,7 @@ pub fn compare(a: &[Run], b: &[Run], options: &Options) -> Result<Comparison, Ve
             warnings.push(Warning::new("different_methods", text, "measure both in the same way"));
         }
         let metrics =
-            if options.metrics.is_empty() { &[Metric::headline(a.cases[0])][..] } else { &options.metrics };
+            if options.metrics.is_empty() { &[Metric::headline(a.cases[0].1)][..] } else { &options.metrics };
         cases.extend(metrics.iter().map(|metric| judged(a, b, metric, options.margin)));
     }
     let ids = |runs: &[Run]| runs.iter().map(|run| run.id.clone()).collect();
@@ -211,34 +238,38 @@ pub fn compare(a: &[Run], b: &[Run], options: &Options) -> Result<Comparison, Ve
         b: ids(b),
         margin: options.margin,
         cases,
-        only_a: only_a.into_iter().map(|found| found.name).collect(),
-        only_b: only_b.into_iter().map(|found| found.name).collect(),
+        only_a,
+        only_b,
         warnings,
     })
 }
 
-type Paired<'a> = (Vec<(Found<'a>, Found<'a>)>, Vec<Found<'a>>, Vec<Found<'a>>);
-
-/// Those that are the same on both sides; then those that were measured in another way; then those at another endpoint,
-/// in their order: the same plan towards another place.
-fn paired<'a>(mut a: Vec<Found<'a>>, mut b: Vec<Found<'a>>) -> Paired<'a> {
+/// The cases of all sides, in the order in which they first come. Those that are the same on the sides belong together;
+/// then those that were measured in another way; then those at another endpoint, in their order: the same plan towards
+/// another place.
+pub fn matched<'a>(sides: &[&'a [Run]]) -> Vec<Matched<'a>> {
     const LIKE: [fn(&Found, &Found) -> bool; 3] = [
         |a, b| a.name == b.name && a.way == b.way,
         |a, b| a.name == b.name,
         |a, b| a.name.shape() == b.name.shape(),
     ];
-    let mut pairs = Vec::new();
-    for like in LIKE {
-        let mut left = Vec::new();
-        for one in a {
-            match b.iter().position(|other| like(&one, other)) {
-                Some(index) => pairs.push((one, b.remove(index))),
-                None => left.push(one),
+    let mut all: Vec<Matched> = Vec::new();
+    for (before, runs) in sides.iter().enumerate() {
+        let mut left = found(runs);
+        for like in LIKE {
+            for one in all.iter_mut().filter(|one| one.sides.len() == before) {
+                if let Some(index) = left.iter().position(|other| like(one.first(), other)) {
+                    one.sides.push(Some(left.remove(index)));
+                }
             }
         }
-        a = left;
+        for one in &mut all {
+            one.sides.resize(before + 1, None);
+        }
+        let new = |found| Matched { sides: [vec![None; before], vec![Some(found)]].concat() };
+        all.extend(left.into_iter().map(new));
     }
-    (pairs, a, b)
+    all
 }
 
 fn different_machines(a: &[Run], b: &[Run]) -> Vec<Warning> {
@@ -263,7 +294,7 @@ fn different_machines(a: &[Run], b: &[Run]) -> Vec<Warning> {
 
 /// The metric's value of every repetition.
 fn values(found: &Found, metric: &Metric) -> Vec<f64> {
-    let of_case = |case: &&CaseResult| -> Vec<f64> {
+    let of_case = |(_, case): &(usize, &CaseResult)| -> Vec<f64> {
         match case.repeats.is_empty() {
             true => metric.of_case(case).into_iter().collect(),
             false => case.repeats.iter().filter_map(|part| metric.of_part(&part.figures)).collect(),

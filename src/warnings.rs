@@ -42,11 +42,15 @@ pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Wa
         few(case),
         line_not_granted(case),
         usb_latency_timer(&case.got),
+        interrupts_coalesced(case),
         record_numbers(case),
         window_reduced(case),
         asked_again(case),
         reconnected(case),
         emulated(case),
+        wifi_power_save(case),
+        wifi_band(&case.got),
+        weak_signal(&case.got),
     ]
     .into_iter()
     .flatten()
@@ -107,17 +111,10 @@ fn slow_start(head: &[u64]) -> Option<Warning> {
 }
 
 fn saturated(case: &CaseResult) -> Option<Warning> {
-    let cpu = case.cpu.as_ref()?;
-    if case.workload != "throughput" || case.elapsed_ns == 0 {
-        return None;
-    }
-    let threads = f64::from(case.ports * case.parallel);
-    let share = |seconds: f64| seconds * 1e9 / case.elapsed_ns as f64 / threads;
-    let ends = [("near", Some(cpu.near_seconds)), ("far", cpu.far_seconds)];
-    let (end, share) = ends
-        .into_iter()
-        .filter_map(|(end, seconds)| Some((end, share(seconds?))))
-        .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let (near, far) = case.cpu_shares().filter(|_| case.workload == "throughput")?;
+    let ends = [("near", Some(near)), ("far", far)];
+    let (end, share) =
+        ends.into_iter().filter_map(|(end, share)| Some((end, share?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
     (share >= SATURATED).then(|| {
         Warning::new(
             "cpu_saturated",
@@ -129,25 +126,24 @@ fn saturated(case: &CaseResult) -> Option<Warning> {
 
 /// What a message costs to send shows only where nothing else holds the sender up.
 fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
-    let cpu = case.cpu.as_ref()?;
-    let sender = match case.direction {
-        Direction::Send => cpu.near_seconds,
-        Direction::Receive => cpu.far_seconds?,
+    let (near, far) = case.cpu_shares()?;
+    let share = match case.direction {
+        Direction::Send => near,
+        Direction::Receive => far?,
         Direction::Loop | Direction::Both => return None,
     };
     let unpaced = case.asked.get("pacing")?.get("kind")? == "closed";
     // What a line with a rate holds up is known without this.
-    let may_be_busy = unpaced && case.line.is_empty() && case.elapsed_ns > 0;
+    let may_be_busy = unpaced && case.line.is_empty();
     if case.workload != "throughput" || !sends_messages(case) || !may_be_busy {
         return None;
     }
-    let share = sender * 1e9 / case.elapsed_ns as f64 / f64::from(case.ports * case.parallel);
     (share < SATURATED).then(|| {
         Warning::new(
             "sender_not_busy",
             format!(
-                "the sender's CPU was busy for {:.0} % of the time: a message takes what link or receiver make it take, \
-                 not what sending costs",
+                "the sender's CPU was busy for {:.0} % of the time: a message takes what link, receiver or other \
+                 programs make it take, not what sending costs",
                 100.0 * share
             ),
             "for the cost of sending give both ends CPUs of their own (--pin 0,1); else it is the link's figure",
@@ -319,6 +315,40 @@ fn usb_latency_timer(got: &Map<String, Value>) -> Option<Warning> {
     })
 }
 
+/// Where each message is waited for, or its time is what counts.
+fn interrupts_coalesced(case: &CaseResult) -> Option<Warning> {
+    let interface = case.got.get("interface")?.as_object()?;
+    let (name, delay) = (interface.get("interface")?.as_str()?, coalescing(interface)?);
+    (case.workload == "latency" || sends_messages(case)).then(|| {
+        Warning::new(
+            "interrupts_coalesced",
+            format!(
+                "{name} {delay}: a lone message waits for its interrupt; a card that did made published round trips ten \
+                 times as long"
+            ),
+            coalescing_remedy(name),
+        )
+    })
+}
+
+/// How an interface of these facts holds its interrupts back, in words; `None` where it does not, or does not tell.
+pub fn coalescing(interface: &Map<String, Value>) -> Option<String> {
+    let adaptive = interface.get("interrupt_delay_adaptive").and_then(Value::as_bool) == Some(true);
+    let microseconds = interface.get("interrupt_delay_us").and_then(Value::as_u64).filter(|&us| us > 0);
+    match (adaptive, microseconds) {
+        (true, _) => Some("chooses itself how long it holds back interrupts (adaptive)".to_owned()),
+        (false, Some(us)) => Some(format!("holds back interrupts for up to {us} µs")),
+        (false, None) => None,
+    }
+}
+
+/// What makes an interface interrupt at once.
+pub fn coalescing_remedy(name: &str) -> String {
+    format!(
+        "ethtool -C {name} adaptive-rx off rx-usecs 0 (as root; back with the values of ethtool -c {name})"
+    )
+}
+
 fn record_numbers(case: &CaseResult) -> Option<Warning> {
     let figures = &case.figures;
     let counted = [
@@ -386,6 +416,71 @@ fn emulated(case: &CaseResult) -> Option<Warning> {
             "emulated",
             "the logger is an emulation made of software: this shows the protocol and the link, not a product",
             "give the URL of a real logger",
+        )
+    })
+}
+
+/// Wi-Fi below this loses frames, and sends them again, even where nobody else sends (dBm).
+pub const WEAK_DBM: i64 = -70;
+
+/// So far below the range in which a Bluetooth controller likes its signal (dB).
+const WEAK_DB: i64 = -10;
+
+/// Frequencies below this (MHz) are those of the band that Bluetooth and Wi-Fi share.
+const SHARED_BAND_MHZ: i64 = 2500;
+
+/// What the interface that a link goes by tells of its radio.
+fn radio<'a>(got: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    got.get("interface")?.get("radio")?.get(name)
+}
+
+fn interface(got: &Map<String, Value>) -> &str {
+    let name = got.get("interface").and_then(|interface| interface.get("interface")?.as_str());
+    name.unwrap_or("the interface")
+}
+
+fn wifi_power_save(case: &CaseResult) -> Option<Warning> {
+    let saves = radio(&case.got, "power_save").and_then(Value::as_bool) == Some(true);
+    let name = interface(&case.got);
+    (saves && case.workload == "latency").then(|| {
+        Warning::new(
+            "wifi_power_save",
+            format!(
+                "{name} sleeps between messages: what comes then waits for the next beacon, 100 ms and more"
+            ),
+            format!("sudo iw dev {name} set power_save off"),
+        )
+    })
+}
+
+fn wifi_band(got: &Map<String, Value>) -> Option<Warning> {
+    let megahertz = radio(got, "frequency_mhz").and_then(Value::as_i64)?;
+    let channel = radio(got, "channel").and_then(Value::as_i64);
+    let channel = channel.map_or(format!("{megahertz} MHz"), |channel| format!("channel {channel}"));
+    let near = radio(got, "bluetooth_adapter").and_then(Value::as_bool) == Some(true);
+    let whose =
+        if near { "the Bluetooth adapter of this host and neighbours" } else { "Bluetooth and neighbours" };
+    (megahertz < SHARED_BAND_MHZ).then(|| {
+        Warning::new(
+            "wifi_band_2_4_ghz",
+            format!("{} is on {channel} at 2.4 GHz, where {whose} send as well", interface(got)),
+            "use a network at 5 or 6 GHz, or switch Bluetooth off meanwhile: rfkill block bluetooth",
+        )
+    })
+}
+
+fn weak_signal(got: &Map<String, Value>) -> Option<Warning> {
+    let wifi = radio(got, "signal_dbm").and_then(Value::as_i64).filter(|&dbm| dbm < WEAK_DBM);
+    let wifi = wifi.map(|dbm| format!("{} receives {dbm} dBm", interface(got)));
+    let bluetooth = || {
+        let below = got.get("rssi_db").and_then(Value::as_i64).filter(|&db| db < WEAK_DB)?;
+        Some(format!("the Bluetooth signal is {} dB below the range that its controller aims at", -below))
+    };
+    wifi.or_else(bluetooth).map(|text| {
+        Warning::new(
+            "weak_signal",
+            format!("{text}: frames get lost and are sent again"),
+            "move the two closer together, away from metal and walls",
         )
     })
 }
@@ -458,6 +553,48 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_around_a_short_transfer_is_not_the_sender_resting() {
+        let share = |warm_up: Value| {
+            let case = serde_json::json!({
+                "endpoint": "udp://a", "peer": "linkgauge", "workload": "throughput", "direction": "send",
+                "message_bytes": 64, "ports": 1, "parallel": 1, "method": "", "complete": true, "elapsed_ns": 240_000_000,
+                "cpu": { "near_seconds": 0.199 }, "throughput_bps": 8e9, "delivered_bytes": 200_000_000,
+                "asked": { "pacing": { "kind": "closed" }, "warm_up": warm_up }, "got": { "framing": "message" },
+                "placement": {}, "warnings": [],
+            });
+            let case: CaseResult = serde_json::from_value(case).unwrap();
+            (sender_not_busy(&case).is_some(), (100.0 * case.cpu_shares().unwrap().0).round())
+        };
+        assert_eq!(share(serde_json::json!({})), (false, 100.0));
+        // The warm-up took some of the CPU's time and none of the transfer's.
+        assert_eq!(share(serde_json::json!({ "time_ns": 1 })), (true, 83.0));
+    }
+
+    #[test]
+    fn held_back_interrupts_matter_to_messages() {
+        let warned = |workload: &str, framing: &str, interface: Value| {
+            let case = serde_json::json!({
+                "endpoint": "udp://a", "peer": "linkgauge", "workload": workload, "direction": "send",
+                "message_bytes": 64, "ports": 1, "parallel": 1, "method": "", "complete": true, "elapsed_ns": 1,
+                "asked": {}, "got": { "framing": framing, "interface": interface }, "placement": {}, "warnings": [],
+            });
+            interrupts_coalesced(&serde_json::from_value(case).unwrap())
+        };
+        let held = |us: u64, adaptive: bool| serde_json::json!({ "interface": "eth0", "interrupt_delay_us": us, "interrupt_delay_adaptive": adaptive });
+        let warning = warned("latency", "stream", held(50, false)).unwrap();
+        assert!(warning.text.starts_with("eth0 holds back interrupts for up to 50 µs"), "{}", warning.text);
+        assert!(
+            warning.remedy.starts_with("ethtool -C eth0 adaptive-rx off rx-usecs 0"),
+            "{}",
+            warning.remedy
+        );
+        assert!(warned("throughput", "message", held(0, true)).unwrap().text.contains("adaptive"));
+        assert_eq!(warned("throughput", "stream", held(50, true)), None);
+        assert_eq!(warned("latency", "message", held(0, false)), None);
+        assert_eq!(warned("latency", "message", serde_json::json!({ "interface": "lo" })), None);
+    }
+
+    #[test]
     fn a_timer_above_the_shortest_is_doubtful() {
         let warned = |milliseconds: Value| {
             let got = Map::from_iter([("usb_latency_timer_ms".to_owned(), milliseconds)]);
@@ -469,5 +606,37 @@ mod tests {
             warned(16.into()).as_deref(),
             Some("the USB adapter holds received bytes back for up to 16 ms")
         );
+    }
+
+    /// The warnings of a case of latency with these facts, by code and text.
+    fn of_radio(got: Value) -> Vec<String> {
+        let case = serde_json::json!({
+            "endpoint": "udp://a", "peer": "echo", "workload": "latency", "direction": "loop", "message_bytes": 32,
+            "ports": 1, "parallel": 1, "method": "latency/1", "complete": true, "elapsed_ns": 1, "asked": {},
+            "got": got, "placement": {}, "warnings": [],
+        });
+        let case: CaseResult = serde_json::from_value(case).unwrap();
+        let found =
+            [wifi_power_save(&case), wifi_band(&case.got), weak_signal(&case.got)].into_iter().flatten();
+        found.map(|warning| format!("{}: {} ({})", warning.code, warning.text, warning.remedy)).collect()
+    }
+
+    #[test]
+    fn a_radio_is_doubtful_where_it_sleeps_shares_or_hardly_hears() {
+        let radio =
+            |radio: Value| serde_json::json!({ "interface": { "interface": "wlan0", "radio": radio } });
+        let worst = serde_json::json!({
+            "power_save": true, "frequency_mhz": 2437, "channel": 6, "signal_dbm": -71, "bluetooth_adapter": true,
+        });
+        insta::assert_snapshot!(of_radio(radio(worst)).join("\n"), @r"
+        wifi_power_save: wlan0 sleeps between messages: what comes then waits for the next beacon, 100 ms and more (sudo iw dev wlan0 set power_save off)
+        wifi_band_2_4_ghz: wlan0 is on channel 6 at 2.4 GHz, where the Bluetooth adapter of this host and neighbours send as well (use a network at 5 or 6 GHz, or switch Bluetooth off meanwhile: rfkill block bluetooth)
+        weak_signal: wlan0 receives -71 dBm: frames get lost and are sent again (move the two closer together, away from metal and walls)
+        ");
+        let good = serde_json::json!({ "power_save": false, "frequency_mhz": 5180, "signal_dbm": -70 });
+        assert!(of_radio(radio(good)).is_empty() && of_radio(serde_json::json!({})).is_empty());
+        assert!(of_radio(serde_json::json!({ "rssi_db": -10 })).is_empty());
+        let weak = of_radio(serde_json::json!({ "rssi_db": -11 })).join("");
+        assert!(weak.starts_with("weak_signal: the Bluetooth signal is 11 dB below"), "{weak}");
     }
 }

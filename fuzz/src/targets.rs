@@ -1,14 +1,15 @@
 //! What is fuzzed: one function for each parser that reads what others wrote. Each takes any bytes; it may refuse them,
 //! and must neither panic nor need more than they deserve.
 //!
-//! `tests/it/fuzz_smoke.rs` runs the same functions on every stable toolchain, for a moment.
+//! `tests/it/fuzz_smoke.rs` lists them, and runs the same functions on every stable toolchain for a moment.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::explain::{self, Evidence};
+use linkgauge::explain::{self, Declared, Evidence};
+use linkgauge::host::radio::nl80211;
 use linkgauge::import::{self, About, TimeUnit};
 use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
@@ -19,7 +20,8 @@ use linkgauge::link::linx::rlnh::Message;
 use linkgauge::link::linx::tcp_cm::{self, Connection, Heard, Kind};
 use linkgauge::link::party::{Cost, Party, Step};
 use linkgauge::link::rfc2217::Server;
-use linkgauge::link::{self, Caps, Dialer, Fault, Framing, icmp};
+use linkgauge::link::sdp::{Next, SERIAL_PORT, Search as ServiceSearch};
+use linkgauge::link::{self, Caps, Dialer, Fault, Framing, bluez, icmp};
 use linkgauge::peer::ask::reply::{End, Found, LONGEST, LengthField, Reply as Answer, Search};
 use linkgauge::peer::chargen;
 use linkgauge::peer::iperf3::datagram::{Datagram, Jitter};
@@ -43,27 +45,6 @@ use linkgauge::sample::Recorder;
 use linkgauge::schedule;
 use linkgauge::workload::Measured;
 use linkgauge::workload::throughput::head::Head;
-
-/// A name and its function.
-pub type Target = (&'static str, fn(&[u8]));
-
-/// Every target.
-pub const TARGETS: [Target; 14] = [
-    ("endpoint", endpoint),
-    ("plan", plan),
-    ("session", session),
-    ("run_document", run_document),
-    ("ask", ask),
-    ("rfc2217", rfc2217),
-    ("pakbus", pakbus),
-    ("import", import),
-    ("iperf3", iperf3),
-    ("pakbus_client", pakbus_client),
-    ("netio", netio),
-    ("reflectors", reflectors),
-    ("tipc_bench", tipc_bench),
-    ("linx", linx),
-];
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
 pub fn endpoint(data: &[u8]) {
@@ -122,10 +103,12 @@ pub fn tipc_bench(data: &[u8]) {
         assert_eq!(BenchAnswer::read(&answer.write()), Some(answer));
     }
     let service = server("tipc-bench", Limits::default());
-    let messages = Caps { framing: Framing::Message, max_message: Some(66_000), ..Caps::STREAM };
+    let first = Caps { framing: Framing::Message, max_message: Some(66_000), ..Caps::STREAM };
+    let messages = Caps { closes: false, ..first.clone() };
     let mut commands = service.party(&messages, "fuzz");
     let mut stream = service.party(&Caps::STREAM, "fuzz");
     connection(commands.as_mut(), data.chunks(16));
+    connection(service.party(&first, "fuzz").as_mut(), data.chunks(16));
     let Some((&size, rest)) = data.split_first() else { return };
     connection(stream.as_mut(), rest.chunks(usize::from(size).max(1)));
 }
@@ -595,8 +578,29 @@ pub fn run_document(data: &[u8]) {
         let written = (format.write)(&run, &Options::default(), &mut std::io::sink());
         assert!(written.is_ok(), "{}: only a sink may fail", format.name);
     }
-    if let Ok(findings) = explain::explain(&Evidence::Run(&run)) {
+    if let Ok(findings) = explain::explain(&Evidence::Run(&run), &Declared::default()) {
         assert!(report::explanation(&findings, &Options::default(), &mut std::io::sink()).is_ok());
+    }
+}
+
+/// What is heard where links go through the air: a device's answers for its services, in pieces that each say their
+/// length in a first byte; the words of the bus; what the kernel tells of an interface.
+pub fn radio(data: &[u8]) {
+    let (mut search, mut rest) = (ServiceSearch::new(SERIAL_PORT), data);
+    while let Some((&size, said)) = rest.split_first() {
+        let (answer, after) = said.split_at(usize::from(size).min(said.len()));
+        if search.take(answer) != Ok(Next::Ask) {
+            break;
+        }
+        assert!(search.request().len() < 100, "a question stays short");
+        rest = after;
+    }
+    if let Some((_, used)) = bluez::Answer::read(data) {
+        assert!(used <= data.len());
+    }
+    for (_, body) in nl80211::messages(data) {
+        let _ = (nl80211::Interface::read(body), nl80211::Station::read(body));
+        let _ = (nl80211::family(body), nl80211::power_save(body));
     }
 }
 

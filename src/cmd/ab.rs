@@ -1,6 +1,6 @@
 //! `linkgauge ab`: two plans in turn on the same machine, and the comparison of the two.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -8,11 +8,13 @@ use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::Dialer;
 use linkgauge::plan::{Case, CaseSpec, OneOrMany, Plan};
+use linkgauge::report::Side;
 use linkgauge::run::Run;
 
 use super::Status;
 use super::compare::CompareFlags;
 use super::measure::{PlanFlags, measure, status};
+use super::output::check_file;
 
 /// Run two plans in turn, repetition by repetition, and compare them
 ///
@@ -31,6 +33,9 @@ pub struct Flags {
     /// Print the comparison as JSON
     #[arg(long)]
     compare_json: bool,
+    /// Write the comparison as a self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    compare_html: Option<PathBuf>,
     #[command(flatten)]
     how: CompareFlags,
     #[command(flatten)]
@@ -47,6 +52,7 @@ const REPEAT: u32 = 10;
 pub fn run(flags: Flags) -> Result<Status> {
     // The comparison is what is printed.
     flags.plan.output.check(1)?;
+    flags.compare_html.iter().try_for_each(|path| check_file(path))?;
     flags.plan.keep.check()?;
     let (a, b) = (plan(&flags.a, &flags.workload)?, plan(&flags.b, &flags.workload)?);
     let repeat = flags.plan.repeat.unwrap_or(a.repeat.max(b.repeat).max(REPEAT));
@@ -56,7 +62,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let run = measure(Plan::new(None, repeat, keep_going, cases)?, &flags.plan, Dialer::new(Clock::System))?;
     let ended = status(&run);
     let written = flags.plan.output.write(&run, false);
-    let titles = [a.title.unwrap_or(flags.a), b.title.unwrap_or(flags.b)];
+    let titles = [a.title.unwrap_or(flags.a.clone()), b.title.unwrap_or(flags.b.clone())];
     let (a, b) = split(run, count, titles);
     for run in [&a, &b] {
         if run.cases.iter().any(|case| case.figures.any()) {
@@ -64,7 +70,8 @@ pub fn run(flags: Flags) -> Result<Status> {
         }
     }
     written?;
-    let compared = flags.how.compare(&[a], &[b], flags.compare_json)?;
+    let sides = [Side { name: &flags.a, runs: &[a] }, Side { name: &flags.b, runs: &[b] }];
+    let compared = flags.how.compare(sides, flags.compare_json, flags.compare_html.as_deref())?;
     // What was not measured weighs more than what was worse.
     Ok(if ended == Status::Complete { compared } else { ended })
 }

@@ -1,14 +1,17 @@
-//! `linkgauge compare`, and how a comparison is printed.
+//! `linkgauge compare`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
 use linkgauge::metric::Metric;
-use linkgauge::report::{plain, printable, shorten, wrap};
-use linkgauge::units::{print_bytes, share};
-use linkgauge::verdict::{self, Compared, Comparison, Name, Options, Verdict};
+use linkgauge::report::{self, Side};
+use linkgauge::units::share;
+use linkgauge::verdict::{self, Options, Verdict};
 
 use super::Status;
-use super::output::{put, speaks_unicode};
+use super::output::{is_dash, put, speaks_unicode, to_file};
 use super::store::{RUN_HELP, StoreFlag, runs};
 
 /// Compare two runs, or two sets of them: worse, better, or no difference shown
@@ -26,6 +29,9 @@ pub struct Flags {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Write a self-contained HTML page: both over each other, with the verdicts ('-': standard output)
+    #[arg(long, value_name = "FILE|-", conflicts_with = "json")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     how: CompareFlags,
     #[command(flatten)]
@@ -53,116 +59,28 @@ fn margin(text: &str) -> Result<f64, String> {
 
 pub fn run(flags: Flags) -> Result<Status> {
     let (a, b) = (runs(&flags.a, &flags.store)?, runs(&flags.b, &flags.store)?);
-    flags.how.compare(&a, &b, flags.json)
+    let sides = [Side { name: &flags.a, runs: &a }, Side { name: &flags.b, runs: &b }];
+    flags.how.compare(sides, flags.json, flags.html.as_deref())
 }
 
 impl CompareFlags {
     /// Compares, prints, and says how that ends.
-    pub fn compare(
-        &self,
-        a: &[linkgauge::run::Run],
-        b: &[linkgauge::run::Run],
-        json: bool,
-    ) -> Result<Status> {
+    pub fn compare(&self, sides: [Side; 2], json: bool, html: Option<&Path>) -> Result<Status> {
         let options = Options { margin: self.margin, metrics: self.metric.clone(), force: self.force };
-        let comparison = verdict::compare(a, b, &options)?;
-        if json {
+        let comparison = verdict::compare(sides[0].runs, sides[1].runs, &options)?;
+        let page = |out: &mut dyn Write| report::overlay(&sides, Some(&comparison), out);
+        if let Some(path) = html.filter(|path| !is_dash(path)) {
+            to_file(path, |file| page(file))?;
+        }
+        if html.is_some_and(is_dash) {
+            put(page)?;
+        } else if json {
             let json = serde_json::to_string_pretty(&comparison)?;
             put(|out| writeln!(out, "{json}"))?;
         } else {
-            let text = text(&comparison);
-            put(|out| write!(out, "{}", if speaks_unicode() { text } else { plain(&text) }))?;
+            let text = report::comparison(&comparison, speaks_unicode());
+            put(|out| write!(out, "{text}"))?;
         }
         Ok(if comparison.any(Verdict::Worse) { Status::Failed } else { Status::Complete })
     }
-}
-
-fn text(comparison: &Comparison) -> String {
-    let set = |ids: &[String]| match ids {
-        [id] => printable(id),
-        ids => format!("{} runs, {} to {}", ids.len(), printable(&ids[0]), printable(&ids[ids.len() - 1])),
-    };
-    let mut text = format!("A: {}\nB: {}\n", set(&comparison.a), set(&comparison.b));
-    for compared in &comparison.cases {
-        text += &one(compared);
-    }
-    for (side, names) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
-        for case in names {
-            text += &format!("\nonly in {side}: {}\n", name(case));
-        }
-    }
-    let few = comparison.cases.iter().any(|compared| compared.verdict == Verdict::TooFew);
-    let margin = (comparison.margin * 1e3).round() / 10.0;
-    let legend = format!(
-        "worse and better: p below {} and a shift of more than {margin} % of A's median; the shift is between the \
-         repetitions, with its 95 % interval.",
-        verdict::SIGNIFICANT
-    );
-    text += &format!("\n{}", wrap(&legend, 80, "  ", "  "));
-    if few {
-        let fewest = format!(
-            "too few: a verdict needs {} repetitions a side; --repeat 10 gives a good one.",
-            verdict::FEWEST
-        );
-        text += &wrap(&fewest, 80, "  ", "  ");
-    }
-    for warning in &comparison.warnings {
-        text += &wrap(&printable(&warning.text), 80, &format!("\nwarning[{}]: ", warning.code), "    ");
-        text += &wrap(&warning.remedy, 80, "  try: ", "    ");
-    }
-    text
-}
-
-fn name(case: &Name) -> String {
-    let endpoint = shorten(&printable(&case.endpoint), 44);
-    let particulars = particulars(case.message_bytes, case.ports, case.parallel, &case.settings);
-    format!("{endpoint}, {} {}{particulars}", printable(&case.workload), case.direction.name())
-}
-
-/// What tells a case from others at its endpoint: `, 14 B, 4 ports, spin`.
-pub fn particulars(message_bytes: u32, ports: u32, parallel: u32, settings: &str) -> String {
-    let mut words = Vec::new();
-    // An imported file need not tell the size.
-    if message_bytes > 0 {
-        words.push(print_bytes(message_bytes.into()));
-    }
-    let several = [(ports, "ports"), (parallel, "connections")].into_iter().filter(|(number, _)| *number > 1);
-    words.extend(several.map(|(number, what)| format!("{number} {what}")));
-    words.push(printable(settings));
-    words.iter().filter(|word| !word.is_empty()).map(|word| format!(", {word}")).collect()
-}
-
-fn one(compared: &Compared) -> String {
-    let print = |value: Option<f64>| match (value, compared.unit) {
-        (Some(value), Some(unit)) => unit.print(value),
-        _ => "–".to_owned(),
-    };
-    let mut text = format!("\n{}\n", name(&compared.case));
-    if let Some(other) = &compared.case_b {
-        text += &format!("B: {}\n", shorten(&printable(&other.endpoint), 76));
-    }
-    let (a, b) = (&compared.a, &compared.b);
-    text += &format!(
-        "  {:8} A {} ({})   B {} ({})\n",
-        compared.metric,
-        print(a.median),
-        a.repetitions,
-        print(b.median),
-        b.repetitions
-    );
-    let percent = |share: f64| format!("{:+.1} %", share * 100.0);
-    let mut facts = Vec::new();
-    if let (Some(shift), Some(median)) = (compared.shift, a.median) {
-        facts.push(match compared.relative_shift {
-            Some(share) => format!("shift {}", percent(share)),
-            None => format!("shift {}", print(Some(shift))),
-        });
-        if let Some(interval) = compared.shift_interval.filter(|_| compared.relative_shift.is_some()) {
-            facts.push(format!("{} to {}", percent(interval.low / median), percent(interval.high / median)));
-        }
-    }
-    facts.extend(compared.p.map(|p| if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {p:.3}") }));
-    text +=
-        &format!("  {:8} {}\n", "", [&[compared.verdict.words().to_owned()][..], &facts].concat().join(", "));
-    text
 }

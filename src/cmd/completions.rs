@@ -18,6 +18,7 @@ pub struct Flags {
 /// Write the man pages to a directory
 #[derive(Args)]
 pub struct ManFlags {
+    /// Made if need be
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use linkgauge::host::check::{self, Check, Verdict};
 use linkgauge::host::serial;
-use linkgauge::link::TRANSPORTS;
+use linkgauge::link::{self, TRANSPORTS};
 use serde::Serialize;
 
 use super::Status;
@@ -77,7 +77,8 @@ fn write_json(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn examine() -> Findings {
-    let checks = check::checks();
+    let mut checks = check::checks();
+    checks.push(check::interrupts(&link::interfaces()));
     let transports = TRANSPORTS.iter().map(|transport| {
         let missing = (transport.available)();
         let available = missing.is_ok();

@@ -13,8 +13,9 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::link::Dialer;
 use linkgauge::peer::PEERS;
 use linkgauge::plan::{Case, CaseSpec, OneOrMany, Plan};
-use linkgauge::run::Run;
+use linkgauge::run::{CaseResult, Run};
 use linkgauge::units::{Bytes, Span};
+use linkgauge::workload::download::WHOLE;
 
 use self::keep::Keeper;
 use super::Status;
@@ -49,7 +50,7 @@ pub struct Flags {
     /// How a table is written
     #[arg(long, value_name = "FORMAT", value_parser = table_formats(), default_value = "csv")]
     table_format: String,
-    /// Stop after so many bytes
+    /// Stop after so many bytes; what ends before the file does stays NAME.part
     #[arg(long, value_name = "SIZE")]
     volume: Option<Bytes>,
     /// Stop after this time
@@ -201,7 +202,8 @@ pub fn run(flags: Flags) -> Result<Status> {
 fn kept(plan: Plan, flags: &PlanFlags, place: &Path) -> Result<Run> {
     let (keeper, content) = Keeper::create(place)?;
     let run = measure_into(plan, flags, Dialer::new(Clock::System), Some(content));
-    let whole = run.as_ref().is_ok_and(|run| run.complete());
+    let cut = |case: &CaseResult| case.got.get(WHOLE).is_some_and(|whole| whole == false);
+    let whole = run.as_ref().is_ok_and(|run| run.complete() && !run.cases.iter().any(cut));
     keeper.finish(whole, flags.output.quiet)?;
     run
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use linkgauge::report::{self, Format, Options};
+use linkgauge::report::{self, Format, MOST_SIDES, Options, Side};
 use linkgauge::run::Run;
 
 #[derive(Args, Clone, Default)]
@@ -57,19 +57,7 @@ impl OutputFlags {
         if dashes + usize::from(self.format.is_some()) + others > 1 {
             bail!("only one thing can go to standard output: give the others a file");
         }
-        for (_, path) in self.files().filter(|(_, path)| !is_dash(path)) {
-            let new = !path.exists();
-            File::options()
-                .append(true)
-                .create(true)
-                .open(path)
-                .with_context(|| format!("{}: cannot be written", path.display()))?;
-            // Nothing is left behind if nothing gets measured.
-            if new {
-                let _ = std::fs::remove_file(path);
-            }
-        }
-        Ok(())
+        self.files().filter(|(_, path)| !is_dash(path)).try_for_each(|(_, path)| check_file(path))
     }
 
     /// Whether people read standard output.
@@ -80,23 +68,77 @@ impl OutputFlags {
 
     /// Writes everything that was asked for; the table, if it is wanted, unless something else goes to standard output.
     pub fn write(&self, run: &Run, table: bool) -> Result<()> {
+        self.write_by(table, &|format, options, out| (format.write)(run, options, out))
+    }
+
+    /// The same of several runs: a page with all of them over each other, one table, documents one after another.
+    pub fn write_all(&self, sides: &[Side]) -> Result<()> {
+        let wanted =
+            |name| self.format.as_deref() == Some(name) || self.files().any(|(other, _)| other == name);
+        if wanted("html") && sides.len() > MOST_SIDES {
+            bail!("a page can tell {MOST_SIDES} apart: name fewer runs, or sets of them (tag:NAME)");
+        }
+        if wanted("junit") {
+            bail!("JUnit XML is of one run: name one");
+        }
+        self.write_by(true, &|format, options, out| all(sides, format, options, out))
+    }
+
+    fn write_by(&self, table: bool, write: &WriteIn) -> Result<()> {
         let mut on_stdout = self.format.as_deref();
         for (name, path) in self.files() {
             if is_dash(path) {
                 on_stdout = Some(name);
                 continue;
             }
-            let write = |file: &mut File| (find(name).write)(run, &Options::default(), file);
-            File::create(path)
-                .and_then(|mut file| write(&mut file))
-                .with_context(|| format!("{}: could not be written", path.display()))?;
+            to_file(path, |file| write(find(name), &Options::default(), file))?;
         }
         match on_stdout {
-            Some(name) => print(find(name), run),
+            Some(name) => put(|out| write(find(name), &options(), out)),
             None if self.quiet || !table => Ok(()),
-            None => print(find("text"), run),
+            None => put(|out| write(find("text"), &options(), out)),
         }
     }
+}
+
+/// Writes in a format.
+type WriteIn<'a> = dyn Fn(&Format, &Options, &mut dyn Write) -> io::Result<()> + 'a;
+
+fn all(sides: &[Side], format: &Format, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    if format.name == "html" {
+        return report::overlay(sides, None, out);
+    }
+    let mut header: Option<Vec<u8>> = None;
+    for run in sides.iter().flat_map(|side| side.runs) {
+        let mut text = Vec::new();
+        (format.write)(run, options, &mut text)?;
+        match (format.name, &header) {
+            ("text", Some(_)) => out.write_all(b"\n")?,
+            // One table has its head once.
+            ("csv", Some(header)) if text.starts_with(header.as_slice()) => drop(text.drain(..header.len())),
+            _ => {}
+        }
+        out.write_all(&text)?;
+        header = header.or_else(|| text.split_inclusive(|&byte| byte == b'\n').next().map(<[u8]>::to_vec));
+    }
+    Ok(())
+}
+
+/// Finds out whether a file can be written, and leaves it as it is.
+pub fn check_file(path: &Path) -> Result<()> {
+    let new = !path.exists();
+    let opened = File::options().append(true).create(true).open(path);
+    opened.with_context(|| format!("{}: cannot be written", path.display()))?;
+    // Nothing is left behind if nothing gets measured.
+    if new {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
+pub fn to_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+    let written = File::create(path).and_then(|mut file| write(&mut file));
+    written.with_context(|| format!("{}: could not be written", path.display()))
 }
 
 pub fn is_dash(path: &Path) -> bool {
@@ -119,11 +161,6 @@ pub fn put(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
 /// Tells people something beside the results. Nobody listening must not cost a result.
 pub fn tell(text: impl std::fmt::Display) {
     let _ = writeln!(anstream::stderr(), "{text}");
-}
-
-/// Prints a run.
-pub fn print(format: &Format, run: &Run) -> Result<()> {
-    put(|stdout| (format.write)(run, &options(), stdout))
 }
 
 /// What the terminal can show.

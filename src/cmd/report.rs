@@ -2,12 +2,16 @@
 
 use anyhow::Result;
 use clap::Args;
+use linkgauge::report::Side;
+use linkgauge::run::Run;
 
 use super::Status;
 use super::output::OutputFlags;
 use super::store::{RUN_HELP, StoreFlag, runs};
 
 /// Show stored runs again, in any format
+///
+/// Several runs: --html writes one page with all of them over each other, up to 8, a set (tag:NAME) in one colour.
 #[derive(Args)]
 pub struct Flags {
     #[arg(required = true, value_name = "RUN", help = RUN_HELP)]
@@ -20,10 +24,19 @@ pub struct Flags {
 
 pub fn run(flags: Flags) -> Result<Status> {
     flags.output.check(0)?;
-    for named in &flags.runs {
-        for run in runs(named, &flags.store)? {
-            flags.output.write(&run, true)?;
-        }
+    let named: Vec<(&str, Vec<Run>)> = flags
+        .runs
+        .iter()
+        .map(|named| Ok((named.as_str(), runs(named, &flags.store)?)))
+        .collect::<Result<_>>()?;
+    let sides: Vec<Side> = match named.as_slice() {
+        // The runs of a single set are told apart.
+        [(name, runs)] => runs.chunks(1).map(|runs| Side { name, runs }).collect(),
+        several => several.iter().map(|(name, runs)| Side { name, runs }).collect(),
+    };
+    match sides.as_slice() {
+        [Side { runs: [run], .. }] => flags.output.write(run, true)?,
+        sides => flags.output.write_all(sides)?,
     }
     Ok(Status::Complete)
 }

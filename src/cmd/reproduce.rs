@@ -19,7 +19,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::explain::{self, Evidence};
+use linkgauge::explain::{self, Declared, Evidence};
 use linkgauge::host;
 use linkgauge::link::Dialer;
 use linkgauge::paper::{Outcome, PlannedCase, STUDIES, Study};
@@ -136,7 +136,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     written?;
     if flags.output.is_read() && !events_on_stdout {
         // Most studies have nothing that a piece explains.
-        explain::explain(&Evidence::Run(&run)).map_or(Ok(()), |found| {
+        explain::explain(&Evidence::Run(&run), &Declared::default()).map_or(Ok(()), |found| {
             put(|stdout| writeln!(stdout))?;
             super::explain::print(&found)
         })?;
@@ -347,7 +347,7 @@ impl<'a> Measured<'a> {
             before.iter_mut().for_each(|case| case.warnings.retain(|warning| warning.code != "few_samples"));
         }
         for result in &mut run.cases {
-            if let Some(path) = case.download.and_then(|download| download.path) {
+            if let Some(path) = case.download.and_then(|download| download.path).or(case.link) {
                 result.shaped = explain::window::shaped(path.delay, path.rate_to, path.rate_from);
             }
             result.placement.extend(cell.placement.clone());

@@ -158,7 +158,7 @@ pub fn runs(named: &str, store: &StoreFlag) -> Result<Vec<Run>> {
 }
 
 /// What looks like a path is one, there or not.
-fn is_file(named: &str) -> bool {
+pub fn is_file(named: &str) -> bool {
     let path = Path::new(named);
     is_dash(path)
         || path.is_file()

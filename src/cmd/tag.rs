@@ -12,6 +12,7 @@ pub struct Flags {
     /// A run in the store: its id, how it begins or ends, or 'last'
     #[arg(value_name = "RUN")]
     run: String,
+    /// What to name it
     #[arg(required = true, value_name = "NAME", value_parser = tag)]
     names: Vec<String>,
     /// Take the names away

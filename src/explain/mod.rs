@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::paper::{PaperError, Study};
 use crate::run::{Run, TOOL};
 
+pub mod size;
 pub mod window;
 
 /// What is to be explained.
@@ -16,16 +17,23 @@ pub enum Evidence<'a> {
     Study(&'a Study),
 }
 
+/// What somebody says of what was measured, that the evidence need not hold.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Declared {
+    /// What the line can carry of payload, in bit/s.
+    pub line_bps: Option<f64>,
+}
+
 /// A question that evidence may answer.
 pub struct Piece {
     pub name: &'static str,
     /// For help and documents.
     pub summary: &'static str,
-    pub explain: fn(&Evidence) -> Result<Finding, NotExplained>,
+    pub explain: fn(&Evidence, &Declared) -> Result<Finding, NotExplained>,
 }
 
 /// Every piece, in the order in which findings are shown.
-pub static PIECES: &[Piece] = &[window::PIECE];
+pub static PIECES: &[Piece] = &[window::PIECE, size::PIECE];
 
 /// Why there is nothing to say.
 #[derive(Debug, thiserror::Error)]
@@ -61,10 +69,13 @@ pub enum Block {
 }
 
 /// What all pieces say, or why none says anything, a reason each.
-pub fn explain(evidence: &Evidence) -> Result<Vec<Finding>, Vec<(&'static str, NotExplained)>> {
+pub fn explain(
+    evidence: &Evidence,
+    declared: &Declared,
+) -> Result<Vec<Finding>, Vec<(&'static str, NotExplained)>> {
     let (mut findings, mut silent) = (Vec::new(), Vec::new());
     for piece in PIECES {
-        match (piece.explain)(evidence) {
+        match (piece.explain)(evidence, declared) {
             Ok(finding) => findings.push(finding),
             Err(why) => silent.push((piece.name, why)),
         }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{Evidence, Finding, NotExplained, Piece};
 use crate::stats::Interval;
-use crate::stats::fit::{Line, Point, least_squares, theil_sen, weighted_least_squares};
+use crate::stats::fit::{Line, Point, least_squares, relative_least_squares, theil_sen};
 
 mod rows;
 mod told;
@@ -19,7 +19,7 @@ use rows::{LeftOut, Row, Rows};
 pub const PIECE: Piece = Piece {
     name: "window",
     summary: "what one round trip buys of a download, and the window that would fill the link",
-    explain: |evidence| Window::of(evidence).map(|window| window.finding()),
+    explain: |evidence, _| Window::of(evidence).map(|window| window.finding()),
 };
 
 /// As it is printed.
@@ -56,10 +56,7 @@ static METHODS: [Method; 3] = [
     Method {
         name: "relative",
         weights: "rate²: shares alike",
-        fit: |points| {
-            let weights: Vec<f64> = points.iter().map(|(_, y)| 1.0 / (y * y)).collect();
-            weighted_least_squares(points, &weights, CONFIDENCE)
-        },
+        fit: |points| relative_least_squares(points, CONFIDENCE),
     },
 ];
 

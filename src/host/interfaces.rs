@@ -1,4 +1,4 @@
-//! Facts about a network interface, from `/sys/class/net`.
+//! Facts about a network interface, from `/sys/class/net`, and of its radio if it has one.
 //!
 //! Not for routes (which interface leads to a host), addresses or queueing disciplines: those need netlink.
 
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::read;
+use super::{radio, read};
 
 const CLASS: &str = "/sys/class/net";
 
@@ -36,7 +36,15 @@ fn names_in(class: &Path) -> Vec<String> {
 
 /// What can be said about an interface; empty when there is none of that name.
 pub fn facts(name: &str) -> Map<String, Value> {
-    facts_in(Path::new(CLASS), name)
+    let class = Path::new(CLASS);
+    let mut facts = facts_in(class, name);
+    if facts.get("wireless") == Some(&true.into()) {
+        let index =
+            read::number(class.join(name).join("ifindex")).and_then(|index| u32::try_from(index).ok());
+        let told = radio::facts(index.unwrap_or(0));
+        facts.extend((!told.is_empty()).then(|| ("radio".to_owned(), told.into())));
+    }
+    facts
 }
 
 fn facts_in(class: &Path, name: &str) -> Map<String, Value> {

@@ -11,6 +11,7 @@ pub mod interfaces;
 mod machine;
 mod permissions;
 mod power;
+pub mod radio;
 mod read;
 pub mod serial;
 

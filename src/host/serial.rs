@@ -178,11 +178,15 @@ pub fn user(device: &Path) -> Option<User> {
 fn user_in(root: &Path, device: &Path) -> Option<User> {
     reserved_in(root, device).or_else(|| {
         let processes = read::folder(root.join("proc")).into_iter().filter_map(|name| name.parse().ok());
-        processes.filter(|&process| process != std::process::id()).find_map(|process| {
+        let users = processes.filter(|&process| process != std::process::id()).filter_map(|process| {
             let open = root.join(format!("proc/{process}/fd"));
-            let holds = |name: &String| fs::read_link(open.join(name)).is_ok_and(|leads| leads == device);
-            read::folder(&open).iter().any(holds).then(|| named(root, process))?
-        })
+            let leads = |name: &String| fs::read_link(open.join(name)).ok();
+            let files: Vec<PathBuf> = read::folder(&open).iter().filter_map(leads).collect();
+            let user = files.iter().any(|file| file == device).then(|| named(root, process))??;
+            Some((files.iter().any(|file| file.ends_with("ptmx")), user))
+        });
+        // Who also has the other side of a pseudo-terminal open stands in for the hardware.
+        users.min_by_key(|(stands_in, _)| *stands_in).map(|(_, user)| user)
     })
 }
 
@@ -316,6 +320,21 @@ mod tests {
         let root = machine();
         let file = root.0.path().join("sys/bus/usb-serial/devices/ttyUSB0/latency_timer");
         assert_eq!(usb_latency_timers_in(root.0.path()), [(16, file)]);
+    }
+
+    #[test]
+    fn who_stands_in_for_the_hardware_is_named_last() {
+        for (lab, program) in [("5", "7"), ("7", "5")] {
+            let process = |id: &str, name: &str| (format!("proc/{id}/comm"), format!("{name}\n"));
+            let files = [process(lab, "lab"), process(program, "minicom")];
+            let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+            let [master, slave, used] =
+                [(lab, 0), (lab, 1), (program, 4)].map(|(id, file)| format!("proc/{id}/fd/{file}"));
+            let links = [(&*master, "/dev/ptmx"), (&*slave, "/dev/pts/3"), (&*used, "/dev/pts/3")];
+            let root = Root::new(&files, &links);
+            let user = user_in(root.0.path(), Path::new("/dev/pts/3")).unwrap();
+            assert_eq!(user.program, "minicom");
+        }
     }
 
     #[test]

@@ -54,7 +54,7 @@ fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
     case.peer = "sockperf".to_owned();
     case.message_bytes = log.message_bytes.unwrap_or(0);
     case.elapsed_ns = log.last.since(first).as_nanos() as u64;
-    case.series = log.recorder.series.entries();
+    case.series = log.recorder.series.entries(case.elapsed_ns);
     Ok(Found::Foreign(Foreign {
         measured_by: "sockperf".to_owned(),
         // Its times count from the beginning of the run.

@@ -75,7 +75,9 @@ fn remove(device: &str) -> Result<(), LabError> {
 fn arguments(device: &str, shape: &Shape) -> Vec<String> {
     let words = ["qdisc", "add", "dev", device, "root", "handle", HANDLE, "netem", "limit"];
     let mut arguments = words.map(str::to_owned).to_vec();
-    let held = shape.queue as f64 + shape.rate / 8.0 * shape.delay.as_secs_f64();
+    // Without a delay nothing is on its way, however unlimited the rate.
+    let on_its_way = if shape.delay.is_zero() { 0.0 } else { shape.rate / 8.0 * shape.delay.as_secs_f64() };
+    let held = shape.queue as f64 + on_its_way;
     arguments.push(format!("{:.0}", (held / PACKET).ceil().clamp(LEAST_PACKETS, MOST_PACKETS)));
     let microseconds = |duration: std::time::Duration| format!("{}us", duration.as_nanos() as f64 / 1e3);
     if !shape.delay.is_zero() {
@@ -157,6 +159,8 @@ mod tests {
         assert_eq!(told(&shape), "netem limit 100000 delay 1.5us 1us loss 7% duplicate 0.1% reorder 25%");
         let shape = Shape { delay: Duration::from_secs(2), rate: 8e6, queue: 1 << 20, ..Shape::default() };
         assert_eq!(told(&shape), "netem limit 2033 delay 2000000us rate 8000000bit");
+        let shape = Shape { loss: Often::Share(0.01), queue: 65_536, ..Shape::default() };
+        assert_eq!(told(&shape), "netem limit 1000 loss 1%", "no rate and no delay");
         assert_eq!(
             arguments("eth0", &shape)[..7].join(" "),
             "qdisc add dev eth0 root handle 7100:",

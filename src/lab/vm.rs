@@ -25,6 +25,9 @@ pub struct Options {
     pub limit: Duration,
     /// Time in the guest is counted in its instructions: the same on a busy host.
     pub virtual_time: bool,
+    /// Sockets of the file system between which the frames of the guest's Ethernet device (`eth0`) pass: its own, and that
+    /// of another guest, which has them the other way round. No blank or comma may be in them.
+    pub join: Option<[PathBuf; 2]>,
     /// Keeps the kernel (some 200 MB), which is fetched once.
     pub cache: PathBuf,
 }
@@ -42,6 +45,8 @@ pub fn process(options: &Options, command: &[String]) -> Command {
     process.args(["-c", SCRIPT, "guest"]).arg(&options.cache);
     process.args([options.modules.join(","), options.tools.join(",")]).arg(&options.program);
     process.arg(options.limit.as_secs().max(1).to_string());
-    process.args([if options.virtual_time { "1" } else { "0" }]).args(command);
+    process.args([if options.virtual_time { "1" } else { "0" }]);
+    let [own, other] = options.join.clone().unwrap_or_default();
+    process.arg(own).arg(other).args(command);
     process
 }

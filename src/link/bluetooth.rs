@@ -10,8 +10,9 @@ use std::str::FromStr;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::{Facts, Fault, Unavailable, sys};
+use super::{Facts, Fault, Unavailable, hci, sys};
 use crate::endpoint::{Endpoint, EndpointError};
+use crate::host::radio::{self, Block};
 
 /// Protocols of the family, from bluetooth.h of the kernel.
 #[derive(Clone, Copy)]
@@ -29,6 +30,11 @@ pub struct Address([u8; 6]);
 pub const ANY: Address = Address([0; 6]);
 
 impl Address {
+    /// In the kernel's order.
+    pub fn in_kernel(self) -> [u8; 6] {
+        Address::turned(self.0).0
+    }
+
     /// From and to the kernel's order, which is the other one.
     fn turned(bytes: [u8; 6]) -> Address {
         let mut bytes = bytes;
@@ -58,12 +64,16 @@ impl fmt::Display for Address {
     }
 }
 
-/// Device and number of `AA:BB:CC:DD:EE:FF/1`; `any` stands for every adapter of this host.
+/// The device of `AA:BB:CC:DD:EE:FF`; `any` stands for every adapter of this host.
+pub fn device(text: &str) -> Option<Address> {
+    if text == "any" { Some(ANY) } else { text.parse().ok() }
+}
+
+/// Device and number of `AA:BB:CC:DD:EE:FF/1`.
 pub fn place(endpoint: &Endpoint, wanted: &'static str) -> Result<(Address, u16), EndpointError> {
     let place = || {
-        let (device, number) = endpoint.place().split_once('/')?;
-        let device = if device == "any" { ANY } else { device.parse().ok()? };
-        Some((device, number.parse().ok()?))
+        let (text, number) = endpoint.place().split_once('/')?;
+        Some((device(text)?, number.parse().ok()?))
     };
     place().ok_or_else(|| EndpointError::BadPlace { url: endpoint.to_string(), wanted })
 }
@@ -109,6 +119,12 @@ pub struct Found {
     pub is_up: bool,
 }
 
+impl Found {
+    pub fn name(&self) -> String {
+        format!("hci{}", self.number)
+    }
+}
+
 /// The adapters of this host, as many as it tells about.
 pub fn adapters() -> Vec<Found> {
     let Ok(control) = socket(Speaks::Hci) else { return Vec::new() };
@@ -128,7 +144,13 @@ pub fn socket(speaks: Speaks) -> io::Result<Socket> {
 /// An address of the family: `before` and `after` are what stands around that of the device.
 pub fn socket_address(before: &[u8], device: Address, after: &[u8]) -> SockAddr {
     let family = (libc::AF_BLUETOOTH as u16).to_ne_bytes();
-    sys::raw_address(&[&family, before, &Address::turned(device.0).0, after].concat())
+    sys::raw_address(&[&family, before, &device.in_kernel(), after].concat())
+}
+
+/// `sockaddr_hci` of an adapter, for raw commands.
+pub fn adapter_address(number: u16) -> SockAddr {
+    let family = (libc::AF_BLUETOOTH as u16).to_ne_bytes();
+    sys::raw_address(&[family, number.to_ne_bytes(), [0; 2]].concat())
 }
 
 /// The device of such an address, `before` bytes behind the family, and what stands around it.
@@ -147,32 +169,52 @@ pub fn available(speaks: Speaks, module: &'static str) -> Result<(), Unavailable
     })
 }
 
-const POWER: &str = "rfkill unblock bluetooth; bluetoothctl power on";
-
 /// What keeps this host from reaching any device.
 pub fn limit() -> Option<Unavailable> {
-    let found = adapters();
-    let (reason, remedy) = match found.iter().any(|adapter| adapter.is_up) {
-        true => return None,
-        false if found.is_empty() => ("there is no Bluetooth adapter", "plug one in"),
-        false => ("the Bluetooth adapter is off or blocked", POWER),
+    let is_up: Vec<bool> = adapters().iter().map(|adapter| adapter.is_up).collect();
+    what_limits(&is_up, radio::bluetooth_block())
+}
+
+fn what_limits(is_up: &[bool], block: Option<Block>) -> Option<Unavailable> {
+    let (reason, remedy) = match (is_up, block) {
+        ([], None) => ("there is no Bluetooth adapter", "plug one in"),
+        (_, Some(Block::Switch)) => ("a switch of this machine blocks Bluetooth", SWITCH),
+        (_, Some(Block::Software)) => ("Bluetooth is blocked", UNBLOCK),
+        (is_up, None) if is_up.contains(&true) => return None,
+        _ => ("the Bluetooth adapter is off", POWER),
     };
     Some(Unavailable { reason: reason.to_owned(), remedy: remedy.to_owned() })
 }
 
+const POWER: &str = "bluetoothctl power on";
+const UNBLOCK: &str = "rfkill unblock bluetooth; bluetoothctl power on";
+const SWITCH: &str = "move the switch, or leave the aeroplane mode";
+
 /// What a refused system call means here, and what to do. `number` is what stands behind the slash.
 pub fn fault(operation: &'static str, number: &str, error: io::Error) -> Fault {
+    refusal(operation, number, error, limit)
+}
+
+/// The same; `limit` is what keeps this host from reaching any device.
+fn refusal(
+    operation: &'static str,
+    number: &str,
+    error: io::Error,
+    limit: impl Fn() -> Option<Unavailable>,
+) -> Fault {
     let remedy = match Errno::from_io_error(&error) {
         Some(Errno::CONNREFUSED) => format!("nobody serves {number} there"),
-        Some(Errno::HOSTDOWN | Errno::HOSTUNREACH) => {
-            format!("the device does not answer: is it on and in reach, and the adapter up ({POWER})?")
-        }
+        Some(Errno::HOSTDOWN | Errno::HOSTUNREACH | Errno::NETDOWN) => match limit() {
+            Some(limit) => format!("{}: {}", limit.reason, limit.remedy),
+            None => {
+                format!("the device does not answer: is it on and in reach, and the adapter up ({POWER})?")
+            }
+        },
         Some(Errno::ACCESS | Errno::PERM | Errno::CONNABORTED) => {
             "the device refuses, or this is not permitted: pair with it (bluetoothctl pair ADDRESS)"
                 .to_owned()
         }
         Some(Errno::NODEV | Errno::ADDRNOTAVAIL) => "this host has no such adapter".to_owned(),
-        Some(Errno::NETDOWN) => format!("the adapter is off or blocked: {POWER}"),
         Some(Errno::BUSY | Errno::ADDRINUSE) => format!("{number} is in use"),
         _ => return Fault::System { operation, source: error },
     };
@@ -194,10 +236,16 @@ pub fn pairs(scheme: &str) -> Vec<String> {
     }
 }
 
-/// Ends of a link as facts.
-pub fn ends(socket: &Socket, text: impl Fn(&SockAddr) -> Option<String>, facts: &mut Facts) {
-    for (fact, address) in [("local", socket.local_addr()), ("remote", socket.peer_addr())] {
-        facts.extend(address.ok().as_ref().and_then(&text).map(|text| (fact.to_owned(), text.into())));
+/// Ends of a link as facts, and what is known of the connection between them; `text` reads an address of the link's
+/// kind, `before` bytes stand in it before that of the device.
+pub fn facts(socket: &Socket, text: impl Fn(&SockAddr) -> Option<String>, before: usize, facts: &mut Facts) {
+    let ends = [socket.local_addr(), socket.peer_addr()].map(Result::ok);
+    for (name, address) in ["local", "remote"].into_iter().zip(&ends) {
+        facts.extend(address.as_ref().and_then(&text).map(|text| (name.to_owned(), text.into())));
+    }
+    let device = |end: &Option<SockAddr>| Some(device_of(end.as_ref()?, before)?.0);
+    if let (Some(near), Some(far)) = (device(&ends[0]), device(&ends[1])) {
+        hci::facts(near, far, facts);
     }
 }
 
@@ -217,5 +265,38 @@ mod tests {
         {
             assert!(wrong.parse::<Address>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_limits_is_told_with_what_helps() {
+        let told = |is_up: &[bool], block| what_limits(is_up, block).map(|limit| limit.reason);
+        assert_eq!(told(&[false, true], None), None);
+        assert_eq!(told(&[], None).unwrap(), "there is no Bluetooth adapter");
+        assert_eq!(told(&[false], None).unwrap(), "the Bluetooth adapter is off");
+        // A blocked adapter may be hidden altogether.
+        assert_eq!(told(&[], Some(Block::Software)).unwrap(), "Bluetooth is blocked");
+        assert_eq!(told(&[false], Some(Block::Switch)).unwrap(), "a switch of this machine blocks Bluetooth");
+    }
+
+    #[test]
+    fn refusals_tell_what_to_try() {
+        let refused = |errno: Errno, is_up: &[bool]| {
+            refusal("connect", "channel 3", errno.into(), || what_limits(is_up, None)).to_string()
+        };
+        for (errno, what) in [
+            (Errno::CONNREFUSED, "nobody serves channel 3 there"),
+            (Errno::HOSTDOWN, "is it on and in reach"),
+            (Errno::HOSTUNREACH, "is it on and in reach"),
+            (Errno::ACCESS, "pair with it"),
+            (Errno::PERM, "pair with it"),
+            (Errno::NODEV, "no such adapter"),
+            (Errno::NETDOWN, "bluetoothctl power on"),
+            (Errno::BUSY, "channel 3 is in use"),
+        ] {
+            let line = refused(errno, &[true]);
+            assert!(line.starts_with("connect: ") && line.contains(what) && !line.contains('\n'), "{line}");
+        }
+        let line = refused(Errno::HOSTUNREACH, &[]);
+        assert!(line.starts_with("connect: there is no Bluetooth adapter: plug one in ("), "{line}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-use socket2::{SockAddr, Socket};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::{Facts, Fault, Opening, sys, tcp, udp};
 use crate::endpoint::{Endpoint, EndpointError};
@@ -61,8 +61,18 @@ pub fn bind(socket: &Socket, endpoint: &Endpoint, remote: SocketAddr) -> Result<
 }
 
 /// An Internet address as text; `None` for other families.
+pub fn text(address: &SockAddr) -> Option<String> {
+    address.as_socket().map(|address| address.to_string())
+}
+
+/// The same as a fact.
 pub fn address_text(address: std::io::Result<SockAddr>) -> Option<serde_json::Value> {
-    address.ok()?.as_socket().map(|address| address.to_string().into())
+    text(&address.ok()?).map(Into::into)
+}
+
+/// The port that a socket is bound to; 0 where there is none.
+pub fn port(socket: &Socket) -> u16 {
+    socket.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |address| address.port())
 }
 
 /// Addresses, path MTU and interface of a connected socket.
@@ -88,8 +98,46 @@ fn interface(socket: &Socket) -> Option<Facts> {
         Some(_) => own.iter().find(|(_, address)| address.is_loopback()).map(|(name, _)| name.as_str()),
         None => of(local),
     }?;
-    let mut facts = interfaces::facts(name);
+    let mut facts = interface_facts(socket, name);
     let offloads: Vec<&str> = sys::offloads(socket, name);
     facts.insert("offloads".to_owned(), offloads.into());
     Some(facts)
+}
+
+/// What can be said about every interface of this host; nothing where no socket can be opened.
+pub fn interfaces() -> Vec<Facts> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None);
+    let of = |socket| interfaces::names().iter().map(|name| interface_facts(&socket, name)).collect();
+    socket.map_or(Vec::new(), of)
+}
+
+/// What can be said about an interface, asked for through any socket: also how long it holds back its interrupts.
+pub fn interface_facts(socket: &Socket, name: &str) -> Facts {
+    let mut facts = interfaces::facts(name);
+    if let Some(coalescing) = sys::coalescing(socket, name) {
+        facts.insert("interrupt_delay_us".to_owned(), coalescing.receive_us.into());
+        facts.insert("interrupt_delay_adaptive".to_owned(), coalescing.adaptive.into());
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_interface_tells_of_itself_what_it_can() {
+        let all = interfaces();
+        let named =
+            |name: &str| all.iter().find(|facts| facts.get("interface").is_some_and(|own| own == name));
+        // Loop-back has no interrupts; where a card tells, it tells both.
+        assert!(named("lo").is_some_and(|lo| !lo.contains_key("interrupt_delay_us")));
+        for facts in &all {
+            let both =
+                [facts.contains_key("interrupt_delay_us"), facts.contains_key("interrupt_delay_adaptive")];
+            assert_eq!(both[0], both[1], "{facts:?}");
+        }
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        assert_eq!(sys::coalescing(&socket, "no-such-device"), None);
+    }
 }

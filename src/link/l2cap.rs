@@ -1,12 +1,10 @@
 //! `l2cap://AA:BB:CC:DD:EE:FF/4097`: messages over a Bluetooth channel, the layer below RFCOMM.
 
-use std::time::Duration;
-
 use socket2::{SockAddr, Socket};
 
 use super::bluetooth::{self, Adapter, Address, Speaks};
-use super::socket::SocketLink;
-use super::{Caps, Door, Facts, Fault, Framing, Link, Listener, Opening, Transport, sys};
+use super::socket::{self, Admitted, SocketLink, SocketListener};
+use super::{Caps, Facts, Fault, Framing, Link, Listener, Opening, Transport, sys};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -111,7 +109,7 @@ fn text(address: &SockAddr) -> Option<String> {
 }
 
 fn facts(socket: &Socket, facts: &mut Facts) {
-    bluetooth::ends(socket, text, facts);
+    bluetooth::facts(socket, text, 2, facts);
     let Some((outward, inward)) = sys::l2cap_mtu(socket) else { return };
     facts.insert("mtu_bytes".to_owned(), outward.into());
     facts.insert("receive_mtu_bytes".to_owned(), inward.into());
@@ -122,6 +120,20 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
     if options.device == bluetooth::ANY || options.psm == 0 {
         return Err(Fault::Other("name the device and one of its PSMs".to_owned()));
     }
+    connect(options, opening)
+}
+
+/// A link as it is where nobody asks for more, for what RFCOMM needs beside it.
+pub fn plain(
+    device: Address,
+    psm: u16,
+    adapter: Option<Adapter>,
+    opening: &Opening,
+) -> Result<Box<dyn Link>, Fault> {
+    connect(Options { device, psm, adapter, mtu: DEFAULT_MTU, mode: Mode::Basic }, opening)
+}
+
+fn connect(options: Options, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
     let socket = options.socket()?;
     if let Some(adapter) = options.adapter {
         let bound = socket.bind(&address(adapter.address()?, 0));
@@ -138,42 +150,23 @@ fn link(socket: Socket, options: Options, clock: &Clock, wait: Wait) -> Box<dyn 
     Box::new(SocketLink::new(socket, options.caps(), clock, wait, facts))
 }
 
-struct L2capListener {
-    socket: Socket,
-    endpoint: Endpoint,
-    options: Options,
-    clock: Clock,
-    wait: Wait,
-}
-
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::of(endpoint)?;
     let socket = options.socket()?;
     let fault = |operation| move |error| bluetooth::fault(operation, &options.name(), error);
     socket.bind(&address(options.device, options.psm)).map_err(fault("bind"))?;
-    socket.listen(BACKLOG).map_err(fault("listen"))?;
-    socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
+    socket::listen(&socket, BACKLOG).map_err(fault("listen"))?;
     let bound = socket.local_addr().ok().as_ref().and_then(|address| bluetooth::device_of(address, 2));
     let psm = bound.and_then(|(_, before, _)| Some(u16::from_le_bytes(before.try_into().ok()?)));
     let endpoint = bluetooth::with_number(endpoint, psm.unwrap_or(options.psm))?;
     let (clock, wait) = (opening.clock.clone(), opening.wait);
-    Ok(Box::new(L2capListener { socket, endpoint, options, clock, wait }))
+    let admit =
+        move |socket, from: &SockAddr| -> Admitted { Ok((link(socket, options, &clock, wait), text(from))) };
+    Ok(Box::new(SocketListener { socket, endpoint, admit }))
 }
 
 /// Room for a burst of clients.
 const BACKLOG: i32 = 64;
-
-impl Listener for L2capListener {
-    fn endpoint(&self) -> Endpoint {
-        self.endpoint.clone()
-    }
-
-    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
-        let (socket, from) = super::socket::accept(&self.socket, within)?;
-        let from = text(&from).unwrap_or_else(|| "unknown".to_owned());
-        Ok((link(socket, self.options, &self.clock, self.wait), from))
-    }
-}
 
 #[cfg(test)]
 mod tests {

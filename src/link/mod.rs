@@ -13,7 +13,9 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
 
 mod bluetooth;
+pub mod bluez;
 mod datagram;
+mod hci;
 pub mod icmp;
 mod internet;
 mod l2cap;
@@ -26,6 +28,7 @@ pub mod reopen;
 pub mod rfc2217;
 mod rfcomm;
 mod sctp;
+pub mod sdp;
 mod serial;
 pub mod shaped;
 mod socket;
@@ -38,7 +41,7 @@ mod unix;
 mod unix_datagram;
 mod vsock;
 
-pub use internet::{DEFAULT_PORT, stream_beside};
+pub use internet::{DEFAULT_PORT, interfaces, stream_beside};
 
 /// Every transport, in the order in which help and documentation show them.
 pub static TRANSPORTS: &[Transport] = &[
@@ -264,7 +267,9 @@ pub const CHECK_LINE: &str =
 fn remedy(fault: &Fault) -> &'static str {
     match fault {
         Fault::System { source, .. } => match source.kind() {
-            io::ErrorKind::ConnectionRefused => ": is 'linkgauge serve' running there, on that port?",
+            io::ErrorKind::ConnectionRefused => {
+                ": does the far end ('linkgauge serve', another program, a device) listen on that port?"
+            }
             io::ErrorKind::NotFound => ": nothing is there; is 'linkgauge serve' running with this endpoint?",
             io::ErrorKind::AddrInUse => ": another program uses it; choose another or stop that program",
             io::ErrorKind::PermissionDenied => {
@@ -510,7 +515,7 @@ impl Dialer {
         self.with(endpoint, |transport| match transport.listen {
             Some(listen) => listen(endpoint, &self.opening()),
             None => Err(Fault::Other(format!(
-                "nobody can listen on {}: the lab has stand-ins for the far end (linkgauge lab)",
+                "nobody can listen on {}: a device or a kernel is its far end; for devices the lab has stand-ins (linkgauge lab)",
                 transport.scheme
             ))),
         })

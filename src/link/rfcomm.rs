@@ -1,4 +1,5 @@
-//! `rfcomm://AA:BB:CC:DD:EE:FF/1`: a stream over a Bluetooth channel, what serial adapters speak.
+//! `rfcomm://AA:BB:CC:DD:EE:FF/1`: a stream over a Bluetooth channel, what serial adapters speak. Without a channel, the
+//! device is asked where it offers the service.
 
 use std::io;
 use std::time::Duration;
@@ -7,9 +8,11 @@ use rustix::io::Errno;
 use socket2::{SockAddr, Socket};
 
 use super::bluetooth::{self, Adapter, Address, Speaks};
+use super::bluez::{self, Told};
 use super::party::Tuning;
-use super::socket::SocketLink;
-use super::{Caps, Door, Facts, Fault, Link, Listener, Opening, Transport, line};
+use super::sdp::{Next, SERIAL_PORT, Search, Uuid};
+use super::socket::{self, Admitted, SocketLink, SocketListener};
+use super::{Caps, Facts, Fault, Link, Listener, Opening, Transport, hci, l2cap, line};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -20,6 +23,11 @@ pub const TRANSPORT: Transport = Transport {
     example: "rfcomm://00:1A:7D:DA:71:13/1",
     options: &[
         bluetooth::ADAPTER,
+        (
+            "uuid",
+            "the service whose channel to look up where none is named, like 1101; to listen, to be found by \
+             (1101, Serial Port)",
+        ),
         ("baud", "a serial adapter is at the far end, with a line of this rate behind it"),
         line::DATA,
         line::PARITY,
@@ -48,29 +56,43 @@ fn caps(endpoint: &Endpoint) -> Result<Caps, EndpointError> {
 const PIECE: usize = 4096;
 
 /// Channels of RFCOMM (TS 07.10 with Bluetooth's numbers).
-const MOST_CHANNELS: u16 = 30;
+const MOST_CHANNELS: u8 = 30;
 
 #[derive(Clone, Copy)]
 struct Options {
     device: Address,
-    channel: u8,
+    /// None where it is to be looked up; to listen, 0 as well.
+    channel: Option<u8>,
+    service: Option<Uuid>,
     adapter: Option<Adapter>,
 }
 
 impl Options {
     fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
-        const WANTED: &str = "an address and a channel from 1 to 30, like rfcomm://00:1A:7D:DA:71:13/1; to listen, the \
-                              adapter's address or any, and channel 0 for a free one";
-        let (device, channel) = bluetooth::place(endpoint, WANTED)?;
-        let channel = u8::try_from(channel).ok().filter(|channel| u16::from(*channel) <= MOST_CHANNELS);
-        let channel =
-            channel.ok_or_else(|| EndpointError::BadPlace { url: endpoint.to_string(), wanted: WANTED })?;
-        Ok(Options { device, channel, adapter: Adapter::of(endpoint)? })
+        const WANTED: &str = "an address, and a channel from 1 to 30 unless it is to be looked up, like \
+                              rfcomm://00:1A:7D:DA:71:13/1; to listen, the adapter's address or any, and channel 0 for \
+                              a free one";
+        let wrong = || EndpointError::BadPlace { url: endpoint.to_string(), wanted: WANTED };
+        let (device, channel) = match endpoint.place().contains('/') {
+            true => bluetooth::place(endpoint, WANTED).map(|(device, channel)| (device, Some(channel)))?,
+            false => (bluetooth::device(endpoint.place()).ok_or_else(wrong)?, None),
+        };
+        let in_range = |channel| u8::try_from(channel).ok().filter(|channel| *channel <= MOST_CHANNELS);
+        let channel = channel.map(|channel| in_range(channel).ok_or_else(wrong)).transpose()?;
+        let service =
+            endpoint.parsed("uuid", "a UUID, like 1101 or all of its digits with hyphens", |text| {
+                text.parse().ok()
+            })?;
+        Ok(Options { device, channel, service, adapter: Adapter::of(endpoint)? })
     }
 
-    fn name(&self) -> String {
-        format!("channel {}", self.channel)
+    fn service(&self) -> Uuid {
+        self.service.unwrap_or(SERIAL_PORT)
     }
+}
+
+fn name(channel: u8) -> String {
+    format!("channel {channel}")
 }
 
 /// `sockaddr_rc` of the kernel, with the byte that fills it up.
@@ -85,26 +107,61 @@ fn text(address: &SockAddr) -> Option<String> {
 }
 
 fn facts(socket: &Socket, facts: &mut Facts) {
-    bluetooth::ends(socket, text, facts);
+    bluetooth::facts(socket, text, 0, facts);
+    let end = |address: io::Result<SockAddr>| bluetooth::device_of(&address.ok()?, 0);
+    // The far end has the channel.
+    if let (Some((near, ..)), Some((far, _, channel))) = (end(socket.local_addr()), end(socket.peer_addr())) {
+        hci::rfcomm_facts(near, far, channel.first().copied().unwrap_or(0), facts);
+    }
 }
 
 fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
     let options = Options::of(endpoint)?;
-    if options.device == bluetooth::ANY || options.channel == 0 {
-        return Err(Fault::Other("name the device and one of its channels, 1 to 30".to_owned()));
+    if options.device == bluetooth::ANY || options.channel == Some(0) {
+        return Err(Fault::Other("name the device, and one of its channels (1 to 30) or none".to_owned()));
     }
     let until = opening.clock.now() + opening.within;
+    let channel = options.channel.map_or_else(|| look_up(&options, opening), Ok)?;
     loop {
         let now = opening.clock.now();
-        match connect(&options, until.since(now))? {
+        match connect(&options, channel, until.since(now))? {
             Ok(socket) => {
                 return Ok(RfcommLink::boxed(socket, caps(endpoint)?, &opening.clock, opening.wait));
             }
             // A link that has just been closed takes a moment to leave its channel.
             Err(error) if is_busy(&error) && now + AGAIN < until => opening.clock.sleep_until(now + AGAIN),
-            Err(error) => return Err(bluetooth::fault("connect", &options.name(), error)),
+            Err(error) => return Err(bluetooth::fault("connect", &name(channel), error)),
         }
     }
+}
+
+/// Where every device answers questions for its services (Core, volume 3, part B).
+const DISCOVERY: u16 = 1;
+
+/// The channel on which the device offers the service.
+fn look_up(options: &Options, opening: &Opening) -> Result<u8, Fault> {
+    let service = options.service();
+    let failed = |why: String| Fault::Other(format!("asking for the channel of service {service}: {why}"));
+    let ask = || {
+        let until = opening.clock.now() + opening.within;
+        let mut link = l2cap::plain(options.device, DISCOVERY, options.adapter, opening)?;
+        let mut search = Search::new(service);
+        let mut answer = vec![0; link.caps().max_message.unwrap_or_default()];
+        loop {
+            let left = || until.since(opening.clock.now());
+            link.send(&search.request(), left())?;
+            let length = link.receive(&mut answer, left())?;
+            match search.take(&answer[..length]).map_err(Fault::Other)? {
+                Next::Ask => {}
+                Next::Done(channel) => return Ok(channel),
+            }
+        }
+    };
+    let found = ask().map_err(|fault: Fault| failed(fault.to_string()))?;
+    found.filter(|channel| (1..=MOST_CHANNELS).contains(channel)).ok_or_else(|| {
+        let device = options.device;
+        failed(format!("the device does not offer it; 'sdptool browse {device}' lists what it does"))
+    })
 }
 
 const AGAIN: Duration = Duration::from_millis(10);
@@ -113,13 +170,13 @@ fn is_busy(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::BUSY)
 }
 
-fn connect(options: &Options, within: Duration) -> Result<io::Result<Socket>, Fault> {
+fn connect(options: &Options, channel: u8, within: Duration) -> Result<io::Result<Socket>, Fault> {
     let socket = bluetooth::socket(Speaks::Rfcomm).map_err(Fault::system("open an RFCOMM socket"))?;
     if let Some(adapter) = options.adapter {
         let bound = socket.bind(&address(adapter.address()?, 0));
-        bound.map_err(|error| bluetooth::fault("bind", &options.name(), error))?;
+        bound.map_err(|error| bluetooth::fault("bind", &name(channel), error))?;
     }
-    let connected = socket.connect_timeout(&address(options.device, options.channel), within);
+    let connected = socket.connect_timeout(&address(options.device, channel), within);
     Ok(connected.map(|()| socket))
 }
 
@@ -169,40 +226,49 @@ impl Link for RfcommLink {
     }
 }
 
-struct RfcommListener {
-    socket: Socket,
-    endpoint: Endpoint,
-    clock: Clock,
-    wait: Wait,
-}
-
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::of(endpoint)?;
     let socket = bluetooth::socket(Speaks::Rfcomm).map_err(Fault::system("open an RFCOMM socket"))?;
-    let fault = |operation| move |error| bluetooth::fault(operation, &options.name(), error);
-    socket.bind(&address(options.device, options.channel)).map_err(fault("bind"))?;
-    socket.listen(BACKLOG).map_err(fault("listen"))?;
-    socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
+    let wanted = options.channel.unwrap_or(0);
+    let fault = |operation| move |error| bluetooth::fault(operation, &name(wanted), error);
+    socket.bind(&address(options.device, wanted)).map_err(fault("bind"))?;
+    socket::listen(&socket, BACKLOG).map_err(fault("listen"))?;
     let bound = socket.local_addr().ok().as_ref().and_then(|address| bluetooth::device_of(address, 0));
-    let channel = bound.and_then(|(_, _, after)| after.first().copied()).unwrap_or(options.channel);
+    let channel = bound.and_then(|(_, _, after)| after.first().copied()).unwrap_or(wanted);
     let endpoint = bluetooth::with_number(endpoint, channel.into())?;
-    Ok(Box::new(RfcommListener { socket, endpoint, clock: opening.clock.clone(), wait: opening.wait }))
+    let (told, endpoint) = tell(&options, channel, endpoint, opening.within)?;
+    let (clock, wait) = (opening.clock.clone(), opening.wait);
+    let admit = move |socket, from: &SockAddr| -> Admitted {
+        // For as long as somebody listens.
+        let _ = &told;
+        Ok((RfcommLink::boxed(socket, CAPS, &clock, wait), text(from)))
+    };
+    Ok(Box::new(SocketListener { socket, endpoint, admit }))
+}
+
+/// Has others told of the service, and the endpoint say so.
+fn tell(
+    options: &Options,
+    channel: u8,
+    endpoint: Endpoint,
+    within: Duration,
+) -> Result<(Option<Told>, Endpoint), Fault> {
+    match (bluez::tell(options.service(), channel, within), options.service) {
+        (Ok(told), Some(_)) => Ok((Some(told), endpoint)),
+        (Ok(told), None) => {
+            let joint = if endpoint.options().next().is_some() { '&' } else { '?' };
+            Ok((Some(told), format!("{endpoint}{joint}uuid={}", options.service()).parse()?))
+        }
+        // Whoever knows the channel needs no more.
+        (Err(_), None) => Ok((None, endpoint)),
+        (Err(why), Some(_)) => Err(Fault::Other(format!(
+            "nobody can be told of the service ({why}): start bluetoothd, or leave out uuid"
+        ))),
+    }
 }
 
 /// One a device, and an adapter keeps at most seven in its piconet.
 const BACKLOG: i32 = 7;
-
-impl Listener for RfcommListener {
-    fn endpoint(&self) -> Endpoint {
-        self.endpoint.clone()
-    }
-
-    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
-        let (socket, from) = super::socket::accept(&self.socket, within)?;
-        let from = text(&from).unwrap_or_else(|| "unknown".to_owned());
-        Ok((RfcommLink::boxed(socket, CAPS, &self.clock, self.wait), from))
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -210,15 +276,27 @@ mod tests {
 
     #[test]
     fn a_place_is_an_address_and_a_channel() {
-        let read =
-            |text: &str| Options::of(&text.parse().unwrap()).map(|options| (options.device, options.channel));
+        let read = |text: &str| {
+            Options::of(&text.parse().unwrap())
+                .map(|options| (options.device, options.channel, options.service().to_string()))
+        };
         let device = "00:1A:7D:DA:71:13".parse().unwrap();
-        assert_eq!(read("rfcomm://00:1a:7d:da:71:13/30"), Ok((device, 30)));
-        assert_eq!(read("rfcomm://any/0"), Ok((bluetooth::ANY, 0)));
-        for wrong in ["rfcomm://00:1A:7D:DA:71:13", "rfcomm://any/31", "rfcomm://box/1", "rfcomm://any/x"] {
+        let serial = "1101".to_owned();
+        assert_eq!(read("rfcomm://00:1a:7d:da:71:13/30"), Ok((device, Some(30), serial.clone())));
+        assert_eq!(read("rfcomm://00:1A:7D:DA:71:13"), Ok((device, None, serial.clone())));
+        assert_eq!(read("rfcomm://any/0?uuid=0x1103"), Ok((bluetooth::ANY, Some(0), "1103".to_owned())));
+        for wrong in [
+            "rfcomm://00:1A:7D:DA:71/1",
+            "rfcomm://any/31",
+            "rfcomm://box",
+            "rfcomm://any/x",
+            "rfcomm://any/",
+        ] {
             let error = read(wrong).unwrap_err().to_string();
-            assert!(error.contains("an address and a channel"), "{error}");
+            assert!(error.contains("an address, and a channel"), "{error}");
         }
+        let error = read("rfcomm://any?uuid=SP").unwrap_err().to_string();
+        assert!(error.contains("'uuid=SP' is not a UUID, like 1101"), "{error}");
         let behind = |text: &str| {
             caps(&text.parse().unwrap()).map(|caps| (caps.line.map(|line| line.bits_per_second), caps.many))
         };

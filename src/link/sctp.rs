@@ -8,12 +8,12 @@ use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::internet::{self, addresses};
 use super::party::Tuning;
-use super::socket::{Buffers, SocketLink, Wants, flag};
-use super::{Caps, Door, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys};
+use super::socket::{self, Admitted, BACKLOG, Buffers, SocketLink, SocketListener, Wants, flag};
+use super::{Caps, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys};
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -172,39 +172,18 @@ impl Link for SctpLink {
     }
 }
 
-struct SctpListener {
-    socket: Socket,
-    endpoint: Endpoint,
-    options: Options,
-    clock: Clock,
-    wait: Wait,
-}
-
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::of(endpoint)?;
     let address = addresses(endpoint, opening, true)?[0];
     let socket = options.socket(address)?;
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;
-    socket.listen(BACKLOG).map_err(Fault::system("listen"))?;
-    socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
-    let port = socket.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |a| a.port());
-    let endpoint = endpoint.with_port(port)?;
-    Ok(Box::new(SctpListener { socket, endpoint, options, clock: opening.clock.clone(), wait: opening.wait }))
-}
-
-/// Room for a burst of clients; the kernel caps it at `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
-
-impl Listener for SctpListener {
-    fn endpoint(&self) -> Endpoint {
-        self.endpoint.clone()
-    }
-
-    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
-        let (socket, from) = super::socket::accept(&self.socket, within)?;
-        self.options.apply(&socket)?;
-        let from = from.as_socket().map_or_else(|| "unknown".to_owned(), |address| address.to_string());
-        Ok((Box::new(SctpLink::new(socket, &self.clock, self.wait)), from))
-    }
+    socket::listen(&socket, BACKLOG).map_err(Fault::system("listen"))?;
+    let endpoint = endpoint.with_port(internet::port(&socket))?;
+    let (clock, wait) = (opening.clock.clone(), opening.wait);
+    let admit = move |socket: Socket, from: &SockAddr| -> Admitted {
+        options.apply(&socket)?;
+        Ok((Box::new(SctpLink::new(socket, &clock, wait)), internet::text(from)))
+    };
+    Ok(Box::new(SocketListener { socket, endpoint, admit }))
 }

@@ -14,7 +14,7 @@ use crate::stats::SplitMix64;
 
 mod link;
 
-pub use link::{Shaped, Shared, cut};
+pub use link::{Shaped, Shared};
 
 /// What happens to what passes, one way. The default does nothing.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,8 @@
 //! Not for opening or describing one: each transport's own file does that.
 //!
 //! Blocking calls carry the kernel's own time-out (`SO_RCVTIMEO`), so that a round trip costs two system calls and no
-//! `poll`. The kernel rounds it to a clock tick; near a deadline we therefore `poll`, which is exact.
+//! `poll`. The kernel ends it late by ticks of its timer; so it is made shorter, and the rest of a wait is a `poll`, which
+//! is exact.
 
 use std::io;
 use std::net::Shutdown;
@@ -13,10 +14,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use socket2::Socket;
+use socket2::{SockAddr, Socket};
 
 use super::party::Tuning;
-use super::{Caps, Facts, Fault, Framing, Link};
+use super::{Caps, Door, Facts, Fault, Framing, Link, Listener};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -55,6 +56,9 @@ impl SocketLink {
         if self.wait == Wait::Spin {
             return self.spin(which, within, operation);
         }
+        // A sender that may not send has no appointment to keep, and need not know the time.
+        let exact = within > NEAR && matches!(which, Wants::ToReceive);
+        let until = exact.then(|| self.clock.now() + within);
         let mut left = within;
         loop {
             let may_block = left > NEAR;
@@ -65,7 +69,9 @@ impl SocketLink {
                     wait_for(&self.socket, which, left);
                     left = Duration::ZERO;
                 }
-                Err(Errno::AGAIN) => left = left.saturating_sub(armed),
+                Err(Errno::AGAIN) => {
+                    left = until.map_or(left.saturating_sub(armed), |until| until.since(self.clock.now()));
+                }
                 Err(Errno::INTR) => {}
                 done => return done.map_err(|errno| fault(which, errno)),
             }
@@ -95,10 +101,12 @@ impl SocketLink {
     }
 
     /// Sets the kernel's time-out to the largest power of two (in microseconds) that still ends by the deadline, so
-    /// that exchanges with the same time-out set it once and not each time.
+    /// that exchanges with the same time-out set it once and not each time. Its timers end up to two ticks late, long ones
+    /// up to an eighth.
     #[inline]
     fn arm(&mut self, which: Wants, left: Duration) -> Result<Duration, Fault> {
-        let micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX).clamp(1, 1 << 32);
+        let sure = (left - left / 8).saturating_sub(NEAR / 2);
+        let micros = u64::try_from(sure.as_micros()).unwrap_or(u64::MAX).clamp(1, 1 << 32);
         let wanted = Duration::from_micros(1 << micros.ilog2());
         let armed = &mut self.armed[which as usize];
         if *armed == Some(wanted) {
@@ -258,24 +266,49 @@ impl Link for SocketLink {
     }
 }
 
+/// Room for a burst of clients; the kernel caps it at `net.core.somaxconn`.
+pub const BACKLOG: i32 = 4096;
+
+/// Has a bound socket take connections, `backlog` of them before they are accepted, and never block.
+pub fn listen(socket: &Socket, backlog: i32) -> io::Result<()> {
+    socket.listen(backlog)?;
+    socket.set_nonblocking(true)
+}
+
 /// Accepts a connection on a non-blocking listening socket; the new one blocks.
-pub fn accept(listener: &Socket, within: Duration) -> Result<(Socket, socket2::SockAddr), Fault> {
+pub fn accept(listener: &Socket, within: Duration) -> Result<(Socket, SockAddr), Fault> {
     wait_for(listener, Wants::ToReceive, within);
-    match listener.accept() {
-        Ok((socket, from)) => {
-            socket.set_nonblocking(false).map_err(Fault::system("set blocking"))?;
-            Ok((socket, from))
-        }
+    let (socket, from) = listener.accept().map_err(|error| match error.kind() {
         // A client that went away while it queued is not an error of ours.
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted
-            ) =>
-        {
-            Err(Fault::TimedOut)
+        io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {
+            Fault::TimedOut
         }
-        Err(error) => Err(Fault::System { operation: "accept", source: error }),
+        _ => Fault::System { operation: "accept", source: error },
+    })?;
+    socket.set_nonblocking(false).map_err(Fault::system("set blocking"))?;
+    Ok((socket, from))
+}
+
+/// A link made of an accepted connection, and who it is from where that is known.
+pub type Admitted = Result<(Box<dyn Link>, Option<String>), Fault>;
+
+/// A socket that [`listen`]s. What becomes of its connections is the transport's business.
+pub struct SocketListener<F> {
+    pub socket: Socket,
+    pub endpoint: Endpoint,
+    /// Makes a link of a connection, which blocks, and of the address that it is from.
+    pub admit: F,
+}
+
+impl<F: FnMut(Socket, &SockAddr) -> Admitted + Send> Listener for SocketListener<F> {
+    fn endpoint(&self) -> Endpoint {
+        self.endpoint.clone()
+    }
+
+    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
+        let (socket, from) = accept(&self.socket, within)?;
+        let (link, from) = (self.admit)(socket, &from)?;
+        Ok((link, from.unwrap_or_else(|| "unknown".to_owned())))
     }
 }
 

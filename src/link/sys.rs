@@ -194,6 +194,20 @@ pub fn receive_with_ttl(
     into: &mut [u8],
     may_block: bool,
 ) -> Result<(usize, Option<u8>), Errno> {
+    receive_and_read(fd, into, may_block, |header| {
+        let ttl = control_value::<c_int>(header, libc::IPPROTO_IP, libc::IP_TTL)
+            .or_else(|| control_value(header, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT));
+        ttl.and_then(|ttl| u8::try_from(ttl).ok())
+    })
+}
+
+/// Receives one message, and what `read` finds in its control messages.
+fn receive_and_read<T>(
+    fd: impl AsFd,
+    into: &mut [u8],
+    may_block: bool,
+    read: impl FnOnce(&libc::msghdr) -> T,
+) -> Result<(usize, T), Errno> {
     let mut piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let mut control = Control::new();
     let mut header = header();
@@ -202,9 +216,7 @@ pub fn receive_with_ttl(
     control.attach(&mut header);
     // SAFETY: header, vector, control buffer and `into` live through the call and are borrowed for writing.
     let length = count(unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags(may_block)) })?;
-    let ttl = control_value::<c_int>(&header, libc::IPPROTO_IP, libc::IP_TTL)
-        .or_else(|| control_value(&header, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT));
-    Ok((length, ttl.and_then(|ttl| u8::try_from(ttl).ok())))
+    Ok((length, read(&header)))
 }
 
 fn flags(may_block: bool) -> c_int {
@@ -314,16 +326,10 @@ pub fn receive_coalesced(
     into: &mut [u8],
     may_block: bool,
 ) -> Result<(usize, Option<usize>), Errno> {
-    let mut piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    let mut control = Control::new();
-    let mut header = header();
-    header.msg_iov = &raw mut piece;
-    header.msg_iovlen = 1;
-    control.attach(&mut header);
-    // SAFETY: header, vector, control buffer and `into` live through the call and are borrowed for writing.
-    let length = count(unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags(may_block)) })?;
-    let segment = control_value::<c_int>(&header, libc::SOL_UDP, libc::UDP_GRO);
-    Ok((length, segment.and_then(|bytes| usize::try_from(bytes).ok()).filter(|&bytes| bytes > 0)))
+    receive_and_read(fd, into, may_block, |header| {
+        let segment = control_value::<c_int>(header, libc::SOL_UDP, libc::UDP_GRO);
+        segment.and_then(|bytes| usize::try_from(bytes).ok()).filter(|&bytes| bytes > 0)
+    })
 }
 
 /// Receives at least one message and as many more as lie ready (`recvmmsg`) into slots of `slot` bytes; `each` is told
@@ -490,6 +496,30 @@ fn interface_request(name: &str) -> libc::ifreq {
         *to = from as libc::c_char;
     }
     request
+}
+
+/// How long an interface holds back the interrupt for what it has received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Coalescing {
+    pub receive_us: u32,
+    /// The driver chooses the time by what passes.
+    pub adaptive: bool,
+}
+
+/// `ETHTOOL_GCOALESCE` of `ethtool.h`.
+const GET_COALESCING: u32 = 0x0e;
+
+/// How the interface coalesces interrupts; `None` where its driver does not tell, as those of virtual ones.
+pub fn coalescing(fd: impl AsFd, interface: &str) -> Option<Coalescing> {
+    // A `struct ethtool_coalesce`: the question, `rx_coalesce_usecs`, eight more figures, `use_adaptive_rx_coalesce` and
+    // another twelve.
+    let mut value = [0u32; 23];
+    value[0] = GET_COALESCING;
+    let mut request = interface_request(interface);
+    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+    // SAFETY: the kernel reads the name and reads and writes the 23 words behind `ifru_data`; both live through the call.
+    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::SIOCETHTOOL, &mut request) };
+    (result == 0).then(|| Coalescing { receive_us: value[1], adaptive: value[10] != 0 })
 }
 
 /// Questions of `ethtool.h` that are answered with 0 or 1, and what they are about.

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::internet::{self, addresses};
-use super::socket::{Buffers, SocketLink, flag};
-use super::{Caps, Door, Facts, Fault, Link, Listener, Opening, Transport, Unavailable, line, sys};
+use super::socket::{self, Admitted, BACKLOG, Buffers, SocketLink, SocketListener, flag};
+use super::{Caps, Facts, Fault, Link, Listener, Opening, Transport, Unavailable, line, sys};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -175,18 +175,15 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     }
 }
 
-struct TcpListener {
-    socket: Socket,
-    endpoint: Endpoint,
-    options: Options,
-    clock: Clock,
-    wait: Wait,
-}
-
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
     let (socket, port) = listening(endpoint, opening)?;
     let (endpoint, options) = (endpoint.with_port(port)?, Options::of(endpoint, true)?);
-    Ok(Box::new(TcpListener { socket, endpoint, options, clock: opening.clock.clone(), wait: opening.wait }))
+    let (clock, wait) = (opening.clock.clone(), opening.wait);
+    let admit = move |socket: Socket, from: &SockAddr| -> Admitted {
+        options.apply(&socket)?;
+        Ok((link(socket, &options, &clock, wait), internet::text(from)))
+    };
+    Ok(Box::new(SocketListener { socket, endpoint, admit }))
 }
 
 /// A non-blocking socket that listens at the endpoint, and its port.
@@ -198,24 +195,7 @@ pub fn listening(endpoint: &Endpoint, opening: &Opening) -> Result<(Socket, u16)
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
     options.apply(&socket)?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;
-    socket.listen(BACKLOG).map_err(Fault::system("listen"))?;
-    socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
-    let port = socket.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |a| a.port());
+    socket::listen(&socket, BACKLOG).map_err(Fault::system("listen"))?;
+    let port = internet::port(&socket);
     Ok((socket, port))
-}
-
-/// Room for a burst of clients; the kernel caps it at `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
-
-impl Listener for TcpListener {
-    fn endpoint(&self) -> Endpoint {
-        self.endpoint.clone()
-    }
-
-    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
-        let (socket, from) = super::socket::accept(&self.socket, within)?;
-        self.options.apply(&socket)?;
-        let from = from.as_socket().map_or_else(|| "unknown".to_owned(), |address| address.to_string());
-        Ok((link(socket, &self.options, &self.clock, self.wait), from))
-    }
 }

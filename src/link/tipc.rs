@@ -9,15 +9,14 @@ mod topology;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::time::Duration;
 
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::datagram::DatagramLink;
 use super::offload::Offload;
-use super::socket::{SocketLink, flag};
-use super::{Caps, Door, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys};
+use super::socket::{self, Admitted, BACKLOG, SocketLink, SocketListener, flag};
+use super::{Caps, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -276,14 +275,6 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
     Ok(options.link(socket, &opening.clock, opening.wait))
 }
 
-struct TipcListener {
-    socket: Socket,
-    endpoint: Endpoint,
-    options: Options,
-    clock: Clock,
-    wait: Wait,
-}
-
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::of(endpoint)?;
     let socket = options.socket()?;
@@ -291,26 +282,14 @@ fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, F
         return datagram::listen(endpoint, options, socket, opening);
     }
     socket.bind(&range(options.name)).map_err(Fault::system("bind"))?;
-    socket.listen(BACKLOG).map_err(Fault::system("listen"))?;
-    socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
+    // This family looks at the socket's queue instead of the backlog.
+    socket::listen(&socket, BACKLOG).map_err(Fault::system("listen"))?;
     let (clock, wait) = (opening.clock.clone(), opening.wait);
-    Ok(Box::new(TipcListener { socket, endpoint: endpoint.clone(), options, clock, wait }))
-}
-
-/// Room for a burst of clients; this family looks at the socket's queue instead.
-const BACKLOG: i32 = 4096;
-
-impl Listener for TipcListener {
-    fn endpoint(&self) -> Endpoint {
-        self.endpoint.clone()
-    }
-
-    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
-        let (socket, from) = super::socket::accept(&self.socket, within)?;
-        self.options.apply(&socket)?;
-        let from = Port::of(&from).map_or_else(|| "unknown".to_owned(), |port| port.to_string());
-        Ok((self.options.link(socket, &self.clock, self.wait), from))
-    }
+    let admit = move |socket: Socket, from: &SockAddr| -> Admitted {
+        options.apply(&socket)?;
+        Ok((options.link(socket, &clock, wait), Port::of(from).map(|port| port.to_string())))
+    };
+    Ok(Box::new(SocketListener { socket, endpoint: endpoint.clone(), admit }))
 }
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::datagram::DatagramLink;
 use super::offload::Offload;
-use super::socket::{Buffers, SocketLink};
+use super::socket::{self, Admitted, BACKLOG, Buffers, SocketLink, SocketListener};
 use super::{
-    Caps, Door, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys, unix_datagram,
+    Caps, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys, unix_datagram,
 };
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
@@ -259,48 +259,23 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
     Ok(options.link(socket, &opening.clock, opening.wait))
 }
 
-struct UnixListener {
-    socket: Socket,
-    endpoint: Endpoint,
-    options: Options,
-    clock: Clock,
-    wait: Wait,
-    _file: Option<BoundFile>,
-}
-
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::of(endpoint)?;
     if options.kind == Kind::Datagram {
         return unix_datagram::listen(endpoint, options, opening);
     }
     let (socket, file) = options.bind()?;
-    socket.listen(BACKLOG).map_err(Fault::system("listen"))?;
-    socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
-    Ok(Box::new(UnixListener {
-        socket,
-        endpoint: endpoint.clone(),
-        options,
-        clock: opening.clock.clone(),
-        wait: opening.wait,
-        _file: file,
-    }))
-}
-
-/// Room for a burst of clients; the kernel caps it at `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
-
-impl Listener for UnixListener {
-    fn endpoint(&self) -> Endpoint {
-        self.endpoint.clone()
-    }
-
-    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
-        let (socket, _) = super::socket::accept(&self.socket, within)?;
-        self.options.buffers.apply(&socket)?;
+    socket::listen(&socket, BACKLOG).map_err(Fault::system("listen"))?;
+    let (clock, wait) = (opening.clock.clone(), opening.wait);
+    let admit = move |socket: Socket, _: &SockAddr| -> Admitted {
+        // The file goes when nobody listens any more.
+        let _file = &file;
+        options.buffers.apply(&socket)?;
         let from = match sys::peer_process(&socket) {
             Some(process) => format!("process {process}"),
             None => "a process elsewhere".to_owned(),
         };
-        Ok((self.options.link(socket, &self.clock, self.wait), from))
-    }
+        Ok((options.link(socket, &clock, wait), Some(from)))
+    };
+    Ok(Box::new(SocketListener { socket, endpoint: endpoint.clone(), admit }))
 }

@@ -3,14 +3,13 @@
 //! There are no names: a CID is a number that the host gives to each guest.
 
 use std::io;
-use std::time::Duration;
 
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::internet::DEFAULT_PORT;
-use super::socket::SocketLink;
-use super::{Caps, Door, Facts, Fault, Link, Listener, Opening, Transport, Unavailable, sys};
+use super::socket::{self, Admitted, BACKLOG, SocketLink, SocketListener};
+use super::{Caps, Facts, Fault, Link, Listener, Opening, Transport, Unavailable, sys};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -124,13 +123,6 @@ fn link(socket: Socket, clock: &Clock, wait: Wait) -> Box<dyn Link> {
     Box::new(SocketLink::new(socket, Caps::STREAM, clock, wait, facts))
 }
 
-struct VsockListener {
-    socket: Socket,
-    endpoint: Endpoint,
-    clock: Clock,
-    wait: Wait,
-}
-
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::of(endpoint)?;
     let socket = options.socket()?;
@@ -139,30 +131,16 @@ fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, F
         port => port,
     };
     socket.bind(&SockAddr::vsock(options.cid, port)).map_err(|error| options.fault("bind", error))?;
-    socket.listen(BACKLOG).map_err(|error| options.fault("listen", error))?;
-    socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
+    socket::listen(&socket, BACKLOG).map_err(|error| options.fault("listen", error))?;
     let bound = socket.local_addr().ok().and_then(|address| address.as_vsock_address());
     let port = bound.map_or(port, |(_, port)| port);
     let place = endpoint.place();
     let cid = place.split_once(':').map_or(place, |(cid, _)| cid);
     let tail = endpoint.as_str().find('?').map_or("", |at| &endpoint.as_str()[at..]);
     let endpoint = format!("{}://{cid}:{port}{tail}", endpoint.scheme()).parse()?;
-    Ok(Box::new(VsockListener { socket, endpoint, clock: opening.clock.clone(), wait: opening.wait }))
-}
-
-/// Room for a burst of clients; the kernel caps it at `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
-
-impl Listener for VsockListener {
-    fn endpoint(&self) -> Endpoint {
-        self.endpoint.clone()
-    }
-
-    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
-        let (socket, from) = super::socket::accept(&self.socket, within)?;
-        let from = text(&from).unwrap_or_else(|| "unknown".to_owned());
-        Ok((link(socket, &self.clock, self.wait), from))
-    }
+    let (clock, wait) = (opening.clock.clone(), opening.wait);
+    let admit = move |socket, from: &SockAddr| -> Admitted { Ok((link(socket, &clock, wait), text(from))) };
+    Ok(Box::new(SocketListener { socket, endpoint, admit }))
 }
 
 #[cfg(test)]

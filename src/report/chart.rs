@@ -4,14 +4,14 @@
 
 mod axes;
 mod density;
+pub mod overlay;
 mod percentile;
 mod ports;
 mod study;
 mod sweep;
 mod time;
 
-use super::svg::{Axis, SIZE, Series, draw};
-use super::words::host_and_date;
+use super::svg::{Axis, Entry, SIZE, Series, draw};
 use crate::run::{CaseResult, PaperTable, Run};
 
 /// A finished chart; `svg` is trusted, every other text is not.
@@ -22,8 +22,8 @@ pub struct Chart {
     pub label: String,
     pub x: Axis,
     pub y: Axis,
-    /// Class and name of each series; empty when one needs none.
-    pub legend: Vec<(String, String)>,
+    /// Empty when one needs none.
+    pub legend: Vec<Entry>,
     pub svg: String,
     /// Of the drawing.
     pub height: u32,
@@ -53,26 +53,17 @@ pub fn of_study(run: &Run, table: &PaperTable) -> Option<Chart> {
     study::of_table(run, table)
 }
 
-fn chart(
-    run: &Run,
-    title: &str,
-    of: &str,
-    note: &str,
-    x: &Axis,
-    y: &Axis,
-    series: Vec<Series>,
-) -> Option<Chart> {
+/// `of` follows the title for those who cannot see the chart; the caption stands beside it.
+fn chart(title: &str, of: &str, caption: String, x: &Axis, y: &Axis, series: Vec<Series>) -> Option<Chart> {
     // So that names on an upright axis do not touch.
     let height = SIZE.1.max(HEIGHT_OF_A_NAME * y.ticks.len() as u32);
     let svg = draw(x, y, &series, height)?;
     let plural = if series.len() == 1 { "curve" } else { "curves" };
     let label = format!("{title}{of}: {} {plural}, {} against {}", series.len(), y.label, x.label);
-    let classes = Series::classes(&series);
-    let names = classes.into_iter().zip(series).map(|(class, one)| (class, one.label));
-    let legend: Vec<(String, String)> = names.filter(|(_, name)| !name.is_empty()).collect();
+    let legend = Series::legend(&series);
     Some(Chart {
         title: title.to_owned(),
-        caption: format!("{}{note}", host_and_date(run)),
+        caption,
         label,
         x: x.clone(),
         y: y.clone(),

@@ -17,21 +17,29 @@ use serde_json::Map;
 use sha2::{Digest, Sha256};
 
 use super::chart::{self, Chart};
-use super::svg::{Axis, SIZE};
+use super::svg::{Axis, Entry, SIZE};
 use super::table::{Kind, Row, Table, is_latency, tables};
 use super::words::{
-    ABSENT, LOST, date, first_missed_frames, floor_ns, host, interval_basis, limit_bps, loss, missed_frames,
-    one_way, percent, percentile, plural, printable, sentence, share, wait,
+    ABSENT, FIT_NOTE, LOST, date, first_missed_frames, fit_lines, floor_ns, host, interval_basis, limit_bps,
+    loss, missed_frames, one_way, percent, percentile, plural, printable, sentence, share, wait,
 };
 use super::{Options, paper};
+use crate::explain::Declared;
+use crate::explain::size::{self, Fit};
 use crate::run::{CaseResult, Defect, Distribution, Figures, Judged, Part, Run, Warning};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
 
 /// More cases than this are not told in sentences, and their details are folded.
 const AT_A_GLANCE: usize = 12;
 
-const PAGE: &str = include_str!("page.html");
-const PAPER: &str = include_str!("paper.html");
+/// The templates by name; the name's ending switches escaping on.
+const TEMPLATES: [(&str, &str); 5] = [
+    ("base.html", include_str!("base.html")),
+    ("pieces.html", include_str!("pieces.html")),
+    ("page.html", include_str!("page.html")),
+    ("paper.html", include_str!("paper.html")),
+    ("overlay.html", include_str!("overlay.html")),
+];
 const SCRIPT: &str = include_str!("page.js");
 
 /// How the page's policy names the only script that may run.
@@ -41,19 +49,29 @@ fn script_hash() -> String {
 }
 
 pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
-    let page = page(run).map_err(io::Error::other)?;
+    put(&page(run).map_err(io::Error::other)?, out)
+}
+
+/// Nothing of it can move a cursor where it is looked at as text.
+pub fn put(page: &str, out: &mut dyn io::Write) -> io::Result<()> {
     page.lines().try_for_each(|line| writeln!(out, "{}", printable(line)))
 }
 
-fn page(run: &Run) -> Result<String, minijinja::Error> {
+/// A template with what it is about, and the script.
+pub fn render(template: &str, about: Value) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_syntax(
         SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build()?,
     );
-    // The name's ending switches escaping on.
-    environment.add_template("page.html", PAGE)?;
-    environment.add_template("paper.html", PAPER)?;
+    for (name, text) in TEMPLATES {
+        environment.add_template(name, text)?;
+    }
+    let script = Value::from_safe_string(SCRIPT.to_owned());
+    environment.get_template(template)?.render(context! { script, script_hash => script_hash(), ..about })
+}
+
+fn page(run: &Run) -> Result<String, minijinja::Error> {
     let cases: Vec<Value> =
         run.cases.iter().zip(1..).map(|(result, number)| case(run, result, number)).collect();
     let planned = match (run.interrupted, run.complete()) {
@@ -64,28 +82,29 @@ fn page(run: &Run) -> Result<String, minijinja::Error> {
     let near = facts(&run.environment.near);
     let far = facts(&run.environment.far);
     let title = run.title.clone().unwrap_or_else(|| "linkgauge".to_owned());
-    environment.get_template("page.html")?.render(context! {
-        many => run.cases.len() > AT_A_GLANCE,
-        title => title.clone(),
-        tool => run.tool.clone(),
-        id => run.id.clone(),
-        schema => run.schema.clone(),
-        host => host(run).filter(|host| !title.ends_with(&format!(" on {host}"))).unwrap_or_default(),
-        date => date(run),
-        started => run.started.to_string(),
-        elapsed => print_nanoseconds(run.elapsed_ns as f64),
-        count => plural(run.cases.len(), "case"),
-        planned => planned,
-        warnings => warnings(&run.warnings),
-        cases => cases,
-        paper => run.paper.as_ref().map(|study| paper::page(run, study)),
-        tables => all_tables(run),
-        near => near,
-        far => far,
-        width => SIZE.0,
-        script => Value::from_safe_string(SCRIPT.to_owned()),
-        script_hash => script_hash(),
-    })
+    render(
+        "page.html",
+        context! {
+            many => run.cases.len() > AT_A_GLANCE,
+            title => title.clone(),
+            tool => run.tool.clone(),
+            id => run.id.clone(),
+            schema => run.schema.clone(),
+            host => host(run).filter(|host| !title.ends_with(&format!(" on {host}"))).unwrap_or_default(),
+            date => date(run),
+            started => run.started.to_string(),
+            elapsed => print_nanoseconds(run.elapsed_ns as f64),
+            count => plural(run.cases.len(), "case"),
+            planned => planned,
+            warnings => warnings(&run.warnings),
+            cases => cases,
+            paper => run.paper.as_ref().map(|study| paper::page(run, study)),
+            tables => all_tables(run),
+            fit_note => FIT_NOTE,
+            near => near,
+            far => far,
+        },
+    )
 }
 
 fn case(run: &Run, case: &CaseResult, number: usize) -> Value {
@@ -113,7 +132,8 @@ fn case(run: &Run, case: &CaseResult, number: usize) -> Value {
         ("Under load", case.under_load.as_ref().and_then(|figures| figures.latency_ns.as_ref())),
     ];
     let names: Vec<&str> = times.iter().filter(|(_, times)| times.is_some()).map(|(name, _)| *name).collect();
-    let distributions: Vec<&Distribution> = times.iter().filter_map(|(_, times)| *times).collect();
+    let distributions: Vec<Option<&Distribution>> =
+        times.iter().map(|(_, times)| *times).filter(Option::is_some).collect();
     context! {
         number => number,
         endpoint => case.endpoint.clone(),
@@ -124,7 +144,7 @@ fn case(run: &Run, case: &CaseResult, number: usize) -> Value {
         warnings => warnings(&case.warnings),
         thresholds => thresholds(case),
         charts => charts(chart::of_case(run, case)),
-        counts => counts(case),
+        counts => counts(case).into_iter().map(|(name, value)| context! { name, value }).collect::<Vec<Value>>(),
         times => context! { names => names, rows => time_rows(&distributions) },
         settings => settings,
         groups => groups,
@@ -151,18 +171,15 @@ fn thresholds(case: &CaseResult) -> Vec<Value> {
     case.thresholds.iter().map(value).collect()
 }
 
-fn warnings(warnings: &[Warning]) -> Vec<Value> {
+pub fn warnings(warnings: &[Warning]) -> Vec<Value> {
     let value = |warning: &Warning| {
         context! { code => warning.code.clone(), text => warning.text.clone(), remedy => warning.remedy.clone() }
     };
     warnings.iter().map(value).collect()
 }
 
+/// For the template.
 pub fn charts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
-    let legend = |legend: Vec<(String, String)>| {
-        let entry = |(class, name): (String, String)| context! { class => class, name => name };
-        legend.into_iter().map(entry).collect::<Vec<Value>>()
-    };
     let axis =
         |axis: Axis| context! { label => axis.label, from => axis.low, to => axis.high, reads => axis.reads };
     charts
@@ -170,7 +187,19 @@ pub fn charts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
         .map(|chart| {
             context! {
                 title => chart.title, caption => chart.caption, label => chart.label, x => axis(chart.x), y => axis(chart.y),
-                legend => legend(chart.legend), height => chart.height, svg => Value::from_safe_string(chart.svg),
+                legend => legend(&chart.legend), height => chart.height, svg => Value::from_safe_string(chart.svg), width => SIZE.0,
+            }
+        })
+        .collect()
+}
+
+fn legend(legend: &[Entry]) -> Vec<Value> {
+    legend
+        .iter()
+        .map(|entry| {
+            context! {
+                name => entry.name.clone(), class => entry.class.clone(), line => entry.line, mark => entry.mark,
+                drawn => entry.drawn,
             }
         })
         .collect()
@@ -209,19 +238,22 @@ fn bars(run: &Run, table: &Table) -> Vec<Option<(f64, f64)>> {
 /// Every table; the charts of a workload stand with its first.
 fn all_tables(run: &Run) -> Vec<Value> {
     let mut charted: Vec<String> = Vec::new();
+    let fits = size::of_run(run, &Declared::default());
     let one = |one: Table| {
         let first = !charted.contains(&one.workload);
         charted.push(one.workload.clone());
-        table(run, one, first)
+        table(run, one, first, &fits)
     };
     tables(run).into_iter().map(one).collect()
 }
 
-fn table(run: &Run, mut table: Table, with_charts: bool) -> Value {
+fn table(run: &Run, mut table: Table, with_charts: bool, fits: &[Fit]) -> Value {
     let latency = table.workload == "latency";
     let bars = bars(run, &table);
     let barred = bars.iter().any(Option::is_some);
     let (title, common) = (table.title(), table.condense().join(", "));
+    let numbers: Vec<usize> = table.rows.iter().map(|row| row.case).collect();
+    let fits: Vec<String> = fit_lines(fits, &numbers).iter().map(|line| together(line)).collect();
     let columns: Vec<Value> = table
         .columns
         .iter()
@@ -248,13 +280,13 @@ fn table(run: &Run, mut table: Table, with_charts: bool) -> Value {
         .collect();
     let charts = if with_charts { charts(chart::of_workload(run, latency)) } else { Vec::new() };
     context! {
-        title => title, common => common, columns => columns, rows => rows, charts => charts,
+        title => title, common => common, columns => columns, rows => rows, charts => charts, fits => fits,
         barred => barred, bar => if latency { "p50 – p99, log" } else { "rate, log" },
     }
 }
 
 /// Every figure of a case that is no time of a round trip.
-fn counts(case: &CaseResult) -> Vec<Value> {
+pub fn counts(case: &CaseResult) -> Vec<(&'static str, String)> {
     let figures = &case.figures;
     let count = |value: u64| Some(print_count(value)).filter(|_| value > 0);
     let interval = |name: &str, print: fn(f64) -> String| {
@@ -267,7 +299,7 @@ fn counts(case: &CaseResult) -> Vec<Value> {
     let of = |times: &Distribution, name| times.percentile(name).map(|ns| print_nanoseconds(ns as f64));
     let cpu = case.cpu.as_ref();
     let seconds = |value: f64| format!("{value:.3} s");
-    let rows: Vec<(&str, Option<String>)> = vec![
+    let rows: Vec<(&'static str, Option<String>)> = vec![
         ("sent", Some(print_count(figures.sent))),
         ("received", Some(print_count(figures.received))),
         ("lost", Some(print_count(figures.lost))),
@@ -327,9 +359,7 @@ fn counts(case: &CaseResult) -> Vec<Value> {
         ("CPU time for a delivered GB", cpu.and_then(|cpu| cpu.seconds_per_gigabyte).map(seconds)),
         ("took", Some(print_nanoseconds(case.elapsed_ns as f64))),
     ];
-    rows.into_iter()
-        .filter_map(|(name, value)| Some(context! { name => name, value => together(&value?) }))
-        .collect()
+    rows.into_iter().filter_map(|(name, value)| Some((name, together(&value?)))).collect()
 }
 
 /// Kind, length and place of each that is known.
@@ -340,17 +370,19 @@ fn defects(figures: &Figures) -> Option<String> {
     (!all.is_empty()).then(|| all.join(", "))
 }
 
-/// Rows of a table with one column a distribution.
-fn time_rows(distributions: &[&Distribution]) -> Vec<Value> {
+/// Rows of a table with one column a distribution; where one is missing nothing stands.
+pub fn time_rows(distributions: &[Option<&Distribution>]) -> Vec<Value> {
     let row = |name: String, value: &dyn Fn(&Distribution) -> String| {
-        context! { name => name, cells => distributions.iter().map(|times| value(times)).collect::<Vec<String>>() }
+        let cells: Vec<String> =
+            distributions.iter().map(|times| times.map(value).unwrap_or_default()).collect();
+        context! { name, cells }
     };
-    let mut percentiles: Vec<&String> =
-        distributions.iter().flat_map(|times| times.percentiles.keys()).collect();
+    let there = || distributions.iter().flatten();
+    let mut percentiles: Vec<&String> = there().flat_map(|times| times.percentiles.keys()).collect();
     let rank = |name: &str| name.trim_start_matches('p').parse::<f64>().unwrap_or(f64::MAX);
     percentiles.sort_by(|a, b| rank(a).total_cmp(&rank(b)).then(a.cmp(b)));
     percentiles.dedup();
-    let mut later: Vec<&String> = distributions.iter().flat_map(|times| times.later_than_ms.keys()).collect();
+    let mut later: Vec<&String> = there().flat_map(|times| times.later_than_ms.keys()).collect();
     later.sort_by(|a, b| rank(a).total_cmp(&rank(b)).then(a.cmp(b)));
     later.dedup();
 
@@ -411,11 +443,11 @@ fn facts(map: &Map<String, serde_json::Value>) -> Vec<Value> {
 }
 
 /// A time is printed with its unit, so its name needs none.
-fn shown(name: &str) -> &str {
+pub fn shown(name: &str) -> &str {
     name.strip_suffix("_ns").unwrap_or(name)
 }
 
-fn fact(name: &str, value: Option<&serde_json::Value>) -> String {
+pub fn fact(name: &str, value: Option<&serde_json::Value>) -> String {
     match value {
         None => ABSENT.to_owned(),
         Some(serde_json::Value::Null) => "unknown".to_owned(),
@@ -488,6 +520,14 @@ mod tests {
         Rate over time
         ");
         assert!(titles(&sample_run::minimal()).is_empty());
+    }
+
+    #[test]
+    fn a_sweep_has_its_fit_beside_the_chart() {
+        let one = page(&sample_run::messages()).unwrap();
+        assert!(one.contains("fit 1–5: 20.00\u{a0}µs + size ÷ 100.0\u{a0}MB"));
+        assert!(one.contains("half: the size"));
+        assert!(!page(&sample_run::line()).unwrap().contains("half: the size"));
     }
 
     #[test]

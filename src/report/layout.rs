@@ -24,24 +24,37 @@ pub enum Line {
     Row,
 }
 
-/// The lines of a table, header first, none longer than `width` if that is at least 78. Takes the columns that found
-/// no room out of the table.
-pub fn lines(table: &mut Table, width: usize, numbered: bool) -> Vec<(String, Line)> {
+/// A table that fits.
+pub struct Fitted {
+    /// What holds for every row that does not say otherwise.
+    pub unless_said: Vec<String>,
+    /// Header first.
+    pub lines: Vec<(String, Line)>,
+}
+
+/// The lines of a table, none longer than `width` if that is at least 78. Takes the columns that found no room out of the
+/// table.
+pub fn fit(table: &mut Table, width: usize, numbered: bool) -> Fitted {
     let numbers = if numbered { digits(table) } else { 0 };
     if let Some(lines) = inside(table, width, numbers) {
-        return lines;
+        return Fitted { unless_said: Vec::new(), lines };
     }
-    table.name_rows();
-    if mostly_single(table) {
-        let mut spared = table.clone();
-        while spared.spare() {
-            if let Some(lines) = inside(&spared, width, numbers) {
-                *table = spared;
-                return lines;
-            }
+    let unless_said = table.name_rows();
+    let mut spared = table.clone();
+    while mostly_single(table) {
+        if let Some(lines) = inside(&spared, width, numbers) {
+            *table = spared;
+            return Fitted { unless_said, lines };
+        }
+        if !spared.spare() {
+            break;
         }
     }
+    Fitted { unless_said, lines: below(table, width, numbered, numbers) }
+}
 
+/// The table with each endpoint on a line of its own.
+fn below(table: &mut Table, width: usize, numbered: bool, numbers: usize) -> Vec<(String, Line)> {
     let longest_also = longest_also(table);
     let labels = numbers + longest_also;
     let gap = if used(table, labels, GAP) + usize::from(GAP) <= width { GAP } else { 1 };

@@ -1,6 +1,7 @@
 //! Reports: a run document as text for a terminal, as JSON, as CSV or as one HTML page.
 //!
-//! Not for measuring, judging or keeping runs: nothing here computes a statistic that the run does not hold. No
+//! Not for measuring, judging or keeping runs: nothing here computes a statistic that the run does not hold; the lines
+//! through sweeps are `explain`'s. No
 //! terminal and no environment either: the caller says how wide, how colourful and where to.
 //!
 //! A run may come from a file that somebody else wrote, so every text in it is treated as hostile.
@@ -10,6 +11,7 @@ use std::io;
 use crate::run::Run;
 
 mod chart;
+mod comparison;
 mod csv;
 mod explain;
 mod html;
@@ -17,6 +19,7 @@ mod json;
 mod junit;
 mod layout;
 mod netio;
+mod overlay;
 mod paper;
 mod spark;
 mod svg;
@@ -28,8 +31,10 @@ mod words;
 pub(crate) mod sample_run;
 
 pub use crate::sample::histogram;
+pub use comparison::{comparison, particulars};
 pub use csv::COLUMNS as CSV_COLUMNS;
 pub use explain::explanation;
+pub use overlay::{MOST_SIDES, Side, overlay};
 pub use spark::signs;
 pub use words::{plain, printable, sentence, shorten, wrap};
 

@@ -24,11 +24,12 @@ function words(axis, share) {
 }
 function places(svg) {
   const places = [];
-  for (const line of svg.querySelectorAll("polyline[class^=s], polyline[class^=limit]")) {
+  for (const line of svg.querySelectorAll("polyline:not(.axis-line)")) {
     for (const pair of line.getAttribute("points").trim().split(/\s+/)) places.push(pair.split(",").map(Number));
   }
-  for (const dot of svg.querySelectorAll("circle:not(.here)")) {
-    places.push([Number(dot.getAttribute("cx")), Number(dot.getAttribute("cy"))]);
+  for (const dot of svg.querySelectorAll("circle:not(.here), use")) {
+    const at = (name) => Number(dot.getAttribute(name) || dot.getAttribute(`c${name}`));
+    places.push([at("x"), at("y")]);
   }
   return places;
 }

@@ -405,7 +405,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
         columns.iter().map(|(column, unit)| context! { name => *column, unit => *unit }).collect();
     context! {
         number => table.number.clone(), title => table.title.clone(), rows_are => table.rows_are.clone(),
-        predicts => predicts(paper),
+        predicts => predicts(paper), limits => limits(paper),
         columns => columns, rows => rows, remarks => remarks(run, table),
         charts => html::charts(chart::of_study(run, table)),
     }
@@ -495,7 +495,8 @@ mod tests {
         <p class="about">limit: what the physical line allows at best.</p>
         <h3>Table 6: Mean latency</h3>
         <div class="scroll" role="region" tabindex="0" aria-label="Table 6"><table>
-        <thead><tr><th scope="col" class="left">product</th><th><span class="unseen">figure</span></th>
+        <caption class="unseen">Mean latency</caption>
+        <thead><tr><th scope="col" class="left">product</th><th scope="col"><span class="unseen">figure</span></th>
         <th scope="col">TCP&#x2f;IP, 1 port<br>ms</th>
         <th scope="col">TCP&#x2f;IP, 16 ports<br>ms</th>
         </tr></thead>
@@ -531,7 +532,8 @@ mod tests {
         <p class="about">not run, 2 figures: there is no such thing in the lab.</p>
         <h3>Table 12: Throughput</h3>
         <div class="scroll" role="region" tabindex="0" aria-label="Table 12"><table>
-        <thead><tr><th scope="col" class="left">baud</th><th><span class="unseen">figure</span></th>
+        <caption class="unseen">Throughput</caption>
+        <thead><tr><th scope="col" class="left">baud</th><th scope="col"><span class="unseen">figure</span></th>
         <th scope="col">SS100, 1 port<br>bit&#x2f;s</th>
         <th scope="col">SS100, 1 port<br>%</th>
         </tr></thead>

@@ -19,6 +19,7 @@ pub fn all() -> Vec<Run> {
     vec![
         full(),
         line(),
+        messages(),
         downloaded(),
         staged(),
         minimal(),
@@ -294,6 +295,23 @@ fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
         })
         .collect();
     case
+}
+
+/// Messages of several sizes one way, over a card of a gigabit: 20 µs each, and 10 ns for a byte.
+pub fn messages() -> Run {
+    let sizes = [64, 256, 1024, 4096, 16_384];
+    let of_size = |bytes: u32| {
+        let per_second = 1e9 / (20_000.0 + 10.0 * f64::from(bytes));
+        let mut figures = rate_figures(8.0 * f64::from(bytes) * per_second);
+        figures.messages_per_second = Some(per_second);
+        let mut case = case("udp://gauge-2.example:7100", "throughput", Direction::Send, bytes, figures);
+        case.cpu =
+            Some(CpuUse { near_seconds: 9.8, far_seconds: Some(6.3), seconds_per_gigabyte: Some(2.1) });
+        let card = json!({ "interface": "eth0", "kind": "ethernet", "driver": "e1000e", "speed_mbit": 1000, "mtu_bytes": 1500 });
+        case.got = map(json!({ "framing": "message", "interface": card }));
+        case
+    };
+    run(None, sizes.map(of_size).to_vec())
 }
 
 /// One that was kept and one that was not.

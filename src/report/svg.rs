@@ -21,7 +21,7 @@ struct Margins {
 const FONT: &str = "sans-serif";
 const FONT_SIZE: i32 = 15;
 /// More series than colours: they begin again.
-pub const COLOURS: usize = 6;
+pub const COLOURS: usize = 8;
 
 /// Stand-ins that [`classes`] turns into classes; any colours would do that differ.
 const TEXT: RGBColor = RGBColor(1, 0, 0);
@@ -68,18 +68,36 @@ impl ValueFormatter<f64> for Axis {
 /// What a series is, which decides how it looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A colour of its own.
+    /// A colour of its own, and dashes of its own.
     Curve,
+    /// What was measured, beside what was published in the same colour: solid.
+    Measured,
+    /// What somebody published: dashed.
+    Published,
     /// What cannot be exceeded.
     Limit,
     /// That something happened.
     Event,
 }
 
-#[derive(Debug, PartialEq)]
+/// One of a legend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub class: String,
+    pub name: String,
+    pub line: bool,
+    /// Number of the shape of its points.
+    pub mark: Option<usize>,
+    /// `fill` or `line`.
+    pub drawn: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     pub label: String,
     pub kind: Kind,
+    /// Which of the colours, from 0; otherwise the next one that is free.
+    pub colour: Option<usize>,
     pub points: Vec<(f64, f64)>,
     /// Points that are marked with a dot.
     pub dots: Vec<(f64, f64)>,
@@ -89,12 +107,44 @@ pub struct Series {
 
 impl Series {
     pub fn curve(label: &str, points: Vec<(f64, f64)>) -> Series {
-        Series { label: label.to_owned(), kind: Kind::Curve, points, dots: vec![], rings: vec![] }
+        Series {
+            label: label.to_owned(),
+            kind: Kind::Curve,
+            colour: None,
+            points,
+            dots: vec![],
+            rings: vec![],
+        }
     }
 
     /// The class of each: `s1`, `s2` … for curves.
-    pub fn classes(series: &[Series]) -> Vec<String> {
+    fn classes(series: &[Series]) -> Vec<String> {
         series.iter().zip(colours(series)).map(|(one, colour)| one.kind.class(colour)).collect()
+    }
+
+    /// What explains the series that have a name. Several runs may share one.
+    pub fn legend(series: &[Series]) -> Vec<Entry> {
+        let mut legend: Vec<Entry> = Vec::new();
+        for ((one, class), colour) in series.iter().zip(Series::classes(series)).zip(colours(series)) {
+            let dotted = !one.dots.is_empty() || !one.rings.is_empty();
+            let mark = match one.kind {
+                Kind::Limit => None,
+                Kind::Event => Some(1),
+                _ => Some(colour + 1),
+            };
+            let drawn = if one.dots.is_empty() { "line" } else { "fill" };
+            let entry = Entry {
+                name: one.label.clone(),
+                line: !one.points.is_empty(),
+                mark: mark.filter(|_| dotted),
+                drawn,
+                class,
+            };
+            if !one.label.is_empty() && !legend.contains(&entry) {
+                legend.push(entry);
+            }
+        }
+        legend
     }
 }
 
@@ -102,6 +152,8 @@ impl Kind {
     fn class(self, colour: usize) -> String {
         match self {
             Kind::Curve => format!("s{}", colour + 1),
+            Kind::Measured => format!("m{}", colour + 1),
+            Kind::Published => format!("p{}", colour + 1),
             Kind::Limit => "limit".to_owned(),
             Kind::Event => "event".to_owned(),
         }
@@ -111,17 +163,19 @@ impl Kind {
     fn stand_in(self, colour: usize) -> RGBColor {
         match self {
             Kind::Curve => RGBColor(0, 1 + colour as u8, 0),
+            Kind::Measured => RGBColor(0, 1 + colour as u8, 1),
+            Kind::Published => RGBColor(0, 1 + colour as u8, 2),
             Kind::Limit => RGBColor(0, 0, 1),
             Kind::Event => RGBColor(0, 0, 2),
         }
     }
 }
 
-/// Which colour each has; only curves take one.
+/// Which colour each has; limits and events take none.
 fn colours(series: &[Series]) -> impl Iterator<Item = usize> {
     series.iter().scan(0, |next, one| {
-        let colour = *next % COLOURS;
-        *next += usize::from(one.kind == Kind::Curve);
+        let colour = one.colour.unwrap_or(*next) % COLOURS;
+        *next += usize::from(!matches!(one.kind, Kind::Limit | Kind::Event));
         Some(colour)
     })
 }
@@ -193,6 +247,7 @@ fn thinned(svg: &str) -> String {
         {
             line = format!("{before} points=\"{}\"{after}", corners(points));
         }
+        line = marked(&line).unwrap_or(line);
         thin += &line;
         // The words of a text stand on a line of their own.
         if line.ends_with("/>") || line.ends_with("</text>") {
@@ -200,6 +255,15 @@ fn thinned(svg: &str) -> String {
         }
     }
     thin
+}
+
+/// The circle of a curve as the sign of its colour: the page has the shapes, `mark-1` and on.
+fn marked(line: &str) -> Option<String> {
+    let of = |name: &str| line.split_once(&format!(" {name}=\""))?.1.split_once('"').map(|(value, _)| value);
+    let class = of("class").filter(|_| line.starts_with("<circle"))?;
+    let number: usize = class.strip_prefix(['s', 'm', 'p'])?.split('-').next()?.parse().ok()?;
+    let (x, y) = (of("cx")?, of("cy")?);
+    Some(format!("<use href=\"#mark-{number}\" x=\"{x}\" y=\"{y}\" class=\"{class}\"/>"))
 }
 
 const GRID_LINE: &str = "class=\"grid-line\"";
@@ -241,7 +305,9 @@ fn classes(svg: &str) -> String {
         class(kind.stand_in(0), &kind.class(0));
     }
     for colour in 0..COLOURS {
-        class(Kind::Curve.stand_in(colour), &Kind::Curve.class(colour));
+        for kind in [Kind::Curve, Kind::Measured, Kind::Published] {
+            class(kind.stand_in(colour), &kind.class(colour));
+        }
     }
     svg
 }
@@ -268,12 +334,12 @@ mod tests {
             ..Series::curve("a", vec![(0.0, 0.0), (1.0, 1.0)])
         };
         let mut series = vec![line(Kind::Limit)];
-        series.extend((0..8).map(|_| line(Kind::Curve)));
+        series.extend((0..10).map(|_| line(Kind::Curve)));
         series.push(line(Kind::Event));
-        let classes = ["limit", "s1", "s2", "s3", "s4", "s5", "s6", "s1", "s2", "event"];
+        let classes = ["limit", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s1", "s2", "event"];
         assert_eq!(Series::classes(&series), classes);
         let svg = draw(&axis(1.0), &axis(1.0), &series, SIZE.1).unwrap();
-        assert!(!svg.contains('#') && !svg.contains("<svg"), "{svg}");
+        assert!(!svg.replace("\"#mark-", "").contains('#') && !svg.contains("<svg"), "{svg}");
         for class in classes {
             let there = |what: &str| svg.contains(&format!("class=\"{class}-{what}\""));
             assert!(there("line") && there("fill"), "{class} in {svg}");

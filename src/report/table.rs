@@ -76,13 +76,15 @@ const CASE: [Column; 7] = [
 ];
 const LATENCY: [Column; 7] =
     [some("line"), figure("p50"), rare("±"), figure("p90"), figure("p99"), figure("max"), figure("lost")];
-const THROUGHPUT: [Column; 8] = [
+const THROUGHPUT: [Column; 10] = [
     figure("rate"),
     some("limit"),
     some("of line"),
     rare("±"),
     figure("loss"),
     rare("a message"),
+    rare("messages/s"),
+    rare("CPU"),
     rare("CPU s/GB"),
     rare("loaded p50"),
 ];
@@ -201,7 +203,9 @@ impl Table {
             figures.line_rate_percent.map_or(ABSENT.to_owned(), percent),
             plus_minus(figures, "throughput_bps", figures.throughput_bps),
             loss(figures),
-            time_per_message(case),
+            messages(case, |rate| print_nanoseconds(1e9 / rate)),
+            messages(case, |rate| print_count(rate.round() as u64)),
+            cpu_shares(case),
             per_gigabyte.map_or(ABSENT.to_owned(), |seconds| format!("{seconds:.3}")),
             percentile(loaded, "p50"),
         ];
@@ -252,8 +256,9 @@ impl Table {
         common
     }
 
-    /// What tells the cases apart moves beside the endpoint, but for the size: a sweep reads best as a column.
-    pub fn name_rows(&mut self) {
+    /// What tells the cases apart moves beside the endpoint, but for the size: a sweep reads best as a column. What nearly
+    /// all cases have in common is returned, for the heading, and only the others say what they are instead.
+    pub fn name_rows(&mut self) -> Vec<String> {
         let keep: Vec<bool> =
             self.columns.iter().map(|c| c.title == "size" || !matches!(c.kind, Kind::Case { .. })).collect();
         for index in 1..self.rows.len() {
@@ -264,16 +269,24 @@ impl Table {
                 }
             }
         }
-        for row in &mut self.rows {
-            for (index, column) in self.columns.iter().enumerate().filter(|(index, _)| !keep[*index]) {
-                if let Kind::Case { before, after, usual } = column.kind
-                    && ![usual, ""].contains(&row.cells[index].as_str())
-                {
+        let mut common = Vec::new();
+        for (index, column) in self.columns.iter().enumerate().filter(|(index, _)| !keep[*index]) {
+            let Kind::Case { before, after, usual } = column.kind else { continue };
+            let most = most(self.rows.iter().map(|row| row.cells[index].as_str()));
+            let silent = most.map_or(usual.to_owned(), |most| {
+                if most != usual {
+                    common.push(format!("{before}{most}{after}"));
+                }
+                most.to_owned()
+            });
+            for row in &mut self.rows {
+                if ![&silent, ""].contains(&row.cells[index].as_str()) {
                     row.tags += &format!(", {before}{}{after}", row.cells[index]);
                 }
             }
         }
         self.retain(&keep);
+        common
     }
 
     /// Drops the last of the columns that can be spared, if there is one.
@@ -300,6 +313,13 @@ impl Table {
     }
 }
 
+/// What at least three in four say.
+fn most<'a>(cells: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let all = cells.clone().count();
+    let count = |cell: &str| cells.clone().filter(|other| *other == cell).count();
+    cells.clone().find(|cell| 4 * count(cell) >= 3 * all)
+}
+
 /// The CPUs of the near end and of the far end, as `--pin` takes them; nothing where both ends are one thread.
 fn cpus(case: &CaseResult) -> String {
     if case.got.get("threads").and_then(Value::as_u64) == Some(1) {
@@ -323,10 +343,20 @@ fn times(distribution: Option<&Distribution>, plus_minus: String) -> [String; 5]
     [p("p50"), plus_minus, p("p90"), p("p99"), max]
 }
 
-/// From one message to the next; on streams there are none.
-fn time_per_message(case: &CaseResult) -> String {
+/// Of the rate of messages; on streams there are none.
+fn messages(case: &CaseResult, print: fn(f64) -> String) -> String {
     let rate = case.figures.messages_per_second.filter(|&rate| rate > 0.0 && sends_messages(case));
-    rate.map_or(ABSENT.to_owned(), |rate| print_nanoseconds(1e9 / rate))
+    rate.map_or(ABSENT.to_owned(), print)
+}
+
+/// Of the near and of the far end: `98+63 %`.
+fn cpu_shares(case: &CaseResult) -> String {
+    let percent = |share: f64| format!("{:.0}", 100.0 * share);
+    let Some((near, far)) = case.cpu_shares().filter(|_| sends_messages(case)) else {
+        return ABSENT.to_owned();
+    };
+    let far = far.map_or(ABSENT.to_owned(), percent);
+    format!("{}+{far} %", percent(near))
 }
 
 fn rate(bits_per_second: Option<f64>) -> String {

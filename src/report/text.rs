@@ -12,9 +12,10 @@ use super::paper;
 use super::spark::{self, Spark};
 use super::table::{Table, is_download, is_latency, tables};
 use super::words::{
-    case_list, date, host, interval_basis, median, missed_frames, plain, plural, printable, shorten, wait,
-    ways, wrap,
+    FIT_NOTE, case_list, date, fit_lines, host, interval_basis, median, missed_frames, plain, plural,
+    printable, shorten, wait, ways, wrap,
 };
+use crate::explain::{Declared, size};
 use crate::run::{CaseResult, Run, Warning};
 use crate::units::{print_bit_rate, print_nanoseconds};
 
@@ -23,6 +24,9 @@ const NARROWEST: usize = 40;
 const INDENT: &str = "  ";
 /// A line for each of more cases would bury their table.
 const MOST_SPARKS: usize = 8;
+
+/// Stands for the lines below a table that tell its fits.
+const FIT: &str = "fit";
 
 const BOLD: Style = Style::new().bold();
 const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
@@ -53,6 +57,7 @@ impl Text {
         let cases = plural(run.cases.len(), "case");
         self.paragraph(&format!("{title}: {cases}{took}{on}, {}", date(run)), BOLD, "", INDENT);
         let mut shown = Vec::new();
+        let fits = if run.paper.is_none() { size::of_run(run, &Declared::default()) } else { Vec::new() };
         if let Some(study) = &run.paper {
             self.out.push('\n');
             for (line, kind) in paper::lines(run, study, self.width) {
@@ -62,7 +67,12 @@ impl Text {
         // A study's own tables say it all; a hundred cases more would bury them.
         for table in tables(run).into_iter().filter(|_| run.paper.is_none()) {
             self.out.push('\n');
+            let cases: Vec<usize> = table.rows.iter().map(|row| row.case).collect();
             shown.extend(self.table(table, run.cases.len() > 1));
+            for line in fit_lines(&fits, &cases) {
+                self.paragraph(&line, Style::new(), INDENT, "    ");
+                shown.push(FIT);
+            }
         }
         if run.paper.is_none() && run.cases.len() <= MOST_SPARKS {
             self.sparks(run);
@@ -79,8 +89,13 @@ impl Text {
         let round_trips = if table.workload == "latency" { " (round trips)" } else { "" };
         let what = table.title() + round_trips;
         let heading = [vec![what], table.condense()].concat().join(", ");
-        self.paragraph(&printable(&heading), BOLD, "", INDENT);
-        for (line, kind) in layout::lines(&mut table, self.width - INDENT.len(), numbered) {
+        let fitted = layout::fit(&mut table, self.width - INDENT.len(), numbered);
+        let unless_said = match fitted.unless_said.as_slice() {
+            [] => String::new(),
+            most => format!("; unless said: {}", most.join(", ")),
+        };
+        self.paragraph(&printable(&(heading + &unless_said)), BOLD, "", INDENT);
+        for (line, kind) in fitted.lines {
             let style = if kind == Line::Header { BOLD } else { Style::new() };
             self.line(&format!("{INDENT}{line}"), style);
         }
@@ -150,6 +165,12 @@ impl Text {
         }
         if shown.contains(&"a message") {
             notes.push("a message: the time from one to the next, by the receiver's clock.".to_owned());
+        }
+        if shown.contains(&"CPU") {
+            notes.push("CPU: share of the time that the threads of the near + far end used.".to_owned());
+        }
+        if shown.contains(&FIT) {
+            notes.push(FIT_NOTE.to_owned());
         }
         if shown.contains(&"CPU s/GB") {
             notes.push("CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).".to_owned());
@@ -364,6 +385,7 @@ mod tests {
             other way          26.60 Gbit/s             –
           7           131.1 kB 41.30 Gbit/s  98.3 % 3.0 %  0 %    0.080   329.7 µs
             other way          38.41 Gbit/s             –
+          fit 4–7: 1.672 µs + size ÷ 5.534 GB/s, half 9.250 kB; last 5.512 GB/s
 
           1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
           2 spread     █▇    ▅                        ▂  2.083 ms to 43.84 ms, log scale
@@ -380,6 +402,9 @@ mod tests {
           line: what the message takes on the line, one way: no round trip is shorter.
           response: counted from when the message was due, not from when it was sent.
           A rate is delivered payload by the receiver's clock, without headers.
+          fit: time of a message = its own + size ÷ rate; half: the size that gets half
+            of it; last: between the two largest sizes, =: of what the line can carry.
+            linkgauge explain tells more.
           CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).
           ±: the 95 % interval, its longer side, over 3 repetitions or within the run.
           lost: so many were lost that the percentile was not reached.
@@ -397,6 +422,32 @@ mod tests {
 
         interrupted: stopped by a signal; the figures are of what was measured by then
             (not whole: case 3)
+        ");
+    }
+
+    #[test]
+    fn a_sweep_of_messages() {
+        insta::assert_snapshot!(text(&sample_run::messages(), Options::default()), @r"
+        linkgauge: 5 cases in 42.10 s, 2026-11-20 10:00 UTC
+
+        Throughput, peer linkgauge, direction send
+          #     size         rate     ± loss a message messages/s     CPU CPU s/GB
+          udp://gauge-2.example:7100
+          1     64 B 24.81 Mbit/s 3.0 %  0 %  20.64 µs     48 450 98+63 %    2.100
+          2    256 B 90.78 Mbit/s 3.0 %  0 %  22.56 µs     44 326 98+63 %    2.100
+          3 1.024 kB 270.9 Mbit/s 3.0 %  0 %  30.24 µs     33 069 98+63 %    2.100
+          4 4.096 kB 537.5 Mbit/s 3.0 %  0 %  60.96 µs     16 404 98+63 %    2.100
+          5 16.38 kB 713.0 Mbit/s 3.0 %  0 %  183.8 µs      5 440 98+63 %    2.100
+          fit 1–5: 20.00 µs + size ÷ 100.0 MB/s, half 2.000 kB; last 100.0 MB/s = 82 %
+
+          A rate is delivered payload by the receiver's clock, without headers.
+          a message: the time from one to the next, by the receiver's clock.
+          CPU: share of the time that the threads of the near + far end used.
+          fit: time of a message = its own + size ÷ rate; half: the size that gets half
+            of it; last: between the two largest sizes, =: of what the line can carry.
+            linkgauge explain tells more.
+          CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).
+          ±: the 95 % interval, its longer side, within the run.
         ");
     }
 
@@ -550,6 +601,24 @@ mod tests {
         }
         let text = text(&run, Options::default());
         assert!(text.contains("\n  unix:///run/user/1000/gauge/5/stream.socket?type=stream\n"), "{text}");
+    }
+
+    #[test]
+    fn what_nearly_all_have_in_common_is_said_once() {
+        let mut run = many_links();
+        run.cases[1].placement.clear();
+        (run.cases[4].peer, run.cases[4].endpoint) = ("echo".to_owned(), "icmp://gauge-4.example".to_owned());
+        let text = text(&run, Options::default());
+        insta::assert_snapshot!(text.lines().skip(2).take(8).collect::<Vec<_>>().join("\n"), @r"
+        Latency (round trips), 14 B messages; unless said: peer linkgauge
+          #  endpoint                            p50       p90       p99       max  lost
+          1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          2  tcp://gauge-1.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          3  tcp://gauge-2.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          4  tcp://gauge-3.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          5  icmp://g…4.example, peer echo  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+          6  tcp://gauge-5.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+        ");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 
+use crate::explain::size::Fit;
 use crate::plan::Direction;
 use crate::run::{CaseResult, Distribution, Figures, MissedFrame, Run, Ways};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
@@ -74,6 +75,7 @@ pub fn plain(text: &str) -> String {
             'µ' => 'u',
             '–' | '−' => '-',
             '×' => 'x',
+            '÷' => '/',
             '±' => '~',
             '…' => '~',
             '’' => '\'',
@@ -266,6 +268,20 @@ pub fn first_missed_frames(figures: &Figures) -> Option<String> {
         format!("{} at {due}: {came}", frame.sequence)
     };
     (!first.is_empty()).then(|| first.iter().take(SHOWN).map(each).collect::<Vec<_>>().join("; "))
+}
+
+/// What these lines say.
+pub const FIT_NOTE: &str = "fit: time of a message = its own + size ÷ rate; half: the size that gets half of it; last: between the two largest \
+     sizes, =: of what the line can carry. linkgauge explain tells more.";
+
+/// A line for each fit whose cases are among these: `fit 4–7: 21.21 µs + size ÷ 91.64 MB/s …`.
+pub fn fit_lines(fits: &[Fit], cases: &[usize]) -> Vec<String> {
+    let here =
+        |fit: &&Fit| fit.rows.iter().any(|row| row.measured.case.is_some_and(|case| cases.contains(&case)));
+    fits.iter()
+        .filter(here)
+        .map(|fit| format!("fit {}: {}", fit.numbers().unwrap_or_default(), fit.line()))
+        .collect()
 }
 
 /// What the interval of a case is over.

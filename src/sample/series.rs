@@ -122,12 +122,29 @@ impl Series {
         }
     }
 
-    /// The entries for the run document.
-    pub fn entries(&self) -> Vec<SeriesEntry> {
-        let timed = self.entries.iter().any(|entry| entry.latency_max_ns > 0);
-        let entries = self.entries.iter().enumerate().map(|(index, entry)| SeriesEntry {
-            start_ns: index as u64 * self.interval_ns,
-            length_ns: self.interval_ns,
+    /// The entries for the run document, of a measurement of that length: the last one is as long as it lasted, and joined
+    /// to the one before where that is less than half an interval, too short for a rate.
+    pub fn entries(&self, elapsed_ns: u64) -> Vec<SeriesEntry> {
+        let (mut entries, interval_ns) = (self.entries.clone(), self.interval_ns);
+        let begun = entries.len().saturating_sub(1) as u64 * interval_ns;
+        let mut last_ns = elapsed_ns.saturating_sub(begun).min(interval_ns);
+        if last_ns == 0 {
+            // Only losses were noted, behind the end.
+            last_ns = interval_ns;
+        }
+        if last_ns < interval_ns / 2
+            && entries.len() > 1
+            && let Some(short) = entries.pop()
+            && let Some(last) = entries.last_mut()
+        {
+            last.merge(&short);
+            last_ns += interval_ns;
+        }
+        let timed = entries.iter().any(|entry| entry.latency_max_ns > 0);
+        let last = entries.len().saturating_sub(1);
+        let entries = entries.iter().enumerate().map(|(index, entry)| SeriesEntry {
+            start_ns: index as u64 * interval_ns,
+            length_ns: if index == last { last_ns } else { interval_ns },
             messages: entry.messages,
             bytes: entry.bytes,
             lost: entry.lost,
@@ -150,7 +167,7 @@ mod tests {
         for i in 0..5_000u64 {
             series.answered(Time(500 + i * 1_000), 2, 7);
         }
-        let entries = series.entries();
+        let entries = series.entries(5_000_000);
         assert!(entries.len() <= MOST && entries.len() > MOST / 2);
         assert_eq!(entries.iter().map(|entry| entry.messages).sum::<u64>(), 5_000);
         assert_eq!(entries[0].length_ns, 16_000);
@@ -164,8 +181,23 @@ mod tests {
         series.begin(Time(0));
         series.delivered(Time(100), 1, 10);
         series.delivered(Time(3_100), 1, 10);
-        let messages: Vec<u64> = series.entries().iter().map(|entry| entry.messages).collect();
-        assert_eq!(messages, [1, 0, 0, 1]);
+        let of = |elapsed_ns| -> Vec<(u64, u64)> {
+            series.entries(elapsed_ns).iter().map(|entry| (entry.messages, entry.length_ns)).collect()
+        };
+        assert_eq!(of(4_000), [(1, 1_000), (0, 1_000), (0, 1_000), (1, 1_000)]);
+        assert_eq!(of(9_000), of(4_000), "what came behind the last entry is in none");
+        assert_eq!(of(3_700), [(1, 1_000), (0, 1_000), (0, 1_000), (1, 700)]);
+        assert_eq!(of(3_100), [(1, 1_000), (0, 1_000), (1, 1_100)], "too short for a rate");
+        assert_eq!(of(0), of(4_000));
+    }
+
+    #[test]
+    fn a_short_run_is_one_entry_as_long_as_it_was() {
+        let mut series = Series::new(1_000);
+        assert!(series.entries(100).is_empty());
+        series.begin(Time(0));
+        series.delivered(Time(100), 1, 10);
+        assert_eq!(series.entries(100)[0].length_ns, 100);
     }
 
     #[test]
@@ -176,6 +208,6 @@ mod tests {
         a.delivered(Time(0), 1, 1);
         b.delivered(Time(700_000), 1, 1);
         a.merge(&b);
-        assert_eq!(a.entries().iter().map(|entry| entry.messages).sum::<u64>(), 2);
+        assert_eq!(a.entries(700_001).iter().map(|entry| entry.messages).sum::<u64>(), 2);
     }
 }

@@ -191,7 +191,11 @@ impl Account {
             under_load: self.probes.as_ref().map(|probes| probes.latency_figures(&case.late)),
             fairness: line::fairness(&self.per_port),
             latency_spread: line::latency_spread(&self.per_port),
-            series: self.shown.as_ref().map(|shown| shown.series.entries()).unwrap_or_default(),
+            series: self
+                .shown
+                .as_ref()
+                .map(|shown| shown.series.entries(shown.elapsed_ns()))
+                .unwrap_or_default(),
             cpu,
             asked: self.asked,
             got: self.got,

@@ -2,7 +2,8 @@
 //!
 //! For: a few to some hundred points with exact x (Theil–Sen costs n²). Not for what a slope means: `explain` says that.
 //! Sources: Draper and Smith, "Applied Regression Analysis" (least squares); Sen, "Estimates of the regression
-//! coefficient based on Kendall's tau", JASA 1968.
+//! coefficient based on Kendall's tau", JASA 1968; Burnham and Anderson, "Model Selection and Multimodel Inference", 2nd
+//! ed. 2002 (two lines or one).
 
 use super::centre::{median, middle};
 use super::kendall::{score_variance, ties};
@@ -70,6 +71,12 @@ pub fn weighted_least_squares(points: &[Point], weights: &[f64], confidence: f64
     Some(line)
 }
 
+/// [`weighted_least_squares`] with the weights 1/y²; y must not be zero.
+pub fn relative_least_squares(points: &[Point], confidence: f64) -> Option<Line> {
+    let weights: Vec<f64> = points.iter().map(|(_, y)| 1.0 / (y * y)).collect();
+    weighted_least_squares(points, &weights, confidence)
+}
+
 /// The line whose slope is the median of the slopes between all pairs of points: up to 29 % of them may be anywhere.
 /// The intercept leaves as many points above as below; its interval is not known, that of the slope is Sen's. `None`
 /// unless all is finite and two values of x differ.
@@ -104,6 +111,58 @@ fn sen(points: &[Point], slopes: &[f64], confidence: f64) -> Option<Interval> {
     let low = ((count - half) / 2.0).round_ties_even() as usize;
     let high = ((count + half) / 2.0).round_ties_even() as usize;
     Some(Interval { low: *slopes.get(low.checked_sub(1)?)?, high: *slopes.get(high)? })
+}
+
+/// Two lines instead of one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Broken {
+    pub below: Line,
+    pub above: Line,
+    /// The last x that the lower line was fitted to, and the first of the other one.
+    pub between: (f64, f64),
+}
+
+/// On each side of a break: a line through fewer misses too little to be judged.
+const FEWEST_BESIDE_A_BREAK: usize = 4;
+/// Burnham and Anderson, p. 70: beyond this difference of AICc the worse model has "essentially no support".
+const CLEARLY_WORSE: f64 = 10.0;
+/// Nothing is measured to better than a thousandth: a line that misses less is no better for it.
+const FINEST_MISS: f64 = 1e-3;
+
+/// Two lines, broken between two neighbours, where they clearly pay: their AICc, the place of the break counted as a
+/// parameter, is lower by more than 10 than that of one line. Every y counts by its share, and must be above zero.
+pub fn broken(points: &[Point], confidence: f64) -> Option<Broken> {
+    let mut points = points.to_vec();
+    points.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
+    if points.iter().any(|(_, y)| *y <= 0.0) {
+        return None;
+    }
+    let count = points.len();
+    let relative = |points: &[Point]| {
+        let line = relative_least_squares(points, confidence)?;
+        let missed: f64 = points.iter().map(|&point| (line.residual(point) / point.1).powi(2)).sum();
+        Some((line, missed))
+    };
+    // Two coefficients and the variance; four, the variance and the place.
+    let one = corrected_aic(relative(&points)?.1, count, 3)?;
+    let beside = FEWEST_BESIDE_A_BREAK..(count + 1).saturating_sub(FEWEST_BESIDE_A_BREAK);
+    let two = |at: usize| {
+        let (below, above) = points.split_at(at);
+        let between = (below.last()?.0, above.first()?.0);
+        let ((below, missed_below), (above, missed_above)) = (relative(below)?, relative(above)?);
+        let aic = corrected_aic(missed_below + missed_above, count, 6)?;
+        (between.0 < between.1).then_some((Broken { below, above, between }, aic))
+    };
+    let (broken, two) = beside.filter_map(two).min_by(|one, other| one.1.total_cmp(&other.1))?;
+    (one - two > CLEARLY_WORSE).then_some(broken)
+}
+
+/// Akaike's criterion, corrected for few points; `None` where there are too few for so many parameters.
+fn corrected_aic(missed: f64, count: usize, parameters: usize) -> Option<f64> {
+    let (n, k) = (count as f64, parameters as f64);
+    let spare = n - k - 1.0;
+    let variance = (missed / n).max(FINEST_MISS * FINEST_MISS);
+    (spare > 0.0).then(|| n * variance.ln() + 2.0 * k + 2.0 * k * (k + 1.0) / spare)
 }
 
 fn fit_for_a_line(points: &[Point]) -> bool {
@@ -181,10 +240,7 @@ mod tests {
         // SciPy 1.17.1: p, c = scipy.optimize.curve_fit(lambda x, a, b: a + b*x, x, y, sigma=y), which finds the least
         // sum step by step and stops at 7 to 10 digits; these are the digits it goes towards (normal equations with
         // mpmath 1.3, 40 digits), t as above.
-        let relative = |points: &[Point]| {
-            let weights: Vec<f64> = points.iter().map(|(_, y)| 1.0 / (y * y)).collect();
-            figures(weighted_least_squares(points, &weights, 0.95))
-        };
+        let relative = |points: &[Point]| figures(relative_least_squares(points, 0.95));
         let wanted = [
             9.764020036965031e-05,
             0.0014103683482489993,
@@ -230,6 +286,41 @@ mod tests {
         for line in [least_squares(&points, 0.95).unwrap(), theil_sen(&points, 0.95).unwrap()] {
             assert_eq!((line.intercept, line.slope), (3.0, 2.0));
             assert_eq!((line.intercept_interval, line.slope_interval), (None, None));
+        }
+    }
+
+    /// What a message of each size takes: below 1500 bytes one line, above another; some of it is noise.
+    fn swept(above: (f64, f64), noise: f64) -> Vec<Point> {
+        let mut random = crate::stats::SplitMix64::new(7);
+        let sizes = (0..11).map(|power| f64::from(64 << power));
+        let time = |x: f64| if x < 1500.0 { 20.0 + x / 90.0 } else { above.0 + x / above.1 };
+        sizes.map(|x| (x, time(x) * (1.0 + noise * (2.0 * random.uniform() - 1.0)))).collect()
+    }
+
+    #[test]
+    fn a_break_is_found_where_it_is() {
+        for noise in [0.0, 0.02] {
+            let broken = broken(&swept((45.0, 60.0), noise), 0.95).unwrap();
+            assert_eq!(broken.between, (1024.0, 2048.0), "{noise}");
+            assert!(
+                (1.0 / broken.below.slope - 90.0).abs() < 15.0 && (broken.above.intercept - 45.0).abs() < 5.0
+            );
+        }
+    }
+
+    #[test]
+    fn one_line_is_not_broken_by_noise() {
+        for noise in [0.0, 0.02, 0.1, 0.3] {
+            assert_eq!(broken(&swept((20.0, 90.0), noise), 0.95), None, "{noise}");
+        }
+    }
+
+    #[test]
+    fn few_points_show_no_break() {
+        let six: Vec<Point> = swept((45.0, 60.0), 0.0).into_iter().step_by(2).collect();
+        assert_eq!((six.len(), broken(&six, 0.95)), (6, None));
+        for points in [&[][..], &[(1.0, 1.0)], &[(1.0, 1.0); 20], &[(1.0, 0.0), (2.0, -1.0)]] {
+            assert_eq!(broken(points, 0.95), None);
         }
     }
 

@@ -36,6 +36,9 @@ pub type Content = SyncSender<Vec<u8>>;
 /// Pieces on their way to where they are kept: enough to bear a disk that pauses, no more than a megabyte.
 pub const CONTENT_PIECES: usize = 1024;
 
+/// The fact of a case that tells whether all of the file or table came, and not only what the plan wanted of it.
+pub const WHOLE: &str = "whole";
+
 /// The time begins with the first request and ends with the last answer, so nothing is left out of the rate.
 fn figures(case: &Case, flows: &[Flowed], _far: Option<&FarReport>) -> Figures {
     let Some(all) = super::merged(flows, Role::Inward) else { return Figures::default() };

@@ -84,7 +84,7 @@ fn serial_ports_that_are_none() {
     );
     says(
         &["serve", "serial:///dev/ttyS0"],
-        "serial:///dev/ttyS0: nobody can listen on serial: the lab has stand-ins for the far end (linkgauge lab)",
+        "serial:///dev/ttyS0: nobody can listen on serial: a device or a kernel is its far end; for devices the lab has stand-ins (linkgauge lab)",
     );
     says(
         &["latency", "serial:///dev/ttyS0?baud=fast"],
@@ -97,12 +97,34 @@ fn serial_ports_that_are_none() {
 }
 
 #[test]
+fn bluetooth_addresses_that_are_none() {
+    let rfcomm = "an address, and a channel from 1 to 30 unless it is to be looked up, like \
+                  rfcomm://00:1A:7D:DA:71:13/1; to listen, the adapter's address or any, and channel 0 for a free one";
+    for url in ["rfcomm://00:1A:7D/1", "rfcomm://00:1A:7D:DA:71:13/31", "rfcomm://headset"] {
+        says(&["latency", url], &format!("{url}: needed is {rfcomm}"));
+    }
+    for url in ["rfcomm://any/1", "rfcomm://any"] {
+        says(
+            &["latency", url, "--peer", "echo"],
+            &format!("{url}: name the device, and one of its channels (1 to 30) or none"),
+        );
+    }
+    says(
+        &["latency", "rfcomm://00:1A:7D:DA:71:13?uuid=SP"],
+        "rfcomm://00:1A:7D:DA:71:13?uuid=SP: 'uuid=SP' is not a UUID, like 1101 or all of its digits with hyphens",
+    );
+    let ended = run(&["latency", "l2cap://00:1A:7D:DA:71:13/4096"]);
+    assert!(ended.stderr.contains("/4096: needed is an address and a PSM, like "), "{}", ended.stderr);
+    nothing_else(&ended, &["an even PSM"]);
+}
+
+#[test]
 fn nobody_there() {
     // A port that was free a moment ago, and that nobody else is given meanwhile.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     drop(taken);
-    let hint = "is 'linkgauge serve' running there, on that port?";
+    let hint = "does the far end ('linkgauge serve', another program, a device) listen on that port?";
     let tcp = format!("tcp://{address}");
     says(&["latency", &tcp], &format!("{tcp}: connect: Connection refused (os error 111): {hint}"));
     let udp = format!("udp://{address}");

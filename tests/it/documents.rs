@@ -254,6 +254,16 @@ fn markdown() -> Vec<PathBuf> {
 }
 
 #[test]
+fn readme_leads_to_every_document_once() {
+    let readme = document("README.md");
+    let (_, more) = readme.split_once("\n## More\n").unwrap();
+    for path in markdown().into_iter().filter(|path| path.parent().unwrap().ends_with("docs")) {
+        let link = format!("](docs/{})", path.file_name().unwrap().display());
+        assert_eq!(more.matches(&link).count(), 1, "{link}");
+    }
+}
+
+#[test]
 fn links_lead_somewhere() {
     let mut wrong = Vec::new();
     for path in markdown() {

@@ -15,7 +15,7 @@ use linkgauge::peer::pakbus::frame::{self, Decoder};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::program::{Ended, Running, run, wait_until};
+use super::program::{Ended, Running, Serving, run, wait_until};
 
 const FILE: &str = "CPU:data.dat";
 
@@ -334,6 +334,44 @@ fn a_file_comes_over_a_serial_line() {
     assert!(case["latency_ns"]["max"].as_f64().unwrap() >= 1000.0 * 86_805.0, "{case}");
     let percent = case["line_rate_percent"].as_f64().unwrap();
     assert!((10.0..100.0).contains(&percent), "{percent}");
+}
+
+#[test]
+fn what_ends_before_the_file_does_keeps_the_name_of_a_part() {
+    let logger = logger(30_000, Device::default());
+    let url = format!("pakbus://{}/1", place(&logger));
+    let limits: [(&[&str], bool); 4] = [
+        (&["--volume", "10k"], false),
+        (&["--volume", "30k"], true),
+        (&["--volume", "40k"], true),
+        (&[], true),
+    ];
+    for (flags, whole) in limits {
+        let (_directory, path) = target();
+        let got = download(&url, &path, flags);
+        assert_eq!(got.status, Some(0), "{}", got.stderr);
+        assert_eq!((Path::new(&path).exists(), partial(&path).exists()), (whole, !whole), "{flags:?}");
+        assert_eq!(figures(&path)["got"]["whole"], whole, "{flags:?}");
+        assert_eq!(
+            got.stderr.contains("data.dat.part holds the first 10 000 bytes"),
+            !whole,
+            "{}",
+            got.stderr
+        );
+    }
+    // A table that is cut short.
+    let (_directory, path) = target();
+    let got = run(&["download", &url, "--table", "Bench", "--output", &path, "--volume", "1k"]);
+    assert_eq!((got.status, Path::new(&path).exists(), partial(&path).exists()), (Some(0), false, true));
+}
+
+#[test]
+fn an_echo_is_no_logger() {
+    let echo = Serving::start(&["--peer", "echo"]);
+    let flags = ["--peer", "pakbus", "--no-output", "--timeout", "200ms", "--retries", "1", "--file", FILE];
+    let got = run(&[&["download", echo.tcp.as_str()], &flags[..]].concat());
+    assert_eq!(got.status, Some(2));
+    assert!(got.stderr.contains("in 2 tries; what was asked came back: is there a plug"), "{}", got.stderr);
 }
 
 #[test]

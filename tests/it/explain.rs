@@ -1,5 +1,9 @@
 //! `linkgauge explain` from the command line: a published table, what cannot be explained, JSON.
 
+use std::path::Path;
+
+use linkgauge::run::Run;
+use linkgauge::store::Store;
 use serde_json::Value;
 
 use crate::program::run;
@@ -31,6 +35,100 @@ fn the_findings_are_json_where_that_is_wanted() {
     assert!((bytes - 709.03).abs() < 0.01, "{bytes}");
 }
 
+/// A run of messages of five sizes: 20 µs each, and 10 ns for a byte. In a store of its own, and as a file.
+fn swept(directory: &Path) -> (String, String) {
+    let mut run = Run::from_json(include_str!("../data/run-v1-latency.json")).unwrap();
+    let mut case = run.cases[0].clone();
+    (case.workload, case.figures.latency_ns) = ("throughput".to_owned(), None);
+    let of_size = |bytes: u32| {
+        let mut case = case.clone();
+        case.message_bytes = bytes;
+        case.figures.throughput_bps = Some(8e9 * f64::from(bytes) / (20_000.0 + 10.0 * f64::from(bytes)));
+        case
+    };
+    run.cases = [64, 256, 1024, 4096, 16_384].map(of_size).to_vec();
+    let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+    let (file, store) = (path("sweep.json"), path("runs.sqlite"));
+    std::fs::write(&file, serde_json::to_string(&run).unwrap()).unwrap();
+    let mut kept = Store::open(Path::new(&store)).unwrap();
+    kept.keep(&run).unwrap();
+    kept.keep(&Run { id: "20261120T100000Z-beef".to_owned(), ..run }).unwrap();
+    kept.tag("20261120T100000Z-beef", &["both".to_owned()]).unwrap();
+    (file, store)
+}
+
+#[test]
+fn a_run_is_a_file_or_in_the_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, store) = swept(directory.path());
+    let of_file = run(&["explain", &file]);
+    assert_eq!((of_file.status, of_file.stderr.as_str()), (Some(0), ""));
+    assert!(of_file.stdout.contains("20.00 µs 100.0 MB/s"), "{}", of_file.stdout);
+    for named in ["beef", "20261120T100000Z-beef", "tag:both"] {
+        assert_eq!(run(&["explain", named, "--store", &store]).stdout, of_file.stdout, "{named}");
+    }
+    for (named, words) in [
+        ("cafe", &["'cafe' is no study (sena, ", "no run 'cafe' in the store"][..]),
+        ("tag:none", &["no run is tagged 'none'"]),
+        ("beef,beef", &["'beef,beef' names 2 runs"]),
+    ] {
+        let ended = run(&["explain", named, "--store", &store]);
+        assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{named}");
+        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+        assert!(words.iter().all(|word| ended.stderr.contains(word)), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn the_line_can_be_declared() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, _) = swept(directory.path());
+    let declared = |line: &str| run(&["explain", &file, "--line", line]);
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (line, verdict) in [
+        ("1Gbit/s", "last two 80.0 % of the line as declared (125.0 MB/s): not the line."),
+        ("820M*1500/1538", "last two 100.0 % of the line as declared (99.97 MB/s): it is the line."),
+        ("100M", "last two 800.0 % of the line as declared (12.50 MB/s): no line can do that"),
+    ] {
+        let ended = declared(line);
+        assert!(words(&ended.stdout).contains(verdict), "{line}: {}", ended.stdout);
+    }
+    for (line, words) in
+        [("fast", "fast"), ("1G*2/1", "'2/1' is no share"), ("1G*0/0", "'0/0'"), ("1G*", "''")]
+    {
+        let ended = declared(line);
+        assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{line}");
+        assert!(ended.stderr.contains(words), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn the_published_sizes_of_linx_and_tipc_are_explained() {
+    let ended = run(&["explain", "linx"]);
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
+    assert!(ended.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ended.stdout);
+    let words = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    for found in [
+        "LINX 6 21.21 µs 91.64 MB/s 89.05–240.0 1.943 kB 89.69 MB/s",
+        "TIPC 6 28.24 µs 57.96 MB/s 51.89–240.0 1.637 kB 58.65 MB/s",
+        "LINX: last two 74.2 % of the line (120.9 MB/s): not the line.",
+        "TIPC: last two 48.5 % of the line (120.9 MB/s): not the line.",
+        "LINX: last two 99.6 % of the line (12.09 MB/s): it is the line.",
+        "LINX: last two 100.0 % of the line (12.09 MB/s): it is the line.",
+        "LINX: the rate of all sizes is beyond the line",
+    ] {
+        assert!(words.contains(found), "{found}: {}", ended.stdout);
+    }
+}
+
+#[test]
+fn published_rates_by_size_are_explained() {
+    let ended = run(&["explain", "netio"]);
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
+    assert!(ended.stdout.contains("Table 1: From the board to the PC"), "{}", ended.stdout);
+    assert!(ended.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ended.stdout);
+}
+
 #[test]
 fn what_cannot_be_explained_is_one_line() {
     let directory = tempfile::tempdir().unwrap();
@@ -43,7 +141,8 @@ fn what_cannot_be_explained_is_one_line() {
     let newer = file("newer.json", r#"{"schema": "linkgauge.run.v9"}"#);
     for (of, words) in [
         ("sena", &["sena", "3 different round trips"][..]),
-        ("loggernut", &["loggernut", "cannot be read", "sena, loggernet"]),
+        ("loggernut", &["'loggernut' is no study (sena, loggernet", "is no file"]),
+        ("nowhere.json", &["nowhere.json: cannot be read"]),
         (nonsense.as_str(), &["nonsense.json", "not a run document"]),
         (newer.as_str(), &["newer.json", "linkgauge.run.v9", "newer linkgauge"]),
     ] {

@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use super::program::{Ended, Running, run};
 
+pub const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/vm");
+
 /// Runs a shell script in a guest.
 pub fn guest(modules: &str, tools: &str, script: &str) -> Ended {
-    let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/vm");
-    let fixed = ["lab", "vm", "--virtual-time", "--limit", "10min", "--cache", cache];
+    let fixed = ["lab", "vm", "--virtual-time", "--limit", "10min", "--cache", CACHE];
     run(&[&fixed[..], &["--modules", modules, "--tools", tools, "--", "sh", "-c", script]].concat())
 }
 

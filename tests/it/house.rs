@@ -21,7 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("schedule", &["host", "link", "peer", "workload"]),
     ("paper", &[]),
     ("explain", &["paper"]),
-    ("report", &["explain"]),
+    ("report", &["explain", "verdict"]),
     ("store", &[]),
     ("import", &[]),
     ("verdict", &[]),

@@ -162,7 +162,7 @@ fn silence_is_no_fault_of_a_plug() {
 #[test]
 fn nobody_listens_for_it() {
     for (line, words) in [
-        ("serve icmp://127.0.0.1", "nobody can listen on icmp"),
+        ("serve icmp://127.0.0.1", "nobody can listen on icmp: a device or a kernel is its far end"),
         ("latency icmp://127.0.0.1:7 -n 1", "ICMP has no ports"),
         ("latency icmp://127.0.0.1?ttl=256 -n 1", "not a number from 1 to 255"),
         ("latency icmp://127.0.0.1 --size 65508 -n 1", "--size of at most 65507"),

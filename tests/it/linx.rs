@@ -13,16 +13,24 @@ use linkgauge::link::{Dialer, Fault};
 use super::far::Far;
 
 const LONG: Duration = Duration::from_secs(10);
-const CONNECT: &str = "43030000 00000000 00000000 00000000";
-const INIT: &str = "55030000 00000000 00000000 00000008 00000005 00000002";
-const INIT_REPLY: &str = "55030000 00000000 00000000 00000009 00000006 00000000 00";
+pub const CONNECT: &str = "43030000 00000000 00000000 00000000";
+pub const INIT: &str = "55030000 00000000 00000000 00000008 00000005 00000002";
+pub const INIT_REPLY: &str = "55030000 00000000 00000000 00000009 00000006 00000000 00";
 const PING: &str = "50030000 00000000 00000000 00000000";
 const PONG: &str = "51030000 00000000 00000000 00000000";
-const PUBLISH_SERVER: &str = "55030000 00000000 00000000 00000010 00000002 00000001 73657276 65720000";
+pub const PUBLISH_SERVER: &str = "55030000 00000000 00000000 00000010 00000002 00000001 73657276 65720000";
 
-fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    digits.chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+/// Hex digits; `00*13` is thirteen zeros.
+pub fn hex(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in text.split_whitespace() {
+        let (digits, count) =
+            word.split_once('*').map_or((word, 1), |(byte, count)| (byte, count.parse().unwrap()));
+        let pairs = digits.as_bytes().chunks(2).map(|pair| str::from_utf8(pair).unwrap());
+        let word: Vec<u8> = pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect();
+        bytes.extend(word.repeat(count));
+    }
+    bytes
 }
 
 /// A node made of bytes.
@@ -40,7 +48,7 @@ impl Node {
         Node(stream)
     }
 
-    fn say(&mut self, text: &str) {
+    pub fn say(&mut self, text: &str) {
         self.write(&hex(text));
     }
 

@@ -12,7 +12,7 @@ use linkgauge::peer::{self, Limits, ServerFacts};
 use linkgauge::run::Run;
 use linkgauge::serve::Server;
 
-use super::linx::Node;
+use super::linx::{CONNECT, INIT, INIT_REPLY, Node, PUBLISH_SERVER, hex};
 use super::server::{failure, measure};
 
 /// Frames of the benchmark's two nodes: true for those of the client's. Pings are left out.
@@ -23,26 +23,13 @@ fn captured() -> Vec<(bool, Vec<u8>)> {
     frames.filter(|(_, frame)| !b"PQ".contains(&frame[0])).collect()
 }
 
-/// Hex digits; `00*13` is thirteen zeros.
-fn hex(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for word in text.split_whitespace() {
-        let (digits, count) =
-            word.split_once('*').map_or((word, 1), |(byte, count)| (byte, count.parse().unwrap()));
-        let pairs = digits.as_bytes().chunks(2).map(|pair| str::from_utf8(pair).unwrap());
-        let word: Vec<u8> = pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect();
-        bytes.extend(word.repeat(count));
-    }
-    bytes
-}
-
 const ECHO: [u8; 4] = [0, 0, 0x28, 0x73];
-const INIT_REPLY: &[u8] = &[0, 0, 0, 6, 0, 0, 0, 0, 0];
 
 /// Without the junk behind the feature string that real nodes send, and the length that counts it.
 fn essence(frame: &[u8]) -> Vec<u8> {
-    match frame[16..].starts_with(INIT_REPLY) {
-        true => INIT_REPLY.to_vec(),
+    let reply = hex(INIT_REPLY);
+    match frame[16..].starts_with(&reply[16..]) {
+        true => reply,
         false => frame.to_vec(),
     }
 }
@@ -79,12 +66,12 @@ fn a_captured_client_gets_from_us_what_it_got_from_a_real_server() {
 fn play_server(node: &mut Node) -> Vec<Vec<u8>> {
     let mut said = Vec::new();
     let mut frames = captured().into_iter().skip(2);
-    node.write(&hex("43030000 00*12"));
+    node.say(CONNECT);
     // INIT of the server's node does not wait.
     for (of_client, frame) in frames.by_ref() {
         if of_client {
             if said.is_empty() {
-                assert_eq!(node.frame(), hex("43030000 00*12"));
+                assert_eq!(node.frame(), hex(CONNECT));
             }
             let heard = node.frame();
             let is_last = heard[16..] == hex("00000003 00000001");
@@ -156,6 +143,20 @@ fn both_styles_of_burst_bring_every_signal() {
 }
 
 #[test]
+fn many_pairs_send_echoes_side_by_side() {
+    let server = serve("linx-bmark", "linx://127.0.0.1:0/server");
+    let case = "workload = \"throughput\"\ndirection = \"loop\"\npeer = \"linx-bmark\"\nsize = 2048\ncount = 50\nparallel = 32\n\
+                timeout = \"10s\"";
+    let run = measure(&server.endpoints()[0], case, None);
+    let figures = complete(&run);
+    assert_eq!((figures.sent, figures.received, figures.lost), (32 * 50, 32 * 50, 0));
+    assert_eq!((figures.corrupt_messages, figures.corrupt_bytes), (0, 0));
+    assert_eq!(figures.delivered_bytes, Some(32 * 50 * 2048));
+    assert!(figures.throughput_bps.unwrap() > 0.0);
+    assert!(run.cases[0].cpu.as_ref().unwrap().near_seconds > 0.0);
+}
+
+#[test]
 fn our_own_peers_work_over_shared_connections() {
     let server = serve("linkgauge", "linx://127.0.0.1:0/server");
     let endpoint = &server.endpoints()[0];
@@ -186,12 +187,9 @@ fn a_link_that_breaks_in_the_middle_ends_the_run_with_what_it_has() {
     let server = thread::spawn(move || {
         let mut node = Node::of(listener.accept().unwrap().0);
         node.frame();
-        for word in
-            ["43030000 00*12", "55030000 00*11 08 00000005 00000002", "55030000 00*11 09 00000006 00*5"]
-        {
-            node.write(&hex(word));
+        for word in [CONNECT, INIT, INIT_REPLY, PUBLISH_SERVER] {
+            node.say(word);
         }
-        node.write(&hex("55030000 00*11 10 00000002 00000001 7365727665720000"));
         let mut echoes = 0;
         while echoes < 50 {
             let mut frame = node.frame();

@@ -1,6 +1,12 @@
 //! LINX over Ethernet between two network namespaces, with the program as people run it. Needs root and `ip`.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use linkgauge::clock::Clock;
+use linkgauge::link::Dialer;
 
 use super::program::{Running, wait_until};
 
@@ -33,28 +39,44 @@ impl Joined {
         joined
     }
 
-    fn linkgauge(&self, side: usize, arguments: &[&str]) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.names[side], env!("CARGO_BIN_EXE_linkgauge")]).args(arguments);
-        command.env("LINKGAUGE_STORE", "");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
+    fn serve(&self) -> Running {
+        serve(&self.names[0], &[])
     }
 
-    fn serve(&self) -> Running {
-        let url = format!("linx+eth://far0/{NEAR}/server");
-        Running(self.linkgauge(0, &["serve", &url]).spawn().unwrap())
+    /// The program at the near end.
+    fn near(&self, words: &str) -> Command {
+        let url = format!("linx+eth://near0/{FAR}/server");
+        let words: Vec<String> = words.split_whitespace().map(|word| word.replace("URL", &url)).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        linkgauge(&self.names[1], &words)
     }
 
     /// Runs the program to its end: status, output, errors.
     fn run(&self, words: &str) -> (Option<i32>, String, String) {
-        let url = format!("linx+eth://near0/{FAR}/server");
-        let words: Vec<String> = words.split_whitespace().map(|word| word.replace("URL", &url)).collect();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let output = self.linkgauge(1, &words).output().unwrap();
+        let output = self.near(words).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
     }
+
+    fn await_answer(&self) {
+        wait_until("an answer over Ethernet", || {
+            let (status, ..) = self.run("latency URL -n 1 --quiet --timeout 5s");
+            (status == Some(0)).then_some(())
+        });
+    }
+}
+
+fn linkgauge(namespace: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_linkgauge")]).args(arguments);
+    command.env("LINKGAUGE_STORE", "");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn serve(namespace: &str, flags: &[&str]) -> Running {
+    let url = format!("linx+eth://far0/{NEAR}/server");
+    Running(linkgauge(namespace, &[&["serve", &url], flags].concat()).spawn().unwrap())
 }
 
 impl Drop for Joined {
@@ -69,10 +91,7 @@ impl Drop for Joined {
 fn messages_of_all_sizes_pass_between_two_namespaces() {
     let joined = Joined::new();
     let _server = joined.serve();
-    wait_until("an answer over Ethernet", || {
-        let (status, ..) = joined.run("latency URL -n 1 --quiet --timeout 5s");
-        (status == Some(0)).then_some(())
-    });
+    joined.await_answer();
     for size in ["1", "1476", "1477", "20000", "65532"] {
         let (status, out, errors) =
             joined.run(&format!("latency URL -n 100 -s {size} --warm-up 0 --timeout 10s --json -"));
@@ -99,4 +118,140 @@ fn nobody_there_and_no_such_device_are_one_line_each() {
     let (status, _, errors) = joined.run("latency linx+eth://eth77/02:00:00:00:00:01/server -n 1 --quiet");
     assert_eq!((status, errors.lines().count()), (Some(2), 1), "{errors}");
     assert!(errors.contains("no network device 'eth77'"), "{errors}");
+}
+
+#[test]
+fn a_line_that_goes_down_in_the_middle_ends_the_run_with_what_it_has() {
+    let joined = Joined::new();
+    let _server = joined.serve();
+    joined.await_answer();
+    let run = joined.near("latency URL -n 1G --warm-up 0 --timeout 5s --quiet --json -").spawn().unwrap();
+    let run = Running(run);
+    thread::sleep(Duration::from_millis(1500));
+    ip(&format!("-n {} link set far0 down", joined.names[0]));
+    let ended = run.ended();
+    assert_eq!((ended.status, ended.stderr.lines().count()), (Some(2), 1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the far node fell silent"), "{}", ended.stderr);
+    let run: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(run["cases"][0]["complete"], false);
+    assert!(run["cases"][0]["received"].as_u64().unwrap() > 0, "{run}");
+    // What comes up again can be used again.
+    ip(&format!("-n {} link set far0 up", joined.names[0]));
+    joined.await_answer();
+}
+
+/// Passes frames of LINX from one device to another, both ways, except every seventh.
+const WIRE: &str = "
+import select, socket, sys
+ends = [socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x8911)) for name in sys.argv[1:]]
+for end, name in zip(ends, sys.argv[1:]):
+    end.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+    end.bind((name, 0x8911))
+    end.setblocking(False)
+frames = 0
+while True:
+    for end in select.select(ends, [], [])[0]:
+        other = ends[1 - ends.index(end)]
+        for turn in range(64):
+            try:
+                frame, (_, _, kind, *_) = end.recvfrom(2048)
+            except BlockingIOError:
+                break
+            if kind == socket.PACKET_OUTGOING:
+                continue
+            frames += 1
+            if frames % 7:
+                try:
+                    other.send(frame)
+                except BlockingIOError:
+                    pass
+";
+
+/// A namespace and this one, and between them a wire that loses every seventh frame.
+struct Lossy {
+    names: [String; 2],
+    near: String,
+    wire: Option<Running>,
+}
+
+impl Lossy {
+    fn new() -> Lossy {
+        let number = fastrand::u32(..);
+        let names = ["far", "wire"].map(|name| format!("lg-linx-{name}-{number:08x}"));
+        let mut lossy = Lossy { names, near: format!("lgl{number:08x}"), wire: None };
+        let ([far, middle], near) = (&lossy.names, &lossy.near);
+        ip(&format!("netns add {far}"));
+        ip(&format!("netns add {middle}"));
+        ip(&format!("-n {far} link add far0 address {FAR} type veth peer name wire0 netns {middle}"));
+        ip(&format!("link add {near} address {NEAR} type veth peer name wire1 netns {middle}"));
+        for device in [format!("-n {far} link set far0"), format!("link set {near}")] {
+            ip(&format!("{device} up"));
+        }
+        for device in ["wire0", "wire1"] {
+            ip(&format!("-n {middle} link set {device} up promisc on"));
+        }
+        let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-venv/bin/python");
+        let mut wire = Command::new("ip");
+        wire.args(["netns", "exec", middle]).arg(python).args(["-c", WIRE, "wire0", "wire1"]);
+        lossy.wire = Some(Running(wire.stdin(Stdio::null()).spawn().unwrap()));
+        lossy
+    }
+}
+
+impl Drop for Lossy {
+    fn drop(&mut self) {
+        self.wire = None;
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "del", name]).output();
+        }
+    }
+}
+
+/// How many messages cross the lossy wire; all that were asked for once:
+///
+/// ```text
+/// LINKGAUGE_TEST_MESSAGES=10000 cargo test --test it lossy_wire
+/// ```
+const MESSAGES: &str = "LINKGAUGE_TEST_MESSAGES";
+
+/// Message number so-and-so: of any size, the largest and the smallest among them, its number in front if it fits.
+fn message(number: usize) -> Vec<u8> {
+    // What a signal of 65536 bytes holds behind its number.
+    const LARGEST: usize = 65_532;
+    let mut random = fastrand::Rng::with_seed(number as u64);
+    let size = match number % 100 {
+        0 => LARGEST,
+        1 => 1,
+        _ => random.usize(1..=LARGEST),
+    };
+    let mut bytes = vec![random.u8(..); size];
+    for (at, byte) in bytes.iter_mut().zip((number as u64).to_be_bytes()) {
+        *at = byte;
+    }
+    bytes
+}
+
+#[test]
+fn over_a_lossy_wire_all_messages_arrive_in_order_and_once() {
+    let messages = std::env::var(MESSAGES).map_or(200, |count| count.parse().unwrap());
+    let lossy = Lossy::new();
+    let _server = serve(&lossy.names[0], &["--peer", "echo"]);
+    let url = format!("linx+eth://{}/{FAR}/server", lossy.near).parse().unwrap();
+    let dialer = Dialer { timeout: Duration::from_secs(20), ..Dialer::new(Clock::System) };
+    let mut link = dialer.open(&url).unwrap();
+    let mut outward = link.other_half().unwrap();
+    let patience = Duration::from_secs(30);
+    let sender = thread::spawn(move || {
+        for number in 0..messages {
+            let message = message(number);
+            assert_eq!(outward.send(&message, patience).unwrap(), message.len());
+        }
+    });
+    let mut got = vec![0; 65_536];
+    for number in 0..messages {
+        let length = link.receive(&mut got, patience).unwrap();
+        assert!(got[..length] == message(number), "message {number}: {length} bytes");
+    }
+    sender.join().unwrap();
+    assert!(link.receive(&mut got, Duration::from_millis(500)).is_err(), "one more");
 }

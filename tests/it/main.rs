@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one module each.
 
 mod bad_input;
+mod bluetooth;
 mod cases;
 mod cli;
 mod commands;
@@ -12,6 +13,7 @@ mod exact;
 mod explain;
 mod far;
 mod foreign;
+mod frames;
 mod fuzz_smoke;
 mod guest;
 mod house;
@@ -52,4 +54,5 @@ mod store;
 mod uart;
 mod verdicts;
 mod virtual_net;
+mod wifi;
 mod wireless;

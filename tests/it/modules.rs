@@ -1,23 +1,27 @@
 //! Links whose kernel modules this host may lack, in a guest that has them: the contract, and every peer over them.
 
+use std::time::Duration;
+
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::contract::IN_THE_GUEST;
-use super::guest::guest;
+use super::guest::{CACHE, guest};
+use super::program::Running;
 
 const MODULES: &str = "sctp,vsock_loopback,tipc";
 
 /// Without those of the cipher interface the virtual controllers do not start.
-const BLUETOOTH: &str = "rfcomm,hci_vhci,algif_skcipher,algif_hash,cmac,ecb,aes_generic";
+pub const BLUETOOTH: &str = "rfcomm,hci_vhci,algif_skcipher,algif_hash,cmac,ecb,aes_generic";
 
 /// Two virtual controllers that find each other, and no radio.
-const CONTROLLERS: &str = "
+pub const CONTROLLERS: &str = "
     btvirt -l2 >/dev/null 2>&1 &
     for moment in 1 2 3 4 5 6 7 8 9; do [ -e /sys/class/bluetooth/hci1 ] && break; sleep 0.3; done
     for adapter in hci0 hci1; do hciconfig $adapter up && hciconfig $adapter piscan || exit 9; done";
 
 /// The run documents that a script wrote one after the other.
-fn runs(documents: &str, told: &str) -> Vec<Value> {
+pub fn runs(documents: &str, told: &str) -> Vec<Value> {
     let documents = serde_json::Deserializer::from_str(documents).into_iter::<Value>();
     documents.map(|run| run.unwrap_or_else(|error| panic!("{error}\n{told}"))).collect()
 }
@@ -90,21 +94,30 @@ const BENCHMARK: &str = "
     common='tipc://18888:0?type=stream --peer tipc-bench --size 64,256,1024,4096,16384,65536 -q --json -'
     linkgauge latency $common --count 20 --warm-up 3
     linkgauge throughput $common --volume 500k --parallel 2
-    linkgauge latency 'tipc://18888:0?type=stream' --peer tipc-bench --time 1s";
+    linkgauge latency 'tipc://18888:0?type=stream' --peer tipc-bench --time 1s
+    kill $!; wait
+    linkgauge serve -q --peer tipc-bench tipc://17777:0 &
+    sleep 1
+    linkgauge latency tipc://17777:0 --peer tipc-bench --size 64,256,1024,4096,16384,65536 --parallel 8 \
+        --count 20 --warm-up 3 -q --json -
+    kill $!; wait
+    linkgauge serve -q --peer echo tipc://17777:0 & sleep 1
+    linkgauge latency tipc://17777:0 --peer tipc-bench -n 1
+    kill $!; wait";
 
 #[test]
 fn the_benchmark_of_tipcutils_runs_at_all_its_sizes() {
     let ended = guest(MODULES, "", BENCHMARK);
     let runs = runs(&ended.stdout, &ended.stderr);
-    assert_eq!(runs.len(), 2, "{}", ended.stderr);
-    for run in &runs {
+    assert_eq!(runs.len(), 3, "{}", ended.stderr);
+    for (run, clients) in runs.iter().zip([1, 2, 8]) {
         let cases = run["cases"].as_array().unwrap();
         assert_eq!(cases.len(), 6);
         for case in cases {
             assert_eq!(case["complete"], true, "{case}\n{}", ended.stderr);
             let size = case["message_bytes"].as_u64().unwrap();
             if case["workload"] == "latency" {
-                assert_eq!(case["received"], 20, "{case}");
+                assert_eq!(case["received"], 20 * clients, "{case}");
                 continue;
             }
             let bytes = 2 * 500_000u64.div_ceil(size) * size;
@@ -113,7 +126,9 @@ fn the_benchmark_of_tipcutils_runs_at_all_its_sizes() {
             assert!((rates[0] / (rates[1] * 8.0 * size as f64) - 1.0).abs() < 1e-9, "{case}");
         }
     }
-    assert!(ended.stderr.contains("give --count or --volume, no time"), "{}", ended.stderr);
+    for line in ["give --count or --volume, no time", "no benchmark of before 2014 answered there"] {
+        assert!(ended.stderr.contains(line), "{line} is not in: {}", ended.stderr);
+    }
 }
 
 /// Two namespaces as two nodes. Those of one kernel recognise each other by a word of the discovery messages, and then
@@ -151,11 +166,10 @@ const NODES: &str = "
     on a linkgauge latency tipc://7100:99 --count 5
     linkgauge doctor";
 
-/// Numbers behind `label` on the line that begins so, in the paragraph of one link.
-fn fragments_and_messages(statistics: &str, link: &str) -> [u64; 2] {
-    let (_, rest) =
-        statistics.split_once(&format!("Link <{link}>")).unwrap_or_else(|| panic!("{statistics}"));
-    let sent = rest.lines().find_map(|line| line.trim().strip_prefix("TX packets:")).unwrap();
+/// What went over a link in pieces, from its statistics.
+fn fragments_and_messages(statistics: &str) -> [u64; 2] {
+    let sent = statistics.lines().find_map(|line| line.trim().strip_prefix("TX packets:"));
+    let sent = sent.unwrap_or_else(|| panic!("{statistics}"));
     let fragments =
         sent.split_once("fragments:").and_then(|(_, rest)| rest.split_whitespace().next()).unwrap();
     let (fragments, messages) = fragments.split_once('/').unwrap();
@@ -180,7 +194,8 @@ fn nodes_reach_each_other_over_bearers() {
     }
     // All of both links went over the bearer: in pieces of what an Ethernet frame and a datagram hold (14000).
     for (link, least) in [("nodea:va-nodeb:vb", 65_536 / 1500), ("nodea:u-nodeb:u", 65_536 / 14_000)] {
-        let [fragments, messages] = fragments_and_messages(&ended.stderr, link);
+        let (_, statistics) = ended.stderr.split_once(&format!("Link <{link}>")).unwrap_or_default();
+        let [fragments, messages] = fragments_and_messages(statistics);
         assert_eq!(messages, 40, "{link}");
         assert!(fragments > 40 * least, "{link}: {fragments}");
     }
@@ -188,13 +203,53 @@ fn nodes_reach_each_other_over_bearers() {
     assert!(ended.stderr.contains(never), "{}", ended.stderr);
 }
 
+/// One of two guests on an Ethernet; what it does there once its bearer is enabled.
+fn node(sockets: [&str; 2], does: &str) -> Running {
+    let script = format!("ip link set eth0 up && tipc bearer enable media eth device eth0 && {does}");
+    let fixed = ["lab", "vm", "--limit", "5min", "--cache", CACHE, "--modules", "tipc", "--tools", "tipc"];
+    Running::start(&[&fixed[..], &["--join", sockets[0], sockets[1], "--", "sh", "-c", &script]].concat())
+}
+
+#[test]
+fn nodes_in_two_guests_reach_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let [far, near] = ["far", "near"].map(|name| directory.path().join(name).to_str().unwrap().to_owned());
+    let links = "tipc://7100:1 'tipc://7100:2?type=rdm'";
+    let mut server = node([&far, &near], &format!("linkgauge serve -q {links}"));
+    let client = node(
+        [&near, &far],
+        &format!(
+            "linkgauge latency {links} --peer linkgauge --size 65536 -n 20 --warm-up 0 --timeout 2min -q --json - && \
+             tipc link stat show >&2"
+        ),
+    );
+    let ended = client.ended_within(Duration::from_secs(300));
+    server.signal(Signal::INT);
+    server.wait();
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    for case in runs(&ended.stdout, &ended.stderr)[0]["cases"].as_array().unwrap() {
+        assert_eq!((&case["complete"], &case["received"]), (&true.into(), &20.into()), "{case}");
+    }
+    let link = ended.stderr.split("Link <").find(|link| link.contains("eth0-")).unwrap_or_default();
+    let [fragments, messages] = fragments_and_messages(link);
+    assert!(messages == 40 && fragments > 40 * (65_536 / 1500), "{}", ended.stderr);
+}
+
 #[test]
 fn a_missing_module_is_told_with_its_remedy() {
-    let urls = ["sctp://127.0.0.1", "vsock://local", "tipc://7100:1"];
+    let urls = [
+        "sctp://127.0.0.1",
+        "vsock://local",
+        "tipc://7100:1",
+        "rfcomm://00:1A:7D:DA:71:13/1",
+        "rfcomm://00:1A:7D:DA:71:13",
+        "l2cap://00:1A:7D:DA:71:13/4097",
+    ];
     let script = urls.map(|url| format!("linkgauge latency {url} --count 1")).join("; ")
         + "; linkgauge doctor; exit 0";
     let ended = guest("", "", &script);
-    for (url, module) in urls.iter().zip(["sctp", "vsock_loopback", "tipc"]) {
+    for (url, module) in urls.iter().zip(["sctp", "vsock_loopback", "tipc", "rfcomm", "rfcomm", "bluetooth"])
+    {
         let line = ended.stderr.lines().find(|line| line.starts_with(&format!("error: {url}: ")));
         assert!(line.is_some_and(|line| line.contains(&format!("modprobe {module}"))), "{}", ended.stderr);
         assert!(ended.stdout.contains(&format!("try: sudo modprobe {module}")), "{}", ended.stdout);
@@ -237,6 +292,9 @@ fn bluetooth_is_measured() {
     let case = &cut["cases"][0];
     assert_eq!(case["complete"], false);
     assert!(case["received"].as_u64().unwrap() > 50, "{case}");
+    // Until the adapter went down, and a time-out.
+    let elapsed = case["elapsed_ns"].as_u64().unwrap();
+    assert!(elapsed < 7_000_000_000, "{elapsed} ns");
     for line in [
         "connect: nobody serves channel 9 there",
         "connect: nobody serves PSM 4321 there",

@@ -13,15 +13,16 @@ const seen = [];
 for (const svg of document.querySelectorAll("svg.chart")) {
   const points = [...svg.querySelectorAll("polyline:not(.axis-line)")]
     .map((line) => line.getAttribute("points").split(" ").map((pair) => pair.split(",").map(Number)));
-  const dots = [...svg.querySelectorAll("circle:not(.here)")]
-    .map((dot) => [Number(dot.getAttribute("cx")), Number(dot.getAttribute("cy"))]);
+  const dots = [...svg.querySelectorAll("use, circle:not(.here)")]
+    .map((dot) => ["x", "y"].map((name) => Number(dot.getAttribute(name) || dot.getAttribute(`c${name}`))));
   const said = [...points.flat(), ...dots].map(([x, y]) => {
     const at = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM());
     svg.dispatchEvent(new PointerEvent("pointermove", { clientX: at.x, clientY: at.y }));
     return svg.querySelector("text.here").textContent;
   });
   seen.push({ title: svg.closest("figure").querySelector("strong").textContent,
-    lines: points.length, dots: dots.length, said });
+    lines: points.length, dots: dots.length, said,
+    legend: svg.closest("figure").querySelectorAll(".legend li").length });
 }
 document.body.textContent = "SEEN" + JSON.stringify(seen) + "NEES";
 "#;
@@ -81,25 +82,79 @@ fn measure(directory: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap()
 }
 
+/// Opens a page, which must not complain, and tells of its charts.
+fn seen(path: &Path) -> Vec<Value> {
+    let (_, errors) = chromium(path);
+    let complaints: Vec<&str> = errors.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert!(complaints.is_empty(), "{complaints:?}");
+    let page = probed(path).replace("http-equiv=\"Content-Security-Policy\"", "");
+    std::fs::write(path, page).unwrap();
+    let (dom, errors) = chromium(path);
+    let seen = dom.split_once("SEEN").and_then(|(_, rest)| rest.split_once("NEES")).map(|(seen, _)| seen);
+    serde_json::from_str(seen.unwrap_or_else(|| panic!("{errors}"))).unwrap()
+}
+
+/// The page with a script that is not its own.
+fn probed(path: &Path) -> String {
+    let page = std::fs::read_to_string(path).unwrap();
+    page.replace("</body>", &format!("<script>{PROBE}</script></body>"))
+}
+
+#[test]
+fn runs_lie_over_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = measure(directory.path());
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let (json, page) = (file("run.json"), file("overlay.html"));
+    let ended = program::run(&["report", &json, &json, &json, "--html", &page, "--quiet"]);
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
+    let charts = seen(Path::new(&page));
+    let titles: Vec<&str> = charts.iter().map(|chart| chart["title"].as_str().unwrap()).collect();
+    let expected = [
+        "Rate by message size",
+        "Round-trip time by percentile",
+        "How round-trip times are spread",
+        "Port by port",
+        "Round-trip time over time",
+    ];
+    assert_eq!(titles[..5], expected);
+    assert_eq!(titles.iter().filter(|title| **title == "Rate over time").count(), 3);
+    let latency = run["cases"][0]["latency_ns"].as_object().unwrap();
+    let percentile = |name: &&String| name.strip_prefix('p').is_some_and(|p| p.parse::<f64>().is_ok());
+    let names = latency.keys().filter(percentile).count();
+    for (chart, dots) in charts.iter().zip([9, 3 * names as u64, 0, 6, 0]) {
+        let title = &chart["title"];
+        assert_eq!(chart["legend"], 3, "{title}");
+        assert_eq!(chart["lines"], if title == "Port by port" { 0 } else { 3 }, "{title}");
+        assert_eq!(chart["dots"], dots, "{title}");
+    }
+
+    let ended = program::run(&["compare", &json, &json, "--html", &page]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let charts = seen(Path::new(&page));
+    assert!(charts.iter().all(|chart| chart["legend"] == 2), "{charts:?}");
+
+    // More than can be told apart, and what holds one run only.
+    let nine = [vec!["report"], vec![json.as_str(); 9], vec!["--html", &page]].concat();
+    let (nine, junit) = (program::run(&nine), program::run(&["report", &json, &json, "--format", "junit"]));
+    assert_eq!((nine.status, junit.status), (Some(2), Some(2)));
+    assert!(nine.stderr.contains("a page can tell 8 apart"), "{}", nine.stderr);
+    assert!(junit.stderr.contains("JUnit XML is of one run"), "{}", junit.stderr);
+    let csv = program::run(&["report", &json, &json, "--format", "csv"]).stdout;
+    assert_eq!(csv.matches("run,started,").count(), 1, "one head: {csv}");
+}
+
 #[test]
 fn charts_say_what_they_show() {
     let directory = tempfile::tempdir().unwrap();
     let run = measure(directory.path());
     let path = directory.path().join("page.html");
-    let (_, errors) = chromium(&path);
-    let complaints: Vec<&str> = errors.lines().filter(|line| line.contains("CONSOLE")).collect();
-    assert!(complaints.is_empty(), "{complaints:?}");
-
     // The page's own policy keeps every other script out, this one too.
-    let page = std::fs::read_to_string(&path).unwrap();
-    let probed = page.replace("</body>", &format!("<script>{PROBE}</script></body>"));
-    std::fs::write(&path, &probed).unwrap();
-    let (dom, errors) = chromium(&path);
+    let strange = directory.path().join("strange.html");
+    std::fs::write(&strange, probed(&path)).unwrap();
+    let (dom, errors) = chromium(&strange);
     assert!(!dom.contains("SEEN[") && errors.contains("CONSOLE"), "a strange script ran");
-    std::fs::write(&path, probed.replace("http-equiv=\"Content-Security-Policy\"", "")).unwrap();
-    let (dom, errors) = chromium(&path);
-    let seen = dom.split_once("SEEN").and_then(|(_, rest)| rest.split_once("NEES")).map(|(seen, _)| seen);
-    let seen: Vec<Value> = serde_json::from_str(seen.unwrap_or_else(|| panic!("{errors}"))).unwrap();
+    let seen = seen(&path);
 
     let titles: Vec<&str> = seen.iter().map(|chart| chart["title"].as_str().unwrap()).collect();
     let expected = [

@@ -38,13 +38,17 @@ pub fn run(arguments: &[&str]) -> Ended {
 }
 
 /// Waits until `done` gives something.
-pub fn wait_until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+pub fn wait_until<T>(what: &str, done: impl FnMut() -> Option<T>) -> T {
+    wait_within(PATIENCE, what, done)
+}
+
+fn wait_within<T>(patience: Duration, what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(done) = done() {
             return done;
         }
-        assert!(began.elapsed() < PATIENCE, "{what} did not come");
+        assert!(began.elapsed() < patience, "{what} did not come");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -76,9 +80,13 @@ impl Running {
         wait_until("the end of a process", || self.0.try_wait().unwrap())
     }
 
-    /// Waits for its end; everything it said.
-    pub fn ended(mut self) -> Ended {
-        let status = self.wait();
+    /// Waits for its end; everything it said, which is not much.
+    pub fn ended(self) -> Ended {
+        self.ended_within(PATIENCE)
+    }
+
+    pub fn ended_within(mut self, patience: Duration) -> Ended {
+        let status = wait_within(patience, "the end of a process", || self.0.try_wait().unwrap());
         let (mut stdout, mut stderr) = (String::new(), String::new());
         self.0.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
         self.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();

@@ -85,7 +85,7 @@ fn a_sockperf_server_answers_us() {
 #[test]
 fn our_server_answers_sockperf() {
     let serving = Serving::start(&["--peer", "sockperf"]);
-    // Its ping-pong never ends where a datagram is lost, and any may be; under load it does not wait.
+    // Its ping-pong goes no further where a datagram is lost, and any may be; under load it does not wait.
     let modes =
         [(serving.tcp.place(), "pp", "--tcp"), (serving.udp.place(), "ul --mps=1000 --reply-every=1", "")];
     for (place, mode, flag) in modes {

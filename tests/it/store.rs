@@ -88,6 +88,7 @@ fn every_run_is_kept_and_found_again() {
     let again = at_home(home.path(), &["report", "tag:night", "--format", "json"]);
     assert_eq!(Run::from_json(&again.stdout).unwrap().cases[0].figures.sent, 20);
     let trend = at_home(home.path(), &["history", "--metric", "p50"]);
+    assert!(trend.stdout.lines().all(|line| line.chars().count() <= 80), "{}", trend.stdout);
     assert!(
         trend.stdout.starts_with("p50 of tcp://127.0.0.1:") && trend.stdout.contains('█'),
         "{}",

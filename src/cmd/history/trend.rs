@@ -1,12 +1,11 @@
 //! How a metric went over time: one small chart a case.
 
 use linkgauge::metric::Metric;
-use linkgauge::report::{printable, shorten, signs};
+use linkgauge::report::{particulars, printable, shorten, signs};
 use linkgauge::stats;
 use linkgauge::store::{Point, Trend};
 use serde_json::{Value, json};
 
-use super::super::compare::particulars;
 use super::super::store::short;
 
 /// Columns of a chart; more runs than that share them.
@@ -27,7 +26,7 @@ fn one(trend: &Trend, metric: &Metric) -> String {
     let on = trend.host.as_deref().map(|host| format!(" on {}", printable(host))).unwrap_or_default();
     let plural = if values.len() == 1 { "" } else { "s" };
     format!(
-        "{} of {} {}{}{on}\n  {}\n  {} to {}, median {}; last {} ({}, {:+.1} % from the median)\n  {} run{plural}, {} to {}\n",
+        "{} of {} {}{}{on}\n  {}\n  {} to {}, median {}\n  last {} ({}, {:+.1} % from the median)\n  {} run{plural}, {} to {}\n",
         metric.name(),
         shorten(&printable(&trend.endpoint), 34),
         printable(&trend.direction),

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use anyhow::{Result, bail};
-use clap::Args;
 use clap::builder::PossibleValue;
+use clap::{ArgGroup, Args};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{Busy, Counters, DeviceServer, Options};
 use linkgauge::lab::packing::{DelimiterProcess, Packing};
@@ -24,15 +24,16 @@ use crate::cmd::output::{put, tell};
 /// One client a port, one listener a port: the first on --listen, the others counted up from it. What comes from a line
 /// while no client is there is dropped.
 #[derive(Args)]
+#[command(group = ArgGroup::new("lines").required(true))]
 pub struct Flags {
     /// Where the first port listens; with port 0 each gets a free one
     #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:7001")]
     listen: Endpoint,
     /// The serial ports: /dev/ttyS0, or serial:///dev/ttyS0?baud=115200
-    #[arg(long, value_name = "DEV", num_args = 1.., required_unless_present = "plug", conflicts_with = "plug")]
+    #[arg(long, value_name = "DEV", num_args = 1.., group = "lines")]
     serial: Vec<String>,
     /// Serial ports of software instead, with a loop-back plug in each (linkgauge lab uart)
-    #[arg(long)]
+    #[arg(long, group = "lines")]
     plug: bool,
     /// So many ports, counted up from the one given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]

@@ -7,7 +7,7 @@ use clap::Args;
 use linkgauge::lab::uart::{BATCH, Frame, HandOver, Noise, Options, Tally, Uarts, Wiring};
 use linkgauge::link::line::Parity;
 use linkgauge::serve::raise_open_files;
-use linkgauge::units::{MessageRate, Span, print_count, print_duration, print_nanoseconds};
+use linkgauge::units::{self, MessageRate, Span, print_count, print_duration, print_nanoseconds};
 
 use crate::cmd::Status;
 use crate::cmd::measure::{on_interrupt, wait};
@@ -86,7 +86,9 @@ fn fifo(text: &str) -> Result<HandOver, String> {
 
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "use a number from 0 to 1, like 1e-6".to_owned())
+    share
+        .or_else(|| units::share(text).ok())
+        .ok_or_else(|| "use a number from 0 to 1, like 1e-6, or 0.1%".to_owned())
 }
 
 impl Flags {
@@ -197,4 +199,17 @@ fn told(ends: &[Tally]) -> String {
         )
     };
     format!("{}{wrong}{late}", ways.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_a_number_or_percent() {
+        assert_eq!([share("1e-6"), share("0.5"), share("1%"), share("0")], [1e-6, 0.5, 0.01, 0.0].map(Ok));
+        for wrong in ["2", "-1", "101%", "x", "", "NaN"] {
+            assert!(share(wrong).is_err(), "{wrong}");
+        }
+    }
 }

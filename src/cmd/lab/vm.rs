@@ -29,6 +29,10 @@ pub struct Flags {
     /// Programs of this host to take along, like ip and tc
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     tools: Vec<String>,
+    /// Give it an Ethernet device, eth0, that leads to another guest: a socket of its own and that of the other one, which
+    /// is started with the same two the other way round
+    #[arg(long, num_args = 2, value_names = ["OWN", "OTHER"], conflicts_with = "virtual_time")]
+    join: Option<Vec<PathBuf>>,
     #[command(flatten)]
     guest: GuestFlags,
     /// The command and its arguments, after --
@@ -63,6 +67,7 @@ impl GuestFlags {
             program: std::env::current_exe().context("the path of this program cannot be read")?,
             limit: self.limit.map_or(limit, |limit| limit.0),
             virtual_time: self.virtual_time,
+            join: None,
             cache: self.cache.clone().map_or_else(usual_cache, Ok)?,
         })
     }
@@ -86,7 +91,8 @@ pub fn wait(guest: &mut Child, cancel: &AtomicBool) -> Result<Option<ExitStatus>
 
 pub fn run(flags: Flags) -> Result<Status> {
     let cancel = on_interrupt()?;
-    let options = flags.guest.options(&flags.modules, &flags.tools, USUAL_LIMIT)?;
+    let mut options = flags.guest.options(&flags.modules, &flags.tools, USUAL_LIMIT)?;
+    options.join = flags.join.map(joined).transpose()?;
     let mut process = vm::process(&options, &flags.command);
     let mut guest = process.stdin(Stdio::null()).spawn().context("bash cannot be started")?;
     let Some(status) = wait(&mut guest, &cancel)? else { return Ok(Status::Interrupted) };
@@ -96,6 +102,17 @@ pub fn run(flags: Flags) -> Result<Status> {
         Some(NO_STATUS) | None => Ok(Status::Incomplete),
         Some(status) => bail!("in the guest {} ended with status {status}", flags.command[0]),
     }
+}
+
+fn joined(sockets: Vec<PathBuf>) -> Result<[PathBuf; 2]> {
+    let odd = sockets.iter().find(|path| path.to_string_lossy().contains([' ', ',']));
+    if let Some(path) = odd {
+        bail!(
+            "--join {}: blanks and commas cannot be in the name of a socket between guests",
+            path.display()
+        );
+    }
+    sockets.try_into().map_err(|_| anyhow::anyhow!("--join takes two sockets"))
 }
 
 fn usual_cache() -> Result<PathBuf> {

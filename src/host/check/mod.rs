@@ -7,7 +7,10 @@
 mod permission;
 mod place;
 mod processor;
+mod radio;
 mod time;
+
+pub use place::interrupts;
 
 use serde::Serialize;
 
@@ -64,6 +67,7 @@ pub const CHECKS: &[fn() -> Check] = &[
     place::container,
     place::socket_buffers,
     place::usb_serial_timers,
+    radio::wifi,
     permission::capabilities,
     permission::real_time,
     permission::open_files,

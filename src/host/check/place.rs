@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Check;
 use crate::host::machine::{Guest, Traces, Walls};
 use crate::host::{interfaces, serial};
 use crate::units::print_bytes;
-use crate::warnings::SHORTEST_USB_TIMER_MS;
+use crate::warnings::{self, SHORTEST_USB_TIMER_MS};
 
 pub(super) fn hypervisor() -> Check {
     judge_hypervisor(Traces::of_this_machine().guest())
@@ -109,6 +109,26 @@ fn judge_usb_timers(timers: &[(i64, PathBuf)]) -> Check {
     )
 }
 
+/// Whether interfaces of these facts hold back the interrupts of what they receive.
+pub fn interrupts(interfaces: &[Map<String, Value>]) -> Check {
+    const NAME: &str = "interrupts";
+    let holds_back = |facts: &Map<String, Value>| {
+        let name = facts.get("interface")?.as_str()?;
+        let is_up = facts.get("operstate").is_some_and(|state| state == "up");
+        Some((name.to_owned(), warnings::coalescing(facts).filter(|_| is_up)?))
+    };
+    let held: Vec<(String, String)> = interfaces.iter().filter_map(holds_back).collect();
+    let Some((first, _)) = held.first() else {
+        let known = interfaces.iter().any(|facts| facts.contains_key("interrupt_delay_us"));
+        return Check::good(
+            NAME,
+            if known { "not held back" } else { "no interface tells how it holds them back" },
+        );
+    };
+    let finding = held.iter().map(|(name, how)| format!("{name} {how}")).collect::<Vec<_>>().join("; ");
+    Check::doubtful(NAME, finding, warnings::coalescing_remedy(first))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Verdict;
@@ -135,6 +155,22 @@ mod tests {
         assert_eq!(judge_buffers(Some(4_194_304), Some(4_194_304)).verdict, Verdict::Good);
         assert_eq!(judge_buffers(Some(4_194_304), Some(212_992)).verdict, Verdict::Doubtful);
         assert_eq!(judge_buffers(None, None).verdict, Verdict::Good);
+    }
+
+    #[test]
+    fn held_back_interrupts_are_doubtful() {
+        let facts = |name: &str, state: &str, us: u64| {
+            let facts =
+                serde_json::json!({ "interface": name, "operstate": state, "interrupt_delay_us": us });
+            facts.as_object().unwrap().clone()
+        };
+        let lo = Map::from_iter([("interface".to_owned(), Value::from("lo"))]);
+        let check = interrupts(&[lo.clone(), facts("eth0", "up", 50), facts("eth1", "down", 50)]);
+        assert_eq!(check.verdict, Verdict::Doubtful);
+        assert_eq!(check.finding, "eth0 holds back interrupts for up to 50 µs");
+        assert!(check.remedy.unwrap().starts_with("ethtool -C eth0 "));
+        assert_eq!(interrupts(&[lo.clone(), facts("eth0", "up", 0)]).finding, "not held back");
+        assert_eq!(interrupts(&[lo]).verdict, Verdict::Good);
     }
 
     #[test]

@@ -9,7 +9,6 @@ use std::time::Duration;
 use super::machine::{Due, Machine};
 use crate::clock::{SPIN, Time};
 use crate::link::party::{Party, Step};
-use crate::link::shaped::cut;
 use crate::link::{Batch, Caps, Fault};
 use crate::peer::Service;
 use crate::peer::pakbus::frame::{self, Decoder};
@@ -125,8 +124,7 @@ impl Party for Connection {
         if now >= awake {
             return Step::Sleep(due);
         }
-        let until = if due == Time::NEVER { idle } else { idle.min(now + cut(awake.since(now))) };
-        Step::Receive { into: &mut self.received, until }
+        Step::Receive { into: &mut self.received, until: awake.min(idle) }
     }
 
     fn sent(&mut self, bytes: usize, _at: Time) {

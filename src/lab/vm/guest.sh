@@ -1,13 +1,14 @@
 # Runs one command as root in a guest of its own kernel, made for it and thrown away.
 #
-# usage: CACHE MODULES TOOLS PROGRAM SECONDS VIRTUAL COMMAND [ARGUMENT...]     (lists are comma separated, may be empty)
+# usage: CACHE MODULES TOOLS PROGRAM SECONDS VIRTUAL OWN OTHER COMMAND [ARGUMENT...]
+# Lists are comma separated and may be empty. OWN and OTHER are sockets between which Ethernet frames pass, or empty.
 #
 # The guest is an initramfs of busybox, the modules, and the programs asked for with their libraries. Its output and the
 # command's status come out of serial ports. Nothing of the host is visible inside.
 set -u
 fail() { echo "$*" >&2; exit 125; }
-cache=$1 modules=${2//,/ } tools=${3//,/ } program=$4 seconds=$5 virtual=$6
-shift 6
+cache=$1 modules=${2//,/ } tools=${3//,/ } program=$4 seconds=$5 virtual=$6 own=$7 other=$8
+shift 8
 PATH=$PATH:/usr/sbin:/sbin
 
 needed='qemu-system-x86 busybox-static cpio kmod xz-utils'
@@ -26,7 +27,8 @@ unpack_kernel() (
     name=$(apt-cache depends linux-image-amd64 | awk '/Depends:/ { print $2; exit }')
     [ -n "$name" ]
     apt-get -qq -o APT::Sandbox::User=root download "$name" >&2
-    unused=$(printf -- '--exclude=*/drivers/%s ' gpu media staging scsi iio mtd isdn comedi net/wireless net/ethernet ata md)
+    # Of the wireless drivers the simulator stays, which no maker's folder holds.
+    unused=$(printf -- '--exclude=*/drivers/%s ' gpu media staging scsi iio mtd isdn comedi 'net/wireless/*/*' net/ethernet ata md)
     dpkg --fsys-tarfile ./*.deb | tar -x -C ../tree --exclude='*/kernel/sound' $unused
     cd ..
     rm -r package
@@ -38,19 +40,21 @@ unpack_kernel() (
     at=$(LC_ALL=C grep -obUaP '\xfd7zXZ\x00' "$packed" | head -1 | cut -d: -f1) || true
     [ -z "$at" ] || tail -c +$((at + 1)) "$packed" | xz -dc --single-stream >vmlinux 2>/dev/null || true
     [ "$(head -c4 vmlinux | tail -c3)" = ELF ] || cp "$packed" vmlinux
-    echo "$version" >ready
+    echo "$version" >"$ready"
 )
+# The number changes with what is unpacked.
+ready=ready-2
 mkdir -p "$cache" && exec 9>"$cache/lock" && flock 9 || fail "$cache: cannot be used as a cache"
-if [ ! -e "$cache/ready" ]; then
+if [ ! -e "$cache/$ready" ]; then
     unpack_kernel || true
-    [ -e "$cache/ready" ] || fail "no kernel for the guest: this needs Debian on amd64 and a mirror (apt-get update)"
+    [ -e "$cache/$ready" ] || fail "no kernel for the guest: this needs Debian on amd64 and a mirror (apt-get update)"
 fi
 flock -u 9
-version=$(cat "$cache/ready")
+version=$(cat "$cache/$ready")
 
 work=$(mktemp -d) || fail 'no temporary directory'
 qemu=
-trap '[ -z "$qemu" ] || kill $qemu 2>/dev/null; rm -rf "$work"' EXIT
+trap '[ -z "$qemu" ] || kill $qemu 2>/dev/null; rm -rf "$work"; [ ! -S "$own" ] || rm "$own"' EXIT
 trap 'exit 130' INT TERM HUP
 
 # --- What is in the guest.
@@ -77,6 +81,15 @@ for tool in $tools; do
     bundle "$path" "/usr/bin/${tool##*/}"
 done
 bundle "$program" /usr/bin/linkgauge
+wire=
+if [ -n "$own" ]; then
+    [ ! -e "$own" ] || [ -S "$own" ] || fail "$own: there is something, and no socket"
+    modules="virtio_pci virtio_net $modules"
+    ends=local.type=unix,local.path=$own,remote.type=unix,remote.path=$other
+    # One of those that anybody may give, made of the socket's name.
+    address=$(printf '52:54:%08x' "$(echo "$own" | cksum | cut -d' ' -f1)" | sed 's/\(..\)\(..\)\(..\)\(..\)$/\1:\2:\3:\4/')
+    wire="-netdev dgram,id=wire,$ends -device virtio-net-pci,netdev=wire,mac=$address"
+fi
 number=0
 if [ -n "$modules" ]; then
     wanted=$(modprobe -d "$cache/tree" -S "$version" --show-depends -a $modules) || fail "no such kernel module: $modules"
@@ -121,7 +134,7 @@ elif grep -qE '^flags.* (svm|vmx)( |$)' /proc/cpuinfo && [ -w /dev/kvm ]; then
 fi
 # QEMU truncates what it is given to write to; pipes stand between.
 exec 4> >(exec cat) 5> >(exec cat >&2)
-timeout -k 2 "$seconds" qemu-system-x86_64 $machine -cpu max -m 512 \
+timeout -k 2 "$seconds" qemu-system-x86_64 $machine $wire -cpu max -m 512 \
     -M q35,hpet=off,vmport=off,smm=off,usb=off,graphics=off -nodefaults -no-user-config -display none -no-reboot \
     -chardev file,id=console,path="$work/console" -serial chardev:console \
     -chardev file,id=out,path=/dev/fd/4 -serial chardev:out \

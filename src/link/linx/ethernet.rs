@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use super::super::internet::interface_facts;
 use super::super::{Facts, Fault, sys};
 use super::carrier::{Carrier, Control, Incoming, Item, Outgoing};
 use super::ethernet_cm::connection::{Connection, Event, entry};
@@ -343,7 +344,7 @@ impl Control for Shared {
         facts.insert("connection_manager_version".to_owned(), VERSION.into());
         facts.insert("remote".to_owned(), mac_text(self.far).into());
         facts.insert("frame_bytes".to_owned(), lock(&self.work).connection.mtu().into());
-        let interface = crate::host::interfaces::facts(&self.device);
+        let interface = interface_facts(&self.socket, &self.device);
         facts.insert("interface".to_owned(), interface.into());
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use socket2::{Domain, Socket, Type};
 
-use super::super::socket::{ReadFacts, accept};
+use super::super::socket::{self, ReadFacts, accept};
 use super::super::{Caps, Fault, Link, Listener, Opening, sys, tcp};
 use super::book::Service;
 use super::link::NodeLink;
@@ -64,16 +64,14 @@ struct NodeListener {
 
 pub fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::of(endpoint)?;
-    let stream = |socket: Socket, read_facts: ReadFacts| -> Result<Door, Fault> {
-        socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
-        Ok(Door::Stream { socket, read_facts })
-    };
     let (door, endpoint) = match &options.way {
         Way::Tcp(node) => {
             let (socket, port) = tcp::listening(node, opening)?;
-            (stream(socket, tcp::facts)?, with_port(endpoint, node, port)?)
+            (Door::Stream { socket, read_facts: tcp::facts }, with_port(endpoint, node, port)?)
         }
-        Way::Local => (stream(local(&options)?, facts_of_unix)?, endpoint.clone()),
+        Way::Local => {
+            (Door::Stream { socket: local(&options)?, read_facts: facts_of_unix }, endpoint.clone())
+        }
         Way::Ethernet(place) => {
             let (socket, device) = ethernet::socket(place)?;
             (Door::Ethernet { socket, device, place: place.clone() }, endpoint.clone())
@@ -109,7 +107,7 @@ fn with_port(endpoint: &Endpoint, node: &Endpoint, port: u16) -> Result<Endpoint
 fn local(options: &Options) -> Result<Socket, Fault> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(Fault::system("open a socket"))?;
     socket.bind(&options.local_address()?).map_err(Fault::system("bind"))?;
-    socket.listen(BACKLOG).map_err(Fault::system("listen"))?;
+    socket::listen(&socket, BACKLOG).map_err(Fault::system("listen"))?;
     Ok(socket)
 }
 

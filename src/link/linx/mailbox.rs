@@ -128,6 +128,8 @@ impl Mailbox {
         }
         let (number, payload) = signal.split_first_chunk::<SIGNAL>()?;
         match u32::from_be_bytes(*number) {
+            // Nobody waits for what comes behind the last word, and it must not hold up others.
+            _ if self.finished.load(SeqCst) => None,
             ACCEPTED => None,
             FINISHED => {
                 self.finished.store(true, SeqCst);
@@ -264,6 +266,7 @@ mod tests {
         assert_eq!(client.partner(), 7);
         assert_eq!(client.open(7, &FINISHED.to_be_bytes()), None);
         assert!(client.is_ended() && !client.is_gone());
+        assert_eq!(client.open(7, &signal), None, "it had said its last word");
         let server = Mailbox::new(1, 1, Style::Numbered, true);
         assert_eq!(server.open(7, &signal), None);
         assert_eq!(server.open(1, b"abc"), None, "shorter than a signal number");

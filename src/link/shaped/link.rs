@@ -71,8 +71,8 @@ const SEGMENT: usize = 1460;
 const MOST_OF_STREAM: usize = 64 * 1024;
 const LONGEST_ON_LINE: Duration = Duration::from_millis(1);
 
-/// A link may end a wait late by a tick of the system's timer or two, but not one that is shorter than this.
-const EXACT: Duration = Duration::from_millis(20);
+/// What others do to a path is looked for this often.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The end of a wait for a piece is spun, because a sleeping thread is woken late; but no more than this share of the
 /// time on a path, so that it stays cheap.
@@ -133,9 +133,9 @@ impl Shaped {
             until - now
         } else if self.spins(&mut path, due, now) {
             // Near the end it asks again and again.
-            cut((due - now).saturating_sub(SPIN)).min(until - now)
+            (due - now).saturating_sub(SPIN).min(until - now)
         } else {
-            cut(due.min(until) - now)
+            due.min(until) - now
         };
         if self.caps.framing == Framing::Message {
             return Next::TakesIn(self.room.len(), patience);
@@ -145,7 +145,7 @@ impl Shaped {
         let room = usize::try_from(path.room(now)).unwrap_or(usize::MAX);
         match room.min(self.room.len()) {
             // Others take out what is on its way, and nobody tells when.
-            _ if in_flight < enough => Next::Sleeps(due.min(now + EXACT)),
+            _ if in_flight < enough => Next::Sleeps(due.min(now + LOOK)),
             room if room < enough => Next::Sleeps(due.min(path.half_empty())),
             room => Next::TakesIn(room, patience),
         }
@@ -182,11 +182,6 @@ impl Shaped {
         let end = self.path.lock().pass_end(now);
         passage.pipe.finish(end);
     }
-}
-
-/// How long to wait in one call for something due after `left`: a long wait is cut so that none ends after it is due.
-pub fn cut(left: Duration) -> Duration {
-    if left > 2 * EXACT { left / 2 } else { left.min(EXACT) }
 }
 
 impl Link for Shaped {

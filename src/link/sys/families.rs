@@ -150,6 +150,56 @@ pub fn bluetooth_adapters(fd: impl AsFd) -> io::Result<Vec<(u16, [u8; 6], bool)>
     Ok(found)
 }
 
+/// `hci_conn_info_req` of the same with room for one `hci_conn_info`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ConnectionRequest {
+    address: [u8; 6],
+    kind: u8,
+    others: u8,
+    connection: BluetoothConnection,
+}
+
+/// `hci_conn_info`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BluetoothConnection {
+    pub handle: u16,
+    address: [u8; 6],
+    pub kind: u8,
+    is_ours: u8,
+    state: u16,
+    pub mode: u32,
+}
+
+/// The connection of an adapter, to which the socket of HCI is bound, with a device (its address in the kernel's order).
+pub fn bluetooth_connection(fd: impl AsFd, address: [u8; 6]) -> Option<BluetoothConnection> {
+    const CONNECTION: libc::Ioctl = 0x8004_48d5_u32 as libc::Ioctl;
+    // Of the kind ACL.
+    let nothing = BluetoothConnection { handle: 0, address: [0; 6], kind: 0, is_ours: 0, state: 0, mode: 0 };
+    let mut request = ConnectionRequest { address, kind: 1, others: 0, connection: nothing };
+    // SAFETY: `HCIGETCONNINFO` reads the first eight bytes and writes one `hci_conn_info` behind them; the structure has
+    // room for both and lives through the call.
+    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), CONNECTION, &raw mut request) };
+    (result == 0).then_some(request.connection)
+}
+
+/// `hci_ufilter` of the same.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct EventFilter {
+    packets: u32,
+    events: [u32; 2],
+    command: u16,
+}
+
+/// Has a socket of HCI receive only one kind of event, and of these what answers one command.
+pub fn set_bluetooth_events(fd: impl AsFd, packet: u8, event: u8, command: u16) -> io::Result<()> {
+    let events = [1 << (event & 31), 0];
+    // Level `SOL_HCI`, option `HCI_FILTER`.
+    set_option(fd, 0, 2, EventFilter { packets: 1 << packet, events, command })
+}
+
 /// `l2cap_options` of the kernel's l2cap.h.
 #[repr(C)]
 #[derive(Clone, Copy)]

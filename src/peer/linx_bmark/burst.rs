@@ -1,17 +1,19 @@
-//! The near end of a burst: asks for as many signals as a burst has, counts them as they come, and asks again.
+//! The near end of a burst: asks for as many signals as a burst has, counts them as they come, and asks again. An echo is
+//! a burst of one signal that looks like the asking.
 //!
 //! What is delivered counts from the asking, so the rate holds one round trip for each burst, as the original's does.
 
 use std::time::Duration;
 
 use super::Style;
-use super::signal::{self, ALLOC_FINI, BURST_SIGNO, number};
+use super::signal::{self, ALLOC_FINI, BURST_SIGNO, ECHO, number};
 use crate::clock::Time;
 use crate::link::party::{Party, Step, Tuning};
 use crate::link::{Batch, Fault, MOST_IN_BATCH};
 use crate::plan::Case;
 use crate::sample::Recorder;
 use crate::workload::Measured;
+use crate::workload::pattern::differing;
 use crate::workload::phases::{Phase, Phases};
 
 /// Bytes taken in one receive operation at most, as far as a signal allows.
@@ -33,6 +35,8 @@ pub struct Burst {
     stage: Stage,
     allocate: Option<Vec<u8>>,
     ask: Vec<u8>,
+    /// Number of the signals that are asked for.
+    wanted: u32,
     count: u32,
     size: u64,
     phases: Phases,
@@ -46,13 +50,23 @@ pub struct Burst {
 
 impl Burst {
     pub fn new(case: &Case, style: Style, count: u32, recorder: Recorder) -> Burst {
+        let (allocate, ask) = signal::burst(style, count, case.message_bytes);
+        Burst { allocate, ..Burst::of(case, ask, BURST_SIGNO, count, recorder) }
+    }
+
+    /// `echo`: the signal that goes out and back.
+    pub fn echoes(case: &Case, echo: Vec<u8>, recorder: Recorder) -> Burst {
+        Burst::of(case, echo, ECHO, 1, recorder)
+    }
+
+    fn of(case: &Case, ask: Vec<u8>, wanted: u32, count: u32, recorder: Recorder) -> Burst {
         let size = case.message_bytes;
-        let (allocate, ask) = signal::burst(style, count, size);
         let at_once = (ROOM / size as usize).clamp(1, MOST_IN_BATCH);
         Burst {
             stage: Stage::Idle,
-            allocate,
+            allocate: None,
             ask,
+            wanted,
             count,
             size: size.into(),
             phases: Phases::new(case.warm_up.unwrap_or_default(), case.stop),
@@ -110,12 +124,17 @@ impl Party for Burst {
     }
 
     fn received(&mut self, now: Time) {
-        let (mut messages, mut strange) = (0, 0);
+        let (mut messages, mut strange, mut corrupt) = (0, 0, 0);
         for signal in self.batch.messages() {
             match (self.stage, number(signal)) {
                 (Stage::AwaitsAllocated, Some(ALLOC_FINI)) => self.stage = Stage::Asks,
-                (Stage::Counts(left), Some(BURST_SIGNO)) if signal.len() as u64 == self.size => {
+                (Stage::Counts(left), Some(number))
+                    if number == self.wanted && signal.len() as u64 == self.size =>
+                {
                     messages += 1;
+                    if self.wanted == ECHO {
+                        corrupt += differing(signal, &self.ask);
+                    }
                     self.stage = if left > 1 { Stage::Counts(left - 1) } else { Stage::Idle };
                 }
                 _ => strange += 1,
@@ -127,6 +146,7 @@ impl Party for Burst {
         }
         if self.phases.phase() == Phase::Measuring {
             self.recorder.counts.corrupt_messages += strange;
+            self.recorder.counts.corrupt_bytes += corrupt;
             self.recorder.delivered(now, messages, messages * self.size);
         }
     }

@@ -27,7 +27,7 @@ pub const PEER: Peer = Peer {
     name: "linx-bmark",
     summary: "the benchmark of LINX (linx_bmark): echoes and bursts of signals",
     default_ports: &[],
-    workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Receive])],
+    workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Receive, Direction::Loop])],
     options: &[
         ("style", "new (default), as LINX 2.6.8 and later ask for a burst, or old, as those before"),
         ("burst", "signals of one burst, 1 to 1M (40)"),
@@ -96,7 +96,13 @@ fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
             let party = Pinger::new(exchange, case, &caps, (near.recorder)(Role::Exchange, port));
             flows.push(Flow { role: Role::Exchange, port, link, party: Box::new(party) });
         } else {
-            let party = Burst::new(case, style, count, (near.recorder)(Role::Inward, port));
+            let recorder = (near.recorder)(Role::Inward, port);
+            let party = match case.direction {
+                Some(Direction::Loop) => {
+                    Burst::echoes(case, Echo::new(case.message_bytes as usize, &caps).signal, recorder)
+                }
+                _ => Burst::new(case, style, count, recorder),
+            };
             flows.push(Flow { role: Role::Inward, port, link, party: Box::new(party) });
         }
         Ok(())

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::first::{self, Child};
 use super::message::{Answer, Command, LONGEST, Word};
 use super::{CLIENT, DATA, beside};
 use crate::clock::Time;
@@ -24,7 +25,12 @@ const LOOK_IDLY: Duration = Duration::from_millis(100);
 
 pub fn service(facts: &Arc<ServerFacts>) -> Arc<dyn Service> {
     let idle = Duration::from_secs(facts.limits.idle_s);
-    Arc::new(BenchService { bench: Arc::default(), idle, most: facts.limits.flows })
+    Arc::new(BenchService {
+        bench: Arc::default(),
+        idle,
+        most: facts.limits.flows,
+        children: AtomicU32::new(0),
+    })
 }
 
 struct BenchService {
@@ -32,12 +38,17 @@ struct BenchService {
     idle: Duration,
     /// Connections at once.
     most: u32,
+    /// Clients of the first generation, which are numbered from 1.
+    children: AtomicU32,
 }
 
 impl Service for BenchService {
     fn party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
         let (bench, idle) = (self.bench.clone(), self.idle);
         match caps.framing {
+            Framing::Message if first::is_meant(caps) => {
+                Box::new(Child::new(self.children.fetch_add(1, Relaxed).wrapping_add(1), idle))
+            }
             Framing::Message => Box::new(Commands::new(bench, tipc::own_node().unwrap_or(0), idle)),
             Framing::Stream => Box::new(Data::new(bench, idle, self.most)),
         }
@@ -49,9 +60,10 @@ impl Service for BenchService {
 
     fn beside(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
         let url = beside(endpoint, &format!("answers={CLIENT}"))?;
-        match caps(&url) {
-            Ok(_) => Ok(vec![url]),
-            Err(_) => Err(EndpointError::BadPlace { url: endpoint.to_string(), wanted: DATA }),
+        match (caps(&url), caps(endpoint)) {
+            (Ok(_), Ok(link)) if first::is_meant(&link) => Ok(Vec::new()),
+            (Ok(_), Ok(link)) if link.framing == Framing::Stream => Ok(vec![url]),
+            _ => Err(EndpointError::BadPlace { url: endpoint.to_string(), wanted: DATA }),
         }
     }
 }

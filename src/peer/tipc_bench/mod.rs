@@ -1,9 +1,11 @@
-//! `tipc-bench`: the benchmark of tipcutils in its second and third generation, as client and (`far`) as server.
+//! `tipc-bench`: the benchmark of tipcutils, as client and (`far`) as server. The link says which generation is meant: a
+//! stream is the second and third, which speak with each other; one with message bounds is the `first`.
 //!
 //! Commands go to all servers at once by a name, answers come to a name of the client's; the data goes over streams to a
 //! third name. A server is told how many messages will follow, so a case has a count and not a time.
 
 pub mod far;
+mod first;
 pub mod message;
 
 use std::time::Duration;
@@ -23,7 +25,7 @@ use message::{Answer, Command, LONGEST, Word};
 
 pub const PEER: Peer = Peer {
     name: "tipc-bench",
-    summary: "the benchmark of tipcutils (2014 and later), client and server",
+    summary: "the benchmark of tipcutils, client and server",
     default_ports: &[],
     workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Send])],
     options: &[],
@@ -34,7 +36,8 @@ pub const PEER: Peer = Peer {
 };
 
 /// Where its data goes.
-const DATA: &str = "a stream of TIPC: type 18888, instance 0, and type=stream";
+const DATA: &str = "a stream of TIPC: type 18888, instance 0, and type=stream; for the benchmark of before 2014 type \
+                    17777, instance 0, and type=seqpacket";
 
 /// Where servers hear commands, and where the client hears answers.
 const SERVERS: &str = "17777:0";
@@ -60,13 +63,8 @@ fn usual_count(size: u32) -> u64 {
 
 fn fit(case: &mut Case, link: &Caps) -> Result<(), String> {
     let names = case.endpoints.iter().all(|endpoint| commands(endpoint).is_ok_and(|url| caps(&url).is_ok()));
-    if !names || link.framing != Framing::Stream {
+    if !names || link.framing != Framing::Stream && !first::is_meant(link) {
         return Err(format!("peer tipc-bench: needed is {DATA}"));
-    }
-    if case.endpoints.len() > 1 {
-        return Err(
-            "peer tipc-bench: there is one benchmark at a time in a cluster: name one endpoint".to_owned()
-        );
     }
     if case.message_bytes == 0 {
         case.message_bytes = 64;
@@ -76,6 +74,18 @@ fn fit(case: &mut Case, link: &Caps) -> Result<(), String> {
             "peer tipc-bench: messages have at most {LONGEST} bytes, not {}",
             case.message_bytes
         ));
+    }
+    if first::is_meant(link) {
+        return match case.workload.as_str() {
+            "latency" => Ok(()),
+            _ => Err("peer tipc-bench: before 2014 it had echoes only: take 'latency' with --parallel 8"
+                .to_owned()),
+        };
+    }
+    if case.endpoints.len() > 1 {
+        return Err(
+            "peer tipc-bench: there is one benchmark at a time in a cluster: name one endpoint".to_owned()
+        );
     }
     let size = u64::from(case.message_bytes);
     let count = match case.stop {
@@ -109,6 +119,9 @@ fn all_messages(case: &Case) -> u64 {
 }
 
 fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
+    if caps(&case.endpoints[0]).is_ok_and(|link| first::is_meant(&link)) {
+        return first::connect(case, near);
+    }
     let mut control = Control::open(&case.endpoints[0], near.dialer)?;
     control.say(Command::Restart)?;
     control.pause();
@@ -264,8 +277,8 @@ impl Control {
 fn silence(word: Word) -> &'static str {
     match word {
         Word::Listening => {
-            "a benchmark has published its name and does not answer: is it one of before 2014 (not spoken here), or busy \
-             with another client?"
+            "a benchmark has published its name and does not answer: is it busy with another client, or one of before \
+             2014 (type 17777, instance 0, and type=seqpacket)?"
         }
         Word::Ready => {
             "the server did not say for each connection that it is ready: is another client at work?"
@@ -308,16 +321,24 @@ mod tests {
     }
 
     #[test]
+    fn the_first_generation_is_echoes_for_as_long_as_one_likes() {
+        let url = "tipc://17777:0";
+        let usual = crate::workload::workload("latency").unwrap().default_stop;
+        assert_eq!(fitted(url, "latency", 64, None).unwrap().stop, usual);
+        assert!(fitted(url, "throughput", 64, None).unwrap_err().contains("--parallel 8"));
+    }
+
+    #[test]
     fn what_does_not_fit_is_said() {
         let error = |url, size, count| fitted(url, "latency", size, count).unwrap_err();
         insta::assert_snapshot!([
-            error("tipc://18888:0", 64, None),
+            error("tipc://18888:0?type=rdm", 64, None),
             error("tcp://127.0.0.1:18888", 64, None),
             error(STREAM, 66_001, None),
             error(STREAM, 64, Some(1 << 32)),
         ].join("\n"), @r"
-        peer tipc-bench: needed is a stream of TIPC: type 18888, instance 0, and type=stream
-        peer tipc-bench: needed is a stream of TIPC: type 18888, instance 0, and type=stream
+        peer tipc-bench: needed is a stream of TIPC: type 18888, instance 0, and type=stream; for the benchmark of before 2014 type 17777, instance 0, and type=seqpacket
+        peer tipc-bench: needed is a stream of TIPC: type 18888, instance 0, and type=stream; for the benchmark of before 2014 type 17777, instance 0, and type=seqpacket
         peer tipc-bench: messages have at most 66000 bytes, not 66001
         peer tipc-bench: 1 to 4294967295 messages on a connection, not 4294967296
         ");

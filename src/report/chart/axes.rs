@@ -35,7 +35,7 @@ impl Unit {
             Unit::BitsPerSecond => tidy(&print_bit_rate(value)),
             Unit::Baud => format!("{value:.0}"),
             Unit::Bytes => tidy(&print_bytes(value.round() as u64)),
-            Unit::Seconds => format!("{value} s"),
+            Unit::Seconds => format!("{} s", figures(value)),
             Unit::Percent => format!("{} %", figures(value)),
             Unit::Number => figures(value),
         }
@@ -107,17 +107,35 @@ pub fn logarithmic_at(label: &str, unit: Unit, values: impl Iterator<Item = f64>
     at.sort_by(f64::total_cmp);
     at.dedup();
     let (low, high) = (*at.first()?, *at.last()?);
-    // Two names need about an eighth of the width between them.
-    let mut ticks: Vec<(f64, String)> = Vec::new();
-    for place in at {
-        if ticks.last().is_none_or(|(last, _)| place - last >= (high - low) / 8.0) {
-            ticks.push((place, unit.print(10f64.powf(place).round())));
-        }
-    }
+    let ticks = with_room(at, low, high).into_iter();
+    let ticks = ticks.map(|place| (place, unit.print(10f64.powf(place).round()))).collect();
     let margin = (high - low) * 0.03;
     let reads = format!("log {}", unit.name());
     let label = format!("{label} (log scale)");
     (low < high).then_some(Axis { label, low: low - margin, high: high + margin, ticks, reads })
+}
+
+/// A linear axis with a tick at each of these values that finds room.
+pub fn linear_at(label: &str, unit: Unit, values: impl Iterator<Item = f64>) -> Option<Axis> {
+    let mut at: Vec<f64> = values.collect();
+    at.sort_by(f64::total_cmp);
+    at.dedup();
+    let (low, high) = (*at.first()?, *at.last()?);
+    let ticks = with_room(at, low, high).into_iter().map(|place| (place, unit.print(place))).collect();
+    let margin = (high - low) * 0.03;
+    let (label, reads) = (label.to_owned(), format!("linear {}", unit.name()));
+    (low < high).then_some(Axis { label, low: low - margin, high: high + margin, ticks, reads })
+}
+
+/// Two names need about an eighth of the width between them.
+fn with_room(places: Vec<f64>, low: f64, high: f64) -> Vec<f64> {
+    let mut kept: Vec<f64> = Vec::new();
+    for place in places {
+        if kept.last().is_none_or(|last| place - last >= (high - low) / 8.0) {
+            kept.push(place);
+        }
+    }
+    kept
 }
 
 /// The upright axis on which all these series can be read, linear or logarithmic; moves them onto it.
@@ -134,7 +152,8 @@ pub fn spanning(label: &str, unit: Unit, series: &mut [Series], on: fn(&mut (f64
         .collect();
     let (least, most) =
         all.iter().fold((f64::MAX, 0.0), |(low, high), value| (value.min(low), value.max(high)));
-    if unit.log(most) - unit.log(least.min(most)) < LOG_FROM.log10() {
+    // A share is read against the whole.
+    if unit == Unit::Percent || unit.log(most) - unit.log(least.min(most)) < LOG_FROM.log10() {
         return linear(label, unit, if most > 0.0 { most } else { 1.0 });
     }
     all.iter_mut().for_each(|value| **value = unit.log(**value));

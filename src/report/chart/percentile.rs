@@ -7,7 +7,7 @@ use super::{Chart, MOST_POINTS, chart};
 use crate::report::histogram;
 use crate::report::svg::{Axis, COLOURS, Series};
 use crate::report::table::{is_download, is_latency};
-use crate::report::words::{loss, shorten, wait};
+use crate::report::words::{host_and_date, loss, shorten, wait};
 use crate::run::{CaseResult, Distribution, Figures, Run};
 use crate::units::print_bytes;
 
@@ -21,17 +21,26 @@ pub fn of_case(run: &Run, case: &CaseResult) -> Option<Chart> {
             loaded.latency_ns.as_ref().and_then(|times| curve("round trip under load", loaded, times)),
         );
     }
-    let title = match (is_latency(case), is_download(case)) {
-        (true, _) => "Round-trip time by percentile",
-        (_, true) => "Time of a piece by percentile",
-        _ => "Round-trip time under load",
-    };
     let note = match case.figures.lost {
         0 => String::new(),
         _ if !is_latency(case) => String::new(),
         _ => format!(" · ends where the lost begin ({})", loss(&case.figures)),
     };
-    percentiles(run, title, &format!(" of {}", case.endpoint), &note, curves)
+    percentiles(title(case), &format!(" of {}", case.endpoint), host_and_date(run) + &note, curves)
+}
+
+pub fn title(case: &CaseResult) -> &'static str {
+    match (is_latency(case), is_download(case)) {
+        (true, _) => "Round-trip time by percentile",
+        (_, true) => "Time of a piece by percentile",
+        _ => "Round-trip time under load",
+    }
+}
+
+/// The curve that stands for a case beside others: service time, or the round trip under its load.
+pub fn beside(label: &str, case: &CaseResult) -> Option<Series> {
+    let figures = case.under_load.as_ref().unwrap_or(&case.figures);
+    curve(label, figures, figures.latency_ns.as_ref()?)
 }
 
 /// The curves of all cases, where they are few enough to be told apart.
@@ -49,9 +58,9 @@ pub fn of_all(run: &Run) -> Option<Chart> {
             shorten(&case.endpoint, 48),
             print_bytes(case.message_bytes.into())
         );
-        curve(&label, &case.figures, case.figures.latency_ns.as_ref()?)
+        beside(&label, case)
     });
-    percentiles(run, "Round-trip times side by side", "", "", curves.collect())
+    percentiles("Round-trip times side by side", "", host_and_date(run), curves.collect())
 }
 
 /// Distance along the axis: 50 % at 0.3, 90 % at 1, 99 % at 2.
@@ -94,7 +103,7 @@ fn stairs(histogram: &Histogram<u64>, sent: u64) -> Vec<(f64, f64)> {
     points
 }
 
-fn percentiles(run: &Run, title: &str, of: &str, note: &str, mut series: Vec<Series>) -> Option<Chart> {
+pub fn percentiles(title: &str, of: &str, caption: String, mut series: Vec<Series>) -> Option<Chart> {
     let all = || series.iter().flat_map(|one| one.points.iter().chain(&one.dots));
     let high = all().map(|point| point.0).fold(2.0, f64::max);
     let mut ticks = vec![(nines(0.5), "50 %".to_owned())];
@@ -118,7 +127,7 @@ fn percentiles(run: &Run, title: &str, of: &str, note: &str, mut series: Vec<Ser
         reads: "nines %".to_owned(),
     };
     let y = upright("round-trip time", Unit::Nanoseconds, &mut series);
-    chart(run, title, of, note, &x, &y, series)
+    chart(title, of, caption, &x, &y, series)
 }
 
 #[cfg(test)]

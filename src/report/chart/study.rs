@@ -1,32 +1,38 @@
 //! A table of a published study as a chart: what was published beside what was measured.
 //!
-//! Where the rows are numbers (rates, sizes, delays), figures stand against them; otherwise every row has a line of
-//! its own and its figures lie along it.
+//! Where the rows are numbers (rates, sizes, delays, percentiles), figures stand against them, one curve a column;
+//! otherwise every row has a line of its own and its figures lie along it.
 
-use super::axes::{Unit, linear, logarithmic_at, spanning};
+use super::axes::{Unit, linear, linear_at, logarithmic_at, spanning};
 use super::{Chart, chart};
-use crate::report::svg::{Axis, Series};
-use crate::report::words::{printable, shorten};
+use crate::report::svg::{Axis, Kind, Series};
+use crate::report::words::{host_and_date, printable, shorten};
 use crate::run::{PaperRow, PaperTable, Run};
 
 /// More lines than this are no chart but a table.
 const MOST_ROWS: usize = 64;
 /// Of the name of a row, beside its line.
-const NAME: usize = 11;
-
-/// What lies along the axis; the title says of what.
-const FIGURE: &str = "figure of the table";
+const NAME: usize = 13;
 
 /// None where too little of the table is numbers.
 pub fn of_table(run: &Run, table: &PaperTable) -> Option<Chart> {
     let unit = shown(table)?;
     let rows: Vec<&PaperRow> = table.rows.iter().filter(|row| row.unit == unit).collect();
-    let title = format!("{}: rings as published, dots as measured", printable(&table.title));
-    let numbers: Option<Vec<f64>> = rows.iter().map(|row| positive(row.row.parse().ok()?)).collect();
-    match numbers {
-        Some(numbers) => against_numbers(run, table, &title, &rows, &numbers),
-        None => line_by_line(run, &title, &rows),
+    match numbered(&rows) {
+        Some(numbered) => against_numbers(run, table, numbered),
+        None => line_by_line(run, table, &rows),
     }
+}
+
+/// Whose figures these are, and how they are told apart.
+fn title(table: &PaperTable, series: &[Series]) -> String {
+    let any = |kind| series.iter().any(|one| one.kind == kind);
+    let whose = match (any(Kind::Published), any(Kind::Measured)) {
+        (true, true) => "open as published, filled as measured",
+        (true, false) => "as published",
+        _ => "as measured",
+    };
+    format!("{}: {whose}", printable(&table.title))
 }
 
 /// The unit of which the chart is; a table that gives a share as well is read by that.
@@ -52,51 +58,148 @@ fn scale(unit: &str) -> (Unit, f64) {
     }
 }
 
-/// One series a column; `place` makes a point of a figure of that row.
-fn series(rows: &[&PaperRow], place: impl Fn(usize, f64) -> (f64, f64)) -> Vec<Series> {
-    let mut series: Vec<Series> = Vec::new();
-    for (index, row) in rows.iter().enumerate() {
-        let (_, factor) = scale(&row.unit);
-        let at = |value: Option<f64>| Some(place(index, positive(value?)? * factor));
-        // Beside a word there is nothing to compare with.
-        let Some(published) = at(row.published.parse().ok()) else { continue };
-        let label = printable(&row.column);
-        let one = match series.iter().position(|one| one.label == label) {
-            Some(index) => &mut series[index],
-            None => {
-                series.push(Series::curve(&label, vec![]));
-                series.last_mut().expect("just added")
-            }
-        };
-        one.rings.push(published);
-        one.dots.extend(at(row.measured));
+/// What lies along the axis, and what its ticks know of the unit; the title says of what.
+fn figure(unit: &str) -> (String, Unit) {
+    match scale(unit).0 {
+        Unit::Number => (format!("figure of the table ({})", printable(unit)), Unit::Number),
+        known => ("figure of the table".to_owned(), known),
     }
-    series
 }
 
-fn against_numbers(
-    run: &Run,
-    table: &PaperTable,
-    title: &str,
+/// The name of a row as a place on an axis.
+#[derive(Debug, PartialEq)]
+struct Place<'a> {
+    value: f64,
+    /// `p` of a percentile, otherwise what stands behind the number.
+    unit: &'a str,
+    /// What stands behind that.
+    rest: &'a str,
+}
+
+/// `9600`, `64 B`, `p90`, `over 50 ms`, `500 ms, 10/1000`.
+fn place(row: &str) -> Option<Place<'_>> {
+    let (name, rest) = row.split_once(", ").unwrap_or((row, ""));
+    let number = |text: &str| text.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0);
+    if let Some(value) = name.strip_prefix('p').and_then(number) {
+        return Some(Place { value, unit: "p", rest });
+    }
+    let split = |text| str::split_once(text, ' ').unwrap_or((text, ""));
+    let (first, behind) = split(name);
+    // One word may stand before the number; what follows it is its unit, no sentence.
+    let (first, unit) = if number(first).is_some() { (first, behind) } else { split(behind) };
+    (!unit.contains(' ')).then_some(Place { value: number(first)?, unit, rest })
+}
+
+/// What was published and what was measured of one column, in one colour; `at` makes a point of a figure of that row,
+/// `named` the name of its column.
+fn series(
     rows: &[&PaperRow],
-    numbers: &[f64],
-) -> Option<Chart> {
-    let unit = match table.rows_are.as_str() {
-        "baud" => Unit::Baud,
-        _ => Unit::Number,
+    named: impl Fn(usize) -> String,
+    at: impl Fn(usize, f64) -> (f64, f64),
+) -> Vec<Series> {
+    let mut names: Vec<String> = Vec::new();
+    let mut pairs: Vec<[Series; 2]> = Vec::new();
+    let known = |row: &PaperRow| row.published.parse().ok().and_then(positive);
+    // Beside a word there is nothing to compare with; a column of words alone is there for what was measured.
+    let compared = |row: &PaperRow| {
+        known(row).is_some() || !rows.iter().any(|other| other.column == row.column && known(other).is_some())
     };
-    let x = logarithmic_at(&printable(&table.rows_are), unit, numbers.iter().copied())?;
-    let mut series = series(rows, |row, value| (Unit::Number.log(numbers[row]), value));
-    for one in &mut series {
-        one.rings.sort_by(|a, b| a.0.total_cmp(&b.0));
-        one.points = one.rings.clone();
+    for (index, row) in rows.iter().enumerate().filter(|(_, row)| compared(row)) {
+        let (_, factor) = scale(&row.unit);
+        let name = named(index);
+        let number = names.iter().position(|other| *other == name).unwrap_or_else(|| {
+            let kinds = [Kind::Published, Kind::Measured];
+            pairs.push(kinds.map(|kind| Series {
+                kind,
+                colour: Some(names.len()),
+                ..Series::curve("", vec![])
+            }));
+            names.push(name);
+            names.len() - 1
+        });
+        let [published, measured] = &mut pairs[number];
+        published.rings.extend(known(row).map(|value| at(index, value * factor)));
+        measured.dots.extend(row.measured.and_then(positive).map(|value| at(index, value * factor)));
     }
-    let (unit, _) = scale(&rows.first()?.unit);
-    let y = spanning(FIGURE, unit, &mut series, |point| &mut point.1);
-    chart(run, title, "", "", &x, &y, series)
+    for (pair, name) in pairs.iter_mut().zip(names) {
+        let told = usize::from(!pair[1].dots.is_empty());
+        pair[told].label = name;
+    }
+    let drawn = |one: &Series| !one.rings.is_empty() || !one.dots.is_empty();
+    pairs.into_iter().flatten().filter(drawn).collect()
 }
 
-fn line_by_line(run: &Run, title: &str, rows: &[&PaperRow]) -> Option<Chart> {
+/// Rows that have a place on an axis.
+type Numbered<'a> = (Vec<&'a PaperRow>, Vec<Place<'a>>);
+
+/// The rows that are numbers, if most of them are: one of another kind (a mean among percentiles) stands in the table
+/// alone.
+fn numbered<'a>(rows: &[&'a PaperRow]) -> Option<Numbered<'a>> {
+    let units = rows.iter().filter_map(|row| Some(place(&row.row)?.unit));
+    let units: Vec<&str> = units.collect();
+    let usual = units.iter().max_by_key(|unit| units.iter().filter(|other| other == unit).count())?;
+    let on_axis = |row: &&'a PaperRow| Some((*row, place(&row.row).filter(|place| place.unit == *usual)?));
+    let numbered: Numbered = rows.iter().filter_map(on_axis).unzip();
+    (3 * numbered.0.len() >= 2 * rows.len()).then_some(numbered)
+}
+
+fn against_numbers(run: &Run, table: &PaperTable, (kept, places): Numbered) -> Option<Chart> {
+    let columns = kept.iter().any(|row| row.column != kept[0].column);
+    let rests = places.iter().any(|place| place.rest != places[0].rest);
+    let (what, rest_is) = table.rows_are.split_once(", ").unwrap_or((&table.rows_are, ""));
+    let named = |index: usize| {
+        let column = columns || !rests;
+        let rest = format!("{} {rest_is}", places[index].rest);
+        let parts = [(column, kept[index].column.as_str()), (rests, rest.trim())];
+        let parts: Vec<&str> = parts.into_iter().filter(|(told, _)| *told).map(|(_, part)| part).collect();
+        printable(&parts.join(", "))
+    };
+    let values = || places.iter().map(|place| place.value);
+    let (label, unit) = match (places.first()?.unit, what) {
+        ("", "baud") => (what.to_owned(), Unit::Baud),
+        ("p", what) => (what.to_owned(), Unit::Percent),
+        ("", what) => (what.to_owned(), Unit::Number),
+        ("B", what) => (what.to_owned(), Unit::Bytes),
+        (unit, what) => (format!("{what} ({unit})"), Unit::Number),
+    };
+    let spread = values().fold(0.0, f64::max) / values().fold(f64::MAX, f64::min);
+    let log = spread.is_finite() && unit != Unit::Percent && spread > LEAST_DECADES;
+    let x = match log {
+        true => logarithmic_at(&printable(&label), unit, values())?,
+        false => linear_at(&printable(&label), unit, values())?,
+    };
+    let on = |value: f64| if log { Unit::Number.log(value) } else { value };
+    let mut series = series(&kept, named, |row, value| (on(places[row].value), value));
+    for one in &mut series {
+        let marks = if one.kind == Kind::Published { &mut one.rings } else { &mut one.dots };
+        marks.sort_by(|a, b| a.0.total_cmp(&b.0));
+        one.points = marks.clone();
+    }
+    series.extend(limit(&kept, &places, on));
+    let (label, unit) = figure(&kept.first()?.unit);
+    let y = spanning(&label, unit, &mut series, |point| &mut point.1);
+    chart(&title(table, &series), "", host_and_date(run), &x, &y, series)
+}
+
+/// From this ratio on the small places of an axis need room of their own.
+const LEAST_DECADES: f64 = 8.0;
+
+/// What the physical line allows at best, where that is one figure a place.
+fn limit(rows: &[&PaperRow], places: &[Place], on: impl Fn(f64) -> f64) -> Option<Series> {
+    let (_, factor) = scale(&rows.first()?.unit);
+    let limits = rows
+        .iter()
+        .zip(places)
+        .filter_map(|(row, place)| Some((on(place.value), positive(row.limit?)? * factor)));
+    let mut limits: Vec<(f64, f64)> = limits.collect();
+    limits.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    limits.dedup();
+    let one_each = limits.len() > 1 && limits.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    let curve = || Series::curve("what the line can carry", limits.clone());
+    one_each.then(|| Series { kind: Kind::Limit, ..curve() })
+}
+
+fn line_by_line(run: &Run, table: &PaperTable, rows: &[&PaperRow]) -> Option<Chart> {
     let figures = |row: &&&PaperRow| row.published.parse::<f64>().is_ok();
     let mut names: Vec<&str> = Vec::new();
     for row in rows.iter().filter(figures) {
@@ -109,13 +212,14 @@ fn line_by_line(run: &Run, title: &str, rows: &[&PaperRow]) -> Option<Chart> {
     }
     // The first row is the uppermost.
     let line = |name: &str| names.iter().rev().position(|one| *one == name).map_or(0.0, |at| at as f64 + 1.0);
-    let mut series = series(rows, |row, value| (value, line(&rows[row].row)));
-    let (unit, _) = scale(&rows.first()?.unit);
-    let x = spanning(FIGURE, unit, &mut series, |point| &mut point.0);
+    let named = |index: usize| printable(&rows[index].column);
+    let mut series = series(rows, named, |row, value| (value, line(&rows[row].row)));
+    let (label, unit) = figure(&rows.first()?.unit);
+    let x = spanning(&label, unit, &mut series, |point| &mut point.0);
     let ticks = names.iter().map(|name| (line(name), shorten(&printable(name), NAME))).collect();
     let y = Axis { ticks, low: 0.5, high: names.len() as f64 + 0.5, ..linear("", Unit::Number, 1.0) };
     let y = Axis { reads: "names".to_owned(), ..y };
-    chart(run, title, "", "", &x, &y, series)
+    chart(&title(table, &series), "", host_and_date(run), &x, &y, series)
 }
 
 #[cfg(test)]
@@ -124,12 +228,25 @@ mod tests {
     use crate::report::sample_run;
 
     #[test]
+    fn rows_that_are_places() {
+        let told = |row| place(row).map(|place| (place.value, place.unit, place.rest));
+        assert_eq!(told("9600"), Some((9600.0, "", "")));
+        assert_eq!(told("64 B"), Some((64.0, "B", "")));
+        assert_eq!(told("p90"), Some((90.0, "p", "")));
+        assert_eq!(told("over 50 ms"), Some((50.0, "ms", "")));
+        assert_eq!(told("500 ms, 10/1000"), Some((500.0, "ms", "10/1000")));
+        for row in ["STS1600", "no shaper", "", "time-out", "4 ports of it", "-3", "NaN", "p"] {
+            assert_eq!(told(row), None, "{row}");
+        }
+    }
+
+    #[test]
     fn rings_and_dots_stand_where_the_figures_are() {
         let run = sample_run::reproduced();
         let tables = &run.paper.as_ref().unwrap().tables;
         let latency = of_table(&run, &tables[0]).unwrap();
         // Four published, one of them a word; two measured.
-        assert_eq!(latency.svg.matches("<circle").count(), 3 + 2, "{}", latency.svg);
+        assert_eq!(latency.svg.matches("<use").count(), 3 + 2, "{}", latency.svg);
         assert!(latency.svg.contains("STS1600") && latency.svg.contains("LS100"));
         // A single rate is no axis.
         assert!(of_table(&run, &tables[1]).is_none());
@@ -140,7 +257,7 @@ mod tests {
             sweep.rows.push(PaperRow { unit: "%".to_owned(), ..more });
         }
         let chart = of_table(&run, &sweep).unwrap();
-        assert_eq!(chart.svg.matches("<circle").count(), 8, "{}", chart.svg);
+        assert_eq!(chart.svg.matches("<use").count(), 8, "{}", chart.svg);
         assert_eq!(chart.x.reads, "log baud");
     }
 }

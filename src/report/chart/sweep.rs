@@ -2,40 +2,71 @@
 
 use super::axes::{Unit, linear, logarithmic_at, upright};
 use super::{Chart, chart};
-use crate::report::svg::{Axis, Kind, Series};
+use crate::report::svg::{Kind, Series};
 use crate::report::table::is_latency;
-use crate::report::words::{limit_bps, line_bps, shorten, wait};
+use crate::report::words::{host_and_date, limit_bps, line_bps, shorten, wait};
 use crate::run::{CaseResult, Run};
 
 /// One curve for each endpoint, peer, direction and number of ports that was measured with several sizes.
 pub fn by_size(run: &Run) -> Option<Chart> {
-    let place = |case: &CaseResult| shorten(&case.endpoint, 48);
-    let sizes = Sweep::of(run, &place, |case| Some(f64::from(case.message_bytes)));
-    let x = logarithmic_at("message size", Unit::Bytes, sizes.values())?;
-    sizes.chart(run, "Rate by message size", &x)
+    sizes(&cases(run)).chart("", host_and_date(run))
+}
+
+/// A case, and the endpoint that it is to be told by.
+pub type Told<'a> = (&'a str, &'a CaseResult);
+
+fn cases(run: &Run) -> Vec<Told<'_>> {
+    run.cases.iter().map(|case| (case.endpoint.as_str(), case)).collect()
+}
+
+pub fn sizes(cases: &[Told]) -> Sweep {
+    let place = |endpoint: &str| shorten(endpoint, 48);
+    Sweep::of(Swept::Size, cases, &place, |case| Some(f64::from(case.message_bytes)))
 }
 
 /// One curve for each kind of line that was measured at several rates.
 pub fn by_line_rate(run: &Run) -> Option<Chart> {
-    // The options of a URL say how fast its line is: without them one kind of line is one curve.
-    let place = |case: &CaseResult| {
-        let place = case.endpoint.split('?').next().unwrap_or_default();
-        shorten(place.split_once("://").map_or(place, |(scheme, _)| scheme), 48)
-    };
-    let rates = Sweep::of(run, &place, |case| line_bps(case).filter(|_| case.ports > 0));
-    let x = logarithmic_at("rate of the line", Unit::Baud, rates.values())?;
-    rates.chart(run, "Rate by the rate of the line", &x)
+    line_rates(&cases(run)).chart("", host_and_date(run))
 }
 
-struct Sweep {
-    series: Vec<Series>,
+pub fn line_rates(cases: &[Told]) -> Sweep {
+    // The options of a URL say how fast its line is: without them one kind of line is one curve.
+    let place = |endpoint: &str| {
+        let place = endpoint.split('?').next().unwrap_or_default();
+        shorten(place.split_once("://").map_or(place, |(scheme, _)| scheme), 48)
+    };
+    Sweep::of(Swept::LineRate, cases, &place, |case| line_bps(case).filter(|_| case.ports > 0))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Swept {
+    Size,
+    LineRate,
+}
+
+impl Swept {
+    fn words(self) -> (&'static str, &'static str, Unit) {
+        match self {
+            Swept::Size => ("Rate by message size", "message size", Unit::Bytes),
+            Swept::LineRate => ("Rate by the rate of the line", "rate of the line", Unit::Baud),
+        }
+    }
+}
+
+/// One series for each kind of case, on scales that are not chosen yet.
+pub struct Sweep {
+    swept: Swept,
+    pub series: Vec<Series>,
+    /// What the lines can carry; each with the label of the series that it belongs to.
+    limits: Vec<(String, (f64, f64))>,
 }
 
 impl Sweep {
     fn of(
-        run: &Run,
-        place: &dyn Fn(&CaseResult) -> String,
-        swept: impl Fn(&CaseResult) -> Option<f64>,
+        swept: Swept,
+        cases: &[Told],
+        place: &dyn Fn(&str) -> String,
+        value: impl Fn(&CaseResult) -> Option<f64>,
     ) -> Sweep {
         let mut series: Vec<Series> = Vec::new();
         let mut limits: Vec<(String, (f64, f64))> = Vec::new();
@@ -46,13 +77,17 @@ impl Sweep {
                 None => series.push(Series::curve(&label, vec![(at, rate)])),
             }
         };
-        for case in run.cases.iter().filter(|case| !is_latency(case)) {
-            let Some(at) = swept(case) else { continue };
+        for (endpoint, case) in cases.iter().filter(|(_, case)| !is_latency(case)) {
+            let Some(at) = value(case) else { continue };
             let ports = if case.ports > 1 { format!(", {} ports", case.ports) } else { String::new() };
             let spin = if wait(case) == "spin" { ", spin" } else { "" };
             let parallel = if case.parallel > 1 { format!(" × {}", case.parallel) } else { String::new() };
-            let label =
-                format!("{}{spin}{ports}{parallel}, {}, {}", place(case), case.peer, case.direction.name());
+            let label = format!(
+                "{}{spin}{ports}{parallel}, {}, {}",
+                place(endpoint),
+                case.peer,
+                case.direction.name()
+            );
             add(label.clone(), at, case.figures.throughput_bps);
             add(format!("{label}, other way"), at, case.figures.throughput_back_bps);
             if let Some(limit) = limit_bps(case).filter(|limit| limit.is_finite() && *limit > 0.0) {
@@ -65,22 +100,35 @@ impl Sweep {
             one.dots = one.points.clone();
         }
         series.retain(|one| one.points.len() > 1);
-        let drawn = |label: &String| series.iter().any(|one| one.label == *label);
-        let drawn = limits.into_iter().filter(|(label, _)| drawn(label)).map(|(_, limit)| limit);
-        let mut limits: Vec<(f64, f64)> = drawn.collect();
+        limits.retain(|(label, _)| series.iter().any(|one| one.label == *label));
+        Sweep { swept, series, limits }
+    }
+
+    /// Each of its series as a sweep of its own, by its label.
+    pub fn apart(self) -> impl Iterator<Item = (String, Sweep)> {
+        self.series.into_iter().map(move |one| {
+            let limits = self.limits.iter().filter(|(label, _)| *label == one.label).cloned().collect();
+            (one.label.clone(), Sweep { swept: self.swept, series: vec![one], limits })
+        })
+    }
+
+    /// Takes in the same sweep of another run.
+    pub fn join(&mut self, other: Sweep) {
+        self.series.extend(other.series);
+        self.limits.extend(other.limits);
+    }
+
+    pub fn chart(mut self, of: &str, caption: String) -> Option<Chart> {
+        let (title, label, unit) = self.swept.words();
+        let mut limits: Vec<(f64, f64)> = self.limits.into_iter().map(|(_, limit)| limit).collect();
         limits.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
         limits.dedup_by(|a, b| a.0 == b.0);
         if limits.len() > 1 {
-            series.push(Series { kind: Kind::Limit, ..Series::curve("what the line can carry", limits) });
+            let curve = Series::curve("what the line can carry", limits);
+            self.series.push(Series { kind: Kind::Limit, ..curve });
         }
-        Sweep { series }
-    }
-
-    fn values(&self) -> impl Iterator<Item = f64> {
-        self.series.iter().flat_map(|one| &one.points).map(|point| point.0)
-    }
-
-    fn chart(mut self, run: &Run, title: &str, x: &Axis) -> Option<Chart> {
+        let values = self.series.iter().flat_map(|one| &one.points).map(|point| point.0);
+        let x = logarithmic_at(label, unit, values)?;
         for one in &mut self.series {
             one.points.iter_mut().chain(&mut one.dots).for_each(|point| point.0 = Unit::Bytes.log(point.0));
         }
@@ -90,6 +138,6 @@ impl Sweep {
             true => upright("delivered payload", Unit::BitsPerSecond, &mut self.series),
             false => linear("delivered payload", Unit::BitsPerSecond, most),
         };
-        chart(run, title, "", "", x, &y, self.series)
+        chart(title, of, caption, &x, &y, self.series)
     }
 }

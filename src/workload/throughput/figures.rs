@@ -32,7 +32,8 @@ pub fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figure
     if let Some(near) = &inward {
         let delivered = Delivered::near(near);
         let sent_inward = match loop_ {
-            true => merged(flows, Role::Outward).map_or(0, |source| source.counts.sent),
+            // Where no flow goes outward, the one that listens has sent as well.
+            true => merged(flows, Role::Outward).map_or(near.counts.sent, |source| source.counts.sent),
             false => {
                 let inward = far.iter().flat_map(|far| &far.flows).filter(|flow| flow.inward);
                 inward.fold(0, |sum: u64, flow| sum.saturating_add(flow.messages))

@@ -63,6 +63,8 @@ pub struct Job {
     stale: u32,
     /// Pieces that were asked for.
     asked: u64,
+    /// All of it came, and not only what the plan wanted.
+    whole: bool,
     /// What came and is not handed over yet, in order; nothing where nobody wants it.
     pub content: VecDeque<Vec<u8>>,
     keeps: bool,
@@ -81,6 +83,7 @@ impl Job {
             checker: Checker::default(),
             stale: 0,
             asked: 0,
+            whole: false,
             content: VecDeque::new(),
             keeps,
         }
@@ -93,6 +96,11 @@ impl Job {
 
     pub fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over)
+    }
+
+    /// Whether the file or table came to its end, and not only to that of the plan.
+    pub fn is_whole(&self) -> bool {
+        self.whole
     }
 
     /// The number under which the logger opened the file is no more.
@@ -167,6 +175,7 @@ impl Job {
         let stopped = talk.is_idle() && !self.goes_on(recorder, now);
         match &self.stage {
             Stage::File(pieces) if pieces.is_done() || stopped => {
+                self.whole = pieces.is_whole();
                 // It is closed by being read beyond its end; else it has to be said.
                 let (security, name) = (self.options.security, self.options.what.name().to_owned());
                 let offset = u32::try_from(pieces.done()).unwrap_or(u32::MAX);
@@ -175,7 +184,9 @@ impl Job {
                     talk.say(LinkState::READY, self.transaction, &close);
                 }
             }
-            Stage::Table(collection) if collection.is_done() || stopped => {}
+            Stage::Table(collection) if collection.is_done() || stopped => {
+                self.whole = collection.is_done();
+            }
             _ => return,
         }
         talk.keep(|_| false);

@@ -15,7 +15,7 @@ use crate::peer::pakbus::EMULATED;
 use crate::plan::Case;
 use crate::sample::{Recorder, Transfer};
 use crate::workload::Measured;
-use crate::workload::download::Content;
+use crate::workload::download::{Content, WHOLE};
 
 /// Bytes taken from a link at once.
 const PIECE: usize = 4096;
@@ -243,6 +243,7 @@ impl Party for Downloader {
     fn ended(&mut self, _cost: Cost) {
         let mut transfer = self.talk.counts.clone();
         transfer.records = self.job.records();
+        transfer.far_end.insert(WHOLE.to_owned(), self.job.is_whole().into());
         if let Some(program) = self.job.program() {
             transfer.far_end.insert("logger_os".to_owned(), program.os.clone().into());
             let emulated = program.result.contains(EMULATED);

@@ -22,6 +22,8 @@ pub struct Pieces {
     size: Option<u64>,
     /// No more is wanted, or there is no more.
     end: u64,
+    /// Its end was seen.
+    ended: bool,
 }
 
 /// Offsets have 32 bits.
@@ -35,7 +37,7 @@ impl Pieces {
     pub fn new(chunk: u16, size: Option<u64>, end: Option<u64>) -> Pieces {
         let end = end.unwrap_or(LARGEST).min(LARGEST);
         let (missing, ready) = (VecDeque::new(), BTreeMap::new());
-        Pieces { chunk: chunk.max(1), next: 0, missing, base: 0, ready, size, end }
+        Pieces { chunk: chunk.max(1), next: 0, missing, base: 0, ready, size, end, ended: false }
     }
 
     /// Bytes that were handed out.
@@ -45,6 +47,11 @@ impl Pieces {
 
     pub fn is_done(&self) -> bool {
         self.base >= self.end
+    }
+
+    /// Whether all of the file was handed out, and not only what was wanted of it.
+    pub fn is_whole(&self) -> bool {
+        self.size.is_some_and(|size| self.base >= size) || self.ended && self.is_done()
     }
 
     /// How many bytes it will be, where that is known.
@@ -81,10 +88,10 @@ impl Pieces {
     pub fn came(&mut self, offset: u32, length: u16, data: Vec<u8>) {
         let end = u64::from(offset) + data.len() as u64;
         if data.is_empty() {
-            self.end = self.end.min(end);
+            self.ends_at(end);
         } else if data.len() < usize::from(length) {
             if self.size.is_some_and(|size| end >= size) {
-                self.end = self.end.min(end);
+                self.ends_at(end);
             } else {
                 self.chunk = data.len() as u16;
                 self.missing.push_back((end as u32, length - self.chunk));
@@ -96,6 +103,11 @@ impl Pieces {
         let end = self.end;
         self.missing.retain(|&(offset, _)| u64::from(offset) < end);
         self.ready.retain(|&offset, _| u64::from(offset) < end);
+    }
+
+    fn ends_at(&mut self, end: u64) {
+        self.ended |= end <= self.end;
+        self.end = self.end.min(end);
     }
 
     /// The next bytes of the file, in order.
@@ -138,6 +150,7 @@ mod tests {
             }
             asked.retain(|&(offset, _)| pieces.wants(offset.into()));
         }
+        assert!(pieces.is_whole());
         (read, round_trips)
     }
 
@@ -154,6 +167,11 @@ mod tests {
     fn no_more_is_asked_for_than_is_wanted() {
         let mut pieces = Pieces::new(100, Some(1000), Some(250));
         assert_eq!([(); 4].map(|()| pieces.ask()), [Some((0, 100)), Some((100, 100)), Some((200, 50)), None]);
+        for (offset, length) in [(0, 100), (100, 100), (200, 50)] {
+            pieces.came(offset, length, vec![7; length.into()]);
+            pieces.take();
+        }
+        assert!(pieces.is_done() && !pieces.is_whole());
     }
 
     proptest! {

@@ -46,6 +46,8 @@ pub struct Seen {
     /// Answers with another number or place than any that is waited for.
     strays: u64,
     junk: u64,
+    /// Packets of our own address.
+    own: u64,
     /// Times it asked for patience since its last answer.
     waits: u64,
 }
@@ -379,6 +381,7 @@ impl Talk {
             return None;
         };
         if ![CLIENT, BROADCAST].contains(&hop.to) {
+            self.seen.own += u64::from(hop.from == CLIENT);
             return None;
         }
         let Some((route, message)) = message else {
@@ -568,6 +571,9 @@ impl Seen {
             }
             Seen { junk: junk @ 1.., .. } => {
                 format!("{junk} bytes came that are not PakBus: what listens there?")
+            }
+            Seen { own: 1.., .. } => {
+                "what was asked came back: is there a plug or an echo instead of a logger?".to_owned()
             }
             _ => "nothing came: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check \
                   --timeout, too"

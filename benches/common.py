@@ -1,0 +1,80 @@
+"""What the benchmarks here have in common: flags, programs as long as they are needed, documents, ratios.
+
+Not a benchmark itself. Nothing that they run goes into the store of whoever runs them; every program that they start is
+ended by its process id.
+"""
+import argparse, json, os, random, signal, statistics, subprocess
+
+os.environ["LINKGAUGE_STORE"] = ""
+
+
+def flags(text, repeat=10, seconds=None, cpus=None):
+    """The flags that a benchmark with this help text takes; it adds its own."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", default="target/release/linkgauge")
+    parser.add_argument("--repeat", type=int, default=repeat)
+    if seconds:
+        parser.add_argument("--seconds", type=type(seconds), default=seconds)
+    if cpus:
+        parser.add_argument("--cpus", default=cpus, help="CPU of the near end, CPU of the far end")
+    return parser
+
+
+class Program:
+    """A program that runs beside the measuring, as long as it is needed."""
+
+    def __init__(self, command, **streams):
+        self.process = subprocess.Popen(command, **{"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **streams})
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Server(Program):
+    """A far end of ours, or a piece of the lab, on a port of its own; it says where."""
+
+    def __init__(self, command):
+        super().__init__(command, stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        if " on " not in line:
+            self.stop()
+            raise SystemExit(f"{' '.join(command)}: it did not start")
+        self.url = line.strip().rsplit(" on ", 1)[1]
+
+
+def output(command, timeout=120):
+    """What a program says on its standard output; one that fails ends the benchmark."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr or done.stdout}")
+    return done.stdout
+
+
+def case(command):
+    """The first case of the run that a command of ours makes."""
+    return json.loads(output([*command, "--quiet", "--json", "-"]))["cases"][0]
+
+
+class Ratio:
+    """Median of the ratios of pairs, its 95 % interval (bootstrap of the pairs), and the medians of both sides."""
+
+    def __init__(self, pairs):
+        ratios = [one / other for one, other in pairs]
+        random.seed(1)
+        medians = sorted(statistics.median(random.choices(ratios, k=len(ratios))) for _ in range(10_000))
+        self.median, self.low, self.high = statistics.median(ratios), medians[249], medians[9749]
+        self.ours, self.theirs = (statistics.median(side) for side in zip(*pairs))
+
+    def __str__(self):
+        return f"{self.median:6.3f}  [{self.low:.3f}, {self.high:.3f}]"

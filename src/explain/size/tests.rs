@@ -1,0 +1,288 @@
+//! The figures that were published, and sweeps whose costs are known because the test made them up.
+
+use super::sweeps::Sweep;
+use super::*;
+use crate::report::{Options, explanation, sample_run};
+use crate::run::{CaseResult, Figures};
+
+/// What a line of that rate carries in Ethernet frames of LINX: 1488 of 1538 bytes.
+fn ethernet(bits_per_second: f64) -> Limit {
+    let line_limit_bps = bits_per_second * 1488.0 / 1538.0;
+    Limit { line_limit_bps, line_by: LineBy::Line }
+}
+
+/// Published microseconds a packet, one way, of 64 bytes and then four times as many each.
+fn published(name: &str, microseconds: &[f64], limit: Limit) -> Fit {
+    let measured = microseconds.iter().enumerate().map(|(power, us)| Measured {
+        case: None,
+        message_bytes: 64 << (2 * power),
+        time_ns: us * 1e3,
+    });
+    let sweep = Sweep {
+        group: "Throughput".to_owned(),
+        name: name.to_owned(),
+        measured: measured.collect(),
+        limit: Some(limit),
+        ..Sweep::default()
+    };
+    Fit::of(sweep).unwrap()
+}
+
+const GIGABIT: f64 = 1e9;
+const FAST: f64 = 1e8;
+
+fn all_published() -> Vec<Fit> {
+    vec![
+        published("LINX", &[24.0, 24.0, 28.0, 58.0, 200.0, 748.0], ethernet(GIGABIT)),
+        published("TIPC", &[30.0, 32.0, 34.0, 106.0, 318.0, 1156.0], ethernet(GIGABIT)),
+        published("Linux–OSEck", &[30.0, 32.0, 84.0, 336.0, 1356.0], ethernet(FAST)),
+        published("OSEck–OSEck", &[24.0, 36.0, 86.0, 340.0], ethernet(FAST)),
+    ]
+}
+
+/// Megabytes a second, rounded to so many digits.
+fn megabytes(rate_bps: Option<f64>, digits: i32) -> f64 {
+    let scale = 10f64.powi(digits);
+    (rate_bps.unwrap() / 8e6 * scale).round() / scale
+}
+
+#[test]
+fn the_published_tables_between_nodes() {
+    let [linx, tipc, to_oseck, oseck] = all_published().try_into().unwrap();
+    assert_eq!((megabytes(linx.costs.rate_bps, 1), megabytes(tipc.costs.rate_bps, 1)), (91.6, 58.0));
+    assert_eq!((megabytes(linx.last_rate_bps, 1), megabytes(tipc.last_rate_bps, 1)), (89.7, 58.7));
+    let of_line = |fit: &Fit| (10.0 * fit.last_of_line_percent.unwrap()).round() / 10.0;
+    assert_eq!((of_line(&linx), of_line(&tipc)), (74.2, 48.5));
+    assert_eq!(
+        (linx.against_line, tipc.against_line),
+        (Some(Against::NotTheLine), Some(Against::NotTheLine))
+    );
+    assert_eq!((megabytes(to_oseck.last_rate_bps, 2), megabytes(oseck.last_rate_bps, 2)), (12.05, 12.09));
+    assert_eq!((to_oseck.against_line, oseck.against_line), (Some(Against::TheLine), Some(Against::TheLine)));
+    assert_eq!(megabytes(to_oseck.limit.map(|limit| limit.line_limit_bps), 2), 12.09);
+    // Of four sizes one lies off: the slope of all is more than the line carries.
+    assert_eq!((to_oseck.beyond_line, oseck.beyond_line), (false, true));
+    assert!((linx.costs.message_ns.unwrap() - 21_206.35).abs() < 1.0, "{:?}", linx.costs);
+    assert_eq!(linx.costs.half_performance_bytes.unwrap().round(), 1943.0);
+    let interval = linx.costs.rate_bps_interval.unwrap();
+    assert_eq!((megabytes(Some(interval.low), 1), megabytes(Some(interval.high), 1)), (89.0, 240.0));
+    assert_eq!(oseck.costs.rate_bps_interval, None);
+    assert!(linx.broken.is_none() && tipc.broken.is_none(), "six sizes are too few for two lines");
+}
+
+fn told(fits: Vec<Fit>) -> String {
+    let mut out = Vec::new();
+    let sizes = Sizes { form: FORM, published: true, fits };
+    explanation(&[sizes.finding()], &Options::default(), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    text
+}
+
+/// The same without its lines.
+fn joined(fits: Vec<Fit>) -> String {
+    told(fits).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_study_itself_gives_the_same() {
+    let study = crate::paper::Study::named("linx").unwrap();
+    let all = Sizes::of(&Evidence::Study(&study), &NOTHING).unwrap().fits;
+    let in_study = |table: &str, name: &str| {
+        all.iter().find(|fit| fit.group.starts_with(&format!("Table {table}: ")) && fit.name == name).unwrap()
+    };
+    for (by_hand, (table, name)) in
+        all_published().iter().zip([("2", "LINX"), ("2", "TIPC"), ("6", "LINX"), ("8", "LINX")])
+    {
+        let fit = in_study(table, name);
+        assert_eq!((&fit.rows, &fit.costs), (&by_hand.rows, &by_hand.costs), "{table} {name}");
+        assert_eq!((fit.limit, fit.against_line), (by_hand.limit, by_hand.against_line), "{table} {name}");
+    }
+    // Four times two protocols, and two pairs with OSEck twice.
+    assert_eq!(all.len(), 12);
+    let latency = in_study("1", "LINX");
+    assert_eq!((latency.limit, megabytes(latency.costs.rate_bps, 1)), (None, 33.9));
+}
+
+#[test]
+fn what_they_show_is_told_in_80_columns() {
+    insta::assert_snapshot!(told(all_published()), @r"
+    The size: what a message costs, and what each byte of it
+      time of a message = its own cost + size ÷ rate, published figures by
+        Theil–Sen; the interval of the rate is Sen's (95 %, from five sizes on)
+      Throughput
+
+                  sizes  its own       rate        95 %  half at   last two   off
+      LINX            6 21.21 µs 91.64 MB/s 89.05–240.0 1.943 kB 89.69 MB/s +16 %
+      TIPC            6 28.24 µs 57.96 MB/s 51.89–240.0 1.637 kB 58.65 MB/s +35 %
+      Linux–OSEck     5 11.47 µs 12.47 MB/s 12.05–96.02    143 B 12.05 MB/s −45 %
+      OSEck–OSEck     4 18.52 µs 13.94 MB/s           –    258 B 12.09 MB/s  −8 %
+
+      LINX: last two 74.2 % of the line (120.9 MB/s): not the line.
+      TIPC: last two 48.5 % of the line (120.9 MB/s): not the line.
+      Linux–OSEck: last two 99.6 % of the line (12.09 MB/s): it is the line.
+      OSEck–OSEck: last two 100.0 % of the line (12.09 MB/s): it is the line.
+      OSEck–OSEck: the rate of all sizes is beyond the line: no byte costs so
+        little.
+      half at: the size that gets half of the rate (n½). last two: the slope between
+        the two largest sizes. off: the most that the line is above (+) or below (−)
+        a time.
+    ");
+    let lines: Vec<String> = all_published().iter().map(Fit::line).collect();
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    21.21 µs + size ÷ 91.64 MB/s, half 1.943 kB; last 89.69 MB/s = 74 %
+    28.24 µs + size ÷ 57.96 MB/s, half 1.637 kB; last 58.65 MB/s = 48 %
+    11.47 µs + size ÷ 12.47 MB/s, half 143 B; last 12.05 MB/s = 100 %
+    18.52 µs + size ÷ 13.94 MB/s (beyond the line), half 258 B; last 12.09 MB/s = 100 %
+    ");
+}
+
+/// An unpaced load, one way, of messages that take this long.
+fn load(message_bytes: u32, nanoseconds: f64) -> CaseResult {
+    let mut case = sample_run::minimal().cases[0].clone();
+    (case.workload, case.direction, case.message_bytes) =
+        ("throughput".to_owned(), crate::plan::Direction::Send, message_bytes);
+    let throughput_bps = Some(8e9 * f64::from(message_bytes) / nanoseconds);
+    case.figures = Figures { throughput_bps, ..Figures::default() };
+    case
+}
+
+fn run(cases: Vec<CaseResult>) -> Run {
+    Run { cases, ..sample_run::minimal() }
+}
+
+fn sizes() -> impl Iterator<Item = u32> {
+    (0..11).map(|power| 64 << power)
+}
+
+fn fits(cases: Vec<CaseResult>, declared: &Declared) -> Vec<Fit> {
+    of_run(&run(cases), declared)
+}
+
+const NOTHING: Declared = Declared { line_bps: None };
+
+#[test]
+fn a_sweep_gives_back_what_it_was_made_of() {
+    // 5 µs and 2 ns a byte: 500 MB/s.
+    let cases = sizes().map(|size| load(size, 5e3 + 2.0 * f64::from(size))).collect();
+    let [fit] = fits(cases, &NOTHING).try_into().unwrap();
+    assert!((fit.costs.message_ns.unwrap() - 5e3).abs() < 1e-3, "{fit:?}");
+    assert_eq!((megabytes(fit.costs.rate_bps, 3), megabytes(fit.last_rate_bps, 3)), (500.0, 500.0));
+    assert_eq!(fit.costs.half_performance_bytes.unwrap().round(), 2500.0);
+    assert_eq!((&fit.broken, fit.against_line, fit.numbers().as_deref()), (&None, None, Some("1–11")));
+}
+
+#[test]
+fn a_break_is_told_with_what_lies_there() {
+    let time =
+        |size: u32| if size <= 1500 { 5e3 + 2.0 * f64::from(size) } else { 2e4 + 4.0 * f64::from(size) };
+    let mut cases: Vec<CaseResult> = sizes().map(|size| load(size, time(size))).collect();
+    let interface = serde_json::json!({ "mtu_bytes": 1500, "tx_bytes": 1600 });
+    cases[0].got.insert("interface".to_owned(), interface);
+    let [fit] = fits(cases, &NOTHING).try_into().unwrap();
+    let broken = fit.broken.as_ref().unwrap();
+    assert_eq!((broken.last_below_bytes, broken.first_above_bytes), (1024, 2048));
+    assert_eq!(broken.between, ["mtu_bytes 1500"]);
+    assert_eq!((megabytes(broken.below.rate_bps, 1), megabytes(broken.above.rate_bps, 1)), (500.0, 250.0));
+    let text = joined(vec![fit.clone()]);
+    assert!(text.contains("break at 1024–2048 B (mtu_bytes 1500 lies there)"), "{text}");
+    assert!(fit.line().ends_with("; break at 1024–2048 B"), "{}", fit.line());
+}
+
+#[test]
+fn the_line_may_be_declared_known_or_the_interface() {
+    let cases = |interface: serde_json::Value, line: serde_json::Value| {
+        let mut cases: Vec<CaseResult> = sizes().map(|size| load(size, 8.0 * f64::from(size))).collect();
+        for case in &mut cases {
+            case.got.insert("interface".to_owned(), interface.clone());
+            case.line = line.as_object().unwrap().clone();
+        }
+        cases
+    };
+    let limit = |cases, declared: &Declared| fits(cases, declared)[0].limit;
+    let card =
+        serde_json::json!({ "kind": "ethernet", "driver": "e1000e", "speed_mbit": 1000, "mtu_bytes": 1500 });
+    let mut pair = card.clone();
+    pair["stacked"] = true.into();
+    let (none, baud) = (serde_json::json!({}), serde_json::json!({ "limit_bps": 7680.0 }));
+    let declared = Declared { line_bps: Some(1e9) };
+    let of = |limit: Option<Limit>| limit.map(|limit| (limit.line_by, limit.line_limit_bps.round()));
+    assert_eq!(
+        of(limit(cases(card.clone(), none.clone()), &NOTHING)),
+        Some((LineBy::Interface, 975_292_588.0))
+    );
+    assert_eq!(of(limit(cases(pair, none.clone()), &NOTHING)), None);
+    assert_eq!(of(limit(cases(card.clone(), baud), &NOTHING)), Some((LineBy::Line, 7680.0)));
+    assert_eq!(of(limit(cases(card, none), &declared)), Some((LineBy::Declared, 1e9)));
+}
+
+#[test]
+fn a_slope_above_the_line_is_flagged() {
+    let cases = || sizes().map(|size| load(size, 5e3 + 2.0 * f64::from(size))).collect();
+    let [fit] = fits(cases(), &Declared { line_bps: Some(1e9) }).try_into().unwrap();
+    assert_eq!((fit.against_line, fit.beyond_line), (Some(Against::BeyondTheLine), true));
+    assert!(fit.line().ends_with("= 400 %, beyond the line"), "{}", fit.line());
+    assert!(joined(vec![fit]).contains("of the line as declared (125.0 MB/s): no line can do that"));
+}
+
+#[test]
+fn noise_among_the_small_does_not_hide_what_a_byte_costs() {
+    // Two of the three smallest take less than a smaller one, so that Sen's interval holds zero.
+    let microseconds = [9.942, 8.369, 9.585, 18.36, 50.71, 183.5];
+    let sizes = (0..6).map(|power| 64 << (2 * power));
+    let cases = sizes.zip(microseconds).map(|(size, us)| load(size, us * 1e3)).collect();
+    let [fit] = fits(cases, &NOTHING).try_into().unwrap();
+    assert!(fit.costs.byte_ns_interval.unwrap().low < 0.0 && fit.costs.rate_bps_interval.is_none());
+    assert!((350.0..450.0).contains(&megabytes(fit.costs.rate_bps, 1)), "{fit:?}");
+}
+
+#[test]
+fn what_differs_in_more_than_the_size_is_kept_apart() {
+    let mut cases: Vec<CaseResult> = sizes().map(|size| load(size, 5e3 + 2.0 * f64::from(size))).collect();
+    let others: Vec<CaseResult> = cases
+        .iter()
+        .map(|case| CaseResult { direction: crate::plan::Direction::Receive, ..case.clone() })
+        .collect();
+    // Neither two sizes, nor a pace, nor what was broken off make a sweep.
+    let mut paced = others.clone();
+    for case in &mut paced {
+        case.peer = "paced".to_owned();
+        case.asked.insert("pacing".to_owned(), serde_json::json!({ "kind": "fixed" }));
+    }
+    let mut broken_off = others.clone();
+    broken_off.iter_mut().for_each(|case| (case.peer, case.complete) = ("broken".to_owned(), false));
+    let two = others[..2].iter().map(|case| CaseResult { peer: "two".to_owned(), ..case.clone() });
+    cases.extend(two.chain(others.clone()).chain(paced).chain(broken_off));
+    let fits = fits(cases, &NOTHING);
+    assert_eq!(fits.len(), 2);
+    assert_eq!(fits[1].group, "Throughput, peer linkgauge, direction receive");
+}
+
+#[test]
+fn what_means_nothing_is_not_told() {
+    // A byte costs nothing, or less.
+    let flat = [5e3, 5.1e3, 4.9e3, 5e3, 5.05e3, 4.95e3];
+    let cases = sizes().zip(flat).map(|(size, time)| load(size, time)).collect();
+    let [fit] = fits(cases, &NOTHING).try_into().unwrap();
+    assert_eq!((fit.costs.rate_bps, fit.costs.half_performance_bytes), (None, None));
+    assert!(fit.line().starts_with("no cost per byte shown"), "{}", fit.line());
+    assert!(told(vec![fit]).contains("no cost per byte shown: it may be nothing."));
+    // A message costs less than nothing.
+    let cases = sizes().take(3).map(|size| load(size, 2.0 * f64::from(size) - 100.0)).collect();
+    let [fit] = fits(cases, &NOTHING).try_into().unwrap();
+    assert_eq!((fit.costs.message_ns, fit.costs.half_performance_bytes), (None, None));
+    assert_eq!(fit.line(), "size ÷ 500.0 MB/s; last 500.0 MB/s");
+    for cases in [
+        vec![],
+        sizes().take(2).map(|size| load(size, 1e3)).collect(),
+        vec![load(64, 1e3); 9],
+        sizes().map(|size| load(size, f64::NAN)).collect(),
+        sizes().map(|size| load(size, f64::INFINITY)).collect(),
+        sizes().map(|size| load(size, 0.0)).collect(),
+        sizes().map(|_| load(0, 1e3)).collect(),
+    ] {
+        assert_eq!(fits(cases, &NOTHING), []);
+    }
+    let nothing = Sizes::of(&Evidence::Run(&run(vec![])), &NOTHING).unwrap_err().to_string();
+    assert!(nothing.contains("3 message sizes"), "{nothing}");
+}

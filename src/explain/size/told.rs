@@ -1,0 +1,188 @@
+//! The lines in words and tables.
+
+use super::super::Block;
+use super::{Against, Break, Costs, Fit, LineBy, Sizes};
+use crate::stats::Interval;
+use crate::units::{print_byte_rate, print_bytes, print_nanoseconds, short};
+
+const ABSENT: &str = "–";
+
+impl Sizes {
+    pub(super) fn blocks(&self) -> Vec<Block> {
+        let source = if self.published { "published" } else { "measured" };
+        let mut blocks = vec![
+            Block::Heading("The size: what a message costs, and what each byte of it".to_owned()),
+            Block::Text(format!(
+                "{}, {source} figures by Theil–Sen; the interval of the rate is Sen's (95 %, from five sizes on)",
+                self.form
+            )),
+        ];
+        let mut groups: Vec<(&str, Vec<&Fit>)> = Vec::new();
+        for fit in &self.fits {
+            match groups.iter_mut().find(|(group, _)| *group == fit.group) {
+                Some((_, fits)) => fits.push(fit),
+                None => groups.push((&fit.group, vec![fit])),
+            }
+        }
+        for (group, fits) in groups {
+            blocks.push(Block::Text(group.to_owned()));
+            blocks.push(table(&fits));
+            blocks.extend(fits.iter().flat_map(|fit| fit.sentences()).map(Block::Text));
+        }
+        blocks.push(Block::Text(
+            "half at: the size that gets half of the rate (n½). last two: the slope between the two largest sizes. off: the \
+             most that the line is above (+) or below (−) a time."
+                .to_owned(),
+        ));
+        blocks
+    }
+}
+
+fn table(fits: &[&Fit]) -> Block {
+    let head = ["", "sizes", "its own", "rate", "95 %", "half at", "last two", "off"];
+    let rows = fits.iter().map(|fit| {
+        let costs = &fit.costs;
+        let interval = costs.rate_bps.zip(costs.rate_bps_interval);
+        vec![
+            fit.numbers().map_or(fit.name.clone(), |numbers| format!("{numbers} {}", fit.name)),
+            fit.rows.len().to_string(),
+            costs.message_ns.map_or(ABSENT.to_owned(), print_nanoseconds),
+            rate(costs.rate_bps),
+            interval.map_or(ABSENT.to_owned(), |(rate, interval)| beside(rate, interval)),
+            half(costs),
+            rate(fit.last_rate_bps),
+            percent(fit.most_off_percent()),
+        ]
+    });
+    Block::Table { words: 1, head: head.map(str::to_owned).to_vec(), rows: rows.collect() }
+}
+
+impl Fit {
+    /// The whole in one line, for below a table: `21.21 µs + size ÷ 91.64 MB/s, half 1.943 kB; last 89.69 MB/s = 74 %`.
+    pub fn line(&self) -> String {
+        let mut line = self.costs.told();
+        if self.beyond_line {
+            line += " (beyond the line)";
+        }
+        if self.costs.rate_bps.is_some() && self.costs.half_performance_bytes.is_some() {
+            line += &format!(", half {}", half(&self.costs));
+        }
+        if let Some(last) = self.last_rate_bps {
+            line += &format!("; last {}", print_byte_rate(last));
+        }
+        if let Some(share) = self.last_of_line_percent {
+            line += &format!(" = {share:.0} %");
+        }
+        if self.against_line == Some(Against::BeyondTheLine) {
+            line += ", beyond the line";
+        }
+        if let Some(broken) = &self.broken {
+            line += &format!("; break at {}", broken.place());
+        }
+        line
+    }
+
+    /// Which cases it is of; nothing of a published table: `4–7`, or `1, 4 … 13`.
+    pub fn numbers(&self) -> Option<String> {
+        let mut cases: Vec<usize> = self.rows.iter().filter_map(|row| row.measured.case).collect();
+        cases.sort_unstable();
+        let ([first, second, ..], Some(last)) = (cases.as_slice(), cases.last()) else { return None };
+        let in_a_row = last - first + 1 == cases.len();
+        Some(if in_a_row { format!("{first}–{last}") } else { format!("{first}, {second} … {last}") })
+    }
+
+    fn most_off_percent(&self) -> f64 {
+        let off = self.rows.iter().map(|row| row.residual_percent);
+        off.fold(0.0, |most, off| if off.abs() > f64::abs(most) { off } else { most })
+    }
+
+    /// What is to be said beside its row.
+    fn sentences(&self) -> Vec<String> {
+        let mut sentences: Vec<String> = Vec::new();
+        if self.costs.rate_bps.is_none() {
+            sentences.push("no cost per byte shown: it may be nothing.".to_owned());
+        }
+        if let Some((limit, share)) = self.limit.zip(self.last_of_line_percent) {
+            let (line, carries) = (limit.line_by.name(), print_byte_rate(limit.line_limit_bps));
+            let verdict = match self.against_line {
+                Some(Against::TheLine) => "it is the line",
+                Some(Against::BeyondTheLine) => {
+                    "no line can do that; it, or a figure, is another than was said"
+                }
+                _ => "not the line",
+            };
+            sentences.push(format!("last two {share:.1} % of {line} ({carries}): {verdict}."));
+        }
+        if self.beyond_line && self.against_line != Some(Against::BeyondTheLine) {
+            sentences.push("the rate of all sizes is beyond the line: no byte costs so little.".to_owned());
+        }
+        sentences.extend(self.broken.as_ref().map(Break::told));
+        let name = self.numbers().map_or(self.name.clone(), |numbers| format!("cases {numbers}"));
+        sentences.into_iter().map(|sentence| format!("{name}: {sentence}")).collect()
+    }
+}
+
+impl Costs {
+    /// `21.21 µs + size ÷ 91.64 MB/s`.
+    fn told(&self) -> String {
+        let Some(rate) = self.rate_bps else { return "no cost per byte shown".to_owned() };
+        let own = self.message_ns.map_or(String::new(), |own| format!("{} + ", print_nanoseconds(own)));
+        format!("{own}size ÷ {}", print_byte_rate(rate))
+    }
+}
+
+impl Break {
+    /// `1024–2048 B`.
+    fn place(&self) -> String {
+        format!("{}–{} B", self.last_below_bytes, self.first_above_bytes)
+    }
+
+    fn told(&self) -> String {
+        let there = match self.between.as_slice() {
+            [] => String::new(),
+            between => format!(" ({} lies there)", between.join(", ")),
+        };
+        format!(
+            "two lines fit clearly better, with a break at {}{there}: below {}, above {}.",
+            self.place(),
+            self.below.told(),
+            self.above.told()
+        )
+    }
+}
+
+impl LineBy {
+    fn name(self) -> &'static str {
+        match self {
+            LineBy::Declared => "the line as declared",
+            LineBy::Line => "the line",
+            LineBy::Interface => "the interface",
+        }
+    }
+}
+
+fn rate(rate: Option<f64>) -> String {
+    rate.map_or(ABSENT.to_owned(), print_byte_rate)
+}
+
+fn half(costs: &Costs) -> String {
+    costs.half_performance_bytes.map_or(ABSENT.to_owned(), |bytes| print_bytes(bytes.round() as u64))
+}
+
+/// An interval in the unit that its value is printed in: `89.04–240.0`.
+fn beside(value: f64, interval: Interval) -> String {
+    let printed = print_byte_rate(value);
+    let number: f64 = printed.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(value);
+    let scaled = |end: f64| short(end * number / value);
+    format!("{}–{}", scaled(interval.low), scaled(interval.high))
+}
+
+/// With its sign: `+87 %`, `−2 %`.
+fn percent(percent: f64) -> String {
+    let sign = match percent {
+        percent if percent < -0.5 => "−",
+        percent if percent >= 0.5 => "+",
+        _ => "",
+    };
+    format!("{sign}{:.0} %", percent.abs())
+}

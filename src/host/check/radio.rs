@@ -1,0 +1,72 @@
+//! The check of the wireless interfaces: one that saves power makes a quiet link slow.
+
+use serde_json::{Map, Value};
+
+use super::Check;
+use crate::host::interfaces;
+use crate::warnings::WEAK_DBM;
+
+pub(super) fn wifi() -> Check {
+    let facts = interfaces::names().into_iter().map(|name| interfaces::facts(&name));
+    judge_wifi(&facts.filter(|facts| facts.get("wireless") == Some(&true.into())).collect::<Vec<_>>())
+}
+
+fn judge_wifi(interfaces: &[Map<String, Value>]) -> Check {
+    const NAME: &str = "Wi-Fi";
+    let radio = |facts: &Map<String, Value>, name: &str| facts.get("radio")?.get(name).cloned();
+    let named = |facts: &Map<String, Value>| {
+        facts.get("interface").and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let sleeper = interfaces.iter().find(|facts| radio(facts, "power_save") == Some(true.into()));
+    if let Some(name) = sleeper.map(named) {
+        return Check::doubtful(
+            NAME,
+            format!("{name} saves power: what comes while it sleeps waits for a beacon, 100 ms and more"),
+            format!("sudo iw dev {name} set power_save off"),
+        );
+    }
+    let signal = |facts: &Map<String, Value>| radio(facts, "signal_dbm").and_then(|signal| signal.as_i64());
+    let weakest = interfaces.iter().filter_map(|facts| Some((signal(facts)?, named(facts)))).min();
+    match weakest {
+        Some((dbm, name)) if dbm < WEAK_DBM => Check::doubtful(
+            NAME,
+            format!("{name} receives its network with {dbm} dBm: frames get lost and are sent again"),
+            "move closer to the access point, or use a cable",
+        ),
+        Some((dbm, name)) => Check::good(NAME, format!("{name} is awake and receives {dbm} dBm")),
+        None if interfaces.is_empty() => Check::good(NAME, "no interface"),
+        None => Check::good(NAME, "connected to nothing"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_interface_counts() {
+        let interface = |name: &str, radio: Value| {
+            let facts = serde_json::json!({ "interface": name, "wireless": true, "radio": radio });
+            facts.as_object().unwrap().clone()
+        };
+        let awake =
+            |name, dbm: i64| interface(name, serde_json::json!({ "power_save": false, "signal_dbm": dbm }));
+        let asleep = interface("wlan1", serde_json::json!({ "power_save": true, "signal_dbm": -40 }));
+        let checks = [
+            judge_wifi(&[]),
+            judge_wifi(&[interface("wlan0", serde_json::json!({ "mode": "managed" }))]),
+            judge_wifi(&[awake("wlan0", -50)]),
+            judge_wifi(&[awake("wlan0", -50), awake("wlan2", -80)]),
+            judge_wifi(&[awake("wlan0", -80), asleep]),
+        ];
+        let shown =
+            checks.map(|check| format!("{:?} | {} | {:?}", check.verdict, check.finding, check.remedy));
+        insta::assert_snapshot!(shown.join("\n"), @r#"
+        Good | no interface | None
+        Good | connected to nothing | None
+        Good | wlan0 is awake and receives -50 dBm | None
+        Doubtful | wlan2 receives its network with -80 dBm: frames get lost and are sent again | Some("move closer to the access point, or use a cable")
+        Doubtful | wlan1 saves power: what comes while it sleeps waits for a beacon, 100 ms and more | Some("sudo iw dev wlan1 set power_save off")
+        "#);
+    }
+}

@@ -1,0 +1,182 @@
+//! What a wireless interface is doing: mode, standard, channel, signal, rates, power save. Asked of the kernel over
+//! generic netlink (nl80211), as `iw` does; no right is needed for that.
+//!
+//! Not for how the messages are laid out (`nl80211`), nor for networks in reach: looking for those disturbs the link.
+
+pub mod nl80211;
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use libc::{AF_NETLINK, NETLINK_GENERIC};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use serde_json::{Map, Value};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::read;
+use nl80211::{Interface, Kind, Question, Station};
+
+/// The kernel answers at once; only a broken driver needs this.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Room for what the kernel sends at once: it never sends more to whoever asks with less room than this.
+const ROOM: usize = 32 << 10;
+
+/// Most pieces of an answer; each of a few stations.
+const MOST_PIECES: usize = 1000;
+
+/// What is known of the radio behind the interface with that number; empty where it has none that tells.
+pub fn facts(index: u32) -> Map<String, Value> {
+    let Ok(kernel) = Kernel::open() else { return Map::new() };
+    let Some(interface) =
+        kernel.ask(Question::Interface(index)).and_then(|said| Interface::read(said.first()?))
+    else {
+        return Map::new();
+    };
+    let stations = kernel.ask(Question::Stations(index)).unwrap_or_default();
+    let stations: Vec<Station> = stations.iter().filter_map(|said| Station::read(said)).collect();
+    let saves = kernel.ask(Question::PowerSave(index)).and_then(|said| nl80211::power_save(said.first()?));
+    let mut facts = told(&interface, &stations, saves);
+    // It sends in one of the same bands.
+    facts.insert("bluetooth_adapter".to_owned(), (!read::folder("/sys/class/bluetooth").is_empty()).into());
+    facts
+}
+
+/// What keeps a radio from sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Block {
+    /// One of the machine itself.
+    Switch,
+    Software,
+}
+
+/// What blocks the Bluetooth of this host, if all of it is blocked (`/sys/class/rfkill`).
+pub fn bluetooth_block() -> Option<Block> {
+    block_in(Path::new("/sys/class/rfkill"), "bluetooth")
+}
+
+fn block_in(class: &Path, kind: &str) -> Option<Block> {
+    let radios = read::folder(class).into_iter().map(|name| class.join(name));
+    let radios = radios.filter(|radio| read::text(radio.join("type")).as_deref() == Some(kind));
+    let is_set = |radio: &Path, file: &str| read::number(radio.join(file)) == Some(1);
+    let blocks = radios.map(|radio| match (is_set(&radio, "hard"), is_set(&radio, "soft")) {
+        (true, _) => Some(Block::Switch),
+        (false, true) => Some(Block::Software),
+        (false, false) => None,
+    });
+    // One that is free is enough.
+    blocks.reduce(|a, b| a.and(b)).flatten()
+}
+
+/// The family of nl80211 on a socket of generic netlink.
+struct Kernel {
+    socket: Socket,
+    family: u16,
+}
+
+impl Kernel {
+    fn open() -> io::Result<Kernel> {
+        let protocol = Some(Protocol::from(NETLINK_GENERIC));
+        let socket = Socket::new(Domain::from(AF_NETLINK), Type::RAW, protocol)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let mut kernel = Kernel { socket, family: 0 };
+        let said = kernel.ask(Question::Family).unwrap_or_default();
+        kernel.family = said.first().and_then(|said| nl80211::family(said)).ok_or(io::ErrorKind::NotFound)?;
+        Ok(kernel)
+    }
+
+    /// Every message that answers; None where the kernel refuses.
+    fn ask(&self, question: Question) -> Option<Vec<Vec<u8>>> {
+        send(&self.socket, &question.write(self.family), SendFlags::empty()).ok()?;
+        let mut room = vec![0; ROOM];
+        let mut said = Vec::new();
+        for _ in 0..MOST_PIECES {
+            let (length, _) = recv(&self.socket, &mut room[..], RecvFlags::empty()).ok()?;
+            for (kind, body) in nl80211::messages(&room[..length]) {
+                match kind {
+                    Kind::Refused => return None,
+                    Kind::Done => return Some(said),
+                    Kind::Said => said.push(body.to_vec()),
+                }
+            }
+            if !question.has_end() {
+                return Some(said);
+            }
+        }
+        None
+    }
+}
+
+fn told(interface: &Interface, stations: &[Station], saves: Option<bool>) -> Map<String, Value> {
+    // Of several stations nobody knows here which one is at the far end.
+    let station = if let [only] = stations { Some(only) } else { None };
+    let rate = |rate: fn(&Station) -> Option<nl80211::Rate>| station.and_then(rate);
+    let (outward, inward) = (rate(|station| station.outward), rate(|station| station.inward));
+    // What goes to the far end is what the two agreed on; what comes may have been a beacon, in an old standard.
+    let newest = [outward, inward].into_iter().flatten().map(|rate| rate.generation).max();
+    let megahertz = interface.frequency_mhz;
+    let standard = newest.and_then(|newest| newest.name(megahertz?));
+    let is_client = interface.mode == "managed";
+    let facts: [(&str, Option<Value>); 9] = [
+        ("mode", Some(interface.mode.into())),
+        ("standard", standard.map(Value::from)),
+        ("frequency_mhz", megahertz.map(Value::from)),
+        ("channel", megahertz.and_then(nl80211::channel).map(Value::from)),
+        ("width_mhz", interface.width_mhz.map(Value::from)),
+        ("signal_dbm", station.and_then(|station| station.signal_dbm).map(Value::from)),
+        ("transmit_rate_bps", outward.map(|rate| rate.bits_per_second.into())),
+        ("receive_rate_bps", inward.map(|rate| rate.bits_per_second.into())),
+        ("power_save", saves.filter(|_| is_client).map(Value::from)),
+    ];
+    facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nl80211::{Generation, Rate};
+    use super::*;
+
+    #[test]
+    fn the_newest_standard_of_both_ways_is_told() {
+        let rate = |bits_per_second, generation| Some(Rate { bits_per_second, generation });
+        let interface = Interface { mode: "managed", frequency_mhz: Some(2437), width_mhz: Some(20) };
+        let station = Station {
+            signal_dbm: Some(-61),
+            outward: rate(130_000_000, Generation::Ht),
+            inward: rate(1_000_000, Generation::Old),
+        };
+        insta::assert_snapshot!(Value::from(told(&interface, std::slice::from_ref(&station), Some(true))),
+            @r#"{"channel":6,"frequency_mhz":2437,"mode":"managed","power_save":true,"receive_rate_bps":1000000,"signal_dbm":-61,"standard":"802.11n","transmit_rate_bps":130000000,"width_mhz":20}"#);
+        let ad_hoc = Interface { mode: "ad-hoc", ..interface };
+        insta::assert_snapshot!(Value::from(told(&ad_hoc, &[station.clone(), station], Some(true))),
+            @r#"{"channel":6,"frequency_mhz":2437,"mode":"ad-hoc","width_mhz":20}"#);
+    }
+
+    #[test]
+    fn bluetooth_is_blocked_where_none_of_it_is_free() {
+        let class = tempfile::tempdir().unwrap();
+        let radio = |name: &str, files: [&str; 3]| {
+            let folder = class.path().join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            for (file, text) in ["type", "hard", "soft"].into_iter().zip(files) {
+                std::fs::write(folder.join(file), text).unwrap();
+            }
+        };
+        let block = || block_in(class.path(), "bluetooth");
+        assert_eq!(block(), None);
+        radio("rfkill0", ["wlan\n", "0\n", "1\n"]);
+        assert_eq!(block(), None);
+        radio("rfkill1", ["bluetooth\n", "0\n", "1\n"]);
+        assert_eq!(block(), Some(Block::Software));
+        radio("rfkill1", ["bluetooth\n", "1\n", "1\n"]);
+        assert_eq!(block(), Some(Block::Switch));
+        radio("rfkill2", ["bluetooth\n", "0\n", "0\n"]);
+        assert_eq!(block(), None);
+    }
+
+    #[test]
+    fn what_is_no_radio_has_no_facts() {
+        assert!(facts(0).is_empty() && facts(1).is_empty());
+    }
+}

@@ -1,0 +1,362 @@
+//! Several runs on one page, the same case of each in one chart and in one table; with the verdicts where they were
+//! compared.
+//!
+//! Not for finding out which cases are the same (`verdict`), nor for what stands in the charts (`chart::overlay`).
+//!
+//! What is told apart is a side: one run, or a set of runs that share a colour.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use minijinja::context;
+use minijinja::value::Value;
+
+use super::chart::overlay::{Layer, of_case, sweeps};
+use super::svg::COLOURS;
+use super::words::{ABSENT, date, host, plural};
+use super::{comparison, html};
+use crate::metric::Metric;
+use crate::run::{CaseResult, Run};
+use crate::verdict::{Comparison, Found, Matched, Verdict, matched};
+
+/// More cannot be told apart by their colours and dashes.
+pub const MOST_SIDES: usize = COLOURS;
+/// Of a set the first ones are drawn; more curves of a colour show nothing more.
+const MOST_RUNS: usize = 8;
+/// More cases than this are folded.
+const AT_A_GLANCE: usize = 12;
+/// Of an endpoint in a heading: all of it that anybody types.
+const ENDPOINT: usize = 120;
+
+/// One run, or several that belong together.
+#[derive(Debug, Clone, Copy)]
+pub struct Side<'a> {
+    /// As somebody named it.
+    pub name: &'a str,
+    /// At least one.
+    pub runs: &'a [Run],
+}
+
+/// Writes the page; at most [`MOST_SIDES`] sides. With a comparison of the first two sides, its verdicts stand beside
+/// the charts.
+pub fn overlay(sides: &[Side], comparison: Option<&Comparison>, out: &mut dyn io::Write) -> io::Result<()> {
+    html::put(&page(sides, comparison).map_err(io::Error::other)?, out)
+}
+
+/// A run with what tells it from the others.
+struct Told<'a> {
+    run: &'a Run,
+    /// `1`, or `A`; `A.2` in a set.
+    short: String,
+    /// The same for each run of a side, for the legends: with host and date.
+    label: String,
+    colour: usize,
+}
+
+fn told<'a>(sides: &[Side<'a>], compared: bool) -> Vec<Vec<Told<'a>>> {
+    let letter = |index: usize| match compared {
+        true => char::from(b'A' + index as u8).to_string(),
+        false => (index + 1).to_string(),
+    };
+    let side = |(index, side): (usize, &Side<'a>)| {
+        let letter = letter(index);
+        let label = match side.runs {
+            [run] => {
+                [Some(letter.clone()), host(run), Some(date(run))].into_iter().flatten().collect::<Vec<_>>()
+            }
+            runs => vec![letter.clone(), side.name.to_owned(), plural(runs.len(), "run")],
+        };
+        let label = label.join(" · ");
+        let one = |(number, run): (usize, &'a Run)| {
+            let short = if side.runs.len() > 1 { format!("{letter}.{}", number + 1) } else { letter.clone() };
+            Told { run, short, label: label.clone(), colour: index % COLOURS }
+        };
+        side.runs.iter().take(MOST_RUNS).enumerate().map(one).collect()
+    };
+    sides.iter().enumerate().map(side).collect()
+}
+
+fn page(sides: &[Side], comparison: Option<&Comparison>) -> Result<String, minijinja::Error> {
+    let told = told(sides, comparison.is_some());
+    let drawn: Vec<&[Run]> = sides.iter().map(|side| &side.runs[..side.runs.len().min(MOST_RUNS)]).collect();
+    let all = matched(&drawn);
+    let several = |case: &&Matched| case.sides.iter().flatten().count() > 1;
+    let (shared, alone): (Vec<&Matched>, Vec<&Matched>) = all.iter().partition(several);
+    let runs: Vec<&Told> = told.iter().flatten().collect();
+    let title = match comparison {
+        Some(_) => "A and B compared".to_owned(),
+        None => format!("{} side by side", plural(runs.len(), "run")),
+    };
+    let left_out: usize = sides.iter().map(|side| side.runs.len().saturating_sub(MOST_RUNS)).sum();
+    let mut layers: Vec<Layer> = shared.iter().flat_map(|case| layers(case, &told)).collect();
+    layers.sort_by_key(|layer| layer.run);
+    let cases: Vec<Value> =
+        shared.iter().zip(1..).map(|(matched, number)| case(matched, number, &told, comparison)).collect();
+    let only: Vec<Value> = alone
+        .iter()
+        .map(|case| {
+            let side = case.sides.iter().position(Option::is_some).unwrap_or_default();
+            context! { name => name(case.first()), side => letter(&told[side]) }
+        })
+        .collect();
+    html::render(
+        "overlay.html",
+        context! {
+            title,
+            tool => concat!("linkgauge ", env!("CARGO_PKG_VERSION")),
+            date => runs.iter().map(|told| told.run.started).max().map(|last| last.strftime("%Y-%m-%d").to_string()),
+            many => cases.len() > AT_A_GLANCE,
+            runs => runs.iter().map(|told| one_run(told)).collect::<Vec<Value>>(),
+            left_out => if left_out > 0 { plural(left_out, "run") } else { String::new() },
+            counts => comparison.map(counts),
+            legend => comparison.map(comparison::legend).unwrap_or_default(),
+            warnings => comparison.map(|comparison| html::warnings(&comparison.warnings)).unwrap_or_default(),
+            sweeps => html::charts(sweeps(&layers)),
+            cases, only,
+            differ => differences(&runs),
+        },
+    )
+}
+
+/// The name of a side, without the number of its run.
+fn letter(side: &[Told]) -> String {
+    side.first().map(|told| told.short.split('.').next().unwrap_or_default().to_owned()).unwrap_or_default()
+}
+
+fn name(found: &Found) -> String {
+    comparison::name(&found.name, ENDPOINT)
+}
+
+/// How many of each verdict, the ones that matter first.
+fn counts(comparison: &Comparison) -> String {
+    let order =
+        [Verdict::Worse, Verdict::Better, Verdict::NoDifferenceShown, Verdict::TooFew, Verdict::NotMeasured];
+    let count = |verdict: Verdict| comparison.cases.iter().filter(|one| one.verdict == verdict).count();
+    let told = order.into_iter().map(|verdict| (count(verdict), verdict.words()));
+    let told = told.filter(|(count, _)| *count > 0).map(|(count, words)| format!("{count} {words}"));
+    told.collect::<Vec<_>>().join(", ")
+}
+
+/// How the page marks it.
+fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Worse => "worse",
+        Verdict::Better => "better",
+        _ => "",
+    }
+}
+
+fn one_run(told: &Told) -> Value {
+    let run = told.run;
+    let fact = |name: &str| {
+        let value = run.environment.near.get(name).and_then(|value| value.as_str());
+        value.unwrap_or(ABSENT).to_owned()
+    };
+    context! {
+        short => told.short.clone(), key => context! { class => format!("s{}", told.colour + 1), line => true, mark => told.colour + 1, drawn => "fill" },
+        title => run.title.clone().unwrap_or_else(|| "linkgauge".to_owned()),
+        id => run.id.clone(),
+        host => host(run).unwrap_or_else(|| ABSENT.to_owned()),
+        date => date(run), started => run.started.to_string(),
+        cpu => fact("cpu_model"), kernel => fact("kernel_release"),
+        warnings => html::warnings(&run.warnings),
+        planned => if run.interrupted { "interrupted" } else if run.complete() { "" } else { "incomplete" },
+    }
+}
+
+/// Every measurement of a case, side after side.
+fn each<'a>(matched: &Matched<'a>, told: &'a [Vec<Told>]) -> Vec<(&'a Told<'a>, &'a CaseResult)> {
+    let sides = matched.sides.iter().zip(told);
+    let found = sides.filter_map(|(found, told)| Some((found.as_ref()?, told)));
+    found.flat_map(|(found, told)| found.cases.iter().map(|(run, case)| (&told[*run], *case))).collect()
+}
+
+fn layers<'a>(matched: &'a Matched<'a>, told: &'a [Vec<Told>]) -> Vec<Layer<'a>> {
+    let numbers: Vec<*const Run> = told.iter().flatten().map(|told| std::ptr::from_ref(told.run)).collect();
+    each(matched, told)
+        .into_iter()
+        .map(|(told, case)| Layer {
+            run: numbers.iter().position(|run| std::ptr::eq(*run, told.run)).unwrap_or_default(),
+            colour: told.colour,
+            label: &told.label,
+            endpoint: &matched.first().name.endpoint,
+            case,
+        })
+        .collect()
+}
+
+fn case(matched: &Matched, number: usize, told: &[Vec<Told>], comparison: Option<&Comparison>) -> Value {
+    let first = matched.first();
+    let each = each(matched, told);
+    let metric = Metric::headline(each[0].1);
+    let value = |case: &CaseResult| {
+        metric.of_case(case).map_or_else(|| ABSENT.to_owned(), |value| metric.unit().print(value))
+    };
+    let glance: Vec<String> = told
+        .iter()
+        .flatten()
+        .map(|told| {
+            let own = each.iter().filter(|(other, _)| std::ptr::eq(*other, told));
+            own.map(|(_, case)| value(case)).collect::<Vec<_>>().join(", ")
+        })
+        .collect();
+    let compared = comparison.map(|comparison| &comparison.cases).into_iter().flatten();
+    let verdicts: Vec<Value> = compared
+        .filter(|compared| compared.case == first.name)
+        .map(|compared| {
+            let (a, b) = comparison::medians(compared);
+            context! {
+                metric => compared.metric.clone(), a, b, verdict => compared.verdict.words(), class => class(compared.verdict),
+                shift => comparison::shift(compared), interval => comparison::interval(compared),
+                p => comparison::p(compared),
+            }
+        })
+        .collect();
+    let warnings = each
+        .iter()
+        .flat_map(|(told, case)| case.warnings.iter().map(|warning| (told.short.clone(), warning)));
+    let elsewhere = matched.sides.iter().flatten().skip(1).find(|found| found.name != first.name);
+    context! {
+        number, name => name(first), metric => metric.name(), glance, verdicts,
+        elsewhere => elsewhere.map(|found| name(found)),
+        warnings => warnings.map(|(short, warning)| context! { short, code => warning.code.clone(), text => warning.text.clone() }).collect::<Vec<Value>>(),
+        charts => html::charts(of_case(&layers(matched, told))),
+        heads => each.iter().map(|(told, _)| told.short.clone()).collect::<Vec<_>>(),
+        rows => rows(&each),
+    }
+}
+
+/// The figures of a case, one column a measurement.
+fn rows(each: &[(&Told, &CaseResult)]) -> Vec<Value> {
+    let times: Vec<_> = each.iter().map(|(_, case)| case.figures.latency_ns.as_ref()).collect();
+    let mut rows = if times.iter().any(Option::is_some) { html::time_rows(&times) } else { Vec::new() };
+    let counts: Vec<BTreeMap<&str, String>> =
+        each.iter().map(|(_, case)| html::counts(case).into_iter().collect()).collect();
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in each.iter().flat_map(|(_, case)| html::counts(case)) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    rows.extend(names.into_iter().map(|name| {
+        let cells = counts.iter().map(|counts| counts.get(name).cloned().unwrap_or_default());
+        context! { name, cells => cells.collect::<Vec<String>>() }
+    }));
+    rows
+}
+
+/// Facts of the machines that are not the same for all runs; each with what it is for each of them.
+fn differences(runs: &[&Told]) -> Vec<Value> {
+    let machines: [(&str, fn(&Run) -> &serde_json::Map<String, serde_json::Value>); 2] =
+        [("", |run| &run.environment.near), ("far ", |run| &run.environment.far)];
+    let mut rows = Vec::new();
+    for (prefix, machine) in machines {
+        let mut names: Vec<&String> = runs.iter().flat_map(|told| machine(told.run).keys()).collect();
+        names.sort();
+        names.dedup();
+        for name in names {
+            let cells: Vec<String> =
+                runs.iter().map(|told| html::fact(name, machine(told.run).get(name))).collect();
+            if cells.iter().any(|cell| *cell != cells[0]) {
+                rows.push(context! { name => format!("{prefix}{}", html::shown(name)), cells });
+            }
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample_run;
+    use crate::verdict::{Options, compare};
+
+    fn text(sides: &[Side], comparison: Option<&Comparison>) -> String {
+        let mut out = Vec::new();
+        overlay(sides, comparison, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn titles(page: &str) -> Vec<&str> {
+        let titles = page.split("<figcaption><strong>").skip(1);
+        titles.map(|rest| rest.split("</strong>").next().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_same_case_of_each_is_in_one_chart() {
+        let runs = [sample_run::full(), sample_run::full(), sample_run::full()];
+        let sides: Vec<Side> = runs.chunks(1).map(|runs| Side { name: "run", runs }).collect();
+        let page = text(&sides, None);
+        insta::assert_snapshot!(titles(&page).join("\n"), @r"
+        Rate by message size
+        Rate by message size
+        Round-trip time by percentile
+        How round-trip times are spread
+        Round-trip time by percentile
+        How round-trip times are spread
+        Port by port
+        Round-trip time by percentile
+        How round-trip times are spread
+        Round-trip time under load
+        How round-trip times under load are spread
+        Rate over time
+        Round-trip time under load
+        How round-trip times under load are spread
+        Rate over time
+        Round-trip time under load
+        How round-trip times under load are spread
+        Rate over time
+        Round-trip time under load
+        How round-trip times under load are spread
+        Rate over time
+        ");
+        let first = page.split("<figure>").find(|figure| figure.contains("time by percentile")).unwrap();
+        let legend: Vec<&str> =
+            first.split("<li>").skip(1).map(|entry| entry.split("</svg>").nth(1).unwrap().trim()).collect();
+        insta::assert_snapshot!(legend.join("\n"), @r"
+        1 · gauge-1 · 2026-11-20 10:00 UTC</li>
+        2 · gauge-1 · 2026-11-20 10:00 UTC</li>
+        3 · gauge-1 · 2026-11-20 10:00 UTC</li>
+        </ul>
+        </figure>
+        ");
+        assert_eq!(first.matches("<polyline").count(), 2 + 3, "two axes, three curves");
+        for outside in ["http://", "https://", "src=", "@import", "url(", "<link"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn a_set_has_one_colour() {
+        let (set, one) = (vec![sample_run::full(); 10], [sample_run::full()]);
+        let page = text(&[Side { name: "tag:x", runs: &set }, Side { name: "last", runs: &one }], None);
+        let first = page.split("<figure>").find(|figure| figure.contains("time by percentile")).unwrap();
+        assert_eq!(first.matches("<polyline class=\"s1-line\"").count(), MOST_RUNS);
+        assert_eq!(first.matches("<polyline class=\"s2-line\"").count(), 1);
+        assert!(first.contains("1 · tag:x · 10 runs") && page.contains("left out: 2 runs"));
+    }
+
+    #[test]
+    fn verdicts_stand_beside_the_charts() {
+        let (a, mut b) = ([sample_run::full()], [sample_run::full()]);
+        b[0].cases.remove(1);
+        let compared = compare(&a, &b, &Options::default()).unwrap();
+        let page = text(&[Side { name: "a", runs: &a }, Side { name: "b", runs: &b }], Some(&compared));
+        let (_, cases) = page.split_once("Case by case").unwrap();
+        assert_eq!(cases.matches("<section").count(), compared.cases.len());
+        assert_eq!(cases.matches("<strong class=").count(), compared.cases.len());
+        assert!(page.contains("Cases of one side only (1)"));
+    }
+
+    #[test]
+    fn nothing_of_others_becomes_markup() {
+        let runs = [sample_run::hostile(), sample_run::hostile()];
+        let compared = compare(&runs[..1], &runs[1..], &Options::default()).unwrap();
+        let sides: Vec<Side> = runs.chunks(1).map(|runs| Side { name: sample_run::SCRIPT, runs }).collect();
+        for comparison in [None, Some(&compared)] {
+            let page = text(&sides, comparison);
+            assert!(page.matches("<script").count() == 1 && !page.contains(sample_run::SCRIPT));
+            assert!(!page.contains('\u{1b}'));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Bluetooth with BlueZ itself, in a guest: a channel found by the service on it, a service of ours that others find,
+//! what is told of a connection, and a controller that vanishes. Its own tools are the judges.
+
+use serde_json::Value;
+
+use super::guest::guest;
+use super::modules::{BLUETOOTH, CONTROLLERS, runs};
+use super::program::Ended;
+
+/// A bus that permits all, and the daemon.
+const DAEMON: &str = "
+    mkdir -p /var /run/dbus; ln -s /run /var/run
+    cat >/etc/dbus.conf <<END
+    <busconfig><type>system</type><listen>unix:path=/run/dbus/system_bus_socket</listen><auth>EXTERNAL</auth>
+    <policy context='default'><allow send_destination='*'/><allow own='*'/><allow user='*'/></policy></busconfig>
+END
+    dbus-daemon --config-file=/etc/dbus.conf --nofork --nopidfile >/dev/null 2>&1 &
+    sleep 1
+    bluetoothd --compat --nodetach >/dev/null 2>&1 &
+    sleep 2
+    for adapter in hci0 hci1; do hciconfig $adapter up && hciconfig $adapter piscan || exit 9; done";
+
+const NAMES: &str = "
+    controllers=$!
+    far=$(hciconfig hci0 | grep -o '..:..:..:..:..:..' | head -1) near='adapter=hci1' json='-q --json -'";
+
+fn in_the_guest(script: &str) -> Ended {
+    let tools = "btvirt,hciconfig,hcitool,sdptool,bluetoothd,dbus-daemon";
+    let ended = guest(BLUETOOTH, tools, &format!("{CONTROLLERS}\n{NAMES}\n{script}"));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    ended
+}
+
+/// `sdptool` offers a service that is not ours on the channel of one of ours.
+const SERVICES: &str = "
+    linkgauge latency rfcomm://$far?$near -n 1
+    linkgauge serve -q rfcomm://any/5?uuid=1101
+    linkgauge serve --peer echo rfcomm://any/7 >/tmp/said & plain=$!
+    sleep 1; kill -INT $plain; wait $plain; echo said: $(cat /tmp/said) >&2
+    <DAEMON>
+    linkgauge serve --peer echo rfcomm://any/5 rfcomm://any?uuid=8ce255c0-200a-11e0-ac64-0800200c9a66 >/tmp/said & far_end=$!
+    sleep 1
+    echo said: $(cat /tmp/said) >&2
+    sdptool add --channel=5 DUN >&2
+    common='--peer echo -n 20'
+    linkgauge latency rfcomm://$far?$near $common $json
+    linkgauge latency rfcomm://$far?$near\\&uuid=8ce255c0-200a-11e0-ac64-0800200c9a66 $common $json
+    linkgauge latency rfcomm://$far?$near\\&uuid=0x1103 $common $json
+    linkgauge latency rfcomm://$far?$near\\&uuid=1105 $common
+    sdptool -i hci1 browse $far | sed 's/^/before: /' >&2
+    kill -INT $far_end; wait $far_end; sleep 1
+    sdptool -i hci1 browse $far | sed 's/^/after: /' >&2
+    exit 0";
+
+#[test]
+fn services_are_found_and_told_of() {
+    let ended = in_the_guest(&SERVICES.replace("<DAEMON>", DAEMON));
+    let runs = runs(&ended.stdout, &ended.stderr);
+    assert_eq!(runs.len(), 3, "{}", ended.stderr);
+    for (run, channel) in runs.iter().zip(["5", "1", "5"]) {
+        let case = &run["cases"][0];
+        assert_eq!((&case["complete"], &case["received"]), (&true.into(), &20.into()), "{case}");
+        let remote = case["got"]["remote"].as_str().unwrap();
+        assert_eq!(remote.rsplit_once('/').unwrap().1, channel, "{case}");
+    }
+    let said: Vec<&str> = ended.stderr.lines().filter_map(|line| line.strip_prefix("said: ")).collect();
+    assert!(said[0].starts_with("serving echo on rfcomm://any/7 served 0"), "{said:?}");
+    assert!(said[1].starts_with("serving echo on rfcomm://any/5?uuid=1101 serving echo on "), "{said:?}");
+    for line in [
+        "asking for the channel of service 1101: connect: nobody serves PSM 1 there",
+        "nobody can be told of the service (/run/dbus/system_bus_socket: No such file",
+        "asking for the channel of service 1105: the device does not offer it; 'sdptool browse ",
+    ] {
+        assert!(ended.stderr.contains(line), "{line} is not in: {}", ended.stderr);
+    }
+    let told = |when: &str| -> Vec<&str> {
+        let lines = ended.stderr.lines().filter_map(|line| line.strip_prefix(when));
+        lines.map(str::trim).collect()
+    };
+    let before = told("before: ");
+    assert_eq!(before.iter().filter(|line| **line == "Service Name: linkgauge").count(), 2, "{before:?}");
+    assert!(before.contains(&"\"Serial Port\" (0x1101)"), "{before:?}");
+    let after = told("after: ");
+    assert!(!after.is_empty() && !after.contains(&"Service Name: linkgauge"), "{after:?}");
+}
+
+/// While a run lasts, its connection is asked for by others; then the controllers go.
+const CONNECTION: &str = "
+    mount -t debugfs none /sys/kernel/debug
+    linkgauge serve -q --peer echo rfcomm://any/5 l2cap://any/4097 & far_end=$!
+    sleep 1
+    linkgauge latency l2cap://$far/4097?$near --peer echo -n 20 $json
+    linkgauge latency rfcomm://$far/5?$near --peer echo -n 1M --timeout 2s $json & run=$!
+    sleep 2
+    hcitool rssi $far >&2; hcitool con >&2
+    kill -KILL $controllers; wait $run; echo vanished: $? >&2
+    linkgauge latency rfcomm://$far/5?$near --peer echo -n 1
+    linkgauge doctor >&2
+    kill -INT $far_end; wait $far_end";
+
+#[test]
+fn a_connection_is_told_of_until_its_controller_vanishes() {
+    let ended = in_the_guest(CONNECTION);
+    let runs = runs(&ended.stdout, &ended.stderr);
+    assert_eq!(runs.len(), 2, "{}", ended.stderr);
+    let signal = ended.stderr.lines().find_map(|line| line.strip_prefix("RSSI return value: "));
+    let signal: i64 = signal.unwrap_or_else(|| panic!("{}", ended.stderr)).parse().unwrap();
+    let connection = ended.stderr.lines().find(|line| line.trim_start().starts_with("< ACL")).unwrap();
+    for case in runs.iter().map(|run| &run["cases"][0]) {
+        let got = &case["got"];
+        assert_eq!(got["adapter"], "hci1", "{case}");
+        assert_eq!((&got["rssi_db"], &got["link_type"]), (&signal.into(), &"BR/EDR (ACL)".into()), "{case}");
+        assert_eq!(got["role"] == "central", connection.contains("CENTRAL"), "{connection}");
+        assert_eq!(got["encrypted"], connection.contains("ENCRYPT"), "{connection}");
+    }
+    let [messages, stream] = [0, 1].map(|run| &runs[run]["cases"][0]);
+    assert_eq!(messages["got"]["mtu_bytes"], 672);
+    for name in ["frame_bytes", "send_credits", "receive_credits"] {
+        assert!(stream["got"][name].as_u64().is_some_and(|number| number > 0), "{name}: {stream}");
+    }
+    // What was measured until then is kept, and nothing waits longer than it was told to.
+    assert_eq!(stream["complete"], false);
+    assert!(stream["received"].as_u64().unwrap() > 50, "{stream}");
+    let elapsed = stream["elapsed_ns"].as_u64().unwrap();
+    assert!(elapsed < 8_000_000_000, "{elapsed} ns");
+    for line in ["vanished: 2", "there is no adapter hci1", "there is no Bluetooth adapter"] {
+        assert!(ended.stderr.contains(line), "{line} is not in: {}", ended.stderr);
+    }
+    assert_eq!(
+        runs[0]["cases"][0]["warnings"].as_array().map(|warnings| warned(warnings, "weak_signal")),
+        Some(false)
+    );
+}
+
+fn warned(warnings: &[Value], code: &str) -> bool {
+    warnings.iter().any(|warning| warning["code"] == code)
+}

@@ -1,0 +1,92 @@
+//! Wireless networks, in a guest with simulated radios: what a run tells of its interface, judged by what `iw` says.
+
+use serde_json::Value;
+
+use super::guest::guest;
+use super::modules::runs;
+
+/// Two radios, of which one moves to a namespace of its own: on one host nothing would pass the air.
+const RADIOS: &str = "
+    ip netns add b
+    iw phy phy1 set netns name b
+    on() { ip netns exec b \"$@\"; }
+    on ip link set lo up
+    measure() { on linkgauge latency udp://10.8.0.1:7007 --peer echo --size 32 -n 200 -q --json -; }
+    ask() { on iw dev wlan1 info; on iw dev wlan1 link; on iw dev wlan1 get power_save; on iw dev wlan1 station dump; }";
+
+/// Through an access point, then without one.
+const NETWORKS: &str = "
+    printf 'interface=wlan0\\nssid=gauge\\nhw_mode=g\\nchannel=6\\nieee80211n=1\\nwmm_enabled=1\\n' >/tmp/access
+    hostapd -B -P /tmp/access.pid /tmp/access >/dev/null || exit 9
+    ip address add 10.8.0.1/24 dev wlan0
+    on ip link set wlan1 up; on iw dev wlan1 connect -w gauge >/dev/null || exit 9
+    on ip address add 10.8.0.2/24 dev wlan1
+    on iw dev wlan1 set power_save on
+    linkgauge serve -q --peer echo udp://0.0.0.0:7007 & far=$!
+    sleep 1
+    measure; ask >&2
+    on linkgauge doctor >&2
+    echo ==== >&2
+    on iw dev wlan1 set power_save off
+    measure; ask >&2
+    on linkgauge doctor >&2
+    echo ==== >&2
+    kill $(cat /tmp/access.pid); sleep 1
+    ip link set wlan0 down; on ip link set wlan1 down
+    iw dev wlan0 set type ibss || exit 9; on iw dev wlan1 set type ibss || exit 9
+    ip link set wlan0 up; on ip link set wlan1 up
+    iw dev wlan0 ibss join gauge 2412; on iw dev wlan1 ibss join gauge 2412
+    ip address replace 10.8.0.1/24 dev wlan0; on ip address replace 10.8.0.2/24 dev wlan1
+    sleep 4
+    measure; ask >&2
+    kill -INT $far; wait $far";
+
+/// What stands behind `label` in the words of `iw`.
+fn told<'a>(said: &'a str, label: &str) -> &'a str {
+    let line = said.lines().find_map(|line| line.trim().strip_prefix(label));
+    line.unwrap_or_else(|| panic!("{label} is not in: {said}")).trim()
+}
+
+#[test]
+fn a_run_tells_what_its_radio_does() {
+    let ended = guest("mac80211_hwsim", "iw,hostapd,ip", &format!("{RADIOS}\n{NETWORKS}"));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let runs = runs(&ended.stdout, &ended.stderr);
+    assert_eq!(runs.len(), 3, "{}", ended.stderr);
+    let said: Vec<&str> = ended.stderr.split("====").collect();
+    for (run, said) in runs.iter().zip(&said) {
+        let case = &run["cases"][0];
+        assert_eq!((&case["complete"], &case["lost"]), (&true.into(), &0.into()), "{case}");
+        let radio = &case["got"]["interface"]["radio"];
+        let mode = if told(said, "type ") == "IBSS" { "ad-hoc" } else { told(said, "type ") };
+        assert_eq!(radio["mode"], mode);
+        let channel = format!(
+            "{} ({} MHz), width: {} MHz",
+            radio["channel"], radio["frequency_mhz"], radio["width_mhz"]
+        );
+        assert!(told(said, "channel ").starts_with(&channel), "{radio} {said}");
+        assert_eq!(format!("{} dBm", radio["signal_dbm"]), told(said, "signal:"), "{radio}");
+        // Rates change while one measures.
+        assert!(radio["transmit_rate_bps"].as_u64() >= Some(1_000_000), "{radio}");
+        assert!(codes(case).contains(&"wifi_band_2_4_ghz"), "{case}");
+    }
+    let [asleep, awake, ad_hoc] = [0, 1, 2].map(|run| &runs[run]["cases"][0]);
+    for (case, said, saves) in [(asleep, said[0], true), (awake, said[1], false)] {
+        let radio = &case["got"]["interface"]["radio"];
+        assert_eq!(
+            told(said, "tx bitrate:").contains("MCS"),
+            radio["standard"] == "802.11n",
+            "{radio} {said}"
+        );
+        assert_eq!(told(said, "Power save:"), if saves { "on" } else { "off" });
+        assert_eq!(radio["power_save"], saves);
+        assert_eq!(codes(case).contains(&"wifi_power_save"), saves, "{case}");
+        assert_eq!(said.contains("try: sudo iw dev wlan1 set power_save off"), saves, "{said}");
+    }
+    assert_eq!(ad_hoc["got"]["interface"]["radio"].get("power_save"), None);
+}
+
+fn codes(case: &Value) -> Vec<&str> {
+    let warnings = case["warnings"].as_array().unwrap();
+    warnings.iter().map(|warning| warning["code"].as_str().unwrap()).collect()
+}
