@@ -210,7 +210,8 @@ fn least_time<'a>(cases: impl Iterator<Item = &'a PlannedCase>) -> Duration {
 fn announce(study: &Study, cases: &[(Site, PlannedCase)], quick: bool, quiet: bool) -> Result<()> {
     let count = runnable(cases).count();
     if count == 0 {
-        let why = cases.first().map(|(site, _)| site.why_not()).unwrap_or_default();
+        let mut reasons = cases.iter().map(|(site, _)| site.why_not());
+        let why = reasons.find(|why| why != NOT_ASKED_FOR).unwrap_or_default();
         bail!("nothing of this can be run: {why}; --on CELL=URL measures hardware, --list prints the cells");
     }
     if quiet {
