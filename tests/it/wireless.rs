@@ -74,6 +74,14 @@ fn links_that_are_given_are_measured_in_their_columns() {
     assert!(column(&run, "1", "RFCOMM").iter().all(|row| row.measured.is_none()));
 }
 
+#[test]
+fn what_is_not_in_this_lab_is_told_with_its_remedy() {
+    let ended = run(&["reproduce", "wireless", "--quick", "--cell", "rfcomm"]);
+    let remedy = ": --vm measures it in a guest; --on CELL=URL measures hardware, --list prints the cells\n";
+    assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""));
+    assert!(ended.stderr.ends_with(remedy), "{}", ended.stderr);
+}
+
 const GUEST: [&str; 4] = ["--vm", "--virtual-time", "--cache", concat!(env!("CARGO_TARGET_TMPDIR"), "/vm")];
 
 #[test]
