@@ -72,11 +72,15 @@ impl Server {
             all.extend(beside.map_err(|error| LinkError::new(endpoint, error.into()))?);
         }
         for endpoint in &all {
-            let mut listener = dialer.listen(endpoint)?;
             let service = &service.at(endpoint, endpoints).unwrap_or_else(|| service.clone());
-            server.endpoints.push(listener.endpoint());
-            let (hosted, caps) = (service.clone(), crate::link::caps(endpoint));
+            let caps = crate::link::caps(endpoint).and_then(|caps| match service.fits(&caps) {
+                Ok(()) => Ok(caps),
+                Err(what) => Err(Fault::Other(what)),
+            });
             let caps = caps.map_err(|fault| LinkError::new(endpoint, fault))?;
+            let mut listener = dialer.listen(endpoint)?;
+            server.endpoints.push(listener.endpoint());
+            let hosted = service.clone();
             // In memory the link runs the far ends by itself; elsewhere a thread waits for them.
             if listener.host(Box::new(move |from| hosted.party(&caps, from))).is_ok() {
                 server.inside.extend(server.endpoints.last().cloned());

@@ -252,6 +252,12 @@ pub trait Service: Send + Sync {
         None
     }
 
+    /// Refuses links that it cannot be the far side of, before a server listens.
+    fn fits(&self, caps: &Caps) -> Result<(), String> {
+        let _ = caps;
+        Ok(())
+    }
+
     fn party(&self, caps: &Caps, from: &str) -> Box<dyn Party>;
 
     /// Where else a server of `endpoint` has to listen, for protocols that talk beside their data.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use linkgauge::clock::Clock;
-use linkgauge::link::Dialer;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::link::{self, Dialer};
 use linkgauge::peer::{self, ServerFacts};
 use linkgauge::plan::Plan;
 use linkgauge::run::Run;
@@ -28,7 +29,9 @@ impl VirtualNet {
         // What a link does to messages stands in the near end's URL; the far end only needs to know the kind.
         let messages = endpoints.iter().map(|url| format!("{url}-messages?type=message").parse().unwrap());
         let lossy = endpoints.iter().map(|url| format!("{url}-lossy?type=message&drop=9").parse().unwrap());
-        let all: Vec<_> = endpoints.iter().cloned().chain(messages).chain(lossy).collect();
+        let fits = |endpoint: &Endpoint| service.fits(&link::caps(endpoint).unwrap()).is_ok();
+        let all = endpoints.iter().cloned().chain(messages).chain(lossy);
+        let all: Vec<_> = all.filter(fits).collect();
         let server = Server::start(&all, &service, 1000, &dialer).unwrap();
         VirtualNet { dialer, _server: server }
     }

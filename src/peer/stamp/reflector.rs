@@ -28,6 +28,7 @@ pub fn service(facts: &Arc<ServerFacts>, dialect: Dialect) -> Arc<dyn Service> {
         // TWAMP's own signatures need its control connection.
         key: facts.token.as_deref().filter(|_| dialect == Dialect::Stamp).map(key_of),
         idle: Duration::from_secs(facts.limits.idle_s),
+        allowance: facts.limits.bit_rate.map(|rate| Allowance::of(rate / 8.0)),
     })
 }
 
@@ -37,19 +38,25 @@ struct ReflectorService {
     /// Only what is signed with it is answered.
     key: Option<Key>,
     idle: Duration,
+    allowance: Option<Allowance>,
 }
 
 impl Service for ReflectorService {
-    fn party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
-        if caps.framing == Framing::Stream {
-            return Box::new(Unfit);
+    fn fits(&self, caps: &Caps) -> Result<(), String> {
+        match caps.framing {
+            Framing::Message => Ok(()),
+            Framing::Stream => Err("test packets need messages, not a stream: udp is usual".to_owned()),
         }
+    }
+
+    fn party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
         Box::new(Mirror {
             dialect: self.dialect,
             stateless: self.stateless,
             key: self.key.clone(),
             wall: Wall::now(&Clock::System),
             idle: self.idle,
+            allowance: self.allowance,
             batch: Batch::telling_ttl(caps.max_message.unwrap_or(LONGEST).min(LONGEST)),
             asked: None,
             reply: Vec::with_capacity(LONGEST),
@@ -76,19 +83,27 @@ fn read(bytes: &[u8], dialect: Dialect, key: Option<&Key>) -> Option<Request> {
     Some(Request { session: if dialect == Dialect::Stamp { request.session } else { 0 }, ..request })
 }
 
-/// Streams have no packets.
-struct Unfit;
+/// What a sender may still be answered: a second's worth at most, and a packet at least.
+#[derive(Debug, Clone, Copy)]
+struct Allowance {
+    bytes_per_second: f64,
+    left: f64,
+    at: Time,
+}
 
-impl Party for Unfit {
-    fn next(&mut self, _now: Time) -> Step<'_> {
-        Step::Fail(Fault::Other("test packets need a link of messages".to_owned()))
+impl Allowance {
+    fn of(bytes_per_second: f64) -> Allowance {
+        Allowance { bytes_per_second, left: bytes_per_second, at: Time(0) }
     }
 
-    fn sent(&mut self, _bytes: usize, _at: Time) {}
-
-    fn received(&mut self, _now: Time) {}
-
-    fn timed_out(&mut self, _now: Time) {}
+    /// Whether a packet of so many bytes is within it.
+    fn takes(&mut self, bytes: usize, now: Time) -> bool {
+        let (full, more) = (self.bytes_per_second, now.since(self.at).as_secs_f64() * self.bytes_per_second);
+        (self.left, self.at) = ((self.left + more).min(full), now);
+        let takes = self.left >= bytes as f64 || self.left >= full;
+        self.left -= if takes { bytes as f64 } else { 0.0 };
+        takes
+    }
 }
 
 /// A session of a sender.
@@ -111,6 +126,7 @@ struct Mirror {
     key: Option<Key>,
     wall: Wall,
     idle: Duration,
+    allowance: Option<Allowance>,
     batch: Batch,
     asked: Option<Asked>,
     reply: Vec<u8>,
@@ -191,6 +207,10 @@ impl Party for Mirror {
         self.last = Some(now);
         let message = self.batch.messages().next().unwrap_or_default();
         let Some(request) = read(message, self.dialect, self.key.as_ref()) else { return };
+        // The answer is about as long as what asks for it.
+        if self.allowance.as_mut().is_some_and(|allowance| !allowance.takes(message.len(), now)) {
+            return;
+        }
         let counts = &mut self.session(request.session).counts;
         counts.received = counts.received.wrapping_add(1);
         self.asked = Some(Asked { request, received: now, late: false });

@@ -50,6 +50,31 @@ impl Far {
     }
 }
 
+#[test]
+fn a_reflector_holds_each_sender_to_its_rate() {
+    let limits = crate::peer::Limits { bit_rate: Some(44.0 * 8.0 * 10.0), ..Default::default() };
+    let facts = Arc::new(ServerFacts { limits, ..ServerFacts::default() });
+    let mut far = Far { party: service(&facts, Dialect::Stamp).party(&CAPS, "192.0.2.1:5000"), now: 0 };
+    let mut near = sender(Dialect::Stamp, None, OPEN);
+    // A hundred a second for ten seconds, of ten that are allowed, and a second's worth at once.
+    let mut answered = 0;
+    for number in 0..1_000 {
+        far.now = number * 10_000_000;
+        answered += u64::from(far.answer(&ask(&mut near, number)).is_some());
+    }
+    assert!((100..=110).contains(&answered), "{answered}");
+    let small = crate::peer::Limits { bit_rate: Some(8.0), ..Default::default() };
+    let facts = Arc::new(ServerFacts { limits: small, ..ServerFacts::default() });
+    let mut far = Far { party: service(&facts, Dialect::Stamp).party(&CAPS, "192.0.2.1:5000"), now: 0 };
+    assert!(far.answer(&ask(&mut near, 0)).is_some() && far.answer(&ask(&mut near, 1)).is_none());
+}
+
+#[test]
+fn a_stream_is_refused_before_anybody_listens() {
+    let service = service(&facts(None, false), Dialect::Stamp);
+    assert!(service.fits(&CAPS).is_ok() && service.fits(&Caps::STREAM).is_err());
+}
+
 fn sender(dialect: Dialect, key: Option<&str>, length: usize) -> Sender {
     let wall = Wall::now(&Clock::new_virtual());
     Sender::new(dialect, key.map(key_of), wall, length, Arc::default())
