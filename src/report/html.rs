@@ -180,8 +180,7 @@ pub fn warnings(warnings: &[Warning]) -> Vec<Value> {
 
 /// For the template.
 pub fn charts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
-    let axis =
-        |axis: Axis| context! { label => axis.label, from => axis.low, to => axis.high, reads => axis.reads };
+    let axis = |axis: Axis| context! { label => axis.label, from => place(axis.low), to => place(axis.high), reads => axis.reads };
     charts
         .into_iter()
         .map(|chart| {
@@ -191,6 +190,12 @@ pub fn charts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
             }
         })
         .collect()
+}
+
+/// An end of an axis, as exactly as a drawing can be.
+fn place(end: f64) -> String {
+    let text = format!("{end:.7e}");
+    text.parse::<f64>().map_or(text, |end| end.to_string())
 }
 
 fn legend(legend: &[Entry]) -> Vec<Value> {
@@ -477,7 +482,7 @@ mod tests {
         let line = page.lines().find(|line| line.starts_with("<h1>")).unwrap();
         insta::assert_snapshot!(line.replace('\u{1b}', "ESC"), @"<h1>&lt;script&gt;alert(&#x27;x&#x27;)&lt;&#x2f;script&gt;ESC[2J&quot;&#x27;&amp;</h1>");
         let label = page.lines().find(|line| line.contains("aria-label=\"Rate over time")).unwrap();
-        insta::assert_snapshot!(label.replace('\u{1b}', "ESC"), @r#"<svg class="chart" role="img" aria-label="Rate over time of &lt;script&gt;alert(&#x27;x&#x27;)&lt;&#x2f;script&gt;ESC[2J&quot;&#x27;&amp;: 1 curve, delivered payload against time since the start (s)" viewBox="0 0 720 290" data-x="0.0 18446744073.709553 linear s" data-y="0.0 153476910693263470000000000000.0 linear bit&#x2f;s">"#);
+        insta::assert_snapshot!(label.replace('\u{1b}', "ESC"), @r#"<svg class="chart" role="img" aria-label="Rate over time of &lt;script&gt;alert(&#x27;x&#x27;)&lt;&#x2f;script&gt;ESC[2J&quot;&#x27;&amp;: 1 curve, delivered payload against time since the start (s)" viewBox="0 0 720 290" data-x="0 18446744000 linear s" data-y="0 153476910000000000000000000000 linear bit&#x2f;s">"#);
     }
 
     #[test]

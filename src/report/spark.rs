@@ -13,6 +13,8 @@ const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 const WIDTH: usize = 32;
 /// Fewer values are told by the table.
 const LEAST: usize = 4;
+/// One has nothing to be compared with.
+const LEAST_BARS: usize = 2;
 
 /// What it shows, the chart, and its ends in words.
 pub struct Spark {
@@ -24,6 +26,59 @@ pub struct Spark {
 /// How a case went or is spread, if that is known.
 pub fn of_case(case: &CaseResult) -> Option<Spark> {
     if is_latency(case) { spread(case) } else { course(case) }
+}
+
+/// Percentiles on one scale.
+pub struct Bars {
+    /// Index of each case that has one, and its bar.
+    pub bars: Vec<(usize, String)>,
+    /// The ends of the scale in words, and what the signs stand for.
+    pub scale: String,
+}
+
+/// Up to where a bar shows each sign; a percentile that is not known ends where the one before it does.
+const STAGES: [(char, &str); 4] = [('▂', "p50"), ('█', "p90"), ('▅', "p99"), ('▁', "max")];
+
+/// The round trips of several cases on one logarithmic scale, each from its shortest to its longest.
+pub fn bars(cases: &[CaseResult]) -> Option<Bars> {
+    let times = |case: &CaseResult| {
+        let times = case.figures.latency_ns.as_ref().filter(|_| is_latency(case))?;
+        let mut ends = vec![times.min.max(1)];
+        for (_, name) in STAGES {
+            let end = if name.starts_with('p') { times.percentile(name) } else { Some(times.max) };
+            let least = ends[ends.len() - 1];
+            ends.push(end.unwrap_or(least).max(least));
+        }
+        Some(ends)
+    };
+    let known: Vec<(usize, Vec<u64>)> =
+        cases.iter().enumerate().filter_map(|(index, case)| Some((index, times(case)?))).collect();
+    let low = *known.iter().filter_map(|(_, ends)| ends.first()).min()?;
+    let high = *known.iter().filter_map(|(_, ends)| ends.last()).max()?;
+    let span = (high as f64 / low as f64).ln();
+    if known.len() < LEAST_BARS || span < 0.01 {
+        return None;
+    }
+    let at = |nanoseconds: u64| ((nanoseconds as f64 / low as f64).ln() / span * WIDTH as f64) as usize;
+    let bar = |ends: &[u64]| {
+        let mut bar = " ".repeat(at(ends[0]).min(WIDTH - 1));
+        for ((sign, name), &end) in STAGES.iter().zip(&ends[1..]) {
+            // The median has a sign, however close the others are.
+            let least = usize::from(*name == "p90");
+            let drawn = bar.chars().count();
+            bar.extend(std::iter::repeat_n(
+                *sign,
+                at(end).saturating_sub(drawn).max(least).min(WIDTH - drawn),
+            ));
+        }
+        bar
+    };
+    let signs: Vec<String> = STAGES.iter().map(|(sign, name)| format!("{sign} to {name}")).collect();
+    let [low, high] = [low, high].map(|nanoseconds| print_nanoseconds(nanoseconds as f64));
+    Some(Bars {
+        bars: known.iter().map(|(index, ends)| (*index, bar(ends))).collect(),
+        scale: format!("{low} to {high}, log scale: {}", signs.join(", ")),
+    })
 }
 
 /// A sign for each value, from nothing upwards: of what is nothing the lowest sign stands for nothing; of the rest it
@@ -88,6 +143,27 @@ fn course(case: &CaseResult) -> Option<Spark> {
 mod tests {
     use super::*;
     use crate::report::sample_run;
+
+    #[test]
+    fn bars_are_on_one_scale() {
+        let mut run = sample_run::full();
+        let bars = bars(&run.cases).unwrap();
+        let drawn = bars.bars.iter().map(|(index, bar)| format!("{index}|{bar}|\n")).collect::<String>();
+        insta::assert_snapshot!(drawn + &bars.scale, @r"
+        0|█▅▁▁▁▁▁▁▁▁▁▁|
+        1|                   ▂█▅▁▁▁▁▁▁▁▁▁▁|
+        2|                █▁▁▁▁▁▁▁▁▁▁▁|
+        13.00 µs to 43.84 ms, log scale: ▂ to p50, █ to p90, ▅ to p99, ▁ to max
+        ");
+        // The fastest alone, and as strange as a document can be.
+        run.cases.truncate(1);
+        assert!(super::bars(&run.cases).is_none());
+        let mut other = run.cases[0].clone();
+        let times = other.figures.latency_ns.as_mut().unwrap();
+        (times.min, times.max) = (u64::MAX, 0);
+        run.cases.push(other);
+        assert!(super::bars(&run.cases).unwrap().bars.iter().all(|(_, bar)| bar.chars().count() <= WIDTH));
+    }
 
     #[test]
     fn the_highest_is_full_and_nothing_is_low() {

@@ -223,8 +223,15 @@ fn paint(svg: &mut String, x: &Axis, y: &Axis, series: &[Series], height: u32) -
 }
 
 /// Attributes that the style sheet gives by class; a page with hundreds of charts is half as large without them.
-const STYLED: [&str; 5] =
-    [" fill=\"none\"", " stroke=\"none\"", " stroke-width=\"1\"", " stroke-width=\"2\"", " opacity=\"1\""];
+const STYLED: [(&str, &str); 7] = [
+    (" fill=\"none\"", ""),
+    (" stroke=\"none\"", ""),
+    (" stroke-width=\"1\"", ""),
+    (" stroke-width=\"2\"", ""),
+    (" opacity=\"1\"", ""),
+    (" dy=\"0.5ex\" text-anchor=\"end\" class=\"text-fill\"", " class=\"y-tick\""),
+    (" dy=\"0.76em\" text-anchor=\"middle\" class=\"text-fill\"", " class=\"x-tick\""),
+];
 
 /// The same drawing in fewer bytes.
 fn thinned(svg: &str) -> String {
@@ -234,13 +241,13 @@ fn thinned(svg: &str) -> String {
     thin += &format!("<path {GRID_LINE} d=\"{path}\"/>\n");
     for line in others {
         let mut line = line.to_owned();
-        for attribute in STYLED {
-            line = line.replace(attribute, "");
-        }
         if let Some((before, rest)) = line.split_once(" font-size=\"")
             && let Some((_, after)) = rest.split_once('"')
         {
             line = format!("{before}{after}");
+        }
+        for (attribute, short) in STYLED {
+            line = line.replace(attribute, short);
         }
         if let Some((before, rest)) = line.split_once(" points=\"")
             && let Some((points, after)) = rest.split_once('"')

@@ -102,7 +102,7 @@ impl Text {
         table.columns.iter().map(|column| column.title).collect()
     }
 
-    /// Every case in a line: how its times are spread, how its rate went.
+    /// Every case in a line: how its times are spread, how its rate went; then its percentiles on the scale of all.
     fn sparks(&mut self, run: &Run) {
         let sparks: Vec<(usize, Spark)> = run
             .cases
@@ -120,6 +120,12 @@ impl Text {
             let fits = whole.chars().count() <= self.width;
             self.line(if fits { &whole } else { chart.trim_end() }, Style::new());
         }
+        let Some(bars) = spark::bars(&run.cases) else { return };
+        self.out.push('\n');
+        for (index, bar) in bars.bars {
+            self.line(&format!("{INDENT}{} {:9}  {bar}", index + 1, "times"), Style::new());
+        }
+        self.paragraph(&bars.scale, Style::new(), "    ", "    ");
     }
 
     /// What one must know to read the columns that are there.
@@ -395,6 +401,11 @@ mod tests {
           6 over time  ▇██▇█▇██▇█  25.74 Gbit/s to 31.46 Gbit/s
           7 over time  ▇██▇█▇██▇█  37.17 Gbit/s to 45.43 Gbit/s
 
+          1 times      █▅▁▁▁▁▁▁▁▁▁▁
+          2 times                         ▂█▅▁▁▁▁▁▁▁▁▁▁
+          3 times                      █▁▁▁▁▁▁▁▁▁▁▁
+            13.00 µs to 43.84 ms, log scale: ▂ to p50, █ to p90, ▅ to p99, ▁ to max
+
           Case 1: missed frames: 2 over 16.7 ms (0.02 %), none over 50 ms.
           Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, a spread of 1.015
             (slowest: tcp://moxa-5610.example:7003).
@@ -516,6 +527,11 @@ mod tests {
           2 spread     █▇    ▅                        ▂  2.083 ms to 43.84 ms, log scale
           3 spread     █▇    ▅                        ▂  839.7 µs to 17.71 ms, log scale
 
+          1 times      █▅▁▁▁▁▁▁▁▁▁▁
+          2 times                         ▂█▅▁▁▁▁▁▁▁▁▁▁
+          3 times                      █▁▁▁▁▁▁▁▁▁▁▁
+            13.00 µs to 43.84 ms, log scale: ▂ to p50, █ to p90, ▅ to p99, ▁ to max
+
           Case 1: missed frames: 2 over 16.7 ms (0.02 %), none over 50 ms.
           Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, a spread of 1.015
             (slowest: tcp://moxa-5610.example:7003).
@@ -592,6 +608,14 @@ mod tests {
           5 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
           6 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
 
+          1 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+          2 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+          3 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+          4 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+          5 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+          6 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+            13.00 µs to 273.7 µs, log scale: ▂ to p50, █ to p90, ▅ to p99, ▁ to max
+
           A latency is a whole round trip, never half of one.
           spin: both ends keep asking for the message instead of being woken for it.
         ");
@@ -639,6 +663,10 @@ mod tests {
 
           1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
           2 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
+
+          1 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+          2 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+            13.00 µs to 273.7 µs, log scale: ▂ to p50, █ to p90, ▅ to p99, ▁ to max
 
           A latency is a whole round trip, never half of one.
           spin: both ends keep asking for the message instead of being woken for it.

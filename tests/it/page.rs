@@ -145,6 +145,24 @@ fn runs_lie_over_each_other() {
 }
 
 #[test]
+fn two_hundred_cases_are_one_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut run = measure(directory.path());
+    let cases = run["cases"].as_array().unwrap().clone();
+    run["cases"] = cases.iter().cycle().take(200).cloned().collect();
+    let [json, page] = ["many.json", "many.html"].map(|name| directory.path().join(name));
+    std::fs::write(&json, run.to_string()).unwrap();
+    let ended =
+        program::run(&["report", json.to_str().unwrap(), "--html", page.to_str().unwrap(), "--quiet"]);
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
+    let bytes = std::fs::metadata(&page).unwrap().len();
+    assert!(bytes < 2_000_000, "{bytes} bytes");
+    let (dom, errors) = chromium(&page);
+    assert!(!errors.contains("CONSOLE"), "{errors}");
+    assert_eq!(dom.matches("<details class=\"case\">").count(), 200);
+}
+
+#[test]
 fn charts_say_what_they_show() {
     let directory = tempfile::tempdir().unwrap();
     let run = measure(directory.path());
