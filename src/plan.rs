@@ -365,7 +365,9 @@ impl CaseSpec {
         let per_second = match (self.rate, self.bit_rate) {
             (Some(_), Some(_)) => return Err("rate and bit_rate exclude each other".to_owned()),
             (Some(rate), None) => Some(rate.0),
-            (None, Some(_)) if message_bytes == 0 => return Err("bit_rate needs a size".to_owned()),
+            (None, Some(_)) if message_bytes == 0 => {
+                return Err("a bit rate needs the size of a message: give one (size, --size)".to_owned());
+            }
             (None, Some(rate)) => Some(rate.0 / (8.0 * f64::from(message_bytes))),
             (None, None) => None,
         };

@@ -11,14 +11,12 @@ mod tests;
 mod tracker;
 
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use super::phases::{Phase, Phases, Schedule};
 use comparison::Comparison;
+pub use comparison::Looped;
 use head::{Blocks, Head, Numbered, Read};
 use tracker::Tracker;
 
@@ -88,17 +86,6 @@ fn quiet(pacing: Pacing) -> Duration {
     }
 }
 
-/// What a sender and the receiver of the same bytes (direction `loop`) know of each other.
-#[derive(Debug, Default)]
-pub struct Looped {
-    /// When the first byte was sent; 0 before.
-    first_ns: AtomicU64,
-    sent_bytes: AtomicU64,
-    all_sent: AtomicBool,
-    /// Nobody listens for more.
-    over: AtomicBool,
-}
-
 /// The sending end.
 pub struct Source {
     framing: Framing,
@@ -126,6 +113,9 @@ pub struct Source {
     finished: bool,
     recorder: Recorder,
 }
+
+/// What a line would carry in this time is not lost in one piece: it is a line that carries nothing any more.
+const STOPPED: Duration = Duration::from_secs(1);
 
 /// What a line carries in the time asked for: what it takes sooner fills buffers, and would have to be waited for.
 fn at_line_rate(stop: Stop, caps: &Caps) -> Stop {
@@ -392,8 +382,8 @@ pub struct Sink {
     head: Option<Box<dyn Head>>,
     blocks: Option<Blocks>,
     looped: Option<(Arc<Looped>, Expected)>,
-    /// Bytes may be missing from the stream.
-    lossy: bool,
+    /// Bytes may be missing from the stream; of more than so many at its end the line has stopped.
+    lossy: Option<u64>,
     /// Nothing but silence tells that no more will come.
     ends_silently: bool,
     position: u64,
@@ -426,7 +416,7 @@ impl Sink {
             head: (caps.framing == Framing::Message).then(|| Box::new(Numbered) as Box<dyn Head>),
             blocks: None,
             looped: None,
-            lossy: !caps.reliable,
+            lossy: (!caps.reliable).then(|| caps.line.map_or(u64::MAX, |line| line.bytes_in(STOPPED))),
             ends_silently: caps.framing == Framing::Message && !caps.closes,
             position: 0,
             warmed_up: 0,
@@ -485,7 +475,7 @@ impl Sink {
     fn has_all(&self) -> bool {
         self.looped.as_ref().is_some_and(|(looped, expected)| {
             let position = match expected {
-                Expected::Stream(comparison) if self.lossy => comparison.position(),
+                Expected::Stream(comparison) if self.lossy.is_some() => comparison.position(),
                 _ => self.position,
             };
             looped.all_sent.load(Acquire) && position >= looped.sent_bytes.load(Relaxed)
@@ -495,7 +485,7 @@ impl Sink {
     /// The same, and nothing that comes could still tell otherwise.
     fn all_back(&self) -> bool {
         let settled = match &self.looped {
-            Some((_, Expected::Stream(comparison))) if self.lossy => comparison.is_settled(),
+            Some((_, Expected::Stream(comparison))) if self.lossy.is_some() => comparison.is_settled(),
             _ => true,
         };
         settled && self.has_all()
@@ -521,7 +511,12 @@ impl Sink {
         // what has not come back is counted. Any other stream that falls silent has failed.
         self.over = true;
         let may_be_silent = match (self.framing, &self.looped) {
-            (Framing::Stream, Some(_)) => self.lossy || self.has_all(),
+            (Framing::Stream, Some((looped, Expected::Stream(comparison)))) => {
+                let rest = looped.sent_bytes.load(Relaxed).saturating_sub(comparison.position());
+                // Where nothing ever came, that is said.
+                self.has_all() || self.lossy.is_some_and(|most| rest <= most || self.position == 0)
+            }
+            (Framing::Stream, Some(_)) => self.has_all(),
             (Framing::Stream, None) => false,
             (Framing::Message, looped) => self.begun && (self.ends_silently || looped.is_some()),
         };

@@ -188,7 +188,10 @@ fn numbers_that_measure_nothing() {
     says(&["latency", url, "--ports", "70000"], "ports = 70000: use 1 to 1024");
     says(&["latency", url, "--parallel", "0"], "parallel = 0: use 1 to 1024");
     says(&["latency", url, "--repeat", "0"], "case 1: repeat must be at least 1");
-    says(&["throughput", url, "--bit-rate", "1M"], "bit_rate needs a size");
+    says(
+        &["throughput", url, "--bit-rate", "1M"],
+        "a bit rate needs the size of a message: give one (size, --size)",
+    );
     let poisson = run(&["latency", url, "--poisson"]);
     assert!(poisson.stderr.contains("required arguments were not provided:\n  --rate <RATE>\n"));
     nothing_else(&poisson, &["--poisson"]);

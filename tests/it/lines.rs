@@ -270,9 +270,11 @@ fn the_estimate_of_a_plan_knows_the_line() {
     assert_eq!(estimate("workload = \"throughput\"\ntime = \"2s\""), Some(2000));
 }
 
-/// Plugs on terminals: gives everything back, losing every `drop`-th byte (0: none), until it is told to end. Returns
-/// all it saw.
-fn plugs(terminals: Vec<Pty>, drop: usize, over: &AtomicBool) -> Vec<u8> {
+/// Whether the so manieth byte comes back, from 1.
+type Keeps = fn(usize) -> bool;
+
+/// Plugs on terminals: gives everything back that it keeps, until it is told to end. Returns all it saw.
+fn plugs(terminals: Vec<Pty>, keeps: Keeps, over: &AtomicBool) -> Vec<u8> {
     let mut seen = Vec::new();
     let mut masters: Vec<File> = terminals.iter().map(|pty| pty.master.try_clone().unwrap().into()).collect();
     let mut waiting: Vec<Vec<u8>> = masters.iter().map(|_| Vec::new()).collect();
@@ -283,7 +285,7 @@ fn plugs(terminals: Vec<Pty>, drop: usize, over: &AtomicBool) -> Vec<u8> {
                 Ok(length) if piece[0] == notice::DATA => {
                     for byte in &piece[1..length] {
                         seen.push(*byte);
-                        waiting.extend((drop == 0 || seen.len() % drop != 0).then_some(*byte));
+                        waiting.extend(keeps(seen.len()).then_some(*byte));
                     }
                 }
                 Ok(_) => {}
@@ -299,18 +301,18 @@ fn plugs(terminals: Vec<Pty>, drop: usize, over: &AtomicBool) -> Vec<u8> {
 }
 
 /// A loop over so many terminals at once, and what their plugs saw.
-fn looped_over(ports: usize, options: &str, drop: usize) -> (CaseResult, Vec<u8>) {
+fn looped_over(ports: usize, options: &str, timeout: &str, keeps: Keeps) -> (CaseResult, Vec<u8>) {
     let terminals: Vec<Pty> = (0..ports).map(|_| Pty::open().unwrap()).collect();
     let urls: Vec<String> =
         terminals.iter().map(|pty| format!("\"serial://{}?{options}\"", pty.path.display())).collect();
     let plan = format!(
-        "[[case]]\nurl = [{}]\ntogether = true\nworkload = \"throughput\"\nvolume = 3000\ntimeout = \"10s\"",
+        "[[case]]\nurl = [{}]\ntogether = true\nworkload = \"throughput\"\nvolume = 3000\ntimeout = \"{timeout}\"",
         urls.join(", ")
     );
     let plan = schedule::check(Plan::from_toml(&plan).unwrap()).unwrap();
     let (over, cancel) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let plugs = scope.spawn(|| plugs(terminals, drop, &over));
+        let plugs = scope.spawn(|| plugs(terminals, keeps, &over));
         let run = schedule::run(&plan, &mut Bench::new(Dialer::new(Clock::System), &(), &cancel));
         over.store(true, Relaxed);
         (run.cases.into_iter().next().unwrap(), plugs.join().unwrap())
@@ -319,7 +321,7 @@ fn looped_over(ports: usize, options: &str, drop: usize) -> (CaseResult, Vec<u8>
 
 #[test]
 fn many_terminals_at_once_bring_back_what_was_sent() {
-    let (case, seen) = looped_over(64, "baud=230400&flow=xonxoff", 0);
+    let (case, seen) = looped_over(64, "baud=230400&flow=xonxoff", "10s", |_| true);
     assert!(case.complete, "{:?}", case.warnings);
     assert_eq!((case.ports, case.per_port.len(), seen.len()), (64, 64, 64 * 3000));
     for port in &case.per_port {
@@ -333,11 +335,23 @@ fn many_terminals_at_once_bring_back_what_was_sent() {
 
 #[test]
 fn what_terminals_lose_is_found() {
-    let (case, seen) = looped_over(1, "baud=115200", 700);
+    let (case, seen) = looped_over(1, "baud=115200", "10s", |byte| byte % 700 != 0);
     assert!(case.complete, "{:?}", case.warnings);
     assert_eq!(seen.len(), 3000);
     let figures = &case.figures;
     assert_eq!((figures.lost_bytes, figures.corrupt_bytes, figures.inserted_bytes), (4, 0, 0));
     let offsets = figures.defects.iter().map(|defect| defect.offset);
     assert!(offsets.zip([699, 1399, 2099, 2799]).all(|(found, lost)| lost - found <= 2), "{figures:?}");
+}
+
+#[test]
+fn a_line_that_stops_is_not_one_that_loses_bytes() {
+    let (case, _) = looped_over(1, "baud=9600", "1s", |byte| byte <= 1000);
+    assert!(!case.complete);
+    assert!(case.warnings[0].text.contains("the line fell silent"), "{:?}", case.warnings);
+    assert_eq!((case.figures.delivered_bytes, case.figures.lost_bytes), (Some(1000), 2000));
+    // Less than a second of it may be lost.
+    let (case, _) = looped_over(1, "baud=9600", "1s", |byte| byte <= 2500);
+    assert!(case.complete, "{:?}", case.warnings);
+    assert_eq!(case.figures.lost_bytes, 500);
 }

@@ -6,9 +6,21 @@
 //! bytes that are found nowhere count as changed, each in the place of one that was sent.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::run::{Defect, DefectKind};
 use crate::workload::pattern::{self, Alphabet, Stream};
+
+/// What a sender and the receiver of the same bytes (direction `loop`) know of each other.
+#[derive(Debug, Default)]
+pub struct Looped {
+    /// When the first byte was sent; 0 before.
+    pub(super) first_ns: AtomicU64,
+    pub(super) sent_bytes: AtomicU64,
+    pub(super) all_sent: AtomicBool,
+    /// Nobody listens for more.
+    pub(super) over: AtomicBool,
+}
 
 /// Bytes that tell a place of the stream: fewer would occur twice, more would be met less often.
 const ANCHOR: usize = 8;
