@@ -293,7 +293,7 @@ fn what_is_not_there_or_not_allowed_is_told() {
     let of = |logger: &Logger, flags: &[&str]| {
         let url = format!("tcp://{}", place(logger));
         let (directory, path) = target();
-        let output = ["--output", &path, "--timeout", "150ms", "--retries", "1"];
+        let output = ["--output", &path, "--timeout", "1s", "--retries", "1"];
         let got = run(&[&["download", &url][..], &output, flags].concat());
         assert_eq!((got.status, got.stdout.as_str()), (Some(2), ""), "{}", got.stderr);
         assert_eq!(directory.path().read_dir().unwrap().count(), 0, "nothing is left behind");
