@@ -44,7 +44,7 @@ fn controller(number: u16) -> Option<Socket> {
 /// Read RSSI (Core, volume 4, part E, 7.5.4).
 const READ_RSSI: u16 = 0x1405;
 
-/// Events that end a command, and the packet that they come in.
+/// The event that ends a command, and the packets that both come in.
 const COMPLETE: u8 = 0x0e;
 const COMMAND: u8 = 1;
 const EVENT: u8 = 4;
