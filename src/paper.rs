@@ -145,7 +145,8 @@ pub struct Cell {
     /// What the lab starts for it.
     #[serde(default)]
     pub lab: Option<String>,
-    /// What a process of this program does for it, as typed; and for a quick run.
+    /// What a process of this program does for it, as typed; and for a quick run. `{ports}` and `{at}` are those of the
+    /// place, `{id}` differs between runs, `here:rfcomm` is an endpoint of this host over that transport.
     #[serde(default)]
     command: String,
     #[serde(default)]
