@@ -246,11 +246,10 @@ fn rows(each: &[(&Told, &CaseResult)]) -> Vec<Value> {
 }
 
 /// Facts of the machines that are not the same for all runs; each with what it is for each of them.
-fn differences(runs: &[&Told]) -> Vec<Value> {
-    let machines: [(&str, fn(&Run) -> &serde_json::Map<String, serde_json::Value>); 2] =
-        [("", |run| &run.environment.near), ("far ", |run| &run.environment.far)];
+fn differences<'a>(runs: &[&Told<'a>]) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (prefix, machine) in machines {
+    for (prefix, far) in [("", false), ("far ", true)] {
+        let machine = |run: &'a Run| if far { &run.environment.far } else { &run.environment.near };
         let mut names: Vec<&String> = runs.iter().flat_map(|told| machine(told.run).keys()).collect();
         names.sort();
         names.dedup();
