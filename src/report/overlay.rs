@@ -78,8 +78,7 @@ fn told<'a>(sides: &[Side<'a>], compared: bool) -> Vec<Vec<Told<'a>>> {
 
 fn page(sides: &[Side], comparison: Option<&Comparison>) -> Result<String, minijinja::Error> {
     let told = told(sides, comparison.is_some());
-    let drawn: Vec<&[Run]> = sides.iter().map(|side| &side.runs[..side.runs.len().min(MOST_RUNS)]).collect();
-    let all = matched(&drawn);
+    let all = matched(&sides.iter().map(|side| side.runs).collect::<Vec<_>>());
     let several = |case: &&Matched| case.sides.iter().flatten().count() > 1;
     let (shared, alone): (Vec<&Matched>, Vec<&Matched>) = all.iter().partition(several);
     let runs: Vec<&Told> = told.iter().flatten().collect();
@@ -107,6 +106,7 @@ fn page(sides: &[Side], comparison: Option<&Comparison>) -> Result<String, minij
             date => runs.iter().map(|told| told.run.started).max().map(|last| last.strftime("%Y-%m-%d").to_string()),
             many => cases.len() > AT_A_GLANCE,
             runs => runs.iter().map(|told| one_run(told)).collect::<Vec<Value>>(),
+            most => MOST_RUNS,
             left_out => if left_out > 0 { plural(left_out, "run") } else { String::new() },
             counts => comparison.map(counts),
             legend => comparison.map(comparison::legend).unwrap_or_default(),
@@ -133,7 +133,7 @@ fn counts(comparison: &Comparison) -> String {
         [Verdict::Worse, Verdict::Better, Verdict::NoDifferenceShown, Verdict::TooFew, Verdict::NotMeasured];
     let count = |verdict: Verdict| comparison.cases.iter().filter(|one| one.verdict == verdict).count();
     let told = order.into_iter().map(|verdict| (count(verdict), verdict.words()));
-    let told = told.filter(|(count, _)| *count > 0).map(|(count, words)| format!("{count} {words}"));
+    let told = told.filter(|(count, _)| *count > 0).map(|(count, words)| format!("{words}: {count}"));
     told.collect::<Vec<_>>().join(", ")
 }
 
@@ -164,11 +164,14 @@ fn one_run(told: &Told) -> Value {
     }
 }
 
-/// Every measurement of a case, side after side.
+/// Every measurement of a case that is drawn, side after side.
 fn each<'a>(matched: &Matched<'a>, told: &'a [Vec<Told>]) -> Vec<(&'a Told<'a>, &'a CaseResult)> {
     let sides = matched.sides.iter().zip(told);
     let found = sides.filter_map(|(found, told)| Some((found.as_ref()?, told)));
-    found.flat_map(|(found, told)| found.cases.iter().map(|(run, case)| (&told[*run], *case))).collect()
+    let drawn = |(found, told): (&Found<'a>, &'a Vec<Told<'a>>)| {
+        found.cases.iter().filter_map(|(run, case)| Some((told.get(*run)?, *case))).collect::<Vec<_>>()
+    };
+    found.flat_map(drawn).collect()
 }
 
 fn layers<'a>(matched: &'a Matched<'a>, told: &'a [Vec<Told>]) -> Vec<Layer<'a>> {
@@ -188,7 +191,7 @@ fn layers<'a>(matched: &'a Matched<'a>, told: &'a [Vec<Told>]) -> Vec<Layer<'a>>
 fn case(matched: &Matched, number: usize, told: &[Vec<Told>], comparison: Option<&Comparison>) -> Value {
     let first = matched.first();
     let each = each(matched, told);
-    let metric = Metric::headline(each[0].1);
+    let metric = Metric::headline(first.cases[0].1);
     let value = |case: &CaseResult| {
         metric.of_case(case).map_or_else(|| ABSENT.to_owned(), |value| metric.unit().print(value))
     };
@@ -246,11 +249,10 @@ fn rows(each: &[(&Told, &CaseResult)]) -> Vec<Value> {
 }
 
 /// Facts of the machines that are not the same for all runs; each with what it is for each of them.
-fn differences(runs: &[&Told]) -> Vec<Value> {
-    let machines: [(&str, fn(&Run) -> &serde_json::Map<String, serde_json::Value>); 2] =
-        [("", |run| &run.environment.near), ("far ", |run| &run.environment.far)];
+fn differences<'a>(runs: &[&Told<'a>]) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (prefix, machine) in machines {
+    for (prefix, far) in [("", false), ("far ", true)] {
+        let machine = |run: &'a Run| if far { &run.environment.far } else { &run.environment.near };
         let mut names: Vec<&String> = runs.iter().flat_map(|told| machine(told.run).keys()).collect();
         names.sort();
         names.dedup();

@@ -153,6 +153,52 @@ fn a_full_disk_costs_a_line_and_leaves_the_store_sound() {
     assert_eq!(store.runs(&Filter::default()).unwrap().len(), 1);
 }
 
+/// On a disk of its own, in a namespace that is gone with the process: full, then for reading only.
+#[test]
+fn a_full_or_read_only_disk_costs_a_line_and_no_result() {
+    let place = Place::new();
+    let server = crate::program::Serving::start(&[]);
+    let stored = place.path("stored.json");
+    std::fs::write(&stored, serde_json::to_string(&place.document("a")).unwrap()).unwrap();
+    let script = r#"
+        disk=$PLACE/disk; mkdir "$disk"; mount -t tmpfs -o size=256k none "$disk"
+        "$LG" import run --quiet --store "$disk/runs.sqlite" "$PLACE/stored.json"
+        before=$(sha256sum <"$disk/runs.sqlite")
+        export LINKGAUGE_STORE="$disk/runs.sqlite"
+        for state in full read-only; do
+            if [ $state = full ]; then head -c 1M /dev/zero >"$disk/fill" || :; else
+                rm "$disk/fill"; mount -o remount,ro "$disk"; fi 2>&-
+            "$LG" "$@" --json "$PLACE/$state.json" --quiet
+            "$LG" tag a night && exit 1
+            "$LG" history
+            [ "$before" = "$(sha256sum <"$disk/runs.sqlite")" ]
+        done
+    "#;
+    let ended = Command::new("timeout")
+        .args(["60", "unshare", "--map-root-user", "--mount", "sh", "-ec", script, "sh"])
+        .args(against(&server))
+        .args(["--size", &(1..=60).map(|size| size.to_string()).collect::<Vec<_>>().join(",")])
+        .env("LG", env!("CARGO_BIN_EXE_linkgauge"))
+        .env("PLACE", place.directory.path())
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (table, told) = (text(ended.stdout), text(ended.stderr));
+    assert!(ended.status.success(), "{told}");
+    assert_eq!(table.matches("2026-").count(), 2, "{table}");
+    let told: Vec<&str> = told.lines().map(|line| line.split(&place.path("")).last().unwrap()).collect();
+    insta::assert_snapshot!(told.join("\n"), @r"
+    disk/runs.sqlite: the store cannot be written: database or disk is full: --store FILE names another place, --no-store keeps nothing
+    disk/runs.sqlite: the store cannot be written: database or disk is full
+    disk/runs.sqlite: the store cannot be written: attempt to write a readonly database: --store FILE names another place, --no-store keeps nothing
+    disk/runs.sqlite: the store cannot be written: attempt to write a readonly database
+    ");
+    for state in ["full", "read-only"] {
+        let json = std::fs::read_to_string(place.path(&format!("{state}.json"))).unwrap();
+        assert_eq!(Run::from_json(&json).unwrap().cases.len(), 60);
+    }
+}
+
 #[test]
 fn eight_processes_at_once_lose_nothing() {
     const EACH: usize = 6;
