@@ -91,7 +91,8 @@ mod tests {
         let mut frames = Frames::new(&[Duration::ZERO]);
         (0..1_000_000).for_each(|sequence| frames.answered(sample(sequence, 1), Time(0)));
         let mut merged = Frames::new(&[]);
-        (merged.merge(&frames), merged.merge(&Frames::new(&[])));
+        merged.merge(&frames);
+        merged.merge(&Frames::new(&[]));
         assert_eq!((frames.missed.len(), merged.first().last().unwrap().sequence), (MOST_MISSED, 199));
     }
 }
