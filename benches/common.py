@@ -3,7 +3,7 @@
 Not a benchmark itself. Nothing that they run goes into the store of whoever runs them; every program that they start is
 ended by its process id.
 """
-import argparse, json, os, random, signal, statistics, subprocess
+import argparse, json, os, random, signal, statistics, subprocess, threading
 
 os.environ["LINKGAUGE_STORE"] = ""
 
@@ -51,6 +51,9 @@ class Server(Program):
             self.stop()
             raise SystemExit(f"{' '.join(command)}: it did not start")
         self.url = line.strip().rsplit(" on ", 1)[1]
+        self.place = self.url.split("://")[1]
+        # What else it says must not hold it up.
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
 
 def output(command, timeout=120):
@@ -59,6 +62,18 @@ def output(command, timeout=120):
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)}: {done.stderr or done.stdout}")
     return done.stdout
+
+
+def document(command, timeout=1800):
+    """The run that a command of ours makes, also where it is not whole."""
+    done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, timeout=timeout)
+    try:
+        run = json.loads(done.stdout)
+    except json.JSONDecodeError:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
+    if done.returncode:
+        print(f"  status {done.returncode}: {done.stderr.strip()[:300]}")
+    return run
 
 
 def case(command):

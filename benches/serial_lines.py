@@ -5,7 +5,7 @@
 Rows: pacing rates ports latency redirect cpu. Every piece of the lab is a process of its own, ended by process id.
 Needs: ser2net (row cpu). Run it on a machine that does nothing else.
 """
-import json, os, socket, statistics, subprocess, sys, tempfile, time
+import os, socket, statistics, subprocess, sys, tempfile, time
 
 import common
 
@@ -71,14 +71,7 @@ RATE = [9600]
 
 
 def gauge(*command):
-    done = subprocess.run(pinned(NEAR, [args.binary, *command, "--json", "-"]), capture_output=True, text=True, timeout=900)
-    try:
-        document = json.loads(done.stdout)
-    except json.JSONDecodeError:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
-    if done.returncode:
-        print(f"  status {done.returncode}: {done.stderr.strip()[:300]}")
-    return document["cases"][0]
+    return common.document(pinned(NEAR, [args.binary, *command]))["cases"][0]
 
 
 def wrong(case):

@@ -9,59 +9,26 @@ of 60 datagrams a second with 2 % loss and 300 ms spikes the reported loss is th
 that is not in the log is named with its sample.
 Every piece of the lab is a process of its own, ended by process id. Run it on a machine that does nothing else.
 """
-import argparse, csv, hashlib, json, os, signal, socket, statistics, subprocess, sys, tempfile, threading, time
+import csv, hashlib, os, socket, statistics, sys, tempfile, threading, time
 
-# Nothing of this goes into the store of whoever runs it.
-os.environ["LINKGAUGE_STORE"] = ""
+import common
 
-args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-args.add_argument("--binary", default="target/release/linkgauge")
-args.add_argument("--seconds", type=float, default=5)
-args.add_argument("--repeat", type=int, default=5)
-args.add_argument("--full", action="store_true")
-args.add_argument("rows", nargs="*")
-args = args.parse_args()
+parser = common.flags(__doc__, repeat=5, seconds=5.0)
+parser.add_argument("--full", action="store_true")
+parser.add_argument("rows", nargs="*")
+args = parser.parse_args()
 
 
-class Piece:
-    """A server or a piece of the lab on a port of its own, as long as it is needed."""
-
-    def __init__(self, *command):
-        self.child = subprocess.Popen([args.binary, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        line = self.child.stdout.readline()
-        if " on " not in line:
-            self.child.kill()
-            raise SystemExit(f"{' '.join(command)}: it did not start")
-        self.url = line.strip().rsplit(" on ", 1)[1]
-        self.place = self.url.split("://")[1]
-        # What else it says must not hold it up.
-        threading.Thread(target=self.child.stdout.read, daemon=True).start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.child.send_signal(signal.SIGTERM)
-        try:
-            self.child.wait(5)
-        except subprocess.TimeoutExpired:
-            self.child.kill()
-            self.child.wait()
+def piece(*command):
+    return common.Server([args.binary, *command])
 
 
 def shaper(to, *flags, scheme="tcp"):
-    return Piece("lab", "shaper", "--listen", f"{scheme}://127.0.0.1:0", "--to", to, *flags)
+    return piece("lab", "shaper", "--listen", f"{scheme}://127.0.0.1:0", "--to", to, *flags)
 
 
-def gauge(*command, timeout=1800):
-    done = subprocess.run([args.binary, *command, "--json", "-"], capture_output=True, text=True, timeout=timeout)
-    try:
-        document = json.loads(done.stdout)
-    except json.JSONDecodeError:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
-    if done.returncode:
-        print(f"  status {done.returncode}: {done.stderr.strip()[:300]}")
-    return document
+def gauge(*command):
+    return common.document([args.binary, *command])
 
 
 def connect(place):
@@ -72,14 +39,14 @@ def connect(place):
 
 
 def row_delay():
-    with Piece("serve", "tcp://127.0.0.1:0") as far, shaper(far.url) as plain:
+    with piece("serve", "tcp://127.0.0.1:0") as far, shaper(far.url) as plain:
         for delay in (1, 5, 20, 50, 200, 500):
             with shaper(far.url, "--delay", f"{delay}ms") as shaped:
                 count = str(max(12, min(500, round(args.seconds * 500 / delay))))
                 added = []
                 for _ in range(args.repeat):
-                    p50 = [gauge("latency", piece.url, "--peer", "echo", "--count", count, "--warm-up", "2", "--timeout",
-                                 "10s")["cases"][0]["latency_ns"]["p50"] / 1e6 for piece in (plain, shaped)]
+                    p50 = [gauge("latency", way.url, "--peer", "echo", "--count", count, "--warm-up", "2", "--timeout",
+                                 "10s")["cases"][0]["latency_ns"]["p50"] / 1e6 for way in (plain, shaped)]
                     added.append(p50[1] - p50[0] - 2 * delay)
                 print(f"delay {delay} ms each way: {statistics.median(added):+.3f} ms over twice that above the unshaped "
                       f"forwarder {[round(value, 3) for value in added]}")
@@ -211,7 +178,7 @@ def by_log(path):
 
 def row_frames():
     count = round(max(5, 4 * args.seconds) * 60)
-    with tempfile.TemporaryDirectory() as directory, Piece("serve", "udp://127.0.0.1:0", "--peer", "echo") as far:
+    with tempfile.TemporaryDirectory() as directory, piece("serve", "udp://127.0.0.1:0", "--peer", "echo") as far:
         log = f"{directory}/log.csv"
         with shaper(far.url, "--delay", "2ms", "--loss", "2%", "--spike", "300ms@2%", "--log", log, scheme="udp") as shaped:
             figures = gauge("latency", shaped.url, "--peer", "echo", "--size", "32", "--rate", "60/s", "--count", str(count),
