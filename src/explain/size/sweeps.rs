@@ -163,6 +163,9 @@ struct Like<'a> {
     parallel: u32,
     method: &'a str,
     settings: String,
+    /// What is under it: links of one place may be of different rates.
+    line: [Option<&'a Value>; 2],
+    shaped: &'a Map<String, Value>,
 }
 
 impl<'a> Like<'a> {
@@ -177,6 +180,9 @@ impl<'a> Like<'a> {
             parallel: case.parallel,
             method: &case.method,
             settings: case.settings(),
+            // Not the whole line: how long a message is on it changes with the size.
+            line: ["bits_per_second", "bits_per_byte"].map(|name| case.line.get(name)),
+            shaped: &case.shaped,
         }
     }
 

@@ -259,6 +259,26 @@ fn what_differs_in_more_than_the_size_is_kept_apart() {
 }
 
 #[test]
+fn lines_of_different_rates_are_no_sweep() {
+    // A study of rates: the faster the line, the larger the message.
+    let over = |name: &str, shaped: bool| {
+        let faster = sizes().map(|size| {
+            let mut case = load(size, 5e3);
+            let facts = if shaped { &mut case.shaped } else { &mut case.line };
+            facts.insert(name.to_owned(), size.into());
+            case
+        });
+        fits(faster.collect(), &NOTHING)
+    };
+    assert_eq!(over("bits_per_second", false), []);
+    assert_eq!(over("bits_per_byte", false), []);
+    assert_eq!(over("rate_to_bps", true), []);
+    assert_eq!(over("delay_ns", true), []);
+    // Of one line it says how long the message is on it.
+    assert_eq!(over("floor_ns", false).len(), 1);
+}
+
+#[test]
 fn what_means_nothing_is_not_told() {
     // A byte costs nothing, or less.
     let flat = [5e3, 5.1e3, 4.9e3, 5e3, 5.05e3, 4.95e3];
