@@ -102,6 +102,11 @@ fn the_study_itself_gives_the_same() {
     assert_eq!(all.len(), 12);
     let latency = in_study("1", "LINX");
     assert_eq!((latency.limit, megabytes(latency.costs.rate_bps, 1)), (None, 33.9));
+    // Nor does a round trip compare with a line that the user declares.
+    let declared = Declared { line_bps: Some(1e6) };
+    let all = Sizes::of(&Evidence::Study(&study), &declared).unwrap().fits;
+    let compared = |fit: &Fit| (fit.limit.is_some(), fit.group.ends_with("throughput"));
+    assert!(all.iter().map(compared).all(|(has_limit, is_load)| has_limit == is_load), "{all:?}");
 }
 
 #[test]
