@@ -83,16 +83,17 @@ impl Options {
 
     /// What a refused system call means here.
     fn fault(&self, operation: &'static str, error: io::Error) -> Fault {
-        match Errno::from_io_error(&error) {
-            // Nobody listens there: other families refuse, this one resets.
-            Some(Errno::CONNRESET) => {
-                Fault::System { operation, source: io::ErrorKind::ConnectionRefused.into() }
-            }
-            Some(Errno::NODEV | Errno::ADDRNOTAVAIL) => {
-                Fault::Other(format!("{operation}: nothing here leads to CID {}: {LOAD}", self.cid))
-            }
-            _ => Fault::System { operation, source: error },
+        let errno = Errno::from_io_error(&error);
+        // Nobody listens there: other families refuse, this one resets.
+        if errno == Some(Errno::CONNRESET) {
+            return Fault::System { operation, source: io::ErrorKind::ConnectionRefused.into() };
         }
+        // Within a machine the answer comes at once; where another module than that is loaded, it drops what goes there.
+        let dropped = self.cid == libc::VMADDR_CID_LOCAL && error.kind() == io::ErrorKind::TimedOut;
+        if dropped || matches!(errno, Some(Errno::NODEV | Errno::ADDRNOTAVAIL)) {
+            return Fault::Other(format!("{operation}: nothing here leads to CID {}: {LOAD}", self.cid));
+        }
+        Fault::System { operation, source: error }
     }
 }
 
@@ -146,6 +147,16 @@ fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, F
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn silence_within_the_machine_is_a_missing_module() {
+        let told = |url: &str| {
+            let options = Options::of(&url.parse().unwrap()).unwrap();
+            options.fault("connect", io::ErrorKind::TimedOut.into()).to_string()
+        };
+        assert!(told("vsock://local").contains("nothing here leads to CID 1: sudo modprobe vsock_loopback"));
+        assert!(!told("vsock://3").contains("modprobe"));
+    }
 
     #[test]
     fn reads_numbers_and_words() {

@@ -32,6 +32,8 @@ pub struct PublishedSize {
     pub series: String,
     pub message_bytes: u32,
     pub time_ns: f64,
+    /// Out and back: no line's rate compares with it.
+    pub is_round_trip: bool,
     /// What the line under it can carry of payload.
     pub line_bps: Option<f64>,
 }
@@ -51,7 +53,8 @@ impl Study {
                     series: row.column.clone(),
                     message_bytes: case.place.at,
                     time_ns,
-                    line_bps: frames.map(Frames::limit_bps).filter(|_| !case.is_latency()),
+                    is_round_trip: case.is_latency(),
+                    line_bps: frames.map(Frames::limit_bps),
                 });
             }
         }

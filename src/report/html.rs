@@ -82,6 +82,7 @@ fn page(run: &Run) -> Result<String, minijinja::Error> {
     let near = facts(&run.environment.near);
     let far = facts(&run.environment.far);
     let title = run.title.clone().unwrap_or_else(|| "linkgauge".to_owned());
+    let fits = size::of_run(run, &Declared::default());
     render(
         "page.html",
         context! {
@@ -98,8 +99,8 @@ fn page(run: &Run) -> Result<String, minijinja::Error> {
             planned => planned,
             warnings => warnings(&run.warnings),
             cases => cases,
-            paper => run.paper.as_ref().map(|study| paper::page(run, study)),
-            tables => all_tables(run),
+            paper => run.paper.as_ref().map(|study| paper::page(run, study, &fits)),
+            tables => all_tables(run, &fits),
             fit_note => FIT_NOTE,
             near => near,
             far => far,
@@ -162,6 +163,11 @@ fn together(text: &str) -> String {
         space
     };
     text.chars().map(keep).collect()
+}
+
+/// A line for each fit whose cases are among these.
+pub fn fits_of(fits: &[Fit], cases: &[usize]) -> Vec<String> {
+    fit_lines(fits, cases).iter().map(|line| together(line)).collect()
 }
 
 fn thresholds(case: &CaseResult) -> Vec<Value> {
@@ -241,13 +247,12 @@ fn bars(run: &Run, table: &Table) -> Vec<Option<(f64, f64)>> {
 }
 
 /// Every table; the charts of a workload stand with its first.
-fn all_tables(run: &Run) -> Vec<Value> {
+fn all_tables(run: &Run, fits: &[Fit]) -> Vec<Value> {
     let mut charted: Vec<String> = Vec::new();
-    let fits = size::of_run(run, &Declared::default());
     let one = |one: Table| {
         let first = !charted.contains(&one.workload);
         charted.push(one.workload.clone());
-        table(run, one, first, &fits)
+        table(run, one, first, fits)
     };
     tables(run).into_iter().map(one).collect()
 }
@@ -258,7 +263,7 @@ fn table(run: &Run, mut table: Table, with_charts: bool, fits: &[Fit]) -> Value 
     let barred = bars.iter().any(Option::is_some);
     let (title, common) = (table.title(), table.condense().join(", "));
     let numbers: Vec<usize> = table.rows.iter().map(|row| row.case).collect();
-    let fits: Vec<String> = fit_lines(fits, &numbers).iter().map(|line| together(line)).collect();
+    let fits = fits_of(fits, &numbers);
     let columns: Vec<Value> = table
         .columns
         .iter()

@@ -10,8 +10,9 @@ use minijinja::context;
 use minijinja::value::Value;
 
 use super::layout::Line;
-use super::words::{ABSENT, case_list, plural, printable, shorten, wrap};
+use super::words::{ABSENT, case_list, fit_lines, plural, printable, shorten, wrap};
 use super::{chart, html};
+use crate::explain::size::Fit;
 use crate::run::{Paper, PaperRow, PaperTable, Run};
 
 mod grid;
@@ -88,8 +89,8 @@ fn number_of(value: Option<f64>) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// The tables for a terminal of that width.
-pub fn lines(run: &Run, paper: &Paper, width: usize) -> Vec<(String, Line)> {
+/// The tables for a terminal of that width, the fits of their cases below each.
+pub fn lines(run: &Run, paper: &Paper, fits: &[Fit], width: usize) -> Vec<(String, Line)> {
     let mut lines = Vec::new();
     let put = |lines: &mut Vec<(String, Line)>, text: &str, first: &str, rest: &str, kind| {
         let text = wrap(&printable(text), width, first, rest);
@@ -112,11 +113,15 @@ pub fn lines(run: &Run, paper: &Paper, width: usize) -> Vec<(String, Line)> {
             let text = format!("left out, {left_out}: no number in the study; CSV, JSON and HTML have them.");
             put(&mut lines, &text, INDENT, "    ", Line::Row);
         }
-        for remark in remarks(run, table) {
-            put(&mut lines, &remark, INDENT, "    ", Line::Row);
+        for below in fit_lines(fits, &cases(table)).into_iter().chain(remarks(run, table)) {
+            put(&mut lines, &below, INDENT, "    ", Line::Row);
         }
     }
     lines
+}
+
+fn cases(table: &PaperTable) -> Vec<usize> {
+    table.rows.iter().filter_map(|row| row.case).collect()
 }
 
 /// What holds for all tables, in sentences.
@@ -354,8 +359,8 @@ fn short(value: f64, decimals: usize) -> String {
 }
 
 /// The tables as the study arranges them, for the template.
-pub fn page(run: &Run, paper: &Paper) -> Value {
-    let tables: Vec<Value> = paper.tables.iter().map(|table| arranged(run, paper, table)).collect();
+pub fn page(run: &Run, paper: &Paper, fits: &[Fit]) -> Value {
+    let tables: Vec<Value> = paper.tables.iter().map(|table| arranged(run, paper, fits, table)).collect();
     context! { title => paper.title.clone(), about => about(paper), tables => tables }
 }
 
@@ -367,7 +372,7 @@ fn nothing() -> Value {
     context! { text => "", title => None::<String>, case => None::<usize>, place => "", run => false }
 }
 
-fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
+fn arranged(run: &Run, paper: &Paper, fits: &[Fit], table: &PaperTable) -> Value {
     let mut columns: Vec<(&str, &str)> = Vec::new();
     let mut names: Vec<&str> = Vec::new();
     for row in &table.rows {
@@ -410,6 +415,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
         number => table.number.clone(), title => table.title.clone(), rows_are => table.rows_are.clone(),
         predicts => predicts(paper), limits => limits(table),
         columns => columns, rows => rows, remarks => remarks(run, table),
+        fits => html::fits_of(fits, &cases(table)),
         charts => html::charts(chart::of_study(run, table)),
     }
 }
@@ -418,6 +424,7 @@ fn arranged(run: &Run, paper: &Paper, table: &PaperTable) -> Value {
 mod tests {
     use super::*;
     use crate::report::{Options, format, sample_run};
+    use crate::run::CaseResult;
 
     fn written(name: &str, options: &Options) -> String {
         let mut out = Vec::new();
@@ -579,6 +586,36 @@ mod tests {
         let page = written("html");
         assert!(page.contains("rowspan=\"4\"") && page.contains(">predicted</td>"));
         assert!(written("csv").contains("12.35,1.203456,1.2,1.041667,"));
+    }
+
+    #[test]
+    fn what_a_message_costs_stands_under_its_table() {
+        let mut run = sample_run::reproduced();
+        let case = run.cases[0].clone();
+        let sizes = [100, 200, 300].map(|message_bytes| CaseResult { message_bytes, ..case.clone() });
+        run.cases = sizes.to_vec();
+        for (case, mean) in run.cases.iter_mut().zip([3e6, 4e6, 5e6]) {
+            let latency = case.figures.latency_ns.as_mut().unwrap();
+            (latency.mean, latency.percentiles) = (mean, BTreeMap::new());
+        }
+        let tables = &mut run.paper.as_mut().unwrap().tables;
+        for (row, case) in tables[0].rows.iter_mut().zip(1..=3) {
+            (row.case, row.planned_case) = (Some(case), format!("latency:tcp/1@{case}00"));
+        }
+        tables[1].rows.clear();
+        let written = |name: &str| {
+            let mut out = Vec::new();
+            (format(name).unwrap().write)(&run, &Options::default(), &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let text = written("text");
+        let line = "fit 1–3: 2.000 ms + size ÷ 100.0 kB/s, half 200 B; last 100.0 kB/s";
+        let (above, below) = text.split_once(line).unwrap_or_else(|| panic!("{text}"));
+        assert!(above.contains("Table 6") && !above.contains("Table 12"), "{text}");
+        assert!(!below.contains("fit 1–3") && below.contains("fit: time of a message"), "{text}");
+        let page = written("html").replace('\u{a0}', " ").replace("&#x2f;", "/");
+        let (study, rest) = page.split_once("Table 12").unwrap();
+        assert!(study.contains(line) && rest.contains(line), "below its table, and below that of its cases");
     }
 
     #[test]

@@ -57,12 +57,13 @@ impl Text {
         let cases = plural(run.cases.len(), "case");
         self.paragraph(&format!("{title}: {cases}{took}{on}, {}", date(run)), BOLD, "", INDENT);
         let mut shown = Vec::new();
-        let fits = if run.paper.is_none() { size::of_run(run, &Declared::default()) } else { Vec::new() };
+        let fits = size::of_run(run, &Declared::default());
         if let Some(study) = &run.paper {
             self.out.push('\n');
-            for (line, kind) in paper::lines(run, study, self.width) {
+            for (line, kind) in paper::lines(run, study, &fits, self.width) {
                 self.line(&line, if kind == Line::Header { BOLD } else { Style::new() });
             }
+            shown.extend(fits.first().map(|_| FIT));
         }
         // A study's own tables say it all; a hundred cases more would bury them.
         for table in tables(run).into_iter().filter(|_| run.paper.is_none()) {

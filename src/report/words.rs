@@ -271,8 +271,8 @@ pub fn first_missed_frames(figures: &Figures) -> Option<String> {
 }
 
 /// What these lines say.
-pub const FIT_NOTE: &str = "fit: time of a message = its own + size ÷ rate; half: the size that gets half of it; last: between the two largest \
-     sizes, =: of what the line can carry. linkgauge explain tells more.";
+pub const FIT_NOTE: &str = "fit: time of a message (a latency's median) = its own + size ÷ rate; half: the size that gets half of it; last: \
+     between the two largest sizes, =: of what the line can carry. linkgauge explain tells more.";
 
 /// A line for each fit whose cases are among these: `fit 4–7: 21.21 µs + size ÷ 91.64 MB/s …`.
 pub fn fit_lines(fits: &[Fit], cases: &[usize]) -> Vec<String> {

@@ -98,6 +98,20 @@ fn a_guest_that_fails_leaves_the_rest() {
 }
 
 #[test]
+fn cells_are_listed_in_columns() {
+    let ended = run(&["reproduce", "linx", "--list"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let table = ended.stdout.split("\n\n").nth(1).unwrap();
+    let last = |line: &str| line.trim_end().rfind("  ").unwrap() + 2;
+    let cells = table.lines().filter(|line| line.contains('/'));
+    let ends: Vec<usize> = cells.map(last).collect();
+    assert!(
+        ends.len() == 16 && ends.iter().all(|end| *end == last(table.lines().next().unwrap())),
+        "{table}"
+    );
+}
+
+#[test]
 fn flags_of_a_guest_want_a_guest() {
     let ended = run(&["reproduce", "linx", "--virtual-time"]);
     let line = "error: --virtual-time, --limit and --cache say how the guest is run: add --vm\n";

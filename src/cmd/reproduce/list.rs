@@ -54,12 +54,14 @@ pub fn print(study: &Study) -> Result<Status> {
         (_, true) => "sizes in bytes",
         _ => "rates",
     };
+    // The numbers of most studies stand in the same place.
+    let width = rows.iter().map(|row| row[0].chars().count()).fold(14, usize::max);
     put(|stdout| {
         write!(stdout, "{}", told(&format!("{}: {}", study.name, study.title)))?;
         write!(stdout, "{}", told(&format!("tables: {}", study.table_numbers().join(", "))))?;
         writeln!(stdout, "{}", told(&format!("{at} (after @): {}", rates.join(", "))))?;
         for [cell, cases, full, quick, lab] in &rows {
-            let line = format!("{cell:<14}{cases:>6}  {full:>12}{quick:>12}  {lab}");
+            let line = format!("{cell:<width$}{cases:>6}  {full:>12}{quick:>12}  {lab}");
             writeln!(stdout, "{}", line.trim_end())?;
         }
         write!(stdout, "\n{about_cells}")

@@ -111,14 +111,15 @@ pub fn measured(run: &Run, declared: &Declared) -> Vec<Sweep> {
 /// The sweeps of a study's tables.
 pub fn published(study: &Study, declared: &Declared) -> Result<Vec<Sweep>, NotExplained> {
     let mut sweeps: Vec<Sweep> = Vec::new();
-    for PublishedSize { table, series, message_bytes, time_ns, line_bps } in study.published_sizes()? {
+    for published in study.published_sizes()? {
+        let PublishedSize { table, series, message_bytes, time_ns, is_round_trip, line_bps } = published;
         let like = |sweep: &Sweep| sweep.group == table && sweep.name == series;
         let at = sweeps.iter().position(like).unwrap_or_else(|| {
             let by_study = line_bps.map(|bps| Limit { line_limit_bps: bps, line_by: LineBy::Line });
             sweeps.push(Sweep {
                 group: table,
                 name: series,
-                limit: declared_limit(declared).or(by_study),
+                limit: declared_limit(declared).or(by_study).filter(|_| !is_round_trip),
                 ..Sweep::default()
             });
             sweeps.len() - 1
@@ -163,6 +164,9 @@ struct Like<'a> {
     parallel: u32,
     method: &'a str,
     settings: String,
+    /// What is under it: links of one place may be of different rates.
+    line: [Option<&'a Value>; 2],
+    shaped: &'a Map<String, Value>,
 }
 
 impl<'a> Like<'a> {
@@ -177,6 +181,9 @@ impl<'a> Like<'a> {
             parallel: case.parallel,
             method: &case.method,
             settings: case.settings(),
+            // Not the whole line: how long a message is on it changes with the size.
+            line: ["bits_per_second", "bits_per_byte"].map(|name| case.line.get(name)),
+            shaped: &case.shaped,
         }
     }
 

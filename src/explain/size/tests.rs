@@ -102,6 +102,11 @@ fn the_study_itself_gives_the_same() {
     assert_eq!(all.len(), 12);
     let latency = in_study("1", "LINX");
     assert_eq!((latency.limit, megabytes(latency.costs.rate_bps, 1)), (None, 33.9));
+    // Nor does a round trip compare with a line that the user declares.
+    let declared = Declared { line_bps: Some(1e6) };
+    let all = Sizes::of(&Evidence::Study(&study), &declared).unwrap().fits;
+    let compared = |fit: &Fit| (fit.limit.is_some(), fit.group.ends_with("throughput"));
+    assert!(all.iter().map(compared).all(|(has_limit, is_load)| has_limit == is_load), "{all:?}");
 }
 
 #[test]
@@ -256,6 +261,26 @@ fn what_differs_in_more_than_the_size_is_kept_apart() {
     let fits = fits(cases, &NOTHING);
     assert_eq!(fits.len(), 2);
     assert_eq!(fits[1].group, "Throughput, peer linkgauge, direction receive");
+}
+
+#[test]
+fn lines_of_different_rates_are_no_sweep() {
+    // A study of rates: the faster the line, the larger the message.
+    let over = |name: &str, shaped: bool| {
+        let faster = sizes().map(|size| {
+            let mut case = load(size, 5e3);
+            let facts = if shaped { &mut case.shaped } else { &mut case.line };
+            facts.insert(name.to_owned(), size.into());
+            case
+        });
+        fits(faster.collect(), &NOTHING)
+    };
+    assert_eq!(over("bits_per_second", false), []);
+    assert_eq!(over("bits_per_byte", false), []);
+    assert_eq!(over("rate_to_bps", true), []);
+    assert_eq!(over("delay_ns", true), []);
+    // Of one line it says how long the message is on it.
+    assert_eq!(over("floor_ns", false).len(), 1);
 }
 
 #[test]

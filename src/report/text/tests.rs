@@ -74,9 +74,9 @@ fn everything_in_80_columns() {
       line: what the message takes on the line, one way: no round trip is shorter.
       response: counted from when the message was due, not from when it was sent.
       A rate is delivered payload by the receiver's clock, without headers.
-      fit: time of a message = its own + size ÷ rate; half: the size that gets half
-        of it; last: between the two largest sizes, =: of what the line can carry.
-        linkgauge explain tells more.
+      fit: time of a message (a latency's median) = its own + size ÷ rate; half: the
+        size that gets half of it; last: between the two largest sizes, =: of what
+        the line can carry. linkgauge explain tells more.
       CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).
       ±: the 95 % interval, its longer side, over 3 repetitions or within the run.
       lost: so many were lost that the percentile was not reached.
@@ -115,9 +115,9 @@ fn a_sweep_of_messages() {
       A rate is delivered payload by the receiver's clock, without headers.
       a message: the time from one to the next, by the receiver's clock.
       CPU: share of the time that the threads of the near + far end used.
-      fit: time of a message = its own + size ÷ rate; half: the size that gets half
-        of it; last: between the two largest sizes, =: of what the line can carry.
-        linkgauge explain tells more.
+      fit: time of a message (a latency's median) = its own + size ÷ rate; half: the
+        size that gets half of it; last: between the two largest sizes, =: of what
+        the line can carry. linkgauge explain tells more.
       CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).
       ±: the 95 % interval, its longer side, within the run.
     ");
