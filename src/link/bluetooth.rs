@@ -214,6 +214,9 @@ fn refusal(
                 format!("the device does not answer: is it on and in reach, and the adapter up ({POWER})?")
             }
         },
+        Some(Errno::ACCESS | Errno::PERM) if operation == "bind" => {
+            format!("{number} is for root: use sudo, or a PSM of 4097 and above")
+        }
         // BADE: the key of a pairing is missing, at one end perhaps.
         Some(Errno::ACCESS | Errno::PERM | Errno::CONNABORTED | Errno::BADE) => {
             "the device refuses, or this is not permitted: pair with it (bluetoothctl pair ADDRESS)"
@@ -310,6 +313,8 @@ mod tests {
             let line = refused(errno, &[true]);
             assert!(line.starts_with("connect: ") && line.contains(what) && !line.contains('\n'), "{line}");
         }
+        let line = refusal("bind", "PSM 25", Errno::ACCESS.into(), || None).to_string();
+        assert!(line.starts_with("bind: PSM 25 is for root: use sudo, or a PSM of 4097"), "{line}");
         let line = refused(Errno::HOSTUNREACH, &[]);
         assert!(line.starts_with("connect: there is no Bluetooth adapter: plug one in ("), "{line}");
     }
