@@ -27,6 +27,7 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use clap::{CommandFactory, Parser, Subcommand};
+use rustix::process::{Signal, getpid, kill_process};
 
 /// Gauges any link: how long a message takes, how much gets through, and why it is not better
 ///
@@ -36,6 +37,21 @@ use clap::{CommandFactory, Parser, Subcommand};
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// End when standard input does: whoever started this holds its other end, and is gone then, however it ended
+    #[arg(long, global = true, hide = true)]
+    until_input_ends: bool,
+}
+
+/// The flag of the same name, for those who start this program.
+pub const UNTIL_INPUT_ENDS: &str = "--until-input-ends";
+
+/// As SIGTERM would end it.
+fn end_with_input() {
+    std::thread::spawn(|| {
+        // That it cannot be read is an end, too.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let _ = kill_process(getpid(), Signal::TERM);
+    });
 }
 
 const AFTER_HELP: &str = "\
@@ -92,6 +108,9 @@ impl From<Status> for ExitCode {
 
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    if cli.until_input_ends {
+        end_with_input();
+    }
     let ended = match cli.command {
         Command::Demo(flags) => demo::run(flags),
         Command::Latency(flags) => latency::run(flags),

@@ -107,7 +107,7 @@ impl Adapter {
         let found = adapters().into_iter().find(|found| found.number == number);
         found
             .map(|found| found.address)
-            .ok_or_else(|| Fault::Other(format!("there is no adapter hci{number}")))
+            .ok_or_else(|| Fault::Other(format!("there is no adapter hci{number}: {WHICH}")))
     }
 }
 
@@ -187,6 +187,7 @@ fn what_limits(is_up: &[bool], block: Option<Block>) -> Option<Unavailable> {
 }
 
 const POWER: &str = "bluetoothctl power on";
+const WHICH: &str = "'bluetoothctl list' and 'hciconfig' show those there are";
 const UNBLOCK: &str = "rfkill unblock bluetooth; bluetoothctl power on";
 const SWITCH: &str = "move the switch, or leave the aeroplane mode";
 
@@ -203,19 +204,28 @@ fn refusal(
     limit: impl Fn() -> Option<Unavailable>,
 ) -> Fault {
     let remedy = match Errno::from_io_error(&error) {
-        Some(Errno::CONNREFUSED) => format!("nobody serves {number} there"),
-        Some(Errno::HOSTDOWN | Errno::HOSTUNREACH | Errno::NETDOWN) => match limit() {
+        Some(Errno::CONNREFUSED) => {
+            format!("nobody serves {number} there: is its server running, and its number right?")
+        }
+        // The last of these: a connection that got no further.
+        Some(Errno::HOSTDOWN | Errno::HOSTUNREACH | Errno::NETDOWN | Errno::TIMEDOUT) => match limit() {
             Some(limit) => format!("{}: {}", limit.reason, limit.remedy),
             None => {
                 format!("the device does not answer: is it on and in reach, and the adapter up ({POWER})?")
             }
         },
-        Some(Errno::ACCESS | Errno::PERM | Errno::CONNABORTED) => {
+        Some(Errno::ACCESS | Errno::PERM) if operation == "bind" => {
+            format!("{number} is for root: use sudo, or a PSM of 4097 and above")
+        }
+        // BADE: the key of a pairing is missing, at one end perhaps.
+        Some(Errno::ACCESS | Errno::PERM | Errno::CONNABORTED | Errno::BADE) => {
             "the device refuses, or this is not permitted: pair with it (bluetoothctl pair ADDRESS)"
                 .to_owned()
         }
-        Some(Errno::NODEV | Errno::ADDRNOTAVAIL) => "this host has no such adapter".to_owned(),
-        Some(Errno::BUSY | Errno::ADDRINUSE) => format!("{number} is in use"),
+        Some(Errno::NODEV | Errno::ADDRNOTAVAIL) => format!("this host has no such adapter: {WHICH}"),
+        Some(Errno::BUSY | Errno::ADDRINUSE) => {
+            format!("{number} is in use: name another, or end the program that has it")
+        }
         _ => return Fault::System { operation, source: error },
     };
     Fault::Other(format!("{operation}: {remedy} ({error})"))
@@ -289,18 +299,22 @@ mod tests {
             refusal("connect", "channel 3", errno.into(), || what_limits(is_up, None)).to_string()
         };
         for (errno, what) in [
-            (Errno::CONNREFUSED, "nobody serves channel 3 there"),
+            (Errno::CONNREFUSED, "nobody serves channel 3 there: is its server running"),
             (Errno::HOSTDOWN, "is it on and in reach"),
             (Errno::HOSTUNREACH, "is it on and in reach"),
             (Errno::ACCESS, "pair with it"),
             (Errno::PERM, "pair with it"),
-            (Errno::NODEV, "no such adapter"),
+            (Errno::BADE, "pair with it"),
+            (Errno::TIMEDOUT, "is it on and in reach"),
+            (Errno::NODEV, "no such adapter: 'bluetoothctl list'"),
             (Errno::NETDOWN, "bluetoothctl power on"),
-            (Errno::BUSY, "channel 3 is in use"),
+            (Errno::BUSY, "channel 3 is in use: name another"),
         ] {
             let line = refused(errno, &[true]);
             assert!(line.starts_with("connect: ") && line.contains(what) && !line.contains('\n'), "{line}");
         }
+        let line = refusal("bind", "PSM 25", Errno::ACCESS.into(), || None).to_string();
+        assert!(line.starts_with("bind: PSM 25 is for root: use sudo, or a PSM of 4097"), "{line}");
         let line = refused(Errno::HOSTUNREACH, &[]);
         assert!(line.starts_with("connect: there is no Bluetooth adapter: plug one in ("), "{line}");
     }

@@ -12,7 +12,7 @@ use super::paper;
 use super::spark::{self, Spark};
 use super::table::{Table, is_download, is_latency, tables};
 use super::words::{
-    FIT_NOTE, case_list, date, fit_lines, host, interval_basis, median, missed_frames, plain, plural,
+    FIT_NOTE, case_list, date, fit_lines, host, interval_basis, late, median, missed_frames, plain, plural,
     printable, shorten, wait, ways, wrap,
 };
 use crate::explain::{Declared, size};
@@ -137,7 +137,9 @@ impl Text {
             let name = if run.cases.len() > 1 { format!("Case {}: ", index + 1) } else { String::new() };
             let missed = missed_frames(&case.figures).filter(|_| is_latency(case));
             let missed = missed.map(|missed| format!("missed frames: {missed}."));
-            let told = spread(case).into_iter().chain(ways(case)).chain(missed);
+            let late = late(&case.figures).filter(|_| is_latency(case));
+            let late = late.map(|late| format!("late: {late}."));
+            let told = spread(case).into_iter().chain(ways(case)).chain(missed.or(late));
             notes.extend(told.map(|note| format!("{name}{note}")));
         }
         let any = |wanted: &dyn Fn(&CaseResult) -> bool| run.cases.iter().any(wanted);

@@ -257,6 +257,23 @@ pub fn missed_frames(figures: &Figures) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", ") + lost)
 }
 
+/// Which share of a latency's exchanges came late, by each limit from the shortest to the first that none took, and the mean
+/// that stands beside; nothing where none was late.
+pub fn late(figures: &Figures) -> Option<String> {
+    let times = figures.latency_ns.as_ref()?;
+    let mut shares: Vec<(&str, f64)> =
+        times.later_than_ms.iter().map(|(limit, part)| (limit.as_str(), *part)).collect();
+    let length = |limit: &str| limit.parse().unwrap_or(f64::MAX);
+    shares.sort_by(|a, b| length(a.0).total_cmp(&length(b.0)));
+    let last = shares.iter().position(|(_, part)| *part == 0.0).unwrap_or(shares.len());
+    let each = |(limit, part): &(&str, f64)| format!("{} over {} ms", share(*part), printable(limit));
+    let told: Vec<String> = shares.iter().take(last).map(each).collect();
+    let lost = if figures.lost > 0 { "; the lost are among them" } else { "" };
+    let mean = times.mean_fastest_95_percent.map(print_nanoseconds);
+    let mean = mean.map_or(String::new(), |mean| format!(". Mean of the fastest 95 %: {mean}"));
+    (!told.is_empty()).then(|| told.join(", ") + lost + &mean)
+}
+
 /// The first of them: number, when it was due, when it was answered after that.
 pub fn first_missed_frames(figures: &Figures) -> Option<String> {
     const SHOWN: usize = 16;

@@ -158,6 +158,32 @@ fn a_million_samples_from_standard_input() {
     assert!((p50 / 50e6 - 1.0).abs() < 0.02, "{p50}");
 }
 
+/// A hundred exchanges of 1, 2 … 95 ms, of which five were lost.
+#[test]
+fn a_log_of_the_studys_kind_as_counted_by_hand() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("study.log");
+    let of = |number: u32| if number > 95 { 999 } else { number };
+    // In no order: 37 and 100 have no common divisor.
+    let log: String = (0..100).map(|number| format!("{}\n", of(number * 37 % 100 + 1))).collect();
+    std::fs::write(&file, log).unwrap();
+    let flags = ["--unit", "ms", "--lost", "999"];
+    let figures = &imported("samples", &file, &flags).cases[0].figures;
+    assert_eq!((figures.sent, figures.received, figures.lost), (100, 95, 5));
+    let times = figures.latency_ns.as_ref().unwrap();
+    for decile in 1..=9 {
+        assert_eq!(times.percentiles[&format!("p{decile}0")], Some(decile * 10_000_000));
+    }
+    assert_eq!(times.mean_fastest_95_percent, Some(48e6));
+    let shares = [("50", 0.5), ("100", 0.05), ("200", 0.05), ("300", 0.05)];
+    assert!(shares.iter().all(|(limit, share)| times.later_than_ms[*limit] == *share), "{times:?}");
+    let ended = run(&[&["import", "samples", file.to_str().unwrap()], &flags[..]].concat());
+    let words = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = "late: 50.0 % over 50 ms, 5.00 % over 100 ms, 5.00 % over 200 ms, 5.00 % over 300 ms; the lost are \
+                among them. Mean of the fastest 95 %: 48.00 ms.";
+    assert!(words.contains(told), "{}", ended.stdout);
+}
+
 #[test]
 fn files_that_are_none() {
     let directory = tempfile::tempdir().unwrap();
@@ -176,6 +202,7 @@ fn files_that_are_none() {
             "no full log of sockperf: there is no row below 'packet, txTime(sec), rxTime(sec), …'",
         ),
         (&["hdr", name], "line 1: '1.5' is no interval of an HdrHistogram log (encoding V2)"),
+        (&["samples", "/", "--unit", "ms"], "cannot be read: Is a directory (os error 21)"),
         (&["run", "/nonexistent"], "cannot be read: No such file or directory (os error 2)"),
     ] {
         let ended = run(&[&["import"], arguments].concat());

@@ -311,10 +311,10 @@ fn bluetooth_is_measured() {
     assert!(elapsed < 7_000_000_000, "{elapsed} ns");
     for line in [
         "connect: nobody serves channel 9 there",
-        "connect: nobody serves PSM 4321 there",
+        "connect: nobody serves PSM 4321 there: is its server running",
         "this link carries one connection at a time, and a session needs two: use --peer echo",
         "a session needs messages of 16.38 kB and more, here they end at 672 bytes",
-        "there is no adapter hci7",
+        "there is no adapter hci7: 'bluetoothctl list'",
         "the device does not answer: is it on and in reach, and the adapter up",
         "down: 2",
     ] {

@@ -5,7 +5,7 @@ use std::path::Path;
 use linkgauge::run::{Paper, PaperRow, Run};
 use rustix::process::Signal;
 
-use crate::program::{Ended, Running, Serving, run, wait_for_progress};
+use crate::program::{Ended, Running, Serving, run, wait_for_progress, wait_until};
 
 fn sena(arguments: &[&str]) -> Ended {
     run(&[&["reproduce", "sena"], arguments].concat())
@@ -104,6 +104,25 @@ fn an_interrupt_keeps_what_was_measured() {
     assert!(rows[0].measured.is_some() && received > 0 && received < 10_000, "{:?}", rows[0]);
     assert!(rows[0].reason.as_ref().unwrap().contains("stopped"));
     assert!(rows[1..].iter().all(|row| row.measured.is_none() && row.case.is_none()));
+}
+
+/// Processes that this one has started and that run.
+fn children(process: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let lists =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn the_far_end_goes_with_the_one_that_started_it() {
+    let mut process = Running::start(&["reproduce", "wireless", "--cell", "tcp"]);
+    let far = wait_until("the far end", || children(process.0.id()).first().copied());
+    process.signal(Signal::KILL);
+    process.wait();
+    // One that has ended, and that nobody has asked for, has no command line.
+    let runs = || std::fs::read(format!("/proc/{far}/cmdline")).is_ok_and(|words| !words.is_empty());
+    wait_until("the end of the far end", || (!runs()).then_some(()));
 }
 
 #[test]

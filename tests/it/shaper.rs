@@ -1,7 +1,7 @@
 //! `lab shaper` between our own ends and those of others: what passes arrives whole, later, and as the account says.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -369,6 +369,28 @@ fn the_command_says_what_it_does_and_what_has_passed() {
         told.starts_with("relayed 1 connections, refused 0, failed 0\n  up:   108 B; late by "),
         "{told}"
     );
+}
+
+#[test]
+fn a_far_end_that_is_gone_is_told_once() {
+    // A port on which nobody listens any more.
+    let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let to = format!("udp://{gone}");
+    let mut running = Running::start(&["lab", "shaper", "--listen", "udp://127.0.0.1:0", "--to", &to]);
+    let first = BufReader::new(running.0.stdout.as_mut().unwrap()).lines().next().unwrap().unwrap();
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.connect(first.rsplit_once("udp://").unwrap().1).unwrap();
+    for _ in 0..20 {
+        client.send(b"anybody?").unwrap();
+        thread::sleep(Duration::from_millis(50));
+    }
+    running.signal(Signal::INT);
+    let mut told = String::new();
+    running.0.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!(running.wait().code(), Some(0));
+    assert_eq!(told.matches("Connection refused").count(), 1, "{told}");
+    let failed = told.split_once("failed ").unwrap().1.lines().next().unwrap();
+    assert!(failed.parse::<u32>().unwrap() > 1, "{told}");
 }
 
 #[test]

@@ -20,6 +20,8 @@ use linkgauge::link::{self, Dialer, tty};
 use linkgauge::paper::{Cell, Download, Path, Place, PlannedCase};
 use linkgauge::report::printable;
 
+use super::super::UNTIL_INPUT_ENDS;
+
 const LISTEN: &str = "tcp://127.0.0.1:0";
 /// What the emulated logger holds: more than any download of a study.
 const FILE: &str = "CPU:bench.bin";
@@ -115,8 +117,10 @@ impl Stand {
         let mut command = Command::new(under.next().unwrap_or_default());
         let words: Result<Vec<String>> = cell.command(quick).map(|word| typed(word, place)).collect();
         command.args(under).args(words?);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Ctrl-C is for the end that measures; this one is ended when that is through with it.
+        // Ctrl-C is for the end that measures; this one is ended when that is through with it, or ends itself when that is
+        // gone and nobody holds the other end of its input.
+        command.arg(UNTIL_INPUT_ENDS);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = Process(command.process_group(0).spawn()?);
         let mut said = process.0.stdout.as_mut().map(BufReader::new);
         for _ in 0..place.ports {
