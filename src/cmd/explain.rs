@@ -1,6 +1,5 @@
 //! `linkgauge explain`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};

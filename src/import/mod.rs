@@ -64,7 +64,7 @@ pub struct About {
 /// What was wrong with a file.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    #[error("cannot be read: {0}")]
+    #[error("cannot be read")]
     Read(#[from] io::Error),
     #[error("line {line}: {what}")]
     Line { line: u64, what: String },

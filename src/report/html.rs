@@ -590,7 +590,8 @@ mod tests {
         assert!(page(&run).unwrap().contains("<p class=\"planned\">1 of 2 thresholds not kept.</p>"));
         run.cases = run.cases.iter().cycle().take(AT_A_GLANCE + 1).cloned().collect();
         let many = page(&run).unwrap();
-        let marked = many.lines().filter(|line| line.starts_with("<summary>") && line.contains("✗ 1 not kept"));
+        let marked =
+            many.lines().filter(|line| line.starts_with("<summary>") && line.contains("✗ 1 not kept"));
         assert_eq!(marked.count(), AT_A_GLANCE.div_ceil(2));
         run.cases.iter_mut().for_each(|case| case.thresholds.retain(|judged| judged.kept));
         assert!(page(&run).unwrap().contains("thresholds kept.</p>"));

@@ -1,7 +1,7 @@
 //! A file that gets a result: whole, or as it was. Not for what is written while running (samples, events, downloads).
 
 use std::fs::{self, File, Permissions};
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -24,10 +24,10 @@ pub fn check_file(path: &Path) -> Result<()> {
 }
 
 /// Writes a file. What was in it stays if that fails.
-pub fn to_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+pub fn to_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let written = match replaceable(path) {
         Some(whole) => replace(&whole, write),
-        None => File::create(path).and_then(|mut file| write(&mut file)),
+        None => File::create(path).and_then(|file| fill(&file, write)),
     };
     written.with_context(|| format!("{}: could not be written", path.display()))
 }
@@ -44,15 +44,15 @@ fn replaceable(path: &Path) -> Option<PathBuf> {
 }
 
 /// Writes beside the file, then takes its place, with its owner and permissions.
-fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().display();
     let beside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
-    let mut file = match File::options().write(true).create_new(true).open(&beside) {
+    let file = match File::options().write(true).create_new(true).open(&beside) {
         // A directory that takes no new file may hold one that can be written.
-        Err(_) if path.is_file() => return File::create(path).and_then(|mut file| write(&mut file)),
+        Err(_) if path.is_file() => return File::create(path).and_then(|file| fill(&file, write)),
         file => file?,
     };
-    let written = write(&mut file)
+    let written = fill(&file, write)
         .and_then(|()| fs::metadata(path).map_or(Ok(()), |old| keep(&old, &file)))
         // A disk may say only now that it is full.
         .and_then(|()| file.sync_all())
@@ -61,6 +61,11 @@ fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::
         let _ = fs::remove_file(&beside);
     }
     written
+}
+
+fn fill(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::new(file);
+    write(&mut out).and_then(|()| out.flush())
 }
 
 /// Gives a new file the owner and permissions of the old one.
