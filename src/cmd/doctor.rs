@@ -5,11 +5,10 @@
 mod floor;
 mod page;
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use linkgauge::host::check::{self, Check, Verdict};
 use linkgauge::host::serial;
@@ -17,7 +16,7 @@ use linkgauge::link::{self, TRANSPORTS};
 use serde::Serialize;
 
 use super::Status;
-use super::output::{is_dash, put, speaks_unicode};
+use super::output::{is_dash, put, speaks_unicode, to_file};
 use floor::Floor;
 
 /// Is this host fit to measure? Clocks, timers, permissions, transports, serial ports, with the remedy
@@ -60,9 +59,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let findings = examine();
     let on_stdout = flags.json.as_deref().is_some_and(is_dash);
     if let Some(path) = flags.json.filter(|path| !is_dash(path)) {
-        let file = File::create(&path);
-        let name = path.display();
-        write_json(&findings, &mut file.with_context(|| format!("{name}: cannot be written"))?)?;
+        to_file(&path, |file| write_json(&findings, file))?;
     }
     put(|stdout| match on_stdout {
         true => write_json(&findings, stdout),

@@ -11,7 +11,7 @@ use linkgauge::run::Run;
 use linkgauge::units;
 
 use super::Status;
-use super::output::{is_dash, options, put};
+use super::output::{is_dash, options, put, to_file};
 use super::store::{StoreFlag, is_file, runs};
 
 /// Say where the time goes: models fitted to what was measured, or published
@@ -66,8 +66,10 @@ pub fn run(flags: Flags) -> Result<Status> {
             put(|stdout| writeln!(stdout, "{document}"))?;
             return Ok(Status::Complete);
         }
-        Some(path) => std::fs::write(path, document()? + "\n")
-            .with_context(|| format!("{}: could not be written", path.display()))?,
+        Some(path) => {
+            let document = document()?;
+            to_file(path, |file| writeln!(file, "{document}"))?;
+        }
         None => {}
     }
     print(&findings)?;

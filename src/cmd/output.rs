@@ -1,6 +1,5 @@
 //! Where results go: the terminal, files, standard output. The same flags for every command that has results.
 
-use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -8,6 +7,10 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::report::{self, Format, MOST_SIDES, Options, Side};
 use linkgauge::run::Run;
+
+mod file;
+
+pub use file::{check_file, to_file};
 
 #[derive(Args, Clone, Default)]
 #[command(next_help_heading = "Output")]
@@ -122,23 +125,6 @@ fn all(sides: &[Side], format: &Format, options: &Options, out: &mut dyn Write) 
         header = header.or_else(|| text.split_inclusive(|&byte| byte == b'\n').next().map(<[u8]>::to_vec));
     }
     Ok(())
-}
-
-/// Finds out whether a file can be written, and leaves it as it is.
-pub fn check_file(path: &Path) -> Result<()> {
-    let new = !path.exists();
-    let opened = File::options().append(true).create(true).open(path);
-    opened.with_context(|| format!("{}: cannot be written", path.display()))?;
-    // Nothing is left behind if nothing gets measured.
-    if new {
-        let _ = std::fs::remove_file(path);
-    }
-    Ok(())
-}
-
-pub fn to_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
-    let written = File::create(path).and_then(|mut file| write(&mut file));
-    written.with_context(|| format!("{}: could not be written", path.display()))
 }
 
 pub fn is_dash(path: &Path) -> bool {

@@ -20,8 +20,9 @@ use super::chart::{self, Chart};
 use super::svg::{Axis, Entry, SIZE};
 use super::table::{Kind, Row, Table, is_latency, tables};
 use super::words::{
-    ABSENT, FIT_NOTE, LOST, date, first_missed_frames, fit_lines, floor_ns, host, interval_basis, limit_bps,
-    loss, missed_frames, one_way, percent, percentile, plural, printable, sentence, share, wait,
+    self, ABSENT, FIT_NOTE, LOST, date, first_missed_frames, fit_lines, floor_ns, host, interval_basis,
+    limit_bps, loss, met, missed_frames, one_way, percent, percentile, plural, printable, sentence, share,
+    wait,
 };
 use super::{Options, paper};
 use crate::explain::Declared;
@@ -97,6 +98,7 @@ fn page(run: &Run) -> Result<String, minijinja::Error> {
             elapsed => print_nanoseconds(run.elapsed_ns as f64),
             count => plural(run.cases.len(), "case"),
             planned => planned,
+            judged => judged(run),
             warnings => warnings(&run.warnings),
             cases => cases,
             paper => run.paper.as_ref().map(|study| paper::page(run, study, &fits)),
@@ -144,6 +146,7 @@ fn case(run: &Run, case: &CaseResult, number: usize) -> Value {
         complete => case.complete,
         warnings => warnings(&case.warnings),
         thresholds => thresholds(case),
+        missed => case.thresholds.iter().filter(|judged| !judged.kept).count(),
         charts => charts(chart::of_case(run, case)),
         counts => counts(case).into_iter().map(|(name, value)| context! { name, value }).collect::<Vec<Value>>(),
         times => context! { names => names, rows => time_rows(&distributions) },
@@ -170,9 +173,20 @@ pub fn fits_of(fits: &[Fit], cases: &[usize]) -> Vec<String> {
     fit_lines(fits, cases).iter().map(|line| together(line)).collect()
 }
 
+/// How many thresholds were not kept, if any were to be.
+fn judged(run: &Run) -> String {
+    match words::thresholds(run) {
+        (missed, 0) if missed.is_empty() => String::new(),
+        (missed, kept) if missed.is_empty() => format!("{} kept.", plural(kept, "threshold")),
+        (missed, kept) => {
+            format!("{} of {} not kept.", missed.len(), plural(missed.len() + kept, "threshold"))
+        }
+    }
+}
+
 fn thresholds(case: &CaseResult) -> Vec<Value> {
     let value = |judged: &Judged| {
-        context! { text => judged.threshold.clone(), measured => judged.measured.clone(), kept => judged.kept }
+        context! { text => judged.threshold.clone(), met => met(judged), kept => judged.kept }
     };
     case.thresholds.iter().map(value).collect()
 }
@@ -570,5 +584,22 @@ mod tests {
         let cases: Vec<&str> = page.split("<section").collect();
         assert!(cases[3].contains("socket-drops") && !cases[1].contains("socket-drops"));
         assert!(cases[0].contains("busy-machine"));
+        // In the tables, beside the name: the right end of a wide one may be out of sight.
+        let row = cases[0].lines().find(|line| line.contains("⚠ 1</a></th>")).unwrap();
+        assert!(row.contains("class=\"endpoint\""), "{row}");
+    }
+
+    #[test]
+    fn thresholds_that_were_not_kept_are_seen_without_unfolding() {
+        let mut run = sample_run::line();
+        assert!(page(&run).unwrap().contains("<p class=\"planned\">1 of 2 thresholds not kept.</p>"));
+        run.cases = run.cases.iter().cycle().take(AT_A_GLANCE + 1).cloned().collect();
+        let many = page(&run).unwrap();
+        let marked =
+            many.lines().filter(|line| line.starts_with("<summary>") && line.contains("✗ 1 not kept"));
+        assert_eq!(marked.count(), AT_A_GLANCE.div_ceil(2));
+        run.cases.iter_mut().for_each(|case| case.thresholds.retain(|judged| judged.kept));
+        assert!(page(&run).unwrap().contains("thresholds kept.</p>"));
+        assert!(!page(&sample_run::full()).unwrap().contains("kept.</p>"));
     }
 }

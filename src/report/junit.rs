@@ -5,7 +5,7 @@
 use std::io;
 
 use super::Options;
-use super::words::{printable, sentence};
+use super::words::{met, printable, sentence};
 use crate::run::{CaseResult, Run};
 
 pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
@@ -48,7 +48,7 @@ fn tests_of(case: &CaseResult, number: usize, out: &mut dyn io::Write) -> io::Re
         if judged.kept {
             writeln!(out, "/>")?;
         } else {
-            writeln!(out, "><failure message=\"measured {}\"/></testcase>", escaped(&judged.measured))?;
+            writeln!(out, "><failure message=\"{}\"/></testcase>", escaped(&met(judged)))?;
         }
     }
     Ok(())

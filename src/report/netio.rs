@@ -6,7 +6,7 @@
 use std::io;
 
 use super::Options;
-use super::words::printable;
+use super::words::{printable, thresholds};
 use crate::plan::Direction;
 use crate::run::{CaseResult, Run};
 
@@ -108,7 +108,7 @@ fn line(case: &CaseResult) -> String {
 pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let cases: Vec<&CaseResult> = run.cases.iter().filter(|case| case.workload == "throughput").collect();
     if cases.is_empty() {
-        return writeln!(out, "no throughput was measured");
+        writeln!(out, "no throughput was measured")?;
     }
     for together in cases.chunk_by(|a, b| a.endpoint == b.endpoint && is_old(a) == is_old(b)) {
         let (scheme, _) = together[0].endpoint.split_once("://").unwrap_or_default();
@@ -121,7 +121,8 @@ pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> 
             writeln!(out, "Done.")?;
         }
     }
-    Ok(())
+    // NETIO has no thresholds: nothing is said of those that were kept.
+    thresholds(run).0.iter().try_for_each(|missed| writeln!(out, "not kept: {missed}"))
 }
 
 #[cfg(test)]
@@ -195,5 +196,11 @@ mod tests {
         let text = written(vec![case(Direction::Send, 1024, json!({}))]);
         assert!(text.contains("Byte/s Tx.") && !text.contains("failed"), "{text}");
         assert_eq!(written(Vec::new()), "no throughput was measured\n");
+    }
+
+    #[test]
+    fn thresholds_that_were_not_kept_are_told() {
+        let text = written(sample_run::line().cases);
+        assert!(text.ends_with("\nnot kept: case 2: loss = 0 %, measured 0.5 %\n"), "{text}");
     }
 }

@@ -13,7 +13,7 @@ use super::spark::{self, Spark};
 use super::table::{Table, is_download, is_latency, tables};
 use super::words::{
     FIT_NOTE, case_list, date, fit_lines, host, interval_basis, late, median, missed_frames, plain, plural,
-    printable, shorten, wait, ways, wrap,
+    printable, shorten, thresholds, wait, ways, wrap,
 };
 use crate::explain::{Declared, size};
 use crate::run::{CaseResult, Run, Warning};
@@ -208,22 +208,15 @@ impl Text {
 
     /// Those that were not kept one by one, the others by their number.
     fn thresholds(&mut self, run: &Run) {
-        let all = run
-            .cases
-            .iter()
-            .zip(1..)
-            .flat_map(|(case, number)| case.thresholds.iter().map(move |one| (one, number)));
-        let (kept, missed): (Vec<_>, Vec<_>) = all.partition(|(judged, _)| judged.kept);
-        if kept.len() + missed.len() > 0 {
+        let (missed, kept) = thresholds(run);
+        if kept + missed.len() > 0 {
             self.out.push('\n');
         }
-        for (judged, number) in missed {
-            let case = if run.cases.len() > 1 { format!("case {number}: ") } else { String::new() };
-            let text = format!("{case}{}, measured {}", judged.threshold, judged.measured);
-            self.labelled("not kept:", &printable(&text), RED);
+        for missed in missed {
+            self.labelled("not kept:", &missed, RED);
         }
-        if !kept.is_empty() {
-            self.labelled("kept:", &plural(kept.len(), "threshold"), BOLD);
+        if kept > 0 {
+            self.labelled("kept:", &plural(kept, "threshold"), BOLD);
         }
     }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::explain::size::Fit;
 use crate::plan::Direction;
-use crate::run::{CaseResult, Distribution, Figures, MissedFrame, Run, Ways};
+use crate::run::{CaseResult, Distribution, Figures, Judged, MissedFrame, Run, Ways};
 use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
 
 /// How both ends waited; blocking where nothing else is known.
@@ -183,6 +183,29 @@ pub fn case_list(cases: &[usize]) -> String {
             format!("{word} {} and {}", start.join(", "), print(last))
         }
     }
+}
+
+/// What a threshold met.
+pub fn met(judged: &Judged) -> String {
+    match judged.measured.starts_with("not ") {
+        true => judged.measured.clone(),
+        false => format!("measured {}", judged.measured),
+    }
+}
+
+/// The thresholds that were not kept, each with its case where there are several, and how many were kept.
+pub fn thresholds(run: &Run) -> (Vec<String>, usize) {
+    let all = run
+        .cases
+        .iter()
+        .zip(1..)
+        .flat_map(|(case, number)| case.thresholds.iter().map(move |one| (one, number)));
+    let (kept, missed): (Vec<_>, Vec<_>) = all.partition(|(judged, _)| judged.kept);
+    let said = |(judged, number): &(&Judged, usize)| {
+        let case = if run.cases.len() > 1 { format!("case {number}: ") } else { String::new() };
+        printable(&format!("{case}{}, {}", judged.threshold, met(judged)))
+    };
+    (missed.iter().map(said).collect(), kept.len())
 }
 
 /// `3 cases`, `1 case`.

@@ -204,6 +204,7 @@ fn files_that_are_none() {
         (&["hdr", name], "line 1: '1.5' is no interval of an HdrHistogram log (encoding V2)"),
         (&["samples", "/", "--unit", "ms"], "cannot be read: Is a directory (os error 21)"),
         (&["run", "/nonexistent"], "cannot be read: No such file or directory (os error 2)"),
+        (&["run", "/"], "cannot be read: Is a directory (os error 21)"),
     ] {
         let ended = run(&[&["import"], arguments].concat());
         assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}");

@@ -42,6 +42,7 @@ mod program;
 mod raw_client;
 mod redirect;
 mod repetitions;
+mod report_files;
 mod reproduce;
 mod rfc2217;
 mod ser2net;

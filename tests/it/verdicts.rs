@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use linkgauge::report::FORMATS;
 use linkgauge::run::{Part, Run};
 use serde_json::Value;
 
@@ -172,13 +173,18 @@ fn thresholds_decide_the_exit_status() {
     let latency = ["latency", &tcp, "--peer", "echo", "--count", "50", "--junit", &junit, "--threshold"];
     let ended = run(&[&latency[..], &["loss = 0, p50 < 1h"]].concat());
     assert!(is(&ended, 0).contains("\nkept: 2 thresholds\n"), "{}", ended.stdout);
-    let ended = run(&[&latency[..], &["loss = 0,p50 < 1ns,p99 < 1h"]].concat());
+    let json = directory.path().join("run.json").display().to_string();
+    let ended = run(&[&latency[..], &["loss = 0,p50 < 1ns,p99 < 1h", "--json", &json]].concat());
     let table = is(&ended, 1);
     assert!(table.contains("\nnot kept: p50 < 1 ns, measured "), "{table}");
-    assert!(table.contains("\nnot kept: p99 < 3600 s, measured not measured"), "{table}");
+    assert!(table.contains("\nnot kept: p99 < 3600 s, not measured\n"), "{table}");
     let xml = std::fs::read_to_string(&junit).unwrap();
     assert!(xml.contains("tests=\"4\" failures=\"2\" errors=\"0\""), "{xml}");
     assert!(xml.contains("name=\"p50 &lt; 1 ns\" time=\"0\"><failure message=\"measured "), "{xml}");
+    for format in FORMATS {
+        let report = run(&["report", &json, "--format", format.name]).stdout.replace("&lt;", "<");
+        assert!(report.contains("p50 < 1 ns"), "{}: {report}", format.name);
+    }
 
     // What was not measured weighs more.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
