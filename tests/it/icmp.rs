@@ -45,9 +45,10 @@ fn counts_are_those_of_ping() {
         let ping = Command::new("ping").args(["-n", "-c", "40", "-i", "0.01", "-s", "56", host]).output();
         let ping = ping.expect("ping is needed for this test: apt-get install iputils-ping");
         assert_eq!(received(&String::from_utf8(ping.stdout).unwrap()), 40);
-        linkgauge(&format!("latency {url} -n 40 --rate 100/s --size 56")).answered_all(40);
+        linkgauge(&format!("latency {url} -n 40 --rate 100/s --size 56 --timeout 20s")).answered_all(40);
         for size in [1, 8, 1472, 65_507] {
-            linkgauge(&format!("latency {url} -n 50 --warm-up 5 --size {size}")).answered_all(50);
+            linkgauge(&format!("latency {url} -n 50 --warm-up 5 --size {size} --timeout 20s"))
+                .answered_all(50);
         }
     }
     let said = linkgauge("throughput icmp://127.0.0.1 --volume 140k --size 1400 --bit-rate 10Mbit/s").clean();

@@ -316,9 +316,13 @@ fn honest(asked: &[u8]) -> Vec<u8> {
 
 #[test]
 fn liars_are_counted_and_never_waited_for() {
-    let measure =
-        |url: &str| linkgauge(&format!("latency {url} --peer stamp -n 20 --warm-up 0 --timeout 100ms"));
-    measure(&liar(|_, asked| vec![honest(asked)])).answered_all(20);
+    let waiting = |timeout: &str, url: &str| {
+        linkgauge(&format!("latency {url} --peer stamp -n 20 --warm-up 0 --timeout {timeout}"))
+    };
+    // What is answered at all is answered in time, on a busy machine too.
+    let patiently = |url: &str| waiting("10s", url);
+    let measure = |url: &str| waiting("100ms", url);
+    patiently(&liar(|_, asked| vec![honest(asked)])).answered_all(20);
 
     let with = |change: Change| {
         liar(move |_, asked| {
@@ -348,18 +352,19 @@ fn liars_are_counted_and_never_waited_for() {
     measure(&liar(|_, _| Vec::new())).refused(&["none of 20 messages came through"]);
 
     // Two hours at the far end of a round trip of microseconds: answered, and corrupt.
-    let said = measure(&with(|answer| answer[5] = answer[5].wrapping_add(1)));
+    let said = patiently(&with(|answer| answer[5] = answer[5].wrapping_add(1)));
     assert_eq!((said.count("received"), said.count("corrupt_messages")), (20, 20), "{}", said.run);
     assert!(said.case().get("ways").is_none());
 
     // Everything twice, and the first answer ever after.
-    let said = measure(&liar(|_, asked| vec![honest(asked), honest(asked)]));
+    let said = patiently(&liar(|_, asked| vec![honest(asked), honest(asked)]));
     assert_eq!(said.count("received"), 20);
     assert!((18..=20).contains(&said.count("duplicate")), "{}", said.run);
     let first = std::sync::Mutex::new(None);
-    let said = measure(&liar(move |_, asked| {
-        vec![first.lock().unwrap().get_or_insert_with(|| honest(asked)).clone()]
-    }));
+    let said = waiting(
+        "300ms",
+        &liar(move |_, asked| vec![first.lock().unwrap().get_or_insert_with(|| honest(asked)).clone()]),
+    );
     assert_eq!(
         (said.count("received"), said.count("duplicate"), said.count("lost")),
         (1, 19, 19),
