@@ -6,7 +6,7 @@
 pub mod nl80211;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use libc::{AF_NETLINK, NETLINK_GENERIC};
@@ -41,6 +41,25 @@ pub fn facts(index: u32) -> Map<String, Value> {
     // It sends in one of the same bands.
     facts.insert("bluetooth_adapter".to_owned(), (!read::folder("/sys/class/bluetooth").is_empty()).into());
     facts
+}
+
+/// How many devices the adapters of this host share a key with: who is paired. None where this user may not know.
+pub fn bluetooth_pairs() -> Option<usize> {
+    pairs_in(Path::new("/var/lib/bluetooth"))
+}
+
+/// BlueZ keeps a folder for each adapter, and in it one for each device, with its key.
+fn pairs_in(kept: &Path) -> Option<usize> {
+    if std::fs::read_dir(kept).is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
+        return None;
+    }
+    let adapters = read::folder(kept).into_iter().map(|name| kept.join(name));
+    let devices =
+        adapters.flat_map(|adapter| read::folder(&adapter).into_iter().map(move |name| adapter.join(name)));
+    let has_key = |device: &PathBuf| {
+        read::text(device.join("info")).is_some_and(|text| text.lines().any(|line| line == "[LinkKey]"))
+    };
+    Some(devices.filter(has_key).count())
 }
 
 /// What keeps a radio from sending.
@@ -151,6 +170,21 @@ mod tests {
         let ad_hoc = Interface { mode: "ad-hoc", ..interface };
         insta::assert_snapshot!(Value::from(told(&ad_hoc, &[station.clone(), station], Some(true))),
             @r#"{"channel":6,"frequency_mhz":2437,"mode":"ad-hoc","width_mhz":20}"#);
+    }
+
+    #[test]
+    fn bluetooth_devices_with_a_key_are_paired() {
+        let kept = tempfile::tempdir().unwrap();
+        for (device, info) in [
+            ("00:1A:7D:DA:71:13", "[General]\nName=box\n\n[LinkKey]\nKey=00\n"),
+            ("00:1A:7D:DA:71:14", "[General]\nName=[LinkKey]\n"),
+        ] {
+            let folder = kept.path().join("00:AA:01:00:00:23").join(device);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("info"), info).unwrap();
+        }
+        assert_eq!(pairs_in(kept.path()), Some(1));
+        assert_eq!(pairs_in(&kept.path().join("none")), Some(0));
     }
 
     #[test]

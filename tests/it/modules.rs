@@ -316,6 +316,7 @@ fn bluetooth_is_measured() {
         "a session needs messages of 16.38 kB and more, here they end at 672 bytes",
         "there is no adapter hci7: 'bluetoothctl list'",
         "the device does not answer: is it on and in reach, and the adapter up",
+        "no device is paired",
         "down: 2",
     ] {
         assert!(ended.stderr.contains(line), "{line} is not in: {}", ended.stderr);

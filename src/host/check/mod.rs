@@ -68,6 +68,7 @@ pub const CHECKS: &[fn() -> Check] = &[
     place::socket_buffers,
     place::usb_serial_timers,
     radio::wifi,
+    radio::bluetooth,
     permission::capabilities,
     permission::real_time,
     permission::open_files,

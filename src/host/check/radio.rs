@@ -1,9 +1,9 @@
-//! The check of the wireless interfaces: one that saves power makes a quiet link slow.
+//! The checks of the radios: a wireless interface that saves power makes a quiet link slow; who is paired over Bluetooth.
 
 use serde_json::{Map, Value};
 
 use super::Check;
-use crate::host::interfaces;
+use crate::host::{interfaces, radio, read};
 use crate::warnings::WEAK_DBM;
 
 pub(super) fn wifi() -> Check {
@@ -39,9 +39,35 @@ fn judge_wifi(interfaces: &[Map<String, Value>]) -> Check {
     }
 }
 
+/// Whether a device is paired, which those that ask for it want before they are called.
+pub(super) fn bluetooth() -> Check {
+    // Connections stand beside the adapters, with a colon.
+    let adapters = read::folder("/sys/class/bluetooth").iter().filter(|name| !name.contains(':')).count();
+    judge_bluetooth(adapters, radio::bluetooth_pairs())
+}
+
+fn judge_bluetooth(adapters: usize, pairs: Option<usize>) -> Check {
+    let finding = match (adapters, pairs) {
+        (0, _) => "no adapter".to_owned(),
+        (_, None) => "what is paired is for root to see, or 'bluetoothctl devices Paired'".to_owned(),
+        (_, Some(0)) => "no device is paired; some want it: bluetoothctl pair ADDRESS".to_owned(),
+        (_, Some(pairs)) => format!("paired with {pairs}"),
+    };
+    Check::good("Bluetooth", finding)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_paired_is_told() {
+        let told = |adapters, pairs| judge_bluetooth(adapters, pairs).finding;
+        assert_eq!(told(0, Some(2)), "no adapter");
+        assert_eq!(told(1, Some(0)), "no device is paired; some want it: bluetoothctl pair ADDRESS");
+        assert_eq!(told(1, Some(2)), "paired with 2");
+        assert!(told(2, None).contains("bluetoothctl devices Paired"));
+    }
 
     #[test]
     fn the_worst_interface_counts() {
