@@ -31,21 +31,20 @@ pub struct Flags {
 pub fn run(flags: Flags) -> Result<Status> {
     let directory = flags.directory.as_path();
     std::fs::create_dir_all(directory).with_context(|| format!("{}: cannot be made", directory.display()))?;
-    let mut written = 0;
+    let mut all = Vec::new();
     if flags.runs.is_empty() {
         let store = flags.store.open()?;
         for entry in store.runs(&Filter::default())? {
-            write(&store.get(&entry.id)?, directory)?;
-            written += 1;
+            all.push(store.get(&entry.id).map_err(Into::into).and_then(|run| write(&run, directory)));
         }
     }
     for named in &flags.runs {
-        for run in runs(named, &flags.store)? {
-            write(&run, directory)?;
-            written += 1;
-        }
+        all.extend(runs(named, &flags.store)?.iter().map(|run| write(run, directory)));
     }
+    let written = all.iter().filter(|one| one.is_ok()).count();
     tell(format_args!("{written} in {}", directory.display()));
+    // One that cannot be written keeps no other from it.
+    all.into_iter().collect::<Result<()>>()?;
     Ok(Status::Complete)
 }
 

@@ -13,7 +13,7 @@ use minijinja::value::Value;
 
 use super::chart::overlay::{Layer, of_case, sweeps};
 use super::svg::COLOURS;
-use super::words::{ABSENT, date, host, plural};
+use super::words::{ABSENT, date, host, hosts, plural};
 use super::{comparison, html};
 use crate::metric::Metric;
 use crate::run::{CaseResult, Run};
@@ -62,7 +62,7 @@ fn told<'a>(sides: &[Side<'a>], compared: bool) -> Vec<Vec<Told<'a>>> {
         let letter = letter(index);
         let label = match side.runs {
             [run] => {
-                [Some(letter.clone()), host(run), Some(date(run))].into_iter().flatten().collect::<Vec<_>>()
+                [Some(letter.clone()), hosts(run), Some(date(run))].into_iter().flatten().collect::<Vec<_>>()
             }
             runs => vec![letter.clone(), side.name.to_owned(), plural(runs.len(), "run")],
         };

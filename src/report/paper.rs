@@ -372,6 +372,12 @@ fn nothing() -> Value {
     context! { text => "", title => None::<String>, case => None::<usize>, place => "", run => false }
 }
 
+/// How many there are of the case that met a figure.
+fn warnings(run: &Run, row: &PaperRow) -> usize {
+    let case = row.case.and_then(|number| run.cases.get(number.checked_sub(1)?));
+    case.map_or(0, |case| case.warnings.len())
+}
+
 fn arranged(run: &Run, paper: &Paper, fits: &[Fit], table: &PaperTable) -> Value {
     let mut columns: Vec<(&str, &str)> = Vec::new();
     let mut names: Vec<&str> = Vec::new();
@@ -402,7 +408,7 @@ fn arranged(run: &Run, paper: &Paper, fits: &[Fit], table: &PaperTable) -> Value
                 published => cells(&|row| context! { text => row.published.clone(), title => row.note.clone() }),
                 measured => cells(&|row| context! {
                     text => measured(row), case => row.case, place => place(row),
-                    title => row.reason.clone(), run => row.measured.is_some(),
+                    title => row.reason.clone(), run => row.measured.is_some(), warnings => warnings(run, row),
                 }),
                 predicted => cells(&|row| context! { text => figure(row.predicted) }),
                 limit => cells(&|row| context! { text => figure(row.limit) }),
@@ -430,6 +436,19 @@ mod tests {
         let mut out = Vec::new();
         (format(name).unwrap().write)(&sample_run::reproduced(), options, &mut out).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_measured_figure_shows_that_its_case_has_warnings() {
+        let mut run = sample_run::reproduced();
+        run.cases[0].warnings = vec![crate::run::Warning::new("few_samples", "few", "more")];
+        let mut page = Vec::new();
+        (format("html").unwrap().write)(&run, &Options::default(), &mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        let marked =
+            page.lines().find(|line| line.starts_with("<td") && line.contains(">1.203</a>")).unwrap();
+        assert!(marked.contains("title=\"1 warning\">⚠"), "{marked}");
+        assert!(!written("html", &Options::default()).contains("&nbsp;<span class=\"flag\""));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! Not for layout, and not for units: `units` prints those.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use crate::endpoint::Endpoint;
 use crate::explain::size::Fit;
 use crate::plan::Direction;
 use crate::run::{CaseResult, Distribution, Figures, Judged, MissedFrame, Run, Ways};
@@ -215,19 +216,37 @@ pub fn plural(count: usize, word: &str) -> String {
 
 /// The near machine by name.
 pub fn host(run: &Run) -> Option<String> {
-    let near = &run.environment.near;
-    let name = ["host", "hostname"].iter().find_map(|key| near.get(*key))?;
+    name_of(&run.environment.near)
+}
+
+fn name_of(machine: &Map<String, Value>) -> Option<String> {
+    let name = ["host", "hostname"].iter().find_map(|key| machine.get(*key))?;
     name.as_str().map(printable)
+}
+
+/// The machines at both ends; the far one where it told its name and all cases led to one.
+pub fn hosts(run: &Run) -> Option<String> {
+    let near = host(run)?;
+    let place = |case: &CaseResult| {
+        let endpoint: Endpoint = case.endpoint.parse().ok()?;
+        Some(endpoint.host_port().ok()?.0.to_owned())
+    };
+    let first = run.cases.first().and_then(place);
+    let one = first.is_some() && run.cases.iter().all(|case| place(case) == first);
+    match name_of(&run.environment.far).filter(|far| one && *far != near) {
+        Some(far) => Some(format!("{near} → {far}")),
+        None => Some(near),
+    }
 }
 
 pub fn date(run: &Run) -> String {
     run.started.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
-/// `gauge-1 · 2026-11-20 10:00 UTC`.
+/// `gauge-1 → gauge-2 · 2026-11-20 10:00 UTC`.
 pub fn host_and_date(run: &Run) -> String {
-    match host(run) {
-        Some(host) => format!("{host} · {}", date(run)),
+    match hosts(run) {
+        Some(hosts) => format!("{hosts} · {}", date(run)),
         None => date(run),
     }
 }
@@ -429,6 +448,16 @@ fn lost(case: &CaseResult) -> String {
 mod tests {
     use super::*;
     use crate::report::sample_run;
+
+    #[test]
+    fn the_far_machine_is_named_where_there_is_one() {
+        let mut run = sample_run::full();
+        assert_eq!(hosts(&run), Some("gauge-1".to_owned()), "several far ends, one environment");
+        run.cases.truncate(1);
+        assert_eq!(host_and_date(&run), "gauge-1 → gauge-2 · 2026-11-20 10:00 UTC");
+        run.environment.far = run.environment.near.clone();
+        assert_eq!(hosts(&run), Some("gauge-1".to_owned()));
+    }
 
     #[test]
     fn sentences() {

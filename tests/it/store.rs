@@ -282,6 +282,17 @@ fn runs_go_out_and_come_in_again() {
     assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""));
     assert!(ended.stderr.contains("another run is in this file; it was left as it is"), "{}", ended.stderr);
 
+    // One that has no name for a file keeps no other from it.
+    place.kept(&["../x"]);
+    let more = place.path("more");
+    let ended = place.run(&["export", &more]);
+    assert_eq!(ended.status, Some(2));
+    assert_eq!(
+        ended.stderr,
+        format!("2 in {more}\nerror: run '../x': this id cannot be the name of a file\n")
+    );
+    assert_eq!(std::fs::read_dir(&more).unwrap().count(), 2);
+
     let other = Place::new();
     let two = format!("{files}/20261102T100000Z-bbbb.json");
     assert_eq!(other.run(&["import", "run", &one, &two, "--tag", "back"]).status, Some(0));
