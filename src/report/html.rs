@@ -69,7 +69,11 @@ pub fn render(template: &str, about: Value) -> Result<String, minijinja::Error> 
         environment.add_template(name, text)?;
     }
     let script = Value::from_safe_string(SCRIPT.to_owned());
-    environment.get_template(template)?.render(context! { script, script_hash => script_hash(), ..about })
+    let page = environment
+        .get_template(template)?
+        .render(context! { script, script_hash => script_hash(), ..about })?;
+    // In text and between quotes a slash does no harm, and URLs are all over the page.
+    Ok(page.replace("&#x2f;", "/"))
 }
 
 fn page(run: &Run) -> Result<String, minijinja::Error> {
@@ -485,8 +489,24 @@ pub fn fact(name: &str, value: Option<&serde_json::Value>) -> String {
                 _ => number.to_string(),
             }
         }
-        Some(other) => other.to_string(),
+        Some(serde_json::Value::Array(items)) => {
+            listed(items.iter().map(|item| within(item, fact("", Some(item)))))
+        }
+        Some(serde_json::Value::Object(map)) => listed(
+            map.iter()
+                .map(|(name, value)| format!("{} {}", shown(name), within(value, fact(name, Some(value))))),
+        ),
     }
+}
+
+fn listed(words: impl Iterator<Item = String>) -> String {
+    let words = words.collect::<Vec<_>>().join(", ");
+    if words.is_empty() { "none".to_owned() } else { words }
+}
+
+/// Several values in one of several.
+fn within(value: &serde_json::Value, words: String) -> String {
+    if value.is_array() || value.is_object() { format!("({words})") } else { words }
 }
 
 #[cfg(test)]
@@ -495,13 +515,20 @@ mod tests {
     use crate::report::sample_run;
 
     #[test]
+    fn facts_are_words() {
+        let value = serde_json::json!({"kind": "fixed", "rate": [1500, null], "took_ns": 2e6, "more": {}});
+        let words = "kind fixed, more (none), rate (1 500, unknown), took 2.000 ms";
+        assert_eq!(fact("pacing", Some(&value)), words);
+    }
+
+    #[test]
     fn nothing_of_others_becomes_markup() {
         let page = page(&sample_run::hostile()).unwrap();
         assert!(page.matches("<script").count() == 1 && !page.contains(sample_run::SCRIPT));
         let line = page.lines().find(|line| line.starts_with("<h1>")).unwrap();
-        insta::assert_snapshot!(line.replace('\u{1b}', "ESC"), @"<h1>&lt;script&gt;alert(&#x27;x&#x27;)&lt;&#x2f;script&gt;ESC[2J&quot;&#x27;&amp;</h1>");
+        insta::assert_snapshot!(line.replace('\u{1b}', "ESC"), @"<h1>&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;ESC[2J&quot;&#x27;&amp;</h1>");
         let label = page.lines().find(|line| line.contains("aria-label=\"Rate over time")).unwrap();
-        insta::assert_snapshot!(label.replace('\u{1b}', "ESC"), @r#"<svg class="chart" role="img" aria-label="Rate over time of &lt;script&gt;alert(&#x27;x&#x27;)&lt;&#x2f;script&gt;ESC[2J&quot;&#x27;&amp;: 1 curve, delivered payload against time since the start (s)" viewBox="0 0 720 290" data-x="0 18446744000 linear s" data-y="0 153476910000000000000000000000 linear bit&#x2f;s">"#);
+        insta::assert_snapshot!(label.replace('\u{1b}', "ESC"), @r#"<svg class="chart" role="img" aria-label="Rate over time of &lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;ESC[2J&quot;&#x27;&amp;: 1 curve, delivered payload against time since the start (s)" viewBox="0 0 720 290" data-x="0 18446744000 linear s" data-y="0 153476910000000000000000000000 linear bit/s">"#);
     }
 
     #[test]

@@ -526,8 +526,8 @@ mod tests {
         <div class="scroll" role="region" tabindex="0" aria-label="Table 6"><table>
         <caption class="unseen">Mean latency</caption>
         <thead><tr><th scope="col" class="left">product</th><th scope="col"><span class="unseen">figure</span></th>
-        <th scope="col">TCP&#x2f;IP, 1 port<br>ms</th>
-        <th scope="col">TCP&#x2f;IP, 16 ports<br>ms</th>
+        <th scope="col">TCP/IP, 1 port<br>ms</th>
+        <th scope="col">TCP/IP, 16 ports<br>ms</th>
         </tr></thead>
         <tbody>
         <tr><th scope="rowgroup" rowspan="3" class="left">STS1600</th><td class="left">published</td>
@@ -563,7 +563,7 @@ mod tests {
         <div class="scroll" role="region" tabindex="0" aria-label="Table 12"><table>
         <caption class="unseen">Throughput</caption>
         <thead><tr><th scope="col" class="left">baud</th><th scope="col"><span class="unseen">figure</span></th>
-        <th scope="col">SS100, 1 port<br>bit&#x2f;s</th>
+        <th scope="col">SS100, 1 port<br>bit/s</th>
         <th scope="col">SS100, 1 port<br>%</th>
         </tr></thead>
         <tbody>
@@ -583,7 +583,7 @@ mod tests {
 
         <p class="about">measured: port_line_bps, port_line_rate_percent.</p>
         <p class="about">* case 2: stopped before all that was planned was measured.</p>
-        <p class="about">19200 SS100, 1 port, 19252.38 bit&#x2f;s: above what a line of this rate can carry.</p>
+        <p class="about">19200 SS100, 1 port, 19252.38 bit/s: above what a line of this rate can carry.</p>
         "##);
     }
 
@@ -632,7 +632,7 @@ mod tests {
         let (above, below) = text.split_once(line).unwrap_or_else(|| panic!("{text}"));
         assert!(above.contains("Table 6") && !above.contains("Table 12"), "{text}");
         assert!(!below.contains("fit 1–3") && below.contains("fit: time of a message"), "{text}");
-        let page = written("html").replace('\u{a0}', " ").replace("&#x2f;", "/");
+        let page = written("html").replace('\u{a0}', " ").replace("/", "/");
         let (study, rest) = page.split_once("Table 12").unwrap();
         assert!(study.contains(line) && rest.contains(line), "below its table, and below that of its cases");
     }

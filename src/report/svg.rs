@@ -281,20 +281,45 @@ fn path(line: &str) -> Option<String> {
     Some(format!("M{} {}L{} {}", at("x1")?, at("y1")?, at("x2")?, at("y2")?))
 }
 
-/// The points of a line without those that it passes straight through, up or along.
+/// How far a line, two units wide, may pass from a point that is left out: as far as from the corner of a step of one unit.
+const BESIDE: f64 = 0.75;
+/// Most points that are left out between two, so that there is always one near to point at.
+const LEFT_OUT: usize = 40;
+
+/// The points of a line without those that it passes through, or nearly.
 fn corners(points: &str) -> String {
-    let mut kept: Vec<(&str, &str)> = Vec::new();
-    for (x, y) in points.split_whitespace().filter_map(|pair| pair.split_once(',')) {
-        if let [.., before, last] = kept[..]
-            && ((before.0 == last.0 && last.0 == x) || (before.1 == last.1 && last.1 == y))
-        {
-            kept.pop();
+    let number = |text: &str| text.parse::<f64>().ok();
+    let pair = |pair: &str| pair.split_once(',').and_then(|(x, y)| Some((number(x)?, number(y)?)));
+    let mut kept: Vec<(f64, f64)> = Vec::new();
+    // Since the last one kept; the line reaches the last of them.
+    let mut since: Vec<(f64, f64)> = Vec::new();
+    for point in points.split_whitespace().filter_map(pair) {
+        let straight = kept.last().is_some_and(|from| {
+            since.len() < LEFT_OUT && since.iter().all(|one| distance(*one, *from, point) <= BESIDE)
+        });
+        if !straight {
+            kept.extend(since.pop());
+            since.clear();
+            if kept.is_empty() {
+                kept.push(point);
+                continue;
+            }
         }
-        if kept.last() != Some(&(x, y)) {
-            kept.push((x, y));
-        }
+        since.push(point);
     }
+    kept.extend(since.pop());
     kept.iter().map(|(x, y)| format!("{x},{y}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Of a point from the straight line between two others.
+fn distance(point: (f64, f64), from: (f64, f64), to: (f64, f64)) -> f64 {
+    let minus = |a: (f64, f64), b: (f64, f64)| (a.0 - b.0, a.1 - b.1);
+    let (along, out) = (minus(to, from), minus(point, from));
+    let length = along.0.powi(2) + along.1.powi(2);
+    let share =
+        if length > 0.0 { ((out.0 * along.0 + out.1 * along.1) / length).clamp(0.0, 1.0) } else { 0.0 };
+    let foot = minus(out, (share * along.0, share * along.1));
+    foot.0.hypot(foot.1)
 }
 
 /// Turns the stand-in colours into classes. Text of others cannot pretend: its quotes are escaped.
@@ -356,8 +381,13 @@ mod tests {
 
     #[test]
     fn a_line_keeps_its_corners() {
-        assert_eq!(corners("1,1 1,1 5,1 9,1 9,4 9,2 9,7 3,7 "), "1,1 9,1 9,7 3,7");
-        assert_eq!(corners("1,1 2,2 3,3"), "1,1 2,2 3,3");
+        assert_eq!(corners("1,1 1,1 5,1 9,1 9,4 9,7 3,7 "), "1,1 9,1 9,7 3,7");
+        assert_eq!(corners("1,1 2,2 3,3"), "1,1 3,3");
+        assert_eq!(corners("1,9 2,9 2,1 2,9 3,9"), "1,9 2,9 2,1 2,9 3,9", "what sticks out stays");
+        assert_eq!(corners("0,0 0,1 1,1 1,2 2,2 2,3 3,3"), "0,0 3,3", "steps of a pixel are none");
+        assert_eq!((corners("4,4"), corners("")), ("4,4".to_owned(), String::new()));
+        let long: String = (0..200).map(|x| format!("{x},7 ")).collect();
+        assert_eq!(corners(&long).split(' ').count(), 6);
     }
 
     #[test]
