@@ -233,6 +233,23 @@ fn a_lone_message_and_its_answer_need_two_frames() {
     assert!(pair.ends[0].is_settled(), "the answer acknowledges");
 }
 
+#[test]
+fn a_frame_that_asks_is_answered_at_once_with_an_empty_one_that_does_not() {
+    let mut pair = Pair::up(1500);
+    while !pair.wire.is_empty() {
+        pair.step();
+    }
+    for asks in [true, false] {
+        let frame = super::super::empty(pair.ends[0].far_id, asks, pair.ends[0].expected);
+        let event = pair.act(1, |connection, now, out| connection.received(&frame, now, out));
+        assert_eq!((event, pair.wire.len()), (Event::Nothing, usize::from(asks)));
+        let answer = super::super::empty(pair.ends[1].far_id, false, pair.ends[1].expected);
+        let answers: Vec<_> =
+            pair.wire.drain(..).map(|(at, end, frame)| (at > pair.now, end, frame)).collect();
+        assert_eq!(answers, vec![(true, 0, answer.to_vec()); usize::from(asks)]);
+    }
+}
+
 /// What an end of ours makes of the frames that one of two real nodes sent.
 fn heard(text: &str, them: char) -> Vec<String> {
     let (own, far) = if them == '>' { (B, A) } else { (A, B) };
