@@ -2,6 +2,8 @@
 //!
 //! Not for widths, borders or colours.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::words::{ABSENT, floor_ns, limit_bps, loss, median, percent, percentile, plus_minus, wait};
@@ -314,10 +316,11 @@ impl Table {
 }
 
 /// What at least three in four say.
-fn most<'a>(cells: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
-    let all = cells.clone().count();
-    let count = |cell: &str| cells.clone().filter(|other| *other == cell).count();
-    cells.clone().find(|cell| 4 * count(cell) >= 3 * all)
+fn most<'a>(cells: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    cells.for_each(|cell| *counts.entry(cell).or_default() += 1);
+    let all: usize = counts.values().sum();
+    counts.into_iter().find(|(_, count)| 4 * count >= 3 * all).map(|(cell, _)| cell)
 }
 
 /// The CPUs of the near end and of the far end, as `--pin` takes them; nothing where both ends are one thread.

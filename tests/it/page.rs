@@ -27,6 +27,15 @@ for (const svg of document.querySelectorAll("svg.chart")) {
 document.body.textContent = "SEEN" + JSON.stringify(seen) + "NEES";
 "#;
 
+/// Of the first charts of the run that these tests measure.
+const TITLES: [&str; 5] = [
+    "Rate by message size",
+    "Round-trip time by percentile",
+    "How round-trip times are spread",
+    "Port by port",
+    "Round-trip time over time",
+];
+
 /// What Chromium makes of a page, and what it had to say about it.
 fn chromium(page: &Path) -> (String, String) {
     let home = tempfile::tempdir().unwrap();
@@ -110,14 +119,7 @@ fn runs_lie_over_each_other() {
     assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
     let charts = seen(Path::new(&page));
     let titles: Vec<&str> = charts.iter().map(|chart| chart["title"].as_str().unwrap()).collect();
-    let expected = [
-        "Rate by message size",
-        "Round-trip time by percentile",
-        "How round-trip times are spread",
-        "Port by port",
-        "Round-trip time over time",
-    ];
-    assert_eq!(titles[..5], expected);
+    assert_eq!(titles[..5], TITLES);
     assert_eq!(titles.iter().filter(|title| **title == "Rate over time").count(), 3);
     let latency = run["cases"][0]["latency_ns"].as_object().unwrap();
     let percentile = |name: &&String| name.strip_prefix('p').is_some_and(|p| p.parse::<f64>().is_ok());
@@ -175,14 +177,7 @@ fn charts_say_what_they_show() {
     let seen = seen(&path);
 
     let titles: Vec<&str> = seen.iter().map(|chart| chart["title"].as_str().unwrap()).collect();
-    let expected = [
-        "Rate by message size",
-        "Round-trip time by percentile",
-        "How round-trip times are spread",
-        "Port by port",
-        "Round-trip time over time",
-    ];
-    assert_eq!(titles[..5], expected);
+    assert_eq!(titles[..5], TITLES);
     for chart in &seen {
         for said in chart["said"].as_array().unwrap() {
             let said = said.as_str().unwrap();
