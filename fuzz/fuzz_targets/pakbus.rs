@@ -1,6 +1,3 @@
-#![no_main]
+#![cfg_attr(feature = "fuzzer", no_main)]
 
-use libfuzzer_sys::fuzz_target;
-use linkgauge_fuzz::targets;
-
-fuzz_target!(|data: &[u8]| targets::pakbus(data));
+linkgauge_fuzz::target!(pakbus);

@@ -46,7 +46,12 @@ fn every_target_is_run_here() {
     let programs = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let programs: BTreeSet<String> =
         programs.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect();
-    assert_eq!(TARGETS.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>(), programs);
+    let targets: BTreeSet<String> = TARGETS.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(targets, programs);
+    let manifest = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/Cargo.toml")).unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let listed = manifest["bin"].as_array().unwrap().iter().map(|bin| bin["name"].as_str().unwrap().to_owned());
+    assert_eq!(targets, listed.collect());
 }
 
 fn smoke(name: &str, target: fn(&[u8]), rounds: usize) {
