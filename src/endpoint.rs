@@ -157,6 +157,12 @@ impl Endpoint {
         format!("{}://{host}:{port}{}", self.scheme(), &self.text[self.place_end..]).parse()
     }
 
+    /// The same endpoint with one option more; fails where it stands there already.
+    pub fn with_option(&self, name: &str, value: &str) -> Result<Endpoint, EndpointError> {
+        let before = if self.place_end == self.text.len() { '?' } else { '&' };
+        format!("{}{before}{name}={value}", self.text).parse()
+    }
+
     /// The text as typed.
     pub fn as_str(&self) -> &str {
         &self.text

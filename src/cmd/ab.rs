@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use linkgauge::clock::Clock;
-use linkgauge::endpoint::Endpoint;
 use linkgauge::link::Dialer;
 use linkgauge::plan::{Case, CaseSpec, OneOrMany, Plan};
 use linkgauge::report::Side;
@@ -13,6 +12,7 @@ use linkgauge::run::Run;
 
 use super::Status;
 use super::compare::CompareFlags;
+use super::ip::IpFlags;
 use super::measure::{PlanFlags, measure, status};
 use super::output::check_file;
 
@@ -39,6 +39,8 @@ pub struct Flags {
     #[command(flatten)]
     how: CompareFlags,
     #[command(flatten)]
+    ip: IpFlags,
+    #[command(flatten)]
     plan: PlanFlags,
 }
 
@@ -54,7 +56,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.plan.output.check(1)?;
     flags.compare_html.iter().try_for_each(|path| check_file(path))?;
     flags.plan.keep.check()?;
-    let (a, b) = (plan(&flags.a, &flags.workload)?, plan(&flags.b, &flags.workload)?);
+    let (a, b) = (plan(&flags.a, &flags)?, plan(&flags.b, &flags)?);
     let repeat = flags.plan.repeat.unwrap_or(a.repeat.max(b.repeat).max(REPEAT));
     let count = a.cases.len();
     let keep_going = a.keep_going || b.keep_going || flags.plan.keep_going;
@@ -76,12 +78,12 @@ pub fn run(flags: Flags) -> Result<Status> {
     Ok(if ended == Status::Complete { compared } else { ended })
 }
 
-fn plan(named: &str, workload: &str) -> Result<Plan> {
+fn plan(named: &str, flags: &Flags) -> Result<Plan> {
     if named.contains("://") {
-        let endpoint: Endpoint = named.parse()?;
+        let endpoint = flags.ip.applied_to(named.parse()?)?;
         let spec = CaseSpec {
             url: Some(OneOrMany::One(endpoint)),
-            workload: Some(workload.to_owned()),
+            workload: Some(flags.workload.clone()),
             ..CaseSpec::default()
         };
         return Ok(Plan::new(None, 1, false, spec.expand().map_err(anyhow::Error::msg)?)?);

@@ -19,6 +19,7 @@ use linkgauge::workload::download::WHOLE;
 
 use self::keep::Keeper;
 use super::Status;
+use super::ip::IpFlags;
 use super::measure::{PlanFlags, many, measure, measure_into, status};
 use super::output::is_dash;
 
@@ -58,6 +59,8 @@ pub struct Flags {
     time: Option<Span>,
     #[command(flatten)]
     asking: Asking,
+    #[command(flatten)]
+    ip: IpFlags,
     #[command(flatten)]
     plan: PlanFlags,
 }
@@ -124,7 +127,7 @@ impl Flags {
             options.insert("format".to_owned(), self.table_format.clone());
         }
         let spec = CaseSpec {
-            url: Some(OneOrMany::Many(self.urls.clone())),
+            url: Some(OneOrMany::Many(self.ip.applied(&self.urls)?)),
             peer: Some(asking.peer.clone()),
             workload: Some(WORKLOAD.to_owned()),
             size: many(&asking.size),

@@ -112,7 +112,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         seed: flags.seed,
         late: (!flags.late.is_empty()).then_some(flags.late),
         peer_options,
-        ..flags.case.spec("latency")
+        ..flags.case.spec("latency")?
     };
     run_spec(spec, &flags.case.plan)
 }

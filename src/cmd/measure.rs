@@ -24,6 +24,7 @@ use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
 use linkgauge::workload::download::Content;
 
 use super::Status;
+use super::ip::IpFlags;
 use super::output::{OutputFlags, is_dash, speaks_unicode, tell};
 use super::store::KeepFlags;
 
@@ -72,6 +73,8 @@ pub struct CaseFlags {
     /// What the figures have to keep, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'; if not, the exit status is 1 [list]
     #[arg(long, value_name = "THRESHOLD", value_delimiter = ',')]
     threshold: Vec<Threshold>,
+    #[command(flatten)]
+    ip: IpFlags,
     #[command(flatten)]
     pub plan: PlanFlags,
 }
@@ -132,14 +135,14 @@ pub struct PlanFlags {
 
 impl CaseFlags {
     /// The case these flags stand for, of one workload.
-    pub fn spec(&self, workload: &str) -> CaseSpec {
+    pub fn spec(&self, workload: &str) -> Result<CaseSpec> {
         let (warm_up_count, warm_up_time) = match self.warm_up {
             Some(WarmUp::Messages(count)) => (Some(count), None),
             Some(WarmUp::Time(time)) => (None, Some(time)),
             None => (None, None),
         };
-        CaseSpec {
-            url: Some(OneOrMany::Many(self.urls.clone())),
+        Ok(CaseSpec {
+            url: Some(OneOrMany::Many(self.ip.applied(&self.urls)?)),
             together: Some(self.together),
             ports: many(&self.ports),
             peer: Some(self.peer.clone()),
@@ -155,7 +158,7 @@ impl CaseFlags {
             interval: self.interval,
             thresholds: (!self.threshold.is_empty()).then(|| self.threshold.clone()),
             ..CaseSpec::default()
-        }
+        })
     }
 }
 

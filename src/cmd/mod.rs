@@ -10,6 +10,7 @@ mod explain;
 mod export;
 mod history;
 mod import;
+mod ip;
 mod lab;
 mod latency;
 mod measure;

@@ -58,7 +58,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         bit_rate: flags.bit_rate,
         probe: flags.probe,
         peer_options: flags.netio.options(),
-        ..flags.case.spec("throughput")
+        ..flags.case.spec("throughput")?
     };
     run_spec(spec, &flags.case.plan)
 }

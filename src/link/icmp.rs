@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::internet::IpOptions;
 use super::party::Tuning;
 use super::socket::{Buffers, SocketLink, Wants};
 use super::sys::Undelivered;
@@ -33,6 +34,11 @@ pub const TRANSPORT: Transport = Transport {
         ("ttl", "routers that a request may pass, and one more, 1 to 255 (the kernel's choice)"),
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
+        internet::FAMILY,
+        (internet::BIND.0, "address of this host to send from (the system's choice)"),
+        internet::DEVICE,
+        internet::DSCP,
+        internet::ECN,
     ],
     check: |endpoint| {
         Options::of(endpoint)?;
@@ -93,6 +99,7 @@ enum Kind {
 struct Options {
     kind: Option<Kind>,
     ttl: Option<u32>,
+    ip: IpOptions,
     buffers: Buffers,
 }
 
@@ -107,7 +114,12 @@ impl Options {
         let ttl = endpoint.parsed("ttl", "a number from 1 to 255", |text| {
             text.parse().ok().filter(|ttl| (1..=255).contains(ttl))
         })?;
-        Ok(Options { kind: kind.flatten(), ttl, buffers: Buffers::of(endpoint)? })
+        Ok(Options {
+            kind: kind.flatten(),
+            ttl,
+            ip: IpOptions::without_port(endpoint)?,
+            buffers: Buffers::of(endpoint)?,
+        })
     }
 }
 
@@ -157,6 +169,7 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
 fn connected(address: SocketAddr, options: &Options) -> Result<(Socket, Kind), Fault> {
     let v6 = address.is_ipv6();
     let (socket, kind) = socket(v6, options.kind)?;
+    options.ip.apply(&socket, address.ip())?;
     options.buffers.apply(&socket)?;
     if let Some(ttl) = options.ttl {
         let set = if v6 { socket.set_unicast_hops_v6(ttl) } else { socket.set_ttl_v4(ttl) };
@@ -166,6 +179,7 @@ fn connected(address: SocketAddr, options: &Options) -> Result<(Socket, Kind), F
         sys::set_echo_replies_only(&socket, v6).map_err(Fault::system("set a filter"))?;
     }
     sys::set_tell_errors(&socket, v6).map_err(Fault::system("ask for errors"))?;
+    options.ip.bind(&socket, address)?;
     socket.connect(&address.into()).map_err(Fault::system("connect"))?;
     Ok((socket, kind))
 }

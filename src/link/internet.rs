@@ -1,7 +1,10 @@
-//! What TCP and UDP have in common: finding addresses, and the facts of the way between two of them.
+//! What the transports over IP have in common: finding addresses, options of IP, and the facts of the path between two
+//! addresses.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
+use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::{Facts, Fault, Opening, sys, tcp, udp};
@@ -11,53 +14,258 @@ use crate::host::interfaces;
 /// Our own port, unassigned at IANA.
 pub const DEFAULT_PORT: u16 = 7100;
 
-/// The addresses of an endpoint's host and port, in the order the resolver gives them. Port 0 only to listen.
+/// The addresses of an endpoint's host and port, in the order the resolver gives them; of one family, where the endpoint
+/// asks for one. Port 0 only to listen.
 pub fn addresses(endpoint: &Endpoint, opening: &Opening, listens: bool) -> Result<Vec<SocketAddr>, Fault> {
     let (host, port) = endpoint.host_port()?;
     let port = port.or(opening.default_port).unwrap_or(DEFAULT_PORT);
     if port == 0 && !listens {
         return Err(Fault::Other("port 0 is nobody's: use 1 to 65535".to_owned()));
     }
+    let options = IpOptions::of(endpoint)?;
     if let Ok(address) = host.parse::<IpAddr>() {
+        options.check_family(address)?;
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     let unknown =
         |why: &str| Fault::Other(format!("the name '{host}' was not found{why}: check its spelling"));
-    let found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|_| unknown(""))?.collect();
-    if found.is_empty() { Err(unknown(" (no address)")) } else { Ok(found) }
+    let mut found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|_| unknown(""))?.collect();
+    if found.is_empty() {
+        return Err(unknown(" (no address)"));
+    }
+    match options.family() {
+        None => Ok(found),
+        Some((family, asks)) => {
+            found.retain(|address| Family::of(address.ip()) == family);
+            let none = || format!("'{host}' has no {} address, which {asks} needs", family.name());
+            if found.is_empty() { Err(Fault::Other(none())) } else { Ok(found) }
+        }
+    }
 }
 
-/// The stream to the place that an endpoint of datagrams leads to, for protocols that agree on a stream on what goes in
-/// datagrams. Fails for links that have none beside them.
+/// The stream to the place that an endpoint of datagrams leads to, with the same options of IP, for protocols that agree on
+/// a stream on what goes in datagrams. Fails for links that have none beside them.
 pub fn stream_beside(endpoint: &Endpoint) -> Result<Endpoint, Fault> {
     if endpoint.scheme() != udp::TRANSPORT.scheme {
         return Err(Fault::Other(format!("there is no stream beside {}", endpoint.scheme())));
     }
-    Ok(format!("{}://{}", tcp::TRANSPORT.scheme, endpoint.place()).parse()?)
+    let mut stream: Endpoint = format!("{}://{}", tcp::TRANSPORT.scheme, endpoint.place()).parse()?;
+    for (name, _) in [FAMILY, DEVICE, DSCP] {
+        if let Some(value) = endpoint.option(name) {
+            stream = stream.with_option(name, value)?;
+        }
+    }
+    // The port belongs to the datagrams.
+    match IpOptions::of(endpoint)?.local {
+        Some((Some(address), _)) => Ok(stream.with_option(BIND.0, &address.to_string())?),
+        _ => Ok(stream),
+    }
 }
 
-/// Where a link is opened from.
+/// Options of every transport over IP, for its list: name and meaning.
+pub const FAMILY: (&str, &str) =
+    ("family", "4 or 6: addresses of IPv4 alone, or of IPv6 (in the resolver's order, the first that works)");
 pub const BIND: (&str, &str) = (
     "bind",
     "address and port of this host to open from, like 127.0.0.2, :18768, 127.0.0.2:18768 (the system's choice)",
 );
+pub const DEVICE: (&str, &str) =
+    ("device", "interface that all packets leave and arrive by, like eth0 (by the routing table)");
+pub const DSCP: (&str, &str) = (
+    "dscp",
+    "class of service in the IP header of what is sent: EF, CS0 to CS7, AF11 to AF43, VA, LE, DF, or 0 to 63 (0)",
+);
+/// For datagrams only: on streams the kernel negotiates ECN and sets its bits.
+pub const ECN: (&str, &str) =
+    ("ecn", "ECN bits in the IP header of what is sent: not-ect, ect1, ect0, ce, or 0 to 3 (0)");
 
-/// What an endpoint says of this end: address and port, 0 being any.
-pub fn local(endpoint: &Endpoint) -> Result<Option<(Option<IpAddr>, u16)>, EndpointError> {
-    endpoint.parsed(BIND.0, "an address, a :port or both", |text| {
-        let address = text.parse::<IpAddr>().ok().map(|ip| (Some(ip), 0));
-        let port = || Some((None, text.strip_prefix(':')?.parse().ok()?));
-        let both = || text.parse::<SocketAddr>().ok().map(|both| (Some(both.ip()), both.port()));
-        address.or_else(port).or_else(both)
-    })
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
 }
 
-/// Binds a socket that is about to be connected to `remote`, where the endpoint says to what.
-pub fn bind(socket: &Socket, endpoint: &Endpoint, remote: SocketAddr) -> Result<(), Fault> {
-    let Some((address, port)) = local(endpoint)? else { return Ok(()) };
-    let any = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let address = SocketAddr::new(address.unwrap_or(any), port);
-    socket.bind(&address.into()).map_err(Fault::system("bind"))
+impl Family {
+    fn of(address: IpAddr) -> Family {
+        if address.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        }
+    }
+}
+
+/// What an endpoint asks of IP.
+#[derive(Debug, Clone, Default)]
+pub struct IpOptions {
+    family: Option<Family>,
+    /// This end's address and port, 0 being any.
+    local: Option<(Option<IpAddr>, u16)>,
+    device: Option<String>,
+    dscp: Option<u8>,
+    ecn: Option<u8>,
+}
+
+impl IpOptions {
+    pub fn of(endpoint: &Endpoint) -> Result<IpOptions, EndpointError> {
+        let family = |text: &str| match text {
+            "4" => Some(Family::V4),
+            "6" => Some(Family::V6),
+            _ => None,
+        };
+        // Names of interfaces: IFNAMSIZ of linux/if.h, and what `dev_valid_name` refuses.
+        let device = |text: &str| {
+            let valid = (1..16).contains(&text.len()) && !text.contains(['/', ':', ' ']);
+            valid.then(|| text.to_owned())
+        };
+        Ok(IpOptions {
+            family: endpoint.parsed(FAMILY.0, "4 or 6", family)?,
+            local: endpoint.parsed(BIND.0, "an address, a :port or both", local)?,
+            device: endpoint.parsed(DEVICE.0, "the name of an interface", device)?,
+            dscp: endpoint.parsed(DSCP.0, "a class like EF, CS1 or AF41, or a number from 0 to 63", dscp)?,
+            ecn: endpoint.parsed(ECN.0, "not-ect, ect1, ect0, ce, or a number from 0 to 3", ecn)?,
+        })
+    }
+
+    /// For links without ports.
+    pub fn without_port(endpoint: &Endpoint) -> Result<IpOptions, EndpointError> {
+        let address = |text: &str| text.parse::<IpAddr>().ok();
+        endpoint.parsed(BIND.0, "an address of this host", address)?;
+        IpOptions::of(endpoint)
+    }
+
+    /// The only family that will do, and the option that says so.
+    fn family(&self) -> Option<(Family, String)> {
+        let asked = self
+            .family
+            .map(|family| (family, format!("{}={}", FAMILY.0, if family == Family::V4 { 4 } else { 6 })));
+        asked.or_else(|| {
+            let address = self.local?.0?;
+            Some((Family::of(address), format!("{}={address}", BIND.0)))
+        })
+    }
+
+    /// Fails where an address is not of the family that is asked for.
+    fn check_family(&self, address: IpAddr) -> Result<(), Fault> {
+        match self.family() {
+            Some((family, asks)) if family != Family::of(address) => Err(Fault::Other(format!(
+                "{address} is an {} address, and {asks} needs {}",
+                Family::of(address).name(),
+                family.name()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Prepares a socket of the family of `address`, before it is bound or connected.
+    pub fn apply(&self, socket: &Socket, address: IpAddr) -> Result<(), Fault> {
+        if let Some(device) = &self.device {
+            socket.bind_device(Some(device.as_bytes())).map_err(|error| no_device(device, error))?;
+        }
+        if self.dscp.is_none() && self.ecn.is_none() {
+            return Ok(());
+        }
+        let field = u32::from(self.dscp.unwrap_or(0) << 2 | self.ecn.unwrap_or(0));
+        if address.is_ipv6() {
+            socket.set_tclass_v6(field).map_err(Fault::system("set the traffic class"))?;
+        }
+        // A socket of IPv6 may serve mapped addresses of IPv4, too.
+        match socket.set_tos_v4(field) {
+            Err(error) if address.is_ipv4() => {
+                Err(Fault::System { operation: "set the type of service", source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Binds a socket that is about to be connected to `remote`, where the endpoint says to what.
+    pub fn bind(&self, socket: &Socket, remote: SocketAddr) -> Result<(), Fault> {
+        let Some((address, port)) = self.local else { return Ok(()) };
+        let any = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let address = address.unwrap_or(any);
+        let [own, other] = [address, remote.ip()].map(|address| Family::of(address).name());
+        if own != other {
+            return Err(Fault::Other(format!(
+                "{}={address} is an {own} address, and the link goes over {other}",
+                BIND.0
+            )));
+        }
+        socket.bind(&SocketAddr::new(address, port).into()).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrNotAvailable => Fault::Other(format!(
+                "this host does not have the address {address}: 'ip address' lists what it has"
+            )),
+            _ => Fault::System { operation: "bind", source: error },
+        })
+    }
+
+    /// Fails on what makes sense only for links that are opened.
+    pub fn check_listens(&self) -> Result<(), Fault> {
+        match self.local {
+            None => Ok(()),
+            Some(_) => Err(Fault::Other(format!(
+                "{} is for links that are opened: the address to listen on stands after '://'",
+                BIND.0
+            ))),
+        }
+    }
+}
+
+fn no_device(name: &str, error: io::Error) -> Fault {
+    match Errno::from_io_error(&error) {
+        Some(Errno::NODEV) => Fault::Other(format!(
+            "there is no interface '{name}': this host has {}",
+            interfaces::names().join(", ")
+        )),
+        Some(Errno::PERM) => Fault::Other(format!(
+            "this user may not choose interface '{name}': run it as root, or leave out {}",
+            DEVICE.0
+        )),
+        _ => Fault::System { operation: "choose the interface", source: error },
+    }
+}
+
+/// This end's address and port, 0 being any.
+fn local(text: &str) -> Option<(Option<IpAddr>, u16)> {
+    let address = text.parse::<IpAddr>().ok().map(|ip| (Some(ip), 0));
+    let port = || Some((None, text.strip_prefix(':')?.parse().ok()?));
+    let both = || text.parse::<SocketAddr>().ok().map(|both| (Some(both.ip()), both.port()));
+    address.or_else(port).or_else(both)
+}
+
+/// A differentiated services codepoint, by number or by the name in IANA's registry.
+fn dscp(text: &str) -> Option<u8> {
+    let name = text.to_ascii_uppercase();
+    let digit =
+        |at: usize| name.as_bytes().get(at).filter(|byte| byte.is_ascii_digit()).map(|byte| byte - b'0');
+    match (name.as_str(), name.len()) {
+        // RFC 3246, RFC 5865, RFC 8622, RFC 2474.
+        ("EF", _) => Some(46),
+        ("VA" | "VOICE-ADMIT", _) => Some(44),
+        ("LE", _) => Some(1),
+        ("DF" | "BE", _) => Some(0),
+        // RFC 2474, 4.2.2.2: class selectors are the precedences of before.
+        (name, 3) if name.starts_with("CS") => digit(2).filter(|class| *class < 8).map(|class| class << 3),
+        // RFC 2597: four classes, three drop precedences.
+        (name, 4) if name.starts_with("AF") => match (digit(2)?, digit(3)?) {
+            (class @ 1..=4, drop @ 1..=3) => Some(class << 3 | drop << 1),
+            _ => None,
+        },
+        (number, _) => number.parse().ok().filter(|codepoint| *codepoint < 64),
+    }
+}
+
+/// The two bits of RFC 3168.
+fn ecn(text: &str) -> Option<u8> {
+    match text.to_ascii_lowercase().as_str() {
+        "not-ect" | "0" => Some(0),
+        "ect1" | "1" => Some(1),
+        "ect0" | "2" => Some(2),
+        "ce" | "3" => Some(3),
+        _ => None,
+    }
 }
 
 /// An Internet address as text; `None` for other families.
@@ -75,7 +283,7 @@ pub fn port(socket: &Socket) -> u16 {
     socket.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |address| address.port())
 }
 
-/// Addresses, path MTU and interface of a connected socket.
+/// Addresses, path MTU and interface of a connected socket, and what it has of [`IpOptions`].
 pub fn facts(socket: &Socket, facts: &mut Facts) {
     let mut note = |name: &str, value: Option<serde_json::Value>| {
         facts.extend(value.map(|value| (name.to_owned(), value)));
@@ -84,6 +292,15 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     note("remote", address_text(socket.peer_addr()));
     note("path_mtu_bytes", sys::path_mtu(socket).map(Into::into));
     note("interface", interface(socket).map(Into::into));
+    let device = socket.device().ok().flatten();
+    note("bound_device", device.map(|name| String::from_utf8_lossy(&name).into()));
+    let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
+    let field = if is_v6 { socket.tclass_v6() } else { socket.tos_v4() };
+    let (dscp, ecn) = field.map_or((0, 0), |field| (field >> 2, field & 3));
+    note("dscp", (dscp > 0).then_some(dscp.into()));
+    // On streams the bits are those of the last segment.
+    let is_stream = socket.r#type().is_ok_and(|kind| kind == Type::STREAM);
+    note("ecn", (ecn > 0 && !is_stream).then_some(ecn.into()));
 }
 
 /// The interface that the socket's own address belongs to, with its offloads; loop-back when both ends are on this
@@ -124,6 +341,60 @@ pub fn interface_facts(socket: &Socket, name: &str) -> Facts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn classes_of_service_have_the_numbers_of_their_registry() {
+        // https://www.iana.org/assignments/dscp-registry
+        let registered = [
+            ("CS0", 0),
+            ("CS1", 8),
+            ("CS2", 16),
+            ("CS3", 24),
+            ("CS4", 32),
+            ("CS5", 40),
+            ("CS6", 48),
+            ("CS7", 56),
+            ("AF11", 10),
+            ("AF12", 12),
+            ("AF13", 14),
+            ("AF21", 18),
+            ("AF22", 20),
+            ("AF23", 22),
+            ("AF31", 26),
+            ("AF32", 28),
+            ("AF33", 30),
+            ("AF41", 34),
+            ("AF42", 36),
+            ("AF43", 38),
+            ("EF", 46),
+            ("VA", 44),
+            ("LE", 1),
+        ];
+        for (name, number) in registered {
+            assert_eq!([dscp(name), dscp(&name.to_lowercase())], [Some(number); 2], "{name}");
+        }
+        for number in 0..64 {
+            assert_eq!(dscp(&number.to_string()), Some(number));
+        }
+        for wrong in ["", "64", "-1", "CS8", "CS", "CS10", "AF14", "AF51", "AF1", "AFxx", "CSx", "EF1", "é12"]
+        {
+            assert_eq!(dscp(wrong), None, "{wrong}");
+        }
+        let named = ["not-ect", "ECT1", "ect0", "CE", "0", "1", "2", "3"].map(ecn);
+        assert_eq!(named, [0, 1, 2, 3, 0, 1, 2, 3].map(Some));
+        assert_eq!(["4", "", "ect2", "-1"].map(ecn), [None; 4]);
+    }
+
+    #[test]
+    fn a_stream_beside_datagrams_takes_the_same_way() {
+        let beside = |text: &str| stream_beside(&text.parse().unwrap()).map(|stream| stream.to_string()).ok();
+        assert_eq!(
+            beside("udp://h:1?gso=0&bind=[::1]:9&ecn=1&dscp=EF&device=lo&family=6").as_deref(),
+            Some("tcp://h:1?family=6&device=lo&dscp=EF&bind=::1")
+        );
+        assert_eq!(beside("udp://h:1?bind=:9").as_deref(), Some("tcp://h:1"));
+        assert_eq!(beside("tcp://h:1"), None);
+    }
 
     #[test]
     fn every_interface_tells_of_itself_what_it_can() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::line::{self, Settings};
 use super::socket::SocketLink;
-use super::{Fault, Link, Opening, Transport, tcp};
+use super::{Fault, Link, Opening, Transport, internet, tcp};
 use crate::endpoint::{Endpoint, EndpointError};
 use client::Heard;
 use command::{code, line_state};
@@ -34,6 +34,10 @@ pub const TRANSPORT: Transport = Transport {
         line::STOP,
         line::FLOW,
         (tcp::KEEPALIVE, "as with tcp://: 1s to 2h, or off (off)"),
+        internet::FAMILY,
+        internet::BIND,
+        internet::DEVICE,
+        internet::DSCP,
     ],
     check: |endpoint| {
         has_port(endpoint)?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::internet::{self, addresses};
+use super::internet::{self, IpOptions, addresses};
 use super::party::Tuning;
 use super::socket::{self, Admitted, BACKLOG, Buffers, SocketLink, SocketListener, Wants, flag};
 use super::{Caps, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys};
@@ -26,6 +26,10 @@ pub const TRANSPORT: Transport = Transport {
         ("nodelay", "1 (default) sends at once, 0 lets the kernel gather small messages (Nagle)"),
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
+        internet::FAMILY,
+        internet::BIND,
+        internet::DEVICE,
+        internet::DSCP,
     ],
     check: |endpoint| Options::of(endpoint).map(|_| CAPS),
     available: || {
@@ -39,7 +43,9 @@ pub const TRANSPORT: Transport = Transport {
     open,
     listen: Some(listen),
     loopback: |_| {
-        ["sctp://127.0.0.1:0", "sctp://[::1]:0", "sctp://127.0.0.1:0?rcvbuf=16Ki"].map(str::to_owned).to_vec()
+        ["sctp://127.0.0.1:0", "sctp://[::1]:0", "sctp://127.0.0.1:0?rcvbuf=16Ki&dscp=EF&device=lo"]
+            .map(str::to_owned)
+            .to_vec()
     },
 };
 
@@ -49,21 +55,26 @@ const MAX_MESSAGE: usize = 65_536;
 const CAPS: Caps =
     Caps { framing: Framing::Message, max_message: Some(MAX_MESSAGE), half_closes: false, ..Caps::STREAM };
 
-#[derive(Clone, Copy)]
 struct Options {
     nodelay: bool,
+    ip: IpOptions,
     buffers: Buffers,
 }
 
 impl Options {
     fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
         endpoint.host_port()?;
-        Ok(Options { nodelay: flag(endpoint, "nodelay")?.unwrap_or(true), buffers: Buffers::of(endpoint)? })
+        Ok(Options {
+            nodelay: flag(endpoint, "nodelay")?.unwrap_or(true),
+            ip: IpOptions::of(endpoint)?,
+            buffers: Buffers::of(endpoint)?,
+        })
     }
 
     fn socket(&self, address: SocketAddr) -> Result<Socket, Fault> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::SCTP))
             .map_err(Fault::system("open an SCTP socket"))?;
+        self.ip.apply(&socket, address.ip())?;
         self.apply(&socket)?;
         Ok(socket)
     }
@@ -79,6 +90,7 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
     let mut last = Fault::TimedOut;
     for address in addresses(endpoint, opening, false)? {
         let socket = options.socket(address)?;
+        options.ip.bind(&socket, address)?;
         match socket.connect_timeout(&address.into(), opening.within) {
             Ok(()) => return Ok(Box::new(SctpLink::new(socket, &opening.clock, opening.wait))),
             Err(error) => last = Fault::System { operation: "connect", source: error },
@@ -174,6 +186,7 @@ impl Link for SctpLink {
 
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::of(endpoint)?;
+    options.ip.check_listens()?;
     let address = addresses(endpoint, opening, true)?[0];
     let socket = options.socket(address)?;
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;

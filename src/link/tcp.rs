@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
-use super::internet::{self, addresses};
+use super::internet::{self, IpOptions, addresses};
 use super::socket::{self, Admitted, BACKLOG, Buffers, SocketLink, SocketListener, flag};
 use super::{Caps, Facts, Fault, Link, Listener, Opening, Transport, Unavailable, line, sys};
 use crate::clock::Clock;
@@ -22,7 +22,10 @@ pub const TRANSPORT: Transport = Transport {
         ("congestion", "congestion control, like cubic, reno, bbr"),
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
+        internet::FAMILY,
         internet::BIND,
+        internet::DEVICE,
+        internet::DSCP,
         ("mptcp", "1 asks for Multipath TCP (0)"),
         (
             KEEPALIVE,
@@ -61,6 +64,7 @@ struct Options {
     nodelay: bool,
     congestion: Option<String>,
     buffers: Buffers,
+    ip: IpOptions,
     mptcp: bool,
     /// Whole seconds; `None` if it is off.
     keepalive: Option<Duration>,
@@ -71,12 +75,12 @@ struct Options {
 impl Options {
     fn of(endpoint: &Endpoint, listens: bool) -> Result<Options, EndpointError> {
         endpoint.host_port()?;
-        internet::local(endpoint)?;
         let usual = listens.then_some(KEEPALIVE_OF_LISTENERS);
         Ok(Options {
             nodelay: flag(endpoint, "nodelay")?.unwrap_or(true),
             congestion: endpoint.option("congestion").map(str::to_owned),
             buffers: Buffers::of(endpoint)?,
+            ip: IpOptions::of(endpoint)?,
             mptcp: flag(endpoint, "mptcp")?.unwrap_or(false),
             keepalive: endpoint
                 .parsed(KEEPALIVE, "whole seconds from 1s to 2h, or off", keepalive)?
@@ -93,7 +97,16 @@ impl Options {
         if self.mptcp { Protocol::MPTCP } else { Protocol::TCP }
     }
 
-    /// Everything that must be set before the connection exists.
+    /// A socket for that address, with everything that must be set before the connection exists.
+    fn socket(&self, address: SocketAddr) -> Result<Socket, Fault> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(self.protocol()))
+            .map_err(Fault::system("open a socket"))?;
+        self.ip.apply(&socket, address.ip())?;
+        self.apply(&socket)?;
+        Ok(socket)
+    }
+
+    /// What an accepted connection needs as well: it has the rest from its listener.
     fn apply(&self, socket: &Socket) -> Result<(), Fault> {
         self.buffers.apply(socket)?;
         if let Some(name) = &self.congestion {
@@ -130,7 +143,7 @@ pub fn connection(endpoint: &Endpoint, opening: &Opening) -> Result<Socket, Faul
     let options = Options::of(endpoint, false)?;
     let mut last = Fault::TimedOut;
     for address in addresses(endpoint, opening, false)? {
-        match connect(endpoint, address, &options, opening.within) {
+        match connect(address, &options, opening.within) {
             Ok(socket) => return Ok(socket),
             Err(fault) => last = fault,
         }
@@ -138,16 +151,9 @@ pub fn connection(endpoint: &Endpoint, opening: &Opening) -> Result<Socket, Faul
     Err(last)
 }
 
-fn connect(
-    endpoint: &Endpoint,
-    address: SocketAddr,
-    options: &Options,
-    within: Duration,
-) -> Result<Socket, Fault> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(options.protocol()))
-        .map_err(Fault::system("open a socket"))?;
-    options.apply(&socket)?;
-    internet::bind(&socket, endpoint, address)?;
+fn connect(address: SocketAddr, options: &Options, within: Duration) -> Result<Socket, Fault> {
+    let socket = options.socket(address)?;
+    options.ip.bind(&socket, address)?;
     socket.connect_timeout(&address.into(), within).map_err(Fault::system("connect"))?;
     Ok(socket)
 }
@@ -189,11 +195,10 @@ fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, F
 /// A non-blocking socket that listens at the endpoint, and its port.
 pub fn listening(endpoint: &Endpoint, opening: &Opening) -> Result<(Socket, u16), Fault> {
     let options = Options::of(endpoint, true)?;
+    options.ip.check_listens()?;
     let address = addresses(endpoint, opening, true)?[0];
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(options.protocol()))
-        .map_err(Fault::system("open a socket"))?;
+    let socket = options.socket(address)?;
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
-    options.apply(&socket)?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;
     socket::listen(&socket, BACKLOG).map_err(Fault::system("listen"))?;
     let port = internet::port(&socket);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::datagram::DatagramLink;
-use super::internet::{self, addresses};
+use super::internet::{self, IpOptions, addresses};
 use super::offload::{Choice, Offload};
 use super::socket::{Buffers, SocketLink, Wants, wait_for};
 use super::{Admission, Caps, Door, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys};
@@ -27,13 +27,16 @@ pub const TRANSPORT: Transport = Transport {
     options: &[
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
+        internet::FAMILY,
         internet::BIND,
+        internet::DEVICE,
+        internet::DSCP,
+        internet::ECN,
         ("gso", "bulk: 1 has the kernel cut large packets, 0 never; auto (default) where it measures better"),
         ("gro", "bulk: 1 has the kernel join datagrams, 0 never; auto (default) where it measures better"),
     ],
     check: |endpoint| {
         Options::of(endpoint)?;
-        internet::local(endpoint)?;
         let (host, _) = endpoint.host_port()?;
         Ok(caps(host.contains(':')))
     },
@@ -67,8 +70,8 @@ fn caps(v6: bool) -> Caps {
     }
 }
 
-#[derive(Clone, Copy)]
 struct Options {
+    ip: IpOptions,
     buffers: Buffers,
     offload: Offload,
 }
@@ -86,12 +89,13 @@ impl Options {
                 .map(|choice| choice.unwrap_or(Choice::Auto))
         };
         let offload = Offload { segments: choice("gso")?, coalesced: choice("gro")? };
-        Ok(Options { buffers: Buffers::of(endpoint)?, offload })
+        Ok(Options { ip: IpOptions::of(endpoint)?, buffers: Buffers::of(endpoint)?, offload })
     }
 
     fn socket(&self, address: SocketAddr) -> Result<Socket, Fault> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)
             .map_err(Fault::system("open a socket"))?;
+        self.ip.apply(&socket, address.ip())?;
         self.buffers.apply(&socket)?;
         Ok(socket)
     }
@@ -102,7 +106,7 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
     let mut last = Fault::TimedOut;
     for address in addresses(endpoint, opening, false)? {
         let socket = options.socket(address)?;
-        internet::bind(&socket, endpoint, address)?;
+        options.ip.bind(&socket, address)?;
         match socket.connect(&address.into()) {
             Ok(()) => {
                 let first = VecDeque::new();
@@ -152,6 +156,7 @@ const MOST_ASIDE: usize = 1024;
 
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::of(endpoint)?;
+    options.ip.check_listens()?;
     let address = addresses(endpoint, opening, true)?[0];
     let socket = options.socket(address)?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;

@@ -50,7 +50,8 @@ fn every_target_is_run_here() {
     assert_eq!(targets, programs);
     let manifest = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/Cargo.toml")).unwrap();
     let manifest: toml::Table = manifest.parse().unwrap();
-    let listed = manifest["bin"].as_array().unwrap().iter().map(|bin| bin["name"].as_str().unwrap().to_owned());
+    let listed =
+        manifest["bin"].as_array().unwrap().iter().map(|bin| bin["name"].as_str().unwrap().to_owned());
     assert_eq!(targets, listed.collect());
 }
 

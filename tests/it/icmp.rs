@@ -10,13 +10,14 @@ use super::peers::linkgauge;
 use super::program::{Ended, command};
 
 /// Runs a script as root of a network of its own; `$LG` is the program, loop-back is up.
-fn in_a_network(script: &str) -> Ended {
+pub fn in_a_network(script: &str) -> Ended {
     let output = Command::new("timeout")
         .args([
             "60",
             "unshare",
             "--map-root-user",
             "--net",
+            "--mount",
             "sh",
             "-ec",
             &format!("ip link set lo up\n{script}"),

@@ -19,6 +19,7 @@ mod guest;
 mod house;
 mod icmp;
 mod import;
+mod ip_options;
 mod iperf3;
 mod liars;
 mod licences;

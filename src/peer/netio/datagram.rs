@@ -42,7 +42,6 @@ fn places(endpoint: &Endpoint) -> Result<(Endpoint, Endpoint), Fault> {
     let at = endpoint.with_port(port)?;
     let stream = stream_beside(&at)?;
     let from = endpoint.option(BIND).unwrap_or_default();
-    let stream = if from.is_empty() { stream } else { format!("{stream}?{BIND}={from}").parse()? };
     let others = endpoint.options().filter(|(name, _)| *name != BIND);
     let options: String = others.map(|(name, value)| format!("&{name}={value}")).collect();
     // An address of IPv6 stands in brackets before a port.
