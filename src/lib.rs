@@ -20,6 +20,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod cell;
 pub mod clock;
 pub mod endpoint;
 pub mod explain;

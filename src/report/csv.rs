@@ -5,12 +5,14 @@
 //! Not complete: histograms, time series, settings and the environment are in the JSON document.
 //!
 //! The columns never change their meaning; new ones are added at the end. An empty cell was not measured; `inf` is a
-//! percentile that was not reached because too many exchanges were lost (they count as later than everything).
+//! percentile that was not reached because too many exchanges were lost (they count as later than everything). A text that
+//! a spreadsheet would take for a formula has an apostrophe in front.
 
 use std::io;
 
 use super::words::{floor_ns, limit_bps};
 use super::{Options, paper};
+use crate::cell::inert;
 use crate::run::{CaseResult, Distribution, Figures, MissedFrames, Run};
 
 /// Column names and what they hold; the unit stands in the name.
@@ -108,20 +110,21 @@ pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> 
     table.write_record(COLUMNS.iter().map(|(name, _)| name))?;
     for (index, case) in run.cases.iter().enumerate() {
         let row = Row { run, number: index + 1, case };
-        table.write_record(row.cells("case", 0, &case.endpoint, case.elapsed_ns, &case.figures))?;
+        let cells = row.cells("case", 0, &case.endpoint, case.elapsed_ns, &case.figures);
+        write_row(&mut table, &cells)?;
         for (kind, parts) in [("repeat", &case.repeats), ("port", &case.per_port)] {
             for (part, number) in parts.iter().zip(1..) {
-                table.write_record(row.cells(
-                    kind,
-                    number,
-                    &part.endpoint,
-                    part.elapsed_ns,
-                    &part.figures,
-                ))?;
+                let cells = row.cells(kind, number, &part.endpoint, part.elapsed_ns, &part.figures);
+                write_row(&mut table, &cells)?;
             }
         }
     }
     table.flush()
+}
+
+/// Writes a row; texts come from outside, and spreadsheets open it.
+pub(super) fn write_row(table: &mut csv::Writer<impl io::Write>, cells: &[String]) -> io::Result<()> {
+    Ok(table.write_record(cells.iter().map(|cell| inert(cell).into_owned()))?)
 }
 
 struct Row<'a> {
@@ -386,6 +389,18 @@ mod tests {
         ");
         let lossy = columns(&sample_run::full(), 8..9);
         assert!(lossy.contains("latency_p99_ns: inf\n") && lossy.contains("latency_p90_ns: 9"), "{lossy}");
+    }
+
+    #[test]
+    fn no_text_from_outside_is_a_formula() {
+        let mut run = sample_run::minimal();
+        run.id = "=1+1".to_owned();
+        run.cases[0].endpoint = "@SUM(A1)".to_owned();
+        run.cases[0].method = "-cmd|'/C calc'!A0".to_owned();
+        let text = text(&run);
+        let cells: Vec<&str> = text.lines().nth(1).unwrap().split(',').collect();
+        assert_eq!(cells[..6], ["'=1+1", "2026-11-20T10:00:00Z", "1", "case", "", "'@SUM(A1)"]);
+        assert!(text.contains(",'-cmd|'/C calc'!A0,"), "{text}");
     }
 
     #[test]

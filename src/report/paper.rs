@@ -11,7 +11,7 @@ use minijinja::value::Value;
 
 use super::layout::Line;
 use super::words::{ABSENT, case_list, fit_lines, plural, printable, shorten, wrap};
-use super::{chart, html};
+use super::{chart, csv, html};
 use crate::explain::size::Fit;
 use crate::run::{Paper, PaperRow, PaperTable, Run};
 
@@ -53,12 +53,12 @@ static COLUMNS: &[(&str, &str)] = &[
 
 /// One row a published figure.
 pub fn write_csv(run: &Run, paper: &Paper, out: &mut dyn io::Write) -> io::Result<()> {
-    let mut table = csv::Writer::from_writer(out);
+    let mut table = ::csv::Writer::from_writer(out);
     table.write_record(COLUMNS.iter().map(|(name, _)| name))?;
     for (number, row) in paper.tables.iter().flat_map(|t| t.rows.iter().map(|row| (&t.number, row))) {
         let case = row.case.and_then(|case| run.cases.get(case.checked_sub(1)?));
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        table.write_record([
+        let cells = [
             run.id.clone(),
             paper.name.clone(),
             number.clone(),
@@ -78,7 +78,8 @@ pub fn write_csv(run: &Run, paper: &Paper, out: &mut dyn io::Write) -> io::Resul
             row.measured.map(|_| row.guest.to_string()).unwrap_or_default(),
             text(&row.reason),
             text(&row.note),
-        ])?;
+        ];
+        csv::write_row(&mut table, &cells)?;
     }
     table.flush()
 }

@@ -8,7 +8,7 @@ use linkgauge::link::{TRANSPORTS, Transport};
 
 /// What everybody may use: they know nothing above them.
 const NOUNS: &[&str] =
-    &["clock", "endpoint", "metric", "plan", "run", "sample", "stats", "units", "warnings"];
+    &["cell", "clock", "endpoint", "metric", "plan", "run", "sample", "stats", "units", "warnings"];
 
 /// What each other layer may use besides the nouns and itself.
 const LAYERS: &[(&str, &[&str])] = &[

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::cell::inert;
 use crate::peer::pakbus::record::Record;
 use crate::peer::pakbus::reply::Program;
 use crate::peer::pakbus::table::{Field, Table};
@@ -27,9 +28,11 @@ impl Format {
         }
     }
 
+    /// A cell. Spreadsheets open the one format, and the tools of the logger's maker the other, so that stays exact.
     fn text(self, text: &str) -> String {
+        let text = if self == Format::Csv { inert(text) } else { text.into() };
         let bare = self == Format::Csv && !text.contains([',', '"', '\n', '\r']);
-        if bare { text.to_owned() } else { format!("\"{}\"", text.replace('"', "\"\"")) }
+        if bare { text.into_owned() } else { format!("\"{}\"", text.replace('"', "\"\"")) }
     }
 
     fn line<'a>(self, cells: impl Iterator<Item = &'a str>) -> String {
@@ -204,6 +207,17 @@ mod tests {
         2026-01-01T01:38:00,99,12.99,10.01,NaN,true,"a, ""b"""
         2026-01-01T01:38:00.5,100,inf,-0.5,7,false,
         "#);
+    }
+
+    #[test]
+    fn a_logger_puts_no_formula_into_a_spreadsheet() {
+        let fields = vec![Field::new("=A1", Type::ASCII, 20), Field::new("n", Type::IEEE4, 1)];
+        let table = Table::new("T", 10, Instant::default(), fields);
+        let values = vec![Value::Text("=cmd|'/C calc'!A0".to_owned()), Value::Real(-1.5)];
+        let record = Record { number: 1, time: Instant::default(), values };
+        let text = Format::Csv.head(&table, "", None) + &Format::Csv.row(&table, &record);
+        assert_eq!(text, "time,record,'=A1,n\n1990-01-01T00:00:00,1,'=cmd|'/C calc'!A0,-1.5\n");
+        assert!(Format::Toa5.row(&table, &record).ends_with(",\"=cmd|'/C calc'!A0\",-1.5\r\n"));
     }
 
     #[test]
