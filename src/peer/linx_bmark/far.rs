@@ -25,6 +25,10 @@ impl Bench {
 }
 
 impl Service for Bench {
+    fn fits(&self, caps: &Caps) -> Result<(), String> {
+        super::needs_messages(caps)
+    }
+
     fn party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
         Box::new(End::new(caps, self.idle))
     }

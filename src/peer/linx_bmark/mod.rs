@@ -67,9 +67,7 @@ fn burst(case: &Case) -> Result<u32, String> {
 fn fit(case: &mut Case, caps: &Caps) -> Result<(), String> {
     style(case)?;
     burst(case)?;
-    if caps.framing != Framing::Message {
-        return Err("peer linx-bmark: signals need a link with messages, like linx://host/server".to_owned());
-    }
+    needs_messages(caps)?;
     if case.message_bytes == 0 {
         case.message_bytes = USUAL_SIZE;
     }
@@ -83,6 +81,16 @@ fn fit(case: &mut Case, caps: &Caps) -> Result<(), String> {
         *endpoint = with_signals(endpoint).map_err(|error| error.to_string())?;
     }
     Ok(())
+}
+
+/// A stream has no signals.
+fn needs_messages(caps: &Caps) -> Result<(), String> {
+    match caps.framing {
+        Framing::Message => Ok(()),
+        Framing::Stream => {
+            Err("peer linx-bmark: signals need a link with messages, like linx://host/server".to_owned())
+        }
+    }
 }
 
 fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
