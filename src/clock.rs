@@ -1,6 +1,6 @@
 //! The clock: monotonic nanoseconds, real or virtual, how to wait for an instant, and what reading it costs.
 //!
-//! Not for wall-clock dates (`run.rs` stamps those once, at the start of a run).
+//! The wall clock only dates things, once each ([`date`]): it may be set while something runs.
 //!
 //! On the virtual clock nobody sleeps: waiting moves the time to the instant waited for, so a run of hours takes
 //! microseconds and is exact to the nanosecond.
@@ -8,8 +8,9 @@
 use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use jiff::Timestamp;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// An instant: nanoseconds since an origin that is the same for all processes of this machine (boot), or zero
@@ -110,6 +111,16 @@ impl Clock {
 /// slack by default, and the switch) with room to spare.
 pub const SPIN: Duration = Duration::from_micros(120);
 
+/// The date by the wall clock. One that is set beyond the years that can be written gives the first or last of them.
+pub fn date() -> Timestamp {
+    date_of(SystemTime::now())
+}
+
+fn date_of(wall: SystemTime) -> Timestamp {
+    let limit = if wall < UNIX_EPOCH { Timestamp::MIN } else { Timestamp::MAX };
+    Timestamp::try_from(wall).unwrap_or(limit)
+}
+
 /// What the clock itself does to a measurement, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadCost {
@@ -153,6 +164,19 @@ mod tests {
         assert_eq!(clock.now(), Time(5_000_000_000));
         clock.sleep_then_spin(Time(1));
         assert_eq!(clock.now(), Time(5_000_000_000), "never backwards");
+    }
+
+    #[test]
+    fn every_wall_clock_gives_a_date() {
+        let year = Duration::from_secs(31_556_952);
+        for (wall, date) in [
+            (UNIX_EPOCH + 8029 * year, "9999-01-01T00:46:48Z"),
+            (UNIX_EPOCH + 8030 * year, "9999-12-30T22:00:00.999999999Z"),
+            (UNIX_EPOCH + 100_000 * year, "9999-12-30T22:00:00.999999999Z"),
+            (UNIX_EPOCH - 20_000 * year, "-009999-01-02T01:59:59Z"),
+        ] {
+            assert_eq!(date_of(wall).to_string(), date);
+        }
     }
 
     #[test]

@@ -248,7 +248,7 @@ pub fn estimate(plan: &Plan) -> Option<Duration> {
 pub fn run(plan: &Plan, bench: &mut Bench) -> Run {
     let clock = bench.dialer.clock.clone();
     let started = clock.now();
-    let stamp = jiff::Timestamp::now();
+    let stamp = crate::clock::date();
     bench.observer.event(&Event::Begins {
         cases: plan.cases.len(),
         repeat: plan.repeat,

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use crate::clock::date;
 use crate::plan::Direction;
 use crate::run::{CaseResult, Environment, Figures, Run, RunError, SCHEMA, TOOL, Warning};
 
@@ -112,7 +113,7 @@ pub fn read(format: &FormatIn, file: &mut dyn Read, about: &About) -> Result<Run
     let how = (&about.title, &about.endpoint, about.message_bytes, about.unit, about.lost, &about.late);
     hashing.hash.update(format!("{} {how:?}", format.name));
     let hash = hashing.hash.finalize();
-    let started = found.started.or(about.modified).unwrap_or_else(Timestamp::now);
+    let started = found.started.or(about.modified).unwrap_or_else(date);
     Ok(run_of(found, about, started, [hash[0], hash[1], hash[2]]))
 }
 

@@ -151,7 +151,7 @@ const CONNECTIONS: usize = 256;
 impl Logger {
     /// Starts a logger whose clock tells the time of the host in UTC.
     pub fn start(options: &Options) -> Result<Logger, LabError> {
-        let since_1990 = jiff::Timestamp::now().as_nanosecond() - i128::from(UNIX_1990) * 1_000_000_000;
+        let since_1990 = crate::clock::date().as_nanosecond() - i128::from(UNIX_1990) * 1_000_000_000;
         let clock = Instant::from_nanoseconds(i64::try_from(since_1990).unwrap_or_default());
         Logger::with(options, clock, Dialer::new(Clock::System))
     }
