@@ -11,6 +11,9 @@ pub const CAPABILITIES: [(u32, &str, &str); 3] = [
     (23, "cap_sys_nice", "to run before other programs"),
 ];
 
+/// Lets a shell, and what it starts, have more files open at once than its hard limit says.
+pub const MORE_FILES: &str = "sudo prlimit --nofile=4096 --pid $$";
+
 /// This process's rights as `/proc/self/status` tells them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rights {

@@ -6,6 +6,7 @@
 use std::io;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use serde_json::{Map, Value};
 
 use crate::clock::{Clock, Time};
@@ -266,6 +267,9 @@ pub const CHECK_LINE: &str =
 
 fn remedy(fault: &Fault) -> &'static str {
     match fault {
+        Fault::System { source, .. } if source.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+            ": each link is one; use fewer, or raise the hard limit (ulimit -Hn) first: sudo prlimit --nofile=4096 --pid $$"
+        }
         Fault::System { source, .. } => match source.kind() {
             io::ErrorKind::ConnectionRefused => {
                 ": does the far end ('linkgauge serve', another program, a device) listen on that port?"

@@ -3,7 +3,7 @@
 use rustix::process::{Resource, getrlimit};
 
 use super::Check;
-use crate::host::permissions::{CAPABILITIES, Rights};
+use crate::host::permissions::{CAPABILITIES, MORE_FILES, Rights};
 use crate::host::read;
 
 fn unknown_rights(name: &'static str) -> Check {
@@ -65,11 +65,11 @@ const OTHER_FILES: u64 = 24;
 const FEW_FILES: u64 = 1024;
 
 pub(super) fn open_files() -> Check {
-    let limit = getrlimit(Resource::Nofile);
-    judge_open_files(limit.current, limit.maximum)
+    judge_open_files(getrlimit(Resource::Nofile).maximum)
 }
 
-fn judge_open_files(limit: Option<u64>, highest: Option<u64>) -> Check {
+/// By the hard limit: up to that every command that opens links raises its own.
+fn judge_open_files(limit: Option<u64>) -> Check {
     const NAME: &str = "open files";
     let Some(limit) = limit else { return Check::good(NAME, "no limit") };
     let links = limit.saturating_sub(OTHER_FILES) / 2;
@@ -77,11 +77,7 @@ fn judge_open_files(limit: Option<u64>, highest: Option<u64>) -> Check {
     if limit >= FEW_FILES {
         return Check::good(NAME, finding);
     }
-    let remedy = match highest {
-        Some(highest) if highest < FEW_FILES => "sudo prlimit --nofile=4096 --pid $$".to_owned(),
-        highest => format!("ulimit -n {}", highest.unwrap_or(4096).min(4096)),
-    };
-    Check::doubtful(NAME, finding, remedy)
+    Check::doubtful(NAME, finding, MORE_FILES)
 }
 
 pub(super) fn ping() -> Check {
@@ -134,12 +130,10 @@ mod tests {
 
     #[test]
     fn few_open_files_are_doubtful() {
-        let remedy = |limit, highest| judge_open_files(limit, highest).remedy;
-        assert_eq!(remedy(None, None), None);
-        assert_eq!(remedy(Some(1024), Some(524_288)), None);
-        assert_eq!(remedy(Some(256), Some(524_288)).unwrap(), "ulimit -n 4096");
-        assert_eq!(remedy(Some(256), Some(2048)).unwrap(), "ulimit -n 2048");
-        assert_eq!(remedy(Some(256), Some(256)).unwrap(), "sudo prlimit --nofile=4096 --pid $$");
+        let remedy = |limit| judge_open_files(limit).remedy;
+        assert_eq!(remedy(None), None);
+        assert_eq!(remedy(Some(1024)), None);
+        assert_eq!(remedy(Some(256)).unwrap(), MORE_FILES);
     }
 
     #[test]
