@@ -9,7 +9,9 @@
 mod search;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
@@ -20,7 +22,7 @@ use crate::run::{CaseResult, Run, RunError};
 
 mod document;
 
-pub use search::{Entry, Filter, Point, Trend};
+pub use search::{Entry, Filter, Listing, Point, Trend};
 
 /// Marks the file as ours: "LGst".
 const APPLICATION: i32 = 0x4c47_7374;
@@ -28,6 +30,10 @@ const APPLICATION: i32 = 0x4c47_7374;
 const VERSION: i32 = 1;
 /// How long to wait for others that write: far longer than a whole queue of short transactions takes.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long still, once somebody wants to stop.
+const HASTE: Duration = Duration::from_millis(500);
+/// SQLite waits so long by itself; then is time to see whether somebody wants to stop.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The documents stand apart, so that a search does not wade through them.
 const TABLES: &str = "
@@ -80,6 +86,8 @@ pub enum StoreError {
     Newer { path: PathBuf, version: i32 },
     #[error("{}: the store cannot be {what}: {error}", .path.display())]
     Sql { path: PathBuf, what: &'static str, error: rusqlite::Error },
+    #[error("{}: the store cannot be {what}: another program has locked it", .path.display())]
+    Locked { path: PathBuf, what: &'static str },
     #[error("no run '{0}' in the store: 'linkgauge history' lists them")]
     Unknown(String),
     #[error("no run is tagged '{0}': 'linkgauge history' shows the tags")]
@@ -107,19 +115,26 @@ pub enum Kept {
 pub struct Store {
     connection: Connection,
     path: PathBuf,
+    /// Set by whoever wants to stop: the store waits no longer for others.
+    stop: Arc<AtomicBool>,
 }
 
 impl Store {
     /// Opens a store to keep runs in; makes the file where there is none, not its directory.
     pub fn open(path: &Path) -> Result<Store, StoreError> {
-        let mut store = Store::connect(path, OpenFlags::SQLITE_OPEN_CREATE)?;
+        Store::open_until(path, Arc::default())
+    }
+
+    /// The same; while the store is locked by others, it is waited for only until `stop` is set, and a moment more.
+    pub fn open_until(path: &Path, stop: Arc<AtomicBool>) -> Result<Store, StoreError> {
+        let store = Store::connect(path, OpenFlags::SQLITE_OPEN_CREATE, stop)?;
         if store.state()? == State::Empty {
             let transaction = store.write("made")?;
             // Another process may have been faster.
             if state(&transaction).map_err(|error| failed(path, "made", error))? == State::Empty {
                 create(&transaction).map_err(|error| failed(path, "made", error))?;
             }
-            transaction.commit().map_err(|error| failed(path, "made", error))?;
+            store.commit(transaction, "made")?;
         }
         store.check()?;
         Ok(store)
@@ -130,27 +145,38 @@ impl Store {
         if !path.exists() {
             return Err(StoreError::Missing(path.to_owned()));
         }
-        let store = Store::connect(path, OpenFlags::empty())?;
+        let store = Store::connect(path, OpenFlags::empty(), Arc::default())?;
         store.check()?;
         Ok(store)
     }
 
-    fn connect(path: &Path, how: OpenFlags) -> Result<Store, StoreError> {
+    fn connect(path: &Path, how: OpenFlags, stop: Arc<AtomicBool>) -> Result<Store, StoreError> {
         let opened = || {
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | how;
             let connection = Connection::open_with_flags(path, flags)?;
-            connection.busy_timeout(PATIENCE)?;
+            connection.busy_timeout(LOOK)?;
             connection.pragma_update(None, "foreign_keys", true)?;
             // The file may be anybody's.
             connection.pragma_update(None, "trusted_schema", false)?;
+            // Only a commit waits for readers, which can be tried again; a full cache would do so in the middle.
+            connection.pragma_update(None, "cache_spill", false)?;
             Ok(connection)
         };
-        let connection = opened().map_err(|error| failed(path, "opened", error))?;
-        Ok(Store { connection, path: path.to_owned() })
+        let connection = patiently(&stop, opened).map_err(|error| failed(path, "opened", error))?;
+        Ok(Store { connection, path: path.to_owned(), stop })
     }
 
     fn state(&self) -> Result<State, StoreError> {
-        state(&self.connection).map_err(|error| self.failed("opened", error))
+        self.patiently("opened", || state(&self.connection))
+    }
+
+    /// Does what can be done again from its beginning, when others that had locked the store are done.
+    fn patiently<T>(
+        &self,
+        what: &'static str,
+        done: impl FnMut() -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        patiently(&self.stop, done).map_err(|error| self.failed(what, error))
     }
 
     fn check(&self) -> Result<(), StoreError> {
@@ -166,15 +192,18 @@ impl Store {
     }
 
     /// A transaction that writes: it waits for others at its beginning, never in the middle.
-    fn write(&mut self, what: &'static str) -> Result<Transaction<'_>, StoreError> {
-        let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
-        begun.map_err(|error| failed(&self.path, what, error))
+    fn write(&self, what: &'static str) -> Result<Transaction<'_>, StoreError> {
+        self.patiently(what, || Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate))
+    }
+
+    /// Ends a transaction that writes, when those that read have ended theirs.
+    fn commit(&self, transaction: Transaction, what: &'static str) -> Result<(), StoreError> {
+        self.patiently(what, || transaction.execute_batch("COMMIT"))
     }
 
     /// Keeps a run whole. One that is there already is not kept twice, and never overwritten.
     pub fn keep(&mut self, run: &Run) -> Result<Kept, StoreError> {
-        let path = self.path.clone();
-        let cannot = |error| failed(&path, "written", error);
+        let cannot = |error| self.failed("written", error);
         let transaction = self.write("written")?;
         let there: Option<Vec<u8>> = transaction
             .query_row(
@@ -193,21 +222,17 @@ impl Store {
             };
         }
         insert(&transaction, run, &document::deflated(&document::text(run))).map_err(cannot)?;
-        transaction.commit().map_err(cannot)?;
+        self.commit(transaction, "written")?;
         Ok(Kept::New)
     }
 
     /// The run with this id, with one that begins so, or whose random part does; `last` is the one that began last.
     pub fn get(&self, text: &str) -> Result<Run, StoreError> {
         let id = self.find(text)?;
-        let deflated: Vec<u8> = self
-            .connection
-            .query_row(
-                "SELECT deflated FROM document JOIN run ON run.number = document.run WHERE id = ?1",
-                [&id],
-                |row| row.get(0),
-            )
-            .map_err(|error| self.failed("read", error))?;
+        let document = "SELECT deflated FROM document JOIN run ON run.number = document.run WHERE id = ?1";
+        let read = || self.connection.query_row(document, [&id], |row| row.get(0)).optional();
+        let deflated: Option<Vec<u8>> = self.patiently("read", read)?;
+        let deflated = deflated.ok_or_else(|| StoreError::Damaged(id.clone()))?;
         let text = document::inflated(&deflated).ok_or_else(|| StoreError::Damaged(id.clone()))?;
         Run::from_json(&text).map_err(|error| StoreError::Document { id, error })
     }
@@ -230,26 +255,24 @@ impl Store {
     }
 
     fn each_name(&mut self, id: &str, names: &[String], statement: &str) -> Result<(), StoreError> {
-        let path = self.path.clone();
         let transaction = self.write("written")?;
         for name in names {
-            transaction.execute(statement, [name, id]).map_err(|error| failed(&path, "written", error))?;
+            transaction.execute(statement, [name, id]).map_err(|error| self.failed("written", error))?;
         }
-        transaction.commit().map_err(|error| failed(&path, "written", error))
+        self.commit(transaction, "written")
     }
 
     /// Takes runs out, all or none of them, and gives their room back.
     pub fn remove(&mut self, ids: &[String]) -> Result<(), StoreError> {
-        let path = self.path.clone();
         let transaction = self.write("written")?;
         for id in ids {
             transaction
                 .execute("DELETE FROM run WHERE id = ?1", [id])
-                .map_err(|error| failed(&path, "written", error))?;
+                .map_err(|error| self.failed("written", error))?;
         }
-        transaction.commit().map_err(|error| failed(&path, "written", error))?;
+        self.commit(transaction, "written")?;
         // Without it the file stays as large as it is, and what comes next uses the room.
-        let _ = self.connection.execute_batch("VACUUM");
+        let _ = self.patiently("written", || self.connection.execute_batch("VACUUM"));
         Ok(())
     }
 }
@@ -257,7 +280,28 @@ impl Store {
 fn failed(path: &Path, what: &'static str, error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => StoreError::Foreign(path.to_owned()),
+        Some(ErrorCode::DatabaseBusy) => StoreError::Locked { path: path.to_owned(), what },
         _ => StoreError::Sql { path: path.to_owned(), what, error },
+    }
+}
+
+/// Does it again while others have the store locked: for all our patience, or until somebody wants to stop.
+fn patiently<T>(stop: &AtomicBool, mut done: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    let mut until = Instant::now() + PATIENCE;
+    loop {
+        match done() {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
+                if stop.load(Relaxed) {
+                    until = until.min(Instant::now() + HASTE);
+                }
+                if Instant::now() >= until {
+                    return Err(error);
+                }
+                // SQLite does not wait where it sees that this would be in vain.
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done,
+        }
     }
 }
 

@@ -13,8 +13,8 @@ use linkgauge::run::Run;
 use super::Status;
 use super::compare::CompareFlags;
 use super::ip::IpFlags;
-use super::measure::{PlanFlags, measure, status};
-use super::output::check_file;
+use super::measure::{Measurement, PlanFlags, measure, status};
+use super::output::{all_of, check_file};
 
 /// Run two plans in turn, repetition by repetition, and compare them
 ///
@@ -61,7 +61,8 @@ pub fn run(flags: Flags) -> Result<Status> {
     let count = a.cases.len();
     let keep_going = a.keep_going || b.keep_going || flags.plan.keep_going;
     let cases: Vec<Case> = a.cases.into_iter().chain(b.cases).collect();
-    let run = measure(Plan::new(None, repeat, keep_going, cases)?, &flags.plan, Dialer::new(Clock::System))?;
+    let plan = Plan::new(None, repeat, keep_going, cases)?;
+    let Measurement { run, events } = measure(plan, &flags.plan, Dialer::new(Clock::System))?;
     let ended = status(&run);
     let written = flags.plan.output.write(&run, false);
     let titles = [a.title.unwrap_or(flags.a.clone()), b.title.unwrap_or(flags.b.clone())];
@@ -71,9 +72,10 @@ pub fn run(flags: Flags) -> Result<Status> {
             flags.plan.keep.keep(run, true);
         }
     }
-    written?;
     let sides = [Side { name: &flags.a, runs: &[a] }, Side { name: &flags.b, runs: &[b] }];
-    let compared = flags.how.compare(sides, flags.compare_json, flags.compare_html.as_deref())?;
+    let compared = flags.how.compare(sides, flags.compare_json, flags.compare_html.as_deref());
+    all_of([events, written])?;
+    let compared = compared?;
     // What was not measured weighs more than what was worse.
     Ok(if ended == Status::Complete { compared } else { ended })
 }

@@ -11,7 +11,7 @@ use linkgauge::units::share;
 use linkgauge::verdict::{self, Options, Verdict};
 
 use super::Status;
-use super::output::{is_dash, put, speaks_unicode, to_file};
+use super::output::{all_of, is_dash, put, put_data, put_json, speaks_unicode, to_file};
 use super::store::{RUN_HELP, StoreFlag, runs};
 
 /// Compare two runs, or two sets of them: worse, better, or no difference shown
@@ -69,18 +69,17 @@ impl CompareFlags {
         let options = Options { margin: self.margin, metrics: self.metric.clone(), force: self.force };
         let comparison = verdict::compare(sides[0].runs, sides[1].runs, &options)?;
         let page = |out: &mut dyn Write| report::overlay(&sides, Some(&comparison), out);
-        if let Some(path) = html.filter(|path| !is_dash(path)) {
-            to_file(path, |file| page(file))?;
-        }
-        if html.is_some_and(is_dash) {
-            put(page)?;
+        let file = html.filter(|path| !is_dash(path)).map(|path| to_file(path, |file| page(file)));
+        let printed = if html.is_some_and(is_dash) {
+            put_data(page)
         } else if json {
             let json = serde_json::to_string_pretty(&comparison)?;
-            put(|out| writeln!(out, "{json}"))?;
+            put_json(|out| writeln!(out, "{json}"))
         } else {
             let text = report::comparison(&comparison, speaks_unicode());
-            put(|out| write!(out, "{text}"))?;
-        }
+            put(|out| write!(out, "{text}"))
+        };
+        all_of(file.into_iter().chain([printed]))?;
         Ok(if comparison.any(Verdict::Worse) { Status::Failed } else { Status::Complete })
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Command};
 
 use super::Status;
-use super::output::put;
+use super::output::put_data;
 
 /// Print completions for a shell
 #[derive(Args)]
@@ -26,7 +26,7 @@ pub struct ManFlags {
 pub fn run(flags: Flags, mut command: Command) -> Result<Status> {
     let mut script = Vec::new();
     clap_complete::generate(flags.shell, &mut command, "linkgauge", &mut script);
-    put(|stdout| stdout.write_all(&script))?;
+    put_data(|stdout| stdout.write_all(&script))?;
     Ok(Status::Complete)
 }
 

@@ -22,8 +22,9 @@ use linkgauge::serve::Server;
 use linkgauge::units::print_duration;
 
 use super::Status;
-use super::measure::{PlanFlags, measure, status};
-use super::output::{OutputFlags, is_dash, tell};
+use super::measure::{Measurement, PlanFlags, measure, status};
+use super::output::{OutputFlags, all_of, is_dash, tell};
+use super::signals::on_interrupt;
 use super::store::KeepFlags;
 
 /// Start far ends of its own, gauge every link of this host, print and write report.html
@@ -48,7 +49,8 @@ pub fn run(flags: Flags) -> Result<Status> {
     output.check(0)?;
     flags.keep.check()?;
     let quiet = output.quiet;
-
+    // Before anything is made that is to be removed.
+    on_interrupt()?;
     let directory = Directory::fresh()?;
     let dialer = Dialer::new(Clock::System);
     let mut found = find(&directory, &dialer);
@@ -74,11 +76,11 @@ pub fn run(flags: Flags) -> Result<Status> {
     }
     let mut plan_flags = PlanFlags::default();
     plan_flags.output = output;
-    let mut run = measure(plan, &plan_flags, dialer)?;
+    let Measurement { mut run, events } = measure(plan, &plan_flags, dialer)?;
     run.warnings.extend(notes(found.missing));
     let written = plan_flags.output.write(&run, true);
     flags.keep.keep(&run, quiet);
-    written?;
+    all_of([events, written])?;
     if !quiet {
         tell_files(&[&html, &json]);
     }

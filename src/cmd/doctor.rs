@@ -16,7 +16,7 @@ use linkgauge::link::{self, TRANSPORTS};
 use serde::Serialize;
 
 use super::Status;
-use super::output::{is_dash, put, speaks_unicode, to_file};
+use super::output::{all_of, is_dash, put, put_json, speaks_unicode, to_file};
 use floor::Floor;
 
 /// Is this host fit to measure? Clocks, timers, permissions, transports, serial ports, with the remedy
@@ -57,14 +57,12 @@ struct Transport {
 
 pub fn run(flags: Flags) -> Result<Status> {
     let findings = examine();
-    let on_stdout = flags.json.as_deref().is_some_and(is_dash);
-    if let Some(path) = flags.json.filter(|path| !is_dash(path)) {
-        to_file(&path, |file| write_json(&findings, file))?;
+    let page = || put(|stdout| stdout.write_all(page::text(&findings, speaks_unicode()).as_bytes()));
+    match flags.json {
+        Some(path) if is_dash(&path) => put_json(|stdout| write_json(&findings, stdout))?,
+        Some(path) => all_of([to_file(&path, |file| write_json(&findings, file)), page()])?,
+        None => page()?,
     }
-    put(|stdout| match on_stdout {
-        true => write_json(&findings, stdout),
-        false => stdout.write_all(page::text(&findings, speaks_unicode()).as_bytes()),
-    })?;
     Ok(if findings.floor.complete() { Status::Complete } else { Status::Incomplete })
 }
 

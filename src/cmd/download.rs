@@ -20,8 +20,8 @@ use linkgauge::workload::download::WHOLE;
 use self::keep::Keeper;
 use super::Status;
 use super::ip::IpFlags;
-use super::measure::{PlanFlags, many, measure, measure_into, status};
-use super::output::is_dash;
+use super::measure::{Measurement, PlanFlags, many, measure, measure_into, status};
+use super::output::{all_of, is_dash};
 
 /// Download a file or a table from a data logger, and measure it
 ///
@@ -192,21 +192,23 @@ pub fn run(flags: Flags) -> Result<Status> {
     let plan = linkgauge::schedule::check(plan)?;
     let on_stdout = place.as_deref().is_some_and(is_dash);
     flags.plan.check_output(usize::from(on_stdout))?;
-    let run = match place {
+    let (Measurement { run, events }, kept) = match place {
         Some(place) => kept(plan, &flags.plan, &place)?,
-        None => measure(plan, &flags.plan, Dialer::new(Clock::System))?,
+        None => (measure(plan, &flags.plan, Dialer::new(Clock::System))?, Ok(())),
     };
     let measured = run.cases.iter().any(|case| case.figures.any());
-    flags.plan.output.write(&run, measured && !on_stdout && !flags.plan.events_on_stdout())?;
+    let written = flags.plan.output.write(&run, measured && !on_stdout && !flags.plan.events_on_stdout());
+    all_of([kept, events, written])?;
     Ok(status(&run))
 }
 
-/// Downloads to a file.
-fn kept(plan: Plan, flags: &PlanFlags, place: &Path) -> Result<Run> {
+/// Downloads to a file; returns as well whether that could be written.
+fn kept(plan: Plan, flags: &PlanFlags, place: &Path) -> Result<(Measurement, Result<()>)> {
     let (keeper, content) = Keeper::create(place)?;
-    let run = measure_into(plan, flags, Dialer::new(Clock::System), Some(content));
+    let measured = measure_into(plan, flags, Dialer::new(Clock::System), Some(content));
     let cut = |case: &CaseResult| case.got.get(WHOLE).is_some_and(|whole| whole == false);
-    let whole = run.as_ref().is_ok_and(|run| run.complete() && !run.cases.iter().any(cut));
-    keeper.finish(whole, flags.output.quiet)?;
-    run
+    let is_whole = |run: &Run| run.complete() && !run.cases.iter().any(cut);
+    let whole = measured.as_ref().is_ok_and(|measured| is_whole(&measured.run));
+    let kept = keeper.finish(whole, flags.output.quiet);
+    Ok((measured?, kept))
 }

@@ -11,7 +11,7 @@ use linkgauge::run::Run;
 use linkgauge::units;
 
 use super::Status;
-use super::output::{is_dash, options, put, to_file};
+use super::output::{all_of, is_dash, options, put, put_json, to_file};
 use super::store::{StoreFlag, is_file, runs};
 
 /// Say where the time goes: models fitted to what was measured, or published
@@ -60,19 +60,12 @@ pub fn run(flags: Flags) -> Result<Status> {
         found(&flags.of, &Evidence::Run(&run_named(&flags.of, &flags.store)?), &declared)?
     };
     let document = || serde_json::to_string_pretty(&explain::document(&flags.of, &findings));
+    let document = flags.json.as_ref().map(|_| document()).transpose()?.unwrap_or_default();
     match &flags.json {
-        Some(path) if is_dash(path) => {
-            let document = document()?;
-            put(|stdout| writeln!(stdout, "{document}"))?;
-            return Ok(Status::Complete);
-        }
-        Some(path) => {
-            let document = document()?;
-            to_file(path, |file| writeln!(file, "{document}"))?;
-        }
-        None => {}
+        Some(path) if is_dash(path) => put_json(|stdout| writeln!(stdout, "{document}"))?,
+        Some(path) => all_of([to_file(path, |file| writeln!(file, "{document}")), print(&findings)])?,
+        None => print(&findings)?,
     }
-    print(&findings)?;
     Ok(Status::Complete)
 }
 

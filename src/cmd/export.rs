@@ -11,7 +11,7 @@ use linkgauge::run::Run;
 use linkgauge::store::Filter;
 
 use super::Status;
-use super::output::tell;
+use super::output::{all_of, tell};
 use super::store::{RUN_HELP, StoreFlag, document, runs};
 
 /// Write runs of the store as files, one document each; 'import run' takes them in again
@@ -34,17 +34,20 @@ pub fn run(flags: Flags) -> Result<Status> {
     let mut all = Vec::new();
     if flags.runs.is_empty() {
         let store = flags.store.open()?;
-        for entry in store.runs(&Filter::default())? {
-            all.push(store.get(&entry.id).map_err(Into::into).and_then(|run| write(&run, directory)));
+        for id in store.ids(&Filter::default())? {
+            all.push(store.get(&id).map_err(Into::into).and_then(|run| write(&run, directory)));
         }
     }
     for named in &flags.runs {
-        all.extend(runs(named, &flags.store)?.iter().map(|run| write(run, directory)));
+        match runs(named, &flags.store) {
+            Ok(runs) => all.extend(runs.iter().map(|run| write(run, directory))),
+            Err(error) => all.push(Err(error)),
+        }
     }
     let written = all.iter().filter(|one| one.is_ok()).count();
     tell(format_args!("{written} in {}", directory.display()));
     // One that cannot be written keeps no other from it.
-    all.into_iter().collect::<Result<()>>()?;
+    all_of(all)?;
     Ok(Status::Complete)
 }
 

@@ -10,15 +10,16 @@ use clap::Args;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
+use linkgauge::clock::date;
 use linkgauge::metric::Metric;
 use linkgauge::report::{plain, printable, shorten};
-use linkgauge::store::{Entry, Filter};
+use linkgauge::store::{Entry, Filter, Listing};
 use linkgauge::units;
 use serde_json::{Value, json};
 
 use super::Status;
-use super::output::{put, speaks_unicode, tell};
-use super::store::{StoreFlag, short};
+use super::output::{put, put_json, speaks_unicode, tell};
+use super::store::{StoreFlag, short, warn_of_damage};
 
 /// Which runs of the store.
 #[derive(Args, Clone)]
@@ -64,7 +65,7 @@ impl FromStr for When {
         let day = text.parse::<Date>().and_then(|day| day.to_zoned(TimeZone::UTC));
         let ago = || {
             let ago = SignedDuration::try_from(units::duration(text).ok()?).ok()?;
-            Timestamp::now().checked_sub(ago).ok()
+            date().checked_sub(ago).ok()
         };
         let found = day.ok().map(|day| day.timestamp()).or_else(ago);
         found.map(When).ok_or_else(|| {
@@ -110,24 +111,26 @@ pub fn run(flags: Flags) -> Result<Status> {
         ..flags.which.filter()
     };
     let unicode = speaks_unicode();
-    let (document, text, empty) = match &flags.metric {
+    let (document, text, damaged) = match &flags.metric {
         Some(metric) => {
-            let trends = store.trends(&filter, metric)?;
-            (trend::json(&trends, metric), trend::text(&trends, metric), trends.is_empty())
+            let Listing { entries, damaged } = store.trends(&filter, metric)?;
+            let text = (!entries.is_empty()).then(|| trend::text(&entries, metric));
+            (trend::json(&entries, metric), text, damaged)
         }
         None => {
-            let runs = store.runs(&filter)?;
-            (list_json(&runs), list(&runs), runs.is_empty())
+            let Listing { entries, damaged } = store.runs(&filter)?;
+            let text = (!entries.is_empty()).then(|| list(&entries));
+            (list_json(&entries), text, damaged)
         }
     };
     if flags.json {
-        put(|out| writeln!(out, "{document:#}"))?;
-    } else if empty {
-        tell("no such run in the store");
-    } else {
+        put_json(|out| writeln!(out, "{document:#}"))?;
+    } else if let Some(text) = text {
         put(|out| write!(out, "{}", if unicode { text } else { plain(&text) }))?;
+    } else {
+        tell("no such run in the store");
     }
-    Ok(Status::Complete)
+    Ok(warn_of_damage(&damaged))
 }
 
 /// Of the columns that vary.

@@ -14,7 +14,7 @@ use linkgauge::run::Run;
 use linkgauge::units::{Bytes, Span};
 
 use super::Status;
-use super::output::{OutputFlags, is_dash};
+use super::output::{OutputFlags, all_of, is_dash};
 use super::store::{KeepFlags, tell_kept};
 
 /// Take in results of other programs, and runs that were exported: same statistics, same report, same store
@@ -62,16 +62,19 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.keep.check()?;
     let format = format_in(&flags.format).context("clap knows only these")?;
     let several = flags.files.len() > 1;
-    for path in &flags.files {
+    let import = |path: &PathBuf| {
         let run = one(format, path, &flags)?;
         // Of many, the store is what is wanted.
         let written = flags.output.write(&run, !several);
-        let kept = flags.keep.kept(&run)?;
-        written?;
-        if kept && !several && !flags.output.quiet {
+        let kept = flags.keep.kept(&run);
+        let is_kept = matches!(kept, Ok(true));
+        all_of([written, kept.map(drop)])?;
+        if is_kept && !several && !flags.output.quiet {
             tell_kept(&run);
         }
-    }
+        Ok(())
+    };
+    all_of(flags.files.iter().map(import))?;
     Ok(Status::Complete)
 }
 

@@ -1,11 +1,11 @@
-//! What all measuring commands share: their flags, the progress on the terminal, Ctrl-C, the events file.
+//! What all measuring commands share: their flags, the progress on the terminal, the events file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{IsTerminal, LineWriter, Write};
+use std::io::{self, IsTerminal, LineWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -17,15 +17,18 @@ use linkgauge::host;
 use linkgauge::link::Dialer;
 use linkgauge::metric::Threshold;
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Plan, Probe};
+use linkgauge::report::printable;
 use linkgauge::run::Run;
 use linkgauge::sample::RawFile;
 use linkgauge::schedule::{self, Bench, Event, Observer};
+use linkgauge::serve::raise_open_files;
 use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
 use linkgauge::workload::download::Content;
 
 use super::Status;
 use super::ip::IpFlags;
-use super::output::{OutputFlags, is_dash, speaks_unicode, tell};
+use super::output::{OutputFlags, all_of, complain, is_dash, reader_is_gone, speaks_unicode, terminal};
+use super::signals::on_interrupt;
 use super::store::KeepFlags;
 
 /// Where links lead, what the far end speaks, how often: the same for every workload.
@@ -201,14 +204,14 @@ pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status>
     let events_on_stdout = flags.events_on_stdout();
     flags.check_output(0)?;
     flags.keep.check()?;
-    let run = measure(plan, flags, dialer)?;
+    let Measurement { run, events } = measure(plan, flags, dialer)?;
     // Where nothing was measured the error lines say all there is to say.
     let measured = run.cases.iter().any(|case| case.figures.any());
     let written = flags.output.write(&run, measured && !events_on_stdout);
     if measured {
         flags.keep.keep(&run, flags.output.quiet);
     }
-    written?;
+    all_of([events, written])?;
     Ok(status(&run))
 }
 
@@ -222,18 +225,30 @@ pub fn status(run: &Run) -> Status {
     }
 }
 
+/// What was measured, and whether its events could be written.
+pub struct Measurement {
+    pub run: Run,
+    pub events: Result<()>,
+}
+
 /// Runs a plan and keeps whatever was measured.
-pub fn measure(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Run> {
+pub fn measure(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Measurement> {
     measure_into(plan, flags, dialer, None)
 }
 
 /// The same; the content of a download goes to `content`.
-pub fn measure_into(plan: Plan, flags: &PlanFlags, dialer: Dialer, content: Option<Content>) -> Result<Run> {
+pub fn measure_into(
+    plan: Plan,
+    flags: &PlanFlags,
+    dialer: Dialer,
+    content: Option<Content>,
+) -> Result<Measurement> {
     let plan = schedule::check(plan)?;
     let create =
         |path: &Path| RawFile::create(path).with_context(|| format!("{}: cannot be written", path.display()));
     let raw = flags.raw.as_deref().map(create).transpose()?;
     let observer = Screen::new(flags.output.quiet, flags.events.as_deref())?;
+    raise_open_files();
     let cancel = on_interrupt()?;
     let mut bench = Bench {
         dialer,
@@ -247,8 +262,7 @@ pub fn measure_into(plan: Plan, flags: &PlanFlags, dialer: Dialer, content: Opti
         floor_ns: Some(schedule::floor_ns()),
     };
     let run = schedule::run(&plan, &mut bench);
-    observer.clear();
-    Ok(run)
+    Ok(Measurement { run, events: observer.end() })
 }
 
 /// The token from a file or the environment, without the line end that editors add.
@@ -266,20 +280,48 @@ pub fn token(file: Option<&std::path::Path>) -> Result<Option<String>> {
     }
 }
 
-/// A flag that the first Ctrl-C (or SIGTERM) sets; the second ends the program at once.
-pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
-    let cancel = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 130, cancel.clone())?;
-        signal_hook::flag::register(signal, cancel.clone())?;
+/// The events file, a line of JSON each. That it cannot be written, or that its reader goes away, ends no measurement.
+struct Events {
+    to: Box<dyn Write + Send>,
+    name: String,
+    /// Why there are no more of them.
+    failed: Option<io::Error>,
+}
+
+impl Events {
+    fn create(path: &Path) -> Result<Events> {
+        let name = path.display().to_string();
+        let to: Box<dyn Write + Send> = match is_dash(path) {
+            true => Box::new(LineWriter::new(io::stdout())),
+            false => {
+                let file = File::create(path).with_context(|| format!("{name}: cannot be written"))?;
+                Box::new(LineWriter::new(file))
+            }
+        };
+        Ok(Events { to, name, failed: None })
     }
-    Ok(cancel)
+
+    fn add(&mut self, event: &Event) {
+        if self.failed.is_some() {
+            return;
+        }
+        let line = serde_json::to_string(event).map_err(io::Error::from);
+        self.failed = line.and_then(|line| writeln!(self.to, "{}", terminal::json(&line))).err();
+    }
+
+    fn end(&mut self) -> Result<()> {
+        match self.failed.take() {
+            Some(error) if !reader_is_gone(&error) => Err(error)
+                .with_context(|| format!("{}: events are missing: it could not be written", self.name)),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Shows progress on a terminal and writes events to a file; does nothing where neither is wanted.
 pub struct Screen {
     bar: ProgressBar,
-    events: Option<Mutex<Box<dyn Write + Send>>>,
+    events: Option<Mutex<Events>>,
     /// Length of the case's part of the bar.
     plan: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -294,20 +336,15 @@ impl Screen {
         let bar = ProgressBar::with_draw_target(None, target);
         let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed:>4}  {wide_msg}")?;
         bar.set_style(style.progress_chars(if speaks_unicode() { "━╸─" } else { "=> " }));
-        let events: Option<Box<dyn Write + Send>> = match events {
-            None => None,
-            Some(path) if is_dash(path) => Some(Box::new(LineWriter::new(std::io::stdout()))),
-            Some(path) => {
-                let file =
-                    File::create(path).with_context(|| format!("{}: cannot be written", path.display()))?;
-                Some(Box::new(LineWriter::new(file)))
-            }
-        };
+        let events = events.map(Events::create).transpose()?;
         Ok(Screen { bar, events: events.map(Mutex::new), plan: Mutex::default() })
     }
 
-    pub fn clear(&self) {
+    /// Nothing more is shown. Fails where events could not be written.
+    pub fn end(&self) -> Result<()> {
         self.bar.finish_and_clear();
+        let events = self.events.as_ref().and_then(|events| events.lock().ok());
+        events.map_or(Ok(()), |mut events| events.end())
     }
 
     fn remember(&self, name: &'static str, value: u64) {
@@ -323,11 +360,8 @@ impl Screen {
 
 impl Observer for Screen {
     fn event(&self, event: &Event) {
-        if let Some(events) = &self.events
-            && let (Ok(mut events), Ok(line)) = (events.lock(), serde_json::to_string(event))
-        {
-            // A reader that went away must not end the measurement.
-            let _ = writeln!(events, "{line}");
+        if let Some(Ok(mut events)) = self.events.as_ref().map(Mutex::lock) {
+            events.add(event);
         }
         match event {
             Event::Begins { cases, repeat, .. } => {
@@ -338,17 +372,15 @@ impl Observer for Screen {
                 let done = u64::from(*repetition) * self.recall("cases") + *case as u64;
                 self.remember("done", done);
                 self.bar.set_position(STEPS * done);
-                self.bar.set_message(format!(
-                    "{workload} {endpoint} {}",
-                    units::print_bytes((*message_bytes).into())
-                ));
+                let size = units::print_bytes((*message_bytes).into());
+                self.bar.set_message(printable(&format!("{workload} {endpoint} {size}")));
                 self.bar.enable_steady_tick(Duration::from_millis(200));
             }
             Event::Progress { share: Some(share), .. } => {
                 self.bar.set_position(STEPS * self.recall("done") + (share * STEPS as f64) as u64);
             }
             Event::Failed { reason, .. } => {
-                self.bar.suspend(|| tell(format_args!("error: {reason}")));
+                self.bar.suspend(|| complain(reason));
             }
             _ => {}
         }

@@ -20,13 +20,13 @@ mod report;
 mod reproduce;
 mod run;
 mod serve;
+mod signals;
 mod store;
 mod tag;
 mod throughput;
 
 use std::process::ExitCode;
 
-use anstyle::{AnsiColor, Style};
 use clap::{CommandFactory, Parser, Subcommand};
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -108,7 +108,10 @@ impl From<Status> for ExitCode {
 }
 
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return output::usage(&error).into(),
+    };
     if cli.until_input_ends {
         end_with_input();
     }
@@ -137,8 +140,7 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(status) => status.into(),
         Err(error) => {
-            let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-            output::tell(format_args!("{red}error{red:#}: {error:#}"));
+            output::complain(&format!("{error:#}"));
             Status::Incomplete.into()
         }
     }

@@ -1,14 +1,19 @@
 //! Where results go: the terminal, files, standard output. The same flags for every command that has results.
+//!
+//! Everything that is printed is printed here.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::report::{self, Format, MOST_SIDES, Options, Side};
 use linkgauge::run::Run;
+use rustix::fs::FileType;
 
 mod file;
+pub mod terminal;
 
 pub use file::{check_file, to_file};
 
@@ -87,20 +92,18 @@ impl OutputFlags {
         self.write_by(true, &|format, options, out| all(sides, format, options, out))
     }
 
+    /// What cannot be written keeps nothing else from being written.
     fn write_by(&self, table: bool, write: &WriteIn) -> Result<()> {
-        let mut on_stdout = self.format.as_deref();
-        for (name, path) in self.files() {
-            if is_dash(path) {
-                on_stdout = Some(name);
-                continue;
-            }
-            to_file(path, |file| write(find(name), &Options::default(), file))?;
-        }
-        match on_stdout {
-            Some(name) => put(|out| write(find(name), &options(), out)),
-            None if self.quiet || !table => Ok(()),
-            None => put(|out| write(find("text"), &options(), out)),
-        }
+        let on_stdout = self.files().find(|(_, path)| is_dash(path)).map(|(name, _)| name);
+        let on_stdout = match on_stdout.or(self.format.as_deref()) {
+            None if self.quiet || !table => None,
+            named => Some(named.unwrap_or("text")),
+        };
+        let files = self.files().filter(|(_, path)| !is_dash(path));
+        let files =
+            files.map(|(name, path)| to_file(path, |file| write(find(name), &Options::default(), file)));
+        let stdout = on_stdout.into_iter().map(|name| print(name, |out| write(find(name), &options(), out)));
+        all_of(files.chain(stdout))
     }
 }
 
@@ -131,28 +134,105 @@ pub fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
+/// Does each of these, whatever becomes of the others. What fails is reported, the last by whoever gets it.
+pub fn all_of(done: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+    let mut last = Ok(());
+    for failed in done.into_iter().filter(Result::is_err) {
+        if let Err(before) = std::mem::replace(&mut last, failed) {
+            complain(&format!("{before:#}"));
+        }
+    }
+    last
+}
+
 fn find(name: &str) -> &'static Format {
     report::FORMATS.iter().find(|format| format.name == name).expect("clap and the flags know only these")
 }
 
-/// Writes to standard output; a reader that has seen enough is no error.
+/// Prints a report in a format.
+fn print(format: &str, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    match format {
+        "text" | "netio" => put(write),
+        "json" => put_json(write),
+        _ => put_data(write),
+    }
+}
+
+/// Prints text for people, with colours where they are wanted.
 pub fn put(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    let mut stdout = anstream::stdout();
-    match write(&mut stdout).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+    on_stdout(write, |text| match is_coloured() {
+        true => terminal::text(&text),
+        false => anstream::adapter::strip_str(&terminal::text(&text)).to_string(),
+    })
+}
+
+/// Prints JSON: on a terminal what does not show stands there as an escape.
+pub fn put_json(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    on_stdout(write, |json| terminal::json(&json))
+}
+
+/// Prints what programs read, byte by byte; a terminal gets what shows of it.
+pub fn put_data(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    on_stdout(write, |text| if io::stdout().is_terminal() { terminal::text(&text) } else { text })
+}
+
+/// A reader that has seen enough is no error.
+fn on_stdout(
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    show: impl FnOnce(String) -> String,
+) -> Result<()> {
+    let mut text = Vec::new();
+    let written = write(&mut text).and_then(|()| {
+        let text = show(String::from_utf8_lossy(&text).into_owned());
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+    });
+    match written {
+        Err(error) if reader_is_gone(&error) => Ok(()),
         written => written.context("standard output could not be written"),
     }
 }
 
-/// Tells people something beside the results. Nobody listening must not cost a result.
+/// Whether this says that nobody reads standard output any more: a pipe without its reader, a terminal that was closed.
+pub fn reader_is_gone(error: &io::Error) -> bool {
+    let hung_up = || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+    let is_device = || {
+        let what = rustix::fs::fstat(io::stdout()).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        what == Ok(FileType::CharacterDevice)
+    };
+    error.kind() == io::ErrorKind::BrokenPipe || hung_up() && is_device()
+}
+
+/// Tells people something beside the results. That nobody listens costs no result.
 pub fn tell(text: impl std::fmt::Display) {
-    let _ = writeln!(anstream::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", terminal::message(&text.to_string()));
+}
+
+/// Reports what failed.
+pub fn complain(error: &str) {
+    let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    let error = terminal::message(error.trim_start());
+    let _ = writeln!(anstream::stderr(), "{red}error{red:#}: {error}");
+}
+
+/// Prints what is wrong with a command line, or the help that it asks for; returns the exit status.
+pub fn usage(error: &clap::Error) -> u8 {
+    let text = terminal::text(&error.render().ansi().to_string());
+    let _ = match error.use_stderr() {
+        true => write!(anstream::stderr(), "{text}"),
+        false => write!(anstream::stdout(), "{text}"),
+    };
+    u8::try_from(error.exit_code()).unwrap_or(2)
+}
+
+/// Whether standard output gets colours.
+fn is_coloured() -> bool {
+    anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
 }
 
 /// What the terminal can show.
 pub fn options() -> Options {
-    let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
-    Options { colour, unicode: speaks_unicode(), ..Options::default() }
+    Options { colour: is_coloured(), unicode: speaks_unicode(), ..Options::default() }
 }
 
 /// Whether the locale says that the terminal understands UTF-8; a pipe or file always gets it.

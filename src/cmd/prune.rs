@@ -2,12 +2,12 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use linkgauge::store::{Entry, Filter};
+use linkgauge::store::{Entry, Filter, Listing};
 
 use super::Status;
 use super::history::{When, WhichFlags};
 use super::output::put;
-use super::store::StoreFlag;
+use super::store::{StoreFlag, warn_of_damage};
 
 /// Take old runs out of the store
 ///
@@ -40,7 +40,8 @@ pub fn run(flags: Flags) -> Result<Status> {
     let filter = Filter { until: flags.before.map(|when| when.0), ..flags.which.filter() };
     let tagged = flags.tagged || flags.which.tag.is_some();
     let goes = |entry: &Entry| tagged || entry.tags.is_empty();
-    let found = store.runs(&filter)?.into_iter().skip(flags.keep.unwrap_or(0));
+    let Listing { entries, damaged } = store.runs(&filter)?;
+    let found = entries.into_iter().skip(flags.keep.unwrap_or(0));
     let gone: Vec<String> = found.filter(goes).map(|entry| entry.id).collect();
     if !flags.dry_run {
         store.remove(&gone)?;
@@ -50,5 +51,5 @@ pub fn run(flags: Flags) -> Result<Status> {
         gone.iter().try_for_each(|id| writeln!(out, "{what}: {}", linkgauge::report::printable(id)))?;
         writeln!(out, "{} {what}", gone.len())
     })?;
-    Ok(Status::Complete)
+    Ok(warn_of_damage(&damaged))
 }

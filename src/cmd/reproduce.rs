@@ -27,11 +27,13 @@ use linkgauge::peer::Kept;
 use linkgauge::plan::Plan;
 use linkgauge::run::{Run, Warning};
 use linkgauge::schedule::{self, Bench, Event, Observer};
+use linkgauge::serve::raise_open_files;
 
 use super::Status;
 use super::lab::vm::GuestFlags;
-use super::measure::{Screen, on_interrupt, status};
-use super::output::{OutputFlags, is_dash, put, tell};
+use super::measure::{Screen, status};
+use super::output::{OutputFlags, all_of, is_dash, put, tell};
+use super::signals::on_interrupt;
 use super::store::KeepFlags;
 use given::{Given, Name, On};
 use stand::Stand;
@@ -123,6 +125,7 @@ pub fn run(flags: Flags) -> Result<Status> {
 
     let screen = Screen::new(flags.output.quiet, flags.events.as_deref())?;
     let cancel = on_interrupt()?;
+    raise_open_files();
     let mut measured = Measured::new(&study, flags.quick, &dialer, &cancel);
     measured.all(&cases, &screen);
     measured.in_guests(&cases, &flags.guest, &screen);
@@ -130,10 +133,10 @@ pub fn run(flags: Flags) -> Result<Status> {
     measured.trial(&cases, &screen, flags.output.quiet)?;
     let complete = measured.failed.is_empty();
     let run = measured.ended(&screen);
-    screen.clear();
+    let events = screen.end();
     let written = flags.output.write(&run, !events_on_stdout);
     flags.keep.keep(&run, flags.output.quiet);
-    written?;
+    all_of([events, written])?;
     if flags.output.is_read() && !events_on_stdout {
         // Most studies have nothing that a piece explains.
         explain::explain(&Evidence::Run(&run), &Declared::default()).map_or(Ok(()), |found| {

@@ -16,8 +16,9 @@ use linkgauge::serve::{Server, raise_open_files};
 use linkgauge::units::{BitRate, Bytes, Span};
 
 use super::Status;
-use super::measure::{on_interrupt, token, wait};
+use super::measure::{token, wait};
 use super::output::{put, tell};
+use super::signals::on_interrupt;
 
 /// Be the far end: answer any number of clients until Ctrl-C
 ///

@@ -13,7 +13,9 @@ use linkgauge::report::printable;
 use linkgauge::run::Run;
 use linkgauge::store::Store;
 
+use super::Status;
 use super::output::{is_dash, tell};
+use super::signals::interrupted;
 
 /// A file to keep runs in, or nothing at all: to keep none.
 const VARIABLE: &str = "LINKGAUGE_STORE";
@@ -98,7 +100,7 @@ impl KeepFlags {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
             made.with_context(|| format!("{}: cannot be made", directory.display()))?;
         }
-        Ok(Some(Store::open(&path)?))
+        Ok(Some(Store::open_until(&path, interrupted())?))
     }
 
     /// Finds out before anything is measured whether a store that was asked for can be written.
@@ -128,6 +130,18 @@ impl KeepFlags {
         store.tag(&run.id, &self.tags)?;
         Ok(true)
     }
+}
+
+/// Warns of rows that cannot be read; what becomes of the command for them.
+pub fn warn_of_damage(damaged: &[String]) -> Status {
+    let Some(first) = damaged.first() else { return Status::Complete };
+    let more = match damaged.len() {
+        1 => String::new(),
+        several => format!(" and {} more", several - 1),
+    };
+    let remedy = "'linkgauge export DIRECTORY' writes all runs whose documents are whole";
+    tell(format_args!("warning: the store is damaged, left out is {first}{more}: {remedy}"));
+    Status::Incomplete
 }
 
 /// Says how to see it again.

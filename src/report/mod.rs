@@ -36,7 +36,7 @@ pub use csv::COLUMNS as CSV_COLUMNS;
 pub use explain::explanation;
 pub use overlay::{MOST_SIDES, Side, overlay};
 pub use spark::signs;
-pub use words::{plain, printable, sentence, shorten, wrap};
+pub use words::{is_unprintable, plain, printable, sentence, shorten, wrap};
 
 /// The JSON Schema of the run document.
 pub const RUN_SCHEMA: &str = include_str!("../../schema/run.v1.json");

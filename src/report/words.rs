@@ -20,13 +20,19 @@ pub const ABSENT: &str = "–";
 /// A percentile that falls among the lost exchanges.
 pub const LOST: &str = "lost";
 
-/// Text from outside that cannot move the cursor, ring the bell or turn the writing direction.
+/// Text from outside that cannot move the cursor, ring the bell, end the line or turn the writing direction.
 pub fn printable(text: &str) -> String {
-    let hostile = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|c| if hostile(c) { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_unprintable(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// Whether a character does something else than show: control characters (C0, C1), separators of lines and paragraphs, and
+/// what is invisible or turns the writing direction (Unicode's category Cf, without the two joiners that scripts need).
+pub fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e007f}')
 }
 
 /// At most `width` characters (3 or more), the middle left out: `tcp://very…name:7100`.
@@ -42,12 +48,12 @@ pub fn shorten(text: &str, width: usize) -> String {
     head.iter().chain(['…'].iter()).chain(tail).collect()
 }
 
-/// Lines of at most `width` characters; the first one starts with `first`, the others with `rest`.
+/// Lines of at most `width` printable characters; the first one starts with `first`, the others with `rest`.
 pub fn wrap(text: &str, width: usize, first: &str, rest: &str) -> String {
     let mut lines = vec![first.to_owned()];
     let mut empty = true;
     for word in text.split_whitespace() {
-        let mut word: Vec<char> = word.chars().collect();
+        let mut word: Vec<char> = printable(word).chars().collect();
         while !word.is_empty() {
             let line = lines.last_mut().expect("never empty");
             let room = width.saturating_sub(line.chars().count() + usize::from(!empty));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use rusqlite::types::Value;
+use rusqlite::types::{Type, Value};
 use rusqlite::{Row, ToSql, params_from_iter};
 
 use super::{Store, StoreError};
@@ -68,6 +68,20 @@ pub struct Point {
     pub value: f64,
 }
 
+/// What was found; what cannot be read hides nothing else.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listing<T> {
+    pub entries: Vec<T>,
+    /// Which rows are damaged, and how.
+    pub damaged: Vec<String>,
+}
+
+impl<T> Default for Listing<T> {
+    fn default() -> Listing<T> {
+        Listing { entries: Vec::new(), damaged: Vec::new() }
+    }
+}
+
 /// Conditions on `run`, with what they are to be compared with.
 struct Where {
     text: String,
@@ -103,24 +117,28 @@ const NO_LIMIT: i64 = -1;
 
 impl Store {
     /// The runs that the filter lets through, the last one first.
-    pub fn runs(&self, filter: &Filter) -> Result<Vec<Entry>, StoreError> {
+    pub fn runs(&self, filter: &Filter) -> Result<Listing<Entry>, StoreError> {
         let Where { text, mut values } = Where::new(filter);
         values.push(Value::Integer(filter.limit.map_or(NO_LIMIT, |limit| limit as i64)));
         let statement = format!(
             "SELECT id, started_us, host, title, complete,
                  (SELECT count(*) FROM measured WHERE measured.run = run.number),
-                 first.endpoint, first.headline, json_extract(first.figures, '$.\"' || first.headline || '\"'),
+                 first.endpoint, first.headline, CASE WHEN json_valid(first.figures)
+                     THEN json_extract(first.figures, '$.\"' || first.headline || '\"') END,
                  (SELECT group_concat(name, char(10)) FROM tag WHERE tag.run = run.number)
              FROM run LEFT JOIN measured AS first ON first.run = run.number AND first.number = 1
              WHERE {text} ORDER BY started_us DESC, run.number DESC LIMIT ?"
         );
-        self.rows(&statement, values, entry)
+        self.rows(&statement, values, 0, entry)
     }
 
     /// How a metric went, for each case that the filter lets through and that has it; the filter's limit counts runs.
-    pub fn trends(&self, filter: &Filter, metric: &Metric) -> Result<Vec<Trend>, StoreError> {
+    pub fn trends(&self, filter: &Filter, metric: &Metric) -> Result<Listing<Trend>, StoreError> {
         let Where { text, values } = Where::new(filter);
         let path = Value::Text(format!("$.\"{}\"", metric.name()));
+        // Of what is no JSON the type is this word.
+        let kind = "CASE WHEN json_valid(figures) THEN json_type(figures, ?) ELSE 'damaged' END";
+        let value = "CASE WHEN json_valid(figures) THEN json_extract(figures, ?) END";
         let mut all = vec![path.clone(), path.clone()];
         all.extend(values);
         all.push(Value::Integer(filter.limit.map_or(NO_LIMIT, |limit| limit as i64)));
@@ -135,18 +153,19 @@ impl Store {
         }
         let statement = format!(
             "SELECT endpoint, peer, workload, direction, message_bytes, ports, parallel, method, host, id, started_us,
-                 json_extract(figures, ?), json_type(figures, ?), settings
+                 {value}, {kind}, settings
              FROM (SELECT * FROM run WHERE {text} ORDER BY started_us DESC, run.number DESC LIMIT ?) AS run
              JOIN measured ON measured.run = run.number
-             WHERE json_type(figures, ?) IS NOT NULL{conditions} ORDER BY started_us, run.number, measured.number"
+             WHERE {kind} IS NOT NULL{conditions} ORDER BY started_us, run.number, measured.number"
         );
         let mut trends: BTreeMap<String, Trend> = BTreeMap::new();
-        for (trend, point) in self.rows(&statement, all, point)? {
+        let found = self.rows(&statement, all, 9, point)?;
+        for (trend, point) in found.entries {
             // What tells the cases apart is everything but the points.
             let key = format!("{trend:?}");
             trends.entry(key).or_insert(trend).points.push(point);
         }
-        Ok(trends.into_values().collect())
+        Ok(Listing { entries: trends.into_values().collect(), damaged: found.damaged })
     }
 
     /// The whole id of a run that somebody named.
@@ -156,9 +175,9 @@ impl Store {
              UNION SELECT id FROM run WHERE instr(id, ?1) = 1 OR instr(id, '-' || ?1) > 0";
         let id = |row: &Row| row.get::<_, String>(0);
         let mut found = match text {
-            "last" => self.rows(newest, Vec::new(), id)?,
+            "last" => self.rows(newest, Vec::new(), 0, id)?.entries,
             "" => Vec::new(),
-            _ => self.rows(fitting, vec![Value::Text(text.to_owned())], id)?,
+            _ => self.rows(fitting, vec![Value::Text(text.to_owned())], 0, id)?.entries,
         };
         match found.len() {
             0 => Err(StoreError::Unknown(text.to_owned())),
@@ -170,30 +189,47 @@ impl Store {
 
     /// The ids of the runs that have this tag, the oldest first; there is at least one.
     pub fn tagged(&self, tag: &str) -> Result<Vec<String>, StoreError> {
-        let filter = Filter { tag: Some(tag.to_owned()), ..Filter::default() };
-        let mut ids: Vec<String> = self.runs(&filter)?.into_iter().map(|entry| entry.id).collect();
+        let ids = self.ids(&Filter { tag: Some(tag.to_owned()), ..Filter::default() })?;
         if ids.is_empty() {
             return Err(StoreError::UnknownTag(tag.to_owned()));
         }
-        ids.reverse();
         Ok(ids)
     }
 
+    /// The ids of the runs that the filter lets through, the oldest first: of those as well whose other columns are damaged.
+    pub fn ids(&self, filter: &Filter) -> Result<Vec<String>, StoreError> {
+        let Where { text, values } = Where::new(filter);
+        let statement = format!("SELECT id FROM run WHERE {text} ORDER BY started_us, run.number");
+        Ok(self.rows(&statement, values, 0, |row| row.get(0))?.entries)
+    }
+
+    /// All rows of a statement; `id` is the column that names the run of a damaged one.
     fn rows<T>(
         &self,
         statement: &str,
         values: Vec<Value>,
-        read: impl FnMut(&Row) -> rusqlite::Result<T>,
-    ) -> Result<Vec<T>, StoreError> {
-        let all = || {
+        id: usize,
+        read: impl Fn(&Row) -> rusqlite::Result<T>,
+    ) -> Result<Listing<T>, StoreError> {
+        self.patiently("read", || {
             let mut statement = self.connection.prepare(statement)?;
             let values = values.iter().map(|value| value as &dyn ToSql);
-            let rows: rusqlite::Result<Vec<T>> =
-                statement.query_map(params_from_iter(values), read)?.collect();
-            rows
-        };
-        all().map_err(|error| self.failed("read", error))
+            let mut rows = statement.query(params_from_iter(values))?;
+            let mut listing = Listing::default();
+            while let Some(row) = rows.next()? {
+                match read(row) {
+                    Ok(entry) => listing.entries.push(entry),
+                    Err(error) => listing.damaged.push(format!("{}: {error}", name_of(row, id))),
+                }
+            }
+            Ok(listing)
+        })
     }
+}
+
+/// Of the run that a row belongs to.
+fn name_of(row: &Row, id: usize) -> String {
+    row.get(id).map_or("a run whose id cannot be read".to_owned(), |id: String| format!("run {id}"))
 }
 
 fn time(row: &Row, column: usize) -> rusqlite::Result<Timestamp> {
@@ -221,6 +257,9 @@ fn entry(row: &Row) -> rusqlite::Result<Entry> {
 
 fn point(row: &Row) -> rusqlite::Result<(Trend, Point)> {
     let kind: String = row.get(12)?;
+    if kind == "damaged" {
+        return Err(rusqlite::Error::InvalidColumnType(11, "figures".to_owned(), Type::Text));
+    }
     let value = if kind == "null" { f64::INFINITY } else { row.get(11)? };
     let trend = Trend {
         endpoint: row.get(0)?,

@@ -54,7 +54,7 @@ fn runs_are_found_by_what_is_known_of_them() {
     }
     store.tag("20261120T100000Z-aa11", &["night".to_owned(), "office".to_owned()]).unwrap();
     store.tag("20261120T100000Z-aa11", &["night".to_owned()]).unwrap();
-    let found = |filter: Filter| store.runs(&filter).unwrap();
+    let found = |filter: Filter| store.runs(&filter).unwrap().entries;
     let all = found(Filter::default());
     assert_eq!(ids(&all), ["20261121T100000Z-aa33", "20261120T100100Z-bb22", "20261120T100000Z-aa11"]);
     assert_eq!(all[2].tags, ["night", "office"]);
@@ -89,7 +89,7 @@ fn a_trend_is_one_case_over_time() {
     for (id, seconds) in [("b", 60), ("a", 0)] {
         store.keep(&run(id, seconds)).unwrap();
     }
-    let trends = store.trends(&Filter::default(), &"p99".parse().unwrap()).unwrap();
+    let trends = store.trends(&Filter::default(), &"p99".parse().unwrap()).unwrap().entries;
     let first = trends.iter().find(|trend| trend.endpoint == "tcp://127.0.0.1:7100").unwrap();
     let points: Vec<(&str, f64)> =
         first.points.iter().map(|point| (point.id.as_str(), point.value)).collect();
@@ -97,9 +97,9 @@ fn a_trend_is_one_case_over_time() {
     // A percentile among the lost is there, and not reached.
     assert!(trends.iter().any(|trend| trend.points.iter().all(|point| point.value == f64::INFINITY)));
     let filter = Filter { endpoint: Some("moxa".to_owned()), limit: Some(1), ..Filter::default() };
-    let trends = store.trends(&filter, &"p50".parse().unwrap()).unwrap();
+    let trends = store.trends(&filter, &"p50".parse().unwrap()).unwrap().entries;
     assert!(!trends.is_empty() && trends.iter().all(|t| t.endpoint.contains("moxa") && t.points.len() == 1));
-    assert!(store.trends(&Filter::default(), &"p33".parse().unwrap()).unwrap().is_empty());
+    assert!(store.trends(&Filter::default(), &"p33".parse().unwrap()).unwrap().entries.is_empty());
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn what_is_removed_is_gone_with_all_that_belongs_to_it() {
         store.tag(id, &["t".to_owned()]).unwrap();
     }
     store.remove(&["a".to_owned()]).unwrap();
-    assert_eq!(ids(&store.runs(&Filter::default()).unwrap()), ["b"]);
+    assert_eq!(ids(&store.runs(&Filter::default()).unwrap().entries), ["b"]);
     for table in ["document", "tag"] {
         let count = format!("SELECT count(*) FROM {table}");
         assert_eq!(store.connection.query_row(&count, [], |row| row.get::<_, i64>(0)).unwrap(), 1);
@@ -174,7 +174,7 @@ fn a_store_cut_short_or_overwritten_is_an_error() {
         std::fs::write(&bad, &bytes).unwrap();
         if let Ok(store) = Store::open_existing(&bad) {
             let _ = store.trends(&Filter::default(), &"p50".parse().unwrap());
-            for entry in store.runs(&Filter::default()).unwrap_or_default() {
+            for entry in store.runs(&Filter::default()).unwrap_or_default().entries {
                 let _ = store.get(&entry.id);
             }
         }
@@ -192,4 +192,78 @@ fn a_store_that_may_only_be_read_can_be_read() {
     let read = Store::open_existing(&path).and_then(|store| store.get("a"));
     set(directory.path(), 0o755);
     assert_eq!(read.unwrap().id, "a");
+}
+
+/// Changes the file behind the store's back.
+fn spoil(path: &Path, statement: &str) {
+    let changed = rusqlite::Connection::open(path).unwrap().execute(statement, []).unwrap();
+    assert_eq!(changed, 1, "{statement}");
+}
+
+#[test]
+fn a_damaged_row_hides_no_other() {
+    let (_directory, path) = store();
+    let mut store = Store::open(&path).unwrap();
+    for (id, seconds) in [("a", 0), ("b", 60), ("c", 120)] {
+        store.keep(&run(id, seconds)).unwrap();
+        store.tag(id, &["all".to_owned()]).unwrap();
+    }
+    let (filter, p50) = (Filter::default(), "p50".parse().unwrap());
+    spoil(&path, "UPDATE measured SET figures = '{' WHERE number = 1 AND run = 2");
+    let trends = store.trends(&filter, &p50).unwrap();
+    assert_eq!(trends.entries[0].points.len(), 2);
+    assert_eq!(trends.damaged.len(), 1);
+    assert!(trends.damaged[0].starts_with("run b: "), "{}", trends.damaged[0]);
+    assert_eq!(store.runs(&filter).unwrap().entries[1].headline, Some(("p50".to_owned(), None)));
+
+    spoil(&path, "UPDATE run SET started_us = 'yesterday' WHERE id = 'b'");
+    let listing = store.runs(&filter).unwrap();
+    assert_eq!(ids(&listing.entries), ["c", "a"]);
+    assert_eq!(listing.damaged.len(), 1);
+    // The documents are whole.
+    let mut all = store.ids(&filter).unwrap();
+    all.sort();
+    assert_eq!((all.join(""), store.tagged("all").unwrap().len()), ("abc".to_owned(), 3));
+    assert_eq!(store.get("b").unwrap(), run("b", 60));
+
+    spoil(&path, "UPDATE run SET started_us = 9223372036854775807 WHERE id = 'a'");
+    assert_eq!(ids(&store.runs(&filter).unwrap().entries), ["c"]);
+    spoil(&path, "DELETE FROM document WHERE run = 3");
+    assert!(matches!(store.get("c"), Err(StoreError::Damaged(_))));
+}
+
+#[test]
+fn a_locked_store_is_waited_for_until_somebody_wants_to_stop() {
+    let (_directory, path) = store();
+    Store::open(&path).unwrap().keep(&run("a", 0)).unwrap();
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let stop = Arc::new(AtomicBool::new(true));
+    let began = Instant::now();
+    assert!(matches!(Store::open_until(&path, stop.clone()), Err(StoreError::Locked { .. })));
+    // Far less than all of the patience.
+    assert!(began.elapsed() < PATIENCE / 3, "{:?}", began.elapsed());
+    let seen = stop.clone();
+    stop.store(false, Relaxed);
+    let opening =
+        std::thread::spawn(move || Store::open_until(&path, seen).map(|mut store| store.keep(&run("b", 1))));
+    std::thread::sleep(LOOK * 3);
+    assert!(!opening.is_finished());
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(opening.join().unwrap().unwrap().unwrap(), Kept::New);
+}
+
+#[test]
+fn a_commit_waits_for_those_that_read() {
+    let (_directory, path) = store();
+    Store::open(&path).unwrap().keep(&run("a", 0)).unwrap();
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN; SELECT count(*) FROM run").unwrap();
+    let to = path.clone();
+    let keeping = std::thread::spawn(move || Store::open(&to).unwrap().keep(&run("b", 1)));
+    std::thread::sleep(LOOK * 3);
+    assert!(!keeping.is_finished());
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(keeping.join().unwrap().unwrap(), Kept::New);
+    assert_eq!(Store::open_existing(&path).unwrap().get("b").unwrap(), run("b", 1));
 }

@@ -218,6 +218,25 @@ fn messages_that_the_link_cannot_bear() {
 }
 
 #[test]
+fn links_that_a_server_cannot_use() {
+    for (peer, url, why) in [
+        (
+            "linx-bmark",
+            "tcp://127.0.0.1:0",
+            "peer linx-bmark: signals need a link with messages, like linx://host/server",
+        ),
+        (
+            "linx-bmark",
+            "unix:///tmp/linkgauge-none",
+            "peer linx-bmark: signals need a link with messages, like linx://host/server",
+        ),
+        ("stamp", "tcp://127.0.0.1:0", "test packets need messages, not a stream: udp is usual"),
+    ] {
+        says(&["serve", "--peer", peer, url, "--time", "1s"], &format!("{url}: {why}"));
+    }
+}
+
+#[test]
 fn cpus_that_do_not_exist() {
     let server = Serving::start(&[]);
     let tcp = server.tcp.as_str();
@@ -266,7 +285,7 @@ fn plans() {
     says(&["run", name], &missing);
     std::fs::write(&path, "[[case]]\nurl = \"tcp://a:1\"\nbanana = 1\n").unwrap();
     let ended = run(&["run", name]);
-    let shown = "TOML parse error at line 3, column 1\n  |\n3 | banana = 1\n  | ^^^^^^\nunknown field `banana`, expected";
+    let shown = "TOML parse error at line 3, column 1\n    |\n  3 | banana = 1\n    | ^^^^^^\n  unknown field `banana`, expected";
     assert!(ended.stderr.starts_with(&format!("error: {name}: {shown}")), "{}", ended.stderr);
     nothing_else(&ended, &["an unknown key"]);
     std::fs::write(&path, "").unwrap();

@@ -50,6 +50,49 @@ fn a_full_disk_costs_no_old_report() {
     assert_eq!(told.matches("could not be written: No space left on device").count(), 6, "{told}");
 }
 
+/// Full are the disk of two reports and that of the events; the others are written, and the store has the run.
+#[test]
+fn a_full_disk_costs_only_what_was_to_be_on_it() {
+    let place = tempfile::tempdir().unwrap();
+    let script = r#"
+        cd "$PLACE"; mkdir disk; mount -t tmpfs -o size=64k none disk
+        touch disk/events disk/json disk/raw; head -c 1M /dev/zero >disk/fill 2>&- || :
+        ip link set lo up
+        "$LG" serve tcp://127.0.0.1:7199 >serving & server=$!
+        until [ -s serving ]; do sleep 0.01; done
+        "$LG" latency tcp://127.0.0.1:7199 --count 2000 --events disk/events --json disk/json --html html --csv disk/csv \
+            --junit junit --raw disk/raw --store store >table && exit 1
+        [ $? = 2 ]
+        "$LG" report last --store store --csv disk/csv --json copy >table2 && exit 1
+        "$LG" explain linx --json disk/json >explained && exit 1
+        "$LG" doctor --json disk/json >examined && exit 1
+        "$LG" compare copy copy --html disk/html >compared && exit 1
+        "$LG" export disk last --store store && exit 1
+        kill $server; wait $server || :
+        for file in html junit table table2 copy explained examined compared; do [ -s $file ] || exit 1; done
+        "$LG" history --store store
+    "#;
+    let ended = Command::new("timeout")
+        .args(["60", "unshare", "--map-root-user", "--mount", "--net", "sh", "-uc", script])
+        .env("LG", env!("CARGO_BIN_EXE_linkgauge"))
+        .env("LINKGAUGE_STORE", "")
+        .env("PLACE", place.path())
+        .output()
+        .unwrap();
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert!(ended.status.success(), "{told}");
+    assert!(
+        String::from_utf8(ended.stdout).unwrap().contains("tcp://127.0.0.1:7199"),
+        "the store has the run"
+    );
+    for file in ["json", "csv", "events"] {
+        assert!(told.contains(&format!("error: disk/{file}: ")), "{told}");
+    }
+    assert_eq!(told.matches("No space left on device").count(), 8, "{told}");
+    let table = fs::read_to_string(place.path().join("table")).unwrap();
+    assert!(table.contains("warning[raw_incomplete]"), "{table}");
+}
+
 #[test]
 fn the_new_file_is_where_the_old_one_was() {
     let place = tempfile::tempdir().unwrap();

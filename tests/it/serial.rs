@@ -112,13 +112,15 @@ fn a_port_is_given_back_as_it_was_found() {
     assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
     assert_eq!(stty(&plug.pty.path), before);
 
-    let directory = tempfile::tempdir().unwrap();
-    let running = under_way(&url, directory.path());
-    let during = plug.pty.settings().unwrap();
-    assert_eq!(during, Settings { baud: 115_200, flow: Flow::RtsCts, ..Settings::default() });
-    running.signal(Kill::INT);
-    assert_eq!(running.ended().status, Some(130));
-    assert_eq!(stty(&plug.pty.path), before);
+    for signal in [Kill::INT, Kill::TERM, Kill::HUP] {
+        let directory = tempfile::tempdir().unwrap();
+        let running = under_way(&url, directory.path());
+        let during = plug.pty.settings().unwrap();
+        assert_eq!(during, Settings { baud: 115_200, flow: Flow::RtsCts, ..Settings::default() });
+        running.signal(signal);
+        assert_eq!(running.ended().status, Some(130));
+        assert_eq!(stty(&plug.pty.path), before, "{signal:?}");
+    }
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn every_run_is_kept_and_found_again() {
         let ended = at_home(home.path(), &[&arguments, silent].concat());
         assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""), "{silent:?}");
     }
-    assert_eq!(Store::open_existing(&store).unwrap().runs(&Filter::default()).unwrap().len(), 2);
+    assert_eq!(Store::open_existing(&store).unwrap().runs(&Filter::default()).unwrap().entries.len(), 2);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_full_disk_costs_a_line_and_leaves_the_store_sound() {
     assert!(String::from_utf8(ended.stdout).unwrap().contains("Latency"));
     let store = Store::open_existing(Path::new(&place.store())).unwrap();
     assert_eq!(store.get("a").unwrap(), place.document("a"));
-    assert_eq!(store.runs(&Filter::default()).unwrap().len(), 1);
+    assert_eq!(store.runs(&Filter::default()).unwrap().entries.len(), 1);
 }
 
 /// On a disk of its own, in a namespace that is gone with the process: full, then for reading only.
@@ -227,7 +227,7 @@ fn eight_processes_at_once_lose_nothing() {
         let id = format!("run-{process}-{number}");
         assert_eq!(store.get(&id).unwrap(), place.document(&id));
     }
-    assert_eq!(store.runs(&Filter::default()).unwrap().len(), 8 * EACH);
+    assert_eq!(store.runs(&Filter::default()).unwrap().entries.len(), 8 * EACH);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_kill_while_storing_leaves_a_sound_store() {
         })
         .collect();
     let store = || Store::open_existing(Path::new(&place.store())).unwrap();
-    let stored = || store().runs(&Filter::default()).unwrap();
+    let stored = || store().runs(&Filter::default()).unwrap().entries;
     let mut seen = 1;
     // Each of these dies in the midst of its work, wherever it happens to be.
     for round in 0..5 {

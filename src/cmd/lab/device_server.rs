@@ -16,8 +16,9 @@ use linkgauge::serve::raise_open_files;
 use linkgauge::units::{Bytes, Span, print_bytes};
 
 use crate::cmd::Status;
-use crate::cmd::measure::{on_interrupt, wait};
+use crate::cmd::measure::wait;
 use crate::cmd::output::{put, tell};
+use crate::cmd::signals::on_interrupt;
 
 /// Offer serial ports over the network, as a serial device server does
 ///

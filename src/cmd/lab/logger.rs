@@ -11,8 +11,9 @@ use linkgauge::units::{self, Bytes, Span, print_duration};
 
 use super::device_server::serial_port;
 use crate::cmd::Status;
-use crate::cmd::measure::{on_interrupt, wait};
+use crate::cmd::measure::wait;
 use crate::cmd::output::{put, tell};
+use crate::cmd::signals::on_interrupt;
 
 /// Be a data logger: an emulated CR1000 that answers PakBus on TCP and serial lines
 ///

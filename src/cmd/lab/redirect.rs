@@ -10,8 +10,9 @@ use linkgauge::lab::redirect::{Options, Redirector};
 use linkgauge::units::{Span, print_bytes};
 
 use crate::cmd::Status;
-use crate::cmd::measure::{on_interrupt, wait};
+use crate::cmd::measure::wait;
 use crate::cmd::output::{put, tell};
+use crate::cmd::signals::on_interrupt;
 
 /// Join a local serial port to one elsewhere, for programs that know nothing of networks
 ///

@@ -1,8 +1,7 @@
 //! `linkgauge lab shaper`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -18,11 +17,11 @@ use linkgauge::serve::raise_open_files;
 use linkgauge::units::{
     BitRate, Bytes, Share, Span, print_bit_rate, print_bytes, print_count, print_duration, print_nanoseconds,
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cmd::Status;
-use crate::cmd::measure::{on_interrupt, wait};
+use crate::cmd::measure::wait;
 use crate::cmd::output::{put, tell};
+use crate::cmd::signals::{on_interrupt, on_interrupt_only};
 
 /// Make a link as slow as another one: a relay with delay, rate, queue and faults
 ///
@@ -234,10 +233,7 @@ fn relay(options: &Options, left_out: Option<Often>, flags: &Flags) -> Result<St
 
 fn shape_device(device: &str, shape: &Shape, flags: &Flags) -> Result<Status> {
     // Neither a second Ctrl-C nor a terminal that is closed may leave the device shaped.
-    let cancel = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, cancel.clone())?;
-    }
+    let cancel = on_interrupt_only()?;
     let netem = Netem::start(device, shape)?;
     let told = put(|stdout| match flags.quiet {
         true => Ok(()),

@@ -10,8 +10,9 @@ use linkgauge::serve::raise_open_files;
 use linkgauge::units::{self, MessageRate, Span, print_count, print_duration, print_nanoseconds};
 
 use crate::cmd::Status;
-use crate::cmd::measure::{on_interrupt, wait};
+use crate::cmd::measure::wait;
 use crate::cmd::output::{put, tell};
+use crate::cmd::signals::on_interrupt;
 
 /// Serial ports without hardware: terminals on which every character takes its time
 ///

@@ -12,7 +12,7 @@ use linkgauge::units::Span;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cmd::Status;
-use crate::cmd::measure::on_interrupt;
+use crate::cmd::signals::on_interrupt;
 
 const USUAL_LIMIT: Duration = Duration::from_secs(120);
 

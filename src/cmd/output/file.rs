@@ -1,26 +1,48 @@
 //! A file that gets a result: whole, or as it was. Not for what is written while running (samples, events, downloads).
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use rustix::fs::{Access, Mode, OFlags, access, open};
+use rustix::io::Errno;
 
-/// Finds out whether a file can be written, and leaves it as it is.
+/// Finds out whether a file can be written. Leaves it as it is, and makes none.
 pub fn check_file(path: &Path) -> Result<()> {
-    let new = match fs::metadata(path) {
+    let checked = match fs::metadata(path) {
         // Opening a pipe waits for its reader, and closing it ends him.
-        Ok(there) if !there.is_file() && !there.is_dir() => return Ok(()),
-        there => there.is_err(),
+        Ok(there) if !there.is_file() && !there.is_dir() => Ok(()),
+        Ok(_) => File::options().append(true).open(path).map(drop),
+        Err(error) if error.kind() == ErrorKind::NotFound => check_directory(&directory_of(path)),
+        Err(error) => Err(error),
     };
-    let opened = File::options().append(true).create(true).open(path);
-    opened.with_context(|| format!("{}: cannot be written", path.display()))?;
-    // Nothing is left behind if nothing gets measured; a link that led nowhere stays.
-    if new {
-        let _ = path.canonicalize().and_then(fs::remove_file);
+    checked.with_context(|| format!("{}: cannot be written", path.display()))
+}
+
+/// Where a file of that name would be made: beside it, or where the link leads that has its name.
+fn directory_of(path: &Path) -> PathBuf {
+    let beside = |path: &Path| match path.parent() {
+        Some(parent) if parent != Path::new("") => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    match fs::read_link(path) {
+        Ok(target) => beside(&beside(path).join(target)),
+        Err(_) => beside(path),
     }
-    Ok(())
+}
+
+/// Finds out whether a directory takes a new file, with one that has no name and is gone when it is closed.
+fn check_directory(directory: &Path) -> io::Result<()> {
+    let nameless =
+        open(directory, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+    match nameless {
+        Ok(_) => Ok(()),
+        // Not every file system has such files.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => Ok(access(directory, Access::WRITE_OK | Access::EXEC_OK)?),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Writes a file. What was in it stays if that fails.
@@ -48,8 +70,10 @@ fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) ->
     let name = path.file_name().unwrap_or_default().display();
     let beside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
     let file = match File::options().write(true).create_new(true).open(&beside) {
-        // A directory that takes no new file may hold one that can be written.
-        Err(_) if path.is_file() => return File::create(path).and_then(|file| fill(&file, write)),
+        // A directory that takes no new file may hold one that can be written; a longer name may be too long.
+        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidFilename) => {
+            return File::create(path).and_then(|file| fill(&file, write));
+        }
         file => file?,
     };
     let written = fill(&file, write)

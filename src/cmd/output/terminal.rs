@@ -1,0 +1,99 @@
+//! What a terminal may be sent: text that shows, and the colours of this program. Nothing of foreign origin moves the cursor,
+//! changes the title, rings the bell, turns the writing direction or passes for a line of this program.
+//!
+//! Everything that is printed passes here, whatever it is made of.
+
+use linkgauge::report::is_unprintable;
+
+/// Text with its lines, tabs and colours; what else does not show becomes U+FFFD.
+pub fn text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let length = match colour(rest) {
+            Some(length) => {
+                out.push_str(&rest[..length]);
+                length
+            }
+            None => {
+                let shows = matches!(c, '\n' | '\t') || !is_unprintable(c);
+                out.push(if shows { c } else { char::REPLACEMENT_CHARACTER });
+                c.len_utf8()
+            }
+        };
+        rest = &rest[length..];
+    }
+    out
+}
+
+/// A message: no colours, no tabs, and lines after the first are indented, so that none of them passes for a message of its own.
+pub fn message(text: &str) -> String {
+    let (space, text) = text.split_at(text.len() - text.trim_start_matches('\n').len());
+    let lines: Vec<String> = text.trim_end().split('\n').map(linkgauge::report::printable).collect();
+    space.to_owned() + &lines.join("\n  ")
+}
+
+/// JSON that means the same: what does not show stands there as an escape.
+pub fn json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\n' => out.push(c),
+            c if is_unprintable(c) => {
+                let units = c
+                    .encode_utf16(&mut [0; 2])
+                    .iter()
+                    .map(|unit| format!("\\u{unit:04x}"))
+                    .collect::<String>();
+                out.push_str(&units);
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The length of the sequence that `text` begins with, if it is one that this program colours text with.
+fn colour(text: &str) -> Option<usize> {
+    let parameters = text.strip_prefix("\u{1b}[")?;
+    let (parameters, _) = parameters.split_once('m')?;
+    let is_ours = |parameter: &str| matches!(parameter.parse(), Ok(0 | 1 | 4 | 30..=37 | 39 | 90..=97u8));
+    parameters.split(';').all(is_ours).then_some("\u{1b}[m".len() + parameters.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything that may do more than show, in one text.
+    const HOSTILE: &str = "a\u{1b}]0;title\u{7}b\u{1b}[2J\u{9b}31mc\rd\u{8}e\u{202e}f\u{2028}g\u{2066}h\u{85}i\u{7f}\u{feff}j\u{e0041}k";
+
+    #[test]
+    fn only_what_shows_is_left() {
+        let shown = text(HOSTILE);
+        assert_eq!(shown, "a�]0;title�b�[2J�31mc�d�e�f�g�h�i��j�k");
+        assert_eq!(message(HOSTILE), shown);
+        assert_eq!(text("µ – 漢字 é\t|\n"), "µ – 漢字 é\t|\n");
+    }
+
+    #[test]
+    fn our_colours_stay_in_text_and_no_others() {
+        let ours = "\u{1b}[1m\u{1b}[31merror\u{1b}[0m \u{1b}[1;33mx\u{1b}[0m";
+        assert_eq!(text(ours), ours);
+        assert_eq!(text("\u{1b}[8mhidden\u{1b}[m\u{1b}[5;1mb\u{1b}[1"), "�[8mhidden�[m�[5;1mb�[1");
+        assert_eq!(message("\u{1b}[31mred"), "�[31mred");
+    }
+
+    #[test]
+    fn no_line_of_a_message_passes_for_another_message() {
+        assert_eq!(message("\nx: a\nerror: b\n\n"), "\nx: a\n  error: b");
+    }
+
+    #[test]
+    fn json_means_the_same() {
+        let value = serde_json::json!({"k\u{9b}": [HOSTILE, "\u{e0041}", "a\nb"]});
+        let shown = json(&format!("{value:#}"));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+        assert!(!shown.contains(|c| c != '\n' && is_unprintable(c)), "{shown}");
+    }
+}

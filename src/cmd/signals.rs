@@ -1,0 +1,58 @@
+//! Signals that end the program in order: what was measured is reported, what was set is set back, what was made for a while
+//! is removed.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag::{register, register_conditional_shutdown};
+
+/// Set by the first of them, once a command has asked for it.
+static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+static ASKED_FOR: AtomicBool = AtomicBool::new(false);
+
+/// A flag that the first Ctrl-C, SIGTERM or SIGHUP sets; the second Ctrl-C or SIGTERM ends the program at once.
+pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
+    in_order(|signal, flag| {
+        register_conditional_shutdown(signal, 130, flag.clone())?;
+        register(signal, flag.clone())
+    })
+}
+
+/// The same for what may not be left as it is: no signal ends the program before it is set back.
+pub fn on_interrupt_only() -> Result<Arc<AtomicBool>> {
+    in_order(|signal, flag| register(signal, flag.clone()))
+}
+
+/// The flag of this process.
+pub fn interrupted() -> Arc<AtomicBool> {
+    INTERRUPTED.get_or_init(Arc::default).clone()
+}
+
+fn in_order(
+    add: impl Fn(i32, &Arc<AtomicBool>) -> std::io::Result<signal_hook::SigId>,
+) -> Result<Arc<AtomicBool>> {
+    let flag = interrupted();
+    if ASKED_FOR.swap(true, Relaxed) {
+        return Ok(flag);
+    }
+    for signal in [SIGINT, SIGTERM] {
+        add(signal, &flag).context("signals cannot be waited for")?;
+    }
+    // A terminal that closes sends it twice, from its shell and from the kernel: the second one is no haste. 'nohup' and
+    // those like it have it ignored, and so it stays.
+    if !is_ignored(SIGHUP) {
+        register(SIGHUP, flag.clone()).context("signals cannot be waited for")?;
+    }
+    Ok(flag)
+}
+
+/// Whether whoever started this program wants it to ignore a signal.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
+}

@@ -1,0 +1,206 @@
+//! Signals that end the program in order: SIGHUP, as when a terminal closes or a connection to this host is lost, does what
+//! SIGTERM does.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use linkgauge::run::Run;
+use linkgauge::store::Store;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::program::{Running, Serving, command, wait_for_progress, wait_until};
+
+const HOW: [Signal; 2] = [Signal::HUP, Signal::TERM];
+
+/// Flags of a run that goes on until something ends it, with its files in a directory.
+fn endless<'a>(files: &'a [String; 3], url: &'a str) -> Vec<&'a str> {
+    let [events, json, store] = files.each_ref().map(String::as_str);
+    [
+        "latency",
+        url,
+        "--time",
+        "1h",
+        "--interval",
+        "20ms",
+        "--events",
+        events,
+        "--json",
+        json,
+        "--store",
+        store,
+    ]
+    .to_vec()
+}
+
+fn files(directory: &Path) -> [String; 3] {
+    ["events", "json", "store"].map(|name| directory.join(name).display().to_string())
+}
+
+/// Fails unless a run was interrupted, reported and saved.
+fn is_reported(files: &[String; 3]) {
+    let run = Run::from_json(&std::fs::read_to_string(&files[1]).unwrap()).unwrap();
+    assert!(run.interrupted && run.cases[0].figures.received > 0);
+    assert_eq!(Store::open_existing(Path::new(&files[2])).unwrap().get(&run.id).unwrap(), run);
+}
+
+#[test]
+fn a_run_is_reported_and_saved() {
+    let server = Serving::start(&[]);
+    for signal in HOW {
+        let directory = tempfile::tempdir().unwrap();
+        let files = files(directory.path());
+        let running = Running::start(&endless(&files, server.tcp.as_str()));
+        wait_for_progress(Path::new(&files[0]));
+        running.signal(signal);
+        let ended = running.ended();
+        assert_eq!(ended.status, Some(130), "{}", ended.stderr);
+        is_reported(&files);
+    }
+}
+
+/// Its shell and the kernel each send the signal, and what is written from then on goes nowhere.
+#[test]
+fn a_terminal_that_closes_costs_nothing() {
+    let server = Serving::start(&[]);
+    let directory = tempfile::tempdir().unwrap();
+    let files = files(directory.path());
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&terminal).and_then(|()| unlockpt(&terminal)).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let side = open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let mut command = command(&endless(&files, server.tcp.as_str()));
+    command.stdin(side.try_clone().unwrap()).stdout(side.try_clone().unwrap()).stderr(side).process_group(0);
+    let mut running = Running(command.spawn().unwrap());
+    drop(command);
+    wait_for_progress(Path::new(&files[0]));
+    drop(terminal);
+    for _ in 0..2 {
+        // It may have ended by now.
+        let _ = kill_process_group(Pid::from_child(&running.0), Signal::HUP);
+    }
+    assert_eq!(running.wait().code(), Some(130));
+    is_reported(&files);
+}
+
+#[test]
+fn who_had_it_ignored_is_not_ended_by_it() {
+    let server = Serving::start(&[]);
+    let directory = tempfile::tempdir().unwrap();
+    let files = files(directory.path());
+    let program = command(&endless(&files, server.tcp.as_str()));
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(program.get_program()).args(program.get_args());
+    shell.env("LINKGAUGE_STORE", "").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running(shell.spawn().unwrap());
+    wait_for_progress(Path::new(&files[0]));
+    running.signal(Signal::HUP);
+    let before = std::fs::metadata(&files[0]).unwrap().len();
+    wait_until("more progress", || {
+        (std::fs::metadata(&files[0]).unwrap().len() > before + 1_000).then_some(())
+    });
+    assert!(running.0.try_wait().unwrap().is_none());
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait().code(), Some(130));
+    is_reported(&files);
+}
+
+/// What runs until it is ended: it says so at its end, and leaves nothing behind.
+#[test]
+fn what_serves_ends_in_order() {
+    let (server, directory) = (Serving::start(&[]), tempfile::tempdir().unwrap());
+    let link = directory.path().join("port").display().to_string();
+    let ports = directory.path().join("ports").display().to_string();
+    for arguments in [
+        &["serve", "tcp://127.0.0.1:0"][..],
+        &["lab", "uart", "--link", &ports],
+        &["lab", "device-server", "--plug", "--listen", "tcp://127.0.0.1:0"],
+        &["lab", "redirect", server.tcp.as_str(), "--link", &link],
+        &["lab", "shaper", "--listen", "tcp://127.0.0.1:0", "--to", "tcp://127.0.0.1:1"],
+        &["lab", "logger", "--listen", "tcp://127.0.0.1:0"],
+    ] {
+        for signal in HOW {
+            let mut running = Running::start(arguments);
+            let mut first = String::new();
+            let mut lines = BufReader::new(running.0.stdout.take().unwrap());
+            lines.read_line(&mut first).unwrap();
+            assert!(!first.is_empty(), "{arguments:?} says where it is");
+            running.signal(signal);
+            running.0.stdout = Some(lines.into_inner());
+            let ended = running.ended();
+            assert_eq!(ended.status, Some(0), "{arguments:?}: {}", ended.stderr);
+            assert!(!ended.stderr.is_empty(), "{arguments:?} says what it did");
+        }
+    }
+    let left: Vec<_> = directory.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn the_demo_takes_its_folder_along() {
+    for signal in HOW {
+        let directory = tempfile::tempdir().unwrap();
+        let (own, out) = (directory.path().join("own"), directory.path().join("out"));
+        std::fs::create_dir(&own).and_then(|()| std::fs::create_dir(&out)).unwrap();
+        let mut command = command(&["demo", "--quick"]);
+        command.env("TMPDIR", &own).current_dir(&out).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let running = Running(command.spawn().unwrap());
+        let sockets = || own.read_dir().unwrap().next()?.ok()?.path().read_dir().ok()?.next().map(drop);
+        wait_until("the sockets of the demo", sockets);
+        running.signal(signal);
+        let ended = running.ended();
+        assert_eq!(ended.status, Some(130), "{}", ended.stderr);
+        assert!(own.read_dir().unwrap().next().is_none(), "{signal:?}");
+        assert!(out.join("linkgauge-demo.json").exists() && out.join("report.html").exists());
+    }
+}
+
+#[test]
+fn a_study_is_reported_with_what_was_measured() {
+    for signal in HOW {
+        let directory = tempfile::tempdir().unwrap();
+        let [events, json, _] = files(directory.path());
+        let running = Running::start(&[
+            "reproduce",
+            "sena",
+            "--quick",
+            "--json",
+            &json,
+            "--events",
+            &events,
+            "--no-store",
+        ]);
+        wait_until("the first case", || {
+            std::fs::read_to_string(&events).ok()?.contains("case_begins").then_some(())
+        });
+        running.signal(signal);
+        assert_eq!(running.ended().status, Some(130));
+        assert!(Run::from_json(&std::fs::read_to_string(json).unwrap()).unwrap().interrupted);
+    }
+}
+
+/// Another program has locked the store: who has measured enough need not wait for it.
+#[test]
+fn a_locked_store_holds_up_nobody_who_wants_to_stop() {
+    let server = Serving::start(&[]);
+    let directory = tempfile::tempdir().unwrap();
+    let files = files(directory.path());
+    let store = rusqlite::Connection::open(&files[2]).unwrap();
+    drop(Store::open(Path::new(&files[2])).unwrap());
+    let running = Running::start(&endless(&files, server.tcp.as_str()));
+    wait_for_progress(Path::new(&files[0]));
+    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let began = Instant::now();
+    running.signal(Signal::INT);
+    let ended = running.ended();
+    // All of its patience is half a minute.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(ended.status, Some(130), "{}", ended.stderr);
+    let told = "the store cannot be opened: another program has locked it: --store FILE names another place";
+    assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    assert!(Run::from_json(&std::fs::read_to_string(&files[1]).unwrap()).unwrap().interrupted);
+}
