@@ -168,7 +168,8 @@ impl Flags {
             (None, Some(table)) if self.table_format == "toa5" => own_name(&format!("{table}.dat")),
             (None, table) => own_name(&format!("{}.csv", table.as_deref().unwrap_or_default())),
         };
-        if Path::new(&name).exists() {
+        // A link counts as well, wherever it leads.
+        if Path::new(&name).symlink_metadata().is_ok() {
             bail!(
                 "{name}: is there already: name another file, or this one (--output), or keep nothing (--no-output)"
             );

@@ -375,6 +375,32 @@ fn an_echo_is_no_logger() {
 }
 
 #[test]
+fn what_an_earlier_download_left_is_kept_and_links_are_not_followed() {
+    let logger = logger(30_000, Device::default());
+    let url = format!("pakbus://{}/1", place(&logger));
+    let (directory, path) = target();
+    let victim = directory.path().join("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    std::os::unix::fs::symlink(&victim, partial(&path)).unwrap();
+    // Nobody listens where this leads: the port was that of a listener that is gone.
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unreachable = format!("pakbus://{gone}/1");
+    let second = PathBuf::from(format!("{path}.2.part"));
+    std::fs::write(&second, "the first half").unwrap();
+    for url in [&unreachable, &url] {
+        let got = download(url, &path, &["--volume", "10k", "--timeout", "1s", "--reconnects", "0"]);
+        assert_eq!(got.status, Some(if *url == unreachable { 2 } else { 0 }), "{}", got.stderr);
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+        assert!(partial(&path).is_symlink());
+        assert_eq!(std::fs::read_to_string(&second).unwrap(), "the first half");
+        let third = PathBuf::from(format!("{path}.3.part"));
+        assert_eq!(third.exists(), *url != unreachable);
+        assert_eq!(got.stderr.contains("data.dat.3.part holds the first 10 000 bytes"), third.exists());
+    }
+    assert_eq!(std::fs::read(format!("{path}.3.part")).unwrap(), content(7, 30_000)[..10_000]);
+}
+
+#[test]
 fn an_interrupted_download_is_kept_as_a_part() {
     let logger = logger(100_000, Device { processing: Duration::from_millis(50), ..Device::default() });
     let (_directory, path) = target();

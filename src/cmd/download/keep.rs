@@ -3,12 +3,12 @@
 //! The loop that measures does not wait for disks: a thread writes what comes to it through a channel.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use linkgauge::units::print_count;
 use linkgauge::workload::download::{CONTENT_PIECES, Content};
 
@@ -25,17 +25,11 @@ pub struct Keeper {
 impl Keeper {
     /// Begins to write to a path, `-` for standard output.
     pub fn create(path: &Path) -> Result<(Keeper, Content)> {
-        let partial = (!is_dash(path)).then(|| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(".part");
-            PathBuf::from(name)
-        });
-        let to: Box<dyn Write + Send> = match &partial {
-            Some(partial) => {
-                let file = File::create(partial);
-                Box::new(file.with_context(|| format!("{}: cannot be written", partial.display()))?)
-            }
-            None => Box::new(io::stdout()),
+        let (to, partial): (Box<dyn Write + Send>, _) = if is_dash(path) {
+            (Box::new(io::stdout()), None)
+        } else {
+            let (file, partial) = create_partial(path)?;
+            (Box::new(file), Some(partial))
         };
         let (content, pieces) = sync_channel(CONTENT_PIECES);
         let writer = Builder::new().name("content".to_owned()).spawn(move || write(to, pieces))?;
@@ -49,7 +43,7 @@ impl Keeper {
         let ended = writer.join().map_err(|_| io::Error::other("the writing thread failed")).flatten();
         match (ended, partial) {
             // A reader that has seen enough.
-            (Err(error), None) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            (Err(error), None) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             (Err(error), partial) => {
                 let partial =
                     partial.map_or(String::new(), |partial| format!("; {} is partial", partial.display()));
@@ -80,6 +74,31 @@ impl Keeper {
             (Ok(_), None) => Ok(()),
         }
     }
+}
+
+/// Most partial files of one name. A download that fails again and again does not fill a directory without being noticed.
+const MOST_PARTIAL: u32 = 99;
+
+/// Creates `NAME.part`, or `NAME.2.part` and so on where an earlier download has left one. Never opens what is there, and
+/// follows no link.
+fn create_partial(path: &Path) -> Result<(File, PathBuf)> {
+    for number in 1..=MOST_PARTIAL {
+        let suffix = if number == 1 { ".part".to_owned() } else { format!(".{number}.part") };
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(suffix);
+        let partial = PathBuf::from(partial);
+        match File::options().write(true).create_new(true).open(&partial) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("{}: cannot be written", partial.display()));
+            }
+            Ok(file) => return Ok((file, partial)),
+        }
+    }
+    bail!(
+        "{}: {MOST_PARTIAL} partial downloads of this name are left: remove them (*.part), or name another file (--output)",
+        path.display()
+    )
 }
 
 fn write(to: Box<dyn Write + Send>, pieces: Receiver<Vec<u8>>) -> io::Result<u64> {
