@@ -33,7 +33,8 @@ pub const WORKLOAD: Workload = Workload {
 /// more, so what is held in memory is what was asked for.
 pub type Content = SyncSender<Vec<u8>>;
 
-/// Pieces on their way to where they are kept: enough to bear a disk that pauses, no more than a megabyte.
+/// Pieces on their way to where they are kept: enough to bear a disk that pauses. A piece has at most
+/// 4 KiB, so no more than 4 MiB wait.
 pub const CONTENT_PIECES: usize = 1024;
 
 /// The fact of a case that tells whether all of the file or table came, and not only what the plan wanted of it.

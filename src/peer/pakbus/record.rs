@@ -68,6 +68,10 @@ pub fn whole(table: &Table, number: u32, bytes: &[u8]) -> Result<Record, Malform
 
 fn records(table: &Table, first: u32, reader: &mut Reader) -> Result<Vec<Record>, Malformed> {
     let count = reader.u16()?;
+    // Records without values would take no bytes of the reply, however many there are.
+    if count > 0 && table.values() == 0 {
+        return Err(Malformed::Unknown);
+    }
     let mut records = Vec::new();
     let mut time = Instant::default();
     for number in 0..u32::from(count) {
@@ -170,6 +174,18 @@ mod tests {
         });
         write(&mut written, 3, &examples()[2], 8, &bytes);
         assert_eq!(written, hex(body));
+    }
+
+    #[test]
+    fn a_reply_holds_no_more_values_than_bytes() {
+        use crate::peer::pakbus::table::Field;
+        use crate::peer::pakbus::value::Type;
+        let minute = Instant { seconds: 60, nanoseconds: 0 };
+        let empty: Vec<Field> = (0..50_000).map(|_| Field::new("e", Type::ASCII, 0)).collect();
+        let mut tables = examples();
+        tables.push(Table::new("Empty", 10, minute, empty));
+        let reply = hex("0005 00000001 7FFF 43B71B8500000000 00 00");
+        assert_eq!(read(&tables, &reply), Err(Malformed::Unknown));
     }
 
     #[test]

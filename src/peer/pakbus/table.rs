@@ -11,6 +11,9 @@ const VERSION: u8 = 1;
 /// The kind of time stamp that loggers of this kind use: seconds and nanoseconds.
 const NSEC: u8 = 14;
 
+/// What a text in the head of a file takes beside its own bytes: index, quotes, comma.
+const PER_CELL: u64 = 16;
+
 /// In front of a field's type: clients may not write it.
 const READ_ONLY: u8 = 0x80;
 
@@ -108,6 +111,16 @@ impl Table {
         signature(SEED, &bytes)
     }
 
+    /// How many values a record has.
+    pub fn values(&self) -> u64 {
+        self.fields.iter().map(|field| u64::from(field.values())).sum()
+    }
+
+    /// Most bytes of the head of a file that holds its records.
+    pub fn head_bytes(&self) -> u64 {
+        self.fields.iter().map(Field::head_bytes).fold(0, u64::saturating_add)
+    }
+
     /// Whether a record is stored at every interval.
     pub fn is_regular(&self) -> bool {
         self.interval != Instant::default()
@@ -131,9 +144,15 @@ impl Field {
         }
     }
 
-    /// How many values a record holds of it.
+    /// How many values a record holds of it; each takes at least one byte there.
     pub fn values(&self) -> u32 {
-        if self.kind == Type::ASCII { 1 } else { self.dimension }
+        if self.kind == Type::ASCII { self.dimension.min(1) } else { self.dimension }
+    }
+
+    /// Most bytes that its texts take in the head of a file, which repeats them for each value.
+    fn head_bytes(&self) -> u64 {
+        let texts = [&self.name, &self.units, &self.processing].map(|text| text.len() as u64 + PER_CELL);
+        texts.iter().sum::<u64>().saturating_mul(self.values().into())
     }
 
     fn read(kind: u8, reader: &mut Reader) -> Result<Field, Malformed> {

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::LONGEST_NAME;
 use crate::peer::pakbus::message::{Selection, Span};
 use crate::peer::pakbus::record::{self, Content, Record};
 use crate::peer::pakbus::table::Table;
@@ -15,6 +16,15 @@ const LONGEST: usize = 1 << 20;
 
 /// Most values of one record, for the same reason.
 const MOST_VALUES: u64 = 1 << 16;
+
+/// Longest head of a file: as many values as a record may have, with names as long as loggers have them.
+const LONGEST_HEAD: u64 = 8 << 20;
+
+/// Most bytes of answers held whose turn has not come. Values in memory take up to 32 times their bytes in an answer.
+const MOST_HELD: usize = 2 * LONGEST;
+
+/// Tables named where the one that is wanted is not there.
+const NAMED: usize = 20;
 
 /// Ranges held that came before their turn, at most: as many as can be on their way.
 const HELD: usize = 255;
@@ -47,6 +57,8 @@ struct Part {
     /// Its records end before this one, where that is known.
     before: Option<u32>,
     records: Vec<Record>,
+    /// Bytes of answers that these records came in.
+    bytes: usize,
     /// A record that comes in fragments, as far as it is here.
     fragment: Vec<u8>,
     whole: bool,
@@ -56,13 +68,18 @@ impl Collection {
     /// The table of that name, of those that the logger has.
     pub fn new(tables: Vec<Table>, name: &str, several: bool) -> Result<Collection, String> {
         let Some(at) = tables.iter().position(|table| table.name.eq_ignore_ascii_case(name)) else {
-            let known: Vec<&str> = tables.iter().map(|table| table.name.as_str()).collect();
-            return Err(format!("there is no table '{name}' (the logger has: {})", known.join(", ")));
+            return Err(format!("there is no table '{name}' (the logger has: {})", names(&tables)));
         };
-        let values: u64 = tables[at].fields.iter().map(|field| u64::from(field.values())).sum();
-        let empty = tables[at].fields.iter().all(|field| field.dimension == 0);
-        if empty || values > MOST_VALUES {
-            return Err(format!("table '{name}' is said to have {values} values in a record"));
+        let (values, head) = (tables[at].values(), tables[at].head_bytes());
+        if values == 0 || values > MOST_VALUES {
+            return Err(format!(
+                "the logger says that a record of table '{name}' has {values} values: 1 to {MOST_VALUES} are read"
+            ));
+        }
+        if head > LONGEST_HEAD {
+            return Err(format!(
+                "the names of the fields of table '{name}' take {head} bytes: at most {LONGEST_HEAD} are written"
+            ));
         }
         Ok(Collection {
             number: u16::try_from(at + 1).unwrap_or(u16::MAX),
@@ -123,6 +140,15 @@ impl Collection {
 
     /// What came for a part. Fails on what no logger may say.
     pub fn came(&mut self, part: u64, body: &[u8]) -> Result<(), String> {
+        let held: usize = self.parts.values().map(|part| part.bytes).sum();
+        if held + body.len() > MOST_HELD {
+            return Err(format!(
+                "more than {MOST_HELD} bytes wait for a record that the logger does not send: use a smaller --window"
+            ));
+        }
+        if let Some(part) = self.parts.get_mut(&part) {
+            part.bytes += body.len();
+        }
         let (blocks, more) =
             record::read(&self.tables, body).map_err(|error| format!("an answer cannot be read: {error}"))?;
         let [block] = <[record::Block; 1]>::try_from(blocks)
@@ -177,7 +203,7 @@ impl Collection {
         bytes: &[u8],
         more: bool,
     ) -> Result<(), String> {
-        let table = self.tables[usize::from(self.number) - 1].clone();
+        let table = &self.tables[usize::from(self.number) - 1];
         let Some(part) = self.parts.get_mut(&number) else { return Ok(()) };
         let have = part.fragment.len();
         if offset as usize != have {
@@ -187,7 +213,7 @@ impl Collection {
             return Err(format!("record {record} does not end"));
         }
         part.fragment.extend(bytes);
-        match record::whole(&table, record, &part.fragment) {
+        match record::whole(table, record, &part.fragment) {
             Ok(whole) => {
                 part.fragment.clear();
                 part.records.push(whole);
@@ -217,5 +243,75 @@ impl Collection {
             self.parts.first_entry().filter(|first| *first.key() == self.handed_out && first.get().whole)?;
         self.handed_out += 1;
         Some(first.remove().records)
+    }
+}
+
+/// The first tables by their names, each cut to a length that loggers have.
+fn names(tables: &[Table]) -> String {
+    let name = |table: &Table| table.name.chars().take(LONGEST_NAME).collect::<String>();
+    let mut names: Vec<String> = tables.iter().take(NAMED).map(name).collect();
+    if tables.len() > NAMED {
+        names.push(format!("{} more", tables.len() - NAMED));
+    }
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::pakbus::record::whole;
+    use crate::peer::pakbus::table::Field;
+    use crate::peer::pakbus::value::{Instant, Type};
+
+    fn table(name: &str, fields: Vec<Field>) -> Table {
+        Table::new(name, 10, Instant { seconds: 60, nanoseconds: 0 }, fields)
+    }
+
+    fn refusal(tables: Vec<Table>) -> String {
+        Collection::new(tables, "T", false).unwrap_err()
+    }
+
+    #[test]
+    fn a_head_that_would_fill_the_memory_is_refused() {
+        // 900 kB in the list of tables, 58 GB as the head of a file.
+        let field = Field::new(&"x".repeat(900_000), Type::BOOL, 65_000);
+        assert_eq!(
+            refusal(vec![table("T", vec![field])]),
+            "the names of the fields of table 'T' take 58503120000 bytes: at most 8388608 are written"
+        );
+        let most = Field::new(&"x".repeat(39), Type::BOOL, 65_536);
+        assert!(Collection::new(vec![table("T", vec![most])], "T", false).is_ok(), "what a logger may have");
+        let said = refusal((0..50_000).map(|_| table(&"n".repeat(100), Vec::new())).collect());
+        assert!(said.len() < 2000 && said.ends_with("49980 more)"), "{said}");
+    }
+
+    #[test]
+    fn texts_without_bytes_are_no_values() {
+        let fields: Vec<Field> = (0..50_000).map(|_| Field::new("e", Type::ASCII, 0)).collect();
+        assert!(refusal(vec![table("T", fields.clone())]).contains("has 0 values"));
+        let with_one = [fields, vec![Field::new("b", Type::BOOL, 1)]].concat();
+        let table = table("T", with_one);
+        let record = whole(&table, 1, &[0; 9]).unwrap();
+        assert_eq!(record.values.len(), 1);
+    }
+
+    #[test]
+    fn what_waits_for_a_record_that_does_not_come_is_bounded() {
+        let tables = vec![table("T", vec![Field::new("b", Type::BOOL, 1)])];
+        let mut collection = Collection::new(tables, "T", true).unwrap();
+        let records = |first: u32, count: u16| {
+            let mut body = Vec::new();
+            let records = vec![(Instant::default(), vec![1]); count.into()];
+            let table = table("T", vec![Field::new("b", Type::BOOL, 1)]);
+            record::write(&mut body, 1, &table, first, &records);
+            body.push(1);
+            body
+        };
+        let (part, _) = collection.ask().unwrap();
+        collection.came(part, &records(1000, 900)).unwrap();
+        let (part, _) = collection.ask().unwrap();
+        // Always the same records, which never reach the end of their range.
+        let refused = (0..10_000).find_map(|_| collection.came(part, &records(5, 900)).err());
+        assert!(refused.unwrap().starts_with("more than 2097152 bytes wait"));
     }
 }

@@ -30,6 +30,10 @@ const DEFINITIONS: &str = ".TDF";
 /// Answers in a row without a record that is new.
 const MOST_STALE: u32 = 3;
 
+/// Longest piece of text that is handed over. So many of them are on their way to a disk that only their number is bounded
+/// there.
+const LONGEST_PIECE: usize = 4096;
+
 /// The setting that holds the name of the station.
 const STATION: u16 = 2;
 
@@ -349,8 +353,8 @@ impl Job {
     }
 
     fn write(&mut self, text: String) {
-        if self.keeps && !text.is_empty() {
-            self.content.push_back(text.into_bytes());
+        if self.keeps {
+            self.content.extend(text.as_bytes().chunks(LONGEST_PIECE).map(<[u8]>::to_vec));
         }
     }
 
