@@ -23,6 +23,7 @@ use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
 use crate::sample::{Progress, RawFile, Recorder};
 use crate::warnings;
 use crate::workload::download::Content;
+use crate::workload::plausible::Known;
 use crate::workload::{Flowed, Role, Workload, default_timeout, planned_time, workload};
 
 mod account;
@@ -387,6 +388,14 @@ fn one(
     // What was handed over here may still have been on its way for a while.
     let far_elapsed = far.iter().flat_map(|far| &far.flows).map(|flow| flow.elapsed_ns).max();
     let elapsed = elapsed.max(Duration::from_nanos(far_elapsed.unwrap_or(0)).min(dialer.now().since(began)));
+    let known = Known {
+        case: &case,
+        caps: &all_caps,
+        flows: &flowed,
+        wall: dialer.now().since(began),
+        cut_short: bench.cancel.load(Relaxed),
+    };
+    let (far, doubt) = account.plausible(far, &known);
     // When the far end broke it off, all that is seen here is that the link was closed.
     let told = far.iter().flat_map(|far| &far.flows).find_map(|flow| flow.fault.clone());
     account.book(workload, flowed, far, elapsed);
@@ -395,7 +404,7 @@ fn one(
         bench.observer.event(&Event::CaseEnds { case: index, repetition, figures: &part.figures });
         silence = silent(&case, &all_caps, &part.figures);
     }
-    told.or(near_fault).or(far_fault).or(silence).map_or(Ok(()), Err)
+    told.or(near_fault).or(far_fault).or(doubt).or(silence).map_or(Ok(()), Err)
 }
 
 /// Where nothing at all arrived there is no figure, so nothing was measured.

@@ -57,6 +57,17 @@ pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Wa
     .collect()
 }
 
+/// What a server reported and cannot be true, if anything.
+pub fn implausible_report(doubts: &[String]) -> Option<Warning> {
+    let (first, others) = doubts.split_first()?;
+    let others = if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
+    Some(Warning::new(
+        "implausible_report",
+        format!("the server's report cannot be true and is left out: {first}{others}"),
+        "what is shown is what this client counted; check the server, and what is between, with another program",
+    ))
+}
+
 fn near_floor(case: &CaseResult, floor_ns: Option<f64>) -> Option<Warning> {
     let (p50, floor) = (case.figures.latency_ns.as_ref()?.percentile("p50")? as f64, floor_ns?);
     (p50 < FLOOR_FACTOR * floor).then(|| {

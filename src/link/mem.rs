@@ -428,6 +428,12 @@ impl Link for MemLink {
         })
     }
 
+    fn unacknowledged(&self) -> Option<u64> {
+        let mut world = self.net.world();
+        world.run(self.net.clock.now(), None);
+        world.connections[self.id].as_ref().map(|connection| connection.there.pipe.held() as u64)
+    }
+
     fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
         if let Some(connection) = &mut self.net.world().connections[self.id] {
             connection.handles += 1;

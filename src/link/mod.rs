@@ -353,6 +353,11 @@ pub trait Link: Send {
         None
     }
 
+    /// Whether the connection failed, so that what it still held never left it.
+    fn is_broken(&self) -> bool {
+        false
+    }
+
     /// Segments that this end's system has sent again, where that can be known.
     fn retransmits(&self) -> Option<u64> {
         None

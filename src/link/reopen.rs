@@ -143,6 +143,10 @@ impl Link for Reopening {
         self.inner.unacknowledged()
     }
 
+    fn is_broken(&self) -> bool {
+        self.broken || self.inner.is_broken()
+    }
+
     fn socket_drops(&self) -> Option<u64> {
         self.inner.socket_drops()
     }

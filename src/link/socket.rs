@@ -226,6 +226,13 @@ impl Link for SocketLink {
         super::sys::unacknowledged(&self.socket)
     }
 
+    fn is_broken(&self) -> bool {
+        let mut socket = [PollFd::new(&self.socket, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // An error is reported without being asked for, and stays there.
+        poll(&mut socket, Some(&now)).is_ok() && socket[0].revents().contains(PollFlags::ERR)
+    }
+
     fn retransmits(&self) -> Option<u64> {
         super::sys::tcp_info(&self.socket).map(|info| info.retransmits.into())
     }

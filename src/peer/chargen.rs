@@ -76,7 +76,7 @@ impl Session for Reading {
             messages: flow.recorder.counts.received,
             ..FarFlow::default()
         };
-        Ok(Some(FarReport { flows: flows.iter().map(inward).collect(), cpu_seconds: None }))
+        Ok(Some(FarReport { flows: flows.iter().map(inward).collect(), ..FarReport::default() }))
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{Flow, Near, Peer, PeerError, ServerFacts, Service, Session, flows};
 use crate::clock::{Clock, Time};
+use crate::endpoint::Endpoint;
 use crate::link::party::{Party, Step, Tuning};
 use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
 use crate::plan::{Case, Direction};
@@ -49,6 +50,7 @@ fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
         clock: near.dialer.clock.clone(),
         timeout: case.timeout,
         message_bytes: u64::from(case.message_bytes).max(1),
+        endpoints: case.endpoints.clone(),
     }))
 }
 
@@ -57,6 +59,7 @@ struct DiscardSession {
     clock: Clock,
     timeout: Duration,
     message_bytes: u64,
+    endpoints: Vec<Endpoint>,
 }
 
 /// How often the send queue is looked at while it drains.
@@ -73,48 +76,95 @@ impl Session for DiscardSession {
         links: Vec<Box<dyn Link>>,
     ) -> Result<Option<FarReport>, PeerError> {
         let links: Vec<_> = flows.iter().zip(links.iter().map(AsRef::as_ref)).collect();
-        let flows = acknowledged(&links, self.message_bytes, &self.clock, self.timeout);
-        Ok(Some(FarReport { flows, cpu_seconds: None }))
+        let mut flows = acknowledged(&links, self.message_bytes, &self.clock, self.timeout);
+        for flow in &mut flows {
+            flow.fault = flow.fault.take().map(|fault| format!("{}: {fault}", self.endpoints[flow.port]));
+        }
+        Ok(Some(FarReport { flows, ..FarReport::default() }))
     }
 }
 
-/// What the far system has acknowledged of what these flows sent, once their links have drained or the time is over;
-/// messages have `message_bytes`, at least 1.
+/// A link that is to drain.
+#[derive(Clone, Copy)]
+struct Draining {
+    /// Bytes that the remote system has not acknowledged.
+    left: u64,
+    /// When that became fewer for the last time.
+    since: Time,
+    /// Nothing more is expected of it.
+    over: bool,
+}
+
+impl Draining {
+    fn look(&mut self, flowed: &Flowed, link: &dyn Link, now: Time, gives_up: Time, timeout: Duration) {
+        if self.over {
+            return;
+        }
+        if link.is_broken() {
+            // What it still held is forgotten there, so the last count stands.
+            self.over = true;
+            return;
+        }
+        let left = link.unacknowledged().unwrap_or(0);
+        if left < self.left {
+            (self.left, self.since) = (left, now);
+        }
+        self.over = left == 0 || flowed.fault.is_some() || now >= gives_up || now >= self.since + timeout;
+    }
+
+    /// Why it does not count as delivered in whole.
+    fn fault(&self, flowed: &Flowed, timeout: Duration) -> Option<String> {
+        (self.left > 0 && flowed.fault.is_none()).then(|| {
+            format!(
+                "{} of {} bytes were not acknowledged within {timeout:?}: does the server still read? Check --timeout, too",
+                self.left, flowed.recorder.counts.bytes
+            )
+        })
+    }
+}
+
+/// What the remote system has acknowledged of what these flows sent, once their links have drained, or none of it moves for
+/// the time-out; messages have `message_bytes`, at least 1. Draining takes no longer than sending and the time-out.
 pub(super) fn acknowledged(
     sent: &[(&Flowed, &dyn Link)],
     message_bytes: u64,
     clock: &Clock,
     timeout: Duration,
 ) -> Vec<FarFlow> {
-    let until = clock.now() + timeout;
+    let began = clock.now();
+    let sending_ns = sent.iter().map(|(flowed, _)| flowed.recorder.elapsed_ns()).max().unwrap_or(0);
+    let gives_up = began + timeout + Duration::from_nanos(sending_ns);
     // All are looked at in turn, so that none is timed while it waits for another to drain.
-    let mut drained: Vec<Option<(u64, Time)>> = vec![None; sent.len()];
+    let all = |(flowed, _): &(&Flowed, &dyn Link)| Draining {
+        left: flowed.recorder.counts.bytes,
+        since: began,
+        over: false,
+    };
+    let mut draining: Vec<Draining> = sent.iter().map(all).collect();
     loop {
         let now = clock.now();
-        for (drained, (flowed, link)) in drained.iter_mut().zip(sent) {
-            let left = link.unacknowledged().unwrap_or(0);
-            // What a broken connection still holds will never leave it.
-            if drained.is_none() && (left == 0 || flowed.fault.is_some() || now >= until) {
-                *drained = Some((left, now));
-            }
+        for (draining, (flowed, link)) in draining.iter_mut().zip(sent) {
+            draining.look(flowed, *link, now, gives_up, timeout);
         }
-        if drained.iter().all(Option::is_some) {
+        if draining.iter().all(|draining| draining.over) {
             break;
         }
         clock.sleep_until(now + LOOK);
     }
-    let of_one = |((flowed, _), (left, at)): (&(&Flowed, &dyn Link), (u64, Time))| {
-        let (counts, first) = (&flowed.recorder.counts, flowed.recorder.first.unwrap_or(at));
-        let bytes = counts.bytes.saturating_sub(left);
+    let of_one = |((flowed, _), draining): (&(&Flowed, &dyn Link), Draining)| {
+        let (counts, first) = (&flowed.recorder.counts, flowed.recorder.first.unwrap_or(draining.since));
+        let bytes = counts.bytes.saturating_sub(draining.left);
         FarFlow {
             port: flowed.port,
             bytes,
-            messages: if left == 0 { counts.sent } else { counts.sent.min(bytes / message_bytes) },
-            elapsed_ns: at.since(first).as_nanos() as u64,
+            messages: if draining.left == 0 { counts.sent } else { counts.sent.min(bytes / message_bytes) },
+            // No bytes took no time, which gives no rate.
+            elapsed_ns: if bytes > 0 { draining.since.since(first).as_nanos() as u64 } else { 0 },
+            fault: draining.fault(flowed, timeout),
             ..FarFlow::default()
         }
     };
-    sent.iter().zip(drained.into_iter().flatten()).map(of_one).collect()
+    sent.iter().zip(draining).map(of_one).collect()
 }
 
 struct DiscardService {

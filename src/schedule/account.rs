@@ -13,6 +13,7 @@ use crate::run::{CaseResult, CpuUse, Figures, Part, Warning};
 use crate::sample::Recorder;
 use crate::stats;
 use crate::warnings;
+use crate::workload::plausible::{Checked, Known, checked};
 use crate::workload::{FarReport, Flowed, Role, Workload, merged, workload};
 
 /// What is known of a case so far.
@@ -39,6 +40,8 @@ pub(super) struct Account {
     pub(super) cut_short: bool,
     /// The far end did not tell what it received.
     unconfirmed: bool,
+    /// What the server reported and cannot be true.
+    doubts: Vec<String>,
 }
 
 impl Account {
@@ -60,6 +63,7 @@ impl Account {
             failures: Vec::new(),
             cut_short: false,
             unconfirmed: false,
+            doubts: Vec::new(),
         }
     }
 
@@ -73,6 +77,22 @@ impl Account {
             self.lines[flow.port] = flow.link.caps().line;
         }
         self.got.extend(session.got());
+    }
+
+    /// The report without what cannot be true, and why the case is incomplete where no rate is left.
+    pub(super) fn plausible(
+        &mut self,
+        report: Option<FarReport>,
+        known: &Known,
+    ) -> (Option<FarReport>, Option<String>) {
+        let Some(report) = report else { return (None, None) };
+        let Checked { report, doubts, is_rate_unknown } = checked(report, known);
+        let unknown = doubts.first().filter(|_| is_rate_unknown);
+        let unknown = unknown.map(|doubt| format!("{doubt}: this cannot be true, so throughput is unknown"));
+        // The same in each repetition says nothing new.
+        let new = doubts.into_iter().filter(|doubt| !self.doubts.contains(doubt)).collect::<Vec<_>>();
+        self.doubts.extend(new);
+        (Some(report), unknown)
     }
 
     pub(super) fn book(
@@ -132,7 +152,7 @@ impl Account {
         let parts = ports.iter().enumerate().map(|(port, flows)| {
             let far = far.as_ref().map(|far| FarReport {
                 flows: far.flows.iter().filter(|flow| flow.port == port).cloned().collect(),
-                cpu_seconds: None,
+                ..FarReport::default()
             });
             let figures = (workload.figures)(&self.case, flows, far.as_ref());
             let figures = line::judged(figures, &self.lines[port..=port], flows);
@@ -221,6 +241,7 @@ impl Account {
             let remedy = "the time series holds what was handed to the link";
             result.warnings.push(Warning::new("unconfirmed", text, remedy));
         }
+        result.warnings.extend(warnings::implausible_report(&self.doubts));
         result.warnings.extend(warnings::of_case(&result, &self.head, floor_ns));
         result
     }

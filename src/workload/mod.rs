@@ -15,6 +15,7 @@ pub mod download;
 pub mod latency;
 pub mod pattern;
 pub mod phases;
+pub mod plausible;
 pub mod throughput;
 
 /// Every workload, in the order in which help shows them.
@@ -116,6 +117,9 @@ pub struct FarFlow {
 pub struct FarReport {
     pub flows: Vec<FarFlow>,
     pub cpu_seconds: Option<f64>,
+    /// The server ends a report only when it has seen the end of each flow, so nothing of a stream is missing in it.
+    #[serde(skip)]
+    pub saw_end: bool,
 }
 
 /// How long to wait for an answer, or for the next bytes, when nothing was asked for.

@@ -127,7 +127,7 @@ fn honest(request: &Request, flows: usize) -> Option<Reply> {
 }
 
 fn report(flows: usize, flow: FarFlow) -> FarReport {
-    FarReport { flows: vec![flow; flows], cpu_seconds: Some(0.0) }
+    FarReport { flows: vec![flow; flows], cpu_seconds: Some(0.0), ..FarReport::default() }
 }
 
 /// Sends back what comes.
@@ -292,6 +292,26 @@ fn absurd_figures_break_nothing() {
     let text = serde_json::to_string(&run).unwrap();
     Run::from_json(&text).unwrap();
     assert!(!text.contains("\"near_seconds\":null"));
+    // It is no figure of the case either.
+    let case = &run.cases[0];
+    assert!(!run.complete());
+    assert_eq!((case.figures.throughput_bps, case.figures.delivered_bytes), (None, None));
+    assert_eq!((case.figures.sent, case.figures.received, case.figures.lost), (2, 0, 0));
+    assert_eq!(case.cpu.as_ref().and_then(|cpu| cpu.far_seconds), None);
+    let doubt = case.warnings.iter().find(|warning| warning.code == "implausible_report").unwrap();
+    assert!(doubt.text.contains("18446744073709551615 bytes received, 200000 were sent"), "{}", doubt.text);
+}
+
+#[test]
+fn a_stream_on_which_a_server_reports_loss_has_no_rate() {
+    let (said, run) = run(
+        Liar::new(|_, _, _| Then::Honestly),
+        "workload = \"throughput\"\nvolume = \"100k\"\nprobe = false\ntimeout = \"1s\"",
+    );
+    let why = "it reports 0 bytes received, 100000 were sent on a stream that loses nothing: this cannot be true, so \
+               throughput is unknown";
+    assert_eq!(said, why);
+    assert_eq!((run.cases[0].figures.lost, run.cases[0].figures.throughput_bps), (0, None));
 }
 
 #[test]

@@ -123,6 +123,10 @@ fn a_discard_that_does_not_read() {
             let case = format!("workload = \"throughput\"\npeer = \"discard\"\n{stop}");
             incomplete(Stops { returns: 0, then }, Duration::from_secs(10), &case);
         }
+        // It stops while the time is not over: what its system never acknowledged is not delivered.
+        let case = "workload = \"throughput\"\npeer = \"discard\"\ntime = \"1s\"\ntimeout = \"2s\"";
+        let case = incomplete(Stops { returns: 0, then }, Duration::from_secs(4), case);
+        assert_eq!((case.figures.delivered_bytes, case.figures.throughput_bps), (Some(0), None));
     }
 }
 

@@ -244,7 +244,7 @@ impl Session for NearSession {
     ) -> Result<Option<FarReport>, PeerError> {
         // Far ends that receive see the end of what we sent; a fault here shows itself in the report.
         links.iter_mut().for_each(|link| drop(link.finish()));
-        let mut all = FarReport::default();
+        let mut all = FarReport { saw_end: true, ..FarReport::default() };
         let several = self.ports.len() > 1;
         for (number, port) in self.ports.iter_mut().enumerate() {
             let report = match port.report(&self.clock, self.timeout) {

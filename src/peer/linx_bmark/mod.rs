@@ -177,7 +177,7 @@ impl Session for Client {
             inward: true,
             ..FarFlow::default()
         });
-        Ok(Some(FarReport { flows: far.collect(), cpu_seconds: None }))
+        Ok(Some(FarReport { flows: far.collect(), ..FarReport::default() }))
     }
 }
 

@@ -341,12 +341,13 @@ impl NetioSession {
         let links: Vec<_> = sent.iter().map(|ran| (ran.flow, &*ran.link)).collect();
         let mut flows = acknowledged(&links, self.block_bytes, &self.clock, self.timeout);
         for (flow, used) in flows.iter_mut().zip(used) {
+            flow.fault = flow.fault.take().map(|fault| format!("{}: {fault}", self.endpoints[flow.port]));
             let first = |ran: &Option<Ran>| ran.as_ref()?.flow.recorder.first;
             if let (Some(sent), Some((first, back))) =
                 (&used.sent, first(&used.sent).zip(first(&used.received)))
             {
                 let counts = &sent.flow.recorder.counts;
-                (flow.bytes, flow.messages) = (counts.bytes, counts.sent);
+                (flow.bytes, flow.messages, flow.fault) = (counts.bytes, counts.sent, None);
                 flow.elapsed_ns = back.since(first).as_nanos() as u64;
             }
         }
@@ -358,7 +359,7 @@ impl NetioSession {
             ..FarFlow::default()
         });
         flows.extend(received);
-        FarReport { flows, cpu_seconds: None }
+        FarReport { flows, ..FarReport::default() }
     }
 
     /// Leaves a connection to the next case, where it is at the border between two directions.
@@ -395,6 +396,10 @@ impl Session for NetioSession {
         });
         if let (Some(fault), Some(flow)) = (fault, report.flows.first_mut()) {
             flow.fault = Some(fault);
+            return Ok(Some(report));
+        }
+        if report.flows.iter().any(|flow| flow.fault.is_some()) {
+            // A server that does not read hears no next word either.
             return Ok(Some(report));
         }
         for used in used {

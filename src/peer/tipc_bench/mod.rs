@@ -197,7 +197,7 @@ impl Session for BenchSession {
             elapsed_ns: at.since(flowed.recorder.first.unwrap_or(at)).as_nanos() as u64,
             ..FarFlow::default()
         };
-        Ok(Some(FarReport { flows: flows.iter().map(all_came).collect(), cpu_seconds: None }))
+        Ok(Some(FarReport { flows: flows.iter().map(all_came).collect(), ..FarReport::default() }))
     }
 
     fn got(&self) -> Map<String, Value> {

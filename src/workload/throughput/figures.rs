@@ -14,10 +14,10 @@ pub fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figure
     let mut drops: Option<u64> = None;
     let mut sent = 0;
     if let Some(near) = &outward {
-        let far_flows = far.iter().flat_map(|far| &far.flows).filter(|flow| !flow.inward);
+        let mut far_flows = far.iter().flat_map(|far| &far.flows).filter(|flow| !flow.inward).peekable();
         sent += near.counts.sent;
         // Without a report nobody knows what was delivered, and nothing is claimed.
-        if far.is_some() {
+        if far_flows.peek().is_some() {
             let delivered = far_flows.fold(Delivered::default(), |all, flow| all.with_far(flow));
             drops = add(drops, delivered.drops);
             figures.received += delivered.messages;
@@ -120,7 +120,9 @@ impl Delivered {
 
     fn rate(&self) -> Option<f64> {
         let timed = self.bytes.saturating_sub(self.head_bytes);
-        (self.elapsed_ns > 0).then(|| timed as f64 * 8e9 / self.elapsed_ns as f64)
+        // What came in a single receipt has no rate.
+        (self.elapsed_ns > 0 && (timed > 0 || self.bytes == 0))
+            .then(|| timed as f64 * 8e9 / self.elapsed_ns as f64)
     }
 
     fn message_rate(&self) -> Option<f64> {

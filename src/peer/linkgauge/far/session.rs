@@ -97,7 +97,7 @@ impl FarSession {
         if self.has_running() {
             return None;
         }
-        let mut report = FarReport { flows: Vec::new(), cpu_seconds: Some(0.0) };
+        let mut report = FarReport { cpu_seconds: Some(0.0), ..FarReport::default() };
         for state in &self.plan().as_ref()?.flows {
             let (flow, seconds) = match state {
                 FlowState::Ended(flow, seconds) => (flow.clone(), *seconds),
