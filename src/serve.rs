@@ -1,7 +1,8 @@
-//! The far end's accept loop: the same for every peer and every transport. Threads, limits, an orderly end.
+//! The server's accept loop: the same for every protocol and every transport. Threads, limits, an orderly end.
 //!
-//! What is said on a connection is the service's business (`peer`); here a connection is counted, given a thread,
-//! and closed when it is over, when nothing moves on it for too long, or when there are too many.
+//! What is said on a connection is the protocol's business (`peer::Service`). Here each connection gets a thread and a
+//! guard that holds it within the limits (`guard.rs`). Clients that have said nothing yet wait together (`hall.rs`), and a
+//! datagram of an unknown sender is judged before any memory is spent on it (`gate.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -12,19 +13,35 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
-use crate::link::party::drive;
-use crate::link::{Dialer, Fault, Link, LinkError, Listener};
-use crate::peer::Service;
+use crate::link::party::{Party, SLICE, Standing, drive};
+use crate::link::{Caps, Dialer, Fault, Link, LinkError, Listener};
+use crate::peer::{Limits, Service};
 
-/// Far ends look at the stop flag this often; more often would wake a thousand idle sessions for nothing.
+mod gate;
+mod guard;
+mod hall;
+mod rates;
+mod source;
+
+use gate::Gate;
+use guard::{Guard, Rules};
+use hall::{Begin, Hall, Silent, Ticket};
+use rates::Rates;
+use source::{Share, Shares, Source};
+
+/// A server's threads look at the stop flag this often; more often would wake a thousand idle sessions for nothing.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A party needs little: its buffers are on the heap.
 const STACK: usize = 256 * 1024;
 
+/// Links without connections for senders that have not proved their address: of one source, and in all.
+const MOST_UNPROVED: [usize; 2] = [64, 512];
+
 /// What a server has seen since its start.
 #[derive(Debug, Default)]
 pub struct Counters {
+    /// Connections that have a thread.
     pub open: AtomicUsize,
     pub accepted: AtomicU64,
     pub refused: AtomicU64,
@@ -35,72 +52,96 @@ pub struct Counters {
 /// A running server.
 pub struct Server {
     endpoints: Vec<Endpoint>,
-    /// Those whose far ends run in the near end's thread.
+    /// Those whose connections run in the client's thread.
     inside: Vec<Endpoint>,
-    stop: Arc<AtomicBool>,
-    listeners: Vec<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the listeners of a server have in common.
+struct Shared {
+    limits: Limits,
+    /// Connections with a thread at once.
+    most: usize,
+    clock: Clock,
+    stop: AtomicBool,
     counters: Arc<Counters>,
+    rates: Option<Arc<Rates>>,
+    gate: Gate,
+    hall: Arc<Hall>,
+    shares: Arc<Shares>,
 }
 
 /// What one listener's thread works with.
 struct Post {
     service: Arc<dyn Service>,
-    most: usize,
-    clock: Clock,
-    stop: Arc<AtomicBool>,
-    counters: Arc<Counters>,
+    rules: Rules,
+    shared: Arc<Shared>,
 }
 
 impl Server {
-    /// Listens on every endpoint; at most `most` connections are open at once on all of them together.
+    /// Listens on every endpoint, with one set of limits for all of them together.
     pub fn start(
         endpoints: &[Endpoint],
         service: &Arc<dyn Service>,
-        most: usize,
+        limits: &Limits,
         dialer: &Dialer,
     ) -> Result<Server, LinkError> {
-        let mut server = Server {
-            endpoints: Vec::new(),
-            inside: Vec::new(),
-            stop: Arc::default(),
-            listeners: Vec::new(),
-            counters: Arc::default(),
-        };
         let mut all = endpoints.to_vec();
         for endpoint in endpoints {
             let beside = service.beside(endpoint);
             all.extend(beside.map_err(|error| LinkError::new(endpoint, error.into()))?);
         }
+        let shared = Shared::new(service.as_ref(), limits, dialer);
+        let shared = Arc::new(shared.map_err(|fault| LinkError::new(&all[0], fault))?);
+        let mut server = Server { endpoints: Vec::new(), inside: Vec::new(), shared, threads: Vec::new() };
         for endpoint in &all {
-            let service = &service.at(endpoint, endpoints).unwrap_or_else(|| service.clone());
-            let caps = crate::link::caps(endpoint).and_then(|caps| match service.fits(&caps) {
-                Ok(()) => Ok(caps),
-                Err(what) => Err(Fault::Other(what)),
-            });
-            let caps = caps.map_err(|fault| LinkError::new(endpoint, fault))?;
-            let mut listener = dialer.listen(endpoint)?;
-            server.endpoints.push(listener.endpoint());
-            let hosted = service.clone();
-            // In memory the link runs the far ends by itself; elsewhere a thread waits for them.
-            if listener.host(Box::new(move |from| hosted.party(&caps, from))).is_ok() {
-                server.inside.extend(server.endpoints.last().cloned());
-                continue;
-            }
-            let post = Post {
-                service: service.clone(),
-                most,
-                clock: dialer.clock.clone(),
-                stop: server.stop.clone(),
-                counters: server.counters.clone(),
-            };
-            let name = format!("serve {}", endpoint.scheme());
-            let thread = Builder::new().name(name).spawn(move || post.accept(listener.as_mut()));
-            let thread = thread.map_err(|error| {
-                LinkError::new(endpoint, Fault::System { operation: "start a thread", source: error })
-            })?;
-            server.listeners.push(thread);
+            let service = service.at(endpoint, endpoints).unwrap_or_else(|| service.clone());
+            server.listen(endpoint, service, dialer)?;
+        }
+        if server.endpoints.len() > server.inside.len() {
+            let shared = server.shared.clone();
+            server.spawn(&all[0], "serve hall", move || shared.attend())?;
         }
         Ok(server)
+    }
+
+    fn listen(
+        &mut self,
+        endpoint: &Endpoint,
+        service: Arc<dyn Service>,
+        dialer: &Dialer,
+    ) -> Result<(), LinkError> {
+        let caps = crate::link::caps(endpoint).and_then(|caps| match service.fits(&caps) {
+            Ok(()) => Ok(caps),
+            Err(what) => Err(Fault::Other(what)),
+        });
+        let caps = caps.map_err(|fault| LinkError::new(endpoint, fault))?;
+        let mut listener = dialer.listen(endpoint)?;
+        self.endpoints.push(listener.endpoint());
+        let rules = Rules::new(&self.shared.limits, service.grace());
+        let post = Arc::new(Post { service, rules, shared: self.shared.clone() });
+        let hosted = post.clone();
+        // In memory the link runs the server's ends by itself; elsewhere a thread waits for them.
+        let hosting = move |from: &str| Box::new(hosted.guard(&caps, from, &Source::of(from))) as Box<_>;
+        if listener.host(Box::new(hosting)).is_ok() {
+            self.inside.extend(self.endpoints.last().cloned());
+            return Ok(());
+        }
+        let name = format!("serve {}", endpoint.scheme());
+        self.spawn(endpoint, &name, move || post.accept(listener.as_mut()))
+    }
+
+    fn spawn(
+        &mut self,
+        endpoint: &Endpoint,
+        name: &str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), LinkError> {
+        let thread = Builder::new().name(name.to_owned()).spawn(run);
+        let fault = |source| Fault::System { operation: "start a thread", source };
+        self.threads.push(thread.map_err(|error| LinkError::new(endpoint, fault(error)))?);
+        Ok(())
     }
 
     /// Where it really listens.
@@ -108,70 +149,159 @@ impl Server {
         &self.endpoints
     }
 
-    /// Whether both ends of a link to this endpoint run in one thread, that of the near end.
+    /// Whether both ends of a link to this endpoint run in one thread, that of the client.
     pub fn is_inside(&self, endpoint: &Endpoint) -> bool {
         self.inside.contains(endpoint)
     }
 
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.shared.counters
     }
 }
 
 impl Drop for Server {
     /// Takes no more connections and ends those that are open; returns when the listeners are closed.
     fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
-        for listener in self.listeners.drain(..) {
-            // A listener that panicked has said so already.
-            let _ = listener.join();
+        self.shared.stop.store(true, Relaxed);
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so already.
+            let _ = thread.join();
         }
+        self.shared.hall.close();
     }
 }
 
-impl Post {
-    fn accept(&self, listener: &mut dyn Listener) {
-        let mut door = |first: &[u8], from: &str, reply: &mut Vec<u8>| self.service.door(first, from, reply);
+impl Shared {
+    fn new(service: &dyn Service, limits: &Limits, dialer: &Dialer) -> Result<Shared, Fault> {
+        let rates = limits.bit_rate.map(|rate| Arc::new(Rates::new(rate)));
+        Ok(Shared {
+            limits: *limits,
+            most: if service.counts_sessions() { several(limits) } else { limits.sessions as usize },
+            clock: dialer.clock.clone(),
+            stop: AtomicBool::new(false),
+            counters: Arc::default(),
+            gate: Gate::new(rates.clone()),
+            rates,
+            shares: Arc::default(),
+            // A client may open all connections of a session before it speaks on the first.
+            hall: Arc::new(Hall::new(limits.flows as usize + 16, Duration::from_secs(limits.idle_s))?),
+        })
+    }
+
+    fn attend(&self) {
         while !self.stop.load(Relaxed) {
-            match listener.accept(crate::link::party::SLICE, &mut door) {
-                Ok((link, from)) => self.admit(link, &from),
+            self.hall.attend(SLICE, || self.clock.now());
+        }
+    }
+
+    /// A place among the open connections, if one is free. Those that a connection vouches for take none of their own.
+    fn place(&self, caps: &Caps, standing: Standing, source: &Source) -> Option<Place> {
+        let most_of_source = match standing {
+            _ if caps.closes => usize::MAX,
+            Standing::Stranger | Standing::Guest => MOST_UNPROVED[0],
+            Standing::Proved | Standing::Vouched => self.limits.flows as usize + 16,
+        };
+        let share = self.shares.take(source, most_of_source);
+        let open = self.counters.open.fetch_add(1, Relaxed);
+        let place = Place { _share: share, counters: self.counters.clone() };
+        let most = match standing {
+            _ if caps.closes => self.most,
+            Standing::Stranger | Standing::Guest => self.most.min(MOST_UNPROVED[1]),
+            Standing::Proved => self.most,
+            Standing::Vouched => self.most.max(several(&self.limits)),
+        };
+        if place._share.is_some() && open < most {
+            return Some(place);
+        }
+        self.refuse();
+        // One that has not introduced itself goes for the next that comes.
+        self.hall.end_one();
+        None
+    }
+
+    fn refuse(&self) {
+        self.counters.refused.fetch_add(1, Relaxed);
+    }
+}
+
+/// Connections at once where sessions have several: one that says what to do and usually one or two for data, but room for
+/// a session that uses all it may.
+fn several(limits: &Limits) -> usize {
+    (limits.sessions as usize).saturating_mul(4).max(limits.flows as usize + 16)
+}
+
+impl Post {
+    fn accept(self: Arc<Post>, listener: &mut dyn Listener) {
+        let shared = &self.shared;
+        let mut door = |first: &[u8], from: &str, reply: &mut Vec<u8>| {
+            shared.gate.admit(self.service.as_ref(), first, from, reply, shared.clock.now())
+        };
+        while !shared.stop.load(Relaxed) {
+            match listener.accept(SLICE, &mut door) {
+                Ok((link, from)) => self.clone().receive(link, from),
                 Err(Fault::TimedOut) => {}
-                // Out of descriptors, usually: those in use will be freed.
-                Err(_) => self.clock.sleep_until(self.clock.now() + crate::link::party::SLICE),
+                Err(_) => {
+                    // Out of descriptors, usually: one that is not used is given back, and others will be.
+                    shared.hall.end_one();
+                    shared.clock.sleep_until(shared.clock.now() + SLICE);
+                }
             }
         }
     }
 
-    fn admit(&self, link: Box<dyn Link>, from: &str) {
-        let place = Place(self.counters.clone());
-        if self.counters.open.fetch_add(1, Relaxed) >= self.most {
-            self.counters.refused.fetch_add(1, Relaxed);
+    /// Takes a new connection: it waits until its client says something, where that is what comes first.
+    fn receive(self: Arc<Post>, link: Box<dyn Link>, from: String) {
+        self.shared.counters.accepted.fetch_add(1, Relaxed);
+        let (caps, source) = (link.caps(), Source::of(&from));
+        if !caps.closes || link.descriptor().is_none() || self.service.speaks_first(caps) {
+            self.begin(link, from, None);
             return;
         }
-        self.counters.accepted.fetch_add(1, Relaxed);
-        let mut party = self.service.party(link.caps(), from);
-        let (clock, stop) = (self.clock.clone(), self.stop.clone());
+        let (hall, now) = (&self.shared.hall, self.shared.clock.now());
+        let silent = Silent { link, from, begin: self.clone() };
+        match hall.wait(source, silent, now) {
+            Ok(gone) => (0..gone).for_each(|_| self.shared.refuse()),
+            Err(_) => self.shared.refuse(),
+        }
+    }
+
+    /// The party that serves a client, held within the limits.
+    fn guard(&self, caps: &Caps, from: &str, source: &Source) -> Guard {
+        let meter = self.shared.rates.as_ref().map(|rates| rates.meter(source));
+        Guard::new(self.service.party(caps, from), caps, self.rules).metered(meter)
+    }
+}
+
+impl Begin for Post {
+    fn begin(&self, link: Box<dyn Link>, from: String, ticket: Option<Ticket>) {
+        let (shared, source) = (self.shared.clone(), Source::of(&from));
+        let party = self.guard(link.caps(), &from, &source);
+        let Some(place) = shared.place(link.caps(), party.standing(), &source) else { return };
+        let mut party = party.holding(ticket);
         let run = move || {
             let mut link = link;
-            if drive(party.as_mut(), link.as_mut(), &clock, &stop, LOOK).is_err() {
-                place.0.failed.fetch_add(1, Relaxed);
+            if drive(&mut party, link.as_mut(), &shared.clock, &shared.stop, LOOK).is_err() {
+                shared.counters.failed.fetch_add(1, Relaxed);
             }
             // The party goes before the place, so that what it holds is free when a place is.
             drop((party, link));
             drop(place);
         };
-        if Builder::new().name("far end".to_owned()).stack_size(STACK).spawn(run).is_err() {
-            self.counters.refused.fetch_add(1, Relaxed);
+        if Builder::new().name("client".to_owned()).stack_size(STACK).spawn(run).is_err() {
+            self.shared.refuse();
         }
     }
 }
 
 /// Counts among the open connections until it is dropped, however that comes about.
-struct Place(Arc<Counters>);
+struct Place {
+    _share: Option<Share>,
+    counters: Arc<Counters>,
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Relaxed);
+        self.counters.open.fetch_sub(1, Relaxed);
     }
 }
 

@@ -188,8 +188,8 @@ fn serve(urls: &[Endpoint], dialer: &Dialer) -> Result<Server> {
     let mut secret = [0; 32];
     fastrand::fill(&mut secret);
     let facts = ServerFacts { environment: host::facts(), secret, ..ServerFacts::default() };
-    let most = facts.limits.sessions as usize;
-    Ok(Server::start(urls, &far(&Arc::new(facts)), most, dialer)?)
+    let limits = facts.limits;
+    Ok(Server::start(urls, &far(&Arc::new(facts)), &limits, dialer)?)
 }
 
 /// What holds for the run as a whole.

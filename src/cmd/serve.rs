@@ -10,8 +10,8 @@ use clap::Args;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
-use linkgauge::link::Dialer;
-use linkgauge::peer::{self, Limits, ServerFacts};
+use linkgauge::link::{self, Dialer, Framing};
+use linkgauge::peer::{self, Limits, ServerFacts, Setting};
 use linkgauge::serve::{Server, raise_open_files};
 use linkgauge::units::{BitRate, Bytes, Span};
 
@@ -32,28 +32,28 @@ pub struct Flags {
     /// What to speak
     #[arg(long, value_name = "PEER", value_parser = served(), default_value = "linkgauge")]
     peer: String,
-    /// File with a token that clients must know (or the variable LINKGAUGE_TOKEN)
+    /// File with a token that clients must know (or the variable LINKGAUGE_TOKEN); for linkgauge and stamp
     #[arg(long, value_name = "FILE")]
     token_file: Option<std::path::PathBuf>,
-    /// Peers stamp and twamp-light: number answers as their requests are, and count for nobody
+    /// Protocols stamp and twamp-light: number answers as their requests are, and count for nobody
     #[arg(long)]
     stateless: bool,
     /// Sessions at once
     #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
     max_sessions: u32,
-    /// Longest measurement of a client
+    /// Longest measurement of a client; where the protocol has none, longest connection
     #[arg(long, value_name = "TIME", default_value = "24h")]
     max_time: Span,
-    /// Highest rate of payload on all connections of a session together
+    /// Highest rate of payload for one client address, on all its connections and in both directions together
     #[arg(long, value_name = "RATE")]
     max_rate: Option<BitRate>,
-    /// Largest message
-    #[arg(long, value_name = "SIZE", default_value = "1Gi")]
-    max_size: Bytes,
-    /// Connections of one session
-    #[arg(long, value_name = "N", default_value_t = Limits::default().flows)]
-    max_flows: u32,
-    /// Close a connection on which nothing moves for so long
+    /// Largest message [default: 1Gi]
+    #[arg(long, value_name = "SIZE")]
+    max_size: Option<Bytes>,
+    /// Connections of one session [default: 2048]
+    #[arg(long, value_name = "N")]
+    max_flows: Option<u32>,
+    /// Close a connection on which nothing comes, or nothing is taken, for so long
     #[arg(long, value_name = "TIME", default_value = "60s")]
     idle: Span,
     /// Stop by itself after this time
@@ -78,13 +78,14 @@ pub fn run(flags: Flags) -> Result<Status> {
     let Some(serve) = peer.serve else {
         bail!("peer {} cannot be served{}", peer.name, stand_in(peer.name));
     };
+    let defaults = Limits::default();
     let facts = Arc::new(ServerFacts {
         limits: Limits {
             sessions: flags.max_sessions,
             duration_s: flags.max_time.0.as_secs().max(1),
             bit_rate: flags.max_rate.map(|rate| rate.0),
-            message_bytes: flags.max_size.0.min(1 << 30) as u32,
-            flows: flags.max_flows,
+            message_bytes: flags.max_size.map_or(defaults.message_bytes, |size| size.0.min(1 << 30) as u32),
+            flows: flags.max_flows.unwrap_or(defaults.flows),
             idle_s: flags.idle.0.as_secs().max(1),
         },
         token: token(flags.token_file.as_deref())?,
@@ -98,10 +99,18 @@ pub fn run(flags: Flags) -> Result<Status> {
         urls => urls.to_vec(),
     };
     let urls = urls.into_iter().map(|url| with_default_port(url, peer)).collect::<Result<Vec<_>>>()?;
-    // A control connection and usually a flow or two for each session, but room for one that uses all it may.
-    let most = (flags.max_sessions as usize).saturating_mul(4).max(flags.max_flows as usize + 16);
+    let service = serve(&facts);
+    for (setting, flag) in given(&flags, &facts) {
+        let on_messages = setting == Setting::MessageBytes && has_messages(&urls);
+        if !service.honours().contains(&setting) && !on_messages {
+            bail!(
+                "{flag}: the protocol {} cannot honour it: leave it out, or serve another protocol",
+                peer.name
+            );
+        }
+    }
     raise_open_files();
-    let server = Server::start(&urls, &serve(&facts), most, &dialer)?;
+    let server = Server::start(&urls, &service, &facts.limits, &dialer)?;
     if !flags.quiet {
         put(|stdout| {
             server
@@ -123,6 +132,26 @@ pub fn run(flags: Flags) -> Result<Status> {
         tell(format_args!("served {accepted} connections, refused {refused}"));
     }
     Ok(Status::Complete)
+}
+
+/// The settings that were given and that not every protocol can honour, each with what it was given by.
+fn given(flags: &Flags, facts: &ServerFacts) -> Vec<(Setting, &'static str)> {
+    let token = match flags.token_file {
+        Some(_) => "--token-file",
+        None => "a token (the variable LINKGAUGE_TOKEN)",
+    };
+    let all = [
+        (facts.token.is_some(), Setting::Token, token),
+        (flags.stateless, Setting::Stateless, "--stateless"),
+        (flags.max_size.is_some(), Setting::MessageBytes, "--max-size"),
+        (flags.max_flows.is_some(), Setting::Flows, "--max-flows"),
+    ];
+    all.into_iter().filter(|(is_given, ..)| *is_given).map(|(_, setting, flag)| (setting, flag)).collect()
+}
+
+/// Whether every link keeps messages apart, so that the server can measure them.
+fn has_messages(urls: &[Endpoint]) -> bool {
+    urls.iter().all(|url| link::caps(url).is_ok_and(|caps| caps.framing == Framing::Message))
 }
 
 /// What stands in for a far end that is a device.

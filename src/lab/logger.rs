@@ -14,9 +14,9 @@ use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::link::party::{SLICE, drive};
 use crate::link::{Dialer, Fault, Framing, Link, LinkError};
-use crate::peer::Service;
 use crate::peer::pakbus::value::{Instant, UNIX_1990};
 use crate::peer::pakbus::{DEFAULT_ADDRESS, DEFAULT_PORT};
+use crate::peer::{Limits, Service};
 use crate::serve::Server;
 
 mod connection;
@@ -146,7 +146,7 @@ pub struct Logger {
 }
 
 /// Connections at once: far more than a real logger bears.
-const CONNECTIONS: usize = 256;
+const LIMITS: Limits = Limits { sessions: 256, idle_s: 600, ..Limits::DEFAULT };
 
 impl Logger {
     /// Starts a logger whose clock tells the time of the host in UTC.
@@ -170,7 +170,7 @@ impl Logger {
         let lines = options.lines.iter().map(|line| Ok((line, dialer.open(line)?)));
         let lines = lines.collect::<Result<Vec<_>, LinkError>>()?;
         let service: Arc<dyn Service> = Arc::new(shared.clone());
-        let server = Server::start(&options.listen, &service, CONNECTIONS, &dialer)?;
+        let server = Server::start(&options.listen, &service, &LIMITS, &dialer)?;
         let (tell, lost) = sync_channel(lines.len());
         let stop = Arc::default();
         let mut logger = Logger { server, shared, stop, lines: Vec::new(), lost };

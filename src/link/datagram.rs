@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -279,6 +280,10 @@ impl Link for DatagramLink {
 
     fn finish(&mut self) -> Result<(), Fault> {
         self.inner.finish()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
     }
 
     fn socket_drops(&self) -> Option<u64> {

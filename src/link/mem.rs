@@ -334,6 +334,7 @@ impl Connection {
                 into.clear();
                 if let Some(length) = self.there.pipe.receive(&mut into.bytes, now) {
                     into.push(0, length);
+                    far.arriving(length as u64, length, now);
                     far.received(now);
                     Stepped::Moved
                 } else if self.there.pipe.ended(now) {

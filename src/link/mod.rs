@@ -4,6 +4,7 @@
 //! It does not know what the bytes mean, and nobody above asks which kind of link it is.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -348,6 +349,11 @@ pub trait Link: Send {
         false
     }
 
+    /// The descriptor that becomes readable when something has come, where there is one for this link alone.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Bytes handed to the link that the far end's system has not acknowledged yet, where that can be known.
     fn unacknowledged(&self) -> Option<u64> {
         None
@@ -419,6 +425,15 @@ impl Batch {
     /// Bytes of all messages together.
     pub fn total(&self) -> u64 {
         self.spans.iter().map(|&(_, length)| u64::from(length)).sum()
+    }
+
+    /// Bytes of all messages together, and of the longest.
+    #[inline]
+    pub fn extent(&self) -> (u64, usize) {
+        let lengths = self.spans.iter().map(|&(_, length)| length);
+        lengths.fold((0, 0), |(total, longest), length| {
+            (total + u64::from(length), longest.max(length as usize))
+        })
     }
 
     pub fn is_empty(&self) -> bool {

@@ -48,6 +48,11 @@ pub trait Party: Send {
     /// So many of the offered bytes were taken; `at` is the time just before the call.
     fn sent(&mut self, bytes: usize, at: Time);
 
+    /// What the next [`Party::received`] is about: bytes in all, and of the longest message (on a stream, of the chunk).
+    /// For guards, which do not see the batch.
+    #[inline]
+    fn arriving(&mut self, _bytes: u64, _longest: usize, _now: Time) {}
+
     /// The batch offered by the last [`Step::Receive`] holds messages; `now` is the time just after the call.
     fn received(&mut self, now: Time);
 
@@ -64,8 +69,30 @@ pub trait Party: Send {
         outcome
     }
 
+    /// What this end of a server knows of its client.
+    fn standing(&self) -> Standing {
+        Standing::Guest
+    }
+
+    /// The server ends the link, for this reason. [`Party::ended`] follows.
+    fn stopped(&mut self, _reason: &'static str) {}
+
     /// The party will not be asked again; what its thread used of a CPU, and what its socket dropped.
     fn ended(&mut self, _cost: Cost) {}
+}
+
+/// How far a server trusts a client. The limits of a server depend on it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// It has not introduced itself as the protocol wants it. It goes first where others need room.
+    Stranger,
+    /// On links without connections it gets no more bytes than it has sent.
+    #[default]
+    Guest,
+    /// It has answered something that only the owner of its address could receive, so it may get more.
+    Proved,
+    /// The party itself, or a connection beside this one, sees to its silence and to the length of what it does.
+    Vouched,
 }
 
 /// What running a party cost.
@@ -158,7 +185,11 @@ pub fn act(
             let received = link.receive_batch(into, until.since(*now).min(patience));
             *now = clock.now();
             match received {
-                Ok(()) => party.received(*now),
+                Ok(()) => {
+                    let (bytes, longest) = into.extent();
+                    party.arriving(bytes, longest, *now);
+                    party.received(*now);
+                }
                 Err(Fault::TimedOut) if *now >= until => party.timed_out(*now),
                 Err(Fault::TimedOut) => return Ok(Acted::Waiting(until)),
                 Err(Fault::Closed) => party.closed(*now)?,

@@ -2,6 +2,7 @@
 //! device is asked where it offers the service.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -215,6 +216,10 @@ impl Link for RfcommLink {
     #[inline]
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
         self.inner.receive(into, within)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
     }
 
     fn other_half(&self) -> Result<Box<dyn Link>, Fault> {

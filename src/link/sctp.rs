@@ -5,6 +5,7 @@
 
 use std::io::IoSliceMut;
 use std::net::{Shutdown, SocketAddr};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
@@ -168,6 +169,10 @@ impl Link for SctpLink {
             let now = self.inner.clock.now();
             left = *until.get_or_insert(now + within) - now;
         }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
     }
 
     fn other_half(&self) -> Result<Box<dyn Link>, Fault> {

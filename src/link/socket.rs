@@ -8,7 +8,7 @@
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -220,6 +220,10 @@ impl Link for SocketLink {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // What was not asked for, errors and the end of both directions, is told as well.
         poll(&mut socket, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
     }
 
     fn unacknowledged(&self) -> Option<u64> {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Flow, Near, Peer, PeerError, Plain, ServerFacts, Service, Session, ask, flows, is_server};
+use super::{Flow, Near, Peer, PeerError, Plain, Service, Session, ask, flows};
 use crate::clock::Time;
 use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
@@ -36,7 +36,7 @@ pub const PEER: Peer = Peer {
         )),
     },
     connect,
-    serve: Some(|facts| Arc::new(Generator { facts: facts.clone() })),
+    serve: Some(|_| Arc::new(Generator)),
 };
 
 fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
@@ -213,32 +213,26 @@ impl Measured for Reader {
     }
 }
 
-struct Generator {
-    facts: Arc<ServerFacts>,
-}
+struct Generator;
 
 impl Service for Generator {
     fn party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
-        let limits = &self.facts.limits;
         Box::new(Writer {
             lines: lines(),
             // One at a time, as the door does; there is none in memory.
             asked: (caps.framing == Framing::Message).then(|| Batch::new(MOST_ANSWERED, 1)),
             waiting: 0,
             position: 0,
-            bytes_per_second: limits.bit_rate.map(|rate| rate / 8.0),
-            idle: Duration::from_secs(limits.idle_s),
-            longest: Duration::from_secs(limits.duration_s),
-            began: None,
-            last: None,
             over: false,
         })
     }
 
-    fn door(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
-        if is_server(from) || first.is_empty() {
-            return Admission::Drop;
-        }
+    /// The client of a stream says nothing.
+    fn speaks_first(&self, caps: &Caps) -> bool {
+        caps.framing == Framing::Stream
+    }
+
+    fn door(&self, first: &[u8], _from: &str, reply: &mut Vec<u8>) -> Admission {
         // Any length up to this will do (RFC 864); one that is no longer than what was sent is of no use to whoever
         // forges senders.
         reply.extend(lines().iter().take(first.len().min(MOST_ANSWERED)));
@@ -256,52 +250,34 @@ struct Writer {
     /// Bytes of an answer that is to be sent.
     waiting: usize,
     position: u64,
-    bytes_per_second: Option<f64>,
-    idle: Duration,
-    longest: Duration,
-    began: Option<Time>,
-    /// Something moved then.
-    last: Option<Time>,
     over: bool,
 }
 
 impl Party for Writer {
-    fn next(&mut self, now: Time) -> Step<'_> {
-        let (began, last) = (*self.began.get_or_insert(now), *self.last.get_or_insert(now));
-        if self.over || now >= began + self.longest || now >= last + self.idle {
+    fn next(&mut self, _now: Time) -> Step<'_> {
+        if self.over {
             return Step::Done;
         }
         if let Some(batch) = &mut self.asked {
             if self.waiting == 0 {
-                return Step::Receive { into: batch, until: last + self.idle };
+                return Step::Receive { into: batch, until: Time::NEVER };
             }
             return Step::Send { bytes: &self.lines[..self.waiting], message: self.waiting };
-        }
-        if let Some(rate) = self.bytes_per_second {
-            let due =
-                began + Duration::try_from_secs_f64(self.position as f64 / rate).unwrap_or(Duration::MAX);
-            if due > now {
-                // It looks around in between.
-                return Step::Sleep(due.min(now + Duration::from_secs(1)));
-            }
         }
         let rest = &self.lines[(self.position % self.lines.len() as u64) as usize..];
         Step::Send { bytes: rest, message: rest.len() }
     }
 
-    fn sent(&mut self, bytes: usize, at: Time) {
-        (self.position, self.waiting, self.last) = (self.position + bytes as u64, 0, Some(at));
+    fn sent(&mut self, bytes: usize, _at: Time) {
+        (self.position, self.waiting) = (self.position + bytes as u64, 0);
     }
 
-    fn received(&mut self, now: Time) {
-        self.last = Some(now);
+    fn received(&mut self, _now: Time) {
         let length = self.asked.iter().flat_map(Batch::messages).next().map_or(0, <[u8]>::len);
         self.waiting = length.min(MOST_ANSWERED);
     }
 
-    fn timed_out(&mut self, _now: Time) {
-        self.over = true;
-    }
+    fn timed_out(&mut self, _now: Time) {}
 
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
         self.over = true;

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Flow, Near, Peer, PeerError, ServerFacts, Service, Session, flows};
+use super::{Flow, Near, Peer, PeerError, Service, Session, flows};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
 use crate::link::party::{Party, Step, Tuning};
-use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
+use crate::link::{Batch, Caps, Fault, Framing, Link};
 use crate::plan::{Case, Direction};
 use crate::workload::throughput::Source;
 use crate::workload::{FarFlow, FarReport, Flowed, Role};
@@ -22,9 +22,7 @@ pub const PEER: Peer = Peer {
     sizes: &[],
     fit,
     connect,
-    serve: Some(|facts: &Arc<ServerFacts>| {
-        Arc::new(DiscardService { idle: Duration::from_secs(facts.limits.idle_s) })
-    }),
+    serve: Some(|_| Arc::new(DiscardService)),
 };
 
 fn fit(case: &mut Case, caps: &Caps) -> Result<(), String> {
@@ -167,51 +165,33 @@ pub(super) fn acknowledged(
     sent.iter().zip(draining).map(of_one).collect()
 }
 
-struct DiscardService {
-    idle: Duration,
-}
+struct DiscardService;
 
 impl Service for DiscardService {
     fn party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
-        Box::new(Dropper {
-            batch: Batch::new(caps.max_message.unwrap_or(256 * 1024), 1),
-            idle: self.idle,
-            last: None,
-            over: false,
-        })
-    }
-
-    fn door(&self, _first: &[u8], _from: &str, _reply: &mut Vec<u8>) -> Admission {
-        Admission::Drop
+        Box::new(Dropper { batch: Batch::new(caps.max_message.unwrap_or(256 * 1024), 1), over: false })
     }
 }
 
 /// Reads and forgets.
 struct Dropper {
     batch: Batch,
-    idle: Duration,
-    last: Option<Time>,
     over: bool,
 }
 
 impl Party for Dropper {
-    fn next(&mut self, now: Time) -> Step<'_> {
+    fn next(&mut self, _now: Time) -> Step<'_> {
         if self.over {
             return Step::Done;
         }
-        let last = *self.last.get_or_insert(now);
-        Step::Receive { into: &mut self.batch, until: last + self.idle }
+        Step::Receive { into: &mut self.batch, until: Time::NEVER }
     }
 
     fn sent(&mut self, _bytes: usize, _at: Time) {}
 
-    fn received(&mut self, now: Time) {
-        self.last = Some(now);
-    }
+    fn received(&mut self, _now: Time) {}
 
-    fn timed_out(&mut self, _now: Time) {
-        self.over = true;
-    }
+    fn timed_out(&mut self, _now: Time) {}
 
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
         self.over = true;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{FITS, Flow, Near, Peer, PeerError, Plain, Service, Session, flows, is_server};
+use super::{FITS, Flow, Near, Peer, PeerError, Plain, Service, Session, flows};
 use crate::link::party::{Party, Tuning};
 use crate::link::{Admission, Caps, Framing, LinkError};
 use crate::plan::{Case, Direction};
@@ -60,10 +60,7 @@ impl Service for EchoService {
         Box::new(reflector(caps, Tuning::default(), self.idle))
     }
 
-    fn door(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
-        if is_server(from) {
-            return Admission::Drop;
-        }
+    fn door(&self, first: &[u8], _from: &str, reply: &mut Vec<u8>) -> Admission {
         reply.extend_from_slice(first);
         Admission::Reply
     }

@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -222,7 +223,8 @@ pub struct Limits {
     pub sessions: u32,
     /// Longest run of one case, in seconds.
     pub duration_s: u64,
-    /// Highest rate of payload that the server sends, in bits per second; none if it does not limit.
+    /// Highest rate of payload for one source of connections, both directions together, in bits per second; none if it
+    /// does not limit.
     pub bit_rate: Option<f64>,
     pub message_bytes: u32,
     /// Connections of one session.
@@ -231,16 +233,20 @@ pub struct Limits {
     pub idle_s: u64,
 }
 
+impl Limits {
+    pub const DEFAULT: Limits = Limits {
+        sessions: 2048,
+        duration_s: 24 * 3600,
+        bit_rate: None,
+        message_bytes: 1 << 30,
+        flows: 2048,
+        idle_s: 60,
+    };
+}
+
 impl Default for Limits {
     fn default() -> Limits {
-        Limits {
-            sessions: 2048,
-            duration_s: 24 * 3600,
-            bit_rate: None,
-            message_bytes: 1 << 30,
-            flows: 2048,
-            idle_s: 60,
-        }
+        Limits::DEFAULT
     }
 }
 
@@ -266,11 +272,47 @@ pub trait Service: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Decides on the first message of an unknown sender, on links without connections.
+    /// Decides on the first message of an unknown sender, on links without connections. Anybody can send in another's
+    /// name there: `Open` is for senders that have proved their address or that a connection vouches for.
     fn door(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
         let _ = (first, from, reply);
-        Admission::Open
+        Admission::Drop
     }
+
+    /// Whether it limits its sessions itself, because one may have several connections. Otherwise each connection is a
+    /// session.
+    fn counts_sessions(&self) -> bool {
+        false
+    }
+
+    /// Whether the server acts on a connection before the client has said anything.
+    fn speaks_first(&self, caps: &Caps) -> bool {
+        let _ = caps;
+        false
+    }
+
+    /// How much longer than the longest measurement a connection may last.
+    fn grace(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// The settings of a server that it can honour besides those that hold for all.
+    fn honours(&self) -> &'static [Setting] {
+        &[]
+    }
+}
+
+/// Settings of a server that not every protocol can honour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// Clients prove that they know the token.
+    Token,
+    /// Nothing is remembered of senders.
+    Stateless,
+    /// The largest message, on streams too.
+    MessageBytes,
+    /// Connections of one session.
+    Flows,
 }
 
 /// A case for a far end that knows only the size of its messages: unpaced, without end, waiting as long as it is left.
@@ -286,24 +328,25 @@ pub fn far_case(message_bytes: u32) -> Case {
         pacing: Pacing::Closed,
         stop: Stop::default(),
         warm_up: None,
-        timeout: std::time::Duration::MAX,
+        timeout: Duration::MAX,
         wait: Wait::Block,
         pin: Pin::default(),
         probe_per_second: None,
-        interval: std::time::Duration::from_secs(1),
+        interval: Duration::from_secs(1),
         late: Vec::new(),
         thresholds: Vec::new(),
     }
 }
 
 /// Whether a sender without a connection is likely to answer an answer: two that answer each other would never stop.
-/// Clients send from the ports that the system hands out, above those of well-known services and our own.
-fn is_server(from: &str) -> bool {
-    from.parse::<SocketAddr>()
-        .is_ok_and(|from| from.port() < 1024 || from.port() == crate::link::DEFAULT_PORT)
+/// Clients send from the ports that the system hands out, above those of well-known services and of the protocols here.
+pub fn is_server(from: &str) -> bool {
+    let Ok(port) = from.parse::<SocketAddr>().map(|from| from.port()) else { return false };
+    let is_default = |peer: &Peer| peer.default_ports.iter().any(|(_, default)| *default == port);
+    port < 1024 || port == crate::link::DEFAULT_PORT || PEERS.iter().any(is_default)
 }
 
 /// The far end of an echo, for whoever needs one without a server.
-pub fn echo_far_end(caps: &Caps, idle: std::time::Duration) -> impl Party + use<> {
+pub fn echo_far_end(caps: &Caps, idle: Duration) -> impl Party + use<> {
     echo::reflector(caps, crate::link::party::Tuning::default(), idle)
 }

@@ -6,9 +6,8 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::{Flow, Near, Peer, PeerError, Plain, Service, Session, flows, is_server};
+use super::{Flow, Near, Peer, PeerError, Plain, Service, Session, flows};
 use crate::clock::Time;
 use crate::link::party::{Party, Step};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
@@ -36,7 +35,7 @@ pub const PEER: Peer = Peer {
         }
     },
     connect,
-    serve: Some(|facts| Arc::new(Server { idle: Duration::from_secs(facts.limits.idle_s) })),
+    serve: Some(|_| Arc::new(Server)),
 };
 
 /// Bytes of the header, and so of the shortest message.
@@ -71,9 +70,10 @@ impl Header {
         into[10..HEADER].copy_from_slice(&self.length.to_be_bytes());
     }
 
-    /// The header of the answer; `None` where none is wanted.
+    /// The header of the answer; `None` where none is wanted. Servers do not answer each other.
     fn answer(self) -> Option<Header> {
-        (self.flags & PONG != 0).then_some(Header { flags: self.flags & !FROM_CLIENT, ..self })
+        const ASKS: u16 = FROM_CLIENT | PONG;
+        (self.flags & ASKS == ASKS).then_some(Header { flags: self.flags & !FROM_CLIENT, ..self })
     }
 }
 
@@ -166,9 +166,7 @@ impl Exchange for PingPong {
     }
 }
 
-struct Server {
-    idle: Duration,
-}
+struct Server;
 
 impl Service for Server {
     fn party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
@@ -179,18 +177,16 @@ impl Service for Server {
             answers: Answers::default(),
             out: Vec::with_capacity(room + HEADER),
             sent: 0,
-            idle: self.idle,
-            last: None,
             over: false,
             broken: false,
         })
     }
 
-    fn door(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
-        if is_server(from) || Answers::default().of_message(first, reply).is_none() {
-            return Admission::Drop;
+    fn door(&self, first: &[u8], _from: &str, reply: &mut Vec<u8>) -> Admission {
+        match Answers::default().of_message(first, reply) {
+            Some(()) => Admission::Reply,
+            None => Admission::Drop,
         }
-        Admission::Reply
     }
 }
 
@@ -263,14 +259,12 @@ struct Answerer {
     out: Vec<u8>,
     /// How much of it has gone.
     sent: usize,
-    idle: Duration,
-    last: Option<Time>,
     over: bool,
     broken: bool,
 }
 
 impl Party for Answerer {
-    fn next(&mut self, now: Time) -> Step<'_> {
+    fn next(&mut self, _now: Time) -> Step<'_> {
         if self.sent < self.out.len() {
             return Step::Send { bytes: &self.out[self.sent..], message: self.out.len() };
         }
@@ -280,16 +274,14 @@ impl Party for Answerer {
         if self.over {
             return Step::Done;
         }
-        let last = *self.last.get_or_insert(now);
-        Step::Receive { into: &mut self.batch, until: last + self.idle }
+        Step::Receive { into: &mut self.batch, until: Time::NEVER }
     }
 
     fn sent(&mut self, bytes: usize, _at: Time) {
         self.sent += bytes;
     }
 
-    fn received(&mut self, now: Time) {
-        self.last = Some(now);
+    fn received(&mut self, _now: Time) {
         self.out.clear();
         self.sent = 0;
         let data = self.batch.messages().next().unwrap_or_default();
@@ -301,9 +293,7 @@ impl Party for Answerer {
         }
     }
 
-    fn timed_out(&mut self, _now: Time) {
-        self.over = true;
-    }
+    fn timed_out(&mut self, _now: Time) {}
 
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
         self.over = true;

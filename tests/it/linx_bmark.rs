@@ -38,7 +38,7 @@ fn serve(name: &str, url: &str) -> Server {
     let limits = Limits::default();
     let facts = ServerFacts { limits, secret: [9; 32], ..ServerFacts::default() };
     let service = peer::peer(name).unwrap().serve.unwrap()(&Arc::new(facts));
-    Server::start(&[url.parse().unwrap()], &service, 100, &Dialer::new(Clock::System)).unwrap()
+    Server::start(&[url.parse().unwrap()], &service, &limits, &Dialer::new(Clock::System)).unwrap()
 }
 
 #[test]

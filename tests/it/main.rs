@@ -37,6 +37,7 @@ mod modules;
 mod netio;
 mod netio_datagrams;
 mod old_documents;
+mod open_net;
 mod page;
 mod peers;
 mod program;

@@ -22,6 +22,7 @@ impl VirtualNet {
     pub fn serving(peer: &str) -> VirtualNet {
         let dialer = Dialer::new(Clock::new_virtual());
         let facts = ServerFacts { secret: [7; 32], ..ServerFacts::default() };
+        let limits = facts.limits;
         let service =
             peer::peer(peer).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts));
         let names = (0..10).map(|number| format!("mem://far{number}")).chain(["mem://far".to_owned()]);
@@ -32,7 +33,7 @@ impl VirtualNet {
         let fits = |endpoint: &Endpoint| service.fits(&link::caps(endpoint).unwrap()).is_ok();
         let all = endpoints.iter().cloned().chain(messages).chain(lossy);
         let all: Vec<_> = all.filter(fits).collect();
-        let server = Server::start(&all, &service, 1000, &dialer).unwrap();
+        let server = Server::start(&all, &service, &limits, &dialer).unwrap();
         VirtualNet { dialer, _server: server }
     }
 

@@ -99,8 +99,8 @@ fn gauge(one: &mut RoundTrip, spin: bool) -> Result<()> {
     fastrand::fill(&mut secret);
     let facts = ServerFacts { secret, ..ServerFacts::default() };
     let url: Endpoint = "tcp://127.0.0.1:0".parse()?;
-    let most = facts.limits.flows as usize;
-    let server = Server::start(&[url], &far(&Arc::new(facts)), most, &dialer)?;
+    let limits = facts.limits;
+    let server = Server::start(&[url], &far(&Arc::new(facts)), &limits, &dialer)?;
     let pin: Vec<u32> = [one.near_cpu, one.far_cpu].into_iter().flatten().collect();
     let spec = CaseSpec {
         url: Some(OneOrMany::Many(server.endpoints().to_vec())),

@@ -38,6 +38,10 @@ impl Service for Shared {
     fn party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
         Box::new(Connection::new(self.clone(), caps))
     }
+
+    fn speaks_first(&self, _caps: &Caps) -> bool {
+        true
+    }
 }
 
 /// The logger's end of a link.

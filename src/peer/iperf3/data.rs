@@ -321,6 +321,10 @@ impl Party for Stream {
         self.end.party().closed(now)
     }
 
+    fn stopped(&mut self, reason: &'static str) {
+        self.fault = Some(reason.to_owned());
+    }
+
     fn ended(&mut self, cost: Cost) {
         self.end.party().ended(cost);
         let recorder = self.end.recorder();

@@ -16,9 +16,10 @@ use std::time::Duration;
 use super::data::Test;
 use super::wire::{self, COOKIE, Cookie, Parameters};
 use crate::clock::Time;
-use crate::link::party::{Cost, Party, Step};
+use crate::link::party::{Cost, Party, Standing, Step};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
-use crate::peer::{ServerFacts, Service};
+use crate::peer::leash::GRACE;
+use crate::peer::{ServerFacts, Service, Setting};
 use control::Control;
 use joined::Joined;
 
@@ -184,6 +185,18 @@ impl Service for FarService {
         Box::new(Reception { registry, caps, from, arrival, heard: Vec::new(), since: None, kind })
     }
 
+    fn counts_sessions(&self) -> bool {
+        true
+    }
+
+    fn grace(&self) -> Duration {
+        GRACE
+    }
+
+    fn honours(&self) -> &'static [Setting] {
+        &[Setting::MessageBytes, Setting::Flows]
+    }
+
     fn door(&self, first: &[u8], from: &str, _reply: &mut Vec<u8>) -> Admission {
         // Other implementations say other words; all have four bytes.
         let known = first.len() == wire::UDP_HELLO.len() && self.registry.waiting(&host(from)).is_some();
@@ -270,6 +283,16 @@ impl Party for Reception {
         }
     }
 
+    fn standing(&self) -> Standing {
+        match &self.kind {
+            Kind::Unknown(_) => Standing::Stranger,
+            Kind::Control(control) => control.standing(),
+            // The control connection of the test vouches for datagrams, and ends them.
+            Kind::Stream(_) if !self.caps.closes => Standing::Vouched,
+            Kind::Stream(_) | Kind::Over => Standing::Guest,
+        }
+    }
+
     fn timed_out(&mut self, now: Time) {
         match self.party() {
             Some(party) => party.timed_out(now),
@@ -284,6 +307,12 @@ impl Party for Reception {
                 self.kind = Kind::Over;
                 Ok(())
             }
+        }
+    }
+
+    fn stopped(&mut self, reason: &'static str) {
+        if let Some(party) = self.party() {
+            party.stopped(reason);
         }
     }
 

@@ -15,10 +15,10 @@ use session::{FarSession, FlowState, Planned, Registry, granted, planned_time, s
 
 use super::wire::{self, Attach, FlowKind, Reply, Request, SHORT};
 use crate::clock::Time;
-use crate::link::party::{Cost, Party, Step, Tuning};
+use crate::link::party::{Cost, Party, Standing, Step, Tuning};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
 use crate::peer::leash::{GRACE, Leash};
-use crate::peer::{Limits, ServerFacts, Service, echo, is_server};
+use crate::peer::{Limits, ServerFacts, Service, Setting, echo};
 
 /// Bytes that look like the beginning of our words are held back this long before they are taken for somebody else's.
 const UNDECIDED: Duration = Duration::from_millis(200);
@@ -39,6 +39,18 @@ impl Service for FarService {
         Box::new(Reception::new(self.registry.clone(), caps.clone(), from.to_owned()))
     }
 
+    fn counts_sessions(&self) -> bool {
+        true
+    }
+
+    fn grace(&self) -> Duration {
+        GRACE
+    }
+
+    fn honours(&self) -> &'static [Setting] {
+        &[Setting::Token, Setting::MessageBytes, Setting::Flows]
+    }
+
     fn door(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
         let facts = &self.registry.facts;
         if let Some(ready) = wire::ready(first, &facts.secret, from) {
@@ -55,8 +67,7 @@ impl Service for FarService {
             let known = session.is_some_and(|session| attach.is_requested_by(first, &session.key));
             return if known { Admission::Open } else { Admission::Drop };
         }
-        // Nothing is kept of these senders, so no rate could be held against them.
-        if facts.token.is_some() || facts.limits.bit_rate.is_some() || is_server(from) {
+        if facts.token.is_some() {
             return Admission::Drop;
         }
         reply.extend_from_slice(first);
@@ -398,6 +409,17 @@ impl Party for Reception {
         }
     }
 
+    fn standing(&self) -> Standing {
+        match &self.state {
+            // It ends when nothing is said and no flow of its session runs; each of those has its own limits.
+            State::Control { session: Some(_), .. } => Standing::Vouched,
+            // The door has seen that the sender got its challenge, or the key of its session.
+            _ if !self.caps.closes => Standing::Proved,
+            State::Undecided | State::Control { session: None, .. } => Standing::Stranger,
+            State::Handed(_) | State::Over => Standing::Guest,
+        }
+    }
+
     fn timed_out(&mut self, now: Time) {
         match &mut self.state {
             State::Handed(party) => party.timed_out(now),
@@ -419,6 +441,12 @@ impl Party for Reception {
                 self.close_after_words();
                 Ok(())
             }
+        }
+    }
+
+    fn stopped(&mut self, reason: &'static str) {
+        if let State::Handed(party) = &mut self.state {
+            party.stopped(reason);
         }
     }
 

@@ -1,8 +1,6 @@
 //! The server's side of linx_bmark: one party for each client. It finds out by itself which style the client speaks.
 
-use std::time::Duration;
-
-use super::super::{Limits, Service};
+use super::super::Service;
 use super::signal::{
     ALLOC_FINI, ALLOC_REQ, ATTACH_TEST_REQ, BURST_REQ, CONN_EST, CONN_TERM, ECHO, LONG, NUMBER,
     TERMINATE_REQ, number, word,
@@ -14,23 +12,22 @@ use crate::link::{Batch, Caps, Fault};
 /// Largest signal where the link does not say.
 const LARGEST: usize = 65_536;
 
-pub struct Bench {
-    idle: Duration,
-}
-
-impl Bench {
-    pub fn new(limits: &Limits) -> Bench {
-        Bench { idle: Duration::from_secs(limits.idle_s) }
-    }
-}
+pub struct Bench;
 
 impl Service for Bench {
     fn fits(&self, caps: &Caps) -> Result<(), String> {
-        super::needs_messages(caps)
+        super::needs_messages(caps)?;
+        match caps.closes {
+            true => Ok(()),
+            false => {
+                Err("bursts go only to clients that have connected: linx is usual, udp will not do"
+                    .to_owned())
+            }
+        }
     }
 
     fn party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
-        Box::new(End::new(caps, self.idle))
+        Box::new(End::new(caps))
     }
 }
 
@@ -39,8 +36,6 @@ pub struct End {
     tuning: Option<Tuning>,
     batch: Batch,
     largest: usize,
-    idle: Duration,
-    last: Option<Time>,
     saying: Saying,
     /// What is said: an answer, or a signal of a burst as often as it is due.
     words: Vec<u8>,
@@ -62,14 +57,12 @@ enum Saying {
 }
 
 impl End {
-    pub fn new(caps: &Caps, idle: Duration) -> End {
+    pub fn new(caps: &Caps) -> End {
         let largest = caps.max_message.unwrap_or(LARGEST).min(LARGEST);
         End {
             tuning: Some(Tuning::default()),
             batch: Batch::new(largest, 1),
             largest,
-            idle,
-            last: None,
             saying: Saying::Nothing,
             words: vec![0; largest],
             new: false,
@@ -117,7 +110,7 @@ impl End {
 
 impl Party for End {
     #[inline]
-    fn next(&mut self, now: Time) -> Step<'_> {
+    fn next(&mut self, _now: Time) -> Step<'_> {
         if let Some(tuning) = self.tuning.take() {
             return Step::Tune(tuning);
         }
@@ -132,13 +125,11 @@ impl Party for End {
         if self.over {
             return Step::Done;
         }
-        let until = *self.last.get_or_insert(now) + self.idle;
-        Step::Receive { into: &mut self.batch, until }
+        Step::Receive { into: &mut self.batch, until: Time::NEVER }
     }
 
     #[inline]
-    fn sent(&mut self, _bytes: usize, at: Time) {
-        self.last = Some(at);
+    fn sent(&mut self, _bytes: usize, _at: Time) {
         self.saying = match self.saying {
             Saying::Words(left @ 2..) => Saying::Words(left - 1),
             _ => Saying::Nothing,
@@ -146,14 +137,11 @@ impl Party for End {
     }
 
     #[inline]
-    fn received(&mut self, now: Time) {
-        self.last = Some(now);
+    fn received(&mut self, _now: Time) {
         self.hear();
     }
 
-    fn timed_out(&mut self, _now: Time) {
-        self.over = true;
-    }
+    fn timed_out(&mut self, _now: Time) {}
 
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
         self.over = true;

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Flow, Near, Peer, PeerError, ServerFacts, Session, flows};
+use super::{Flow, Near, Peer, PeerError, Session, flows};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::link::linx::with_signals;
@@ -35,7 +35,7 @@ pub const PEER: Peer = Peer {
     sizes: &[],
     fit,
     connect,
-    serve: Some(|facts: &Arc<ServerFacts>| Arc::new(far::Bench::new(&facts.limits))),
+    serve: Some(|_| Arc::new(far::Bench)),
 };
 
 /// What the original sends unless told otherwise.

@@ -8,7 +8,7 @@ use crate::link::party::{Party, Step};
 /// What an end answers to one signal after the other, and whether it goes.
 fn answers(signals: &[&[u8]]) -> (Vec<Vec<u8>>, bool) {
     let caps = Caps { framing: Framing::Message, max_message: Some(65_536), ..Caps::STREAM };
-    let mut end = End::new(&caps, Duration::from_secs(60));
+    let mut end = End::new(&caps);
     let (mut said, mut next) = (Vec::new(), signals.iter());
     loop {
         let sent = match end.next(Time(0)) {

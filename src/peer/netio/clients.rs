@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::far::sending_case;
 use super::sender::Sender;
 use crate::clock::Time;
-use crate::link::party::{Party, Step, Tuning};
+use crate::link::party::{Party, Standing, Step, Tuning};
 use crate::link::{Batch, Caps};
 use crate::peer::Limits;
 use crate::sample::Recorder;
@@ -138,6 +138,11 @@ impl Party for Datagrams {
             Some(sender) => sender.next(now),
             None => Step::Receive { into: &mut self.batch, until: now + LOOK },
         }
+    }
+
+    /// The stream of the client vouches for its datagrams, and ends them.
+    fn standing(&self) -> Standing {
+        Standing::Vouched
     }
 
     #[inline]

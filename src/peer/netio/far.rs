@@ -13,9 +13,9 @@ use super::sender::Sender;
 use super::wire::{Blocks, Dialect, LARGEST, Opening, WORD, Word};
 use crate::clock::Time;
 use crate::endpoint::Endpoint;
-use crate::link::party::{Cost, Party, Step, Tuning};
+use crate::link::party::{Cost, Party, Standing, Step, Tuning};
 use crate::link::{Admission, Batch, Caps, Fault, Framing, stream_beside};
-use crate::peer::{Limits, ServerFacts, Service, far_case};
+use crate::peer::{Limits, ServerFacts, Service, Setting, far_case};
 use crate::plan::{Case, Pacing, Stop};
 use crate::sample::Recorder;
 
@@ -66,6 +66,10 @@ impl Service for NetioService {
         let mut connection = Connection::new(self.limits, caps);
         connection.entered = self.beside.then(|| self.clients.enter(from));
         Box::new(connection)
+    }
+
+    fn honours(&self) -> &'static [Setting] {
+        &[Setting::MessageBytes]
     }
 
     fn door(&self, _first: &[u8], from: &str, _reply: &mut Vec<u8>) -> Admission {
@@ -172,7 +176,7 @@ impl Connection {
                     return;
                 }
                 Opening::Speaks(Dialect::A) => {
-                    self.state = State::Draining;
+                    (self.state, self.began) = (State::Draining, Some(now));
                     return;
                 }
                 Opening::Speaks(dialect) => *self.dialect.insert(dialect),
@@ -269,7 +273,8 @@ impl Party for Connection {
     fn next(&mut self, now: Time) -> Step<'_> {
         let until = *self.moved.get_or_insert(now) + self.idle();
         let longest = Duration::from_secs(self.limits.duration_s) + GRACE;
-        if matches!(self.state, State::Receiving(_)) && self.began.is_some_and(|began| now > began + longest)
+        if matches!(self.state, State::Receiving(_) | State::Draining)
+            && self.began.is_some_and(|began| now > began + longest)
         {
             self.state = State::Refused("longer than this server allows".to_owned());
         }
@@ -310,6 +315,11 @@ impl Party for Connection {
     fn received(&mut self, now: Time) {
         (self.moved, self.used) = (Some(now), 0);
         self.digest(now);
+    }
+
+    /// Its limits are those of each direction, of which a client has many, one after the other.
+    fn standing(&self) -> Standing {
+        Standing::Vouched
     }
 
     fn timed_out(&mut self, _now: Time) {

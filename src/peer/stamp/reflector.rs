@@ -1,22 +1,25 @@
 //! The far side of STAMP and TWAMP-Light: answers each request with when it came and when the answer left.
 //!
 //! A sender has a thread and, unless the reflector is to be stateless, a counter for each of its sessions. An answer is
-//! never longer than its request, except where a TWAMP sender sends less than the answer has to hold.
+//! never longer than its request: a TWAMP sender that pads nothing gets none.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::packet::{Key, LIGHT, Reply, Request, SHORTEST_REQUEST, base};
-use super::time::{ErrorEstimate, Wall};
+use super::packet::{Key, LIGHT, Reply, Request, base};
+use super::time::{ErrorEstimate, Ntp, Wall};
 use super::tlv::{self, Counts};
 use super::{Dialect, key_of};
 use crate::clock::{Clock, Time};
 use crate::link::party::{Party, Step};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
-use crate::peer::{ServerFacts, Service, is_server};
+use crate::peer::{ServerFacts, Service, Setting};
 
 /// Most sessions of one sender that are counted apart; a further one takes the place of the eldest.
 const SESSIONS: usize = 16;
+
+/// An answer to an answer of ours comes within this time.
+const RECENT: Duration = Duration::from_secs(60);
 
 /// Longest packet that is answered: what a link takes at most.
 const LONGEST: usize = 65_536;
@@ -27,8 +30,6 @@ pub fn service(facts: &Arc<ServerFacts>, dialect: Dialect) -> Arc<dyn Service> {
         stateless: facts.stateless,
         // TWAMP's own signatures need its control connection.
         key: facts.token.as_deref().filter(|_| dialect == Dialect::Stamp).map(key_of),
-        idle: Duration::from_secs(facts.limits.idle_s),
-        allowance: facts.limits.bit_rate.map(|rate| Allowance::of(rate / 8.0)),
     })
 }
 
@@ -37,8 +38,6 @@ struct ReflectorService {
     stateless: bool,
     /// Only what is signed with it is answered.
     key: Option<Key>,
-    idle: Duration,
-    allowance: Option<Allowance>,
 }
 
 impl Service for ReflectorService {
@@ -55,55 +54,37 @@ impl Service for ReflectorService {
             stateless: self.stateless,
             key: self.key.clone(),
             wall: Wall::now(&Clock::System),
-            idle: self.idle,
-            allowance: self.allowance,
             batch: Batch::telling_ttl(caps.max_message.unwrap_or(LONGEST).min(LONGEST)),
             asked: None,
             reply: Vec::with_capacity(LONGEST),
             sessions: Vec::with_capacity(SESSIONS),
-            last: None,
             over: false,
         })
     }
 
-    fn door(&self, first: &[u8], from: &str, _reply: &mut Vec<u8>) -> Admission {
-        let known = !is_server(from) && read(first, self.dialect, self.key.as_ref()).is_some();
+    fn door(&self, first: &[u8], _from: &str, _reply: &mut Vec<u8>) -> Admission {
+        let known = read(first, self.dialect, self.key.as_ref()).is_some();
         if known { Admission::Open } else { Admission::Drop }
+    }
+
+    fn honours(&self) -> &'static [Setting] {
+        match self.dialect {
+            Dialect::Stamp => &[Setting::Token, Setting::Stateless],
+            Dialect::Light => &[Setting::Stateless],
+        }
     }
 }
 
-/// A request that is answered: whole, and signed if a key is wanted.
+/// A request that is answered: as long as its answer, and signed if a key is wanted. Anybody could have answers sent to
+/// others that are longer than what asks for them.
 fn read(bytes: &[u8], dialect: Dialect, key: Option<&Key>) -> Option<Request> {
     let least = match dialect {
         Dialect::Stamp => base(key),
-        Dialect::Light => SHORTEST_REQUEST,
+        Dialect::Light => LIGHT,
     };
     let request = Request::read(bytes, key).filter(|_| bytes.len() >= least)?;
     // Where STAMP has the number of a session, TWAMP has padding.
     Some(Request { session: if dialect == Dialect::Stamp { request.session } else { 0 }, ..request })
-}
-
-/// What a sender may still be answered: a second's worth at most, and a packet at least.
-#[derive(Debug, Clone, Copy)]
-struct Allowance {
-    bytes_per_second: f64,
-    left: f64,
-    at: Time,
-}
-
-impl Allowance {
-    fn of(bytes_per_second: f64) -> Allowance {
-        Allowance { bytes_per_second, left: bytes_per_second, at: Time(0) }
-    }
-
-    /// Whether a packet of so many bytes is within it.
-    fn takes(&mut self, bytes: usize, now: Time) -> bool {
-        let (full, more) = (self.bytes_per_second, now.since(self.at).as_secs_f64() * self.bytes_per_second);
-        (self.left, self.at) = ((self.left + more).min(full), now);
-        let takes = self.left >= bytes as f64 || self.left >= full;
-        self.left -= if takes { bytes as f64 } else { 0.0 };
-        takes
-    }
 }
 
 /// A session of a sender.
@@ -125,13 +106,10 @@ struct Mirror {
     stateless: bool,
     key: Option<Key>,
     wall: Wall,
-    idle: Duration,
-    allowance: Option<Allowance>,
     batch: Batch,
     asked: Option<Asked>,
     reply: Vec<u8>,
     sessions: Vec<Session>,
-    last: Option<Time>,
     over: bool,
 }
 
@@ -146,6 +124,14 @@ impl Mirror {
             self.sessions.len() - 1
         });
         &mut self.sessions[at]
+    }
+
+    /// Whether another reflector has answered one of our answers: it says when that one left, a moment ago by our clock. To
+    /// answer it would go on for ever.
+    fn is_answer(&self, message: &[u8], now: Time) -> bool {
+        let reply = Reply::read(message, self.key.as_ref());
+        let age = reply.map(|reply| self.wall.ntp(now).since(Ntp(reply.request.sent)));
+        age.is_some_and(|age| (0..=RECENT.as_nanos() as i64).contains(&age))
     }
 
     /// Writes the answer that leaves now.
@@ -191,8 +177,7 @@ impl Party for Mirror {
         if self.over {
             return Step::Done;
         }
-        let last = *self.last.get_or_insert(now);
-        Step::Receive { into: &mut self.batch, until: last + self.idle }
+        Step::Receive { into: &mut self.batch, until: Time::NEVER }
     }
 
     fn sent(&mut self, _bytes: usize, at: Time) {
@@ -204,11 +189,9 @@ impl Party for Mirror {
     }
 
     fn received(&mut self, now: Time) {
-        self.last = Some(now);
         let message = self.batch.messages().next().unwrap_or_default();
         let Some(request) = read(message, self.dialect, self.key.as_ref()) else { return };
-        // The answer is about as long as what asks for it.
-        if self.allowance.as_mut().is_some_and(|allowance| !allowance.takes(message.len(), now)) {
+        if self.is_answer(message, now) {
             return;
         }
         let counts = &mut self.session(request.session).counts;
@@ -216,9 +199,7 @@ impl Party for Mirror {
         self.asked = Some(Asked { request, received: now, late: false });
     }
 
-    fn timed_out(&mut self, _now: Time) {
-        self.over = true;
-    }
+    fn timed_out(&mut self, _now: Time) {}
 
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
         self.over = true;

@@ -13,9 +13,9 @@ use super::message::{Answer, Command, LONGEST, Word};
 use super::{CLIENT, DATA, beside};
 use crate::clock::Time;
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::link::party::{Party, Step};
+use crate::link::party::{Party, Standing, Step};
 use crate::link::{Admission, Batch, Caps, Fault, Framing, caps, tipc};
-use crate::peer::{ServerFacts, Service};
+use crate::peer::{ServerFacts, Service, Setting};
 
 /// While data comes, its end is looked for this often; it is part of what the client measures.
 const LOOK: Duration = Duration::from_micros(200);
@@ -56,6 +56,20 @@ impl Service for BenchService {
 
     fn door(&self, first: &[u8], _from: &str, _reply: &mut Vec<u8>) -> Admission {
         if Command::read(first).is_some() { Admission::Open } else { Admission::Drop }
+    }
+
+    /// A client counts the connections that it has opened before it says anything on them.
+    fn speaks_first(&self, caps: &Caps) -> bool {
+        caps.framing == Framing::Stream
+    }
+
+    /// There is one at a time: the next client ends it.
+    fn counts_sessions(&self) -> bool {
+        true
+    }
+
+    fn honours(&self) -> &'static [Setting] {
+        &[Setting::Flows]
     }
 
     fn beside(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
@@ -196,6 +210,11 @@ impl Party for Commands {
         self.last = Some(now);
         let command = self.batch.messages().next().and_then(Command::read);
         command.into_iter().for_each(|command| self.obey(command));
+    }
+
+    /// The kernels of a cluster say who sent a message. Its answers are longer than the commands.
+    fn standing(&self) -> Standing {
+        Standing::Vouched
     }
 
     fn timed_out(&mut self, now: Time) {

@@ -8,7 +8,7 @@ use super::{FarTest, INTRODUCTION, LOOK, Registry};
 use crate::clock::Time;
 use crate::host::cpu;
 use crate::link::Fault;
-use crate::link::party::{Party, Step};
+use crate::link::party::{Party, Standing, Step};
 use crate::peer::iperf3::data::Ended;
 use crate::peer::iperf3::talk::Talk;
 use crate::peer::iperf3::wire::{self, Code, Cookie, Counted, Parameters, Results, State};
@@ -266,6 +266,14 @@ impl Party for Control {
             Stage::Asking | Stage::Hearing | Stage::Parting => self.talk.step(since + INTRODUCTION),
             Stage::Running => self.talk.step(now + GLANCE),
             _ => self.talk.step(now + LOOK),
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        match self.stage {
+            Stage::Asking => Standing::Stranger,
+            // While streams run nothing is said here, and each stage has its own end.
+            _ => Standing::Vouched,
         }
     }
 

@@ -154,6 +154,12 @@ impl Party for Joined {
         self.stream.as_mut().map_or(Err(Fault::Closed), |stream| stream.closed(now))
     }
 
+    fn stopped(&mut self, reason: &'static str) {
+        if let Some(stream) = &mut self.stream {
+            stream.stopped(reason);
+        }
+    }
+
     fn ended(&mut self, cost: Cost) {
         match &mut self.stream {
             Some(stream) => stream.ended(cost),

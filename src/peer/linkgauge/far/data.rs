@@ -206,6 +206,10 @@ impl Party for FarData {
         self.role.party().closed(now)
     }
 
+    fn stopped(&mut self, reason: &'static str) {
+        self.fault = Some(reason.to_owned());
+    }
+
     fn ended(&mut self, cost: Cost) {
         self.role.party().ended(cost);
         let mut flow =

@@ -1,0 +1,426 @@
+//! A server that anybody can reach: each limit holds for each protocol, and nothing is forgotten by a new one.
+//!
+//! The protocols are read from the list. One that is new here says in [`opening`] what its clients say first.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::link::Dialer;
+use linkgauge::peer::linkgauge::wire::{self, Hello};
+use linkgauge::peer::{self, Limits, PEERS, Peer, ServerFacts};
+use linkgauge::serve::{Server, raise_open_files};
+use socket2::{Domain, Socket, Type};
+
+use super::memory::status_kib;
+use super::program::{PATIENCE, Serving, run, wait_until};
+use super::raw_client::{address, connect};
+
+fn serve_at(peer: &Peer, url: &str, limits: Limits) -> Option<Server> {
+    let facts = ServerFacts { limits, secret: [9; 32], ..ServerFacts::default() };
+    let service = peer.serve?(&Arc::new(facts));
+    Server::start(&[url.parse().unwrap()], &service, &limits, &Dialer::new(Clock::System)).ok()
+}
+
+/// The protocols that can be served there, each with a server.
+fn all(url: &str, limits: Limits) -> Vec<(&'static str, Server)> {
+    let serve = |peer: &'static Peer| Some((peer.name, serve_at(peer, url, limits)?));
+    let all: Vec<_> = PEERS.iter().filter_map(serve).collect();
+    assert!(all.len() >= 2, "{url}");
+    all
+}
+
+/// What a client of a protocol says on a stream again and again, so that the server goes on with it.
+fn opening(protocol: &str) -> Vec<u8> {
+    match protocol {
+        "linkgauge" | "echo" | "discard" => vec![b'x'; 1000],
+        "chargen" => Vec::new(),
+        // A message of 1000 bytes that wants an answer.
+        "sockperf" => {
+            let mut message = vec![0; 1000];
+            message[..14].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0x03, 0xe8]);
+            message
+        }
+        // Blocks of 8 bytes follow, and all of those are zeros.
+        "netio" => [&[0, 0, 0, 1, 0, 0, 0, 8][..], &[0; 992]].concat(),
+        "iperf3" => b"a0123456789b0123456789c0123456789d012\0".to_vec(),
+        other => panic!("say here what a client of {other} says first"),
+    }
+}
+
+/// What follows the opening.
+fn more(protocol: &str) -> Vec<u8> {
+    if protocol == "netio" { vec![0; 1000] } else { opening(protocol) }
+}
+
+/// Protocols whose clients may say the same for as long as they like.
+fn endless(limits: Limits, options: &str) -> Vec<(&'static str, Server)> {
+    let mut all = all(&format!("tcp://127.0.0.1:0{options}"), limits);
+    all.retain(|(name, _)| *name != "iperf3");
+    assert_eq!(all.len(), 6, "all but iperf3");
+    all
+}
+
+fn is_end(error: &std::io::Error) -> bool {
+    !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+fn wait_for_none(name: &str, server: &Server) {
+    let open = || server.counters().open.load(std::sync::atomic::Ordering::SeqCst);
+    wait_until(&format!("the end of a connection to {name}"), || (open() == 0).then_some(()));
+}
+
+/// Says the same again and again, and reads if it is to; until the server ends it.
+fn talk_until_ended(stream: &mut TcpStream, protocol: &str, reads: bool) -> (u64, Duration) {
+    stream.set_nonblocking(true).unwrap();
+    let (first, more) = (opening(protocol), more(protocol));
+    let (began, mut written, mut room) = (Instant::now(), 0, vec![0; 65_536]);
+    loop {
+        assert!(began.elapsed() < PATIENCE, "{protocol}: nobody ends it");
+        let at = written as usize;
+        let bytes =
+            if at < first.len() { &first[at..] } else { &more[(at - first.len()) % more.len().max(1)..] };
+        let wrote = match stream.write(bytes) {
+            Ok(length) => length,
+            Err(error) if is_end(&error) => return (written, began.elapsed()),
+            Err(_) => 0,
+        };
+        written += wrote as u64;
+        let read = match if reads { stream.read(&mut room) } else { Err(ErrorKind::WouldBlock.into()) } {
+            Ok(0) => return (written, began.elapsed()),
+            Ok(length) => length,
+            Err(error) if is_end(&error) => return (written, began.elapsed()),
+            Err(_) => 0,
+        };
+        if wrote + read == 0 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+#[test]
+fn a_client_that_never_reads_is_ended_whatever_is_spoken() {
+    for (name, server) in endless(Limits { idle_s: 1, ..Limits::default() }, "") {
+        // Nothing is said back there.
+        if matches!(name, "discard" | "netio") {
+            continue;
+        }
+        let mut stream = connect(&server.endpoints()[0]);
+        if name == "chargen" {
+            // The first byte shows that it has begun.
+            stream.read_exact(&mut [0]).unwrap();
+        } else {
+            talk_until_ended(&mut stream, name, false);
+        }
+        wait_for_none(name, &server);
+    }
+}
+
+#[test]
+fn the_longest_time_holds_whatever_is_spoken() {
+    for (name, server) in endless(Limits { duration_s: 1, idle_s: 600, ..Limits::default() }, "") {
+        // Its echo has the time that a flow of a plan may take longer.
+        if name == "linkgauge" {
+            continue;
+        }
+        let (_, took) = talk_until_ended(&mut connect(&server.endpoints()[0]), name, true);
+        assert!(took >= Duration::from_millis(900), "{name}: {took:?}");
+        wait_for_none(name, &server);
+    }
+}
+
+#[test]
+fn the_rate_holds_for_what_clients_send_whatever_is_spoken() {
+    let limits = Limits { bit_rate: Some(8e6), duration_s: 2, idle_s: 600, ..Limits::default() };
+    for (name, server) in endless(limits, "?rcvbuf=64Ki&sndbuf=64Ki") {
+        if matches!(name, "linkgauge" | "chargen") {
+            continue;
+        }
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_send_buffer_size(65_536).unwrap();
+        socket.connect(&address(&server.endpoints()[0]).into()).unwrap();
+        let (written, took) = talk_until_ended(&mut socket.into(), name, true);
+        // A megabyte a second; the rest lies in the buffers of both ends.
+        let most = 1.1e6 * (took.as_secs_f64() + 0.25) + 600_000.0;
+        assert!((written as f64) < most, "{name}: {written} bytes in {took:?}");
+        assert!(written > 500_000, "{name}: {written} bytes in {took:?}");
+    }
+}
+
+#[test]
+fn two_connections_of_one_address_share_its_rate() {
+    let limits = Limits { bit_rate: Some(8e6), duration_s: 2, ..Limits::default() };
+    let server = serve_at(peer::peer("chargen").unwrap(), "tcp://127.0.0.1:0?sndbuf=64Ki", limits).unwrap();
+    let began = Instant::now();
+    let read = || {
+        let mut all = Vec::new();
+        let _ = connect(&server.endpoints()[0]).read_to_end(&mut all);
+        all.len()
+    };
+    let total: usize = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..4).map(|_| scope.spawn(read)).collect();
+        readers.into_iter().map(|reader| reader.join().unwrap()).sum()
+    });
+    let most = 1.1e6 * (began.elapsed().as_secs_f64() + 0.25) + 100_000.0;
+    assert!((total as f64) < most && total > 500_000, "{total} bytes");
+}
+
+/// Whether the server goes on with this client: it answers, or keeps the connection.
+fn is_served(endpoint: &Endpoint, protocol: &str) -> Option<TcpStream> {
+    let mut stream = connect(endpoint);
+    let _ = stream.write_all(&opening(protocol));
+    stream.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
+    match stream.read(&mut [0; 4096]) {
+        Ok(0) => None,
+        Ok(_) => Some(stream),
+        Err(error) if is_end(&error) => None,
+        Err(_) => Some(stream),
+    }
+}
+
+#[test]
+fn so_many_sessions_and_no_more_whatever_is_spoken() {
+    let limits = Limits { sessions: 2, ..Limits::default() };
+    for (name, server) in endless(limits, "") {
+        // Its echo is no session; what is one is counted in `server.rs`.
+        if name == "linkgauge" {
+            continue;
+        }
+        let endpoint = &server.endpoints()[0];
+        let (first, second) = (is_served(endpoint, name), is_served(endpoint, name));
+        assert!(first.is_some() && second.is_some(), "{name}");
+        assert!(is_served(endpoint, name).is_none(), "{name}: a third");
+        drop(first);
+        wait_until("a free place", || is_served(endpoint, name));
+    }
+}
+
+/// First datagrams that programs of others, or somebody with ill intent, would send.
+fn datagrams() -> Vec<Vec<u8>> {
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
+    let mut all = vec![opening("sockperf")];
+    all.push(Hello::new().bytes().to_vec());
+    for magic in [wire::HELLO, wire::FRAME, wire::ATTACH] {
+        all.push([&magic[..], &[7; 90]].concat());
+    }
+    // Bursts of linx_bmark, in both styles.
+    let numbers: Vec<u32> = (0..0x40).collect();
+    for number in numbers {
+        all.push(words(&[number, 10_000, 7, 1000]));
+        all.push(words(&[0x2870 + number, 10_000, 7, 1000]));
+    }
+    for length in [14, 41, 44, 112, 1000] {
+        let mut request = vec![0; length];
+        request[13] = 1;
+        all.push(request);
+    }
+    all.push(b"9876".to_vec());
+    all.push(words(&[0, 66_000, 0, 0]));
+    all.push(words(&[2, 1000, 1000, 1]));
+    all.extend((0..200).map(|length| vec![1; length]));
+    all
+}
+
+/// Bytes out and in for first datagrams, each from a port of its own.
+fn exchanged(endpoint: &Endpoint) -> (usize, usize) {
+    let mut sent = Vec::new();
+    for (number, datagram) in datagrams().into_iter().enumerate() {
+        if number % 16 == 0 {
+            // The listener's buffer is small.
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.send_to(&datagram, address(endpoint)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        sent.push((socket, datagram));
+    }
+    // Whatever goes on sending has begun by then.
+    std::thread::sleep(Duration::from_millis(500));
+    let (mut out, mut into, mut room) = (0, 0, vec![0; 65_536]);
+    for (socket, datagram) in sent {
+        let mut answered = 0;
+        while let Ok(length) = socket.recv(&mut room) {
+            answered += length;
+        }
+        assert!(answered <= datagram.len(), "{endpoint}: {answered} bytes for {datagram:?}");
+        (out, into) = (out + answered, into + if answered > 0 { datagram.len() } else { 0 });
+    }
+    (out, into)
+}
+
+#[test]
+fn no_datagram_gets_more_than_it_brought_whatever_is_spoken() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/security.md")).unwrap();
+    let mut served = Vec::new();
+    for (name, server) in all("udp://127.0.0.1:0", Limits::default()) {
+        let (out, into) = exchanged(&server.endpoints()[0]);
+        println!("{name}: {out} bytes out for {into} in");
+        let row = format!("| `{name}` | {:.2} |", out as f64 / into.max(1) as f64);
+        assert!(page.contains(&row), "docs/security.md lacks {row}");
+        served.push((name, out > 0));
+    }
+    assert_eq!(
+        served,
+        [
+            ("linkgauge", true),
+            ("echo", true),
+            ("discard", false),
+            ("chargen", true),
+            ("stamp", true),
+            ("twamp-light", true),
+            ("sockperf", true),
+            ("iperf3", false),
+            ("netio", false)
+        ]
+    );
+}
+
+#[test]
+fn bursts_need_a_connection() {
+    let said = run(&["serve", "--peer", "linx-bmark", "udp://127.0.0.1:0"]);
+    assert_eq!((said.status, said.stderr.lines().count()), (Some(2), 1), "{}", said.stderr);
+    assert!(said.stderr.contains("only to clients that have connected"), "{}", said.stderr);
+}
+
+#[test]
+fn what_a_protocol_cannot_honour_is_refused_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let token = directory.path().join("token");
+    std::fs::write(&token, "secret").unwrap();
+    let token = token.to_str().unwrap();
+    for peer in
+        PEERS.iter().filter(|peer| peer.serve.is_some() && !["linkgauge", "stamp"].contains(&peer.name))
+    {
+        let said = run(&["serve", "--peer", peer.name, "--token-file", token, "--time", "1ms"]);
+        assert_eq!(
+            (said.status, said.stderr.lines().count()),
+            (Some(2), 1),
+            "{}: {}",
+            peer.name,
+            said.stderr
+        );
+        assert!(said.stderr.contains("--token-file: the protocol "), "{}", said.stderr);
+    }
+    for (line, flag) in [
+        ("--peer echo --stateless", "--stateless"),
+        ("--peer linkgauge --stateless", "--stateless"),
+        ("--peer discard --max-size 1k tcp://127.0.0.1:0", "--max-size"),
+        ("--peer sockperf --max-flows 3", "--max-flows"),
+    ] {
+        let arguments: Vec<&str> = ["serve", "--time", "1ms"].into_iter().chain(line.split(' ')).collect();
+        let said = run(&arguments);
+        assert_eq!((said.status, said.stderr.lines().count()), (Some(2), 1), "{line}: {}", said.stderr);
+        assert!(said.stderr.contains(&format!("{flag}: the protocol ")), "{}", said.stderr);
+    }
+    // With messages the server measures them.
+    let fine = ["serve", "--time", "1ms", "--peer", "echo", "--max-size", "1k", "udp://127.0.0.1:0"];
+    assert_eq!(run(&fine).status, Some(0));
+}
+
+/// Whether the server has ended this connection, on which it says nothing.
+fn is_ended(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    match (&*stream).read(&mut [0; 64]) {
+        Ok(length) => length == 0,
+        Err(error) => is_end(&error),
+    }
+}
+
+#[test]
+fn clients_that_do_not_introduce_themselves_make_room_for_others() {
+    // 20 connections of a source may wait.
+    let limits = Limits { flows: 4, idle_s: 600, ..Limits::default() };
+    let server = serve_at(peer::peer("linkgauge").unwrap(), "tcp://127.0.0.1:0", limits).unwrap();
+    let endpoint = &server.endpoints()[0];
+    let silent: Vec<_> = (0..50).map(|_| connect(endpoint)).collect();
+    wait_until("the end of the oldest", || silent[..30].iter().all(is_ended).then_some(()));
+    assert!(!silent[30..].iter().any(is_ended), "the last ones wait");
+    // Saying hello and nothing more is no better.
+    let half: Vec<_> = (0..20)
+        .map(|_| {
+            let mut stream = connect(endpoint);
+            stream.write_all(Hello::new().bytes()).unwrap();
+            stream
+        })
+        .collect();
+    wait_until("the end of the silent ones", || silent.iter().all(is_ended).then_some(()));
+    // Another source is not concerned, and who speaks is served.
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&"127.0.0.2:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+    socket.connect(&address(endpoint).into()).unwrap();
+    let other: TcpStream = socket.into();
+    let session = super::raw_client::RawClient::open(endpoint);
+    assert!(session.is_some(), "a session");
+    assert!(!is_ended(&other));
+    drop(half);
+}
+
+#[test]
+fn ten_thousand_that_say_nothing_cost_little_and_leave_nothing() {
+    const MOST_KIB: u64 = 100 * 1024;
+    raise_open_files();
+    for name in ["linkgauge", "echo"] {
+        let server = Serving::start(&["--peer", name]);
+        let resident = || status_kib(&server.pid(), "VmRSS");
+        let before = resident();
+        let idle: Vec<TcpStream> = (0..10_000).map(|_| connect(&server.tcp)).collect();
+        let datagram = [&[0; 13][..], &[1], &[0; 30]].concat();
+        for _ in 0..10_000 {
+            // The ports are distinct, for the kernel takes them at random; the sockets need not live on.
+            UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&datagram, server.udp.place()).unwrap();
+        }
+        // Who says something is served meanwhile.
+        drop(wait_until("an answer", || is_served(&server.tcp, "echo")));
+        let during = resident();
+        drop(idle);
+        wait_until("little memory", || (resident() < before + 20 * 1024).then_some(()));
+        println!("{name}: {before} KiB before, {during} with ten thousand, {} after", resident());
+        assert!(during < MOST_KIB, "{name}: {during} KiB");
+    }
+}
+
+#[test]
+fn ten_thousand_senders_of_test_packets_cost_little() {
+    raise_open_files();
+    let server = serve_stamp();
+    let resident = || status_kib(&server.0.pid(), "VmRSS");
+    let mut request = [0; 44];
+    request[13] = 1;
+    let before = resident();
+    // From a hundred addresses. More than the first three thousand are not taken, so the others need not live on.
+    let mut sockets = Vec::new();
+    for number in 0..10_000 {
+        let socket = UdpSocket::bind(format!("127.0.{}.1:0", number % 100)).unwrap();
+        socket.send_to(&request, &server.1).unwrap();
+        if number < 3_000 {
+            sockets.push(socket);
+        }
+    }
+    let first = &sockets[0];
+    first.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(first.recv(&mut [0; 100]).unwrap(), 44);
+    let during = resident();
+    println!("stamp: {before} KiB before, {during} with ten thousand");
+    assert!(during < 100 * 1024, "{during} KiB");
+}
+
+/// A STAMP server as a process, and where it is.
+fn serve_stamp() -> (Pid, String) {
+    use std::io::BufRead;
+    let mut process = super::program::Running::start(&["serve", "--peer", "stamp", "udp://127.0.0.1:0"]);
+    let mut line = String::new();
+    std::io::BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let place = line.trim().rsplit("udp://").next().unwrap().to_owned();
+    (Pid(process), place)
+}
+
+struct Pid(super::program::Running);
+
+impl Pid {
+    fn pid(&self) -> String {
+        self.0.0.id().to_string()
+    }
+}
