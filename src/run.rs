@@ -133,6 +133,9 @@ pub struct Figures {
     pub late: u64,
     #[serde(skip_serializing_if = "is_zero")]
     pub duplicate: u64,
+    /// Replies that came before their request had been sent.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub early: u64,
     #[serde(skip_serializing_if = "is_zero")]
     pub reordered: u64,
     pub corrupt_bytes: u64,
@@ -355,6 +358,9 @@ pub struct Ways {
     pub clock_offset_ns: f64,
     /// How fast it gains on ours; 0 where that could not be told.
     pub clock_drift_ppm: f64,
+    /// How often the far end's clock was set while it was measured.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub clock_steps: u64,
     /// Of the lost, those that did not reach the far end, and those whose answer did not come back.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lost_there: Option<u64>,

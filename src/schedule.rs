@@ -414,8 +414,8 @@ fn silent(case: &Case, all_caps: &[Caps], figures: &Figures) -> Option<String> {
         return None;
     }
     let (endpoint, sent) = (&case.endpoints[0], figures.sent);
-    if figures.corrupt_messages > 0 {
-        let (strange, peer) = (figures.corrupt_messages, &case.peer);
+    if figures.corrupt_messages + figures.early > 0 {
+        let (strange, peer) = (figures.corrupt_messages + figures.early, &case.peer);
         return Some(format!(
             "{endpoint}: none of {sent} messages was answered, but {strange} came that are no answers: does the far end \
              speak {peer}, with the same key if any?"

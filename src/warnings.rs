@@ -2,6 +2,8 @@
 //!
 //! Pure: from what was measured and what the machine is to warnings. Printing them is the reports' business.
 
+mod replies;
+
 use serde_json::{Map, Value};
 
 use crate::plan::Direction;
@@ -34,6 +36,9 @@ pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Wa
         sender_not_busy(case),
         one_cpu(case),
         corrupt(case),
+        replies::duplicate(case),
+        replies::early(case),
+        replies::clock_set(case),
         lost_bytes(case),
         line_errors(case),
         beyond_line(case),

@@ -100,6 +100,7 @@ pub static COLUMNS: &[(&str, &str)] = &[
     ("thresholds", "how many the plan has for the case"),
     ("thresholds_not_kept", "those of them that were not kept"),
     ("missed_frames", "answered later than so many ms after they were due, or lost, as limit:count"),
+    ("early", "replies that came before their request had been sent"),
 ];
 
 pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
@@ -239,6 +240,7 @@ impl Row<'_> {
             cell((whole && !case.thresholds.is_empty()).then_some(case.thresholds.len() as u64)),
             if whole { not_kept.join("; ") } else { String::new() },
             missed_frames(figures),
+            figures.early.to_string(),
         ]
     }
 }
@@ -377,15 +379,16 @@ mod tests {
         one_way_error_bound_ns:  | 
         thresholds:  | 
         thresholds_not_kept:  | 
-        missed_frames: 16.7:2 50:0 100:0 |
+        missed_frames: 16.7:2 50:0 100:0 | 
+        early: 0 | 0
         ");
     }
 
     #[test]
     fn absent_is_empty_and_not_reached_is_infinite() {
         insta::assert_snapshot!(text(&sample_run::minimal()), @r"
-        run,started,case,part,part_number,endpoint,peer,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,sent,received,lost,late,duplicate,reordered,corrupt_bytes,corrupt_messages,missed_sends,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,jitter_ns,throughput_bps,throughput_low_bps,throughput_high_bps,throughput_back_bps,messages_per_second,delivered_bytes,delivered_back_bytes,line_rate_percent,line_limit_bps,line_floor_ns,fairness,latency_spread,lost_bytes,inserted_bytes,framing_errors,parity_errors,breaks,overruns,lost_in_socket,lost_on_path,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_near_seconds,cpu_far_seconds,cpu_seconds_per_gigabyte,warnings,round_trips,retransmissions,please_waits,refusals,reconnects,window,records,record_gaps,record_repeats,records_out_of_order,turnaround_p50_ns,path_p50_ns,there_variation_p99_ns,back_variation_p99_ns,there_p50_ns,back_p50_ns,one_way_error_bound_ns,thresholds,thresholds_not_kept,missed_frames
-        20261120T100000Z-7f3a,2026-11-20T10:00:00Z,1,case,,mem://a,linkgauge,latency,loop,1,1,1,latency/closed/block/1,true,10000000000,3,1,2,0,0,0,0,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,
+        run,started,case,part,part_number,endpoint,peer,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,sent,received,lost,late,duplicate,reordered,corrupt_bytes,corrupt_messages,missed_sends,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,jitter_ns,throughput_bps,throughput_low_bps,throughput_high_bps,throughput_back_bps,messages_per_second,delivered_bytes,delivered_back_bytes,line_rate_percent,line_limit_bps,line_floor_ns,fairness,latency_spread,lost_bytes,inserted_bytes,framing_errors,parity_errors,breaks,overruns,lost_in_socket,lost_on_path,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_near_seconds,cpu_far_seconds,cpu_seconds_per_gigabyte,warnings,round_trips,retransmissions,please_waits,refusals,reconnects,window,records,record_gaps,record_repeats,records_out_of_order,turnaround_p50_ns,path_p50_ns,there_variation_p99_ns,back_variation_p99_ns,there_p50_ns,back_p50_ns,one_way_error_bound_ns,thresholds,thresholds_not_kept,missed_frames,early
+        20261120T100000Z-7f3a,2026-11-20T10:00:00Z,1,case,,mem://a,linkgauge,latency,loop,1,1,1,latency/closed/block/1,true,10000000000,3,1,2,0,0,0,0,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,0
         ");
         let lossy = columns(&sample_run::full(), 8..9);
         assert!(lossy.contains("latency_p99_ns: inf\n") && lossy.contains("latency_p90_ns: 9"), "{lossy}");

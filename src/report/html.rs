@@ -335,6 +335,7 @@ pub fn counts(case: &CaseResult) -> Vec<(&'static str, String)> {
         ("lost in the receiver’s socket", figures.lost_in_socket.map(print_count)),
         ("lost on the path", figures.lost_on_path.map(print_count)),
         ("came twice", count(figures.duplicate)),
+        ("came before their request", count(figures.early)),
         ("out of order", count(figures.reordered)),
         ("corrupt bytes", count(figures.corrupt_bytes)),
         ("corrupt messages", count(figures.corrupt_messages)),

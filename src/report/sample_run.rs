@@ -368,6 +368,7 @@ pub fn staged() -> Run {
         one_way_error_bound_ns: 19_400.0,
         clock_offset_ns: -7_300_000.0,
         clock_drift_ppm: 3.2,
+        clock_steps: 0,
         lost_there: Some(5),
         lost_back: Some(2),
     });

@@ -43,6 +43,7 @@ impl Recorder {
             lost: counts.lost,
             late: counts.late,
             duplicate: counts.duplicate,
+            early: counts.early,
             reordered: counts.reordered,
             corrupt_bytes: counts.corrupt_bytes,
             corrupt_messages: counts.corrupt_messages,

@@ -56,6 +56,8 @@ pub struct Counts {
     pub lost: u64,
     pub late: u64,
     pub duplicate: u64,
+    /// Before their request.
+    pub early: u64,
     pub reordered: u64,
     pub corrupt_bytes: u64,
     pub corrupt_messages: u64,
@@ -76,6 +78,7 @@ impl Counts {
         self.lost += other.lost;
         self.late += other.late;
         self.duplicate += other.duplicate;
+        self.early += other.early;
         self.reordered += other.reordered;
         self.corrupt_bytes += other.corrupt_bytes;
         self.corrupt_messages += other.corrupt_messages;

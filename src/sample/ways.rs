@@ -1,7 +1,9 @@
 //! The way there and the way back, told apart by a far end that says when a request came and when its answer left.
 //!
 //! The two clocks need not agree: what they differ by falls out of every difference along one way, and how far they may
-//! differ at most is known from the fastest round trip. Only a clock that is set in the middle of a run spoils it.
+//! differ at most is known from the fastest round trip. Only a clock that is set in the middle of a run spoils it, and that shows.
+
+use std::ops::Range;
 
 use super::figures::distribution;
 use super::{Counts, Times};
@@ -62,6 +64,20 @@ struct Settled {
     there: Times,
     back: Times,
     clocks: Clocks,
+    /// How often the far clock was set.
+    steps: u64,
+}
+
+impl Settled {
+    /// Joins another's; what is told of the clocks is of the one that knows them least.
+    fn merge(&mut self, other: &Settled) {
+        self.there.merge(&other.there);
+        self.back.merge(&other.back);
+        self.steps += other.steps;
+        if other.clocks.bound_ns > self.clocks.bound_ns {
+            self.clocks = other.clocks;
+        }
+    }
 }
 
 /// How the two clocks stand to each other.
@@ -119,41 +135,17 @@ impl Ways {
             return;
         }
         self.kept.sort_by_key(|kept| kept.at);
-        let drift = drift(&self.kept).unwrap_or(0.0);
-        // Counted from the first, so that no digits are lost to an offset of years.
-        let first = self.kept[0];
-        let (mut there, mut back) = (Vec::new(), Vec::new());
-        for kept in &self.kept {
-            let gained = drift * (kept.at.0 - first.at.0) as f64;
-            there.push(kept.there.wrapping_sub(first.there) as f64 - gained);
-            back.push(kept.back.wrapping_sub(first.back) as f64 + gained);
-        }
-        let least = |ways: &[f64]| ways.iter().copied().fold(f64::INFINITY, f64::min);
-        let (shortest_there, shortest_back) = (least(&there), least(&back));
-        let above = |ways: &[f64], shortest: f64| {
-            let mut times = Times::new();
-            ways.iter().for_each(|way| times.record((way - shortest).round() as u64));
-            times
-        };
-        let half_first = first.there.wrapping_add(first.back) as f64 / 2.0;
-        let fastest = there.iter().zip(&back).min_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));
-        let (there_of_fastest, back_of_fastest) = fastest.map_or((0.0, 0.0), |(there, back)| (*there, *back));
-        let offset = (there_of_fastest - back_of_fastest) / 2.0;
-        self.settled = Some(Settled {
-            there: above(&there, shortest_there),
-            back: above(&back, shortest_back),
-            clocks: Clocks {
-                bound_ns: (half_first + (there_of_fastest + back_of_fastest) / 2.0).max(0.0),
-                offset_ns: first.there as f64 / 2.0 - first.back as f64 / 2.0 + offset,
-                drift,
-                there_ns: half_first + shortest_there - offset,
-                back_ns: half_first + shortest_back + offset,
-            },
-        });
+        let parts = between_steps(&self.kept);
+        let steps = parts.len() as u64 - 1;
+        let mut parts = parts.into_iter().map(|part| settled(&self.kept[part]));
+        let mut all = parts.next().expect("something was kept");
+        parts.for_each(|part| all.merge(&part));
+        all.steps = steps;
+        self.settled = Some(all);
         self.kept = Vec::new();
     }
 
-    /// Joins another flow's; what is told of the clocks is of the one that knows them least.
+    /// Joins another flow's.
     pub(super) fn merge(&mut self, other: &Ways) {
         self.turnaround.merge(&other.turnaround);
         self.path.merge(&other.path);
@@ -161,13 +153,7 @@ impl Ways {
         self.newest = self.newest.or(other.newest);
         self.counts |= other.counts;
         match (&mut self.settled, &other.settled) {
-            (Some(own), Some(other)) => {
-                own.there.merge(&other.there);
-                own.back.merge(&other.back);
-                if other.clocks.bound_ns > own.clocks.bound_ns {
-                    own.clocks = other.clocks;
-                }
-            }
+            (Some(own), Some(other)) => own.merge(other),
             (own, other) => *own = own.take().or_else(|| other.clone()),
         }
     }
@@ -189,6 +175,7 @@ impl Ways {
             one_way_error_bound_ns: clocks.bound_ns,
             clock_offset_ns: clocks.offset_ns,
             clock_drift_ppm: clocks.drift * 1e6,
+            clock_steps: settled.steps,
             lost_there,
             lost_back: lost_there.map(|there| counts.lost - there),
         })
@@ -202,6 +189,65 @@ impl Ways {
         let ((first, first_number), (newest, newest_number)) = (self.first?, self.newest?);
         let answers = u64::from(newest_number.wrapping_sub(first_number));
         self.counts.then(|| (newest - first).saturating_sub(answers).min(counts.lost))
+    }
+}
+
+/// The exchanges between which the far clock went on, the oldest first.
+///
+/// What it is ahead is at most what it shows at a receipt there, and at least what it lacks at a receipt here: neither way takes
+/// less than nothing. It was set where these limits contradict those before, widened by as much as any clock drifts.
+fn between_steps(kept: &[Kept]) -> Vec<Range<usize>> {
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    let (mut least, mut most, mut at) = (i128::MIN, i128::MAX, Time(0));
+    for (index, kept) in kept.iter().enumerate() {
+        let drifted = (kept.at.since(at).as_nanos() as f64 * FASTEST_DRIFT) as i128 + i128::from(LEEWAY_NS);
+        let (low, high) = (-i128::from(kept.back), i128::from(kept.there));
+        (least, most) = (least.saturating_sub(drifted), most.saturating_add(drifted));
+        if low > most || high < least {
+            parts.push(begin..index);
+            (begin, least, most) = (index, low, high);
+        } else {
+            (least, most) = (least.max(low), most.min(high));
+        }
+        at = kept.at;
+    }
+    parts.push(begin..kept.len());
+    parts
+}
+
+/// Compares the clocks over exchanges, of which there is at least one.
+fn settled(kept: &[Kept]) -> Settled {
+    let drift = drift(kept).unwrap_or(0.0);
+    // Counted from the first, so that no digits are lost to an offset of years.
+    let first = kept[0];
+    let (mut there, mut back) = (Vec::new(), Vec::new());
+    for kept in kept {
+        let gained = drift * (kept.at.0 - first.at.0) as f64;
+        there.push(kept.there.wrapping_sub(first.there) as f64 - gained);
+        back.push(kept.back.wrapping_sub(first.back) as f64 + gained);
+    }
+    let least = |ways: &[f64]| ways.iter().copied().fold(f64::INFINITY, f64::min);
+    let (shortest_there, shortest_back) = (least(&there), least(&back));
+    let above = |ways: &[f64], shortest: f64| {
+        let mut times = Times::new();
+        ways.iter().for_each(|way| times.record((way - shortest).round() as u64));
+        times
+    };
+    let half_first = first.there.wrapping_add(first.back) as f64 / 2.0;
+    let fastest = there.iter().zip(&back).min_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));
+    let (there_of_fastest, back_of_fastest) = fastest.map_or((0.0, 0.0), |(there, back)| (*there, *back));
+    let offset = (there_of_fastest - back_of_fastest) / 2.0;
+    Settled {
+        there: above(&there, shortest_there),
+        back: above(&back, shortest_back),
+        clocks: Clocks {
+            bound_ns: (half_first + (there_of_fastest + back_of_fastest) / 2.0).max(0.0),
+            offset_ns: first.there as f64 / 2.0 - first.back as f64 / 2.0 + offset,
+            drift,
+            there_ns: half_first + shortest_there - offset,
+            back_ns: half_first + shortest_back + offset,
+        },
+        steps: 0,
     }
 }
 
@@ -286,6 +332,43 @@ mod tests {
         let growing: Vec<_> = (0..500).map(|n| (MS + n * MS, MS, MS)).collect();
         let (_, ways) = measured(&growing, 5, 0.0);
         assert_eq!((ways.clock_drift_ppm, ways.there_variation_ns.max), (0.0, 499 * MS));
+    }
+
+    /// A far clock that goes from one offset to another after 250 of 500 exchanges, 10 ms apart.
+    fn stepped(before: i64, after: i64, drift: f64) -> run::Ways {
+        let mut measured = Ways::new();
+        for (number, (there, at, back)) in (0u64..).zip(uneven()) {
+            let sent = 1_000 * MS + number * 10 * MS;
+            let offset = if number < 250 { before } else { after };
+            let far = |time: u64| time as i64 + offset + (drift * (time - 1_000 * MS) as f64).round() as i64;
+            let stages =
+                Stages { received: far(sent + there), sent: far(sent + there + at), number: number as u32 };
+            assert!(measured.answered(number, Time(sent), Time(sent + there + at + back), stages));
+        }
+        measured.settle();
+        measured.figures(&Counts { received: 500, ..Counts::default() }).unwrap()
+    }
+
+    #[test]
+    fn a_clock_that_is_set_shows_and_spoils_nothing() {
+        let (ms, second) = (MS as i64, 1_000 * MS as i64);
+        for (before, after) in [(0, 20 * ms), (0, -20 * ms), (-3 * second, 3_600 * second), (5 << 60, 0)] {
+            for drift in [0.0, 40e-6] {
+                let ways = stepped(before, after, drift);
+                assert_eq!(ways.clock_steps, 1, "{before} to {after}");
+                assert!(
+                    ways.there_variation_ns.max.abs_diff(9 * MS) < 10_000,
+                    "{:?}",
+                    ways.there_variation_ns
+                );
+                assert!(ways.back_variation_ns.max.abs_diff(5 * MS) < 10_000, "{:?}", ways.back_variation_ns);
+                assert!(ways.one_way_error_bound_ns < 2.1e6, "{ways:?}");
+            }
+        }
+        // What the ways themselves may have done, or a clock that drifts, is no step.
+        for (offset, drift) in [(0, 0.0), (0, 400e-6), (7 * second, -400e-6)] {
+            assert_eq!(stepped(offset, offset, drift).clock_steps, 0);
+        }
     }
 
     #[test]

@@ -258,6 +258,7 @@ fn together(parts: &[Part]) -> Figures {
         all.received = all.received.saturating_add(more.received);
         all.lost = all.lost.saturating_add(more.lost);
         all.duplicate = all.duplicate.saturating_add(more.duplicate);
+        all.early = all.early.saturating_add(more.early);
         all.reordered = all.reordered.saturating_add(more.reordered);
         all.corrupt_bytes += more.corrupt_bytes;
         all.lost_bytes += more.lost_bytes;

@@ -269,7 +269,12 @@ impl Pinger {
     fn answered(&mut self, sequence: u64, corrupt_bytes: u64, wrong: bool, now: Time) {
         let known = self.next.saturating_sub(self.slots.len() as u64)..self.next;
         if !known.contains(&sequence) {
-            self.recorder.counts.corrupt_messages += u64::from(self.is_measuring());
+            let is_measuring = u64::from(self.is_measuring());
+            // Further ahead than this it is no number of ours at all.
+            match (self.next..self.next + self.slots.len() as u64).contains(&sequence) {
+                true => self.recorder.counts.early += is_measuring,
+                false => self.recorder.counts.corrupt_messages += is_measuring,
+            }
             return;
         }
         let reordered = self.highest.is_some_and(|highest| sequence < highest);

@@ -361,6 +361,7 @@ fn liars_are_counted_and_never_waited_for() {
     let said = patiently(&liar(|_, asked| vec![honest(asked), honest(asked)]));
     assert_eq!(said.count("received"), 20);
     assert!((18..=20).contains(&said.count("duplicate")), "{}", said.run);
+    assert!(codes(&said).contains(&"duplicate".to_owned()), "{}", said.run);
     let first = std::sync::Mutex::new(None);
     let said = waiting(
         "300ms",
@@ -405,4 +406,52 @@ fn a_reflector_that_vanishes_is_one_line() {
         "{}",
         said.errors
     );
+}
+
+fn codes(said: &Said) -> Vec<String> {
+    let warnings = said.case()["warnings"].as_array().unwrap();
+    warnings.iter().map(|warning| warning["code"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_remote_clock_that_is_set_and_replies_before_their_request_are_reported() {
+    let measure = |url: &str| {
+        linkgauge(&format!("latency {url} --peer stamp -n 40 --rate 100/s --warm-up 0 --timeout 10s"))
+    };
+    let later = |answer: &mut [u8], seconds: u32| {
+        for at in [4, 16] {
+            let time = u32::from_be_bytes(answer[at..at + 4].try_into().unwrap());
+            answer[at..at + 4].copy_from_slice(&time.wrapping_add(seconds).to_be_bytes());
+        }
+    };
+    // An hour forward, and back again.
+    let said = measure(&liar(move |number, asked| {
+        let mut answer = honest(asked);
+        later(&mut answer, if (10..30).contains(&number) { 3_600 } else { 0 });
+        vec![answer]
+    }));
+    assert_eq!((said.count("received"), ways(&said).clock_steps), (40, 2), "{}", said.run);
+    assert!(ways(&said).there_variation_ns.max < 3_000_000_000, "{}", said.run);
+    assert!(codes(&said).contains(&"remote_clock_set".to_owned()), "{}", said.run);
+
+    let steady = measure(&liar(move |_, asked| {
+        let mut answer = honest(asked);
+        later(&mut answer, 3_600);
+        vec![answer]
+    }));
+    assert_eq!((steady.count("received"), ways(&steady).clock_steps), (40, 0), "{}", steady.run);
+    for code in ["remote_clock_set", "early", "duplicate"] {
+        assert!(!codes(&steady).contains(&code.to_owned()), "{}", steady.run);
+    }
+
+    // Beside each reply the one to a request that is due long after.
+    let said = measure(&liar(|_, asked| {
+        let mut early = honest(asked);
+        let number = u32::from_be_bytes(asked[..4].try_into().unwrap());
+        early[24..28].copy_from_slice(&(number + 1_000).to_be_bytes());
+        vec![honest(asked), early]
+    }));
+    assert_eq!(said.count("received"), 40, "{}", said.run);
+    assert!((39..=40).contains(&said.count("early")), "{}", said.run);
+    assert!(codes(&said).contains(&"early".to_owned()), "{}", said.run);
 }

@@ -228,6 +228,29 @@ fn copies_are_counted_and_nothing_else() {
 }
 
 #[test]
+fn replies_before_their_request_are_counted_and_nothing_else() {
+    for size in [1, 8] {
+        let mut bench = bench(&MESSAGES, size, 3, Some(1e8), 1);
+        let mut reply = bench.request();
+        bench.at(1).answer(&reply.clone());
+        // The warm-up is over: this one answers the number after the next.
+        let first = bench.at(10).request();
+        reply[0] += 3;
+        bench.at(11).answer(&reply);
+        bench.answer(&first);
+        let second = bench.at(20).request();
+        bench.at(21).answer(&second);
+        let third = bench.at(30).request();
+        assert_eq!(third, reply);
+        bench.at(35).answer(&third);
+        assert_eq!(bench.wants(), Wants::Done);
+        let counts = bench.counts();
+        assert_eq!((counts.received, counts.early, counts.duplicate, counts.corrupt_messages), (3, 1, 0, 0));
+        assert_eq!(bench.pinger.recorder.service.head(), [1, 1, 5], "{size}");
+    }
+}
+
+#[test]
 fn answers_out_of_order_are_counted_on_a_schedule() {
     let mut bench = bench(&MESSAGES, 8, 4, Some(1e9), 0);
     let requests: Vec<_> = (0..4).map(|now| bench.at(now).request()).collect();

@@ -1,0 +1,45 @@
+//! Replies that are none, and replies with times that contradict each other.
+
+use crate::run::{CaseResult, Warning};
+
+/// `1 message`, `2 messages`.
+fn plural(count: u64, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}
+
+pub fn duplicate(case: &CaseResult) -> Option<Warning> {
+    let count = case.figures.duplicate;
+    (count > 0).then(|| {
+        Warning::new(
+            "duplicate",
+            format!("{} came more than once; each counts once", plural(count, "message")),
+            "look for what copies them: two paths to one address, a bridge without spanning tree, two servers of one name",
+        )
+    })
+}
+
+pub fn early(case: &CaseResult) -> Option<Warning> {
+    let count = case.figures.early;
+    (count > 0).then(|| {
+        Warning::new(
+            "early",
+            format!("{count} of the replies came before their request had been sent: the remote does not answer what it gets"),
+            "do not trust the latencies of this case; check what answers there",
+        )
+    })
+}
+
+pub fn clock_set(case: &CaseResult) -> Option<Warning> {
+    let steps = case.figures.ways.as_ref()?.clock_steps;
+    (steps > 0).then(|| {
+        Warning::new(
+            "remote_clock_set",
+            format!(
+                "the clock of the remote was set {} during the measurement: one-way figures are of the parts between, and \
+                 its turn-around may be wrong by a step; round trips are right",
+                plural(steps, "time")
+            ),
+            "measure again when its clock has settled: chronyc tracking, or timedatectl, at the remote",
+        )
+    })
+}
