@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clock::Clock;
@@ -36,7 +37,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const STACK: usize = 256 * 1024;
 
 /// Links without connections for senders that have not proved their address: of one source, and in all.
-const MOST_UNPROVED: [usize; 2] = [64, 512];
+const MOST_UNPROVED: [usize; 2] = [64, 256];
 
 /// What a server has seen since its start.
 #[derive(Debug, Default)]
@@ -194,6 +195,21 @@ impl Shared {
         }
     }
 
+    /// How long not to accept. Where descriptors or memory have run out, a connection that is not used is given back, and
+    /// others will be. A client that went away while it was accepted must not hold up the next.
+    fn pause_after(&self, fault: &Fault) -> Duration {
+        const RUN_OUT: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+        let has_run_out = |errno: &Errno| match fault {
+            Fault::System { source, .. } => source.raw_os_error() == Some(errno.raw_os_error()),
+            _ => false,
+        };
+        if RUN_OUT.iter().any(has_run_out) {
+            self.hall.end_one();
+            return SLICE;
+        }
+        Duration::from_millis(1)
+    }
+
     /// A place among the open connections, if one is free. Those that a connection vouches for take none of their own.
     fn place(&self, caps: &Caps, standing: Standing, source: &Source) -> Option<Place> {
         let most_of_source = match standing {
@@ -240,10 +256,9 @@ impl Post {
             match listener.accept(SLICE, &mut door) {
                 Ok((link, from)) => self.clone().receive(link, from),
                 Err(Fault::TimedOut) => {}
-                Err(_) => {
-                    // Out of descriptors, usually: one that is not used is given back, and others will be.
-                    shared.hall.end_one();
-                    shared.clock.sleep_until(shared.clock.now() + SLICE);
+                Err(fault) => {
+                    shared.refuse();
+                    shared.clock.sleep_until(shared.clock.now() + shared.pause_after(&fault));
                 }
             }
         }

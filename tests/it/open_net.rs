@@ -2,8 +2,9 @@
 //!
 //! The protocols are read from the list. One that is new here says in [`opening`] what its clients say first.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use linkgauge::serve::{Server, raise_open_files};
 use socket2::{Domain, Socket, Type};
 
 use super::memory::status_kib;
-use super::program::{PATIENCE, Serving, run, wait_until};
+use super::program::{PATIENCE, Running, Serving, run, wait_until};
 use super::raw_client::{address, connect};
 
 fn serve_at(peer: &Peer, url: &str, limits: Limits) -> Option<Server> {
@@ -359,6 +360,22 @@ fn clients_that_do_not_introduce_themselves_make_room_for_others() {
 }
 
 #[test]
+fn descriptors_that_have_run_out_are_taken_from_clients_that_say_nothing() {
+    let line =
+        format!("ulimit -n 64; exec {} serve --peer echo tcp://127.0.0.1:0", env!("CARGO_BIN_EXE_linkgauge"));
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let (_server, place) = place_of(Running(command.spawn().unwrap()));
+    let endpoint: Endpoint = format!("tcp://{place}").parse().unwrap();
+    let silent: Vec<_> = (0..100).map(|_| connect(&endpoint)).collect();
+    let mut client = connect(&endpoint);
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.write_all(b"hello").unwrap();
+    client.read_exact(&mut [0; 5]).unwrap();
+    drop(silent);
+}
+
+#[test]
 fn ten_thousand_that_say_nothing_cost_little_and_leave_nothing() {
     const MOST_KIB: u64 = 100 * 1024;
     raise_open_files();
@@ -385,8 +402,8 @@ fn ten_thousand_that_say_nothing_cost_little_and_leave_nothing() {
 #[test]
 fn ten_thousand_senders_of_test_packets_cost_little() {
     raise_open_files();
-    let server = serve_stamp();
-    let resident = || status_kib(&server.0.pid(), "VmRSS");
+    let (server, place) = place_of(Running::start(&["serve", "--peer", "stamp", "udp://127.0.0.1:0"]));
+    let resident = || status_kib(&server.0.id().to_string(), "VmRSS");
     let mut request = [0; 44];
     request[13] = 1;
     let before = resident();
@@ -394,7 +411,7 @@ fn ten_thousand_senders_of_test_packets_cost_little() {
     let mut sockets = Vec::new();
     for number in 0..10_000 {
         let socket = UdpSocket::bind(format!("127.0.{}.1:0", number % 100)).unwrap();
-        socket.send_to(&request, &server.1).unwrap();
+        socket.send_to(&request, &place).unwrap();
         if number < 3_000 {
             sockets.push(socket);
         }
@@ -407,20 +424,10 @@ fn ten_thousand_senders_of_test_packets_cost_little() {
     assert!(during < 100 * 1024, "{during} KiB");
 }
 
-/// A STAMP server as a process, and where it is.
-fn serve_stamp() -> (Pid, String) {
-    use std::io::BufRead;
-    let mut process = super::program::Running::start(&["serve", "--peer", "stamp", "udp://127.0.0.1:0"]);
+/// A server on one endpoint, and where it is.
+fn place_of(mut server: Running) -> (Running, String) {
     let mut line = String::new();
-    std::io::BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let place = line.trim().rsplit("udp://").next().unwrap().to_owned();
-    (Pid(process), place)
-}
-
-struct Pid(super::program::Running);
-
-impl Pid {
-    fn pid(&self) -> String {
-        self.0.0.id().to_string()
-    }
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let place = line.trim().rsplit("://").next().unwrap().to_owned();
+    (server, place)
 }
