@@ -128,12 +128,13 @@ impl Client {
     }
 }
 
-/// All that PyCampbellCR1000 can do with Python 3. The file goes to a file, the rest to standard output.
+/// All that PyCampbellCR1000 can do with Python 3. The file goes to a file, the rest to standard output. Before its first
+/// command it waits twice its time-out for any packet, longer than a test may take: the logger has to greet it.
 const PYCAMPBELL: &str = r#"
 import datetime, json, sys
 from pycampbellcr1000 import CR1000
 url, path = sys.argv[1:]
-logger = CR1000.from_url(url, timeout=1)
+logger = CR1000.from_url(url, timeout=300)
 now = logger.gettime()
 program = logger.getprogstat()
 settings = [(setting['SettingId'], list(setting['SettingValue'])) for setting in logger.settings]

@@ -11,13 +11,19 @@ use crate::clock::{SPIN, Time};
 use crate::link::party::{Party, Step};
 use crate::link::{Batch, Caps, Fault};
 use crate::peer::Service;
-use crate::peer::pakbus::frame::{self, Decoder};
+use crate::peer::pakbus::frame::{self, Decoder, SYNC};
 
 /// Bytes taken from a link at once.
 const PIECE: usize = 4096;
 
 /// A connection on which nothing comes for so long is closed. A line stays open for ever.
 const IDLE: Duration = Duration::from_secs(600);
+
+/// A client wakes a logger with so many sync bytes, and this long after them a logger that has heard nothing else says
+/// hello. PyCampbellCR1000 waits for any packet before it asks, twice its time-out otherwise; clients that ask at once
+/// never see it.
+const ATTENTION: usize = 6;
+const ATTENTION_PAUSE: Duration = Duration::from_millis(100);
 
 /// The logger that all connections share.
 #[derive(Clone)]
@@ -57,6 +63,10 @@ pub struct Connection {
     sent: usize,
     idle: Option<Duration>,
     heard: Option<Time>,
+    /// Sync bytes since anything else came.
+    syncs: usize,
+    /// When a client that woke the logger and asked nothing is greeted.
+    greets: Option<Time>,
     closed: bool,
 }
 
@@ -72,6 +82,8 @@ impl Connection {
             sent: 0,
             idle: caps.closes.then_some(IDLE),
             heard: None,
+            syncs: 0,
+            greets: None,
             closed: false,
         }
     }
@@ -80,6 +92,10 @@ impl Connection {
     fn fetch(&mut self, now: Time) {
         self.outgoing.clear();
         self.sent = 0;
+        if self.greets.is_some_and(|greets| greets <= now) {
+            self.greets = None;
+            frame::write(&self.logger.machine().greeting(), &mut self.outgoing);
+        }
         while let Some(due) = self.due.peek_mut()
             && due.0.0 <= now
         {
@@ -88,7 +104,18 @@ impl Connection {
         }
     }
 
+    /// Notices a client that wakes the logger and then waits.
+    fn watch_attention(&mut self, now: Time) {
+        for piece in self.received.messages() {
+            let syncs = piece.iter().rev().take_while(|byte| **byte == SYNC).count();
+            let nothing_else = syncs == piece.len();
+            self.syncs = if nothing_else { self.syncs.saturating_add(syncs) } else { 0 };
+        }
+        self.greets = (self.syncs >= ATTENTION).then(|| self.greets.unwrap_or(now + ATTENTION_PAUSE));
+    }
+
     fn hear(&mut self, now: Time) {
+        self.watch_attention(now);
         let mut machine = self.logger.machine();
         let mut say = Vec::new();
         for mut piece in self.received.messages() {
@@ -116,6 +143,7 @@ impl Party for Connection {
             return Step::Send { bytes: &self.outgoing[self.sent..], message: usize::MAX };
         }
         let due = self.due.peek().map_or(Time::NEVER, |due| due.0.0);
+        let due = due.min(self.greets.unwrap_or(Time::NEVER));
         let idle = self.idle.map_or(Time::NEVER, |idle| *self.heard.get_or_insert(now) + idle);
         if due == Time::NEVER && (self.closed || now >= idle) {
             return Step::Done;

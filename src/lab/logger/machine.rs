@@ -136,6 +136,15 @@ impl Machine {
         }
     }
 
+    /// A hello to everybody, which no client has to answer.
+    pub fn greeting(&self) -> Vec<u8> {
+        let from = self.device.address;
+        let (protocol, message) = Command::Hello(HELLO).write(0);
+        let hop = Hop { state: LinkState::READY, to: BROADCAST, from, expect_more: 0, priority: 1 };
+        let route = Route { protocol, to: BROADCAST, from, hops: 0 };
+        Packet { hop, message: Some((route, &message)) }.write()
+    }
+
     fn is_me(&self, address: u16) -> bool {
         [self.device.address, BROADCAST].contains(&address)
     }

@@ -424,3 +424,33 @@ fn what_no_logger_can_be_is_refused() {
     let refused = Logger::start(&Options { listen, ..Options::default() }).err().unwrap();
     assert_eq!(refused.to_string(), "udp://127.0.0.1: a logger speaks on streams, like TCP");
 }
+
+#[test]
+fn a_client_that_wakes_the_logger_and_waits_is_greeted() {
+    let mut bench = Bench::new(Device::default());
+    let began = bench.dialer.now();
+    bench.write(&[frame::SYNC; 6]);
+    let (packet, at) = bench.packet().unwrap();
+    assert_eq!(at.since(began), Duration::from_millis(100));
+    let packet = Packet::read(&packet).unwrap();
+    let (route, message) = packet.message.unwrap();
+    assert_eq!((packet.hop.to, route.to, route.from), (BROADCAST, BROADCAST, 1));
+    assert!(matches!(Command::read(route.protocol, message), Ok((0, Command::Hello(_)))));
+    assert!(bench.packet().is_none(), "greeted twice");
+}
+
+#[test]
+fn a_client_that_asks_at_once_is_not_greeted() {
+    let mut bench = Bench::new(Device::default());
+    for syncs in [6, 25] {
+        bench.write(&vec![frame::SYNC; syncs]);
+        bench.send(7, &Command::Hello(Hello { router: false, metric: 2, verify: 1800 }));
+        let (packet, _) = bench.packet().unwrap();
+        let (route, message) = Packet::read(&packet).unwrap().message.unwrap();
+        assert_eq!((route.to, Reply::read(route.protocol, message).unwrap().0), (CLIENT, 7));
+        assert!(bench.packet().is_none(), "greeted after {syncs}");
+    }
+    // One sync byte too few wakes nobody.
+    bench.write(&[frame::SYNC; 5]);
+    assert!(bench.packet().is_none());
+}
