@@ -3,11 +3,12 @@
 //! Time in these guests is counted in instructions, so what is measured there does not depend on how busy this host is.
 
 use std::io::Read;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::program::{Ended, Running, run};
+use super::program::{Ended, Running, command, run};
 
 pub const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/vm");
 
@@ -31,7 +32,7 @@ fn what_is_missing_is_named() {
     assert!(ended.stderr.ends_with("no such kernel module: no_such_module\n"), "{}", ended.stderr);
     assert_eq!(ended.status, Some(2));
     let ended = guest("", "no-such-tool", "true");
-    assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), "no-such-tool is missing on this host\n"));
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), "missing on this host: no-such-tool\n"));
 }
 
 fn median_ns(run: &Value, case: usize) -> f64 {
@@ -135,4 +136,24 @@ fn a_relay_adds_what_it_was_told_to() {
     let throughput = documents.next().unwrap_or_else(|| panic!("{}", ended.stderr)).unwrap();
     let rate = throughput["cases"][0]["throughput_bps"].as_f64().unwrap_or_else(|| panic!("{throughput}"));
     assert!((rate / 8000.0 - 1.0).abs() < 0.01, "{rate} bit/s");
+}
+
+#[test]
+fn tools_that_are_missing_are_named_with_their_packages() {
+    // A host that has what a guest needs, and none of the Bluetooth tools.
+    let path = tempfile::tempdir().unwrap();
+    for tool in ["bash", "qemu-system-x86_64", "busybox", "cpio", "xz"] {
+        let found = Command::new("which").arg(tool).output().unwrap();
+        let found = String::from_utf8(found.stdout).unwrap();
+        std::os::unix::fs::symlink(found.trim(), path.path().join(tool)).unwrap();
+    }
+    let output = command(&["lab", "vm", "--tools", "btvirt,hciconfig", "--", "true"])
+        .env("PATH", path.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    let packages = "apt-get install --no-install-recommends bluez-test-tools bluez";
+    assert!(said.contains("btvirt hciconfig") && said.contains(packages), "{said}");
 }

@@ -15,6 +15,20 @@ needed='qemu-system-x86 busybox-static cpio kmod xz-utils'
 for tool in qemu-system-x86_64 busybox cpio modprobe depmod xz; do
     command -v $tool >/dev/null || fail "$tool is missing: apt-get install --no-install-recommends $needed"
 done
+# The Debian package that has a tool, where one that the studies use is missing.
+package_of() {
+    case $1 in
+        btvirt) echo bluez-test-tools ;;
+        hciconfig) echo bluez ;;
+        ip | tc | tipc) echo iproute2 ;;
+    esac
+}
+missing= packages=
+for tool in $tools; do
+    command -v "$tool" >/dev/null || { missing="$missing $tool" packages="$packages $(package_of "$tool")"; }
+done
+packages=$(echo $packages)
+[ -z "$missing" ] || fail "missing on this host:$missing${packages:+. Try: apt-get install --no-install-recommends $packages}"
 
 # --- The kernel, once: Debian's current one, unpacked into the cache and not installed.
 unpack_kernel() (
@@ -77,8 +91,7 @@ bundle() { # SOURCE DESTINATION
 # Busybox prefers its own tools to those in PATH; dash does not.
 bundle "$(realpath "$(command -v dash)")" /bin/sh
 for tool in $tools; do
-    path=$(command -v "$tool") || fail "$tool is missing on this host"
-    bundle "$path" "/usr/bin/${tool##*/}"
+    bundle "$(command -v "$tool")" "/usr/bin/${tool##*/}"
 done
 bundle "$program" /usr/bin/linkgauge
 wire=
