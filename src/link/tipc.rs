@@ -9,6 +9,7 @@ mod topology;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -17,7 +18,7 @@ use super::datagram::DatagramLink;
 use super::offload::Offload;
 use super::socket::{self, Admitted, BACKLOG, SocketLink, SocketListener, flag};
 use super::{Caps, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys};
-use crate::clock::Clock;
+use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
 
@@ -58,6 +59,9 @@ pub const TRANSPORT: Transport = Transport {
 
 /// `TIPC_MAX_USER_MSG_SIZE` of linux/tipc.h.
 const MAX_MESSAGE: usize = 66_000;
+
+/// How soon a name is called again whose socket does not listen yet.
+const CALL_AGAIN: Duration = Duration::from_millis(10);
 
 /// Types below are the kernel's own (`TIPC_RESERVED_TYPES`).
 const RESERVED: u32 = 64;
@@ -265,14 +269,35 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
     if !options.caps().closes {
         return datagram::open(&options, port, opening);
     }
-    let socket = options.socket()?;
-    topology::set_connect_timeout(&socket, until - opening.clock.now())?;
-    match socket.connect(&service(options.name)) {
-        // Nobody accepts.
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(Fault::TimedOut),
-        done => done.map_err(Fault::system("connect"))?,
-    }
+    let socket = connected(&opening.clock, until, || {
+        let socket = options.socket()?;
+        topology::set_connect_timeout(&socket, until - opening.clock.now())?;
+        match socket.connect(&service(options.name)) {
+            // Nobody accepts.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Fault::TimedOut),
+            done => done.map_err(Fault::system("connect")).map(|()| socket),
+        }
+    })?;
     Ok(options.link(socket, &opening.clock, opening.wait))
+}
+
+/// Calls until somebody listens. A name is published before its socket listens, and on a busy host that takes a while:
+/// until then the kernel refuses.
+fn connected<T>(
+    clock: &Clock,
+    until: Time,
+    mut connect: impl FnMut() -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    loop {
+        match connect() {
+            Err(Fault::System { source, .. })
+                if source.kind() == io::ErrorKind::ConnectionRefused && clock.now() + CALL_AGAIN < until =>
+            {
+                clock.sleep_until(clock.now() + CALL_AGAIN);
+            }
+            done => return done,
+        }
+    }
 }
 
 fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
@@ -323,6 +348,30 @@ mod tests {
         assert!(caps("seqpacket").reliable && caps("seqpacket").closes && !caps("seqpacket").half_closes);
         assert!(!caps("rdm").closes && !caps("rdm").reliable && !caps("dgram").reliable);
         assert_eq!(read("tipc://7100:4294967295").unwrap().kind, Kind::Sequenced);
+    }
+
+    #[test]
+    fn a_name_whose_socket_does_not_listen_yet_is_called_until_it_does() {
+        let refused = || Fault::system("connect")(io::ErrorKind::ConnectionRefused.into());
+        let clock = Clock::new_virtual();
+        let begun = clock.now();
+        // It listens 300 ms later.
+        let opens = begun + Duration::from_millis(300);
+        let listening = || if clock.now() < opens { Err(refused()) } else { Ok(()) };
+        connected(&clock, begun + Duration::from_secs(1), listening).unwrap();
+        assert_eq!(clock.now(), opens);
+        // One that never does is given up in time, with the reason.
+        let fault =
+            connected(&clock, opens + Duration::from_secs(1), || Err::<(), _>(refused())).unwrap_err();
+        assert!(matches!(fault, Fault::System { operation: "connect", .. }), "{fault}");
+        assert!(clock.now().since(opens) >= Duration::from_millis(980));
+        // What is no refusal is not tried again.
+        let mut calls = 0;
+        let fault = connected(&clock, Time::NEVER, || {
+            calls += 1;
+            Err::<(), _>(Fault::TimedOut)
+        });
+        assert!(matches!((fault, calls), (Err(Fault::TimedOut), 1)));
     }
 
     #[test]

@@ -8,10 +8,10 @@ use crate::clock::Time;
 use crate::endpoint::Endpoint;
 use crate::link::party::{Party, Step, Tuning};
 use crate::link::{Caps, Fault, Framing, Link, LinkError};
-use crate::peer::{Flow, Near, PeerError, Plain, Session, flows};
+use crate::peer::{Flow, Near, PeerError, Session, flows};
 use crate::plan::Case;
-use crate::workload::Role;
 use crate::workload::latency::{Echo, Pinger, Reflector};
+use crate::workload::{FarReport, Flowed, Role};
 
 /// Bytes of a client's first message, all 0, and of the number that answers it.
 const GREETING: usize = 4;
@@ -30,7 +30,28 @@ pub fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> 
         flows.push(Flow { role: Role::Exchange, port, link, party: Box::new(party) });
         Ok(())
     })?;
-    Ok(Plain::boxed(flows))
+    Ok(Box::new(Greeted { flows }))
+}
+
+/// The flows of greeted clients.
+struct Greeted {
+    flows: Vec<Flow>,
+}
+
+impl Session for Greeted {
+    fn flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    /// The original takes a connection that is only closed for one that broke: it is shut down first.
+    fn finish(
+        &mut self,
+        _flows: &[Flowed],
+        mut links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<FarReport>, PeerError> {
+        links.iter_mut().for_each(|link| drop(link.finish()));
+        Ok(None)
+    }
 }
 
 /// Tells the server that we are here; it says which of its clients we are.
@@ -100,7 +121,12 @@ impl Party for Child {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
     use super::*;
+    use crate::clock::Clock;
+    use crate::link::{Batch, Dialer};
 
     /// What a party answers to one message after the other.
     fn answers(party: &mut dyn Party, messages: &[&[u8]]) -> Vec<Vec<u8>> {
@@ -132,6 +158,50 @@ mod tests {
         let said = answers(&mut second, &[&[0; 4], &short, &long, b""]);
         assert_eq!(said[0], [0, 0, 0, 2]);
         assert_eq!(said[1..], [short.to_vec(), long]);
+    }
+
+    #[test]
+    fn a_client_shuts_its_connections_down_before_it_goes() {
+        let dialer = Dialer::new(Clock::new_virtual());
+        let endpoint = "mem://first?type=message".parse().unwrap();
+        let mut listener = dialer.listen(&endpoint).unwrap();
+        let ended = Arc::new(AtomicBool::new(false));
+        let noted = ended.clone();
+        let hosted = listener
+            .host(Box::new(move |_| Box::new(Ends { ended: noted.clone(), batch: Batch::new(100, 1) })));
+        assert!(hosted.is_ok());
+        let link = dialer.open(&endpoint).unwrap();
+        // Another hold on the link: nothing but a shutdown ends it.
+        let _held = link.other_half();
+        Greeted { flows: Vec::new() }.finish(&[], vec![link]).unwrap();
+        dialer.memory.step(dialer.now() + Duration::from_secs(1));
+        assert!(ended.load(Relaxed));
+    }
+
+    /// Notes that the client sends no more.
+    struct Ends {
+        ended: Arc<AtomicBool>,
+        batch: Batch,
+    }
+
+    impl Party for Ends {
+        fn next(&mut self, _now: Time) -> Step<'_> {
+            if self.ended.load(Relaxed) {
+                return Step::Done;
+            }
+            Step::Receive { into: &mut self.batch, until: Time::NEVER }
+        }
+
+        fn sent(&mut self, _bytes: usize, _at: Time) {}
+
+        fn received(&mut self, _now: Time) {}
+
+        fn timed_out(&mut self, _now: Time) {}
+
+        fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+            self.ended.store(true, Relaxed);
+            Ok(())
+        }
     }
 
     #[test]
