@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::clock::{Clock, Time};
-use crate::host::cpu;
+use crate::host::{cpu, load};
 use crate::link::line::Port;
 use crate::link::party::{Acted, Cost, SLICE, act, drive};
 use crate::link::{CHECK_LINE, Caps, Dialer, Fault, Framing, Link, LinkError};
@@ -372,10 +372,16 @@ fn one(
             share,
         });
     };
+    // On the virtual clock the host's time is not the run's.
+    let before = matches!(dialer.clock, Clock::System).then(load::Snapshot::now);
+    let began = if before.is_some() { dialer.now() } else { began };
     let (flowed, links) = side_by_side(flows, &dialer, bench.cancel, &case, &tick);
     // It ended with what it had, without a fault of its own.
     account.cut_short |= bench.cancel.load(Relaxed);
     let elapsed = dialer.now().since(began);
+    if let Some(before) = before {
+        account.note_load(&before, elapsed, &flowed);
+    }
     let far = session.finish(&flowed, links);
     account.far_environment = session.far_environment();
     account.got.extend(session.got());
@@ -485,7 +491,7 @@ fn side_by_side(
     };
     let mut links = Vec::new();
     let mut flowed = Vec::new();
-    for (mut flow, Ended { cpu_seconds, result }) in ended {
+    for (mut flow, Ended { cpu_seconds, cpu_wait_seconds, result }) in ended {
         let socket_drops = flow.link.socket_drops();
         let line_errors = flow.link.port().and_then(Port::errors);
         let fault = result.err().map(|fault| match fault {
@@ -499,6 +505,7 @@ fn side_by_side(
             port: flow.port,
             recorder: flow.party.into_recorder(),
             cpu_seconds,
+            cpu_wait_seconds,
             socket_drops,
             line_errors,
             fault,
@@ -507,9 +514,10 @@ fn side_by_side(
     (flowed, links)
 }
 
-/// How a flow ended, and what its thread used of a CPU.
+/// How a flow ended, what its thread used of a CPU, and how long it waited for one.
 struct Ended {
     cpu_seconds: f64,
+    cpu_wait_seconds: f64,
     result: Result<(), Fault>,
 }
 
@@ -530,13 +538,14 @@ fn in_threads(
         // Timers of this thread end when they should, not up to 50 µs later.
         let _ = cpu::set_timer_slack_ns(1);
         drop(gate.read());
-        let before = cpu::thread_cpu_seconds();
+        let (before, waited) = (cpu::thread_cpu_seconds(), load::thread_wait_seconds());
         let stop = if flow.role == Role::Probe { &alone } else { cancel };
         let result = drive(flow.party.as_mut(), flow.link.as_mut(), clock, stop, SLICE);
         if flow.role != Role::Probe && loads.fetch_sub(1, Relaxed) == 1 {
             alone.store(true, Relaxed);
         }
-        Ended { cpu_seconds: cpu::thread_cpu_seconds() - before, result }
+        let cpu_seconds = cpu::thread_cpu_seconds() - before;
+        Ended { cpu_seconds, cpu_wait_seconds: load::thread_wait_seconds() - waited, result }
     };
     let flows: Vec<Mutex<Flow>> = flows.into_iter().map(Mutex::new).collect();
     let ended: Vec<Ended> = std::thread::scope(|scope| {
@@ -566,7 +575,7 @@ fn in_threads(
                 next = next + interval;
             }
         }
-        let failed = |fault| Ended { cpu_seconds: 0.0, result: Err(fault) };
+        let failed = |fault| Ended { cpu_seconds: 0.0, cpu_wait_seconds: 0.0, result: Err(fault) };
         let joined = spawned.into_iter().map(|thread| match thread.map(ScopedJoinHandle::join) {
             Ok(Ok(ended)) => ended,
             Ok(Err(_)) => failed(Fault::Other("the thread of this flow failed".to_owned())),
@@ -606,8 +615,11 @@ fn in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, cancel: &AtomicBool) -
             dialer.memory.step(until);
         }
     }
-    let ended =
-        results.into_iter().map(|result| Ended { cpu_seconds: 0.0, result: result.unwrap_or(Ok(())) });
+    let ended = results.into_iter().map(|result| Ended {
+        cpu_seconds: 0.0,
+        cpu_wait_seconds: 0.0,
+        result: result.unwrap_or(Ok(())),
+    });
     flows.into_iter().zip(ended).collect()
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Pure: from what was measured and what the machine is to warnings. Printing them is the reports' business.
 
+mod busy;
 mod replies;
 
 use serde_json::{Map, Value};
@@ -56,6 +57,7 @@ pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Wa
         wifi_power_save(case),
         wifi_band(&case.got),
         weak_signal(&case.got),
+        busy::host_busy(case),
     ]
     .into_iter()
     .flatten()

@@ -8,6 +8,7 @@
 pub mod check;
 pub mod cpu;
 pub mod interfaces;
+pub mod load;
 mod machine;
 mod permissions;
 mod power;

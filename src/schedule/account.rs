@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::host::load::{Load, Snapshot};
 use crate::link::Line;
 use crate::peer::{Flow, Session};
 use crate::plan::{Case, Direction, Wait};
@@ -34,6 +35,8 @@ pub(super) struct Account {
     /// The flows whose time series is shown.
     shown: Option<Recorder>,
     cpu: CpuUse,
+    /// What else the host did meanwhile, in the worst repetition.
+    load: Option<Load>,
     elapsed: Duration,
     pub(super) failures: Vec<String>,
     /// A signal came while it ran.
@@ -59,6 +62,7 @@ impl Account {
             head: Vec::new(),
             shown: None,
             cpu: CpuUse::default(),
+            load: None,
             elapsed: Duration::ZERO,
             failures: Vec::new(),
             cut_short: false,
@@ -93,6 +97,13 @@ impl Account {
         let new = doubts.into_iter().filter(|doubt| !self.doubts.contains(doubt)).collect::<Vec<_>>();
         self.doubts.extend(new);
         (Some(report), unknown)
+    }
+
+    /// What the host has done since a repetition began.
+    pub(super) fn note_load(&mut self, before: &Snapshot, elapsed: Duration, flows: &[Flowed]) {
+        let waited = flows.iter().map(|flow| flow.cpu_wait_seconds).fold(0.0, f64::max);
+        let load = Snapshot::now().since(before, elapsed.as_secs_f64(), waited);
+        self.load = Some(self.load.take().unwrap_or_default().worse(load));
     }
 
     pub(super) fn book(
@@ -221,7 +232,7 @@ impl Account {
             got: self.got,
             line: line::facts(case, &self.lines),
             shaped: Map::new(),
-            placement: placement(case),
+            placement: placement(case, self.load.as_ref()),
             repeats: if self.parts.len() > 1 { self.parts } else { Vec::new() },
             per_port: self.per_port,
             thresholds: Vec::new(),
@@ -333,12 +344,13 @@ fn asked(case: &Case) -> Map<String, Value> {
     }
 }
 
-/// Where both ends ran and how they waited: a figure without it means nothing.
-fn placement(case: &Case) -> Map<String, Value> {
+/// Where both ends ran, how they waited and what else the host did: a figure without it means nothing.
+fn placement(case: &Case, load: Option<&Load>) -> Map<String, Value> {
     let cpu = |cpu: Option<u32>| cpu.map_or_else(|| Value::from("any"), Value::from);
     let mut placement = Map::new();
     placement.insert("near_cpu".to_owned(), cpu(case.pin.near));
     placement.insert("far_cpu".to_owned(), cpu(case.pin.far));
     placement.insert("wait".to_owned(), if case.wait == Wait::Spin { "spin" } else { "block" }.into());
+    placement.extend(load.map(Load::facts).unwrap_or_default());
     placement
 }

@@ -74,6 +74,8 @@ pub struct Flowed {
     pub port: usize,
     pub recorder: Recorder,
     pub cpu_seconds: f64,
+    /// Its thread was ready to run for so long, and waited for a CPU.
+    pub cpu_wait_seconds: f64,
     pub socket_drops: Option<u64>,
     /// What the serial port at its end counted.
     pub line_errors: Option<Errors>,
@@ -127,7 +129,9 @@ pub fn default_timeout(workload: &Workload, message_bytes: u32, all_caps: &[Caps
     // There and back, and once more for what gathers the characters; the rest is leeway.
     let on_lines =
         all_caps.iter().filter_map(|caps| caps.line).map(|line| line.time_of(message_bytes.into()));
-    workload.default_timeout.saturating_add(on_lines.max().unwrap_or_default().saturating_mul(4))
+    let answered =
+        workload.default_timeout.saturating_add(on_lines.max().unwrap_or_default().saturating_mul(4));
+    all_caps.iter().map(|caps| caps.opens_within).fold(answered, Duration::max)
 }
 
 /// How long it takes by the plan to measure a case once, if that can be told: on a line, at best.

@@ -92,6 +92,7 @@ mod tests {
             port,
             recorder: Recorder::counting(),
             cpu_seconds: 0.0,
+            cpu_wait_seconds: 0.0,
             socket_drops: None,
             line_errors,
             fault: None,

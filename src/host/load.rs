@@ -1,0 +1,242 @@
+//! What else this host did while something was measured: CPU time of other programs and of other guests, and how long
+//! threads that were ready to run waited for a CPU.
+//!
+//! Read before and after a measurement, never during it. Times of /proc are in ticks of 10 ms, so short measurements
+//! give no shares.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::read;
+
+/// Fewer ticks of all CPUs together give no share.
+const FEWEST_TICKS: u64 = 20;
+
+/// More processes are not looked through.
+const MOST_PROCESSES: usize = 4096;
+
+/// `PF_KTHREAD` of linux/sched.h: threads of the kernel work for every program, for ours too.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// CPU time of one process so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Process {
+    program: String,
+    of_kernel: bool,
+    ticks: u64,
+}
+
+/// What the host has done so far.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Snapshot {
+    /// Ticks of all CPUs: in all, in programs, and taken by the hypervisor for other guests.
+    all: u64,
+    busy: u64,
+    stolen: u64,
+    /// Time in which some thread waited for a CPU.
+    pressure_us: Option<u64>,
+    processes: HashMap<u32, Process>,
+}
+
+/// What the host did meanwhile. Shares are of the time measured; those of CPU time are of all CPUs together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Load {
+    /// CPU time of programs that are not ours: neither this process nor others of the same program, like a server.
+    pub other_percent: Option<f64>,
+    /// The other program that used most of it.
+    pub busiest: Option<String>,
+    pub steal_percent: Option<f64>,
+    /// Time in which some thread of the host waited for a CPU.
+    pub pressure_percent: Option<f64>,
+    /// Most that a thread of this measurement waited for a CPU.
+    pub wait_percent: Option<f64>,
+}
+
+impl Snapshot {
+    pub fn now() -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        if let Some((all, busy, stolen)) = read::text("/proc/stat").as_deref().and_then(ticks) {
+            (snapshot.all, snapshot.busy, snapshot.stolen) = (all, busy, stolen);
+        }
+        snapshot.pressure_us = read::text("/proc/pressure/cpu").as_deref().and_then(pressure_us);
+        let numbers = read::folder("/proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
+        let process = |number| Some((number, process(&read::text(format!("/proc/{number}/stat"))?)?));
+        snapshot.processes = numbers.take(MOST_PROCESSES).filter_map(process).collect();
+        snapshot
+    }
+
+    /// What the host did from `before` to this instant, `elapsed_s` later. `wait_s`: the most that a thread of ours waited.
+    pub fn since(&self, before: &Snapshot, elapsed_s: f64, wait_s: f64) -> Load {
+        let percent = |part: f64, of: f64| (of > 0.0).then(|| 100.0 * (part / of).clamp(0.0, 1.0));
+        let all = self.all.saturating_sub(before.all);
+        let pressure = self.pressure_us.zip(before.pressure_us);
+        let mut load = Load {
+            pressure_percent: pressure
+                .and_then(|(now, then)| percent(now.saturating_sub(then) as f64 * 1e-6, elapsed_s)),
+            wait_percent: percent(wait_s, elapsed_s),
+            ..Load::default()
+        };
+        if all < FEWEST_TICKS {
+            return load;
+        }
+        let (mut ours, mut others) = (0, HashMap::<&str, u64>::new());
+        let own = self.processes.get(&std::process::id()).map(|process| process.program.as_str());
+        for (number, process) in &self.processes {
+            let then = before.processes.get(number).map_or(0, |process| process.ticks);
+            let used = process.ticks.saturating_sub(then);
+            match process.of_kernel || Some(process.program.as_str()) == own {
+                true => ours += used,
+                false => *others.entry(&process.program).or_default() += used,
+            }
+        }
+        let busy = self.busy.saturating_sub(before.busy);
+        load.other_percent = percent(busy.saturating_sub(ours) as f64, all as f64);
+        load.steal_percent = percent(self.stolen.saturating_sub(before.stolen) as f64, all as f64);
+        let busiest =
+            others.into_iter().filter(|(_, used)| *used > 0).max_by_key(|(name, used)| (*used, *name));
+        load.busiest = busiest.map(|(name, _)| name.to_owned());
+        load
+    }
+}
+
+impl Load {
+    /// The worse of both, figure by figure.
+    pub fn worse(self, other: Load) -> Load {
+        let most = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+        let busiest = if other.other_percent > self.other_percent { other.busiest } else { self.busiest };
+        Load {
+            other_percent: most(self.other_percent, other.other_percent),
+            busiest,
+            steal_percent: most(self.steal_percent, other.steal_percent),
+            pressure_percent: most(self.pressure_percent, other.pressure_percent),
+            wait_percent: most(self.wait_percent, other.wait_percent),
+        }
+    }
+
+    /// For the document.
+    pub fn facts(&self) -> Map<String, Value> {
+        let tenths =
+            |percent: Option<f64>| percent.map(|percent| Value::from((10.0 * percent).round() / 10.0));
+        let facts = [
+            ("host_other_cpu_percent", tenths(self.other_percent)),
+            ("host_busiest_program", self.busiest.clone().map(Value::from)),
+            ("host_steal_percent", tenths(self.steal_percent)),
+            ("host_cpu_pressure_percent", tenths(self.pressure_percent)),
+            ("host_cpu_wait_percent", tenths(self.wait_percent)),
+        ];
+        facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    }
+}
+
+/// Time that the current thread was ready to run and waited for a CPU so far, in seconds; 0 where the kernel does not
+/// count it.
+pub fn thread_wait_seconds() -> f64 {
+    let text = read::text("/proc/thread-self/schedstat");
+    let waited = text.as_deref().and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
+    waited.unwrap_or(0) as f64 * 1e-9
+}
+
+/// Of `/proc/stat`: ticks of all CPUs in all, in programs (user, nice, system), and stolen.
+fn ticks(text: &str) -> Option<(u64, u64, u64)> {
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    // Those behind the eighth are counted in the first two as well.
+    let fields = fields.get(..8)?;
+    Some((fields.iter().sum(), fields[..3].iter().sum(), fields[7]))
+}
+
+/// Of `/proc/pressure/cpu`: the microseconds in which some thread waited.
+fn pressure_us(text: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with("some "))?;
+    line.split_whitespace().find_map(|field| field.strip_prefix("total=")?.parse().ok())
+}
+
+/// Of `/proc/N/stat`. The name may hold anything, blanks and brackets too.
+fn process(text: &str) -> Option<Process> {
+    let (head, rest) = text.rsplit_once(')')?;
+    let program = head.split_once('(')?.1.to_owned();
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    // Counted from the third field, the state: flags are the ninth, user and system time the fourteenth and fifteenth.
+    let (flags, user, system) = (number(6)?, number(11)?, number(12)?);
+    Some(Process { program, of_kernel: flags & KERNEL_THREAD != 0, ticks: user + system })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(name: &str, flags: u64, ticks: u64) -> Process {
+        let text = format!("7 ({name}) S 1 7 7 0 -1 {flags} 10 0 0 0 {ticks} 5 0 0 20 0 1 0 100 0 0");
+        process(&text).unwrap()
+    }
+
+    #[test]
+    fn the_files_of_proc_are_read() {
+        assert_eq!(ticks("cpu  70 3 20 900 4 1 2 50 9 0\ncpu0 1 1"), Some((1050, 93, 50)));
+        assert_eq!(ticks("cpu  70 3 20 900"), None);
+        assert_eq!(ticks(""), None);
+        assert_eq!(pressure_us("some avg10=0.00 avg60=0.00 avg300=0.00 total=77\nfull total=1"), Some(77));
+        assert_eq!(pressure_us("full total=1"), None);
+        let process = stat("a (b) c", 0, 10);
+        assert_eq!((process.program.as_str(), process.of_kernel, process.ticks), ("a (b) c", false, 15));
+        assert!(stat("ksoftirqd/0", 0x0420_8040 | KERNEL_THREAD, 0).of_kernel);
+    }
+
+    /// A host after so many ticks in all and in programs, with processes that have used so many.
+    fn host(all: u64, busy: u64, pressure_us: u64, processes: &[(u32, &str, u64, u64)]) -> Snapshot {
+        let processes =
+            processes.iter().map(|&(number, name, flags, ticks)| (number, stat(name, flags, ticks)));
+        let pressure_us = Some(pressure_us);
+        Snapshot { all, busy, stolen: all / 100, pressure_us, processes: processes.collect() }
+    }
+
+    #[test]
+    fn what_others_used_is_what_neither_we_nor_the_kernel_did() {
+        let own = std::process::id();
+        let (other, server, kernel) = (own + 1, own + 2, own + 3);
+        let before = host(1000, 100, 0, &[(own, "linkgauge", 0, 10), (other, "rustc", 0, 50)]);
+        let after = host(
+            3000,
+            1500,
+            250_000,
+            &[
+                (own, "linkgauge", 0, 210),
+                (other, "rustc", 0, 750),
+                (server, "linkgauge", 0, 95),
+                (kernel, "kworker/0:1", KERNEL_THREAD, 95),
+            ],
+        );
+        let load = after.since(&before, 1.0, 0.125);
+        // 1400 ticks in programs: 200 ours, 100 of a server of ours, 100 of the kernel; 700 of rustc and 300 of programs
+        // that ended meanwhile.
+        assert_eq!(load.other_percent, Some(50.0));
+        assert_eq!(load.busiest.as_deref(), Some("rustc"));
+        assert_eq!((load.steal_percent, load.pressure_percent), (Some(1.0), Some(25.0)));
+        assert_eq!(load.wait_percent, Some(12.5));
+        let worse = load.clone().worse(Load { other_percent: Some(60.0), ..Load::default() });
+        assert_eq!((worse.other_percent, worse.busiest), (Some(60.0), None));
+        assert_eq!(worse.wait_percent, Some(12.5));
+        let names: Vec<String> = load.facts().keys().cloned().collect();
+        assert_eq!(names.len(), 5, "{names:?}");
+    }
+
+    #[test]
+    fn a_moment_gives_no_shares() {
+        let load = host(1010, 105, 0, &[]).since(&host(1000, 100, 0, &[]), 0.05, 0.0);
+        assert_eq!((load.other_percent, load.steal_percent, load.busiest), (None, None, None));
+        assert_eq!((load.pressure_percent, load.wait_percent), (Some(0.0), Some(0.0)));
+    }
+
+    #[test]
+    fn this_host_is_read() {
+        let before = Snapshot::now();
+        assert!(before.all > 0 && before.processes.contains_key(&std::process::id()));
+        let waited = thread_wait_seconds();
+        let until = std::time::Instant::now() + std::time::Duration::from_millis(300);
+        while std::time::Instant::now() < until {}
+        let load = Snapshot::now().since(&before, 0.3, thread_wait_seconds() - waited);
+        assert!(load.other_percent.is_some_and(|percent| (0.0..=100.0).contains(&percent)), "{load:?}");
+    }
+}
