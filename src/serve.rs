@@ -119,6 +119,7 @@ impl Server {
         });
         let caps = caps.map_err(|fault| LinkError::new(endpoint, fault))?;
         let mut listener = dialer.listen(endpoint)?;
+        service.begins_with().into_iter().for_each(|bytes| listener.begin_with(bytes));
         self.endpoints.push(listener.endpoint());
         let rules = Rules::new(&self.shared.limits, service.grace());
         let post = Arc::new(Post { service, rules, shared: self.shared.clone() });

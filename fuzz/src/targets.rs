@@ -555,9 +555,9 @@ fn linx_over_ethernet(mut data: &[u8]) {
     while let Some((&length, rest)) = data.split_first() {
         let (frame, rest) = rest.split_at(rest.len().min(length.into()));
         data = rest;
-        connection.received(frame, Time(0), &mut |_| {});
+        connection.received(frame, Time(0), &mut |_| true);
         messages.clear();
-        let _ = connection.take(&mut messages, &mut |_| {});
+        let _ = connection.take(&mut messages, &mut |_| true);
         let mut left = &messages[..];
         while let Some((_, _, _, used)) = ethernet::entry(left) {
             left = &left[used..];

@@ -8,7 +8,6 @@
 //! `raw=1` the bytes are the whole signal. A listener answers each client from an end of its own, as LINX servers do.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -18,9 +17,9 @@ use super::{Caps, Facts, Fault, Framing, Link, Opening, Transport, Unavailable, 
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use mailbox::{SIGNAL, Style};
-use pairing::Pairing;
 
 mod book;
+mod call;
 mod carrier;
 mod ethernet;
 pub mod ethernet_cm;
@@ -187,7 +186,9 @@ impl Options {
 
     fn caps(&self) -> Caps {
         let head = if self.style == Style::Raw { 0 } else { SIGNAL };
-        Caps { framing: Framing::Message, max_message: Some(tcp_cm::LARGEST - head), ..Caps::STREAM }
+        let opens_within = if matches!(self.way, Way::Tcp(_)) { call::PATIENCE } else { Duration::ZERO };
+        let max_message = Some(tcp_cm::LARGEST - head);
+        Caps { framing: Framing::Message, max_message, opens_within, ..Caps::STREAM }
     }
 
     /// The address of an endpoint of this host.
@@ -244,95 +245,10 @@ fn way_by_ethernet(endpoint: &Endpoint) -> Result<(Way, String), EndpointError> 
 
 fn facts_of_unix(_: &Socket, _: &mut Facts) {}
 
-/// A connection to this host's own node: the one endpoint of that name.
-fn local_connection(options: &Options) -> Result<Socket, Fault> {
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(Fault::system("open a socket"))?;
-    socket.connect(&options.local_address()?).map_err(Fault::system("connect"))?;
-    Ok(socket)
-}
-
-/// The nodes that this process has called, each once.
-static CALLED: Mutex<Vec<(String, Called)>> = Mutex::new(Vec::new());
-
-/// Locked while it is called; leads nowhere once nobody uses it.
-type Called = Arc<Mutex<Weak<Pairing>>>;
-
-fn called(key: String) -> Called {
-    let mut called = CALLED.lock().unwrap_or_else(PoisonError::into_inner);
-    // Those that nobody uses or is about to use are forgotten.
-    called.retain(|(other, node)| {
-        *other == key
-            || Arc::strong_count(node) > 1
-            || node.try_lock().map_or(true, |pairing| pairing.strong_count() > 0)
-    });
-    if let Some((_, node)) = called.iter().find(|(other, _)| *other == key) {
-        return node.clone();
-    }
-    let node = Arc::new(Mutex::new(Weak::new()));
-    called.push((key, node.clone()));
-    node
-}
-
-/// How soon a node is called again that took the connection and closed it: real ones do while they call us.
-const CALL_AGAIN: Duration = Duration::from_millis(200);
-
-/// The connection to the far node, made if there is none yet.
-fn call(options: &Options, opening: &Opening) -> Result<Arc<Pairing>, Fault> {
-    let key = match &options.way {
-        Way::Tcp(node) => node.to_string(),
-        Way::Local => format!("/{}", options.name),
-        Way::Ethernet(place) => format!("{place:?}"),
-    };
-    let node = called(key);
-    let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(pairing) = node.upgrade().filter(|pairing| !pairing.is_over()) {
-        return Ok(pairing);
-    }
-    let until = opening.clock.now() + opening.within;
-    loop {
-        let within = until.since(opening.clock.now());
-        let pairing = connect(options, &Opening { within, ..opening.clone() })?;
-        let left = until.since(opening.clock.now());
-        match pairing.await_book(left, |book| book.node.is_up().then_some(())) {
-            Ok(()) => {
-                *node = Arc::downgrade(&pairing);
-                return Ok(pairing);
-            }
-            Err(Fault::TimedOut) => {
-                let within = crate::units::print_duration(opening.within);
-                let what = match options.way {
-                    Way::Ethernet(_) => "nobody answered as a LINX node",
-                    _ => "it took the connection but did not answer as a LINX node",
-                };
-                return Err(Fault::Other(format!(
-                    "{what} in {within}: is it one, and told to connect to this host? Try a longer --timeout"
-                )));
-            }
-            Err(Fault::Closed) if opening.clock.now() + CALL_AGAIN < until => {
-                opening.clock.sleep_until(opening.clock.now() + CALL_AGAIN);
-            }
-            Err(fault) => return Err(fault),
-        }
-    }
-}
-
-fn connect(options: &Options, opening: &Opening) -> Result<Arc<Pairing>, Fault> {
-    let stream = |socket, facts| stream::carrier(socket, Side::Active, &opening.clock, facts);
-    let carrier = match &options.way {
-        Way::Tcp(node) => stream(tcp::connection(node, opening)?, tcp::facts)?,
-        Way::Local => stream(local_connection(options)?, facts_of_unix)?,
-        Way::Ethernet(place) => {
-            let (socket, device) = ethernet::socket(place)?;
-            ethernet::carrier(&socket, &device, place, Side::Active, &opening.clock)?
-        }
-    };
-    Pairing::start(carrier, &opening.clock, None, None)
-}
-
 fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
     let options = Options::of(endpoint)?;
     let until = opening.clock.now() + opening.within;
-    let pairing = call(&options, opening)?;
+    let pairing = call::call(&options, opening)?;
     let left = |clock: &Clock| until.since(clock.now()).max(Duration::from_millis(1));
     let own_name = options.own_name.as_deref().unwrap_or("client").as_bytes();
     let own = pairing.with_book(|book| book.node.publish(own_name, &mut book.said)).ok_or_else(|| {

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
+pub use shared::Shared;
 
 mod bluetooth;
 pub mod bluez;
@@ -33,6 +34,7 @@ mod sctp;
 pub mod sdp;
 mod serial;
 pub mod shaped;
+mod shared;
 mod socket;
 mod sys;
 mod tcp;
@@ -131,6 +133,8 @@ pub struct Caps {
     pub device: bool,
     /// The physical line behind the link, where it is known.
     pub line: Option<Line>,
+    /// How long opening may take although all is well; the time-out is that long unless something else is asked for.
+    pub opens_within: Duration,
 }
 
 impl Caps {
@@ -144,6 +148,7 @@ impl Caps {
         many: true,
         device: false,
         line: None,
+        opens_within: Duration::ZERO,
     };
 
     /// A device, or a plug, at the end of a line: where nothing comes back, that is what to look at.
@@ -476,6 +481,11 @@ pub trait Listener: Send {
     /// The next connection and its sender. `door` is asked about first messages on links without connections.
     fn accept(&mut self, within: Duration, door: &mut Door) -> Result<(Box<dyn Link>, String), Fault>;
 
+    /// Has each message that begins with these bytes open a link of its own, where a sender could have several.
+    fn begin_with(&mut self, bytes: &'static [u8]) {
+        let _ = bytes;
+    }
+
     /// Takes over running the far ends, where the link itself does that (in memory); otherwise gives it back.
     fn host(&mut self, hosting: Hosting) -> Result<(), Hosting> {
         Err(hosting)
@@ -488,6 +498,7 @@ pub struct Opening {
     pub clock: Clock,
     /// The far ends that live in this process.
     pub memory: mem::Net,
+    pub shared: Shared,
     /// Time for opening.
     pub within: Duration,
     pub wait: Wait,
@@ -500,6 +511,7 @@ pub struct Opening {
 pub struct Dialer {
     pub clock: Clock,
     pub memory: mem::Net,
+    pub shared: Shared,
     pub wait: Wait,
     /// For opening, and for each answer of a handshake.
     pub timeout: Duration,
@@ -510,6 +522,7 @@ impl Dialer {
     pub fn new(clock: Clock) -> Dialer {
         Dialer {
             memory: mem::Net::new(clock.clone()),
+            shared: Shared::default(),
             clock,
             wait: Wait::Block,
             timeout: Duration::from_secs(1),
@@ -525,6 +538,7 @@ impl Dialer {
         Opening {
             clock: self.clock.clone(),
             memory: self.memory.clone(),
+            shared: self.shared.clone(),
             within: self.timeout,
             wait: self.wait,
             default_port: self.default_port,

@@ -266,6 +266,11 @@ pub trait Service: Send + Sync {
 
     fn party(&self, caps: &Caps, from: &str) -> Box<dyn Party>;
 
+    /// What a client begins with each time, where one client may begin several times; each gets a party of its own.
+    fn begins_with(&self) -> Option<&'static [u8]> {
+        None
+    }
+
     /// Where else a server of `endpoint` has to listen, for protocols that talk beside their data.
     fn beside(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
         let _ = endpoint;

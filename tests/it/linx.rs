@@ -2,15 +2,18 @@
 //! one line, what a slow or silent one does to us.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 use linkgauge::clock::Clock;
 use linkgauge::link::party::Tuning;
 use linkgauge::link::{Dialer, Fault};
 
 use super::far::Far;
+use super::program::run;
 
 const LONG: Duration = Duration::from_secs(10);
 pub const CONNECT: &str = "43030000 00000000 00000000 00000000";
@@ -213,7 +216,7 @@ fn what_hinders_opening_is_told_in_one_line() {
         after_opening(&["ffffffff 00*12"]),
     ];
     insta::assert_snapshot!(answers.join("\n"), @r"
-    URL: it took the connection but did not answer as a LINX node in 700ms: is it one, and told to connect to this host? Try a longer --timeout
+    URL: it took the connection but did not answer as a LINX node in 700ms: is a link to this host configured on that node (mktcpcon, mklink)? A real node looks for calls every 2 to 10 s: try a longer --timeout
     URL: the far node speaks version 2 of the LINX TCP connection manager, we speak 3: use LINX 2.0 or later there
     URL: it does not speak LINX: no frame begins like this
     URL: the far node's first messages came out of order
@@ -261,6 +264,114 @@ fn a_name_may_appear_later_and_a_node_may_refuse_at_first() {
     assert!(matches!(link.receive(&mut got, LONG), Err(Fault::Closed)));
     assert!(matches!(link.send(b"anybody?", LONG), Err(Fault::Closed)));
     drop(node.join().unwrap());
+}
+
+/// Takes the frames of one of our clients as a real node would: sends signals back, acknowledges, until the client goes.
+fn echo_until_it_goes(node: &mut Node) -> std::io::Result<usize> {
+    loop {
+        let mut head = [0; 16];
+        let mut filled = 0;
+        while filled < head.len() {
+            match node.0.read(&mut head[filled..])? {
+                0 => return Ok(filled),
+                bytes => filled += bytes,
+            }
+        }
+        let mut frame = head.to_vec();
+        frame.resize(16 + u32::from_be_bytes(head[12..].try_into().unwrap()) as usize, 0);
+        node.0.read_exact(&mut frame[16..])?;
+        match (head[0], &head[4..12]) {
+            (b'U', [0, 0, 0, 0, 0, 0, 0, 0]) if frame[19] == 3 => {
+                // What comes back once it has gone: the acknowledgement, and what a node says anyway.
+                frame[19] = 4;
+                node.write(&frame);
+                (0..20).for_each(|_| node.say(PING));
+            }
+            (b'U', [0, 0, 0, 0, 0, 0, 0, 0]) => {}
+            (b'U', _) => {
+                frame[4..12].rotate_left(4);
+                node.write(&frame);
+            }
+            (b'P', _) => node.say(PONG),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn one_connection_serves_all_cases_of_a_run_and_is_closed_without_a_reset() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("linx://{}/server", listener.local_addr().unwrap());
+    let node = thread::spawn(move || {
+        let mut node = Node::of(listener.accept().unwrap().0);
+        for word in [CONNECT, INIT, INIT_REPLY, PUBLISH_SERVER] {
+            node.say(word);
+        }
+        let ended = echo_until_it_goes(&mut node);
+        listener.set_nonblocking(true).unwrap();
+        (ended, listener.accept().is_ok())
+    });
+    let words = ["latency", &url, "--peer", "echo", "-s", "16,64,256", "-n", "5", "--quiet", "--no-store"];
+    let ended = run(&words);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let (closed, called_again) = node.join().unwrap();
+    assert_eq!(closed.expect("a reset"), 0, "in the middle of a frame");
+    assert!(!called_again, "a connection for each case");
+}
+
+#[test]
+fn a_node_that_looks_at_our_call_late_is_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("linx://{}/server", listener.local_addr().unwrap());
+    let node = thread::spawn(move || {
+        let mut node = Node::of(listener.accept().unwrap().0);
+        // Real nodes whose own call has failed look after 2 to 10 s.
+        thread::sleep(Duration::from_millis(5500));
+        for word in [CONNECT, INIT, INIT_REPLY, PUBLISH_SERVER] {
+            node.say(word);
+        }
+        node.is_closed()
+    });
+    let dialer = Dialer { timeout: Duration::from_secs(20), ..Dialer::new(Clock::System) };
+    drop(dialer.open(&url.parse().unwrap()).unwrap());
+    drop(dialer);
+    assert!(node.join().unwrap());
+}
+
+#[test]
+fn the_usual_time_out_is_above_the_longest_that_a_real_node_takes() {
+    let plan = |url: &str| {
+        let plan = format!("[[case]]\nurl = \"{url}\"\nworkload = \"latency\"\n");
+        linkgauge::schedule::check(linkgauge::plan::Plan::from_toml(&plan).unwrap()).unwrap()
+    };
+    assert!(plan("linx://192.0.2.7/server").cases[0].timeout > Duration::from_secs(11));
+    assert!(plan("tcp://192.0.2.7:7").cases[0].timeout < Duration::from_secs(5));
+}
+
+#[test]
+fn a_node_that_calls_us_meanwhile_is_answered() {
+    // On addresses of its own each, so that both can listen on the same port.
+    let listener = TcpListener::bind("127.0.0.2:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let node = thread::spawn(move || {
+        // Our call is taken and never looked at.
+        let (_call, from) = listener.accept().unwrap();
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+        super::program::wait_until("somebody who listens where the node calls", || {
+            socket.connect(&SocketAddr::new(from.ip(), port).into()).ok()
+        });
+        let mut node = Node::of(socket.into());
+        node.join();
+        node.say(PUBLISH_SERVER);
+        node.hear("55030000 00000000 00000000 00000010 00000002 00000001 636c6965 6e740000");
+        node.is_closed()
+    });
+    let dialer = Dialer { timeout: LONG, ..Dialer::new(Clock::System) };
+    let link = dialer.open(&format!("linx://127.0.0.2:{port}/server").parse().unwrap()).unwrap();
+    drop(link);
+    drop(dialer);
+    assert!(node.join().unwrap());
 }
 
 #[test]

@@ -62,6 +62,44 @@ fn a_captured_client_gets_from_us_what_it_got_from_a_real_server() {
     assert!(heard > 20);
 }
 
+#[test]
+fn each_conn_est_of_a_client_gets_an_end_of_its_own() {
+    let server = serve("linx-bmark", "linx://127.0.0.1:0/server?as=linx_bmark_");
+    let place = server.endpoints()[0].place().split('/').next().unwrap().to_owned();
+    let mut node = Node::of(TcpStream::connect(place).unwrap());
+    node.say(CONNECT);
+    assert_eq!(node.frame(), hex(CONNECT));
+    node.say(INIT);
+    assert_eq!(node.frame(), hex(INIT));
+    assert_eq!(node.frame(), hex(INIT_REPLY));
+    node.say(INIT_REPLY);
+    node.say("55030000 00000000 00000000 00000010 00000002 00000001 636c6965 6e740000");
+    node.say("55030000 00000000 00000000 00000010 00000001 00000001 73657276 65720000");
+    assert_eq!(node.frame(), hex(PUBLISH_SERVER));
+    let conn_est = "55030000 00000001 00000001 00000010 00002870 00000001 00*8";
+    // Address of the end that answered.
+    let met = |node: &mut Node| {
+        node.say(conn_est);
+        let (published, answer) = (node.frame(), node.frame());
+        assert_eq!((&published[16..20], &answer[16..20]), (&hex("00000002")[..], &hex("00002870")[..]));
+        assert_eq!(published[20..24], answer[4..8], "it answers from the end that was published");
+        answer[4..8].to_vec()
+    };
+    let first = met(&mut node);
+    let second = met(&mut node);
+    assert_ne!(first, second);
+    // One goes as the attach test wants it, the other stays; then one more.
+    node.write(&[&hex("55030000 00000001")[..], &first, &hex("00000004 00002874")].concat());
+    assert_eq!(node.frame()[16..], [&hex("00000003")[..], &first].concat());
+    node.write(&[&hex("55030000 00000001")[..], &second, &hex("00000006 00002873 abcd")].concat());
+    assert_eq!(
+        node.frame(),
+        [&hex("55030000")[..], &second, &hex("00000001 00000006 00002873 abcd")].concat()
+    );
+    let third = met(&mut node);
+    assert!(third != first && third != second, "the address is not free before it is acknowledged");
+}
+
 /// Plays the captured server for one client up to its end; returns what the client said.
 fn play_server(node: &mut Node) -> Vec<Vec<u8>> {
     let mut said = Vec::new();

@@ -114,7 +114,7 @@ fn nobody_there_and_no_such_device_are_one_line_each() {
     let joined = Joined::new();
     let (status, _, errors) = joined.run("latency URL -n 1 --quiet --timeout 1s");
     assert_eq!((status, errors.lines().count()), (Some(2), 1), "{errors}");
-    assert!(errors.contains("nobody answered as a LINX node"), "{errors}");
+    assert!(errors.contains("no LINX node answered"), "{errors}");
     let (status, _, errors) = joined.run("latency linx+eth://eth77/02:00:00:00:00:01/server -n 1 --quiet");
     assert_eq!((status, errors.lines().count()), (Some(2), 1), "{errors}");
     assert!(errors.contains("no network device 'eth77'"), "{errors}");

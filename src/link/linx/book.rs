@@ -2,7 +2,6 @@
 //! its own. Told of messages, it says whose they are. No threads, no sockets.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::Ending;
@@ -16,6 +15,8 @@ pub struct Service {
     pub name: String,
     /// The ends that it makes for its clients are called this and a number.
     pub ends: String,
+    /// A signal that begins like this gets an end of its own each time; otherwise each client has one.
+    pub begins: Option<&'static [u8]>,
 }
 
 /// Where an address of ours leads.
@@ -91,24 +92,24 @@ impl Book {
 
     fn client(&mut self, source: u32, signal: &[u8]) -> Option<&Arc<Mailbox>> {
         let service = self.service.as_ref()?;
-        match self.clients.entry(source) {
-            Entry::Occupied(client) => client.into_mut().as_ref(),
-            Entry::Vacant(client) => {
-                let number = u32::from_be_bytes(*signal.first_chunk::<SIGNAL>()?);
-                // Nobody may speak before its address is known, and the end of a flow begins none.
-                if number == FINISHED || !self.node.knows(source) {
-                    return None;
-                }
-                let name = format!("{}{:08}", service.ends, self.ends + 1);
-                let own = self.node.publish(name.as_bytes(), &mut self.said)?;
-                self.ends += 1;
-                let style = if number == PAYLOAD { Style::Numbered } else { Style::Raw };
-                let mailbox = Arc::new(Mailbox::new(own, source, style, true));
-                self.routes.insert(own, Route::Mailbox(mailbox.clone()));
-                self.arrived.push(mailbox.clone());
-                client.insert(Some(mailbox)).as_ref()
-            }
+        let begins = service.begins.is_some_and(|begins| signal.starts_with(begins));
+        if !begins && self.clients.contains_key(&source) {
+            return self.clients.get(&source)?.as_ref();
         }
+        let number = u32::from_be_bytes(*signal.first_chunk::<SIGNAL>()?);
+        // Nobody may speak before its address is known, and the end of a flow begins none.
+        if number == FINISHED || !self.node.knows(source) {
+            return None;
+        }
+        let name = format!("{}{:08}", service.ends, self.ends + 1);
+        let own = self.node.publish(name.as_bytes(), &mut self.said)?;
+        self.ends += 1;
+        let style = if number == PAYLOAD { Style::Numbered } else { Style::Raw };
+        let mailbox = Arc::new(Mailbox::new(own, source, style, true));
+        self.routes.insert(own, Route::Mailbox(mailbox.clone()));
+        self.arrived.push(mailbox.clone());
+        self.clients.insert(source, Some(mailbox));
+        self.clients.get(&source)?.as_ref()
     }
 
     /// A mailbox for an endpoint of ours that will talk to `partner`.
@@ -122,6 +123,7 @@ impl Book {
     pub fn close(&mut self, own: u32) {
         if let Some(Route::Mailbox(mailbox)) = self.routes.remove(&own)
             && let Some(client) = self.clients.get_mut(&mailbox.partner())
+            && client.as_ref().is_some_and(|latest| latest.own == own)
         {
             *client = None;
         }

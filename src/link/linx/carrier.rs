@@ -54,16 +54,11 @@ pub trait Control: Send + Sync {
 
     fn facts(&self, facts: &mut Facts);
 
-    /// Nobody uses the connection any more: lets the last words get through.
-    fn close(&self);
+    /// Nobody uses the connection any more: lets the last words get through, at the latest until then.
+    fn close(&self, until: Time);
 
     /// The connection has failed.
     fn abort(&self);
-
-    /// The far node would take the next connection for a continuation of this one, so its end is waited for.
-    fn closes_at_once(&self) -> bool {
-        false
-    }
 }
 
 /// A connection manager on an open socket.

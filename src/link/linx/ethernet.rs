@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::super::internet::interface_facts;
@@ -36,8 +37,7 @@ const AT_ONCE: usize = 64;
 /// The kernel keeps so many bytes of frames for us at least, as far as it may: several windows.
 const SOCKET_BUFFER: usize = 4 << 20;
 
-/// How long the last words of a connection may take, and the far node's answer to our going.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long the far node may take to answer our going.
 const LAST_ANSWER: Duration = Duration::from_millis(20);
 
 /// A socket that hears this Ethernet type on this device, and the device.
@@ -68,6 +68,8 @@ struct Shared {
     clock: Clock,
     work: Mutex<Work>,
     owes: AtomicBool,
+    /// Frames wait for the device.
+    stuck: AtomicBool,
     /// Wakes the receiving side when something was taken in for it, while it waits.
     wake: OwnedFd,
     waits: AtomicBool,
@@ -113,6 +115,7 @@ pub fn carrier(
             ending: None,
         }),
         owes: AtomicBool::new(false),
+        stuck: AtomicBool::new(false),
         wake,
         waits: AtomicBool::new(false),
     });
@@ -122,10 +125,12 @@ pub fn carrier(
 }
 
 impl Shared {
-    /// What the connection wants sent goes; what the device cannot take now is as good as lost on the way.
-    fn out(&self) -> impl FnMut(&[u8]) + '_ {
+    /// What the connection wants sent goes, if the device takes it now: whoever waited for that here would keep others
+    /// from answering the far node. Any other failure is as good as a loss on the way.
+    fn out(&self) -> impl FnMut(&[u8]) -> bool + '_ {
         |frame| {
-            let _ = sys::send_to(&self.socket, frame, &self.to, None, true);
+            let sent = sys::send_to(&self.socket, frame, &self.to, None, false);
+            !matches!(sent, Err(Errno::AGAIN | Errno::NOBUFS))
         }
     }
 
@@ -162,6 +167,8 @@ impl Shared {
             let event = work.connection.received(frame, now, &mut self.out());
             self.note(work, event);
         }
+        work.connection.transmit(&mut self.out());
+        self.stuck.store(work.connection.is_stuck(), SeqCst);
         let news = work.connection.has_messages() || work.up || work.ending.is_some();
         if news && self.waits.load(SeqCst) {
             // If the count is full the reader has been woken already.
@@ -176,13 +183,16 @@ impl Shared {
         {
             work.connection.send(source, destination, [&[], &bytes], &mut self.out());
         }
+        self.stuck.store(work.connection.is_stuck(), SeqCst);
         self.owes.store(!work.said.is_empty() && work.connection.is_up(), SeqCst);
     }
 
-    /// Waits for frames, or for what another took in for us.
+    /// Waits for frames, for a device that takes some again, or for what another took in for us.
     fn poll(&self, within: Duration, and_wake: bool) -> bool {
         let left = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-        let mut both = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+        let room = if self.stuck.load(SeqCst) { PollFlags::OUT } else { PollFlags::empty() };
+        let mut both =
+            [PollFd::new(&self.socket, PollFlags::IN | room), PollFd::new(&self.wake, PollFlags::IN)];
         let watched = if and_wake { &mut both[..] } else { &mut both[..1] };
         let ready = poll(watched, Some(&left)).is_ok_and(|ready| ready > 0);
         if and_wake {
@@ -283,6 +293,7 @@ impl Outgoing for Writer {
             return false;
         }
         work.connection.send(source, destination, [head, bytes], &mut self.shared.out());
+        self.shared.stuck.store(work.connection.is_stuck(), SeqCst);
         true
     }
 
@@ -348,9 +359,8 @@ impl Control for Shared {
         facts.insert("interface".to_owned(), interface.into());
     }
 
-    fn close(&self) {
+    fn close(&self, until: Time) {
         // As long as words of ours have not arrived, the far node's may come as well.
-        let until = self.clock.now() + LAST_WORDS;
         loop {
             let now = self.clock.now();
             let mut work = lock(&self.work);
@@ -388,10 +398,6 @@ impl Control for Shared {
             work.connection.leave(&mut self.out());
             work.ending = Some(Ending::Closed);
         }
-    }
-
-    fn closes_at_once(&self) -> bool {
-        true
     }
 }
 

@@ -10,6 +10,13 @@ pub mod connection;
 
 pub const VERSION: u32 = 3;
 
+/// How many frames of at most `mtu` bytes a message takes.
+pub fn frames(message_bytes: usize, mtu: usize) -> u32 {
+    let (first, further) = (mtu.saturating_sub(DATA_HEAD), mtu.saturating_sub(FRAGMENT_HEAD).max(1));
+    let rest = message_bytes.saturating_sub(first).div_ceil(further);
+    u32::try_from(rest).map_or(u32::MAX, |rest| rest.saturating_add(1))
+}
+
 /// Since LINX 2.0.1.
 pub const ETHERTYPE: u16 = 0x8911;
 

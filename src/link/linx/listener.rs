@@ -13,7 +13,7 @@ use super::super::{Caps, Fault, Link, Listener, Opening, sys, tcp};
 use super::book::Service;
 use super::link::NodeLink;
 use super::mailbox::{Mailbox, SIGNAL, Style};
-use super::pairing::Pairing;
+use super::pairing::{LAST_WORDS, Pairing};
 use super::{Options, Side, Way, ethernet, facts_of_unix, stream, tcp_cm};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
@@ -85,6 +85,7 @@ pub fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener
         service: Service {
             name: options.name.clone(),
             ends: options.own_name.unwrap_or_else(|| format!("{}_", options.name)),
+            begins: None,
         },
         arrived: Arc::new(Arrived { queue: Mutex::default(), wake }),
         nodes: Vec::new(),
@@ -168,6 +169,10 @@ impl Listener for NodeListener {
         self.endpoint.clone()
     }
 
+    fn begin_with(&mut self, bytes: &'static [u8]) {
+        self.service.begins = Some(bytes);
+    }
+
     fn accept(
         &mut self,
         within: Duration,
@@ -196,5 +201,10 @@ impl Drop for NodeListener {
         }
         // Each of them holds its node, which holds the queue.
         self.arrived.queue().clear();
+        // Many nodes that do not answer our going take no longer than one.
+        let until = self.clock.now() + LAST_WORDS;
+        for node in self.nodes.drain(..).filter_map(Arc::into_inner) {
+            node.leave(until);
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! A message for a mailbox that is full stays where it is, and so does everything behind it: memory is bounded, and
 //! the far node's system holds its senders.
 
+use std::ops::Deref;
 use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
@@ -27,20 +28,37 @@ use crate::plan::Wait;
 /// The keeper looks around at least this often, and so does whoever waits for another to read.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How long the end of a connection may take. A real node does not notice that we have gone before it misses our answers
+/// to two of its pings, 2 s later at most; only then does it close its side.
+pub const LAST_WORDS: Duration = Duration::from_secs(3);
+
 /// The keeper's needs.
 const STACK: usize = 128 * 1024;
 
 /// Told of each client that comes, and of the end.
 pub type Arrivals = dyn Fn(Option<(Arc<Pairing>, Arc<Mailbox>)>) + Send + Sync;
 
-pub struct Pairing {
+/// A connection as long as somebody uses it. The last user closes it, and has seen it closed when it goes on: a process
+/// that ended before would reset the connection instead, and real nodes take a reset badly.
+pub struct Pairing(Arc<Core>);
+
+impl Deref for Pairing {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.0
+    }
+}
+
+/// What the users of a connection and its keeper work on.
+pub struct Core {
     clock: Clock,
     reading: Mutex<Box<dyn Incoming>>,
     writing: Mutex<Box<dyn Outgoing>>,
     control: Arc<dyn Control>,
     book: Mutex<Book>,
     arrivals: Option<Box<Arrivals>>,
-    this: Weak<Pairing>,
+    this: OnceLock<Weak<Pairing>>,
     /// Somebody is reading.
     led: AtomicBool,
     /// Our address whose mailbox is full; 0: none.
@@ -91,14 +109,14 @@ impl Pairing {
         arrivals: Option<Box<Arrivals>>,
     ) -> Result<Arc<Pairing>, Fault> {
         let Carrier { incoming, outgoing, control } = carrier;
-        let pairing = Arc::new_cyclic(|this| Pairing {
+        let core = Arc::new(Core {
             clock: clock.clone(),
             reading: Mutex::new(incoming),
             writing: Mutex::new(outgoing),
-            control: control.clone(),
+            control,
             book: Mutex::new(Book::new(service)),
             arrivals,
-            this: this.clone(),
+            this: OnceLock::new(),
             led: AtomicBool::new(false),
             stuck: AtomicU32::new(0),
             round: AtomicU32::new(2),
@@ -110,14 +128,36 @@ impl Pairing {
             changed: Condvar::new(),
             over: OnceLock::new(),
         });
-        pairing.settle();
-        let (weak, clock) = (Arc::downgrade(&pairing), clock.clone());
+        let pairing = Arc::new(Pairing(core.clone()));
+        let _ = core.this.set(Arc::downgrade(&pairing));
+        core.settle();
         Builder::new()
             .name("linx keeper".to_owned())
             .stack_size(STACK)
-            .spawn(move || keep(&weak, &clock, control.as_ref()))
+            .spawn(move || keep(&core))
             .map_err(Fault::system("start a thread"))?;
         Ok(pairing)
+    }
+}
+
+impl Drop for Pairing {
+    fn drop(&mut self) {
+        self.leave(self.clock.now() + LAST_WORDS);
+    }
+}
+
+impl Core {
+    /// Nobody uses the connection any more: lets the last words through and closes it, at the latest then.
+    pub fn leave(&self, until: Time) {
+        if self.over.set(Ending::Closed).is_err() {
+            return;
+        }
+        self.notify();
+        {
+            let mut outgoing = lock(&self.writing);
+            let _ = outgoing.flush(Wait::Block, until.since(self.clock.now()));
+        }
+        self.control.close(until);
     }
 
     pub fn is_over(&self) -> bool {
@@ -205,7 +245,7 @@ impl Pairing {
     /// Clients have come.
     fn admit(&self, arrived: Vec<Arc<Mailbox>>) {
         for mailbox in arrived {
-            match (&self.arrivals, self.this.upgrade()) {
+            match (&self.arrivals, self.this.get().and_then(Weak::upgrade)) {
                 (Some(arrivals), Some(this)) => arrivals(Some((this, mailbox))),
                 _ => self.close(mailbox.own),
             }
@@ -561,29 +601,14 @@ impl Pairing {
     }
 }
 
-impl Drop for Pairing {
-    fn drop(&mut self) {
-        if self.control.closes_at_once() {
-            self.control.close();
-        }
-    }
-}
-
-/// The thread that stays with a connection as long as somebody uses it.
-fn keep(pairing: &Weak<Pairing>, clock: &Clock, control: &dyn Control) {
-    while let Some(kept) = pairing.upgrade() {
-        if kept.is_over() {
-            return;
-        }
-        let (rest, reads) = kept.round();
-        drop(kept);
+/// The thread that stays with a connection until it is over.
+fn keep(core: &Core) {
+    while !core.is_over() {
+        let (rest, reads) = core.round();
         if !reads {
-            clock.sleep_until(clock.now() + rest);
-        } else if control.wait(rest)
-            && let Some(kept) = pairing.upgrade()
-        {
-            kept.drain();
+            core.clock.sleep_until(core.clock.now() + rest);
+        } else if core.control.wait(rest) && !core.is_over() {
+            core.drain();
         }
     }
-    control.close();
 }

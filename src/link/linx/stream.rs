@@ -21,9 +21,6 @@ const ROOM: usize = 2 * (HEADER + LARGEST);
 /// Most that a far node is owed that does not read; honest ones are owed some bytes.
 const MOST_OWED: usize = 256 * 1024;
 
-/// How long the last words of a connection may take.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-
 struct Shared {
     socket: Socket,
     clock: Clock,
@@ -261,12 +258,15 @@ impl Control for Shared {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
-    fn close(&self) {
+    fn close(&self, until: Time) {
         if self.closed.load(Relaxed) {
             return;
         }
-        // What was sent last is read by the far node only if we do not close with bytes of it unread.
-        let until = self.clock.now() + LAST_WORDS;
+        if !lock(&self.connection).is_up() {
+            return self.abort();
+        }
+        // To close before the node does, or with bytes of it unread, resets the connection at the node's next word. A
+        // real node then forgets to stop the supervision of this connection, and that can end its next one.
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
         let _ = self.socket.set_nonblocking(true);
         let mut rest = [0; 4096];

@@ -19,7 +19,7 @@ pub const LARGEST: usize = 65_536;
 /// Real nodes check each connection once in so long (`live_tmo`).
 const CHECK: Duration = Duration::from_millis(1000);
 
-/// An unfinished handshake is given up after so long; real nodes choose 2 to 10 s.
+/// A node that called and does not go on is given up after so long; real nodes choose 2 to 10 s.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,10 +126,20 @@ pub struct Connection {
 impl Connection {
     /// The stream is open; whoever opened it speaks first.
     pub fn new(side: Side, now: Time, out: &mut Vec<u8>) -> Connection {
-        if side == Side::Active {
-            out.extend_from_slice(&Header::bare(Kind::Connect).write());
-        }
-        Connection { up: false, side, heard: false, check: now + HANDSHAKE }
+        // A real node looks at our call only 2 to 10 s later, so it is the caller's to say how long that may take.
+        let check = match side {
+            Side::Active => {
+                out.extend_from_slice(&Header::bare(Kind::Connect).write());
+                Time::NEVER
+            }
+            Side::Passive => now + HANDSHAKE,
+        };
+        Connection { up: false, side, heard: false, check }
+    }
+
+    /// Whether messages may go.
+    pub fn is_up(&self) -> bool {
+        self.up
     }
 
     /// Data came.

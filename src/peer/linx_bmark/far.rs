@@ -29,6 +29,12 @@ impl Service for Bench {
     fn party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
         Box::new(End::new(caps))
     }
+
+    /// The original makes an end for each of them, and its clients tell them apart.
+    fn begins_with(&self) -> Option<&'static [u8]> {
+        const BEGINS: [u8; NUMBER] = CONN_EST.to_be_bytes();
+        Some(&BEGINS)
+    }
 }
 
 /// The end that serves one client.

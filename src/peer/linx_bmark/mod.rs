@@ -11,9 +11,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Map, Value};
+
 use super::{Flow, Near, Peer, PeerError, Session, flows};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
+use crate::link::linx::ethernet_cm::frames;
 use crate::link::linx::with_signals;
 use crate::link::{Caps, Fault, Framing, Link, LinkError};
 use crate::plan::{Case, Direction};
@@ -30,7 +33,7 @@ pub const PEER: Peer = Peer {
     workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Receive, Direction::Loop])],
     options: &[
         ("style", "new (default), as LINX 2.6.8 and later ask for a burst, or old, as those before"),
-        ("burst", "signals of one burst, 1 to 1M (40)"),
+        ("burst", "signals of one burst, 1 to 1M (40); over Ethernet no more than a real node queues"),
     ],
     sizes: &[],
     fit,
@@ -41,6 +44,10 @@ pub const PEER: Peer = Peer {
 /// What the original sends unless told otherwise.
 const USUAL_SIZE: u32 = 2048;
 const USUAL_BURST: u32 = 40;
+
+/// Over Ethernet a real node queues at most 2048 frames of a connection, and drops the connection beyond. Some room is
+/// left for what else it says.
+const MOST_FRAMES: u32 = 1920;
 
 /// How the client speaks, by the release it is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,9 +100,18 @@ fn needs_messages(caps: &Caps) -> Result<(), String> {
     }
 }
 
+/// How many signals a burst may have so that all that are on their way at once fit into the queue of a real node.
+/// `mtu`: bytes of a frame, where there are frames.
+fn bounded(count: u32, case: &Case, mtu: Option<u64>) -> u32 {
+    let Some(mtu) = mtu else { return count };
+    let frames = frames(case.message_bytes as usize, mtu as usize).saturating_mul(case.parallel);
+    count.min((MOST_FRAMES / frames.max(1)).max(1))
+}
+
 fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
     let (style, count) = style(case).and_then(|style| Ok((style, burst(case)?))).map_err(PeerError::Unfit)?;
     let clock = &near.dialer.clock;
+    let mut effective = None;
     let flows = flows(case, near, |port, mut link, flows| {
         meet(link.as_mut(), style, &case.endpoints[port], clock, near.dialer.timeout)?;
         let caps = link.caps().clone();
@@ -109,13 +125,18 @@ fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
                 Some(Direction::Loop) => {
                     Burst::echoes(case, Echo::new(case.message_bytes as usize, &caps).signal, recorder)
                 }
-                _ => Burst::new(case, style, count, recorder),
+                _ => {
+                    let mtu = link.facts().get("frame_bytes").and_then(Value::as_u64);
+                    let count = bounded(count, case, mtu);
+                    effective = Some(count);
+                    Burst::new(case, style, count, recorder)
+                }
             };
             flows.push(Flow { role: Role::Inward, port, link, party: Box::new(party) });
         }
         Ok(())
     })?;
-    Ok(Box::new(Client { flows, clock: clock.clone(), timeout: near.dialer.timeout }))
+    Ok(Box::new(Client { flows, burst: effective, clock: clock.clone(), timeout: near.dialer.timeout }))
 }
 
 /// Tells the server that we are here, and waits for the end that will serve us.
@@ -146,6 +167,8 @@ fn meet(
 
 struct Client {
     flows: Vec<Flow>,
+    /// Signals of one burst.
+    burst: Option<u32>,
     clock: Clock,
     timeout: Duration,
 }
@@ -178,6 +201,10 @@ impl Session for Client {
             ..FarFlow::default()
         });
         Ok(Some(FarReport { flows: far.collect(), ..FarReport::default() }))
+    }
+
+    fn got(&self) -> Map<String, Value> {
+        self.burst.map(|count| ("burst_signals".to_owned(), count.into())).into_iter().collect()
     }
 }
 

@@ -99,3 +99,14 @@ fn echoes_are_matched_by_their_numbers_where_they_have_room() {
     assert_eq!(echo.answer(b"abc", 0..1), Answer::Stray { used: 3 });
     assert_eq!(echo.answer(&TERMINATE_REQ.to_be_bytes(), 0..1), Answer::Stray { used: 4 });
 }
+
+#[test]
+fn a_burst_fits_into_the_queue_of_a_real_node_over_ethernet() {
+    let count = |mtu, size, parallel| bounded(200, &Case { parallel, ..crate::peer::far_case(size) }, mtu);
+    // 45 frames each: 200 of them would be 9000, and a real node queues 2048.
+    assert_eq!(count(Some(1500), 65_536, 1), 42);
+    assert_eq!(count(Some(1500), 65_536, 32), 1);
+    assert_eq!(count(Some(1500), 64, 1), 200);
+    assert_eq!(count(Some(9000), 65_536, 1), 200);
+    assert_eq!(count(None, 65_536, 1), 200, "over a stream nothing is queued by frames");
+}

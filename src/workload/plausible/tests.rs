@@ -19,7 +19,16 @@ fn flow(role: Role, bytes: u64) -> Flowed {
     recorder.begin(Time(0));
     recorder.delivered(Time(2_000_000_000), bytes / 1000, bytes);
     recorder.counts.sent = bytes / 1000;
-    Flowed { role, port: 0, recorder, cpu_seconds: 0.0, socket_drops: None, line_errors: None, fault: None }
+    Flowed {
+        role,
+        port: 0,
+        recorder,
+        cpu_seconds: 0.0,
+        cpu_wait_seconds: 0.0,
+        socket_drops: None,
+        line_errors: None,
+        fault: None,
+    }
 }
 
 fn received(bytes: u64) -> FarFlow {

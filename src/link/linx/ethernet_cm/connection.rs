@@ -64,8 +64,9 @@ pub enum Event {
     Down(Ending),
 }
 
-/// Where frames go.
-pub type Out<'a> = dyn FnMut(&[u8]) + 'a;
+/// Where frames go; false if the device cannot take one now. That one is lost, unless it is the first try of a frame of a
+/// message: such a frame waits, and so do those behind it.
+pub type Out<'a> = dyn FnMut(&[u8]) -> bool + 'a;
 
 /// A message that is not whole.
 #[derive(Debug)]
@@ -96,6 +97,8 @@ pub struct Connection {
     spare: Vec<Vec<u8>>,
     acked: u16,
     sent: usize,
+    /// The device took no more.
+    stuck: bool,
     tag: u16,
     again: Time,
     moved: bool,
@@ -134,6 +137,7 @@ impl Connection {
             spare: Vec::new(),
             acked: 0,
             sent: 0,
+            stuck: false,
             tag: 0,
             again: now,
             moved: false,
@@ -184,7 +188,7 @@ impl Connection {
         (self.tick, self.again, self.patience) = (now + TICK, now + AGAIN, PATIENCE);
         self.spare.extend(self.frames.drain(..));
         self.spare.truncate(MOST_SPARE);
-        (self.acked, self.sent, self.tag, self.expected) = (0, 0, 0, 0);
+        (self.acked, self.sent, self.stuck, self.tag, self.expected) = (0, 0, false, 0, 0);
         self.ahead.clear();
         self.partial.clear();
         Event::Up
@@ -474,24 +478,33 @@ impl Connection {
         frame
     }
 
-    /// Sends what the window allows.
-    fn transmit(&mut self, out: &mut Out) {
+    /// Sends what the window allows and the device takes.
+    pub fn transmit(&mut self, out: &mut Out) {
         let window = usize::from(self.window);
-        while self.sent < self.frames.len().min(window) {
-            let index = self.sent;
-            self.sent += 1;
+        self.stuck = false;
+        while self.is_up() && self.sent < self.frames.len().min(window) {
+            let (index, used) = (self.sent, self.sent + 1);
             // More than half of the window is in use: an answer is wanted, and not of every frame.
-            let asks = self.sent * 2 > window && (index.is_multiple_of(8) || self.sent == window);
-            self.send_again(index, asks || window == 1, out);
+            let asks = used * 2 > window && (index.is_multiple_of(8) || used == window);
+            if !self.send_again(index, asks || window == 1, out) {
+                self.stuck = true;
+                break;
+            }
+            self.sent = used;
         }
     }
 
-    fn send_again(&mut self, index: usize, asks: bool, out: &mut Out) {
+    /// Whether frames wait for the device, and not for the far node.
+    pub fn is_stuck(&self) -> bool {
+        self.stuck
+    }
+
+    /// Whether the device took the frame.
+    fn send_again(&mut self, index: usize, asks: bool, out: &mut Out) -> bool {
         let sequence = self.acked.wrapping_add(index as u16);
-        if let Some(frame) = self.frames.get_mut(index) {
-            super::stamp(frame, asks, self.expected, sequence);
-            out(frame);
-        }
+        let Some(frame) = self.frames.get_mut(index) else { return true };
+        super::stamp(frame, asks, self.expected, sequence);
+        out(frame)
     }
 
     /// Some of what was taken waits for the window.

@@ -106,3 +106,10 @@ fn every_captured_frame_is_read() {
         assert_eq!(nacks > 0, index == 1, "{nacks}");
     }
 }
+
+#[test]
+fn frames_of_a_message_are_counted() {
+    let sizes = [0, 4, 1480, 1481, 2968, 2969, 65_536];
+    assert_eq!(sizes.map(|size| frames(size, 1500)), [1, 1, 1, 2, 2, 3, 45]);
+    assert_eq!(frames(100, 0), 101);
+}

@@ -111,12 +111,18 @@ fn a_healthy_link_lives_for_a_day_and_a_dead_one_is_noticed_in_two_seconds() {
 }
 
 #[test]
-fn silence_in_the_handshake_ends_it() {
+fn a_call_waits_for_its_answer_and_a_caller_who_is_silent_is_given_up() {
     let mut out = Vec::new();
     let mut active = Connection::new(Side::Active, Time(0), &mut out);
     assert_eq!(out, hex("43030000 00000000 00000000 00000000"));
-    assert_eq!(active.tick(Time(0) + (HANDSHAKE - MILLISECOND), false, &mut out), Ok(()));
-    assert!(matches!(active.tick(Time(0) + HANDSHAKE, true, &mut out), Err(Ending::Silent(_))));
+    // A real node looks at a call up to 10 s later.
+    let late = Time(0) + Duration::from_secs(11);
+    assert_eq!(active.tick(late, false, &mut out), Ok(()));
+    assert_eq!(active.control(Kind::Connect, late, &mut out), Ok(Heard::Up));
+    assert_eq!(active.due(), late + CHECK);
+    let mut passive = Connection::new(Side::Passive, Time(0), &mut out);
+    assert_eq!(passive.tick(Time(0) + (HANDSHAKE - MILLISECOND), false, &mut out), Ok(()));
+    assert!(matches!(passive.tick(Time(0) + HANDSHAKE, true, &mut out), Err(Ending::Silent(_))));
 }
 
 #[test]

@@ -21,6 +21,8 @@ struct Pair {
     got: [Vec<(u32, u32, Vec<u8>)>; 2],
     /// Ends that take nothing.
     lazy: [bool; 2],
+    /// Frames that the device of each end still takes.
+    room: [usize; 2],
 }
 
 impl Pair {
@@ -38,6 +40,7 @@ impl Pair {
             events: Vec::new(),
             got: Default::default(),
             lazy: [false; 2],
+            room: [usize::MAX; 2],
         }
     }
 
@@ -51,12 +54,17 @@ impl Pair {
 
     fn act<T>(&mut self, end: usize, act: impl FnOnce(&mut Connection, Time, &mut Out) -> T) -> T {
         let (now, loses) = (self.now, self.loses);
-        let (wire, frames) = (&mut self.wire, &mut self.frames);
+        let (wire, frames, room) = (&mut self.wire, &mut self.frames, &mut self.room[end]);
         let mut out = |frame: &[u8]| {
+            if *room == 0 {
+                return false;
+            }
+            *room -= 1;
             *frames += 1;
             if !frames.is_multiple_of(loses) {
                 wire.push_back((now + MILLISECOND / 10, 1 - end, frame.to_vec()));
             }
+            true
         };
         act(&mut self.ends[end], now, &mut out)
     }
@@ -264,13 +272,13 @@ fn heard(text: &str, them: char) -> Vec<String> {
             connection.state = State::Called;
         }
         if from == them {
-            match connection.received(&frame, Time(0), &mut |_| {}) {
+            match connection.received(&frame, Time(0), &mut |_| true) {
                 Event::Nothing => {}
                 event => lines.push(format!("{them} {event:?}")),
             }
         }
         let mut messages = Vec::new();
-        connection.take(&mut messages, &mut |_| {}).unwrap();
+        connection.take(&mut messages, &mut |_| true).unwrap();
         for (source, destination, bytes) in entries(&messages) {
             lines.push(format!("{them} {}", described(source, destination, &bytes)));
         }
@@ -358,4 +366,31 @@ fn captured_benchmarks_bring_the_same_messages_with_and_without_loss() {
         lines.lines().filter_map(blank).collect::<Vec<_>>()
     };
     assert_eq!(without_addresses(lossy), without_addresses(clean));
+}
+
+#[test]
+fn a_device_that_takes_nothing_for_a_while_loses_nothing_and_nacks_are_answered_meanwhile() {
+    let mut pair = Pair::up(1500);
+    pair.room[0] = 2;
+    for number in 0..5 {
+        let bytes = pattern(1000, number);
+        pair.act(0, |connection, _, out| connection.send(1, 2, [b"sign", &bytes], out));
+    }
+    assert!(pair.ends[0].is_stuck() && pair.ends[0].is_held_up());
+    // The first of the two that went is lost: the other end asks for it, and gets it before those that never went.
+    pair.wire.pop_front();
+    pair.room[0] = 1;
+    while pair.got[1].len() < 2 {
+        pair.step();
+    }
+    assert_eq!(pair.events.len(), 2, "{:?}", pair.events.last());
+    pair.room[0] = usize::MAX;
+    pair.act(0, |connection, _, out| connection.transmit(out));
+    assert!(!pair.ends[0].is_stuck());
+    while pair.got[1].len() < 5 {
+        pair.step();
+    }
+    for (number, (_, _, got)) in pair.got[1].iter().enumerate() {
+        assert!(got[4..] == pattern(1000, number as u64), "message {number}");
+    }
 }
