@@ -200,7 +200,7 @@ impl Metric {
             What::RateBack => figures.throughput_back_bps,
             What::LineRate => figures.line_rate_percent.map(|percent| percent / 100.0),
             What::Messages => figures.messages_per_second,
-            What::Loss => share(figures.lost, figures.sent),
+            What::Loss => figures.loss_share(),
             What::Corrupt => share(figures.corrupt_messages, figures.received),
         }
     }

@@ -373,6 +373,13 @@ impl Figures {
     pub fn any(&self) -> bool {
         self.sent > 0 || self.received > 0 || self.delivered_bytes.is_some_and(|bytes| bytes > 0)
     }
+
+    /// Share of the messages that were lost (0 to 1); none where nothing was sent, or where the receiver did not report.
+    pub fn loss_share(&self) -> Option<f64> {
+        let without_report = self.received + self.lost == 0
+            || self.delivered_bytes.is_none() && self.delivered_back_bytes.is_some();
+        (self.sent > 0 && !without_report).then(|| self.lost as f64 / self.sent as f64)
+    }
 }
 
 impl MissedFrames {

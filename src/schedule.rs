@@ -422,9 +422,14 @@ fn silent(case: &Case, all_caps: &[Caps], figures: &Figures) -> Option<String> {
     let (endpoint, sent) = (&case.endpoints[0], figures.sent);
     if figures.corrupt_messages + figures.early > 0 {
         let (strange, peer) = (figures.corrupt_messages + figures.early, &case.peer);
+        let (none, other) = match case.direction {
+            Some(Direction::Receive | Direction::Both) => ("arrived", "are none of them"),
+            _ => ("was answered", "are no answers"),
+        };
+        let key = if case.peer_options.is_empty() { "" } else { ", with the same options and key" };
         return Some(format!(
-            "{endpoint}: none of {sent} messages was answered, but {strange} came that are no answers: does the far end \
-             speak {peer}, with the same key if any?"
+            "{endpoint}: none of {sent} messages {none}, but {strange} came that {other}: does the server speak \
+             {peer}{key}?"
         ));
     }
     let remedy = match all_caps.iter().any(Caps::is_device_line) {

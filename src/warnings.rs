@@ -201,6 +201,16 @@ fn first(case: &CaseResult, kinds: &[DefectKind]) -> String {
 
 fn corrupt(case: &CaseResult) -> Option<Warning> {
     let figures = &case.figures;
+    let remedy = match case.line.is_empty() {
+        true => {
+            "something changes or adds messages on the way, or the server does not speak this protocol: compare with \
+                 another protocol or host"
+        }
+        false => {
+            "something changes bytes on the way: check flow control, baud rate and character size; with --peer ask, \
+                  also what the device answers and where its answer ends"
+        }
+    };
     (figures.corrupt_bytes > 0 || figures.corrupt_messages > 0).then(|| {
         Warning::new(
             "corrupt",
@@ -210,8 +220,7 @@ fn corrupt(case: &CaseResult) -> Option<Warning> {
                 figures.corrupt_messages,
                 first(case, &[DefectKind::Changed])
             ),
-            "something changes bytes on the way: check flow control, baud rate and character size; with --peer ask, also \
-             what the device answers and where its answer ends",
+            remedy,
         )
     })
 }

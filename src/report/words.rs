@@ -163,7 +163,7 @@ pub fn share(share: f64) -> String {
 }
 
 pub fn loss(figures: &Figures) -> String {
-    if figures.sent == 0 { ABSENT.to_owned() } else { share(figures.lost as f64 / figures.sent as f64) }
+    figures.loss_share().map_or(ABSENT.to_owned(), share)
 }
 
 /// `case 3`, `cases 1–4 and 7`; numbers start at 1.

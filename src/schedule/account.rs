@@ -201,7 +201,9 @@ impl Account {
             let both = self.cpu.near_seconds + self.cpu.far_seconds.unwrap_or(0.0);
             let delivered = figures.delivered_bytes.unwrap_or(0) as f64
                 + figures.delivered_back_bytes.unwrap_or(0) as f64;
-            let seconds_per_gigabyte = (delivered > 0.0).then(|| both * 1e9 / delivered);
+            // What a server has not reported took time as well.
+            let is_known = delivered > 0.0 && figures.delivered_bytes.is_some();
+            let seconds_per_gigabyte = is_known.then(|| both * 1e9 / delivered);
             CpuUse { seconds_per_gigabyte, ..self.cpu.clone() }
         });
         let workload = workload(&case.workload);
