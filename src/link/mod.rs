@@ -330,6 +330,10 @@ pub trait Link: Send {
         Ok(())
     }
 
+    /// Ends the link with an error at the other end, where it can: what is still on its way is thrown away. For programs
+    /// that do not notice a plain end.
+    fn abort(&mut self) {}
+
     /// A second handle on the same link, for receiving in one thread while another sends.
     fn other_half(&self) -> Result<Box<dyn Link>, Fault>;
 

@@ -215,6 +215,11 @@ impl Link for SocketLink {
         self.wait = tuning.wait;
     }
 
+    fn abort(&mut self) {
+        // Closed with this, TCP resets the connection. Where it cannot be set, the link ends as usual.
+        let _ = self.socket.set_linger(Some(Duration::ZERO));
+    }
+
     fn hung_up(&self) -> bool {
         let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };

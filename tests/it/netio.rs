@@ -98,6 +98,28 @@ fn number(run: &Run, case: usize, name: &str) -> u64 {
     got.get(name).and_then(|value| value.as_u64()).unwrap_or_else(|| panic!("{name}: {got:?}"))
 }
 
+/// An original that is closed in mid-block looks for the rest for ever, at 100 % CPU; an error ends it.
+#[test]
+fn a_server_that_takes_nothing_more_is_left_with_an_error_and_not_in_mid_block() {
+    let (url, server) = server(|mut stream| {
+        let mut said = [0; 8];
+        stream.read_exact(&mut said).unwrap();
+        // Until the client has given up.
+        let left = wait_until("the end of the client", || {
+            use rustix::net::sockopt::socket_error;
+            let error = socket_error(&stream).unwrap();
+            let mut poll = [rustix::event::PollFd::new(&stream, rustix::event::PollFlags::RDHUP)];
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            let ended = rustix::event::poll(&mut poll, Some(&now)).unwrap() > 0;
+            ended.then_some(error)
+        });
+        left.is_ok() && stream.read_to_end(&mut Vec::new()).is_ok()
+    });
+    let (ended, _) = client(&url, &["--size", "1000", "--time", "60s", "--timeout", "1s"]);
+    assert_eq!(ended.status, Some(2), "{}", ended.stderr);
+    assert!(!server.join().unwrap(), "a plain end in mid-block");
+}
+
 #[test]
 fn a_client_runs_its_cases_in_one_connection_as_the_original_does() {
     for (dialect, little) in [("c", false), ("b", true)] {

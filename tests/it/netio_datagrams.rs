@@ -104,6 +104,30 @@ fn a_server_follows_the_transcript() {
     assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "QUIT closes");
 }
 
+/// Clients up to 1.31 with `-h`: the datagrams come from that address, the stream from another.
+#[test]
+fn datagrams_from_another_address_are_counted_for_the_client_that_announced_some() {
+    let port = free_port();
+    let _server = serving(port);
+    let datagrams = UdpSocket::bind((CLIENT, port)).unwrap();
+    let mut stream = bounded(TcpStream::connect((SERVER, port)).unwrap());
+    for _ in 0..2 {
+        stream.write_all(&word(1, 1024)).unwrap();
+        assert_eq!(hears(&mut stream), word(1, 1024), "go");
+        for _ in 0..20 {
+            datagrams.send_to(&[0; 1024], (SERVER, port)).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        stream.write_all(&word(3, 1024)).unwrap();
+        assert_eq!(hears(&mut stream), word(3, 20));
+    }
+    // Whoever forges an address must not have datagrams sent there.
+    stream.write_all(&word(2, 1024)).unwrap();
+    assert_eq!(hears(&mut stream), word(3, 1));
+    datagrams.set_nonblocking(true).unwrap();
+    assert!(datagrams.recv(&mut [0; 2000]).is_err());
+}
+
 #[test]
 fn a_server_is_not_led_astray() {
     let port = free_port();
@@ -136,6 +160,64 @@ fn server(port: u16, go: [u8; 8], result: [u8; 8]) -> JoinHandle<()> {
         }
         let _ = stream.read_to_end(&mut Vec::new());
     })
+}
+
+/// A server over a link that fills a queue: it counts when the queue is empty, long after the sender has ended.
+#[test]
+fn what_waits_in_a_queue_is_not_carried_at_the_rate_of_the_sender() {
+    const QUEUE: Duration = Duration::from_millis(600);
+    let port = free_port();
+    let listener = TcpListener::bind((SERVER, port)).unwrap();
+    let datagrams = UdpSocket::bind((SERVER, port)).unwrap();
+    let server = std::thread::spawn(move || {
+        let mut stream = bounded(listener.accept().unwrap().0);
+        let go = hears(&mut stream);
+        stream.write_all(&go).unwrap();
+        hears(&mut stream);
+        std::thread::sleep(QUEUE);
+        datagrams.set_nonblocking(true).unwrap();
+        let count = std::iter::from_fn(|| datagrams.recv(&mut [0; 2000]).ok()).count();
+        stream.write_all(&word(3, count as u32)).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let (ended, run) = client(port, &["--bit-rate", "500kbit/s"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    server.join().unwrap();
+    let case = &run.unwrap().cases[0];
+    let (bytes, rate) = (case.figures.delivered_bytes.unwrap() - 1024, case.figures.throughput_bps.unwrap());
+    let took = Duration::from_secs_f64(bytes as f64 * 8.0 / rate);
+    let sender = Duration::from_nanos(case.got["tx_ns"].as_u64().unwrap());
+    assert!(bytes > 0 && took >= sender + QUEUE / 2, "{took:?} {sender:?}");
+}
+
+/// The original divides by the time of a round in steps of 1/1024 s.
+#[test]
+fn the_opening_round_takes_a_time_that_can_be_divided_by() {
+    let port = free_port();
+    let listener = TcpListener::bind((SERVER, port)).unwrap();
+    let datagrams = UdpSocket::bind((SERVER, port)).unwrap();
+    let server = std::thread::spawn(move || {
+        let mut stream = bounded(listener.accept().unwrap().0);
+        let go = hears(&mut stream);
+        let began = std::time::Instant::now();
+        stream.write_all(&go).unwrap();
+        hears(&mut stream);
+        let took = began.elapsed();
+        stream.write_all(&word(3, 1)).unwrap();
+        assert_eq!(hears(&mut stream), word(2, 1024));
+        for _ in 0..10 {
+            datagrams.send_to(&[0; 1024], (CLIENT, port)).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        stream.write_all(&word(3, 10)).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+        took
+    });
+    let (ended, run) = client(port, &["--direction", "receive"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let took = server.join().unwrap();
+    assert!(took >= Duration::from_millis(10), "{took:?}");
+    assert_eq!(run.unwrap().cases[0].figures.received, 10);
 }
 
 #[test]

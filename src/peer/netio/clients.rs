@@ -1,6 +1,8 @@
 //! The server's side of datagrams: what the stream of a client and the link of its datagrams know of each other.
 //!
 //! Nothing in a datagram says whose it is but its sender, so a client is known by its address: one at a time from each.
+//! Clients up to 1.31 send from the address of their `-h`, and connect from another: such datagrams are counted for the one
+//! client that has announced some and sent none, as the original would. None are sent to that address.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,6 +30,8 @@ pub struct Client {
     pub packets: AtomicU64,
     /// There is a link to send on: its first datagram has come.
     pub reachable: AtomicBool,
+    /// It has announced datagrams and not asked for their count.
+    pub announces: AtomicBool,
     /// Size of the datagrams that it asked for; 0: none.
     order: AtomicU32,
     /// Datagrams that the last order came to, once it is done.
@@ -73,9 +77,29 @@ impl Clients {
         Entered { client, address, clients: self.clone() }
     }
 
-    pub fn find(&self, from: &str) -> Option<Arc<Client>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&address(from)).cloned()
+    /// Whose a datagram of this sender is.
+    pub fn find(&self, from: &str) -> Option<Found> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = all.get(&address(from)) {
+            return Some(Found::Own(client.clone()));
+        }
+        let waits = |client: &&Arc<Client>| {
+            client.announces.load(Relaxed) && !client.reachable.load(Relaxed) && !client.is_over()
+        };
+        let mut waiting = all.values().filter(waits);
+        match (waiting.next(), waiting.next()) {
+            (Some(client), None) => Some(Found::Astray(client.clone())),
+            _ => None,
+        }
     }
+}
+
+/// The client that a datagram belongs to.
+pub enum Found {
+    /// It came from the address of the client's stream.
+    Own(Arc<Client>),
+    /// It came from another address, where nothing is sent.
+    Astray(Arc<Client>),
 }
 
 /// A client's place, until its stream ends.
@@ -99,6 +123,8 @@ impl Drop for Entered {
 /// Counts the datagrams of a client, and sends it those that it asks for.
 pub struct Datagrams {
     client: Arc<Client>,
+    /// It is sent what it asks for.
+    is_own: bool,
     limits: Limits,
     caps: Caps,
     batch: Batch,
@@ -106,15 +132,24 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    pub fn new(client: Arc<Client>, limits: Limits, caps: &Caps) -> Datagrams {
-        client.reachable.store(true, Relaxed);
+    pub fn new(found: Found, limits: Limits, caps: &Caps) -> Datagrams {
+        let (client, is_own) = match found {
+            Found::Own(client) => (client, true),
+            Found::Astray(client) => (client, false),
+        };
+        if is_own {
+            client.reachable.store(true, Relaxed);
+        }
         let batch = Batch::new(caps.max_message.unwrap_or(crate::link::COALESCED), 1);
-        Datagrams { client, limits, caps: caps.clone(), batch, sender: None }
+        Datagrams { client, is_own, limits, caps: caps.clone(), batch, sender: None }
     }
 
     /// Begins and ends what was ordered.
     fn attend(&mut self) {
         use crate::workload::Measured;
+        if !self.is_own {
+            return;
+        }
         let size = self.client.order.load(Acquire);
         if let Some(sender) = self.sender.take_if(|sender| sender.is_over()) {
             self.client.sent.store(sender.recorder().counts.sent, Relaxed);

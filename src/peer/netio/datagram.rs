@@ -4,6 +4,7 @@
 //! the receiver's are exchanged on the stream; what is still on its way then counts as lost.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -70,8 +71,16 @@ pub fn fit(case: &Case) -> Result<(), String> {
 struct Control {
     link: Box<dyn Link>,
     endpoint: Endpoint,
+    /// When the server was asked to send.
     asked: Option<Time>,
+    /// How long the server took to answer when no datagrams were on their way.
+    round_trip: Duration,
+    /// When the server's count was here.
+    counted: Option<Time>,
 }
+
+/// How long the round with the one datagram lasts at least. The original counts time in steps of 1/1024 s and divides by it.
+const OPENING: Duration = Duration::from_millis(20);
 
 impl Control {
     fn fault(&self, fault: Fault) -> PeerError {
@@ -138,7 +147,13 @@ impl DatagramSession {
             Some(link) => link,
             None => near.dialer.open(&stream)?,
         };
-        self.controls.push(Control { link, endpoint: stream, asked: None });
+        self.controls.push(Control {
+            link,
+            endpoint: stream,
+            asked: None,
+            round_trip: Duration::ZERO,
+            counted: None,
+        });
         Ok(())
     }
 
@@ -147,8 +162,10 @@ impl DatagramSession {
     /// this end is.
     fn begin(&mut self, port: usize) -> Result<(), PeerError> {
         let size = self.case.message_bytes;
+        let said = self.clock.now();
         self.say(port, Word::ClientSends(size))?;
         let go = self.hear(port)?;
+        self.controls[port].round_trip = self.clock.now().since(said);
         if Word::read(go, self.dialect) != Word::ClientSends(size) {
             return Err(self.strange(port, go));
         }
@@ -158,6 +175,7 @@ impl DatagramSession {
         let (one, timeout) = (block(size as usize), self.case.timeout);
         let sent = self.flows[port].link.send(&one, timeout);
         sent.map_err(|fault| LinkError::new(&self.case.endpoints[port], fault))?;
+        self.clock.sleep_until(self.clock.now() + OPENING);
         self.say(port, Word::Result(size))?;
         self.count(port)?;
         self.say(port, Word::ServerSends(size))?;
@@ -209,11 +227,16 @@ impl DatagramSession {
             let what = format!("{received} of {sent} datagrams arrived, by its count and ours: one is wrong");
             return Err(PeerError::protocol(&self.controls[port].endpoint, what));
         };
-        let asked = self.controls[port].asked;
-        let elapsed = match asked {
+        let control = &self.controls[port];
+        let elapsed = match control.asked {
             Some(asked) => recorder.last.map_or(0, |last| last.since(asked).as_nanos() as u64),
             None => recorder.elapsed_ns(),
         };
+        // NETIO's own figure of sending is by the sender's time. What waited in a queue then arrived later: the server has
+        // it when it counts, which is known here half a round trip later than the first datagram was on its way.
+        let counting = control.counted.zip(recorder.first).map(|(counted, first)| counted.since(first));
+        let counting = counting.map(|time| time.saturating_sub(control.round_trip).as_nanos() as u64);
+        let receiving = counting.filter(|_| self.sends()).map_or(elapsed, |time| time.max(elapsed));
         let way = if self.sends() { "tx" } else { "rx" };
         for (what, value) in [("bytes", received * size), ("ns", elapsed), ("loss_percent", percent)] {
             self.got.insert(format!("{way}_{what}"), value.into());
@@ -221,7 +244,9 @@ impl DatagramSession {
         let (bytes, messages) =
             if self.sends() { (told * size, told) } else { (recorder.counts.bytes, told) };
         let inward = !self.sends();
-        Ok(FarFlow { port, bytes, messages, elapsed_ns: elapsed, inward, ..FarFlow::default() })
+        // The first datagram marks the beginning of that time and takes none of it.
+        let head_bytes = if self.sends() { size.min(bytes) } else { 0 };
+        Ok(FarFlow { port, bytes, messages, head_bytes, elapsed_ns: receiving, inward, ..FarFlow::default() })
     }
 }
 
@@ -241,6 +266,7 @@ impl Session for DatagramSession {
                 self.say(port, Word::Result(self.case.message_bytes))?;
             }
             let told = self.count(port)?;
+            self.controls[port].counted = Some(self.clock.now());
             report.flows.push(self.booked(port, flow, told)?);
         }
         for Control { link, endpoint, .. } in std::mem::take(&mut self.controls) {

@@ -59,7 +59,7 @@ impl Service for NetioService {
     fn party(&self, caps: &Caps, from: &str) -> Box<dyn Party> {
         if caps.framing == Framing::Message {
             return match self.clients.find(from) {
-                Some(client) => Box::new(Datagrams::new(client, self.limits, caps)),
+                Some(found) => Box::new(Datagrams::new(found, self.limits, caps)),
                 None => Box::new(Connection::refusing(self.limits, caps, "nobody told of these datagrams")),
             };
         }
@@ -205,6 +205,7 @@ impl Connection {
     /// What a word means where the blocks are datagrams.
     fn heed_beside(&self, client: &Client, word: Word, dialect: Dialect, now: Time) -> State {
         let largest = self.largest().min(LARGEST_DATAGRAM);
+        client.announces.store(matches!(word, Word::ClientSends(_)), Relaxed);
         match word {
             Word::ClientSends(0) | Word::ServerSends(0) | Word::Quit => State::Over,
             Word::ClientSends(size) | Word::ServerSends(size) if size > largest => {

@@ -247,7 +247,8 @@ impl Used<'_> {
             return None;
         }
         let ran = self.sent.or(self.received)?;
-        Some((ran.link, ran.tally.owed))
+        // What speaks otherwise is sent nothing more.
+        ran.tally.fault.is_none().then_some((ran.link, ran.tally.owed))
     }
 }
 
@@ -362,17 +363,21 @@ impl NetioSession {
         FarReport { flows, ..FarReport::default() }
     }
 
-    /// Leaves a connection to the next case, where it is at the border between two directions.
-    fn keep(&self, port: usize, mut link: Box<dyn Link>, owed: &[u8]) {
+    /// The connection at the border between two directions, if the rest of what was begun can be sent. Else it is
+    /// reset: an original that is closed in mid-block looks for the rest at 100 % CPU for ever.
+    fn completed(&self, mut link: Box<dyn Link>, owed: &[u8]) -> Option<Connection> {
         let mut left = owed;
         let until = self.clock.now() + LAST_WORDS;
         while !left.is_empty() {
             match link.send(left, until.since(self.clock.now())) {
                 Ok(taken) => left = &left[taken..],
-                Err(_) => return,
+                Err(_) => {
+                    link.abort();
+                    return None;
+                }
             }
         }
-        self.kept.keep(self.key(port), Connection { link: Some(link), dialect: self.dialect });
+        Some(Connection { link: Some(link), dialect: self.dialect })
     }
 }
 
@@ -394,9 +399,9 @@ impl Session for NetioSession {
             let fault = used.fault(&self.endpoints[used.port])?;
             Some(if used.is_misunderstood() { fault + hint(self.dialect) } else { fault })
         });
+        let failed = fault.is_some();
         if let (Some(fault), Some(flow)) = (fault, report.flows.first_mut()) {
             flow.fault = Some(fault);
-            return Ok(Some(report));
         }
         if report.flows.iter().any(|flow| flow.fault.is_some()) {
             // A server that does not read hears no next word either.
@@ -404,8 +409,11 @@ impl Session for NetioSession {
         }
         for used in used {
             let port = used.port;
-            if let Some((link, owed)) = used.at_rest() {
-                self.keep(port, link, &owed);
+            if let Some((link, owed)) = used.at_rest()
+                && let Some(connection) = self.completed(link, &owed)
+                && !failed
+            {
+                self.kept.keep(self.key(port), connection);
             }
         }
         Ok(Some(report))
