@@ -1,38 +1,56 @@
-//! The JSON of iperf3 (`iperf3 --json`), version 3: rates, volumes, losses and CPU time. It holds no samples, so there is
-//! no latency; its jitter is another quantity than ours (smoothed, one way) and is left out.
+//! The JSON of iperf3 3, of a client or a server: `--json` (one document a test; a server writes one behind the other) and
+//! `--json-stream` (one event a line). Rates, volumes, losses and CPU time. It holds no samples, so there is no latency; its
+//! jitter is another quantity than ours (smoothed, one way) and is left out.
+
+mod ways;
 
 use std::io::{BufRead, Read};
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Deserializer, Value};
 
 use super::{About, Foreign, FormatIn, Found, ImportError, case, form};
 use crate::plan::Direction;
-use crate::run::{CaseResult, CpuUse, Figures, SeriesEntry};
+use crate::run::{CaseResult, CpuUse, Figures, SeriesEntry, Warning};
+use ways::{Sum, Sums, Way};
 
-pub const FORMAT: FormatIn = FormatIn { name: "iperf3", summary: "results of iperf3 --json", read };
+pub const FORMAT: FormatIn =
+    FormatIn { name: "iperf3", summary: "results of iperf3 --json and --json-stream", read };
 
 /// Days with some streams; it is held in memory as a whole.
 const MOST_BYTES: u64 = 128 << 20;
 /// A hundred years; longer took nothing.
 const MOST_SECONDS: f64 = 3.2e9;
 
-#[derive(Deserialize)]
+/// A test: a document, or what the events of one come to.
+#[derive(Deserialize, Default)]
+#[serde(default)]
 struct Document {
     start: Option<Start>,
-    #[serde(default)]
     intervals: Vec<Interval>,
     end: Option<End>,
     error: Option<String>,
+}
+
+/// A line of `--json-stream`.
+#[derive(Deserialize)]
+struct Event {
+    event: String,
+    #[serde(default)]
+    data: Value,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Start {
     version: String,
+    cookie: String,
     timestamp: Stamp,
+    connected: Vec<Connected>,
+    /// Where a client went.
     connecting_to: Option<Host>,
+    /// Whom a server took.
     accepted_connection: Option<Host>,
     test_start: Test,
     tcp_mss_default: Option<u64>,
@@ -55,17 +73,27 @@ struct Host {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
+struct Connected {
+    local_host: String,
+    local_port: u16,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
 struct Test {
     protocol: String,
     num_streams: u32,
     blksize: u32,
+    omit: f64,
     reverse: i64,
+    bidir: i64,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Interval {
     sum: Sum,
+    sum_bidir_reverse: Option<Sum>,
 }
 
 #[derive(Deserialize)]
@@ -73,21 +101,10 @@ struct End {
     sum: Option<Sum>,
     sum_sent: Option<Sum>,
     sum_received: Option<Sum>,
+    sum_sent_bidir_reverse: Option<Sum>,
     sum_received_bidir_reverse: Option<Sum>,
     cpu_utilization_percent: Option<Cpu>,
     sender_tcp_congestion: Option<String>,
-}
-
-#[derive(Deserialize, Default, Clone)]
-#[serde(default)]
-struct Sum {
-    start: f64,
-    seconds: f64,
-    bytes: u64,
-    bits_per_second: f64,
-    lost_packets: i64,
-    packets: Option<u64>,
-    omitted: bool,
 }
 
 #[derive(Deserialize)]
@@ -96,37 +113,205 @@ struct Cpu {
     remote_total: f64,
 }
 
+fn no_result(error: serde_json::Error) -> ImportError {
+    form(format!("no result of iperf3 --json: {error}"))
+}
+
 fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
-    let no_result = |error: serde_json::Error| form(format!("no result of iperf3 --json: {error}"));
-    // By way of a value: some versions write a name twice.
-    let value: Value = serde_json::from_reader(file.take(MOST_BYTES)).map_err(no_result)?;
-    let document: Document = serde_json::from_value(value).map_err(no_result)?;
-    if let Some(error) = document.error {
-        return Err(form(format!("iperf3 ended with an error: {error}")));
-    }
-    let start = document.start.ok_or_else(|| form("no result of iperf3 --json: there is no 'start'"))?;
-    let end = document.end.ok_or_else(|| form("no result of iperf3 --json: there is no 'end'"))?;
-    let figures = figures(&end)?;
-    let whole = end.sum_received.as_ref().or(end.sum.as_ref()).map_or(0.0, |sum| sum.seconds);
-    let direction = match (&end.sum_received_bidir_reverse, start.test_start.reverse) {
-        (Some(_), _) => Direction::Both,
-        (None, 0) => Direction::Send,
-        (None, _) => Direction::Receive,
+    let tests = tests(file)?;
+    let started = tests.first().and_then(|test| test.start.as_ref()?.timestamp.timesecs);
+    let mut found = Foreign {
+        measured_by: "iperf3".to_owned(),
+        started: started.and_then(|seconds| Timestamp::from_second(seconds).ok()),
+        elapsed_ns: 0,
+        cases: Vec::new(),
+        warnings: Vec::new(),
     };
-    let mut case = case(about, &FORMAT, "throughput", direction, figures);
-    case.peer = "iperf3".to_owned();
-    if let (None, Some(host)) =
-        (&about.endpoint, start.connecting_to.as_ref().or(start.accepted_connection.as_ref()))
-    {
-        let bracketed = if host.host.contains(':') { format!("[{}]", host.host) } else { host.host.clone() };
-        case.endpoint = format!("{}://{bracketed}:{}", start.test_start.protocol.to_lowercase(), host.port);
+    let (count, mut failures) = (tests.len(), Vec::new());
+    for test in tests {
+        if let Some(start) = test.start.as_ref().filter(|start| !start.version.is_empty()) {
+            found.measured_by.clone_from(&start.version);
+        }
+        match test.case(about) {
+            Ok(case) => {
+                found.elapsed_ns = found.elapsed_ns.saturating_add(case.elapsed_ns);
+                found.cases.push(case);
+            }
+            Err(error) => failures.push(error),
+        }
     }
-    case.message_bytes = start.test_start.blksize;
-    case.parallel = start.test_start.num_streams.max(1);
-    case.elapsed_ns = nanoseconds(whole);
-    case.series =
-        document.intervals.iter().filter(|interval| !interval.sum.omitted).map(|i| entry(&i.sum)).collect();
-    case.cpu = end.cpu_utilization_percent.as_ref().and_then(|cpu| cpu_use(cpu, whole, &case));
+    let failed = failures.len();
+    if let Some(error) = failures.into_iter().next() {
+        if found.cases.is_empty() {
+            return Err(error);
+        }
+        let text = format!("{failed} of {count} tests in the file have no result: {error}");
+        found.warnings.push(Warning::new("incomplete", text, "run these tests again if they matter"));
+    }
+    Ok(Found::Foreign(found))
+}
+
+/// The tests of a file, in their order.
+fn tests(file: &mut dyn BufRead) -> Result<Vec<Document>, ImportError> {
+    let mut tests: Vec<Document> = Vec::new();
+    // By way of values: some versions write a name twice.
+    for value in Deserializer::from_reader(file.take(MOST_BYTES)).into_iter::<Value>() {
+        let value = value.map_err(no_result)?;
+        if !value.is_object() {
+            return Err(form("no result of iperf3 --json: there is more in it than JSON objects"));
+        }
+        if value.get("event").is_none() {
+            let document: Document = serde_json::from_value(value).map_err(no_result)?;
+            // Behind its events, --json-stream-full-output repeats all as one document.
+            if !(document.start.is_some() && tests.last().is_some_and(|test| test.is_same(&document))) {
+                tests.push(document);
+            }
+            continue;
+        }
+        let Event { event, data } = serde_json::from_value(value).map_err(no_result)?;
+        if event == "start" || tests.is_empty() {
+            tests.push(Document::default());
+        }
+        let Some(test) = tests.last_mut() else { continue };
+        match event.as_str() {
+            "start" => test.start = serde_json::from_value(data).map_err(no_result)?,
+            "interval" => test.intervals.push(serde_json::from_value(data).map_err(no_result)?),
+            "end" => test.end = serde_json::from_value(data).map_err(no_result)?,
+            "error" => test.error = Some(data.as_str().map_or(data.to_string(), str::to_owned)),
+            // What the server printed.
+            _ => {}
+        }
+    }
+    match tests.is_empty() {
+        true => Err(form("no result of iperf3 --json: the file is empty")),
+        false => Ok(tests),
+    }
+}
+
+impl Document {
+    /// Whether both are of the same test.
+    fn is_same(&self, other: &Document) -> bool {
+        let cookie =
+            |test: &Document| Some(test.start.as_ref()?.cookie.clone()).filter(|cookie| !cookie.is_empty());
+        cookie(self).is_some() && cookie(self) == cookie(other)
+    }
+
+    fn case(self, about: &About) -> Result<CaseResult, ImportError> {
+        if let Some(error) = self.error {
+            return Err(form(format!("iperf3 ended with an error: {error}")));
+        }
+        let start = self.start.ok_or_else(|| form("no result of iperf3 --json: there is no 'start'"))?;
+        let end = self.end.ok_or_else(|| form("no result of iperf3 --json: there is no 'end'"))?;
+        let direction = start.direction(&end);
+        let (ahead, back) = ways(&start, &end, direction)?;
+        let mut case = case(about, &FORMAT, "throughput", direction, figures(&ahead, back.as_ref()));
+        case.peer = "iperf3".to_owned();
+        if let (None, Some(endpoint)) = (&about.endpoint, start.endpoint()) {
+            case.endpoint = endpoint;
+        }
+        case.message_bytes = start.test_start.blksize;
+        case.parallel = start.test_start.num_streams.max(1);
+        case.elapsed_ns = nanoseconds(ahead.seconds);
+        // In direction both, what came in at the end that wrote the file.
+        let shown = |interval: Interval| match interval.sum_bidir_reverse {
+            Some(back) if !start.is_server() => back,
+            _ => interval.sum,
+        };
+        let intervals = self.intervals.into_iter().map(shown).filter(|sum| !sum.omitted);
+        case.series = intervals.map(|sum| entry(&sum)).collect();
+        note(&start, end, &mut case);
+        for way in [Some(&ahead), back.as_ref()].into_iter().flatten() {
+            case.warnings.extend(doubts(way, start.is_server()));
+        }
+        case.warnings.dedup();
+        Ok(case)
+    }
+}
+
+impl Start {
+    /// Whose file it is.
+    fn is_server(&self) -> bool {
+        self.connecting_to.is_none() && self.accepted_connection.is_some()
+    }
+
+    fn direction(&self, end: &End) -> Direction {
+        match (&end.sum_received_bidir_reverse, self.test_start.reverse) {
+            (Some(_), _) => Direction::Both,
+            (None, _) if self.test_start.bidir != 0 => Direction::Both,
+            (None, 0) => Direction::Send,
+            (None, _) => Direction::Receive,
+        }
+    }
+
+    /// Where the client went: a server knows it as its own end of the connections.
+    fn endpoint(&self) -> Option<String> {
+        let (host, port) = match &self.connecting_to {
+            Some(server) => (&server.host, server.port),
+            None => self.connected.first().map(|own| (&own.local_host, own.local_port))?,
+        };
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        Some(format!("{}://{host}:{port}", self.test_start.protocol.to_lowercase()))
+    }
+}
+
+/// What went the way that the direction names, and for both what came back.
+fn ways(start: &Start, end: &End, direction: Direction) -> Result<(Way, Option<Way>), ImportError> {
+    let none = || form("iperf3 did not get as far as telling what was received");
+    let is_server = start.is_server();
+    let sums = |sent, received, all, server_receives: bool| Sums {
+        sent,
+        received,
+        all,
+        knows_received: !is_server || server_receives,
+        knows_sent: !is_server || !server_receives,
+        omits: start.test_start.omit > 0.0,
+        datagram_bytes: start.test_start.blksize.into(),
+    };
+    let server_receives = direction != Direction::Receive;
+    let (sent, received, all) = (end.sum_sent.as_ref(), end.sum_received.as_ref(), end.sum.as_ref());
+    let ahead = sums(sent, received, all, server_receives).way().ok_or_else(none)?;
+    if direction != Direction::Both {
+        return Ok((ahead, None));
+    }
+    let (sent, received) = (end.sum_sent_bidir_reverse.as_ref(), end.sum_received_bidir_reverse.as_ref());
+    Ok((ahead, Some(sums(sent, received, None, false).way().ok_or_else(none)?)))
+}
+
+fn figures(ahead: &Way, back: Option<&Way>) -> Figures {
+    let counted = [Some(ahead), back].into_iter().flatten().filter_map(|way| way.datagrams);
+    let (sent, received) = counted.fold((0_u64, 0_u64), |(sent, received), way| {
+        (sent.saturating_add(way.0), received.saturating_add(way.1))
+    });
+    Figures {
+        throughput_bps: ahead.throughput_bps,
+        delivered_bytes: ahead.delivered_bytes,
+        throughput_back_bps: back.and_then(|back| back.throughput_bps),
+        delivered_back_bytes: back.and_then(|back| back.delivered_bytes),
+        sent,
+        received,
+        lost: sent - received,
+        ..Figures::default()
+    }
+}
+
+/// What the file does not hold.
+fn doubts(way: &Way, is_server: bool) -> Option<Warning> {
+    if way.is_mixed {
+        let text = "datagrams were counted from the start and bytes without --omit, so no loss is known";
+        return Some(Warning::new(
+            "losses_unknown",
+            text,
+            "measure without --omit, or with iperf3 3.16 and later",
+        ));
+    }
+    (is_server && way.delivered_bytes.is_none()).then(|| {
+        let text = "the server's file does not say what the client received, so nothing counts as delivered";
+        Warning::new("unconfirmed", text, "import the client's file")
+    })
+}
+
+/// What no figure holds, and CPU time.
+fn note(start: &Start, end: End, case: &mut CaseResult) {
     for (name, value) in [
         ("mss_bytes", start.tcp_mss_default),
         ("send_buffer_bytes", start.sndbuf_actual),
@@ -135,46 +320,23 @@ fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
         case.got.extend(value.map(|value| (name.to_owned(), value.into())));
     }
     case.got.extend(end.sender_tcp_congestion.map(|name| ("congestion".to_owned(), name.into())));
-    let version = if start.version.is_empty() { "iperf3".to_owned() } else { start.version };
-    Ok(Found::Foreign(Foreign {
-        measured_by: version,
-        started: start.timestamp.timesecs.and_then(|seconds| Timestamp::from_second(seconds).ok()),
-        elapsed_ns: case.elapsed_ns,
-        cases: vec![case],
-        warnings: Vec::new(),
-    }))
-}
-
-fn figures(end: &End) -> Result<Figures, ImportError> {
-    let received = end.sum_received.as_ref().or(end.sum.as_ref());
-    let received = received.ok_or_else(|| form("iperf3 did not get as far as telling what was received"))?;
-    let rate = |sum: &Sum| Some(sum.bits_per_second).filter(|rate| rate.is_finite() && *rate > 0.0);
-    let back = end.sum_received_bidir_reverse.as_ref();
-    let mut figures = Figures {
-        throughput_bps: rate(received),
-        delivered_bytes: Some(received.bytes),
-        throughput_back_bps: back.and_then(rate),
-        delivered_back_bytes: back.map(|back| back.bytes),
-        ..Figures::default()
-    };
-    // Only datagrams are counted. What the receiver saw no gap behind is lost as well.
-    if let Some(packets) = received.packets {
-        let lost = received.lost_packets.max(0) as u64;
-        figures.received = packets.saturating_sub(lost);
-        let sent = end.sum_sent.as_ref().and_then(|sent| sent.packets).unwrap_or(packets);
-        figures.sent = sent.max(figures.received);
-        figures.lost = figures.sent - figures.received;
+    let Some(cpu) = end.cpu_utilization_percent else { return };
+    // What a server's file says of the client is nothing, or of the client before.
+    if start.is_server() {
+        case.got.insert("far_cpu_percent".to_owned(), cpu.host_total.into());
+    } else if start.test_start.omit <= 0.0 {
+        // With --omit the percentages are of a longer time than the bytes.
+        case.cpu = cpu_use(&cpu, case.elapsed_ns as f64 / 1e9, case);
     }
-    Ok(figures)
 }
 
 fn entry(sum: &Sum) -> SeriesEntry {
     SeriesEntry {
         start_ns: nanoseconds(sum.start),
         length_ns: nanoseconds(sum.seconds),
-        messages: sum.packets.unwrap_or(0),
+        messages: sum.packets().unwrap_or(0),
         bytes: sum.bytes,
-        lost: sum.lost_packets.max(0) as u64,
+        lost: sum.lost_packets(),
         latency_mean_ns: None,
         latency_max_ns: None,
     }

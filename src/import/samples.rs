@@ -60,12 +60,37 @@ impl FromStr for TimeUnit {
     }
 }
 
+/// Whether latencies stand in the order of their size. Measured one after the other they do not.
+#[derive(Default)]
+struct Order {
+    last: Option<f64>,
+    rises: u64,
+    falls: u64,
+}
+
+/// So many steps all in one direction are no accident: one in a million, if each is as likely as the other.
+const STEPS: u64 = 20;
+
+impl Order {
+    fn take(&mut self, value: f64) {
+        if let Some(last) = self.last.replace(value) {
+            self.rises += u64::from(value > last);
+            self.falls += u64::from(value < last);
+        }
+    }
+
+    fn is_sorted(&self) -> bool {
+        self.rises.max(self.falls) >= STEPS && self.rises.min(self.falls) == 0
+    }
+}
+
 fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
     let unit = about
         .unit
         .ok_or_else(|| form("the unit of the times is not in the file: say --unit ms, us, ns or s"))?;
     let mut lines = Lines::new(file, LONGEST_LINE);
     let mut recorder = Recorder::new(false, 1_000_000_000, Arc::default(), None);
+    let mut order = Order::default();
     while let Some(line) = lines.next()? {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -83,6 +108,7 @@ fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
             recorder.lost(Time(0));
         } else {
             let received = Time((value * unit.nanoseconds()).round() as u64);
+            order.take(value);
             let sequence = recorder.counts.received;
             recorder.answered(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
         }
@@ -99,7 +125,12 @@ fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
             "say which number stands for a time-out: --lost 999",
         ));
     }
-    let figures = recorder.latency_figures(&about.late);
+    let mut figures = recorder.latency_figures(&about.late);
+    if order.is_sorted() {
+        figures.jitter_ns = None;
+        let text = "the latencies are in order of size, not of time, so there is no jitter";
+        warnings.push(Warning::new("sorted", text, "import the log in the order in which it was measured"));
+    }
     Ok(Found::Foreign(Foreign {
         measured_by: "another program".to_owned(),
         started: None,

@@ -47,6 +47,120 @@ fn a_log_of_samples_has_the_figures_of_a_live_run() {
 }
 
 #[test]
+fn latencies_in_order_of_size_have_no_jitter() {
+    let of = |values: &[u64]| {
+        let run = milliseconds(&values.iter().map(|value| format!("{value}\n")).collect::<String>());
+        let is_sorted = run.warnings.iter().any(|warning| warning.code == "sorted");
+        (is_sorted, run.cases[0].figures.jitter_ns.is_some())
+    };
+    let rising: Vec<u64> = (1..=50).chain([50, 50, 999, 999]).collect();
+    let falling: Vec<u64> = rising.iter().rev().copied().collect();
+    let mut measured = rising.clone();
+    measured.swap(20, 21);
+    assert_eq!((of(&rising), of(&falling), of(&measured)), ((true, false), (true, false), (false, true)));
+    // A few, or all the same, may be so by accident.
+    assert_eq!((of(&[1, 2, 3, 4]), of(&[2; 100])), ((false, true), (false, true)));
+}
+
+/// A result of iperf3 with these ends, as a client or a server of 3.21 writes it.
+fn iperf3_document(start: &str, test: &str, end: &str) -> String {
+    format!(
+        r#"{{"start": {{"connected": [{{"local_host": "192.0.2.7", "local_port": 5201, "remote_host": "192.0.2.9",
+        "remote_port": 40002}}], "version": "iperf 3.21", "timestamp": {{"timesecs": 1700000000}}, "cookie": "one",
+        {start}, "test_start": {{"num_streams": 1, "blksize": 1000, "duration": 2, {test}}}}},
+        "intervals": [{{"sum": {{"start": 0, "seconds": 1, "bytes": 5000, "omitted": false}}}}],
+        "end": {{{end}, "cpu_utilization_percent": {{"host_total": 20, "remote_total": 30}}}}}}"#
+    )
+}
+
+const OF_SERVER: &str = r#""accepted_connection": {"host": "192.0.2.9", "port": 40000}"#;
+const OF_CLIENT: &str = r#""connecting_to": {"host": "192.0.2.7", "port": 5201}"#;
+const TCP_BACK: &str = r#""protocol": "TCP", "reverse": 1, "omit": 0"#;
+
+fn codes(warnings: &[Warning]) -> Vec<&str> {
+    warnings.iter().map(|warning| warning.code.as_str()).collect()
+}
+
+#[test]
+fn a_server_of_iperf3_that_sent_knows_nothing_of_what_arrived() {
+    let end = r#""sum_sent": {"seconds": 2, "bytes": 9000000, "bits_per_second": 36e6},
+        "sum_received": {"seconds": 2, "bytes": 0, "bits_per_second": 0}"#;
+    let run = import("iperf3", iperf3_document(OF_SERVER, TCP_BACK, end).as_bytes(), &about()).unwrap();
+    let case = &run.cases[0];
+    assert_eq!((case.direction, case.endpoint.as_str()), (Direction::Receive, "tcp://192.0.2.7:5201"));
+    assert_eq!((case.figures.delivered_bytes, case.figures.throughput_bps), (None, None));
+    assert_eq!((case.figures.loss_share(), case.elapsed_ns), (None, 2_000_000_000));
+    // Its CPU use is the server's; what it says of the client is of the client before.
+    assert_eq!((&case.cpu, case.got["far_cpu_percent"].as_f64()), (&None, Some(20.0)));
+    assert_eq!(codes(&case.warnings), ["unconfirmed"]);
+    let run = import("iperf3", iperf3_document(OF_CLIENT, TCP_BACK, end).as_bytes(), &about()).unwrap();
+    assert_eq!(run.cases[0].figures.delivered_bytes, Some(0), "a client knows");
+}
+
+const UDP_BOTH: &str = r#""protocol": "UDP", "reverse": 0, "bidir": 1, "omit": 0"#;
+const UDP_SUMS: &str = r#"
+    "sum": {"seconds": 2, "bytes": 40000000, "packets": 40000, "lost_packets": 1000},
+    "sum_sent": {"seconds": 2, "bytes": 40000000, "packets": 40000, "lost_packets": 0},
+    "sum_received": {"seconds": 2, "bytes": 38900000, "bits_per_second": 155.6e6, "packets": 39900, "lost_packets": 1000},
+    "sum_sent_bidir_reverse": {"seconds": 2, "bytes": 31093000, "packets": 31093, "lost_packets": 0},
+    "sum_received_bidir_reverse": {"seconds": 2, "bytes": 27199000, "bits_per_second": 108796000,
+        "packets": 31093, "lost_packets": 3894}"#;
+
+#[test]
+fn datagrams_of_both_directions_of_iperf3_count() {
+    let document = iperf3_document(OF_CLIENT, UDP_BOTH, UDP_SUMS);
+    let run = import("iperf3", document.as_bytes(), &about()).unwrap();
+    let figures = &run.cases[0].figures;
+    // A hundred were lost behind the last that the server saw.
+    assert_eq!((figures.sent, figures.received, figures.lost), (71_093, 66_099, 1_100 + 3_894));
+    assert_eq!((figures.delivered_bytes, figures.delivered_back_bytes), (Some(38_900_000), Some(27_199_000)));
+    // A server knows its own half.
+    let document = iperf3_document(OF_SERVER, UDP_BOTH, UDP_SUMS);
+    let run = import("iperf3", document.as_bytes(), &about()).unwrap();
+    let figures = &run.cases[0].figures;
+    assert_eq!((figures.sent, figures.received, figures.lost), (39_900, 38_900, 1_000));
+    assert_eq!((figures.delivered_bytes, figures.delivered_back_bytes), (Some(38_900_000), None));
+    assert_eq!(codes(&run.cases[0].warnings), ["unconfirmed"]);
+}
+
+#[test]
+fn with_a_beginning_left_out_iperf3_counts_only_what_belongs_together() {
+    let omits = UDP_BOTH.replace(r#""omit": 0"#, r#""omit": 1"#);
+    // As 3.12 does: lost since the start.
+    let mixed = UDP_SUMS.replace(r#""lost_packets": 3894"#, r#""lost_packets": 31000"#);
+    let run = import("iperf3", iperf3_document(OF_CLIENT, &omits, &mixed).as_bytes(), &about()).unwrap();
+    let case = &run.cases[0];
+    assert_eq!((case.figures.sent, case.figures.lost), (39_900, 1_000));
+    assert_eq!((case.cpu.is_some(), codes(&case.warnings)), (false, vec!["losses_unknown"]));
+}
+
+#[test]
+fn events_and_several_tests_of_iperf3_are_read() {
+    let document = iperf3_document(OF_CLIENT, UDP_BOTH, UDP_SUMS);
+    let value: Value = serde_json::from_str(&document).unwrap();
+    let event = |name: &str, data: &Value| format!("{}\n", serde_json::json!({"event": name, "data": data}));
+    let events = [
+        event("start", &value["start"]),
+        event("interval", &value["intervals"][0]),
+        event("server_output_text", &Value::from("hello")),
+        event("end", &value["end"]),
+    ];
+    let cases = |text: &str| import("iperf3", text.as_bytes(), &about()).map(|run| run.cases);
+    let one = cases(&document).unwrap();
+    assert_eq!(cases(&events.concat()), Ok(one.clone()));
+    // --json-stream-full-output repeats all of it; a server writes one test behind the other.
+    assert_eq!(cases(&format!("{}{document}", events.concat())), Ok(one.clone()));
+    let other = document.replace("\"one\"", "\"two\"");
+    assert_eq!(cases(&format!("{document}\n{other}")).unwrap().len(), 2);
+    let failed = event("error", &Value::from("the client has terminated"));
+    assert!(cases(&format!("{}{failed}", events[0])).unwrap_err().contains("the client has terminated"));
+    let run = import("iperf3", format!("{document}{}{failed}", events[0]).as_bytes(), &about()).unwrap();
+    assert_eq!((run.cases.len(), codes(&run.warnings)), (1, vec!["imported", "incomplete"]));
+    assert!(cases(&events[..2].concat()).unwrap_err().contains("there is no 'end'"));
+    assert!(cases("").unwrap_err().contains("the file is empty"));
+}
+
+#[test]
 fn the_mean_of_the_fastest_needs_95_of_100() {
     let run = milliseconds(&(format!("{}{}", "1\n".repeat(94), "999\n".repeat(6))));
     let latency = run.cases[0].figures.latency_ns.as_ref().unwrap();

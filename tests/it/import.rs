@@ -96,6 +96,36 @@ fn iperf3_over_udp() {
     assert!(figures.received > 0 && figures.jitter_ns.is_none());
 }
 
+/// What a server writes about a test of these flags.
+fn iperf3_server(flags: &[&str]) -> (Value, CaseResult) {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, port) = (directory.path().join("server.json"), free_port());
+    let log = ["-s", "-1", "-J", "-B", "127.0.0.1", "-p", &port, "--logfile", file.to_str().unwrap()];
+    let mut server = other("iperf3", &log);
+    wait_until("a result of iperf3", || {
+        let client = ["-c", "127.0.0.1", "-p", &port, "-J", "-t", "1"];
+        let output = Command::new("iperf3").args(client).args(flags).output().unwrap();
+        (!String::from_utf8_lossy(&output.stdout).contains("\"error\"")).then_some(())
+    });
+    server.wait();
+    let mut run = imported("iperf3", &file, &[]);
+    let case = run.cases.remove(0);
+    assert_eq!(case.endpoint.rsplit(':').next(), Some(port.as_str()), "not the client's port");
+    (serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap(), case)
+}
+
+#[test]
+fn iperf3_by_what_its_server_writes() {
+    let (json, case) = iperf3_server(&[]);
+    assert_eq!(case.figures.delivered_bytes, json["end"]["sum_received"]["bytes"].as_u64());
+    assert!(case.figures.delivered_bytes > Some(0) && case.cpu.is_none());
+    let (_, case) = iperf3_server(&["-R"]);
+    assert_eq!((case.direction.name(), case.figures.delivered_bytes), ("receive", None));
+    let (json, case) = iperf3_server(&["-u", "-b", "4M", "-l", "1000", "--bidir"]);
+    assert_eq!((case.direction.name(), case.figures.delivered_back_bytes), ("both", None));
+    assert_eq!(Some(case.figures.sent), json["end"]["sum_received"]["packets"].as_u64());
+}
+
 #[test]
 fn sockperf_with_its_own_statistics_beside() {
     let directory = tempfile::tempdir().unwrap();
@@ -196,7 +226,7 @@ fn files_that_are_none() {
             "line 2: 'fast' is no latency: one number a line is wanted, '#' before remarks",
         ),
         (&["samples", name], "the unit of the times is not in the file: say --unit ms, us, ns or s"),
-        (&["iperf3", name], "no result of iperf3 --json: trailing characters at line 2 column 1"),
+        (&["iperf3", name], "no result of iperf3 --json: there is more in it than JSON objects"),
         (
             &["sockperf", name],
             "no full log of sockperf: there is no row below 'packet, txTime(sec), rxTime(sec), …'",
