@@ -483,6 +483,6 @@ fn the_lost_count_as_later_than_anything() {
 fn the_kind_of_network_is_a_fact_of_the_case() {
     let study = wireless();
     let hops = |cell: &str| study.cell(cell).unwrap().placement.get("hops").and_then(Value::as_u64);
-    assert_eq!(["tcp", "udp-ad-hoc", "rfcomm"].map(hops), [Some(2), Some(1), Some(1)]);
+    assert_eq!(["tcp", "udp-ad-hoc", "rfcomm"].map(hops), [Some(4), Some(1), Some(1)]);
     assert!(study.cells.iter().all(|cell| cell.placement.contains_key("network")));
 }
