@@ -119,7 +119,8 @@ fn load(which: usize) -> Option<Value> {
     Some(machine::load_averages(&read::text("/proc/loadavg")?)?[which].into())
 }
 
-fn sysctl(name: &str) -> Option<Value> {
+/// A setting of the kernel, by its dotted name.
+pub fn sysctl(name: &str) -> Option<Value> {
     machine::sysctl(&read::text(format!("/proc/sys/{}", name.replace('.', "/")))?)
 }
 

@@ -16,6 +16,11 @@ pub struct Leash {
     moved: (Time, u64),
 }
 
+/// Why a connection is ended.
+pub const TOO_MUCH: &str = "more than the rate that this server allows";
+pub const TOO_LONG: &str = "longer than this server allows";
+pub const TOO_SILENT: &str = "nothing moved for longer than this server waits";
+
 /// A plan that tells its length may take so much longer, until its last bytes are through.
 pub const GRACE: Duration = Duration::from_secs(10);
 
@@ -45,11 +50,11 @@ impl Leash {
         if let Some(most) = self.most
             && bytes as f64 > most * (now.since(first).as_secs_f64() + 1.0) * 1.1 + 1e6
         {
-            return Some("more than the rate that this server allows");
+            return Some(TOO_MUCH);
         }
         if now.since(first) > self.longest {
-            return Some("longer than this server allows");
+            return Some(TOO_LONG);
         }
-        (now.since(self.moved.0) > self.idle).then_some("nothing moved for longer than this server waits")
+        (now.since(self.moved.0) > self.idle).then_some(TOO_SILENT)
     }
 }

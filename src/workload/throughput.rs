@@ -387,8 +387,8 @@ pub struct Sink {
     /// Nothing but silence tells that no more will come.
     ends_silently: bool,
     position: u64,
-    /// Messages before the measurement.
-    warmed_up: u64,
+    /// Messages before the measurement, and those missing among them.
+    warmed_up: (u64, u64),
     message: u64,
     quiet: Duration,
     waits_since: Option<Time>,
@@ -419,7 +419,7 @@ impl Sink {
             lossy: (!caps.reliable).then(|| caps.line.map_or(u64::MAX, |line| line.bytes_in(STOPPED))),
             ends_silently: caps.framing == Framing::Message && !caps.closes,
             position: 0,
-            warmed_up: 0,
+            warmed_up: (0, 0),
             message: u64::from(case.message_bytes),
             quiet: quiet(case.pacing),
             waits_since: None,
@@ -493,7 +493,7 @@ impl Sink {
 
     /// Messages that were sent to get here since the measurement began, as far as can be seen.
     pub fn counted(&self) -> u64 {
-        self.passed() - self.warmed_up
+        self.passed() - self.warmed_up.0
     }
 
     /// The same with those of the warm-up.
@@ -504,6 +504,11 @@ impl Sink {
     /// Messages that are missing among those, as far as they have numbers.
     pub fn missing(&self) -> u64 {
         self.tracker.next - self.tracker.new
+    }
+
+    /// Of the missing, those of the warm-up.
+    pub fn missing_in_warm_up(&self) -> u64 {
+        self.warmed_up.1
     }
 
     fn silent(&mut self) {
@@ -570,7 +575,7 @@ impl Party for Sink {
         (self.waits_since, self.begun) = (Some(now), true);
         let (phase, begins) = self.phases.at(now);
         let (mut messages, mut bytes) = (0, 0);
-        let (before, passed) = (self.position, self.passed());
+        let (before, passed, missing) = (self.position, self.passed(), self.missing());
         for message in self.batch.messages() {
             match &mut self.looped {
                 Some((_, Expected::Stream(comparison))) => comparison.take(message),
@@ -605,7 +610,7 @@ impl Party for Sink {
             messages = self.position / self.message - before / self.message;
         }
         if begins {
-            self.warmed_up = passed;
+            self.warmed_up = (passed, missing);
             match &self.looped {
                 Some((looped, _)) => self.recorder.begin(Time(looped.first_ns.load(Relaxed))),
                 // What arrives first was on its way before the receiver's time began.

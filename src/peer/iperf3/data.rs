@@ -60,6 +60,8 @@ pub struct Ended {
     /// Datagrams sent, or sent as told by the highest number received, and those missing; both with the warm-up.
     pub packets: u64,
     pub missing: u64,
+    /// Of these, missing and sent in the warm-up.
+    pub omitted: (u64, u64),
     /// Segments that the system sent again.
     pub retransmits: Option<u64>,
     pub jitter_s: f64,
@@ -335,6 +337,10 @@ impl Party for Stream {
                 (&self.test.receivers, counts.received, sink.counted(), sink.passed(), sink.missing())
             }
         };
+        let omitted_missing = match &self.end {
+            End::Sends(_) => 0,
+            End::Receives(sink) => sink.missing_in_warm_up(),
+        };
         let has_packets = self.framing == Framing::Message;
         let ended = Ended {
             bytes: counts.bytes,
@@ -342,6 +348,7 @@ impl Party for Stream {
             offered,
             packets: if has_packets { packets } else { 0 },
             missing,
+            omitted: if has_packets { (omitted_missing, packets.saturating_sub(offered)) } else { (0, 0) },
             retransmits: cost.retransmits.filter(|_| self.is_sender()),
             jitter_s: self.jitter.seconds(),
             first: recorder.first,

@@ -16,6 +16,7 @@ use std::time::Duration;
 use super::data::Test;
 use super::wire::{self, COOKIE, Cookie, Parameters};
 use crate::clock::Time;
+use crate::endpoint::Endpoint;
 use crate::link::party::{Cost, Party, Standing, Step};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
 use crate::peer::leash::GRACE;
@@ -30,8 +31,10 @@ const INTRODUCTION: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
 
 pub fn service(facts: &Arc<ServerFacts>) -> Arc<dyn Service> {
+    let congestion = crate::host::sysctl("net.ipv4.tcp_congestion_control");
+    let congestion = congestion.and_then(|name| name.as_str().map(str::to_owned));
     let registry = Registry { facts: facts.clone(), tests: Mutex::default(), arrivals: AtomicU64::default() };
-    Arc::new(FarService { registry: Arc::new(registry) })
+    Arc::new(FarService { registry: Arc::new(registry), congestion })
 }
 
 /// All tests of a server.
@@ -169,9 +172,16 @@ impl FarTest {
 
 struct FarService {
     registry: Arc<Registry>,
+    /// Congestion control of the connections: this host's, or what the endpoint asks for.
+    congestion: Option<String>,
 }
 
 impl Service for FarService {
+    fn at(&self, endpoint: &Endpoint, _all: &[Endpoint]) -> Option<Arc<dyn Service>> {
+        let name = endpoint.option("congestion")?;
+        Some(Arc::new(FarService { registry: self.registry.clone(), congestion: Some(name.to_owned()) }))
+    }
+
     fn party(&self, caps: &Caps, from: &str) -> Box<dyn Party> {
         let arrival = self.registry.arrivals.fetch_add(1, Relaxed);
         let kind = match caps.framing {
@@ -181,8 +191,16 @@ impl Service for FarService {
                 None => Kind::Over,
             },
         };
-        let (registry, caps, from) = (self.registry.clone(), caps.clone(), from.to_owned());
-        Box::new(Reception { registry, caps, from, arrival, heard: Vec::new(), since: None, kind })
+        Box::new(Reception {
+            registry: self.registry.clone(),
+            congestion: self.congestion.clone(),
+            caps: caps.clone(),
+            from: from.to_owned(),
+            arrival,
+            heard: Vec::new(),
+            since: None,
+            kind,
+        })
     }
 
     fn counts_sessions(&self) -> bool {
@@ -207,6 +225,7 @@ impl Service for FarService {
 /// Whatever a connection turns out to be.
 struct Reception {
     registry: Arc<Registry>,
+    congestion: Option<String>,
     caps: Caps,
     from: String,
     arrival: u64,
@@ -234,8 +253,7 @@ impl Reception {
 
     fn decide(&mut self) -> Kind {
         if self.heard.len() < COOKIE {
-            let may_be_one = self.heard.iter().all(u8::is_ascii_alphanumeric);
-            return if may_be_one {
+            return if Cookie::may_begin(&self.heard) {
                 Kind::Unknown(Batch::new(COOKIE - self.heard.len(), 1))
             } else {
                 Kind::Over
@@ -244,7 +262,10 @@ impl Reception {
         let Some(cookie) = Cookie::read(&self.heard) else { return Kind::Over };
         let known = self.registry.tests().get(&cookie).cloned();
         match known {
-            None => Kind::Control(Box::new(Control::new(&self.registry, cookie, &self.from))),
+            None => {
+                let control = Control::new(&self.registry, cookie, &self.from);
+                Kind::Control(Box::new(control.with_congestion(self.congestion.clone())))
+            }
             Some(test) if !test.is_udp() && test.join(self.arrival) => {
                 Kind::Stream(Joined::new(&self.registry.facts, test, self.arrival, &self.caps))
             }

@@ -23,9 +23,9 @@ use crate::link::party::{SLICE, Tuning, drive};
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, stream_beside};
 use crate::plan::{Case, Direction, Pacing, Stop, Wait};
 use crate::workload::{FarFlow, FarReport, Flowed, Role};
-use data::{Making, Stream, Test};
+use data::{Ended, Making, Stream, Test};
 use near::{Control, Home, Leader, Plan};
-use wire::{Cookie, Parameters};
+use wire::{Cookie, Counted, Parameters};
 
 #[cfg(test)]
 mod tests;
@@ -104,11 +104,29 @@ fn parameters(case: &Case, framing: Framing) -> Parameters {
             Pacing::Closed => 0.0,
             Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => per_second * bits,
         },
-        // Others count to four billion only.
-        counters_64bit: framing == Framing::Message,
+        counters_64bit: framing == Framing::Message && may_send(case) > f64::from(u32::MAX),
         server_output: false,
         server_cpu: case.pin.far,
     }
+}
+
+/// More datagrams a second than any one flow sends.
+const MOST_PER_SECOND: f64 = 1e7;
+
+/// The most datagrams that one flow may send. Numbers of 64 bits are asked for only where those of 32 bits may not do,
+/// because servers before 3.1 have no others.
+fn may_send(case: &Case) -> f64 {
+    let per_second = match case.pacing {
+        Pacing::Closed => MOST_PER_SECOND,
+        Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => per_second,
+    };
+    let of = |stop: Stop| {
+        let of_volume = stop.volume_bytes.map(|bytes| bytes as f64 / f64::from(case.message_bytes.max(1)));
+        let of_time = stop.time_ns.map(|time_ns| time_ns as f64 / SECOND as f64 * per_second);
+        [stop.count.map(|count| count as f64), of_volume, of_time].into_iter().flatten().reduce(f64::min)
+    };
+    let warm_up = case.warm_up.and_then(of).unwrap_or(0.0);
+    of(case.stop).map_or(f64::INFINITY, |most| most + warm_up)
 }
 
 /// The client's plan for one server.
@@ -189,6 +207,14 @@ impl NearSession {
             Fault::Closed => PeerError::protocol(endpoint, near::BROKEN_OFF),
             fault => LinkError::new(endpoint, fault).into(),
         };
+        let of_stream = |number: u32, why: Fault| match case.direction {
+            // An old server closes its port once it has the streams of one direction.
+            Some(Direction::Both) if number >= case.parallel => PeerError::protocol(
+                endpoint,
+                format!("no connection for the second direction: {}", near::ONE_WAY),
+            ),
+            _ => fault(why),
+        };
         let framing = crate::link::caps(endpoint).map_err(fault)?.framing;
         let beside = match framing {
             Framing::Stream => endpoint.clone(),
@@ -206,10 +232,13 @@ impl NearSession {
         for number in 0..parameters.streams() {
             let mut link = near.dialer.open(endpoint)?;
             match framing {
-                Framing::Stream => say(link.as_mut(), cookie.bytes(), near.dialer.timeout),
+                Framing::Stream => {
+                    control.congestion = used_congestion_control(link.as_ref());
+                    say(link.as_mut(), cookie.bytes(), near.dialer.timeout)
+                }
                 Framing::Message => greet(link.as_mut(), near.dialer),
             }
-            .map_err(fault)?;
+            .map_err(|fault| of_stream(number as u32, fault))?;
             let role = if parameters.is_outward(number) { Role::Outward } else { Role::Inward };
             if role == Role::Outward {
                 halves.extend(link.other_half().ok());
@@ -244,6 +273,10 @@ impl NearSession {
         });
         Ok(())
     }
+}
+
+fn used_congestion_control(link: &dyn Link) -> Option<String> {
+    link.facts().get("congestion_control")?.as_str().map(str::to_owned)
 }
 
 /// Says all of this.
@@ -320,35 +353,52 @@ impl Port {
         for (stream, (told, own)) in results.streams.iter().zip(&ended).enumerate() {
             longest = longest.max(told.seconds);
             let inward = !self.parameters.is_outward(stream);
-            let blocks = told.bytes / u64::from(self.parameters.length.max(1));
-            let time = |from: Option<Time>, to: Option<Time>| from.zip(to).map(|(from, to)| to.since(from));
-            // Datagrams have no acknowledgement: their time is that of sending.
-            let last = if self.parameters.udp { own.last } else { control.drained_at };
-            let elapsed = time(own.first, last).filter(|_| self.parameters.omit_s == 0).or_else(|| {
-                // The server's own time ends with the word that it is over, some time after the last byte.
-                let told = Duration::try_from_secs_f64(told.seconds).ok()?;
-                Some(told.saturating_sub(time(last, control.ended_at).unwrap_or_default()))
-            });
-            let is_sending_time = self.parameters.udp && self.parameters.omit_s == 0 && !inward;
-            all.flows.push(FarFlow {
-                port: number,
-                bytes: told.bytes,
-                messages: match (inward, self.parameters.udp) {
-                    (false, _) => blocks,
-                    // Of a stream nothing is lost, however the two ends count its beginning.
-                    (true, false) => own.messages,
-                    // What is missing at the end no number tells; what was left out nobody.
-                    (true, true) if whole && self.parameters.omit_s == 0 => own.offered.max(told.packets),
-                    (true, true) => own.offered,
-                },
-                // From the first datagram sent to the last: the first takes none of that time.
-                head_bytes: if is_sending_time { self.parameters.length.into() } else { 0 },
-                elapsed_ns: elapsed.unwrap_or_default().as_nanos() as u64,
-                inward,
-                ..FarFlow::default()
-            });
+            all.flows.push(FarFlow { port: number, inward, ..self.flow(control, told, own, inward, whole) });
         }
         *all.cpu_seconds.get_or_insert(0.0) += results.cpu_percent / 100.0 * longest;
+    }
+
+    /// What the server received on a stream, or sent.
+    fn flow(&self, control: &Control, told: &Counted, own: &Ended, inward: bool, whole: bool) -> FarFlow {
+        let Parameters { udp, omit_s, length, .. } = self.parameters;
+        let time = |from: Option<Time>, to: Option<Time>| from.zip(to).map(|(from, to)| to.since(from));
+        // Datagrams have no acknowledgement: their time is that of sending.
+        let last = if udp { own.last } else { control.drained_at };
+        let near = time(own.first, last);
+        // Each end leaves out a time of its own at the beginning: of the server's counts only the losses fit our time.
+        let lost = told.omitted.map(|(lost, _)| told.lost.saturating_sub(lost));
+        if let (true, false, Some(lost), Some(near)) = (udp && omit_s > 0, inward, lost, near) {
+            let messages = own.messages.saturating_sub(lost);
+            return FarFlow {
+                bytes: messages.saturating_mul(length.into()),
+                messages,
+                head_bytes: length.into(),
+                elapsed_ns: near.as_nanos() as u64,
+                ..FarFlow::default()
+            };
+        }
+        let elapsed = near.filter(|_| omit_s == 0).or_else(|| {
+            // The server's own time ends with the word that it is over, some time after the last byte. Servers before 3.2
+            // report none.
+            let told = Duration::try_from_secs_f64(told.seconds).ok().filter(|told| !told.is_zero());
+            let told = told.map(|told| told.saturating_sub(time(last, control.ended_at).unwrap_or_default()));
+            told.or(near)
+        });
+        FarFlow {
+            bytes: told.bytes,
+            messages: match (inward, udp) {
+                // Of a stream nothing is lost, however the two ends count its beginning and its end.
+                (_, false) => own.messages,
+                (false, true) => told.bytes / u64::from(length.max(1)),
+                // What is missing at the end no number tells; what was left out nobody.
+                (true, true) if whole && omit_s == 0 => own.offered.max(told.packets),
+                (true, true) => own.offered,
+            },
+            // From the first datagram sent to the last: the first takes none of that time.
+            head_bytes: if udp && omit_s == 0 && !inward { length.into() } else { 0 },
+            elapsed_ns: elapsed.unwrap_or_default().as_nanos() as u64,
+            ..FarFlow::default()
+        }
     }
 
     /// What the ends told of the streams and no figure holds.
@@ -374,6 +424,8 @@ impl Port {
             }
         }
         got.extend(retransmits.map(|count| ("far_retransmits".to_owned(), count.into())));
+        let congestion = results.congestion.as_deref();
+        got.extend(congestion.map(|name| ("far_congestion_control".to_owned(), name.into())));
         got.insert("far_cpu_percent".to_owned(), results.cpu_percent.into());
     }
 }

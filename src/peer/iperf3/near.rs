@@ -16,6 +16,12 @@ use crate::workload::Measured;
 /// Where nothing was agreed yet.
 pub const BROKEN_OFF: &str = "the server closed the connection: is it iperf3, with room for us?";
 
+/// Servers since 3.13 close without a word where the password is wrong or missing.
+const REFUSED: &str = "the server closed the connection when it had heard the parameters: if it wants a user name and a \
+                       password, use a server without, because linkgauge gives none";
+
+pub const ONE_WAY: &str = "iperf3 before 3.7 cannot do both directions at once: use --direction send,receive";
+
 /// How often it looks whether the streams have ended, and while they cannot have.
 const LOOK: Duration = Duration::from_millis(1);
 const GLANCE: Duration = Duration::from_millis(100);
@@ -82,6 +88,8 @@ pub struct Control {
     /// When the end was said.
     pub ended_at: Option<Time>,
     pub results: Option<Results>,
+    /// Congestion control of this end's streams.
+    pub congestion: Option<String>,
     fault: Option<String>,
 }
 
@@ -101,6 +109,7 @@ impl Control {
             drained_at: None,
             ended_at: None,
             results: None,
+            congestion: None,
             fault: None,
         }
     }
@@ -172,7 +181,7 @@ impl Control {
             Some(State::ServerTerminates) => self.fail("the server was stopped"),
             Some(State::ServerError) => {
                 // The numbers may still be on their way; closed without them it is an error all the same.
-                if let Some(error) = self.talk.heard().get(1..).and_then(|rest| rest.first_chunk()) {
+                if let Some(error) = self.talk.heard().get(1..1 + wire::ERROR) {
                     self.fail(wire::explain(error));
                 }
             }
@@ -285,12 +294,14 @@ impl Control {
             jitter_s: ended.jitter_s,
             lost: ended.missing,
             packets: ended.packets,
+            omitted: Some(ended.omitted),
             seconds: seconds(ended),
         });
         Results {
             cpu_percent: if longest > 0.0 { 100.0 * cpu / longest } else { 0.0 },
             has_retransmits: (!parameters.reverse)
                 .then(|| ended.iter().any(|ended| ended.retransmits.is_some())),
+            congestion: self.congestion.clone(),
             streams: streams.collect(),
             text: None,
         }
@@ -366,6 +377,7 @@ impl Party for Control {
     }
 
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+        let error = self.talk.heard().strip_prefix(&[State::ServerError as u8]).map(wire::explain);
         let why = match self.stage {
             // What is to come has been said.
             Stage::Heard | Stage::Over => {
@@ -373,10 +385,12 @@ impl Party for Control {
                 self.talk = Talk::new();
                 return Ok(());
             }
-            Stage::Greeted | Stage::Asked | Stage::Opened | Stage::Started => BROKEN_OFF,
-            _ => "the server broke off the test",
+            Stage::Asked => REFUSED.to_owned(),
+            Stage::Greeted | Stage::Opened | Stage::Started => BROKEN_OFF.to_owned(),
+            _ if self.plan.parameters.bidirectional => format!("the server broke off the test: {ONE_WAY}"),
+            _ => "the server broke off the test: it was killed, or it failed".to_owned(),
         };
-        self.fail(why);
+        self.fail(error.unwrap_or(why));
         Ok(())
     }
 }

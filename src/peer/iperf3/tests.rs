@@ -9,9 +9,10 @@ use super::far;
 use super::near::{Control, Plan};
 use super::wire::{self, Code, Cookie, Parameters, Results, State};
 use crate::clock::Time;
-use crate::link::party::{Party, Step};
+use crate::link::party::{Cost, Party, Step};
 use crate::link::{Admission, Caps, Framing};
 use crate::peer::{Limits, ServerFacts, Service};
+use crate::plan::{Case, Pacing, Stop};
 
 /// What a party says at `now`, until it waits or ends.
 #[derive(Debug, PartialEq)]
@@ -154,6 +155,49 @@ fn a_server_that_falls_silent_is_given_up() {
     assert!(matches!(then, Then::Listens(until) if until <= Time(16_000_000_000)), "{then:?}");
 }
 
+/// A client up to the point at which it has said what it wants.
+fn client_that_asked() -> Control {
+    let mut client = client();
+    said(&mut client, Time(0));
+    hear(&mut client, &[State::ParameterExchange as u8], Time(0));
+    said(&mut client, Time(0));
+    client
+}
+
+#[test]
+fn a_server_that_refuses_in_a_few_bytes_or_in_none_is_understood() {
+    for (words, reason) in [
+        (&b"\xFE\x00\x00\x00\x8E"[..], "user name and a password"),
+        (b"\xFE\x00\x00\x00\x25", "--server-max-duration"),
+        (b"\xFE\x00\x00", "before it said why"),
+        (b"\xFF", "busy"),
+        (b"", "user name and a password"),
+    ] {
+        let mut client = client_that_asked();
+        hear(&mut client, words, Time(0));
+        if words != b"\xFF" {
+            assert!(matches!(said(&mut client, Time(0)).1, Then::Listens(_)), "{words:?}: more may come");
+            client.closed(Time(0)).unwrap();
+        }
+        let (_, then) = said(&mut client, Time(0));
+        assert!(matches!(&then, Then::Fails(why) if why.contains(reason)), "{words:?}: {then:?}");
+    }
+}
+
+#[test]
+fn numbers_of_64_bits_are_asked_for_only_where_fewer_may_not_do() {
+    let wide = |stop: Stop, pacing: Pacing| {
+        let case = Case { stop, pacing, ..crate::peer::far_case(1000) };
+        super::parameters(&case, Framing::Message).counters_64bit
+    };
+    let (short, long) = (Stop::after(Duration::from_secs(10)), Stop::after(Duration::from_secs(3600)));
+    assert_eq!((wide(short, Pacing::Closed), wide(long, Pacing::Closed)), (false, true));
+    let slow = Pacing::Fixed { per_second: 1e5 };
+    assert_eq!((wide(long, slow), wide(Stop::after(Duration::from_secs(86_400)), slow)), (false, true));
+    let count = |count: u64| Stop { count: Some(count), ..Stop::default() };
+    assert_eq!((wide(count(1 << 32), Pacing::Closed), wide(count(1000), Pacing::Closed)), (true, false));
+}
+
 fn service(limits: Limits, token: Option<String>) -> Arc<dyn Service> {
     far::service(&Arc::new(ServerFacts { limits, token, secret: [3; 32], ..ServerFacts::default() }))
 }
@@ -208,7 +252,7 @@ fn clients_that_stop_in_the_middle_are_not_kept() {
     hear(second.as_mut(), Cookie::random().bytes(), Time(0));
     assert_eq!(said(second.as_mut(), Time(0)), (vec![State::AccessDenied as u8], Then::Done));
     stuck.timed_out(INTRODUCTION);
-    let refused = (wire::error(Code::Idle).to_vec(), Then::Done);
+    let refused = (wire::error(Code::Silent).to_vec(), Then::Done);
     assert_eq!(said(stuck.as_mut(), INTRODUCTION), refused);
     drop(stuck);
     asking(&service, "192.0.2.1:4", &parameters().write());
@@ -228,6 +272,22 @@ fn a_token_that_nobody_can_say_keeps_everybody_out() {
     let service = service(Limits::default(), Some("secret".to_owned()));
     let (mut control, _) = asking(&service, "192.0.2.1:1", &parameters().write());
     assert_eq!(said(control.as_mut(), Time(0)), (wire::error(Code::Authorisation).to_vec(), Then::Done));
+}
+
+#[test]
+fn a_client_beyond_the_rate_hears_the_number_of_the_rate() {
+    let service = service(Limits { bit_rate: Some(8000.0), ..Limits::default() }, None);
+    let (mut control, cookie) = asking(&service, "192.0.2.1:1", &parameters().write());
+    assert_eq!(said(control.as_mut(), Time(0)).0, [State::CreateStreams as u8]);
+    let mut stream = service.party(&Caps::STREAM, "192.0.2.1:2");
+    hear(stream.as_mut(), cookie.bytes(), Time(0));
+    said(control.as_mut(), Time(0));
+    said(stream.as_mut(), Time(0));
+    assert_eq!(said(control.as_mut(), Time(0)).0, [State::TestStart as u8, State::TestRunning as u8]);
+    hear(stream.as_mut(), &vec![0; 3 << 20], Time(0));
+    assert!(matches!(said(stream.as_mut(), Time(0)).1, Then::Fails(_)));
+    stream.ended(Cost::default());
+    assert_eq!(said(control.as_mut(), Time(0)), (wire::error(Code::Rate).to_vec(), Then::Done));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! iperf3's words: cookie, states, parameters, results, errors. Pure: bytes in, values out, and back.
 //!
-//! Made from the protocol as it is spoken on the wire by iperf3 3.12; nothing here is its code.
+//! Made from the protocol as iperf3 3.0 to 3.21 speak it on the wire; nothing here is its code.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -26,7 +26,12 @@ impl Cookie {
     pub fn read(bytes: &[u8]) -> Option<Cookie> {
         let cookie: [u8; COOKIE] = bytes.get(..COOKIE)?.try_into().ok()?;
         let (zero, letters) = cookie.split_last()?;
-        (*zero == 0 && letters.iter().all(u8::is_ascii_alphanumeric)).then_some(Cookie(cookie))
+        (*zero == 0 && Cookie::may_begin(letters)).then_some(Cookie(cookie))
+    }
+
+    /// Whether a cookie may begin like this. Clients before 3.2 put their host name and the time into it.
+    pub fn may_begin(bytes: &[u8]) -> bool {
+        bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(byte))
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -87,7 +92,7 @@ pub fn error(code: Code) -> [u8; 1 + ERROR] {
     bytes
 }
 
-/// Errors that we tell, by iperf3's numbers (3.12).
+/// Errors that we report, by iperf3's numbers (3.21).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Code {
@@ -100,19 +105,27 @@ pub enum Code {
     Datagram = 20,
     Directions = 25,
     Rate = 27,
+    /// The test is longer than this server allows; known since 3.20, older clients print the number.
+    ServerDuration = 37,
     Parameters = 114,
     Results = 117,
     Processor = 132,
     Authorisation = 142,
-    Idle = 144,
+    Silent = 144,
+    /// The test took longer than this server allows; known since 3.20.
+    DurationExpired = 160,
     StreamAccept = 204,
     StreamRead = 206,
 }
 
-/// What a server's two numbers say, in our words; numbers are those of iperf3 3.12.
-pub fn explain(error: &[u8; ERROR]) -> String {
-    let number = |bytes: &[u8]| bytes.iter().fold(0u32, |all, byte| all << 8 | u32::from(*byte)) as i32;
-    let (code, system) = (number(&error[..4]), number(&error[4..]));
+/// What a server's two numbers say, in our words; the numbers are those of iperf3 3.21. The second number does not always
+/// come: iperf3 3.12 leaves it out where it refuses a test.
+pub fn explain(error: &[u8]) -> String {
+    let number = |bytes: &[u8; 4]| i32::from_be_bytes(*bytes);
+    let Some((code, system)) = error.split_first_chunk() else {
+        return "the server refused the test and closed the connection before it said why".to_owned();
+    };
+    let (code, system) = (number(code), system.first_chunk().map_or(0, number));
     let what = match code {
         5 => "the time is too long for it",
         6 => "too many connections: use a smaller --parallel",
@@ -125,17 +138,21 @@ pub fn explain(error: &[u8; ERROR]) -> String {
         25 => "it cannot do both directions at once",
         27 => "more than the rate that it allows: use a --bit-rate below its limit",
         30 | 144 => "nothing came for longer than it waits",
+        37 => {
+            "longer than it allows (--server-max-duration): use a shorter --time, without --volume and --count"
+        }
         109 => "a connection closed unexpectedly",
-        110 => "it did not understand what it was told",
+        110 => "it did not understand this client",
         114 => "it did not understand the parameters",
         117 => "it did not understand the results",
-        119 => "it says that this end broke off",
+        119 => "it reports that this client ended the test",
         120 => "it was stopped",
         121 => "it is busy with another test: try again later",
         123 | 124 | 130 | 140 | 141 | 148 => "its system refused a setting of the sockets",
-        132 => "it cannot run on that CPU: choose another for the far end in --pin",
+        132 => "it cannot run on that CPU: choose another for the server in --pin",
         134 => "it does not have that congestion control",
         142 => "it wants a user name and a password, which linkgauge does not give: use a server without",
+        160 => "the test took longer than it allows (--server-max-duration): use a shorter --time",
         200..=208 => "it had trouble with the data connections",
         _ => return format!("the server reports error {code} (system error {system})"),
     };
@@ -277,11 +294,7 @@ impl Parameters {
         say("num", self.bytes.into());
         say("blockcount", self.blocks.into());
         say("parallel", self.parallel.into());
-        for (name, on) in [
-            ("reverse", self.reverse),
-            ("bidirectional", self.bidirectional),
-            ("udp_counters_64bit", self.counters_64bit),
-        ] {
+        for (name, on) in [("reverse", self.reverse), ("bidirectional", self.bidirectional)] {
             if on {
                 say(name, true.into());
             }
@@ -291,11 +304,16 @@ impl Parameters {
             say("bandwidth", (self.bits_per_second.round() as u64).into());
         }
         say("pacing_timer", 1000.into());
-        if self.server_output {
-            say("get_server_output", 1.into());
+        // Numbers, not booleans: servers since 3.18 ignore any other type.
+        for (name, on) in
+            [("get_server_output", self.server_output), ("udp_counters_64bit", self.counters_64bit)]
+        {
+            if on {
+                say(name, 1.into());
+            }
         }
         // The protocol's version, for servers that look.
-        say("client_version", "3.12".into());
+        say("client_version", "3.21".into());
         Value::Object(object)
     }
 
@@ -304,9 +322,6 @@ impl Parameters {
         let carrier = Carrier::deserialize(object).map_err(|_| Code::Parameters)?;
         if carrier.sctp {
             return Err(Code::Sctp);
-        }
-        if object.contains_key("authtoken") {
-            return Err(Code::Authorisation);
         }
         let udp = carrier.udp;
         if !udp && !carrier.tcp {
@@ -374,9 +389,12 @@ pub struct Counted {
     /// None where nobody counts them: at the receiver, or where the system does not tell.
     pub retransmits: Option<u64>,
     pub jitter_s: f64,
+    /// Datagrams lost, and sent, or as many as must have been sent by the highest number received; all with the time that
+    /// was left out at the beginning.
     pub lost: u64,
-    /// Datagrams: sent, or as many as must have been sent by the highest number received.
     pub packets: u64,
+    /// Lost and sent in the time that was left out at the beginning; reported since 3.16.
+    pub omitted: Option<(u64, u64)>,
     pub seconds: f64,
 }
 
@@ -387,6 +405,8 @@ pub struct Results {
     pub cpu_percent: f64,
     /// Of senders: whether retransmissions are counted. None at receivers.
     pub has_retransmits: Option<bool>,
+    /// Congestion control of this end's sockets, where it has any.
+    pub congestion: Option<String>,
     /// In the order of opening.
     pub streams: Vec<Counted>,
     /// What a server has printed, if that was asked for.
@@ -397,13 +417,16 @@ impl Results {
     pub fn write(&self) -> Value {
         let or_minus_one = |number: Option<u64>| number.map_or(json!(-1), Value::from);
         let stream = |(number, counted): (usize, &Counted)| {
+            let (omitted_lost, omitted_packets) = counted.omitted.unwrap_or_default();
             json!({
                 "id": stream_id(number),
                 "bytes": counted.bytes,
                 "retransmits": or_minus_one(counted.retransmits),
                 "jitter": finite(counted.jitter_s),
                 "errors": counted.lost,
+                "omitted_errors": omitted_lost,
                 "packets": counted.packets,
+                "omitted_packets": omitted_packets,
                 "start_time": 0,
                 "end_time": finite(counted.seconds),
             })
@@ -415,8 +438,10 @@ impl Results {
             "sender_has_retransmits": or_minus_one(self.has_retransmits.map(u64::from)),
             "streams": self.streams.iter().enumerate().map(stream).collect::<Vec<Value>>(),
         });
-        if let Some(text) = &self.text {
-            value["server_output_text"] = text.as_str().into();
+        for (name, text) in [("congestion_used", &self.congestion), ("server_output_text", &self.text)] {
+            if let Some(text) = text {
+                value[name] = text.as_str().into();
+            }
         }
         value
     }
@@ -439,6 +464,7 @@ impl Results {
                 jitter_s: finite(number(stream, "jitter").unwrap_or(0.0)),
                 lost: count(stream, "errors")?,
                 packets: count(stream, "packets")?,
+                omitted: count(stream, "omitted_errors").ok().zip(count(stream, "omitted_packets").ok()),
                 seconds: finite(
                     number(stream, "end_time").unwrap_or(0.0) - number(stream, "start_time").unwrap_or(0.0),
                 ),
@@ -446,11 +472,13 @@ impl Results {
         }
         let cpu_percent = number(object, "cpu_util_total").ok_or(WireError::NoNumber("cpu_util_total"))?;
         let has_retransmits = number(object, "sender_has_retransmits");
+        let text = |name: &str| object.get(name).and_then(Value::as_str).map(str::to_owned);
         Ok(Results {
             cpu_percent: finite(cpu_percent),
             has_retransmits: has_retransmits.filter(|has| (0.0..=1.0).contains(has)).map(|has| has > 0.0),
             streams: all.into_iter().collect::<Option<_>>().ok_or(WireError::OtherStreams)?,
-            text: object.get("server_output_text").and_then(Value::as_str).map(str::to_owned),
+            congestion: text("congestion_used"),
+            text: text("server_output_text"),
         })
     }
 }

@@ -12,7 +12,7 @@ use crate::link::party::{Party, Standing, Step};
 use crate::peer::iperf3::data::Ended;
 use crate::peer::iperf3::talk::Talk;
 use crate::peer::iperf3::wire::{self, Code, Cookie, Counted, Parameters, Results, State};
-use crate::peer::leash::GRACE;
+use crate::peer::leash::{self, GRACE};
 
 /// While streams run, how often it looks whether one has failed.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -43,6 +43,8 @@ pub struct Control {
     registry: Arc<Registry>,
     /// None if there was no place for it.
     test: Option<Arc<FarTest>>,
+    /// Congestion control of the connections, for the results.
+    congestion: Option<String>,
     talk: Talk,
     stage: Stage,
     since: Option<Time>,
@@ -73,6 +75,7 @@ impl Control {
         Control {
             registry: registry.clone(),
             test,
+            congestion: None,
             talk,
             stage,
             since: None,
@@ -80,6 +83,11 @@ impl Control {
             began: None,
             stopped: None,
         }
+    }
+
+    pub fn with_congestion(mut self, congestion: Option<String>) -> Control {
+        self.congestion = congestion;
+        self
     }
 
     fn enter(&mut self, stage: Stage) {
@@ -137,7 +145,7 @@ impl Control {
                 Err(if parameters.udp { Code::Datagram } else { Code::Block })
             }
             () if parameters.time_s.saturating_add(parameters.omit_s) > limits.duration_s => {
-                Err(Code::Duration)
+                Err(Code::ServerDuration)
             }
             () if limits.bit_rate.is_some_and(|most| rate > most) => Err(Code::Rate),
             () if parameters.server_cpu.is_some_and(|cpu| !cpu::current_affinity().contains(&cpu)) => {
@@ -193,8 +201,12 @@ impl Control {
                 self.enter(Stage::Running);
             }
             Stage::Queueing | Stage::Opening if waited >= INTRODUCTION => self.refuse(Code::StreamAccept),
-            Stage::Running if test.test.fault().is_some() => self.refuse(Code::StreamRead),
-            Stage::Running if waited >= self.longest(&test) => self.refuse(Code::Duration),
+            Stage::Running if waited >= self.longest(&test) => self.refuse(Code::DurationExpired),
+            Stage::Running => {
+                if let Some(fault) = test.test.fault() {
+                    self.refuse(code_of(&fault));
+                }
+            }
             Stage::Stopping if test.test.senders() == 0 || waited >= ENDING => {
                 self.talk.say(&[State::ExchangeResults as u8]);
                 self.enter(Stage::Hearing);
@@ -231,15 +243,27 @@ impl Control {
             jitter_s: ended.jitter_s,
             lost: ended.missing,
             packets: ended.packets,
+            omitted: Some(ended.omitted),
             seconds,
         };
         let sends = parameters.reverse || parameters.bidirectional;
         Results {
             cpu_percent: if seconds > 0.0 { 100.0 * cpu / seconds } else { 0.0 },
             has_retransmits: sends.then(|| ended.iter().any(|ended| ended.retransmits.is_some())),
+            congestion: self.congestion.clone().filter(|_| !parameters.udp),
             streams: ended.iter().map(counted).collect(),
             text: parameters.server_output.then(|| text(parameters, &ended, seconds)),
         }
+    }
+}
+
+/// iperf3's number for why a stream ended early.
+fn code_of(fault: &str) -> Code {
+    match fault {
+        leash::TOO_MUCH => Code::Rate,
+        leash::TOO_LONG => Code::DurationExpired,
+        leash::TOO_SILENT => Code::Silent,
+        _ => Code::StreamRead,
     }
 }
 
@@ -290,7 +314,7 @@ impl Party for Control {
 
     fn timed_out(&mut self, _now: Time) {
         match self.stage {
-            Stage::Asking | Stage::Hearing => self.refuse(Code::Idle),
+            Stage::Asking | Stage::Hearing => self.refuse(Code::Silent),
             Stage::Parting => self.over(),
             _ => {}
         }

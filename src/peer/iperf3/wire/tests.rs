@@ -1,4 +1,4 @@
-//! The words of iperf3 against what was heard of iperf3 3.12.
+//! The words of iperf3 against what was heard of iperf3 3.0 to 3.21.
 
 use super::*;
 
@@ -6,9 +6,9 @@ fn object(text: &str) -> Map<String, Value> {
     serde_json::from_str(text).unwrap()
 }
 
-/// As 3.12 says them without options.
+/// As 3.21 says them without options.
 const PLAIN: &str = r#"{"tcp":true,"omit":0,"time":1,"num":0,"blockcount":0,"parallel":1,"len":131072,
-    "pacing_timer":1000,"client_version":"3.12"}"#;
+    "pacing_timer":1000,"client_version":"3.21"}"#;
 
 fn plain() -> Parameters {
     Parameters {
@@ -37,6 +37,9 @@ fn cookies_are_letters_and_digits_and_a_zero() {
     assert_eq!(Cookie::read(b"cf3vgxvikyby5o5z4tc2kqvzdxchsc34rjekx"), None);
     assert_eq!(Cookie::read(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:5201\r\n"), None);
     assert_eq!(Cookie::read(&cookie.bytes()[..36]), None);
+    // Clients before 3.2 put their host and the time into it.
+    assert!(Cookie::read(b"lab-pc_2.local.1700000000.123456.0ab\0").is_some());
+    assert!(!Cookie::may_begin(b"SSH-2.0-OpenSSH_9.2\r\n") && !Cookie::may_begin(b"GET /"));
 }
 
 #[test]
@@ -87,8 +90,22 @@ fn what_we_ask_for_is_read_back() {
         assert_eq!(used, framed.len());
         assert_eq!(Parameters::read(&object), Ok(parameters));
     }
-    // A plain test says what 3.12 says.
+    // A plain test says what 3.21 says.
     assert_eq!(plain().write(), serde_json::from_str::<Value>(PLAIN).unwrap());
+}
+
+/// Servers since 3.18 ignore a value of another type than they expect.
+#[test]
+fn values_have_the_types_that_new_servers_want() {
+    let all = Parameters { udp: true, counters_64bit: true, server_output: true, reverse: true, ..plain() };
+    let said = all.write();
+    for (name, value) in
+        [("udp_counters_64bit", json!(1)), ("get_server_output", json!(1)), ("reverse", json!(true))]
+    {
+        assert_eq!(said[name], value, "{name}");
+    }
+    let both = Parameters { bidirectional: true, ..plain() };
+    assert_eq!(both.write()["bidirectional"], json!(true));
 }
 
 #[test]
@@ -99,6 +116,8 @@ fn absurd_parameters_are_refused_with_a_number() {
         Parameters::read(&all).map(|_| ())
     };
     assert_eq!(refused("{}"), Ok(()));
+    // A server that wants no password takes a client that has one.
+    assert_eq!(refused(r#"{"authtoken":"bm9ib2R5"}"#), Ok(()));
     for (changes, code) in [
         (r#"{"parallel":129}"#, Code::Streams),
         (r#"{"parallel":0}"#, Code::Streams),
@@ -117,7 +136,6 @@ fn absurd_parameters_are_refused_with_a_number() {
         (r#"{"bandwidth":-1}"#, Code::Parameters),
         (r#"{"reverse":true,"bidirectional":true}"#, Code::Directions),
         (r#"{"sctp":true}"#, Code::Sctp),
-        (r#"{"authtoken":"bm9ib2R5"}"#, Code::Authorisation),
         (r#"{"tcp":false}"#, Code::NotDone),
     ] {
         assert_eq!(refused(changes), Err(code), "{changes}");
@@ -159,8 +177,25 @@ fn results_are_read_as_they_are_said() {
     assert_eq!((results.streams[0].seconds, second.jitter_s), (1.032345, 3.9775360469671e-06));
     let framed = framed(&results.write());
     let (again, _) = read_framed(&framed, LONGEST_RESULTS).unwrap().unwrap();
-    assert_eq!(Results::read(&again, 2), Ok(results));
+    let streams = results.streams.iter().map(|stream| Counted { omitted: Some((0, 0)), ..*stream }).collect();
+    assert_eq!(Results::read(&again, 2), Ok(Results { streams, ..results }));
     assert_eq!(again["streams"][1]["retransmits"], -1);
+    assert_eq!((again["congestion_used"].as_str(), second.omitted), (Some("bbr"), None));
+}
+
+#[test]
+fn losses_of_the_beginning_are_told_apart_since_3_16() {
+    let new = RESULTS.replace("\"errors\":2,", "\"errors\":2,\"omitted_errors\":1,\"omitted_packets\":11,");
+    let results = Results::read(&object(&new), 2).unwrap();
+    assert_eq!(results.streams[1].omitted, Some((1, 11)));
+    let said = results.write();
+    assert_eq!(
+        (&said["streams"][1]["omitted_errors"], &said["streams"][1]["omitted_packets"]),
+        (&json!(1), &json!(11))
+    );
+    // One without the other is no error either: 3.21 would refuse us, not we them.
+    let half = RESULTS.replace("\"errors\":2,", "\"errors\":2,\"omitted_errors\":1,");
+    assert_eq!(Results::read(&object(&half), 2).unwrap().streams[1].omitted, None);
 }
 
 #[test]
@@ -185,11 +220,17 @@ fn errors_are_explained() {
         error[..4].copy_from_slice(&code.to_be_bytes());
         explain(&error)
     };
-    insta::assert_snapshot!([said(142), said(27), said(7777), said(-3)].join("\n"), @r"
+    // 3.12 says the first number only where it refuses a test.
+    let [short, cut] = [&[0, 0, 0, 142][..], &[0, 0]].map(explain);
+    insta::assert_snapshot!([said(142), said(27), said(37), said(160), said(7777), said(-3), short, cut].join("\n"), @r"
     the server refused: it wants a user name and a password, which linkgauge does not give: use a server without (error 142)
     the server refused: more than the rate that it allows: use a --bit-rate below its limit (error 27)
+    the server refused: longer than it allows (--server-max-duration): use a shorter --time, without --volume and --count (error 37)
+    the server refused: the test took longer than it allows (--server-max-duration): use a shorter --time (error 160)
     the server reports error 7777 (system error 0)
     the server reports error -3 (system error 0)
+    the server refused: it wants a user name and a password, which linkgauge does not give: use a server without (error 142)
+    the server refused the test and closed the connection before it said why
     ");
     assert_eq!(error(Code::Rate), [0xFE, 0, 0, 0, 27, 0, 0, 0, 0]);
 }
