@@ -105,7 +105,7 @@ pub fn message_rate(text: &str) -> Result<f64, UnitError> {
             "/h" => 3600.0,
             _ => return Err(refuse(text, WANTED)),
         };
-    if per_second > 0.0 { Ok(per_second) } else { Err(refuse(text, WANTED)) }
+    if is_rate(per_second) { Ok(per_second) } else { Err(refuse(text, WANTED)) }
 }
 
 /// Bits per second: `10M` and `10Mbit/s` are bits, `10kBps` and `10kB/s` are bytes a second. Above zero.
@@ -120,7 +120,14 @@ pub fn bit_rate(text: &str) -> Result<f64, UnitError> {
             "B/s" | "Bps" => 8.0,
             _ => return Err(refuse(text, WANTED)),
         };
-    if bits > 0.0 { Ok(bits) } else { Err(refuse(text, WANTED)) }
+    if is_rate(bits) { Ok(bits) } else { Err(refuse(text, WANTED)) }
+}
+
+/// Once in thirty years is no rate.
+const LEAST_RATE: f64 = 1e-9;
+
+fn is_rate(per_second: f64) -> bool {
+    per_second >= LEAST_RATE && per_second.is_finite()
 }
 
 /// A share, from 0 to 1: `1%`, `0.5 %`. At most 100 %.
@@ -284,9 +291,11 @@ mod tests {
         for text in ["", "1.5", "12bananas", "-3", "1KiBs"] {
             assert!(bytes(text).is_err(), "{text}");
         }
-        for text in ["0/s", "100", "5/fortnight"] {
+        let (never, always) = (format!("0.{:0>40}/s", 1), format!("{:9>400}/s", 9));
+        for text in ["0/s", "100", "5/fortnight", &never, &always] {
             assert!(message_rate(text).is_err(), "{text}");
         }
+        assert!(bit_rate(&never.replace("/s", "")).is_err() && bit_rate(&always.replace("/s", "")).is_err());
         assert!(bit_rate("0").is_err());
         for text in ["0.1", "101%", "-1%", "%"] {
             assert!(share(text).is_err(), "{text}");

@@ -163,9 +163,12 @@ pub fn device_of(address: &SockAddr, before: usize) -> Option<(Address, Vec<u8>,
 
 /// Whether the family is there; what is missing is told by the protocol that carries the link.
 pub fn available(speaks: Speaks, module: &'static str) -> Result<(), Unavailable> {
-    socket(speaks).map(|_| ()).map_err(|_| Unavailable {
-        reason: "the kernel has no Bluetooth, or has not loaded it".to_owned(),
-        remedy: format!("sudo modprobe {module}"),
+    socket(speaks).map(|_| ()).map_err(|error| {
+        Unavailable::by(
+            &error,
+            "the kernel has no Bluetooth, or has not loaded it",
+            format!("sudo modprobe {module}"),
+        )
     })
 }
 

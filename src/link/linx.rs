@@ -74,10 +74,10 @@ pub const ETHERNET_TRANSPORT: Transport = Transport {
     check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
     available: || match Socket::new(Domain::PACKET, Type::DGRAM, None) {
         Ok(_) => Ok(()),
-        Err(error) => Err(Unavailable {
-            reason: error.to_string(),
-            remedy: "packet sockets need root or the capability CAP_NET_RAW".to_owned(),
-        }),
+        Err(error) => {
+            let remedy = "packet sockets need root or the capability CAP_NET_RAW";
+            Err(Unavailable::by(&error, error.to_string(), remedy))
+        }
     },
     limit: || None,
     open,

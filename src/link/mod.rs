@@ -112,6 +112,27 @@ pub struct Unavailable {
     pub remedy: String,
 }
 
+impl Unavailable {
+    /// Of a socket that could not be opened, which says something of the transport only while others can be.
+    pub fn by(error: &io::Error, reason: impl Into<String>, remedy: impl Into<String>) -> Unavailable {
+        match is_out_of_files(error) {
+            true => Unavailable {
+                reason: error.to_string(),
+                remedy: MORE_FILES.trim_start_matches(": ").to_owned(),
+            },
+            false => Unavailable { reason: reason.into(), remedy: remedy.into() },
+        }
+    }
+}
+
+/// Whether this process has as many open files as it may.
+fn is_out_of_files(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
+}
+
+/// Every command that opens many links has raised its own limit as far as it may.
+const MORE_FILES: &str = ": each link is one: use fewer, or raise the hard limit (ulimit -Hn) first: sudo prlimit --nofile=4096 --pid $$";
+
 /// What a link can do, as far as its endpoint tells (before opening) or for certain (after).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Caps {
@@ -273,9 +294,7 @@ pub const CHECK_LINE: &str =
 
 fn remedy(fault: &Fault) -> &'static str {
     match fault {
-        Fault::System { source, .. } if source.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
-            ": each link is one; use fewer, or raise the hard limit (ulimit -Hn) first: sudo prlimit --nofile=4096 --pid $$"
-        }
+        Fault::System { source, .. } if is_out_of_files(source) => MORE_FILES,
         Fault::System { source, .. } => match source.kind() {
             io::ErrorKind::ConnectionRefused => {
                 ": does the far end ('linkgauge serve', another program, a device) listen on that port?"

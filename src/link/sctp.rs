@@ -34,10 +34,12 @@ pub const TRANSPORT: Transport = Transport {
     ],
     check: |endpoint| Options::of(endpoint).map(|_| CAPS),
     available: || {
-        Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::SCTP)).map(|_| ()).map_err(|_| Unavailable {
-            reason: "the kernel has no SCTP, or has not loaded it".to_owned(),
-            remedy: "sudo modprobe sctp (Debian and Ubuntu: in linux-modules-extra where it is missing)"
-                .to_owned(),
+        Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::SCTP)).map(|_| ()).map_err(|error| {
+            Unavailable::by(
+                &error,
+                "the kernel has no SCTP, or has not loaded it",
+                "sudo modprobe sctp (Debian and Ubuntu: in linux-modules-extra where it is missing)",
+            )
         })
     },
     limit: || None,

@@ -40,9 +40,12 @@ pub const TRANSPORT: Transport = Transport {
     ],
     check: |endpoint| Options::of(endpoint, false).map(|options| options.caps()),
     available: || {
-        Socket::new(Domain::IPV4, Type::STREAM, None).map(|_| ()).map_err(|error| Unavailable {
-            reason: error.to_string(),
-            remedy: "this process may not open Internet sockets: check the sandbox it runs in".to_owned(),
+        Socket::new(Domain::IPV4, Type::STREAM, None).map(|_| ()).map_err(|error| {
+            Unavailable::by(
+                &error,
+                error.to_string(),
+                "this process may not open Internet sockets: check the sandbox it runs in",
+            )
         })
     },
     limit: || None,

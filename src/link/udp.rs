@@ -41,9 +41,12 @@ pub const TRANSPORT: Transport = Transport {
         Ok(caps(host.contains(':')))
     },
     available: || {
-        Socket::new(Domain::IPV4, Type::DGRAM, None).map(|_| ()).map_err(|error| Unavailable {
-            reason: error.to_string(),
-            remedy: "this process may not open Internet sockets: check the sandbox it runs in".to_owned(),
+        Socket::new(Domain::IPV4, Type::DGRAM, None).map(|_| ()).map_err(|error| {
+            Unavailable::by(
+                &error,
+                error.to_string(),
+                "this process may not open Internet sockets: check the sandbox it runs in",
+            )
         })
     },
     limit: || None,

@@ -33,9 +33,12 @@ pub const TRANSPORT: Transport = Transport {
     ],
     check: |endpoint| Options::of(endpoint).map(|options| options.likely_caps()),
     available: || {
-        Socket::new(Domain::UNIX, Type::STREAM, None).map(|_| ()).map_err(|error| Unavailable {
-            reason: error.to_string(),
-            remedy: "this process may not open Unix sockets: check the sandbox it runs in".to_owned(),
+        Socket::new(Domain::UNIX, Type::STREAM, None).map(|_| ()).map_err(|error| {
+            Unavailable::by(
+                &error,
+                error.to_string(),
+                "this process may not open Unix sockets: check the sandbox it runs in",
+            )
         })
     },
     limit: || None,

@@ -22,10 +22,9 @@ pub const TRANSPORT: Transport = Transport {
     options: &[("buffer", "receive buffer in bytes, 1 to 1Gi (256Ki)")],
     check: |endpoint| Options::of(endpoint).map(|_| Caps::STREAM),
     available: || {
-        Socket::new(Domain::VSOCK, Type::STREAM, None).map(|_| ()).map_err(|_| Unavailable {
-            reason: "the kernel has no vsock, or has not loaded it".to_owned(),
-            remedy: LOAD.to_owned(),
-        })
+        Socket::new(Domain::VSOCK, Type::STREAM, None)
+            .map(|_| ())
+            .map_err(|error| Unavailable::by(&error, "the kernel has no vsock, or has not loaded it", LOAD))
     },
     limit: || None,
     open,

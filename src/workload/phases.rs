@@ -118,15 +118,20 @@ impl Schedule {
         self.index += 1;
         match (self.pacing, self.start, self.next) {
             (Pacing::Fixed { per_second }, Some(start), _) => {
-                self.next = Some(start + Duration::from_secs_f64(self.index as f64 / per_second));
+                self.next = Some(start + seconds(self.index as f64 / per_second));
             }
             (Pacing::Poisson { per_second, .. }, _, Some(last)) => {
                 let gap = -(1.0 - self.random.uniform()).ln() / per_second;
-                self.next = Some(last + Duration::from_secs_f64(gap));
+                self.next = Some(last + seconds(gap));
             }
             _ => {}
         }
     }
+}
+
+/// As long as a duration can be, where a schedule asks for more.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
 #[cfg(test)]

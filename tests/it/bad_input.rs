@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use linkgauge::link::TRANSPORTS;
 use linkgauge::peer::PEERS;
 
-use crate::program::{Ended, Serving, run};
+use crate::program::{Ended, Serving, command, run};
 
 /// Fails unless the program refused with just this line.
 fn says(arguments: &[&str], line: &str) {
@@ -215,6 +215,26 @@ fn messages_that_the_link_cannot_bear() {
     let expected =
         format!("case 2: {udp}: a message of 70000 bytes does not fit: use a --size of at most 65507");
     says(&["latency", udp, "--size", "1,70000"], &expected);
+}
+
+#[test]
+fn more_links_than_files_may_be_open() {
+    let server = Serving::start(&[]);
+    for (limit, url) in
+        [("24", server.tcp.as_str()), ("24", server.udp.as_str()), ("13", "unix:///nonexistent/x")]
+    {
+        let program = command(&["latency", url, "--parallel", "64", "--count", "10", "--peer", "echo"]);
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-c", "ulimit -n \"$0\"; exec \"$@\"", limit])
+            .arg(program.get_program())
+            .args(program.get_args());
+        let output = shell.env("LINKGAUGE_STORE", "").output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        println!("{said}");
+    }
+    panic!();
 }
 
 #[test]
