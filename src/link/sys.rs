@@ -18,8 +18,38 @@ use socket2::SockAddr;
 pub use families::*;
 pub use terminal::*;
 
-/// Reads a socket option into a plain C value.
-fn option<T: Copy>(fd: impl AsFd, level: c_int, name: c_int) -> Option<T> {
+/// C data in which every pattern of bits is a value, and that leads the kernel nowhere else.
+///
+/// # Safety
+/// The type consists of integers: one of them, or an array or a C structure of such. A reference, a `bool` or an `enum` has
+/// patterns that are no value, and what a pointer leads to is not part of the data.
+unsafe trait Plain: Copy {}
+
+// SAFETY: integers.
+unsafe impl Plain for u16 {}
+// SAFETY: integers.
+unsafe impl Plain for u32 {}
+// SAFETY: integers.
+unsafe impl Plain for u64 {}
+// SAFETY: integers.
+unsafe impl Plain for c_int {}
+// SAFETY: an array of what consists of integers.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+// SAFETY: a C structure of integers.
+unsafe impl Plain for libc::tcp_info {}
+// SAFETY: a C structure of integers.
+unsafe impl Plain for libc::ucred {}
+// SAFETY: a C structure of integers.
+unsafe impl Plain for libc::in_pktinfo {}
+// SAFETY: a C structure of integers.
+unsafe impl Plain for libc::in6_pktinfo {}
+// SAFETY: a C structure of integers.
+unsafe impl Plain for libc::sockaddr_in {}
+// SAFETY: a C structure of integers.
+unsafe impl Plain for libc::sockaddr_in6 {}
+
+/// Reads a socket option.
+fn option<T: Plain>(fd: impl AsFd, level: c_int, name: c_int) -> Option<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut length = size_of::<T>() as socklen_t;
     // SAFETY: `value` is valid for writes of `length` bytes and outlives the call; the descriptor is borrowed.
@@ -32,8 +62,8 @@ fn option<T: Copy>(fd: impl AsFd, level: c_int, name: c_int) -> Option<T> {
             &mut length,
         )
     };
-    // SAFETY: the memory was zeroed, and callers use only C structures of integers, for which every pattern is valid;
-    // an older kernel fills less and leaves zeros.
+    // SAFETY: the memory was zeroed, and every pattern of bits is a value of the type; an older kernel fills less and
+    // leaves zeros.
     (result == 0).then(|| unsafe { value.assume_init() })
 }
 
@@ -71,8 +101,8 @@ pub fn unacknowledged(fd: impl AsFd) -> Option<u64> {
     if result == 0 { u64::try_from(bytes).ok() } else { None }
 }
 
-/// Sets a socket option from a plain C value.
-fn set_option<T: Copy>(fd: impl AsFd, level: c_int, name: c_int, value: T) -> io::Result<()> {
+/// Sets a socket option.
+fn set_option<T: Plain>(fd: impl AsFd, level: c_int, name: c_int, value: T) -> io::Result<()> {
     // SAFETY: `value` is valid for reads of its size for the length of the call; the descriptor is borrowed.
     let result = unsafe {
         libc::setsockopt(
@@ -152,6 +182,9 @@ struct Kept<A> {
     error: libc::sock_extended_err,
     from: A,
 }
+
+// SAFETY: a C structure of integers and of what consists of them.
+unsafe impl<A: Plain> Plain for Kept<A> {}
 
 /// The oldest of what was said of undelivered messages; does not wait.
 pub fn take_error(fd: impl AsFd, v6: bool) -> Option<Undelivered> {
@@ -250,7 +283,7 @@ impl Control {
     }
 
     /// Attaches one control message to a header that sends.
-    fn put<T: Copy>(&mut self, header: &mut libc::msghdr, level: c_int, kind: c_int, value: T) {
+    fn put<T: Plain>(&mut self, header: &mut libc::msghdr, level: c_int, kind: c_int, value: T) {
         self.attach(header);
         let size = size_of::<T>() as u32;
         // SAFETY: `CMSG_SPACE` only computes.
@@ -270,9 +303,9 @@ impl Control {
 }
 
 /// The payload of one control message of a received header.
-fn control_value<T: Copy>(header: &libc::msghdr, level: c_int, kind: c_int) -> Option<T> {
+fn control_value<T: Plain>(header: &libc::msghdr, level: c_int, kind: c_int) -> Option<T> {
     // SAFETY: the kernel filled the attached buffer and set its length, so the walk stays inside; the length of the
-    // message is compared before its payload is read, unaligned, as a C structure of integers.
+    // message is compared before its payload is read, unaligned; every pattern of bits is a value of the type.
     unsafe {
         let mut message = libc::CMSG_FIRSTHDR(header);
         while !message.is_null() {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use libc::{c_int, socklen_t};
 use socket2::{SockAddr, SockAddrStorage};
 
-use super::{interface_request, option, set_option};
+use super::{Plain, interface_request, option, set_option};
 
 /// `SCTP_NODELAY` of linux/sctp.h.
 pub fn set_sctp_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
@@ -27,6 +27,9 @@ pub struct SctpStatus {
     primary_state_window_rtt_timeout: [u32; 4],
     pub path_mtu: u32,
 }
+
+// SAFETY: a C structure of integers.
+unsafe impl Plain for SctpStatus {}
 
 /// What `SCTP_STATUS` says of an association.
 pub fn sctp_status(fd: impl AsFd) -> Option<SctpStatus> {
@@ -110,13 +113,26 @@ pub fn raw_bytes(address: &SockAddr) -> &[u8] {
 /// Most adapters asked for: as many as the kernel tells at once (`HCI_MAX_DEV`).
 const MOST_ADAPTERS: usize = 16;
 
-/// `hci_dev_list_req` of the kernel's hci_sock.h.
+/// `hci_dev_req` of the kernel's hci_sock.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Adapter {
+    number: u16,
+    flags: u32,
+}
+
+/// `hci_dev_list_req` of the same.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct AdapterList {
     count: u16,
-    adapters: [(u16, u32); MOST_ADAPTERS],
+    adapters: [Adapter; MOST_ADAPTERS],
 }
+
+// As the kernel lays them out.
+const _: () = assert!(size_of::<Adapter>() == 8 && std::mem::offset_of!(Adapter, flags) == 4);
+const _: () = assert!(std::mem::offset_of!(AdapterList, adapters) == 4);
+const _: () = assert!(size_of::<AdapterInfo>() >= 92);
 
 /// `hci_dev_info` of the same, of which only the beginning is used here.
 #[repr(C)]
@@ -134,13 +150,14 @@ pub fn bluetooth_adapters(fd: impl AsFd) -> io::Result<Vec<(u16, [u8; 6], bool)>
     const LIST: libc::Ioctl = 0x8004_48d2_u32 as libc::Ioctl;
     const INFO: libc::Ioctl = 0x8004_48d3_u32 as libc::Ioctl;
     let descriptor = fd.as_fd().as_raw_fd();
-    let mut list = AdapterList { count: MOST_ADAPTERS as u16, adapters: [(0, 0); MOST_ADAPTERS] };
+    let nothing = Adapter { number: 0, flags: 0 };
+    let mut list = AdapterList { count: MOST_ADAPTERS as u16, adapters: [nothing; MOST_ADAPTERS] };
     // SAFETY: `HCIGETDEVLIST` writes as many entries as the structure says it has room for, and lives through the call.
     if unsafe { libc::ioctl(descriptor, LIST, &raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mut found = Vec::new();
-    for (number, _) in list.adapters.into_iter().take(list.count.into()) {
+    for Adapter { number, .. } in list.adapters.into_iter().take(list.count.into()) {
         let mut info = AdapterInfo { number, name: [0; 8], address: [0; 6], flags: 0, others: [0; 32] };
         // SAFETY: `HCIGETDEVINFO` reads the number and writes an `hci_dev_info` (92 bytes), for which there is room.
         if unsafe { libc::ioctl(descriptor, INFO, &raw mut info) } == 0 {
@@ -193,6 +210,9 @@ struct EventFilter {
     command: u16,
 }
 
+// SAFETY: a C structure of integers.
+unsafe impl Plain for EventFilter {}
+
 /// Has a socket of HCI receive only one kind of event, and of these what answers one command.
 pub fn set_bluetooth_events(fd: impl AsFd, packet: u8, event: u8, command: u16) -> io::Result<()> {
     let events = [1 << (event & 31), 0];
@@ -212,6 +232,9 @@ struct L2capOptions {
     most_sends: u8,
     window: u16,
 }
+
+// SAFETY: a C structure of integers.
+unsafe impl Plain for L2capOptions {}
 
 const SOL_L2CAP: c_int = 6;
 const L2CAP_OPTIONS: c_int = 1;
