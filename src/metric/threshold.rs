@@ -105,8 +105,7 @@ fn read(limit: &str, unit: Unit) -> Result<f64, units::UnitError> {
 
 impl fmt::Display for Threshold {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let limit = self.metric.unit().print(self.limit);
-        write!(f, "{} {} {limit}", self.metric.name(), self.relation.sign())
+        write!(f, "{} {} {}", self.metric.name(), self.relation.sign(), self.printed())
     }
 }
 
@@ -117,6 +116,21 @@ impl<'de> Deserialize<'de> for Threshold {
 }
 
 impl Threshold {
+    /// The limit for people; in full where a short form would be another limit, so that it can be typed again.
+    fn printed(&self) -> String {
+        let (limit, unit) = (self.limit, self.metric.unit());
+        let short = unit.print(limit);
+        let means_it = read(&short, unit).is_ok_and(|value| (value - limit).abs() <= limit * 1e-3);
+        match unit {
+            _ if means_it => short,
+            _ if limit == 0.0 => "0".to_owned(),
+            Unit::Nanoseconds => format!("{limit}ns"),
+            Unit::BitsPerSecond => format!("{limit}bit/s"),
+            Unit::PerSecond => format!("{limit}/s"),
+            Unit::Share => format!("{}%", limit * 100.0),
+        }
+    }
+
     /// What a case says to it. A figure that was not measured keeps no limit.
     pub fn judge(&self, case: &CaseResult) -> Judged {
         let measured = self.metric.of_case(case);
@@ -147,6 +161,11 @@ mod tests {
             ("rate>10Mbit/s", "rate > 10.00 Mbit/s"),
             ("messages >= 60Hz", "messages >= 60/s"),
             (" later50ms < 1% ", "later50ms < 1 %"),
+            // A short form would be another limit, or none.
+            ("rate > 0", "rate > 0"),
+            ("messages > 0", "messages > 0"),
+            ("messages > 0.0001/s", "messages > 0.0001/s"),
+            ("loss < 0.00001%", "loss < 0.00001%"),
         ] {
             assert_eq!(
                 typed.parse::<Threshold>().map(|threshold| threshold.to_string()),
