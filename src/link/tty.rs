@@ -120,14 +120,40 @@ pub struct Pty {
     _slave: OwnedFd,
 }
 
-/// What the first byte of a read from a master says (`TIOCPKT` of ioctl_tty(2)).
-pub mod notice {
-    /// What follows was written by the program.
-    pub const DATA: u8 = 0;
-    /// The program threw away what it had not read yet.
-    pub const FLUSH_READ: u8 = 1;
-    /// The program threw away what it had written and was not sent yet.
-    pub const FLUSH_WRITE: u8 = 2;
+/// What a read from the master of a pseudo-terminal in packet mode holds (`TIOCPKT` of ioctl_tty(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packet<'a> {
+    Nothing,
+    /// The program wrote this.
+    Data(&'a [u8]),
+    /// The program threw away what it had not read, or what it had written and was not sent; or something else happened.
+    Notice {
+        flush_read: bool,
+        flush_write: bool,
+    },
+}
+
+impl<'a> Packet<'a> {
+    pub fn read(bytes: &'a [u8]) -> Packet<'a> {
+        const DATA: u8 = 0;
+        const FLUSH_READ: u8 = 1;
+        const FLUSH_WRITE: u8 = 2;
+        match bytes {
+            [] => Packet::Nothing,
+            [DATA, data @ ..] => Packet::Data(data),
+            [what, ..] => {
+                Packet::Notice { flush_read: what & FLUSH_READ != 0, flush_write: what & FLUSH_WRITE != 0 }
+            }
+        }
+    }
+
+    /// What the program wrote, if it did.
+    pub fn data(self) -> &'a [u8] {
+        match self {
+            Packet::Data(data) => data,
+            Packet::Nothing | Packet::Notice { .. } => &[],
+        }
+    }
 }
 
 impl Pty {

@@ -14,7 +14,7 @@ use linkgauge::lab::device_server::{Busy, Counters, DeviceServer, Event, Options
 use linkgauge::lab::packing::{DelimiterProcess, Packing};
 use linkgauge::link::Dialer;
 use linkgauge::link::line::Settings;
-use linkgauge::link::tty::{self, Pty, notice};
+use linkgauge::link::tty::{self, Packet, Pty};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -69,8 +69,8 @@ impl Device {
         let mut room = [0; 4096];
         self.wait(PollFlags::IN, "bytes from the line");
         match rustix::io::read(&self.0.master, &mut room) {
-            Ok(count) if room[0] == notice::DATA => heard.extend(&room[1..count]),
-            Ok(_) | Err(Errno::AGAIN) => {}
+            Ok(count) => heard.extend(Packet::read(&room[..count]).data()),
+            Err(Errno::AGAIN) => {}
             Err(error) => panic!("{error}"),
         }
     }

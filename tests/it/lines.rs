@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use linkgauge::clock::Clock;
 use linkgauge::link::Dialer;
-use linkgauge::link::tty::{Pty, notice};
+use linkgauge::link::tty::{Packet, Pty};
 use linkgauge::plan::Plan;
 use linkgauge::run::{CaseResult, DefectKind};
 use linkgauge::schedule::{self, Bench};
@@ -282,13 +282,12 @@ fn plugs(terminals: Vec<Pty>, keeps: Keeps, over: &AtomicBool) -> Vec<u8> {
         for (master, waiting) in masters.iter_mut().zip(&mut waiting) {
             let mut piece = [0; 512];
             match master.read(&mut piece) {
-                Ok(length) if piece[0] == notice::DATA => {
-                    for byte in &piece[1..length] {
+                Ok(length) => {
+                    for byte in Packet::read(&piece[..length]).data() {
                         seen.push(*byte);
                         waiting.extend(keeps(seen.len()).then_some(*byte));
                     }
                 }
-                Ok(_) => {}
                 Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
             }
             if let Ok(length) = master.write(waiting) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 
 use linkgauge::link::line::Settings;
-use linkgauge::link::tty::{Pty, notice};
+use linkgauge::link::tty::{Packet, Pty};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::program::wait_until;
@@ -47,7 +47,7 @@ fn send_back(pty: &Pty, stop: &AtomicBool) {
     while !stop.load(SeqCst) {
         wait(PollFlags::IN);
         let Ok(length @ 1..) = rustix::io::read(&pty.master, &mut bytes) else { continue };
-        let mut left = if bytes[0] == notice::DATA { &bytes[1..length] } else { &[] };
+        let mut left = Packet::read(&bytes[..length]).data();
         while !left.is_empty() && !stop.load(SeqCst) {
             match rustix::io::write(&pty.master, left) {
                 Ok(written) => left = &left[written..],

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use linkgauge::clock::Clock;
 use linkgauge::link::line::{Flow, Parity, Settings, Signal};
-use linkgauge::link::tty::{Pty, notice};
+use linkgauge::link::tty::{Packet, Pty};
 use linkgauge::link::{Dialer, Link};
 use rustix::process::{Signal as Kill, getuid};
 use serde_json::Value;
@@ -36,11 +36,12 @@ impl Plug {
             let mut chunk = [0; 4096];
             while !stopped.load(Relaxed) {
                 match rustix::io::read(&line.master, &mut chunk) {
-                    Ok(length) if length > 1 && chunk[0] == notice::DATA => {
-                        let returned = left.load(Relaxed).min(length - 1);
+                    Ok(length) if length > 1 => {
+                        let data = Packet::read(&chunk[..length]).data();
+                        let returned = left.load(Relaxed).min(data.len());
                         left.fetch_sub(returned, Relaxed);
                         // What is sent fits the buffer of a pseudo-terminal.
-                        let _ = rustix::io::write(&line.master, &chunk[1..=returned]);
+                        let _ = rustix::io::write(&line.master, &data[..returned]);
                     }
                     _ => std::thread::sleep(Duration::from_micros(200)),
                 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::{Common, Event, TICK};
 use crate::link::line::{self, Parity, Port, Purge, Settings, StopBits};
-use crate::link::tty::notice;
+use crate::link::tty::Packet;
 use crate::link::{Fault, Link};
 
 /// Most bytes of one operation; a pseudo-terminal gives less.
@@ -66,10 +66,10 @@ impl<'a> Session<'a> {
             };
             // Before the data: they were written after the settings were made.
             self.follow(link, &mut settled)?;
-            match &bytes[..length] {
-                [] => {}
-                [notice::DATA, data @ ..] => self.send(link, data)?,
-                [what, ..] => self.purge(link, *what)?,
+            match Packet::read(&bytes[..length]) {
+                Packet::Nothing => {}
+                Packet::Data(data) => self.send(link, data)?,
+                Packet::Notice { flush_read, flush_write } => self.purge(link, flush_read, flush_write)?,
             }
         }
         Ok(())
@@ -115,9 +115,8 @@ impl<'a> Session<'a> {
     }
 
     /// A program threw something away: so does the remote port.
-    fn purge(&self, link: &mut dyn Link, notices: u8) -> Result<(), Fault> {
-        let flushed = |notice| notices & notice != 0;
-        let purge = match (flushed(notice::FLUSH_READ), flushed(notice::FLUSH_WRITE)) {
+    fn purge(&self, link: &mut dyn Link, flush_read: bool, flush_write: bool) -> Result<(), Fault> {
+        let purge = match (flush_read, flush_write) {
             (false, false) => return Ok(()),
             (true, false) => Purge::Received,
             (false, true) => Purge::ToSend,

@@ -18,7 +18,7 @@ use super::wire::{Due, Wire};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::link::line::{Flow, Settings, XOFF, XON};
-use crate::link::tty::{Pty, notice};
+use crate::link::tty::{Packet, Pty};
 
 /// Nothing is due.
 const NOTHING: Due = Due { at: Time::NEVER, ends_run: false };
@@ -291,24 +291,26 @@ impl Engine {
             };
             let now = self.clock.now();
             // What came later than a read that was not filled has made an event.
-            end.readable = length > 0 && (self.buffer[0] != notice::DATA || length > room);
-            end.notice = end.notice && length > 0 && self.buffer[0] != notice::DATA;
-            match self.buffer[..length] {
-                [] => {}
-                [notice::DATA, ..] => {
+            let packet = Packet::read(&self.buffer[..length]);
+            let is_notice = matches!(packet, Packet::Notice { .. });
+            end.readable = is_notice || length > room;
+            end.notice &= is_notice;
+            match packet {
+                Packet::Nothing => {}
+                Packet::Data(_) => {
                     let settings =
                         end.pty.settings().map_or(end.settings, |settings| self.frame.of(settings));
                     self.set(index, settings, now);
                     self.ends[index].wire.offer(&self.buffer[1..length], &settings, now);
                 }
-                [what, ..] => {
-                    if what & notice::FLUSH_WRITE != 0 {
+                Packet::Notice { flush_read, flush_write } => {
+                    if flush_write {
                         end.wire.flush(now);
                         if room == 0 {
                             end.discard(&mut self.buffer);
                         }
                     }
-                    if what & notice::FLUSH_READ != 0 {
+                    if flush_read {
                         end.inbox.flush();
                         self.let_go(index, now);
                     }
