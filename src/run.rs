@@ -7,6 +7,7 @@
 //! too many exchanges were lost. Floating-point numbers are finite, always.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -571,6 +572,13 @@ impl Run {
             return Err(RunError::Schema(head.schema));
         }
         serde_json::from_str(text).map_err(RunError::NotJson)
+    }
+
+    /// Documents one behind the other. The first thing that is no document of this schema ends them.
+    pub fn stream(from: impl Read) -> impl Iterator<Item = Run> {
+        let values = serde_json::Deserializer::from_reader(from).into_iter::<Value>();
+        let known = |value: &Value| value.get("schema").and_then(Value::as_str) == Some(SCHEMA);
+        values.map_while(move |value| serde_json::from_value(value.ok().filter(known)?).ok())
     }
 
     /// Every warning: those of the run, then those of each case with its number.

@@ -20,7 +20,7 @@ use rusqlite::{
 use crate::metric::Metric;
 use crate::run::{CaseResult, Run, RunError};
 
-mod document;
+pub mod document;
 
 pub use search::{Entry, Filter, Listing, Point, Trend};
 

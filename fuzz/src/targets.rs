@@ -3,25 +3,44 @@
 //!
 //! `tests/it/fuzz_smoke.rs` lists them, and runs the same functions on every stable toolchain for a moment.
 
+// By path, because the tests include this file from elsewhere.
+#[path = "targets/clients.rs"]
+mod clients;
+#[path = "targets/documents.rs"]
+mod documents;
+#[path = "targets/draw.rs"]
+mod draw;
+#[path = "targets/lines.rs"]
+mod lines;
+#[path = "targets/loggers.rs"]
+mod loggers;
+#[path = "targets/servers.rs"]
+mod servers;
+
+pub use clients::{client, session_client};
+pub use documents::{compare, guest_output, quantities, store_document};
+pub use lines::{echo_comparison, uart};
+pub use loggers::{pakbus, pakbus_client};
+pub use servers::{linx_bmark, session_server};
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use linkgauge::clock::{Clock, Time};
+use linkgauge::clock::Time;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::explain::{self, Declared, Evidence};
 use linkgauge::host::radio::nl80211;
 use linkgauge::import::{self, About, TimeUnit};
-use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
 use linkgauge::link::linx::Side;
 use linkgauge::link::linx::ethernet_cm::connection as ethernet;
 use linkgauge::link::linx::node::Node;
 use linkgauge::link::linx::rlnh::Message;
 use linkgauge::link::linx::tcp_cm::{self, Connection, Heard, Kind};
-use linkgauge::link::party::{Cost, Party, Step};
+use linkgauge::link::party::{Party, Step};
 use linkgauge::link::rfc2217::Server;
 use linkgauge::link::sdp::{Next, SERIAL_PORT, Search as ServiceSearch};
-use linkgauge::link::{self, Caps, Dialer, Fault, Framing, bluez, icmp};
+use linkgauge::link::{self, Caps, Fault, Framing, bluez, hci, icmp, tipc};
 use linkgauge::peer::ask::reply::{End, Found, LONGEST, LengthField, Reply as Answer, Search};
 use linkgauge::peer::chargen;
 use linkgauge::peer::iperf3::datagram::{Datagram, Jitter};
@@ -30,9 +49,6 @@ use linkgauge::peer::iperf3::wire::{self as iperf3_wire, Cookie, Parameters, Res
 use linkgauge::peer::linkgauge::Hello;
 use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request};
 use linkgauge::peer::netio::wire::{Blocks, Dialect, Opening, Word};
-use linkgauge::peer::pakbus::frame::{self, Decoder};
-use linkgauge::peer::pakbus::packet::{Hop, LinkState, Packet, Route};
-use linkgauge::peer::pakbus::{client, directory, message, record, reply, table, value};
 use linkgauge::peer::sockperf;
 use linkgauge::peer::stamp::packet::{Key, OPEN, Reply as Reflected, Request as Test, SIGNED};
 use linkgauge::peer::stamp::tlv;
@@ -41,9 +57,7 @@ use linkgauge::peer::{Limits, ServerFacts, Service, peer};
 use linkgauge::plan;
 use linkgauge::report::{self, FORMATS, Options};
 use linkgauge::run::Run;
-use linkgauge::sample::Recorder;
 use linkgauge::schedule;
-use linkgauge::workload::Measured;
 use linkgauge::workload::throughput::head::Head;
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
@@ -93,9 +107,10 @@ pub fn session(data: &[u8]) {
     connection(party.as_mut(), rest.chunks(usize::from(size).max(1)));
 }
 
-/// What client and server of the TIPC benchmark say: what is read is written back the same, and a server that hears it as
+/// What client and server of the TIPC benchmark say, and the topology server beside them: what is read is written back the same, and a server that hears it as
 /// commands and then as data, in pieces whose length the first byte tells, rests at the end.
 pub fn tipc_bench(data: &[u8]) {
+    assert!(tipc::event(data).is_none() || data.len() == 48);
     if let Some(command) = Command::read(data) {
         assert_eq!(Command::read(&command.write()), Some(command));
     }
@@ -327,198 +342,6 @@ impl Port for Wired {
     }
 }
 
-/// What comes from a logger or from its client, on a line: read whole and in pieces whose length the first byte tells it
-/// gives the same packets; what can be read of a packet says the same once written; and a logger answers, or does not,
-/// and rests. A changed frame is no frame, so everything between two sync bytes is also framed anew.
-pub fn pakbus(data: &[u8]) {
-    let Some((&size, said)) = data.split_first() else { return };
-    let size = usize::from(size).max(1);
-    assert_eq!(packets(said.chunks(said.len().max(1))), packets(said.chunks(size)));
-    let mut framed = Vec::new();
-    for between in said.split(|&byte| byte == frame::SYNC) {
-        let packet = &between[..between.len().saturating_sub(2)];
-        frame::write(packet, &mut framed);
-        parts(packet);
-    }
-    for said in [said, &framed] {
-        logger(said.chunks(size));
-    }
-}
-
-fn packets<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
-    let (mut decoder, mut packets) = (Decoder::default(), Vec::new());
-    for mut piece in pieces {
-        while !piece.is_empty() {
-            let (used, packet) = decoder.read(piece);
-            packets.extend(packet.map(<[u8]>::to_vec));
-            piece = &piece[used..];
-        }
-    }
-    packets
-}
-
-/// A packet, and the files and records that bytes like these may be.
-fn parts(bytes: &[u8]) {
-    if let Ok(tables) = table::read(bytes) {
-        assert_eq!(table::write(&tables), bytes);
-    }
-    if let Ok(entries) = directory::read(bytes) {
-        assert_eq!(directory::write(&entries), bytes);
-    }
-    let Ok(packet) = Packet::read(bytes) else { return };
-    assert_eq!(packet.write(), bytes);
-    let Some((route, said)) = packet.message else { return };
-    if let Ok((transaction, command)) = message::Command::read(route.protocol, said) {
-        let (protocol, written) = command.write(transaction);
-        assert_eq!(message::Command::read(protocol, &written), Ok((transaction, command)));
-    }
-    if let Ok((transaction, reply)) = reply::Reply::read(route.protocol, said) {
-        let (protocol, written) = reply.write(transaction);
-        assert_eq!(reply::Reply::read(protocol, &written), Ok((transaction, reply)));
-    }
-    let field = |kind| table::Field::new("f", value::Type(kind), 3);
-    let fields = (0..32).map(field).collect();
-    let table = table::Table::new("t", 9, value::Instant { seconds: 1, nanoseconds: 0 }, fields);
-    let _ = record::read(&[table], said);
-}
-
-/// Says this to a logger until all is said and answered.
-fn logger<'a>(pieces: impl Iterator<Item = &'a [u8]>) {
-    let dialer = Dialer::new(Clock::new_virtual());
-    let listen: Endpoint = "mem://logger".parse().expect("an endpoint");
-    let device = Device {
-        files: vec![("CPU:a.bin".to_owned(), vec![0xBD; 2000])],
-        tables: vec!["Bench:1s:Seq=Int4,Temp=FP2,Name=ASCII(2000):9".parse().expect("a table")],
-        processing: Duration::from_secs(2),
-        ..Device::default()
-    };
-    let options = LoggerOptions { listen: vec![listen.clone()], lines: Vec::new(), device };
-    let clock = value::Instant { seconds: 1000, nanoseconds: 0 };
-    let _logger = Logger::with(&options, clock, dialer.clone()).expect("it starts");
-    let mut link = dialer.open(&listen).expect("it listens");
-    let mut answer = [0; 4096];
-    for piece in pieces {
-        let mut rest = piece;
-        while !rest.is_empty() {
-            match link.send(rest, Duration::from_secs(1)) {
-                Ok(sent) => rest = &rest[sent..],
-                Err(_) => while link.receive(&mut answer, Duration::ZERO).is_ok() {},
-            }
-        }
-    }
-    // Far more than so few commands are worth.
-    for _ in 0..10_000 {
-        if link.receive(&mut answer, Duration::from_secs(60)).is_err() {
-            return;
-        }
-    }
-    panic!("the logger never rests");
-}
-
-/// What answers a client that downloads: pieces, each after its length, the first byte of which says what it is. The first
-/// byte of all says whether a file or a table is wanted, one piece at a time or several.
-pub fn pakbus_client(data: &[u8]) {
-    let Some((&mode, mut rest)) = data.split_first() else { return };
-    let mut pieces = Vec::new();
-    while let Some((&length, more)) = rest.split_first() {
-        let (piece, more) = more.split_at(more.len().min(length.into()));
-        pieces.push(piece);
-        rest = more;
-    }
-    let what = if mode & 1 == 0 { "file = 'CPU:a.bin'" } else { "table = 'Bench'" };
-    let window = 1 + (mode >> 1) % 8;
-    let plan = format!(
-        "[[case]]\nurl = 'pakbus://a/1'\nworkload = 'download'\npeer_options = {{ {what}, window = {window}, retries = 1, \
-         reconnects = 2 }}"
-    );
-    let plan = schedule::check(plan::Plan::from_toml(&plan).expect("a plan")).expect("a plan that fits");
-    let case = &plan.cases[0];
-    let options = client::Options::of(case).expect("options");
-    let (content, kept) = std::sync::mpsc::sync_channel(4096);
-    let mut party = client::Downloader::new(options, case, Some(content), 0, Recorder::counting());
-    answered(&mut party, &pieces);
-    party.ended(Cost::default());
-    let counts = party.recorder().counts;
-    drop(party);
-    let kept: usize = kept.iter().map(|piece| piece.len()).sum();
-    assert!(mode & 1 == 1 || kept as u64 <= counts.bytes, "nothing is made up");
-    assert!(counts.received <= counts.sent);
-}
-
-/// Lets a client run on these pieces until it ends; what comes after the last is silence.
-fn answered(party: &mut client::Downloader, pieces: &[&[u8]]) {
-    let (mut now, mut pieces) = (Time(0), pieces.iter());
-    let (mut decoder, mut asked) = (Decoder::default(), Vec::new());
-    // Far more than so few pieces are worth: each may be asked for several times, on several links.
-    for _ in 0..100_000 {
-        now = now + Duration::from_micros(1);
-        match party.next(now) {
-            Step::Send { bytes, .. } => {
-                assert!(!bytes.is_empty(), "nothing is no message");
-                let (length, mut rest) = (bytes.len(), bytes);
-                while !rest.is_empty() {
-                    let (used, packet) = decoder.read(rest);
-                    if let Some(packet) = packet {
-                        asked = packet.to_vec();
-                    }
-                    rest = &rest[used..];
-                }
-                party.sent(length, now);
-            }
-            Step::Receive { into, until } => match pieces.next() {
-                Some([4, ..]) => {
-                    if party.closed(now).is_err() {
-                        return;
-                    }
-                }
-                Some([3, ..]) | None => {
-                    now = now.max(until);
-                    party.timed_out(now);
-                }
-                Some(piece) => {
-                    let said = said(piece, &asked);
-                    into.clear();
-                    into.bytes[..said.len()].copy_from_slice(&said);
-                    into.push(0, said.len());
-                    party.received(now);
-                }
-            },
-            Step::Sleep(until) => now = now.max(until),
-            Step::Reopen => {
-                let outcome = if pieces.len() > 0 { Ok(()) } else { Err(Fault::TimedOut) };
-                if party.reopened(outcome, now).is_err() {
-                    return;
-                }
-            }
-            Step::Tune(_) | Step::Finish => {}
-            Step::Done | Step::Fail(_) => return,
-        }
-    }
-    panic!("the client never rests");
-}
-
-/// Bytes as they are; or a message of BMP5 or PakCtrl, with addresses, number and offset of what was asked last.
-fn said(piece: &[u8], asked: &[u8]) -> Vec<u8> {
-    let [protocol @ 1..=2, kind, body @ ..] = piece else { return piece.to_vec() };
-    let transaction = asked.get(9).copied().unwrap_or(0);
-    let mut message = vec![*kind, transaction];
-    match (kind, body.split_first()) {
-        (0x9D, Some((code, data))) => {
-            // Behind the name and the zero after it stand a flag and the offset.
-            let end = asked.iter().skip(12).position(|&byte| byte == 0).map_or(0, |end| end + 14);
-            message.push(*code);
-            message.extend(asked.get(end..end + 4).unwrap_or(&[0; 4]));
-            message.extend(data);
-        }
-        _ => message.extend(body),
-    }
-    let hop = Hop { state: LinkState::READY, to: 4093, from: 1, expect_more: 0, priority: 1 };
-    let route = Route { protocol: protocol % 2, to: 4093, from: 1, hops: 0 };
-    let mut framed = Vec::new();
-    frame::write(&Packet { hop, message: Some((route, &message)) }.write(), &mut framed);
-    framed
-}
-
 /// What a LINX node says over TCP, its messages about names included; and the same bytes as such a message. What can be
 /// read says the same once written.
 pub fn linx(data: &[u8]) {
@@ -584,8 +407,17 @@ pub fn run_document(data: &[u8]) {
 }
 
 /// What is heard where links go through the air: a device's answers for its services, in pieces that each say their
-/// length in a first byte; the words of the bus; what the kernel tells of an interface.
+/// length in a first byte; the words of the bus; what the kernel tells of an interface, and the controller of a signal.
 pub fn radio(data: &[u8]) {
+    let handle = u16::from_le_bytes([data.get(7).copied().unwrap_or(0), data.get(8).copied().unwrap_or(0)]);
+    let _ = hci::signal_in(data, handle);
+    if let Ok(text) = str::from_utf8(data) {
+        let mut words = text.split_whitespace();
+        if let (Some(Ok(near)), Some(Ok(far))) = (words.next().map(str::parse), words.next().map(str::parse))
+        {
+            let _ = hci::credits(text, near, far, 5);
+        }
+    }
     let (mut search, mut rest) = (ServiceSearch::new(SERIAL_PORT), data);
     while let Some((&size, said)) = rest.split_first() {
         let (answer, after) = said.split_at(usize::from(size).min(said.len()));

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 pub use engine::Tally;
 pub use noise::{Defects, Noise};
-pub use wire::{BATCH, HandOver};
+pub use wire::{BATCH, Due, HandOver, Wire};
 
 use super::{LabError, StandIn, Standing};
 use crate::clock::Clock;
@@ -29,7 +29,6 @@ use crate::link::line::{Flow, Parity, Settings, StopBits};
 use crate::link::tty::{self, Pty};
 use engine::{End, Engine};
 use noise::Disturber;
-use wire::Wire;
 
 /// What a port leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -59,7 +59,8 @@ fn signal(socket: &Socket, handle: u16) -> Option<i8> {
     signal_in(&event[..length], handle)
 }
 
-fn signal_in(event: &[u8], handle: u16) -> Option<i8> {
+/// The same, in an event of the controller.
+pub fn signal_in(event: &[u8], handle: u16) -> Option<i8> {
     let &[EVENT, COMPLETE, _, _, low, high, status, first, second, signal] = event.first_chunk()? else {
         return None;
     };
@@ -81,7 +82,7 @@ pub fn rfcomm_facts(near: Address, far: Address, channel: u8, facts: &mut Facts)
 }
 
 /// Source, destination, state, number of the channel and a direction bit, then the three figures.
-fn credits(text: &str, near: Address, far: Address, channel: u8) -> Option<[u64; 3]> {
+pub fn credits(text: &str, near: Address, far: Address, channel: u8) -> Option<[u64; 3]> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace();
         let ends: [Address; 2] = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];

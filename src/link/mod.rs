@@ -18,7 +18,7 @@ pub use shared::Shared;
 mod bluetooth;
 pub mod bluez;
 mod datagram;
-mod hci;
+pub mod hci;
 pub mod icmp;
 mod internet;
 mod l2cap;

@@ -22,7 +22,7 @@ use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
 
-pub use topology::own_node;
+pub use topology::{event, own_node};
 
 pub const TRANSPORT: Transport = Transport {
     scheme: "tipc",

@@ -9,7 +9,7 @@ use flate2::write::ZlibEncoder;
 use crate::run::Run;
 
 /// A store may be anybody's file: no honest document is longer than this.
-const MOST_BYTES: u64 = 1 << 30;
+pub const MOST_BYTES: u64 = 1 << 30;
 
 /// A run as text.
 pub fn text(run: &Run) -> String {

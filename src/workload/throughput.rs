@@ -3,7 +3,7 @@
 //! The ends are [`Source`] and [`Sink`], near or far. Over a plug or an echo (direction `loop`) both are near ends, on
 //! the two halves of one link, and every byte that comes back is compared with what was sent.
 
-mod comparison;
+pub mod comparison;
 mod figures;
 pub mod head;
 #[cfg(test)]

@@ -38,6 +38,16 @@ targets! {
     tipc_bench: 2_000,
     linx: 30_000,
     radio: 30_000,
+    client: 300,
+    session_client: 300,
+    session_server: 500,
+    linx_bmark: 1_000,
+    compare: 200,
+    store_document: 3_000,
+    guest_output: 1_000,
+    quantities: 100_000,
+    echo_comparison: 20,
+    uart: 5_000,
 }
 
 #[test]

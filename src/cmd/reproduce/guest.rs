@@ -138,9 +138,7 @@ impl Measured<'_> {
         let (ended, said) = thread::scope(|scope| {
             let ended = scope.spawn(|| wait(&mut guest, cancel));
             let said = scope.spawn(|| words(stderr));
-            let documents = serde_json::Deserializer::from_reader(stdout.take(MOST_BYTES)).into_iter::<Run>();
-            // What comes after something else than a document is none either.
-            for run in documents.map_while(Result::ok) {
+            for run in Run::stream(stdout.take(MOST_BYTES)) {
                 self.take(run, options.virtual_time, cases, screen);
             }
             (ended.join(), said.join())

@@ -1,0 +1,364 @@
+//! Whole runs on the virtual clock against servers that the fuzzer plays: every client of ours ends, whatever is said to it,
+//! and what it writes down can be read again.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use linkgauge::clock::{Clock, Time};
+use linkgauge::endpoint::Endpoint;
+use linkgauge::link::party::{Party, Step};
+use linkgauge::link::{Batch, Dialer, Fault};
+use linkgauge::peer::Limits;
+use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request, SHORT};
+use linkgauge::plan::Plan;
+use linkgauge::run::Run;
+use linkgauge::schedule::{self, Bench};
+use linkgauge::workload::{FarFlow, FarReport};
+
+use super::draw::Draw;
+
+const KEY: [u8; 16] = [5; 16];
+
+/// A server that follows a script: on all its connections together, so that the fuzzer says what comes in which order.
+pub fn client(data: &[u8]) {
+    let mut draw = Draw(data);
+    let protocol = draw.one_of(&[
+        "echo",
+        "discard",
+        "chargen",
+        "sockperf",
+        "stamp",
+        "twamp-light",
+        "linx-bmark",
+        "netio",
+        "iperf3",
+        "tipc-bench",
+        "ask",
+        "auto",
+        "linkgauge",
+    ]);
+    measured(protocol, &mut draw, |script| Box::new(Script::new(script)));
+}
+
+/// A server that speaks our session as it should, up to what the script says otherwise.
+pub fn session_client(data: &[u8]) {
+    let mut draw = Draw(data);
+    measured("linkgauge", &mut draw, |script| Box::new(Liar::new(script)));
+}
+
+type Shared = Arc<Mutex<VecDeque<u8>>>;
+
+/// Runs a case that the first bytes choose; what is left is the script of the server's connections.
+fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn Party> + Send + 'static) {
+    let kind = draw.one_of(&["stream", "message"]);
+    let workload = draw.one_of(&["latency", "throughput"]);
+    let mut more = match draw.byte() % 4 {
+        _ if workload == "latency" => draw.one_of(&["", "rate = '50/s'\n"]).to_owned(),
+        0 => "direction = 'receive'\n".to_owned(),
+        1 => "direction = 'both'\n".to_owned(),
+        2 => "direction = 'loop'\n".to_owned(),
+        _ => String::new(),
+    };
+    more += draw.one_of(&["count = 20", "time = '300ms'", "volume = '20k'"]);
+    more += draw.one_of(&["\nwarm_up_count = 0", "\nwarm_up_count = 5", "\nwarm_up_time = '50ms'"]);
+    more += draw.one_of(&["", "\nprobe = false", "\nparallel = 2"]);
+    let size = draw.one_of(&[64, 1, 16, 1000]);
+    if protocol == "ask" {
+        more += "\npeer_options = { send = 'x', until = '\\n' }";
+    }
+    let plan = format!(
+        "[[case]]\nurl = 'mem://far?type={kind}&rate=1Mbit/s&delay=1ms'\npeer = '{protocol}'\nworkload = '{workload}'\n\
+         size = {size}\ntimeout = '500ms'\n{more}"
+    );
+    // Not every protocol has every workload.
+    let Ok(Ok(plan)) = Plan::from_toml(&plan).map(schedule::check) else { return };
+    let dialer = Dialer::new(Clock::new_virtual());
+    let script: Shared = Arc::new(Mutex::new(draw.0.iter().copied().collect()));
+    // Streams beside datagrams lead to the same name.
+    let endpoint: Endpoint = format!("mem://far?type={kind}").parse().expect("an endpoint");
+    let mut listener = dialer.listen(&endpoint).expect("it listens");
+    let hosted = listener.host(Box::new(move |_| party(script.clone())));
+    assert!(hosted.is_ok(), "in memory the link runs the server");
+    let cancel = AtomicBool::new(false);
+    let began = dialer.clock.now();
+    let run = schedule::run(&plan, &mut Bench::new(dialer.clone(), &(), &cancel));
+    let took = dialer.clock.now() - began;
+    assert!(took < Duration::from_secs(120), "it took {took:?} of its own time");
+    let json = serde_json::to_string(&run).expect("a run is JSON");
+    let again = Run::from_json(&json).expect("it reads back");
+    for case in &again.cases {
+        let figures = &case.figures;
+        assert!(workload == "throughput" || figures.received + figures.lost <= figures.sent, "{json}");
+        assert!(figures.throughput_bps.is_none_or(|rate| rate >= 0.0), "{json}");
+    }
+}
+
+/// What a script has the server do next.
+enum Act {
+    /// Say this.
+    Say(Vec<u8>),
+    /// Hear one message first; the bytes that it is to be changed by are drawn when it is there.
+    Answer,
+    Wait(Duration),
+    Finish,
+    Close,
+}
+
+fn drawn(script: &Shared) -> Option<Act> {
+    let mut script = script.lock().expect("nobody panics with it");
+    let bytes: Vec<u8> = script.iter().take(512).copied().collect();
+    let mut draw = Draw(&bytes);
+    if draw.is_empty() {
+        return None;
+    }
+    let act = match draw.byte() {
+        0..=99 => Act::Answer,
+        100..=199 => Act::Say(draw.short().to_vec()),
+        200..=229 => Act::Wait(Duration::from_micros(u64::from(draw.byte()) << (draw.byte() % 24))),
+        230..=239 => Act::Finish,
+        _ => Act::Close,
+    };
+    let left = draw.0.len();
+    script.drain(..bytes.len() - left);
+    Some(act)
+}
+
+/// Bytes as they came, changed in places: pairs of place and change follow in the script.
+fn changed(mut bytes: Vec<u8>, script: &Shared) -> Vec<u8> {
+    let mut script = script.lock().expect("nobody panics with it");
+    let changes = script.pop_front().unwrap_or(0) % 8;
+    for _ in 0..changes {
+        let (place, change) = (script.pop_front().unwrap_or(0), script.pop_front().unwrap_or(0));
+        match bytes.get_mut(usize::from(place)) {
+            Some(byte) => *byte ^= change,
+            None => bytes.push(change),
+        }
+    }
+    bytes
+}
+
+struct Script {
+    script: Shared,
+    say: Vec<u8>,
+    batch: Batch,
+    answers: bool,
+    wait: Option<Time>,
+    then: Option<Duration>,
+    finishes: bool,
+    over: bool,
+}
+
+impl Script {
+    fn new(script: Shared) -> Script {
+        Script {
+            script,
+            say: Vec::new(),
+            batch: Batch::new(65_536, 1),
+            answers: false,
+            wait: None,
+            then: None,
+            finishes: false,
+            over: false,
+        }
+    }
+
+    fn draw(&mut self) {
+        match drawn(&self.script) {
+            Some(Act::Say(bytes)) => self.say = bytes,
+            Some(Act::Wait(time)) => self.then = Some(time),
+            Some(Act::Finish) => self.finishes = true,
+            Some(Act::Close) => self.over = true,
+            // Where nothing is left to do, what comes is taken and forgotten.
+            Some(Act::Answer) => self.answers = true,
+            None => {}
+        }
+    }
+}
+
+impl Party for Script {
+    fn next(&mut self, now: Time) -> Step<'_> {
+        if self.say.is_empty() && !self.answers && !self.over && self.wait.is_none() {
+            self.draw();
+            self.wait = self.then.take().map(|time| now + time);
+        }
+        if self.over {
+            return Step::Done;
+        }
+        if std::mem::take(&mut self.finishes) {
+            return Step::Finish;
+        }
+        if let Some(until) = self.wait.filter(|until| *until > now) {
+            return Step::Sleep(until);
+        }
+        self.wait = None;
+        if !self.say.is_empty() {
+            return Step::Send { bytes: &self.say, message: self.say.len() };
+        }
+        Step::Receive { into: &mut self.batch, until: Time::NEVER }
+    }
+
+    fn sent(&mut self, bytes: usize, _at: Time) {
+        self.say.drain(..bytes);
+    }
+
+    fn received(&mut self, _now: Time) {
+        if std::mem::take(&mut self.answers) {
+            let came = self.batch.messages().flatten().copied().collect();
+            self.say = changed(came, &self.script);
+        }
+    }
+
+    fn timed_out(&mut self, _now: Time) {}
+}
+
+/// Shakes hands as it should; replies and reports are the script's.
+struct Liar {
+    inner: Script,
+    heard: Vec<u8>,
+    flows: usize,
+    /// It is a flow by now.
+    attached: bool,
+}
+
+impl Liar {
+    fn new(script: Shared) -> Liar {
+        Liar { inner: Script::new(script), heard: Vec::new(), flows: 0, attached: false }
+    }
+
+    /// What it says to what was heard so far.
+    fn understand(&mut self) {
+        loop {
+            let before = self.heard.len();
+            if let Some(first) = self.heard.get(..SHORT) {
+                if let Some(attach) = Attach::read(first) {
+                    self.inner.say.extend(attach.reply(&KEY));
+                    self.attached = true;
+                    self.heard.clear();
+                    return;
+                }
+                if let Some(ready) = wire::ready(first, &[1; 32], "fuzz") {
+                    self.inner.say.extend(ready);
+                    self.heard.drain(..SHORT);
+                }
+            }
+            if let Ok(Some((number, request, used))) = wire::read_frame::<Request>(&self.heard, wire::LONGEST)
+            {
+                self.heard.drain(..used);
+                let reply = self.reply(&request, number);
+                self.inner.say.extend(reply);
+            }
+            if self.heard.len() == before {
+                return;
+            }
+        }
+    }
+
+    fn reply(&mut self, request: &Request, number: u32) -> Vec<u8> {
+        if let Request::Plan(plan) = request {
+            self.flows = plan.flows.len();
+        }
+        let mut script = self.inner.script.lock().expect("nobody panics with it");
+        let bytes: Vec<u8> = script.iter().take(4096).copied().collect();
+        let mut draw = Draw(&bytes);
+        let reply = match (draw.byte(), request) {
+            (0..=9, _) => draw.short().to_vec(),
+            (10..=19, _) => {
+                let text = String::from_utf8_lossy(draw.short()).into_owned();
+                wire::frame(number, &Reply::Refused { reason: text })
+            }
+            (20..=29, Request::Finish) => wire::frame(number, &Reply::Pending),
+            (30..=39, _) => {
+                // Any JSON, in a frame that fits.
+                let text = draw.short();
+                let mut frame = wire::frame(number, &());
+                frame.truncate(wire::FRAME_HEAD);
+                frame[8..12].copy_from_slice(&(text.len() as u32).to_be_bytes());
+                frame.extend(text);
+                frame
+            }
+            (_, Request::Open { .. }) => wire::frame(number, &opened()),
+            (limits, Request::Plan(_)) => {
+                let per_second = (limits >= 128).then(|| draw.float());
+                wire::frame(number, &Reply::Planned { per_second })
+            }
+            (_, Request::Start) => wire::frame(number, &Reply::Started),
+            (what, Request::Finish) => {
+                let count = if what < 60 { usize::from(draw.byte()) } else { self.flows };
+                let flows = (0..count).map(|_| flow(&mut draw)).collect();
+                wire::frame(
+                    number,
+                    &Reply::Report(FarReport {
+                        flows,
+                        cpu_seconds: Some(draw.float()),
+                        ..FarReport::default()
+                    }),
+                )
+            }
+            (_, Request::Bye) => Vec::new(),
+        };
+        let left = draw.0.len();
+        script.drain(..bytes.len() - left);
+        reply
+    }
+}
+
+fn opened() -> Reply {
+    Reply::Opened {
+        version: wire::VERSION,
+        tool: "liar".to_owned(),
+        capabilities: ["reflect", "receive", "send"].map(str::to_owned).to_vec(),
+        limits: Limits::default(),
+        session: "2a".to_owned(),
+        key: wire::hex(&KEY),
+        environment: serde_json::Map::new(),
+    }
+}
+
+fn flow(draw: &mut Draw) -> FarFlow {
+    let honest = draw.byte() < 128;
+    FarFlow {
+        bytes: draw.number(),
+        messages: draw.number(),
+        head_bytes: draw.number(),
+        elapsed_ns: draw.number(),
+        duplicate: if honest { 0 } else { draw.number() },
+        reordered: if honest { 0 } else { draw.number() },
+        corrupt_messages: if honest { 0 } else { draw.number() },
+        socket_drops: if honest { None } else { Some(draw.number()) },
+        fault: (draw.byte() < 16).then(|| String::from_utf8_lossy(draw.short()).into_owned()),
+        ..FarFlow::default()
+    }
+}
+
+impl Party for Liar {
+    fn next(&mut self, now: Time) -> Step<'_> {
+        if self.attached {
+            return self.inner.next(now);
+        }
+        if !self.inner.say.is_empty() {
+            let message = self.inner.say.len();
+            return Step::Send { bytes: &self.inner.say, message };
+        }
+        Step::Receive { into: &mut self.inner.batch, until: Time::NEVER }
+    }
+
+    fn sent(&mut self, bytes: usize, at: Time) {
+        self.inner.sent(bytes, at);
+    }
+
+    fn received(&mut self, now: Time) {
+        if self.attached {
+            return self.inner.received(now);
+        }
+        self.heard.extend(self.inner.batch.messages().flatten());
+        self.understand();
+    }
+
+    fn timed_out(&mut self, _now: Time) {}
+
+    fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+        Err(Fault::Closed)
+    }
+}

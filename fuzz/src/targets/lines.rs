@@ -1,0 +1,99 @@
+//! Serial lines: what comes back through a plug, and the terminals and wires of the lab's serial ports.
+
+use std::time::Duration;
+
+use linkgauge::clock::Time;
+use linkgauge::lab::uart::{HandOver, Wire};
+use linkgauge::link::Caps;
+use linkgauge::link::line::Settings;
+use linkgauge::link::tty::Packet;
+use linkgauge::workload::pattern::{Alphabet, Stream};
+use linkgauge::workload::throughput::comparison::{Comparison, DEFECTS};
+
+use super::draw::Draw;
+
+/// A stream that comes back with pieces lost, doubled, changed, inserted or moved: the counts add up to what came and what
+/// was sent, and how it is cut into pieces does not matter.
+pub fn echo_comparison(data: &[u8]) {
+    let mut draw = Draw(data);
+    let alphabet = Alphabet::of(&Caps::STREAM);
+    let stream = Stream::new(1 << 16, &alphabet);
+    let (mut sent, mut came) = (0u64, Vec::new());
+    let piece = usize::from(draw.byte()).max(1);
+    while !draw.is_empty() && came.len() < 1 << 16 {
+        match draw.byte() % 6 {
+            0 => came.extend(draw.short()),
+            1 => sent += u64::from(draw.byte()),
+            2 => sent = sent.saturating_sub(u64::from(draw.byte())),
+            3 => sent += u64::from(draw.byte()) << 8,
+            kind => {
+                let count = usize::from(draw.byte()) << if kind == 4 { 0 } else { 4 };
+                came.extend(stream.at(sent, count));
+                sent += count as u64;
+            }
+        }
+    }
+    let whole = compared(&[&came], sent, &alphabet);
+    let cut: Vec<&[u8]> = came.chunks(piece).collect();
+    assert_eq!(compared(&cut, sent, &alphabet), whole);
+    let [changed, lost, inserted, _] = whole;
+    assert!(changed + inserted <= came.len() as u64, "{whole:?} of {}", came.len());
+    assert!(lost <= sent.max(came.len() as u64), "{whole:?} of {sent}");
+}
+
+fn compared(pieces: &[&[u8]], sent: u64, alphabet: &Alphabet) -> [u64; 4] {
+    let mut comparison = Comparison::new(pieces.iter().map(|piece| piece.len()).max().unwrap_or(0), alphabet);
+    pieces.iter().for_each(|piece| comparison.take(piece));
+    comparison.finish(sent);
+    assert!(comparison.is_settled() && comparison.defects.len() <= DEFECTS);
+    [comparison.changed, comparison.lost, comparison.inserted, comparison.reordered]
+}
+
+/// What the master of a terminal in packet mode reads, put on a wire whose settings and state change meanwhile: what was
+/// offered and not flushed comes out, in order, never before its time.
+pub fn uart(data: &[u8]) {
+    let mut draw = Draw(data);
+    let period = Duration::from_micros(u64::from(draw.byte()) * 50);
+    let hand_over = match draw.byte() % 3 {
+        0 => HandOver::Batch(period),
+        1 => {
+            HandOver::Fifo { trigger: u32::from(draw.byte()).max(1), idle_characters: u32::from(draw.byte()) }
+        }
+        _ => HandOver::Timer(period),
+    };
+    let mut now = Time(1);
+    let mut wire = Wire::new(draw.byte() < 200, hand_over, now);
+    let mut settings = Settings::default();
+    let (mut offered, mut taken, mut flushed) = (0u64, 0u64, 0u64);
+    while !draw.is_empty() {
+        match draw.byte() % 6 {
+            0 | 1 => match Packet::read(draw.short()) {
+                Packet::Data(characters) => {
+                    let room = wire.room(&settings).min(characters.len());
+                    wire.offer(&characters[..room], &settings, now);
+                    offered += room as u64;
+                }
+                Packet::Notice { flush_write: true, .. } => flushed += wire.flush(now),
+                Packet::Notice { .. } | Packet::Nothing => {}
+            },
+            2 => {
+                wire.offer_first(draw.byte(), &settings, now);
+                offered += 1;
+            }
+            3 => wire.hold(draw.byte() & 1 != 0, now),
+            4 => settings.baud = draw.one_of(&[9600, 1, 300, 115_200, 4_000_000]),
+            _ => now = now + Duration::from_micros(1 << (draw.byte() % 24)),
+        }
+        while let Some(due) = wire.take(now, |_, characters| taken += characters.len() as u64) {
+            assert!(due <= now, "it comes before its time");
+        }
+        assert!(taken + flushed <= offered);
+    }
+    wire.hold(false, now);
+    // The slowest line has carried all that it had room for by then.
+    for _ in 0..3 {
+        now = now + Duration::from_secs(1_000_000);
+        while wire.take(now, |_, characters| taken += characters.len() as u64).is_some() {}
+    }
+    assert_eq!(taken + flushed, offered, "characters vanish");
+}

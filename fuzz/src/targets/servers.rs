@@ -1,0 +1,222 @@
+//! Servers of ours behind their handshakes: what a client with a session may plan, attach and say; and the signals of
+//! linx_bmark.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use linkgauge::clock::Time;
+use linkgauge::link::party::{Party, Step};
+use linkgauge::link::{Caps, Framing};
+use linkgauge::peer::linkgauge::Hello;
+use linkgauge::peer::linkgauge::wire::{self, Attach, FarPlan, FlowKind, Reply, Request, SHORT};
+use linkgauge::peer::{Limits, Service};
+use linkgauge::plan::{Pacing, Stop, Wait};
+
+use super::draw::Draw;
+use super::server;
+
+/// A connection to a server, driven by hand.
+struct Connection {
+    party: Box<dyn Party>,
+    input: VecDeque<Vec<u8>>,
+    output: Vec<u8>,
+    over: bool,
+}
+
+/// A party may have more to say than is worth hearing.
+const STEPS: usize = 300;
+const MOST_HEARD: usize = 1 << 20;
+
+impl Connection {
+    fn new(service: &Arc<dyn Service>, caps: &Caps) -> Connection {
+        let party = service.party(caps, "192.0.2.1:7");
+        Connection { party, input: VecDeque::new(), output: Vec::new(), over: false }
+    }
+
+    fn say(&mut self, bytes: &[u8], now: Time) -> Vec<u8> {
+        self.input.push_back(bytes.to_vec());
+        self.go_on(now);
+        std::mem::take(&mut self.output)
+    }
+
+    /// Lets the party do what it can without waiting.
+    fn go_on(&mut self, now: Time) {
+        for _ in 0..STEPS {
+            if self.over {
+                return;
+            }
+            match self.party.next(now) {
+                Step::Send { bytes, .. } => {
+                    assert!(!bytes.is_empty(), "nothing is no message");
+                    let length = bytes.len();
+                    if self.output.len() + length < MOST_HEARD {
+                        self.output.extend_from_slice(bytes);
+                    }
+                    self.party.sent(length, now);
+                }
+                Step::Receive { into, until } => match self.input.pop_front() {
+                    Some(mut piece) => {
+                        if piece.len() > into.bytes.len() {
+                            self.input.push_front(piece.split_off(into.bytes.len()));
+                        }
+                        into.clear();
+                        into.bytes[..piece.len()].copy_from_slice(&piece);
+                        into.push(0, piece.len());
+                        self.party.received(now);
+                    }
+                    None if until <= now => self.party.timed_out(now),
+                    None => return,
+                },
+                Step::Sleep(until) if until > now => return,
+                Step::Sleep(_) | Step::Tune(_) | Step::Finish => {}
+                Step::Done | Step::Fail(_) | Step::Reopen => self.over = true,
+            }
+        }
+    }
+
+    fn close(&mut self, now: Time) {
+        self.go_on(now);
+        if !self.over && self.party.closed(now).is_err() {
+            self.over = true;
+        }
+        self.go_on(now);
+    }
+}
+
+/// A client that has opened a session plans, attaches, starts, sends and finishes in any order, with any figures. The
+/// server grants or refuses; when the client is gone and the time over, nothing of it goes on.
+pub fn session_server(data: &[u8]) {
+    let mut draw = Draw(data);
+    let caps = match draw.byte() % 2 {
+        0 => Caps::STREAM,
+        _ => Caps {
+            framing: Framing::Message,
+            max_message: Some(2000),
+            reliable: false,
+            closes: false,
+            ..Caps::STREAM
+        },
+    };
+    let bit_rate = (draw.byte() < 64).then_some(1e6);
+    let limits = Limits { duration_s: 10, idle_s: 5, flows: 8, sessions: 4, bit_rate, ..Limits::default() };
+    let service = server("linkgauge", limits);
+    let mut now = Time(1);
+    let mut control = Connection::new(&service, &caps);
+    let Some((session, key)) = open(&mut control, now) else { panic!("it opens no session") };
+    let (mut number, mut flows) = (1, Vec::new());
+    while !draw.is_empty() {
+        now = now + Duration::from_micros(1);
+        let request = match draw.byte() % 10 {
+            0..=2 => Some(Request::Plan(plan(&mut draw))),
+            3 => Some(Request::Start),
+            4 => Some(Request::Finish),
+            5 => {
+                let attach = Attach { session, flow: u32::from(draw.byte() % 10) };
+                let mut flow = Connection::new(&service, &caps);
+                let reply = flow.say(&attach.request(&key), now);
+                assert!(reply.is_empty() || attach.is_granted_by(&reply[..SHORT], &key));
+                flows.push(flow);
+                None
+            }
+            6 | 7 => {
+                let (count, bytes) = (flows.len().max(1), draw.short());
+                if let Some(flow) = flows.get_mut(usize::from(draw.byte()) % count) {
+                    flow.say(bytes, now);
+                }
+                None
+            }
+            8 => {
+                now = now + Duration::from_nanos(1 << (draw.byte() % 34));
+                None
+            }
+            _ => {
+                control.say(draw.short(), now);
+                None
+            }
+        };
+        if let Some(request) = request {
+            number += 1;
+            control.say(&wire::frame(number, &request), now);
+        }
+        flows.iter_mut().for_each(|flow| flow.go_on(now));
+    }
+    control.close(now);
+    drop(control);
+    // Silence on every flow, far beyond what any limit allows.
+    for _ in 0..1000 {
+        now = now + Duration::from_millis(100);
+        flows.iter_mut().for_each(|flow| flow.go_on(now));
+    }
+    assert!(flows.iter().all(|flow| flow.over), "a flow outlives its session and its limits");
+}
+
+/// The handshake as our client does it: number and key of the session.
+fn open(control: &mut Connection, now: Time) -> Option<(u64, Vec<u8>)> {
+    let hello = Hello::new();
+    let ready = control.say(hello.bytes(), now);
+    let challenge = hello.challenge_in(&ready)?.to_vec();
+    let request = Request::Open {
+        version: wire::VERSION,
+        tool: "fuzz".to_owned(),
+        nonce: wire::hex(hello.nonce()),
+        challenge: wire::hex(&challenge),
+        proof: None,
+    };
+    let reply = control.say(&wire::frame(1, &request), now);
+    match wire::read_frame::<Reply>(&reply, wire::LONGEST) {
+        Ok(Some((_, Reply::Opened { session, key, .. }, _))) => {
+            Some((u64::from_str_radix(&session, 16).ok()?, wire::unhex(&key)?))
+        }
+        _ => None,
+    }
+}
+
+fn plan(draw: &mut Draw) -> FarPlan {
+    let pacing = match draw.byte() % 3 {
+        0 => Pacing::Closed,
+        1 => Pacing::Fixed { per_second: draw.float() },
+        _ => Pacing::Poisson { per_second: draw.float(), seed: draw.word() },
+    };
+    let stop = |draw: &mut Draw| {
+        let what = draw.byte();
+        Stop {
+            count: (what & 1 != 0).then(|| draw.number()),
+            time_ns: (what & 2 != 0).then(|| draw.number()),
+            volume_bytes: (what & 4 != 0).then(|| draw.number()),
+        }
+    };
+    let flows = (0..draw.byte() % 10).map(|_| draw.one_of(&FlowKind::ALL)).collect();
+    FarPlan {
+        flows,
+        message_bytes: draw.one_of(&[64, 0, 1, 1000, 1999, 100_000, u32::MAX]),
+        pacing,
+        stop: stop(draw),
+        warm_up: stop(draw),
+        timeout_ns: draw.number(),
+        wait: draw.one_of(&[Wait::Block, Wait::Spin]),
+        // Pinning would move the fuzzer itself.
+        cpu: None,
+    }
+}
+
+/// What a client of linx_bmark says to our server, a signal behind each byte that says its length; so many are answered
+/// that none is forgotten, and a burst is no longer than it was asked for.
+pub fn linx_bmark(data: &[u8]) {
+    let caps = Caps { framing: Framing::Message, max_message: Some(2000), closes: false, ..Caps::STREAM };
+    let limits = Limits { idle_s: 5, duration_s: 10, ..Limits::default() };
+    let service = server("linx-bmark", limits);
+    let mut end = Connection::new(&service, &caps);
+    let (mut draw, mut now) = (Draw(data), Time(1));
+    while !draw.is_empty() {
+        now = now + Duration::from_micros(1);
+        let signal = draw.short();
+        end.say(signal, now);
+        service.door(signal, "192.0.2.1:7", &mut Vec::new());
+    }
+    for _ in 0..1000 {
+        now = now + Duration::from_millis(100);
+        end.output.clear();
+        end.go_on(now);
+    }
+}
