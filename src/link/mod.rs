@@ -493,6 +493,20 @@ pub enum Admission {
 /// Decides on a first message: its bytes, its sender, and room for a reply.
 pub type Door<'a> = dyn FnMut(&[u8], &str, &mut Vec<u8>) -> Admission + 'a;
 
+/// Who a sender is, whatever socket it uses: its text without what it can choose. `203.0.113.5:4000` of the Internet is left to
+/// the caller, who knows about networks; processes of this host are one.
+pub fn sender_of(from: &str) -> &str {
+    match from.split_once([':', ',', '/']) {
+        _ if from.starts_with(['@', '/']) => "this host",
+        // A context (vsock) and its port.
+        Some((context, port)) if [context, port].iter().all(|number| number.parse::<u32>().is_ok()) => {
+            context
+        }
+        // A node (TIPC) and its socket, a device (Bluetooth) and its channel.
+        _ => from.split([',', '/']).next().unwrap_or(from),
+    }
+}
+
 /// Makes the far end of a new connection; the text names the sender.
 pub type Hosting = Box<dyn Fn(&str) -> Box<dyn party::Party> + Send>;
 

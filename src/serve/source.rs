@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::link::sender_of;
+
 /// A sender without its port. All addresses of an IPv6 network of 64 bits are one source: a client that has one usually has all.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Source {
@@ -20,7 +22,7 @@ impl Source {
                 Source::Address(Ipv6Addr::from(network).into())
             }
             Ok(address) => Source::Address(address),
-            Err(_) => Source::Other(from.into()),
+            Err(_) => Source::Other(sender_of(from).into()),
         }
     }
 }
@@ -74,7 +76,16 @@ mod tests {
         assert_ne!(of("192.0.2.7:1"), of("192.0.2.8:1"));
         assert_eq!(of("[2001:db8::1]:5"), of("[2001:db8::ffff:1]:6"));
         assert_ne!(of("[2001:db8::1]:5"), of("[2001:db8:0:1::1]:5"));
-        assert_ne!(of("@a"), of("@b"));
+        // Of other families too the socket does not matter.
+        for (one, same, other) in [
+            ("3:1024", "3:1025", "4:1024"),
+            ("node 1001001, socket 7", "node 1001001, socket 8", "node 1001002, socket 7"),
+            ("AA:BB:CC:DD:EE:01/3", "AA:BB:CC:DD:EE:01/4", "AA:BB:CC:DD:EE:02/3"),
+            ("@linkgauge.1", "/run/x", "mem"),
+        ] {
+            assert_eq!(of(one), of(same));
+            assert_ne!(of(one), of(other));
+        }
     }
 
     #[test]

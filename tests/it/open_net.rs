@@ -208,8 +208,7 @@ fn datagrams() -> Vec<Vec<u8>> {
         all.push([&magic[..], &[7; 90]].concat());
     }
     // Bursts of linx_bmark, in both styles.
-    let numbers: Vec<u32> = (0..0x40).collect();
-    for number in numbers {
+    for number in 0..0x40 {
         all.push(words(&[number, 10_000, 7, 1000]));
         all.push(words(&[0x2870 + number, 10_000, 7, 1000]));
     }
