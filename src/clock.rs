@@ -91,18 +91,24 @@ impl Clock {
     }
 
     /// As [`Clock::sleep_until`], but sleeps only to `SPIN` before the instant and spins for the rest: right to well
-    /// under a microsecond on an idle CPU, at the price of that CPU.
-    pub fn sleep_then_spin(&self, until: Time) {
+    /// under a microsecond on an idle CPU, at the price of that CPU. Returns how long it spun.
+    pub fn sleep_then_spin(&self, until: Time) -> Duration {
         if let Clock::System = self {
             let early = Time(until.0.saturating_sub(SPIN.as_nanos() as u64));
-            if self.now() < early {
+            let mut began = self.now();
+            if began < early {
                 self.sleep_until(early);
+                began = self.now();
             }
-            while self.now() < until {
+            let mut now = began;
+            while now < until {
                 std::hint::spin_loop();
+                now = self.now();
             }
+            now.since(began)
         } else {
             self.sleep_until(until);
+            Duration::ZERO
         }
     }
 }
@@ -187,8 +193,8 @@ mod tests {
             clock.sleep_until(until);
             assert!(clock.now() >= until);
             let until = clock.now() + wait;
-            clock.sleep_then_spin(until);
-            assert!(clock.now() >= until);
+            let spun = clock.sleep_then_spin(until);
+            assert!(clock.now() >= until && spun <= clock.now().since(until) + wait, "{spun:?}");
         }
     }
 

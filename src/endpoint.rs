@@ -3,6 +3,7 @@
 //! Not for knowing what a scheme means: `link::TRANSPORTS` does, and each link reads its own options.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -10,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// What was wrong with a URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    #[error("'{0}' is not an endpoint: write scheme://where, like tcp://host:7100")]
+    #[error("'{0}' is not an endpoint: write scheme://where, like tcp://host:7100, or a host")]
     NoScheme(String),
     #[error("{url}: the scheme may hold small letters, digits and '+' only")]
     BadScheme { url: String },
@@ -177,10 +178,30 @@ pub fn counted_up(text: &str, offset: u32) -> Option<(String, u32)> {
     Some((format!("{}{number}{}", &text[..start], &text[end..]), number))
 }
 
+/// What stands for a URL and names no scheme: a device of this host, or a host with or without a port, which is asked over
+/// TCP.
+fn with_scheme(text: &str) -> Option<String> {
+    if text.contains("://") {
+        return None;
+    }
+    let place = text.split('?').next().unwrap_or_default();
+    if place.starts_with("/dev/") {
+        return Some(format!("serial://{text}"));
+    }
+    if place.parse::<Ipv6Addr>().is_ok() {
+        return Some(format!("tcp://[{place}]{}", &text[place.len()..]));
+    }
+    let of_host = |c: char| c.is_alphanumeric() || "-._:[]%".contains(c);
+    let is_host = place.starts_with(|c: char| c.is_alphanumeric() || c == '[') && place.chars().all(of_host);
+    is_host.then(|| format!("tcp://{text}"))
+}
+
 impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
+        let whole = with_scheme(text);
+        let text = whole.as_deref().unwrap_or(text);
         let Some(scheme_end) = text.find("://").filter(|&at| at > 0 && text.len() <= LONGEST) else {
             return Err(EndpointError::NoScheme(text.chars().take(100).collect()));
         };
@@ -254,6 +275,19 @@ mod tests {
     }
 
     #[test]
+    fn a_scheme_may_be_left_out() {
+        let whole = |text: &str| parse(text).to_string();
+        assert_eq!(whole("192.0.2.7"), "tcp://192.0.2.7");
+        assert_eq!(whole("box.example:7001?nodelay=0"), "tcp://box.example:7001?nodelay=0");
+        assert_eq!(whole("[::1]:7100"), "tcp://[::1]:7100");
+        assert_eq!(whole("fe80::1"), "tcp://[fe80::1]");
+        assert_eq!(whole("/dev/ttyS0?baud=9600"), "serial:///dev/ttyS0?baud=9600");
+        for text in ["", "/tmp/x", "tcp:/host", "a b", "@name", "-n", "?a=1"] {
+            assert!(matches!(text.parse::<Endpoint>(), Err(EndpointError::NoScheme(_))), "{text}");
+        }
+    }
+
+    #[test]
     fn counts_ports_upwards() {
         let counted = |text: &str, n| parse(text).counted_up(n).map(|url| url.to_string());
         assert_eq!(counted("tcp://box:7001?baud=9600", 15).unwrap(), "tcp://box:7016?baud=9600");
@@ -273,11 +307,11 @@ mod tests {
                 .to_string()
         };
         insta::assert_snapshot!([
-            "host:80", "TCP://host", "tcp://", "tcp://host:99999", "tcp://host:abc", "tcp://:80", "tcp://::1:80",
+            "host/80", "TCP://host", "tcp://", "tcp://host:99999", "tcp://host:abc", "tcp://:80", "tcp://::1:80",
             "tcp://[[::1]:80",
             "tcp://h?nodelay", "tcp://h?a=1&a=2", "tcp://h\n", "",
         ].map(error).join("\n"), @r"
-        'host:80' is not an endpoint: write scheme://where, like tcp://host:7100
+        'host/80' is not an endpoint: write scheme://where, like tcp://host:7100, or a host
         TCP://host: the scheme may hold small letters, digits and '+' only
         tcp://: nothing stands after '://'
         tcp://host:99999: '99999' is not a port: use 1 to 65535
@@ -288,7 +322,7 @@ mod tests {
         tcp://h?nodelay: option 'nodelay' has no value: write nodelay=…
         tcp://h?a=1&a=2: option 'a' stands twice
         tcp://h\n: control characters do not belong in an endpoint
-        '' is not an endpoint: write scheme://where, like tcp://host:7100
+        '' is not an endpoint: write scheme://where, like tcp://host:7100, or a host
         ");
     }
 

@@ -132,7 +132,7 @@ impl FromStr for Metric {
 
 /// A limit as the document names it.
 fn limit_ms(limit: &str) -> Option<String> {
-    units::duration(limit).ok().map(units::milliseconds)
+    units::duration_with_unit(limit).ok().map(units::milliseconds)
 }
 
 fn missed(name: &str) -> Option<What> {

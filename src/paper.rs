@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use crate::endpoint::Endpoint;
 use crate::plan::{Case, CaseSpec, Direction, OneOrMany};
 use crate::run::{CaseResult, Figures, Paper, PaperRow, PaperTable};
-use crate::units::{Bytes, Span};
+use crate::units::{Bytes, Span, UpTo};
 
 mod beside;
 mod counted;
@@ -512,6 +512,10 @@ impl Study {
         if let (Some(OneOrMany::One(size)), Some(volume)) = (&mut spec.size, spec.volume) {
             size.0 = size.0.min(volume.0);
         }
+        if spec.bit_rate.is_none() {
+            // A study says all that it wants slower.
+            spec.rate.get_or_insert(UpTo::Max);
+        }
         let before = measure.before.clone();
         let name = format!("{}:{place}", measure.name);
         let together =
@@ -645,7 +649,10 @@ impl PlannedCase {
                 volume.0 as f64 / download.predicted(self.window(), volume.0)
             }
             (_, _, Some(exchanges), _) => {
-                let each = spec.rate.map_or(LEAST_EXCHANGE.as_secs_f64(), |rate| 1.0 / rate.0);
+                let each = match spec.rate {
+                    Some(UpTo::At(rate)) => 1.0 / rate.0,
+                    Some(UpTo::Max) | None => LEAST_EXCHANGE.as_secs_f64(),
+                };
                 exchanges as f64 * each
             }
             _ => {

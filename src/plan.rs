@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint::Endpoint;
 use crate::metric::Threshold;
-use crate::units::{BitRate, Bytes, Count, MessageRate, Span};
+use crate::units::{BitRate, Bytes, Count, MessageRate, Span, UpTo};
 
 /// What was wrong with a plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -54,6 +54,8 @@ pub struct Case {
     pub message_bytes: u32,
     /// Connections to each endpoint, at least 1.
     pub parallel: u32,
+    /// What was asked for of the pacing.
+    pub rate: Rate,
     pub pacing: Pacing,
     pub stop: Stop,
     /// Left out of every figure; `None` leaves the choice to the workload.
@@ -108,6 +110,45 @@ pub enum Pacing {
     Fixed { per_second: f64 },
     /// On a schedule with exponential gaps.
     Poisson { per_second: f64, seed: u64 },
+}
+
+/// How fast was asked for; [`Pacing`] is what becomes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Rate {
+    /// Nothing was: as fast as it goes, where that disturbs nobody.
+    #[default]
+    Default,
+    /// As fast as it goes.
+    Max,
+    Messages {
+        per_second: f64,
+    },
+    /// On each connection.
+    Bits {
+        per_second: f64,
+    },
+}
+
+impl Rate {
+    fn of(rate: Option<UpTo<MessageRate>>, bit_rate: Option<UpTo<BitRate>>) -> Result<Rate, String> {
+        Ok(match (rate, bit_rate) {
+            (Some(_), Some(_)) => return Err("rate and bit_rate exclude each other".to_owned()),
+            (Some(UpTo::Max), None) | (None, Some(UpTo::Max)) => Rate::Max,
+            (Some(UpTo::At(rate)), None) => Rate::Messages { per_second: rate.0 },
+            (None, Some(UpTo::At(rate))) => Rate::Bits { per_second: rate.0 },
+            (None, None) => Rate::Default,
+        })
+    }
+
+    /// Messages of this size a second; `None` where they are not paced.
+    pub fn per_second(self, message_bytes: u32) -> Option<f64> {
+        match self {
+            Rate::Default | Rate::Max => None,
+            Rate::Messages { per_second } => Some(per_second),
+            Rate::Bits { per_second } => Some(per_second / (8.0 * f64::from(message_bytes))),
+        }
+    }
 }
 
 /// When a phase ends: whichever comes first. All `None`: it has no length.
@@ -195,8 +236,8 @@ pub struct CaseSpec {
     pub direction: Option<OneOrMany<Direction>>,
     pub size: Option<OneOrMany<Bytes>>,
     pub parallel: Option<OneOrMany<u32>>,
-    pub rate: Option<MessageRate>,
-    pub bit_rate: Option<BitRate>,
+    pub rate: Option<UpTo<MessageRate>>,
+    pub bit_rate: Option<UpTo<BitRate>>,
     pub poisson: Option<bool>,
     pub seed: Option<u64>,
     pub count: Option<Count>,
@@ -362,16 +403,14 @@ impl CaseSpec {
         parallel: u32,
         message_bytes: u32,
     ) -> Result<Case, String> {
-        let per_second = match (self.rate, self.bit_rate) {
-            (Some(_), Some(_)) => return Err("rate and bit_rate exclude each other".to_owned()),
-            (Some(rate), None) => Some(rate.0),
-            (None, Some(_)) if message_bytes == 0 => {
-                return Err("a bit rate needs the size of a message: give one (size, --size)".to_owned());
-            }
-            (None, Some(rate)) => Some(rate.0 / (8.0 * f64::from(message_bytes))),
-            (None, None) => None,
-        };
+        let rate = Rate::of(self.rate, self.bit_rate)?;
+        // Without a size it is known once the link is.
+        let sized = message_bytes != 0 || !matches!(rate, Rate::Bits { .. });
+        let per_second = rate.per_second(message_bytes).filter(|_| sized);
         let pacing = match (per_second, self.poisson.unwrap_or(false)) {
+            (None, true) if !sized => {
+                return Err("poisson at a bit rate needs the size of a message: give one (size)".to_owned());
+            }
             (None, false) => Pacing::Closed,
             (None, true) => return Err("poisson needs a rate".to_owned()),
             (Some(per_second), false) => Pacing::Fixed { per_second },
@@ -408,6 +447,7 @@ impl CaseSpec {
             direction,
             message_bytes,
             parallel,
+            rate,
             pacing,
             stop,
             warm_up: (self.warm_up_count.is_some() || self.warm_up_time.is_some()).then(|| Stop {

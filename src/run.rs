@@ -301,7 +301,7 @@ fn is_zero(value: &u64) -> bool {
 }
 
 /// A distribution of times in nanoseconds. A lost exchange counts as later than everything: a percentile that falls
-/// among the lost is `null`; one that the sample is too small for is absent.
+/// among the lost is `null`; one that the sample is too small for is absent, but for the median, which is that of the sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
     /// Exchanges that were answered.
@@ -414,9 +414,22 @@ impl CaseResult {
         transfer.filter(|seconds| *seconds <= elapsed).unwrap_or(elapsed)
     }
 
+    /// The pacing that took effect.
+    pub fn pacing(&self) -> Option<&Value> {
+        self.got.get("pacing").or_else(|| self.asked.get("pacing"))
+    }
+
+    /// Whether the rate was nobody's wish: what was sent went slower than the link may carry.
+    pub fn is_paced_by_default(&self) -> bool {
+        let kind = |map: &Map<String, Value>, name: &str, kind: &str| {
+            map.get(name).and_then(|value| value.get("kind")) == Some(&Value::from(kind))
+        };
+        kind(&self.asked, "rate", "default") && kind(&self.got, "pacing", "fixed")
+    }
+
     /// What besides endpoint, size and numbers tells it from other cases of its method: `100/s`, `spin`; mostly empty.
     pub fn settings(&self) -> String {
-        let per_second = self.asked.get("pacing").and_then(|pacing| pacing.get("per_second")?.as_f64());
+        let per_second = self.pacing().and_then(|pacing| pacing.get("per_second")?.as_f64());
         let spins = self.placement.get("wait").is_some_and(|wait| wait == "spin");
         let settings = [per_second.map(|rate| format!("{rate}/s")), spins.then(|| "spin".to_owned())];
         settings.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -446,10 +459,13 @@ pub struct SeriesEntry {
     pub latency_max_ns: Option<u64>,
 }
 
-/// CPU seconds of the threads that moved the payload.
+/// CPU seconds of the threads that moved the payload; those spent waiting in a busy loop stand apart.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
     pub near_seconds: f64,
+    /// CPU seconds in which the near end only asked whether it is time yet, or whether something came.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub near_waiting_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub far_seconds: Option<f64>,
     /// CPU seconds of both ends for 10⁹ delivered bytes.

@@ -14,11 +14,11 @@ use serde_json::{Map, Value};
 use crate::clock::{Clock, Time};
 use crate::host::{cpu, load};
 use crate::link::line::Port;
-use crate::link::party::{Acted, Cost, SLICE, act, drive};
-use crate::link::{CHECK_LINE, Caps, Dialer, Fault, Framing, Link, LinkError};
+use crate::link::party::{Acted, Cost, SLICE, act, drive_and_cost};
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
 use crate::peer::shorthand::unfold;
 use crate::peer::{Flow, Kept, Near, Peer, PeerError, auto, peer};
-use crate::plan::{Case, Direction, Pacing, Plan};
+use crate::plan::{Case, Direction, Pacing, Plan, Rate};
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
 use crate::sample::{Progress, RawFile, Recorder};
 use crate::warnings;
@@ -27,6 +27,8 @@ use crate::workload::plausible::Known;
 use crate::workload::{Flowed, Role, Workload, default_timeout, planned_time, workload};
 
 mod account;
+mod pace;
+mod silence;
 
 use account::Account;
 
@@ -182,9 +184,19 @@ fn fit(case: &mut Case) -> Result<(), String> {
     }
     if case.message_bytes == 0 {
         case.message_bytes = (workload.default_size)(&all_caps[0]);
+        if let Rate::Bits { per_second } = case.rate
+            && all_caps[0].framing == Framing::Stream
+        {
+            case.message_bytes = case.message_bytes.min(pace::block(per_second));
+        }
         if let Some(volume) = case.stop.volume_bytes.filter(|_| all_caps[0].framing == Framing::Stream) {
             case.message_bytes = u32::try_from(volume).unwrap_or(u32::MAX).min(case.message_bytes);
         }
+    }
+    if let (Rate::Bits { .. }, Pacing::Closed, Some(per_second)) =
+        (case.rate, case.pacing, case.rate.per_second(case.message_bytes))
+    {
+        case.pacing = Pacing::Fixed { per_second };
     }
     if case.timeout.is_zero() {
         case.timeout = default_timeout(workload, case.message_bytes, &all_caps);
@@ -317,6 +329,7 @@ fn one(
     let workload = workload(&case.workload).ok_or("unknown workload")?;
     let all_caps = caps_of(&case)?;
     fit_peer(&mut case, workload, &all_caps)?;
+    pace::by_default(&mut case, &all_caps, &dialer);
     account.case = case.clone();
     bench.observer.event(&Event::CaseBegins {
         case: index,
@@ -408,40 +421,9 @@ fn one(
     let mut silence = None;
     if let Some(part) = account.parts.last() {
         bench.observer.event(&Event::CaseEnds { case: index, repetition, figures: &part.figures });
-        silence = silent(&case, &all_caps, &part.figures);
+        silence = silence::of(&case, &all_caps, &part.figures).filter(|_| !bench.cancel.load(Relaxed));
     }
     told.or(near_fault).or(far_fault).or(doubt).or(silence).map_or(Ok(()), Err)
-}
-
-/// Where nothing at all arrived there is no figure, so nothing was measured.
-fn silent(case: &Case, all_caps: &[Caps], figures: &Figures) -> Option<String> {
-    let delivered = figures.received > 0 || figures.delivered_bytes.is_some_and(|bytes| bytes > 0);
-    if delivered || figures.sent == 0 && figures.lost_bytes == 0 {
-        return None;
-    }
-    let (endpoint, sent) = (&case.endpoints[0], figures.sent);
-    if figures.corrupt_messages + figures.early > 0 {
-        let (strange, peer) = (figures.corrupt_messages + figures.early, &case.peer);
-        let (none, other) = match case.direction {
-            Some(Direction::Receive | Direction::Both) => ("arrived", "are none of them"),
-            _ => ("was answered", "are no answers"),
-        };
-        let key = if case.peer_options.is_empty() { "" } else { ", with the same options and key" };
-        return Some(format!(
-            "{endpoint}: none of {sent} messages {none}, but {strange} came that {other}: does the server speak \
-             {peer}{key}?"
-        ));
-    }
-    let remedy = match all_caps.iter().any(Caps::is_device_line) {
-        true => CHECK_LINE,
-        false => ": check the far end, the way to it, and --timeout",
-    };
-    Some(format!("{endpoint}: none of {} came through{remedy}", amount(sent, figures.lost_bytes)))
-}
-
-/// What was sent: messages, or bytes where not one was whole.
-fn amount(messages: u64, bytes: u64) -> String {
-    if messages > 0 { format!("{messages} messages") } else { format!("{bytes} bytes") }
 }
 
 /// The peer of a case; asks the far end where that is left to us, once for each endpoint.
@@ -496,7 +478,7 @@ fn side_by_side(
     };
     let mut links = Vec::new();
     let mut flowed = Vec::new();
-    for (mut flow, Ended { cpu_seconds, cpu_wait_seconds, result }) in ended {
+    for (mut flow, Ended { cost, cpu_wait_seconds, result }) in ended {
         let socket_drops = flow.link.socket_drops();
         let line_errors = flow.link.port().and_then(Port::errors);
         let fault = result.err().map(|fault| match fault {
@@ -509,8 +491,9 @@ fn side_by_side(
             role: flow.role,
             port: flow.port,
             recorder: flow.party.into_recorder(),
-            cpu_seconds,
+            cpu_seconds: cost.cpu_seconds,
             cpu_wait_seconds,
+            waiting_seconds: cost.waiting_seconds,
             socket_drops,
             line_errors,
             fault,
@@ -519,9 +502,9 @@ fn side_by_side(
     (flowed, links)
 }
 
-/// How a flow ended, what its thread used of a CPU, and how long it waited for one.
+/// How a flow ended, what running it cost, and how long its thread waited for a CPU.
 struct Ended {
-    cpu_seconds: f64,
+    cost: Cost,
     cpu_wait_seconds: f64,
     result: Result<(), Fault>,
 }
@@ -543,14 +526,13 @@ fn in_threads(
         // Timers of this thread end when they should, not up to 50 µs later.
         let _ = cpu::set_timer_slack_ns(1);
         drop(gate.read());
-        let (before, waited) = (cpu::thread_cpu_seconds(), load::thread_wait_seconds());
+        let waited = load::thread_wait_seconds();
         let stop = if flow.role == Role::Probe { &alone } else { cancel };
-        let result = drive(flow.party.as_mut(), flow.link.as_mut(), clock, stop, SLICE);
+        let (cost, result) = drive_and_cost(flow.party.as_mut(), flow.link.as_mut(), clock, stop, SLICE);
         if flow.role != Role::Probe && loads.fetch_sub(1, Relaxed) == 1 {
             alone.store(true, Relaxed);
         }
-        let cpu_seconds = cpu::thread_cpu_seconds() - before;
-        Ended { cpu_seconds, cpu_wait_seconds: load::thread_wait_seconds() - waited, result }
+        Ended { cost, cpu_wait_seconds: load::thread_wait_seconds() - waited, result }
     };
     let flows: Vec<Mutex<Flow>> = flows.into_iter().map(Mutex::new).collect();
     let ended: Vec<Ended> = std::thread::scope(|scope| {
@@ -580,7 +562,7 @@ fn in_threads(
                 next = next + interval;
             }
         }
-        let failed = |fault| Ended { cpu_seconds: 0.0, cpu_wait_seconds: 0.0, result: Err(fault) };
+        let failed = |fault| Ended { cost: Cost::default(), cpu_wait_seconds: 0.0, result: Err(fault) };
         let joined = spawned.into_iter().map(|thread| match thread.map(ScopedJoinHandle::join) {
             Ok(Ok(ended)) => ended,
             Ok(Err(_)) => failed(Fault::Other("the thread of this flow failed".to_owned())),
@@ -621,7 +603,7 @@ fn in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, cancel: &AtomicBool) -
         }
     }
     let ended = results.into_iter().map(|result| Ended {
-        cpu_seconds: 0.0,
+        cost: Cost::default(),
         cpu_wait_seconds: 0.0,
         result: result.unwrap_or(Ok(())),
     });

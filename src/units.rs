@@ -2,9 +2,9 @@
 //!
 //! Not for arithmetic on measurements: those are plain integers whose unit stands in their name.
 //!
-//! `k` is 1000 and `Ki` is 1024 everywhere. Every duration and rate carries a unit, because a bare number has
-//! been misread too often (is a time-out of `1000` seconds or milliseconds?). Line and bit rates are bits per
-//! second, `kbps` included; `kBps`, `MBps` are kilo- and megabytes per second (`tc` calls kilobytes per second `kbps`).
+//! `k` is 1000 and `Ki` is 1024 everywhere. A bare number is what people of ping and iperf3 mean with it: seconds,
+//! messages a second, bits a second. Line and bit rates are bits per second, `kbps` included; `kBps`, `MBps` are kilo- and
+//! megabytes per second (`tc` calls kilobytes per second `kbps`).
 
 use std::time::Duration;
 
@@ -51,26 +51,35 @@ fn prefix(unit: &str) -> (f64, &str) {
     (1.0, unit)
 }
 
-/// A duration: `250ms`, `10s`, `1.5 min`, `20us`. Units `ns us µs ms s min h d`; at most 100 years.
+/// A duration: `250ms`, `10s`, `1.5 min`, `20us`. Units `ns us µs ms s min h d`, seconds without one; at most 100 years.
 pub fn duration(text: &str) -> Result<Duration, UnitError> {
-    const WANTED: &str = "a duration with its unit (like 250ms, 10s, 2min)";
+    const WANTED: &str = "a duration (like 250ms, 10s, 2min; seconds without a unit)";
     let (value, unit) = split(text).ok_or_else(|| refuse(text, WANTED))?;
     let nanoseconds = value
         * match unit {
             "ns" => 1.0,
             "us" | "µs" | "μs" => 1e3,
             "ms" => 1e6,
-            "s" | "sec" => 1e9,
+            "s" | "sec" | "" => 1e9,
             "min" => 60e9,
             "h" => 3600e9,
             "d" => 86_400e9,
-            "" if value == 0.0 => 0.0,
             _ => return Err(refuse(text, WANTED)),
         };
     if nanoseconds > 100.0 * 365.25 * 86_400e9 {
         return Err(refuse(text, "a duration below 100 years"));
     }
     Ok(Duration::from_nanos(nanoseconds.round() as u64))
+}
+
+/// A [`duration`] that says its unit: where a bare number could as well be milliseconds.
+pub fn duration_with_unit(text: &str) -> Result<Duration, UnitError> {
+    const WITH_UNIT: &str = "a duration with its unit (like 250ms, 10s, 2min)";
+    match split(text) {
+        Some((value, "")) if value != 0.0 => Err(refuse(text, WITH_UNIT)),
+        Some(_) => duration(text),
+        None => Err(refuse(text, WITH_UNIT)),
+    }
 }
 
 /// A number of bytes: `14`, `3420k` (3 420 000), `1Mi` (1 048 576), `1.5kB`. A fraction of a byte is refused.
@@ -93,14 +102,14 @@ fn whole(value: f64) -> Option<u64> {
     (value.fract() == 0.0 && value < 2f64.powi(53)).then_some(value as u64)
 }
 
-/// Messages per second: `100/s`, `6/min`, `60Hz`, `1.5k/s`. Above zero.
+/// Messages per second: `100`, `100/s`, `6/min`, `60Hz`, `1.5k/s`. Above zero.
 pub fn message_rate(text: &str) -> Result<f64, UnitError> {
     const WANTED: &str = "a message rate above zero (like 100/s or 60Hz)";
     let (value, unit) = split(text).ok_or_else(|| refuse(text, WANTED))?;
     let (factor, rest) = prefix(unit);
     let per_second = value * factor
         / match rest {
-            "/s" | "Hz" => 1.0,
+            "" | "/s" | "Hz" => 1.0,
             "/min" => 60.0,
             "/h" => 3600.0,
             _ => return Err(refuse(text, WANTED)),
@@ -211,12 +220,48 @@ pub fn print_count(count: u64) -> String {
     out
 }
 
-/// Text, or a bare number where the unit is beyond doubt (sizes and counts in a plan file).
+/// A number of things: `1 request`, `2 requests`, `10 000 requests`.
+pub fn plural(count: u64, thing: &str) -> String {
+    format!("{} {thing}{}", print_count(count), if count == 1 { "" } else { "s" })
+}
+
+/// Text, or a bare number where the unit is beyond doubt (in a plan file).
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum TextOrNumber {
     Number(u64),
+    Fraction(f64),
     Text(String),
+}
+
+impl TextOrNumber {
+    fn text(self) -> String {
+        match self {
+            TextOrNumber::Number(number) => number.to_string(),
+            TextOrNumber::Fraction(number) => number.to_string(),
+            TextOrNumber::Text(text) => text,
+        }
+    }
+}
+
+/// A rate, or as much as goes: `max`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum UpTo<T> {
+    Max,
+    At(T),
+}
+
+impl<T: std::str::FromStr<Err = UnitError>> std::str::FromStr for UpTo<T> {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<UpTo<T>, UnitError> {
+        if text == "max" { Ok(UpTo::Max) } else { text.parse().map(UpTo::At) }
+    }
+}
+
+impl<'de, T: std::str::FromStr<Err = UnitError>> Deserialize<'de> for UpTo<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        TextOrNumber::deserialize(from)?.text().parse().map_err(de::Error::custom)
+    }
 }
 
 /// A quantity that serde reads with one of the functions above: `Typed<Bytes>` and so on.
@@ -237,10 +282,8 @@ macro_rules! quantity {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 match TextOrNumber::deserialize(from)? {
                     TextOrNumber::Text(text) => text.parse().map_err(de::Error::custom),
-                    TextOrNumber::Number(number) if $bare => number.to_string().parse().map_err(de::Error::custom),
-                    TextOrNumber::Number(number) => {
-                        Err(de::Error::custom(format!("{number} needs its unit, as text")))
-                    }
+                    number if $bare => number.text().parse().map_err(de::Error::custom),
+                    number => Err(de::Error::custom(format!("{} needs its unit, as text", number.text()))),
                 }
             }
         }
@@ -248,13 +291,13 @@ macro_rules! quantity {
 }
 
 quantity!(/// A [`duration`].
-    Span, Duration, duration, bare: false);
+    Span, Duration, duration, bare: true);
 quantity!(/// A number of [`bytes`].
     Bytes, u64, bytes, bare: true);
 quantity!(/// A [`count`].
     Count, u64, count, bare: true);
 quantity!(/// Messages per second, see [`message_rate`].
-    MessageRate, f64, message_rate, bare: false);
+    MessageRate, f64, message_rate, bare: true);
 quantity!(/// Bits per second, see [`bit_rate`].
     BitRate, f64, bit_rate, bare: true);
 quantity!(/// A [`share`].
@@ -270,6 +313,8 @@ mod tests {
         assert_eq!(duration("250ms").unwrap(), Duration::from_millis(250));
         assert_eq!(duration("1.5 s").unwrap(), Duration::from_millis(1500));
         assert_eq!(duration("2min").unwrap(), Duration::from_secs(120));
+        assert_eq!(duration("0.2").unwrap(), Duration::from_millis(200));
+        assert_eq!(message_rate("10").unwrap(), 10.0);
         assert_eq!(bytes("3420k").unwrap(), 3_420_000);
         assert_eq!(bytes("1Mi").unwrap(), 1_048_576);
         assert_eq!(bytes("1.5kB").unwrap(), 1500);
@@ -285,25 +330,37 @@ mod tests {
 
     #[test]
     fn refuses_what_could_be_misread() {
-        for text in ["", "10", "-1s", "1e3s", "ms", "1 fortnight", "inf", "200000d"] {
+        for text in ["", "-1s", "1e3s", "ms", "1 fortnight", "inf", "200000d"] {
             assert!(duration(text).is_err(), "{text}");
         }
         for text in ["", "1.5", "12bananas", "-3", "1KiBs"] {
             assert!(bytes(text).is_err(), "{text}");
         }
         let (never, always) = (format!("0.{:0>40}/s", 1), format!("{:9>400}/s", 9));
-        for text in ["0/s", "100", "5/fortnight", &never, &always] {
+        for text in ["0/s", "0", "5/fortnight", &never, &always] {
             assert!(message_rate(text).is_err(), "{text}");
         }
         assert!(bit_rate(&never.replace("/s", "")).is_err() && bit_rate(&always.replace("/s", "")).is_err());
+        assert!(
+            duration_with_unit("10").is_err()
+                && duration_with_unit("10s").is_ok()
+                && duration_with_unit("0").is_ok()
+        );
         assert!(bit_rate("0").is_err());
         for text in ["0.1", "101%", "-1%", "%"] {
             assert!(share(text).is_err(), "{text}");
         }
         assert_eq!(
-            duration("10").unwrap_err().to_string(),
-            "'10' is not a duration with its unit (like 250ms, 10s, 2min)"
+            duration("10x").unwrap_err().to_string(),
+            "'10x' is not a duration (like 250ms, 10s, 2min; seconds without a unit)"
         );
+    }
+
+    #[test]
+    fn reads_a_rate_or_as_much_as_goes() {
+        assert_eq!("max".parse(), Ok(UpTo::<BitRate>::Max));
+        assert_eq!("10M".parse(), Ok(UpTo::At(BitRate(10e6))));
+        assert!("most".parse::<UpTo<MessageRate>>().is_err());
     }
 
     #[test]
@@ -316,6 +373,10 @@ mod tests {
         assert_eq!(print_bytes(14), "14 B");
         assert_eq!(print_bytes(3_420_000), "3.420 MB");
         assert_eq!(print_count(10_000), "10 000");
+        assert_eq!(
+            [0, 1, 2000].map(|count| plural(count, "request")),
+            ["0 requests", "1 request", "2 000 requests"]
+        );
         assert_eq!(print_duration(Duration::from_micros(1500)), "1.5ms");
     }
 

@@ -11,6 +11,7 @@ use crate::metric::{Metric, Unit};
 use crate::plan::Direction;
 use crate::run::{CaseResult, Run, Warning};
 use crate::stats::{self, Interval};
+use crate::units::print_bytes;
 
 /// Below this many repetitions a side no verdict is given: with 3 and 3 even the clearest difference has p = 0.1.
 pub const FEWEST: usize = 4;
@@ -39,8 +40,9 @@ impl Default for Options {
 /// Why two sets cannot be compared.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum VerdictError {
-    #[error("the two have no case in common: 'linkgauge show' lists the cases of a run")]
-    NothingInCommon,
+    /// What tells the two cases apart that are most alike.
+    #[error("the two have no case in common: the most alike differ in {0}")]
+    NothingInCommon(String),
     #[error("{case}: measured in different ways ({ways}): compare like with like, or --force")]
     Methods { case: String, ways: String },
 }
@@ -137,6 +139,29 @@ impl Name {
     }
 }
 
+/// In what two cases differ, each with both values.
+fn differences(a: &Name, b: &Name) -> Vec<String> {
+    let text = |value: &str| if value.is_empty() { "none".to_owned() } else { value.to_owned() };
+    let both = [
+        ("endpoint", text(&a.endpoint), text(&b.endpoint)),
+        ("workload", text(&a.workload), text(&b.workload)),
+        ("direction", text(a.direction.name()), text(b.direction.name())),
+        ("message size", print_bytes(a.message_bytes.into()), print_bytes(b.message_bytes.into())),
+        ("ports", a.ports.to_string(), b.ports.to_string()),
+        ("connections", a.parallel.to_string(), b.parallel.to_string()),
+        ("settings", text(&a.settings), text(&b.settings)),
+    ];
+    let differ = both.into_iter().filter(|(_, a, b)| a != b);
+    differ.map(|(what, a, b)| format!("{what} ({a}, {b})")).collect()
+}
+
+/// In what the most alike cases of two sides differ.
+fn difference(a: &[Name], b: &[Name]) -> String {
+    let pairs = a.iter().flat_map(|a| b.iter().map(move |b| differences(a, b)));
+    let least = pairs.min_by_key(Vec::len);
+    least.map_or("everything: one of them has no case".to_owned(), |differences| differences.join(", "))
+}
+
 /// The whole comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
@@ -213,7 +238,7 @@ pub fn compare(a: &[Run], b: &[Run], options: &Options) -> Result<Comparison, Ve
         }
     }
     if pairs.is_empty() {
-        return Err(VerdictError::NothingInCommon);
+        return Err(VerdictError::NothingInCommon(difference(&only_a, &only_b)));
     }
     let mut warnings = different_machines(a, b);
     let mut cases = Vec::new();

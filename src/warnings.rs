@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::plan::Direction;
 use crate::run::{CaseResult, DefectKind, Warning};
 use crate::stats;
-use crate::units::print_nanoseconds;
+use crate::units::{plural, print_bit_rate, print_nanoseconds};
 
 /// Closer than this to what the instrument itself costs, a latency is partly the instrument's.
 const FLOOR_FACTOR: f64 = 20.0;
@@ -30,6 +30,7 @@ pub const SHORTEST_USB_TIMER_MS: i64 = 1;
 /// What is doubtful about one case; `head` are its first latencies in order.
 pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Warning> {
     [
+        default_rate(case),
         near_floor(case, floor_ns),
         slow_start(head),
         drift(head),
@@ -73,6 +74,25 @@ pub fn implausible_report(doubts: &[String]) -> Option<Warning> {
         format!("the server's report cannot be true and is left out: {first}{others}"),
         "what is shown is what this client counted; check the server, and what is between, with another program",
     ))
+}
+
+fn default_rate(case: &CaseResult) -> Option<Warning> {
+    let per_second = case.pacing()?.get("per_second")?.as_f64()?;
+    let rate = print_bit_rate(per_second * 8.0 * f64::from(case.message_bytes));
+    let flows = f64::from(case.ports.max(1)) * f64::from(case.parallel.max(1));
+    // Some servers send as they like, whatever was asked for.
+    let took_effect = case.figures.throughput_bps.is_some_and(|bps| {
+        bps <= flows * (1.0 + WORTH_TELLING) * per_second * 8.0 * f64::from(case.message_bytes)
+    });
+    (took_effect && case.workload != "latency" && case.is_paced_by_default()).then(|| {
+        Warning::new(
+            "default_rate",
+            format!(
+                "sent at {rate} on each connection, the default for datagrams to another host: this is no maximum"
+            ),
+            "choose a rate, like --bit-rate 100M; --bit-rate max sends as fast as it goes",
+        )
+    })
 }
 
 fn near_floor(case: &CaseResult, floor_ns: Option<f64>) -> Option<Warning> {
@@ -150,7 +170,7 @@ fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
         Direction::Receive => far?,
         Direction::Loop | Direction::Both => return None,
     };
-    let unpaced = case.asked.get("pacing")?.get("kind")? == "closed";
+    let unpaced = case.pacing()?.get("kind")? == "closed";
     // What a line with a rate holds up is known without this.
     let may_be_busy = unpaced && case.line.is_empty();
     if case.workload != "throughput" || !sends_messages(case) || !may_be_busy {
@@ -215,9 +235,9 @@ fn corrupt(case: &CaseResult) -> Option<Warning> {
         Warning::new(
             "corrupt",
             format!(
-                "{} bytes and {} messages came back other than expected{}",
-                figures.corrupt_bytes,
-                figures.corrupt_messages,
+                "{} and {} came back other than expected{}",
+                plural(figures.corrupt_bytes, "byte"),
+                plural(figures.corrupt_messages, "message"),
                 first(case, &[DefectKind::Changed])
             ),
             remedy,
@@ -232,11 +252,14 @@ fn lost_bytes(case: &CaseResult) -> Option<Warning> {
     }
     let what = match (lost, inserted) {
         (0, 0) => return None,
-        (lost, 0) => format!("{lost} bytes did not come back"),
-        (0, inserted) => format!("{inserted} bytes came back that had not been sent, or came twice"),
-        (lost, inserted) => {
-            format!("{lost} bytes did not come back, and {inserted} came that had not been sent, or twice")
+        (lost, 0) => format!("{} did not come back", plural(lost, "byte")),
+        (0, inserted) => {
+            format!("{} came back that had not been sent, or came twice", plural(inserted, "byte"))
         }
+        (lost, inserted) => format!(
+            "{} did not come back, and {inserted} came that had not been sent, or twice",
+            plural(lost, "byte")
+        ),
     };
     Some(Warning::new(
         "lost_bytes",
@@ -248,13 +271,13 @@ fn lost_bytes(case: &CaseResult) -> Option<Warning> {
 fn line_errors(case: &CaseResult) -> Option<Warning> {
     let figures = &case.figures;
     let counted = [
-        (figures.framing_errors, "framing errors"),
-        (figures.parity_errors, "parity errors"),
-        (figures.breaks, "breaks"),
-        (figures.overruns, "overruns"),
+        (figures.framing_errors, "framing error"),
+        (figures.parity_errors, "parity error"),
+        (figures.breaks, "break"),
+        (figures.overruns, "overrun"),
     ];
     let counted = counted.into_iter().filter_map(|(count, name)| Some((count.filter(|&n| n > 0)?, name)));
-    let counted: Vec<String> = counted.map(|(count, name)| format!("{count} {name}")).collect();
+    let counted: Vec<String> = counted.map(|(count, name)| plural(count, name)).collect();
     (!counted.is_empty()).then(|| {
         Warning::new(
             "line_errors",
@@ -284,7 +307,7 @@ fn lost_in_socket(case: &CaseResult) -> Option<Warning> {
     let lost = case.figures.lost_in_socket.filter(|&lost| lost > 0)?;
     Some(Warning::new(
         "lost_in_socket",
-        format!("the receiver's socket buffer was full for {lost} packets that had reached it"),
+        format!("the receiver's socket buffer was full for {} that had reached it", plural(lost, "packet")),
         "this is the receiving program's loss, not the path's: pace with --bit-rate, or a larger ?rcvbuf=",
     ))
 }
@@ -294,7 +317,7 @@ fn missed_sends(case: &CaseResult) -> Option<Warning> {
     (missed * 100 > sent).then(|| {
         Warning::new(
             "missed_sends",
-            format!("{missed} of {sent} messages left more than one period late"),
+            format!("{missed} of {} left more than one period late", plural(sent, "message")),
             "the rate is higher than this machine or link bears; the response time holds the delay",
         )
     })
@@ -306,11 +329,7 @@ fn few(case: &CaseResult) -> Option<Warning> {
     let counted = case.figures.round_trips.is_none();
     (counted && !latency.percentiles.contains_key("p99")).then(|| {
         let sent = case.figures.sent;
-        Warning::new(
-            "few_samples",
-            format!("{sent} exchanges are too few for p99"),
-            "at least 368 are needed: raise --count or --time",
-        )
+        Warning::new("few_samples", format!("p99 needs 368 samples; got {sent}"), "raise --count or --time")
     })
 }
 
@@ -422,7 +441,7 @@ fn asked_again(case: &CaseResult) -> Option<Warning> {
     (!told).then(|| {
         Warning::new(
             "asked_again",
-            format!("{again} requests had to be sent again"),
+            format!("{} had to be sent again", plural(again, "request")),
             "requests or answers are lost or late: check the line, and whether --timeout is above the slowest answer",
         )
     })
@@ -542,7 +561,7 @@ pub fn of_raw_file(finished: std::io::Result<u64>) -> Option<Warning> {
         Ok(0) => None,
         Ok(left_out) => Some(Warning::new(
             "raw_incomplete",
-            format!("{left_out} samples are missing from the raw file: the disk was too slow"),
+            format!("the raw file lacks {}: the disk was too slow", plural(left_out, "sample")),
             "write it to a faster disk or to memory; the figures are not affected",
         )),
         Err(error) => Some(Warning::new(

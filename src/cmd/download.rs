@@ -1,6 +1,7 @@
 //! `linkgauge download`.
 
 mod keep;
+mod list;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use linkgauge::workload::download::WHOLE;
 use self::keep::Keeper;
 use super::Status;
 use super::ip::IpFlags;
-use super::measure::{Measurement, PlanFlags, many, measure, measure_into, status};
+use super::measure::{Measurement, PlanFlags, finish, many, measure, measure_into, status};
 use super::output::{all_of, is_dash};
 
 /// Download a file or a table from a data logger, and measure it
@@ -28,7 +29,7 @@ use super::output::{all_of, is_dash};
 /// Every piece is asked for and waited for, so the round trip decides: the time of each piece stands beside the rate. Writes
 /// what it downloads as it comes, to NAME.part until it is whole. A lost link is opened anew, and the download goes on where
 /// it was.
-#[derive(Args)]
+#[derive(Args, Clone)]
 #[command(group = ArgGroup::new("what").required(true))]
 pub struct Flags {
     /// Where the logger is: pakbus://host:6785/ADDRESS, tcp://host:6785, serial:///dev/ttyS0?baud=9600; each is a download of
@@ -41,6 +42,9 @@ pub struct Flags {
     /// Table to download, from its oldest record to its newest
     #[arg(long, value_name = "NAME", group = "what")]
     table: Option<String>,
+    /// List the files and the tables of the logger, and download nothing else
+    #[arg(long, group = "what")]
+    list: bool,
     /// Write it to this file, over what is there ('-': standard output) [default: the file's own name, TABLE.csv or
     /// TABLE.dat, in this directory, never over what is there]
     #[arg(long, short, value_name = "PATH|-")]
@@ -66,7 +70,7 @@ pub struct Flags {
 }
 
 /// How the logger is asked; options of the peer.
-#[derive(Args)]
+#[derive(Args, Clone)]
 #[command(next_help_heading = "Asking")]
 struct Asking {
     /// What the far end speaks
@@ -185,6 +189,9 @@ fn own_name(name: &str) -> String {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
+    if flags.list {
+        return list::print(&flags);
+    }
     let repeat = flags.plan.repeat();
     let cases = flags.cases()?;
     let place = flags.place(cases.len() * repeat as usize)?;
@@ -193,12 +200,12 @@ pub fn run(flags: Flags) -> Result<Status> {
     let plan = linkgauge::schedule::check(plan)?;
     let on_stdout = place.as_deref().is_some_and(is_dash);
     flags.plan.check_output(usize::from(on_stdout))?;
+    flags.plan.keep.check()?;
     let (Measurement { run, events }, kept) = match place {
         Some(place) => kept(plan, &flags.plan, &place)?,
         None => (measure(plan, &flags.plan, Dialer::new(Clock::System))?, Ok(())),
     };
-    let measured = run.cases.iter().any(|case| case.figures.any());
-    let written = flags.plan.output.write(&run, measured && !on_stdout && !flags.plan.events_on_stdout());
+    let written = finish(&run, &flags.plan, !on_stdout && !flags.plan.events_on_stdout());
     all_of([kept, events, written])?;
     Ok(status(&run))
 }

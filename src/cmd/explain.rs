@@ -24,7 +24,8 @@ pub struct Flags {
     /// name of a study for its published figures
     #[arg(value_name = "RUN|STUDY")]
     of: String,
-    /// What the line under the messages carries: its rate, and how much of a frame is payload [default: all of it]
+    /// What the line under the messages carries: its rate (bit/s without a unit), and how much of a frame is payload
+    /// [default: all of it]
     #[arg(long, value_name = "RATE[*PAYLOAD/FRAME]", value_parser = line_bps)]
     line: Option<f64>,
     /// Write the findings as JSON ('-': standard output, instead of the text)

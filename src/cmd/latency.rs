@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use clap::Args;
 use linkgauge::plan::CaseSpec;
-use linkgauge::units::{Count, MessageRate, Span};
+use linkgauge::units::{MessageRate, Span, UpTo};
 
 use super::Status;
 use super::measure::{CaseFlags, run_spec};
@@ -17,12 +17,9 @@ use super::measure::{CaseFlags, run_spec};
 /// service time (from when it was sent), and no stall is hidden.
 #[derive(Args)]
 pub struct Flags {
-    /// Exchanges to measure [default: 10000, unless --time is given]
-    #[arg(long, short = 'n', value_name = "N")]
-    count: Option<Count>,
-    /// Send on a schedule, like 100/s
-    #[arg(long, value_name = "RATE")]
-    rate: Option<MessageRate>,
+    /// Send on a schedule, like 100/s; max: the next request leaves when the reply is here [default: max; for icmp 10/s]
+    #[arg(long, value_name = "RATE|max")]
+    rate: Option<UpTo<MessageRate>>,
     /// With --rate: exponential gaps instead of equal ones
     #[arg(long, requires = "rate")]
     poisson: bool,
@@ -106,7 +103,6 @@ pub fn run(flags: Flags) -> Result<Status> {
         peer_options.insert("authenticated".to_owned(), "true".to_owned());
     }
     let spec = CaseSpec {
-        count: flags.count,
         rate: flags.rate,
         poisson: Some(flags.poisson),
         seed: flags.seed,

@@ -34,7 +34,8 @@ use super::store::KeepFlags;
 /// Where links lead, what the far end speaks, how often: the same for every workload.
 #[derive(Args, Clone, Default)]
 pub struct CaseFlags {
-    /// Endpoints, like tcp://host:7100, unix:///run/x, serial:///dev/ttyS0?baud=9600; each is a case of its own
+    /// Endpoints, like tcp://host:7100, unix:///run/x, serial:///dev/ttyS0?baud=9600; each is a case of its own. A host or
+    /// host:port stands for tcp://, /dev/ttyS0 for serial://
     #[arg(required = true, value_name = "URL")]
     pub urls: Vec<Endpoint>,
     /// Run all the URLs at the same time, as ports of one case
@@ -46,14 +47,17 @@ pub struct CaseFlags {
     /// What the far end speaks
     #[arg(long, value_name = "PEER", value_parser = peers(), default_value = "auto")]
     peer: String,
+    /// Stop after this number of messages [default for latency: 10000 or 10s, whichever comes first]
+    #[arg(long, short = 'n', short_alias = 'c', value_name = "N")]
+    count: Option<Count>,
     /// Size of a message [list: one case each; default: 1 for latency, for throughput 262144 on streams, 10ms' worth on
     /// serial lines and 1400 in messages; with --peer netio its six sizes of 1 to 32 KB]
-    #[arg(long, short, value_name = "SIZE", value_delimiter = ',')]
+    #[arg(long, short, short_alias = 'l', value_name = "SIZE", value_delimiter = ',')]
     size: Vec<Bytes>,
     /// Connections to each endpoint [list: one case each]
     #[arg(long, short = 'P', value_name = "N", value_delimiter = ',')]
     parallel: Vec<u32>,
-    /// Stop after this time [default for throughput: 10s]
+    /// Stop after this time, in seconds without a unit [default for throughput: 10s]
     #[arg(long, short = 't', value_name = "TIME")]
     time: Option<Span>,
     /// Leave out what happens in this time, or in so many messages, before the measurement [default for latency: 100
@@ -152,6 +156,7 @@ impl CaseFlags {
             workload: Some(workload.to_owned()),
             size: many(&self.size),
             parallel: many(&self.parallel),
+            count: self.count,
             time: self.time,
             warm_up_count,
             warm_up_time,
@@ -205,14 +210,18 @@ pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status>
     flags.check_output(0)?;
     flags.keep.check()?;
     let Measurement { run, events } = measure(plan, flags, dialer)?;
-    // Where nothing was measured the error lines say all there is to say.
-    let measured = run.cases.iter().any(|case| case.figures.any());
-    let written = flags.output.write(&run, measured && !events_on_stdout);
-    if measured {
-        flags.keep.keep(&run, flags.output.quiet);
-    }
-    all_of([events, written])?;
+    all_of([events, finish(&run, flags, !events_on_stdout)])?;
     Ok(status(&run))
+}
+
+/// Reports and stores a run, however it was measured. Where nothing was measured the error lines say all there is to say.
+pub fn finish(run: &Run, flags: &PlanFlags, table: bool) -> Result<()> {
+    let measured = run.cases.iter().any(|case| case.figures.any());
+    let written = flags.output.write(run, measured && table);
+    if measured {
+        flags.keep.keep(run, flags.output.quiet);
+    }
+    written
 }
 
 /// How a run ended.

@@ -32,7 +32,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 /// Gauges any link: how long a message takes, how much gets through, and why it is not better
 ///
-/// Latency is the round-trip time, never half of it. k is 1000 and Ki is 1024; durations and rates carry a unit.
+/// Latency is the round-trip time, never half of it. k is 1000 and Ki is 1024; a bare time is in seconds, a bare rate a second.
 #[derive(Parser)]
 #[command(name = "linkgauge", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
@@ -62,6 +62,7 @@ Exit status: 0 all that was planned was measured; 1 that, but a threshold was no
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Flags),
+    #[command(visible_alias = "ping")]
     Latency(latency::Flags),
     Throughput(throughput::Flags),
     Download(download::Flags),

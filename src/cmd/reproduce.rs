@@ -28,6 +28,7 @@ use linkgauge::plan::Plan;
 use linkgauge::run::{Run, Warning};
 use linkgauge::schedule::{self, Bench, Event, Observer};
 use linkgauge::serve::raise_open_files;
+use linkgauge::units;
 
 use super::Status;
 use super::lab::vm::GuestFlags;
@@ -236,10 +237,12 @@ fn announce(study: &Study, cases: &[(Site, PlannedCase)], quick: bool, quiet: bo
     let trial = trial::least_time(study, cases, quick)?;
     let time = list::about(least_time(runnable(cases).map(|(_, case)| case)) + trial);
     let hint = if quick { "" } else { " (--quick: minutes; --table N: a part)" };
-    let plural = if count == 1 { "" } else { "s" };
     let name = &study.name;
     let speed = if study.is_of_sizes() { "" } else { " at the speed of the lines" };
-    tell(format_args!("{name}: {count} case{plural}, at least {time}{speed}{hint}; {place}"));
+    tell(format_args!(
+        "{name}: {}, at least {time}{speed}{hint}; {place}",
+        units::plural(count as u64, "case")
+    ));
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use linkgauge::host;
 use linkgauge::link::{self, Dialer, Framing};
 use linkgauge::peer::{self, Limits, ServerFacts, Setting};
 use linkgauge::serve::{Server, raise_open_files};
-use linkgauge::units::{BitRate, Bytes, Span};
+use linkgauge::units::{BitRate, Bytes, Span, plural};
 
 use super::Status;
 use super::measure::{token, wait};
@@ -129,7 +129,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     if !flags.quiet {
         let counters = server.counters();
         let (accepted, refused) = (counters.accepted.load(Relaxed), counters.refused.load(Relaxed));
-        tell(format_args!("served {accepted} connections, refused {refused}"));
+        tell(format_args!("served {}, refused {refused}", plural(accepted, "connection")));
     }
     Ok(Status::Complete)
 }

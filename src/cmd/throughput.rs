@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use clap::Args;
-use linkgauge::plan::{CaseSpec, Direction, Probe};
-use linkgauge::units::{BitRate, Bytes};
+use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Probe};
+use linkgauge::units::{BitRate, Bytes, UnitError, UpTo};
 
 use super::Status;
 use super::measure::{CaseFlags, direction, many, probe, run_spec};
@@ -19,12 +19,19 @@ pub struct Flags {
     /// send, receive, both (own session, iperf3, netio) or loop (over an echo) [list: one case each]
     #[arg(long, short, value_name = "DIRECTION", value_delimiter = ',', value_parser = direction)]
     direction: Vec<Direction>,
+    /// The server sends: --direction receive
+    #[arg(long, short = 'R', conflicts_with_all = ["direction", "bidir"])]
+    reverse: bool,
+    /// Both send at the same time: --direction both
+    #[arg(long, conflicts_with = "direction")]
+    bidir: bool,
     /// Stop after so many bytes on each connection
     #[arg(long, value_name = "SIZE", conflicts_with = "time")]
     volume: Option<Bytes>,
-    /// Send no faster than this on each connection, like 10Mbit/s; needs --size
-    #[arg(long, short, value_name = "RATE")]
-    bit_rate: Option<BitRate>,
+    /// Send no faster than this on each connection, like 10Mbit/s or 10M; max: as fast as it goes [default: max; for UDP and
+    /// icmp to another host 1Mbit/s]
+    #[arg(long, visible_alias = "bitrate", short, value_name = "RATE|max", value_parser = bit_rate)]
+    bit_rate: Option<UpTo<BitRate>>,
     /// Rate of the latency probe beside the load, or 'off' [default: 10/s]
     #[arg(long, value_name = "RATE", value_parser = probe)]
     probe: Option<Probe>,
@@ -51,9 +58,19 @@ impl Netio {
     }
 }
 
+/// A rate; 0 is as much as goes, as for iperf3.
+fn bit_rate(text: &str) -> Result<UpTo<BitRate>, UnitError> {
+    if text == "0" { Ok(UpTo::Max) } else { text.parse() }
+}
+
 pub fn run(flags: Flags) -> Result<Status> {
+    let direction = match (flags.reverse, flags.bidir) {
+        (true, _) => Some(OneOrMany::One(Direction::Receive)),
+        (_, true) => Some(OneOrMany::One(Direction::Both)),
+        _ => many(&flags.direction),
+    };
     let spec = CaseSpec {
-        direction: many(&flags.direction),
+        direction,
         volume: flags.volume,
         bit_rate: flags.bit_rate,
         probe: flags.probe,

@@ -351,6 +351,7 @@ fn cpu_use(cpu: &Cpu, seconds: f64, case: &CaseResult) -> Option<CpuUse> {
     let per_gigabyte = (near_seconds + far_seconds) * 1e9 / delivered;
     Some(CpuUse {
         near_seconds,
+        near_waiting_seconds: None,
         far_seconds: Some(far_seconds),
         seconds_per_gigabyte: per_gigabyte.is_finite().then_some(per_gigabyte),
     })

@@ -278,6 +278,10 @@ impl Link for DatagramLink {
         Ok(Box::new(self.half()?))
     }
 
+    fn polled(&self) -> Duration {
+        self.inner.polled()
+    }
+
     fn finish(&mut self) -> Result<(), Fault> {
         self.inner.finish()
     }

@@ -19,7 +19,7 @@ use super::internet::IpOptions;
 use super::party::Tuning;
 use super::socket::{Buffers, SocketLink, Wants};
 use super::sys::Undelivered;
-use super::{Caps, Facts, Fault, Framing, Link, Opening, Transport, Unavailable, internet, sys};
+use super::{Caps, Facts, Fault, Framing, Link, Opening, Transport, Unavailable, Unpaced, internet, sys};
 use crate::endpoint::{Endpoint, EndpointError};
 
 pub const TRANSPORT: Transport = Transport {
@@ -85,6 +85,7 @@ fn caps(v6: bool) -> Caps {
         closes: false,
         // Nobody at the far end reads: whatever is sent comes back.
         device: true,
+        unpaced: Unpaced::Nowhere,
         ..Caps::STREAM
     }
 }
@@ -373,6 +374,10 @@ impl Link for IcmpLink {
     fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
         let inner = self.inner.half()?;
         Ok(Box::new(IcmpLink::new(inner, self.kind, self.v6, self.identifier, self.sent.clone())))
+    }
+
+    fn polled(&self) -> Duration {
+        self.inner.polled()
     }
 
     fn finish(&mut self) -> Result<(), Fault> {

@@ -43,6 +43,13 @@ pub fn addresses(endpoint: &Endpoint, opening: &Opening, listens: bool) -> Resul
     }
 }
 
+/// Whether every address of the endpoint is this host's own.
+pub fn stays_here(endpoint: &Endpoint, opening: &Opening) -> bool {
+    let own = sys::interface_addresses();
+    let is_own = |ip: IpAddr| ip.is_loopback() || own.iter().any(|(_, address)| *address == ip);
+    addresses(endpoint, opening, true).is_ok_and(|found| found.iter().all(|address| is_own(address.ip())))
+}
+
 /// The stream to the place that an endpoint of datagrams leads to, with the same options of IP, for protocols that agree on
 /// a stream on what goes in datagrams. Fails for links that have none beside them.
 pub fn stream_beside(endpoint: &Endpoint) -> Result<Endpoint, Fault> {

@@ -156,6 +156,19 @@ pub struct Caps {
     pub line: Option<Line>,
     /// How long opening may take although all is well; the time-out is that long unless something else is asked for.
     pub opens_within: Duration,
+    /// Where sending as fast as it goes is fine without being asked for.
+    pub unpaced: Unpaced,
+}
+
+/// Where sending without a pace disturbs nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unpaced {
+    /// Everywhere: the link slows its sender down for others on the way, or has no others.
+    Anywhere,
+    /// Datagrams that no congestion control slows down: within this host.
+    OnThisHost,
+    /// The same, and hosts answer that nobody has asked: nowhere. Requests that wait for their replies count, too.
+    Nowhere,
 }
 
 impl Caps {
@@ -170,6 +183,7 @@ impl Caps {
         device: false,
         line: None,
         opens_within: Duration::ZERO,
+        unpaced: Unpaced::Anywhere,
     };
 
     /// A device, or a plug, at the end of a line: where nothing comes back, that is what to look at.
@@ -297,19 +311,22 @@ fn remedy(fault: &Fault) -> &'static str {
         Fault::System { source, .. } if is_out_of_files(source) => MORE_FILES,
         Fault::System { source, .. } => match source.kind() {
             io::ErrorKind::ConnectionRefused => {
-                ": does the far end ('linkgauge serve', another program, a device) listen on that port?"
+                ": the port is closed: start 'linkgauge serve' or another server there, or name another port"
             }
             io::ErrorKind::NotFound => ": nothing is there; is 'linkgauge serve' running with this endpoint?",
             io::ErrorKind::AddrInUse => ": another program uses it; choose another or stop that program",
             io::ErrorKind::PermissionDenied => {
                 ": this user may not; ports below 1024 and others' files need root"
             }
-            io::ErrorKind::TimedOut => ": no host answered; check address, cable and firewall",
+            io::ErrorKind::TimedOut => ": the host is silent: check address, cable and firewall",
+            io::ErrorKind::ConnectionReset => {
+                ": the server ended the connection: it is busy, or speaks another protocol"
+            }
             io::ErrorKind::AddrNotAvailable => ": this host does not have that address",
             _ => "",
         },
         Fault::SilentLine => CHECK_LINE,
-        Fault::TimedOut => ": check that the far end runs, and --timeout",
+        Fault::TimedOut => ": the server is silent: check that it runs, a firewall on the way, and --timeout",
         _ => "",
     }
 }
@@ -390,6 +407,11 @@ pub trait Link: Send {
     /// Whether the connection failed, so that what it still held never left it.
     fn is_broken(&self) -> bool {
         false
+    }
+
+    /// How long this handle has asked in vain for something to come or to leave, where it busy-polls.
+    fn polled(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Segments that this end's system has sent again, where that can be known.
@@ -584,6 +606,11 @@ impl Dialer {
 
     pub fn open(&self, endpoint: &Endpoint) -> Result<Box<dyn Link>, LinkError> {
         self.with(endpoint, |transport| (transport.open)(endpoint, &self.opening()))
+    }
+
+    /// Whether the endpoint is known to be an address of this host.
+    pub fn stays_here(&self, endpoint: &Endpoint) -> bool {
+        internet::stays_here(endpoint, &self.opening())
     }
 
     pub fn listen(&self, endpoint: &Endpoint) -> Result<Box<dyn Listener>, LinkError> {

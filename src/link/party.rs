@@ -98,7 +98,10 @@ pub enum Standing {
 /// What running a party cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cost {
+    /// CPU time of its work.
     pub cpu_seconds: f64,
+    /// CPU time in which the thread only asked whether it is time yet, or whether something came: not among those.
+    pub waiting_seconds: f64,
     /// Packets that arrived but found the socket's buffer full; see [`Link::socket_drops`].
     pub socket_drops: Option<u64>,
     /// Segments that the system sent again; see [`Link::retransmits`].
@@ -118,14 +121,26 @@ pub fn drive(
     cancel: &AtomicBool,
     patience: Duration,
 ) -> Result<(), Fault> {
+    drive_and_cost(party, link, clock, cancel, patience).1
+}
+
+/// The same; tells also what it cost.
+pub fn drive_and_cost(
+    party: &mut dyn Party,
+    link: &mut dyn Link,
+    clock: &Clock,
+    cancel: &AtomicBool,
+    patience: Duration,
+) -> (Cost, Result<(), Fault>) {
     let before = cpu::thread_cpu_seconds();
+    let mut spun = Duration::ZERO;
     let mut run = || {
         let mut now = clock.now();
         while !cancel.load(Relaxed) {
             match act(party, link, clock, &mut now, patience)? {
                 Acted::Done => break,
                 Acted::Sleeping(until) => {
-                    clock.sleep_then_spin(until.min(now + patience));
+                    spun += clock.sleep_then_spin(until.min(now + patience));
                     now = clock.now();
                 }
                 Acted::Moved | Acted::Waiting(_) => {}
@@ -134,10 +149,14 @@ pub fn drive(
         Ok(())
     };
     let result = run();
-    let cpu_seconds = cpu::thread_cpu_seconds() - before;
+    let used = cpu::thread_cpu_seconds() - before;
+    // On a busy host some of that time went to other threads; no more was waited than was used.
+    let waiting_seconds = (spun + link.polled()).as_secs_f64().min(used);
+    let cpu_seconds = used - waiting_seconds;
     let (socket_drops, retransmits) = (link.socket_drops(), link.retransmits());
-    party.ended(Cost { cpu_seconds, socket_drops, retransmits });
-    result
+    let cost = Cost { cpu_seconds, waiting_seconds, socket_drops, retransmits };
+    party.ended(cost);
+    (cost, result)
 }
 
 /// What became of one step.

@@ -115,6 +115,10 @@ impl Link for Reopening {
         self.inner.other_half()
     }
 
+    fn polled(&self) -> Duration {
+        self.inner.polled()
+    }
+
     fn finish(&mut self) -> Result<(), Fault> {
         if self.broken { Ok(()) } else { self.inner.finish() }
     }

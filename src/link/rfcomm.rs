@@ -226,6 +226,10 @@ impl Link for RfcommLink {
         Ok(Box::new(RfcommLink { inner: self.inner.half()? }))
     }
 
+    fn polled(&self) -> Duration {
+        self.inner.polled()
+    }
+
     fn finish(&mut self) -> Result<(), Fault> {
         self.inner.finish()
     }

@@ -181,6 +181,10 @@ impl Link for SctpLink {
         Ok(Box::new(SctpLink { inner: self.inner.half()?, begun: Vec::new() }))
     }
 
+    fn polled(&self) -> Duration {
+        self.inner.polled()
+    }
+
     fn finish(&mut self) -> Result<(), Fault> {
         // What is on its way to this end still comes.
         self.inner.shut(Shutdown::Write)

@@ -50,6 +50,7 @@ pub struct SerialLink {
     caps: Caps,
     clock: Clock,
     wait: Wait,
+    polled: Duration,
 }
 
 impl SerialLink {
@@ -58,18 +59,25 @@ impl SerialLink {
         let device = Device::open(&options)?;
         let caps = tty::settings(&device)?.caps();
         let (clock, wait) = (opening.clock.clone(), opening.wait);
-        Ok(SerialLink { device: Arc::new(device), asked: options.line, caps, clock, wait })
+        Ok(SerialLink {
+            device: Arc::new(device),
+            asked: options.line,
+            caps,
+            clock,
+            wait,
+            polled: Duration::ZERO,
+        })
     }
 
     /// Calls `operation`, which does not block, until it can be done or the time is over.
     #[inline]
     fn attempt<T>(
-        &self,
+        &mut self,
         which: Wants,
         within: Duration,
         mut operation: impl FnMut(&Device) -> Result<T, Errno>,
     ) -> Result<T, Fault> {
-        let mut until = None;
+        let (mut until, mut last) = (None, None);
         loop {
             match operation(&self.device) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -84,7 +92,11 @@ impl SerialLink {
             }
             match self.wait {
                 Wait::Block => wait_for(&self.device, which, until.since(now)),
-                Wait::Spin => std::hint::spin_loop(),
+                Wait::Spin => {
+                    self.polled += last.map_or(Duration::ZERO, |last| now.since(last));
+                    last = Some(now);
+                    std::hint::spin_loop();
+                }
             }
         }
     }
@@ -137,11 +149,16 @@ impl Link for SerialLink {
             caps: self.caps.clone(),
             clock: self.clock.clone(),
             wait: self.wait,
+            polled: Duration::ZERO,
         }))
     }
 
     fn finish(&mut self) -> Result<(), Fault> {
         Ok(())
+    }
+
+    fn polled(&self) -> Duration {
+        self.polled
     }
 
     fn unacknowledged(&self) -> Option<u64> {

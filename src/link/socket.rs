@@ -18,7 +18,7 @@ use socket2::{SockAddr, Socket};
 
 use super::party::Tuning;
 use super::{Caps, Door, Facts, Fault, Framing, Link, Listener};
-use crate::clock::Clock;
+use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
 use crate::units;
@@ -37,11 +37,20 @@ pub struct SocketLink {
     pub read_facts: ReadFacts,
     /// The receive and send time-outs that the kernel holds now.
     armed: [Option<Duration>; 2],
+    polled: Duration,
 }
 
 impl SocketLink {
     pub fn new(socket: Socket, caps: Caps, clock: &Clock, wait: Wait, read_facts: ReadFacts) -> SocketLink {
-        SocketLink { socket, caps, clock: clock.clone(), wait, read_facts, armed: [None, None] }
+        SocketLink {
+            socket,
+            caps,
+            clock: clock.clone(),
+            wait,
+            read_facts,
+            armed: [None, None],
+            polled: Duration::ZERO,
+        }
     }
 
     /// Calls `operation` until it does not report "would block" or the time is over. The operation is told whether it
@@ -79,11 +88,12 @@ impl SocketLink {
     }
 
     fn spin<T>(
-        &self,
+        &mut self,
         which: Wants,
         within: Duration,
         mut operation: impl FnMut(&Socket, bool) -> Result<T, Errno>,
     ) -> Result<T, Fault> {
+        let mut last: Option<Time> = None;
         let mut until = None;
         loop {
             // Reading the clock every time would double the cost of a short spin.
@@ -94,6 +104,9 @@ impl SocketLink {
                 }
             }
             let now = self.clock.now();
+            // Up to the last reading: another one, now that something came, would be part of a latency.
+            self.polled += last.map_or(Duration::ZERO, |last| now.since(last));
+            last = Some(now);
             if now >= *until.get_or_insert(now + within) {
                 return Err(Fault::TimedOut);
             }
@@ -240,6 +253,10 @@ impl Link for SocketLink {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // An error is reported without being asked for, and stays there.
         poll(&mut socket, Some(&now)).is_ok() && socket[0].revents().contains(PollFlags::ERR)
+    }
+
+    fn polled(&self) -> Duration {
+        self.polled
     }
 
     fn retransmits(&self) -> Option<u64> {

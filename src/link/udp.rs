@@ -15,7 +15,9 @@ use super::datagram::DatagramLink;
 use super::internet::{self, IpOptions, addresses};
 use super::offload::{Choice, Offload};
 use super::socket::{Buffers, SocketLink, Wants, wait_for};
-use super::{Admission, Caps, Door, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys};
+use super::{
+    Admission, Caps, Door, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, Unpaced, sys,
+};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::Wait;
@@ -69,6 +71,7 @@ fn caps(v6: bool) -> Caps {
         max_message: Some(if v6 { MAX_MESSAGE_V6 } else { MAX_MESSAGE_V4 }),
         reliable: false,
         closes: false,
+        unpaced: Unpaced::OnThisHost,
         ..Caps::STREAM
     }
 }

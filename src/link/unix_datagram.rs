@@ -252,6 +252,10 @@ impl Link for MeetingLink {
         }))
     }
 
+    fn polled(&self) -> Duration {
+        self.inner.polled()
+    }
+
     fn finish(&mut self) -> Result<(), Fault> {
         self.inner.finish()
     }

@@ -96,7 +96,7 @@ fn read(limit: &str, unit: Unit) -> Result<f64, units::UnitError> {
         return Ok(0.0);
     }
     match unit {
-        Unit::Nanoseconds => units::duration(limit).map(|time| time.as_nanos() as f64),
+        Unit::Nanoseconds => units::duration_with_unit(limit).map(|time| time.as_nanos() as f64),
         Unit::BitsPerSecond => units::bit_rate(limit),
         Unit::PerSecond => units::message_rate(limit),
         Unit::Share => units::share(limit),

@@ -3,6 +3,7 @@
 //! One hello goes out and as many bytes are waited for. Nothing is ever sent to an endpoint behind which an unknown
 //! device may be: there the peer is `echo`, unless one was named.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use super::{PEERS, Peer, PeerError, linkgauge, peer};
@@ -24,19 +25,35 @@ pub fn find(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Peer, PeerE
     }
     let hello = linkgauge::Hello::new();
     let mut link = dialer.open(endpoint)?;
-    let answer = ask(link.as_mut(), &caps, hello.bytes(), dialer)
-        .map_err(|fault| crate::link::LinkError::new(endpoint, fault))?;
+    let asked = ask(link.as_mut(), &caps, hello.bytes(), dialer);
+    let (answer, silence) = match asked {
+        Ok(asked) => asked,
+        // Others end what they do not understand, also in this way.
+        Err(Fault::System { source, .. }) if source.kind() == ErrorKind::ConnectionReset => {
+            (Vec::new(), Silence::Closed)
+        }
+        Err(fault) => return Err(crate::link::LinkError::new(endpoint, fault).into()),
+    };
     if hello.is_answered_by(&answer) {
         return named("linkgauge");
     }
     if answer == hello.bytes() {
         return named("echo");
     }
-    Err(PeerError::protocol(endpoint, complaint(&answer)))
+    Err(PeerError::protocol(endpoint, complaint(endpoint, &answer, silence)))
 }
 
-/// What came back in answer to the hello: at most as many bytes.
-fn ask(link: &mut dyn Link, caps: &Caps, hello: &[u8], dialer: &Dialer) -> Result<Vec<u8>, Fault> {
+/// How a server that sent nothing did so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Silence {
+    /// It kept the connection, or there is none.
+    Open,
+    Closed,
+}
+
+/// What came back in answer to the hello: at most as many bytes; and what came instead.
+fn ask(link: &mut dyn Link, caps: &Caps, hello: &[u8], dialer: &Dialer) -> Result<(Vec<u8>, Silence), Fault> {
+    let mut silence = Silence::Open;
     let tries = if caps.reliable { 1 } else { TRIES };
     let mut answer = Vec::new();
     let mut chunk = vec![0; caps.max_message.unwrap_or(hello.len()).max(hello.len())];
@@ -54,7 +71,11 @@ fn ask(link: &mut dyn Link, caps: &Caps, hello: &[u8], dialer: &Dialer) -> Resul
             let room = if caps.framing == Framing::Stream { hello.len() - answer.len() } else { chunk.len() };
             match link.receive(&mut chunk[..room], left) {
                 Ok(length) => answer.extend_from_slice(&chunk[..length]),
-                Err(Fault::TimedOut | Fault::Closed) => break,
+                Err(Fault::TimedOut) => break,
+                Err(Fault::Closed) => {
+                    silence = Silence::Closed;
+                    break;
+                }
                 Err(fault) => return Err(fault),
             }
             if caps.framing == Framing::Message {
@@ -65,18 +86,42 @@ fn ask(link: &mut dyn Link, caps: &Caps, hello: &[u8], dialer: &Dialer) -> Resul
             break;
         }
     }
-    Ok(answer)
+    Ok((answer, silence))
 }
 
 /// So much of an unknown answer tells what sent it.
 const SHOWN: usize = 16;
 
-/// One line on what the far end is not.
-fn complaint(answer: &[u8]) -> String {
-    let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
-    let choose = format!("name what it speaks with --peer ({})", names.join(", "));
+/// The protocols whose port an endpoint names.
+fn at_home(endpoint: &Endpoint) -> Vec<&'static str> {
+    let Ok((_, Some(port))) = endpoint.host_port() else { return Vec::new() };
+    let uses = |peer: &&Peer| peer.default_ports.contains(&(endpoint.scheme(), port));
+    PEERS.iter().filter(uses).map(|peer| peer.name).collect()
+}
+
+/// What to name as the protocol: that of the port, where one has it.
+fn advice(endpoint: &Endpoint) -> String {
+    let port = endpoint.host_port().ok().and_then(|(_, port)| port).unwrap_or_default();
+    match at_home(endpoint).as_slice() {
+        [] => {
+            let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+            format!("name the protocol with --peer ({})", names.join(", "))
+        }
+        names => format!("port {port} is that of {}: try --peer {}", names.join(" and "), names.join(" or ")),
+    }
+}
+
+/// One line on what the server is not.
+fn complaint(endpoint: &Endpoint, answer: &[u8], silence: Silence) -> String {
+    let choose = advice(endpoint);
     if answer.is_empty() {
-        return format!("nothing came back from the far end: {choose}");
+        let how = match silence {
+            Silence::Open => "nothing came back: the server is silent",
+            Silence::Closed => {
+                "nothing came back: the server closed the connection, so it is busy or speaks another protocol"
+            }
+        };
+        return format!("{how}: {choose}");
     }
     let mut first = String::new();
     for &byte in answer.iter().take(SHOWN) {
@@ -86,5 +131,36 @@ fn complaint(answer: &[u8]) -> String {
         }
     }
     let more = if answer.len() > SHOWN { "…" } else { "" };
-    format!("the far end is neither linkgauge nor an echo, it says '{first}{more}': {choose}")
+    format!("the server is neither linkgauge nor an echo, it says '{first}{more}': {choose}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_known_names_its_protocol() {
+        let said = |url: &str, answer: &[u8]| complaint(&url.parse().unwrap(), answer, Silence::Open);
+        insta::assert_snapshot!(
+            [
+                said("tcp://a:5201", b""),
+                said("tcp://a:11111", b"x"),
+                said("tcp://a:18767", b""),
+                said("udp://a:862", b""),
+                said("tcp://a:6785", b"\xbd"),
+            ]
+            .join("\n"),
+            @r"
+        nothing came back: the server is silent: port 5201 is that of iperf3: try --peer iperf3
+        the server is neither linkgauge nor an echo, it says 'x': port 11111 is that of sockperf: try --peer sockperf
+        nothing came back: the server is silent: port 18767 is that of netio: try --peer netio
+        nothing came back: the server is silent: port 862 is that of stamp and twamp-light: try --peer stamp or twamp-light
+        the server is neither linkgauge nor an echo, it says '\xbd': port 6785 is that of pakbus: try --peer pakbus
+        "
+        );
+        assert!(
+            said("tcp://a:7", b"SSH-").ends_with("it says 'SSH-': port 7 is that of echo: try --peer echo")
+        );
+        assert!(said("tcp://a:22", b"SSH-").contains("name the protocol with --peer (linkgauge, echo, "));
+    }
 }

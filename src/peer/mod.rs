@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::party::Party;
 use crate::link::{Admission, Caps, Dialer, Link, LinkError};
-use crate::plan::{Case, Direction, Pacing, Pin, Stop, Wait};
+use crate::plan::{Case, Direction, Pacing, Pin, Rate, Stop, Wait};
 use crate::sample::Recorder;
 use crate::workload::download::Content;
 use crate::workload::{FarReport, Flowed, Measured, Role};
@@ -330,6 +330,7 @@ pub fn far_case(message_bytes: u32) -> Case {
         direction: Some(Direction::Send),
         message_bytes,
         parallel: 1,
+        rate: Rate::Max,
         pacing: Pacing::Closed,
         stop: Stop::default(),
         warm_up: None,

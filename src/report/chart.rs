@@ -12,6 +12,7 @@ mod sweep;
 mod time;
 
 use super::svg::{Axis, Entry, SIZE, Series, draw};
+use super::words::plural;
 use crate::run::{CaseResult, PaperTable, Run};
 
 /// A finished chart; `svg` is trusted, every other text is not.
@@ -41,11 +42,13 @@ pub fn of_case(run: &Run, case: &CaseResult) -> Vec<Chart> {
     kinds.into_iter().filter_map(|kind| kind(run, case)).collect()
 }
 
-/// Charts of all cases together that are a latency, or are not.
-pub fn of_workload(run: &Run, latency: bool) -> Vec<Chart> {
-    let kinds: &[fn(&Run) -> Option<Chart>] =
-        if latency { &[percentile::of_all] } else { &[sweep::by_size, sweep::by_line_rate] };
-    kinds.iter().filter_map(|kind| kind(run)).collect()
+/// Charts of all cases of a workload together.
+pub fn of_workload(run: &Run, workload: &str) -> Vec<Chart> {
+    let charts = match workload == "latency" {
+        true => vec![percentile::of_all(run)],
+        false => vec![sweep::by_size(run, workload), sweep::by_line_rate(run, workload)],
+    };
+    charts.into_iter().flatten().collect()
 }
 
 /// The chart of a study's table.
@@ -58,8 +61,8 @@ fn chart(title: &str, of: &str, caption: String, x: &Axis, y: &Axis, series: Vec
     // So that names on an upright axis do not touch.
     let height = SIZE.1.max(HEIGHT_OF_A_NAME * y.ticks.len() as u32);
     let svg = draw(x, y, &series, height)?;
-    let plural = if series.len() == 1 { "curve" } else { "curves" };
-    let label = format!("{title}{of}: {} {plural}, {} against {}", series.len(), y.label, x.label);
+    let curves = plural(series.len(), "curve");
+    let label = format!("{title}{of}: {curves}, {} against {}", y.label, x.label);
     let legend = Series::legend(&series);
     Some(Chart {
         title: title.to_owned(),
@@ -113,7 +116,7 @@ mod tests {
                 case.line.insert("bits_per_second".to_owned(), line.into());
             }
             let charts = run.cases.iter().flat_map(|case| of_case(&run, case));
-            for chart in charts.chain(of_workload(&run, true)).chain(of_workload(&run, false)) {
+            for chart in charts.chain(of_workload(&run, "latency")).chain(of_workload(&run, "throughput")) {
                 prop_assert!(!chart.svg.contains("NaN") && chart.svg.len() < 1 << 20);
             }
         }

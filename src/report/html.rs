@@ -306,7 +306,7 @@ fn table(run: &Run, mut table: Table, with_charts: bool, fits: &[Fit]) -> Value 
             }
         })
         .collect();
-    let charts = if with_charts { charts(chart::of_workload(run, latency)) } else { Vec::new() };
+    let charts = if with_charts { charts(chart::of_workload(run, &table.workload)) } else { Vec::new() };
     context! {
         title => title, common => common, columns => columns, rows => rows, charts => charts, fits => fits,
         barred => barred, bar => if latency { "p50 – p99, log" } else { "rate, log" },
@@ -384,6 +384,7 @@ pub fn counts(case: &CaseResult) -> Vec<(&'static str, String)> {
         ("delivered", figures.delivered_bytes.map(print_bytes)),
         ("delivered the other way", figures.delivered_back_bytes.map(print_bytes)),
         ("CPU time, near end", cpu.map(|cpu| seconds(cpu.near_seconds))),
+        ("CPU time in busy waiting, near end", cpu.and_then(|cpu| cpu.near_waiting_seconds).map(seconds)),
         ("CPU time, far end", cpu.and_then(|cpu| cpu.far_seconds).map(seconds)),
         ("CPU time for a delivered GB", cpu.and_then(|cpu| cpu.seconds_per_gigabyte).map(seconds)),
         ("took", Some(print_nanoseconds(case.elapsed_ns as f64))),

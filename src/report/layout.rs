@@ -39,6 +39,11 @@ pub fn fit(table: &mut Table, width: usize, numbered: bool) -> Fitted {
     if let Some(lines) = inside(table, width, numbers) {
         return Fitted { unless_said: Vec::new(), lines };
     }
+    if table.spare_details()
+        && let Some(lines) = inside(table, width, numbers)
+    {
+        return Fitted { unless_said: Vec::new(), lines };
+    }
     let unless_said = table.name_rows();
     let mut spared = table.clone();
     while mostly_single(table) {

@@ -10,7 +10,7 @@ use minijinja::context;
 use minijinja::value::Value;
 
 use super::layout::Line;
-use super::words::{ABSENT, case_list, fit_lines, plural, printable, shorten, wrap};
+use super::words::{ABSENT, case_list, fit_lines, plural, printable, shorten, statistic, wrap};
 use super::{chart, csv, html};
 use crate::explain::size::Fit;
 use crate::run::{Paper, PaperRow, PaperTable, Run};
@@ -321,7 +321,8 @@ fn remarks(run: &Run, table: &PaperTable) -> Vec<String> {
     let mut statistics: Vec<&str> = table.rows.iter().map(|row| row.statistic.as_str()).collect();
     statistics.sort_unstable();
     statistics.dedup();
-    let met = format!("measured: {}.", statistics.join(", "));
+    let words: Vec<String> = statistics.into_iter().map(statistic).collect();
+    let met = format!("measured: {}.", words.join(", "));
     std::iter::once(met).chain(stand_ins(run, table)).chain(why).chain(notes).collect()
 }
 
@@ -472,14 +473,14 @@ mod tests {
              STS1600  TCP/IP, 16 ports  ms       112.89   not run  1.042
           2  LS100    TCP/IP, 1 port    ms        39.22     1.250  1.042  lab
           left out, 1 figure: no number in the study; CSV, JSON and HTML have them.
-          measured: latency_mean_ms.
+          measured: latency mean (ms).
           not run, 2 figures: there is no such thing in the lab.
 
         Table 12: Throughput
           #  baud                  unit   published   measured  limit
           2  19200  SS100, 1 port  bit/s   19252.38  19183.46*  19200
           2  19200  SS100, 1 port  %         100.27     99.91*    100
-          measured: port_line_bps, port_line_rate_percent.
+          measured: port line (bit/s), port line rate (%).
           * case 2: stopped before all that was planned was measured.
           19200 SS100, 1 port, 19252.38 bit/s: above what a line of this rate can carry.
 
@@ -558,7 +559,7 @@ mod tests {
         </tbody></table></div>
         <!-- chart -->
 
-        <p class="about">measured: latency_mean_ms.</p>
+        <p class="about">measured: latency mean (ms).</p>
         <p class="about">not run, 2 figures: there is no such thing in the lab.</p>
         <h3>Table 12: Throughput</h3>
         <div class="scroll" role="region" tabindex="0" aria-label="Table 12"><table>
@@ -582,7 +583,7 @@ mod tests {
         </tr>
         </tbody></table></div>
 
-        <p class="about">measured: port_line_bps, port_line_rate_percent.</p>
+        <p class="about">measured: port line (bit/s), port line rate (%).</p>
         <p class="about">* case 2: stopped before all that was planned was measured.</p>
         <p class="about">19200 SS100, 1 port, 19252.38 bit/s: above what a line of this rate can carry.</p>
         "##);

@@ -281,8 +281,12 @@ fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
     case.figures.delivered_back_bytes = case.figures.delivered_bytes;
     case.figures.line_rate_percent = Some(rate / 42e9 * 100.0);
     case.under_load = Some(latency_figures(310_000, 10_000));
-    case.cpu =
-        Some(CpuUse { near_seconds: 9.1, far_seconds: Some(8.2), seconds_per_gigabyte: Some(3.3e9 / rate) });
+    case.cpu = Some(CpuUse {
+        near_seconds: 9.1,
+        near_waiting_seconds: Some(0.4),
+        far_seconds: Some(8.2),
+        seconds_per_gigabyte: Some(3.3e9 / rate),
+    });
     case.series = (0..10u64)
         .map(|second| SeriesEntry {
             start_ns: second * 1_000_000_000,
@@ -305,8 +309,12 @@ pub fn messages() -> Run {
         let mut figures = rate_figures(8.0 * f64::from(bytes) * per_second);
         figures.messages_per_second = Some(per_second);
         let mut case = case("udp://gauge-2.example:7100", "throughput", Direction::Send, bytes, figures);
-        case.cpu =
-            Some(CpuUse { near_seconds: 9.8, far_seconds: Some(6.3), seconds_per_gigabyte: Some(2.1) });
+        case.cpu = Some(CpuUse {
+            near_seconds: 9.8,
+            near_waiting_seconds: None,
+            far_seconds: Some(6.3),
+            seconds_per_gigabyte: Some(2.1),
+        });
         let card = json!({ "interface": "eth0", "kind": "ethernet", "driver": "e1000e", "speed_mbit": 1000, "mtu_bytes": 1500 });
         case.got = map(json!({ "framing": "message", "interface": card }));
         case

@@ -36,6 +36,8 @@ pub enum Kind {
     Some,
     /// The same, and it may go to make room for others.
     Rare,
+    /// The same, and it goes before those: it then stands below the table.
+    Detail,
 }
 
 #[derive(Clone)]
@@ -67,6 +69,10 @@ const fn rare(title: &'static str) -> Column {
     Column { title, kind: Kind::Rare }
 }
 
+const fn detail(title: &'static str) -> Column {
+    Column { title, kind: Kind::Detail }
+}
+
 const CASE: [Column; 7] = [
     case("peer", "peer ", "", ""),
     case("way", "direction ", "", "loop"),
@@ -76,8 +82,18 @@ const CASE: [Column; 7] = [
     case("wait", "", "", "block"),
     case("CPUs", "CPUs ", "", "any"),
 ];
-const LATENCY: [Column; 7] =
-    [some("line"), figure("p50"), rare("±"), figure("p90"), figure("p99"), figure("max"), figure("lost")];
+const LATENCY: [Column; 10] = [
+    some("line"),
+    detail("min"),
+    detail("mean"),
+    figure("p50"),
+    rare("±"),
+    some("p90"),
+    some("p99"),
+    figure("max"),
+    detail("sd"),
+    figure("lost"),
+];
 const THROUGHPUT: [Column; 10] = [
     figure("rate"),
     some("limit"),
@@ -164,12 +180,13 @@ impl Table {
         let figures = &case.figures;
         if is_latency(case) {
             let median = median(figures.latency_ns.as_ref()).map(|value| value as f64);
-            let latency = times(figures.latency_ns.as_ref(), plus_minus(figures, "latency_ns.p50", median));
+            let latency =
+                latencies(figures.latency_ns.as_ref(), plus_minus(figures, "latency_ns.p50", median));
             let main = [floor(case)].into_iter().chain(latency).chain([print_count(figures.lost)]);
             self.push(number, case, None, what.into_iter().chain(main));
             if let Some(response) = &figures.response_ns {
                 let blank = CASE.map(|_| String::new());
-                let response = times(Some(response), String::new());
+                let response = latencies(Some(response), String::new());
                 self.push(
                     number,
                     case,
@@ -180,7 +197,7 @@ impl Table {
             return;
         }
         if case.workload == "download" {
-            let [p50, _, _, p99, max] = times(figures.latency_ns.as_ref(), String::new());
+            let [_, _, p50, _, _, p99, max, _] = latencies(figures.latency_ns.as_ref(), String::new());
             let counted = |count: Option<u64>| count.map_or(ABSENT.to_owned(), print_count);
             let window = case.asked.get("peer_options").and_then(|options| options.get("window"));
             let main = [
@@ -240,7 +257,7 @@ impl Table {
             let cells = self.rows.iter().filter(|row| row.also.is_none()).map(|row| &row.cells[index]);
             match column.kind {
                 Kind::Figure => {}
-                Kind::Some | Kind::Rare => keep[index] = !self.empty(index),
+                Kind::Some | Kind::Rare | Kind::Detail => keep[index] = !self.empty(index),
                 Kind::Case { before, after, usual } => {
                     // Where a case has nothing to say it does not disagree.
                     let mut cells = cells.filter(|cell| !cell.is_empty());
@@ -291,8 +308,18 @@ impl Table {
         common
     }
 
-    /// Drops the last of the columns that can be spared, if there is one.
+    /// Drops the details, all of them, if there are any.
+    pub fn spare_details(&mut self) -> bool {
+        let keep: Vec<bool> = self.columns.iter().map(|column| column.kind != Kind::Detail).collect();
+        self.retain(&keep);
+        keep.contains(&false)
+    }
+
+    /// Drops the details or else the last of the columns that can be spared, if there is one.
     pub fn spare(&mut self) -> bool {
+        if self.spare_details() {
+            return true;
+        }
         let Some(last) = self.columns.iter().rposition(|column| column.kind == Kind::Rare) else {
             return false;
         };
@@ -340,10 +367,15 @@ fn floor(case: &CaseResult) -> String {
     floor_ns(case).map_or(ABSENT.to_owned(), print_nanoseconds)
 }
 
-fn times(distribution: Option<&Distribution>, plus_minus: String) -> [String; 5] {
-    let max = distribution.map_or(ABSENT.to_owned(), |d| print_nanoseconds(d.max as f64));
+/// From `min` to `sd`, in the order of the columns.
+fn latencies(distribution: Option<&Distribution>, plus_minus: String) -> [String; 8] {
+    let of = |get: fn(&Distribution) -> f64| {
+        distribution.map_or(ABSENT.to_owned(), |times| print_nanoseconds(get(times)))
+    };
     let p = |name| percentile(distribution, name);
-    [p("p50"), plus_minus, p("p90"), p("p99"), max]
+    let (min, mean) = (of(|times| times.min as f64), of(|times| times.mean));
+    let (max, deviation) = (of(|times| times.max as f64), of(|times| times.standard_deviation));
+    [min, mean, p("p50"), plus_minus, p("p90"), p("p99"), max, deviation]
 }
 
 /// Of the rate of messages; on streams there are none.

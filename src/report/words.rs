@@ -8,7 +8,7 @@ use crate::endpoint::Endpoint;
 use crate::explain::size::Fit;
 use crate::plan::Direction;
 use crate::run::{CaseResult, Distribution, Figures, Judged, MissedFrame, Run, Ways};
-use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
+use crate::units::{self, print_bit_rate, print_bytes, print_count, print_nanoseconds};
 
 /// How both ends waited; blocking where nothing else is known.
 pub fn wait(case: &CaseResult) -> &str {
@@ -217,7 +217,23 @@ pub fn thresholds(run: &Run) -> (Vec<String>, usize) {
 
 /// `3 cases`, `1 case`.
 pub fn plural(count: usize, word: &str) -> String {
-    format!("{} {word}{}", print_count(count as u64), if count == 1 { "" } else { "s" })
+    units::plural(count as u64, word)
+}
+
+/// A statistic of a study in words, with its unit: `latency mean (ms)`.
+pub fn statistic(name: &str) -> String {
+    const UNITS: [(&str, &str); 8] = [
+        ("_kbyte_per_second", "KByte/s"),
+        ("_bytes_per_second", "B/s"),
+        ("_percent", "%"),
+        ("_seconds", "s"),
+        ("_bytes", "B"),
+        ("_bps", "bit/s"),
+        ("_ms", "ms"),
+        ("_us", "µs"),
+    ];
+    let found = UNITS.iter().find_map(|(end, unit)| Some((name.strip_suffix(end)?, unit)));
+    found.map_or(name.replace('_', " "), |(name, unit)| format!("{} ({unit})", name.replace('_', " ")))
 }
 
 /// The near machine by name.
@@ -433,16 +449,16 @@ fn lost(case: &CaseResult) -> String {
     let figures = &case.figures;
     let mut text = match (figures.sent, figures.lost, figures.lost_bytes) {
         // Of a stream it is the bytes that count.
-        (_, _, bytes) if bytes > 0 => format!("{} bytes did not come back", print_count(bytes)),
+        (_, _, bytes) if bytes > 0 => format!("{} did not come back", units::plural(bytes, "byte")),
         (0, 0, _) if figures.delivered_bytes.is_none() => "nothing was sent".to_owned(),
         (_, 0, _) => "nothing lost".to_owned(),
         (sent, lost, _) => format!("{} of {} lost", print_count(lost), print_count(sent)),
     };
     if figures.inserted_bytes > 0 {
-        text += &format!(", {} bytes too many", print_count(figures.inserted_bytes));
+        text += &format!(", {} too many", units::plural(figures.inserted_bytes, "byte"));
     }
     if figures.corrupt_bytes > 0 {
-        text += &format!(", {} bytes arrived corrupt", print_count(figures.corrupt_bytes));
+        text += &format!(", {} arrived corrupt", units::plural(figures.corrupt_bytes, "byte"));
     }
     if !case.complete {
         text += ", stopped early";
@@ -495,6 +511,8 @@ mod tests {
         assert_eq!(case_list(&[1, 2, 3, 4, 7]), "cases 1–4 and 7");
         assert_eq!(case_list(&[2, 3, 3]), "cases 2, 3");
         assert_eq!(case_list(&[1, 3, 5]), "cases 1, 3 and 5");
+        assert_eq!(statistic("latency_mean_fastest_95_percent_ms"), "latency mean fastest 95 percent (ms)");
+        assert_eq!(statistic("sent_kbyte_per_second"), "sent (KByte/s)");
         assert_eq!(share(0.0), "0 %");
         assert_eq!(share(1e-6), "<0.01 %");
         assert_eq!(share(0.5), "50.0 %");

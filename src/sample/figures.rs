@@ -31,6 +31,9 @@ const PERCENTILES: [(&str, f64); 15] = [
     ("p99.9999", 0.999999),
 ];
 
+/// Printed for every sample.
+const MEDIAN: &str = "p50";
+
 const CONFIDENCE: f64 = 0.95;
 
 impl Recorder {
@@ -101,7 +104,8 @@ pub(super) fn distribution(
     let mut percentiles = BTreeMap::new();
     let mut intervals = Vec::new();
     for (name, p) in PERCENTILES {
-        if !stats::supported(sent, p) {
+        // The median of what was observed is a fact of any sample; only its interval needs support.
+        if name != MEDIAN && !stats::supported(sent, p) {
             continue;
         }
         percentiles.insert(name.to_owned(), value(stats::rank(sent, p)));

@@ -77,6 +77,9 @@ impl Account {
             self.got = flow.link.facts();
             self.got.insert("framing".to_owned(), flow.link.caps().framing.name().into());
         }
+        if self.asked.get("pacing") != Some(&json!(self.case.pacing)) {
+            self.got.insert("pacing".to_owned(), json!(self.case.pacing));
+        }
         for flow in flows {
             self.lines[flow.port] = flow.link.caps().line;
         }
@@ -123,6 +126,10 @@ impl Account {
             && flows.iter().any(|flow| flow.role == Role::Outward);
         self.parts.push(Part { endpoint: endpoint(0), elapsed_ns, figures });
         self.cpu.near_seconds += flows.iter().map(|flow| flow.cpu_seconds).sum::<f64>();
+        let waiting: f64 = flows.iter().map(|flow| flow.waiting_seconds).sum();
+        if waiting > 0.0 {
+            *self.cpu.near_waiting_seconds.get_or_insert(0.0) += waiting;
+        }
         if let Some(seconds) = far.as_ref().and_then(|far| far.cpu_seconds) {
             *self.cpu.far_seconds.get_or_insert(0.0) += seconds;
         }
@@ -332,6 +339,7 @@ fn asked(case: &Case) -> Map<String, Value> {
         "peer_options": case.peer_options,
         "direction": case.direction.map(Direction::name),
         "endpoints": case.endpoints,
+        "rate": case.rate,
         "pacing": case.pacing,
         "stop": case.stop,
         "warm_up": case.warm_up,

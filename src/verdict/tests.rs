@@ -160,7 +160,10 @@ fn cases_meet_their_like() {
     assert!(!moved.only_a.is_empty());
 
     b.cases.iter_mut().for_each(|case| case.message_bytes = 77);
-    assert_eq!(compare(&[a], &[b], &Options::default()), Err(VerdictError::NothingInCommon));
+    let VerdictError::NothingInCommon(differ) = compare(&[a], &[b], &Options::default()).unwrap_err() else {
+        panic!("they have nothing in common");
+    };
+    assert_eq!(differ, "endpoint (tcp://127.0.0.1:7100, tcp://other:1), message size (14 B, 77 B)");
 }
 
 #[test]

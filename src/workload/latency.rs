@@ -24,7 +24,7 @@ use crate::sample::{Recorder, Sample, Stages};
 pub const WORKLOAD: Workload = Workload {
     name: "latency",
     summary: "round-trip time of messages, one at a time or on a schedule",
-    default_stop: Stop { count: Some(10_000), time_ns: None, volume_bytes: None },
+    default_stop: Stop { count: Some(10_000), time_ns: Some(10_000_000_000), volume_bytes: None },
     default_direction: Direction::Loop,
     default_timeout: Duration::from_secs(1),
     default_size: |_| 1,
@@ -191,7 +191,7 @@ impl Pinger {
         Pinger {
             exchange,
             schedule: Schedule::new(case.pacing),
-            phases: Phases::new(case.warm_up.unwrap_or_default(), case.stop),
+            phases: Phases::new(case.warm_up.unwrap_or_default(), case.stop).with_first_message(),
             begins: false,
             timeout: case.timeout,
             payload_bytes: u64::from(case.message_bytes),

@@ -76,6 +76,8 @@ pub struct Flowed {
     pub cpu_seconds: f64,
     /// Its thread was ready to run for so long, and waited for a CPU.
     pub cpu_wait_seconds: f64,
+    /// CPU time that waiting took, not among those.
+    pub waiting_seconds: f64,
     pub socket_drops: Option<u64>,
     /// What the serial port at its end counted.
     pub line_errors: Option<Errors>,

@@ -21,6 +21,8 @@ pub struct Phases {
     warm_up: Stop,
     stop: Stop,
     phase: Phase,
+    /// Without a first message nothing was measured, so the measurement is not over.
+    needs_message: bool,
     began: Option<Time>,
     count: u64,
     bytes: u64,
@@ -29,7 +31,12 @@ pub struct Phases {
 impl Phases {
     pub fn new(warm_up: Stop, stop: Stop) -> Phases {
         let phase = if warm_up.is_none() { Phase::Measuring } else { Phase::WarmUp };
-        Phases { warm_up, stop, phase, began: None, count: 0, bytes: 0 }
+        Phases { warm_up, stop, phase, needs_message: false, began: None, count: 0, bytes: 0 }
+    }
+
+    /// The measurement lasts at least until its first message was sent, however short its time is.
+    pub fn with_first_message(self) -> Phases {
+        Phases { needs_message: true, ..self }
     }
 
     /// The phase at `now`, before the next message is sent. `true`: the measurement begins here.
@@ -44,7 +51,10 @@ impl Phases {
         if self.phase == Phase::WarmUp && self.warm_up.reached(self.count, elapsed, self.bytes) {
             (self.phase, self.began, self.count, self.bytes) = (Phase::Measuring, Some(now), 0, 0);
             begins = true;
-        } else if self.phase == Phase::Measuring && self.stop.reached(self.count, elapsed, self.bytes) {
+        } else if self.phase == Phase::Measuring
+            && !(self.needs_message && self.count == 0)
+            && self.stop.reached(self.count, elapsed, self.bytes)
+        {
             self.phase = Phase::Over;
         }
         (self.phase, begins)
@@ -162,6 +172,18 @@ mod tests {
                 (Over, false)
             ]
         );
+    }
+
+    #[test]
+    fn a_measurement_that_needs_a_message_waits_for_it() {
+        let (warm_up, stop) = (Stop::after(Duration::from_nanos(20)), Stop::after(Duration::from_nanos(10)));
+        let mut phases = Phases::new(warm_up, stop).with_first_message();
+        assert_eq!(phases.at(Time(0)), (Phase::WarmUp, false));
+        assert_eq!(phases.at(Time(25)), (Phase::Measuring, true));
+        assert_eq!(phases.at(Time(100)), (Phase::Measuring, false), "the reply of the warm-up is awaited");
+        phases.began(Time(100));
+        phases.sent(1, 1);
+        assert_eq!(phases.at(Time(110)), (Phase::Over, false));
     }
 
     #[test]

@@ -541,7 +541,7 @@ fn the_program_says_what_happens_and_ends_when_asked() {
     process.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     let from = stream.local_addr().unwrap();
     let expected =
-        format!("port 2: {from} connected\nserved 1 sessions, refused 0; 8 B to the lines, 6 B from them\n");
+        format!("port 2: {from} connected\nserved 1 session, refused 0; 8 B to the lines, 6 B from them\n");
     assert_eq!(said, expected);
 
     // Nothing to do is no reason to stay.

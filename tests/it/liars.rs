@@ -230,7 +230,11 @@ fn one_who_stalls_or_closes_is_left_at_every_step() {
             true => Then::Stall,
             false => Then::Honestly,
         }));
-        assert_eq!(stalls, "no answer in time: check that the far end runs, and --timeout", "{name}");
+        assert_eq!(
+            stalls,
+            "no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout",
+            "{name}"
+        );
         let closes = said_of(Liar::new(move |request, _, _| match is_step(&request) {
             true => Then::Close,
             false => Then::Honestly,
@@ -249,7 +253,10 @@ fn a_report_that_never_comes_is_not_waited_for_and_the_figures_are_kept() {
     };
     let case = "workload = \"latency\"\ncount = 20\nwarm_up_count = 0\ntimeout = \"1s\"";
     let (said, run) = run(pending(), case);
-    assert_eq!(said, "no answer in time: check that the far end runs, and --timeout");
+    assert_eq!(
+        said,
+        "no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout"
+    );
     assert_eq!((run.cases[0].figures.sent, run.cases[0].figures.received), (20, 20));
     assert!(run.cases[0].figures.latency_ns.is_some());
 }
@@ -367,15 +374,24 @@ fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
     // Reads nothing: small messages get lost in its buffer, large ones do not fit.
     let stalls = || Liar::with_data(|_| std::thread::sleep(Duration::from_secs(60)));
     let (said, _) = run(stalls(), &latency.replace("100", "\"50M\""));
-    assert_eq!(said, "no answer in time: check that the far end runs, and --timeout");
+    assert_eq!(
+        said,
+        "no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout"
+    );
     let send = "workload = \"throughput\"\ntime = \"30s\"\nprobe = false\ntimeout = \"1s\"";
     let (said, result) = run(stalls(), send);
-    assert_eq!(said, "no answer in time: check that the far end runs, and --timeout");
+    assert_eq!(
+        said,
+        "no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout"
+    );
     assert!(result.cases[0].figures.sent > 0);
     let receive =
         "workload = \"throughput\"\ndirection = \"receive\"\ntime = \"1s\"\nprobe = false\ntimeout = \"1s\"";
     let (said, _) = run(stalls(), receive);
-    assert_eq!(said, "no answer in time: check that the far end runs, and --timeout");
+    assert_eq!(
+        said,
+        "no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout"
+    );
 
     // Sends for ever.
     let floods = || Liar::with_data(|stream| while stream.write_all(&[0; 65_536]).is_ok() {});
@@ -392,8 +408,9 @@ fn the_program_ends_with_two_and_one_line() {
     let ended =
         crate::program::run(&["latency", endpoint.as_str(), "--peer", "linkgauge", "--timeout", "1s"]);
     assert_eq!(ended.status, Some(2));
-    let expected =
-        format!("error: {endpoint}: no answer in time: check that the far end runs, and --timeout\n");
+    let expected = format!(
+        "error: {endpoint}: no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout\n"
+    );
     assert_eq!(ended.stderr, expected);
     assert_eq!(ended.stdout, "");
 }

@@ -275,7 +275,7 @@ fn pycampbellcr1000_through_the_shaper() {
     assert!(shaper.wait().success());
     let mut said = String::new();
     shaper.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains("relayed 1 connections, refused 0, failed 0"), "{said}");
+    assert!(said.contains("relayed 1 connection, refused 0, failed 0"), "{said}");
     assert_eq!(logger.summary().trim().split(", ").next(), Some("served 2 connections"));
 }
 

@@ -34,6 +34,7 @@ mod logger;
 mod loggernet;
 mod memory;
 mod modules;
+mod natural;
 mod netio;
 mod netio_datagrams;
 mod old_documents;

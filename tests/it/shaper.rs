@@ -365,10 +365,7 @@ fn the_command_says_what_it_does_and_what_has_passed() {
     let mut told = String::new();
     running.0.stderr.take().unwrap().read_to_string(&mut told).unwrap();
     assert_eq!(running.wait().code(), Some(0));
-    assert!(
-        told.starts_with("relayed 1 connections, refused 0, failed 0\n  up:   108 B; late by "),
-        "{told}"
-    );
+    assert!(told.starts_with("relayed 1 connection, refused 0, failed 0\n  up:   108 B; late by "), "{told}");
 }
 
 #[test]

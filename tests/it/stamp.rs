@@ -346,7 +346,7 @@ fn liars_are_counted_and_never_waited_for() {
         let said = measure(&with(change));
         assert!(said.took < Duration::from_secs(20), "{what}: {:?}", said.took);
         assert_eq!((said.count("corrupt_messages"), said.count("received")), (20, 0), "{what}: {}", said.run);
-        said.refused(&["none of 20 messages was answered", "does the far end speak stamp"]);
+        said.refused(&["none of 20 messages was answered", "does the server speak stamp"]);
     }
     let other = measure(&liar(|_, _| vec![b"220 mail.example ESMTP".to_vec()]));
     other.refused(&["none of 20 messages was answered"]);

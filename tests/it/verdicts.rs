@@ -112,7 +112,7 @@ fn what_cannot_be_compared_is_refused() {
     let ended = run(&["compare", &base, &larger]);
     assert_eq!(
         ended.stderr,
-        "error: the two have no case in common: 'linkgauge show' lists the cases of a run\n"
+        "error: the two have no case in common: the most alike differ in message size (1 B, 77 B)\n"
     );
     assert_eq!(ended.status, Some(2));
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::{Caps, Framing, Line};
 use linkgauge::plan::{Case, CaseSpec, Direction, OneOrMany, Plan, Probe};
-use linkgauge::units::{Bytes, Span};
+use linkgauge::units::{Bytes, Span, UpTo};
 
 /// A link to gauge.
 pub struct Kind {
@@ -119,6 +119,8 @@ fn spec(kind: &Kind, workload: &str, cpus: &[u32]) -> CaseSpec {
         // Nothing but the payload goes to a link that might lead to a device.
         peer: Some(if kind.caps.device { "echo" } else { "linkgauge" }.to_owned()),
         workload: Some(workload.to_owned()),
+        // All of it stays on this host.
+        rate: Some(UpTo::Max),
         pin: pinned.then(|| OneOrMany::Many(cpus[..2].to_vec())),
         // So short a load holds too few probes to say anything.
         probe: Some(Probe::Switch(false)),

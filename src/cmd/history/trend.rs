@@ -4,6 +4,7 @@ use linkgauge::metric::Metric;
 use linkgauge::report::{particulars, printable, shorten, signs};
 use linkgauge::stats;
 use linkgauge::store::{Point, Trend};
+use linkgauge::units::plural;
 use serde_json::{Value, json};
 
 use super::super::store::short;
@@ -24,9 +25,8 @@ fn one(trend: &Trend, metric: &Metric) -> String {
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let day = |point: &Point| point.started.strftime("%Y-%m-%d").to_string();
     let on = trend.host.as_deref().map(|host| format!(" on {}", printable(host))).unwrap_or_default();
-    let plural = if values.len() == 1 { "" } else { "s" };
     format!(
-        "{} of {} {}{}{on}\n  {}\n  {} to {}, median {}\n  last {} ({}, {:+.1} % from the median)\n  {} run{plural}, {} to {}\n",
+        "{} of {} {}{}{on}\n  {}\n  {} to {}, median {}\n  last {} ({}, {:+.1} % from the median)\n  {}, {} to {}\n",
         metric.name(),
         shorten(&printable(&trend.endpoint), 34),
         printable(&trend.direction),
@@ -38,7 +38,7 @@ fn one(trend: &Trend, metric: &Metric) -> String {
         print(last.value),
         printable(short(&last.id)),
         change(last.value, median),
-        values.len(),
+        plural(values.len() as u64, "run"),
         day(first),
         day(last),
     )

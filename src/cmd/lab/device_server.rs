@@ -13,7 +13,7 @@ use linkgauge::lab::uart::{self, Uarts};
 use linkgauge::link::line::Settings;
 use linkgauge::link::tty;
 use linkgauge::serve::raise_open_files;
-use linkgauge::units::{Bytes, Span, print_bytes};
+use linkgauge::units::{Bytes, Span, plural, print_bytes};
 
 use crate::cmd::Status;
 use crate::cmd::measure::wait;
@@ -204,8 +204,8 @@ fn summary(server: &DeviceServer) -> String {
         server.counters().map(|counters| counter(counters).load(Relaxed)).sum()
     };
     let mut text = format!(
-        "served {} sessions, refused {}; {} to the lines, {} from them",
-        sum(|counters| &counters.sessions),
+        "served {}, refused {}; {} to the lines, {} from them",
+        plural(sum(|counters| &counters.sessions), "session"),
         sum(|counters| &counters.refused),
         print_bytes(sum(|counters| &counters.to_line)),
         print_bytes(sum(|counters| &counters.from_line)),
@@ -216,7 +216,7 @@ fn summary(server: &DeviceServer) -> String {
     }
     let overruns = sum(|counters| &counters.overruns);
     if overruns > 0 {
-        text += &format!("; {overruns} characters lost by overruns");
+        text += &format!("; {} lost by overruns", plural(overruns, "character"));
     }
     text
 }

@@ -34,10 +34,14 @@ pub struct Flags {
     #[arg(long, value_name = "CODE", default_value_t = Device::default().security)]
     security: u16,
     /// File it holds: CPU:NAME=PATH, or CPU:NAME:SIZE of made-up bytes; any number of times
-    #[arg(long, value_name = "FILE", default_value = "CPU:bench.bin:600k")]
+    #[arg(long, value_name = "FILE", default_values = ["CPU:bench.bin:600k", "CPU:data.dat:100k"])]
     file: Vec<String>,
     /// Table it keeps: NAME:INTERVAL:FIELD=TYPE,…[:RECORDS]; any number of times
-    #[arg(long, value_name = "TABLE", default_value = "Bench:1s:Seq=Int4,Batt=IEEE4,Temp=FP2")]
+    #[arg(
+        long,
+        value_name = "TABLE",
+        default_values = ["Bench:1s:Seq=Int4,Batt=IEEE4,Temp=FP2", "Wind:10s:Speed=IEEE4,Direction=IEEE4"]
+    )]
     table: Vec<Wanted>,
     /// What made-up bytes and values are made of
     #[arg(long, value_name = "N", default_value_t = Device::default().seed)]
@@ -154,16 +158,20 @@ pub fn run(flags: Flags) -> Result<Status> {
 /// What it did; what did not happen is left out.
 fn summary(logger: &Logger) -> String {
     let (counters, (accepted, refused)) = (logger.counters(), logger.connections());
-    let mut text = format!("served {accepted} connections, answered {} commands", counters.answered);
-    for (count, what) in [
-        (refused, "connections refused"),
-        (counters.overflowed, "commands found the queue full"),
-        (counters.repeated, "commands came again"),
-        (counters.skipped, "records left out"),
-        (counters.damaged, "damaged frames"),
+    let mut text = format!(
+        "served {}, answered {}",
+        units::plural(accepted, "connection"),
+        units::plural(counters.answered, "command")
+    );
+    for (count, thing, what) in [
+        (refused, "connection", " refused"),
+        (counters.overflowed, "command", " found the queue full"),
+        (counters.repeated, "command", " came again"),
+        (counters.skipped, "record", " left out"),
+        (counters.damaged, "damaged frame", ""),
     ] {
         if count > 0 {
-            text += &format!("; {count} {what}");
+            text += &format!("; {}{what}", units::plural(count, thing));
         }
     }
     text

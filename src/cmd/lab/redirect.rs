@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::redirect::{Options, Redirector};
-use linkgauge::units::{Span, print_bytes};
+use linkgauge::units::{Span, plural, print_bytes};
 
 use crate::cmd::Status;
 use crate::cmd::measure::wait;
@@ -68,10 +68,10 @@ pub fn run(flags: Flags) -> Result<Status> {
     if !flags.quiet {
         let counters = redirector.counters();
         tell(format_args!(
-            "{} to the remote port, {} from it, {} connections",
+            "{} to the remote port, {} from it, {}",
             print_bytes(counters.to_remote.load(Relaxed)),
             print_bytes(counters.from_remote.load(Relaxed)),
-            counters.connections.load(Relaxed)
+            plural(counters.connections.load(Relaxed), "connection")
         ));
     }
     Ok(Status::Complete)

@@ -15,7 +15,8 @@ use linkgauge::link::Dialer;
 use linkgauge::link::shaped::{Often, Shape, Tally};
 use linkgauge::serve::raise_open_files;
 use linkgauge::units::{
-    BitRate, Bytes, Share, Span, print_bit_rate, print_bytes, print_count, print_duration, print_nanoseconds,
+    BitRate, Bytes, Share, Span, plural, print_bit_rate, print_bytes, print_count, print_duration,
+    print_nanoseconds,
 };
 
 use crate::cmd::Status;
@@ -224,7 +225,7 @@ fn relay(options: &Options, left_out: Option<Often>, flags: &Flags) -> Result<St
         let [accepted, refused, failed] =
             [&counters.accepted, &counters.refused, &counters.failed].map(|counter| counter.load(Relaxed));
         let [up, down] = shaper.tallies();
-        tell(format_args!("relayed {accepted} connections, refused {refused}, failed {failed}"));
+        tell(format_args!("relayed {}, refused {refused}, failed {failed}", plural(accepted, "connection")));
         tell(format_args!("  up:   {}", account(&up)));
         tell(format_args!("  down: {}", account(&down)));
     }

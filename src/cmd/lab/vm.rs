@@ -23,10 +23,10 @@ const USUAL_LIMIT: Duration = Duration::from_secs(120);
 /// its own name. Nothing else of this host is, unless asked for.
 #[derive(Args)]
 pub struct Flags {
-    /// Kernel modules, with what they depend on
+    /// Kernel modules, with commas between, like sctp,tipc; what they depend on comes along
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     modules: Vec<String>,
-    /// Programs of this host to take along, like ip and tc
+    /// Programs of this host to take along, with commas between, like ip,tc; by name or path
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     tools: Vec<String>,
     /// Give it an Ethernet device, eth0, that leads to another guest: a socket of its own and that of the other one, which

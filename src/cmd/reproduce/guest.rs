@@ -144,7 +144,8 @@ impl Measured<'_> {
             (ended.join(), said.join())
         });
         let said = said.unwrap_or_default();
-        let last = said.lines().rfind(|line| !line.trim().is_empty()).map(printable);
+        let last = said.lines().rfind(|line| !line.trim().is_empty());
+        let last = last.map(|line| printable(line.strip_prefix("error: ").unwrap_or(line)));
         let Some(status) = ended.map_err(|_| anyhow!("nobody waited for it"))?? else { return Ok(()) };
         let missing = cases.iter().any(|(_, case)| !self.seen(&case.name));
         if !status.success() || missing {

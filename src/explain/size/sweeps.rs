@@ -143,7 +143,7 @@ fn time_ns(case: &CaseResult) -> Option<f64> {
             Some(latency.percentile("p50").map_or(latency.mean, |p50| p50 as f64))
         }
         "throughput" => {
-            let kind = case.asked.get("pacing").and_then(|pacing| pacing.get("kind")?.as_str());
+            let kind = case.pacing().and_then(|pacing| pacing.get("kind")?.as_str());
             let rate = figures.throughput_bps.filter(|_| kind.is_none_or(|kind| kind == "closed"))?;
             Some(8e9 * f64::from(case.message_bytes) / rate)
         }

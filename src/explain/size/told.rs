@@ -38,18 +38,21 @@ impl Sizes {
     }
 }
 
+/// The share in percent by which a line may miss a time and still stand for it.
+const MOST_OFF_PERCENT: f64 = 20.0;
+
 fn table(fits: &[&Fit]) -> Block {
     let head = ["", "sizes", "its own", "rate", "95 %", "half at", "last two", "off"];
     let rows = fits.iter().map(|fit| {
-        let costs = &fit.costs;
-        let interval = costs.rate_bps.zip(costs.rate_bps_interval);
+        let costs = fit.fitting_costs();
+        let interval = costs.and_then(|costs| costs.rate_bps.zip(costs.rate_bps_interval));
         vec![
             fit.numbers().map_or(fit.name.clone(), |numbers| format!("{numbers} {}", fit.name)),
             fit.rows.len().to_string(),
-            costs.message_ns.map_or(ABSENT.to_owned(), print_nanoseconds),
-            rate(costs.rate_bps),
+            costs.and_then(|costs| costs.message_ns).map_or(ABSENT.to_owned(), print_nanoseconds),
+            rate(costs.and_then(|costs| costs.rate_bps)),
             interval.map_or(ABSENT.to_owned(), |(rate, interval)| beside(rate, interval)),
-            half(costs),
+            costs.map_or(ABSENT.to_owned(), half),
             rate(fit.last_rate_bps),
             percent(fit.most_off_percent()),
         ]
@@ -60,11 +63,12 @@ fn table(fits: &[&Fit]) -> Block {
 impl Fit {
     /// The whole in one line, for below a table: `21.21 µs + size ÷ 91.64 MB/s, half 1.943 kB; last 89.69 MB/s = 74 %`.
     pub fn line(&self) -> String {
-        let mut line = self.costs.told();
-        if self.beyond_line {
+        let fits = self.fitting_costs().is_some();
+        let mut line = if fits { self.costs.told() } else { self.misfit() };
+        if self.beyond_line && fits {
             line += " (beyond the line)";
         }
-        if self.costs.rate_bps.is_some() && self.costs.half_performance_bytes.is_some() {
+        if fits && self.costs.rate_bps.is_some() && self.costs.half_performance_bytes.is_some() {
             line += &format!(", half {}", half(&self.costs));
         }
         if let Some(last) = self.last_rate_bps {
@@ -91,6 +95,15 @@ impl Fit {
         Some(if in_a_row { format!("{first}–{last}") } else { format!("{first}, {second} … {last}") })
     }
 
+    /// What a message and a byte cost, where the model holds.
+    fn fitting_costs(&self) -> Option<&Costs> {
+        (self.most_off_percent().abs() <= MOST_OFF_PERCENT).then_some(&self.costs)
+    }
+
+    fn misfit(&self) -> String {
+        format!("the model does not fit (off by {})", percent(self.most_off_percent()))
+    }
+
     fn most_off_percent(&self) -> f64 {
         let off = self.rows.iter().map(|row| row.residual_percent);
         off.fold(0.0, |most, off| if off.abs() > f64::abs(most) { off } else { most })
@@ -99,7 +112,9 @@ impl Fit {
     /// What is to be said beside its row.
     fn sentences(&self) -> Vec<String> {
         let mut sentences: Vec<String> = Vec::new();
-        if self.costs.rate_bps.is_none() {
+        if self.fitting_costs().is_none() {
+            sentences.push(format!("{}: no costs shown.", self.misfit()));
+        } else if self.costs.rate_bps.is_none() {
             sentences.push("no cost per byte shown: it may be nothing.".to_owned());
         }
         if let Some((limit, share)) = self.limit.zip(self.last_of_line_percent) {
@@ -113,7 +128,10 @@ impl Fit {
             };
             sentences.push(format!("last two {share:.1} % of {line} ({carries}): {verdict}."));
         }
-        if self.beyond_line && self.against_line != Some(Against::BeyondTheLine) {
+        if self.beyond_line
+            && self.fitting_costs().is_some()
+            && self.against_line != Some(Against::BeyondTheLine)
+        {
             sentences.push("the rate of all sizes is beyond the line: no byte costs so little.".to_owned());
         }
         sentences.extend(self.broken.as_ref().map(Break::told));

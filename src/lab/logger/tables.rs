@@ -13,7 +13,7 @@ use crate::peer::pakbus::record;
 use crate::peer::pakbus::table::{self, Field};
 use crate::peer::pakbus::value::{Instant, Type, Value};
 use crate::stats::SplitMix64;
-use crate::units::{count, duration};
+use crate::units::{count, duration_with_unit};
 
 /// A table as somebody asks for it: `NAME:INTERVAL:FIELD=TYPE,…[:RECORDS]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl FromStr for Wanted {
                 "'{name}' is no name for it: use letters, digits and '_', not {STATUS}"
             )));
         }
-        let interval = duration(interval).map_err(|error| wrong(&error.to_string()))?;
+        let interval = duration_with_unit(interval).map_err(|error| wrong(&error.to_string()))?;
         if interval < SHORTEST_INTERVAL {
             return Err(wrong("the interval must be 10ms or longer"));
         }

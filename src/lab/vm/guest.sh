@@ -6,7 +6,7 @@
 # The guest is an initramfs of busybox, the modules, and the programs asked for with their libraries. Its output and the
 # command's status come out of serial ports. Nothing of the host is visible inside.
 set -u
-fail() { echo "$*" >&2; exit 125; }
+fail() { echo "error: $*" >&2; exit 125; }
 cache=$1 modules=${2//,/ } tools=${3//,/ } program=$4 seconds=$5 virtual=$6 own=$7 other=$8
 shift 8
 PATH=$PATH:/usr/sbin:/sbin

@@ -336,6 +336,10 @@ impl Link for PortLink {
     }
 
     /// The device behind the port is never told.
+    fn polled(&self) -> Duration {
+        self.socket.polled()
+    }
+
     fn finish(&mut self) -> Result<(), Fault> {
         Ok(())
     }

@@ -107,6 +107,10 @@ impl Link for MeetingLink {
         Ok(Box::new(MeetingLink { inner: self.inner.half()?, hears: self.hears.clone() }))
     }
 
+    fn polled(&self) -> Duration {
+        self.inner.polled()
+    }
+
     fn finish(&mut self) -> Result<(), Fault> {
         self.inner.finish()
     }

@@ -18,7 +18,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::party::Tuning;
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, caps};
 use crate::plan::{Case, Direction, Stop};
-use crate::workload::latency::{Echo, Pinger};
+use crate::workload::latency::{self, Echo, Pinger};
 use crate::workload::throughput::{self, Source};
 use crate::workload::{FarFlow, FarReport, Flowed, Role};
 use message::{Answer, Command, LONGEST, Word};
@@ -91,6 +91,7 @@ fn fit(case: &mut Case, link: &Caps) -> Result<(), String> {
     let count = match case.stop {
         Stop { count: Some(count), time_ns: None, .. } => count,
         Stop { volume_bytes: Some(volume), time_ns: None, .. } => volume.div_ceil(size),
+        Stop { count: Some(count), .. } if case.stop == latency::WORKLOAD.default_stop => count,
         stop if stop == throughput::WORKLOAD.default_stop => usual_count(case.message_bytes),
         _ => {
             return Err(

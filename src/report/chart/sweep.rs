@@ -8,15 +8,16 @@ use crate::report::words::{host_and_date, limit_bps, line_bps, shorten, wait};
 use crate::run::{CaseResult, Run};
 
 /// One curve for each endpoint, peer, direction and number of ports that was measured with several sizes.
-pub fn by_size(run: &Run) -> Option<Chart> {
-    sizes(&cases(run)).chart("", host_and_date(run))
+pub fn by_size(run: &Run, workload: &str) -> Option<Chart> {
+    sizes(&cases(run, workload)).chart("", host_and_date(run))
 }
 
 /// A case, and the endpoint that it is to be told by.
 pub type Told<'a> = (&'a str, &'a CaseResult);
 
-fn cases(run: &Run) -> Vec<Told<'_>> {
-    run.cases.iter().map(|case| (case.endpoint.as_str(), case)).collect()
+fn cases<'a>(run: &'a Run, workload: &str) -> Vec<Told<'a>> {
+    let cases = run.cases.iter().filter(|case| case.workload == workload);
+    cases.map(|case| (case.endpoint.as_str(), case)).collect()
 }
 
 pub fn sizes(cases: &[Told]) -> Sweep {
@@ -25,8 +26,8 @@ pub fn sizes(cases: &[Told]) -> Sweep {
 }
 
 /// One curve for each kind of line that was measured at several rates.
-pub fn by_line_rate(run: &Run) -> Option<Chart> {
-    line_rates(&cases(run)).chart("", host_and_date(run))
+pub fn by_line_rate(run: &Run, workload: &str) -> Option<Chart> {
+    line_rates(&cases(run, workload)).chart("", host_and_date(run))
 }
 
 pub fn line_rates(cases: &[Told]) -> Sweep {

@@ -35,11 +35,14 @@ fn everything_in_80_columns() {
       1  tcp://127….0.1:7100, CPUs 0,1  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
            response                     16.17 µs  16.93 µs  27.38 µs  321.0 µs
       3  udp://gauge-2.example:7100     892.9 µs  935.4 µs      lost  17.71 ms   600
+      1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
+      3 min 839.7 µs, mean 906.2 µs, sd 353.7 µs
 
     Latency over lines (round trips), peer echo, 1 B messages, 3 ports at once
       #      line       p50      ±       p90       p99       max  lost
       tcp://moxa-5610.example:7001
       2  1.042 ms  2.216 ms  1.2 %  2.320 ms  3.758 ms  43.84 ms     0
+      2 min 2.083 ms, mean 2.246 ms, sd 851.1 µs
 
     Throughput, peer linkgauge, direction both
       #               size         rate of line     ± loss CPU s/GB loaded p50
@@ -149,8 +152,8 @@ fn almost_nothing() {
     linkgauge: 1 case in 42.10 s, 2026-11-20 10:00 UTC
 
     Latency (round trips), peer linkgauge, 1 B messages
-      endpoint  p50  p90  p99  max  lost
-      mem://a     –    –    –    –     2
+      endpoint  p50  max  lost
+      mem://a     –    –     2
     ");
     insta::assert_snapshot!(text(&sample_run::empty(), Options::default()), @r"
     linkgauge: 0 cases in 42.10 s, 2026-11-20 10:00 UTC
@@ -178,11 +181,14 @@ fn endpoints_that_do_not_fit() {
          response            16.17 µs         16.93 µs  27.38 µs  321.0 µs
       serial:///dev/serial/by-id/usb-FTDI_FT…_USB_UART_A1065536-if00-port0?baud=9600
       3            65.54 kB  892.9 µs  1.2 %  935.4 µs      lost  17.71 ms   600
+      1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
+      3 min 839.7 µs, mean 906.2 µs, sd 353.7 µs
 
     Latency over lines (round trips), peer echo, 1.024 kB messages, 3 ports at once
       #      line       p50      ±       p90       p99       max  lost
       serial:///dev/serial/by-id/usb-FTDI_FT…R_USB_UART_A101024-if00-port0?baud=9600
       2  1.042 ms  2.216 ms  1.2 %  2.320 ms  3.758 ms  43.84 ms     0
+      2 min 2.083 ms, mean 2.246 ms, sd 851.1 µs
 
       1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
       2 spread     █▇    ▅                        ▂  2.083 ms to 43.84 ms, log scale
@@ -261,6 +267,12 @@ fn a_line_for_each_of_many_links() {
       4  tcp://gauge-3.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       5  tcp://gauge-4.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       6  tcp://gauge-5.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+      1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
+      2 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
+      3 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
+      4 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
+      5 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
+      6 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
 
       1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
       2 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
@@ -321,6 +333,8 @@ fn what_was_not_come_to_has_no_row() {
       #  endpoint                            p50       p90       p99       max  lost
       1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       2  tcp://gauge…xample:7100, spin  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+      1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
+      2 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
 
       1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
       2 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale

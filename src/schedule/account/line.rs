@@ -93,6 +93,7 @@ mod tests {
             recorder: Recorder::counting(),
             cpu_seconds: 0.0,
             cpu_wait_seconds: 0.0,
+            waiting_seconds: 0.0,
             socket_drops: None,
             line_errors,
             fault: None,

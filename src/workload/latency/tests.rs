@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::plan::{CaseSpec, OneOrMany, Wait};
-use crate::units::{Bytes, Count, MessageRate, Span};
+use crate::units::{Bytes, Count, MessageRate, Span, UpTo};
 
 const STREAM: Caps = Caps::STREAM;
 const LOSSY_STREAM: Caps = Caps { reliable: false, ..Caps::STREAM };
@@ -35,7 +35,7 @@ fn bench(caps: &Caps, size: u64, count: u64, rate: Option<f64>, warm_up: u64) ->
         workload: Some("latency".to_owned()),
         size: Some(OneOrMany::One(Bytes(size))),
         count: Some(Count(count)),
-        rate: rate.map(MessageRate),
+        rate: rate.map(|rate| UpTo::At(MessageRate(rate))),
         warm_up_count: Some(Count(warm_up)).filter(|_| warm_up > 0),
         timeout: Some(Span(Duration::from_nanos(TIMEOUT))),
         ..CaseSpec::default()

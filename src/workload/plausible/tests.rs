@@ -25,6 +25,7 @@ fn flow(role: Role, bytes: u64) -> Flowed {
         recorder,
         cpu_seconds: 0.0,
         cpu_wait_seconds: 0.0,
+        waiting_seconds: 0.0,
         socket_drops: None,
         line_errors: None,
         fault: None,

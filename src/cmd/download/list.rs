@@ -1,0 +1,108 @@
+//! What a logger holds: its files and its tables, from the two lists that it keeps as files.
+
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use anyhow::{Result, anyhow};
+use comfy_table::{CellAlignment, Table, presets};
+use linkgauge::clock::Clock;
+use linkgauge::link::Dialer;
+use linkgauge::peer::pakbus::directory::{self, Entry};
+use linkgauge::peer::pakbus::table;
+use linkgauge::plan::Plan;
+use linkgauge::report::printable;
+use linkgauge::run::Run;
+use linkgauge::units::{plural, print_bytes, print_count, print_duration};
+use linkgauge::workload::download::CONTENT_PIECES;
+
+use super::Flags;
+use crate::cmd::Status;
+use crate::cmd::measure::{measure_into, status};
+use crate::cmd::output::put;
+
+/// The files that list the others, and the tables.
+const DIRECTORY: &str = ".DIR";
+const DEFINITIONS: &str = ".TDF";
+
+/// Prints the lists of every logger that is named.
+pub fn print(flags: &Flags) -> Result<Status> {
+    for url in &flags.urls {
+        let of = |name: &str| Flags {
+            urls: vec![url.clone()],
+            file: Some(name.to_owned()),
+            list: false,
+            ..flags.clone()
+        };
+        let (run, files) = fetched(&of(DIRECTORY))?;
+        if !run.complete() {
+            return Ok(status(&run));
+        }
+        let (run, tables) = fetched(&of(DEFINITIONS))?;
+        if !run.complete() {
+            return Ok(status(&run));
+        }
+        let unread =
+            |what: &str| anyhow!("{url}: the list of {what} cannot be read: is it another kind of logger?");
+        let files = directory::read(&files).map_err(|_| unread("files"))?;
+        let tables = table::read(&tables).map_err(|_| unread("tables"))?;
+        put(|out| write!(out, "{}", listed(url.as_str(), &files, &tables)))?;
+    }
+    Ok(Status::Complete)
+}
+
+/// The content of the one file that these flags name.
+fn fetched(flags: &Flags) -> Result<(Run, Vec<u8>)> {
+    let plan = Plan::new(None, 1, false, flags.cases()?)?;
+    let (content, pieces) = sync_channel::<Vec<u8>>(CONTENT_PIECES);
+    thread::scope(|scope| {
+        let gathered = scope.spawn(move || pieces.iter().flatten().collect());
+        let measured = measure_into(plan, &flags.plan, Dialer::new(Clock::System), Some(content))?;
+        measured.events?;
+        let bytes = gathered.join().map_err(|_| anyhow!("the thread that gathers the list failed"))?;
+        Ok((measured.run, bytes))
+    })
+}
+
+/// Both lists for people.
+fn listed(url: &str, files: &[Entry], tables: &[table::Table]) -> String {
+    // A drive is listed with the room on it.
+    let (drives, files): (Vec<&Entry>, Vec<&Entry>) =
+        files.iter().partition(|entry| entry.name.ends_with(':'));
+    let (file, table) = (plural(files.len() as u64, "file"), plural(tables.len() as u64, "table"));
+    let mut text = format!("{}: {file}, {table}\n", printable(url));
+    let rows =
+        files.iter().map(|entry| [entry.name.clone(), print_bytes(entry.size.into()), entry.updated.clone()]);
+    text += &drawn(["file", "size", "changed"], rows);
+    for drive in drives {
+        text += &format!(
+            "  {}: {} free\n",
+            printable(drive.name.trim_end_matches(':')),
+            print_bytes(drive.size.into())
+        );
+    }
+    let rows = tables.iter().map(|table| {
+        let interval = print_duration(std::time::Duration::new(
+            u64::try_from(table.interval.seconds).unwrap_or_default(),
+            u32::try_from(table.interval.nanoseconds).unwrap_or_default(),
+        ));
+        let fields: Vec<&str> = table.fields.iter().map(|field| field.name.as_str()).collect();
+        [table.name.clone(), print_count(table.size.into()), format!("{interval}  {}", fields.join(", "))]
+    });
+    text + &drawn(["table", "records", "interval and fields"], rows)
+}
+
+fn drawn(head: [&str; 3], rows: impl Iterator<Item = [String; 3]>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(head);
+    for row in rows {
+        table.add_row(row.map(|cell| printable(&cell)));
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((if index == 0 { 0 } else { 2 }, 0));
+        if index == 1 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| format!("  {}\n", line.trim_end())).collect()
+}

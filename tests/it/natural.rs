@@ -1,0 +1,174 @@
+//! What people type who come from ping and iperf3, and what they get: a number, or a line that says why there is none.
+
+use linkgauge::run::{CaseResult, Run};
+use serde_json::Value;
+
+use super::program::{Ended, Running, Serving, command, run};
+
+/// The place of a server, without the scheme.
+fn place(serving: &Serving) -> String {
+    serving.tcp.place().to_owned()
+}
+
+/// The document of a run of the program, and how it ended.
+fn measured(arguments: &[&str]) -> (Ended, Run) {
+    let ended = run(&[arguments, &["--json", "-"]].concat());
+    let run = Run::from_json(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}", ended.stderr));
+    (ended, run)
+}
+
+fn case(arguments: &[&str]) -> CaseResult {
+    let (ended, mut run) = measured(arguments);
+    assert_eq!(ended.status, Some(0), "{arguments:?}: {}", ended.stderr);
+    run.cases.remove(0)
+}
+
+#[test]
+fn few_replies_have_every_figure_that_they_support() {
+    let server = Serving::start(&[]);
+    for count in ["1", "2", "5"] {
+        let arguments = ["ping", &place(&server), "-c", count, "--warm-up", "0"];
+        let times = case(&arguments).figures.latency_ns.unwrap();
+        let median = times.percentile("p50").unwrap();
+        assert!(times.min <= median && median <= times.max && times.mean > 0.0, "{times:?}");
+        assert_eq!(times.percentiles.len(), 1, "{times:?}");
+        let text = run(&arguments).stdout;
+        let head = text.lines().find(|line| line.contains("endpoint")).unwrap();
+        let head: Vec<&str> = head.split_whitespace().collect();
+        assert_eq!(head, ["endpoint", "min", "mean", "p50", "max", "sd", "lost"]);
+        assert!(!text.contains('–'), "{text}");
+    }
+    // Where percentiles take the room, the others stand below.
+    let text = run(&["latency", &place(&server), "-n", "500"]).stdout;
+    assert!(text.contains("\n  min ") && text.contains(", mean ") && text.contains(", sd "), "{text}");
+}
+
+#[test]
+fn a_measurement_shorter_than_a_round_trip_still_has_one() {
+    let server = Serving::start(&[]);
+    let mut shaper = Running::start(&[
+        "lab",
+        "shaper",
+        "--listen",
+        "tcp://127.0.0.1:0",
+        "--to",
+        server.tcp.as_str(),
+        "--delay",
+        "100ms",
+    ]);
+    let mut line = String::new();
+    let stdout = shaper.0.stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+    let place = line.trim().rsplit_once(" on ").unwrap().1.to_owned();
+    let times = case(&["latency", &place, "-t", "50ms", "--warm-up", "80ms"]).figures.latency_ns.unwrap();
+    assert!(times.min >= 200_000_000, "{times:?}");
+}
+
+#[test]
+fn bare_hosts_times_and_rates() {
+    let server = Serving::start(&[]);
+    let paced = case(&["latency", &place(&server), "-t", "0.3", "--rate", "50", "--warm-up", "0"]);
+    assert_eq!(paced.endpoint, server.tcp.as_str());
+    assert_eq!(paced.asked["rate"], serde_json::json!({ "kind": "messages", "per_second": 50.0 }));
+    assert!((10..=16).contains(&paced.figures.sent), "{}", paced.figures.sent);
+    let reverse = case(&["throughput", &place(&server), "-R", "-t", "0.3"]);
+    assert_eq!(reverse.direction.name(), "receive");
+    assert_eq!(case(&["throughput", &place(&server), "--bidir", "-t", "0.3"]).direction.name(), "both");
+    let counted = case(&["throughput", server.udp.as_str(), "-c", "70", "-l", "100"]);
+    assert_eq!((counted.figures.sent, counted.message_bytes), (70, 100));
+    let paced = case(&["throughput", &place(&server), "-b", "8M", "-t", "0.5"]);
+    assert_eq!(paced.message_bytes, 10_000);
+    assert!(paced.figures.throughput_bps.unwrap() < 9e6, "{:?}", paced.figures.throughput_bps);
+}
+
+#[test]
+fn a_default_ends_and_disturbs_nobody() {
+    let (ended, document) = measured(&["latency", "icmp://127.0.0.1", "-n", "3", "--warm-up", "0"]);
+    if ended.stderr.contains("not permitted") {
+        return;
+    }
+    let case = &document.cases[0];
+    assert_eq!(case.asked["rate"]["kind"], "default");
+    assert_eq!(case.asked["pacing"]["kind"], "closed");
+    assert_eq!(case.got["pacing"], serde_json::json!({ "kind": "fixed", "per_second": 10.0 }));
+    let server = Serving::start(&[]);
+    let stop = &self::case(&["latency", &place(&server)]).asked["stop"];
+    assert_eq!((&stop["count"], &stop["time_ns"]), (&Value::from(10_000), &Value::from(10_000_000_000_u64)));
+    // Within this host nobody is disturbed.
+    let full = self::case(&["throughput", server.udp.as_str(), "-t", "0.3"]);
+    assert!(!full.got.contains_key("pacing") && full.asked["rate"]["kind"] == "default");
+}
+
+#[test]
+fn waiting_for_the_schedule_is_no_work() {
+    let server = Serving::start(&[]);
+    // A gap of 100 µs is waited for in a busy loop, all of it.
+    let case = case(&["throughput", server.udp.as_str(), "-l", "100", "-b", "8M", "-t", "1"]);
+    let cpu = case.cpu.as_ref().unwrap();
+    assert!(cpu.near_waiting_seconds.unwrap() > 0.1, "{cpu:?}");
+    let codes: Vec<&str> = case.warnings.iter().map(|warning| warning.code.as_str()).collect();
+    assert!(!codes.contains(&"cpu_saturated"), "{codes:?} {cpu:?}");
+}
+
+#[test]
+fn a_download_is_stored_with_its_tags_and_a_logger_lists_what_it_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("runs.sqlite").display().to_string();
+    let mut logger = Running::start(&["lab", "logger", "--listen", "tcp://127.0.0.1:0"]);
+    let mut line = String::new();
+    let stdout = logger.0.stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+    let url = line.trim().rsplit_once(" on ").unwrap().1.to_owned();
+    let listed = run(&["download", &url, "--list"]);
+    assert_eq!(listed.status, Some(0), "{}", listed.stderr);
+    for what in ["2 files, 3 tables", "CPU:data.dat", "100.0 kB", "Wind", "Speed, Direction"] {
+        assert!(listed.stdout.contains(what), "{what}: {}", listed.stdout);
+    }
+    let file =
+        ["download", &url, "--file", "CPU:data.dat", "--no-output", "--store", &store, "--tag", "mine"];
+    let ended = run(&file);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let shown = run(&["show", "tag:mine", "--store", &store]);
+    assert!(shown.stdout.contains("Download, peer pakbus"), "{}{}", shown.stdout, shown.stderr);
+    // A place that cannot be written is found before anything is downloaded.
+    let nowhere = run(&[&file[..5], &["--store", "/nowhere/runs.sqlite"]].concat());
+    assert_eq!(nowhere.status, Some(2));
+    assert!(nowhere.stderr.contains("/nowhere"), "{}", nowhere.stderr);
+}
+
+/// The error of a measurement that has none.
+fn refused(arguments: &[&str]) -> String {
+    let ended = run(arguments);
+    assert_eq!(ended.status, Some(2), "{}", ended.stderr);
+    ended.stderr
+}
+
+#[test]
+fn where_nothing_comes_back_it_is_said_how() {
+    // A port that was free a moment ago is closed; one that nobody reads is silent.
+    let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let flags = ["--peer", "echo", "-n", "3", "--timeout", "100ms"];
+    for scheme in ["tcp", "udp"] {
+        let url = format!("{scheme}://{closed}");
+        let said = refused(&[&["latency", url.as_str()], &flags[..]].concat());
+        assert!(said.contains("the port is closed"), "{said}");
+    }
+    let url = format!("udp://{}", silent.local_addr().unwrap());
+    let said = refused(&[&["latency", url.as_str()], &flags[..]].concat());
+    assert!(said.contains("none of 3 messages came through: the server is silent"), "{said}");
+    let said = refused(&["latency", &url, "-n", "3"]);
+    assert!(said.contains("nothing came back: the server is silent: name the protocol"), "{said}");
+    // One that ends every connection.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("tcp://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let said = refused(&["latency", &url, "-n", "3"]);
+    assert!(said.contains("it is busy or speaks another protocol"), "{said}");
+}
+
+#[test]
+fn the_help_names_the_aliases() {
+    let help = String::from_utf8(command(&["--help"]).output().unwrap().stdout).unwrap();
+    assert!(help.contains("[alias: ping]"), "{help}");
+}
