@@ -291,6 +291,9 @@ struct Statistic {
     counts_lost: bool,
 }
 
+/// What is said of figures that were measured while the host had other work.
+pub const BUSY: &str = "other programs kept the host busy meanwhile, see the warning host_busy";
+
 /// What is said of a figure that no line of the planned rate can have given.
 const TOO_GOOD: &str = "better than a line of this rate allows: it is set to another, or is none";
 /// Both ends of a line understand each other as long as their clocks differ by less than this share: half a bit in the

@@ -11,6 +11,7 @@ use crate::plan::Direction;
 use crate::run::{CaseResult, DefectKind, Warning};
 use crate::stats;
 use crate::units::{plural, print_bit_rate, print_nanoseconds};
+pub use busy::was_host_busy;
 
 /// Closer than this to what the instrument itself costs, a latency is partly the instrument's.
 const FLOOR_FACTOR: f64 = 20.0;

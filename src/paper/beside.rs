@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Outcome, PaperError, PlannedCase, Row, Statistic, TOO_GOOD, statistic};
+use super::{BUSY, Outcome, PaperError, PlannedCase, Row, Statistic, TOO_GOOD, statistic};
 use crate::run::{CaseResult, Figures, PaperRow};
+use crate::warnings::was_host_busy;
 
 impl Row {
     pub(super) fn beside<'a>(
@@ -59,7 +60,11 @@ fn flaw(case: &CaseResult, statistic: &Statistic, limit: Option<f64>, measured: 
     if figures.lost > 0 && !statistic.counts_lost {
         return Some(lost(figures));
     }
-    limit.filter(|limit| (statistic.too_good)(measured, *limit)).map(|_| TOO_GOOD.to_owned())
+    if limit.is_some_and(|limit| (statistic.too_good)(measured, limit)) {
+        return Some(TOO_GOOD.to_owned());
+    }
+    // How busy stands in the warning of the case: here all such rows are told in one sentence.
+    was_host_busy(case).then(|| BUSY.to_owned())
 }
 
 /// Why a case is not whole, in its own words.

@@ -208,6 +208,8 @@ fn a_figure_stands_beside_what_met_it() {
     let full = sample_run::full();
     let mut lossy = full.cases[1].clone();
     (lossy.figures.lost, lossy.figures.corrupt_bytes) = (3, 0);
+    let mut busy = full.cases[1].clone();
+    busy.warnings.push(crate::run::Warning::new("host_busy", "busy", "stop them"));
     let (latency, broken) = (&full.cases[1], &sample_run::minimal().cases[0]);
     let paper = study
         .join(false, &|case| match (case.place.cell.as_str(), case.place.ports) {
@@ -216,6 +218,7 @@ fn a_figure_stands_beside_what_met_it() {
                 Outcome::Run { number: 3, case: &full.cases[0], stand_in: false, guest: false }
             }
             ("serialip", 16) => Outcome::Run { number: 4, case: &lossy, stand_in: false, guest: false },
+            ("tcp", 1) => Outcome::Run { number: 5, case: &busy, stand_in: false, guest: false },
             ("serialip", 4) => Outcome::Run { number: 2, case: broken, stand_in: false, guest: false },
             _ => Outcome::NotRun("left out".to_owned()),
         })
@@ -235,6 +238,8 @@ fn a_figure_stands_beside_what_met_it() {
     assert!(without.reason.is_some());
     let lossy = row("STS1600", "Serial/IP, 16 ports");
     assert_eq!((lossy.measured, lossy.reason.as_deref()), (met.measured, Some("3 of 10000 were lost")));
+    let busy = rows.iter().find(|row| row.case == Some(5)).unwrap();
+    assert_eq!((busy.measured, busy.reason.as_deref()), (met.measured, Some(BUSY)));
     // 14 µs are no serial line at 9600 baud.
     assert_eq!(row("PS810", "Serial/IP, 8 ports").reason.as_deref(), Some(TOO_GOOD));
     assert_eq!(row("STS800", "TCP/IP, 4 ports").published, "Not Conducted");

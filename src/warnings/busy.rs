@@ -41,6 +41,11 @@ pub fn host_busy(case: &CaseResult) -> Option<Warning> {
     ))
 }
 
+/// Whether a case carries the mark.
+pub fn was_host_busy(case: &CaseResult) -> bool {
+    case.warnings.iter().any(|warning| warning.code == "host_busy")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
