@@ -149,6 +149,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_slowest_schedule_is_no_panic() {
+        for pacing in
+            [Pacing::Fixed { per_second: 1e-300 }, Pacing::Poisson { per_second: f64::MIN_POSITIVE, seed: 1 }]
+        {
+            let mut schedule = Schedule::new(pacing);
+            assert_eq!(schedule.due(Time(5)), Time(5));
+            schedule.advance();
+            assert_eq!(schedule.due(Time(6)), Time::NEVER);
+        }
+    }
+
+    #[test]
     fn warm_up_then_measure_then_over() {
         let mut phases = Phases::new(Stop::after_count(2), Stop::after_count(3));
         let mut seen = Vec::new();
