@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -32,6 +32,9 @@ use source::{Share, Shares, Source};
 
 /// A server's threads look at the stop flag this often; more often would wake a thousand idle sessions for nothing.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Connections stay open so long when the server stops, so that clients hear why before they see the end of one.
+const FAREWELL: Duration = Duration::from_millis(200);
 
 /// A party needs little: its buffers are on the heap.
 const STACK: usize = 256 * 1024;
@@ -66,6 +69,7 @@ struct Shared {
     most: usize,
     clock: Clock,
     stop: AtomicBool,
+    says_farewell: bool,
     counters: Arc<Counters>,
     rates: Option<Arc<Rates>>,
     gate: Gate,
@@ -170,6 +174,13 @@ impl Drop for Server {
             let _ = thread.join();
         }
         self.shared.hall.close();
+        let began = Instant::now();
+        while self.shared.says_farewell
+            && self.shared.counters.open.load(Relaxed) > 0
+            && began.elapsed() < 3 * FAREWELL
+        {
+            std::thread::sleep(FAREWELL / 20);
+        }
     }
 }
 
@@ -178,6 +189,7 @@ impl Shared {
         let rates = limits.bit_rate.map(|rate| Arc::new(Rates::new(rate)));
         Ok(Shared {
             limits: *limits,
+            says_farewell: service.says_farewell(),
             most: if service.counts_sessions() { several(limits) } else { limits.sessions as usize },
             clock: dialer.clock.clone(),
             stop: AtomicBool::new(false),
@@ -298,6 +310,14 @@ impl Begin for Post {
             let mut link = link;
             if drive(&mut party, link.as_mut(), &shared.clock, &shared.stop, LOOK).is_err() {
                 shared.counters.failed.fetch_add(1, Relaxed);
+            }
+            if shared.says_farewell && shared.stop.load(Relaxed) {
+                let words = party.farewell();
+                if !words.is_empty() {
+                    // A client that is gone needs no word.
+                    let _ = link.send(words, SLICE);
+                }
+                shared.clock.sleep_until(shared.clock.now() + FAREWELL);
             }
             // The party goes before the place, so that what it holds is free when a place is.
             drop((party, link));

@@ -77,6 +77,11 @@ pub trait Party: Send {
     /// The server ends the link, for this reason. [`Party::ended`] follows.
     fn stopped(&mut self, _reason: &'static str) {}
 
+    /// What to say when the server stops while this party runs. [`Party::ended`] has been called.
+    fn farewell(&mut self) -> &'static [u8] {
+        &[]
+    }
+
     /// The party will not be asked again; what its thread used of a CPU, and what its socket dropped.
     fn ended(&mut self, _cost: Cost) {}
 }

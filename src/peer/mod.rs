@@ -258,6 +258,11 @@ pub trait Service: Send + Sync {
         None
     }
 
+    /// Clients hear why their connections end when the server stops: all stay open until it has been said.
+    fn says_farewell(&self) -> bool {
+        false
+    }
+
     /// Refuses links that it cannot be the far side of, before a server listens.
     fn fits(&self, caps: &Caps) -> Result<(), String> {
         let _ = caps;

@@ -260,6 +260,10 @@ impl Party for Guard {
         self.party.standing()
     }
 
+    fn farewell(&mut self) -> &'static [u8] {
+        self.party.farewell()
+    }
+
     fn ended(&mut self, cost: Cost) {
         self.party.ended(cost);
     }

@@ -288,13 +288,36 @@ fn asked(ours: &Ours, parameters: &str) -> Vec<u8> {
 }
 
 #[test]
+fn their_clients_hear_that_our_server_was_stopped() {
+    for flags in ["-t 60 -b 1M", "-t 60 -b 1M -R", "-t 60 -b 1M -u"] {
+        let ours = Ours::start(&[]);
+        let client = ours.client(flags);
+        let entry = format!(":{:04X}", ours.port);
+        wait_until("their client", || {
+            let sockets = |file: &str| std::fs::read_to_string(file).unwrap().matches(&entry).count();
+            // Listeners, and both ends of what their client has opened.
+            (sockets("/proc/net/tcp") + sockets("/proc/net/udp") >= 6).then_some(())
+        });
+        thread::sleep(Duration::from_millis(300));
+        ours.process.signal(Signal::INT);
+        let said: Value = serde_json::from_str(&client.ended().stdout).unwrap_or_default();
+        assert!(
+            said["error"].as_str().is_some_and(|error| error.contains("server has terminated")),
+            "{flags}: {said}"
+        );
+        ours.process.ended();
+    }
+}
+
+#[test]
 fn nonsense_is_refused_and_the_next_served() {
     let ours = Ours::start(&["--max-flows", "8", "--max-time", "1h"]);
     let error = |code: u8| vec![0xFE, 0, 0, 0, code, 0, 0, 0, 0];
     for (parameters, code) in [
         (r#"{"tcp":true,"time":1,"parallel":100000,"len":1000}"#, 6),
         (r#"{"tcp":true,"time":1,"parallel":9,"len":1000}"#, 6),
-        (r#"{"tcp":true,"time":4000,"parallel":1,"len":1000}"#, 37),
+        (r#"{"tcp":true,"time":4000,"parallel":1,"len":1000}"#, 5),
+        (r#"{"tcp":true,"time":4000,"parallel":1,"len":1000,"client_version":"3.21"}"#, 37),
         (r#"{"tcp":true,"time":-5,"parallel":1,"len":1000}"#, 5),
         (r#"{"tcp":true,"time":1,"parallel":1,"len":1e18}"#, 7),
         (r#"{"udp":true,"time":1,"parallel":1,"len":70000}"#, 20),

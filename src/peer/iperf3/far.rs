@@ -203,6 +203,10 @@ impl Service for FarService {
         })
     }
 
+    fn says_farewell(&self) -> bool {
+        true
+    }
+
     fn counts_sessions(&self) -> bool {
         true
     }
@@ -335,6 +339,10 @@ impl Party for Reception {
         if let Some(party) = self.party() {
             party.stopped(reason);
         }
+    }
+
+    fn farewell(&mut self) -> &'static [u8] {
+        self.party().map_or(&[], Party::farewell)
     }
 
     fn ended(&mut self, cost: Cost) {

@@ -107,6 +107,7 @@ fn parameters(case: &Case, framing: Framing) -> Parameters {
         counters_64bit: framing == Framing::Message && may_send(case) > f64::from(u32::MAX),
         server_output: false,
         server_cpu: case.pin.far,
+        client_minor: wire::MINOR,
     }
 }
 

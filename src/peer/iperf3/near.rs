@@ -386,9 +386,12 @@ impl Party for Control {
                 return Ok(());
             }
             Stage::Asked => REFUSED.to_owned(),
-            Stage::Greeted | Stage::Opened | Stage::Started => BROKEN_OFF.to_owned(),
+            Stage::Greeted => BROKEN_OFF.to_owned(),
+            Stage::Opened | Stage::Started => {
+                "the server did not begin the test: does it limit the rate?".to_owned()
+            }
             _ if self.plan.parameters.bidirectional => format!("the server broke off the test: {ONE_WAY}"),
-            _ => "the server broke off the test: it was killed, or it failed".to_owned(),
+            _ => "the server broke off the test: it was killed, it failed, or it limits the rate".to_owned(),
         };
         self.fail(error.unwrap_or(why));
         Ok(())

@@ -251,7 +251,15 @@ pub struct Parameters {
     pub server_output: bool,
     /// The CPU that the server shall run on.
     pub server_cpu: Option<u32>,
+    /// Of the client's version 3.x; 0 where it does not say.
+    pub client_minor: u32,
 }
+
+/// The version that we behave like.
+pub const MINOR: u32 = 21;
+
+/// Versions from this one on know why a server ends a test that is too long.
+const KNOWS_DURATIONS: u32 = 20;
 
 /// What carries the payload: one of these is true, and only that is said.
 #[derive(Default, Serialize, Deserialize)]
@@ -313,7 +321,7 @@ impl Parameters {
             }
         }
         // The protocol's version, for servers that look.
-        say("client_version", "3.21".into());
+        say("client_version", format!("3.{}", self.client_minor).into());
         Value::Object(object)
     }
 
@@ -348,6 +356,7 @@ impl Parameters {
             server_output: is_true(object, "get_server_output"),
             // −1 where nothing was said.
             server_cpu: number(object, "server_affinity").filter(|cpu| *cpu >= 0.0).map(|cpu| cpu as u32),
+            client_minor: object.get("client_version").and_then(Value::as_str).and_then(minor).unwrap_or(0),
         };
         parameters.checked()
     }
@@ -365,6 +374,11 @@ impl Parameters {
         }
     }
 
+    /// This code for a test that is too long, or one that the client knows.
+    pub fn code_of_duration(&self, code: Code) -> Code {
+        if self.client_minor >= KNOWS_DURATIONS { code } else { Code::Duration }
+    }
+
     /// Streams of the test, both directions together.
     pub fn streams(&self) -> usize {
         self.parallel as usize * if self.bidirectional { 2 } else { 1 }
@@ -374,6 +388,12 @@ impl Parameters {
     pub fn is_outward(&self, stream: usize) -> bool {
         if self.bidirectional { stream < self.parallel as usize } else { !self.reverse }
     }
+}
+
+/// The second number of a version like 3.19.1 or 3.21+.
+fn minor(version: &str) -> Option<u32> {
+    let digits = version.split('.').nth(1)?;
+    digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())].parse().ok()
 }
 
 /// The name of a stream in the results: 1, 3, 4, 5, … in the order of opening; iperf3 leaves out 2.

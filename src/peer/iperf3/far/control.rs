@@ -145,7 +145,7 @@ impl Control {
                 Err(if parameters.udp { Code::Datagram } else { Code::Block })
             }
             () if parameters.time_s.saturating_add(parameters.omit_s) > limits.duration_s => {
-                Err(Code::ServerDuration)
+                Err(parameters.code_of_duration(Code::ServerDuration))
             }
             () if limits.bit_rate.is_some_and(|most| rate > most) => Err(Code::Rate),
             () if parameters.server_cpu.is_some_and(|cpu| !cpu::current_affinity().contains(&cpu)) => {
@@ -201,10 +201,10 @@ impl Control {
                 self.enter(Stage::Running);
             }
             Stage::Queueing | Stage::Opening if waited >= INTRODUCTION => self.refuse(Code::StreamAccept),
-            Stage::Running if waited >= self.longest(&test) => self.refuse(Code::DurationExpired),
+            Stage::Running if waited >= self.longest(&test) => self.refuse(too_long(&test)),
             Stage::Running => {
                 if let Some(fault) = test.test.fault() {
-                    self.refuse(code_of(&fault));
+                    self.refuse(code_of(&fault, &test));
                 }
             }
             Stage::Stopping if test.test.senders() == 0 || waited >= ENDING => {
@@ -257,11 +257,16 @@ impl Control {
     }
 }
 
+fn too_long(test: &FarTest) -> Code {
+    let parameters = test.parameters.get();
+    parameters.map_or(Code::Duration, |parameters| parameters.code_of_duration(Code::DurationExpired))
+}
+
 /// iperf3's number for why a stream ended early.
-fn code_of(fault: &str) -> Code {
+fn code_of(fault: &str, test: &FarTest) -> Code {
     match fault {
         leash::TOO_MUCH => Code::Rate,
-        leash::TOO_LONG => Code::DurationExpired,
+        leash::TOO_LONG => too_long(test),
         leash::TOO_SILENT => Code::Silent,
         _ => Code::StreamRead,
     }
@@ -310,6 +315,12 @@ impl Party for Control {
             Ok(()) => self.understand(now),
             Err(_) => self.over(),
         }
+    }
+
+    fn farewell(&mut self) -> &'static [u8] {
+        const TERMINATES: [u8; 1] = [State::ServerTerminates as u8];
+        // In the middle of a word nothing else can be said.
+        if self.stage != Stage::Over && self.talk.is_said() { &TERMINATES } else { &[] }
     }
 
     fn timed_out(&mut self, _now: Time) {

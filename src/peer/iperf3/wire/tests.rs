@@ -25,6 +25,7 @@ fn plain() -> Parameters {
         counters_64bit: false,
         server_output: false,
         server_cpu: None,
+        client_minor: 21,
     }
 }
 
@@ -64,9 +65,14 @@ fn parameters_are_read_as_they_are_said() {
         parallel: 2,
         reverse: true,
         server_output: true,
+        client_minor: 12,
         ..plain()
     };
-    assert_eq!(Parameters::read(&object(reverse)), Ok(expected));
+    assert_eq!(Parameters::read(&object(reverse)), Ok(expected.clone()));
+    // What is too long has a name of its own since 3.20.
+    let codes = [plain(), expected].map(|parameters| parameters.code_of_duration(Code::ServerDuration));
+    assert_eq!(codes, [Code::ServerDuration, Code::Duration]);
+    assert_eq!(["3.19.1", "3.21+", "3", "3.x"].map(minor), [Some(19), Some(21), None, None]);
     let udp = r#"{"udp":true,"omit":0,"time":1,"num":0,"blockcount":0,"parallel":1,"len":100,"bandwidth":200000,
         "pacing_timer":1000,"udp_counters_64bit":true,"server_affinity":18446744073709551615}"#;
     let udp = Parameters::read(&object(udp)).unwrap();
