@@ -36,7 +36,7 @@ pub const PEER: Peer = Peer {
         )),
     },
     connect,
-    serve: Some(|_| Arc::new(Generator)),
+    serve: Some(|_| Arc::new(Generator { lines: lines().into() })),
 };
 
 fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
@@ -213,12 +213,14 @@ impl Measured for Reader {
     }
 }
 
-struct Generator;
+struct Generator {
+    lines: Arc<[u8]>,
+}
 
 impl Service for Generator {
     fn party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
         Box::new(Writer {
-            lines: lines(),
+            lines: self.lines.clone(),
             // One at a time, as the door does; there is none in memory.
             asked: (caps.framing == Framing::Message).then(|| Batch::new(MOST_ANSWERED, 1)),
             waiting: 0,
@@ -235,7 +237,7 @@ impl Service for Generator {
     fn door(&self, first: &[u8], _from: &str, reply: &mut Vec<u8>) -> Admission {
         // Any length up to this will do (RFC 864); one that is no longer than what was sent is of no use to whoever
         // forges senders.
-        reply.extend(lines().iter().take(first.len().min(MOST_ANSWERED)));
+        reply.extend(self.lines.iter().take(first.len().min(MOST_ANSWERED)));
         Admission::Reply
     }
 }
@@ -245,7 +247,7 @@ const MOST_ANSWERED: usize = 512;
 
 /// The far end.
 struct Writer {
-    lines: Vec<u8>,
+    lines: Arc<[u8]>,
     asked: Option<Batch>,
     /// Bytes of an answer that is to be sent.
     waiting: usize,

@@ -6,12 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 
 use super::source::Source;
 use crate::clock::Time;
@@ -169,6 +171,11 @@ impl Hall {
             if let Some(descriptor) = link.descriptor() {
                 // One that is not removed reports nothing any more.
                 let _ = epoll::delete(&self.epoll, descriptor);
+                let ends = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+                let flags = event.flags;
+                if flags.intersects(ends) && has_said_nothing(descriptor) {
+                    continue;
+                }
             }
             let ticket = self.speaking(&source, clock());
             begin.begin(link, from, Some(ticket));
@@ -196,6 +203,14 @@ impl Hall {
         let room = std::mem::take(&mut *self.room());
         room.all.into_values().for_each(Waiting::end);
     }
+}
+
+/// Whether a connection that has ended holds nothing to be read. It needs no thread then.
+fn has_said_nothing(descriptor: BorrowedFd) -> bool {
+    matches!(
+        recv(descriptor, &mut [0u8], RecvFlags::PEEK | RecvFlags::DONTWAIT),
+        Ok((0, _)) | Err(Errno::CONNRESET)
+    )
 }
 
 impl Waiting {
