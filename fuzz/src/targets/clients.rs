@@ -61,7 +61,9 @@ fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn P
         2 => "direction = 'loop'\n".to_owned(),
         _ => String::new(),
     };
-    more += draw.one_of(&["count = 20", "time = '300ms'", "volume = '20k'"]);
+    // A volume of requests that are all lost would take its time.
+    let stops = ["count = 20", "time = '300ms'", "volume = '20k'"];
+    more += draw.one_of(if workload == "latency" { &stops[..2] } else { &stops });
     more += draw.one_of(&["\nwarm_up_count = 0", "\nwarm_up_count = 5", "\nwarm_up_time = '50ms'"]);
     more += draw.one_of(&["", "\nprobe = false", "\nparallel = 2"]);
     let size = draw.one_of(&[64, 1, 16, 1000]);

@@ -18,20 +18,22 @@ pub fn echo_comparison(data: &[u8]) {
     let mut draw = Draw(data);
     let alphabet = Alphabet::of(&Caps::STREAM);
     let stream = Stream::new(1 << 16, &alphabet);
-    let (mut sent, mut came) = (0u64, Vec::new());
+    // Where the next bytes come from; where the furthest ones have come from.
+    let (mut place, mut sent, mut came) = (0u64, 0u64, Vec::new());
     let piece = usize::from(draw.byte()).max(1);
     while !draw.is_empty() && came.len() < 1 << 16 {
         match draw.byte() % 6 {
             0 => came.extend(draw.short()),
-            1 => sent += u64::from(draw.byte()),
-            2 => sent = sent.saturating_sub(u64::from(draw.byte())),
-            3 => sent += u64::from(draw.byte()) << 8,
+            1 => place += u64::from(draw.byte()),
+            2 => place = place.saturating_sub(u64::from(draw.byte())),
+            3 => place += u64::from(draw.byte()) << 8,
             kind => {
                 let count = usize::from(draw.byte()) << if kind == 4 { 0 } else { 4 };
-                came.extend(stream.at(sent, count));
-                sent += count as u64;
+                came.extend(stream.at(place, count));
+                place += count as u64;
             }
         }
+        sent = sent.max(place);
     }
     let whole = compared(&[&came], sent, &alphabet);
     let cut: Vec<&[u8]> = came.chunks(piece).collect();
