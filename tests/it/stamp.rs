@@ -418,10 +418,13 @@ fn a_remote_clock_that_is_set_and_replies_before_their_request_are_reported() {
     let measure = |url: &str| {
         linkgauge(&format!("latency {url} --peer stamp -n 40 --rate 100/s --warm-up 0 --timeout 10s"))
     };
-    let later = |answer: &mut [u8], seconds: u32| {
+    // By the time of day, so that nothing arrives before it was sent.
+    let later = |answer: &mut [u8], seconds: u64| {
+        let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let fraction = (u64::from(unix.subsec_nanos()) << 32) / 1_000_000_000;
+        let time = (unix.as_secs() + 2_208_988_800 + seconds) << 32 | fraction;
         for at in [4, 16] {
-            let time = u32::from_be_bytes(answer[at..at + 4].try_into().unwrap());
-            answer[at..at + 4].copy_from_slice(&time.wrapping_add(seconds).to_be_bytes());
+            answer[at..at + 8].copy_from_slice(&time.to_be_bytes());
         }
     };
     // An hour forward, and back again.
