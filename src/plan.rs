@@ -151,6 +151,16 @@ impl Rate {
     }
 }
 
+impl Pacing {
+    /// Messages a second; none where no schedule says when they are due.
+    pub fn per_second(self) -> Option<f64> {
+        match self {
+            Pacing::Closed => None,
+            Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => Some(per_second),
+        }
+    }
+}
+
 /// When a phase ends: whichever comes first. All `None`: it has no length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stop {

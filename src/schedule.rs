@@ -4,33 +4,32 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::thread::{Builder, ScopedJoinHandle};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::clock::{Clock, Time};
+use crate::clock::Clock;
 use crate::host::{cpu, load};
-use crate::link::line::Port;
-use crate::link::party::{Acted, Cost, SLICE, act, drive_and_cost};
-use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
+use crate::link::{Caps, Dialer, Fault, Framing};
 use crate::peer::shorthand::unfold;
-use crate::peer::{Flow, Kept, Near, Peer, PeerError, auto, peer};
+use crate::peer::{Kept, Near, Peer, PeerError, auto, peer};
 use crate::plan::{Case, Direction, Pacing, Plan, Rate};
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
 use crate::sample::{Progress, RawFile, Recorder};
 use crate::warnings;
 use crate::workload::download::Content;
 use crate::workload::plausible::Known;
-use crate::workload::{Flowed, Role, Workload, default_timeout, planned_time, workload};
+use crate::workload::{Role, Workload, default_timeout, planned_time, workload};
 
 mod account;
+mod flows;
 mod pace;
 mod silence;
 
 use account::Account;
+use flows::side_by_side;
 
 /// What happens while a plan runs.
 #[derive(Debug, Serialize)]
@@ -311,6 +310,9 @@ pub fn run(plan: &Plan, bench: &mut Bench) -> Run {
     run
 }
 
+/// How often a session is asked while its server still receives.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+
 /// Runs one case once and books it on its account.
 fn one(
     bench: &Bench,
@@ -388,12 +390,15 @@ fn one(
     // On the virtual clock the host's time is not the run's.
     let before = matches!(dialer.clock, Clock::System).then(load::Snapshot::now);
     let began = if before.is_some() { dialer.now() } else { began };
-    let (flowed, links) = side_by_side(flows, &dialer, bench.cancel, &case, &tick);
+    let (flowed, mut links) = side_by_side(flows, &dialer, bench.cancel, &case, &tick);
     // It ended with what it had, without a fault of its own.
     account.cut_short |= bench.cancel.load(Relaxed);
     let elapsed = dialer.now().since(began);
     if let Some(before) = before {
         account.note_load(&before, elapsed, &flowed);
+    }
+    while !bench.cancel.load(Relaxed) && session.is_draining(&mut links) {
+        dialer.clock.sleep_until(dialer.now() + ASK_AGAIN);
     }
     let far = session.finish(&flowed, links);
     account.far_environment = session.far_environment();
@@ -462,152 +467,6 @@ fn share(case: &Case, messages: u64, bytes: u64, elapsed_ns: u64, planned_bytes:
     .flatten()
     .max_by(f64::total_cmp)
     .map(|share| share.min(1.0))
-}
-
-/// Runs flows at the same time, started together; calls `tick` every interval meanwhile.
-fn side_by_side(
-    flows: Vec<Flow>,
-    dialer: &Dialer,
-    cancel: &AtomicBool,
-    case: &Case,
-    tick: &dyn Fn(Duration),
-) -> (Vec<Flowed>, Vec<Box<dyn Link>>) {
-    let ended: Vec<(Flow, Ended)> = match &dialer.clock {
-        Clock::Virtual(_) => in_virtual_time(flows, dialer, cancel),
-        Clock::System => in_threads(flows, &dialer.clock, cancel, case.interval, tick),
-    };
-    let mut links = Vec::new();
-    let mut flowed = Vec::new();
-    for (mut flow, Ended { cost, cpu_wait_seconds, result }) in ended {
-        let socket_drops = flow.link.socket_drops();
-        let line_errors = flow.link.port().and_then(Port::errors);
-        let fault = result.err().map(|fault| match fault {
-            Fault::TimedOut if flow.link.caps().is_device_line() => Fault::SilentLine,
-            fault => fault,
-        });
-        let fault = fault.map(|fault| LinkError::new(&case.endpoints[flow.port], fault).to_string());
-        links.push(flow.link);
-        flowed.push(Flowed {
-            role: flow.role,
-            port: flow.port,
-            recorder: flow.party.into_recorder(),
-            cpu_seconds: cost.cpu_seconds,
-            cpu_wait_seconds,
-            waiting_seconds: cost.waiting_seconds,
-            socket_drops,
-            line_errors,
-            fault,
-        });
-    }
-    (flowed, links)
-}
-
-/// How a flow ended, what running it cost, and how long its thread waited for a CPU.
-struct Ended {
-    cost: Cost,
-    cpu_wait_seconds: f64,
-    result: Result<(), Fault>,
-}
-
-fn in_threads(
-    flows: Vec<Flow>,
-    clock: &Clock,
-    cancel: &AtomicBool,
-    interval: Duration,
-    tick: &dyn Fn(Duration),
-) -> Vec<(Flow, Ended)> {
-    // Threads that could not be started must not let the others wait for them: so no barrier, but a lock that is
-    // opened once all are there.
-    let gate = RwLock::new(());
-    // A probe goes on as long as anything else does; then this stops it.
-    let alone = AtomicBool::new(false);
-    let loads = AtomicUsize::new(flows.iter().filter(|flow| flow.role != Role::Probe).count());
-    let run = |flow: &mut Flow| {
-        // Timers of this thread end when they should, not up to 50 µs later.
-        let _ = cpu::set_timer_slack_ns(1);
-        drop(gate.read());
-        let waited = load::thread_wait_seconds();
-        let stop = if flow.role == Role::Probe { &alone } else { cancel };
-        let (cost, result) = drive_and_cost(flow.party.as_mut(), flow.link.as_mut(), clock, stop, SLICE);
-        if flow.role != Role::Probe && loads.fetch_sub(1, Relaxed) == 1 {
-            alone.store(true, Relaxed);
-        }
-        Ended { cost, cpu_wait_seconds: load::thread_wait_seconds() - waited, result }
-    };
-    let flows: Vec<Mutex<Flow>> = flows.into_iter().map(Mutex::new).collect();
-    let ended: Vec<Ended> = std::thread::scope(|scope| {
-        let closed = gate.write();
-        let spawned: Vec<_> = flows
-            .iter()
-            .map(|flow| {
-                // Each thread is the only one that uses its flow until it ends.
-                let run = || run(&mut flow.lock().unwrap_or_else(PoisonError::into_inner));
-                Builder::new().spawn_scoped(scope, run)
-            })
-            .collect();
-        if spawned.iter().any(Result::is_err) {
-            // The loads will not all end, so nobody else would stop the probe.
-            alone.store(true, Relaxed);
-        }
-        drop(closed);
-        let began = clock.now();
-        let mut next = began + interval;
-        while spawned.iter().flatten().any(|thread| !thread.is_finished()) {
-            // Short at first, so that a case of milliseconds does not wait for a tick.
-            let patience =
-                Duration::from_millis(50).min(clock.now().since(began) / 4).max(Duration::from_micros(200));
-            clock.sleep_until((clock.now() + patience).min(next));
-            if clock.now() >= next {
-                tick(next.since(began));
-                next = next + interval;
-            }
-        }
-        let failed = |fault| Ended { cost: Cost::default(), cpu_wait_seconds: 0.0, result: Err(fault) };
-        let joined = spawned.into_iter().map(|thread| match thread.map(ScopedJoinHandle::join) {
-            Ok(Ok(ended)) => ended,
-            Ok(Err(_)) => failed(Fault::Other("the thread of this flow failed".to_owned())),
-            Err(source) => failed(Fault::System { operation: "start a thread", source }),
-        });
-        joined.collect()
-    });
-    let flows = flows.into_iter().map(|flow| flow.into_inner().unwrap_or_else(PoisonError::into_inner));
-    flows.zip(ended).collect()
-}
-
-/// On the virtual clock one thread does it all, in the order of the flows whenever several could move.
-fn in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, cancel: &AtomicBool) -> Vec<(Flow, Ended)> {
-    let mut results: Vec<Option<Result<(), Fault>>> = flows.iter().map(|_| None).collect();
-    while results.iter().any(Option::is_none) {
-        let (mut moved, mut until) = (false, Time::NEVER);
-        let loads_over =
-            flows.iter().zip(&results).all(|(flow, result)| flow.role == Role::Probe || result.is_some());
-        for (flow, result) in flows.iter_mut().zip(&mut results).filter(|(_, result)| result.is_none()) {
-            let mut now = dialer.now();
-            if cancel.load(Relaxed) || (loads_over && flow.role == Role::Probe) {
-                *result = Some(Ok(()));
-            } else {
-                match act(flow.party.as_mut(), flow.link.as_mut(), &dialer.clock, &mut now, Duration::ZERO) {
-                    Ok(Acted::Moved) => moved = true,
-                    Ok(Acted::Waiting(at) | Acted::Sleeping(at)) => until = until.min(at),
-                    Ok(Acted::Done) => *result = Some(Ok(())),
-                    Err(fault) => *result = Some(Err(fault)),
-                }
-            }
-            if result.is_some() {
-                flow.party.ended(Cost::default());
-                moved = true;
-            }
-        }
-        if !moved {
-            dialer.memory.step(until);
-        }
-    }
-    let ended = results.into_iter().map(|result| Ended {
-        cost: Cost::default(),
-        cpu_wait_seconds: 0.0,
-        result: result.unwrap_or(Ok(())),
-    });
-    flows.into_iter().zip(ended).collect()
 }
 
 /// What an exchange costs the instrument itself: the median over `mem://` in real time, in nanoseconds (about 10 ms).

@@ -95,7 +95,7 @@ pub fn session(data: &[u8]) {
     }
     let _ =
         (Attach::read(data), Hello::new().challenge_in(data), wire::unhex(&String::from_utf8_lossy(data)));
-    if let Some(ready) = wire::ready(data, &[7; 32], "fuzz") {
+    if let Some(ready) = wire::ready(data, &[7; 32], "fuzz", 0) {
         assert_eq!(ready.len(), data.len(), "an answer is never longer than what it answers");
     }
     let service = server("linkgauge", Limits::default());

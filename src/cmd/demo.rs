@@ -185,9 +185,7 @@ impl Found {
 /// One far end for all of them.
 fn serve(urls: &[Endpoint], dialer: &Dialer) -> Result<Server> {
     let far = peer::peer("linkgauge").and_then(|peer| peer.serve).context("our own session can be served")?;
-    let mut secret = [0; 32];
-    fastrand::fill(&mut secret);
-    let facts = ServerFacts { environment: host::facts(), secret, ..ServerFacts::default() };
+    let facts = ServerFacts { environment: host::facts(), ..ServerFacts::default() };
     let limits = facts.limits;
     Ok(Server::start(urls, &far(&Arc::new(facts)), &limits, dialer)?)
 }

@@ -1,7 +1,5 @@
 //! `linkgauge serve`.
 
-use std::fs::File;
-use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -91,7 +89,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         token: token(flags.token_file.as_deref())?,
         stateless: flags.stateless,
         environment: host::facts(),
-        secret: secret()?,
+        ..ServerFacts::default()
     });
     let dialer = Dialer::new(Clock::System);
     let urls = match flags.urls.as_slice() {
@@ -160,15 +158,6 @@ fn stand_in(peer: &str) -> &'static str {
         "pakbus" => ": be a data logger with 'linkgauge lab logger'",
         _ => ": the far end is a device",
     }
-}
-
-/// What no client can guess: challenges and the keys of sessions are made from it.
-fn secret() -> Result<[u8; 32]> {
-    const SOURCE: &str = "/dev/urandom";
-    let mut secret = [0; 32];
-    let read = File::open(SOURCE).and_then(|mut source| source.read_exact(&mut secret));
-    read.with_context(|| format!("{SOURCE}: no random secret could be read"))?;
-    Ok(secret)
 }
 
 /// Loop-back, on the transports and ports of the peer.

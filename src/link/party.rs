@@ -59,6 +59,10 @@ pub trait Party: Send {
     /// Nothing came until the instant given with [`Step::Receive`].
     fn timed_out(&mut self, now: Time);
 
+    /// The link takes nothing of what was offered; so many bytes that it took before are not acknowledged yet, where that
+    /// can be known. As long as they become fewer, something takes them.
+    fn waits(&mut self, _now: Time, _unacknowledged: Option<u64>) {}
+
     /// The far end sends no more. An error ends the party; `Ok` lets it say what next.
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
         Err(Fault::Closed)
@@ -192,6 +196,7 @@ pub fn act(
                 Ok(bytes) => party.sent(bytes, *now),
                 Err(Fault::TimedOut) => {
                     *now = clock.now();
+                    party.waits(*now, link.unacknowledged());
                     // The party alone knows when it gives up, so it is asked again soon.
                     return Ok(Acted::Waiting(*now + SLICE));
                 }

@@ -150,6 +150,13 @@ pub trait Session: Send {
     /// The flows to run side by side; asked for once.
     fn flows(&mut self) -> Vec<Flow>;
 
+    /// All flows have ended; whether the server still receives what they sent. Asked again after a moment, as long as it
+    /// says so and the user has not had enough. `links` are those of the flows.
+    fn is_draining(&mut self, links: &mut [Box<dyn Link>]) -> bool {
+        let _ = links;
+        false
+    }
+
     /// All flows have ended; what the far end counted, if it counts. `links` are those of the flows, still open.
     fn finish(
         &mut self,
@@ -204,7 +211,7 @@ pub fn flows(
 }
 
 /// What a server lets its clients do, and is.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ServerFacts {
     pub limits: Limits,
     pub token: Option<String>,
@@ -212,8 +219,35 @@ pub struct ServerFacts {
     pub stateless: bool,
     /// Facts of this machine, told to clients that ask.
     pub environment: Map<String, Value>,
-    /// Random for each start: what a server signs so that it need not remember.
+    /// What a server signs with, so that it need not remember: random for each start.
     pub secret: [u8; 32],
+}
+
+impl Default for ServerFacts {
+    fn default() -> ServerFacts {
+        ServerFacts {
+            limits: Limits::default(),
+            token: None,
+            stateless: false,
+            environment: Map::new(),
+            secret: random(),
+        }
+    }
+}
+
+/// Random bytes of the system, which nobody can guess.
+pub(crate) fn random<const BYTES: usize>() -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    let mut filled = 0;
+    while filled < BYTES {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(more) => filled += more,
+            Err(rustix::io::Errno::INTR) => {}
+            // Every kernel since 3.17 has them.
+            Err(error) => panic!("the system gives no random bytes: {error}"),
+        }
+    }
+    bytes
 }
 
 /// What a server grants; it tells them to its clients and enforces them.

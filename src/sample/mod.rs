@@ -51,6 +51,8 @@ impl Sample {
 /// What was counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Messages of a one-way flow before the measurement: sent, or passed by where some were lost.
+    pub warm_up: u64,
     pub sent: u64,
     pub received: u64,
     pub lost: u64,
@@ -73,6 +75,7 @@ pub struct Counts {
 
 impl Counts {
     pub fn merge(&mut self, other: &Counts) {
+        self.warm_up += other.warm_up;
         self.sent += other.sent;
         self.received += other.received;
         self.lost += other.lost;

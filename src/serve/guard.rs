@@ -242,6 +242,10 @@ impl Party for Guard {
         self.introduce();
     }
 
+    fn waits(&mut self, now: Time, unacknowledged: Option<u64>) {
+        self.party.waits(now, unacknowledged);
+    }
+
     fn timed_out(&mut self, now: Time) {
         if now >= self.until {
             self.party.timed_out(now);

@@ -102,6 +102,9 @@ pub struct FarFlow {
     /// Payload delivered to the far end, or sent by it.
     pub bytes: u64,
     pub messages: u64,
+    /// Messages of its warm-up, where it counts them: its measurement begins with the one that follows.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub warm_up_messages: Option<u64>,
     /// Bytes of the first receipt, which took none of the time.
     pub head_bytes: u64,
     /// First to last receipt, by the far end's clock.
@@ -111,6 +114,9 @@ pub struct FarFlow {
     pub corrupt_messages: u64,
     pub socket_drops: Option<u64>,
     pub inward: bool,
+    /// The server did not receive to the end of what was sent.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub unfinished: bool,
     /// Why the far end broke it off.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fault: Option<String>,

@@ -4,6 +4,8 @@
 //! on with fixed noise. A stream is the same noise without numbers, told apart by its position. On a line that does not
 //! carry every byte, numbers and noise are made of those that it does.
 
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
 use crate::link::line::{XOFF, XON};
 use crate::link::{Caps, Line};
 
@@ -12,6 +14,9 @@ pub const HEADER: usize = 8;
 
 /// The noise repeats after so many bytes: a prime, so that no block or page size hides a shift.
 pub const PERIOD: usize = 65_521;
+
+/// The bytes of an alphabet, and noise made of them that somebody may use.
+type Noise = (Vec<u8>, Weak<[u8]>);
 
 /// The bytes that a link carries as they are.
 #[derive(Debug, Clone)]
@@ -54,7 +59,29 @@ impl Alphabet {
 
     /// `length` bytes of the noise from its beginning.
     fn noise_of(&self, length: usize) -> Vec<u8> {
-        (0..length).map(|at| self.noise((at % PERIOD) as u32)).collect()
+        let mut noise = Vec::with_capacity(length);
+        noise.extend((0..length.min(PERIOD)).map(|at| self.noise(at as u32)));
+        while noise.len() < length {
+            let more = (length - noise.len()).min(PERIOD);
+            noise.extend_from_within(..more);
+        }
+        noise
+    }
+
+    /// The same, in memory that all have in common who use it at the same time: a thousand flows send one mebibyte.
+    fn shared_noise_of(&self, length: usize) -> Arc<[u8]> {
+        static IN_USE: Mutex<Vec<Noise>> = Mutex::new(Vec::new());
+        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        in_use.retain(|(_, noise)| noise.strong_count() > 0);
+        let alike = in_use.iter().filter(|(bytes, _)| *bytes == self.bytes);
+        if let Some(noise) =
+            alike.filter_map(|(_, noise)| noise.upgrade()).find(|noise| noise.len() >= length)
+        {
+            return noise;
+        }
+        let noise: Arc<[u8]> = self.noise_of(length).into();
+        in_use.push((self.bytes.clone(), Arc::downgrade(&noise)));
+        noise
     }
 
     /// How many messages can be told apart at once by their numbers; half of them on each side of now.
@@ -168,13 +195,13 @@ pub fn read_number(message: &[u8], near: u64) -> u64 {
 /// Endless noise to send from: any position is one slice.
 #[derive(Debug)]
 pub struct Stream {
-    bytes: Vec<u8>,
+    bytes: Arc<[u8]>,
 }
 
 impl Stream {
     /// Slices of up to `longest` bytes.
     pub fn new(longest: usize, alphabet: &Alphabet) -> Stream {
-        Stream { bytes: alphabet.noise_of(PERIOD + longest) }
+        Stream { bytes: alphabet.shared_noise_of(PERIOD + longest) }
     }
 
     /// `length` bytes of the stream from `position` on; `length` at most what it was made for.
@@ -217,6 +244,19 @@ mod tests {
             let differing = differing(stream.at(0, 128), stream.at(shift, 128));
             assert!(differing > 115, "{shift}: {differing}");
         }
+    }
+
+    #[test]
+    fn streams_send_from_the_same_memory() {
+        let one = Stream::new(1 << 20, &full());
+        let others: Vec<Stream> = (0..1000).map(|_| Stream::new(1 << 20, &full())).collect();
+        assert!(others.iter().all(|other| Arc::ptr_eq(&one.bytes, &other.bytes)));
+        assert!(Arc::ptr_eq(&one.bytes, &Stream::new(4096, &full()).bytes), "a shorter one as well");
+        let line = Line { data_bits: 7, ..Line::bare(9600.0) };
+        let other = Alphabet::of(&Caps { line: Some(line), ..Caps::STREAM });
+        assert!(!Arc::ptr_eq(&one.bytes, &Stream::new(1 << 20, &other).bytes));
+        assert_eq!(one.at(PERIOD as u64 - 3, 9), &one.bytes[PERIOD - 3..PERIOD + 6]);
+        assert_eq!(one.at(PERIOD as u64, 9), one.at(0, 9));
     }
 
     #[test]

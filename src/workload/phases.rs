@@ -217,6 +217,20 @@ mod tests {
     }
 
     #[test]
+    fn no_rate_overflows() {
+        for per_second in [0.0, -1.0, 1e-300, 5e-324, -1e308, 1e308, f64::INFINITY, f64::NAN] {
+            for pacing in [Pacing::Fixed { per_second }, Pacing::Poisson { per_second, seed: 1 }] {
+                let mut schedule = Schedule::new(pacing);
+                for _ in 0..3 {
+                    schedule.due(Time(7));
+                    schedule.advance();
+                }
+                assert!(schedule.due(Time(7)) >= Time(7));
+            }
+        }
+    }
+
+    #[test]
     fn poisson_gaps_have_their_mean_and_spread() {
         let mut schedule = Schedule::new(Pacing::Poisson { per_second: 1000.0, seed: 7 });
         let mut last = schedule.due(Time(0));

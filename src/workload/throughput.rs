@@ -3,9 +3,11 @@
 //! The ends are [`Source`] and [`Sink`], near or far. Over a plug or an echo (direction `loop`) both are near ends, on
 //! the two halves of one link, and every byte that comes back is compared with what was sent.
 
+mod bounds;
 pub mod comparison;
 mod figures;
 pub mod head;
+mod sign;
 #[cfg(test)]
 mod tests;
 mod tracker;
@@ -15,9 +17,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use super::phases::{Phase, Phases, Schedule};
+use bounds::{Bounds, Held, quiet};
 use comparison::Comparison;
 pub use comparison::Looped;
 use head::{Blocks, Head, Numbered, Read};
+use sign::Sign;
 use tracker::Tracker;
 
 use super::pattern::{self, Alphabet};
@@ -70,21 +74,8 @@ const WRITE: usize = 1 << 20;
 /// Room for what one receive operation brings of a stream: stays in the cache where the next operation reuses it.
 const STREAM_ROOM: usize = 128 * 1024;
 
-/// Silence after which a receiver of messages takes the flow as over, where a link cannot say so.
-const QUIET: Duration = Duration::from_millis(300);
-
 /// Nothing wakes a sender that waits for its schedule but time; it looks around at least this often.
 const FAR_AWAY: Duration = Duration::from_millis(100);
-
-/// How long a receiver of messages waits for one more.
-fn quiet(pacing: Pacing) -> Duration {
-    match pacing {
-        Pacing::Closed => QUIET,
-        Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => {
-            QUIET.max(Duration::from_secs_f64((10.0 / per_second).min(60.0)))
-        }
-    }
-}
 
 /// The sending end.
 pub struct Source {
@@ -107,6 +98,8 @@ pub struct Source {
     ending: Option<usize>,
     /// The link has been offered bytes since then, and took none.
     stuck: Option<Time>,
+    /// Bytes that the link had taken and not delivered when it last took none.
+    on_the_way: u64,
     looped: Option<Arc<Looped>>,
     /// The link is told when all was sent.
     tells_end: bool,
@@ -129,12 +122,7 @@ impl Source {
         let in_batch = (OFFER / message.max(1)).clamp(1, MOST_IN_BATCH / 2);
         let messages = match caps.framing {
             Framing::Stream => Vec::new(),
-            Framing::Message => {
-                let one = pattern::Message::new(message, Alphabet::of(caps));
-                let body = one.body();
-                let head = vec![0; message - body.len()];
-                (0..in_batch).flat_map(|_| head.iter().chain(body)).copied().collect()
-            }
+            Framing::Message => pattern::Message::new(message, Alphabet::of(caps)).bytes().repeat(in_batch),
         };
         Source {
             framing: caps.framing,
@@ -153,6 +141,7 @@ impl Source {
             position: 0,
             ending: None,
             stuck: None,
+            on_the_way: 0,
             looped: None,
             tells_end: true,
             finished: false,
@@ -197,8 +186,8 @@ impl Source {
 
     /// The receiver of a loop waits for no more. A stream is not sent into the void; messages go on as planned.
     fn is_over(&self) -> bool {
-        self.framing == Framing::Stream
-            && self.looped.as_ref().is_some_and(|looped| looped.over.load(Relaxed))
+        let over = |looped: &Arc<Looped>| looped.over.load(Relaxed);
+        self.framing == Framing::Stream && self.looped.as_ref().is_some_and(over)
     }
 
     /// How many messages the schedule wants sent by now, at most `most`; else when it wants the next.
@@ -346,12 +335,22 @@ impl Party for Source {
         if self.phases.phase() == Phase::Measuring {
             self.recorder.counts.sent += messages;
             self.recorder.delivered(at, messages, bytes as u64);
+        } else {
+            self.recorder.counts.warm_up += messages;
         }
     }
 
     fn received(&mut self, _now: Time) {}
 
     fn timed_out(&mut self, _now: Time) {}
+
+    /// A slow link empties its buffer before it takes more: as long as it does, it is not stuck.
+    fn waits(&mut self, now: Time, unacknowledged: Option<u64>) {
+        let before = std::mem::replace(&mut self.on_the_way, unacknowledged.unwrap_or(0));
+        if self.on_the_way < before {
+            self.stuck = Some(now);
+        }
+    }
 }
 
 impl Measured for Source {
@@ -395,7 +394,11 @@ pub struct Sink {
     bounds: Bounds,
     begun: bool,
     over: bool,
+    /// The link was closed behind the last byte.
+    closed: bool,
     fault: Option<Fault>,
+    /// What tells a sender on a link without connections that somebody receives.
+    sign: Option<Sign>,
     recorder: Recorder,
 }
 
@@ -426,9 +429,17 @@ impl Sink {
             bounds: Bounds::new(case),
             begun: false,
             over: false,
+            closed: false,
             fault: None,
+            sign: None,
             recorder,
         }
+    }
+
+    /// Says that it is there, now and again, with this message.
+    pub fn with_sign(mut self, bytes: Vec<u8>) -> Sink {
+        self.sign = Some(Sign::new(bytes));
+        self
     }
 
     /// The bytes are those that a [`Source`] on the other half of the link sent.
@@ -471,6 +482,11 @@ impl Sink {
         self.position
     }
 
+    /// Whether the sender said that it sends no more, by closing.
+    pub fn has_seen_end(&self) -> bool {
+        self.closed
+    }
+
     /// Whether the last byte that was sent has come back, as far as can be told.
     fn has_all(&self) -> bool {
         self.looped.as_ref().is_some_and(|(looped, expected)| {
@@ -509,6 +525,16 @@ impl Sink {
     /// Of the missing, those of the warm-up.
     pub fn missing_in_warm_up(&self) -> u64 {
         self.warmed_up.1
+    }
+
+    /// How long it waits for more.
+    #[inline]
+    fn patience(&self) -> Duration {
+        match self.ends_silently && self.begun {
+            true => self.quiet,
+            // A slow schedule is not silence.
+            false => self.timeout.max(self.quiet),
+        }
     }
 
     fn silent(&mut self) {
@@ -561,13 +587,14 @@ impl Party for Sink {
         if self.over || self.all_back() {
             return Step::Done;
         }
-        let patience = match self.ends_silently && self.begun {
-            true => self.quiet,
-            // A slow schedule is not silence.
-            false => self.timeout.max(self.quiet),
-        };
-        let since = *self.waits_since.get_or_insert(now);
-        Step::Receive { into: &mut self.batch, until: since + patience }
+        let until = *self.waits_since.get_or_insert(now) + self.patience();
+        match &self.sign {
+            Some(sign) if now >= sign.due && now < until => sign.step(),
+            sign => Step::Receive {
+                into: &mut self.batch,
+                until: sign.as_ref().map_or(until, |s| until.min(s.due)),
+            },
+        }
     }
 
     #[inline]
@@ -622,25 +649,39 @@ impl Party for Sink {
         } else {
             self.phases.sent(self.passed() - passed, bytes);
         }
-        if self.looped.is_none() && !self.bounds.hold(now, self.position - before) {
-            self.fault = Some(Fault::Other("the far end sends more than it was asked for".to_owned()));
+        if self.looped.is_none() {
+            match self.bounds.hold(now, self.position - before) {
+                Held::Within => {}
+                Held::TooLong => self.over = true,
+                Held::TooMuch => {
+                    self.fault = Some(Fault::Other("the server sends more than was requested".to_owned()));
+                }
+            }
         }
     }
 
-    fn sent(&mut self, _bytes: usize, _at: Time) {}
+    fn sent(&mut self, _bytes: usize, at: Time) {
+        if let Some(sign) = &mut self.sign {
+            sign.was_sent(at);
+        }
+    }
 
-    fn timed_out(&mut self, _now: Time) {
-        self.silent();
+    fn timed_out(&mut self, now: Time) {
+        if self.waits_since.is_none_or(|since| now >= since + self.patience()) {
+            self.silent();
+        }
     }
 
     fn closed(&mut self, _now: Time) -> Result<(), Fault> {
-        self.over = true;
+        (self.over, self.closed) = (true, true);
         // What was sent into a loop and is still in it will not come back. A reliable stream has to bring all of it.
         if self.looped.is_some() && !self.has_all() { Err(Fault::Closed) } else { Ok(()) }
     }
 
     fn ended(&mut self, _cost: Cost) {
         self.judge();
+        let has_warmed_up = self.phases.phase() != Phase::WarmUp;
+        self.recorder.counts.warm_up = if has_warmed_up { self.warmed_up.0 } else { self.passed() };
         self.recorder.counts.duplicate += self.tracker.duplicate;
         self.recorder.counts.reordered += self.tracker.reordered;
         let strange = self.blocks.as_ref().map_or(0, |blocks| blocks.strange);
@@ -655,45 +696,5 @@ impl Measured for Sink {
 
     fn into_recorder(self: Box<Self>) -> Recorder {
         self.recorder
-    }
-}
-
-/// What a sender may still bring before it is one that will not stop.
-struct Bounds {
-    planned: Option<Duration>,
-    bytes: u64,
-    first: Option<Time>,
-}
-
-/// Beyond what was planned: what may lie in buffers on the way, and how long it may take to get here.
-const OVERRUN: u64 = 64 << 20;
-const OVERTIME: Duration = Duration::from_secs(120);
-
-impl Bounds {
-    fn new(case: &Case) -> Bounds {
-        let (stop, warm_up) = (case.stop, case.warm_up.unwrap_or_default());
-        let of_count = |stop: Stop| stop.count.map(|count| count.saturating_mul(case.message_bytes.into()));
-        let volume = [stop.volume_bytes, of_count(stop)].into_iter().flatten().min();
-        let bytes = volume.filter(|_| warm_up.time_ns.is_none()).map_or(u64::MAX, |volume| {
-            volume.saturating_add(of_count(warm_up).unwrap_or(0)).saturating_mul(2).saturating_add(OVERRUN)
-        });
-        let nanoseconds = |stop: Stop| Duration::from_nanos(stop.time_ns.unwrap_or(0));
-        let planned = stop.time_ns.filter(|_| warm_up.count.is_none() || warm_up.time_ns.is_some());
-        let planned = planned.map(|_| nanoseconds(warm_up).saturating_add(nanoseconds(stop)));
-        Bounds { planned, bytes, first: None }
-    }
-
-    /// Books what came; `false` once it is too much.
-    #[inline]
-    fn hold(&mut self, now: Time, bytes: u64) -> bool {
-        let since = now.since(*self.first.get_or_insert(now));
-        if let Some(planned) = self.planned.filter(|&planned| since > planned) {
-            self.bytes = self.bytes.min(OVERRUN);
-            if since > planned.saturating_add(OVERTIME) {
-                return false;
-            }
-        }
-        self.bytes = self.bytes.saturating_sub(bytes);
-        self.bytes > 0
     }
 }

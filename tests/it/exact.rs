@@ -301,6 +301,28 @@ fn warm_up_is_left_out() {
         assert_eq!(load.figures.delivered_bytes, Some(500_000), "{link}");
         assert!((load.figures.throughput_bps.unwrap() - 8e6).abs() < 1.0);
     }
+
+    // Each end ends it by its own clock, and the messages between the two are not lost.
+    for link in ["mem://far?rate=8Mbit/s", "mem://far-messages?type=message&rate=8Mbit/s"] {
+        for direction in ["send", "receive", "both"] {
+            let load = session(&format!(
+                "url = \"{link}&delay=7ms\"\nworkload = \"throughput\"\nsize = 1000\ntime = \"100ms\"\n\
+                 warm_up_time = \"33ms\"\nprobe = false\ndirection = \"{direction}\""
+            ));
+            let (sent, received, lost) = counts(&load);
+            assert!(
+                sent >= 100 && received == sent && lost == 0,
+                "{link} {direction}: {sent} {received} {lost}"
+            );
+        }
+    }
+    let load = session(
+        "url = \"mem://far-lossy?type=message&drop=9&rate=8Mbit/s&delay=7ms\"\nworkload = \"throughput\"\nsize = 1000\n\
+         time = \"90ms\"\nwarm_up_time = \"33ms\"\nprobe = false",
+    );
+    let (sent, received, lost) = counts(&load);
+    assert!(sent >= 90 && received + lost == sent, "{sent} {received} {lost}");
+    assert!(lost.abs_diff(sent / 9) <= 1, "every ninth: {lost} of {sent}");
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl Liar {
             (self.data)(&mut stream);
             return Ok(());
         }
-        stream.write_all(&wire::ready(&first, &[1; 32], "liar").expect("a hello"))?;
+        stream.write_all(&wire::ready(&first, &[1; 32], "liar", 0).expect("a hello"))?;
         let (mut heard, mut chunk) = (Vec::new(), [0; 4096]);
         let mut flows = 0;
         loop {
@@ -111,7 +111,7 @@ fn opened(version: u32) -> Reply {
         capabilities: ["reflect", "receive", "send", "juggle"].map(str::to_owned).to_vec(),
         limits: Limits::default(),
         session: "2a".to_owned(),
-        key: wire::hex(&KEY),
+        key: Some(wire::hex(&KEY)),
         environment: Map::new(),
     }
 }
@@ -121,7 +121,9 @@ fn honest(request: &Request, flows: usize) -> Option<Reply> {
         Request::Open { .. } => Some(opened(wire::VERSION)),
         Request::Plan(_) => Some(Reply::Planned { per_second: None }),
         Request::Start => Some(Reply::Started),
-        Request::Finish => Some(Reply::Report(report(flows, FarFlow::default()))),
+        Request::Finish | Request::Cut | Request::Rest { .. } => {
+            Some(Reply::Report(report(flows, FarFlow::default())))
+        }
         Request::Bye => None,
     }
 }
@@ -167,10 +169,10 @@ fn is_open(request: &Request) -> bool {
 #[test]
 fn another_version_is_named() {
     let said = said_of(Liar::new(|request, _, _| match is_open(&request) {
-        true => Then::Say(opened(2)),
+        true => Then::Say(opened(3)),
         false => Then::Honestly,
     }));
-    assert_eq!(said, "the server speaks session version 2, we speak 1: use the same linkgauge at both ends");
+    assert_eq!(said, "the server speaks session version 3, we speak 2: use the same linkgauge at both ends");
 }
 
 #[test]
@@ -247,7 +249,7 @@ fn one_who_stalls_or_closes_is_left_at_every_step() {
 fn a_report_that_never_comes_is_not_waited_for_and_the_figures_are_kept() {
     let pending = || {
         Liar::new(|request, _, _| match request {
-            Request::Finish => Then::Say(Reply::Pending),
+            Request::Finish | Request::Cut => Then::Say(Reply::Pending { bytes: 0 }),
             _ => Then::Honestly,
         })
     };
@@ -334,7 +336,7 @@ fn a_reason_is_shown_on_one_line_without_control_characters() {
 fn a_server_that_cannot_do_what_is_wanted_says_so_first() {
     let endpoint = Liar::new(|request, _, stream| match request {
         Request::Open { .. } => {
-            let mut reply = opened(1);
+            let mut reply = opened(wire::VERSION);
             if let Reply::Opened { capabilities, .. } = &mut reply {
                 capabilities.retain(|name| name != "reflect");
             }
@@ -351,9 +353,9 @@ fn a_connection_that_is_not_taken_is_named() {
     let endpoint = Liar::new(|request, _, stream| match request {
         // Another key than it goes by.
         Request::Open { .. } => {
-            let mut reply = opened(1);
+            let mut reply = opened(wire::VERSION);
             if let Reply::Opened { key, .. } = &mut reply {
-                *key = wire::hex(&[6; 16]);
+                *key = Some(wire::hex(&[6; 16]));
             }
             stream.write_all(&wire::frame(1, &reply)).unwrap();
             Then::Said
@@ -395,11 +397,41 @@ fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
 
     // Sends for ever.
     let floods = || Liar::with_data(|stream| while stream.write_all(&[0; 65_536]).is_ok() {});
-    for stop in ["time = \"200ms\"", "volume = \"1M\""] {
-        let (said, result) = run(floods(), &receive.replace("time = \"1s\"", stop));
-        assert_eq!(said, "the far end sends more than it was asked for", "{stop}");
-        assert!(result.cases[0].figures.received > 0);
+    let (said, result) = run(floods(), &receive.replace("time = \"1s\"", "volume = \"1M\""));
+    assert_eq!(said, "the server sends more than was requested");
+    assert!(result.cases[0].figures.received > 0);
+    // Of a flow that was to last for a time, what came in that time is the result.
+    let case = format!("peer = \"linkgauge\"\n{}", receive.replace("time = \"1s\"", "time = \"200ms\""));
+    let result = measure(&floods().listen(), &case, None);
+    let figures = &result.cases[0].figures;
+    assert!(result.cases[0].elapsed_ns < 10_000_000_000 && figures.throughput_bps.unwrap() > 0.0);
+    assert_eq!(figures.lost, 0);
+}
+
+#[test]
+fn a_rate_that_was_not_requested_is_not_granted() {
+    let grants = |per_second| {
+        Liar::new(move |request, _, _| match request {
+            Request::Plan(_) => Then::Say(Reply::Planned { per_second: Some(per_second) }),
+            _ => Then::Honestly,
+        })
+    };
+    let latency = "workload = \"latency\"\ncount = 20\nwarm_up_count = 0\ntimeout = \"1s\"\nrate = \"2/s\"";
+    let throughput = "workload = \"throughput\"\ntime = \"1s\"\nsize = 1000\nprobe = false\ntimeout = \"1s\"";
+    for per_second in [0.0, -1.0, 1e-300, 5e-324, -1e308, 1e308] {
+        for case in [latency, throughput] {
+            let (said, _) = run(grants(per_second), case);
+            assert!(said.starts_with("the server grants ") && said.ends_with("at both ends"), "{said}");
+        }
     }
+    let (said, _) = run(grants(3.0), latency);
+    let expected =
+        "the server grants 3.0 messages/s where 2.0 were requested: use the same linkgauge at both ends";
+    assert_eq!(said, expected);
+    // Less than requested is what limits are for.
+    let endpoint = grants(1.5).listen();
+    let case = format!("peer = \"linkgauge\"\n{}", latency.replace("= 20", "= 2"));
+    assert!(measure(&endpoint, &case, None).complete());
 }
 
 #[test]

@@ -52,6 +52,7 @@ mod ser2net;
 mod serial;
 mod server;
 mod services;
+mod session;
 mod shaper;
 mod signals;
 mod stalls;

@@ -1,7 +1,7 @@
-//! A client of our session that says what it likes, one word at a time.
+//! Clients of our session that say what they like, one word at a time: on TCP, and on UDP.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use linkgauge::endpoint::Endpoint;
@@ -63,7 +63,7 @@ impl RawClient {
         })?;
         if let Reply::Opened { session, key, .. } = &reply {
             client.session = u64::from_str_radix(session, 16).unwrap();
-            client.key = wire::unhex(key).unwrap();
+            client.key = key.as_deref().and_then(wire::unhex).unwrap();
         }
         Ok((client, reply))
     }
@@ -102,5 +102,74 @@ impl RawClient {
         stream.read_exact(&mut granted).unwrap();
         assert!(attach.is_granted_by(&granted, &self.key));
         stream
+    }
+}
+
+/// A control connection on UDP, or a flow.
+pub struct RawDatagrams {
+    pub socket: UdpSocket,
+    number: u32,
+    pub attach: Option<(u64, Vec<u8>)>,
+}
+
+impl RawDatagrams {
+    pub fn connect(endpoint: &Endpoint) -> RawDatagrams {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.connect(address(endpoint)).unwrap();
+        RawDatagrams { socket, number: 0, attach: None }
+    }
+
+    /// The answer, if one comes in time.
+    pub fn answer_to(&self, words: &[u8]) -> Option<Vec<u8>> {
+        self.socket.send(words).unwrap();
+        let mut room = vec![0; 65_536];
+        let length = self.socket.recv(&mut room).ok()?;
+        room.truncate(length);
+        Some(room)
+    }
+
+    pub fn say(&self, words: &[u8]) -> Vec<u8> {
+        self.answer_to(words).expect("an answer")
+    }
+
+    pub fn ask(&mut self, request: &Request) -> Reply {
+        self.number += 1;
+        let answer = self.say(&wire::frame(self.number, request));
+        let (number, reply, _) = wire::read_frame(&answer, wire::LONGEST).unwrap().unwrap();
+        assert_eq!(number, self.number);
+        reply
+    }
+
+    /// A request to open a session, with a challenge that the server has just given.
+    pub fn opening(&self) -> Request {
+        let hello = Hello::new();
+        let ready = self.say(hello.bytes());
+        Request::Open {
+            version: wire::VERSION,
+            tool: "test".to_owned(),
+            nonce: wire::hex(hello.nonce()),
+            challenge: wire::hex(hello.challenge_in(&ready).expect("our server")),
+            proof: None,
+        }
+    }
+
+    /// A client with a session.
+    pub fn open(endpoint: &Endpoint) -> RawDatagrams {
+        let mut client = RawDatagrams::connect(endpoint);
+        let opening = client.opening();
+        let Reply::Opened { session, key, .. } = client.ask(&opening) else { panic!("no session") };
+        let key = key.as_deref().and_then(wire::unhex).unwrap();
+        client.attach = Some((u64::from_str_radix(&session, 16).unwrap(), key));
+        client
+    }
+
+    /// A socket for a flow of the plan, and what it says to be known as alive.
+    pub fn attach(&self, endpoint: &Endpoint, flow: u32) -> (UdpSocket, Vec<u8>) {
+        let (session, key) = self.attach.as_ref().unwrap();
+        let attach = Attach { session: *session, flow };
+        let client = RawDatagrams::connect(endpoint);
+        assert!(attach.is_granted_by(&client.say(&attach.request(key)), key));
+        (client.socket, attach.alive(key).to_vec())
     }
 }

@@ -20,10 +20,10 @@ use rustix::process::Signal;
 
 use crate::memory::status_kib;
 use crate::program::{PATIENCE, Running, Serving, wait_for_progress, wait_until};
-use crate::raw_client::{RawClient, address, connect, plan};
+use crate::raw_client::{RawClient, RawDatagrams, address, connect, plan};
 
 /// A server in this process, on TCP and UDP.
-fn serve(limits: Limits, token: Option<&str>) -> Server {
+pub fn serve(limits: Limits, token: Option<&str>) -> Server {
     let facts =
         ServerFacts { limits, token: token.map(str::to_owned), secret: [9; 32], ..ServerFacts::default() };
     let service = peer::peer("linkgauge").unwrap().serve.unwrap()(&Arc::new(facts));
@@ -144,7 +144,7 @@ fn garbage_in_datagrams_never_gets_more_than_it_brought() {
     assert_eq!(reply(Hello::new().bytes(), 5000), Some(wire::SHORT));
     // A challenge that this server never gave, whatever comes with it.
     let open = Request::Open {
-        version: 1,
+        version: wire::VERSION,
         tool: "test".to_owned(),
         nonce: "00".repeat(24),
         challenge: "00".repeat(16),
@@ -247,28 +247,8 @@ fn limits_are_told_in_one_line() {
 fn a_message_larger_than_the_link_bears_is_refused_by_the_server_too() {
     let server = serve(Limits::default(), None);
     let udp = &server.endpoints()[1];
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    socket.connect(address(udp)).unwrap();
-    let mut room = vec![0; 65_536];
-    let mut ask = |words: &[u8]| {
-        socket.send(words).unwrap();
-        let length = socket.recv(&mut room).unwrap();
-        room[..length].to_vec()
-    };
-    let hello = Hello::new();
-    let ready = ask(hello.bytes());
-    let open = Request::Open {
-        version: wire::VERSION,
-        tool: "test".to_owned(),
-        nonce: wire::hex(hello.nonce()),
-        challenge: wire::hex(hello.challenge_in(&ready).unwrap()),
-        proof: None,
-    };
-    ask(&wire::frame(1, &open));
-    let wanted = plan(&[FlowKind::Send; 2], 1 << 30, Stop::default());
-    let reply = ask(&wire::frame(2, &Request::Plan(wanted)));
-    let (_, reply, _) = wire::read_frame::<Reply>(&reply, wire::LONGEST).unwrap().unwrap();
+    let mut client = RawDatagrams::open(udp);
+    let reply = client.ask(&Request::Plan(plan(&[FlowKind::Send; 2], 1 << 30, Stop::default())));
     let Reply::Refused { reason } = reply else { panic!("{reply:?}") };
     assert_eq!(reason, "messages of 1073741824 bytes: the link bears 65507");
 }
@@ -360,8 +340,8 @@ fn a_token_opens_and_nothing_else_does() {
 #[test]
 fn a_client_of_another_version_is_told_so() {
     let server = serve(Limits::default(), None);
-    let (_, reply) = RawClient::greet(&server.endpoints()[0], 2).unwrap();
-    let reason = "it speaks session version 1, you speak 2: use the same linkgauge".to_owned();
+    let (_, reply) = RawClient::greet(&server.endpoints()[0], 1).unwrap();
+    let reason = "it speaks session version 2, you speak 1: use the same linkgauge".to_owned();
     assert_eq!(reply, Reply::Refused { reason });
 }
 

@@ -192,7 +192,7 @@ fn what_a_server_says_is_shown_and_nothing_else() {
         for mut stream in listener.incoming().flatten() {
             let mut first = [0; SHORT];
             let _ = stream.read_exact(&mut first);
-            let Some(ready) = wire::ready(&first, &[1; 32], "server") else { continue };
+            let Some(ready) = wire::ready(&first, &[1; 32], "server", 0) else { continue };
             let _ = stream.write_all(&ready);
             let reply = serde_json::json!({ "reply": HOSTILE }).to_string();
             let mut head = [0; 16];

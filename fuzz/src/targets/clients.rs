@@ -240,7 +240,7 @@ impl Liar {
                     self.heard.clear();
                     return;
                 }
-                if let Some(ready) = wire::ready(first, &[1; 32], "fuzz") {
+                if let Some(ready) = wire::ready(first, &[1; 32], "fuzz", 0) {
                     self.inner.say.extend(ready);
                     self.heard.drain(..SHORT);
                 }
@@ -270,7 +270,7 @@ impl Liar {
                 let text = String::from_utf8_lossy(draw.short()).into_owned();
                 wire::frame(number, &Reply::Refused { reason: text })
             }
-            (20..=29, Request::Finish) => wire::frame(number, &Reply::Pending),
+            (20..=29, Request::Finish | Request::Cut) => wire::frame(number, &Reply::Pending { bytes: 0 }),
             (30..=39, _) => {
                 // Any JSON, in a frame that fits.
                 let text = draw.short();
@@ -286,7 +286,7 @@ impl Liar {
                 wire::frame(number, &Reply::Planned { per_second })
             }
             (_, Request::Start) => wire::frame(number, &Reply::Started),
-            (what, Request::Finish) => {
+            (what, Request::Finish | Request::Cut | Request::Rest { .. }) => {
                 let count = if what < 60 { usize::from(draw.byte()) } else { self.flows };
                 let flows = (0..count).map(|_| flow(&mut draw)).collect();
                 wire::frame(
@@ -313,7 +313,7 @@ fn opened() -> Reply {
         capabilities: ["reflect", "receive", "send"].map(str::to_owned).to_vec(),
         limits: Limits::default(),
         session: "2a".to_owned(),
-        key: wire::hex(&KEY),
+        key: Some(wire::hex(&KEY)),
         environment: serde_json::Map::new(),
     }
 }

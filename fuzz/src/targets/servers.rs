@@ -166,7 +166,7 @@ fn open(control: &mut Connection, now: Time) -> Option<(u64, Vec<u8>)> {
     let reply = control.say(&wire::frame(1, &request), now);
     match wire::read_frame::<Reply>(&reply, wire::LONGEST) {
         Ok(Some((_, Reply::Opened { session, key, .. }, _))) => {
-            Some((u64::from_str_radix(&session, 16).ok()?, wire::unhex(&key)?))
+            Some((u64::from_str_radix(&session, 16).ok()?, wire::unhex(&key?)?))
         }
         _ => None,
     }

@@ -95,9 +95,7 @@ fn round_trip(near_cpu: Option<u32>, far_cpu: Option<u32>, spin: bool) -> RoundT
 fn gauge(one: &mut RoundTrip, spin: bool) -> Result<()> {
     let dialer = Dialer::new(Clock::System);
     let far = peer::peer("linkgauge").and_then(|peer| peer.serve).context("our own session can be served")?;
-    let mut secret = [0; 32];
-    fastrand::fill(&mut secret);
-    let facts = ServerFacts { secret, ..ServerFacts::default() };
+    let facts = ServerFacts::default();
     let url: Endpoint = "tcp://127.0.0.1:0".parse()?;
     let limits = facts.limits;
     let server = Server::start(&[url], &far(&Arc::new(facts)), &limits, &dialer)?;

@@ -310,6 +310,10 @@ impl Party for Stream {
         self.test.received.fetch_add(self.end.recorder().counts.bytes - before, Relaxed);
     }
 
+    fn waits(&mut self, now: Time, unacknowledged: Option<u64>) {
+        self.end.party().waits(now, unacknowledged);
+    }
+
     fn timed_out(&mut self, now: Time) {
         let silent = now.since(*self.silent_since.get_or_insert(now));
         if self.test.is_over() {

@@ -10,10 +10,12 @@ use std::time::Duration;
 mod data;
 mod session;
 
-use data::{FarData, Role, Task};
-use session::{FarSession, FlowState, Planned, Registry, granted, planned_time, sharing};
+pub(super) use data::has_no_connection;
+use data::{FarData, Lifeline, Role, Task};
+pub(super) use session::RATES;
+use session::{CUT, FINISHING, FarSession, Opening, Registry, granted, planned_time, sharing};
 
-use super::wire::{self, Attach, FlowKind, Reply, Request, SHORT};
+use super::wire::{self, Attach, FlowKind, Frames, Reply, Request, SHORT, WireError};
 use crate::clock::Time;
 use crate::link::party::{Cost, Party, Standing, Step, Tuning};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
@@ -53,13 +55,14 @@ impl Service for FarService {
 
     fn door(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
         let facts = &self.registry.facts;
-        if let Some(ready) = wire::ready(first, &facts.secret, from) {
+        if let Some(ready) = wire::ready(first, &facts.secret, from, self.registry.now_s()) {
             reply.extend_from_slice(&ready);
             return Admission::Reply;
         }
         let frame = wire::read_frame(first, wire::LONGEST_OPENING);
-        if let Ok(Some((_, Request::Open { nonce, challenge, .. }, _))) = frame {
-            let known = is_own_challenge(facts, from, &nonce, &challenge);
+        if let Ok(Some((_, request @ Request::Open { .. }, _))) = frame {
+            let known =
+                Opening::of(request).is_some_and(|opening| self.registry.is_own_challenge(from, &opening));
             return if known { Admission::Open } else { Admission::Drop };
         }
         if let Some(attach) = Attach::read(first) {
@@ -67,7 +70,8 @@ impl Service for FarService {
             let known = session.is_some_and(|session| attach.is_requested_by(first, &session.key));
             return if known { Admission::Open } else { Admission::Drop };
         }
-        if facts.token.is_some() {
+        // The receiver of a flow that has ended already.
+        if first.starts_with(wire::ALIVE) || facts.token.is_some() {
             return Admission::Drop;
         }
         reply.extend_from_slice(first);
@@ -75,10 +79,13 @@ impl Service for FarService {
     }
 }
 
-fn is_own_challenge(facts: &ServerFacts, from: &str, nonce: &str, challenge: &str) -> bool {
-    let (Some(nonce), Some(challenge)) = (wire::unhex(nonce), wire::unhex(challenge)) else { return false };
-    challenge == wire::challenge(&facts.secret, from, &nonce)
-}
+/// Bytes of flows in one part of a report: a datagram that needs few fragments, or a piece of a stream of which a thousand
+/// clients that do not read may hold one each.
+const PART_OF_MESSAGES: usize = 8 * 1024;
+const PART_OF_STREAM: usize = 32 * 1024;
+
+/// Bytes of a request for each flow of its plan, at most.
+const REQUEST_OF_FLOW: usize = 16;
 
 /// Whatever a connection turns out to be.
 struct Reception {
@@ -92,6 +99,7 @@ struct Reception {
     batch: Batch,
     state: State,
     last: Option<Time>,
+    frames: Frames,
 }
 
 enum State {
@@ -100,7 +108,8 @@ enum State {
     /// A client of ours; `None` until it has opened a session.
     Control {
         session: Option<Arc<FarSession>>,
-        answered: Option<(u32, Vec<u8>)>,
+        /// The last request, and the reply to it where it may get lost.
+        answered: (u32, Vec<u8>),
     },
     /// A flow, or an echo for a stranger.
     Handed(Box<dyn Party>),
@@ -131,6 +140,7 @@ impl Reception {
             batch: Batch::new(room, 1),
             state: State::Undecided,
             last: None,
+            frames: Frames::default(),
         }
     }
 
@@ -146,9 +156,9 @@ impl Reception {
         }
     }
 
-    /// Makes what it can of what was heard.
+    /// Makes what it can of what was heard, while nothing waits to be said: a client that does not read is not read.
     fn understand(&mut self) {
-        loop {
+        while self.words.is_empty() {
             let before = self.heard.len();
             match self.state {
                 State::Undecided => self.decide(),
@@ -168,7 +178,7 @@ impl Reception {
         };
         if begins(wire::HELLO) || begins(wire::FRAME) {
             if self.heard.len() >= wire::MAGIC_LENGTH {
-                self.state = State::Control { session: None, answered: None };
+                self.state = State::Control { session: None, answered: (0, Vec::new()) };
                 self.serve();
             }
         } else if begins(wire::ATTACH) {
@@ -201,29 +211,28 @@ impl Reception {
         if !attach.is_requested_by(&request, &session.key) {
             return;
         }
-        let Some((kind, plan)) = session.take(attach.flow) else { return };
+        let Some((kind, plan, place)) = session.take(attach.flow) else { return };
+        let limits = *self.limits();
+        // Where it is refused, not on this kind of connection, the place is given back.
+        let Ok(per_second) = granted(&plan, &limits, &self.caps) else { return };
+        let hears = has_no_connection(&self.caps);
         let task = Task {
             reply: attach.reply(&session.key).to_vec(),
             repeated: false,
             fresh: self.caps.framing == Framing::Message,
             batch: Batch::new(2 * SHORT, 1),
             request,
-            flow: attach.flow as usize,
-            session,
+            place,
+            flows: plan.flows.len() as u32,
+            lifeline: (hears && kind == FlowKind::Send).then(|| Lifeline::new(attach.alive(&session.key))),
+            hears,
         };
         self.words = task.reply.clone();
         self.said = 0;
-        let limits = self.limits();
-        self.state = match granted(&plan, limits, &self.caps) {
-            Ok(per_second) => {
-                let grace = planned_time(&plan).map_or(Duration::ZERO, |_| GRACE);
-                let leash = Leash::new(limits, sharing(&plan), grace);
-                let role = Role::new(kind, &plan, per_second, &self.caps, limits);
-                State::Handed(Box::new(FarData::new(role, leash, Some(task))))
-            }
-            // Not on this kind of connection.
-            Err(_) => State::Over,
-        };
+        let grace = planned_time(&plan).map_or(Duration::ZERO, |_| GRACE);
+        let leash = Leash::new(&limits, sharing(&plan), grace);
+        let role = Role::new(kind, &plan, per_second, &self.caps, &limits);
+        self.state = State::Handed(Box::new(FarData::new(role, leash, Some(task))));
     }
 
     /// Answers hellos and requests.
@@ -231,29 +240,48 @@ impl Reception {
         if self.heard.starts_with(wire::HELLO) {
             if self.heard.len() >= SHORT {
                 let hello: Vec<u8> = self.heard.drain(..SHORT).collect();
-                if let Some(ready) = wire::ready(&hello, &self.registry.facts.secret, &self.from) {
+                let now_s = self.registry.now_s();
+                if let Some(ready) = wire::ready(&hello, &self.registry.facts.secret, &self.from, now_s) {
                     self.words.extend_from_slice(&ready);
                 }
             }
             return;
         }
         let longest = match self.state {
-            State::Control { session: Some(_), .. } => wire::LONGEST,
+            State::Control { session: Some(_), .. } => {
+                wire::LONGEST_OPENING + REQUEST_OF_FLOW * self.limits().flows as usize
+            }
             _ => wire::LONGEST_OPENING,
         };
-        match wire::read_frame::<Request>(&self.heard, longest) {
+        match self.frames.read::<Request>(&self.heard, longest) {
             Ok(None) => {}
             Ok(Some((number, request, used))) => {
                 self.heard.drain(..used);
                 self.answer(number, request);
             }
+            // The reply that opened the session was lost; or it is none of the client's.
+            Err(WireError::Unsigned) if self.caps.framing == Framing::Message => {
+                if let Ok(Some((number, Request::Open { .. }, _))) = wire::read_frame(&self.heard, longest) {
+                    self.repeat(number);
+                }
+                self.heard.clear();
+            }
             Err(error) => {
                 let reason = format!("your message cannot be understood: {error}");
-                self.words = wire::frame(0, &Reply::Refused { reason });
+                self.words = self.frames.write(0, &Reply::Refused { reason });
                 self.heard.clear();
                 self.close_after_words();
             }
         }
+    }
+
+    /// Whether this request has been answered already: then the same reply goes out, and nothing is done twice.
+    fn repeat(&mut self, number: u32) -> bool {
+        let State::Control { answered: (last, words), .. } = &self.state else { return false };
+        if number == *last {
+            self.words.extend_from_slice(words);
+        }
+        number <= *last
     }
 
     fn close_after_words(&mut self) {
@@ -263,103 +291,96 @@ impl Reception {
 
     fn end_session(&mut self) {
         if let State::Control { session: Some(session), .. } = &self.state {
-            session.finishing.store(true, Relaxed);
+            // Nobody can ask for the report any more.
+            session.end(CUT);
             self.registry.sessions().remove(&session.id);
         }
     }
 
     fn answer(&mut self, number: u32, request: Request) {
-        let State::Control { session, answered, .. } = &mut self.state else { return };
-        // Repeated because our reply was lost: the same reply, and nothing is done twice.
-        if let Some((_, words)) = answered.as_ref().filter(|(last, _)| *last == number) {
-            self.words.extend_from_slice(words);
+        if self.repeat(number) {
             return;
         }
-        let registry = self.registry.clone();
-        let (reply, over) = match (request, session.as_ref()) {
-            (Request::Bye, _) => {
-                self.close_after_words();
-                return;
-            }
-            (Request::Open { version, nonce, challenge, proof, .. }, None) => {
-                match admit(&registry, &self.from, version, &nonce, &challenge, proof.as_deref()) {
-                    Ok(opened) => {
-                        let reply = Reply::Opened {
-                            version: wire::VERSION,
-                            tool: crate::run::TOOL.to_owned(),
-                            capabilities: FlowKind::ALL.map(|kind| kind.name().to_owned()).to_vec(),
-                            limits: registry.facts.limits,
-                            session: format!("{:016x}", opened.id),
-                            key: wire::hex(&opened.key),
-                            environment: registry.facts.environment.clone(),
-                        };
-                        *session = Some(opened);
-                        (reply, false)
-                    }
-                    Err(reason) => (Reply::Refused { reason }, true),
-                }
-            }
-            (Request::Plan(plan), Some(session)) => {
-                match granted(&plan, &registry.facts.limits, &self.caps) {
-                    Ok(per_second) => {
-                        let flows = plan.flows.iter().map(|_| FlowState::Expected).collect();
-                        *session.plan() = Some(Planned { plan, flows });
-                        (Reply::Planned { per_second }, false)
-                    }
-                    Err(reason) => (Reply::Refused { reason }, false),
-                }
-            }
-            (Request::Start, Some(session)) => {
-                session.started.store(true, Relaxed);
-                (Reply::Started, false)
-            }
-            (Request::Finish, Some(session)) => {
-                session.finishing.store(true, Relaxed);
-                (session.report().map_or(Reply::Pending, Reply::Report), false)
-            }
-            (_, None) => (Reply::Refused { reason: "say hello and open a session first".to_owned() }, true),
-            (Request::Open { .. }, Some(_)) => {
-                (Reply::Refused { reason: "this session is open already".to_owned() }, true)
-            }
+        let frames = self.frames.clone();
+        let (reply, over) = match self.reply(request) {
+            Some((reply, over)) => (frames.write(number, &reply), over),
+            None => (Vec::new(), true),
         };
-        let words = wire::frame(number, &reply);
-        self.words.extend_from_slice(&words);
-        *answered = Some((number, words));
+        self.words.extend_from_slice(&reply);
+        if let State::Control { answered, .. } = &mut self.state {
+            *answered = (number, if self.caps.reliable { Vec::new() } else { reply });
+        }
         if over {
             self.close_after_words();
         }
     }
-}
 
-/// Opens a session for who may have one.
-fn admit(
-    registry: &Registry,
-    from: &str,
-    version: u32,
-    nonce: &str,
-    challenge: &str,
-    proof: Option<&str>,
-) -> Result<Arc<FarSession>, String> {
-    if version != wire::VERSION {
-        return Err(format!(
-            "it speaks session version {}, you speak {version}: use the same linkgauge",
-            wire::VERSION
-        ));
+    /// The reply to a request, and whether the connection is over with it; no reply to a goodbye.
+    fn reply(&mut self, request: Request) -> Option<(Reply, bool)> {
+        let State::Control { session, .. } = &self.state else { return None };
+        let Some(session) = session.clone() else { return Some(self.open(request)) };
+        let reply = match request {
+            Request::Bye => return None,
+            Request::Open { .. } => {
+                return Some((Reply::Refused { reason: "this session is open already".to_owned() }, true));
+            }
+            Request::Plan(plan) => {
+                let granted = granted(&plan, self.limits(), &self.caps);
+                match granted.and_then(|per_second| session.set_plan(plan).map(|()| per_second)) {
+                    Ok(per_second) => Reply::Planned { per_second },
+                    Err(reason) => Reply::Refused { reason },
+                }
+            }
+            Request::Start => {
+                session.started.store(true, Relaxed);
+                Reply::Started
+            }
+            Request::Finish => self.finish(&session, FINISHING),
+            Request::Cut => self.finish(&session, CUT),
+            Request::Rest { from } => self.part(&session, from as usize),
+        };
+        Some((reply, false))
     }
-    if !is_own_challenge(&registry.facts, from, nonce, challenge) {
-        return Err("it did not give you that challenge".to_owned());
-    }
-    if let Some(token) = &registry.facts.token {
-        let (nonce, challenge) =
-            (wire::unhex(nonce).unwrap_or_default(), wire::unhex(challenge).unwrap_or_default());
-        if !wire::knows_token(proof, token, &nonce, &challenge) {
-            return Err(match proof {
-                None => "it wants a token: give it with --token-file".to_owned(),
-                Some(_) => "wrong token: give the server's own with --token-file".to_owned(),
-            });
+
+    fn finish(&self, session: &FarSession, stage: u8) -> Reply {
+        session.end(stage);
+        match session.has_running() {
+            true => Reply::Pending { bytes: session.moved() },
+            false => self.part(session, 0),
         }
     }
-    registry.open()
+
+    fn part(&self, session: &FarSession, from: usize) -> Reply {
+        let room = if self.caps.framing == Framing::Stream { PART_OF_STREAM } else { PART_OF_MESSAGES };
+        Reply::Report(session.report(from, room))
+    }
+
+    /// What a client without a session gets.
+    fn open(&mut self, request: Request) -> (Reply, bool) {
+        let refused = |reason: String| (Reply::Refused { reason }, true);
+        let Some(opening) = Opening::of(request) else {
+            return refused("say hello and open a session first".to_owned());
+        };
+        let opened = match self.registry.admit(&self.from, &opening) {
+            Ok(opened) => opened,
+            Err(reason) => return refused(reason),
+        };
+        let facts = &self.registry.facts;
+        let reply = Reply::Opened {
+            version: wire::VERSION,
+            tool: crate::run::TOOL.to_owned(),
+            capabilities: FlowKind::ALL.map(|kind| kind.name().to_owned()).to_vec(),
+            limits: facts.limits,
+            session: format!("{:016x}", opened.id),
+            key: (!opened.is_key_derived).then(|| wire::hex(&opened.key)),
+            environment: facts.environment.clone(),
+        };
+        self.frames = opened.frames.clone();
+        if let State::Control { session, .. } = &mut self.state {
+            *session = Some(opened);
+        }
+        (reply, false)
+    }
 }
 
 impl Party for Reception {
@@ -382,6 +403,8 @@ impl Party for Reception {
             self.said += bytes;
             if self.said >= self.words.len() {
                 (self.words, self.said) = (Vec::new(), 0);
+                // Requests that came meanwhile.
+                self.understand();
             }
         } else if let State::Handed(party) = &mut self.state {
             party.sent(bytes, at);
@@ -427,6 +450,12 @@ impl Party for Reception {
             // While flows run there is nothing to say; their own limits end them.
             State::Control { session: Some(session), .. } if session.has_running() => self.last = Some(now),
             _ => self.close_after_words(),
+        }
+    }
+
+    fn waits(&mut self, now: Time, unacknowledged: Option<u64>) {
+        if let State::Handed(party) = &mut self.state {
+            party.waits(now, unacknowledged);
         }
     }
 

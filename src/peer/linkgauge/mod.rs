@@ -3,7 +3,9 @@
 //! A control connection carries requests and replies (`wire`); every flow has a connection of its own, attached to the
 //! session by its first message. This file is the near side, `far` the far side.
 
+mod drain;
 mod far;
+pub mod proof;
 pub mod wire;
 
 use std::time::Duration;
@@ -16,12 +18,16 @@ use crate::endpoint::Endpoint;
 use crate::link::party::Tuning;
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
 use crate::plan::{Case, Direction, Pacing, Stop};
+use crate::sample::Recorder;
 use crate::workload::latency::{Echo, Pinger};
 use crate::workload::throughput::{Sink, Source};
 use crate::workload::{FarFlow, FarReport, Flowed, Role};
 
+use drain::Drain;
+use far::{RATES, has_no_connection};
+use proof::Token;
 pub use wire::Hello;
-use wire::{Attach, FarPlan, FlowKind, Reply, Request, SHORT, WireError};
+use wire::{Attach, FarPlan, FlowKind, Frames, Reply, Request, SHORT, WireError};
 
 pub const PEER: Peer = Peer {
     name: "linkgauge",
@@ -41,9 +47,6 @@ pub const PEER: Peer = Peer {
 /// On links that lose messages a request is repeated this often within the time-out.
 const REPEATS: u32 = 5;
 
-/// How often the report is asked for while far ends are still receiving.
-const ASK_AGAIN: Duration = Duration::from_millis(10);
-
 /// Bytes of a probe: enough for a number, small beside any load.
 const PROBE_BYTES: u32 = 14;
 
@@ -52,7 +55,7 @@ fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
         ports: Vec::new(),
         flows: Vec::new(),
         clock: near.dialer.clock.clone(),
-        timeout: case.timeout,
+        drain: Drain::new(case.timeout),
     };
     for port in 0..case.endpoints.len() {
         session.ports.push(Port::open(case, near, port, &mut session.flows)?);
@@ -100,7 +103,7 @@ struct NearSession {
     ports: Vec<Port>,
     flows: Vec<Flow>,
     clock: Clock,
-    timeout: Duration,
+    drain: Drain,
 }
 
 /// The session with the server of one endpoint.
@@ -109,6 +112,8 @@ struct Port {
     kinds: Vec<FlowKind>,
     got: Map<String, Value>,
     environment: Map<String, Value>,
+    /// The first part of the report, or why there is none.
+    report: Option<Result<FarReport, PeerError>>,
 }
 
 impl Port {
@@ -139,6 +144,7 @@ impl Port {
         match control.ask(&Request::Plan(plan.clone()))? {
             Reply::Planned { per_second: None } => {}
             Reply::Planned { per_second: Some(per_second) } => {
+                check_granted(endpoint, per_second, case.pacing)?;
                 // The server limits the rate; what we send obeys as well.
                 got.insert("server_limit_messages_per_second".to_owned(), per_second.into());
                 case.pacing = Pacing::Fixed { per_second };
@@ -148,41 +154,48 @@ impl Port {
         for (number, (_, role)) in kinds.iter().enumerate() {
             let attach = Attach { session: opened.session, flow: number as u32 };
             let link = attached(endpoint, near.dialer, attach, &opened.key)?;
-            flows.push(flow(&case, near, *role, port, link));
+            let sign = has_no_connection(link.caps()).then(|| attach.alive(&opened.key).to_vec());
+            let party = party(&case, link.caps(), *role, sign, (near.recorder)(*role, port));
+            flows.push(Flow { role: *role, port, link, party });
         }
-        Ok(Port { control, kinds: plan.flows, got, environment: opened.environment })
+        Ok(Port { control, kinds: plan.flows, got, environment: opened.environment, report: None })
     }
 }
 
-impl Port {
-    /// What the far end counted, once all its flows have ended.
-    fn report(&mut self, clock: &Clock, timeout: Duration) -> Result<FarReport, PeerError> {
-        let until = clock.now() + timeout + Duration::from_secs(2);
-        let report = loop {
-            match self.control.ask(&Request::Finish)? {
-                Reply::Report(report) => break report,
-                Reply::Pending if clock.now() < until => clock.sleep_until(clock.now() + ASK_AGAIN),
-                Reply::Pending => return Err(self.control.fault(Fault::TimedOut)),
-                reply => return Err(self.control.unexpected(&reply)),
-            }
-        };
-        if report.flows.len() != self.kinds.len() {
-            let what = "the report is not about the flows of this case";
-            return Err(PeerError::protocol(&self.control.endpoint, what));
-        }
-        Ok(report)
+/// Refuses a rate that is none, or higher than what was requested: a server limits, it does not command.
+fn check_granted(endpoint: &Endpoint, per_second: f64, requested: Pacing) -> Result<(), PeerError> {
+    let requested = requested.per_second();
+    if RATES.contains(&per_second) && requested.is_none_or(|requested| per_second <= requested) {
+        return Ok(());
     }
+    let requested = requested.map_or_else(|| "no rate was".to_owned(), |rate| format!("{rate:?} were"));
+    Err(PeerError::protocol(
+        endpoint,
+        format!(
+            "the server grants {per_second:?} messages/s where {requested} requested: use the same linkgauge at both ends"
+        ),
+    ))
 }
 
-/// The near end of a flow.
-fn flow(case: &Case, near: &Near, role: Role, port: usize, link: Box<dyn Link>) -> Flow {
-    let caps = link.caps().clone();
-    let recorder = (near.recorder)(role, port);
+/// The near end of a flow; `sign` is what says on a link without connections that somebody receives.
+fn party(
+    case: &Case,
+    caps: &Caps,
+    role: Role,
+    sign: Option<Vec<u8>>,
+    recorder: Recorder,
+) -> Box<dyn crate::workload::Measured> {
     let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batches_of: None };
-    let party: Box<dyn crate::workload::Measured> = match role {
-        Role::Exchange => Box::new(Pinger::new(Box::new(Echo::new(case, &caps)), case, &caps, recorder)),
-        Role::Outward => Box::new(Source::new(case, &caps, tuning, recorder)),
-        Role::Inward => Box::new(Sink::new(case, &caps, tuning, recorder)),
+    match role {
+        Role::Exchange => Box::new(Pinger::new(Box::new(Echo::new(case, caps)), case, caps, recorder)),
+        Role::Outward => Box::new(Source::new(case, caps, tuning, recorder)),
+        Role::Inward => {
+            let sink = Sink::new(case, caps, tuning, recorder);
+            Box::new(match sign {
+                Some(sign) => sink.with_sign(sign),
+                None => sink,
+            })
+        }
         // Our words have a connection that is no flow.
         Role::Probe | Role::Control => {
             let probe = Case {
@@ -195,10 +208,9 @@ fn flow(case: &Case, near: &Near, role: Role, port: usize, link: Box<dyn Link>) 
                 wait: crate::plan::Wait::Block,
                 ..case.clone()
             };
-            Box::new(Pinger::new(Box::new(Echo::new(&probe, &caps)), &probe, &caps, recorder))
+            Box::new(Pinger::new(Box::new(Echo::new(&probe, caps)), &probe, caps, recorder))
         }
-    };
-    Flow { role, port, link, party }
+    }
 }
 
 /// Opens a connection and attaches it to a flow of the session.
@@ -232,9 +244,73 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()
 }
 
+/// How often it is looked whether all has arrived, and how long that still counts when the user has had enough.
+const LOOK: Duration = Duration::from_millis(10);
+const SOON: Duration = Duration::from_millis(500);
+
+/// A server notices within this time that it is to wait for nothing more.
+const CUTS: Duration = Duration::from_secs(3);
+
+/// Why a flow has no end.
+const UNFINISHED: &str = "not all that was sent arrived in time: check the link, and --timeout";
+
+impl Port {
+    /// Asks for the report; the bytes that have come where the server still receives.
+    fn ask_for_report(&mut self, request: &Request) -> Option<u64> {
+        match self.control.ask(request) {
+            Ok(Reply::Pending { bytes }) => return Some(bytes),
+            Ok(Reply::Report(report)) => self.report = Some(Ok(report)),
+            Ok(reply) => self.report = Some(Err(self.control.unexpected(&reply))),
+            Err(error) => self.report = Some(Err(error)),
+        }
+        None
+    }
+
+    /// What the far end counted of all flows, once they have ended.
+    fn whole_report(&mut self) -> Result<FarReport, PeerError> {
+        let what = "the report is not about the flows of this case";
+        let strange = PeerError::protocol(&self.control.endpoint, what);
+        let mut report = self.report.take().unwrap_or_else(|| Err(self.control.fault(Fault::TimedOut)))?;
+        while report.flows.len() < self.kinds.len() {
+            match self.control.ask(&Request::Rest { from: report.flows.len() as u32 })? {
+                Reply::Report(rest) if !rest.flows.is_empty() => report.flows.extend(rest.flows),
+                _ => return Err(strange),
+            }
+        }
+        if report.flows.len() > self.kinds.len() { Err(strange) } else { Ok(report) }
+    }
+
+    /// Has the server end what still receives, where the report is still to come.
+    fn cut(&mut self, clock: &Clock) {
+        let until = clock.now() + CUTS;
+        while self.report.is_none() && self.ask_for_report(&Request::Cut).is_some() && clock.now() < until {
+            clock.sleep_until(clock.now() + LOOK);
+        }
+    }
+}
+
 impl Session for NearSession {
     fn flows(&mut self) -> Vec<Flow> {
         std::mem::take(&mut self.flows)
+    }
+
+    fn is_draining(&mut self, links: &mut [Box<dyn Link>]) -> bool {
+        let now = self.clock.now();
+        if self.drain.begins(now) {
+            // Far ends that receive see the end of what we sent; a fault here shows itself in the report.
+            links.iter_mut().for_each(|link| drop(link.finish()));
+        }
+        // Our words would only queue behind what this host still holds.
+        if self.drain.local(now, links) {
+            return true;
+        }
+        let mut bytes = None;
+        for port in self.ports.iter_mut().filter(|port| port.report.is_none()) {
+            if let Some(more) = port.ask_for_report(&Request::Finish) {
+                bytes = Some(bytes.unwrap_or(0u64).saturating_add(more));
+            }
+        }
+        bytes.is_some_and(|bytes| self.drain.remote(self.clock.now(), bytes))
     }
 
     fn finish(
@@ -242,12 +318,17 @@ impl Session for NearSession {
         _flows: &[Flowed],
         mut links: Vec<Box<dyn Link>>,
     ) -> Result<Option<FarReport>, PeerError> {
-        // Far ends that receive see the end of what we sent; a fault here shows itself in the report.
-        links.iter_mut().for_each(|link| drop(link.finish()));
-        let mut all = FarReport { saw_end: true, ..FarReport::default() };
+        // The user may have had enough: then what is nearly there still counts.
+        let soon = self.clock.now() + SOON;
+        while !self.drain.is_over() && self.is_draining(&mut links) && self.clock.now() < soon {
+            self.clock.sleep_until(self.clock.now() + LOOK);
+        }
+        let mut all = FarReport::default();
         let several = self.ports.len() > 1;
         for (number, port) in self.ports.iter_mut().enumerate() {
-            let report = match port.report(&self.clock, self.timeout) {
+            let cut = port.report.is_none();
+            port.cut(&self.clock);
+            let report = match port.whole_report() {
                 Ok(report) => report,
                 // What the other ports tell is kept.
                 Err(error) if several => {
@@ -261,12 +342,16 @@ impl Session for NearSession {
             let counts =
                 |(flow, kind): &(FarFlow, &FlowKind)| **kind != FlowKind::Reflect || flow.fault.is_some();
             let counted = report.flows.into_iter().zip(&port.kinds).filter(counts);
+            let first = all.flows.len();
             all.flows.extend(counted.map(|(flow, kind)| FarFlow {
                 port: number,
                 inward: *kind == FlowKind::Send,
                 fault: flow.fault.as_deref().map(|fault| port.control.told(fault)),
                 ..flow
             }));
+            if let Some(flow) = all.flows.get_mut(first).filter(|_| cut && self.drain.is_over()) {
+                flow.fault.get_or_insert_with(|| format!("{}: {UNFINISHED}", port.control.endpoint));
+            }
             let seconds = report.cpu_seconds.filter(|seconds| (0.0..1e12).contains(seconds));
             if let Some(seconds) = seconds {
                 *all.cpu_seconds.get_or_insert(0.0) += seconds;
@@ -275,6 +360,7 @@ impl Session for NearSession {
             let _ = port.control.tell(&Request::Bye);
         }
         drop(links);
+        all.saw_end = !all.flows.iter().any(|flow| flow.unfinished);
         Ok(Some(all))
     }
 
@@ -303,6 +389,7 @@ struct Control {
     clock: Clock,
     timeout: Duration,
     number: u32,
+    frames: Frames,
 }
 
 impl Control {
@@ -314,6 +401,7 @@ impl Control {
             clock: dialer.clock.clone(),
             timeout: dialer.timeout,
             number: 0,
+            frames: Frames::default(),
         })
     }
 
@@ -350,13 +438,13 @@ impl Control {
             let what = "no linkgauge with room for us answers there: start 'linkgauge serve', or name another --peer";
             return Err(PeerError::protocol(&self.endpoint, what));
         };
-        let challenge = challenge.as_slice();
+        let token = token.map(|token| Token { token, nonce: hello.nonce(), challenge: &challenge });
         let open = Request::Open {
             version: wire::VERSION,
             tool: crate::run::TOOL.to_owned(),
             nonce: wire::hex(hello.nonce()),
-            challenge: wire::hex(challenge),
-            proof: token.map(|token| wire::token_proof(token, hello.nonce(), challenge)),
+            challenge: wire::hex(&challenge),
+            proof: token.as_ref().map(Token::proof),
         };
         match self.ask(&open)? {
             Reply::Opened { version, .. } if version != wire::VERSION => {
@@ -368,7 +456,17 @@ impl Control {
             }
             Reply::Opened { tool, capabilities, session, key, environment, .. } => {
                 let session = u64::from_str_radix(&session, 16).ok();
-                match session.zip(wire::unhex(&key)) {
+                let key = match (&key, token, session) {
+                    (Some(key), ..) => wire::unhex(key),
+                    // A server that knows the token derives the same; all that is said from here on is signed with it.
+                    (None, Some(token), Some(session)) => {
+                        let key = token.key(session);
+                        self.frames = Frames::signed(key);
+                        Some(key.to_vec())
+                    }
+                    _ => None,
+                };
+                match session.zip(key) {
                     Some((session, key)) => {
                         Ok(Opened { tool: one_line(&tool), capabilities, session, key, environment })
                     }
@@ -385,10 +483,11 @@ impl Control {
     fn ask(&mut self, request: &Request) -> Result<Reply, PeerError> {
         self.number += 1;
         let number = self.number;
-        let frame = wire::frame(number, request);
+        let frame = self.frames.write(number, request);
         let mut talk = Talk::new(self.link.as_mut(), &self.clock, self.timeout);
+        let frames = &self.frames;
         let reply =
-            talk.say_until_answered(&frame, |bytes| match wire::read_frame::<Reply>(bytes, wire::LONGEST) {
+            talk.say_until_answered(&frame, |bytes| match frames.read::<Reply>(bytes, wire::LONGEST) {
                 // What a server could not read had no number for it.
                 Ok(Some((other, reply, _))) if other == number || matches!(reply, Reply::Refused { .. }) => {
                     Heard::Understood(Ok(reply))
@@ -411,7 +510,7 @@ impl Control {
     /// A request without a reply.
     fn tell(&mut self, request: &Request) -> Result<(), Fault> {
         self.number += 1;
-        let frame = wire::frame(self.number, request);
+        let frame = self.frames.write(self.number, request);
         let mut sent = 0;
         while sent < frame.len() {
             sent += self.link.send(&frame[sent..], self.timeout)?;

@@ -7,29 +7,33 @@
 //! ready   "LGready1" challenge[16] proof[8]              32 bytes, never longer than the hello
 //! attach  "LGattch1" session[8] flow[4] mac[12]          32 bytes
 //! done    "LGattok1" session[8] flow[4] mac[12]          32 bytes
+//! alive   "LGalive1" session[8] flow[4] mac[12]          32 bytes
 //! frame   "LGframe1" length[4] number[4] JSON[length]
+//! signed  "LGframe1" length[4] number[4] JSON[length - 16] mac[16]
 //! ```
 //!
 //! Numbers are big-endian. Requests and replies are JSON; a reply carries the number of its request, so that on a link
-//! that loses messages a request can be repeated and is answered once.
+//! that loses messages a request can be repeated and is answered once. Where a token is in use, all frames behind the reply
+//! that opens the session are signed. On links without connections the receiver of a flow says `alive` a few times a second.
 
-use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::peer::Limits;
+use super::proof::{CHALLENGE, KEY, challenge, is_mac, mac};
+use crate::peer::{Limits, random};
 use crate::plan::{Pacing, Stop, Wait};
 use crate::workload::FarReport;
 
 /// The version of the session; both ends must speak the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 pub const MAGIC_LENGTH: usize = 8;
 pub const HELLO: &[u8; MAGIC_LENGTH] = b"LGhello1";
 const READY: &[u8; MAGIC_LENGTH] = b"LGready1";
 pub const ATTACH: &[u8; MAGIC_LENGTH] = b"LGattch1";
 const ATTACHED: &[u8; MAGIC_LENGTH] = b"LGattok1";
+pub const ALIVE: &[u8; MAGIC_LENGTH] = b"LGalive1";
 pub const FRAME: &[u8; MAGIC_LENGTH] = b"LGframe1";
 
 /// Length of a hello, of its answer and of an attach.
@@ -42,20 +46,9 @@ pub const LONGEST: usize = 1 << 20;
 pub const LONGEST_OPENING: usize = 4096;
 
 pub const NONCE: usize = 24;
-pub const CHALLENGE: usize = 16;
 
-type Sha = Hmac<Sha256>;
-
-fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
-    let mut mac = <Sha as KeyInit>::new_from_slice(key).expect("HMAC takes a key of any length");
-    parts.iter().for_each(|part| mac.update(part));
-    mac.finalize().into_bytes().into()
-}
-
-/// Compares in a time that does not depend on where the difference is.
-fn same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
-}
+/// Bytes of the signature of a frame.
+const SIGNATURE: usize = 16;
 
 /// The first words of a client.
 #[derive(Debug, Clone)]
@@ -68,7 +61,7 @@ impl Hello {
     pub fn new() -> Hello {
         let mut bytes = [0; SHORT];
         bytes[..MAGIC_LENGTH].copy_from_slice(HELLO);
-        fastrand::fill(&mut bytes[MAGIC_LENGTH..]);
+        bytes[MAGIC_LENGTH..].copy_from_slice(&random::<NONCE>());
         Hello { bytes }
     }
 
@@ -89,7 +82,7 @@ impl Hello {
     pub fn challenge_in<'a>(&self, answer: &'a [u8]) -> Option<&'a [u8]> {
         let body = answer.strip_prefix(READY).filter(|_| answer.len() == SHORT)?;
         let (challenge, proof) = body.split_at(CHALLENGE);
-        same(proof, &ready_proof(self.nonce(), challenge)).then_some(challenge)
+        (proof == ready_proof(self.nonce(), challenge)).then_some(challenge)
     }
 }
 
@@ -98,40 +91,15 @@ fn ready_proof(nonce: &[u8], challenge: &[u8]) -> [u8; 8] {
     digest.finalize()[..8].try_into().expect("a digest has 32 bytes")
 }
 
-/// Number and key of a server's `count`-th session: nobody can tell them from those of others.
-pub fn session(secret: &[u8; 32], count: u64) -> (u64, [u8; 16]) {
-    let mac = mac(secret, &[b"session", &count.to_be_bytes()]);
-    let (id, key) = mac[..24].split_at(8);
-    (u64::from_be_bytes(id.try_into().expect("eight bytes")), key.try_into().expect("sixteen bytes"))
-}
-
-/// What a server signs to a client at `from`; it remembers nothing and can still check it.
-pub fn challenge(secret: &[u8; 32], from: &str, nonce: &[u8]) -> [u8; CHALLENGE] {
-    mac(secret, &[b"challenge", from.as_bytes(), nonce])[..CHALLENGE]
-        .try_into()
-        .expect("an HMAC has 32 bytes")
-}
-
-/// The answer to a hello; `None` if it is none.
-pub fn ready(hello: &[u8], secret: &[u8; 32], from: &str) -> Option<[u8; SHORT]> {
+/// The answer to a hello, `now_s` seconds after the start of the server; `None` if it is none.
+pub fn ready(hello: &[u8], secret: &[u8; 32], from: &str, now_s: u32) -> Option<[u8; SHORT]> {
     let nonce = hello.strip_prefix(HELLO).filter(|nonce| nonce.len() == NONCE)?;
-    let challenge = challenge(secret, from, nonce);
+    let challenge = challenge(secret, from, nonce, now_s);
     let mut answer = [0; SHORT];
     answer[..MAGIC_LENGTH].copy_from_slice(READY);
     answer[MAGIC_LENGTH..MAGIC_LENGTH + CHALLENGE].copy_from_slice(&challenge);
     answer[MAGIC_LENGTH + CHALLENGE..].copy_from_slice(&ready_proof(nonce, &challenge));
     Some(answer)
-}
-
-/// What proves that a client knows the token.
-pub fn token_proof(token: &str, nonce: &[u8], challenge: &[u8]) -> String {
-    hex(&mac(token.as_bytes(), &[b"token", nonce, challenge]))
-}
-
-/// Whether the client knows the token.
-pub fn knows_token(proof: Option<&str>, token: &str, nonce: &[u8], challenge: &[u8]) -> bool {
-    let wanted = token_proof(token, nonce, challenge);
-    proof.is_some_and(|proof| same(proof.as_bytes(), wanted.as_bytes()))
 }
 
 /// Which flow of which session a new connection is for.
@@ -142,15 +110,26 @@ pub struct Attach {
 }
 
 impl Attach {
+    /// What these words begin with.
+    fn head(self, magic: &[u8; MAGIC_LENGTH]) -> [u8; 20] {
+        let mut head = [0; 20];
+        head[..8].copy_from_slice(magic);
+        head[8..16].copy_from_slice(&self.session.to_be_bytes());
+        head[16..].copy_from_slice(&self.flow.to_be_bytes());
+        head
+    }
+
     fn with(self, magic: &[u8; MAGIC_LENGTH], key: &[u8]) -> [u8; SHORT] {
-        let (session, flow) = (self.session.to_be_bytes(), self.flow.to_be_bytes());
-        let mac = mac(key, &[magic, &session, &flow]);
+        let head = self.head(magic);
         let mut bytes = [0; SHORT];
-        bytes[..8].copy_from_slice(magic);
-        bytes[8..16].copy_from_slice(&session);
-        bytes[16..20].copy_from_slice(&flow);
-        bytes[20..].copy_from_slice(&mac[..12]);
+        bytes[..20].copy_from_slice(&head);
+        bytes[20..].copy_from_slice(&mac(key, &[&head])[..12]);
         bytes
+    }
+
+    fn is(self, magic: &[u8; MAGIC_LENGTH], key: &[u8], bytes: &[u8]) -> bool {
+        let head = self.head(magic);
+        bytes.strip_prefix(&head).is_some_and(|tag| tag.len() == 12 && is_mac(key, &[&head], tag))
     }
 
     pub fn request(self, key: &[u8]) -> [u8; SHORT] {
@@ -159,6 +138,11 @@ impl Attach {
 
     pub fn reply(self, key: &[u8]) -> [u8; SHORT] {
         self.with(ATTACHED, key)
+    }
+
+    /// The receiver of this flow is there.
+    pub fn alive(self, key: &[u8]) -> [u8; SHORT] {
+        self.with(ALIVE, key)
     }
 
     /// Reads a request without checking its MAC: the key depends on the session.
@@ -171,11 +155,11 @@ impl Attach {
 
     /// Whether `bytes` are this request, made by who has the key.
     pub fn is_requested_by(self, bytes: &[u8], key: &[u8]) -> bool {
-        same(bytes, &self.request(key))
+        self.is(ATTACH, key, bytes)
     }
 
     pub fn is_granted_by(self, bytes: &[u8], key: &[u8]) -> bool {
-        same(bytes, &self.reply(key))
+        self.is(ATTACHED, key, bytes)
     }
 }
 
@@ -195,8 +179,14 @@ pub enum Request {
     Plan(FarPlan),
     /// All connections are attached; the far end may send.
     Start,
-    /// All near ends are through; ends exchanges, and asks for the report.
+    /// The client's flows are through: ends exchanges, and asks for the report.
     Finish,
+    /// The same, and ends what still receives: its report is of what came.
+    Cut,
+    /// The part of the report that begins with this flow.
+    Rest {
+        from: u32,
+    },
     Bye,
 }
 
@@ -251,7 +241,9 @@ pub enum Reply {
         limits: Limits,
         /// Hexadecimal: JSON numbers are not exact that far.
         session: String,
-        key: String,
+        /// None where both ends derive it from their token.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        key: Option<String>,
         environment: Map<String, Value>,
     },
     Planned {
@@ -260,8 +252,11 @@ pub enum Reply {
         per_second: Option<f64>,
     },
     Started,
-    /// Not all flows have ended; ask again.
-    Pending,
+    /// Not all flows have ended; ask again. As long as the bytes change, something still comes.
+    Pending {
+        bytes: u64,
+    },
+    /// As many flows as one frame holds.
     Report(FarReport),
     Refused {
         reason: String,
@@ -270,13 +265,64 @@ pub enum Reply {
 
 /// A frame with its number.
 pub fn frame(number: u32, body: &impl Serialize) -> Vec<u8> {
-    let json = serde_json::to_vec(body).expect("our own words are JSON");
-    let mut bytes = Vec::with_capacity(FRAME_HEAD + json.len());
-    bytes.extend_from_slice(FRAME);
-    bytes.extend_from_slice(&(json.len() as u32).to_be_bytes());
-    bytes.extend_from_slice(&number.to_be_bytes());
-    bytes.extend_from_slice(&json);
-    bytes
+    Frames::default().write(number, body)
+}
+
+/// How the frames of a connection are written and read: signed, where both ends have a key for that.
+#[derive(Clone, Default)]
+pub struct Frames {
+    key: Option<[u8; KEY]>,
+}
+
+impl Frames {
+    pub fn signed(key: [u8; KEY]) -> Frames {
+        Frames { key: Some(key) }
+    }
+
+    pub fn write(&self, number: u32, body: &impl Serialize) -> Vec<u8> {
+        let json = serde_json::to_vec(body).expect("our own words are JSON");
+        let length = json.len() + self.key.map_or(0, |_| SIGNATURE);
+        let mut bytes = Vec::with_capacity(FRAME_HEAD + length);
+        bytes.extend_from_slice(FRAME);
+        bytes.extend_from_slice(&(length as u32).to_be_bytes());
+        bytes.extend_from_slice(&number.to_be_bytes());
+        bytes.extend_from_slice(&json);
+        if let Some(key) = &self.key {
+            let mac = mac(key, &[b"frame", &bytes]);
+            bytes.extend_from_slice(&mac[..SIGNATURE]);
+        }
+        bytes
+    }
+
+    /// One whole frame from the front of `bytes`: its number, its body and how many bytes it took. `None`: more is needed.
+    pub fn read<T: for<'de> Deserialize<'de>>(
+        &self,
+        bytes: &[u8],
+        longest: usize,
+    ) -> Result<Option<(u32, T, usize)>, WireError> {
+        let magic = bytes.len().min(MAGIC_LENGTH);
+        if bytes[..magic] != FRAME[..magic] {
+            return Err(WireError::NotOurs);
+        }
+        let Some(head) = bytes.get(MAGIC_LENGTH..FRAME_HEAD) else { return Ok(None) };
+        let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let length = word(0) as usize;
+        if length > longest {
+            return Err(WireError::TooLong(length));
+        }
+        let whole = FRAME_HEAD + length;
+        let Some(mut json) = bytes.get(FRAME_HEAD..whole) else { return Ok(None) };
+        if let Some(key) = &self.key {
+            let (body, tag) =
+                json.split_at_checked(length.wrapping_sub(SIGNATURE)).ok_or(WireError::Unsigned)?;
+            if !is_mac(key, &[b"frame", &bytes[..FRAME_HEAD], body], tag) {
+                return Err(WireError::Unsigned);
+            }
+            json = body;
+        }
+        let body = serde_json::from_slice(json).map_err(|error| WireError::Unreadable(error.to_string()))?;
+        Ok(Some((word(4), body, whole)))
+    }
 }
 
 /// What was wrong with the words of the other side.
@@ -288,28 +334,18 @@ pub enum WireError {
     TooLong(usize),
     #[error("it answers what was not asked")]
     NotAsked,
+    #[error("its message is not signed with the token of this session")]
+    Unsigned,
     #[error("its message cannot be read: {0}")]
     Unreadable(String),
 }
 
-/// One whole frame from the front of `bytes`: its number, its body and how many bytes it took. `None`: more is needed.
+/// The same as [`Frames::read`], of a frame that is not signed.
 pub fn read_frame<T: for<'de> Deserialize<'de>>(
     bytes: &[u8],
     longest: usize,
 ) -> Result<Option<(u32, T, usize)>, WireError> {
-    let magic = bytes.len().min(MAGIC_LENGTH);
-    if bytes[..magic] != FRAME[..magic] {
-        return Err(WireError::NotOurs);
-    }
-    let Some(head) = bytes.get(MAGIC_LENGTH..FRAME_HEAD) else { return Ok(None) };
-    let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let length = word(0) as usize;
-    if length > longest {
-        return Err(WireError::TooLong(length));
-    }
-    let Some(json) = bytes.get(FRAME_HEAD..FRAME_HEAD + length) else { return Ok(None) };
-    let body = serde_json::from_slice(json).map_err(|error| WireError::Unreadable(error.to_string()))?;
-    Ok(Some((word(4), body, FRAME_HEAD + length)))
+    Frames::default().read(bytes, longest)
 }
 
 pub fn hex(bytes: &[u8]) -> String {
@@ -332,7 +368,7 @@ mod tests {
     #[test]
     fn a_hello_is_answered_in_as_many_bytes_and_by_nobody_else() {
         let hello = Hello::new();
-        let answer = ready(hello.bytes(), &[7; 32], "10.0.0.1:4").unwrap();
+        let answer = ready(hello.bytes(), &[7; 32], "10.0.0.1:4", 0).unwrap();
         assert_eq!(answer.len(), hello.bytes().len());
         assert!(hello.is_answered_by(&answer));
         assert!(!Hello::new().is_answered_by(&answer), "the answer to another nonce");
@@ -341,13 +377,20 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_proved_without_being_sent() {
-        let proof = token_proof("secret", b"nonce", b"challenge");
-        assert!(knows_token(Some(&proof), "secret", b"nonce", b"challenge"));
-        assert!(!knows_token(Some(&proof), "secret", b"other", b"challenge"));
-        assert!(!knows_token(Some(&proof), "guess", b"nonce", b"challenge"));
-        assert!(!knows_token(None, "secret", b"nonce", b"challenge"));
-        assert!(!proof.contains("secret"));
+    fn a_signed_frame_needs_the_key_and_is_not_changed() {
+        let (ours, others) = (Frames::signed([1; KEY]), Frames::signed([2; KEY]));
+        let bytes = ours.write(7, &Request::Start);
+        assert_eq!(ours.read(&bytes, LONGEST), Ok(Some((7, Request::Start, bytes.len()))));
+        assert_eq!(ours.read::<Request>(&bytes[..bytes.len() - 1], LONGEST), Ok(None));
+        assert_eq!(others.read::<Request>(&bytes, LONGEST), Err(WireError::Unsigned));
+        assert_eq!(ours.read::<Request>(&frame(7, &Request::Start), LONGEST), Err(WireError::Unsigned));
+        assert_eq!(
+            ours.read::<Request>(b"LGframe1\0\0\0\x02\0\0\0\x01{}", LONGEST),
+            Err(WireError::Unsigned)
+        );
+        let mut renumbered = bytes;
+        renumbered[FRAME_HEAD - 1] += 1;
+        assert_eq!(ours.read::<Request>(&renumbered, LONGEST), Err(WireError::Unsigned));
     }
 
     #[test]
@@ -359,6 +402,8 @@ mod tests {
         assert!(!attach.is_requested_by(&request, b"other"));
         assert!(attach.is_granted_by(&attach.reply(b"key"), b"key"));
         assert!(!attach.is_granted_by(&request, b"key"), "an echo is no grant");
+        assert!(!attach.is_requested_by(&request[..31], b"key"));
+        assert!(!attach.is_requested_by(&attach.alive(b"key"), b"key"));
     }
 
     #[test]
@@ -380,7 +425,7 @@ mod tests {
         #[test]
         fn nothing_panics(bytes: Vec<u8>, text in ".{0,20}") {
             let _ = (read_frame::<Request>(&bytes, LONGEST), read_frame::<Reply>(&bytes, LONGEST), Attach::read(&bytes));
-            let _ = (ready(&bytes, &[0; 32], &text), unhex(&text), Hello::new().is_answered_by(&bytes));
+            let _ = (ready(&bytes, &[0; 32], &text, 0), unhex(&text), Hello::new().is_answered_by(&bytes));
         }
 
         #[test]

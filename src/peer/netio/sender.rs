@@ -242,6 +242,10 @@ impl Party for Sender {
         self.stage = Stage::Over;
     }
 
+    fn waits(&mut self, now: Time, unacknowledged: Option<u64>) {
+        self.source.waits(now, unacknowledged);
+    }
+
     fn timed_out(&mut self, now: Time) {
         self.tally.last = Some(now);
         self.stage = Stage::Last;

@@ -1,9 +1,10 @@
 //! From what both ends counted to the figures of a throughput case: only what the receiver got counts as delivered.
 
+use crate::link::{Caps, Framing};
 use crate::plan::{Case, Direction};
 use crate::run::Figures;
 use crate::sample::Recorder;
-use crate::workload::{FarReport, Flowed, Role, merged};
+use crate::workload::{FarFlow, FarReport, Flowed, Role, merged};
 
 /// What reached the other end, in numbers.
 pub fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figures {
@@ -15,7 +16,9 @@ pub fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figure
     let mut sent = 0;
     if let Some(near) = &outward {
         let mut far_flows = far.iter().flat_map(|far| &far.flows).filter(|flow| !flow.inward).peekable();
-        sent += near.counts.sent;
+        sent += sent_in_all(far_flows.clone()).map_or(near.counts.sent, |(warm_up, _)| {
+            measured(near.counts.warm_up, near.counts.sent, warm_up)
+        });
         // Without a report nobody knows what was delivered, and nothing is claimed.
         if far_flows.peek().is_some() {
             let delivered = far_flows.fold(Delivered::default(), |all, flow| all.with_far(flow));
@@ -33,10 +36,14 @@ pub fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figure
         let delivered = Delivered::near(near);
         let sent_inward = match loop_ {
             // Where no flow goes outward, the one that listens has sent as well.
-            true => merged(flows, Role::Outward).map_or(near.counts.sent, |source| source.counts.sent),
+            true => merged(flows, Role::Outward).map_or(near.counts.sent, |source| {
+                measured(source.counts.warm_up, source.counts.sent, near.counts.warm_up)
+            }),
             false => {
                 let inward = far.iter().flat_map(|far| &far.flows).filter(|flow| flow.inward);
-                inward.fold(0, |sum: u64, flow| sum.saturating_add(flow.messages))
+                let told = inward.clone().fold(0, |sum: u64, flow| sum.saturating_add(flow.messages));
+                sent_in_all(inward)
+                    .map_or(told, |(warm_up, sent)| measured(warm_up, sent, near.counts.warm_up))
             }
         };
         sent = sent_inward.saturating_add(sent);
@@ -61,7 +68,9 @@ pub fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figure
     }
     figures.sent = sent;
     let broken_off = inward.is_some_and(|near| near.counts.broken_off);
-    if figures.delivered_bytes.is_some() && !broken_off {
+    // An echo may lose what no link loses.
+    let loses = loop_ || !is_reliable_stream(case);
+    if figures.delivered_bytes.is_some() && !broken_off && loses {
         figures.lost = sent.saturating_sub(figures.received);
     }
     if let Some(drops) = drops {
@@ -69,6 +78,27 @@ pub fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figure
         figures.lost_on_path = Some(figures.lost.saturating_sub(drops));
     }
     figures
+}
+
+/// The messages of warm-up and measurement of all these flows, where there are any and each of them tells both.
+fn sent_in_all<'a>(flows: impl Iterator<Item = &'a FarFlow>) -> Option<(u64, u64)> {
+    let told = flows.map(|flow| Some((flow.warm_up_messages?, flow.messages)));
+    told.reduce(|all, one| {
+        let ((warm_up, sent), (more_warm_up, more)) = (all?, one?);
+        Some((warm_up.saturating_add(more_warm_up), sent.saturating_add(more)))
+    })?
+}
+
+/// The messages that a sender sent since the receiver began to measure, which passed `before` of them by then. Each end ends
+/// its warm-up by its own clock; the messages themselves are what both agree on.
+fn measured(warm_up: u64, sent: u64, before: u64) -> u64 {
+    warm_up.saturating_add(sent).saturating_sub(before)
+}
+
+/// Whether all links bring every byte, or break: what has not come of their messages is not lost.
+fn is_reliable_stream(case: &Case) -> bool {
+    let is_one = |caps: Caps| caps.reliable && caps.framing == Framing::Stream;
+    case.endpoints.iter().all(|endpoint| crate::link::caps(endpoint).is_ok_and(is_one))
 }
 
 fn add(sum: Option<u64>, more: Option<u64>) -> Option<u64> {

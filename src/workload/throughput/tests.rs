@@ -1,16 +1,22 @@
-//! A sink as a state machine: how long it waits.
+//! The ends as state machines: how long they wait.
 
+use super::bounds::QUIET;
+use super::sign::SIGNS;
 use super::*;
 use crate::plan::{CaseSpec, OneOrMany};
 use crate::units::Bytes;
 
-/// How long a sink waits for more after its first message.
-fn patience(closes: bool) -> Duration {
+fn case(message_bytes: u64) -> Case {
     let url = Some(OneOrMany::One("mem://x".parse().unwrap()));
     let workload = Some("throughput".to_owned());
-    let size = Some(OneOrMany::One(Bytes(1400)));
-    let mut case = CaseSpec { url, workload, size, ..CaseSpec::default() }.expand().unwrap().remove(0);
-    case.timeout = Duration::from_secs(5);
+    let size = Some(OneOrMany::One(Bytes(message_bytes)));
+    let case = CaseSpec { url, workload, size, ..CaseSpec::default() }.expand().unwrap().remove(0);
+    Case { timeout: Duration::from_secs(5), ..case }
+}
+
+/// How long a sink waits for more after its first message.
+fn patience(closes: bool) -> Duration {
+    let case = case(1400);
     let caps = Caps {
         framing: Framing::Message,
         max_message: Some(65_536),
@@ -32,4 +38,54 @@ fn patience(closes: bool) -> Duration {
 fn a_pause_ends_a_flow_of_messages_only_where_nothing_else_can() {
     assert_eq!(patience(false), QUIET);
     assert_eq!(patience(true), Duration::from_secs(5));
+}
+
+fn at(seconds: u64) -> Time {
+    Time(seconds * 1_000_000_000)
+}
+
+#[test]
+fn a_link_that_empties_its_buffer_is_not_stuck() {
+    let mut source = Source::new(&case(1000), &Caps::STREAM, Tuning::default(), Recorder::counting());
+    assert!(matches!(source.next(at(0)), Step::Tune(_)));
+    assert!(matches!(source.next(at(0)), Step::Send { .. }));
+    source.sent(1000, at(0));
+    // A satellite takes nothing for a while, but what it holds becomes less.
+    for second in 1..60 {
+        source.waits(at(second), Some(100_000 - second));
+        assert!(matches!(source.next(at(second)), Step::Send { .. }), "{second}");
+    }
+    for second in 60..=64 {
+        source.waits(at(second), Some(100_000 - 59));
+        assert!(matches!(source.next(at(second)), Step::Send { .. }), "{second}");
+    }
+    source.waits(at(65), Some(100_000 - 59));
+    assert!(matches!(source.next(at(65)), Step::Fail(Fault::TimedOut)));
+}
+
+#[test]
+fn a_receiver_without_a_connection_says_that_it_is_there() {
+    let caps = Caps { framing: Framing::Message, max_message: Some(65_507), closes: false, ..Caps::STREAM };
+    let mut sink = Sink::new(&case(1400), &caps, Tuning::default(), Recorder::counting());
+    sink = sink.with_sign(b"here".to_vec());
+    assert!(matches!(sink.next(at(0)), Step::Tune(_)));
+    let (mut now, mut signs) = (at(0), 0);
+    // Also where nothing comes; and that is no reason to give up before the time-out.
+    loop {
+        match sink.next(now) {
+            Step::Send { bytes, .. } => {
+                assert_eq!(bytes, b"here");
+                sink.sent(4, now);
+                signs += 1;
+            }
+            Step::Receive { until, .. } => {
+                assert!(until.since(now) <= SIGNS);
+                now = until;
+                sink.timed_out(now);
+            }
+            Step::Fail(Fault::TimedOut) => break,
+            _ => panic!("neither"),
+        }
+    }
+    assert_eq!((now, signs), (at(5), 25));
 }

@@ -1,15 +1,14 @@
 //! The far end of a flow: a workload's party on a leash, so that no client gets more than the server grants.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::session::{FarSession, FlowState};
+use super::session::{CUT, GOES_ON, Place};
 use crate::clock::Time;
 use crate::link::party::{Cost, Party, Step, Tuning};
-use crate::link::{Batch, Caps, Fault};
+use crate::link::{Batch, Caps, Fault, Framing};
 use crate::peer::leash::Leash;
-use crate::peer::linkgauge::wire::{FarPlan, FlowKind};
+use crate::peer::linkgauge::wire::{FarPlan, FlowKind, SHORT};
 use crate::peer::{Limits, echo, far_case};
 use crate::plan::{Case, Pacing};
 use crate::sample::Recorder;
@@ -23,21 +22,23 @@ const LOOK: Duration = Duration::from_millis(2);
 /// A flow that reflects notices the end of the case within this time.
 const NOTICE: Duration = Duration::from_millis(100);
 
+/// All flows of a session together look around at most once in this time: a thousand that wait leave the CPU alone.
+const LOOK_OF_ALL: Duration = Duration::from_micros(100);
+
 /// The far end of a flow: a workload's party that begins and ends with the session; or an echo for a stranger.
 pub struct FarData {
-    pub role: Role,
-    pub leash: Leash,
-    pub task: Option<Task>,
+    role: Role,
+    leash: Leash,
+    task: Option<Task>,
     /// Instant at which the inner party gives up, when it is asked in smaller steps.
-    pub gives_up: Time,
-    pub begun: bool,
-    pub fault: Option<String>,
+    gives_up: Time,
+    begun: bool,
+    fault: Option<String>,
 }
 
 /// What ties a flow to its session.
 pub struct Task {
-    pub session: Arc<FarSession>,
-    pub flow: usize,
+    pub place: Place,
     /// On links that lose messages the attach may come again, until something else does.
     pub fresh: bool,
     pub request: Vec<u8>,
@@ -45,6 +46,64 @@ pub struct Task {
     pub repeated: bool,
     /// For a flow that itself receives nothing.
     pub batch: Batch,
+    /// How many flows the session has: the more, the less often each looks around.
+    pub flows: u32,
+    /// Of a flow that sends on a link without connections.
+    pub lifeline: Option<Lifeline>,
+    /// The link has no connection, so that what comes says that the client is there.
+    pub hears: bool,
+}
+
+impl Task {
+    /// How long to wait for a word, of which nothing but a flag of the session tells.
+    fn patience(&self, least: Duration) -> Duration {
+        least.max(LOOK_OF_ALL * self.flows)
+    }
+}
+
+/// Whether a receiver on a link without connections is still there: what is sent to it does not say so.
+pub struct Lifeline {
+    sign: [u8; SHORT],
+    heard: Option<Time>,
+    looks: Time,
+}
+
+/// A sender stops when it has heard nothing for so long; receivers say that they are there some ten times within that.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// A sender that is busy looks for signs of life this often.
+const LOOK_FOR_SIGNS: Duration = Duration::from_millis(50);
+
+/// What a lifeline says of a receiver.
+enum Life {
+    Fine,
+    /// Nothing may be sent before it was heard; or it is time to look, without waiting.
+    Listen(Time),
+    Gone,
+}
+
+impl Lifeline {
+    pub fn new(sign: [u8; SHORT]) -> Lifeline {
+        Lifeline { sign, heard: None, looks: Time(0) }
+    }
+
+    /// `also` is when the client was heard elsewhere.
+    fn at(&mut self, now: Time, also: Time) -> Life {
+        let Some(heard) = self.heard else { return Life::Listen(now + LOOK_FOR_SIGNS) };
+        if now >= self.looks {
+            self.looks = now + LOOK_FOR_SIGNS;
+            return Life::Listen(now);
+        }
+        if now.since(heard.max(also)) > SILENCE { Life::Gone } else { Life::Fine }
+    }
+
+    fn received(&mut self, batch: &Batch, now: Time) {
+        if batch.messages().any(|message| message == self.sign) {
+            self.heard = Some(now);
+        }
+        // More may lie there.
+        self.looks = now;
+    }
 }
 
 pub enum Role {
@@ -74,7 +133,7 @@ impl Role {
     }
 
     #[inline]
-    pub fn party(&mut self) -> &mut dyn Party {
+    fn party(&mut self) -> &mut dyn Party {
         match self {
             Role::Reflect(party) => party,
             Role::Receive(party) => party.as_mut(),
@@ -84,7 +143,7 @@ impl Role {
 
     /// Bytes moved so far.
     #[inline]
-    pub fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         match self {
             Role::Reflect(party) => party.returned(),
             Role::Receive(party) => party.position(),
@@ -93,7 +152,7 @@ impl Role {
     }
 
     /// What came last; nothing on a flow that only sends.
-    pub fn batch(&self) -> Option<&Batch> {
+    fn batch(&self) -> Option<&Batch> {
         match self {
             Role::Reflect(party) => Some(party.batch()),
             Role::Receive(party) => Some(party.batch()),
@@ -101,7 +160,7 @@ impl Role {
         }
     }
 
-    pub fn recorder(&self) -> Option<&Recorder> {
+    fn recorder(&self) -> Option<&Recorder> {
         match self {
             Role::Reflect(_) => None,
             Role::Receive(party) => Some(party.recorder()),
@@ -111,7 +170,7 @@ impl Role {
 }
 
 /// The plan as the workload's parties read it.
-pub fn case(plan: &FarPlan, per_second: Option<f64>) -> Case {
+fn case(plan: &FarPlan, per_second: Option<f64>) -> Case {
     Case {
         pacing: per_second.map_or(plan.pacing, |per_second| Pacing::Fixed { per_second }),
         stop: plan.stop,
@@ -122,37 +181,59 @@ pub fn case(plan: &FarPlan, per_second: Option<f64>) -> Case {
     }
 }
 
+/// Whether the ends of such a link learn nothing of each other but by messages.
+pub fn has_no_connection(caps: &Caps) -> bool {
+    caps.framing == Framing::Message && !caps.closes
+}
+
 impl FarData {
     pub fn new(role: Role, leash: Leash, task: Option<Task>) -> FarData {
         FarData { role, leash, task, gives_up: Time::NEVER, begun: false, fault: None }
     }
 
-    pub fn started(&self) -> bool {
-        self.task.as_ref().is_none_or(|task| task.session.started.load(Relaxed))
+    fn started(&self) -> bool {
+        self.task.as_ref().is_none_or(|task| task.place.session.started.load(Relaxed))
+    }
+
+    fn ends(&self, started: bool) -> bool {
+        let ending = self.task.as_ref().map_or(GOES_ON, |task| task.place.session.ending());
+        let is_receiver = matches!(self.role, Role::Receive(_));
+        ending != GOES_ON && (ending == CUT || !is_receiver || !started)
     }
 }
 
 impl Party for FarData {
     #[inline]
     fn next(&mut self, now: Time) -> Step<'_> {
-        let (started, is_receiver) = (self.started(), matches!(self.role, Role::Receive(_)));
-        let finishing = self.task.as_ref().is_some_and(|task| task.session.finishing.load(Relaxed));
-        if finishing && (!is_receiver || !started) {
+        let started = self.started();
+        if self.ends(started) {
             return Step::Done;
         }
         if let Some(reason) = self.leash.ends(now, self.role.bytes()) {
             self.fault = Some(reason.to_owned());
             return Step::Fail(Fault::Other(reason.to_owned()));
         }
+        let notice = self.task.as_ref().map_or(NOTICE, |task| task.patience(NOTICE));
         if let Some(task) = &mut self.task {
             if task.repeated {
                 return Step::Send { bytes: &task.reply, message: task.reply.len() };
             }
             if !started && matches!(self.role, Role::Send(_)) {
+                let until = now + task.patience(LOOK);
                 return match task.fresh {
-                    true => Step::Receive { into: &mut task.batch, until: now + LOOK },
-                    false => Step::Sleep(now + LOOK),
+                    true => Step::Receive { into: &mut task.batch, until },
+                    false => Step::Sleep(until),
                 };
+            }
+            let also = Time(task.place.session.heard_ns.load(Relaxed));
+            match task.lifeline.as_mut().map_or(Life::Fine, |lifeline| lifeline.at(now, also)) {
+                Life::Fine => {}
+                Life::Listen(until) => return Step::Receive { into: &mut task.batch, until },
+                Life::Gone => {
+                    let reason = "the client gave no sign of life";
+                    self.fault = Some(reason.to_owned());
+                    return Step::Fail(Fault::Other(reason.to_owned()));
+                }
             }
         }
         if started && !self.begun {
@@ -164,7 +245,7 @@ impl Party for FarData {
         match self.role.party().next(now) {
             Step::Receive { into, until } => {
                 self.gives_up = until;
-                Step::Receive { into, until: until.min(now + NOTICE) }
+                Step::Receive { into, until: until.min(now + notice) }
             }
             Step::Fail(fault) => {
                 self.fault = Some(fault.to_string());
@@ -181,25 +262,44 @@ impl Party for FarData {
             return;
         }
         self.role.party().sent(bytes, at);
+        if let Some(task) = &self.task {
+            task.place.moved(self.role.bytes());
+        }
     }
 
     #[inline]
     fn received(&mut self, now: Time) {
-        if let Some(task) = self.task.as_mut().filter(|task| task.fresh) {
+        if let Some(task) = &mut self.task {
             let batch = self.role.batch().unwrap_or(&task.batch);
-            task.repeated = batch.messages().any(|message| message == task.request.as_slice());
-            if task.repeated {
+            if task.fresh {
+                task.repeated = batch.messages().any(|message| message == task.request.as_slice());
+                if task.repeated {
+                    return;
+                }
+                task.fresh = false;
+            }
+            if let Some(lifeline) = &mut task.lifeline {
+                lifeline.received(batch, now);
                 return;
             }
-            task.fresh = false;
+            if task.hears {
+                task.place.session.heard_ns.store(now.0, Relaxed);
+            }
         }
         self.role.party().received(now);
+        if let Some(task) = &self.task {
+            task.place.moved(self.role.bytes());
+        }
     }
 
     fn timed_out(&mut self, now: Time) {
         if now >= self.gives_up && self.begun {
             self.role.party().timed_out(now);
         }
+    }
+
+    fn waits(&mut self, now: Time, unacknowledged: Option<u64>) {
+        self.role.party().waits(now, unacknowledged);
     }
 
     fn closed(&mut self, now: Time) -> Result<(), Fault> {
@@ -224,14 +324,42 @@ impl Party for FarData {
                 duplicate: counts.duplicate,
                 reordered: counts.reordered,
                 corrupt_messages: counts.corrupt_messages,
+                warm_up_messages: Some(counts.warm_up),
+                unfinished: matches!(&self.role, Role::Receive(sink) if !sink.has_seen_end()),
                 ..flow
             };
         }
-        let Some(task) = &self.task else { return };
-        if let Some(planned) = task.session.plan().as_mut()
-            && let Some(state) = planned.flows.get_mut(task.flow)
-        {
-            *state = FlowState::Ended(flow, cost.cpu_seconds);
+        if let Some(task) = &self.task {
+            task.place.end(flow, cost.cpu_seconds);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_sent_to_a_receiver_before_it_was_heard_nor_after_it_fell_silent() {
+        let mut lifeline = Lifeline::new([7; SHORT]);
+        let at = |milliseconds: u64| Time(milliseconds * 1_000_000);
+        let mut sign = Batch::new(2 * SHORT, 1);
+        sign.bytes[..SHORT].fill(7);
+        sign.push(0, SHORT);
+        let mut strange = Batch::new(2 * SHORT, 1);
+        strange.push(0, SHORT);
+        lifeline.received(&strange, at(0));
+        for now in [0, 1000, 100_000] {
+            assert!(matches!(lifeline.at(at(now), Time(0)), Life::Listen(until) if until > at(now)));
+        }
+        lifeline.received(&sign, at(100_000));
+        // It looks without waiting, and sends in between.
+        assert!(matches!(lifeline.at(at(100_000), Time(0)), Life::Listen(until) if until == at(100_000)));
+        assert!(matches!(lifeline.at(at(100_001), Time(0)), Life::Fine));
+        let mut ends = |from: u64, also: Time| {
+            (from..from + 10_000).find(|now| matches!(lifeline.at(at(*now), also), Life::Gone))
+        };
+        assert_eq!(ends(100_002, at(101_000)), Some(103_001), "it was heard elsewhere");
+        assert_eq!(ends(101_000, Time(0)), Some(102_001));
     }
 }
