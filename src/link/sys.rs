@@ -23,6 +23,7 @@ pub use terminal::*;
 /// # Safety
 /// The type consists of integers: one of them, or an array or a C structure of such. A reference, a `bool` or an `enum` has
 /// patterns that are no value, and what a pointer leads to is not part of the data.
+// SAFETY: the promise that each `impl` below gives.
 unsafe trait Plain: Copy {}
 
 // SAFETY: integers.

@@ -243,7 +243,7 @@ pub fn full() -> Run {
         case("udp://gauge-2.example:7100", "latency", Direction::Loop, 14, latency_figures(840_000, 9_400));
     lossy.complete = false;
     let figures = &mut lossy.figures;
-    (figures.late, figures.duplicate) = (12, 3);
+    (figures.late, figures.duplicate, figures.early) = (12, 3, 1);
     (figures.reordered, figures.corrupt_bytes, figures.corrupt_messages, figures.missed_sends) = (5, 2, 1, 9);
     (figures.lost_in_socket, figures.lost_on_path) = (Some(100), Some(500));
     let distribution_ = figures.latency_ns.as_mut().unwrap();
@@ -376,7 +376,7 @@ pub fn staged() -> Run {
         one_way_error_bound_ns: 19_400.0,
         clock_offset_ns: -7_300_000.0,
         clock_drift_ppm: 3.2,
-        clock_steps: 0,
+        clock_steps: 1,
         lost_there: Some(5),
         lost_back: Some(2),
     });

@@ -16,6 +16,7 @@ mod foreign;
 mod frames;
 mod fuzz_smoke;
 mod guest;
+mod hostile;
 mod house;
 mod icmp;
 mod import;

@@ -363,7 +363,7 @@ fn descriptors_that_have_run_out_are_taken_from_clients_that_say_nothing() {
     let line =
         format!("ulimit -n 64; exec {} serve --peer echo tcp://127.0.0.1:0", env!("CARGO_BIN_EXE_linkgauge"));
     let mut command = Command::new("sh");
-    command.args(["-c", &line]).stdin(Stdio::null()).stdout(Stdio::piped());
+    command.args(["-c", &line]).env("LINKGAUGE_STORE", "").stdin(Stdio::null()).stdout(Stdio::piped());
     let (_server, place) = place_of(Running(command.spawn().unwrap()));
     let endpoint: Endpoint = format!("tcp://{place}").parse().unwrap();
     let silent: Vec<_> = (0..100).map(|_| connect(&endpoint)).collect();

@@ -6,11 +6,17 @@ use std::sync::atomic::AtomicBool;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::{self, Dialer};
-use linkgauge::peer::{self, ServerFacts};
+use linkgauge::peer::{self, Limits, ServerFacts, Service};
 use linkgauge::plan::Plan;
 use linkgauge::run::Run;
 use linkgauge::schedule::{self, Bench};
 use linkgauge::serve::Server;
+
+/// The server's side of a protocol, with a secret that is no secret.
+pub fn service(peer: &str, limits: Limits) -> Arc<dyn Service> {
+    let facts = ServerFacts { limits, secret: [7; 32], ..ServerFacts::default() };
+    peer::peer(peer).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts))
+}
 
 /// A dialer on a virtual clock that reaches `peer` at `mem://far`, and at `mem://far0` to `mem://far9`.
 pub struct VirtualNet {
@@ -21,10 +27,8 @@ pub struct VirtualNet {
 impl VirtualNet {
     pub fn serving(peer: &str) -> VirtualNet {
         let dialer = Dialer::new(Clock::new_virtual());
-        let facts = ServerFacts { secret: [7; 32], ..ServerFacts::default() };
-        let limits = facts.limits;
-        let service =
-            peer::peer(peer).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts));
+        let limits = Limits::default();
+        let service = service(peer, limits);
         let names = (0..10).map(|number| format!("mem://far{number}")).chain(["mem://far".to_owned()]);
         let endpoints: Vec<_> = names.map(|name| name.parse().unwrap()).collect();
         // What a link does to messages stands in the near end's URL; the far end only needs to know the kind.

@@ -57,8 +57,9 @@ const DIALECT: &str = "dialect";
 /// A direction may take so much longer than the longest that is allowed, until its last bytes are through.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long a server may send: far more than the 6 s of the original, and the 10 s of its older versions.
-const FAR_SENDS: Duration = Duration::from_secs(60);
+/// How long a server may send, its last bytes included: far more than the 6 s of the original, and the 10 s of its older
+/// versions.
+const FAR_SENDS: Duration = Duration::from_secs(30);
 
 /// How long the last words of a connection may take.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -344,8 +345,11 @@ impl NetioSession {
         for (flow, used) in flows.iter_mut().zip(used) {
             flow.fault = flow.fault.take().map(|fault| format!("{}: {fault}", self.endpoints[flow.port]));
             let first = |ran: &Option<Ran>| ran.as_ref()?.flow.recorder.first;
+            // What comes before it was asked for says nothing of what was read.
+            let asked = used.received.as_ref().and_then(|ran| ran.tally.first);
             if let (Some(sent), Some((first, back))) =
                 (&used.sent, first(&used.sent).zip(first(&used.received)))
+                && asked.is_some_and(|asked| asked <= back)
             {
                 let counts = &sent.flow.recorder.counts;
                 (flow.bytes, flow.messages, flow.fault) = (counts.bytes, counts.sent, None);
@@ -399,14 +403,11 @@ impl Session for NetioSession {
             let fault = used.fault(&self.endpoints[used.port])?;
             Some(if used.is_misunderstood() { fault + hint(self.dialect) } else { fault })
         });
-        let failed = fault.is_some();
         if let (Some(fault), Some(flow)) = (fault, report.flows.first_mut()) {
             flow.fault = Some(fault);
         }
-        if report.flows.iter().any(|flow| flow.fault.is_some()) {
-            // A server that does not read hears no next word either.
-            return Ok(Some(report));
-        }
+        // A server that does not read hears no next word either.
+        let failed = report.flows.iter().any(|flow| flow.fault.is_some());
         for used in used {
             let port = used.port;
             if let Some((link, owed)) = used.at_rest()

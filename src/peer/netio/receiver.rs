@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::wire::{Blocks, LAST, WORD};
-use super::{Handoff, Tally};
+use super::{FAR_SENDS, Handoff, Tally};
 use crate::clock::Time;
 use crate::link::Fault;
 use crate::link::party::{Cost, Party, SLICE, Step};
@@ -27,6 +27,7 @@ pub struct Receiver {
     since: Option<Time>,
     handoff: Arc<Handoff>,
     begun: bool,
+    begun_at: Option<Time>,
     fault: Option<Fault>,
     /// As NETIO counts, to the end of the last block, which counts as well; it begins with the word.
     tally: Tally,
@@ -46,6 +47,7 @@ impl Receiver {
             since: None,
             handoff,
             begun: false,
+            begun_at: None,
             fault: None,
             tally: Tally::default(),
             told: Arc::default(),
@@ -107,6 +109,9 @@ impl Party for Receiver {
         }
         if self.blocks.is_over() {
             return Step::Done;
+        }
+        if self.begun && now > *self.begun_at.get_or_insert(now) + FAR_SENDS {
+            return Step::Fail(self.broken_off("did not end in time"));
         }
         match self.sink.next(now) {
             Step::Receive { into, .. } if !self.begun => Step::Receive { into, until: now + SLICE },

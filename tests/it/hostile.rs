@@ -1,0 +1,477 @@
+//! Hostile ends against every protocol, in both roles: a case ends in bounded time and memory, without a panic and without
+//! a false figure.
+//!
+//! [`PROTOCOLS`] has a line for each entry of `peer::PEERS`; a test compares the two. What a new protocol can do (its
+//! workloads, directions, links) is asked of it, so that line is all it needs. Most rows run on the virtual clock, each
+//! protocol in a process of its own, so that its peak of memory can be seen and an endless loop ended.
+
+mod kit;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use linkgauge::clock::{Clock, Time};
+use linkgauge::endpoint::Endpoint;
+use linkgauge::link::party::{Party, Step};
+use linkgauge::link::{self, Batch, Dialer, Fault, Link};
+use linkgauge::peer::{Limits, PEERS, Peer, Service, peer};
+use linkgauge::plan::{Direction, Plan};
+use linkgauge::run::{CaseResult, Run};
+use linkgauge::schedule::{self, Bench};
+use linkgauge::serve::Server;
+
+use crate::memory::status_kib;
+use crate::virtual_net::service;
+use kit::{BARE, MANNERS, Manner, Meddler, Mirror, Sockets, absurd};
+
+/// What the rows need to know of a protocol.
+struct Protocol {
+    name: &'static str,
+    /// What a plan must say for it.
+    options: &'static str,
+    /// So long after a case's own time the protocol may still be at work, besides the time-out.
+    more_time: Duration,
+    /// Whatever comes is taken for a reply, because replies carry no number.
+    believes_all: bool,
+    /// A server that says nothing is an honest one, if it reads.
+    one_way: bool,
+    /// Why its client cannot be run without a kernel that has its links. The tests in a guest run it.
+    needs: Option<&'static str>,
+}
+
+const PLAIN: Protocol = Protocol {
+    name: "",
+    options: "",
+    more_time: Duration::ZERO,
+    believes_all: false,
+    one_way: false,
+    needs: None,
+};
+
+const PROTOCOLS: &[Protocol] = &[
+    // A receiver of messages waits for the end of what a slow link still holds, up to two minutes.
+    Protocol { name: "linkgauge", options: "probe = false", more_time: Duration::from_secs(122), ..PLAIN },
+    Protocol { name: "echo", ..PLAIN },
+    Protocol { name: "discard", one_way: true, ..PLAIN },
+    Protocol { name: "chargen", believes_all: true, ..PLAIN },
+    Protocol { name: "stamp", ..PLAIN },
+    Protocol { name: "twamp-light", ..PLAIN },
+    Protocol { name: "sockperf", ..PLAIN },
+    Protocol {
+        name: "ask",
+        options: "peer_options = { send = \"PING\\\\n\", until = \"\\\\n\" }",
+        believes_all: true,
+        ..PLAIN
+    },
+    // Each word of the control connection has its time-out, and streams have 10 s to end by themselves.
+    Protocol { name: "iperf3", more_time: Duration::from_secs(13), ..PLAIN },
+    // Its server alone decides how long it sends; the client listens for at most 30 s.
+    Protocol {
+        name: "netio",
+        options: "size = 1024",
+        more_time: Duration::from_secs(32),
+        one_way: true,
+        ..PLAIN
+    },
+    Protocol { name: "pakbus", options: "peer_options = { retries = \"0\", reconnects = \"0\" }", ..PLAIN },
+    Protocol { name: "tipc-bench", needs: Some("TIPC"), ..PLAIN },
+    Protocol { name: "linx-bmark", ..PLAIN },
+];
+
+#[test]
+fn every_protocol_is_attacked() {
+    let attacked: Vec<&str> = PROTOCOLS.iter().map(|protocol| protocol.name).collect();
+    let known: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+    assert_eq!(attacked, known, "each entry of peer::PEERS has a line in PROTOCOLS of tests/it/hostile.rs");
+}
+
+/// The links of the virtual clock: slow, so that whatever happens there takes time.
+const LINKS: [&str; 2] = [
+    "mem://far?rate=1Mbit/s&delay=1ms&buffer=64Ki",
+    "mem://far?type=message&rate=1Mbit/s&delay=1ms&buffer=64Ki",
+];
+const RATE_BPS: f64 = 1e6;
+const ROUND_TRIP_NS: u64 = 2_000_000;
+const BUFFERS: u64 = 2 * 65_536;
+
+const PLANNED: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_secs(1);
+const LEEWAY: Duration = Duration::from_secs(2);
+/// What the buffers of a link hold takes so long to get through, both ways.
+const DRAINING: Duration = Duration::from_millis(1100);
+
+/// Honest words before an end becomes hostile.
+const AFTER: [usize; 4] = [0, 1, 2, 5];
+
+/// The plan of a case, if the protocol can do that on such a link.
+fn plan(protocol: &Protocol, url: &str, workload: &str, direction: Direction) -> Option<Plan> {
+    let stop = if protocol.name == "tipc-bench" { "count = 50" } else { "time = \"300ms\"" };
+    let options = match (protocol.name, workload) {
+        ("pakbus", "download") => "peer_options = { retries = \"0\", reconnects = \"0\", table = \"Bench\" }",
+        _ => protocol.options,
+    };
+    let text = format!(
+        "keep_going = true\n[[case]]\nurl = \"{url}\"\npeer = \"{}\"\nworkload = \"{workload}\"\ndirection = \"{}\"\n\
+         timeout = \"1s\"\n{stop}\n{}\n{options}",
+        protocol.name,
+        direction.name(),
+        if workload == "latency" { "warm_up_count = 0" } else { "" },
+    );
+    let plan = Plan::from_toml(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+    schedule::check(plan).ok()
+}
+
+/// All cases of a protocol on these links.
+fn plans<'a>(protocol: &'a Protocol, urls: &'a [&'a str]) -> impl Iterator<Item = (String, Plan)> + 'a {
+    let workloads = known(protocol).workloads.iter();
+    let cases = workloads.flat_map(|(workload, ways)| ways.iter().map(move |way| (*workload, *way)));
+    cases.flat_map(move |(workload, way)| {
+        urls.iter().filter_map(move |url| {
+            let name = format!("{workload} {} {url}", way.name());
+            Some((name, plan(protocol, url, workload, way)?))
+        })
+    })
+}
+
+fn known(protocol: &Protocol) -> &'static Peer {
+    peer(protocol.name).unwrap()
+}
+
+#[test]
+fn every_workload_and_direction_is_attacked() {
+    for protocol in PROTOCOLS.iter().filter(|protocol| protocol.needs.is_none()) {
+        for (workload, ways) in known(protocol).workloads {
+            for way in *ways {
+                let any = LINKS.iter().any(|url| plan(protocol, url, workload, *way).is_some());
+                assert!(any, "{} {workload} {}", protocol.name, way.name());
+            }
+        }
+    }
+}
+
+fn run(plan: &Plan, dialer: &Dialer) -> Run {
+    let cancel = AtomicBool::new(false);
+    schedule::run(plan, &mut Bench::new(dialer.clone(), &(), &cancel))
+}
+
+/// Why a figure of a case cannot be true of those links.
+fn false_figure(case: &CaseResult, took: Duration, protocol: &Protocol) -> Option<String> {
+    let figures = &case.figures;
+    for rate in [figures.throughput_bps, figures.throughput_back_bps].into_iter().flatten() {
+        if !(0.0..=1.05 * RATE_BPS).contains(&rate) {
+            return Some(format!("{rate} bit/s"));
+        }
+    }
+    let most = (RATE_BPS / 8.0 * took.as_secs_f64()) as u64 + BUFFERS;
+    for bytes in [figures.delivered_bytes, figures.delivered_back_bytes].into_iter().flatten() {
+        if bytes > most {
+            return Some(format!("{bytes} bytes delivered in {took:?}"));
+        }
+    }
+    let fastest = figures.latency_ns.as_ref().map(|latency| latency.min);
+    if fastest.is_some_and(|fastest| fastest < ROUND_TRIP_NS) && !protocol.believes_all {
+        return Some(format!("a round trip of {fastest:?} ns"));
+    }
+    if case.workload != "throughput" && figures.received > figures.sent {
+        return Some(format!("{} replies to {} requests", figures.received, figures.sent));
+    }
+    let cpu = case.cpu.as_ref().and_then(|cpu| cpu.far_seconds);
+    cpu.filter(|seconds| !(0.0..=100.0).contains(seconds)).map(|seconds| format!("{seconds} s of CPU"))
+}
+
+/// Whether a case may count as complete although the server was hostile from its first word.
+fn may_be_complete(case: &CaseResult, protocol: &Protocol, manner: Manner) -> bool {
+    let reads = !matches!(manner, Manner::NeverReads | Manner::Endless | Manner::Close | Manner::Reset);
+    let flagged = |warning: &linkgauge::run::Warning| {
+        ["corrupt", "lost_bytes", "implausible_report", "unconfirmed", "duplicate", "early"]
+            .contains(&warning.code.as_str())
+    };
+    protocol.believes_all || protocol.one_way && reads || case.warnings.iter().any(flagged)
+}
+
+/// One case against a hostile server; what is wrong with how it went.
+fn attack(protocol: &Protocol, plan: &Plan, manner: Manner, after: usize) -> Result<(), String> {
+    let dialer = Dialer::new(Clock::new_virtual());
+    let endpoint = plan.cases[0].endpoints[0].clone();
+    let caps = link::caps(&endpoint).unwrap();
+    let honest = known(protocol).serve.map(|_| service(protocol.name, Limits::default()));
+    let mut listener = dialer.listen(&endpoint).unwrap();
+    let hosted = listener.host(Box::new(move |from| {
+        let honest = honest.as_ref().map(|service| service.party(&caps, from));
+        Meddler::boxed(honest.unwrap_or_else(|| Box::new(Mirror::new())), manner, after)
+    }));
+    assert!(hosted.is_ok());
+    let began = dialer.now();
+    let run = run(plan, &dialer);
+    let took = dialer.now().since(began);
+    let case = &run.cases[0];
+    let most = PLANNED + TIMEOUT + LEEWAY + DRAINING + protocol.more_time;
+    // What drips from an echo is a slow link that brings something back: as long as it does, it is waited for.
+    if protocol.name == "echo" && manner == Manner::Drip && plan.cases[0].workload == "throughput" {
+        return Ok(());
+    }
+    if took > most {
+        return Err(format!("it took {took:?}, at most {most:?}: {:?}", case.warnings));
+    }
+    if let Some(what) = false_figure(case, took, protocol) {
+        return Err(what);
+    }
+    if run.complete() && after == 0 && BARE.contains(&manner) && !may_be_complete(case, protocol, manner) {
+        return Err(format!("complete: {:?}", case.figures));
+    }
+    let text = serde_json::to_string(&run).unwrap();
+    Run::from_json(&text).map(|_| ()).map_err(|error| format!("{error}"))
+}
+
+/// The first words of a client, as they come on its first connection.
+struct Listens {
+    batch: Batch,
+    heard: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Party for Listens {
+    fn next(&mut self, _now: Time) -> Step<'_> {
+        Step::Receive { into: &mut self.batch, until: Time::NEVER }
+    }
+
+    fn sent(&mut self, _bytes: usize, _at: Time) {}
+
+    fn received(&mut self, _now: Time) {
+        let mut heard = self.heard.lock().unwrap();
+        if heard.is_empty() {
+            heard.extend(self.batch.messages().next().unwrap_or_default());
+        }
+    }
+
+    fn timed_out(&mut self, _now: Time) {}
+}
+
+fn first_words(plan: &Plan) -> Vec<u8> {
+    let dialer = Dialer::new(Clock::new_virtual());
+    let mut listener = dialer.listen(&plan.cases[0].endpoints[0]).unwrap();
+    let words = Arc::<Mutex<Vec<u8>>>::default();
+    let heard = words.clone();
+    let hosted = listener
+        .host(Box::new(move |_| Box::new(Listens { batch: Batch::new(65_536, 1), heard: heard.clone() })));
+    assert!(hosted.is_ok());
+    run(plan, &dialer);
+    let words = words.lock().unwrap().clone();
+    words[..words.len().min(2000)].to_vec()
+}
+
+/// A server grants this much; then it ends a connection by itself.
+const GRANTED: Limits =
+    Limits { sessions: 100, duration_s: 2, bit_rate: None, message_bytes: 1 << 20, flows: 16, idle_s: 1 };
+
+/// Some protocols let a connection end what it has begun, up to 10 s.
+const GRACE: Duration = Duration::from_secs(12);
+
+/// What a hostile client sends next, after so many words.
+fn next_words(manner: Manner, words: &[u8], said: usize) -> Option<Vec<u8>> {
+    let noise = || vec![if manner == Manner::Zeros { 0 } else { (said * 37 % 251) as u8 }; 600];
+    match manner {
+        Manner::Silent | Manner::Close | Manner::Reset => (said == 0).then(|| words.to_vec()),
+        Manner::Half => (said == 0).then(|| words[..words.len() / 2].to_vec()),
+        Manner::Doubled => (said < 2).then(|| words.to_vec()),
+        Manner::Drip => words.get(said).map(|byte| vec![*byte]),
+        Manner::Absurd(number) => (said == 0).then(|| absurd(words, number)),
+        Manner::Garbage | Manner::Zeros => Some(noise()),
+        Manner::NeverReads | Manner::Endless => Some(if words.is_empty() { noise() } else { words.to_vec() }),
+    }
+}
+
+/// One connection of a hostile client to an honest server; what is wrong with how it went.
+fn attack_server(
+    service: &Arc<dyn Service>,
+    endpoint: &Endpoint,
+    words: &[u8],
+    manner: Manner,
+) -> Result<(), String> {
+    let dialer = Dialer::new(Clock::new_virtual());
+    let _server = Server::start(std::slice::from_ref(endpoint), service, &GRANTED, &dialer)
+        .map_err(|e| e.to_string())?;
+    let mut link = dialer.open(endpoint).unwrap();
+    let until = dialer.now() + Duration::from_secs(GRANTED.duration_s + GRANTED.idle_s) + GRACE;
+    let reads = !matches!(manner, Manner::NeverReads | Manner::Endless);
+    let (mut said, mut room) = (0, vec![0; 65_536]);
+    let ended = loop {
+        let pause = Duration::from_millis(if manner == Manner::Endless { 1 } else { 20 });
+        if let Some(words) = next_words(manner, words, said) {
+            match link.send(&words, Duration::ZERO) {
+                Ok(_) => said += 1,
+                Err(Fault::Closed) => break true,
+                Err(_) => {}
+            }
+        }
+        if matches!(manner, Manner::Close | Manner::Reset) {
+            break true;
+        }
+        let now = dialer.now();
+        let over = now >= until;
+        if (reads || over) && drained(link.as_mut(), &mut room) {
+            break true;
+        }
+        if over {
+            break false;
+        }
+        dialer.clock.sleep_until(now + pause);
+        dialer.memory.step(now + pause);
+    };
+    if ended { Ok(()) } else { Err(format!("the connection is still open after {:?}", until.since(Time(0)))) }
+}
+
+/// Reads what is there; whether the server has closed.
+fn drained(link: &mut dyn Link, room: &mut [u8]) -> bool {
+    for _ in 0..1000 {
+        match link.receive(room, Duration::ZERO) {
+            Ok(_) => {}
+            Err(fault) => return matches!(fault, Fault::Closed),
+        }
+    }
+    false
+}
+
+/// Runs a row; a panic is a failure of it.
+fn row(name: &str, failures: &mut Vec<String>, run: impl FnOnce() -> Result<(), String>) {
+    // The last line of a process that had to be ended says where it hung.
+    println!("{name}");
+    let result = catch_unwind(AssertUnwindSafe(run));
+    let result = result.unwrap_or_else(|_| Err("panicked".to_owned()));
+    failures.extend(result.err().map(|what| format!("{name}: {what}")));
+}
+
+const OF_ITS_OWN: &str = "LINKGAUGE_TEST_HOSTILE";
+
+/// Does nothing, unless it is asked to.
+#[test]
+fn a_protocol_of_its_own() {
+    let Ok(name) = std::env::var(OF_ITS_OWN) else { return };
+    let protocol = PROTOCOLS.iter().find(|protocol| protocol.name == name).unwrap();
+    let mut failures = Vec::new();
+    for (case, plan) in plans(protocol, &LINKS) {
+        for manner in MANNERS {
+            // Without an honest end there is nothing that could be said first.
+            let after = if known(protocol).serve.is_some() { &AFTER[..] } else { &AFTER[..1] };
+            for &after in after {
+                let name = format!("{name} {case}: server {manner:?} after {after}");
+                row(&name, &mut failures, || attack(protocol, &plan, manner, after));
+            }
+        }
+    }
+    let serves = known(protocol).serve.is_some() && protocol.needs.is_none();
+    for url in LINKS.iter().filter(|_| serves) {
+        let endpoint: Endpoint = url.parse().unwrap();
+        let service = service(&name, GRANTED);
+        if service.fits(&link::caps(&endpoint).unwrap()).is_err() {
+            continue;
+        }
+        let words = plans(protocol, &[url]).next().map(|(_, plan)| first_words(&plan)).unwrap_or_default();
+        for manner in MANNERS {
+            // One that says hello again and again is not idle. What one address may have of those is limited.
+            if name == "linkgauge" && manner == Manner::NeverReads {
+                continue;
+            }
+            let name = format!("{name} {url}: client {manner:?}");
+            row(&name, &mut failures, || attack_server(&service, &endpoint, &words, manner));
+        }
+    }
+    println!("\npeak: {} KiB", status_kib("self", "VmHWM"));
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// A process that runs the rows of one protocol, ended if it does not end.
+fn start(protocol: &Protocol) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "hostile::a_protocol_of_its_own", "--nocapture", "--test-threads=1"])
+        .env(OF_ITS_OWN, protocol.name)
+        .env("RUST_BACKTRACE", "0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Far more than any protocol needs, far less than a hostile end could make it take.
+const MOST_KIB: u64 = 256 * 1024;
+
+/// A row takes milliseconds; only an endless loop ever needs this.
+const HANGS: Duration = Duration::from_secs(240);
+
+#[test]
+fn every_protocol_survives_every_manner() {
+    let began = Instant::now();
+    let wrong = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for protocol in PROTOCOLS {
+            let wrong = &wrong;
+            scope.spawn(move || {
+                let child = start(protocol);
+                let pid = rustix::process::Pid::from_child(&child);
+                let (done, ended) = std::sync::mpsc::channel();
+                // Its output is read while it runs, so that it never waits for that.
+                let reader = std::thread::spawn(move || drop(done.send(child.wait_with_output())));
+                let output = ended.recv_timeout(HANGS.saturating_sub(began.elapsed())).or_else(|_| {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                    ended.recv()
+                });
+                reader.join().unwrap();
+                let output = output.unwrap().unwrap();
+                let text = String::from_utf8_lossy(&output.stdout);
+                let peak = text
+                    .lines()
+                    .find_map(|line| line.strip_prefix("peak: ")?.strip_suffix(" KiB")?.parse().ok());
+                if !output.status.success() || peak.is_none_or(|peak: u64| peak > MOST_KIB) {
+                    let last = text.lines().rfind(|line| line.starts_with(protocol.name)).unwrap_or_default();
+                    let said = String::from_utf8_lossy(&output.stderr);
+                    wrong.lock().unwrap().push(format!(
+                        "{}: {}, peak {peak:?} KiB, last row: {last}\n{said}",
+                        protocol.name, output.status
+                    ));
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Beyond what a case may take: for a machine that is busy with other tests.
+const BUSY: Duration = Duration::from_secs(15);
+
+#[test]
+fn real_sockets_of_hostile_servers_are_left_in_time() {
+    let wrong = Mutex::new(Vec::new());
+    let servers = BARE.map(|manner| (manner, Sockets::listen(manner)));
+    let protocols = || PROTOCOLS.iter().filter(|protocol| protocol.needs.is_none());
+    std::thread::scope(|scope| {
+        for (manner, server) in &servers {
+            // Zeros are blocks of NETIO without a last one: the virtual clock does not wait for their end.
+            let protocols =
+                protocols().filter(|protocol| protocol.name != "netio" || *manner != Manner::Zeros);
+            for protocol in protocols {
+                for (case, plan) in plans(protocol, &[&server.tcp, &server.udp]) {
+                    let wrong = &wrong;
+                    scope.spawn(move || {
+                        let began = Instant::now();
+                        let run = run(&plan, &Dialer::new(Clock::System));
+                        let took = began.elapsed();
+                        let most = PLANNED + TIMEOUT + LEEWAY + protocol.more_time + BUSY;
+                        let name = format!("{} {case}: {manner:?}", protocol.name);
+                        let fail = |what: String| wrong.lock().unwrap().push(format!("{name}: {what}"));
+                        if took > most {
+                            fail(format!("it took {took:?}"));
+                        }
+                        if run.complete() && !may_be_complete(&run.cases[0], protocol, *manner) {
+                            fail(format!("complete: {:?}", run.cases[0].figures));
+                        }
+                    });
+                }
+            }
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
