@@ -64,7 +64,9 @@ use linkgauge::workload::throughput::head::Head;
 pub fn endpoint(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let Ok(endpoint) = text.parse::<Endpoint>() else { return };
-    assert_eq!(endpoint.to_string(), text);
+    assert_eq!(endpoint.to_string().parse::<Endpoint>().as_ref(), Ok(&endpoint));
+    // A bare host or device gets its scheme.
+    assert!(!text.contains("://") || endpoint.to_string() == text);
     let _ = (endpoint.host_port(), link::caps(&endpoint));
     if let Ok(next) = endpoint.counted_up(3) {
         assert_eq!(next.scheme(), endpoint.scheme());

@@ -29,10 +29,10 @@ fn a_command_runs_as_if_it_were_here() {
 #[test]
 fn what_is_missing_is_named() {
     let ended = guest("no_such_module", "", "true");
-    assert!(ended.stderr.ends_with("no such kernel module: no_such_module\n"), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with("error: no such kernel module: no_such_module\n"), "{}", ended.stderr);
     assert_eq!(ended.status, Some(2));
     let ended = guest("", "no-such-tool", "true");
-    assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), "missing on this host: no-such-tool\n"));
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), "error: missing on this host: no-such-tool\n"));
 }
 
 fn median_ns(run: &Value, case: usize) -> f64 {
@@ -51,7 +51,7 @@ fn a_guest_ends_with_the_command_that_started_it() {
     // Whoever still ran would hold it open.
     assert_eq!(stdout.read(&mut [0; 9]).unwrap(), 0);
     let ended = run(&["lab", "vm", "--cache", cache, "--limit", "1s", "--", "sleep", "1000"]);
-    assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), "the guest was not done after 1 s\n"));
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), "error: the guest was not done after 1 s\n"));
 }
 
 /// Shapes the loop-back device there and measures over it; kills the shaper and starts it again.
