@@ -58,7 +58,7 @@ pub fn call(options: &Options, opening: &Opening) -> Result<Arc<Pairing>, Fault>
     };
     let node = called(&key);
     let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
-    let pairing = match node.upgrade().filter(|pairing| !pairing.is_over()) {
+    let pairing = match node.upgrade().filter(|pairing| pairing.is_usable()) {
         Some(pairing) => pairing,
         None => Hunt::new(options, opening).join()?,
     };

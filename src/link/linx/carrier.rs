@@ -54,6 +54,11 @@ pub trait Control: Send + Sync {
 
     fn facts(&self, facts: &mut Facts);
 
+    /// The other node has closed the connection, whether or not that has been read already.
+    fn is_closed_by_node(&self) -> bool {
+        false
+    }
+
     /// Nobody uses the connection any more: lets the last words get through, at the latest until then.
     fn close(&self, until: Time);
 

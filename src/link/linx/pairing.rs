@@ -164,6 +164,11 @@ impl Core {
         self.over.get().is_some()
     }
 
+    /// Whether another link may use the connection.
+    pub fn is_usable(&self) -> bool {
+        !self.is_over() && !self.control.is_closed_by_node()
+    }
+
     fn fault(&self) -> Option<Fault> {
         self.over.get().map(Ending::fault)
     }

@@ -253,6 +253,12 @@ impl Control for Shared {
         (self.read_facts)(&self.socket, facts);
     }
 
+    fn is_closed_by_node(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // An error and the end of both directions are reported as well.
+        poll(&mut [PollFd::new(&self.socket, PollFlags::RDHUP)], Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
     fn abort(&self) {
         self.closed.store(true, Relaxed);
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
