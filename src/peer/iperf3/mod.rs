@@ -389,8 +389,8 @@ impl Port {
             bytes: told.bytes,
             messages: match (inward, udp) {
                 // Of a stream nothing is lost, however the two ends count its beginning and its end.
-                (_, false) => own.messages,
-                (false, true) => told.bytes / u64::from(length.max(1)),
+                (true, false) => own.messages,
+                (false, _) => told.bytes / u64::from(length.max(1)),
                 // What is missing at the end no number tells; what was left out nobody.
                 (true, true) if whole && omit_s == 0 => own.offered.max(told.packets),
                 (true, true) => own.offered,
