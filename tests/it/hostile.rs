@@ -335,6 +335,7 @@ fn drained(link: &mut dyn Link, room: &mut [u8]) -> bool {
 }
 
 /// Runs a row; a panic is a failure of it.
+#[allow(clippy::print_stdout)] // Read by the process that started this one.
 fn row(name: &str, failures: &mut Vec<String>, run: impl FnOnce() -> Result<(), String>) {
     // The last line of a process that had to be ended says where it hung.
     println!("{name}");

@@ -232,7 +232,7 @@ fn limits_are_told_in_one_line() {
             ("workload = \"latency\"\nsize = 1001", "messages of 1001 bytes: its limit is 1000"),
             ("workload = \"latency\"\nparallel = 3", "3 connections are too many, its limit is 2"),
             (
-                "workload = \"latency\"\npin = [0, 900]",
+                "workload = \"latency\"\ntime = \"1s\"\npin = [0, 900]",
                 "it has no CPU 900: choose another for the far end in --pin",
             ),
         ] {

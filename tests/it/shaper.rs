@@ -405,7 +405,7 @@ fn wrong_flags_get_one_line() {
         "tcp://127.0.0.1:1 --queue 0",
         "tcp://127.0.0.1:1 --loss 0.01",
         "tcp://127.0.0.1:1 --spike 300ms",
-        "tcp://127.0.0.1:1 --spike 300@2%",
+        "tcp://127.0.0.1:1 --spike 300x@2%",
         "tcp://127.0.0.1:1 --log log.csv",
         "tcp://127.0.0.1:1 --profile wifi --loss 1%",
     ].map(wrong).join("\n"), @r"
@@ -415,7 +415,7 @@ fn wrong_flags_get_one_line() {
     error: invalid value '0' for '--queue <SIZE>': a queue of nothing lets nothing pass
     error: invalid value '0.01' for '--loss <SHARE>': '0.01' is not a share in percent (like 1%)
     error: invalid value '300ms' for '--spike <TIME@SHARE>': a spike is a time and a share, like 300ms@2%
-    error: invalid value '300@2%' for '--spike <TIME@SHARE>': '300' is not a duration with its unit (like 250ms, 10s, 2min)
+    error: invalid value '300x@2%' for '--spike <TIME@SHARE>': '300x' is not a duration (like 250ms, 10s, 2min; seconds without a unit)
     error: tcp://127.0.0.1:0: a stream has no datagrams to write down: leave out --log
     error: tcp://127.0.0.1:0: nothing is lost, doubled or reordered in a stream: shape datagrams, or the device below (--netem)
     ");
