@@ -22,12 +22,14 @@ mod gate;
 mod guard;
 mod hall;
 mod rates;
+mod refusals;
 mod source;
 
 use gate::Gate;
 use guard::{Guard, Rules};
 use hall::{Begin, Hall, Silent, Ticket};
 use rates::Rates;
+pub use refusals::{Refusal, Refusals};
 use source::{Share, Shares, Source};
 
 /// A server's threads look at the stop flag this often; more often would wake a thousand idle sessions for nothing.
@@ -41,6 +43,9 @@ const STACK: usize = 256 * 1024;
 
 /// Links without connections for senders that have not proved their address: of one source, and in all.
 const MOST_UNPROVED: [usize; 2] = [64, 256];
+
+const TOO_MANY_SILENT: &str =
+    "too many connections of one sender, or in all, have not said anything: the oldest was ended";
 
 /// What a server has seen since its start.
 #[derive(Debug, Default)]
@@ -71,6 +76,7 @@ struct Shared {
     stop: AtomicBool,
     says_farewell: bool,
     counters: Arc<Counters>,
+    refusals: Arc<Refusals>,
     rates: Option<Arc<Rates>>,
     gate: Gate,
     hall: Arc<Hall>,
@@ -163,6 +169,11 @@ impl Server {
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
+
+    /// What was refused, dropped or ended, and why.
+    pub fn refusals(&self) -> &Refusals {
+        &self.shared.refusals
+    }
 }
 
 impl Drop for Server {
@@ -187,6 +198,7 @@ impl Drop for Server {
 impl Shared {
     fn new(service: &dyn Service, limits: &Limits, dialer: &Dialer) -> Result<Shared, Fault> {
         let rates = limits.bit_rate.map(|rate| Arc::new(Rates::new(rate)));
+        let refusals: Arc<Refusals> = Arc::default();
         Ok(Shared {
             limits: *limits,
             says_farewell: service.says_farewell(),
@@ -194,7 +206,8 @@ impl Shared {
             clock: dialer.clock.clone(),
             stop: AtomicBool::new(false),
             counters: Arc::default(),
-            gate: Gate::new(rates.clone()),
+            gate: Gate::new(rates.clone(), refusals.clone()),
+            refusals,
             rates,
             shares: Arc::default(),
             // A client may open all connections of a session before it speaks on the first.
@@ -224,7 +237,8 @@ impl Shared {
     }
 
     /// A place among the open connections, if one is free. Those that a connection vouches for take none of their own.
-    fn place(&self, caps: &Caps, standing: Standing, source: &Source) -> Option<Place> {
+    fn place(&self, caps: &Caps, standing: Standing, from: &str) -> Option<Place> {
+        let source = &Source::of(from);
         let most_of_source = match standing {
             _ if caps.closes => usize::MAX,
             Standing::Stranger | Standing::Guest => MOST_UNPROVED[0],
@@ -242,14 +256,31 @@ impl Shared {
         if place._share.is_some() && open < most {
             return Some(place);
         }
-        self.refuse();
+        self.refuse(
+            &format!("all places for connections are taken, {most} in all: see --max-sessions"),
+            from,
+        );
         // One that has not introduced itself goes for the next that comes.
         self.hall.end_one();
         None
     }
 
-    fn refuse(&self) {
+    fn refuse(&self, reason: &str, from: &str) {
         self.counters.refused.fetch_add(1, Relaxed);
+        self.refusals.record(reason, from);
+    }
+
+    /// Notes why a connection ended that did not end as its client wanted.
+    fn note_end(&self, ended: Result<(), Fault>, refusal: Option<&str>, from: &str) {
+        if ended.is_err() {
+            self.counters.failed.fetch_add(1, Relaxed);
+        }
+        match (ended, refusal) {
+            (_, Some(reason)) => self.refusals.record(reason, from),
+            (Err(Fault::Other(reason)), None) => self.refusals.record(&reason, from),
+            // Clients come and go.
+            _ => {}
+        }
     }
 }
 
@@ -270,7 +301,7 @@ impl Post {
                 Ok((link, from)) => self.clone().receive(link, from),
                 Err(Fault::TimedOut) => {}
                 Err(fault) => {
-                    shared.refuse();
+                    shared.refuse(&format!("a connection could not be accepted: {fault}"), "unknown");
                     shared.clock.sleep_until(shared.clock.now() + shared.pause_after(&fault));
                 }
             }
@@ -286,10 +317,10 @@ impl Post {
             return;
         }
         let (hall, now) = (&self.shared.hall, self.shared.clock.now());
-        let silent = Silent { link, from, begin: self.clone() };
+        let silent = Silent { link, from: from.clone(), begin: self.clone() };
         match hall.wait(source, silent, now) {
-            Ok(gone) => (0..gone).for_each(|_| self.shared.refuse()),
-            Err(_) => self.shared.refuse(),
+            Ok(gone) => (0..gone).for_each(|_| self.shared.refuse(TOO_MANY_SILENT, &from)),
+            Err(fault) => self.shared.refuse(&format!("a connection could not be watched: {fault}"), &from),
         }
     }
 
@@ -304,13 +335,12 @@ impl Begin for Post {
     fn begin(&self, link: Box<dyn Link>, from: String, ticket: Option<Ticket>) {
         let (shared, source) = (self.shared.clone(), Source::of(&from));
         let party = self.guard(link.caps(), &from, &source);
-        let Some(place) = shared.place(link.caps(), party.standing(), &source) else { return };
+        let Some(place) = shared.place(link.caps(), party.standing(), &from) else { return };
         let mut party = party.holding(ticket);
         let run = move || {
             let mut link = link;
-            if drive(&mut party, link.as_mut(), &shared.clock, &shared.stop, LOOK).is_err() {
-                shared.counters.failed.fetch_add(1, Relaxed);
-            }
+            let ended = drive(&mut party, link.as_mut(), &shared.clock, &shared.stop, LOOK);
+            shared.note_end(ended, party.refusal(), &from);
             if shared.says_farewell && shared.stop.load(Relaxed) {
                 let words = party.farewell();
                 if !words.is_empty() {
@@ -323,8 +353,8 @@ impl Begin for Post {
             drop((party, link));
             drop(place);
         };
-        if Builder::new().name("client".to_owned()).stack_size(STACK).spawn(run).is_err() {
-            self.shared.refuse();
+        if let Err(error) = Builder::new().name("client".to_owned()).stack_size(STACK).spawn(run) {
+            self.shared.refuse(&format!("no thread could be started: {error}"), "unknown");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -10,13 +11,16 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
 use linkgauge::link::{self, Dialer, Framing};
 use linkgauge::peer::{self, Limits, ServerFacts, Setting};
-use linkgauge::serve::{Server, raise_open_files};
+use linkgauge::serve::{Refusal, Server, raise_open_files};
 use linkgauge::units::{BitRate, Bytes, Span, plural};
 
 use super::Status;
 use super::measure::{token, wait};
 use super::output::{put, tell};
 use super::signals::on_interrupt;
+
+/// What is refused is reported at once, and then at most this often.
+const BETWEEN_REPORTS: Duration = Duration::from_secs(60);
 
 /// Be the far end: answer any number of clients until Ctrl-C
 ///
@@ -123,13 +127,29 @@ pub fn run(flags: Flags) -> Result<Status> {
             tell(format_args!("loop-back only: nobody else can reach this; give {open} to change that"));
         }
     }
-    wait(&cancel, flags.time, || Ok(()))?;
+    let mut reported = None;
+    wait(&cancel, flags.time, || {
+        if !flags.quiet && reported.is_none_or(|at: Instant| at.elapsed() >= BETWEEN_REPORTS) {
+            reported = report_refusals(&server).then(Instant::now).or(reported);
+        }
+        Ok(())
+    })?;
     if !flags.quiet {
+        report_refusals(&server);
         let counters = server.counters();
         let (accepted, refused) = (counters.accepted.load(Relaxed), counters.refused.load(Relaxed));
         tell(format_args!("served {}, refused {refused}", plural(accepted, "connection")));
     }
     Ok(Status::Complete)
+}
+
+/// Prints what was refused or dropped since the last time; whether there was anything.
+fn report_refusals(server: &Server) -> bool {
+    let refusals = server.refusals().take();
+    for Refusal { reason, count, last_from } in &refusals {
+        tell(format_args!("refused {}, last from {last_from}: {reason}", plural(*count, "time")));
+    }
+    !refusals.is_empty()
 }
 
 /// The settings that were given and that not every protocol can honour, each with what it was given by.

@@ -81,6 +81,11 @@ pub trait Party: Send {
     /// The server ends the link, for this reason. [`Party::ended`] follows.
     fn stopped(&mut self, _reason: &'static str) {}
 
+    /// Why this end of a server refused its client something, if it did; the last reason.
+    fn refusal(&self) -> Option<&str> {
+        None
+    }
+
     /// What to say when the server stops while this party runs. [`Party::ended`] has been called.
     fn farewell(&mut self) -> &'static [u8] {
         &[]

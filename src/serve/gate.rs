@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::rates::{Rates, Repeats};
+use super::refusals::Refusals;
 use super::source::Source;
 use crate::clock::Time;
 use crate::link::Admission;
@@ -14,11 +15,17 @@ use crate::peer::{Service, is_server};
 pub struct Gate {
     rates: Option<Arc<Rates>>,
     repeats: Repeats,
+    refusals: Arc<Refusals>,
 }
 
 impl Gate {
-    pub fn new(rates: Option<Arc<Rates>>) -> Gate {
-        Gate { rates, repeats: Repeats::new() }
+    pub fn new(rates: Option<Arc<Rates>>, refusals: Arc<Refusals>) -> Gate {
+        Gate { rates, repeats: Repeats::new(), refusals }
+    }
+
+    fn drop(&self, reason: &str, from: &str) -> Admission {
+        self.refusals.record(reason, from);
+        Admission::Drop
     }
 
     pub fn admit(
@@ -30,17 +37,27 @@ impl Gate {
         now: Time,
     ) -> Admission {
         if is_server(from) {
-            return Admission::Drop;
+            return self.drop("a datagram from the port of a server, which would answer the answer", from);
         }
-        let admission = service.door(first, from, reply);
-        if admission != Admission::Reply {
-            return admission;
+        match service.door(first, from, reply) {
+            Admission::Reply => {}
+            Admission::Open => return Admission::Open,
+            Admission::Drop => {
+                return self
+                    .drop("a datagram that this protocol does not answer, or without the token", from);
+            }
         }
         let within_rate = |rates: &Arc<Rates>| rates.takes(&Source::of(from), first.len() + reply.len(), now);
-        let is_fine = reply.len() <= first.len()
-            && self.rates.as_ref().is_none_or(within_rate)
-            && self.repeats.takes(from, first, now);
-        if is_fine { Admission::Reply } else { Admission::Drop }
+        if reply.len() > first.len() {
+            return self.drop("a datagram that is shorter than its answer", from);
+        }
+        if !self.rates.as_ref().is_none_or(within_rate) {
+            return self.drop("a datagram beyond the rate of its sender (--max-rate)", from);
+        }
+        if !self.repeats.takes(from, first, now) {
+            return self.drop("a datagram that was repeated unchanged too often", from);
+        }
+        Admission::Reply
     }
 }
 
@@ -71,7 +88,7 @@ mod tests {
 
     #[test]
     fn no_answer_is_longer_than_its_question_or_goes_to_a_server() {
-        let gate = Gate::new(None);
+        let gate = Gate::new(None, Arc::default());
         assert_eq!(admit(&gate, 100, "192.0.2.7:40000"), Admission::Reply);
         assert_eq!(admit(&gate, 101, "192.0.2.7:40000"), Admission::Drop);
         for port in [7, 9, 13, 17, 19, 53, 862, 5201, 7100, 11111, 18767] {
@@ -91,7 +108,7 @@ mod tests {
 
     #[test]
     fn answers_count_against_the_rate_of_their_source() {
-        let gate = Gate::new(Some(Arc::new(Rates::new(8_000.0))));
+        let gate = Gate::new(Some(Arc::new(Rates::new(8_000.0))), Arc::default());
         let answered = |from: &str| (0..100).filter(|_| admit(&gate, 100, from) == Admission::Reply).count();
         // 255 bytes are the burst of a kilobyte a second, and each answer costs 200.
         assert_eq!((answered("192.0.2.7:40000"), answered("192.0.2.7:40001")), (2, 0));
@@ -100,7 +117,7 @@ mod tests {
 
     #[test]
     fn two_that_answer_each_other_come_to_an_end() {
-        let gates = [Gate::new(None), Gate::new(None)];
+        let gates = [Gate::new(None, Arc::default()), Gate::new(None, Arc::default())];
         let names = ["192.0.2.7:40000", "192.0.2.8:40000"];
         // One datagram goes to and fro, a hundred thousand times a second.
         let (mut hops, mut now) = (0, Time(0));

@@ -264,6 +264,10 @@ impl Party for Guard {
         self.party.standing()
     }
 
+    fn refusal(&self) -> Option<&str> {
+        self.ending.map(Ending::reason).or_else(|| self.party.refusal())
+    }
+
     fn farewell(&mut self) -> &'static [u8] {
         self.party.farewell()
     }

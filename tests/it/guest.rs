@@ -32,7 +32,10 @@ fn what_is_missing_is_named() {
     assert!(ended.stderr.ends_with("error: no such kernel module: no_such_module\n"), "{}", ended.stderr);
     assert_eq!(ended.status, Some(2));
     let ended = guest("", "no-such-tool", "true");
-    assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), "error: missing on this host: no-such-tool\n"));
+    assert_eq!(
+        (ended.status, ended.stderr.as_str()),
+        (Some(2), "error: missing on this host: no-such-tool\n")
+    );
 }
 
 fn median_ns(run: &Value, case: usize) -> f64 {

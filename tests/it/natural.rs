@@ -1,6 +1,9 @@
 //! What people type who come from ping and iperf3, and what they get: a number, or a line that says why there is none.
 
+use std::io::Read;
+
 use linkgauge::run::{CaseResult, Run};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::program::{Ended, Running, Serving, command, run};
@@ -171,4 +174,22 @@ fn where_nothing_comes_back_it_is_said_how() {
 fn the_help_names_the_aliases() {
     let help = String::from_utf8(command(&["--help"]).output().unwrap().stdout).unwrap();
     assert!(help.contains("[alias: ping]"), "{help}");
+}
+
+#[test]
+fn a_server_says_what_it_refused_and_why() {
+    let token = std::env::temp_dir().join(format!("linkgauge-token-{}", std::process::id()));
+    std::fs::write(&token, "the server's own").unwrap();
+    let mut server = Serving::start(&["--token-file", token.to_str().unwrap()]);
+    std::fs::remove_file(&token).unwrap();
+    let ended = run(&["latency", &place(&server), "-n", "1"]);
+    assert_eq!(ended.status, Some(2), "{}", ended.stderr);
+    server.process.signal(Signal::INT);
+    server.process.wait();
+    let mut words = String::new();
+    server.process.0.stderr.take().unwrap().read_to_string(&mut words).unwrap();
+    let lines: Vec<&str> = words.lines().filter(|line| line.contains("refused 1 time")).collect();
+    assert_eq!(lines.len(), 1, "{words}");
+    assert!(lines[0].starts_with("refused 1 time, last from 127.0.0.1:"), "{}", lines[0]);
+    assert!(lines[0].ends_with(": it wants a token: give it with --token-file"), "{}", lines[0]);
 }

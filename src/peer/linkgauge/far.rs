@@ -100,6 +100,7 @@ struct Reception {
     state: State,
     last: Option<Time>,
     frames: Frames,
+    refused: Option<String>,
 }
 
 enum State {
@@ -141,6 +142,7 @@ impl Reception {
             state: State::Undecided,
             last: None,
             frames: Frames::default(),
+            refused: None,
         }
     }
 
@@ -268,6 +270,7 @@ impl Reception {
             }
             Err(error) => {
                 let reason = format!("your message cannot be understood: {error}");
+                self.refused = Some(reason.clone());
                 self.words = self.frames.write(0, &Reply::Refused { reason });
                 self.heard.clear();
                 self.close_after_words();
@@ -303,7 +306,12 @@ impl Reception {
         }
         let frames = self.frames.clone();
         let (reply, over) = match self.reply(request) {
-            Some((reply, over)) => (frames.write(number, &reply), over),
+            Some((reply, over)) => {
+                if let Reply::Refused { reason } = &reply {
+                    self.refused = Some(reason.clone());
+                }
+                (frames.write(number, &reply), over)
+            }
             None => (Vec::new(), true),
         };
         self.words.extend_from_slice(&reply);
@@ -470,6 +478,13 @@ impl Party for Reception {
                 self.close_after_words();
                 Ok(())
             }
+        }
+    }
+
+    fn refusal(&self) -> Option<&str> {
+        match &self.state {
+            State::Handed(party) => party.refusal(),
+            _ => self.refused.as_deref(),
         }
     }
 

@@ -1,0 +1,71 @@
+//! What a server refused, dropped or ended, counted by reason, so that it can be reported without a line for each.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Reasons that are kept apart. A reason may hold numbers that a client chose.
+const MAX_REASONS: usize = 32;
+
+/// Where further reasons are counted.
+const OTHER: &str = "other reasons";
+
+/// One reason, how often it applied, and whom it met last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub reason: String,
+    pub count: u64,
+    /// The client or sender that was refused last.
+    pub last_from: String,
+}
+
+/// All refusals since they were taken last.
+#[derive(Debug, Default)]
+pub struct Refusals(Mutex<BTreeMap<String, (u64, String)>>);
+
+impl Refusals {
+    pub fn record(&self, reason: &str, from: &str) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let reason = if all.len() < MAX_REASONS || all.contains_key(reason) { reason } else { OTHER };
+        // A flood of one kind allocates nothing.
+        if let Some((count, last_from)) = all.get_mut(reason) {
+            *count += 1;
+            last_from.clear();
+            last_from.push_str(from);
+        } else {
+            all.insert(reason.to_owned(), (1, from.to_owned()));
+        }
+    }
+
+    /// What was recorded since the last call, the most frequent reason first.
+    pub fn take(&self) -> Vec<Refusal> {
+        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let refusal = |(reason, (count, last_from))| Refusal { reason, count, last_from };
+        let mut all: Vec<Refusal> = all.into_iter().map(refusal).collect();
+        all.sort_by_key(|refusal| std::cmp::Reverse(refusal.count));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_counted_and_their_number_is_bounded() {
+        let refusals = Refusals::default();
+        for number in 0..2 * MAX_REASONS {
+            refusals.record(&format!("reason {number}"), "192.0.2.7:1");
+        }
+        refusals.record("reason 1", "192.0.2.8:2");
+        let taken = refusals.take();
+        assert_eq!(taken.len(), MAX_REASONS + 1);
+        let other = Refusal {
+            reason: OTHER.to_owned(),
+            count: MAX_REASONS as u64,
+            last_from: "192.0.2.7:1".to_owned(),
+        };
+        assert_eq!(taken[0], other);
+        assert_eq!((taken[1].count, taken[1].last_from.as_str()), (2, "192.0.2.8:2"));
+        assert!(refusals.take().is_empty());
+    }
+}
