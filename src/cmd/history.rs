@@ -64,6 +64,10 @@ impl FromStr for When {
         }
         let day = text.parse::<Date>().and_then(|day| day.to_zoned(TimeZone::UTC));
         let ago = || {
+            // Days, seconds? A number alone does not say.
+            if text.bytes().all(|byte| byte.is_ascii_digit()) {
+                return None;
+            }
             let ago = SignedDuration::try_from(units::duration(text).ok()?).ok()?;
             date().checked_sub(ago).ok()
         };
