@@ -150,7 +150,12 @@ fn runs_lie_over_each_other() {
 fn two_hundred_cases_are_one_page() {
     let directory = tempfile::tempdir().unwrap();
     let mut run = measure(directory.path());
-    let cases = run["cases"].as_array().unwrap().clone();
+    let mut cases = run["cases"].as_array().unwrap().clone();
+    // What else kept this host busy is not what the length of a page is about.
+    for case in &mut cases {
+        case["warnings"] = Value::Array(Vec::new());
+        case["placement"].as_object_mut().unwrap().retain(|name, _| !name.starts_with("host_"));
+    }
     run["cases"] = cases.iter().cycle().take(200).cloned().collect();
     let [json, page] = ["many.json", "many.html"].map(|name| directory.path().join(name));
     std::fs::write(&json, run.to_string()).unwrap();
