@@ -134,7 +134,7 @@ pub fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Does each of these, whatever becomes of the others. What fails is reported, the last by whoever gets it.
+/// Does each of these, whatever becomes of the others. What fails is reported, the last by the caller.
 pub fn all_of(done: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let mut last = Ok(());
     for failed in done.into_iter().filter(Result::is_err) {
@@ -193,7 +193,7 @@ fn on_stdout(
     }
 }
 
-/// Whether this says that nobody reads standard output any more: a pipe without its reader, a terminal that was closed.
+/// Whether this says that standard output has no reader any more: a pipe without its reader, a terminal that was closed.
 pub fn reader_is_gone(error: &io::Error) -> bool {
     let hung_up = || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
     let is_device = || {
@@ -203,7 +203,7 @@ pub fn reader_is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe || hung_up() && is_device()
 }
 
-/// Tells people something beside the results. That nobody listens costs no result.
+/// Prints a message for people beside the results. A closed reader costs no result.
 pub fn tell(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{}", terminal::message(&text.to_string()));
 }

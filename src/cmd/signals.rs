@@ -49,7 +49,7 @@ fn in_order(
     Ok(flag)
 }
 
-/// Whether whoever started this program wants it to ignore a signal.
+/// Whether the parent process wants this program to ignore a signal.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
