@@ -3,7 +3,11 @@
 use super::bounds::QUIET;
 use super::sign::SIGNS;
 use super::*;
-use crate::plan::{CaseSpec, OneOrMany};
+use crate::clock::Time;
+use crate::link::Fault;
+use crate::link::party::{Party, Step, Tuning};
+use crate::plan::{Case, CaseSpec, OneOrMany};
+use crate::sample::Recorder;
 use crate::units::Bytes;
 
 fn case(message_bytes: u64) -> Case {
