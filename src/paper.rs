@@ -633,7 +633,13 @@ impl PlannedCase {
         }
     }
 
-    /// How long it takes where nothing but line or link takes time.
+    /// The same with a device that takes no time to process a request: as little as any can take.
+    pub fn without_processing(&self) -> PlannedCase {
+        let download = self.download.map(Download::without_processing);
+        PlannedCase { download, ..self.clone() }
+    }
+
+    /// How long it takes where nothing but line, link or the device of the lab takes time.
     pub fn least_time(&self) -> Duration {
         let own = self.least_time_of(&self.spec);
         own + self.before.as_ref().map_or(Duration::ZERO, |before| self.least_time_of(before))

@@ -210,7 +210,15 @@ fn least_time<'a>(cases: impl Iterator<Item = &'a PlannedCase>) -> Duration {
     cases.map(|case| case.least_time() + AROUND).sum()
 }
 
-/// Tells what is about to run and how long it takes; fails where that is nothing.
+/// What a case takes at least at its site. Only of the lab's own device is it known how long it works.
+fn least_time_at(site: &Site, case: &PlannedCase) -> Duration {
+    match site {
+        Site::Given(_) => case.without_processing().least_time(),
+        Site::Lab | Site::Guest(_) | Site::Nowhere(_) => case.least_time(),
+    }
+}
+
+/// Reports what is about to run and how long it takes; fails where that is nothing.
 fn announce(study: &Study, cases: &[(Site, PlannedCase)], quick: bool, quiet: bool) -> Result<()> {
     let count = runnable(cases).count();
     if count == 0 {
@@ -235,7 +243,8 @@ fn announce(study: &Study, cases: &[(Site, PlannedCase)], quick: bool, quiet: bo
         place += &format!("; {in_guest} of them in a guest, which takes longer");
     }
     let trial = trial::least_time(study, cases, quick)?;
-    let time = list::about(least_time(runnable(cases).map(|(_, case)| case)) + trial);
+    let time: Duration = runnable(cases).map(|(site, case)| least_time_at(site, case) + AROUND).sum();
+    let time = list::about(time + trial);
     let hint = if quick { "" } else { " (--quick: minutes; --table N: a part)" };
     let name = &study.name;
     let speed = if study.is_of_sizes() { "" } else { " at the speed of the lines" };
@@ -243,6 +252,9 @@ fn announce(study: &Study, cases: &[(Site, PlannedCase)], quick: bool, quiet: bo
         "{name}: {}, at least {time}{speed}{hint}; {place}",
         units::plural(count as u64, "case")
     ));
+    if let Some(why) = trial::left_out(study, cases, quick)? {
+        tell(why);
+    }
     Ok(())
 }
 

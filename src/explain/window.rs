@@ -26,7 +26,7 @@ pub const PIECE: Piece = Piece {
 const FORM: &str = "1/rate = 1/capacity + RTT/W";
 const CONFIDENCE: f64 = 0.95;
 /// A line through two points misses nothing.
-const FEWEST_ROUND_TRIPS: usize = 3;
+pub const FEWEST_ROUND_TRIPS: usize = 3;
 /// The model does not fit where it is wrong by more than this, root mean square over the rows.
 const MISFIT_PERCENT: f64 = 20.0;
 /// A row that a fit is wrong about by more than this is named.

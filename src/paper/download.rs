@@ -83,6 +83,11 @@ impl Download {
         chunks * f64::from(chunk_bytes) / (alone + (chunks - 1.0) * next)
     }
 
+    pub(super) fn without_processing(mut self) -> Download {
+        self.exchange.processing = Span(Duration::ZERO);
+        self
+    }
+
     /// Bytes of the file a second that the link from the far end carries; infinite without one.
     pub(super) fn limit(&self) -> f64 {
         let share = f64::from(self.exchange.chunk_bytes) / f64::from(self.exchange.answer_bytes);

@@ -88,6 +88,32 @@ fn a_logger_that_is_given_is_measured() {
 }
 
 #[test]
+fn one_row_is_enough_for_a_window_and_its_time_is_a_bound() {
+    let (_logger, url) = logger();
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("run.json");
+    let options = ["--option", "file=CPU:other", "--option", "security=17"];
+    let on = |cell: &str| {
+        let on = format!("{cell}={url}");
+        loggernet(&[&["--on", &on, "--json", json.to_str().unwrap()], &options[..]].concat())
+    };
+    // 6 clock reads and 10 chunks of the file, one at a time, then 61 chunks, four at a time: 6 + 10 + 16 s, and around each case a moment.
+    let ended = on("slow@500");
+    assert!(ended.stderr.contains("loggernet: 1 case, at least 35 s at the speed"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("window"), "{}", ended.stderr);
+    let run = document(&json);
+    assert_eq!(run.cases.len(), 3);
+    assert_eq!(run.cases[2].figures.window, Some(4));
+    let tried: Vec<&str> =
+        run.paper.iter().flat_map(|paper| &paper.tables[1].rows).map(|row| row.row.as_str()).collect();
+    assert_eq!(tried, ["window 1", "window 4", "window 4"]);
+    // The study tries no window there, and how long a logger works is not known.
+    let ended = on("direct");
+    assert!(ended.stderr.contains("loggernet: 1 case, at least 1 s at the speed"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("no window is tried: that needs slow/1@500"), "{}", ended.stderr);
+}
+
+#[test]
 fn an_interrupt_keeps_what_was_downloaded() {
     let directory = tempfile::tempdir().unwrap();
     let [json, events] = ["run.json", "events"].map(|name| directory.path().join(name));
