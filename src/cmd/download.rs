@@ -4,6 +4,7 @@ mod keep;
 mod list;
 
 use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -199,6 +200,11 @@ pub fn run(flags: Flags) -> Result<Status> {
     // What cannot be run as planned leaves no file behind.
     let plan = linkgauge::schedule::check(plan)?;
     let on_stdout = place.as_deref().is_some_and(is_dash);
+    if on_stdout && io::stdout().is_terminal() {
+        bail!(
+            "--output -: the content may be binary and is not printed on a terminal: name a file, or use a pipe"
+        );
+    }
     flags.plan.check_output(usize::from(on_stdout))?;
     flags.plan.keep.check()?;
     let (Measurement { run, events }, kept) = match place {

@@ -124,6 +124,8 @@ fn a_download_is_stored_with_its_tags_and_a_logger_lists_what_it_has() {
     let url = line.trim().rsplit_once(" on ").unwrap().1.to_owned();
     let listed = run(&["download", &url, "--list"]);
     assert_eq!(listed.status, Some(0), "{}", listed.stderr);
+    let status = listed.stdout.lines().find(|line| line.trim_start().starts_with("Status ")).unwrap();
+    assert!(status.contains(" on event  "), "{status}");
     for what in ["2 files, 3 tables", "CPU:data.dat", "100.0 kB", "Wind", "Speed, Direction"] {
         assert!(listed.stdout.contains(what), "{what}: {}", listed.stdout);
     }

@@ -116,6 +116,28 @@ fn a_document_is_shown_and_nothing_else() {
     }
 }
 
+/// A terminal has names, too.
+#[test]
+fn files_that_are_the_terminal_get_what_shows() {
+    let place = tempfile::tempdir().unwrap();
+    let document = place.path().join("run.json");
+    fs::write(&document, hostile(DOCUMENT)).unwrap();
+    for format in ["--json", "--csv", "--html", "--junit"] {
+        let ended = on_terminal(&["show", document.to_str().unwrap(), "--quiet", format, "/dev/stdout"]);
+        assert_eq!(ended.status, Some(0), "{format}: {}", ended.stdout);
+        assert!(ended.stdout.contains("gotcha"), "{format}: {}", ended.stdout);
+        shows_only(&ended.stdout, format);
+    }
+}
+
+#[test]
+fn the_content_of_a_download_is_not_printed_on_a_terminal() {
+    let ended = on_terminal(&["download", "pakbus://127.0.0.1:1", "--file", "CPU:a", "--output", "-"]);
+    assert_eq!(ended.status, Some(2));
+    assert!(ended.stdout.contains("--output -: the content may be binary and is not printed on a terminal"));
+    assert_eq!(ended.stdout.lines().count(), 1, "{}", ended.stdout);
+}
+
 #[test]
 fn a_store_is_listed_and_nothing_else() {
     let place = tempfile::tempdir().unwrap();

@@ -81,10 +81,11 @@ fn listed(url: &str, files: &[Entry], tables: &[table::Table]) -> String {
         );
     }
     let rows = tables.iter().map(|table| {
-        let interval = print_duration(std::time::Duration::new(
+        let interval = std::time::Duration::new(
             u64::try_from(table.interval.seconds).unwrap_or_default(),
             u32::try_from(table.interval.nanoseconds).unwrap_or_default(),
-        ));
+        );
+        let interval = if interval.is_zero() { "on event".to_owned() } else { print_duration(interval) };
         let fields: Vec<&str> = table.fields.iter().map(|field| field.name.as_str()).collect();
         [table.name.clone(), print_count(table.size.into()), format!("{interval}  {}", fields.join(", "))]
     });

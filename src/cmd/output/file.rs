@@ -1,10 +1,13 @@
 //! A file that gets a result: whole, or as it was. Not for what is written while running (samples, events, downloads).
+//!
+//! A terminal has names, too (/dev/stdout, /dev/tty): it gets what shows, as when results go to standard output.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use super::terminal;
 use anyhow::{Context, Result};
 use rustix::fs::{Access, Mode, OFlags, access, open};
 use rustix::io::Errno;
@@ -49,7 +52,10 @@ fn check_directory(directory: &Path) -> io::Result<()> {
 pub fn to_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let written = match replaceable(path) {
         Some(whole) => replace(&whole, write),
-        None => File::create(path).and_then(|file| fill(&file, write)),
+        None => File::create(path).and_then(|file| match file.is_terminal() {
+            true => show(&file, write),
+            false => fill(&file, write),
+        }),
     };
     written.with_context(|| format!("{}: could not be written", path.display()))
 }
@@ -85,6 +91,13 @@ fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) ->
         let _ = fs::remove_file(&beside);
     }
     written
+}
+
+/// Writes what shows of a result on a terminal.
+fn show(mut terminal: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut text = Vec::new();
+    write(&mut text)?;
+    terminal.write_all(terminal::text(&String::from_utf8_lossy(&text)).as_bytes())
 }
 
 fn fill(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
