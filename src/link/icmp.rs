@@ -52,9 +52,10 @@ pub const TRANSPORT: Transport = Transport {
         }
     },
     available: || {
-        socket(false, None)
-            .map(|_| ())
-            .map_err(|_| Unavailable { reason: REASON.to_owned(), remedy: REMEDY.to_owned() })
+        socket(false, None).map(|_| ()).map_err(|fault| match fault {
+            Fault::System { source, .. } => Unavailable::by(&source, REASON, REMEDY),
+            _ => Unavailable { reason: REASON.to_owned(), remedy: REMEDY.to_owned() },
+        })
     },
     limit: || None,
     open,

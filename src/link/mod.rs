@@ -632,6 +632,10 @@ impl Dialer {
             caps(endpoint)?;
             let transport = transport(endpoint)?;
             act(transport).map_err(|fault| match (fault, (transport.available)()) {
+                // It says nothing of the transport, whatever a trial socket fails with now.
+                (fault, _) if matches!(&fault, Fault::System { source, .. } if is_out_of_files(source)) => {
+                    fault
+                }
                 (Fault::System { .. }, Err(missing)) => {
                     Fault::Other(format!("{}: {}", missing.reason, missing.remedy))
                 }
@@ -639,5 +643,21 @@ impl Dialer {
             })
         };
         act().map_err(|fault| LinkError::new(endpoint, fault))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_open_files_have_one_remedy_on_every_transport() {
+        let dialer = Dialer::new(Clock::System);
+        for transport in TRANSPORTS {
+            let endpoint = transport.example.parse().unwrap();
+            let full = |_| Err::<(), _>(Fault::system("open a socket")(Errno::MFILE.into()));
+            let said = dialer.with(&endpoint, full).unwrap_err().to_string();
+            assert!(said.contains("Too many open files") && said.ends_with(MORE_FILES), "{said}");
+        }
     }
 }

@@ -38,10 +38,12 @@ pub const TRANSPORT: Transport = Transport {
     ],
     check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
     available: || {
-        socket(Type::SEQPACKET).map(|_| ()).map_err(|_| Unavailable {
-            reason: "the kernel has no TIPC, or has not loaded it".to_owned(),
-            remedy: "sudo modprobe tipc (where it is missing: the package linux-modules-extra of the kernel)"
-                .to_owned(),
+        raw_socket(Type::SEQPACKET).map(|_| ()).map_err(|error| {
+            Unavailable::by(
+                &error,
+                "the kernel has no TIPC, or has not loaded it",
+                "sudo modprobe tipc (where it is missing: the package linux-modules-extra of the kernel)",
+            )
         })
     },
     limit,
@@ -128,8 +130,12 @@ fn range(name: Name) -> SockAddr {
     sys::tipc_address(RANGE, [name.kind, name.instance, name.instance])
 }
 
+fn raw_socket(kind: Type) -> io::Result<Socket> {
+    Socket::new(Domain::from(libc::AF_TIPC), kind, None)
+}
+
 fn socket(kind: Type) -> Result<Socket, Fault> {
-    Socket::new(Domain::from(libc::AF_TIPC), kind, None).map_err(Fault::system("open a TIPC socket"))
+    raw_socket(kind).map_err(Fault::system("open a TIPC socket"))
 }
 
 /// What keeps links from reaching other machines, and the remedy.

@@ -216,15 +216,19 @@ fn messages_that_the_link_cannot_bear() {
 #[test]
 fn more_links_than_files_may_be_open() {
     let server = Serving::start(&[]);
-    for url in [server.tcp.as_str(), server.udp.as_str()] {
-        let program = command(&["latency", url, "--parallel", "64", "--count", "10", "--peer", "echo"]);
+    for (url, peer) in
+        [(server.tcp.as_str(), "echo"), (server.udp.as_str(), "echo"), ("icmp://127.0.0.1", "auto")]
+    {
+        let program = command(&["latency", url, "--parallel", "64", "--count", "10", "--peer", peer]);
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", "ulimit -n \"$0\"; exec \"$@\"", "24"]);
         shell.arg(program.get_program()).args(program.get_args()).env("LINKGAUGE_STORE", "");
         let output = shell.output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");
-        let line = format!("error: {url}: Too many open files (os error 24): each link is one: use fewer, ");
+        let line = format!(
+            "error: {url}: open a socket: Too many open files (os error 24): each link is one: use fewer, "
+        );
         assert!(said.starts_with(&line) && said.lines().count() == 1, "{said}");
         assert!(said.ends_with("sudo prlimit --nofile=4096 --pid $$\n"), "{said}");
     }
