@@ -1,9 +1,13 @@
 //! Facts about a network interface, from `/sys/class/net`, and of its radio if it has one.
 //!
+//! That folder shows the network namespace in which `/sys` was mounted, `/proc/net` that of this process. So the names come
+//! from the latter, and facts are those of an interface that has the same number in both.
+//!
 //! Not for routes (which interface leads to a host), addresses or queueing disciplines: those need netlink.
 
 use std::path::Path;
 
+use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use serde_json::{Map, Value};
 
 use super::{radio, read};
@@ -24,24 +28,36 @@ const KINDS: [(i64, &str); 10] = [
     (65534, "tunnel"),
 ];
 
-/// The names of all interfaces, sorted.
+/// The names of all interfaces of this process's network, sorted.
 pub fn names() -> Vec<String> {
-    names_in(Path::new(CLASS))
+    names_in(&read::text("/proc/net/dev").unwrap_or_default())
 }
 
-fn names_in(class: &Path) -> Vec<String> {
-    // Beside the interfaces the bonding driver keeps a file of its own here.
-    read::folder(class).into_iter().filter(|name| class.join(name).join("mtu").exists()).collect()
+/// Below two lines of headings there is one for each interface: its name, a colon, counters.
+fn names_in(dev: &str) -> Vec<String> {
+    let names = dev.lines().skip(2).filter_map(|line| line.split_once(':'));
+    let mut names: Vec<String> = names.map(|(name, _)| name.trim().to_owned()).collect();
+    names.sort();
+    names
 }
 
-/// What can be said about an interface; empty when there is none of that name.
+/// The number of an interface of this process's network.
+fn number_of(name: &str) -> Option<u32> {
+    let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
+    netdevice::name_to_index(socket, name).ok()
+}
+
+/// What can be said about an interface: empty when there is none of that name, only its name when `/sys` shows another
+/// network.
 pub fn facts(name: &str) -> Map<String, Value> {
     let class = Path::new(CLASS);
+    let Some(number) = number_of(name) else { return Map::new() };
+    if read::number(class.join(name).join("ifindex")) != Some(number.into()) {
+        return [("interface".to_owned(), name.into())].into_iter().collect();
+    }
     let mut facts = facts_in(class, name);
     if facts.get("wireless") == Some(&true.into()) {
-        let index =
-            read::number(class.join(name).join("ifindex")).and_then(|index| u32::try_from(index).ok());
-        let told = radio::facts(index.unwrap_or(0));
+        let told = radio::facts(number);
         facts.extend((!told.is_empty()).then(|| ("radio".to_owned(), told.into())));
     }
     facts
@@ -103,10 +119,18 @@ mod tests {
         interface(class, "eth0", &files);
         fs::write(class.join("eth0/ifindex"), "2\n").unwrap();
         fs::write(class.join("eth0/duplex"), "unknown\n").unwrap();
-        fs::write(class.join("bonding_masters"), "").unwrap();
         insta::assert_snapshot!(Value::from(facts_in(class, "eth0")),
             @r#"{"interface":"eth0","kind":"ethernet","mtu_bytes":1500,"operstate":"up","stacked":true,"wireless":false}"#);
-        assert_eq!(names_in(class), ["eth0"]);
+    }
+
+    #[test]
+    fn names_are_those_of_the_kernels_table() {
+        let dev = "Inter-|   Receive                            |  Transmit\n \
+                   face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs\n    \
+                   lo: 1640 20 0 0 0 0 0 0 1640 20\neth0:123456789 9 0 0\nwlan0: 5 6\n\nbad\n";
+        assert_eq!(names_in(dev), ["eth0", "lo", "wlan0"]);
+        assert!(names_in("").is_empty());
+        assert_eq!(names().iter().filter(|name| *name == "lo").count(), 1);
     }
 
     #[test]

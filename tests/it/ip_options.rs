@@ -111,6 +111,19 @@ fn what_is_asked_for_stands_in_every_packet() {
 }
 
 #[test]
+fn interfaces_are_those_of_this_process_network() {
+    // The host's /sys is still there.
+    let ended = in_a_network(
+        r#"ip link add near0 type veth peer name far0
+        ip -o link | sed 's/^[0-9]*: //; s/[@:].*//' | LC_ALL=C sort | paste -sd, | sed 's/,/, /g'
+        "$LG" latency udp://127.0.0.1:7007 --device eth77 -n 1 2>&1 || :"#,
+    );
+    let (names, said) = ended.stdout.split_once('\n').unwrap();
+    assert!(names.contains("far0, lo, near0"), "{names}");
+    assert!(said.ends_with(&format!("there is no interface 'eth77': this host has {names}\n")), "{said}");
+}
+
+#[test]
 fn packets_leave_by_the_interface_that_is_named() {
     let interface = |name: &str, address: &str| {
         format!(
