@@ -134,6 +134,11 @@ impl Sink {
         self.waits_since = Some(now);
     }
 
+    /// Whether silence is its regular end: what the sender has finished with cannot be told otherwise.
+    pub fn may_end_in_silence(&self) -> bool {
+        self.begun && self.framing == Framing::Message && (self.ends_silently || self.looped.is_some())
+    }
+
     /// What came last.
     pub fn batch(&self) -> &Batch {
         &self.batch
@@ -211,7 +216,7 @@ impl Sink {
             }
             (Framing::Stream, Some(_)) => self.has_all(),
             (Framing::Stream, None) => false,
-            (Framing::Message, looped) => self.begun && (self.ends_silently || looped.is_some()),
+            (Framing::Message, _) => self.may_end_in_silence(),
         };
         if !may_be_silent {
             self.fault = Some(Fault::TimedOut);

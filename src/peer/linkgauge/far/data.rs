@@ -33,6 +33,8 @@ pub struct FarData {
     /// Instant at which the inner party gives up, when it is asked in smaller steps.
     gives_up: Time,
     begun: bool,
+    /// Bytes that all flows of the session had moved when this one last began to wait.
+    moved_by_all: u64,
     fault: Option<String>,
 }
 
@@ -188,7 +190,19 @@ pub fn has_no_connection(caps: &Caps) -> bool {
 
 impl FarData {
     pub fn new(role: Role, leash: Leash, task: Option<Task>) -> FarData {
-        FarData { role, leash, task, gives_up: Time::NEVER, begun: false, fault: None }
+        FarData { role, leash, task, gives_up: Time::NEVER, begun: false, moved_by_all: 0, fault: None }
+    }
+
+    /// Whether this receiver goes on waiting although nothing came for its time-out: other flows of the session moved
+    /// meanwhile, so the client is there. Of a thousand threads some get no CPU for seconds.
+    fn waits_on(&mut self, now: Time) -> bool {
+        let (Role::Receive(sink), Some(task)) = (&mut self.role, &self.task) else { return false };
+        let moved = task.place.session.moved();
+        if sink.may_end_in_silence() || std::mem::replace(&mut self.moved_by_all, moved) == moved {
+            return false;
+        }
+        sink.wait_from(now);
+        true
     }
 
     fn started(&self) -> bool {
@@ -293,7 +307,7 @@ impl Party for FarData {
     }
 
     fn timed_out(&mut self, now: Time) {
-        if now >= self.gives_up && self.begun {
+        if now >= self.gives_up && self.begun && !self.waits_on(now) {
             self.role.party().timed_out(now);
         }
     }
@@ -337,7 +351,65 @@ impl Party for FarData {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::peer::ServerFacts;
+    use crate::peer::linkgauge::far::session::Registry;
+    use crate::plan::{Stop, Wait};
+
+    /// A receiver among two flows of a client, and the place of the other one.
+    fn one_of_two(timeout: Duration) -> (FarData, Place) {
+        let plan = FarPlan {
+            flows: vec![FlowKind::Receive; 2],
+            message_bytes: 100,
+            pacing: Pacing::Closed,
+            stop: Stop::default(),
+            warm_up: Stop::default(),
+            timeout_ns: timeout.as_nanos() as u64,
+            wait: Wait::Block,
+            cpu: None,
+        };
+        let session = Registry::new(&Arc::new(ServerFacts::default())).open(None).unwrap();
+        session.set_plan(plan).unwrap();
+        let [(kind, plan, place), (_, _, other)] = [0, 1].map(|flow| session.take(flow).unwrap());
+        session.started.store(true, Relaxed);
+        let limits = Limits::default();
+        let task = Task {
+            place,
+            fresh: false,
+            request: Vec::new(),
+            reply: Vec::new(),
+            repeated: false,
+            batch: Batch::new(2 * SHORT, 1),
+            flows: 2,
+            lifeline: None,
+            hears: false,
+        };
+        let role = Role::new(kind, &plan, None, &Caps::STREAM, &limits);
+        (FarData::new(role, Leash::new(&limits, 2, Duration::ZERO), Some(task)), other)
+    }
+
+    #[test]
+    fn a_receiver_waits_as_long_as_other_flows_of_its_client_move() {
+        let (mut receiver, other) = one_of_two(Duration::from_secs(5));
+        let fails = (0u64..).find(|&seconds| {
+            let now = Time(seconds * 1_000_000_000);
+            // The other flow gets something every second, for twenty.
+            other.moved(100 * seconds.min(20));
+            loop {
+                match receiver.next(now) {
+                    Step::Tune(_) => {}
+                    Step::Receive { .. } => break receiver.timed_out(now),
+                    Step::Fail(fault) => return matches!(fault, Fault::TimedOut),
+                    _ => panic!("it receives"),
+                }
+            }
+            false
+        });
+        // It waits from 20 to 25, and then once without a word from anyone.
+        assert_eq!(fails, Some(26));
+    }
 
     #[test]
     fn nothing_is_sent_to_a_receiver_before_it_was_heard_nor_after_it_fell_silent() {

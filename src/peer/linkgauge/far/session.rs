@@ -138,7 +138,7 @@ impl Registry {
         self.open(token.as_ref())
     }
 
-    fn open(&self, token: Option<&Token>) -> Result<Arc<FarSession>, String> {
+    pub fn open(&self, token: Option<&Token>) -> Result<Arc<FarSession>, String> {
         let mut sessions = self.sessions();
         let most = self.facts.limits.sessions;
         if sessions.len() >= most as usize {
