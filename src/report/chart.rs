@@ -81,8 +81,32 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::plan::Direction;
     use crate::report::sample_run;
     use crate::run::SeriesEntry;
+
+    #[test]
+    fn charts_of_a_workload_show_its_own_cases() {
+        let mut run = sample_run::full();
+        run.cases.extend(sample_run::downloaded().cases);
+        let shown = |workload: &str| {
+            let charts = of_workload(&run, workload).into_iter();
+            charts.map(|chart| format!("{}: to {}", chart.label, chart.y.high)).collect::<Vec<_>>().join("\n")
+        };
+        insta::assert_snapshot!(shown("throughput"), @"Rate by message size: 2 curves, delivered payload against message size (log scale): to 42952000000");
+        insta::assert_snapshot!(shown("download"), @"Rate by message size: 1 curve, delivered payload against message size (log scale): to 5128.24");
+    }
+
+    #[test]
+    fn rates_of_a_sender_are_no_delivered_ones() {
+        let run = sample_run::full();
+        for (direction, label) in
+            [(Direction::Send, "sent payload"), (Direction::Receive, "delivered payload")]
+        {
+            let case = CaseResult { direction, ..run.cases[3].clone() };
+            assert_eq!(time::rate(&run, &case).unwrap().y.label, label);
+        }
+    }
 
     proptest! {
         // A whole report a case: fewer than usual.

@@ -5,6 +5,7 @@
 use super::histogram;
 use super::table::is_latency;
 use super::words::median;
+use crate::plan::Direction;
 use crate::run::CaseResult;
 use crate::units::{print_bit_rate, print_nanoseconds};
 
@@ -121,6 +122,11 @@ fn spread(case: &CaseResult) -> Option<Spark> {
     })
 }
 
+/// What the rates over time count where that is not what was delivered: buffers take in more than the link carries.
+fn counted_by(case: &CaseResult) -> &'static str {
+    if case.direction == Direction::Send { ", as sent" } else { "" }
+}
+
 /// The rate over the time of the case, from nothing upwards.
 fn course(case: &CaseResult) -> Option<Spark> {
     let together = case.series.len().div_ceil(WIDTH).max(1);
@@ -135,7 +141,7 @@ fn course(case: &CaseResult) -> Option<Spark> {
     (rates.len() >= LEAST && high > 0.0).then(|| Spark {
         what: "over time",
         signs: signs(&rates),
-        ends: format!("{} to {}", print_bit_rate(low), print_bit_rate(high)),
+        ends: format!("{} to {}{}", print_bit_rate(low), print_bit_rate(high), counted_by(case)),
     })
 }
 
@@ -174,6 +180,8 @@ mod tests {
             |case: usize| of_case(&run.cases[case]).map(|spark| format!("{}|{}", spark.signs, spark.ends));
         insta::assert_snapshot!(spark(0).unwrap(), @"█▇    ▅                        ▂|13.00 µs to 273.7 µs, log scale");
         insta::assert_snapshot!(spark(3).unwrap(), @"▇██▇█▇██▇█|279.0 Mbit/s to 341.0 Mbit/s");
+        let sent = CaseResult { direction: Direction::Send, ..run.cases[3].clone() };
+        assert_eq!(of_case(&sent).unwrap().ends, "279.0 Mbit/s to 341.0 Mbit/s, as sent");
         let minimal = sample_run::minimal();
         assert!(of_case(&minimal.cases[0]).is_none());
     }

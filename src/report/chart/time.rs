@@ -2,6 +2,7 @@
 
 use super::axes::{Unit, linear, upright};
 use super::{Chart, MOST_POINTS, chart};
+use crate::plan::Direction;
 use crate::report::svg::{Axis, Kind, Series};
 use crate::report::table::is_latency;
 use crate::report::words::host_and_date;
@@ -32,7 +33,7 @@ fn axis<'a>(cases: impl Iterator<Item = &'a CaseResult>) -> Axis {
     Axis { high: end, ..linear("time since the start (s)", Unit::Seconds, end) }
 }
 
-/// Delivered payload over time.
+/// Payload over time: delivered, but in direction send what the sender's system took.
 pub fn rate(run: &Run, case: &CaseResult) -> Option<Chart> {
     let only = [(Series::curve("", vec![]), case)];
     rates(&format!(" of {}", case.endpoint), host_and_date(run), &only)
@@ -46,7 +47,9 @@ pub fn rates(of: &str, caption: String, cases: &[(Series, &CaseResult)]) -> Opti
         .map(|(series, case)| Series { points: rates_of(case), ..series.clone() })
         .collect();
     let most = series.iter().flat_map(|one| &one.points).map(|point| point.1).fold(1.0, f64::max);
-    let y = linear("delivered payload", Unit::BitsPerSecond, most);
+    let is_sent = |(_, case): &(Series, &CaseResult)| is_latency(case) || case.direction == Direction::Send;
+    let label = if cases.iter().all(is_sent) { "sent payload" } else { "delivered payload" };
+    let y = linear(label, Unit::BitsPerSecond, most);
     chart("Rate over time", of, caption, &axis(cases.iter().map(|(_, case)| *case)), &y, series)
 }
 
