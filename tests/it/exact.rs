@@ -45,6 +45,19 @@ fn latency_is_twice_the_delay_at_every_percentile() {
 }
 
 #[test]
+fn a_case_without_a_sample_is_not_complete() {
+    // The only message of the first second belongs to the warm-up.
+    let case = session(
+        "url = \"mem://far-messages?type=message\"\nworkload = \"throughput\"\nrate = \"1/s\"\nsize = 1000\n\
+         time = \"100ms\"\nwarm_up_time = \"200ms\"\nprobe = false",
+    );
+    assert_eq!(counts(&case), (0, 0, 0));
+    assert!(!case.complete);
+    let why = "mem://far-messages?type=message: nothing was sent or received within the measured 100ms: use a longer --time";
+    assert!(case.warnings.iter().any(|warning| warning.text.contains(why)), "{:?}", case.warnings);
+}
+
+#[test]
 fn a_character_takes_its_time_on_a_line_there_and_back() {
     for (size, each_way_ns) in [(1, 833_333), (14, 11_666_667)] {
         let case = echo(&format!(

@@ -1,8 +1,11 @@
 //! The program as a process: servers and clients that can be killed, their output, their exit status.
 
 use std::io::{BufRead, BufReader, Read};
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use linkgauge::endpoint::Endpoint;
@@ -27,13 +30,56 @@ pub struct Ended {
     pub stderr: String,
 }
 
+/// Longer than any run of the program in a test: what takes this long hangs.
+const LONGEST_RUN: Duration = Duration::from_secs(120);
+
 /// Runs the program to its end.
 pub fn run(arguments: &[&str]) -> Ended {
-    let output = command(arguments).output().unwrap();
-    Ended {
-        status: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
+    run_within(LONGEST_RUN, &mut command(arguments))
+}
+
+/// Runs a program to its end; kills it and panics with its output when it takes longer than `longest`.
+pub fn run_within(longest: Duration, command: &mut Command) -> Ended {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = Running(child);
+    let stdout = Gathered::of(child.0.stdout.take().unwrap());
+    let stderr = Gathered::of(child.0.stderr.take().unwrap());
+    let began = Instant::now();
+    // Ended is a program whose output has ended as well.
+    while !(stdout.thread.is_finished() && stderr.thread.is_finished()) {
+        if began.elapsed() > longest {
+            drop(child);
+            let [stdout, stderr] = [stdout, stderr].map(|gathered| gathered.so_far());
+            panic!("{command:?} did not end within {longest:?}\nstdout: {stdout}\nstderr: {stderr}");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let status = child.0.wait().unwrap();
+    let [stdout, stderr] = [stdout, stderr].map(|gathered| gathered.so_far());
+    Ended { status: status.code(), stdout, stderr }
+}
+
+/// What comes through a pipe, in a thread, so that a full one stops no program.
+struct Gathered {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Gathered {
+    fn of(mut pipe: impl Read + Send + 'static) -> Gathered {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let shared = bytes.clone();
+        let thread = std::thread::spawn(move || {
+            let mut room = [0; 8192];
+            while let Ok(length @ 1..) = pipe.read(&mut room) {
+                shared.lock().unwrap().extend_from_slice(&room[..length]);
+            }
+        });
+        Gathered { bytes, thread }
+    }
+
+    fn so_far(&self) -> String {
+        String::from_utf8(self.bytes.lock().unwrap().clone()).unwrap()
     }
 }
 
@@ -133,4 +179,15 @@ pub fn wait_for_progress(events: &Path) {
         let progress = text.lines().filter(|line| line.contains("\"event\":\"progress\""));
         progress.filter(|line| !line.contains("\"bytes\":0,")).nth(1).map(|_| ())
     });
+}
+
+#[test]
+fn a_program_that_hangs_fails_its_test_with_its_output() {
+    let mut hanging = Command::new("sh");
+    hanging.args(["-c", "echo words; echo more >&2; exec sleep 600"]);
+    let failed = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        run_within(Duration::from_secs(2), &mut hanging);
+    }));
+    let said = *failed.unwrap_err().downcast::<String>().unwrap();
+    assert!(said.contains("stdout: words\n") && said.contains("stderr: more\n"), "{said}");
 }
