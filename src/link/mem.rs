@@ -292,7 +292,8 @@ impl World {
             if moved {
                 continue;
             }
-            if next > now {
+            // At the end of time nothing is after now.
+            if next > now || next == Time::NEVER {
                 self.now = self.now.max(now);
                 return next;
             }
@@ -340,14 +341,14 @@ impl Connection {
                 } else if self.there.pipe.ended(now) {
                     closes = far.closed(now).is_err();
                     Stepped::Moved
-                } else if now >= until {
+                } else if now >= until && until != Time::NEVER {
                     far.timed_out(now);
                     Stepped::Moved
                 } else {
                     Stepped::Waits(until.min(self.there.pipe.due().unwrap_or(Time::NEVER)))
                 }
             }
-            Step::Sleep(until) if until > now => Stepped::Waits(until),
+            Step::Sleep(until) if until > now || until == Time::NEVER => Stepped::Waits(until),
             Step::Sleep(_) => Stepped::Moved,
             Step::Tune(_) => Stepped::Moved,
             Step::Finish => {

@@ -219,3 +219,26 @@ fn empty_messages_are_messages() {
     assert_eq!(link.send(&[], LONG).unwrap(), 0);
     assert_eq!(link.receive(&mut [0; 4], LONG).unwrap(), 0);
 }
+
+#[test]
+fn a_far_end_that_sleeps_for_ever_lets_time_end() {
+    struct Sleeps;
+    impl Party for Sleeps {
+        fn next(&mut self, _now: Time) -> Step<'_> {
+            Step::Sleep(Time::NEVER)
+        }
+        fn sent(&mut self, _bytes: usize, _at: Time) {}
+        fn received(&mut self, _now: Time) {}
+        fn timed_out(&mut self, _now: Time) {}
+    }
+    let dialer = Dialer::new(Clock::new_virtual());
+    let mut listener = dialer.listen(&"mem://asleep".parse().unwrap()).unwrap();
+    assert!(listener.host(Box::new(|_| Box::new(Sleeps))).is_ok());
+    let mut link = dialer.open(&"mem://asleep".parse().unwrap()).unwrap();
+    assert!(matches!(link.receive(&mut [0], LONG), Err(Fault::TimedOut)));
+    for _ in 0..2 {
+        dialer.memory.step(Time::NEVER);
+        assert_eq!(dialer.now(), Time::NEVER);
+    }
+    assert!(matches!(link.receive(&mut [0], LONG), Err(Fault::TimedOut)));
+}
