@@ -40,8 +40,10 @@ const CHUNK: usize = 65_536;
 /// Messages that may be on their way at once on a schedule; beyond, the schedule waits and counts it.
 const WINDOW: u64 = 16_384;
 
-/// So many exchanges without a byte from the line, from the first one on, and there is nobody.
-const NOBODY: u64 = 5;
+/// So many requests without a single reply, from the first one on, over so long a time: nothing there replies. With a time-out
+/// shorter than the round trip every reply is late, and still tells that there is a server.
+const MAX_UNANSWERED: u64 = 5;
+const LEAST_SILENCE: Duration = Duration::from_secs(1);
 
 /// Numbers remembered at least: so late may an answer be, in time-outs, and still be known as late.
 const REMEMBERED: u64 = 256;
@@ -165,8 +167,8 @@ pub struct Pinger {
     /// The late answer to a lost request is waited for until then.
     listens_until: Time,
     listens_since: Option<Time>,
-    /// Exchanges given up before the first byte came; where nobody at the far end of a line is worth asking for.
-    unheard: Option<u64>,
+    /// Requests given up before the first byte came, where it would take too long to go on with all that are planned.
+    unanswered: Option<u64>,
     /// Recorded while the next answer is on its way, so that recording is not part of any latency.
     unrecorded: Option<Sample>,
 }
@@ -215,7 +217,8 @@ impl Pinger {
             closed: false,
             refused: false,
             batch: Batch::new(room, 1),
-            unheard: caps.is_device_line().then_some(0),
+            // Without a time to end it each request would take a time-out.
+            unanswered: (caps.is_device_line() || window == 1 && case.stop.time_ns.is_none()).then_some(0),
             unrecorded: None,
         }
     }
@@ -246,7 +249,7 @@ impl Pinger {
                     self.recorder.missed(oldest, intended);
                 }
                 self.exchange.given_up(oldest);
-                self.unheard = self.unheard.map(|unheard| unheard + 1);
+                self.unanswered = self.unanswered.map(|unanswered| unanswered + 1);
                 self.listens_until = now + timeout;
             }
             self.oldest += 1;
@@ -319,8 +322,12 @@ impl Party for Pinger {
         if self.refused {
             return Step::Fail(Fault::Other(self.exchange.refusal()));
         }
-        if self.unheard.is_some_and(|unheard| unheard >= NOBODY) {
-            return Step::Fail(Fault::SilentLine);
+        let is_silent = |&unanswered: &u64| {
+            let silence = self.timeout.saturating_mul(u32::try_from(unanswered).unwrap_or(u32::MAX));
+            unanswered >= MAX_UNANSWERED && silence >= LEAST_SILENCE
+        };
+        if self.unanswered.as_ref().is_some_and(is_silent) {
+            return Step::Fail(Fault::TimedOut);
         }
         let waiting = self.next - self.oldest;
         let gives_up = if waiting > 0 { self.slot(self.oldest).sent + self.timeout } else { Time::NEVER };
@@ -396,7 +403,9 @@ impl Party for Pinger {
     }
 
     fn received(&mut self, now: Time) {
-        self.unheard = None;
+        self.unanswered = None;
+        // Of what comes without end, one operation at a time is looked at before the next request, or the rest of one.
+        self.look = false;
         let batch = std::mem::take(&mut self.batch);
         // The answer to a long request may begin before all of it is sent.
         let sending = u64::from(self.taken > 0);

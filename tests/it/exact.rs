@@ -339,15 +339,28 @@ fn warm_up_is_left_out() {
 }
 
 #[test]
-fn a_far_end_that_never_answers_loses_everything_and_takes_exactly_the_time_outs() {
-    // The delay is longer than every time-out together.
-    let case = echo(
-        "url = \"mem://far?delay=1h\"\nworkload = \"latency\"\ncount = 200\ntimeout = \"250ms\"\nwarm_up_count = 0",
-    );
-    assert_eq!(counts(&case), (200, 0, 200));
-    assert_eq!(case.elapsed_ns, 200 * 250_000_000);
-    // Nothing came back, so there is no distribution; the losses say it all.
-    assert_eq!(case.figures.latency_ns, None);
+fn a_server_that_never_replies_is_asked_a_few_times_and_takes_exactly_the_time_outs() {
+    // The delay is longer than every time-out together. By a time the measurement ends anyway; on a schedule no request
+    // waits for another.
+    for (stop, timeout_ms, sent, elapsed_ms) in [
+        ("count = 200", 250, 5, 1250),
+        ("volume = \"200\"", 250, 5, 1250),
+        ("count = 200", 50, 20, 1000),
+        ("count = 4", 250, 4, 1000),
+        ("count = 200\ntime = \"5s\"", 250, 20, 5000),
+        ("count = 200\nrate = 100", 250, 200, 2240),
+    ] {
+        let case = VirtualNet::serving("echo").run(&format!(
+            "[[case]]\nurl = \"mem://far?delay=1h\"\npeer = \"echo\"\nworkload = \"latency\"\n{stop}\nsize = 8\n\
+             timeout = \"{timeout_ms}ms\"\nwarm_up_count = 0",
+        ));
+        let case = &case.cases[0];
+        assert_eq!(counts(case), (sent, 0, sent), "{stop}");
+        assert_eq!(case.elapsed_ns, elapsed_ms * 1_000_000, "{stop}");
+        // Nothing came back, so there is no distribution; the losses say it all.
+        assert_eq!(case.figures.latency_ns, None);
+        assert!(!case.complete);
+    }
 
     // Half of them lost: the median is the last that was answered, above it nothing is reached.
     let case = echo(

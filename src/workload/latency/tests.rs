@@ -214,6 +214,25 @@ fn an_answer_after_the_time_out_is_late_however_late() {
 }
 
 #[test]
+fn a_flood_does_not_keep_a_request_from_being_sent() {
+    let mut bench = bench(&STREAM, 200_000, 1, None, 0);
+    let mut sent = 0;
+    // Whenever it looks, something is there.
+    while sent < 200_000 {
+        match bench.wants() {
+            Wants::Send(piece) => {
+                bench.pinger.sent(piece.len(), bench.now);
+                sent += piece.len();
+            }
+            Wants::Receive(_) => bench.answer(b"strange"),
+            other => panic!("{other:?}"),
+        }
+        bench.now = Time(bench.now.0 + 1);
+        assert!(bench.now < Time(TIMEOUT), "{sent} bytes in that time");
+    }
+}
+
+#[test]
 fn copies_are_counted_and_nothing_else() {
     let mut bench = bench(&MESSAGES, 2, 2, None, 0);
     let first = bench.request();
