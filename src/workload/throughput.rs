@@ -19,6 +19,7 @@ use std::time::Duration;
 use super::Workload;
 use crate::link::{Caps, Framing};
 use crate::plan::{Direction, Pacing, Stop};
+pub use bounds::{overtime, planned_time};
 pub use comparison::Looped;
 pub use sink::Sink;
 pub use source::Source;

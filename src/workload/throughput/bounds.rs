@@ -41,6 +41,18 @@ const OVERRUN: u64 = 64 << 20;
 const LEAST_OVERTIME: Duration = Duration::from_secs(2);
 const MOST_OVERTIME: Duration = Duration::from_secs(120);
 
+/// How much longer than planned the last bytes may take to arrive.
+pub fn overtime(planned: Duration) -> Duration {
+    planned.clamp(LEAST_OVERTIME, MOST_OVERTIME)
+}
+
+/// Warm-up and measurement, where time ends both.
+pub fn planned_time(stop: Stop, warm_up: Stop) -> Option<Duration> {
+    let nanoseconds = |stop: Stop| Duration::from_nanos(stop.time_ns.unwrap_or(0));
+    let ends = stop.time_ns.is_some() && (warm_up.count.is_none() || warm_up.time_ns.is_some());
+    ends.then(|| nanoseconds(warm_up).saturating_add(nanoseconds(stop)))
+}
+
 impl Bounds {
     pub fn new(case: &Case) -> Bounds {
         let (stop, warm_up) = (case.stop, case.warm_up.unwrap_or_default());
@@ -49,11 +61,7 @@ impl Bounds {
         let bytes = volume.filter(|_| warm_up.time_ns.is_none()).map_or(u64::MAX, |volume| {
             volume.saturating_add(of_count(warm_up).unwrap_or(0)).saturating_mul(2).saturating_add(OVERRUN)
         });
-        let nanoseconds = |stop: Stop| Duration::from_nanos(stop.time_ns.unwrap_or(0));
-        let planned = stop.time_ns.filter(|_| warm_up.count.is_none() || warm_up.time_ns.is_some());
-        let planned = planned.map(|_| nanoseconds(warm_up).saturating_add(nanoseconds(stop)));
-        let planned =
-            planned.map(|planned| planned.saturating_add(planned.clamp(LEAST_OVERTIME, MOST_OVERTIME)));
+        let planned = planned_time(stop, warm_up).map(|planned| planned.saturating_add(overtime(planned)));
         Bounds { planned, bytes, first: None }
     }
 

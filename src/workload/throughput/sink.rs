@@ -25,6 +25,19 @@ const STREAM_ROOM: usize = 128 * 1024;
 /// What a line would carry in this time is not lost in one piece: it is a line that carries nothing any more.
 const STOPPED: Duration = Duration::from_secs(1);
 
+/// Why a loop ends that brings something back for much longer than planned.
+const TOO_SLOW: &str =
+    "what was sent takes much longer to come back than the measurement: send less, with --volume or --rate";
+
+/// What one receive operation brought.
+struct Came {
+    /// New messages of this flow, and their bytes.
+    messages: u64,
+    bytes: u64,
+    /// Something of this flow came. Strange messages are no reason to wait on.
+    is_of_flow: bool,
+}
+
 /// What comes back in a loop when nothing is changed on the way.
 enum Expected {
     Stream(Box<Comparison>),
@@ -154,12 +167,58 @@ impl Sink {
         self.closed
     }
 
+    /// Looks at what came.
+    #[inline]
+    fn take(&mut self, now: Time) -> Came {
+        let mut came = Came { messages: 0, bytes: 0, is_of_flow: false };
+        let before = self.position;
+        for message in self.batch.messages() {
+            match &mut self.looped {
+                Some((_, Expected::Stream(comparison))) => comparison.take(message),
+                Some((_, Expected::Message(expected))) => {
+                    let body = message.get(pattern::HEADER..).unwrap_or_default();
+                    self.recorder.counts.corrupt_bytes += pattern::differing(body, expected.body());
+                }
+                None => {}
+            }
+            let length = message.len() as u64;
+            let Some(head) = &mut self.head else {
+                let payload = self.blocks.as_mut().map_or(length, |blocks| blocks.take(message, now));
+                self.position += payload;
+                came.bytes += payload;
+                came.is_of_flow = true;
+                continue;
+            };
+            self.position += length;
+            let strange = self.tracker.strange;
+            match head.read(message, self.tracker.next, now) {
+                Read::End => self.over = true,
+                Read::Number(number) if length == self.message => {
+                    if self.tracker.is_new(number) {
+                        came.messages += 1;
+                        came.bytes += length;
+                    }
+                }
+                _ => self.tracker.strange += 1,
+            }
+            came.is_of_flow |= self.tracker.strange == strange;
+        }
+        self.over |= self.blocks.as_ref().is_some_and(Blocks::is_over);
+        if self.framing == Framing::Stream {
+            // A stream has no message boundaries: its messages are counted by its bytes.
+            came.messages = self.position / self.message - before / self.message;
+        }
+        came
+    }
+
     /// Whether the last byte that was sent has come back, as far as can be told.
     fn has_all(&self) -> bool {
         self.looped.as_ref().is_some_and(|(looped, expected)| {
             let position = match expected {
                 Expected::Stream(comparison) if self.lossy.is_some() => comparison.position(),
-                _ => self.position,
+                Expected::Stream(_) => self.position,
+                // Neither copies nor strange messages take the place of one that is missing.
+                Expected::Message(_) => self.tracker.new * self.message,
             };
             looped.all_sent.load(Acquire) && position >= looped.sent_bytes.load(Relaxed)
         })
@@ -266,63 +325,31 @@ impl Party for Sink {
 
     #[inline]
     fn received(&mut self, now: Time) {
-        (self.waits_since, self.begun) = (Some(now), true);
-        let (phase, begins) = self.phases.at(now);
-        let (mut messages, mut bytes) = (0, 0);
         let (before, passed, missing) = (self.position, self.passed(), self.missing());
-        for message in self.batch.messages() {
-            match &mut self.looped {
-                Some((_, Expected::Stream(comparison))) => comparison.take(message),
-                Some((_, Expected::Message(expected))) => {
-                    let body = message.get(pattern::HEADER..).unwrap_or_default();
-                    self.recorder.counts.corrupt_bytes += pattern::differing(body, expected.body());
+        let came = self.take(now);
+        if came.is_of_flow {
+            (self.waits_since, self.begun) = (Some(now), true);
+            let (phase, begins) = self.phases.at(now);
+            if begins {
+                self.warmed_up = (passed, missing);
+                match &self.looped {
+                    Some((looped, _)) => self.recorder.begin(Time(looped.first_ns.load(Relaxed))),
+                    // What arrives first was on its way before the receiver's time began.
+                    None => self.recorder.begin_with(now, came.bytes),
                 }
-                None => {}
             }
-            let length = message.len() as u64;
-            let Some(head) = &mut self.head else {
-                let payload = self.blocks.as_mut().map_or(length, |blocks| blocks.take(message, now));
-                self.position += payload;
-                bytes += payload;
-                continue;
-            };
-            self.position += length;
-            match head.read(message, self.tracker.next, now) {
-                Read::End => self.over = true,
-                Read::Number(number) if length == self.message => {
-                    if self.tracker.is_new(number) {
-                        messages += 1;
-                        bytes += length;
-                    }
-                }
-                _ => self.tracker.strange += 1,
+            if phase == Phase::Measuring {
+                self.recorder.delivered(now, came.messages, came.bytes);
+            } else {
+                self.phases.sent(self.passed() - passed, came.bytes);
             }
         }
-        self.over |= self.blocks.as_ref().is_some_and(Blocks::is_over);
-        if self.framing == Framing::Stream {
-            // A stream keeps no borders: its messages are counted by its bytes.
-            messages = self.position / self.message - before / self.message;
-        }
-        if begins {
-            self.warmed_up = (passed, missing);
-            match &self.looped {
-                Some((looped, _)) => self.recorder.begin(Time(looped.first_ns.load(Relaxed))),
-                // What arrives first was on its way before the receiver's time began.
-                None => self.recorder.begin_with(now, bytes),
-            }
-        }
-        if phase == Phase::Measuring {
-            self.recorder.delivered(now, messages, bytes);
-        } else {
-            self.phases.sent(self.passed() - passed, bytes);
-        }
-        if self.looped.is_none() {
-            match self.bounds.hold(now, self.position - before) {
-                Held::Within => {}
-                Held::TooLong => self.over = true,
-                Held::TooMuch => {
-                    self.fault = Some(Fault::Other("the server sends more than was requested".to_owned()));
-                }
+        match self.bounds.hold(now, self.position - before) {
+            Held::Within => {}
+            Held::TooLong if self.looped.is_none() => self.over = true,
+            Held::TooLong => self.fault = Some(Fault::Other(TOO_SLOW.to_owned())),
+            Held::TooMuch => {
+                self.fault = Some(Fault::Other("the server sends more than was requested".to_owned()));
             }
         }
     }

@@ -1,14 +1,18 @@
 //! The ends as state machines: how long they wait.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::bounds::QUIET;
 use super::sign::SIGNS;
 use super::*;
 use crate::clock::Time;
 use crate::link::Fault;
-use crate::link::party::{Party, Step, Tuning};
+use crate::link::party::{Cost, Party, Step, Tuning};
 use crate::plan::{Case, CaseSpec, OneOrMany};
 use crate::sample::Recorder;
 use crate::units::Bytes;
+use crate::workload::Measured;
 
 fn case(message_bytes: u64) -> Case {
     let url = Some(OneOrMany::One("mem://x".parse().unwrap()));
@@ -16,6 +20,15 @@ fn case(message_bytes: u64) -> Case {
     let size = Some(OneOrMany::One(Bytes(message_bytes)));
     let case = CaseSpec { url, workload, size, ..CaseSpec::default() }.expand().unwrap().remove(0);
     Case { timeout: Duration::from_secs(5), ..case }
+}
+
+/// Lets a message of 1400 bytes with this number arrive.
+fn message(sink: &mut Sink, number: u64, now: Time) {
+    let Step::Receive { into, .. } = sink.next(now) else { panic!("it listens") };
+    into.clear();
+    into.bytes[..8].copy_from_slice(&number.to_le_bytes());
+    into.push(0, 1400);
+    sink.received(now);
 }
 
 /// How long a sink waits for more after its first message.
@@ -30,8 +43,7 @@ fn patience(closes: bool) -> Duration {
     };
     let mut sink = Sink::new(&case, &caps, Tuning::default(), Recorder::counting());
     assert!(matches!(sink.next(Time(0)), Step::Tune(_)));
-    assert!(matches!(sink.next(Time(0)), Step::Receive { .. }));
-    sink.received(Time(0));
+    message(&mut sink, 0, Time(0));
     let Step::Receive { until, .. } = sink.next(Time(0)) else { panic!("it goes on") };
     sink.timed_out(until);
     assert_eq!(matches!(sink.next(until), Step::Fail(Fault::TimedOut)), closes);
@@ -42,6 +54,50 @@ fn patience(closes: bool) -> Duration {
 fn a_pause_ends_a_flow_of_messages_only_where_nothing_else_can() {
     assert_eq!(patience(false), QUIET);
     assert_eq!(patience(true), Duration::from_secs(5));
+}
+
+#[test]
+fn strange_messages_are_no_reason_to_wait_on() {
+    let caps = Caps { framing: Framing::Message, max_message: Some(65_536), closes: false, ..Caps::STREAM };
+    for looped in [false, true] {
+        let mut sink = Sink::new(&case(1400), &caps, Tuning::default(), Recorder::counting());
+        if looped {
+            sink = sink.looped(&caps, Arc::default());
+        }
+        assert!(matches!(sink.next(Time(0)), Step::Tune(_)));
+        message(&mut sink, 0, Time(0));
+        let mut now = Time(0);
+        while let Step::Receive { .. } = sink.next(now) {
+            if now >= Time(0) + QUIET {
+                sink.timed_out(now);
+                continue;
+            }
+            now = now + QUIET / 100;
+            message(&mut sink, u64::MAX, now);
+        }
+        assert_eq!(now, Time(0) + QUIET, "{looped}");
+    }
+}
+
+#[test]
+fn a_loop_that_brings_back_a_little_for_ever_is_left() {
+    let planned = Stop::after(Duration::from_secs(10));
+    let case = Case { stop: planned, ..case(1000) };
+    let looped = Arc::<Looped>::default();
+    looped.sent_bytes.store(1_000_000, Relaxed);
+    let mut sink = Sink::new(&case, &Caps::STREAM, Tuning::default(), Recorder::counting());
+    sink = sink.looped(&Caps::STREAM, looped);
+    assert!(matches!(sink.next(at(0)), Step::Tune(_)));
+    for second in 0..=21 {
+        let Step::Receive { into, .. } = sink.next(at(second)) else { panic!("{second}") };
+        into.clear();
+        into.push(0, 1);
+        sink.received(at(second));
+    }
+    assert!(matches!(sink.next(at(21)), Step::Fail(Fault::Other(_))));
+    sink.ended(Cost::default());
+    assert!(sink.recorder().counts.broken_off);
+    assert_eq!(sink.recorder().counts.lost_bytes, 0, "the rest may still be on its way");
 }
 
 fn at(seconds: u64) -> Time {
