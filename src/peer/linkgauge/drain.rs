@@ -4,16 +4,21 @@ use std::time::Duration;
 
 use crate::clock::Time;
 use crate::link::Link;
+use crate::plan::{Case, Direction};
+use crate::workload::throughput::{overtime, planned_time};
 
 /// So much longer than its time-out a client waits: a server whose receivers give up after the time-out has to say so.
 const LEEWAY: Duration = Duration::from_secs(2);
 
-/// Nothing is waited for longer than this, however it moves.
+/// However it moves, nothing is waited for longer than this where no time was planned.
 const LONGEST: Duration = Duration::from_secs(150);
 
 /// What is known of the bytes on their way once all flows have ended.
 pub struct Drain {
     patience: Duration,
+    longest: Duration,
+    /// What this host still holds is payload that is to arrive.
+    sends_load: bool,
     began: Option<Time>,
     /// When fewer were on their way than before.
     moved: Time,
@@ -24,9 +29,16 @@ pub struct Drain {
 }
 
 impl Drain {
-    pub fn new(timeout: Duration) -> Drain {
-        let patience = timeout.saturating_add(LEEWAY);
-        Drain { patience, began: None, moved: Time(0), local: 0, remote: 0, over: false }
+    /// Server and client agree on how long bytes may be late, so that the client hears the report of one that waited.
+    pub fn new(case: &Case) -> Drain {
+        let patience = case.timeout.saturating_add(LEEWAY);
+        let sends_load = case.workload != "latency" && case.direction != Some(Direction::Receive);
+        let late = match sends_load {
+            true => planned_time(case.stop, case.warm_up.unwrap_or_default()).map(overtime),
+            false => Some(Duration::ZERO),
+        };
+        let longest = late.map_or(LONGEST, |late| late.saturating_add(patience));
+        Drain { patience, longest, sends_load, began: None, moved: Time(0), local: 0, remote: 0, over: false }
     }
 
     /// Whether it begins with this call.
@@ -45,6 +57,9 @@ impl Drain {
 
     /// Whether this host still holds bytes that leave it.
     pub fn local(&mut self, now: Time, links: &[Box<dyn Link>]) -> bool {
+        if !self.sends_load {
+            return false;
+        }
         let held = links.iter().filter_map(|link| link.unacknowledged()).sum();
         let before = std::mem::replace(&mut self.local, held);
         if held < before {
@@ -63,21 +78,30 @@ impl Drain {
     }
 
     fn waits(&self, now: Time) -> bool {
-        now.since(self.moved) < self.patience && self.began.is_none_or(|began| now.since(began) < LONGEST)
+        now.since(self.moved) < self.patience
+            && self.began.is_none_or(|began| now.since(began) < self.longest)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peer::far_case;
+    use crate::plan::Stop;
 
     fn seconds(seconds: u64) -> Time {
         Time(seconds * 1_000_000_000)
     }
 
+    fn drain(time_s: Option<u64>, workload: &str) -> Drain {
+        let stop = time_s.map_or(Stop::default(), |seconds| Stop::after(Duration::from_secs(seconds)));
+        let timeout = Duration::from_secs(5);
+        Drain::new(&Case { timeout, stop, workload: workload.to_owned(), ..far_case(1000) })
+    }
+
     #[test]
     fn a_server_that_still_receives_is_waited_for() {
-        let mut drain = Drain::new(Duration::from_secs(5));
+        let mut drain = drain(Some(100), "throughput");
         assert!(drain.begins(seconds(100)) && !drain.begins(seconds(101)));
         for second in 0..60 {
             assert!(drain.remote(seconds(100 + second), 1000 * second));
@@ -88,9 +112,17 @@ mod tests {
 
     #[test]
     fn one_that_never_ends_is_not_waited_for_without_end() {
-        let mut drain = Drain::new(Duration::from_secs(5));
-        drain.begins(seconds(0));
-        let waited = (0..1000).take_while(|second| drain.remote(seconds(*second), second + 1)).count();
-        assert_eq!(waited, 150);
+        for (time_s, workload, longest) in [
+            (Some(1), "throughput", 9),
+            (Some(30), "throughput", 37),
+            (Some(1000), "throughput", 127),
+            (None, "throughput", 150),
+            (Some(1000), "latency", 7),
+        ] {
+            let mut drain = drain(time_s, workload);
+            drain.begins(seconds(0));
+            let waited = (0..1000).take_while(|second| drain.remote(seconds(*second), second + 1)).count();
+            assert_eq!(waited, longest, "{time_s:?} {workload}");
+        }
     }
 }

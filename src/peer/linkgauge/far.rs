@@ -25,7 +25,7 @@ use crate::peer::{Limits, ServerFacts, Service, Setting, echo};
 /// Bytes that look like the beginning of our words are held back this long before they are taken for somebody else's.
 const UNDECIDED: Duration = Duration::from_millis(200);
 
-/// A server is told who it is talking to before this; a client that says hello and nothing more is not kept longer.
+/// A client opens its session within this time after its first hello, or is closed.
 const INTRODUCTION: Duration = Duration::from_secs(10);
 
 pub fn service(facts: &Arc<ServerFacts>) -> Arc<dyn Service> {
@@ -156,6 +156,10 @@ impl Reception {
             State::Control { session: None, .. } => INTRODUCTION,
             _ => Duration::from_secs(self.limits().idle_s),
         }
+    }
+
+    fn has_no_session(&self) -> bool {
+        matches!(self.state, State::Control { session: None, .. })
     }
 
     /// Makes what it can of what was heard, while nothing waits to be said: a client that does not read is not read.
@@ -398,6 +402,10 @@ impl Party for Reception {
             return Step::Send { bytes: &self.words[self.said..], message: self.words.len() };
         }
         let until = *self.last.get_or_insert(now) + self.idle();
+        // Where there is always more to be read, no receipt times out.
+        if now >= until && self.has_no_session() {
+            self.close_after_words();
+        }
         match &mut self.state {
             State::Over => Step::Done,
             State::Handed(party) => party.next(now),
@@ -432,10 +440,11 @@ impl Party for Reception {
             }
             self.heard.extend_from_slice(message);
         }
-        let heard = self.heard.len();
+        let (heard, had_no_session) = (self.heard.len(), self.has_no_session());
         self.understand();
-        // Only whole words and the first byte of one count: bytes that trickle in keep nobody here.
-        if before == 0 || self.heard.len() < heard {
+        // Only whole words and the first byte of one count, not bytes that trickle in; and hellos after the first do not.
+        let is_word = before == 0 || self.heard.len() < heard;
+        if is_word && !(had_no_session && self.has_no_session()) {
             self.last = Some(now);
         }
     }

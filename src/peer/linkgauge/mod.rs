@@ -55,7 +55,7 @@ fn connect(case: &Case, near: &Near) -> Result<Box<dyn Session>, PeerError> {
         ports: Vec::new(),
         flows: Vec::new(),
         clock: near.dialer.clock.clone(),
-        drain: Drain::new(case.timeout),
+        drain: Drain::new(case),
     };
     for port in 0..case.endpoints.len() {
         session.ports.push(Port::open(case, near, port, &mut session.flows)?);
