@@ -33,8 +33,9 @@ const READING: Duration = Duration::from_millis(100);
 /// What may still be on its way of datagrams, which nobody acknowledges.
 const ON_THE_WAY: Duration = Duration::from_millis(300);
 
-/// Streams of a test that is over end by themselves within this time, at both ends.
-const ENDING: Duration = Duration::from_secs(10);
+/// After the client has said the end, the receivers of a server take what is still on its way for up to this time, and it
+/// reports only then. Ours does so for 5 s, iperf3's ends at once. The whole exchange of results may take that and a time-out.
+const ENDING: Duration = Duration::from_secs(5);
 
 /// Whether all that was sent has been acknowledged; none where the system does not tell.
 pub type Drained = Box<dyn FnMut() -> Option<bool> + Send>;
@@ -269,7 +270,7 @@ impl Control {
             }
         }
         if self.stage == Stage::Receiving {
-            let waited = now.since(*self.since.get_or_insert(now));
+            let waited = self.ended_at.map_or(ENDING, |ended| now.since(ended));
             if self.test.receivers() == 0 || waited >= ENDING {
                 self.talk.say(&wire::framed(&self.told().write()));
                 self.enter(Stage::Told);
@@ -312,10 +313,12 @@ impl Control {
         self.stage == Stage::Over
     }
 
-    fn patience(&self) -> Duration {
-        match self.stage {
-            Stage::Ended | Stage::Told => self.plan.timeout.saturating_add(ENDING),
-            _ => self.plan.timeout,
+    /// Until when the server may answer.
+    fn answers_by(&mut self, now: Time) -> Time {
+        let since = *self.since.get_or_insert(now);
+        match self.ended_at {
+            Some(ended) => ended + self.plan.timeout.saturating_add(ENDING),
+            None => since + self.plan.timeout,
         }
     }
 }
@@ -344,7 +347,7 @@ impl Party for Control {
         if !self.talk.is_said() {
             return self.talk.step(now);
         }
-        let until = *self.since.get_or_insert(now) + self.patience();
+        let until = self.answers_by(now);
         match self.stage {
             Stage::Streams | Stage::Ready | Stage::Over => Step::Done,
             Stage::Running => {

@@ -11,7 +11,7 @@ use crate::link::party::{Cost, Party, SLICE, Step};
 use crate::plan::Case;
 use crate::sample::Recorder;
 use crate::workload::Measured;
-use crate::workload::throughput::Sink;
+use crate::workload::throughput::{Sink, overtime};
 
 /// Bytes that are shown of what is no block.
 const SHOWN: usize = 16;
@@ -110,7 +110,7 @@ impl Party for Receiver {
         if self.blocks.is_over() {
             return Step::Done;
         }
-        if self.begun && now > *self.begun_at.get_or_insert(now) + FAR_SENDS {
+        if self.begun && now > *self.begun_at.get_or_insert(now) + FAR_SENDS + overtime(FAR_SENDS) {
             return Step::Fail(self.broken_off("did not end in time"));
         }
         match self.sink.next(now) {
