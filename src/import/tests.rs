@@ -1,4 +1,4 @@
-//! Each format by hand-made files; files of the real programs are read in `tests/it/import.rs`.
+//! Each format by hand-made files; files of the real programs are read in `tests/interop/import.rs`.
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;

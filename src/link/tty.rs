@@ -112,7 +112,7 @@ pub fn endpoint(path: &Path, line: &Settings) -> Result<Endpoint, EndpointError>
 
 /// A pseudo-terminal: a stand-in for hardware holds the master, programs open the path.
 pub struct Pty {
-    /// Does not block. Reads begin with a byte that says what they are ([`Notice`]).
+    /// Does not block. Reads begin with a byte that says what they are ([`Packet::read`]).
     pub master: OwnedFd,
     /// Where programs find it, like `/dev/pts/7`.
     pub path: PathBuf,

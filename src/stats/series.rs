@@ -91,7 +91,7 @@ pub fn warm_up(series: &[f64]) -> usize {
 /// Tests whether `series` (finite values, in order) changed from its beginning to its end.
 ///
 /// Both tests want independent values, so the halves are thinned, and the batches of the trend
-/// made as long, as the [`effective_size`] says. In simulations of 1000 samples a steady series
+/// made as long, as the effective size of its values says. In simulations of 1000 samples a steady series
 /// was called drifting in 0.6 % of cases when independent, in 2 % when autocorrelated up to 0.95.
 /// One that wanders for a twentieth of its length or longer may be called drifting. Fewer than 20
 /// samples show no drift.

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use linkgauge::link::TRANSPORTS;
 use linkgauge::run::Run;
 
-use super::contract::transports;
+use super::trials::transports;
 
 fn linkgauge(arguments: &[&str], directory: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_linkgauge"))

@@ -1,143 +1,22 @@
-//! The device server between serial lines and clients of every kind: quick, slow, many, vanished, not ours.
+//! The device server between serial lines and clients: quick, slow, many, vanished.
 
 mod control;
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::lab::device_server::{Busy, Counters, DeviceServer, Event, Options};
+use linkgauge::lab::device_server::{Busy, Event};
 use linkgauge::lab::packing::{DelimiterProcess, Packing};
 use linkgauge::link::Dialer;
-use linkgauge::link::line::Settings;
-use linkgauge::link::tty::{self, Packet, Pty};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::process::Signal;
 
+use crate::device::{Device, all_bytes, client, counters, event, gone, is_closed, read, serve, works};
 use crate::program::{PATIENCE, Running, run, wait_until};
 use crate::raw_client::address;
-
-/// The device at the other end of a serial port.
-pub struct Device(Pty);
-
-impl Device {
-    pub fn new() -> Device {
-        Device(Pty::open().unwrap())
-    }
-
-    pub fn endpoint(&self) -> Endpoint {
-        tty::endpoint(&self.0.path, &Settings::default()).unwrap()
-    }
-
-    /// Says as much as the line takes now.
-    fn say_some(&self, bytes: &[u8]) -> usize {
-        match rustix::io::write(&self.0.master, bytes) {
-            Err(Errno::AGAIN) => 0,
-            done => done.unwrap(),
-        }
-    }
-
-    pub fn say(&self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            self.wait(PollFlags::OUT, "room on the line");
-            bytes = &bytes[self.say_some(bytes)..];
-        }
-    }
-
-    /// The next so many bytes.
-    pub fn hear(&self, length: usize) -> Vec<u8> {
-        let mut heard = Vec::new();
-        while heard.len() < length {
-            self.hear_some(&mut heard);
-        }
-        heard
-    }
-
-    fn hear_until(&self, end: &[u8]) {
-        let mut heard = Vec::new();
-        while !heard.ends_with(end) {
-            self.hear_some(&mut heard);
-        }
-    }
-
-    fn hear_some(&self, heard: &mut Vec<u8>) {
-        let mut room = [0; 4096];
-        self.wait(PollFlags::IN, "bytes from the line");
-        match rustix::io::read(&self.0.master, &mut room) {
-            Ok(count) => heard.extend(Packet::read(&room[..count]).data()),
-            Err(Errno::AGAIN) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    fn wait(&self, flags: PollFlags, what: &str) {
-        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-        let ready = poll(&mut [PollFd::new(&self.0.master, flags)], Some(&patience)).unwrap();
-        assert!(ready > 0, "{what} did not come");
-    }
-}
-
-fn all_bytes() -> Vec<u8> {
-    (0..=255).collect()
-}
-
-/// A box with one port for each device.
-fn serve(devices: &[&Device], change: impl FnOnce(&mut Options)) -> DeviceServer {
-    let serial = devices.iter().map(|device| device.endpoint()).collect();
-    let mut options = Options::new("tcp://127.0.0.1:0".parse().unwrap(), serial);
-    change(&mut options);
-    DeviceServer::start(&options).unwrap_or_else(|error| panic!("{error}"))
-}
-
-fn client(server: &DeviceServer, port: usize) -> TcpStream {
-    let stream = TcpStream::connect(address(&server.endpoints()[port])).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream
-}
-
-fn read(stream: &mut TcpStream, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    stream.read_exact(&mut bytes).unwrap();
-    bytes
-}
-
-/// Whether the far end closed, now or soon, without a word.
-fn is_closed(stream: &mut TcpStream) -> bool {
-    match stream.read(&mut [0]) {
-        Ok(count) => count == 0,
-        Err(error) => error.kind() == ErrorKind::ConnectionReset,
-    }
-}
-
-/// A round trip each way through a port.
-fn works(stream: &mut TcpStream, device: &Device) {
-    stream.write_all(b"question").unwrap();
-    assert_eq!(device.hear(8), b"question");
-    device.say(b"answer");
-    assert_eq!(read(stream, 6), b"answer");
-}
-
-fn counters(server: &DeviceServer, port: usize) -> &Counters {
-    server.counters().nth(port).unwrap()
-}
-
-/// The next event of the kind that is looked for.
-fn event<T>(server: &DeviceServer, what: &str, wanted: impl Fn(&Event) -> Option<T>) -> T {
-    wait_until(what, || server.events().find_map(|event| wanted(&event)))
-}
-
-fn gone(server: &DeviceServer) -> String {
-    event(server, "the end of a session", |event| match event {
-        Event::Gone { why, .. } => Some(why.clone()),
-        _ => None,
-    })
-}
 
 #[test]
 fn every_byte_passes_both_ways_on_every_port() {
@@ -428,68 +307,6 @@ fn clients_that_come_and_go_do_it_no_harm() {
     device.hear_until(b"question");
     works(&mut last, &device);
     assert_eq!(server.open_ports(), 1);
-}
-
-/// The Python that has pyserial; `./check` installs it.
-pub fn python(script: &str, arguments: &[&str]) {
-    let python = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-venv/bin/python");
-    let output = Command::new("timeout")
-        .args(["60", python.to_str().unwrap(), "-c", script])
-        .args(arguments)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{said}(needed: python3 -m venv target/test-venv; pip install pyserial)"
-    );
-}
-
-#[test]
-fn pyserial_on_a_raw_port() {
-    let device = Device::new();
-    let server = serve(&[&device], |_| {});
-    let script = "import serial, sys\n\
-        port = serial.serial_for_url(sys.argv[1], timeout=30)\n\
-        port.write(bytes(range(256)))\n\
-        assert port.read(256) == bytes(range(256))\n\
-        port.close()\n";
-    let place = format!("socket://{}", server.endpoints()[0].place());
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let heard = device.hear(256);
-            assert_eq!(heard, all_bytes());
-            device.say(&heard);
-        });
-        python(script, &[&place]);
-    });
-    assert_eq!(gone(&server), "it closed the link");
-}
-
-#[test]
-fn a_client_that_is_killed_frees_the_port() {
-    let device = Device::new();
-    let server = serve(&[&device], |_| {});
-    for signal in [Signal::KILL, Signal::TERM] {
-        let socat = Command::new("/usr/bin/socat")
-            .args(["-T", "30", "STDIO", &format!("TCP:{}", server.endpoints()[0].place())])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("socat is needed for this test: apt-get install socat");
-        let mut socat = Running(socat);
-        socat.0.stdin.as_mut().unwrap().write_all(b"question").unwrap();
-        assert_eq!(device.hear(8), b"question");
-        device.say(b"answer");
-        let mut answer = [0; 6];
-        socat.0.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"answer");
-        socat.signal(signal);
-        socat.wait();
-        works(&mut client(&server, 0), &device);
-    }
-    assert_eq!(counters(&server, 0).refused.load(Relaxed), 0);
 }
 
 #[test]

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use linkgauge::link::{TRANSPORTS, Transport};
 
+/// Folders of the tests: the fast lane, what needs programs of other people, and what both share.
+const TESTS: [&str; 3] = ["tests/it", "tests/interop", "tests/common"];
+
 /// What everybody may use: they know nothing above them.
 const NOUNS: &[&str] =
     &["cell", "clock", "endpoint", "metric", "plan", "run", "sample", "stats", "units", "warnings"];
@@ -262,7 +265,7 @@ fn only_the_program_prints_exits_and_reads_the_environment() {
 #[test]
 fn no_test_writes_to_somebodys_store() {
     let mut wrong = Vec::new();
-    for source in sources("tests/it") {
+    for source in TESTS.iter().flat_map(|folder| sources(folder)) {
         let starts =
             source.text.contains("CARGO_BIN_EXE_linkgauge") || source.text.contains("TestCases::new");
         if starts && !source.text.contains("LINKGAUGE_STORE") {
@@ -273,6 +276,34 @@ fn no_test_writes_to_somebodys_store() {
         wrong,
         "Start the program with `program::command`, or with the variable LINKGAUGE_STORE set to nothing.",
     );
+}
+
+/// The fast lane installs nothing, so its tests start nothing that a Linux host may lack.
+#[test]
+fn the_fast_lane_needs_no_other_programs() {
+    // Of the shell, coreutils and util-linux, ourselves, and what builds us.
+    const EVERYWHERE: [&str; 8] = [
+        "\"sh\"",
+        "\"timeout\"",
+        "\"stty\"",
+        "\"setpriv\"",
+        "\"rustc\"",
+        "env!(\"CARGO\")",
+        "env!(\"CARGO_BIN_EXE_linkgauge\")",
+        "std::env::current_exe()",
+    ];
+    let mut wrong = Vec::new();
+    for source in ["tests/it", "tests/common"].iter().flat_map(|folder| sources(folder)) {
+        // Strings are blanked in `code`, line for line; the program stands in the text.
+        for (index, line) in source.text.lines().enumerate() {
+            for started in line.split("Command::new(").skip(1) {
+                if !EVERYWHERE.iter().any(|program| started.starts_with(program)) && source.path != file!() {
+                    wrong.push(format!("{}:{}: {line}", source.path, index + 1));
+                }
+            }
+        }
+    }
+    none(wrong, "A test that needs a program of other people belongs to tests/interop.");
 }
 
 #[test]
@@ -317,7 +348,7 @@ fn nobody_above_asks_which_transport_it_is() {
 #[test]
 fn every_file_opens_with_what_it_is_for() {
     let mut wrong = Vec::new();
-    for source in sources("src").iter().chain(&sources("tests/it")).chain(&sources("fuzz/src")) {
+    for source in ["src", "fuzz/src"].iter().chain(&TESTS).flat_map(|folder| sources(folder)) {
         let first = source.text.lines().next().unwrap_or_default();
         if !first.starts_with("//! ") || first.len() < 10 {
             wrong.push(source.path.clone());
@@ -329,7 +360,7 @@ fn every_file_opens_with_what_it_is_for() {
 #[test]
 fn no_file_is_too_long_to_read() {
     let mut wrong = Vec::new();
-    for source in sources("src").iter().chain(&sources("tests/it")) {
+    for source in ["src"].iter().chain(&TESTS).flat_map(|folder| sources(folder)) {
         let lines = source.text.lines().count();
         if lines > MOST_LINES {
             wrong.push(format!("{}: {lines} lines", source.path));
@@ -341,9 +372,12 @@ fn no_file_is_too_long_to_read() {
 #[test]
 fn no_file_is_forgotten() {
     let mut wrong = Vec::new();
-    for (directory, roots) in
-        [("src", &["src/lib.rs", "src/main.rs"][..]), ("tests/it", &["tests/it/main.rs"])]
-    {
+    for (directory, roots) in [
+        ("src", &["src/lib.rs", "src/main.rs"][..]),
+        ("tests/it", &["tests/it/main.rs"]),
+        ("tests/interop", &["tests/interop/main.rs"]),
+        ("tests/common", &["tests/common/mod.rs"]),
+    ] {
         let sources = sources(directory);
         let mut reached = BTreeSet::new();
         let mut open: Vec<PathBuf> = roots.iter().map(PathBuf::from).collect();

@@ -1,12 +1,9 @@
-//! The study of LINX and TIPC from the command line: what this host measures, what a guest measures, and a guest that fails.
-
-use std::path::Path;
+//! The study of LINX and TIPC from the command line: what this host measures, and a guest that fails.
 
 use linkgauge::run::{Paper, PaperRow, Run};
 
 use crate::program::{Ended, run};
-
-const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/vm");
+use crate::study::{document, is_sound};
 
 /// A quick run of these tables, and its document.
 fn linx(tables: &str, flags: &[&str]) -> (Ended, Run) {
@@ -14,16 +11,8 @@ fn linx(tables: &str, flags: &[&str]) -> (Ended, Run) {
     let json = directory.path().join("linx.json");
     let fixed = ["reproduce", "linx", "--quick", "--table", tables, "--json", json.to_str().unwrap()];
     let ended = run(&[&fixed[..], flags].concat());
-    let run = document(&json).unwrap_or_else(|| panic!("{}", ended.stderr));
+    let run = document(&json);
     (ended, run)
-}
-
-/// Checked against its schema.
-fn document(path: &Path) -> Option<Run> {
-    let text = std::fs::read_to_string(path).ok()?;
-    let schema = serde_json::from_str(linkgauge::report::RUN_SCHEMA).unwrap();
-    jsonschema::validate(&schema, &serde_json::from_str(&text).unwrap()).unwrap();
-    Some(Run::from_json(&text).unwrap())
 }
 
 fn rows(run: &Run) -> impl Iterator<Item = &PaperRow> {
@@ -45,7 +34,7 @@ fn this_host_measures_linx_and_says_what_it_lacks() {
     for row in met {
         let case = &run.cases[row.case.unwrap() - 1];
         assert!(row.row == format!("{} B", case.message_bytes) && row.stand_in && !row.guest, "{row:?}");
-        assert!(crate::reproduce::is_sound(row) && case.figures.received > 0, "{row:?}");
+        assert!(is_sound(row) && case.figures.received > 0, "{row:?}");
         // The shaper never lets a message pass before its time.
         let is_oseck = row.planned_case.contains("oseck");
         assert!(row.limit.is_some() == is_oseck && row.measured >= row.limit, "{row:?}");
@@ -60,26 +49,6 @@ fn this_host_measures_linx_and_says_what_it_lacks() {
     assert_eq!(of_nodes.len(), 12);
     let reason = |row: &&PaperRow| row.reason.as_ref().unwrap().ends_with(": --vm measures it in a guest");
     assert!(of_nodes.iter().all(reason), "{:?}", of_nodes[0]);
-}
-
-#[test]
-fn a_guest_measures_what_this_host_cannot() {
-    let guest = ["--vm", "--virtual-time", "--cache", CACHE];
-    let cells = ["--cell", "tipc-inter@64,linx-ethernet@64,linx-intra@64"];
-    let (ended, run) = linx("1,A,3", &[&guest[..], &cells].concat());
-    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
-    let met = measured(&run);
-    assert_eq!((met.len(), run.cases.len()), (3, 3), "{}", ended.stderr);
-    for row in met {
-        let case = &run.cases[row.case.unwrap() - 1];
-        assert!(row.stand_in && case.complete && case.figures.received > 0, "{row:?}");
-        let is_here = row.planned_case.contains("linx-intra");
-        let place = case.placement.get("guest").and_then(|guest| guest.as_str());
-        assert_eq!((row.guest, place.is_some()), (!is_here, !is_here), "{row:?}");
-        assert!(place.is_none_or(|place| place.contains("counted in instructions")), "{place:?}");
-    }
-    assert!(ended.stdout.contains("guest: measured in a guest (Linux "), "{}", ended.stdout);
-    assert!(ended.stdout.lines().any(|line| line.contains("TIPC") && line.ends_with("guest")));
 }
 
 #[test]

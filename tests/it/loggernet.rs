@@ -7,16 +7,10 @@ use linkgauge::run::{PaperRow, Run};
 use rustix::process::Signal;
 
 use crate::program::{Ended, Running, run, wait_for_progress};
+use crate::study::{document, is_sound};
 
 fn loggernet(arguments: &[&str]) -> Ended {
     run(&[&["reproduce", "loggernet", "--quick"], arguments].concat())
-}
-
-fn document(path: &std::path::Path) -> Run {
-    let text = std::fs::read_to_string(path).unwrap();
-    let schema = serde_json::from_str(linkgauge::report::RUN_SCHEMA).unwrap();
-    jsonschema::validate(&schema, &serde_json::from_str(&text).unwrap()).unwrap();
-    Run::from_json(&text).unwrap()
 }
 
 fn rows(run: &Run) -> Vec<&PaperRow> {
@@ -41,7 +35,7 @@ fn an_emulated_logger_meets_what_is_predicted() {
         let (measured, predicted) = (row.measured.unwrap(), row.predicted.unwrap());
         // Nothing comes before its time; a busy machine may be late.
         assert!(measured <= 1.001 * predicted && measured > 0.2 * predicted, "{row:?}");
-        assert!(row.stand_in && crate::reproduce::is_sound(row), "{row:?}");
+        assert!(row.stand_in && is_sound(row), "{row:?}");
         let case = &run.cases[row.case.unwrap() - 1];
         assert_eq!((case.figures.delivered_bytes, case.figures.round_trips), (Some(9910), Some(10)));
         assert_eq!(case.placement["stand_in"], "emulated logger");

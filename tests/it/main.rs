@@ -1,7 +1,7 @@
-//! The integration tests: one binary, one module each.
+//! The integration tests of the fast lane: one binary, one module each. They need no program but those of every Linux host;
+//! tests that need others are in `tests/interop`.
 
 mod bad_input;
-mod bluetooth;
 mod cases;
 mod cli;
 mod commands;
@@ -11,45 +11,35 @@ mod documents;
 mod download;
 mod exact;
 mod explain;
-mod far;
-mod foreign;
 mod frames;
 mod fuzz_smoke;
-mod guest;
 mod hostile;
 mod house;
 mod icmp;
 mod import;
-mod ip_options;
 mod iperf3;
 mod liars;
 mod licences;
 mod lines;
 mod linx;
 mod linx_bmark;
-mod linx_ethernet;
 mod linx_study;
-mod linx_tshark;
 mod listeners;
 mod logger;
 mod loggernet;
 mod memory;
-mod modules;
 mod natural;
 mod netio;
 mod netio_datagrams;
 mod old_documents;
 mod open_net;
-mod page;
 mod peers;
-mod program;
 mod raw_client;
 mod redirect;
 mod repetitions;
 mod report_files;
 mod reproduce;
 mod rfc2217;
-mod ser2net;
 mod serial;
 mod server;
 mod services;
@@ -63,5 +53,9 @@ mod terminal;
 mod uart;
 mod verdicts;
 mod virtual_net;
-mod wifi;
 mod wireless;
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use common::{client, device, far, lab_logger, local_port, program, study, trials};

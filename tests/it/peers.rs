@@ -1,198 +1,13 @@
-//! Far ends that none of us wrote, measured with the program as people run it: xinetd's echo, discard and chargen, a
-//! Modbus server, a calculator. What is asserted is counts and words; never a time tighter than seconds.
+//! The program as users run it, where no server answers, or with options of another protocol.
 
-use std::fs;
-use std::io::Write;
-use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::net::UdpSocket;
+use std::time::Duration;
 
-use linkgauge::peer::linkgauge::wire::Hello;
-use serde_json::Value;
+use linkgauge::clock::Clock;
+use linkgauge::link::{Dialer, Fault};
 
-use super::foreign::Socat;
-use super::program::{Running, wait_until};
-
-/// What the program said.
-pub struct Said {
-    pub status: i32,
-    pub run: Value,
-    pub errors: String,
-    pub took: Duration,
-}
-
-impl Said {
-    /// The only case of the run.
-    pub fn case(&self) -> &Value {
-        assert_eq!(self.run["cases"].as_array().map(Vec::len), Some(1), "{}", self.errors);
-        &self.run["cases"][0]
-    }
-
-    pub fn count(&self, name: &str) -> u64 {
-        // Counts of nothing may be left out of the document.
-        self.case()[name].as_u64().unwrap_or(0)
-    }
-
-    /// Everything planned was measured, and nothing came back changed.
-    pub fn clean(self) -> Said {
-        assert_eq!(self.status, 0, "{}", self.errors);
-        assert_eq!(self.case()["complete"], true);
-        assert_eq!((self.count("corrupt_bytes"), self.count("corrupt_messages")), (0, 0), "{}", self.run);
-        self
-    }
-
-    /// Every one of so many exchanges was answered.
-    pub fn answered_all(self, count: u64) {
-        let said = self.clean();
-        assert_eq!((said.count("sent"), said.count("received"), said.count("lost")), (count, count, 0));
-        assert!(said.case()["latency_ns"]["min"].as_u64().is_some_and(|min| min > 0));
-    }
-
-    /// It was refused with one line that holds all these words.
-    pub fn refused(self, words: &[&str]) {
-        assert_eq!(self.status, 2, "{}", self.errors);
-        assert_eq!(self.errors.lines().count(), 1, "{}", self.errors);
-        for word in words {
-            assert!(self.errors.contains(word), "'{word}' is not in: {}", self.errors);
-        }
-    }
-}
-
-/// Runs the program with the words of a line; ends it if it takes too long.
-pub fn linkgauge(line: &str) -> Said {
-    let directory = tempfile::tempdir().unwrap();
-    let json = directory.path().join("run.json");
-    let mut arguments: Vec<&str> = line.split_whitespace().collect();
-    arguments.extend(["--quiet", "--json", json.to_str().unwrap()]);
-    let began = Instant::now();
-    let ended = Running::start(&arguments).ended();
-    let run = fs::read(&json).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-    Said { status: ended.status.unwrap_or(-1), run, errors: ended.stderr, took: began.elapsed() }
-}
-
-/// Waits until somebody listens there.
-fn listening(port: u16, program: &mut Running, what: &str) {
-    wait_until(what, || {
-        let ended = program.0.try_wait().unwrap();
-        assert!(ended.is_none(), "{what} ended before it listened");
-        TcpStream::connect(("127.0.0.1", port)).ok()
-    });
-}
-
-/// A port that is free for TCP and UDP now.
-pub fn free_port() -> u16 {
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
-/// A running xinetd and the directory of its files.
-pub struct Xinetd {
-    _process: Running,
-    _directory: tempfile::TempDir,
-}
-
-/// xinetd with one of its internal services, over TCP and UDP.
-pub fn xinetd(service: &str) -> (Xinetd, u16) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str| directory.path().join(name).display().to_string();
-    let port = free_port();
-    let mut config = format!(
-        "defaults\n{{\n bind = 127.0.0.1\n cps = 10000 1\n instances = UNLIMITED\n per_source = UNLIMITED\n \
-         log_type = FILE {}\n}}\n",
-        path("log")
-    );
-    for (socket, protocol, wait) in [("stream", "tcp", "no"), ("dgram", "udp", "yes")] {
-        config += &format!(
-            "service {service}\n{{\n id = {service}-{socket}\n type = INTERNAL UNLISTED\n port = {port}\n \
-             socket_type = {socket}\n protocol = {protocol}\n wait = {wait}\n}}\n"
-        );
-    }
-    fs::write(path("conf"), config).unwrap();
-    let child = Command::new("/usr/sbin/xinetd")
-        .args(["-f", &path("conf"), "-dontfork", "-pidfile", &path("pid")])
-        .stdin(Stdio::null())
-        .stdout(fs::File::create(path("out")).unwrap())
-        .stderr(fs::File::create(path("err")).unwrap())
-        .spawn()
-        .expect("xinetd is needed for this test: apt-get install xinetd");
-    let mut process = Running(child);
-    listening(port, &mut process, "xinetd");
-    (Xinetd { _process: process, _directory: directory }, port)
-}
-
-/// socat that runs `command` for each connection; ends by itself when nothing moves.
-fn each_connection(command: &str) -> (Socat, String) {
-    let (socat, place) = Socat::listening("TCP-LISTEN:0,bind=127.0.0.1,fork", command);
-    (socat, format!("tcp://{place}"))
-}
-
-#[test]
-fn echo_of_xinetd() {
-    let (_xinetd, port) = xinetd("echo");
-    let tcp = format!("tcp://127.0.0.1:{port} --peer echo --timeout 20s");
-    // It answers a large message in pieces, and holds the last one back until the others are acknowledged.
-    for (size, count) in [("1", 300), ("14", 300), ("1000", 300), ("100k", 20)] {
-        linkgauge(&format!("latency {tcp} -n {count} --warm-up 5 --size {size}")).answered_all(count);
-    }
-    linkgauge(&format!("latency {tcp} -n 50 --rate 500/s -P 3")).answered_all(150);
-
-    let said = linkgauge(&format!("throughput {tcp} --volume 8M")).clean();
-    assert_eq!((said.count("delivered_bytes"), said.count("lost")), (8_000_000, 0));
-    assert_eq!(said.case()["direction"], "loop");
-
-    // It throws away what arrives between its answer and its next look, so that some may get lost.
-    let udp = format!("udp://127.0.0.1:{port} --peer echo");
-    let said = linkgauge(&format!("latency {udp} -n 40 --rate 100/s --timeout 500ms")).clean();
-    assert_eq!((said.count("sent"), said.count("received") + said.count("lost")), (40, 40));
-    assert!(said.count("received") >= 10, "{}", said.run);
-    let said = linkgauge(&format!("throughput {udp} --volume 14k --bit-rate 1Mbit/s --size 1400")).clean();
-    assert_eq!((said.count("sent"), said.count("received") + said.count("lost")), (10, 10));
-}
-
-#[test]
-fn auto_finds_the_echo_of_xinetd() {
-    let (_xinetd, port) = xinetd("echo");
-    for scheme in ["tcp", "udp"] {
-        let said = linkgauge(&format!("latency {scheme}://127.0.0.1:{port} -n 10 --rate 100/s")).clean();
-        assert_eq!(said.case()["peer"], "echo");
-    }
-}
-
-#[test]
-fn discard_of_xinetd() {
-    let (_xinetd, port) = xinetd("discard");
-    for parallel in [1, 3] {
-        let url = format!("tcp://127.0.0.1:{port}");
-        let said = linkgauge(&format!("throughput {url} --peer discard --volume 5M -P {parallel}")).clean();
-        assert_eq!((said.count("delivered_bytes"), said.count("lost")), (parallel * 5_000_000, 0));
-        assert!(said.case()["throughput_bps"].as_f64().is_some_and(|rate| rate > 0.0));
-    }
-    linkgauge(&format!("throughput udp://127.0.0.1:{port} --peer discard"))
-        .refused(&["nobody counts", "--peer linkgauge"]);
-}
-
-#[test]
-fn auto_names_the_choices_where_nothing_answers() {
-    let (_xinetd, port) = xinetd("discard");
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let urls = [
-        format!("tcp://127.0.0.1:{port}"),
-        format!("udp://127.0.0.1:{port}"),
-        format!("tcp://{}", silent.local_addr().unwrap()),
-    ];
-    for url in urls {
-        let said = linkgauge(&format!("latency {url} --timeout 1s"));
-        assert!(said.took < Duration::from_secs(20), "{:?}", said.took);
-        said.refused(&[&url, "nothing came back", "--peer", "linkgauge", "echo", "discard", "ask"]);
-    }
-}
+use crate::client::{free_port, linkgauge};
+use crate::program::PATIENCE;
 
 #[test]
 fn auto_tells_that_nobody_listens() {
@@ -205,77 +20,6 @@ fn auto_tells_that_nobody_listens() {
 }
 
 #[test]
-fn auto_shows_what_else_is_said() {
-    let (_xinetd, port) = xinetd("chargen");
-    for scheme in ["tcp", "udp"] {
-        let url = format!("{scheme}://127.0.0.1:{port}");
-        linkgauge(&format!("latency {url}")).refused(&[&url, r##"says '!"#$%&'()*"##, "--peer"]);
-    }
-    let (_socat, url) = each_connection("SYSTEM:echo 220 mail.example ESMTP; sleep 30");
-    linkgauge(&format!("latency {url}")).refused(&[&url, "says '220 mail.example…'", "--peer"]);
-    // One that has read the hello can close without a reset, which would overtake what it says.
-    let hello = Hello::new().bytes().len();
-    let (_socat, url) = each_connection(&format!("SYSTEM:head -c {hello} >/dev/null && echo hi"));
-    linkgauge(&format!("latency {url}")).refused(&[&url, r"says 'hi\n'", "--peer"]);
-}
-
-#[test]
-fn loops_that_return_too_little_are_incomplete() {
-    for (command, most) in [("head -c 100000", 100_000), ("tail -c +1001", 9_999_000), ("cat >/dev/null", 0)]
-    {
-        let (_socat, url) = each_connection(&format!("SYSTEM:{command}"));
-        let said = linkgauge(&format!("throughput {url} --peer echo --volume 10M --timeout 2s"));
-        assert_eq!(said.status, 2, "{command}: {}", said.errors);
-        assert!(said.errors.contains(&url), "{}", said.errors);
-        assert_eq!(said.case()["complete"], false);
-        assert!(said.count("delivered_bytes") <= most, "{command}: {}", said.run);
-    }
-}
-
-#[test]
-fn a_discard_that_closes_early_is_incomplete() {
-    let (_socat, url) = each_connection("SYSTEM:head -c 100000 >/dev/null");
-    let said = linkgauge(&format!("throughput {url} --peer discard --volume 100M --timeout 2s"));
-    assert_eq!(said.status, 2, "{}", said.errors);
-    assert!(said.errors.contains("the peer closed the link"), "{}", said.errors);
-    assert!(said.count("delivered_bytes") < 100_000_000, "{}", said.run);
-}
-
-#[test]
-fn a_calculator_is_asked() {
-    let (_socat, url) = each_connection("EXEC:bc -q");
-    let ask = |more: &str| {
-        linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s --send 1+1\\n {more}"))
-    };
-    ask(r"--until 2\n").answered_all(200);
-    ask("--reply-bytes 2 --expect 2").answered_all(200);
-    ask(r"--until \n --rate 200/s").answered_all(200);
-    let wrong = ask(r"--until \n --expect 3");
-    assert_eq!((wrong.status, wrong.count("received"), wrong.count("corrupt_messages")), (0, 200, 200));
-
-    // A longer answer than was announced leaves bytes that belong to nobody; they are not taken for the next answer.
-    let short = r"-n 50 --rate 50/s --send 10+1\n --reply-bytes 2 --expect 11";
-    let tail = linkgauge(&format!("latency {url} --peer ask {short}"));
-    assert_eq!((tail.count("received"), tail.count("corrupt_messages")), (50, 0), "{}", tail.run);
-    assert!(tail.count("corrupt_bytes") >= 40, "{}", tail.run);
-}
-
-#[test]
-fn a_calculator_that_falls_silent_loses_exchanges() {
-    let (_socat, url) = each_connection("EXEC:bc -q");
-    // An assignment prints nothing.
-    let silent = r"-n 5 --warm-up 0 --timeout 100ms --send a=1\n --until \n";
-    let said = linkgauge(&format!("latency {url} --peer ask {silent}"));
-    assert_eq!(
-        (said.status, said.count("sent"), said.count("lost")),
-        (2, 5, 5),
-        "{} {}",
-        said.errors,
-        said.run
-    );
-}
-
-#[test]
 fn options_of_ask_belong_to_ask() {
     for peer in ["--peer echo", "--peer auto", ""] {
         linkgauge(&format!("latency tcp://127.0.0.1:9 --send x --until y {peer}"))
@@ -283,74 +27,15 @@ fn options_of_ask_belong_to_ask() {
     }
 }
 
-/// The Python that has the servers; `./check` installs them.
-static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
-    const INSTALL: &str =
-        "python3 -m venv target/test-venv && target/test-venv/bin/pip install pymodbus==3.16.1";
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let python = match std::env::var_os("LINKGAUGE_TEST_PYTHON") {
-        Some(python) => PathBuf::from(python),
-        None => root.join("target/test-venv/bin/python"),
-    };
-    let has = Command::new(&python).args(["-c", "import pymodbus"]).stderr(Stdio::null()).status();
+#[test]
+fn a_port_without_a_listener_refuses() {
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("udp://127.0.0.1:{free}").parse().unwrap();
+    let mut link = Dialer::new(Clock::System).open(&url).unwrap();
+    link.send(b"?", PATIENCE).unwrap();
+    let error = link.receive(&mut [0; 10], PATIENCE).unwrap_err();
     assert!(
-        has.is_ok_and(|status| status.success()),
-        "{} has no pymodbus; in {} type: {INSTALL}",
-        python.display(),
-        root.display()
+        matches!(&error, Fault::System { source, .. } if source.kind() == std::io::ErrorKind::ConnectionRefused),
+        "{error}"
     );
-    python
-});
-
-/// Ten holding registers, the first of them 0x1234, over TCP with either framing. Ends by itself when this process does.
-const MODBUS: &str = r#"
-import os, sys, threading, time
-from pymodbus import FramerType
-from pymodbus.server import StartTcpServer
-from pymodbus.simulator import DataType, SimData, SimDevice
-
-def watch(parent):
-    while os.getppid() == parent:
-        time.sleep(0.2)
-    os._exit(0)
-
-threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
-registers = SimData(0, values=[0x1234] * 10, datatype=DataType.REGISTERS)
-framer = FramerType.RTU if sys.argv[2] == "rtu" else FramerType.SOCKET
-StartTcpServer(SimDevice(1, simdata=[registers]), address=("127.0.0.1", int(sys.argv[1])), framer=framer)
-"#;
-
-fn modbus(framing: &str) -> (Running, String) {
-    let port = free_port();
-    let mut child = Command::new(PYTHON.as_os_str())
-        .args(["-", &port.to_string(), framing])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::inherit())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(MODBUS.as_bytes()).unwrap();
-    let mut server = Running(child);
-    listening(port, &mut server, "the Modbus server");
-    (server, format!("tcp://127.0.0.1:{port}"))
-}
-
-#[test]
-fn modbus_tcp_is_asked() {
-    let (_server, url) = modbus("socket");
-    let ask = |send: &str, expect: &str| {
-        let answer = format!("--reply-length 4,2,big,6 --expect hex:{expect}");
-        linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s --send hex:{send} {answer}"))
-    };
-    // Two registers of unit 1, from the first one on.
-    ask("000700000006010300000002", "00070000000701030412341234").answered_all(200);
-    // A register that is not there: an exception, which is an answer too, of another length.
-    ask("000800000006010300630001", "018302").answered_all(200);
-}
-
-#[test]
-fn modbus_rtu_is_asked() {
-    let (_server, url) = modbus("rtu");
-    let question = "--send hex:010300000001840A --reply-bytes 7 --expect hex:0103021234";
-    linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s {question}")).answered_all(200);
 }

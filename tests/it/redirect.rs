@@ -1,129 +1,25 @@
 //! Programs that know nothing of networks, on a local port that leads elsewhere.
 
-use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use linkgauge::lab::redirect::{Event, Options, Redirector};
+use linkgauge::lab::redirect::Event;
 use linkgauge::link::Fault;
 use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
 use linkgauge::link::rfc2217::Server;
 use linkgauge::link::tty;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal as ProcessSignal;
 use rustix::termios::{QueueSelector, tcflush};
 
-use crate::foreign::Socat;
-use crate::program::{PATIENCE, Running, python, run, wait_until};
-use crate::ser2net::{Plug, Ser2net, free_port};
-
-/// A redirector with a link in a directory of its own.
-struct Local {
-    redirector: Redirector,
-    directory: tempfile::TempDir,
-    seen: Vec<Event>,
-}
-
-impl Local {
-    fn start(remote: &str) -> Local {
-        Local::with(remote, |_| {})
-    }
-
-    fn with(remote: &str, change: impl FnOnce(&mut Options)) -> Local {
-        let directory = tempfile::tempdir().unwrap();
-        let mut options = Options::new(remote.parse().unwrap());
-        options.link = Some(directory.path().join("ttyV0"));
-        change(&mut options);
-        let redirector = Redirector::start(&options).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(redirector.path(), directory.path().join("ttyV0"));
-        Local { redirector, directory, seen: Vec::new() }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.redirector.path().to_owned()
-    }
-
-    /// The local port as a raw terminal, as a program opens it.
-    fn open(&self) -> File {
-        let terminal = OpenOptions::new().read(true).write(true).open(self.path()).unwrap();
-        tty::set(&terminal, &Settings::default()).unwrap();
-        terminal
-    }
-
-    /// Waits for an event.
-    fn wait_for(&mut self, what: impl Fn(&Event) -> bool) {
-        wait_until("an event", || {
-            self.seen.extend(self.redirector.events());
-            let place = self.seen.iter().position(&what)?;
-            self.seen.drain(..=place);
-            Some(())
-        });
-    }
-}
-
-/// Reads so many bytes, or fails.
-fn read(terminal: &mut File, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    let mut got = 0;
-    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-    while got < length {
-        let ready = poll(&mut [PollFd::new(&terminal.as_fd(), PollFlags::IN)], Some(&patience)).unwrap();
-        assert!(ready > 0, "{got} of {length} bytes came");
-        got += terminal.read(&mut bytes[got..]).unwrap();
-    }
-    bytes
-}
-
-#[test]
-fn pyserial_sets_a_port_it_cannot_see() {
-    let plug = Plug::new();
-    let ser2net = Ser2net::start("telnet(rfc2217),tcp", &plug.path(), free_port());
-    let local = Local::start(&format!("rfc2217://127.0.0.1:{}", ser2net.port));
-    let script = "
-import serial, sys
-port = serial.Serial(sys.argv[1], 57600, stopbits=2, timeout=30)
-every = bytes(range(256)) * 8
-port.write(every)
-assert port.read(len(every)) == every
-port.baudrate, port.stopbits = 1200, 1
-port.write(b'slow')
-assert port.read(4) == b'slow'
-print('ok')
-";
-    let mut said = String::new();
-    let mut program = python(&["-c", script, local.path().to_str().unwrap()]);
-    program.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(said, "ok\n");
-    assert_eq!(plug.settings().to_string(), "1200 8N1");
-    let events: Vec<String> = local.redirector.events().map(|event| event.to_string()).collect();
-    assert_eq!(events, ["connected", "set to 57600 8N2", "set to 1200 8N1"]);
-    let counters = local.redirector.counters();
-    assert_eq!((counters.to_remote.load(Relaxed), counters.from_remote.load(Relaxed)), (2052, 2052));
-}
-
-#[test]
-fn socat_goes_through_to_a_raw_port() {
-    let (_echo, place) = Socat::listening("TCP4-LISTEN:0,bind=127.0.0.1,fork", "PIPE");
-    let local = Local::start(&format!("tcp://{place}?baud=9600"));
-    let mut socat = Command::new("/usr/bin/socat")
-        .args(["-t", "30", "-", &format!("{},rawer", local.path().display())])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let sent: Vec<u8> = (0..=255).collect();
-    socat.stdin.take().unwrap().write_all(&sent).unwrap();
-    let mut got = vec![0; sent.len()];
-    socat.stdout.take().unwrap().read_exact(&mut got).unwrap();
-    drop(Running(socat));
-    assert!(got == sent, "{got:?}");
-}
+use crate::client::free_port;
+use crate::far::Far;
+use crate::local_port::{Local, read};
+use crate::program::{Running, run, wait_until};
 
 #[test]
 fn a_slow_program_loses_nothing() {
@@ -146,28 +42,6 @@ fn a_slow_program_loses_nothing() {
     writing.join().unwrap();
     drop(local);
     echo.join().unwrap();
-}
-
-#[test]
-fn a_lost_connection_is_made_again() {
-    let plug = Plug::new();
-    let port = free_port();
-    let ser2net = Ser2net::start("telnet(rfc2217),tcp", &plug.path(), port);
-    let mut local = Local::start(&format!("rfc2217://127.0.0.1:{port}"));
-    let mut terminal = local.open();
-    tty::set(&terminal, &Settings { baud: 2400, ..Settings::default() }).unwrap();
-    terminal.write_all(b"one").unwrap();
-    assert_eq!(read(&mut terminal, 3), b"one");
-    drop(ser2net);
-    local.wait_for(|event| matches!(event, Event::Lost { .. }));
-    local.wait_for(|event| matches!(event, Event::Failed { why } if why.contains("nobody listens")));
-    // Kept in the local port until there is a connection again; so are the settings.
-    terminal.write_all(b"two").unwrap();
-    let _again = Ser2net::start("telnet(rfc2217),tcp", &plug.path(), port);
-    local.wait_for(|event| *event == Event::Connected);
-    assert_eq!(read(&mut terminal, 3), b"two");
-    assert_eq!(plug.settings().baud, 2400);
-    assert_eq!(local.redirector.counters().connections.load(Relaxed), 2);
 }
 
 #[test]
@@ -212,7 +86,8 @@ fn what_cannot_be_is_said_in_a_line() {
 
 #[test]
 fn the_program_ends_when_it_is_told_to() {
-    let (_echo, place) = Socat::listening("TCP4-LISTEN:0,bind=127.0.0.1,fork", "PIPE");
+    let echo = Far::listen("tcp://127.0.0.1:0");
+    let place = echo.endpoint.place();
     let directory = tempfile::tempdir().unwrap();
     let link = directory.path().join("ttyV0");
     let remote = format!("tcp://{place}?baud=9600");
@@ -310,7 +185,8 @@ fn what_a_program_throws_away_is_purged_far_away() {
 
 #[test]
 fn the_link_goes_with_the_redirector() {
-    let (_echo, place) = Socat::listening("TCP4-LISTEN:0,bind=127.0.0.1,fork", "PIPE");
+    let echo = Far::listen("tcp://127.0.0.1:0");
+    let place = echo.endpoint.place();
     let Local { redirector, directory, .. } = Local::start(&format!("tcp://{place}?baud=9600"));
     let link = directory.path().join("ttyV0");
     assert!(Path::exists(&link));

@@ -1,31 +1,17 @@
 //! A published study run again, from the command line: in the lab, on other endpoints, stopped half-way.
 
-use std::path::Path;
-
-use linkgauge::run::{Paper, PaperRow, Run};
+use linkgauge::run::{Paper, PaperRow};
 use rustix::process::Signal;
 
 use crate::program::{Ended, Running, Serving, run, wait_for_progress, wait_until};
+use crate::study::{document, is_sound};
 
 fn sena(arguments: &[&str]) -> Ended {
     run(&[&["reproduce", "sena"], arguments].concat())
 }
 
-/// The document a run left, checked against its schema.
-fn document(path: &Path) -> Run {
-    let text = std::fs::read_to_string(path).unwrap();
-    let schema = serde_json::from_str(linkgauge::report::RUN_SCHEMA).unwrap();
-    jsonschema::validate(&schema, &serde_json::from_str(&text).unwrap()).unwrap();
-    Run::from_json(&text).unwrap()
-}
-
 fn rows(paper: &Paper) -> Vec<&PaperRow> {
     paper.tables.iter().flat_map(|table| &table.rows).collect()
-}
-
-/// Nothing is wrong with a figure but what else this host did meanwhile.
-pub fn is_sound(row: &PaperRow) -> bool {
-    row.reason.as_deref().is_none_or(|reason| reason == linkgauge::paper::BUSY)
 }
 
 #[test]

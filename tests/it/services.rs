@@ -1,39 +1,12 @@
-//! The small services of the network as `serve` roles: what programs of others get from them, and who gets nothing.
+//! The small services of the network as `serve` roles: clients that get nothing, and servers of another protocol.
 
-use std::net::UdpSocket;
-use std::process::{Command, Stdio};
+use std::io::Write;
+use std::net::{TcpListener, UdpSocket};
+use std::thread;
+use std::time::Duration;
 
-use super::foreign::Socat;
-use super::peers::{free_port, linkgauge, xinetd};
-use super::program::{PATIENCE, Running, Serving, wait_until};
-
-/// Has a shell run socat; what it printed.
-fn shell(line: &str) -> Vec<u8> {
-    let child = Command::new("sh").args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-    let mut child = Running(child.unwrap());
-    let mut printed = Vec::new();
-    std::io::Read::read_to_end(child.0.stdout.as_mut().unwrap(), &mut printed).unwrap();
-    child.wait();
-    printed
-}
-
-#[test]
-fn our_echo_answers_socat() {
-    let serving = Serving::start(&["--peer", "echo"]);
-    let (tcp, udp) = (serving.tcp.place(), serving.udp.place());
-    let printed =
-        shell(&format!("head -c 1000000 /dev/zero | tr '\\0' x | socat -T 10 -t 10 STDIO TCP:{tcp}"));
-    assert!(printed == vec![b'x'; 1_000_000], "{} bytes came back", printed.len());
-    assert_eq!(shell(&format!("echo hello | socat -T 10 -t 2 STDIO UDP:{udp}")), b"hello\n");
-}
-
-#[test]
-fn our_discard_says_nothing() {
-    let serving = Serving::start(&["--peer", "discard"]);
-    let (tcp, udp) = (serving.tcp.place(), serving.udp.place());
-    assert_eq!(shell(&format!("head -c 1000000 /dev/zero | socat -T 10 -t 10 STDIO TCP:{tcp}")), b"");
-    assert_eq!(shell(&format!("echo hello | socat -T 10 -t 0.3 STDIO UDP:{udp}")), b"");
-}
+use super::program::{PATIENCE, Serving};
+use crate::client::linkgauge;
 
 #[test]
 fn our_echo_leaves_servers_alone() {
@@ -51,63 +24,6 @@ fn our_echo_leaves_servers_alone() {
     assert!(server.recv(&mut [0; 10]).is_err());
 }
 
-/// What `sockperf` printed, with an end if it never ends.
-fn sockperf(arguments: &str) -> String {
-    let printed = shell(&format!("timeout 30 sockperf {arguments} 2>&1"));
-    String::from_utf8(printed).unwrap()
-}
-
-#[test]
-fn a_sockperf_server_answers_us() {
-    for (scheme, flag) in [("tcp", "--tcp"), ("udp", "")] {
-        let port = free_port();
-        let child = Command::new("sockperf")
-            .args(format!("sr -i 127.0.0.1 -p {port} {flag}").split_whitespace())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("sockperf is needed for this test: apt-get install sockperf");
-        let _server = Running(child);
-        let url = format!("{scheme}://127.0.0.1:{port} --peer sockperf");
-        // It says nothing when it is ready: the first answer does.
-        wait_until("an answer of sockperf", || {
-            (linkgauge(&format!("latency {url} -n 1 --warm-up 0 --timeout 200ms")).status == 0).then_some(())
-        });
-        for size in ["14", "1000", "20000"] {
-            linkgauge(&format!("latency {url} -n 300 --warm-up 5 --timeout 20s --size {size}"))
-                .answered_all(300);
-        }
-        linkgauge(&format!("latency {url} -n 100 --rate 1000/s --timeout 20s")).answered_all(100);
-        // And an echo it is not.
-        linkgauge(&format!("latency {url} -n 3 --warm-up 0 --size 13")).refused(&["14 bytes or more"]);
-    }
-}
-
-#[test]
-fn our_server_answers_sockperf() {
-    let serving = Serving::start(&["--peer", "sockperf"]);
-    // Its ping-pong goes no further where a datagram is lost, and any may be; under load it does not wait.
-    let modes =
-        [(serving.tcp.place(), "pp", "--tcp"), (serving.udp.place(), "ul --mps=1000 --reply-every=1", "")];
-    for (place, mode, flag) in modes {
-        let port = place.rsplit(':').next().unwrap();
-        for size in [14, 1000] {
-            let printed = sockperf(&format!("{mode} -i 127.0.0.1 -p {port} -t 1 -m {size} {flag}"));
-            let line = printed.lines().find(|line| line.contains("[Valid Duration]")).expect(&printed);
-            let of = |name: &str| -> u64 {
-                let value = line.split(name).nth(1).and_then(|rest| rest.split(';').next()).expect(line);
-                value.trim_matches(['=', ' ']).parse().unwrap()
-            };
-            let (sent, received) = (of("SentMessages"), of("ReceivedMessages"));
-            assert!(received > 10 && received <= sent, "{line}");
-            assert!(printed.contains("# duplicated messages = 0; # out-of-order messages = 0"), "{printed}");
-        }
-        // A sender that wants no answers is taken in silence.
-        let printed = sockperf(&format!("tp -i 127.0.0.1 -p {port} -t 1 -m 1000 {flag}"));
-        assert!(printed.contains("Total of ") && printed.contains("messages sent in"), "{printed}");
-    }
-}
-
 #[test]
 fn an_echo_is_no_sockperf() {
     let serving = Serving::start(&["--peer", "echo"]);
@@ -118,68 +34,17 @@ fn an_echo_is_no_sockperf() {
 }
 
 #[test]
-fn chargen_of_xinetd() {
-    let (_xinetd, port) = xinetd("chargen");
-    for parallel in [1, 3] {
-        let url = format!("tcp://127.0.0.1:{port}");
-        let said =
-            linkgauge(&format!("throughput {url} --peer chargen --volume 5M --warm-up 10ms -P {parallel}"))
-                .clean();
-        assert_eq!((said.count("delivered_bytes"), said.count("lost")), (parallel * 5_000_000, 0));
-        assert_eq!(said.case()["direction"], "receive");
-        assert!(said.case()["throughput_bps"].as_f64().is_some_and(|rate| rate > 0.0));
-    }
-    // What arrives between its answer and its next look is thrown away.
-    let udp = format!("udp://127.0.0.1:{port} --peer chargen");
-    let said = linkgauge(&format!("latency {udp} -n 40 --warm-up 0 --rate 100/s --timeout 200ms")).clean();
-    assert_eq!((said.count("sent"), said.count("received") + said.count("lost")), (40, 40));
-    assert!(said.count("received") >= 10, "{}", said.run);
-    linkgauge(&format!("latency tcp://127.0.0.1:{port} --peer chargen"))
-        .refused(&["answers nothing on a stream"]);
-    linkgauge(&format!("throughput udp://127.0.0.1:{port} --peer chargen"))
-        .refused(&["sends no datagrams by itself"]);
-}
-
-#[test]
-fn our_chargen_goes_on_for_ever() {
-    let serving = Serving::start(&["--peer", "chargen"]);
-    let (tcp, udp) = (serving.tcp.place(), serving.udp.place());
-    let printed = shell(&format!("socat -T 10 -u TCP:{tcp} STDOUT | head -c 1000000"));
-    assert_eq!(printed.len(), 1_000_000);
-    let mut lines = printed.split(|&byte| byte == b'\n');
-    assert!(lines.next().is_some_and(|line| line.starts_with(b" !\"#") && line.ends_with(b"efg\r")));
-    assert!(lines.next().is_some_and(|line| line.starts_with(b"!\"#$") && line.ends_with(b"fgh\r")));
-    // No answer is longer than its question, or than the RFC allows.
-    assert_eq!(shell(&format!("printf 12345 | socat -T 10 -t 2 STDIO UDP:{udp}")), b" !\"#$");
-    assert_eq!(
-        shell(&format!("head -c 2000 /dev/zero | socat -b 4000 -T 10 -t 2 STDIO UDP:{udp}")).len(),
-        512
-    );
-    let said = linkgauge(&format!("throughput {} --peer chargen --volume 20M", serving.tcp)).clean();
-    assert_eq!(said.count("delivered_bytes"), 20_000_000);
-    linkgauge(&format!("latency {} --peer chargen -n 100 --size 64 --timeout 20s", serving.udp))
-        .answered_all(100);
-}
-
-#[test]
-fn our_chargen_keeps_its_limits() {
-    let serving = Serving::start(&["--peer", "chargen", "--max-rate", "8Mbit/s", "--max-time", "2s"]);
-    // A megabyte a second for two seconds, and a quarter of one at once.
-    let bytes: usize =
-        String::from_utf8(shell(&format!("socat -T 10 -u TCP:{} STDOUT | wc -c", serving.tcp.place())))
-            .unwrap()
-            .trim()
-            .parse()
-            .unwrap();
-    assert!((100_000..=2_400_000).contains(&bytes), "{bytes}");
-}
-
-#[test]
 fn what_is_no_chargen_is_told() {
     let serving = Serving::start(&["--peer", "echo"]);
     linkgauge(&format!("throughput {} --peer chargen -t 1s --timeout 300ms", serving.tcp))
         .refused(&["no answer in time"]);
-    let (_socat, place) = Socat::listening("TCP-LISTEN:0,bind=127.0.0.1,fork", "SYSTEM:echo hello; sleep 1");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"hello\n").unwrap();
+        thread::sleep(Duration::from_secs(1));
+    });
     let said = linkgauge(&format!("throughput tcp://{place} --peer chargen -t 10s"));
     assert_eq!((said.status, said.count("delivered_bytes")), (2, 6), "{}", said.run);
     assert!(said.errors.contains("the peer closed the link"), "{}", said.errors);

@@ -1,10 +1,7 @@
-//! The lab UART as programs meet it: links of ours, pyserial, socat, and its own command line.
+//! The lab UART as programs meet it: our own links, and its command line.
 
-use std::fs::File;
-use std::io::{Read, Write};
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -280,81 +277,6 @@ fn many_ports_run_side_by_side() {
     for (link, sent) in links.iter_mut().zip(&sent) {
         assert!(receive(&mut **link, sent.len()) == *sent);
     }
-}
-
-/// Runs a Python script with pyserial on these terminals; it has to say "ok" at its end.
-fn pyserial(script: &str, terminals: &[PathBuf]) {
-    const REMEDY: &str = "./check installs it: target/test-venv/bin/pip install pyserial==3.5";
-    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-venv/bin/python");
-    let mut command = Command::new(&python);
-    command.arg("-c").arg(script).args(terminals).stdin(Stdio::null());
-    let output = command.output().unwrap_or_else(|error| panic!("{}: {error}: {REMEDY}", python.display()));
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.trim_end().ends_with("ok"), "{said}{}", String::from_utf8_lossy(&output.stderr));
-}
-
-#[test]
-fn pyserial_finds_a_serial_port() {
-    let uarts = plug();
-    pyserial(
-        r#"
-import serial, sys, time
-every = bytes(range(256))
-for baud, parity, stop, bits in [(9600, "N", 1, 10), (115200, "N", 2, 11), (38400, "O", 1, 11), (250000, "N", 1, 10)]:
-    with serial.Serial(sys.argv[1], baud, parity=parity, stopbits=stop, timeout=20) as port:
-        began = time.monotonic()
-        port.write(every)
-        got = port.read(256)
-        took = time.monotonic() - began
-        assert got == every, (baud, got)
-        assert took >= 256 * bits / baud, (baud, took)
-with serial.Serial(sys.argv[1], 9600, bytesize=7, parity="E", timeout=20, rtscts=True) as port:
-    port.write(b"seven")
-    assert port.read(5) == b"seven"
-with serial.Serial(sys.argv[1], 9600, timeout=20, rtscts=True) as port:
-    # What was sent and not read is gone; what was not sent yet as well.
-    port.write(b"x" * 500)
-    time.sleep(0.05)
-    port.reset_output_buffer()
-    time.sleep(0.1)
-    port.reset_input_buffer()
-    port.timeout = 0.3
-    assert port.read(1) == b""
-    port.write(b"y")
-    assert port.read(1) == b"y"
-print("ok")
-"#,
-        &uarts.paths(),
-    );
-}
-
-#[test]
-fn socat_talks_across_a_null_modem() {
-    let uarts = null_modem();
-    let paths = uarts.paths();
-    let socat = |path: &Path| {
-        Command::new("/usr/bin/socat")
-            .args(["-T", "10", "STDIO", &format!("{},raw,echo=0,b115200", path.display())])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map(Running)
-            .expect("socat is needed for this test: apt-get install socat")
-    };
-    let (mut one, mut other) = (socat(&paths[0]), socat(&paths[1]));
-    // Both have set their line.
-    for path in &paths {
-        let terminal = File::open(path).unwrap();
-        wait_until("socat", || (tty::settings(&terminal).unwrap().baud == 115_200).then_some(()));
-    }
-    let says = |from: &mut Running, to: &mut Running, words: &[u8]| {
-        from.0.stdin.as_mut().unwrap().write_all(words).unwrap();
-        let mut got = vec![0; words.len()];
-        to.0.stdout.as_mut().unwrap().read_exact(&mut got).unwrap();
-        assert_eq!(got, words);
-    };
-    says(&mut one, &mut other, b"who is there?");
-    says(&mut other, &mut one, b"another program");
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub enum HandOver {
     Batch(Duration),
     /// As a 16550 does: when so many characters are in, or when nothing came for so many character times.
     Fifo { trigger: u32, idle_characters: u32 },
-    /// As a USB adapter does: when [`PACKET`] characters are in, or when the timer runs out that starts again with each
+    /// As a USB adapter does: when 62 characters are in, or when the timer runs out that starts again with each
     /// packet.
     Timer(Duration),
 }

@@ -117,7 +117,7 @@ impl Sink {
         self
     }
 
-    /// The bytes are those that a [`Source`] on the other half of the link sent.
+    /// The bytes are those that a [`super::Source`] on the other half of the link sent.
     pub fn looped(mut self, caps: &Caps, looped: Arc<Looped>) -> Sink {
         let alphabet = Alphabet::of(caps);
         let expected = match self.framing {

@@ -112,7 +112,7 @@ impl Source {
         self.position / self.message as u64
     }
 
-    /// The bytes come back over the same link to a [`Sink`] that shares this.
+    /// The bytes come back over the same link to a [`super::Sink`] that shares this.
     pub fn looped(mut self, case: &Case, caps: &Caps, looped: Arc<Looped>) -> Source {
         let warm_up = at_line_rate(case.warm_up.unwrap_or_default(), caps);
         self.phases = Phases::new(warm_up, at_line_rate(case.stop, caps));

@@ -61,7 +61,7 @@ fn understood(packets: &[Vec<u8>], ethertype: u16) -> Vec<String> {
         .args(["-d", "tcp.port==19790,linxtcp", "-o", "tcp.desegment_tcp_streams:FALSE", "-V", "-r"])
         .arg(&path)
         .output()
-        .unwrap_or_else(|error| panic!("tshark: {error}: ./check installs it"));
+        .unwrap_or_else(|error| panic!("tshark: {error}: ./check --all installs it"));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(!text.contains("alformed"), "{text}");
     text.split("\nFrame ").map(str::to_owned).collect()

@@ -102,16 +102,6 @@ fn wait_within<T>(patience: Duration, what: &str, mut done: impl FnMut() -> Opti
 /// A process that is killed when it is dropped.
 pub struct Running(pub Child);
 
-/// The Python that has pyserial, ended with the test.
-pub fn python(arguments: &[&str]) -> Running {
-    const REMEDY: &str = "./check installs it: target/test-venv/bin/pip install pyserial==3.5";
-    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-venv/bin/python");
-    let mut command = Command::new(&python);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
-    let child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}: {REMEDY}", python.display()));
-    Running(child)
-}
-
 impl Running {
     pub fn start(arguments: &[&str]) -> Running {
         let child = command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -64,7 +64,7 @@ fn chromium(page: &Path) -> (String, String) {
         .stdout(file(&out))
         .stderr(file(&errors))
         .spawn()
-        .unwrap_or_else(|error| panic!("chromium: {error}: ./check installs it"));
+        .unwrap_or_else(|error| panic!("chromium: {error}: ./check --all installs it"));
     let mut running = Running(child);
     let status = wait_until("the page", || running.0.try_wait().unwrap());
     let text = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();

@@ -1,6 +1,5 @@
 //! ser2net between a network port and a pseudo-terminal, as a device server that none of us wrote.
 
-use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -62,11 +61,6 @@ impl Drop for Plug {
         self.stop.store(true, SeqCst);
         let _ = self.thread.take().map(JoinHandle::join);
     }
-}
-
-/// A port of this host that nobody listens on.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A running ser2net, ended by its process id with the test.

@@ -1,6 +1,5 @@
 //! LINX over Ethernet between two network namespaces, with the program as people run it. Needs root and `ip`.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -8,7 +7,8 @@ use std::time::Duration;
 use linkgauge::clock::Clock;
 use linkgauge::link::Dialer;
 
-use super::program::{Running, wait_for_progress, wait_until};
+use crate::program::{Running, wait_for_progress, wait_until};
+use crate::tools::interpreter;
 
 /// Two namespaces joined by a pair of devices, `far0` and `near0`; gone with the test.
 struct Joined {
@@ -134,7 +134,7 @@ while True:
 fn a_node_of_another_version_is_one_line() {
     let joined = Joined::new();
     let mut node = Command::new("ip");
-    node.args(["netns", "exec", &joined.names[0]]).arg(python()).args(["-c", OTHER_VERSION]);
+    node.args(["netns", "exec", &joined.names[0]]).arg(interpreter()).args(["-c", OTHER_VERSION]);
     let _node = Running(node.stdin(Stdio::null()).spawn().unwrap());
     let (status, _, errors) = joined.run("latency URL -n 1 --quiet --timeout 10s");
     assert_eq!((status, errors.lines().count()), (Some(2), 1), "{errors}");
@@ -142,10 +142,6 @@ fn a_node_of_another_version_is_one_line() {
         errors.contains("speaks version 2 of the LINX Ethernet connection manager, we speak 3"),
         "{errors}"
     );
-}
-
-fn python() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-venv/bin/python")
 }
 
 #[test]
@@ -221,7 +217,7 @@ impl Lossy {
             ip(&format!("-n {middle} link set {device} up promisc on"));
         }
         let mut wire = Command::new("ip");
-        wire.args(["netns", "exec", middle]).arg(python()).args(["-c", WIRE, "wire0", "wire1"]);
+        wire.args(["netns", "exec", middle]).arg(interpreter()).args(["-c", WIRE, "wire0", "wire1"]);
         lossy.wire = Some(Running(wire.stdin(Stdio::null()).spawn().unwrap()));
         lossy
     }
@@ -239,7 +235,7 @@ impl Drop for Lossy {
 /// How many messages cross the lossy wire; all that were asked for once:
 ///
 /// ```text
-/// LINKGAUGE_TEST_MESSAGES=10000 cargo test --test it lossy_wire
+/// LINKGAUGE_TEST_MESSAGES=10000 cargo test --test interop lossy_wire
 /// ```
 const MESSAGES: &str = "LINKGAUGE_TEST_MESSAGES";
 

@@ -1,0 +1,122 @@
+//! A logger of the lab as a process, and a client of our own that asks it one command at a time.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+use linkgauge::peer::pakbus::frame::{self, Decoder};
+use linkgauge::peer::pakbus::message::{Code, Command as Ask, Fetch, Selection, Span};
+use linkgauge::peer::pakbus::packet::{Hop, LinkState, Packet, Route};
+use linkgauge::peer::pakbus::record::{self, Content};
+use linkgauge::peer::pakbus::reply::Reply;
+use linkgauge::peer::pakbus::table;
+use rustix::process::Signal;
+
+use crate::program::{PATIENCE, Running};
+
+/// A logger and where it listens.
+pub struct Logger {
+    pub process: Running,
+    pub place: String,
+}
+
+impl Logger {
+    pub fn start(flags: &[&str]) -> Logger {
+        let mut process = Running::start(&[&["lab", "logger"], flags].concat());
+        let mut line = String::new();
+        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let (_, place) = line.trim().rsplit_once(" on ").unwrap_or_else(|| panic!("'{line}'"));
+        let place = place.split_once("://").unwrap().1.to_owned();
+        Logger { process, place }
+    }
+
+    /// On a TCP port of its own.
+    pub fn on_tcp(flags: &[&str]) -> Logger {
+        Logger::start(&[&["--listen", "tcp://127.0.0.1:0"], flags].concat())
+    }
+
+    /// What it says when it is told to stop.
+    pub fn summary(mut self) -> String {
+        self.process.signal(Signal::INT);
+        let status = self.process.wait();
+        assert!(status.success(), "{status}");
+        let mut said = String::new();
+        self.process.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        said
+    }
+}
+
+/// A client of our own: one command at a time.
+pub struct Client {
+    stream: TcpStream,
+    decoder: Decoder,
+    unread: Vec<u8>,
+    address: u16,
+    transaction: u8,
+}
+
+impl Client {
+    pub fn connect(place: &str, address: u16) -> Client {
+        let stream = TcpStream::connect(place).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client { stream, decoder: Decoder::default(), unread: Vec::new(), address, transaction: 0 }
+    }
+
+    pub fn ask(&mut self, command: &Ask) -> Reply {
+        self.transaction += 1;
+        let (protocol, message) = command.write(self.transaction);
+        let hop = Hop { state: LinkState::READY, to: 1, from: self.address, expect_more: 1, priority: 1 };
+        let route = Route { protocol, to: 1, from: self.address, hops: 0 };
+        let mut bytes = Vec::new();
+        frame::write(&Packet { hop, message: Some((route, &message)) }.write(), &mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+        loop {
+            let (used, packet) = self.decoder.read(&self.unread);
+            let packet = packet.map(<[u8]>::to_vec);
+            self.unread.drain(..used);
+            if let Some(packet) = packet {
+                let (route, message) = Packet::read(&packet).unwrap().message.unwrap();
+                assert_eq!((route.to, route.from), (self.address, 1));
+                let (transaction, reply) = Reply::read(route.protocol, message).unwrap();
+                assert_eq!(transaction, self.transaction);
+                return reply;
+            }
+            let mut bytes = [0; 4096];
+            let length = self.stream.read(&mut bytes).unwrap();
+            assert!(length > 0, "the logger closed the connection");
+            self.unread.extend(&bytes[..length]);
+        }
+    }
+
+    pub fn file(&mut self, name: &str) -> Vec<u8> {
+        let mut file = Vec::new();
+        loop {
+            let offset = file.len() as u32;
+            let fetch = Fetch { security: 0, name: name.to_owned(), close: false, offset, swath: 991 };
+            let Reply::Fetch { code: Code::COMPLETE, data, .. } = self.ask(&Ask::Fetch(fetch)) else {
+                panic!("{name} is refused")
+            };
+            file.extend(&data);
+            if data.len() < 991 {
+                return file;
+            }
+        }
+    }
+
+    /// The values of some records of the second table.
+    pub fn records(&mut self, from: u32, before: u32) -> Vec<record::Record> {
+        let definitions = table::read(&self.file(".TDF")).unwrap();
+        let mut records: Vec<record::Record> = Vec::new();
+        while from + (records.len() as u32) < before {
+            let span = Span::Numbers(from + records.len() as u32, before);
+            let signature = definitions[1].signature();
+            let selections = vec![Selection { table: 2, signature, span, fields: Vec::new() }];
+            let reply = self.ask(&Ask::Collect { security: 0, mode: span.mode(), selections });
+            let Reply::Collect(Ok(body)) = reply else { panic!("{reply:?}") };
+            let (blocks, _) = record::read(&definitions, &body).unwrap();
+            let Content::Records(more) = &blocks[0].content else { panic!() };
+            assert!(!more.is_empty());
+            records.extend(more.iter().cloned());
+        }
+        records
+    }
+}

@@ -1,0 +1,70 @@
+//! A redirector of the lab whose local port is in a directory of its own.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use linkgauge::lab::redirect::{Event, Options, Redirector};
+use linkgauge::link::line::Settings;
+use linkgauge::link::tty;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::program::{PATIENCE, wait_until};
+
+/// A redirector with a link in a directory of its own.
+pub struct Local {
+    pub redirector: Redirector,
+    pub directory: tempfile::TempDir,
+    seen: Vec<Event>,
+}
+
+impl Local {
+    pub fn start(remote: &str) -> Local {
+        Local::with(remote, |_| {})
+    }
+
+    pub fn with(remote: &str, change: impl FnOnce(&mut Options)) -> Local {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = Options::new(remote.parse().unwrap());
+        options.link = Some(directory.path().join("ttyV0"));
+        change(&mut options);
+        let redirector = Redirector::start(&options).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(redirector.path(), directory.path().join("ttyV0"));
+        Local { redirector, directory, seen: Vec::new() }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.redirector.path().to_owned()
+    }
+
+    /// The local port as a raw terminal, as a program opens it.
+    pub fn open(&self) -> File {
+        let terminal = OpenOptions::new().read(true).write(true).open(self.path()).unwrap();
+        tty::set(&terminal, &Settings::default()).unwrap();
+        terminal
+    }
+
+    /// Waits for an event.
+    pub fn wait_for(&mut self, what: impl Fn(&Event) -> bool) {
+        wait_until("an event", || {
+            self.seen.extend(self.redirector.events());
+            let place = self.seen.iter().position(&what)?;
+            self.seen.drain(..=place);
+            Some(())
+        });
+    }
+}
+
+/// Reads so many bytes, or fails.
+pub fn read(terminal: &mut File, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    let mut got = 0;
+    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    while got < length {
+        let ready = poll(&mut [PollFd::new(&terminal.as_fd(), PollFlags::IN)], Some(&patience)).unwrap();
+        assert!(ready > 0, "{got} of {length} bytes came");
+        got += terminal.read(&mut bytes[got..]).unwrap();
+    }
+    bytes
+}

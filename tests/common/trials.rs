@@ -1,0 +1,444 @@
+//! What every transport must do, tried on every one of them at every endpoint it offers for tests. `it` makes a test of each
+//! trial for this host; a guest of `interop` runs them all on the transports that this kernel may lack.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::lab::STAND_INS;
+use linkgauge::lab::shaper::{Options, Shaper};
+use linkgauge::link::party::Tuning;
+use linkgauge::link::shaped::Shape;
+use linkgauge::link::{self, Batch, Dialer, Fault, Framing, Link, TRANSPORTS, Transport};
+use linkgauge::plan::Wait;
+
+use super::far::{Far, GOODBYE};
+
+/// Gives the names of all trials to a macro.
+macro_rules! for_each {
+    ($then:ident) => {
+        $then! {
+            is_available_here
+            urls_print_back_as_typed
+            unknown_options_are_refused
+            caps_of_the_link_are_those_of_its_endpoint
+            facts_are_told
+            streams_carry_bytes_whole_and_in_order
+            messages_keep_their_bounds
+            reliable_messages_come_in_order
+            one_byte_too_many_fails_cleanly
+            the_far_end_sees_a_close
+            the_near_end_sees_a_close
+            receiving_times_out_in_time
+            halves_share_the_link
+            many_links_at_once_are_kept_apart
+            batches_arrive_whole
+            a_relay_passes_all_whole_and_not_too_early
+        }
+    };
+}
+pub(crate) use for_each;
+
+/// Bounds every wait of these tests; only a broken link ever needs it.
+const LONG: Duration = Duration::from_secs(10);
+
+/// Transports whose modules a kernel may lack: what is tested of them runs in a guest that has them (`guest`).
+pub const OF_MODULES: &[&str] = &["sctp", "vsock", "tipc", "rfcomm", "l2cap"];
+
+/// Holds in that guest the schemes to try there, with commas.
+pub const IN_THE_GUEST: &str = "LINKGAUGE_TEST_GUEST";
+
+fn in_the_guest() -> bool {
+    std::env::var_os(IN_THE_GUEST).is_some()
+}
+
+/// The transports to try here.
+pub fn transports() -> impl Iterator<Item = &'static Transport> {
+    let there = std::env::var(IN_THE_GUEST).ok();
+    TRANSPORTS.iter().filter(move |transport| match &there {
+        Some(schemes) => schemes.split(',').any(|scheme| scheme == transport.scheme),
+        None => !OF_MODULES.contains(&transport.scheme),
+    })
+}
+
+/// Runs a trial on each transport's own test endpoints, with an echo listening there, and on those of the lab's stand-ins
+/// where nobody can listen.
+fn each(trial: impl Fn(&str, &Far)) {
+    for transport in transports() {
+        let directory = tempfile::tempdir().unwrap();
+        for url in (transport.loopback)(directory.path().to_str().unwrap()) {
+            let far = Far::listen(&url);
+            trial(&url, &far);
+        }
+    }
+    for stand_in in STAND_INS.iter().filter(|_| !in_the_guest()) {
+        let standing = (stand_in.start)().unwrap();
+        for endpoint in standing.endpoints() {
+            let url = endpoint.to_string();
+            trial(&url, &Far::standing(endpoint));
+        }
+    }
+}
+
+/// Endpoints of the stand-ins of a transport.
+fn stand_ins(transport: &Transport) -> Vec<Endpoint> {
+    let standing = STAND_INS.iter().map(|stand_in| (stand_in.start)().unwrap());
+    let endpoints = standing.flat_map(|standing| [standing.endpoints(), standing.typical()].concat());
+    endpoints.filter(|endpoint| endpoint.scheme() == transport.scheme).collect()
+}
+
+/// Bytes that tell where they belong.
+fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..length).map(|_| random.u8(..)).collect()
+}
+
+fn send_all(link: &mut dyn Link, mut bytes: &[u8]) {
+    let until = Instant::now() + LONG;
+    while !bytes.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        bytes = &bytes[link.send(bytes, left).unwrap()..];
+    }
+}
+
+/// One message, or as many bytes of a stream as the buffer holds.
+fn receive_all(link: &mut dyn Link, into: &mut [u8]) -> usize {
+    let until = Instant::now() + LONG;
+    let mut length = 0;
+    while length < into.len() {
+        let left = until.saturating_duration_since(Instant::now());
+        length += link.receive(&mut into[length..], left).unwrap();
+        if link.caps().framing == Framing::Message {
+            break;
+        }
+    }
+    length
+}
+
+/// A short exchange: does the link work?
+fn works(url: &str, link: &mut dyn Link) {
+    let sent = pattern(14, 7);
+    send_all(link, &sent);
+    let room = if link.caps().framing == Framing::Stream { 14 } else { 100 };
+    let mut got = vec![0; room];
+    let length = receive_all(link, &mut got);
+    assert_eq!(got[..length], sent, "{url}");
+}
+
+pub fn is_available_here() {
+    assert!(OF_MODULES.iter().all(|scheme| TRANSPORTS.iter().any(|transport| transport.scheme == *scheme)));
+    for transport in transports() {
+        assert_eq!((transport.available)(), Ok(()), "{}", transport.scheme);
+        let stands_in = !stand_ins(transport).is_empty();
+        assert!(transport.listen.is_some() || stands_in, "{}: who is at the far end?", transport.scheme);
+    }
+}
+
+pub fn urls_print_back_as_typed() {
+    for transport in TRANSPORTS {
+        let urls = (transport.loopback)("/tmp");
+        // A transport may have to ask the kernel for its addresses.
+        let known = transports().any(|here| here.scheme == transport.scheme);
+        assert!(!known || urls.is_empty() == transport.listen.is_none(), "{}", transport.scheme);
+        let stand_ins: Vec<String> = stand_ins(transport).iter().map(Endpoint::to_string).collect();
+        for url in urls.iter().chain(&stand_ins).map(String::as_str).chain([transport.example]) {
+            let endpoint: Endpoint = url.parse().unwrap();
+            assert_eq!(endpoint.to_string(), url);
+            assert_eq!(endpoint.scheme(), transport.scheme);
+            link::caps(&endpoint).unwrap();
+        }
+    }
+}
+
+pub fn unknown_options_are_refused() {
+    for transport in TRANSPORTS {
+        for url in (transport.loopback)("/tmp").into_iter().chain([transport.example.to_owned()]) {
+            let joint = if url.contains('?') { '&' } else { '?' };
+            let endpoint: Endpoint = format!("{url}{joint}nonsense=1").parse().unwrap();
+            let error = link::caps(&endpoint).unwrap_err().to_string();
+            assert!(error.contains("no option 'nonsense'"), "{error}");
+        }
+    }
+}
+
+pub fn caps_of_the_link_are_those_of_its_endpoint() {
+    each(|url, far| {
+        let promised = link::caps(&far.endpoint).unwrap();
+        assert_eq!(far.open().caps(), &promised, "{url}");
+        assert_eq!(promised.framing == Framing::Message, promised.max_message.is_some(), "{url}");
+    });
+}
+
+pub fn facts_are_told() {
+    each(|url, far| {
+        let mut link = far.open();
+        works(url, &mut *link);
+        assert!(!link.facts().is_empty(), "{url}");
+    });
+}
+
+pub fn streams_carry_bytes_whole_and_in_order() {
+    each(|url, far| {
+        if far.open().caps().framing != Framing::Stream {
+            return;
+        }
+        for (seed, length) in [1, 1000, 65_537, 1 << 20].into_iter().enumerate() {
+            let mut link = far.open();
+            let mut half = link.other_half().unwrap();
+            let sent = pattern(length, seed as u64);
+            let mut got = vec![0; length];
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut random = fastrand::Rng::with_seed(seed as u64);
+                    let mut left = &sent[..];
+                    while !left.is_empty() {
+                        let piece = random.usize(1..=20_000).min(left.len());
+                        send_all(&mut *half, &left[..piece]);
+                        left = &left[piece..];
+                    }
+                });
+                assert_eq!(receive_all(&mut *link, &mut got), length, "{url}");
+            });
+            assert!(got == sent, "{url}: {length} bytes came back different");
+        }
+    });
+}
+
+pub fn messages_keep_their_bounds() {
+    each(|url, far| {
+        let mut link = far.open();
+        let Some(most) = link.caps().max_message else { return };
+        for size in [1, 2, 14, 1000.min(most), most] {
+            let sent = pattern(size, size as u64);
+            let mut got = vec![0; most + 1];
+            assert_eq!(link.send(&sent, LONG).unwrap(), size, "{url}");
+            let length = link.receive(&mut got, LONG).unwrap();
+            assert!(got[..length] == sent, "{url}: sent {size} bytes, got {length}");
+        }
+    });
+}
+
+pub fn reliable_messages_come_in_order() {
+    each(|url, far| {
+        let mut link = far.open();
+        if link.caps().framing != Framing::Message || !link.caps().reliable {
+            return;
+        }
+        let mut half = link.other_half().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..500u32 {
+                    send_all(&mut *half, &number.to_be_bytes());
+                }
+            });
+            for number in 0..500u32 {
+                let mut got = [0; 8];
+                assert_eq!(link.receive(&mut got, LONG).unwrap(), 4, "{url}");
+                assert_eq!(got[..4], number.to_be_bytes(), "{url}");
+            }
+        });
+    });
+}
+
+pub fn one_byte_too_many_fails_cleanly() {
+    each(|url, far| {
+        let mut link = far.open();
+        let Some(most) = link.caps().max_message else { return };
+        let long = vec![0; most + 1];
+        for _ in 0..2 {
+            let error = link.send(&long, LONG).unwrap_err();
+            assert!(
+                matches!(error, Fault::TooLong { bytes, limit } if (bytes, limit) == (most + 1, most)),
+                "{url}: {error}"
+            );
+            works(url, &mut *link);
+        }
+    });
+}
+
+pub fn the_far_end_sees_a_close() {
+    each(|url, far| {
+        let mut link = far.open();
+        works(url, &mut *link);
+        if !link.caps().closes {
+            // Without connections there is nothing to see, and finishing changes nothing.
+            link.finish().unwrap();
+            works(url, &mut *link);
+            return;
+        }
+        link.finish().unwrap();
+        // The echo ends when it sees that, and with it the link.
+        let error = link.receive(&mut [0; 10], LONG).unwrap_err();
+        assert!(matches!(error, Fault::Closed), "{url}: {error}");
+        if link.caps().half_closes {
+            assert_eq!(far.closes.load(SeqCst), 1, "{url}");
+        }
+        far.await_closes(1);
+        let mut second = far.open();
+        works(url, &mut *second);
+        drop(second);
+        far.await_closes(2);
+    });
+}
+
+pub fn the_near_end_sees_a_close() {
+    each(|url, far| {
+        let mut link = far.open();
+        works(url, &mut *link);
+        if link.caps().device {
+            // A device sends back whatever it is told.
+            return;
+        }
+        link.send(GOODBYE, LONG).unwrap();
+        if link.caps().closes {
+            for _ in 0..2 {
+                let error = link.receive(&mut [0; 10], LONG).unwrap_err();
+                assert!(matches!(error, Fault::Closed), "{url}: {error}");
+            }
+        } else {
+            // Silence, or the system's word that nobody is there: never data, never a clean end.
+            let error = link.receive(&mut [0; 10], Duration::from_millis(20)).unwrap_err();
+            assert!(matches!(error, Fault::TimedOut | Fault::System { .. }), "{url}: {error}");
+        }
+    });
+}
+
+pub fn receiving_times_out_in_time() {
+    each(|url, far| {
+        let mut link = far.open();
+        works(url, &mut *link);
+        for wait in [Wait::Block, Wait::Spin] {
+            link.tune(&Tuning { wait, ..Tuning::default() });
+            for within in [0, 3, 60].map(Duration::from_millis) {
+                let start = Instant::now();
+                let error = link.receive(&mut [0; 10], within).unwrap_err();
+                assert!(matches!(error, Fault::TimedOut), "{url}: {error}");
+                let took = start.elapsed();
+                assert!(took >= within && took < within + Duration::from_secs(2), "{url}: {took:?}");
+                works(url, &mut *link);
+            }
+        }
+    });
+}
+
+pub fn halves_share_the_link() {
+    each(|url, far| {
+        let mut sends = far.open();
+        let mut receives = sends.other_half().unwrap();
+        for number in 0..20u8 {
+            send_all(&mut *sends, &[number; 5]);
+            let mut got = [0; 5];
+            assert_eq!(receive_all(&mut *receives, &mut got), 5, "{url}");
+            assert_eq!(got, [number; 5], "{url}");
+        }
+        drop(sends);
+        works(url, &mut *receives);
+    });
+}
+
+pub fn many_links_at_once_are_kept_apart() {
+    each(|url, far| {
+        if !far.open().caps().many {
+            return;
+        }
+        let mut links: Vec<_> = (0..4).map(|_| far.open()).collect();
+        for round in 0..3u8 {
+            for (number, link) in links.iter_mut().enumerate() {
+                send_all(&mut **link, &[number as u8, round]);
+            }
+            for (number, link) in links.iter_mut().enumerate() {
+                let mut got = [0; 2];
+                assert_eq!(receive_all(&mut **link, &mut got), 2, "{url}");
+                assert_eq!(got, [number as u8, round], "{url}");
+            }
+        }
+    });
+}
+
+pub fn batches_arrive_whole() {
+    const COUNT: usize = 40;
+    each(|url, far| {
+        let mut link = far.open();
+        works(url, &mut *link);
+        let size = link.caps().max_message.unwrap_or(usize::MAX).min(1000);
+        link.tune(&Tuning { batches_of: Some(size as u32), ..Tuning::default() });
+        // The last one is shorter.
+        let sent = pattern(size * COUNT - 300, 3);
+        let mut left = &sent[..];
+        while !left.is_empty() {
+            left = &left[link.send_batch(left, size, LONG).unwrap()..];
+        }
+        let mut got = Vec::new();
+        let mut batch = Batch::new(size, COUNT);
+        while got.len() < sent.len() {
+            link.receive_batch(&mut batch, LONG).unwrap();
+            assert!(!batch.is_empty(), "{url}");
+            for message in batch.messages() {
+                let whole = link.caps().framing == Framing::Stream
+                    || message.len() == size.min(sent.len() - got.len());
+                assert!(whole, "{url}: a message of {} bytes", message.len());
+                got.extend_from_slice(message);
+            }
+        }
+        assert!(got == sent, "{url}");
+        // Single messages still come one by one.
+        works(url, &mut *link);
+        link.tune(&Tuning::default());
+        works(url, &mut *link);
+    });
+}
+
+pub fn a_relay_passes_all_whole_and_not_too_early() {
+    for transport in transports().filter(|transport| transport.scheme != "mem") {
+        let [here, there] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let urls = |directory: &tempfile::TempDir| (transport.loopback)(directory.path().to_str().unwrap());
+        for (listen, far) in urls(&here).into_iter().zip(urls(&there)) {
+            let far = Far::listen(&far);
+            let delayed = |ms| Shape { delay: Duration::from_millis(ms), ..Shape::default() };
+            let (up, down) = (delayed(20), delayed(5));
+            let options = Options {
+                listen: listen.parse().unwrap(),
+                to: far.endpoint.clone(),
+                up,
+                down,
+                seed: 1,
+                log: None,
+            };
+            let dialer = Dialer::new(Clock::System);
+            let shaper = Shaper::start(&options, &dialer).unwrap_or_else(|error| panic!("{error}"));
+            let mut link = dialer.open(shaper.endpoint()).unwrap();
+            let is_stream = link.caps().framing == Framing::Stream;
+            let most = link.caps().max_message.unwrap_or(usize::MAX);
+            let sizes =
+                if is_stream { [1, 1000, 1 << 20] } else { [1, 1400, 60_000].map(|size| most.min(size)) };
+            for (seed, size) in sizes.into_iter().enumerate() {
+                let sent = pattern(size, seed as u64);
+                let began = Instant::now();
+                let mut half = link.other_half().unwrap();
+                let got = thread::scope(|scope| {
+                    scope.spawn(|| send_all(&mut *half, &sent));
+                    let (mut got, mut room) = (Vec::new(), vec![0; 70_000]);
+                    while got.len() < size {
+                        let length = link.receive(&mut room, LONG).unwrap();
+                        got.extend_from_slice(&room[..length]);
+                        if !is_stream {
+                            break;
+                        }
+                    }
+                    got
+                });
+                assert!(got == sent, "{listen}: {size} bytes came back different");
+                assert!(began.elapsed() >= Duration::from_millis(25), "{listen}: too early");
+            }
+            if link.caps().closes {
+                link.finish().unwrap();
+                assert!(matches!(link.receive(&mut [0; 10], LONG), Err(Fault::Closed)), "{listen}");
+                far.await_closes(1);
+            }
+            let bytes = sizes.iter().sum::<usize>() as u64;
+            assert_eq!(shaper.tallies().map(|tally| tally.bytes), [bytes, bytes], "{listen}");
+        }
+    }
+}

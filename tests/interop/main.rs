@@ -1,0 +1,33 @@
+//! The tests that need programs of other people, which `./check --all` installs: their clients and servers, a browser, guests
+//! with kernels of their own.
+
+mod bluetooth;
+mod device_server;
+mod guest;
+mod icmp;
+mod import;
+mod in_guest;
+mod ip_options;
+mod iperf3;
+mod linx_ethernet;
+mod linx_tshark;
+mod modules;
+mod page;
+mod peers;
+mod pycampbell;
+mod redirect;
+mod rfc2217;
+mod ser2net;
+mod services;
+mod shaper;
+mod socat;
+mod stamp;
+mod studies;
+mod tools;
+mod uart;
+mod wifi;
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use common::{client, device, far, lab_logger, local_port, program, study, trials};
