@@ -165,20 +165,30 @@ fn every_peer_is_described_with_its_options() {
     assert!(text.contains("\n## `auto`\n"));
 }
 
-/// The fenced blocks of one language.
-fn blocks(text: &str, language: &str) -> Vec<String> {
-    let fence = format!("```{language}\n");
-    text.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap_or_default().to_owned()).collect()
-}
-
+/// The plan files that the documents quote between `<!-- examples/NAME -->` and `<!-- end -->`, or name.
 #[test]
-fn the_plans_of_the_documents_are_plans() {
-    let plans = blocks(&document("docs/plan.md"), "toml");
-    assert!(!plans.is_empty(), "docs/plan.md shows no plan");
-    let others = ["README.md", "docs/peers.md"].into_iter().flat_map(|path| blocks(&document(path), "toml"));
-    for text in plans.into_iter().chain(others) {
-        let plan = Plan::from_toml(&text).unwrap_or_else(|error| panic!("{text}\n{error}"));
-        schedule::check(plan).unwrap_or_else(|error| panic!("{text}\n{error}"));
+fn examples_are_plans_and_in_the_documents() {
+    let documents: Vec<(String, String)> = markdown()
+        .iter()
+        .map(|path| path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().display().to_string())
+        .map(|path| (document(&path), path))
+        .map(|(text, path)| (path, text))
+        .collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let paths = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let name = format!("examples/{}", path.file_name().unwrap().display());
+        let plan = Plan::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        schedule::check(plan).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let quotes = documents.iter().filter(|(_, document)| document.contains(&format!("<!-- {name} -->")));
+        quotes.for_each(|(document, _)| holds(document, &name, &format!("```toml\n{text}```")));
+        assert!(documents.iter().any(|(_, document)| document.contains(&name)), "no document names {name}");
+    }
+    // Cells of a study are no plan.
+    for (path, text) in documents.iter().filter(|(path, _)| path != "docs/papers.md") {
+        let plans = text.match_indices("```toml").filter(|(at, _)| !text[..*at].ends_with(".toml -->\n"));
+        assert_eq!(plans.count(), 0, "{path} shows a plan that is no file of examples");
     }
 }
 
