@@ -21,7 +21,7 @@ pub struct Phases {
     warm_up: Stop,
     stop: Stop,
     phase: Phase,
-    /// Without a first message nothing was measured, so the measurement is not over.
+    /// Without a first message nothing was measured, so a time that has passed does not end the measurement.
     needs_message: bool,
     began: Option<Time>,
     count: u64,
@@ -52,7 +52,7 @@ impl Phases {
             (self.phase, self.began, self.count, self.bytes) = (Phase::Measuring, Some(now), 0, 0);
             begins = true;
         } else if self.phase == Phase::Measuring
-            && !(self.needs_message && self.count == 0)
+            && !(self.needs_message && self.count == 0 && self.bytes_left(1) > 0)
             && self.stop.reached(self.count, elapsed, self.bytes)
         {
             self.phase = Phase::Over;
@@ -147,6 +147,16 @@ fn seconds(seconds: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_or_volume_that_is_used_up_ends_before_the_first_message() {
+        for stop in [Stop::after_count(0), Stop { volume_bytes: Some(0), ..Stop::default() }] {
+            let mut phases = Phases::new(Stop::default(), stop).with_first_message();
+            assert_eq!(phases.at(Time(5)).0, Phase::Over, "{stop:?}");
+        }
+        let mut timed = Phases::new(Stop::default(), Stop::after(Duration::ZERO)).with_first_message();
+        assert_eq!(timed.at(Time(5)).0, Phase::Measuring);
+    }
 
     #[test]
     fn the_slowest_schedule_is_no_panic() {
