@@ -148,10 +148,11 @@ pub fn share(text: &str) -> Result<f64, UnitError> {
 
 /// Four digits that matter and an SI prefix that keeps the number readable: `1.042`, `13.25`, `999.9`.
 pub fn short(value: f64) -> String {
+    // What rounds to 10, 100 or 1000 has the digits of that.
     let digits = match value.abs() {
-        v if v >= 1000.0 => 0,
-        v if v >= 100.0 => 1,
-        v if v >= 10.0 => 2,
+        v if v >= 999.95 => 0,
+        v if v >= 99.995 => 1,
+        v if v >= 9.999_5 => 2,
         _ => 3,
     };
     format!("{value:.digits$}")
@@ -372,6 +373,9 @@ mod tests {
         assert_eq!(print_bit_rate(41.3e9), "41.30 Gbit/s");
         assert_eq!(print_bytes(14), "14 B");
         assert_eq!(print_bytes(3_420_000), "3.420 MB");
+        assert_eq!(print_bit_rate(9_999_999.0), "10.00 Mbit/s");
+        assert_eq!(print_bit_rate(99_999_000.0), "100.0 Mbit/s");
+        assert_eq!(short(999.96), "1000");
         assert_eq!(print_count(10_000), "10 000");
         assert_eq!(
             [0, 1, 2000].map(|count| plural(count, "request")),
