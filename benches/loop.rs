@@ -9,14 +9,14 @@ use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::party::{Acted, Party, act};
-use linkgauge::link::{Caps, Dialer, Link, caps};
-use linkgauge::peer::echo_far_end;
-use linkgauge::peer::linkgauge::wire::{self, FarPlan, FlowKind, Request};
-use linkgauge::plan::{Case, Pacing, Plan, Stop, Wait};
-use linkgauge::sample::{Recorder, Sample, Times};
+use linkgauge::link::party::{Party, StepOutcome, perform_step};
+use linkgauge::link::{Caps, Dialer, Link, endpoint_caps};
+use linkgauge::plan::{Case, Pacing, Plan, StopCondition, WaitMode};
+use linkgauge::protocol::echo_reflector;
+use linkgauge::protocol::linkgauge::wire::{self, FlowKind, ServerPlan, SessionRequest};
+use linkgauge::sample::{Recorder, Sample, TimeSamples};
 use linkgauge::stats;
-use linkgauge::workload::latency::{Echo, Pinger};
+use linkgauge::workload::latency::{EchoCodec, Pinger};
 
 fn main() {
     divan::main();
@@ -29,7 +29,7 @@ fn latencies(count: u64) -> Vec<u64> {
 
 #[divan::bench]
 fn times_record(bencher: Bencher) {
-    let mut times = Times::new();
+    let mut times = TimeSamples::new();
     let mut nanoseconds = 12_000;
     bencher.counter(ItemsCount::new(1u32)).bench_local(|| {
         nanoseconds = 12_000 + (nanoseconds * 7919) % 100_003;
@@ -47,7 +47,7 @@ fn recorder_answered(bencher: Bencher, scheduled: bool) {
         sequence += 1;
         let sent = now;
         now = now + Duration::from_nanos(12_000 + sequence % 977);
-        recorder.answered(black_box(Sample { sequence, intended: sent, sent, received: now }), 1);
+        recorder.record_reply(black_box(Sample { sequence, intended: sent, sent, received: now }), 1);
     });
 }
 
@@ -57,8 +57,8 @@ fn endless(message_bytes: u32) -> (Case, Caps) {
         "[[case]]\nurl = \"mem://bench\"\nworkload = \"latency\"\npeer = \"echo\"\nsize = {message_bytes}\ntimeout = \"1s\""
     );
     let mut plan = Plan::from_toml(&text).expect("the plan is sound");
-    let case = Case { stop: Stop::default(), ..plan.cases.remove(0) };
-    let caps = caps(&case.endpoints[0]).expect("mem is a transport");
+    let case = Case { stop: StopCondition::default(), ..plan.cases.remove(0) };
+    let caps = endpoint_caps(&case.endpoints[0]).expect("mem is a transport");
     (case, caps)
 }
 
@@ -77,11 +77,11 @@ impl Exchange {
         let endpoint: &Endpoint = &case.endpoints[0];
         let far = caps.clone();
         let hosting =
-            move |_: &str| -> Box<dyn Party> { Box::new(echo_far_end(&far, Duration::from_secs(60))) };
-        let hosted = dialer.listen(endpoint).expect("mem listens").host(Box::new(hosting));
+            move |_: &str| -> Box<dyn Party> { Box::new(echo_reflector(&far, Duration::from_secs(60))) };
+        let hosted = dialer.listen(endpoint).expect("mem listens").set_party_factory(Box::new(hosting));
         assert!(hosted.is_ok(), "mem runs its own far ends");
         let recorder = Recorder::new(false, 1_000_000_000, Default::default(), None);
-        let party = Pinger::new(Box::new(Echo::new(&case, &caps)), &case, &caps, recorder);
+        let party = Pinger::new(Box::new(EchoCodec::new(&case, &caps)), &case, &caps, recorder);
         let link = dialer.open(endpoint).expect("mem opens");
         let now = clock.now();
         Exchange { clock, party, link, now }
@@ -91,14 +91,19 @@ impl Exchange {
     fn once(&mut self) {
         let before = self.answered();
         while self.answered() == before {
-            let acted =
-                act(&mut self.party, self.link.as_mut(), &self.clock, &mut self.now, Duration::from_secs(1));
-            assert!(!matches!(acted, Ok(Acted::Done) | Err(_)), "an exchange without an end");
+            let acted = perform_step(
+                &mut self.party,
+                self.link.as_mut(),
+                &self.clock,
+                &mut self.now,
+                Duration::from_secs(1),
+            );
+            assert!(!matches!(acted, Ok(StepOutcome::Done) | Err(_)), "an exchange without an end");
         }
     }
 
     fn answered(&self) -> u64 {
-        linkgauge::workload::Measured::recorder(&self.party).counts.received
+        linkgauge::workload::RecordingParty::recorder(&self.party).counts.received
     }
 }
 
@@ -124,7 +129,7 @@ fn latency_figures(bencher: Bencher, count: u64) {
     for (sequence, ns) in latencies(count).into_iter().enumerate() {
         let sent = Time(sequence as u64 * 1_000_000);
         let received = sent + Duration::from_nanos(ns);
-        recorder.answered(Sample { sequence: sequence as u64, intended: sent, sent, received }, 1);
+        recorder.record_reply(Sample { sequence: sequence as u64, intended: sent, sent, received }, 1);
     }
     let late = [Duration::from_millis(50), Duration::from_millis(300)];
     bencher.bench_local(|| recorder.latency_figures(black_box(&late)));
@@ -138,23 +143,23 @@ fn interval_ranks(bencher: Bencher, count: u64) {
 #[divan::bench]
 fn drift_of_10000(bencher: Bencher) {
     let series: Vec<f64> = latencies(10_000).into_iter().map(|ns| ns as f64).collect();
-    bencher.bench_local(|| stats::drift(black_box(&series)));
+    bencher.bench_local(|| stats::detect_drift(black_box(&series)));
 }
 
 #[divan::bench]
 fn read_frame(bencher: Bencher) {
-    let plan = FarPlan {
+    let plan = ServerPlan {
         flows: vec![FlowKind::Receive; 8],
         message_bytes: 1400,
         pacing: Pacing::Closed,
-        stop: Stop::after(Duration::from_secs(10)),
-        warm_up: Stop::default(),
+        stop: StopCondition::after_time(Duration::from_secs(10)),
+        warm_up: StopCondition::default(),
         timeout_ns: 5_000_000_000,
-        wait: Wait::Block,
+        wait: WaitMode::Block,
         cpu: None,
     };
-    let frame = wire::frame(1, &Request::Plan(plan));
+    let frame = wire::encode_frame(1, &SessionRequest::Plan(plan));
     bencher.counter(BytesCount::new(frame.len())).bench_local(|| {
-        wire::read_frame::<Request>(black_box(&frame), wire::LONGEST).expect("our own words")
+        wire::decode_frame::<SessionRequest>(black_box(&frame), wire::MAX_JSON_BYTES).expect("our own words")
     });
 }

@@ -1,6 +1,6 @@
 //! The clock: monotonic nanoseconds, real or virtual, how to wait for an instant, and what reading it costs.
 //!
-//! The wall clock only dates things, once each ([`date`]): it may be set while something runs.
+//! The wall clock only dates things, once each ([`wall_clock_date`]): it may be set while something runs.
 //!
 //! On the virtual clock nobody sleeps: waiting moves the time to the instant waited for, so a run of hours takes
 //! microseconds and is exact to the nanosecond.
@@ -59,7 +59,7 @@ impl Clock {
         Clock::Virtual(Arc::default())
     }
 
-    /// The instant now; about 25 ns on the system clock (see [`read_cost`]).
+    /// The instant now; about 25 ns on the system clock (see [`measure_read_cost`]).
     #[inline]
     pub fn now(&self) -> Time {
         match self {
@@ -90,11 +90,11 @@ impl Clock {
         }
     }
 
-    /// As [`Clock::sleep_until`], but sleeps only to `SPIN` before the instant and spins for the rest: right to well
+    /// As [`Clock::sleep_until`], but sleeps only to `BUSY_POLL_LEAD` before the instant and spins for the rest: right to well
     /// under a microsecond on an idle CPU, at the price of that CPU. Returns how long it spun.
-    pub fn sleep_then_spin(&self, until: Time) -> Duration {
+    pub fn sleep_then_busy_poll(&self, until: Time) -> Duration {
         if let Clock::System = self {
-            let early = Time(until.0.saturating_sub(SPIN.as_nanos() as u64));
+            let early = Time(until.0.saturating_sub(BUSY_POLL_LEAD.as_nanos() as u64));
             let mut began = self.now();
             if began < early {
                 self.sleep_until(early);
@@ -115,14 +115,14 @@ impl Clock {
 
 /// How long before an instant sleeping ends and spinning begins: the usual lateness of a wake-up (50 µs of timer
 /// slack by default, and the switch) with room to spare.
-pub const SPIN: Duration = Duration::from_micros(120);
+pub const BUSY_POLL_LEAD: Duration = Duration::from_micros(120);
 
 /// The date by the wall clock. One that is set beyond the years that can be written gives the first or last of them.
-pub fn date() -> Timestamp {
-    date_of(SystemTime::now())
+pub fn wall_clock_date() -> Timestamp {
+    timestamp_of(SystemTime::now())
 }
 
-fn date_of(wall: SystemTime) -> Timestamp {
+fn timestamp_of(wall: SystemTime) -> Timestamp {
     let limit = if wall < UNIX_EPOCH { Timestamp::MIN } else { Timestamp::MAX };
     Timestamp::try_from(wall).unwrap_or(limit)
 }
@@ -137,7 +137,7 @@ pub struct ReadCost {
 }
 
 /// Measures what reading the system clock costs: the median over 101 rounds of 1000 readings (about 3 ms).
-pub fn read_cost() -> ReadCost {
+pub fn measure_read_cost() -> ReadCost {
     const READINGS: u32 = 1000;
     let clock = Clock::System;
     let mut rounds = [0u64; 101];
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(clock.now(), Time(0));
         clock.sleep_until(Time(5_000_000_000));
         assert_eq!(clock.now(), Time(5_000_000_000));
-        clock.sleep_then_spin(Time(1));
+        clock.sleep_then_busy_poll(Time(1));
         assert_eq!(clock.now(), Time(5_000_000_000), "never backwards");
     }
 
@@ -181,7 +181,7 @@ mod tests {
             (UNIX_EPOCH + 100_000 * year, "9999-12-30T22:00:00.999999999Z"),
             (UNIX_EPOCH - 20_000 * year, "-009999-01-02T01:59:59Z"),
         ] {
-            assert_eq!(date_of(wall).to_string(), date);
+            assert_eq!(timestamp_of(wall).to_string(), date);
         }
     }
 
@@ -193,7 +193,7 @@ mod tests {
             clock.sleep_until(until);
             assert!(clock.now() >= until);
             let until = clock.now() + wait;
-            let spun = clock.sleep_then_spin(until);
+            let spun = clock.sleep_then_busy_poll(until);
             assert!(clock.now() >= until && spun <= clock.now().since(until) + wait, "{spun:?}");
         }
     }
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn reading_costs_something() {
-        let cost = read_cost();
+        let cost = measure_read_cost();
         assert!(cost.read_ns > 0.1 && cost.step_ns > 0);
     }
 }

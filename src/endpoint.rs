@@ -12,31 +12,31 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     #[error("'{0}' is not an endpoint: write scheme://where, like tcp://host:7100, or a host")]
-    NoScheme(String),
+    MissingScheme(String),
     #[error("{url}: the scheme may hold small letters, digits and '+' only")]
     BadScheme { url: String },
     #[error("{url}: nothing stands after '://'")]
-    Empty { url: String },
+    EmptyAddress { url: String },
     #[error("{url}: '{text}' is not a port: use 1 to 65535")]
     BadPort { url: String, text: String },
     #[error("{url}: a host is missing")]
-    NoHost { url: String },
+    MissingHost { url: String },
     #[error("{url}: write an IPv6 address in brackets, like tcp://[::1]:7100")]
-    BareIpv6 { url: String },
+    UnbracketedIpv6 { url: String },
     #[error("{url}: option '{option}' has no value: write {option}=…")]
-    NoValue { url: String, option: String },
+    MissingValue { url: String, option: String },
     #[error("{url}: option '{option}' stands twice")]
-    Twice { url: String, option: String },
+    DuplicateOption { url: String, option: String },
     #[error("{url}: '{option}={value}' is not {wanted}")]
     BadOption { url: String, option: String, value: String, wanted: &'static str },
     #[error("{url}: there is no option '{option}' here (known: {known})")]
     UnknownOption { url: String, option: String, known: String },
     #[error("{url}: needed is {wanted}")]
-    BadPlace { url: String, wanted: &'static str },
+    BadAddress { url: String, wanted: &'static str },
     #[error("{url}: no number to count ports from (or past the last one)")]
-    NoNumber { url: String },
+    NoCountableNumber { url: String },
     #[error("{url}: control characters do not belong in an endpoint")]
-    Control { url: String },
+    ControlCharacter { url: String },
 }
 
 /// An endpoint as typed, with its parts.
@@ -44,11 +44,11 @@ pub enum EndpointError {
 pub struct Endpoint {
     text: String,
     scheme_end: usize,
-    place_end: usize,
+    address_end: usize,
 }
 
 /// Longer than any path or name a kernel takes (`PATH_MAX` is 4096).
-const LONGEST: usize = 8192;
+const MAX_URL_BYTES: usize = 8192;
 
 impl Endpoint {
     /// The word before `://`.
@@ -57,13 +57,13 @@ impl Endpoint {
     }
 
     /// What stands between `://` and the options: `host:port`, `/path`, `name`.
-    pub fn place(&self) -> &str {
-        &self.text[self.scheme_end + 3..self.place_end]
+    pub fn address(&self) -> &str {
+        &self.text[self.scheme_end + 3..self.address_end]
     }
 
     /// The options after `?`, in the order typed.
     pub fn options(&self) -> impl Iterator<Item = (&str, &str)> {
-        let query = self.text.get(self.place_end + 1..).unwrap_or("");
+        let query = self.text.get(self.address_end + 1..).unwrap_or("");
         query.split('&').filter(|pair| !pair.is_empty()).filter_map(|pair| pair.split_once('='))
     }
 
@@ -73,7 +73,7 @@ impl Endpoint {
     }
 
     /// An option read by `parse`; `wanted` says in the error what it should have been.
-    pub fn parsed<T>(
+    pub fn parse_option<T>(
         &self,
         name: &str,
         wanted: &'static str,
@@ -92,7 +92,7 @@ impl Endpoint {
     }
 
     /// Fails on an option that is not among `known`.
-    pub fn only_options(&self, known: &[&str]) -> Result<(), EndpointError> {
+    pub fn check_options(&self, known: &[&str]) -> Result<(), EndpointError> {
         match self.options().find(|(option, _)| !known.contains(option)) {
             None => Ok(()),
             Some((option, _)) => Err(EndpointError::UnknownOption {
@@ -107,21 +107,23 @@ impl Endpoint {
     /// "any" port and is refused by whoever connects.
     pub fn host_port(&self) -> Result<(&str, Option<u16>), EndpointError> {
         let url = || self.text.clone();
-        let place = self.place();
+        let place = self.address();
         let (host, rest) = match place.strip_prefix('[') {
             Some(inner) => {
                 let (host, rest) =
-                    inner.split_once(']').ok_or_else(|| EndpointError::BareIpv6 { url: url() })?;
+                    inner.split_once(']').ok_or_else(|| EndpointError::UnbracketedIpv6 { url: url() })?;
                 (host, rest)
             }
-            None if place.matches(':').count() > 1 => return Err(EndpointError::BareIpv6 { url: url() }),
+            None if place.matches(':').count() > 1 => {
+                return Err(EndpointError::UnbracketedIpv6 { url: url() });
+            }
             None => place.split_at(place.find(':').unwrap_or(place.len())),
         };
         if host.is_empty() {
-            return Err(EndpointError::NoHost { url: url() });
+            return Err(EndpointError::MissingHost { url: url() });
         }
         if host.contains(['[', ']']) {
-            return Err(EndpointError::BareIpv6 { url: url() });
+            return Err(EndpointError::UnbracketedIpv6 { url: url() });
         }
         let port = match rest.strip_prefix(':') {
             None if rest.is_empty() => None,
@@ -138,29 +140,29 @@ impl Endpoint {
 
     /// The same endpoint with its last number counted up by `offset`: `tcp://box:7001` → `tcp://box:7004`,
     /// `serial:///dev/ttyS0` → `serial:///dev/ttyS3`. This is how `--ports N` names its ports.
-    pub fn counted_up(&self, offset: u32) -> Result<Endpoint, EndpointError> {
+    pub fn with_number_offset(&self, offset: u32) -> Result<Endpoint, EndpointError> {
         if offset == 0 {
             return Ok(self.clone());
         }
-        let error = || EndpointError::NoNumber { url: self.text.clone() };
-        let (place, number) = counted_up(self.place(), offset).ok_or_else(error)?;
+        let error = || EndpointError::NoCountableNumber { url: self.text.clone() };
+        let (place, number) = offset_last_number(self.address(), offset).ok_or_else(error)?;
         // Only where the number is an Internet port can it run past the end of its range.
         if matches!(self.host_port(), Ok((_, Some(_)))) && number > u32::from(u16::MAX) {
             return Err(error());
         }
-        format!("{}://{place}{}", self.scheme(), &self.text[self.place_end..]).parse()
+        format!("{}://{place}{}", self.scheme(), &self.text[self.address_end..]).parse()
     }
 
     /// The same endpoint at another port (kept options and host).
     pub fn with_port(&self, port: u16) -> Result<Endpoint, EndpointError> {
         let (host, _) = self.host_port()?;
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        format!("{}://{host}:{port}{}", self.scheme(), &self.text[self.place_end..]).parse()
+        format!("{}://{host}:{port}{}", self.scheme(), &self.text[self.address_end..]).parse()
     }
 
     /// The same endpoint with one option more; fails where it stands there already.
     pub fn with_option(&self, name: &str, value: &str) -> Result<Endpoint, EndpointError> {
-        let before = if self.place_end == self.text.len() { '?' } else { '&' };
+        let before = if self.address_end == self.text.len() { '?' } else { '&' };
         format!("{}{before}{name}={value}", self.text).parse()
     }
 
@@ -171,7 +173,7 @@ impl Endpoint {
 }
 
 /// The text with its last number counted up by `offset`, and that number; none without one below 2³².
-pub fn counted_up(text: &str, offset: u32) -> Option<(String, u32)> {
+pub fn offset_last_number(text: &str, offset: u32) -> Option<(String, u32)> {
     let end = text.rfind(|c: char| c.is_ascii_digit())? + 1;
     let start = text[..end].trim_end_matches(|c: char| c.is_ascii_digit()).len();
     let number = text[start..end].parse::<u32>().ok()?.checked_add(offset)?;
@@ -180,7 +182,7 @@ pub fn counted_up(text: &str, offset: u32) -> Option<(String, u32)> {
 
 /// What stands for a URL and names no scheme: a device of this host, or a host with or without a port, which is asked over
 /// TCP.
-fn with_scheme(text: &str) -> Option<String> {
+fn add_default_scheme(text: &str) -> Option<String> {
     if text.contains("://") {
         return None;
     }
@@ -200,22 +202,22 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
-        let whole = with_scheme(text);
+        let whole = add_default_scheme(text);
         let text = whole.as_deref().unwrap_or(text);
-        let Some(scheme_end) = text.find("://").filter(|&at| at > 0 && text.len() <= LONGEST) else {
-            return Err(EndpointError::NoScheme(text.chars().take(100).collect()));
+        let Some(scheme_end) = text.find("://").filter(|&at| at > 0 && text.len() <= MAX_URL_BYTES) else {
+            return Err(EndpointError::MissingScheme(text.chars().take(100).collect()));
         };
         let url = || text.to_owned();
         if text.chars().any(char::is_control) {
-            return Err(EndpointError::Control { url: text.escape_debug().to_string() });
+            return Err(EndpointError::ControlCharacter { url: text.escape_debug().to_string() });
         }
         if !text[..scheme_end].bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'+') {
             return Err(EndpointError::BadScheme { url: url() });
         }
         let place_end = text.find('?').unwrap_or(text.len()).max(scheme_end + 3);
-        let endpoint = Endpoint { text: url(), scheme_end, place_end };
-        if endpoint.place().is_empty() {
-            return Err(EndpointError::Empty { url: url() });
+        let endpoint = Endpoint { text: url(), scheme_end, address_end: place_end };
+        if endpoint.address().is_empty() {
+            return Err(EndpointError::EmptyAddress { url: url() });
         }
         if let Some(query) = text.get(place_end + 1..) {
             let mut seen: Vec<&str> = Vec::new();
@@ -223,10 +225,10 @@ impl FromStr for Endpoint {
                 let option = pair.split_once('=').map(|(option, _)| option);
                 match option {
                     None | Some("") => {
-                        return Err(EndpointError::NoValue { url: url(), option: pair.to_owned() });
+                        return Err(EndpointError::MissingValue { url: url(), option: pair.to_owned() });
                     }
                     Some(option) if seen.contains(&option) => {
-                        return Err(EndpointError::Twice { url: url(), option: option.to_owned() });
+                        return Err(EndpointError::DuplicateOption { url: url(), option: option.to_owned() });
                     }
                     Some(option) => seen.push(option),
                 }
@@ -264,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn takes_urls_apart() {
+    fn splits_urls() {
         let url = parse("serial:///dev/ttyS0?baud=9600&flow=rtscts");
-        assert_eq!((url.scheme(), url.place()), ("serial", "/dev/ttyS0"));
+        assert_eq!((url.scheme(), url.address()), ("serial", "/dev/ttyS0"));
         assert_eq!(url.option("baud"), Some("9600"));
         assert_eq!(url.option("parity"), None);
         assert_eq!(parse("tcp://[::1]:7100").host_port().unwrap(), ("::1", Some(7100)));
         assert_eq!(parse("tcp://host").host_port().unwrap(), ("host", None));
-        assert_eq!(parse("unix://@abstract").place(), "@abstract");
+        assert_eq!(parse("unix://@abstract").address(), "@abstract");
     }
 
     #[test]
@@ -283,13 +285,13 @@ mod tests {
         assert_eq!(whole("fe80::1"), "tcp://[fe80::1]");
         assert_eq!(whole("/dev/ttyS0?baud=9600"), "serial:///dev/ttyS0?baud=9600");
         for text in ["", "/tmp/x", "tcp:/host", "a b", "@name", "-n", "?a=1"] {
-            assert!(matches!(text.parse::<Endpoint>(), Err(EndpointError::NoScheme(_))), "{text}");
+            assert!(matches!(text.parse::<Endpoint>(), Err(EndpointError::MissingScheme(_))), "{text}");
         }
     }
 
     #[test]
-    fn counts_ports_upwards() {
-        let counted = |text: &str, n| parse(text).counted_up(n).map(|url| url.to_string());
+    fn offsets_the_port_number() {
+        let counted = |text: &str, n| parse(text).with_number_offset(n).map(|url| url.to_string());
         assert_eq!(counted("tcp://box:7001?baud=9600", 15).unwrap(), "tcp://box:7016?baud=9600");
         assert_eq!(counted("serial:///dev/ttyS0", 3).unwrap(), "serial:///dev/ttyS3");
         assert_eq!(counted("unix:///tmp/µ9", 1).unwrap(), "unix:///tmp/µ10");
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn one_clear_line_for_each_slip() {
+    fn one_clear_error_for_each_mistake() {
         let error = |text: &str| {
             text.parse::<Endpoint>()
                 .map(|url| url.host_port().map(|_| ()).unwrap_err())
@@ -337,7 +339,7 @@ mod tests {
         #[test]
         fn nothing_panics(text in ".{0,40}", n in 0u32..70000) {
             if let Ok(url) = text.parse::<Endpoint>() {
-                let _ = (url.host_port(), url.counted_up(n), url.with_port(1), url.option("a"), url.only_options(&[]));
+                let _ = (url.host_port(), url.with_number_offset(n), url.with_port(1), url.option("a"), url.check_options(&[]));
             }
         }
     }

@@ -20,7 +20,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub mod cell;
 pub mod clock;
 pub mod endpoint;
 pub mod explain;
@@ -29,16 +28,17 @@ pub mod import;
 pub mod lab;
 pub mod link;
 pub mod metric;
-pub mod paper;
-pub mod peer;
 pub mod plan;
+pub mod protocol;
 pub mod report;
 pub mod run;
 pub mod sample;
 pub mod schedule;
 pub mod serve;
+pub mod spreadsheet;
 pub mod stats;
 pub mod store;
+pub mod study;
 pub mod units;
 pub mod verdict;
 pub mod warnings;

@@ -32,7 +32,7 @@ pub static METRICS: &[(&str, &str)] = &[
 
 /// What a metric's values are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum MetricUnit {
     Nanoseconds,
     BitsPerSecond,
     PerSecond,
@@ -40,43 +40,50 @@ pub enum Unit {
     Share,
 }
 
-impl Unit {
+impl MetricUnit {
     /// A value for people.
-    pub fn print(self, value: f64) -> String {
+    pub fn format(self, value: f64) -> String {
         match self {
             _ if value.is_infinite() => "not reached".to_owned(),
-            Unit::Nanoseconds => units::print_nanoseconds(value),
-            Unit::BitsPerSecond => units::print_bit_rate(value),
-            Unit::PerSecond if value < 1e6 => format!("{}/s", digits(value)),
-            Unit::PerSecond => format!("{value:.0}/s"),
-            Unit::Share => format!("{} %", digits(value * 100.0)),
+            MetricUnit::Nanoseconds => units::format_nanoseconds(value),
+            MetricUnit::BitsPerSecond => units::format_bit_rate(value),
+            MetricUnit::PerSecond if value < 1e6 => format!("{}/s", format_decimals(value)),
+            MetricUnit::PerSecond => format!("{value:.0}/s"),
+            MetricUnit::Share => format!("{} %", format_decimals(value * 100.0)),
         }
     }
 }
 
 /// Up to three decimals, without zeros at the end.
-fn digits(value: f64) -> String {
+fn format_decimals(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Which distribution of the case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Times {
+enum TimeDistribution {
     Latency,
     Response,
     Loaded,
 }
 
-impl Times {
-    const ALL: [(&'static str, Times); 3] =
-        [("response.", Times::Response), ("loaded.", Times::Loaded), ("", Times::Latency)];
+impl TimeDistribution {
+    const PREFIXES: [(&'static str, TimeDistribution); 3] = [
+        ("response.", TimeDistribution::Response),
+        ("loaded.", TimeDistribution::Loaded),
+        ("", TimeDistribution::Latency),
+    ];
 
-    fn of<'a>(self, figures: &'a Figures, under_load: Option<&'a Figures>) -> Option<&'a Distribution> {
+    fn of_figures<'a>(
+        self,
+        figures: &'a Figures,
+        under_load: Option<&'a Figures>,
+    ) -> Option<&'a Distribution> {
         match self {
-            Times::Latency => figures.latency_ns.as_ref(),
-            Times::Response => figures.response_ns.as_ref(),
-            Times::Loaded => under_load?.latency_ns.as_ref(),
+            TimeDistribution::Latency => figures.latency_ns.as_ref(),
+            TimeDistribution::Response => figures.response_ns.as_ref(),
+            TimeDistribution::Loaded => under_load?.latency_ns.as_ref(),
         }
     }
 }
@@ -85,20 +92,20 @@ impl Times {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metric {
     name: String,
-    what: What,
+    kind: MetricKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum What {
+enum MetricKind {
     /// Of the distribution: `min`, `mean`, `max`, `mean95`, `sd`, or a percentile as the document names it.
-    Time(Times, String),
+    Statistic(TimeDistribution, String),
     /// Share later than so many milliseconds, as the document names them.
-    Later(Times, String),
+    LaterThan(TimeDistribution, String),
     /// Share of missed frames, by the limit as the document names it.
-    Missed(String),
+    MissedFrames(String),
     Jitter,
     Rate,
-    RateBack,
+    ReverseRate,
     LineRate,
     Messages,
     Loss,
@@ -117,37 +124,39 @@ impl FromStr for Metric {
 
     fn from_str(name: &str) -> Result<Metric, UnknownMetric> {
         let what = match name {
-            "jitter" => What::Jitter,
-            "rate" => What::Rate,
-            "rate_back" => What::RateBack,
-            "line_rate" => What::LineRate,
-            "messages" => What::Messages,
-            "loss" => What::Loss,
-            "corrupt" => What::Corrupt,
-            _ => missed(name).or_else(|| time(name)).ok_or_else(|| UnknownMetric(name.to_owned()))?,
+            "jitter" => MetricKind::Jitter,
+            "rate" => MetricKind::Rate,
+            "rate_back" => MetricKind::ReverseRate,
+            "line_rate" => MetricKind::LineRate,
+            "messages" => MetricKind::Messages,
+            "loss" => MetricKind::Loss,
+            "corrupt" => MetricKind::Corrupt,
+            _ => parse_missed_frames(name)
+                .or_else(|| parse_time_metric(name))
+                .ok_or_else(|| UnknownMetric(name.to_owned()))?,
         };
-        Ok(Metric { name: name.to_owned(), what })
+        Ok(Metric { name: name.to_owned(), kind: what })
     }
 }
 
 /// A limit as the document names it.
-fn limit_ms(limit: &str) -> Option<String> {
-    units::duration_with_unit(limit).ok().map(units::milliseconds)
+fn parse_limit_ms(limit: &str) -> Option<String> {
+    units::parse_duration_with_unit(limit).ok().map(units::format_milliseconds)
 }
 
-fn missed(name: &str) -> Option<What> {
-    limit_ms(name.strip_prefix("missed")?).map(What::Missed)
+fn parse_missed_frames(name: &str) -> Option<MetricKind> {
+    parse_limit_ms(name.strip_prefix("missed")?).map(MetricKind::MissedFrames)
 }
 
 /// What a name of a distribution's figure stands for.
-fn time(name: &str) -> Option<What> {
-    let (prefix, times) = *Times::ALL.iter().find(|(prefix, _)| name.starts_with(prefix))?;
+fn parse_time_metric(name: &str) -> Option<MetricKind> {
+    let (prefix, times) = *TimeDistribution::PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix))?;
     let rest = &name[prefix.len()..];
     if let Some(limit) = rest.strip_prefix("later") {
-        return Some(What::Later(times, limit_ms(limit)?));
+        return Some(MetricKind::LaterThan(times, parse_limit_ms(limit)?));
     }
     let known = matches!(rest, "min" | "mean" | "mean95" | "max" | "sd") || is_percentile(rest);
-    known.then(|| What::Time(times, rest.to_owned()))
+    known.then(|| MetricKind::Statistic(times, rest.to_owned()))
 }
 
 /// `p50`, `p99.9`: above 0 and below 100, written as the document writes it.
@@ -162,55 +171,68 @@ impl Metric {
         &self.name
     }
 
-    pub fn unit(&self) -> Unit {
-        match self.what {
-            What::Time(..) | What::Jitter => Unit::Nanoseconds,
-            What::Rate | What::RateBack => Unit::BitsPerSecond,
-            What::Messages => Unit::PerSecond,
-            What::Later(..) | What::Missed(_) | What::LineRate | What::Loss | What::Corrupt => Unit::Share,
+    pub fn unit(&self) -> MetricUnit {
+        match self.kind {
+            MetricKind::Statistic(..) | MetricKind::Jitter => MetricUnit::Nanoseconds,
+            MetricKind::Rate | MetricKind::ReverseRate => MetricUnit::BitsPerSecond,
+            MetricKind::Messages => MetricUnit::PerSecond,
+            MetricKind::LaterThan(..)
+            | MetricKind::MissedFrames(_)
+            | MetricKind::LineRate
+            | MetricKind::Loss
+            | MetricKind::Corrupt => MetricUnit::Share,
         }
     }
 
     /// Whether more of it is better.
-    pub fn more_is_better(&self) -> bool {
-        matches!(self.what, What::Rate | What::RateBack | What::LineRate | What::Messages)
+    pub fn is_higher_better(&self) -> bool {
+        matches!(
+            self.kind,
+            MetricKind::Rate | MetricKind::ReverseRate | MetricKind::LineRate | MetricKind::Messages
+        )
     }
 
     /// Its value in a case, in the metric's unit; infinite for a percentile that was not reached, `None` where it was
     /// not measured.
-    pub fn of_case(&self, case: &CaseResult) -> Option<f64> {
-        self.of(&case.figures, case.under_load.as_ref())
+    pub fn value_of_case(&self, case: &CaseResult) -> Option<f64> {
+        self.value_of(&case.figures, case.under_load.as_ref())
     }
 
     /// Its value in a part of a case: a repetition or a port. Parts have no probe.
-    pub fn of_part(&self, figures: &Figures) -> Option<f64> {
-        self.of(figures, None)
+    pub fn value_of_part(&self, figures: &Figures) -> Option<f64> {
+        self.value_of(figures, None)
     }
 
-    fn of(&self, figures: &Figures, under_load: Option<&Figures>) -> Option<f64> {
-        match &self.what {
-            What::Time(times, name) => time_of(times.of(figures, under_load)?, name),
-            What::Later(times, limit) => times.of(figures, under_load)?.later_than_ms.get(limit).copied(),
-            What::Missed(limit) => {
-                let missed = figures.missed_frames.as_ref()?.count_later_than_ms.get(limit)?;
-                share(*missed, figures.sent)
+    fn value_of(&self, figures: &Figures, under_load: Option<&Figures>) -> Option<f64> {
+        match &self.kind {
+            MetricKind::Statistic(times, name) => {
+                distribution_value(times.of_figures(figures, under_load)?, name)
             }
-            What::Jitter => figures.jitter_ns,
-            What::Rate => figures.throughput_bps,
-            What::RateBack => figures.throughput_back_bps,
-            What::LineRate => figures.line_rate_percent.map(|percent| percent / 100.0),
-            What::Messages => figures.messages_per_second,
-            What::Loss => figures.loss_share(),
-            What::Corrupt => share(figures.corrupt_messages, figures.received),
+            MetricKind::LaterThan(times, limit) => {
+                times.of_figures(figures, under_load)?.later_than_ms.get(limit).copied()
+            }
+            MetricKind::MissedFrames(limit) => {
+                let missed = figures.missed_frames.as_ref()?.count_later_than_ms.get(limit)?;
+                ratio(*missed, figures.sent)
+            }
+            MetricKind::Jitter => figures.jitter_ns,
+            MetricKind::Rate => figures.throughput_bps,
+            MetricKind::ReverseRate => figures.throughput_back_bps,
+            MetricKind::LineRate => figures.line_rate_percent.map(|percent| percent / 100.0),
+            MetricKind::Messages => figures.messages_per_second,
+            MetricKind::Loss => figures.loss_share(),
+            MetricKind::Corrupt => ratio(figures.corrupt_messages, figures.received),
         }
     }
 
     /// Every metric that a case has a value for.
-    pub fn all_of(case: &CaseResult) -> Vec<(Metric, f64)> {
+    pub fn all_of_case(case: &CaseResult) -> Vec<(Metric, f64)> {
         const PLAIN: [&str; 7] = ["jitter", "rate", "rate_back", "line_rate", "messages", "loss", "corrupt"];
         let mut names: Vec<String> = PLAIN.map(str::to_owned).to_vec();
-        for (prefix, times) in Times::ALL {
-            let Some(distribution) = times.of(&case.figures, case.under_load.as_ref()) else { continue };
+        for (prefix, times) in TimeDistribution::PREFIXES {
+            let Some(distribution) = times.of_figures(&case.figures, case.under_load.as_ref()) else {
+                continue;
+            };
             let percentiles = distribution.percentiles.keys().map(String::as_str);
             let those = percentiles.chain(["min", "mean", "mean95", "max", "sd"]);
             names.extend(those.map(|name| format!("{prefix}{name}")));
@@ -219,7 +241,7 @@ impl Metric {
         let missed = case.figures.missed_frames.iter().flat_map(|missed| missed.count_later_than_ms.keys());
         names.extend(missed.map(|limit| format!("missed{limit}ms")));
         let metrics = names.iter().filter_map(|name| name.parse::<Metric>().ok());
-        metrics.filter_map(|metric| metric.of_case(case).map(|value| (metric, value))).collect()
+        metrics.filter_map(|metric| metric.value_of_case(case).map(|value| (metric, value))).collect()
     }
 
     /// The one figure that stands for a case of this workload.
@@ -229,7 +251,7 @@ impl Metric {
     }
 }
 
-fn time_of(distribution: &Distribution, name: &str) -> Option<f64> {
+fn distribution_value(distribution: &Distribution, name: &str) -> Option<f64> {
     Some(match name {
         "min" => distribution.min as f64,
         "mean" => distribution.mean,
@@ -240,22 +262,22 @@ fn time_of(distribution: &Distribution, name: &str) -> Option<f64> {
     })
 }
 
-fn share(part: u64, whole: u64) -> Option<f64> {
+fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample_run;
+    use crate::report::sample_runs;
 
-    fn metric(name: &str) -> Metric {
+    fn parse_metric(name: &str) -> Metric {
         name.parse().unwrap()
     }
 
     #[test]
-    fn names_find_their_figures() {
-        let run = sample_run::full();
+    fn names_select_their_figures() {
+        let run = sample_runs::full();
         let case = &run.cases[0];
         for (name, value) in [
             ("p50", 13_823.0),
@@ -266,21 +288,21 @@ mod tests {
             ("loss", 0.0),
             ("jitter", 410.5),
         ] {
-            assert_eq!(metric(name).of_case(case), Some(value), "{name}");
+            assert_eq!(parse_metric(name).value_of_case(case), Some(value), "{name}");
         }
-        assert_eq!(metric("rate").of_case(case), None);
-        assert_eq!(metric("loaded.p50").of_case(case), None);
+        assert_eq!(parse_metric("rate").value_of_case(case), None);
+        assert_eq!(parse_metric("loaded.p50").value_of_case(case), None);
         let lossy = &run.cases[2];
-        assert_eq!(metric("p99").of_case(lossy), Some(f64::INFINITY), "among the lost");
-        let names: Vec<String> = Metric::all_of(case).iter().map(|(m, _)| m.name().to_owned()).collect();
+        assert_eq!(parse_metric("p99").value_of_case(lossy), Some(f64::INFINITY), "among the lost");
+        let names: Vec<String> = Metric::all_of_case(case).iter().map(|(m, _)| m.name().to_owned()).collect();
         assert!(names.contains(&"later100ms".to_owned()) && names.contains(&"response.p50".to_owned()));
-        for (metric, value) in Metric::all_of(case) {
-            assert_eq!(metric.of_case(case), Some(value));
+        for (metric, value) in Metric::all_of_case(case) {
+            assert_eq!(metric.value_of_case(case), Some(value));
         }
     }
 
     #[test]
-    fn names_that_are_none() {
+    fn invalid_names_are_refused() {
         for name in [
             "",
             "p",
@@ -300,14 +322,15 @@ mod tests {
         ] {
             assert!(name.parse::<Metric>().is_err(), "{name}");
         }
-        assert_eq!(metric("later0.5s").what, metric("later500ms").what);
+        assert_eq!(parse_metric("later0.5s").kind, parse_metric("later500ms").kind);
     }
 
     #[test]
-    fn values_for_people() {
-        let print = |unit: Unit, values: &[f64]| values.iter().map(|v| unit.print(*v)).collect::<Vec<_>>();
-        assert_eq!(print(Unit::Share, &[0.0, 0.00012, 0.5, 1.0]), ["0 %", "0.012 %", "50 %", "100 %"]);
-        assert_eq!(print(Unit::PerSecond, &[60.0, 1234.5678]), ["60/s", "1234.568/s"]);
-        assert_eq!(print(Unit::Nanoseconds, &[1e6, f64::INFINITY]), ["1.000 ms", "not reached"]);
+    fn values_are_formatted() {
+        let print =
+            |unit: MetricUnit, values: &[f64]| values.iter().map(|v| unit.format(*v)).collect::<Vec<_>>();
+        assert_eq!(print(MetricUnit::Share, &[0.0, 0.00012, 0.5, 1.0]), ["0 %", "0.012 %", "50 %", "100 %"]);
+        assert_eq!(print(MetricUnit::PerSecond, &[60.0, 1234.5678]), ["60/s", "1234.568/s"]);
+        assert_eq!(print(MetricUnit::Nanoseconds, &[1e6, f64::INFINITY]), ["1.000 ms", "not reached"]);
     }
 }

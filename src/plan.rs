@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint::Endpoint;
 use crate::metric::Threshold;
-use crate::units::{BitRate, Bytes, Count, MessageRate, Span, UpTo};
+use crate::units::{BitRate, Bytes, Count, MessageRate, RateTarget, Span};
 
 /// What was wrong with a plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -42,7 +42,7 @@ pub struct Plan {
 pub struct Case {
     /// The ports of this case, run side by side; never empty.
     pub endpoints: Vec<Endpoint>,
-    /// A name of `PEERS`, or `auto`.
+    /// A name of `PROTOCOLS`, or `auto`.
     pub peer: String,
     /// What the peer needs besides (`send`, `until`, …), as typed.
     pub peer_options: BTreeMap<String, String>,
@@ -55,22 +55,22 @@ pub struct Case {
     /// Connections to each endpoint, at least 1.
     pub parallel: u32,
     /// What was asked for of the pacing.
-    pub rate: Rate,
+    pub rate: RequestedRate,
     pub pacing: Pacing,
-    pub stop: Stop,
+    pub stop: StopCondition,
     /// Left out of every figure; `None` leaves the choice to the workload.
-    pub warm_up: Option<Stop>,
+    pub warm_up: Option<StopCondition>,
     /// An exchange without an answer by then is lost; zero leaves the choice to the workload.
     pub timeout: Duration,
-    pub wait: Wait,
+    pub wait: WaitMode,
     /// CPUs for the near end's threads and for the far end's; empty leaves it to the scheduler of the machine.
-    pub pin: Pin,
+    pub pin: CpuPinning,
     /// Rate of the latency probe beside a load; `None` switches it off.
     pub probe_per_second: Option<f64>,
     /// Length of one entry of the time series.
-    pub interval: Duration,
+    pub series_interval: Duration,
     /// Shares of exchanges later than these are counted.
-    pub late: Vec<Duration>,
+    pub late_limits: Vec<Duration>,
     /// What the figures have to keep.
     pub thresholds: Vec<Threshold>,
 }
@@ -115,7 +115,7 @@ pub enum Pacing {
 /// How fast was asked for; [`Pacing`] is what becomes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
-pub enum Rate {
+pub enum RequestedRate {
     /// Nothing was: as fast as it goes, where that disturbs nobody.
     #[default]
     Default,
@@ -130,23 +130,26 @@ pub enum Rate {
     },
 }
 
-impl Rate {
-    fn of(rate: Option<UpTo<MessageRate>>, bit_rate: Option<UpTo<BitRate>>) -> Result<Rate, String> {
+impl RequestedRate {
+    fn from_options(
+        rate: Option<RateTarget<MessageRate>>,
+        bit_rate: Option<RateTarget<BitRate>>,
+    ) -> Result<RequestedRate, String> {
         Ok(match (rate, bit_rate) {
             (Some(_), Some(_)) => return Err("rate and bit_rate exclude each other".to_owned()),
-            (Some(UpTo::Max), None) | (None, Some(UpTo::Max)) => Rate::Max,
-            (Some(UpTo::At(rate)), None) => Rate::Messages { per_second: rate.0 },
-            (None, Some(UpTo::At(rate))) => Rate::Bits { per_second: rate.0 },
-            (None, None) => Rate::Default,
+            (Some(RateTarget::Max), None) | (None, Some(RateTarget::Max)) => RequestedRate::Max,
+            (Some(RateTarget::Fixed(rate)), None) => RequestedRate::Messages { per_second: rate.0 },
+            (None, Some(RateTarget::Fixed(rate))) => RequestedRate::Bits { per_second: rate.0 },
+            (None, None) => RequestedRate::Default,
         })
     }
 
     /// Messages of this size a second; `None` where they are not paced.
     pub fn per_second(self, message_bytes: u32) -> Option<f64> {
         match self {
-            Rate::Default | Rate::Max => None,
-            Rate::Messages { per_second } => Some(per_second),
-            Rate::Bits { per_second } => Some(per_second / (8.0 * f64::from(message_bytes))),
+            RequestedRate::Default | RequestedRate::Max => None,
+            RequestedRate::Messages { per_second } => Some(per_second),
+            RequestedRate::Bits { per_second } => Some(per_second / (8.0 * f64::from(message_bytes))),
         }
     }
 }
@@ -163,7 +166,7 @@ impl Pacing {
 
 /// When a phase ends: whichever comes first. All `None`: it has no length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Stop {
+pub struct StopCondition {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,22 +175,25 @@ pub struct Stop {
     pub volume_bytes: Option<u64>,
 }
 
-impl Stop {
-    pub fn after_count(count: u64) -> Stop {
-        Stop { count: Some(count), ..Stop::default() }
+impl StopCondition {
+    pub fn after_count(count: u64) -> StopCondition {
+        StopCondition { count: Some(count), ..StopCondition::default() }
     }
 
-    pub fn after(time: Duration) -> Stop {
-        Stop { time_ns: Some(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)), ..Stop::default() }
+    pub fn after_time(time: Duration) -> StopCondition {
+        StopCondition {
+            time_ns: Some(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+            ..StopCondition::default()
+        }
     }
 
-    pub fn is_none(&self) -> bool {
-        *self == Stop::default()
+    pub fn is_unlimited(&self) -> bool {
+        *self == StopCondition::default()
     }
 
     /// Whether the phase is over once so much has been done in so much time.
     #[inline]
-    pub fn reached(&self, count: u64, elapsed: Duration, bytes: u64) -> bool {
+    pub fn is_reached(&self, count: u64, elapsed: Duration, bytes: u64) -> bool {
         self.count.is_some_and(|limit| count >= limit)
             || self.volume_bytes.is_some_and(|limit| bytes >= limit)
             || self.time_ns.is_some_and(|limit| elapsed.as_nanos() >= u128::from(limit))
@@ -197,7 +203,7 @@ impl Stop {
 /// How a thread waits for bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Wait {
+pub enum WaitMode {
     /// The kernel wakes it.
     #[default]
     Block,
@@ -207,7 +213,7 @@ pub enum Wait {
 
 /// CPUs the two ends run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Pin {
+pub struct CpuPinning {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub near: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -246,8 +252,8 @@ pub struct CaseSpec {
     pub direction: Option<OneOrMany<Direction>>,
     pub size: Option<OneOrMany<Bytes>>,
     pub parallel: Option<OneOrMany<u32>>,
-    pub rate: Option<UpTo<MessageRate>>,
-    pub bit_rate: Option<UpTo<BitRate>>,
+    pub rate: Option<RateTarget<MessageRate>>,
+    pub bit_rate: Option<RateTarget<BitRate>>,
     pub poisson: Option<bool>,
     pub seed: Option<u64>,
     pub count: Option<Count>,
@@ -259,7 +265,7 @@ pub struct CaseSpec {
     pub spin: Option<bool>,
     pub pin: Option<OneOrMany<u32>>,
     /// Messages a second of the probe beside a load; `probe = false` in a file switches it off.
-    pub probe: Option<Probe>,
+    pub probe: Option<ProbeSpec>,
     pub interval: Option<Span>,
     pub late: Option<Vec<Span>>,
     pub thresholds: Option<Vec<Threshold>>,
@@ -286,7 +292,7 @@ fn as_text<'de, D: serde::Deserializer<'de>>(values: D) -> Result<BTreeMap<Strin
 /// The latency probe beside a load: a rate, or off.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged)]
-pub enum Probe {
+pub enum ProbeSpec {
     Switch(bool),
     Rate(MessageRate),
 }
@@ -296,7 +302,7 @@ const DEFAULT_PROBE_PER_SECOND: f64 = 10.0;
 
 /// The limits of lateness where none are given: those of the published wireless study. On a schedule, a frame of a 60 Hz
 /// game loop, three and six of them.
-pub fn default_late(pacing: Pacing) -> Vec<Duration> {
+pub fn default_late_limits(pacing: Pacing) -> Vec<Duration> {
     let limits_us: &[u64] = match pacing {
         Pacing::Closed => &[50_000, 100_000, 200_000, 300_000],
         Pacing::Fixed { .. } | Pacing::Poisson { .. } => &[16_700, 50_000, 100_000],
@@ -305,7 +311,7 @@ pub fn default_late(pacing: Pacing) -> Vec<Duration> {
 }
 
 /// More than this many ports or connections at once is a slip of the finger.
-const MOST_SIDE_BY_SIDE: u32 = 1024;
+const MAX_PARALLEL: u32 = 1024;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -324,7 +330,7 @@ impl Plan {
             toml::from_str(text).map_err(|error| PlanError::Toml(error.to_string().trim_end().to_owned()))?;
         let mut cases = Vec::new();
         for (index, spec) in file.case.iter().enumerate() {
-            let spec = spec.over(&file.defaults);
+            let spec = spec.with_defaults(&file.defaults);
             cases.extend(spec.expand().map_err(|what| PlanError::Case { case: index + 1, what })?);
         }
         Plan::new(file.title, file.repeat.unwrap_or(1), file.keep_going.unwrap_or(false), cases)
@@ -358,7 +364,7 @@ macro_rules! over {
 
 impl CaseSpec {
     /// This case, with what it leaves open taken from `defaults`.
-    pub fn over(&self, defaults: &CaseSpec) -> CaseSpec {
+    pub fn with_defaults(&self, defaults: &CaseSpec) -> CaseSpec {
         over!(self, defaults; url, together, ports, peer, workload, direction, size, parallel, rate, bit_rate, poisson,
             seed, count, time, volume, warm_up_count, warm_up_time, timeout, spin, pin, probe, interval, late, thresholds)
     }
@@ -375,11 +381,11 @@ impl CaseSpec {
         let mut cases = Vec::new();
         for group in groups {
             for &ports in self.ports.as_ref().map_or(&[1][..], OneOrMany::as_slice) {
-                side_by_side("ports", ports)?;
+                check_parallel("ports", ports)?;
                 let mut endpoints = Vec::new();
                 for url in group {
                     for offset in 0..ports {
-                        endpoints.push(url.counted_up(offset).map_err(|error| error.to_string())?);
+                        endpoints.push(url.with_number_offset(offset).map_err(|error| error.to_string())?);
                     }
                 }
                 let directions: Vec<Option<Direction>> = match &self.direction {
@@ -388,15 +394,15 @@ impl CaseSpec {
                 };
                 for direction in directions {
                     for &parallel in self.parallel.as_ref().map_or(&[1][..], OneOrMany::as_slice) {
-                        side_by_side("parallel", parallel)?;
+                        check_parallel("parallel", parallel)?;
                         let sizes = match &self.size {
                             None => vec![0],
                             Some(some) => {
-                                some.as_slice().iter().map(message_bytes).collect::<Result<_, _>>()?
+                                some.as_slice().iter().map(parse_message_bytes).collect::<Result<_, _>>()?
                             }
                         };
                         for size in sizes {
-                            cases.push(self.one(&endpoints, &workload, direction, parallel, size)?);
+                            cases.push(self.build_case(&endpoints, &workload, direction, parallel, size)?);
                         }
                     }
                 }
@@ -405,7 +411,7 @@ impl CaseSpec {
         Ok(cases)
     }
 
-    fn one(
+    fn build_case(
         &self,
         endpoints: &[Endpoint],
         workload: &str,
@@ -413,9 +419,9 @@ impl CaseSpec {
         parallel: u32,
         message_bytes: u32,
     ) -> Result<Case, String> {
-        let rate = Rate::of(self.rate, self.bit_rate)?;
+        let rate = RequestedRate::from_options(self.rate, self.bit_rate)?;
         // Without a size it is known once the link is.
-        let sized = message_bytes != 0 || !matches!(rate, Rate::Bits { .. });
+        let sized = message_bytes != 0 || !matches!(rate, RequestedRate::Bits { .. });
         let per_second = rate.per_second(message_bytes).filter(|_| sized);
         let pacing = match (per_second, self.poisson.unwrap_or(false)) {
             (None, true) if !sized => {
@@ -430,7 +436,7 @@ impl CaseSpec {
             return Err("a count or volume of 0 measures nothing".to_owned());
         }
         let time_ns = |span: Option<Span>| span.map(|span| span.0.as_nanos() as u64);
-        let stop = Stop {
+        let stop = StopCondition {
             count: self.count.map(|count| count.0),
             time_ns: time_ns(self.time),
             volume_bytes: self.volume.map(|volume| volume.0),
@@ -444,9 +450,9 @@ impl CaseSpec {
             return Err("the time-out must be above zero and the interval at least 1ms".to_owned());
         }
         let pin = match self.pin.as_ref().map_or(&[][..], OneOrMany::as_slice) {
-            [] => Pin::default(),
-            [near] => Pin { near: Some(*near), far: None },
-            [near, far] => Pin { near: Some(*near), far: Some(*far) },
+            [] => CpuPinning::default(),
+            [near] => CpuPinning { near: Some(*near), far: None },
+            [near, far] => CpuPinning { near: Some(*near), far: Some(*far) },
             _ => return Err("pin takes one CPU for the near end and one for the far end".to_owned()),
         };
         Ok(Case {
@@ -460,41 +466,41 @@ impl CaseSpec {
             rate,
             pacing,
             stop,
-            warm_up: (self.warm_up_count.is_some() || self.warm_up_time.is_some()).then(|| Stop {
+            warm_up: (self.warm_up_count.is_some() || self.warm_up_time.is_some()).then(|| StopCondition {
                 count: self.warm_up_count.map(|count| count.0),
                 time_ns: time_ns(self.warm_up_time),
                 volume_bytes: None,
             }),
             timeout,
-            wait: if self.spin.unwrap_or(false) { Wait::Spin } else { Wait::Block },
+            wait: if self.spin.unwrap_or(false) { WaitMode::Spin } else { WaitMode::Block },
             pin,
             probe_per_second: match self.probe {
-                None | Some(Probe::Switch(true)) => Some(DEFAULT_PROBE_PER_SECOND),
-                Some(Probe::Switch(false)) => None,
-                Some(Probe::Rate(rate)) => Some(rate.0),
+                None | Some(ProbeSpec::Switch(true)) => Some(DEFAULT_PROBE_PER_SECOND),
+                Some(ProbeSpec::Switch(false)) => None,
+                Some(ProbeSpec::Rate(rate)) => Some(rate.0),
             },
-            interval,
-            late: match &self.late {
+            series_interval: interval,
+            late_limits: match &self.late {
                 Some(late) => late.iter().map(|span| span.0).collect(),
-                None => default_late(pacing),
+                None => default_late_limits(pacing),
             },
             thresholds: self.thresholds.clone().unwrap_or_default(),
         })
     }
 }
 
-fn message_bytes(size: &Bytes) -> Result<u32, String> {
+fn parse_message_bytes(size: &Bytes) -> Result<u32, String> {
     u32::try_from(size.0)
         .ok()
         .filter(|size| (1..=1 << 30).contains(size))
         .ok_or_else(|| format!("a message of {} bytes: use 1 to 1Gi", size.0))
 }
 
-fn side_by_side(what: &str, number: u32) -> Result<(), String> {
-    if (1..=MOST_SIDE_BY_SIDE).contains(&number) {
+fn check_parallel(what: &str, number: u32) -> Result<(), String> {
+    if (1..=MAX_PARALLEL).contains(&number) {
         return Ok(());
     }
-    Err(format!("{what} = {number}: use 1 to {MOST_SIDE_BY_SIDE}"))
+    Err(format!("{what} = {number}: use 1 to {MAX_PARALLEL}"))
 }
 
 #[cfg(test)]
@@ -523,11 +529,11 @@ mod tests {
         let last = &plan.cases[5];
         assert_eq!(last.endpoints[0].as_str(), "tcp://b:1");
         assert_eq!((last.message_bytes, last.timeout), (64, Duration::from_millis(250)));
-        assert_eq!(last.stop, Stop::after_count(100));
+        assert_eq!(last.stop, StopCondition::after_count(100));
     }
 
     #[test]
-    fn ports_count_up_and_run_together() {
+    fn ports_count_up_in_one_case() {
         let plan = Plan::from_toml(
             "[[case]]\nurl = \"tcp://box:7001\"\nworkload = \"latency\"\nports = [1, 4]\nrate = \"60Hz\"",
         )
@@ -544,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_named() {
+    fn mistakes_are_named() {
         let what = |text: &str| Plan::from_toml(text).unwrap_err().to_string();
         let case =
             |line: &str| what(&format!("[[case]]\nurl = \"tcp://a:1\"\nworkload = \"latency\"\n{line}"));

@@ -40,7 +40,7 @@ pub struct Run {
     pub cases: Vec<CaseResult>,
     /// The published study that was run again.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub paper: Option<Paper>,
+    pub paper: Option<StudyResult>,
     pub environment: Environment,
     pub warnings: Vec<Warning>,
 }
@@ -93,19 +93,19 @@ pub struct CaseResult {
     pub placement: Map<String, Value>,
     /// One entry a repetition, when there were several.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub repeats: Vec<Part>,
+    pub repeats: Vec<PartResult>,
     /// One entry a port, when there were several.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub per_port: Vec<Part>,
+    pub per_port: Vec<PartResult>,
     /// What the plan's thresholds said.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub thresholds: Vec<Judged>,
+    pub thresholds: Vec<ThresholdResult>,
     pub warnings: Vec<Warning>,
 }
 
 /// A threshold, and what was measured, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Judged {
+pub struct ThresholdResult {
     pub threshold: String,
     pub measured: String,
     /// What was not measured keeps no threshold.
@@ -114,7 +114,7 @@ pub struct Judged {
 
 /// The figures of one repetition or one port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct PartResult {
     pub endpoint: String,
     pub elapsed_ns: u64,
     #[serde(flatten)]
@@ -228,7 +228,7 @@ pub struct Figures {
     pub record_faults: Vec<RecordFault>,
     /// The way there and the way back, where the far end tells them apart.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ways: Option<Ways>,
+    pub ways: Option<OneWayFigures>,
     /// 95 % intervals of the statistics, by name (`latency_ns.p50`, `throughput_bps`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub intervals: BTreeMap<String, Interval>,
@@ -343,7 +343,7 @@ pub struct MissedFrame {
 /// A round trip in its parts. One-way delays are right to `one_way_error_bound_ns` only: the clocks of the two ends
 /// differ by no more than that from `clock_offset_ns`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ways {
+pub struct OneWayFigures {
     /// From the receipt of the request at the far end to the sending of its answer, by its clock.
     pub turnaround_ns: Distribution,
     /// The round trip without it.
@@ -371,7 +371,7 @@ pub struct Ways {
 
 impl Figures {
     /// Whether anything was measured; a transfer may be shorter than one message.
-    pub fn any(&self) -> bool {
+    pub fn has_measurements(&self) -> bool {
         self.sent > 0 || self.received > 0 || self.delivered_bytes.is_some_and(|bytes| bytes > 0)
     }
 
@@ -428,7 +428,7 @@ impl CaseResult {
     }
 
     /// What besides endpoint, size and numbers tells it from other cases of its method: `100/s`, `spin`; mostly empty.
-    pub fn settings(&self) -> String {
+    pub fn settings_label(&self) -> String {
         let per_second = self.pacing().and_then(|pacing| pacing.get("per_second")?.as_f64());
         let spins = self.placement.get("wait").is_some_and(|wait| wait == "spin");
         let settings = [per_second.map(|rate| format!("{rate}/s")), spins.then(|| "spin".to_owned())];
@@ -475,7 +475,7 @@ pub struct CpuUse {
 
 /// A published study, its figures beside what was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Paper {
+pub struct StudyResult {
     pub name: String,
     pub title: String,
     /// Who published it, and when.
@@ -490,24 +490,24 @@ pub struct Paper {
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub guests: Vec<String>,
     /// Those that were asked for, in the study's order.
-    pub tables: Vec<PaperTable>,
+    pub tables: Vec<StudyTable>,
 }
 
 /// A table of a study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PaperTable {
+pub struct StudyTable {
     /// The study's own.
     pub number: String,
     pub title: String,
     /// What the names of its rows are: products, rates.
     pub rows_are: String,
     /// Every figure of the table, row by row.
-    pub rows: Vec<PaperRow>,
+    pub rows: Vec<StudyRow>,
 }
 
 /// One published figure and what meets it. `published`, `measured`, `predicted` and `limit` are in `unit`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PaperRow {
+pub struct StudyRow {
     pub row: String,
     pub column: String,
     /// As printed, `Not Available` and its like too.
@@ -591,7 +591,7 @@ impl Run {
     }
 
     /// Documents one behind the other. The first thing that is no document of this schema ends them.
-    pub fn stream(from: impl Read) -> impl Iterator<Item = Run> {
+    pub fn read_stream(from: impl Read) -> impl Iterator<Item = Run> {
         let values = serde_json::Deserializer::from_reader(from).into_iter::<Value>();
         let known = |value: &Value| value.get("schema").and_then(Value::as_str) == Some(SCHEMA);
         values.map_while(move |value| serde_json::from_value(value.ok().filter(known)?).ok())
@@ -605,12 +605,12 @@ impl Run {
     }
 
     /// Whether every threshold was kept.
-    pub fn thresholds_kept(&self) -> bool {
+    pub fn thresholds_passed(&self) -> bool {
         self.cases.iter().flat_map(|case| &case.thresholds).all(|judged| judged.kept)
     }
 
     /// Whether everything that was planned was measured.
-    pub fn complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         !self.interrupted && self.cases.iter().all(|case| case.complete)
     }
 }

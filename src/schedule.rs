@@ -13,28 +13,28 @@ use serde_json::{Map, Value};
 use crate::clock::Clock;
 use crate::host::{cpu, load};
 use crate::link::{Caps, Dialer, Fault, Framing};
-use crate::peer::shorthand::unfold;
-use crate::peer::{Kept, Near, Peer, PeerError, auto, peer};
-use crate::plan::{Case, Direction, Pacing, Plan, Rate};
+use crate::plan::{Case, Direction, Pacing, Plan, RequestedRate};
+use crate::protocol::shorthand::expand_url;
+use crate::protocol::{ConnectContext, ConnectionCache, Protocol, ProtocolError, auto, find_protocol};
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
 use crate::sample::{Progress, RawFile, Recorder};
 use crate::warnings;
-use crate::workload::download::Content;
-use crate::workload::plausible::Known;
-use crate::workload::{Role, Workload, default_timeout, planned_time, workload};
+use crate::workload::download::ContentSender;
+use crate::workload::report_check::LocalObservations;
+use crate::workload::{FlowRole, Workload, default_timeout, find_workload, planned_time};
 
-mod account;
-mod flows;
-mod pace;
-mod silence;
+mod accumulator;
+mod default_pacing;
+mod flow_runner;
+mod no_data;
 
-use account::Account;
-use flows::side_by_side;
+use accumulator::CaseAccumulator;
+use flow_runner::run_flows;
 
 /// What happens while a plan runs.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event<'a> {
+pub enum RunEvent<'a> {
     Begins {
         cases: usize,
         repeat: u32,
@@ -79,16 +79,16 @@ pub enum Event<'a> {
 
 /// Who is told.
 pub trait Observer: Sync {
-    fn event(&self, event: &Event);
+    fn event(&self, event: &RunEvent);
 }
 
 /// Nobody.
 impl Observer for () {
-    fn event(&self, _event: &Event) {}
+    fn event(&self, _event: &RunEvent) {}
 }
 
 /// What a run needs besides its plan.
-pub struct Bench<'a> {
+pub struct RunContext<'a> {
     pub dialer: Dialer,
     pub observer: &'a dyn Observer,
     /// Set by a signal: the case that runs ends with what it has, no other begins.
@@ -96,19 +96,19 @@ pub struct Bench<'a> {
     pub token: Option<String>,
     pub raw: Option<RawFile>,
     /// Where the content of a download goes; it can take that of one.
-    pub content: Option<Content>,
+    pub content: Option<ContentSender>,
     /// Facts of this machine, for the document.
     pub environment: Map<String, Value>,
     /// What peers leave open between cases, of this run and others that share it.
-    pub kept: Arc<Kept>,
+    pub connection_cache: Arc<ConnectionCache>,
     /// Median of an exchange over `mem://`, if it was measured: what the instrument itself costs.
-    pub floor_ns: Option<f64>,
+    pub overhead_ns: Option<f64>,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> RunContext<'a> {
     /// A bench without token, raw file or facts of the machine.
-    pub fn new(dialer: Dialer, observer: &'a dyn Observer, cancel: &'a AtomicBool) -> Bench<'a> {
-        Bench {
+    pub fn new(dialer: Dialer, observer: &'a dyn Observer, cancel: &'a AtomicBool) -> RunContext<'a> {
+        RunContext {
             dialer,
             observer,
             cancel,
@@ -116,8 +116,8 @@ impl<'a> Bench<'a> {
             raw: None,
             content: None,
             environment: Map::new(),
-            kept: Arc::default(),
-            floor_ns: None,
+            connection_cache: Arc::default(),
+            overhead_ns: None,
         }
     }
 }
@@ -125,25 +125,25 @@ impl<'a> Bench<'a> {
 /// What cannot be run as planned, found before anything is opened.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{what}", .case.map(|case| format!("case {case}: ")).unwrap_or_default())]
-pub struct Unfit {
+pub struct InvalidCase {
     /// Where there are several.
     case: Option<usize>,
     what: String,
 }
 
 /// Looks up every name of the plan, checks what fits with what, and fills in what the plan leaves to us.
-pub fn check(mut plan: Plan) -> Result<Plan, Unfit> {
-    plan.cases = plan.cases.into_iter().flat_map(of_sizes).collect();
+pub fn check(mut plan: Plan) -> Result<Plan, InvalidCase> {
+    plan.cases = plan.cases.into_iter().flat_map(expand_sizes).collect();
     let several = plan.cases.len() > 1;
     for (index, case) in plan.cases.iter_mut().enumerate() {
-        fit(case).map_err(|what| Unfit { case: several.then_some(index + 1), what })?;
+        resolve_case(case).map_err(|what| InvalidCase { case: several.then_some(index + 1), what })?;
     }
     Ok(plan)
 }
 
 /// A case without a size is one of each size that its peer has.
-fn of_sizes(case: Case) -> Vec<Case> {
-    match peer(&case.peer).map_or(&[][..], |peer| peer.sizes) {
+fn expand_sizes(case: Case) -> Vec<Case> {
+    match find_protocol(&case.peer).map_or(&[][..], |peer| peer.sizes) {
         sizes if case.message_bytes == 0 && !sizes.is_empty() => {
             sizes.iter().map(|&message_bytes| Case { message_bytes, ..case.clone() }).collect()
         }
@@ -151,19 +151,19 @@ fn of_sizes(case: Case) -> Vec<Case> {
     }
 }
 
-fn fit(case: &mut Case) -> Result<(), String> {
-    unfold(case)?;
+fn resolve_case(case: &mut Case) -> Result<(), String> {
+    expand_url(case)?;
     let names = |names: Vec<&str>| names.join(", ");
-    let workload = workload(&case.workload).ok_or_else(|| {
+    let workload = find_workload(&case.workload).ok_or_else(|| {
         let known = names(crate::workload::WORKLOADS.iter().map(|workload| workload.name).collect());
         format!("unknown workload '{}' (known: {known})", case.workload)
     })?;
-    if case.peer != auto::NAME && peer(&case.peer).is_none() {
-        let known = names(crate::peer::PEERS.iter().map(|peer| peer.name).collect());
+    if case.peer != auto::NAME && find_protocol(&case.peer).is_none() {
+        let known = names(crate::protocol::PROTOCOLS.iter().map(|peer| peer.name).collect());
         return Err(format!("unknown peer '{}' (known: auto, {known})", case.peer));
     }
-    let all_caps = caps_of(case)?;
-    if case.stop.is_none() {
+    let all_caps = case_caps(case)?;
+    if case.stop.is_unlimited() {
         case.stop = workload.default_stop;
     }
     case.warm_up.get_or_insert(workload.default_warm_up);
@@ -174,25 +174,25 @@ fn fit(case: &mut Case) -> Result<(), String> {
         return Err(format!("there is no CPU {cpu} for this end: it may run on {may} (--pin NEAR,FAR)"));
     }
     if case.peer != auto::NAME {
-        fit_peer(case, workload, &all_caps)?;
+        check_protocol_support(case, workload, &all_caps)?;
     } else if let Some(option) = case.peer_options.keys().next() {
-        let knows = |peer: &&Peer| peer.options.iter().any(|(name, _)| name == option);
-        let known = names(crate::peer::PEERS.iter().filter(knows).map(|peer| peer.name).collect());
+        let knows = |peer: &&Protocol| peer.options.iter().any(|(name, _)| name == option);
+        let known = names(crate::protocol::PROTOCOLS.iter().filter(knows).map(|peer| peer.name).collect());
         let known = if known.is_empty() { "none".to_owned() } else { known };
         return Err(format!("option '{option}' needs a named peer that has it (--peer): {known}"));
     }
     if case.message_bytes == 0 {
         case.message_bytes = (workload.default_size)(&all_caps[0]);
-        if let Rate::Bits { per_second } = case.rate
+        if let RequestedRate::Bits { per_second } = case.rate
             && all_caps[0].framing == Framing::Stream
         {
-            case.message_bytes = case.message_bytes.min(pace::block(per_second));
+            case.message_bytes = case.message_bytes.min(default_pacing::paced_block_bytes(per_second));
         }
         if let Some(volume) = case.stop.volume_bytes.filter(|_| all_caps[0].framing == Framing::Stream) {
             case.message_bytes = u32::try_from(volume).unwrap_or(u32::MAX).min(case.message_bytes);
         }
     }
-    if let (Rate::Bits { .. }, Pacing::Closed, Some(per_second)) =
+    if let (RequestedRate::Bits { .. }, Pacing::Closed, Some(per_second)) =
         (case.rate, case.pacing, case.rate.per_second(case.message_bytes))
     {
         case.pacing = Pacing::Fixed { per_second };
@@ -201,7 +201,7 @@ fn fit(case: &mut Case) -> Result<(), String> {
         case.timeout = default_timeout(workload, case.message_bytes, &all_caps);
     }
     // The peer may have had a word in how the endpoints are opened.
-    if let Some(limit) = caps_of(case)?.iter().filter_map(|caps| caps.max_message).min()
+    if let Some(limit) = case_caps(case)?.iter().filter_map(|caps| caps.max_message_bytes).min()
         && case.message_bytes as usize > limit
     {
         let endpoint = &case.endpoints[0];
@@ -214,9 +214,9 @@ fn fit(case: &mut Case) -> Result<(), String> {
 }
 
 /// What the links to each endpoint can do.
-fn caps_of(case: &Case) -> Result<Vec<Caps>, String> {
+fn case_caps(case: &Case) -> Result<Vec<Caps>, String> {
     let caps = case.endpoints.iter().map(|endpoint| {
-        crate::link::caps(endpoint).map_err(|fault| match fault {
+        crate::link::endpoint_caps(endpoint).map_err(|fault| match fault {
             Fault::Endpoint(error) => error.to_string(),
             fault => format!("{endpoint}: {fault}"),
         })
@@ -225,8 +225,8 @@ fn caps_of(case: &Case) -> Result<Vec<Caps>, String> {
 }
 
 /// What can be checked only once it is known what the far end speaks.
-fn fit_peer(case: &mut Case, workload: &Workload, all_caps: &[Caps]) -> Result<(), String> {
-    let Some(peer) = peer(&case.peer) else { return Ok(()) };
+fn check_protocol_support(case: &mut Case, workload: &Workload, all_caps: &[Caps]) -> Result<(), String> {
+    let Some(peer) = find_protocol(&case.peer) else { return Ok(()) };
     let endpoint = &case.endpoints[0];
     let Some((_, directions)) = peer.workloads.iter().find(|(name, _)| *name == workload.name) else {
         let can: Vec<&str> = peer.workloads.iter().map(|(name, _)| *name).collect();
@@ -247,34 +247,34 @@ fn fit_peer(case: &mut Case, workload: &Workload, all_caps: &[Caps]) -> Result<(
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         return Err(format!("peer {} has no option '{option}' (known: {known})", peer.name));
     }
-    all_caps.iter().try_for_each(|caps| (peer.fit)(case, caps))
+    all_caps.iter().try_for_each(|caps| (peer.prepare_case)(case, caps))
 }
 
 /// How long the plan takes, as far as it says so itself.
-pub fn estimate(plan: &Plan) -> Option<Duration> {
+pub fn estimate_duration(plan: &Plan) -> Option<Duration> {
     let once: Option<Duration> = plan.cases.iter().map(planned_time).sum();
     once.map(|once| once * plan.repeat)
 }
 
 /// Runs a checked plan. What was measured is always in the document, however it ended.
-pub fn run(plan: &Plan, bench: &mut Bench) -> Run {
+pub fn run(plan: &Plan, bench: &mut RunContext) -> Run {
     let clock = bench.dialer.clock.clone();
     let started = clock.now();
-    let stamp = crate::clock::date();
-    bench.observer.event(&Event::Begins {
+    let stamp = crate::clock::wall_clock_date();
+    bench.observer.event(&RunEvent::Begins {
         cases: plan.cases.len(),
         repeat: plan.repeat,
-        estimate_ns: estimate(plan).map(|time| time.as_nanos() as u64),
+        estimate_ns: estimate_duration(plan).map(|time| time.as_nanos() as u64),
     });
-    let mut accounts: Vec<Account> = plan.cases.iter().map(Account::new).collect();
+    let mut accounts: Vec<CaseAccumulator> = plan.cases.iter().map(CaseAccumulator::new).collect();
     let mut peers = BTreeMap::new();
     'plan: for repetition in 0..plan.repeat {
         for (index, account) in accounts.iter_mut().enumerate() {
             if bench.cancel.load(Relaxed) {
                 break 'plan;
             }
-            if let Err(reason) = one(bench, index, repetition, account, &mut peers) {
-                bench.observer.event(&Event::Failed { case: index, repetition, reason: &reason });
+            if let Err(reason) = run_case_once(bench, index, repetition, account, &mut peers) {
+                bench.observer.event(&RunEvent::Failed { case: index, repetition, reason: &reason });
                 account.failures.push(reason);
                 if !plan.keep_going && !bench.cancel.load(Relaxed) {
                     break 'plan;
@@ -285,10 +285,10 @@ pub fn run(plan: &Plan, bench: &mut Bench) -> Run {
     let interrupted = bench.cancel.load(Relaxed);
     let mut far_environment = Map::new();
     for account in &accounts {
-        far_environment.extend(account.far_environment.clone());
+        far_environment.extend(account.server_environment.clone());
     }
     let cases: Vec<CaseResult> =
-        accounts.into_iter().map(|a| a.result(plan.repeat, bench.floor_ns)).collect();
+        accounts.into_iter().map(|a| a.into_result(plan.repeat, bench.overhead_ns)).collect();
     let mut run = Run {
         schema: SCHEMA.to_owned(),
         id: format!("{}-{:06x}", stamp.strftime("%Y%m%dT%H%M%SZ"), fastrand::u32(..1 << 24)),
@@ -302,38 +302,38 @@ pub fn run(plan: &Plan, bench: &mut Bench) -> Run {
         environment: Environment { near: bench.environment.clone(), far: far_environment },
         warnings: Vec::new(),
     };
-    run.warnings = warnings::of_machine(&run.environment.near);
+    run.warnings = warnings::host_warnings(&run.environment.near);
     if let Some(raw) = bench.raw.take() {
-        run.warnings.extend(warnings::of_raw_file(raw.finish()));
+        run.warnings.extend(warnings::raw_file_warning(raw.finish()));
     }
-    bench.observer.event(&Event::Ends { complete: run.complete(), elapsed_ns: run.elapsed_ns });
+    bench.observer.event(&RunEvent::Ends { complete: run.is_complete(), elapsed_ns: run.elapsed_ns });
     run
 }
 
 /// How often a session is asked while its server still receives.
-const ASK_AGAIN: Duration = Duration::from_millis(10);
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Runs one case once and books it on its account.
-fn one(
-    bench: &Bench,
+fn run_case_once(
+    bench: &RunContext,
     index: usize,
     repetition: u32,
-    account: &mut Account,
-    peers: &mut BTreeMap<String, &'static Peer>,
+    account: &mut CaseAccumulator,
+    peers: &mut BTreeMap<String, &'static Protocol>,
 ) -> Result<(), String> {
     let mut case = account.case.clone();
     let mut dialer = bench.dialer.clone();
     (dialer.wait, dialer.timeout) = (case.wait, case.timeout.max(Duration::from_secs(1)));
-    let peer = resolve(&mut case, &dialer, peers).map_err(|error| error.to_string())?;
+    let peer = resolve_protocol(&mut case, &dialer, peers).map_err(|error| error.to_string())?;
     let scheme = case.endpoints[0].scheme();
     let port = peer.default_ports.iter().find(|(name, _)| *name == scheme);
     dialer.default_port = port.map(|(_, port)| *port);
-    let workload = workload(&case.workload).ok_or("unknown workload")?;
-    let all_caps = caps_of(&case)?;
-    fit_peer(&mut case, workload, &all_caps)?;
-    pace::by_default(&mut case, &all_caps, &dialer);
+    let workload = find_workload(&case.workload).ok_or("unknown workload")?;
+    let all_caps = case_caps(&case)?;
+    check_protocol_support(&mut case, workload, &all_caps)?;
+    default_pacing::apply_default_pacing(&mut case, &all_caps, &dialer);
     account.case = case.clone();
-    bench.observer.event(&Event::CaseBegins {
+    bench.observer.event(&RunEvent::CaseBegins {
         case: index,
         repetition,
         endpoint: case.endpoints[0].as_str(),
@@ -344,29 +344,30 @@ fn one(
 
     let progress: Mutex<Vec<Arc<Progress>>> = Mutex::default();
     let flow_number = AtomicUsize::new(0);
-    let recorder = |role: Role, _port: usize| {
+    let recorder = |role: FlowRole, _port: usize| {
         let shared = Arc::<Progress>::default();
-        let counts = matches!(role, Role::Exchange | Role::Inward)
-            || (role == Role::Outward && case.direction != Some(Direction::Loop));
+        let counts = matches!(role, FlowRole::RoundTrip | FlowRole::Download)
+            || (role == FlowRole::Upload && case.direction != Some(Direction::Loop));
         if counts && let Ok(mut all) = progress.lock() {
             all.push(shared.clone());
         }
-        let scheduled = role == Role::Probe || (role == Role::Exchange && case.pacing != Pacing::Closed);
+        let scheduled =
+            role == FlowRole::Probe || (role == FlowRole::RoundTrip && case.pacing != Pacing::Closed);
         // A sender's messages are no samples.
-        let raw = bench.raw.as_ref().filter(|_| role != Role::Outward);
+        let raw = bench.raw.as_ref().filter(|_| role != FlowRole::Upload);
         let raw = raw.map(|raw| raw.sink(index, flow_number.fetch_add(1, Relaxed)));
-        Recorder::new(scheduled, case.interval.as_nanos() as u64, shared, raw)
+        Recorder::new(scheduled, case.series_interval.as_nanos() as u64, shared, raw)
     };
-    let near = Near {
+    let near = ConnectContext {
         dialer: &dialer,
         token: bench.token.as_deref(),
         content: bench.content.as_ref(),
-        kept: &bench.kept,
-        recorder: &recorder,
+        connection_cache: &bench.connection_cache,
+        new_recorder: &recorder,
     };
     let mut session = (peer.connect)(&case, &near).map_err(|error| error.to_string())?;
-    let flows = session.flows();
-    account.note_links(&flows, session.as_ref());
+    let flows = session.take_flows();
+    account.record_links(&flows, session.as_ref());
 
     let began = dialer.now();
     let tick = |elapsed: Duration| {
@@ -377,8 +378,8 @@ fn one(
             planned += progress.planned_bytes.load(Relaxed);
         }
         let elapsed_ns = elapsed.as_nanos() as u64;
-        let share = share(&case, messages, bytes, elapsed_ns, planned);
-        bench.observer.event(&Event::Progress {
+        let share = completed_share(&case, messages, bytes, elapsed_ns, planned);
+        bench.observer.event(&RunEvent::Progress {
             case: index,
             repetition,
             elapsed_ns,
@@ -388,21 +389,21 @@ fn one(
         });
     };
     // On the virtual clock the host's time is not the run's.
-    let before = matches!(dialer.clock, Clock::System).then(load::Snapshot::now);
+    let before = matches!(dialer.clock, Clock::System).then(load::HostSnapshot::now);
     let began = if before.is_some() { dialer.now() } else { began };
-    let (flowed, mut links) = side_by_side(flows, &dialer, bench.cancel, &case, &tick);
+    let (flowed, mut links) = run_flows(flows, &dialer, bench.cancel, &case, &tick);
     // It ended with what it had, without a fault of its own.
-    account.cut_short |= bench.cancel.load(Relaxed);
+    account.was_interrupted |= bench.cancel.load(Relaxed);
     let elapsed = dialer.now().since(began);
     if let Some(before) = before {
-        account.note_load(&before, elapsed, &flowed);
+        account.record_load(&before, elapsed, &flowed);
     }
     while !bench.cancel.load(Relaxed) && session.is_draining(&mut links) {
-        dialer.clock.sleep_until(dialer.now() + ASK_AGAIN);
+        dialer.clock.sleep_until(dialer.now() + DRAIN_POLL_INTERVAL);
     }
     let far = session.finish(&flowed, links);
-    account.far_environment = session.far_environment();
-    account.got.extend(session.got());
+    account.server_environment = session.server_environment();
+    account.effective.extend(session.effective_settings());
 
     let near_fault = flowed.iter().find_map(|flow| flow.fault.clone());
     let (far, far_fault) = match far {
@@ -412,48 +413,55 @@ fn one(
     // What was handed over here may still have been on its way for a while.
     let far_elapsed = far.iter().flat_map(|far| &far.flows).map(|flow| flow.elapsed_ns).max();
     let elapsed = elapsed.max(Duration::from_nanos(far_elapsed.unwrap_or(0)).min(dialer.now().since(began)));
-    let known = Known {
+    let known = LocalObservations {
         case: &case,
         caps: &all_caps,
         flows: &flowed,
-        wall: dialer.now().since(began),
-        cut_short: bench.cancel.load(Relaxed),
+        elapsed: dialer.now().since(began),
+        was_interrupted: bench.cancel.load(Relaxed),
     };
-    let (far, doubt) = account.plausible(far, &known);
+    let (far, doubt) = account.check_report(far, &known);
     // When the far end broke it off, all that is seen here is that the link was closed.
     let told = far.iter().flat_map(|far| &far.flows).find_map(|flow| flow.fault.clone());
-    account.book(workload, flowed, far, elapsed);
+    account.record(workload, flowed, far, elapsed);
     let mut silence = None;
-    if let Some(part) = account.parts.last() {
-        bench.observer.event(&Event::CaseEnds { case: index, repetition, figures: &part.figures });
-        silence = silence::of(&case, &all_caps, &part.figures).filter(|_| !bench.cancel.load(Relaxed));
+    if let Some(part) = account.repetitions.last() {
+        bench.observer.event(&RunEvent::CaseEnds { case: index, repetition, figures: &part.figures });
+        silence = no_data::reason(&case, &all_caps, &part.figures).filter(|_| !bench.cancel.load(Relaxed));
     }
     told.or(near_fault).or(far_fault).or(doubt).or(silence).map_or(Ok(()), Err)
 }
 
 /// The peer of a case; asks the far end where that is left to us, once for each endpoint.
-fn resolve(
+fn resolve_protocol(
     case: &mut Case,
     dialer: &Dialer,
-    peers: &mut BTreeMap<String, &'static Peer>,
-) -> Result<&'static Peer, PeerError> {
+    peers: &mut BTreeMap<String, &'static Protocol>,
+) -> Result<&'static Protocol, ProtocolError> {
     if case.peer == auto::NAME {
         let endpoint = &case.endpoints[0];
         let found = match peers.get(endpoint.as_str()) {
             Some(found) => found,
             None => {
-                let found = auto::find(endpoint, dialer)?;
+                let found = auto::detect(endpoint, dialer)?;
                 peers.insert(endpoint.to_string(), found);
                 found
             }
         };
         case.peer = found.name.to_owned();
     }
-    peer(&case.peer).ok_or_else(|| PeerError::Unfit(format!("unknown peer '{}'", case.peer)))
+    find_protocol(&case.peer)
+        .ok_or_else(|| ProtocolError::InvalidCase(format!("unknown peer '{}'", case.peer)))
 }
 
 /// How much of what is planned has been done.
-fn share(case: &Case, messages: u64, bytes: u64, elapsed_ns: u64, planned_bytes: u64) -> Option<f64> {
+fn completed_share(
+    case: &Case,
+    messages: u64,
+    bytes: u64,
+    elapsed_ns: u64,
+    planned_bytes: u64,
+) -> Option<f64> {
     let flows = u64::from(case.parallel) * case.endpoints.len() as u64;
     let part = |done: u64, of: Option<u64>| of.map(|of| done as f64 / of as f64);
     let of = |limit: Option<u64>| limit.map(|limit| limit * flows);
@@ -470,17 +478,17 @@ fn share(case: &Case, messages: u64, bytes: u64, elapsed_ns: u64, planned_bytes:
 }
 
 /// What an exchange costs the instrument itself: the median over `mem://` in real time, in nanoseconds (about 10 ms).
-pub fn floor_ns() -> f64 {
+pub fn measure_overhead_ns() -> f64 {
     const EXCHANGES: u64 = 20_000;
     let measure = || -> Option<f64> {
         let dialer = Dialer::new(Clock::System);
         let endpoint: crate::endpoint::Endpoint = "mem://floor".parse().ok()?;
         let mut listener = dialer.listen(&endpoint).ok()?;
-        let caps = crate::link::caps(&endpoint).ok()?;
+        let caps = crate::link::endpoint_caps(&endpoint).ok()?;
         let far = move |_: &str| -> Box<dyn crate::link::party::Party> {
-            Box::new(crate::peer::echo_far_end(&caps, Duration::from_secs(60)))
+            Box::new(crate::protocol::echo_reflector(&caps, Duration::from_secs(60)))
         };
-        listener.host(Box::new(far)).ok()?;
+        listener.set_party_factory(Box::new(far)).ok()?;
         let spec = crate::plan::CaseSpec {
             url: Some(crate::plan::OneOrMany::One(endpoint)),
             peer: Some("echo".to_owned()),
@@ -490,7 +498,7 @@ pub fn floor_ns() -> f64 {
         };
         let plan = check(Plan::new(None, 1, false, spec.expand().ok()?).ok()?).ok()?;
         let cancel = AtomicBool::new(false);
-        let mut bench = Bench::new(dialer, &(), &cancel);
+        let mut bench = RunContext::new(dialer, &(), &cancel);
         let run = run(&plan, &mut bench);
         run.cases.first()?.figures.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)
     };
@@ -504,26 +512,26 @@ mod tests {
     use crate::plan::CaseSpec;
 
     /// Ctrl-C at the first word of the first case.
-    struct Impatient<'a>(&'a AtomicBool);
+    struct CancelOnCaseStart<'a>(&'a AtomicBool);
 
-    impl Observer for Impatient<'_> {
-        fn event(&self, event: &Event) {
-            if matches!(event, Event::CaseBegins { .. }) {
+    impl Observer for CancelOnCaseStart<'_> {
+        fn event(&self, event: &RunEvent) {
+            if matches!(event, RunEvent::CaseBegins { .. }) {
                 self.0.store(true, Relaxed);
             }
         }
     }
 
     #[test]
-    fn a_case_that_a_signal_ended_is_not_whole() {
+    fn an_interrupted_case_is_incomplete() {
         let dialer = Dialer::new(Clock::new_virtual());
         let endpoint: crate::endpoint::Endpoint = "mem://far".parse().unwrap();
         let mut listener = dialer.listen(&endpoint).unwrap();
-        let caps = crate::link::caps(&endpoint).unwrap();
+        let caps = crate::link::endpoint_caps(&endpoint).unwrap();
         let far = move |_: &str| -> Box<dyn crate::link::party::Party> {
-            Box::new(crate::peer::echo_far_end(&caps, Duration::from_secs(60)))
+            Box::new(crate::protocol::echo_reflector(&caps, Duration::from_secs(60)))
         };
-        assert!(listener.host(Box::new(far)).is_ok());
+        assert!(listener.set_party_factory(Box::new(far)).is_ok());
         let spec = CaseSpec {
             url: Some(crate::plan::OneOrMany::One(endpoint)),
             peer: Some("echo".to_owned()),
@@ -532,8 +540,8 @@ mod tests {
         };
         let plan = check(Plan::new(None, 1, false, spec.expand().unwrap()).unwrap()).unwrap();
         let cancel = AtomicBool::new(false);
-        let observer = Impatient(&cancel);
-        let mut bench = Bench::new(dialer, &observer, &cancel);
+        let observer = CancelOnCaseStart(&cancel);
+        let mut bench = RunContext::new(dialer, &observer, &cancel);
         let run = run(&plan, &mut bench);
         assert!(run.interrupted && !run.cases[0].complete);
     }

@@ -1,8 +1,8 @@
 //! The server's accept loop: the same for every protocol and every transport. Threads, limits, an orderly end.
 //!
-//! What is said on a connection is the protocol's business (`peer::Service`). Here each connection gets a thread and a
-//! guard that holds it within the limits (`guard.rs`). Clients that have said nothing yet wait together (`hall.rs`), and a
-//! datagram of an unknown sender is judged before any memory is spent on it (`gate.rs`).
+//! What is said on a connection is the protocol's business (`protocol::Service`). Here each connection gets a thread and a
+//! guard that holds it within the limits (`limited_party.rs`). Clients that have said nothing yet wait together (`pending.rs`), and a
+//! datagram of an unknown sender is judged before any memory is spent on it (`admission.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -14,42 +14,42 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
-use crate::link::party::{Party, SLICE, Standing, drive};
+use crate::link::party::{CANCEL_CHECK_INTERVAL, ClientTrust, Party, drive};
 use crate::link::{Caps, Dialer, Fault, Link, LinkError, Listener};
-use crate::peer::{Limits, Service};
+use crate::protocol::{ServerLimits, Service};
 
-mod gate;
-mod guard;
-mod hall;
-mod rates;
+mod admission;
+mod client_id;
+mod limited_party;
+mod pending;
+mod rate_limiter;
 mod refusals;
-mod source;
 
-use gate::Gate;
-use guard::{Guard, Rules};
-use hall::{Begin, Hall, Silent, Ticket};
-use rates::Rates;
+use admission::AdmissionControl;
+use client_id::{ClientId, ClientQuotas, QuotaSlot};
+use limited_party::{LimitedParty, PartyLimits};
+use pending::{ConnectionHandler, PendingConnections, PendingSlot, SilentConnection};
+use rate_limiter::RateLimiter;
 pub use refusals::{Refusal, Refusals};
-use source::{Share, Shares, Source};
 
 /// A server's threads look at the stop flag this often; more often would wake a thousand idle sessions for nothing.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Connections stay open so long when the server stops, so that clients hear why before they see the end of one.
-const FAREWELL: Duration = Duration::from_millis(200);
+const FAREWELL_TIME: Duration = Duration::from_millis(200);
 
 /// A party needs little: its buffers are on the heap.
-const STACK: usize = 256 * 1024;
+const CLIENT_STACK_BYTES: usize = 256 * 1024;
 
 /// Links without connections for senders that have not proved their address: of one source, and in all.
-const MOST_UNPROVED: [usize; 2] = [64, 256];
+const MAX_UNVERIFIED_LINKS: [usize; 2] = [64, 256];
 
-const TOO_MANY_SILENT: &str =
+const TOO_MANY_PENDING: &str =
     "too many connections of one sender, or in all, have not said anything: the oldest was ended";
 
 /// What a server has seen since its start.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct ServerCounters {
     /// Connections that have a thread.
     pub open: AtomicUsize,
     pub accepted: AtomicU64,
@@ -62,32 +62,32 @@ pub struct Counters {
 pub struct Server {
     endpoints: Vec<Endpoint>,
     /// Those whose connections run in the client's thread.
-    inside: Vec<Endpoint>,
-    shared: Arc<Shared>,
+    inline_endpoints: Vec<Endpoint>,
+    shared: Arc<ServerContext>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// What the listeners of a server have in common.
-struct Shared {
-    limits: Limits,
+struct ServerContext {
+    limits: ServerLimits,
     /// Connections with a thread at once.
-    most: usize,
+    max_connections: usize,
     clock: Clock,
-    stop: AtomicBool,
-    says_farewell: bool,
-    counters: Arc<Counters>,
+    should_stop: AtomicBool,
+    sends_farewell: bool,
+    counters: Arc<ServerCounters>,
     refusals: Arc<Refusals>,
-    rates: Option<Arc<Rates>>,
-    gate: Gate,
-    hall: Arc<Hall>,
-    shares: Arc<Shares>,
+    rate_limiter: Option<Arc<RateLimiter>>,
+    admission: AdmissionControl,
+    pending: Arc<PendingConnections>,
+    quotas: Arc<ClientQuotas>,
 }
 
 /// What one listener's thread works with.
-struct Post {
+struct AcceptLoop {
     service: Arc<dyn Service>,
-    rules: Rules,
-    shared: Arc<Shared>,
+    limits: PartyLimits,
+    shared: Arc<ServerContext>,
 }
 
 impl Server {
@@ -95,24 +95,25 @@ impl Server {
     pub fn start(
         endpoints: &[Endpoint],
         service: &Arc<dyn Service>,
-        limits: &Limits,
+        limits: &ServerLimits,
         dialer: &Dialer,
     ) -> Result<Server, LinkError> {
         let mut all = endpoints.to_vec();
         for endpoint in endpoints {
-            let beside = service.beside(endpoint);
+            let beside = service.extra_endpoints(endpoint);
             all.extend(beside.map_err(|error| LinkError::new(endpoint, error.into()))?);
         }
-        let shared = Shared::new(service.as_ref(), limits, dialer);
+        let shared = ServerContext::new(service.as_ref(), limits, dialer);
         let shared = Arc::new(shared.map_err(|fault| LinkError::new(&all[0], fault))?);
-        let mut server = Server { endpoints: Vec::new(), inside: Vec::new(), shared, threads: Vec::new() };
+        let mut server =
+            Server { endpoints: Vec::new(), inline_endpoints: Vec::new(), shared, threads: Vec::new() };
         for endpoint in &all {
-            let service = service.at(endpoint, endpoints).unwrap_or_else(|| service.clone());
+            let service = service.for_endpoint(endpoint, endpoints).unwrap_or_else(|| service.clone());
             server.listen(endpoint, service, dialer)?;
         }
-        if server.endpoints.len() > server.inside.len() {
+        if server.endpoints.len() > server.inline_endpoints.len() {
             let shared = server.shared.clone();
-            server.spawn(&all[0], "serve hall", move || shared.attend())?;
+            server.spawn(&all[0], "serve hall", move || shared.dispatch_pending())?;
         }
         Ok(server)
     }
@@ -123,25 +124,27 @@ impl Server {
         service: Arc<dyn Service>,
         dialer: &Dialer,
     ) -> Result<(), LinkError> {
-        let caps = crate::link::caps(endpoint).and_then(|caps| match service.fits(&caps) {
+        let caps = crate::link::endpoint_caps(endpoint).and_then(|caps| match service.check_link(&caps) {
             Ok(()) => Ok(caps),
             Err(what) => Err(Fault::Other(what)),
         });
         let caps = caps.map_err(|fault| LinkError::new(endpoint, fault))?;
         let mut listener = dialer.listen(endpoint)?;
-        service.begins_with().into_iter().for_each(|bytes| listener.begin_with(bytes));
+        service.opening_prefix().into_iter().for_each(|bytes| listener.set_opening_prefix(bytes));
         self.endpoints.push(listener.endpoint());
-        let rules = Rules::new(&self.shared.limits, service.grace());
-        let post = Arc::new(Post { service, rules, shared: self.shared.clone() });
+        let rules = PartyLimits::new(&self.shared.limits, service.grace_period());
+        let post = Arc::new(AcceptLoop { service, limits: rules, shared: self.shared.clone() });
         let hosted = post.clone();
         // In memory the link runs the server's ends by itself; elsewhere a thread waits for them.
-        let hosting = move |from: &str| Box::new(hosted.guard(&caps, from, &Source::of(from))) as Box<_>;
-        if listener.host(Box::new(hosting)).is_ok() {
-            self.inside.extend(self.endpoints.last().cloned());
+        let hosting = move |from: &str| {
+            Box::new(hosted.new_limited_party(&caps, from, &ClientId::from_sender(from))) as Box<_>
+        };
+        if listener.set_party_factory(Box::new(hosting)).is_ok() {
+            self.inline_endpoints.extend(self.endpoints.last().cloned());
             return Ok(());
         }
         let name = format!("serve {}", endpoint.scheme());
-        self.spawn(endpoint, &name, move || post.accept(listener.as_mut()))
+        self.spawn(endpoint, &name, move || post.run(listener.as_mut()))
     }
 
     fn spawn(
@@ -162,11 +165,11 @@ impl Server {
     }
 
     /// Whether both ends of a link to this endpoint run in one thread, that of the client.
-    pub fn is_inside(&self, endpoint: &Endpoint) -> bool {
-        self.inside.contains(endpoint)
+    pub fn is_inline(&self, endpoint: &Endpoint) -> bool {
+        self.inline_endpoints.contains(endpoint)
     }
 
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &ServerCounters {
         &self.shared.counters
     }
 
@@ -179,45 +182,52 @@ impl Server {
 impl Drop for Server {
     /// Takes no more connections and ends those that are open; returns when the listeners are closed.
     fn drop(&mut self) {
-        self.shared.stop.store(true, Relaxed);
+        self.shared.should_stop.store(true, Relaxed);
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so already.
             let _ = thread.join();
         }
-        self.shared.hall.close();
+        self.shared.pending.close_all();
         let began = Instant::now();
-        while self.shared.says_farewell
+        while self.shared.sends_farewell
             && self.shared.counters.open.load(Relaxed) > 0
-            && began.elapsed() < 3 * FAREWELL
+            && began.elapsed() < 3 * FAREWELL_TIME
         {
-            std::thread::sleep(FAREWELL / 20);
+            std::thread::sleep(FAREWELL_TIME / 20);
         }
     }
 }
 
-impl Shared {
-    fn new(service: &dyn Service, limits: &Limits, dialer: &Dialer) -> Result<Shared, Fault> {
-        let rates = limits.bit_rate.map(|rate| Arc::new(Rates::new(rate)));
+impl ServerContext {
+    fn new(service: &dyn Service, limits: &ServerLimits, dialer: &Dialer) -> Result<ServerContext, Fault> {
+        let rates = limits.bit_rate.map(|rate| Arc::new(RateLimiter::new(rate)));
         let refusals: Arc<Refusals> = Arc::default();
-        Ok(Shared {
+        Ok(ServerContext {
             limits: *limits,
-            says_farewell: service.says_farewell(),
-            most: if service.counts_sessions() { several(limits) } else { limits.sessions as usize },
+            sends_farewell: service.sends_farewell(),
+            max_connections: if service.limits_sessions_itself() {
+                max_session_connections(limits)
+            } else {
+                limits.sessions as usize
+            },
             clock: dialer.clock.clone(),
-            stop: AtomicBool::new(false),
+            should_stop: AtomicBool::new(false),
             counters: Arc::default(),
-            gate: Gate::new(rates.clone(), refusals.clone()),
+            admission: AdmissionControl::new(rates.clone(), refusals.clone()),
             refusals,
-            rates,
-            shares: Arc::default(),
+            rate_limiter: rates,
+            quotas: Arc::default(),
             // A client may open all connections of a session before it speaks on the first.
-            hall: Arc::new(Hall::new(limits.flows as usize + 16, Duration::from_secs(limits.idle_s))?),
+            pending: Arc::new(PendingConnections::new(
+                limits.flows as usize + 16,
+                Duration::from_secs(limits.idle_s),
+            )?),
         })
     }
 
-    fn attend(&self) {
-        while !self.stop.load(Relaxed) {
-            self.hall.attend(SLICE, || self.clock.now());
+    fn dispatch_pending(&self) {
+        while !self.should_stop.load(Relaxed) {
+            self.pending.dispatch_ready(CANCEL_CHECK_INTERVAL, || self.clock.now());
         }
     }
 
@@ -230,48 +240,50 @@ impl Shared {
             _ => false,
         };
         if RUN_OUT.iter().any(has_run_out) {
-            self.hall.end_one();
-            return SLICE;
+            self.pending.evict_oldest();
+            return CANCEL_CHECK_INTERVAL;
         }
         Duration::from_millis(1)
     }
 
     /// A place among the open connections, if one is free. Those that a connection vouches for take none of their own.
-    fn place(&self, caps: &Caps, standing: Standing, from: &str) -> Option<Place> {
-        let source = &Source::of(from);
+    fn reserve_connection(&self, caps: &Caps, standing: ClientTrust, from: &str) -> Option<ConnectionGuard> {
+        let source = &ClientId::from_sender(from);
         let most_of_source = match standing {
-            _ if caps.closes => usize::MAX,
-            Standing::Stranger | Standing::Guest => MOST_UNPROVED[0],
-            Standing::Proved | Standing::Vouched => self.limits.flows as usize + 16,
+            _ if caps.can_signal_close => usize::MAX,
+            ClientTrust::Unidentified | ClientTrust::Unverified => MAX_UNVERIFIED_LINKS[0],
+            ClientTrust::AddressVerified | ClientTrust::Exempt => self.limits.flows as usize + 16,
         };
-        let share = self.shares.take(source, most_of_source);
+        let share = self.quotas.try_take(source, most_of_source);
         let open = self.counters.open.fetch_add(1, Relaxed);
-        let place = Place { _share: share, counters: self.counters.clone() };
+        let place = ConnectionGuard { _quota_slot: share, counters: self.counters.clone() };
         let most = match standing {
-            _ if caps.closes => self.most,
-            Standing::Stranger | Standing::Guest => self.most.min(MOST_UNPROVED[1]),
-            Standing::Proved => self.most,
-            Standing::Vouched => self.most.max(several(&self.limits)),
+            _ if caps.can_signal_close => self.max_connections,
+            ClientTrust::Unidentified | ClientTrust::Unverified => {
+                self.max_connections.min(MAX_UNVERIFIED_LINKS[1])
+            }
+            ClientTrust::AddressVerified => self.max_connections,
+            ClientTrust::Exempt => self.max_connections.max(max_session_connections(&self.limits)),
         };
-        if place._share.is_some() && open < most {
+        if place._quota_slot.is_some() && open < most {
             return Some(place);
         }
-        self.refuse(
+        self.record_refusal(
             &format!("all places for connections are taken, {most} in all: see --max-sessions"),
             from,
         );
         // One that has not introduced itself goes for the next that comes.
-        self.hall.end_one();
+        self.pending.evict_oldest();
         None
     }
 
-    fn refuse(&self, reason: &str, from: &str) {
+    fn record_refusal(&self, reason: &str, from: &str) {
         self.counters.refused.fetch_add(1, Relaxed);
         self.refusals.record(reason, from);
     }
 
     /// Notes why a connection ended that did not end as its client wanted.
-    fn note_end(&self, ended: Result<(), Fault>, refusal: Option<&str>, from: &str) {
+    fn record_end(&self, ended: Result<(), Fault>, refusal: Option<&str>, from: &str) {
         if ended.is_err() {
             self.counters.failed.fetch_add(1, Relaxed);
         }
@@ -286,22 +298,22 @@ impl Shared {
 
 /// Connections at once where sessions have several: one that says what to do and usually one or two for data, but room for
 /// a session that uses all it may.
-fn several(limits: &Limits) -> usize {
+fn max_session_connections(limits: &ServerLimits) -> usize {
     (limits.sessions as usize).saturating_mul(4).max(limits.flows as usize + 16)
 }
 
-impl Post {
-    fn accept(self: Arc<Post>, listener: &mut dyn Listener) {
+impl AcceptLoop {
+    fn run(self: Arc<AcceptLoop>, listener: &mut dyn Listener) {
         let shared = &self.shared;
         let mut door = |first: &[u8], from: &str, reply: &mut Vec<u8>| {
-            shared.gate.admit(self.service.as_ref(), first, from, reply, shared.clock.now())
+            shared.admission.admit(self.service.as_ref(), first, from, reply, shared.clock.now())
         };
-        while !shared.stop.load(Relaxed) {
-            match listener.accept(SLICE, &mut door) {
-                Ok((link, from)) => self.clone().receive(link, from),
+        while !shared.should_stop.load(Relaxed) {
+            match listener.accept(CANCEL_CHECK_INTERVAL, &mut door) {
+                Ok((link, from)) => self.clone().accept_link(link, from),
                 Err(Fault::TimedOut) => {}
                 Err(fault) => {
-                    shared.refuse(&format!("a connection could not be accepted: {fault}"), "unknown");
+                    shared.record_refusal(&format!("a connection could not be accepted: {fault}"), "unknown");
                     shared.clock.sleep_until(shared.clock.now() + shared.pause_after(&fault));
                 }
             }
@@ -309,70 +321,73 @@ impl Post {
     }
 
     /// Takes a new connection: it waits until its client says something, where that is what comes first.
-    fn receive(self: Arc<Post>, link: Box<dyn Link>, from: String) {
+    fn accept_link(self: Arc<AcceptLoop>, link: Box<dyn Link>, from: String) {
         self.shared.counters.accepted.fetch_add(1, Relaxed);
-        let (caps, source) = (link.caps(), Source::of(&from));
-        if !caps.closes || link.descriptor().is_none() || self.service.speaks_first(caps) {
-            self.begin(link, from, None);
+        let (caps, source) = (link.caps(), ClientId::from_sender(&from));
+        if !caps.can_signal_close || link.descriptor().is_none() || self.service.speaks_first(caps) {
+            self.start_connection(link, from, None);
             return;
         }
-        let (hall, now) = (&self.shared.hall, self.shared.clock.now());
-        let silent = Silent { link, from: from.clone(), begin: self.clone() };
-        match hall.wait(source, silent, now) {
-            Ok(gone) => (0..gone).for_each(|_| self.shared.refuse(TOO_MANY_SILENT, &from)),
-            Err(fault) => self.shared.refuse(&format!("a connection could not be watched: {fault}"), &from),
+        let (hall, now) = (&self.shared.pending, self.shared.clock.now());
+        let silent = SilentConnection { link, client_name: from.clone(), handler: self.clone() };
+        match hall.add(source, silent, now) {
+            Ok(gone) => (0..gone).for_each(|_| self.shared.record_refusal(TOO_MANY_PENDING, &from)),
+            Err(fault) => {
+                self.shared.record_refusal(&format!("a connection could not be watched: {fault}"), &from)
+            }
         }
     }
 
     /// The party that serves a client, held within the limits.
-    fn guard(&self, caps: &Caps, from: &str, source: &Source) -> Guard {
-        let meter = self.shared.rates.as_ref().map(|rates| rates.meter(source));
-        Guard::new(self.service.party(caps, from), caps, self.rules).metered(meter)
+    fn new_limited_party(&self, caps: &Caps, from: &str, source: &ClientId) -> LimitedParty {
+        let meter = self.shared.rate_limiter.as_ref().map(|rates| rates.meter(source));
+        LimitedParty::new(self.service.new_party(caps, from), caps, self.limits).with_rate_meter(meter)
     }
 }
 
-impl Begin for Post {
-    fn begin(&self, link: Box<dyn Link>, from: String, ticket: Option<Ticket>) {
-        let (shared, source) = (self.shared.clone(), Source::of(&from));
-        let party = self.guard(link.caps(), &from, &source);
-        let Some(place) = shared.place(link.caps(), party.standing(), &from) else { return };
-        let mut party = party.holding(ticket);
+impl ConnectionHandler for AcceptLoop {
+    fn start_connection(&self, link: Box<dyn Link>, from: String, ticket: Option<PendingSlot>) {
+        let (shared, source) = (self.shared.clone(), ClientId::from_sender(&from));
+        let party = self.new_limited_party(link.caps(), &from, &source);
+        let Some(place) = shared.reserve_connection(link.caps(), party.client_trust(), &from) else { return };
+        let mut party = party.with_pending_slot(ticket);
         let run = move || {
             let mut link = link;
-            let ended = drive(&mut party, link.as_mut(), &shared.clock, &shared.stop, LOOK);
-            shared.note_end(ended, party.refusal(), &from);
-            if shared.says_farewell && shared.stop.load(Relaxed) {
-                let words = party.farewell();
+            let ended = drive(&mut party, link.as_mut(), &shared.clock, &shared.should_stop, POLL_INTERVAL);
+            shared.record_end(ended, party.refusal(), &from);
+            if shared.sends_farewell && shared.should_stop.load(Relaxed) {
+                let words = party.closing_message();
                 if !words.is_empty() {
                     // A client that is gone needs no word.
-                    let _ = link.send(words, SLICE);
+                    let _ = link.send(words, CANCEL_CHECK_INTERVAL);
                 }
-                shared.clock.sleep_until(shared.clock.now() + FAREWELL);
+                shared.clock.sleep_until(shared.clock.now() + FAREWELL_TIME);
             }
             // The party goes before the place, so that what it holds is free when a place is.
             drop((party, link));
             drop(place);
         };
-        if let Err(error) = Builder::new().name("client".to_owned()).stack_size(STACK).spawn(run) {
-            self.shared.refuse(&format!("no thread could be started: {error}"), "unknown");
+        if let Err(error) = Builder::new().name("client".to_owned()).stack_size(CLIENT_STACK_BYTES).spawn(run)
+        {
+            self.shared.record_refusal(&format!("no thread could be started: {error}"), "unknown");
         }
     }
 }
 
 /// Counts among the open connections until it is dropped, however that comes about.
-struct Place {
-    _share: Option<Share>,
-    counters: Arc<Counters>,
+struct ConnectionGuard {
+    _quota_slot: Option<QuotaSlot>,
+    counters: Arc<ServerCounters>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.counters.open.fetch_sub(1, Relaxed);
     }
 }
 
 /// Lets this process have as many open files as the system grants: every connection is one.
-pub fn raise_open_files() {
+pub fn raise_open_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     // Where it is refused the old limit stays, and is enough for fewer connections.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

@@ -22,21 +22,21 @@ use crate::run::{CaseResult, Run, RunError};
 
 pub mod document;
 
-pub use search::{Entry, Filter, Listing, Point, Trend};
+pub use search::{Filter, Listing, RunEntry, Trend, TrendPoint};
 
 /// Marks the file as ours: "LGst".
-const APPLICATION: i32 = 0x4c47_7374;
+const APPLICATION_ID: i32 = 0x4c47_7374;
 /// Of the tables below.
 const VERSION: i32 = 1;
 /// How long to wait for others that write: far longer than a whole queue of short transactions takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long still, once somebody wants to stop.
-const HASTE: Duration = Duration::from_millis(500);
+const STOP_GRACE_PERIOD: Duration = Duration::from_millis(500);
 /// SQLite waits so long by itself; then is time to see whether somebody wants to stop.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The documents stand apart, so that a search does not wade through them.
-const TABLES: &str = "
+const CREATE_TABLES_SQL: &str = "
     CREATE TABLE run (
         number INTEGER PRIMARY KEY,
         id TEXT NOT NULL UNIQUE,
@@ -81,7 +81,7 @@ pub enum StoreError {
     #[error("{}: there is no store: nothing was kept yet", .0.display())]
     Missing(PathBuf),
     #[error("{}: this file is no store of linkgauge: name another with --store", .0.display())]
-    Foreign(PathBuf),
+    NotAStore(PathBuf),
     #[error("{}: a store of version {version}, this version reads {VERSION}: use a newer linkgauge", .path.display())]
     Newer { path: PathBuf, version: i32 },
     #[error("{}: the store cannot be {what}: {error}", .path.display())]
@@ -95,7 +95,7 @@ pub enum StoreError {
     #[error("'{text}' fits {count} runs: write more of the id")]
     Ambiguous { text: String, count: usize },
     #[error("run {0}: another run of this id is in the store already: it was left as it is")]
-    Different(String),
+    ConflictingRun(String),
     #[error("run {0}: its document in the store is damaged")]
     Damaged(String),
     #[error("run {id}: {error}")]
@@ -104,10 +104,10 @@ pub enum StoreError {
 
 /// What became of a run that was to be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
-    New,
+pub enum SaveOutcome {
+    Saved,
     /// The same run was there.
-    Already,
+    AlreadySaved,
 }
 
 /// An open store.
@@ -128,15 +128,16 @@ impl Store {
     /// The same; while the store is locked by others, it is waited for only until `stop` is set, and a moment more.
     pub fn open_until(path: &Path, stop: Arc<AtomicBool>) -> Result<Store, StoreError> {
         let store = Store::connect(path, OpenFlags::SQLITE_OPEN_CREATE, stop)?;
-        if store.state()? == State::Empty {
-            let transaction = store.write("made")?;
+        if store.read_state()? == FileState::Empty {
+            let transaction = store.begin_write("made")?;
             // Another process may have been faster.
-            if state(&transaction).map_err(|error| failed(path, "made", error))? == State::Empty {
-                create(&transaction).map_err(|error| failed(path, "made", error))?;
+            if file_state(&transaction).map_err(|error| store_error(path, "made", error))? == FileState::Empty
+            {
+                create_tables(&transaction).map_err(|error| store_error(path, "made", error))?;
             }
             store.commit(transaction, "made")?;
         }
-        store.check()?;
+        store.check_version()?;
         Ok(store)
     }
 
@@ -146,7 +147,7 @@ impl Store {
             return Err(StoreError::Missing(path.to_owned()));
         }
         let store = Store::connect(path, OpenFlags::empty(), Arc::default())?;
-        store.check()?;
+        store.check_version()?;
         Ok(store)
     }
 
@@ -154,7 +155,7 @@ impl Store {
         let opened = || {
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | how;
             let connection = Connection::open_with_flags(path, flags)?;
-            connection.busy_timeout(LOOK)?;
+            connection.busy_timeout(POLL_INTERVAL)?;
             connection.pragma_update(None, "foreign_keys", true)?;
             // The file may be anybody's.
             connection.pragma_update(None, "trusted_schema", false)?;
@@ -162,49 +163,52 @@ impl Store {
             connection.pragma_update(None, "cache_spill", false)?;
             Ok(connection)
         };
-        let connection = patiently(&stop, opened).map_err(|error| failed(path, "opened", error))?;
+        let connection =
+            retry_while_locked(&stop, opened).map_err(|error| store_error(path, "opened", error))?;
         Ok(Store { connection, path: path.to_owned(), stop })
     }
 
-    fn state(&self) -> Result<State, StoreError> {
-        self.patiently("opened", || state(&self.connection))
+    fn read_state(&self) -> Result<FileState, StoreError> {
+        self.retry_while_locked("opened", || file_state(&self.connection))
     }
 
     /// Does what can be done again from its beginning, when others that had locked the store are done.
-    fn patiently<T>(
+    fn retry_while_locked<T>(
         &self,
         what: &'static str,
         done: impl FnMut() -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
-        patiently(&self.stop, done).map_err(|error| self.failed(what, error))
+        retry_while_locked(&self.stop, done).map_err(|error| self.store_error(what, error))
     }
 
-    fn check(&self) -> Result<(), StoreError> {
-        match self.state()? {
-            State::Ours(VERSION) => Ok(()),
-            State::Ours(version) => Err(StoreError::Newer { path: self.path.clone(), version }),
-            State::Empty | State::Foreign => Err(StoreError::Foreign(self.path.clone())),
+    fn check_version(&self) -> Result<(), StoreError> {
+        match self.read_state()? {
+            FileState::Linkgauge(VERSION) => Ok(()),
+            FileState::Linkgauge(version) => Err(StoreError::Newer { path: self.path.clone(), version }),
+            FileState::Empty | FileState::Foreign => Err(StoreError::NotAStore(self.path.clone())),
         }
     }
 
-    fn failed(&self, what: &'static str, error: rusqlite::Error) -> StoreError {
-        failed(&self.path, what, error)
+    fn store_error(&self, what: &'static str, error: rusqlite::Error) -> StoreError {
+        store_error(&self.path, what, error)
     }
 
     /// A transaction that writes: it waits for others at its beginning, never in the middle.
-    fn write(&self, what: &'static str) -> Result<Transaction<'_>, StoreError> {
-        self.patiently(what, || Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate))
+    fn begin_write(&self, what: &'static str) -> Result<Transaction<'_>, StoreError> {
+        self.retry_while_locked(what, || {
+            Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)
+        })
     }
 
     /// Ends a transaction that writes, when those that read have ended theirs.
     fn commit(&self, transaction: Transaction, what: &'static str) -> Result<(), StoreError> {
-        self.patiently(what, || transaction.execute_batch("COMMIT"))
+        self.retry_while_locked(what, || transaction.execute_batch("COMMIT"))
     }
 
     /// Keeps a run whole. One that is there already is not kept twice, and never overwritten.
-    pub fn keep(&mut self, run: &Run) -> Result<Kept, StoreError> {
-        let cannot = |error| self.failed("written", error);
-        let transaction = self.write("written")?;
+    pub fn save(&mut self, run: &Run) -> Result<SaveOutcome, StoreError> {
+        let cannot = |error| self.store_error("written", error);
+        let transaction = self.begin_write("written")?;
         let there: Option<Vec<u8>> = transaction
             .query_row(
                 "SELECT deflated FROM document JOIN run ON run.number = document.run WHERE id = ?1",
@@ -214,32 +218,32 @@ impl Store {
             .optional()
             .map_err(cannot)?;
         if let Some(there) = there {
-            let there = document::inflated(&there).and_then(|text| Run::from_json(&text).ok());
+            let there = document::inflate(&there).and_then(|text| Run::from_json(&text).ok());
             return if there.as_ref() == Some(run) {
-                Ok(Kept::Already)
+                Ok(SaveOutcome::AlreadySaved)
             } else {
-                Err(StoreError::Different(run.id.clone()))
+                Err(StoreError::ConflictingRun(run.id.clone()))
             };
         }
-        insert(&transaction, run, &document::deflated(&document::text(run))).map_err(cannot)?;
+        insert_run(&transaction, run, &document::deflate(&document::to_json(run))).map_err(cannot)?;
         self.commit(transaction, "written")?;
-        Ok(Kept::New)
+        Ok(SaveOutcome::Saved)
     }
 
     /// The run with this id, with one that begins so, or whose random part does; `last` is the one that began last.
-    pub fn get(&self, text: &str) -> Result<Run, StoreError> {
-        let id = self.find(text)?;
+    pub fn load(&self, text: &str) -> Result<Run, StoreError> {
+        let id = self.resolve_id(text)?;
         let document = "SELECT deflated FROM document JOIN run ON run.number = document.run WHERE id = ?1";
         let read = || self.connection.query_row(document, [&id], |row| row.get(0)).optional();
-        let deflated: Option<Vec<u8>> = self.patiently("read", read)?;
+        let deflated: Option<Vec<u8>> = self.retry_while_locked("read", read)?;
         let deflated = deflated.ok_or_else(|| StoreError::Damaged(id.clone()))?;
-        let text = document::inflated(&deflated).ok_or_else(|| StoreError::Damaged(id.clone()))?;
+        let text = document::inflate(&deflated).ok_or_else(|| StoreError::Damaged(id.clone()))?;
         Run::from_json(&text).map_err(|error| StoreError::Document { id, error })
     }
 
     /// Gives runs these names, so that they can be found as a set; a name given twice is given once.
     pub fn tag(&mut self, id: &str, names: &[String]) -> Result<(), StoreError> {
-        self.each_name(
+        self.change_tags(
             id,
             names,
             "INSERT OR IGNORE INTO tag (name, run) SELECT ?1, number FROM run WHERE id = ?2",
@@ -247,52 +251,55 @@ impl Store {
     }
 
     pub fn untag(&mut self, id: &str, names: &[String]) -> Result<(), StoreError> {
-        self.each_name(
+        self.change_tags(
             id,
             names,
             "DELETE FROM tag WHERE name = ?1 AND run = (SELECT number FROM run WHERE id = ?2)",
         )
     }
 
-    fn each_name(&mut self, id: &str, names: &[String], statement: &str) -> Result<(), StoreError> {
-        let transaction = self.write("written")?;
+    fn change_tags(&mut self, id: &str, names: &[String], statement: &str) -> Result<(), StoreError> {
+        let transaction = self.begin_write("written")?;
         for name in names {
-            transaction.execute(statement, [name, id]).map_err(|error| self.failed("written", error))?;
+            transaction.execute(statement, [name, id]).map_err(|error| self.store_error("written", error))?;
         }
         self.commit(transaction, "written")
     }
 
     /// Takes runs out, all or none of them, and gives their room back.
     pub fn remove(&mut self, ids: &[String]) -> Result<(), StoreError> {
-        let transaction = self.write("written")?;
+        let transaction = self.begin_write("written")?;
         for id in ids {
             transaction
                 .execute("DELETE FROM run WHERE id = ?1", [id])
-                .map_err(|error| self.failed("written", error))?;
+                .map_err(|error| self.store_error("written", error))?;
         }
         self.commit(transaction, "written")?;
         // Without it the file stays as large as it is, and what comes next uses the room.
-        let _ = self.patiently("written", || self.connection.execute_batch("VACUUM"));
+        let _ = self.retry_while_locked("written", || self.connection.execute_batch("VACUUM"));
         Ok(())
     }
 }
 
-fn failed(path: &Path, what: &'static str, error: rusqlite::Error) -> StoreError {
+fn store_error(path: &Path, what: &'static str, error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => StoreError::Foreign(path.to_owned()),
+        Some(ErrorCode::NotADatabase) => StoreError::NotAStore(path.to_owned()),
         Some(ErrorCode::DatabaseBusy) => StoreError::Locked { path: path.to_owned(), what },
         _ => StoreError::Sql { path: path.to_owned(), what, error },
     }
 }
 
 /// Does it again while others have the store locked: for all our patience, or until somebody wants to stop.
-fn patiently<T>(stop: &AtomicBool, mut done: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
-    let mut until = Instant::now() + PATIENCE;
+fn retry_while_locked<T>(
+    stop: &AtomicBool,
+    mut done: impl FnMut() -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    let mut until = Instant::now() + LOCK_TIMEOUT;
     loop {
         match done() {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
                 if stop.load(Relaxed) {
-                    until = until.min(Instant::now() + HASTE);
+                    until = until.min(Instant::now() + STOP_GRACE_PERIOD);
                 }
                 if Instant::now() >= until {
                     return Err(error);
@@ -307,37 +314,44 @@ fn patiently<T>(stop: &AtomicBool, mut done: impl FnMut() -> rusqlite::Result<T>
 
 /// Whose file it is.
 #[derive(Debug, PartialEq, Eq)]
-enum State {
+enum FileState {
     /// Nothing is in it.
     Empty,
     /// Of this version.
-    Ours(i32),
+    Linkgauge(i32),
     Foreign,
 }
 
-fn state(connection: &Connection) -> rusqlite::Result<State> {
+fn file_state(connection: &Connection) -> rusqlite::Result<FileState> {
     let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     Ok(match (number("application_id")?, number("user_version")?, tables) {
-        (APPLICATION, version, _) => State::Ours(version),
-        (0, 0, 0) => State::Empty,
-        _ => State::Foreign,
+        (APPLICATION_ID, version, _) => FileState::Linkgauge(version),
+        (0, 0, 0) => FileState::Empty,
+        _ => FileState::Foreign,
     })
 }
 
-fn create(transaction: &Transaction) -> rusqlite::Result<()> {
-    transaction.execute_batch(TABLES)?;
-    transaction.pragma_update(None, "application_id", APPLICATION)?;
+fn create_tables(transaction: &Transaction) -> rusqlite::Result<()> {
+    transaction.execute_batch(CREATE_TABLES_SQL)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", VERSION)
 }
 
-fn insert(transaction: &Transaction, run: &Run, deflated: &[u8]) -> rusqlite::Result<()> {
+fn insert_run(transaction: &Transaction, run: &Run, deflated: &[u8]) -> rusqlite::Result<()> {
     let host = run.environment.near.get("hostname").and_then(|name| name.as_str());
     transaction
         .prepare(
             "INSERT INTO run (id, started_us, host, title, tool, complete) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?
-        .execute(params![run.id, run.started.as_microsecond(), host, run.title, run.tool, run.complete()])?;
+        .execute(params![
+            run.id,
+            run.started.as_microsecond(),
+            host,
+            run.title,
+            run.tool,
+            run.is_complete()
+        ])?;
     let number = transaction.last_insert_rowid();
     transaction
         .prepare("INSERT INTO document (run, deflated) VALUES (?1, ?2)")?
@@ -358,17 +372,17 @@ fn insert(transaction: &Transaction, run: &Run, deflated: &[u8]) -> rusqlite::Re
             case.ports,
             case.parallel,
             case.method,
-            case.settings(),
+            case.settings_label(),
             Metric::headline(case).name(),
-            figures(case),
+            metrics_json(case),
         ])?;
     }
     Ok(())
 }
 
 /// Every metric of the case as JSON, by name; `null` was not reached.
-fn figures(case: &CaseResult) -> String {
-    let figures = Metric::all_of(case).into_iter();
+fn metrics_json(case: &CaseResult) -> String {
+    let figures = Metric::all_of_case(case).into_iter();
     let figures: serde_json::Map<String, serde_json::Value> =
         figures.map(|(metric, value)| (metric.name().to_owned(), value.into())).collect();
     serde_json::Value::Object(figures).to_string()

@@ -18,12 +18,12 @@ pub struct UnitError {
     wanted: &'static str,
 }
 
-fn refuse(text: &str, wanted: &'static str) -> UnitError {
+fn unit_error(text: &str, wanted: &'static str) -> UnitError {
     UnitError { text: text.to_owned(), wanted }
 }
 
 /// Splits `12.5ms` into its number and its unit; the number is never negative, infinite or missing.
-fn split(text: &str) -> Option<(f64, &str)> {
+fn split_unit(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -32,7 +32,7 @@ fn split(text: &str) -> Option<(f64, &str)> {
 }
 
 /// The factor of a decimal (`k M G T`) or binary (`Ki Mi Gi Ti`) prefix and what follows it.
-fn prefix(unit: &str) -> (f64, &str) {
+fn split_prefix(unit: &str) -> (f64, &str) {
     const DECIMAL: [(char, f64, f64); 5] = [
         ('k', 1e3, 1024.0),
         ('K', 1e3, 1024.0),
@@ -52,9 +52,9 @@ fn prefix(unit: &str) -> (f64, &str) {
 }
 
 /// A duration: `250ms`, `10s`, `1.5 min`, `20us`. Units `ns us µs ms s min h d`, seconds without one; at most 100 years.
-pub fn duration(text: &str) -> Result<Duration, UnitError> {
+pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     const WANTED: &str = "a duration (like 250ms, 10s, 2min; seconds without a unit)";
-    let (value, unit) = split(text).ok_or_else(|| refuse(text, WANTED))?;
+    let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
     let nanoseconds = value
         * match unit {
             "ns" => 1.0,
@@ -64,90 +64,92 @@ pub fn duration(text: &str) -> Result<Duration, UnitError> {
             "min" => 60e9,
             "h" => 3600e9,
             "d" => 86_400e9,
-            _ => return Err(refuse(text, WANTED)),
+            _ => return Err(unit_error(text, WANTED)),
         };
     if nanoseconds > 100.0 * 365.25 * 86_400e9 {
-        return Err(refuse(text, "a duration below 100 years"));
+        return Err(unit_error(text, "a duration below 100 years"));
     }
     Ok(Duration::from_nanos(nanoseconds.round() as u64))
 }
 
-/// A [`duration`] that says its unit: where a bare number could as well be milliseconds.
-pub fn duration_with_unit(text: &str) -> Result<Duration, UnitError> {
+/// A [`parse_duration`] that says its unit: where a bare number could as well be milliseconds.
+pub fn parse_duration_with_unit(text: &str) -> Result<Duration, UnitError> {
     const WITH_UNIT: &str = "a duration with its unit (like 250ms, 10s, 2min)";
-    match split(text) {
-        Some((value, "")) if value != 0.0 => Err(refuse(text, WITH_UNIT)),
-        Some(_) => duration(text),
-        None => Err(refuse(text, WITH_UNIT)),
+    match split_unit(text) {
+        Some((value, "")) if value != 0.0 => Err(unit_error(text, WITH_UNIT)),
+        Some(_) => parse_duration(text),
+        None => Err(unit_error(text, WITH_UNIT)),
     }
 }
 
 /// A number of bytes: `14`, `3420k` (3 420 000), `1Mi` (1 048 576), `1.5kB`. A fraction of a byte is refused.
-pub fn bytes(text: &str) -> Result<u64, UnitError> {
+pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
     const WANTED: &str = "a number of bytes (like 14, 3420k, 1Mi)";
-    let (value, unit) = split(text).ok_or_else(|| refuse(text, WANTED))?;
-    let (factor, rest) = prefix(unit);
-    whole(value * factor).filter(|_| rest.is_empty() || rest == "B").ok_or_else(|| refuse(text, WANTED))
+    let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
+    let (factor, rest) = split_prefix(unit);
+    to_whole_number(value * factor)
+        .filter(|_| rest.is_empty() || rest == "B")
+        .ok_or_else(|| unit_error(text, WANTED))
 }
 
 /// A count: `10000`, `10k`, `1_000_000`.
-pub fn count(text: &str) -> Result<u64, UnitError> {
+pub fn parse_count(text: &str) -> Result<u64, UnitError> {
     const WANTED: &str = "a count (like 10000 or 10k)";
-    let (value, unit) = split(text).ok_or_else(|| refuse(text, WANTED))?;
-    let (factor, rest) = prefix(unit);
-    whole(value * factor).filter(|_| rest.is_empty()).ok_or_else(|| refuse(text, WANTED))
+    let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
+    let (factor, rest) = split_prefix(unit);
+    to_whole_number(value * factor).filter(|_| rest.is_empty()).ok_or_else(|| unit_error(text, WANTED))
 }
 
-fn whole(value: f64) -> Option<u64> {
+fn to_whole_number(value: f64) -> Option<u64> {
     (value.fract() == 0.0 && value < 2f64.powi(53)).then_some(value as u64)
 }
 
 /// Messages per second: `100`, `100/s`, `6/min`, `60Hz`, `1.5k/s`. Above zero.
-pub fn message_rate(text: &str) -> Result<f64, UnitError> {
+pub fn parse_message_rate(text: &str) -> Result<f64, UnitError> {
     const WANTED: &str = "a message rate above zero (like 100/s or 60Hz)";
-    let (value, unit) = split(text).ok_or_else(|| refuse(text, WANTED))?;
-    let (factor, rest) = prefix(unit);
+    let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
+    let (factor, rest) = split_prefix(unit);
     let per_second = value * factor
         / match rest {
             "" | "/s" | "Hz" => 1.0,
             "/min" => 60.0,
             "/h" => 3600.0,
-            _ => return Err(refuse(text, WANTED)),
+            _ => return Err(unit_error(text, WANTED)),
         };
-    if is_rate(per_second) { Ok(per_second) } else { Err(refuse(text, WANTED)) }
+    if is_valid_rate(per_second) { Ok(per_second) } else { Err(unit_error(text, WANTED)) }
 }
 
 /// Bits per second: `10M` and `10Mbit/s` are bits, `10kBps` and `10kB/s` are bytes a second. Above zero.
-pub fn bit_rate(text: &str) -> Result<f64, UnitError> {
+pub fn parse_bit_rate(text: &str) -> Result<f64, UnitError> {
     const WANTED: &str = "a rate above zero (like 10Mbit/s, or 10kBps in bytes)";
-    let (value, unit) = split(text).ok_or_else(|| refuse(text, WANTED))?;
-    let (factor, rest) = prefix(unit);
+    let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
+    let (factor, rest) = split_prefix(unit);
     let bits = value
         * factor
         * match rest {
             "" | "bit/s" | "bps" | "b/s" | "bit" => 1.0,
             "B/s" | "Bps" => 8.0,
-            _ => return Err(refuse(text, WANTED)),
+            _ => return Err(unit_error(text, WANTED)),
         };
-    if is_rate(bits) { Ok(bits) } else { Err(refuse(text, WANTED)) }
+    if is_valid_rate(bits) { Ok(bits) } else { Err(unit_error(text, WANTED)) }
 }
 
 /// Once in thirty years is no rate.
-const LEAST_RATE: f64 = 1e-9;
+const MIN_RATE_PER_SECOND: f64 = 1e-9;
 
-fn is_rate(per_second: f64) -> bool {
-    per_second >= LEAST_RATE && per_second.is_finite()
+fn is_valid_rate(per_second: f64) -> bool {
+    per_second >= MIN_RATE_PER_SECOND && per_second.is_finite()
 }
 
 /// A share, from 0 to 1: `1%`, `0.5 %`. At most 100 %.
-pub fn share(text: &str) -> Result<f64, UnitError> {
+pub fn parse_share(text: &str) -> Result<f64, UnitError> {
     const WANTED: &str = "a share in percent (like 1%)";
-    let (value, unit) = split(text).ok_or_else(|| refuse(text, WANTED))?;
-    if unit == "%" && value <= 100.0 { Ok(value / 100.0) } else { Err(refuse(text, WANTED)) }
+    let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
+    if unit == "%" && value <= 100.0 { Ok(value / 100.0) } else { Err(unit_error(text, WANTED)) }
 }
 
 /// Four digits that matter and an SI prefix that keeps the number readable: `1.042`, `13.25`, `999.9`.
-pub fn short(value: f64) -> String {
+pub fn format_four_digits(value: f64) -> String {
     // What rounds to 10, 100 or 1000 has the digits of that.
     let digits = match value.abs() {
         v if v >= 999.95 => 0,
@@ -158,22 +160,22 @@ pub fn short(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
+fn format_scaled(value: f64, steps: &[(f64, &str)]) -> String {
     let (factor, unit) =
         steps.iter().rev().find(|(factor, _)| value.abs() >= *factor * 0.999_95).unwrap_or(&steps[0]);
-    format!("{} {unit}", short(value / factor))
+    format!("{} {unit}", format_four_digits(value / factor))
 }
 
 /// Nanoseconds for people: `13.25 µs`, `1.042 ms`, `2.000 s`.
-pub fn print_nanoseconds(nanoseconds: f64) -> String {
+pub fn format_nanoseconds(nanoseconds: f64) -> String {
     if nanoseconds != 0.0 && nanoseconds.abs() < 1e3 {
         return format!("{nanoseconds:.0} ns");
     }
-    scaled(nanoseconds, &[(1e3, "µs"), (1e6, "ms"), (1e9, "s")])
+    format_scaled(nanoseconds, &[(1e3, "µs"), (1e6, "ms"), (1e9, "s")])
 }
 
 /// A duration as somebody would type it: `10s`, `250ms`, `1.5ms`.
-pub fn print_duration(duration: Duration) -> String {
+pub fn format_duration(duration: Duration) -> String {
     let nanoseconds = duration.as_nanos();
     for (factor, unit) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
         if nanoseconds >= factor {
@@ -185,31 +187,31 @@ pub fn print_duration(duration: Duration) -> String {
 }
 
 /// Milliseconds as documents name a limit: `16.7`, `50`.
-pub fn milliseconds(duration: Duration) -> String {
+pub fn format_milliseconds(duration: Duration) -> String {
     format!("{}", duration.as_nanos() as f64 / 1e6)
 }
 
 /// Bits per second for people: `9.600 kbit/s`, `41.30 Gbit/s`.
-pub fn print_bit_rate(bits_per_second: f64) -> String {
-    scaled(bits_per_second, &[(1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s")])
+pub fn format_bit_rate(bits_per_second: f64) -> String {
+    format_scaled(bits_per_second, &[(1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s")])
 }
 
 /// Bytes per second for people: `91.64 MB/s`; takes bits per second as everything does.
-pub fn print_byte_rate(bits_per_second: f64) -> String {
+pub fn format_byte_rate(bits_per_second: f64) -> String {
     let steps = [(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")];
-    scaled(bits_per_second / f64::from(u8::BITS), &steps)
+    format_scaled(bits_per_second / f64::from(u8::BITS), &steps)
 }
 
 /// A number of bytes for people: `14 B`, `1.024 kB`, `3.420 MB`.
-pub fn print_bytes(bytes: u64) -> String {
+pub fn format_bytes(bytes: u64) -> String {
     if bytes < 1000 {
         return format!("{bytes} B");
     }
-    scaled(bytes as f64, &[(1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")])
+    format_scaled(bytes as f64, &[(1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")])
 }
 
 /// A count with thin groups of three: `10 000`.
-pub fn print_count(count: u64) -> String {
+pub fn format_count(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -222,8 +224,8 @@ pub fn print_count(count: u64) -> String {
 }
 
 /// A number of things: `1 request`, `2 requests`, `10 000 requests`.
-pub fn plural(count: u64, thing: &str) -> String {
-    format!("{} {thing}{}", print_count(count), if count == 1 { "" } else { "s" })
+pub fn format_plural(count: u64, thing: &str) -> String {
+    format!("{} {thing}{}", format_count(count), if count == 1 { "" } else { "s" })
 }
 
 /// Text, or a bare number where the unit is beyond doubt (in a plan file).
@@ -236,7 +238,7 @@ enum TextOrNumber {
 }
 
 impl TextOrNumber {
-    fn text(self) -> String {
+    fn into_text(self) -> String {
         match self {
             TextOrNumber::Number(number) => number.to_string(),
             TextOrNumber::Fraction(number) => number.to_string(),
@@ -247,21 +249,21 @@ impl TextOrNumber {
 
 /// A rate, or as much as goes: `max`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum UpTo<T> {
+pub enum RateTarget<T> {
     Max,
-    At(T),
+    Fixed(T),
 }
 
-impl<T: std::str::FromStr<Err = UnitError>> std::str::FromStr for UpTo<T> {
+impl<T: std::str::FromStr<Err = UnitError>> std::str::FromStr for RateTarget<T> {
     type Err = UnitError;
-    fn from_str(text: &str) -> Result<UpTo<T>, UnitError> {
-        if text == "max" { Ok(UpTo::Max) } else { text.parse().map(UpTo::At) }
+    fn from_str(text: &str) -> Result<RateTarget<T>, UnitError> {
+        if text == "max" { Ok(RateTarget::Max) } else { text.parse().map(RateTarget::Fixed) }
     }
 }
 
-impl<'de, T: std::str::FromStr<Err = UnitError>> Deserialize<'de> for UpTo<T> {
+impl<'de, T: std::str::FromStr<Err = UnitError>> Deserialize<'de> for RateTarget<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        TextOrNumber::deserialize(from)?.text().parse().map_err(de::Error::custom)
+        TextOrNumber::deserialize(from)?.into_text().parse().map_err(de::Error::custom)
     }
 }
 
@@ -283,26 +285,26 @@ macro_rules! quantity {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 match TextOrNumber::deserialize(from)? {
                     TextOrNumber::Text(text) => text.parse().map_err(de::Error::custom),
-                    number if $bare => number.text().parse().map_err(de::Error::custom),
-                    number => Err(de::Error::custom(format!("{} needs its unit, as text", number.text()))),
+                    number if $bare => number.into_text().parse().map_err(de::Error::custom),
+                    number => Err(de::Error::custom(format!("{} needs its unit, as text", number.into_text()))),
                 }
             }
         }
     };
 }
 
-quantity!(/// A [`duration`].
-    Span, Duration, duration, bare: true);
-quantity!(/// A number of [`bytes`].
-    Bytes, u64, bytes, bare: true);
-quantity!(/// A [`count`].
-    Count, u64, count, bare: true);
-quantity!(/// Messages per second, see [`message_rate`].
-    MessageRate, f64, message_rate, bare: true);
-quantity!(/// Bits per second, see [`bit_rate`].
-    BitRate, f64, bit_rate, bare: true);
-quantity!(/// A [`share`].
-    Share, f64, share, bare: false);
+quantity!(/// A [`parse_duration`].
+    Span, Duration, parse_duration, bare: true);
+quantity!(/// A number of [`parse_bytes`].
+    Bytes, u64, parse_bytes, bare: true);
+quantity!(/// A [`parse_count`].
+    Count, u64, parse_count, bare: true);
+quantity!(/// Messages per second, see [`parse_message_rate`].
+    MessageRate, f64, parse_message_rate, bare: true);
+quantity!(/// Bits per second, see [`parse_bit_rate`].
+    BitRate, f64, parse_bit_rate, bare: true);
+quantity!(/// A [`parse_share`].
+    Share, f64, parse_share, bare: false);
 
 #[cfg(test)]
 mod tests {
@@ -310,90 +312,93 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_what_people_type() {
-        assert_eq!(duration("250ms").unwrap(), Duration::from_millis(250));
-        assert_eq!(duration("1.5 s").unwrap(), Duration::from_millis(1500));
-        assert_eq!(duration("2min").unwrap(), Duration::from_secs(120));
-        assert_eq!(duration("0.2").unwrap(), Duration::from_millis(200));
-        assert_eq!(message_rate("10").unwrap(), 10.0);
-        assert_eq!(bytes("3420k").unwrap(), 3_420_000);
-        assert_eq!(bytes("1Mi").unwrap(), 1_048_576);
-        assert_eq!(bytes("1.5kB").unwrap(), 1500);
-        assert_eq!(count("1_000").unwrap(), 1000);
-        assert_eq!(message_rate("6/min").unwrap(), 0.1);
-        assert_eq!(message_rate("60Hz").unwrap(), 60.0);
-        assert_eq!(bit_rate("10kBps").unwrap(), 80_000.0);
-        assert_eq!(bit_rate("10kbps").unwrap(), 10_000.0);
-        assert_eq!(bit_rate("1MBps").unwrap(), 8e6);
-        assert_eq!(bit_rate("10M").unwrap(), 10e6);
-        assert_eq!(share("2.5%").unwrap(), 0.025);
+    fn reads_typed_quantities() {
+        assert_eq!(parse_duration("250ms").unwrap(), Duration::from_millis(250));
+        assert_eq!(parse_duration("1.5 s").unwrap(), Duration::from_millis(1500));
+        assert_eq!(parse_duration("2min").unwrap(), Duration::from_secs(120));
+        assert_eq!(parse_duration("0.2").unwrap(), Duration::from_millis(200));
+        assert_eq!(parse_message_rate("10").unwrap(), 10.0);
+        assert_eq!(parse_bytes("3420k").unwrap(), 3_420_000);
+        assert_eq!(parse_bytes("1Mi").unwrap(), 1_048_576);
+        assert_eq!(parse_bytes("1.5kB").unwrap(), 1500);
+        assert_eq!(parse_count("1_000").unwrap(), 1000);
+        assert_eq!(parse_message_rate("6/min").unwrap(), 0.1);
+        assert_eq!(parse_message_rate("60Hz").unwrap(), 60.0);
+        assert_eq!(parse_bit_rate("10kBps").unwrap(), 80_000.0);
+        assert_eq!(parse_bit_rate("10kbps").unwrap(), 10_000.0);
+        assert_eq!(parse_bit_rate("1MBps").unwrap(), 8e6);
+        assert_eq!(parse_bit_rate("10M").unwrap(), 10e6);
+        assert_eq!(parse_share("2.5%").unwrap(), 0.025);
     }
 
     #[test]
-    fn refuses_what_could_be_misread() {
+    fn refuses_ambiguous_quantities() {
         for text in ["", "-1s", "1e3s", "ms", "1 fortnight", "inf", "200000d"] {
-            assert!(duration(text).is_err(), "{text}");
+            assert!(parse_duration(text).is_err(), "{text}");
         }
         for text in ["", "1.5", "12bananas", "-3", "1KiBs"] {
-            assert!(bytes(text).is_err(), "{text}");
+            assert!(parse_bytes(text).is_err(), "{text}");
         }
         let (never, always) = (format!("0.{:0>40}/s", 1), format!("{:9>400}/s", 9));
         for text in ["0/s", "0", "5/fortnight", &never, &always] {
-            assert!(message_rate(text).is_err(), "{text}");
+            assert!(parse_message_rate(text).is_err(), "{text}");
         }
-        assert!(bit_rate(&never.replace("/s", "")).is_err() && bit_rate(&always.replace("/s", "")).is_err());
         assert!(
-            duration_with_unit("10").is_err()
-                && duration_with_unit("10s").is_ok()
-                && duration_with_unit("0").is_ok()
+            parse_bit_rate(&never.replace("/s", "")).is_err()
+                && parse_bit_rate(&always.replace("/s", "")).is_err()
         );
-        assert!(bit_rate("0").is_err());
+        assert!(
+            parse_duration_with_unit("10").is_err()
+                && parse_duration_with_unit("10s").is_ok()
+                && parse_duration_with_unit("0").is_ok()
+        );
+        assert!(parse_bit_rate("0").is_err());
         for text in ["0.1", "101%", "-1%", "%"] {
-            assert!(share(text).is_err(), "{text}");
+            assert!(parse_share(text).is_err(), "{text}");
         }
         assert_eq!(
-            duration("10x").unwrap_err().to_string(),
+            parse_duration("10x").unwrap_err().to_string(),
             "'10x' is not a duration (like 250ms, 10s, 2min; seconds without a unit)"
         );
     }
 
     #[test]
-    fn reads_a_rate_or_as_much_as_goes() {
-        assert_eq!("max".parse(), Ok(UpTo::<BitRate>::Max));
-        assert_eq!("10M".parse(), Ok(UpTo::At(BitRate(10e6))));
-        assert!("most".parse::<UpTo<MessageRate>>().is_err());
+    fn reads_a_rate_or_max() {
+        assert_eq!("max".parse(), Ok(RateTarget::<BitRate>::Max));
+        assert_eq!("10M".parse(), Ok(RateTarget::Fixed(BitRate(10e6))));
+        assert!("most".parse::<RateTarget<MessageRate>>().is_err());
     }
 
     #[test]
-    fn prints_for_people() {
-        assert_eq!(print_nanoseconds(13_250.0), "13.25 µs");
-        assert_eq!(print_nanoseconds(1_041_667.0), "1.042 ms");
-        assert_eq!(print_nanoseconds(830.0), "830 ns");
-        assert_eq!(print_nanoseconds(999_980.0), "1.000 ms");
-        assert_eq!(print_bit_rate(41.3e9), "41.30 Gbit/s");
-        assert_eq!(print_bytes(14), "14 B");
-        assert_eq!(print_bytes(3_420_000), "3.420 MB");
-        assert_eq!(print_bit_rate(9_999_999.0), "10.00 Mbit/s");
-        assert_eq!(print_bit_rate(99_999_000.0), "100.0 Mbit/s");
-        assert_eq!(short(999.96), "1000");
-        assert_eq!(print_count(10_000), "10 000");
+    fn formats_quantities() {
+        assert_eq!(format_nanoseconds(13_250.0), "13.25 µs");
+        assert_eq!(format_nanoseconds(1_041_667.0), "1.042 ms");
+        assert_eq!(format_nanoseconds(830.0), "830 ns");
+        assert_eq!(format_nanoseconds(999_980.0), "1.000 ms");
+        assert_eq!(format_bit_rate(41.3e9), "41.30 Gbit/s");
+        assert_eq!(format_bytes(14), "14 B");
+        assert_eq!(format_bytes(3_420_000), "3.420 MB");
+        assert_eq!(format_bit_rate(9_999_999.0), "10.00 Mbit/s");
+        assert_eq!(format_bit_rate(99_999_000.0), "100.0 Mbit/s");
+        assert_eq!(format_four_digits(999.96), "1000");
+        assert_eq!(format_count(10_000), "10 000");
         assert_eq!(
-            [0, 1, 2000].map(|count| plural(count, "request")),
+            [0, 1, 2000].map(|count| format_plural(count, "request")),
             ["0 requests", "1 request", "2 000 requests"]
         );
-        assert_eq!(print_duration(Duration::from_micros(1500)), "1.5ms");
+        assert_eq!(format_duration(Duration::from_micros(1500)), "1.5ms");
     }
 
     proptest! {
         #[test]
         fn durations_print_back(ms in 0u64..1_000_000) {
             let duration_ = Duration::from_millis(ms);
-            prop_assert_eq!(duration(&print_duration(duration_)).unwrap(), duration_);
+            prop_assert_eq!(parse_duration(&format_duration(duration_)).unwrap(), duration_);
         }
 
         #[test]
         fn nothing_panics(text in ".{0,20}") {
-            let _ = (duration(&text), bytes(&text), count(&text), message_rate(&text), bit_rate(&text), share(&text));
+            let _ = (parse_duration(&text), parse_bytes(&text), parse_count(&text), parse_message_rate(&text), parse_bit_rate(&text), parse_share(&text));
         }
     }
 }

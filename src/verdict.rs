@@ -7,22 +7,22 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::metric::{Metric, Unit};
+use crate::metric::{Metric, MetricUnit};
 use crate::plan::Direction;
 use crate::run::{CaseResult, Run, Warning};
 use crate::stats::{self, Interval};
-use crate::units::print_bytes;
+use crate::units::format_bytes;
 
 /// Below this many repetitions a side no verdict is given: with 3 and 3 even the clearest difference has p = 0.1.
-pub const FEWEST: usize = 4;
+pub const MIN_REPETITIONS: usize = 4;
 /// A difference is shown when it comes by chance less often than this.
-pub const SIGNIFICANT: f64 = 0.05;
+pub const SIGNIFICANCE_LEVEL: f64 = 0.05;
 /// Differences up to this share of the median of A do not matter, unless somebody says otherwise.
-pub const MARGIN: f64 = 0.05;
+pub const DEFAULT_MARGIN: f64 = 0.05;
 
 /// What to compare, and how strictly.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct CompareOptions {
     /// Share of the median of A that a difference has to exceed; from 0.
     pub margin: f64,
     /// Empty: the rate of a transfer, the median of a latency.
@@ -31,15 +31,15 @@ pub struct Options {
     pub force: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { margin: MARGIN, metrics: Vec::new(), force: false }
+impl Default for CompareOptions {
+    fn default() -> CompareOptions {
+        CompareOptions { margin: DEFAULT_MARGIN, metrics: Vec::new(), force: false }
     }
 }
 
 /// Why two sets cannot be compared.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum VerdictError {
+pub enum CompareError {
     /// What tells the two cases apart that are most alike.
     #[error("the two have no case in common: the most alike differ in {0}")]
     NothingInCommon(String),
@@ -61,7 +61,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    pub fn words(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Verdict::Worse => "worse",
             Verdict::Better => "better",
@@ -74,17 +74,17 @@ impl Verdict {
 
 /// One metric of one case. Values are in the metric's unit; infinite (`null` in JSON) is what was not reached.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Compared {
+pub struct MetricComparison {
     /// The case of A, and that of B where it is at another endpoint.
-    pub case: Name,
+    pub case: CaseKey,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub case_b: Option<Name>,
+    pub case_b: Option<CaseKey>,
     pub metric: String,
     #[serde(skip)]
-    pub unit: Option<Unit>,
+    pub unit: Option<MetricUnit>,
     pub verdict: Verdict,
-    pub a: Side,
-    pub b: Side,
+    pub a: SideSummary,
+    pub b: SideSummary,
     /// By how much the values of B are larger (Hodges–Lehmann).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shift: Option<f64>,
@@ -101,7 +101,7 @@ pub struct Compared {
 
 /// The repetitions of one side.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Side {
+pub struct SideSummary {
     pub repetitions: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub median: Option<f64>,
@@ -109,7 +109,7 @@ pub struct Side {
 
 /// What tells a case from the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Name {
+pub struct CaseKey {
     pub endpoint: String,
     pub workload: String,
     pub direction: Direction,
@@ -120,33 +120,33 @@ pub struct Name {
     pub settings: String,
 }
 
-impl Name {
-    fn of(case: &CaseResult) -> Name {
-        Name {
+impl CaseKey {
+    fn from_case(case: &CaseResult) -> CaseKey {
+        CaseKey {
             endpoint: case.endpoint.clone(),
             workload: case.workload.clone(),
             direction: case.direction,
             message_bytes: case.message_bytes,
             ports: case.ports,
             parallel: case.parallel,
-            settings: case.settings(),
+            settings: case.settings_label(),
         }
     }
 
     /// The same at another endpoint.
-    fn shape(&self) -> Name {
-        Name { endpoint: String::new(), ..self.clone() }
+    fn without_endpoint(&self) -> CaseKey {
+        CaseKey { endpoint: String::new(), ..self.clone() }
     }
 }
 
 /// In what two cases differ, each with both values.
-fn differences(a: &Name, b: &Name) -> Vec<String> {
+fn differences(a: &CaseKey, b: &CaseKey) -> Vec<String> {
     let text = |value: &str| if value.is_empty() { "none".to_owned() } else { value.to_owned() };
     let both = [
         ("endpoint", text(&a.endpoint), text(&b.endpoint)),
         ("workload", text(&a.workload), text(&b.workload)),
         ("direction", text(a.direction.name()), text(b.direction.name())),
-        ("message size", print_bytes(a.message_bytes.into()), print_bytes(b.message_bytes.into())),
+        ("message size", format_bytes(a.message_bytes.into()), format_bytes(b.message_bytes.into())),
         ("ports", a.ports.to_string(), b.ports.to_string()),
         ("connections", a.parallel.to_string(), b.parallel.to_string()),
         ("settings", text(&a.settings), text(&b.settings)),
@@ -156,7 +156,7 @@ fn differences(a: &Name, b: &Name) -> Vec<String> {
 }
 
 /// In what the most alike cases of two sides differ.
-fn difference(a: &[Name], b: &[Name]) -> String {
+fn closest_difference(a: &[CaseKey], b: &[CaseKey]) -> String {
     let pairs = a.iter().flat_map(|a| b.iter().map(move |b| differences(a, b)));
     let least = pairs.min_by_key(Vec::len);
     least.map_or("everything: one of them has no case".to_owned(), |differences| differences.join(", "))
@@ -164,72 +164,72 @@ fn difference(a: &[Name], b: &[Name]) -> String {
 
 /// The whole comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Comparison {
+pub struct RunComparison {
     pub schema: &'static str,
     /// Ids of the runs of each side.
     pub a: Vec<String>,
     pub b: Vec<String>,
     pub margin: f64,
-    pub cases: Vec<Compared>,
+    pub cases: Vec<MetricComparison>,
     /// Cases that the other side has not.
-    pub only_a: Vec<Name>,
-    pub only_b: Vec<Name>,
+    pub only_a: Vec<CaseKey>,
+    pub only_b: Vec<CaseKey>,
     pub warnings: Vec<Warning>,
 }
 
 /// Of the JSON of a comparison.
 const SCHEMA: &str = "linkgauge.compare.v1";
 
-impl Comparison {
-    pub fn any(&self, verdict: Verdict) -> bool {
+impl RunComparison {
+    pub fn has_verdict(&self, verdict: Verdict) -> bool {
         self.cases.iter().any(|compared| compared.verdict == verdict)
     }
 }
 
 /// One case of one side: what its runs have of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found<'a> {
-    pub name: Name,
+pub struct SideCase<'a> {
+    pub name: CaseKey,
     /// How it was measured.
-    pub way: String,
+    pub method: String,
     /// Each with the place of its run among those of the side, from 0.
     pub cases: Vec<(usize, &'a CaseResult)>,
 }
 
 /// The same case on several sides.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Matched<'a> {
+pub struct MatchedCase<'a> {
     /// One a side, at least one of them something.
-    pub sides: Vec<Option<Found<'a>>>,
+    pub sides: Vec<Option<SideCase<'a>>>,
 }
 
-impl<'a> Matched<'a> {
+impl<'a> MatchedCase<'a> {
     /// That of the first side which has it: it names the case.
-    pub fn first(&self) -> &Found<'a> {
+    pub fn first(&self) -> &SideCase<'a> {
         self.sides.iter().flatten().next().expect("somebody has it")
     }
 }
 
 /// The different cases of a side, in the order in which they come.
-fn found(runs: &[Run]) -> Vec<Found<'_>> {
-    let mut all: Vec<Found> = Vec::new();
+fn distinct_cases(runs: &[Run]) -> Vec<SideCase<'_>> {
+    let mut all: Vec<SideCase> = Vec::new();
     let cases =
         runs.iter().enumerate().flat_map(|(index, run)| run.cases.iter().map(move |case| (index, case)));
     for (run, case) in cases {
-        let (name, way) = (Name::of(case), format!("{} with peer {}", case.method, case.peer));
-        match all.iter_mut().find(|found| found.name == name && found.way == way) {
+        let (name, way) = (CaseKey::from_case(case), format!("{} with peer {}", case.method, case.peer));
+        match all.iter_mut().find(|found| found.name == name && found.method == way) {
             Some(found) => found.cases.push((run, case)),
-            None => all.push(Found { name, way, cases: vec![(run, case)] }),
+            None => all.push(SideCase { name, method: way, cases: vec![(run, case)] }),
         }
     }
     all
 }
 
 /// Compares B with A.
-pub fn compare(a: &[Run], b: &[Run], options: &Options) -> Result<Comparison, VerdictError> {
+pub fn compare(a: &[Run], b: &[Run], options: &CompareOptions) -> Result<RunComparison, CompareError> {
     let (mut pairs, mut only_a, mut only_b) = (Vec::new(), Vec::new(), Vec::new());
-    for case in matched(&[a, b]) {
-        match <[Option<Found>; 2]>::try_from(case.sides).expect("two sides") {
+    for case in match_cases(&[a, b]) {
+        match <[Option<SideCase>; 2]>::try_from(case.sides).expect("two sides") {
             [Some(a), Some(b)] => pairs.push((a, b)),
             [a, b] => {
                 only_a.extend(a.map(|found| found.name));
@@ -238,26 +238,26 @@ pub fn compare(a: &[Run], b: &[Run], options: &Options) -> Result<Comparison, Ve
         }
     }
     if pairs.is_empty() {
-        return Err(VerdictError::NothingInCommon(difference(&only_a, &only_b)));
+        return Err(CompareError::NothingInCommon(closest_difference(&only_a, &only_b)));
     }
-    let mut warnings = different_machines(a, b);
+    let mut warnings = machine_warnings(a, b);
     let mut cases = Vec::new();
     for (a, b) in &pairs {
-        if a.way != b.way {
-            let ways = format!("{}, {}", a.way, b.way);
+        if a.method != b.method {
+            let ways = format!("{}, {}", a.method, b.method);
             let case = a.name.endpoint.clone();
             if !options.force {
-                return Err(VerdictError::Methods { case, ways });
+                return Err(CompareError::Methods { case, ways });
             }
             let text = format!("{case}: measured in different ways ({ways})");
             warnings.push(Warning::new("different_methods", text, "measure both in the same way"));
         }
         let metrics =
             if options.metrics.is_empty() { &[Metric::headline(a.cases[0].1)][..] } else { &options.metrics };
-        cases.extend(metrics.iter().map(|metric| judged(a, b, metric, options.margin)));
+        cases.extend(metrics.iter().map(|metric| compare_metric(a, b, metric, options.margin)));
     }
     let ids = |runs: &[Run]| runs.iter().map(|run| run.id.clone()).collect();
-    Ok(Comparison {
+    Ok(RunComparison {
         schema: SCHEMA,
         a: ids(a),
         b: ids(b),
@@ -272,15 +272,15 @@ pub fn compare(a: &[Run], b: &[Run], options: &Options) -> Result<Comparison, Ve
 /// The cases of all sides, in the order in which they first come. Those that are the same on the sides belong together;
 /// then those that were measured in another way; then those at another endpoint, in their order: the same plan towards
 /// another place.
-pub fn matched<'a>(sides: &[&'a [Run]]) -> Vec<Matched<'a>> {
-    const LIKE: [fn(&Found, &Found) -> bool; 3] = [
-        |a, b| a.name == b.name && a.way == b.way,
+pub fn match_cases<'a>(sides: &[&'a [Run]]) -> Vec<MatchedCase<'a>> {
+    const LIKE: [fn(&SideCase, &SideCase) -> bool; 3] = [
+        |a, b| a.name == b.name && a.method == b.method,
         |a, b| a.name == b.name,
-        |a, b| a.name.shape() == b.name.shape(),
+        |a, b| a.name.without_endpoint() == b.name.without_endpoint(),
     ];
-    let mut all: Vec<Matched> = Vec::new();
+    let mut all: Vec<MatchedCase> = Vec::new();
     for (before, runs) in sides.iter().enumerate() {
-        let mut left = found(runs);
+        let mut left = distinct_cases(runs);
         for like in LIKE {
             for one in all.iter_mut().filter(|one| one.sides.len() == before) {
                 if let Some(index) = left.iter().position(|other| like(one.first(), other)) {
@@ -291,13 +291,13 @@ pub fn matched<'a>(sides: &[&'a [Run]]) -> Vec<Matched<'a>> {
         for one in &mut all {
             one.sides.resize(before + 1, None);
         }
-        let new = |found| Matched { sides: [vec![None; before], vec![Some(found)]].concat() };
+        let new = |found| MatchedCase { sides: [vec![None; before], vec![Some(found)]].concat() };
         all.extend(left.into_iter().map(new));
     }
     all
 }
 
-fn different_machines(a: &[Run], b: &[Run]) -> Vec<Warning> {
+fn machine_warnings(a: &[Run], b: &[Run]) -> Vec<Warning> {
     const FACTS: [&str; 4] = ["hostname", "cpu_model", "kernel_release", "cpus_online"];
     let mut warnings = Vec::new();
     for fact in FACTS {
@@ -318,33 +318,33 @@ fn different_machines(a: &[Run], b: &[Run]) -> Vec<Warning> {
 }
 
 /// The metric's value of every repetition.
-fn values(found: &Found, metric: &Metric) -> Vec<f64> {
+fn repetition_values(found: &SideCase, metric: &Metric) -> Vec<f64> {
     let of_case = |(_, case): &(usize, &CaseResult)| -> Vec<f64> {
         match case.repeats.is_empty() {
-            true => metric.of_case(case).into_iter().collect(),
-            false => case.repeats.iter().filter_map(|part| metric.of_part(&part.figures)).collect(),
+            true => metric.value_of_case(case).into_iter().collect(),
+            false => case.repeats.iter().filter_map(|part| metric.value_of_part(&part.figures)).collect(),
         }
     };
     found.cases.iter().flat_map(of_case).collect()
 }
 
-fn judged(a: &Found, b: &Found, metric: &Metric, margin: f64) -> Compared {
-    let (of_a, of_b) = (values(a, metric), values(b, metric));
-    let side = |values: &[f64]| Side { repetitions: values.len(), median: stats::median(values) };
-    let shift = stats::shift(&of_a, &of_b);
+fn compare_metric(a: &SideCase, b: &SideCase, metric: &Metric, margin: f64) -> MetricComparison {
+    let (of_a, of_b) = (repetition_values(a, metric), repetition_values(b, metric));
+    let side = |values: &[f64]| SideSummary { repetitions: values.len(), median: stats::median(values) };
+    let shift = stats::hodges_lehmann_shift(&of_a, &of_b);
     let median = stats::median(&of_a).unwrap_or(0.0);
-    let enough = of_a.len().min(of_b.len()) >= FEWEST;
+    let enough = of_a.len().min(of_b.len()) >= MIN_REPETITIONS;
     let p = enough.then(|| stats::mann_whitney_p(&of_a, &of_b));
     let verdict = match (shift, p) {
         (None, _) => Verdict::NotMeasured,
         (_, None) => Verdict::TooFew,
-        (Some((shift, _)), Some(p)) if p < SIGNIFICANT && shift.abs() > margin * median => {
-            if (shift > 0.0) == metric.more_is_better() { Verdict::Better } else { Verdict::Worse }
+        (Some((shift, _)), Some(p)) if p < SIGNIFICANCE_LEVEL && shift.abs() > margin * median => {
+            if (shift > 0.0) == metric.is_higher_better() { Verdict::Better } else { Verdict::Worse }
         }
         _ => Verdict::NoDifferenceShown,
     };
     let relative = |(shift, _): (f64, _)| Some(shift / median).filter(|share: &f64| share.is_finite());
-    Compared {
+    MetricComparison {
         case: a.name.clone(),
         case_b: (a.name != b.name).then(|| b.name.clone()),
         metric: metric.name().to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! Pure: from what was measured and what the machine is to warnings. Printing them is the reports' business.
 
-mod busy;
+mod host_busy;
 mod replies;
 
 use serde_json::{Map, Value};
@@ -10,56 +10,56 @@ use serde_json::{Map, Value};
 use crate::plan::Direction;
 use crate::run::{CaseResult, DefectKind, Warning};
 use crate::stats;
-use crate::units::{plural, print_bit_rate, print_nanoseconds};
-pub use busy::was_host_busy;
+use crate::units::{format_bit_rate, format_nanoseconds, format_plural};
+pub use host_busy::was_host_busy;
 
 /// Closer than this to what the instrument itself costs, a latency is partly the instrument's.
-const FLOOR_FACTOR: f64 = 20.0;
+const MIN_OVERHEAD_RATIO: f64 = 20.0;
 
 /// A thread that used this share of the time was the limit, not the link.
-const SATURATED: f64 = 0.95;
+const SATURATED_CPU_SHARE: f64 = 0.95;
 
 /// A change or excess below this is not worth a warning.
-const WORTH_TELLING: f64 = 0.05;
+const MIN_NOTABLE_CHANGE: f64 = 0.05;
 
 /// Fewer exchanges than this tell nothing about a trend.
-const FEW: usize = 200;
+const MIN_TREND_SAMPLES: usize = 200;
 
 /// The latency timer of a USB serial adapter goes no lower, and a USB frame takes as long.
-pub const SHORTEST_USB_TIMER_MS: i64 = 1;
+pub const MIN_USB_TIMER_MS: i64 = 1;
 
 /// What is doubtful about one case; `head` are its first latencies in order.
-pub fn of_case(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Warning> {
+pub fn case_warnings(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Warning> {
     [
         default_rate(case),
-        near_floor(case, floor_ns),
+        near_overhead(case, floor_ns),
         slow_start(head),
         drift(head),
-        saturated(case),
+        cpu_saturated(case),
         sender_not_busy(case),
-        one_cpu(case),
+        busy_poll_on_one_cpu(case),
         corrupt(case),
-        replies::duplicate(case),
-        replies::early(case),
-        replies::clock_set(case),
+        replies::duplicate_replies(case),
+        replies::early_replies(case),
+        replies::remote_clock_set(case),
         lost_bytes(case),
         line_errors(case),
         beyond_line(case),
-        lost_in_socket(case),
+        receiver_socket_drops(case),
         missed_sends(case),
-        few(case),
-        line_not_granted(case),
+        few_samples(case),
+        line_settings_not_granted(case),
         usb_latency_timer(&case.got),
         interrupts_coalesced(case),
         record_numbers(case),
         window_reduced(case),
-        asked_again(case),
+        requests_repeated(case),
         reconnected(case),
         emulated(case),
         wifi_power_save(case),
         wifi_band(&case.got),
         weak_signal(&case.got),
-        busy::host_busy(case),
+        host_busy::host_busy(case),
     ]
     .into_iter()
     .flatten()
@@ -79,11 +79,11 @@ pub fn implausible_report(doubts: &[String]) -> Option<Warning> {
 
 fn default_rate(case: &CaseResult) -> Option<Warning> {
     let per_second = case.pacing()?.get("per_second")?.as_f64()?;
-    let rate = print_bit_rate(per_second * 8.0 * f64::from(case.message_bytes));
+    let rate = format_bit_rate(per_second * 8.0 * f64::from(case.message_bytes));
     let flows = f64::from(case.ports.max(1)) * f64::from(case.parallel.max(1));
     // Some servers send as they like, whatever was asked for.
     let took_effect = case.figures.throughput_bps.is_some_and(|bps| {
-        bps <= flows * (1.0 + WORTH_TELLING) * per_second * 8.0 * f64::from(case.message_bytes)
+        bps <= flows * (1.0 + MIN_NOTABLE_CHANGE) * per_second * 8.0 * f64::from(case.message_bytes)
     });
     (took_effect && case.workload != "latency" && case.is_paced_by_default()).then(|| {
         Warning::new(
@@ -96,15 +96,15 @@ fn default_rate(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-fn near_floor(case: &CaseResult, floor_ns: Option<f64>) -> Option<Warning> {
+fn near_overhead(case: &CaseResult, floor_ns: Option<f64>) -> Option<Warning> {
     let (p50, floor) = (case.figures.latency_ns.as_ref()?.percentile("p50")? as f64, floor_ns?);
-    (p50 < FLOOR_FACTOR * floor).then(|| {
+    (p50 < MIN_OVERHEAD_RATIO * floor).then(|| {
         let times = p50 / floor;
         Warning::new(
             "near_floor",
             format!(
                 "the median is only {times:.1} times what the instrument itself costs ({})",
-                print_nanoseconds(floor)
+                format_nanoseconds(floor)
             ),
             "read it as an upper bound; nothing was subtracted",
         )
@@ -112,15 +112,15 @@ fn near_floor(case: &CaseResult, floor_ns: Option<f64>) -> Option<Warning> {
 }
 
 fn drift(head: &[u64]) -> Option<Warning> {
-    if head.len() < FEW {
+    if head.len() < MIN_TREND_SAMPLES {
         return None;
     }
     let series: Vec<f64> = head.iter().map(|&ns| ns as f64).collect();
     let (first, second) = series.split_at(series.len() / 2);
     let change = stats::median(second)? / stats::median(first)? - 1.0;
-    let drift = stats::drift(&series);
+    let drift = stats::detect_drift(&series);
     // In a long run the smallest change can be told from chance; that alone spoils nothing.
-    (drift.drifted && change.abs() > WORTH_TELLING).then(|| {
+    (drift.is_drifting && change.abs() > MIN_NOTABLE_CHANGE).then(|| {
         let way = if change > 0.0 { "rose" } else { "fell" };
         Warning::new(
             "drift",
@@ -135,12 +135,12 @@ fn drift(head: &[u64]) -> Option<Warning> {
 
 fn slow_start(head: &[u64]) -> Option<Warning> {
     let series: Vec<f64> = head.iter().map(|&ns| ns as f64).collect();
-    let cut = stats::warm_up(&series);
-    if cut < series.len() / 20 || cut < FEW {
+    let cut = stats::warm_up_samples(&series);
+    if cut < series.len() / 20 || cut < MIN_TREND_SAMPLES {
         return None;
     }
     let change = stats::median(&series[..cut])? / stats::median(&series[cut..])? - 1.0;
-    (change > WORTH_TELLING).then(|| {
+    (change > MIN_NOTABLE_CHANGE).then(|| {
         Warning::new(
             "slow_start",
             format!("the first {cut} exchanges were {:.0} % slower than the rest", 100.0 * change),
@@ -149,12 +149,12 @@ fn slow_start(head: &[u64]) -> Option<Warning> {
     })
 }
 
-fn saturated(case: &CaseResult) -> Option<Warning> {
+fn cpu_saturated(case: &CaseResult) -> Option<Warning> {
     let (near, far) = case.cpu_shares().filter(|_| case.workload == "throughput")?;
     let ends = [("near", Some(near)), ("far", far)];
     let (end, share) =
         ends.into_iter().filter_map(|(end, share)| Some((end, share?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (share >= SATURATED).then(|| {
+    (share >= SATURATED_CPU_SHARE).then(|| {
         Warning::new(
             "cpu_saturated",
             format!("the {end} end kept its CPU busy ({:.0} % of the time)", 100.0 * share.min(1.0)),
@@ -177,7 +177,7 @@ fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
     if case.workload != "throughput" || !sends_messages(case) || !may_be_busy {
         return None;
     }
-    (share < SATURATED).then(|| {
+    (share < SATURATED_CPU_SHARE).then(|| {
         Warning::new(
             "sender_not_busy",
             format!(
@@ -195,7 +195,7 @@ pub fn sends_messages(case: &CaseResult) -> bool {
     case.got.get("framing").and_then(Value::as_str) == Some("message")
 }
 
-fn one_cpu(case: &CaseResult) -> Option<Warning> {
+fn busy_poll_on_one_cpu(case: &CaseResult) -> Option<Warning> {
     let cpu = |name: &str| case.placement.get(name).and_then(Value::as_u64);
     let spins = case.placement.get("wait").and_then(Value::as_str) == Some("spin");
     (spins && cpu("near_cpu").is_some() && cpu("near_cpu") == cpu("far_cpu")).then(|| {
@@ -208,7 +208,7 @@ fn one_cpu(case: &CaseResult) -> Option<Warning> {
 }
 
 /// Where the first of these kinds is.
-fn first(case: &CaseResult, kinds: &[DefectKind]) -> String {
+fn first_defect(case: &CaseResult, kinds: &[DefectKind]) -> String {
     let parts = case.per_port.iter().map(|part| (Some(&part.endpoint), &part.figures));
     // With several ports it matters on which.
     let mut places = parts.chain([(None, &case.figures)]);
@@ -237,9 +237,9 @@ fn corrupt(case: &CaseResult) -> Option<Warning> {
             "corrupt",
             format!(
                 "{} and {} came back other than expected{}",
-                plural(figures.corrupt_bytes, "byte"),
-                plural(figures.corrupt_messages, "message"),
-                first(case, &[DefectKind::Changed])
+                format_plural(figures.corrupt_bytes, "byte"),
+                format_plural(figures.corrupt_messages, "message"),
+                first_defect(case, &[DefectKind::Changed])
             ),
             remedy,
         )
@@ -253,18 +253,18 @@ fn lost_bytes(case: &CaseResult) -> Option<Warning> {
     }
     let what = match (lost, inserted) {
         (0, 0) => return None,
-        (lost, 0) => format!("{} did not come back", plural(lost, "byte")),
+        (lost, 0) => format!("{} did not come back", format_plural(lost, "byte")),
         (0, inserted) => {
-            format!("{} came back that had not been sent, or came twice", plural(inserted, "byte"))
+            format!("{} came back that had not been sent, or came twice", format_plural(inserted, "byte"))
         }
         (lost, inserted) => format!(
             "{} did not come back, and {inserted} came that had not been sent, or twice",
-            plural(lost, "byte")
+            format_plural(lost, "byte")
         ),
     };
     Some(Warning::new(
         "lost_bytes",
-        what + &first(case, &[DefectKind::Lost, DefectKind::Inserted]),
+        what + &first_defect(case, &[DefectKind::Lost, DefectKind::Inserted]),
         "a buffer on the way was full, or the line is disturbed: check flow control at both ends, rate and cable",
     ))
 }
@@ -278,7 +278,7 @@ fn line_errors(case: &CaseResult) -> Option<Warning> {
         (figures.overruns, "overrun"),
     ];
     let counted = counted.into_iter().filter_map(|(count, name)| Some((count.filter(|&n| n > 0)?, name)));
-    let counted: Vec<String> = counted.map(|(count, name)| plural(count, name)).collect();
+    let counted: Vec<String> = counted.map(|(count, name)| format_plural(count, name)).collect();
     (!counted.is_empty()).then(|| {
         Warning::new(
             "line_errors",
@@ -292,9 +292,9 @@ fn beyond_line(case: &CaseResult) -> Option<Warning> {
     let p50 = case.figures.latency_ns.as_ref().and_then(|latency| latency.percentile("p50"));
     let floor = case.line.get("floor_ns").and_then(Value::as_u64);
     let sooner =
-        p50.zip(floor).is_some_and(|(p50, floor)| (p50 as f64) < floor as f64 * (1.0 - WORTH_TELLING));
+        p50.zip(floor).is_some_and(|(p50, floor)| (p50 as f64) < floor as f64 * (1.0 - MIN_NOTABLE_CHANGE));
     let faster =
-        case.figures.line_rate_percent.is_some_and(|percent| percent > 100.0 * (1.0 + WORTH_TELLING));
+        case.figures.line_rate_percent.is_some_and(|percent| percent > 100.0 * (1.0 + MIN_NOTABLE_CHANGE));
     (sooner || faster).then(|| {
         Warning::new(
             "beyond_line",
@@ -304,11 +304,14 @@ fn beyond_line(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-fn lost_in_socket(case: &CaseResult) -> Option<Warning> {
+fn receiver_socket_drops(case: &CaseResult) -> Option<Warning> {
     let lost = case.figures.lost_in_socket.filter(|&lost| lost > 0)?;
     Some(Warning::new(
         "lost_in_socket",
-        format!("the receiver's socket buffer was full for {} that had reached it", plural(lost, "packet")),
+        format!(
+            "the receiver's socket buffer was full for {} that had reached it",
+            format_plural(lost, "packet")
+        ),
         "this is the receiving program's loss, not the path's: pace with --bit-rate, or a larger ?rcvbuf=",
     ))
 }
@@ -318,13 +321,13 @@ fn missed_sends(case: &CaseResult) -> Option<Warning> {
     (missed * 100 > sent).then(|| {
         Warning::new(
             "missed_sends",
-            format!("{missed} of {} left more than one period late", plural(sent, "message")),
+            format!("{missed} of {} left more than one period late", format_plural(sent, "message")),
             "the rate is higher than this machine or link bears; the response time holds the delay",
         )
     })
 }
 
-fn few(case: &CaseResult) -> Option<Warning> {
+fn few_samples(case: &CaseResult) -> Option<Warning> {
     let latency = case.figures.latency_ns.as_ref()?;
     // A download ends where the file does.
     let counted = case.figures.round_trips.is_none();
@@ -334,7 +337,7 @@ fn few(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-fn line_not_granted(case: &CaseResult) -> Option<Warning> {
+fn line_settings_not_granted(case: &CaseResult) -> Option<Warning> {
     let asked = case.got.get("line_asked_bits_per_byte").and_then(Value::as_f64)?;
     let granted = case.line.get("bits_per_byte").and_then(Value::as_f64)?;
     (asked != granted).then(|| {
@@ -353,7 +356,7 @@ fn line_not_granted(case: &CaseResult) -> Option<Warning> {
 
 fn usb_latency_timer(got: &Map<String, Value>) -> Option<Warning> {
     let milliseconds = got.get("usb_latency_timer_ms").and_then(Value::as_i64)?;
-    (milliseconds > SHORTEST_USB_TIMER_MS).then(|| {
+    (milliseconds > MIN_USB_TIMER_MS).then(|| {
         Warning::new(
             "usb_latency_timer",
             format!("the USB adapter holds received bytes back for up to {milliseconds} ms"),
@@ -365,7 +368,7 @@ fn usb_latency_timer(got: &Map<String, Value>) -> Option<Warning> {
 /// Where each message is waited for, or its time is what counts.
 fn interrupts_coalesced(case: &CaseResult) -> Option<Warning> {
     let interface = case.got.get("interface")?.as_object()?;
-    let (name, delay) = (interface.get("interface")?.as_str()?, coalescing(interface)?);
+    let (name, delay) = (interface.get("interface")?.as_str()?, describe_coalescing(interface)?);
     (case.workload == "latency" || sends_messages(case)).then(|| {
         Warning::new(
             "interrupts_coalesced",
@@ -379,7 +382,7 @@ fn interrupts_coalesced(case: &CaseResult) -> Option<Warning> {
 }
 
 /// How an interface of these facts holds its interrupts back, in words; `None` where it does not, or does not tell.
-pub fn coalescing(interface: &Map<String, Value>) -> Option<String> {
+pub fn describe_coalescing(interface: &Map<String, Value>) -> Option<String> {
     let adaptive = interface.get("interrupt_delay_adaptive").and_then(Value::as_bool) == Some(true);
     let microseconds = interface.get("interrupt_delay_us").and_then(Value::as_u64).filter(|&us| us > 0);
     match (adaptive, microseconds) {
@@ -405,7 +408,7 @@ fn record_numbers(case: &CaseResult) -> Option<Warning> {
     ];
     let counted = counted.into_iter().filter_map(|(count, what)| Some((count.filter(|&n| n > 0)?, what)));
     let counted: Vec<String> = counted.map(|(count, what)| format!("{count} {what}")).collect();
-    let listed = figures.record_faults.iter().take(FAULTS_TOLD).map(|fault| {
+    let listed = figures.record_faults.iter().take(MAX_LISTED_FAULTS).map(|fault| {
         let (first, last) = (fault.first_record, fault.first_record.saturating_add(fault.records - 1));
         let numbers = if first == last { first.to_string() } else { format!("{first}–{last}") };
         format!("{numbers} {}", fault.kind.name())
@@ -436,13 +439,13 @@ fn window_reduced(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-fn asked_again(case: &CaseResult) -> Option<Warning> {
+fn requests_repeated(case: &CaseResult) -> Option<Warning> {
     let again = case.figures.retransmissions.filter(|&again| again > 0)?;
     let told = case.figures.reconnects != Some(0) || window_reduced(case).is_some();
     (!told).then(|| {
         Warning::new(
             "asked_again",
-            format!("{} had to be sent again", plural(again, "request")),
+            format!("{} had to be sent again", format_plural(again, "request")),
             "requests or answers are lost or late: check the line, and whether --timeout is above the slowest answer",
         )
     })
@@ -468,27 +471,27 @@ fn emulated(case: &CaseResult) -> Option<Warning> {
 }
 
 /// Wi-Fi below this loses frames, and sends them again, even where nobody else sends (dBm).
-pub const WEAK_DBM: i64 = -70;
+pub const WEAK_WIFI_SIGNAL_DBM: i64 = -70;
 
 /// So far below the range in which a Bluetooth controller likes its signal (dB).
-const WEAK_DB: i64 = -10;
+const WEAK_BLUETOOTH_SIGNAL_DB: i64 = -10;
 
 /// Frequencies below this (MHz) are those of the band that Bluetooth and Wi-Fi share.
-const SHARED_BAND_MHZ: i64 = 2500;
+const MAX_SHARED_BAND_MHZ: i64 = 2500;
 
 /// What the interface that a link goes by tells of its radio.
-fn radio<'a>(got: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+fn radio_fact<'a>(got: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     got.get("interface")?.get("radio")?.get(name)
 }
 
-fn interface(got: &Map<String, Value>) -> &str {
+fn interface_name(got: &Map<String, Value>) -> &str {
     let name = got.get("interface").and_then(|interface| interface.get("interface")?.as_str());
     name.unwrap_or("the interface")
 }
 
 fn wifi_power_save(case: &CaseResult) -> Option<Warning> {
-    let saves = radio(&case.got, "power_save").and_then(Value::as_bool) == Some(true);
-    let name = interface(&case.got);
+    let saves = radio_fact(&case.got, "power_save").and_then(Value::as_bool) == Some(true);
+    let name = interface_name(&case.got);
     (saves && case.workload == "latency").then(|| {
         Warning::new(
             "wifi_power_save",
@@ -501,26 +504,27 @@ fn wifi_power_save(case: &CaseResult) -> Option<Warning> {
 }
 
 fn wifi_band(got: &Map<String, Value>) -> Option<Warning> {
-    let megahertz = radio(got, "frequency_mhz").and_then(Value::as_i64)?;
-    let channel = radio(got, "channel").and_then(Value::as_i64);
+    let megahertz = radio_fact(got, "frequency_mhz").and_then(Value::as_i64)?;
+    let channel = radio_fact(got, "channel").and_then(Value::as_i64);
     let channel = channel.map_or(format!("{megahertz} MHz"), |channel| format!("channel {channel}"));
-    let near = radio(got, "bluetooth_adapter").and_then(Value::as_bool) == Some(true);
+    let near = radio_fact(got, "bluetooth_adapter").and_then(Value::as_bool) == Some(true);
     let whose =
         if near { "the Bluetooth adapter of this host and neighbours" } else { "Bluetooth and neighbours" };
-    (megahertz < SHARED_BAND_MHZ).then(|| {
+    (megahertz < MAX_SHARED_BAND_MHZ).then(|| {
         Warning::new(
             "wifi_band_2_4_ghz",
-            format!("{} is on {channel} at 2.4 GHz, where {whose} send as well", interface(got)),
+            format!("{} is on {channel} at 2.4 GHz, where {whose} send as well", interface_name(got)),
             "use a network at 5 or 6 GHz, or switch Bluetooth off meanwhile: rfkill block bluetooth",
         )
     })
 }
 
 fn weak_signal(got: &Map<String, Value>) -> Option<Warning> {
-    let wifi = radio(got, "signal_dbm").and_then(Value::as_i64).filter(|&dbm| dbm < WEAK_DBM);
-    let wifi = wifi.map(|dbm| format!("{} receives {dbm} dBm", interface(got)));
+    let wifi =
+        radio_fact(got, "signal_dbm").and_then(Value::as_i64).filter(|&dbm| dbm < WEAK_WIFI_SIGNAL_DBM);
+    let wifi = wifi.map(|dbm| format!("{} receives {dbm} dBm", interface_name(got)));
     let bluetooth = || {
-        let below = got.get("rssi_db").and_then(Value::as_i64).filter(|&db| db < WEAK_DB)?;
+        let below = got.get("rssi_db").and_then(Value::as_i64).filter(|&db| db < WEAK_BLUETOOTH_SIGNAL_DB)?;
         Some(format!("the Bluetooth signal is {} dB below the range that its controller aims at", -below))
     };
     wifi.or_else(bluetooth).map(|text| {
@@ -533,10 +537,10 @@ fn weak_signal(got: &Map<String, Value>) -> Option<Warning> {
 }
 
 /// Faults told in a warning; the document has more.
-const FAULTS_TOLD: usize = 6;
+const MAX_LISTED_FAULTS: usize = 6;
 
 /// What is doubtful about the machine, from its facts.
-pub fn of_machine(facts: &Map<String, Value>) -> Vec<Warning> {
+pub fn host_warnings(facts: &Map<String, Value>) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let text = |name: &str| facts.get(name).and_then(Value::as_str).unwrap_or_default();
     if !matches!(text("clock_source"), "tsc" | "" | "arch_sys_counter" | "kvm-clock") {
@@ -557,12 +561,12 @@ pub fn of_machine(facts: &Map<String, Value>) -> Vec<Warning> {
 }
 
 /// What became of the file of raw samples.
-pub fn of_raw_file(finished: std::io::Result<u64>) -> Option<Warning> {
+pub fn raw_file_warning(finished: std::io::Result<u64>) -> Option<Warning> {
     match finished {
         Ok(0) => None,
         Ok(left_out) => Some(Warning::new(
             "raw_incomplete",
-            format!("the raw file lacks {}: the disk was too slow", plural(left_out, "sample")),
+            format!("the raw file lacks {}: the disk was too slow", format_plural(left_out, "sample")),
             "write it to a faster disk or to memory; the figures are not affected",
         )),
         Err(error) => Some(Warning::new(
@@ -577,7 +581,7 @@ pub fn of_raw_file(finished: std::io::Result<u64>) -> Option<Warning> {
 mod tests {
     use super::*;
 
-    fn sender(framing: &str, pacing: &str, direction: &str, near_seconds: f64) -> Option<String> {
+    fn sender_warning(framing: &str, pacing: &str, direction: &str, near_seconds: f64) -> Option<String> {
         let case = serde_json::json!({
             "endpoint": "udp://a", "peer": "linkgauge", "workload": "throughput", "direction": direction,
             "message_bytes": 64, "ports": 1, "parallel": 2, "method": "throughput/1", "complete": true,
@@ -588,19 +592,19 @@ mod tests {
     }
 
     #[test]
-    fn what_sending_costs_shows_only_at_a_busy_sender() {
-        let text = sender("message", "closed", "send", 1.2).unwrap();
+    fn idle_sender_is_reported() {
+        let text = sender_warning("message", "closed", "send", 1.2).unwrap();
         assert!(text.starts_with("the sender's CPU was busy for 60 % of the time"), "{text}");
-        assert_eq!(sender("message", "closed", "send", 1.91), None);
+        assert_eq!(sender_warning("message", "closed", "send", 1.91), None);
         // The far end sends, and does nothing else.
-        assert_eq!(sender("message", "closed", "receive", 1.2), None);
-        assert_eq!(sender("message", "fixed", "send", 1.2), None);
-        assert_eq!(sender("stream", "closed", "send", 1.2), None);
-        assert_eq!(sender("message", "closed", "both", 1.2), None);
+        assert_eq!(sender_warning("message", "closed", "receive", 1.2), None);
+        assert_eq!(sender_warning("message", "fixed", "send", 1.2), None);
+        assert_eq!(sender_warning("stream", "closed", "send", 1.2), None);
+        assert_eq!(sender_warning("message", "closed", "both", 1.2), None);
     }
 
     #[test]
-    fn what_comes_around_a_short_transfer_is_not_the_sender_resting() {
+    fn setup_of_a_short_transfer_is_not_idle_time() {
         let share = |warm_up: Value| {
             let case = serde_json::json!({
                 "endpoint": "udp://a", "peer": "linkgauge", "workload": "throughput", "direction": "send",
@@ -618,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn held_back_interrupts_matter_to_messages() {
+    fn interrupt_coalescing_matters_to_messages() {
         let warned = |workload: &str, framing: &str, interface: Value| {
             let case = serde_json::json!({
                 "endpoint": "udp://a", "peer": "linkgauge", "workload": workload, "direction": "send",
@@ -642,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_above_the_shortest_is_doubtful() {
+    fn long_usb_timers_are_reported() {
         let warned = |milliseconds: Value| {
             let got = Map::from_iter([("usb_latency_timer_ms".to_owned(), milliseconds)]);
             usb_latency_timer(&got).map(|warning| warning.text)
@@ -656,7 +660,7 @@ mod tests {
     }
 
     /// The warnings of a case of latency with these facts, by code and text.
-    fn of_radio(got: Value) -> Vec<String> {
+    fn radio_warnings(got: Value) -> Vec<String> {
         let case = serde_json::json!({
             "endpoint": "udp://a", "peer": "echo", "workload": "latency", "direction": "loop", "message_bytes": 32,
             "ports": 1, "parallel": 1, "method": "latency/1", "complete": true, "elapsed_ns": 1, "asked": {},
@@ -669,21 +673,21 @@ mod tests {
     }
 
     #[test]
-    fn a_radio_is_doubtful_where_it_sleeps_shares_or_hardly_hears() {
+    fn radio_problems_are_reported() {
         let radio =
             |radio: Value| serde_json::json!({ "interface": { "interface": "wlan0", "radio": radio } });
         let worst = serde_json::json!({
             "power_save": true, "frequency_mhz": 2437, "channel": 6, "signal_dbm": -71, "bluetooth_adapter": true,
         });
-        insta::assert_snapshot!(of_radio(radio(worst)).join("\n"), @r"
+        insta::assert_snapshot!(radio_warnings(radio(worst)).join("\n"), @r"
         wifi_power_save: wlan0 sleeps between messages: what comes then waits for the next beacon, 100 ms and more (sudo iw dev wlan0 set power_save off)
         wifi_band_2_4_ghz: wlan0 is on channel 6 at 2.4 GHz, where the Bluetooth adapter of this host and neighbours send as well (use a network at 5 or 6 GHz, or switch Bluetooth off meanwhile: rfkill block bluetooth)
         weak_signal: wlan0 receives -71 dBm: frames get lost and are sent again (move the two closer together, away from metal and walls)
         ");
         let good = serde_json::json!({ "power_save": false, "frequency_mhz": 5180, "signal_dbm": -70 });
-        assert!(of_radio(radio(good)).is_empty() && of_radio(serde_json::json!({})).is_empty());
-        assert!(of_radio(serde_json::json!({ "rssi_db": -10 })).is_empty());
-        let weak = of_radio(serde_json::json!({ "rssi_db": -11 })).join("");
+        assert!(radio_warnings(radio(good)).is_empty() && radio_warnings(serde_json::json!({})).is_empty());
+        assert!(radio_warnings(serde_json::json!({ "rssi_db": -10 })).is_empty());
+        let weak = radio_warnings(serde_json::json!({ "rssi_db": -11 })).join("");
         assert!(weak.starts_with("weak_signal: the Bluetooth signal is 11 dB below"), "{weak}");
     }
 }

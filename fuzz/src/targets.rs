@@ -28,37 +28,43 @@ use std::time::Duration;
 
 use linkgauge::clock::Time;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::explain::{self, Declared, Evidence};
+use linkgauge::explain::{self, DeclaredFacts, Evidence};
 use linkgauge::host::radio::nl80211;
-use linkgauge::import::{self, About, TimeUnit};
-use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
-use linkgauge::link::linx::Side;
+use linkgauge::import::{self, ImportOptions, TimeUnit};
+use linkgauge::link::linx::ConnectionRole;
 use linkgauge::link::linx::ethernet_cm::connection as ethernet;
 use linkgauge::link::linx::node::Node;
-use linkgauge::link::linx::rlnh::Message;
-use linkgauge::link::linx::tcp_cm::{self, Connection, Heard, Kind};
+use linkgauge::link::linx::rlnh::RlnhMessage;
+use linkgauge::link::linx::tcp_cm::{self, ControlOutcome, FrameKind, TcpConnection};
 use linkgauge::link::party::{Party, Step};
-use linkgauge::link::rfc2217::Server;
-use linkgauge::link::sdp::{Next, SERIAL_PORT, Search as ServiceSearch};
+use linkgauge::link::rfc2217::PortServer;
+use linkgauge::link::sdp::{SERIAL_PORT_UUID, SearchProgress, ServiceSearch};
+use linkgauge::link::serial_line::{
+    ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
+};
 use linkgauge::link::{self, Caps, Fault, Framing, bluez, hci, icmp, tipc};
-use linkgauge::peer::ask::reply::{End, Found, LONGEST, LengthField, Reply as Answer, Search};
-use linkgauge::peer::chargen;
-use linkgauge::peer::iperf3::datagram::{Datagram, Jitter};
-use linkgauge::peer::iperf3::near::{Control, Plan};
-use linkgauge::peer::iperf3::wire::{self as iperf3_wire, Cookie, Parameters, Results};
-use linkgauge::peer::linkgauge::Hello;
-use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request};
-use linkgauge::peer::netio::wire::{Blocks, Dialect, Opening, Word};
-use linkgauge::peer::sockperf;
-use linkgauge::peer::stamp::packet::{Key, OPEN, Reply as Reflected, Request as Test, SIGNED};
-use linkgauge::peer::stamp::tlv;
-use linkgauge::peer::tipc_bench::message::{Answer as BenchAnswer, Command};
-use linkgauge::peer::{Limits, ServerFacts, Service, peer};
 use linkgauge::plan;
-use linkgauge::report::{self, FORMATS, Options};
+use linkgauge::protocol::ask::reply_scanner::{
+    LengthField, MAX_REPLY_BYTES, PatternSearch, ReplyEnd, ReplyScanner as Answer, ScanResult,
+};
+use linkgauge::protocol::chargen;
+use linkgauge::protocol::iperf3::client::{ClientControl, ClientPlan};
+use linkgauge::protocol::iperf3::datagram::{DatagramHeader, SharedJitter};
+use linkgauge::protocol::iperf3::wire::{self as iperf3_wire, Cookie, Parameters, TestResults};
+use linkgauge::protocol::linkgauge::Hello;
+use linkgauge::protocol::linkgauge::wire::{self, Attach, SessionReply, SessionRequest};
+use linkgauge::protocol::netio::wire::{ControlWord, DialectGuess, FlaggedBlockParser, NetioDialect};
+use linkgauge::protocol::sockperf;
+use linkgauge::protocol::stamp::packet::{
+    AUTHENTICATED_BYTES, HmacKey, ReflectorPacket as Reflected, SenderPacket as Test, UNAUTHENTICATED_BYTES,
+};
+use linkgauge::protocol::stamp::tlv;
+use linkgauge::protocol::tipc_bench::message::{BenchCommand, BenchReply as BenchAnswer};
+use linkgauge::protocol::{ServerConfig, ServerLimits, Service, find_protocol};
+use linkgauge::report::{self, FORMATS, ReportOptions};
 use linkgauge::run::Run;
 use linkgauge::schedule;
-use linkgauge::workload::throughput::head::Head;
+use linkgauge::workload::throughput::header::HeaderCodec;
 
 /// A URL as typed or as written in a plan; it prints back as it was, and its transport reads or refuses it.
 pub fn endpoint(data: &[u8]) {
@@ -67,8 +73,8 @@ pub fn endpoint(data: &[u8]) {
     assert_eq!(endpoint.to_string().parse::<Endpoint>().as_ref(), Ok(&endpoint));
     // A bare host or device gets its scheme.
     assert!(!text.contains("://") || endpoint.to_string() == text);
-    let _ = (endpoint.host_port(), link::caps(&endpoint));
-    if let Ok(next) = endpoint.counted_up(3) {
+    let _ = (endpoint.host_port(), link::endpoint_caps(&endpoint));
+    if let Ok(next) = endpoint.with_number_offset(3) {
         assert_eq!(next.scheme(), endpoint.scheme());
         assert!(next.options().eq(endpoint.options()), "{endpoint} {next}");
     }
@@ -82,7 +88,7 @@ pub fn plan(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     if let Ok(plan) = plan::Plan::from_toml(text) {
         assert!(!plan.cases.is_empty());
-        let _ = schedule::check(plan).map(|plan| schedule::estimate(&plan));
+        let _ = schedule::check(plan).map(|plan| schedule::estimate_duration(&plan));
     }
 }
 
@@ -90,50 +96,59 @@ pub fn plan(data: &[u8]) {
 /// in pieces whose length the first byte tells.
 pub fn session(data: &[u8]) {
     for used in [
-        wire::read_frame::<Request>(data, wire::LONGEST).ok().flatten().map(|(_, _, used)| used),
-        wire::read_frame::<Reply>(data, wire::LONGEST).ok().flatten().map(|(_, _, used)| used),
+        wire::decode_frame::<SessionRequest>(data, wire::MAX_JSON_BYTES)
+            .ok()
+            .flatten()
+            .map(|(_, _, used)| used),
+        wire::decode_frame::<SessionReply>(data, wire::MAX_JSON_BYTES)
+            .ok()
+            .flatten()
+            .map(|(_, _, used)| used),
     ] {
         assert!(used.is_none_or(|used| used <= data.len()));
     }
-    let _ =
-        (Attach::read(data), Hello::new().challenge_in(data), wire::unhex(&String::from_utf8_lossy(data)));
-    if let Some(ready) = wire::ready(data, &[7; 32], "fuzz", 0) {
+    let _ = (
+        Attach::parse(data),
+        Hello::new().challenge_in(data),
+        wire::decode_hex(&String::from_utf8_lossy(data)),
+    );
+    if let Some(ready) = wire::ready_reply(data, &[7; 32], "fuzz", 0) {
         assert_eq!(ready.len(), data.len(), "an answer is never longer than what it answers");
     }
-    let service = server("linkgauge", Limits::default());
+    let service = server("linkgauge", ServerLimits::default());
     let mut reply = Vec::new();
-    service.door(data, "fuzz", &mut reply);
+    service.admit_sender(data, "fuzz", &mut reply);
     assert!(reply.len() <= data.len(), "a door never says more than it heard");
     let Some((&size, rest)) = data.split_first() else { return };
-    let mut party = service.party(&Caps::STREAM, "fuzz");
+    let mut party = service.new_party(&Caps::STREAM, "fuzz");
     connection(party.as_mut(), rest.chunks(usize::from(size).max(1)));
 }
 
 /// What client and server of the TIPC benchmark say, and the topology server beside them: what is read is written back the same, and a server that hears it as
 /// commands and then as data, in pieces whose length the first byte tells, rests at the end.
 pub fn tipc_bench(data: &[u8]) {
-    assert!(tipc::event(data).is_none() || data.len() == 48);
-    if let Some(command) = Command::read(data) {
-        assert_eq!(Command::read(&command.write()), Some(command));
+    assert!(tipc::parse_event(data).is_none() || data.len() == 48);
+    if let Some(command) = BenchCommand::read(data) {
+        assert_eq!(BenchCommand::read(&command.write()), Some(command));
     }
     if let Some(answer) = BenchAnswer::read(data) {
         assert_eq!(BenchAnswer::read(&answer.write()), Some(answer));
     }
-    let service = server("tipc-bench", Limits::default());
-    let first = Caps { framing: Framing::Message, max_message: Some(66_000), ..Caps::STREAM };
-    let messages = Caps { closes: false, ..first.clone() };
-    let mut commands = service.party(&messages, "fuzz");
-    let mut stream = service.party(&Caps::STREAM, "fuzz");
+    let service = server("tipc-bench", ServerLimits::default());
+    let first = Caps { framing: Framing::Message, max_message_bytes: Some(66_000), ..Caps::STREAM };
+    let messages = Caps { can_signal_close: false, ..first.clone() };
+    let mut commands = service.new_party(&messages, "fuzz");
+    let mut stream = service.new_party(&Caps::STREAM, "fuzz");
     connection(commands.as_mut(), data.chunks(16));
-    connection(service.party(&first, "fuzz").as_mut(), data.chunks(16));
+    connection(service.new_party(&first, "fuzz").as_mut(), data.chunks(16));
     let Some((&size, rest)) = data.split_first() else { return };
     connection(stream.as_mut(), rest.chunks(usize::from(size).max(1)));
 }
 
 /// The far side of a peer, as it is without a token.
-fn server(name: &str, limits: Limits) -> Arc<dyn Service> {
-    let facts = ServerFacts { limits, secret: [7; 32], ..ServerFacts::default() };
-    let serve = peer(name).and_then(|peer| peer.serve).expect("this peer can be served");
+fn server(name: &str, limits: ServerLimits) -> Arc<dyn Service> {
+    let facts = ServerConfig { limits, secret: [7; 32], ..ServerConfig::default() };
+    let serve = find_protocol(name).and_then(|peer| peer.serve).expect("this peer can be served");
     serve(&Arc::new(facts))
 }
 
@@ -143,20 +158,21 @@ pub fn netio(data: &[u8]) {
     let Some((&size, rest)) = data.split_first() else { return };
     let pieces = || rest.chunks(usize::from(size).max(1));
     // So slow that every direction is over after a few steps.
-    let limits = Limits { bit_rate: Some(8.0), ..Limits::default() };
-    connection(server("netio", limits).party(&Caps::STREAM, "fuzz").as_mut(), pieces());
-    let mut whole = Blocks::new(u32::from(size));
-    let taken = whole.take(rest);
-    let mut split = Blocks::new(u32::from(size));
-    assert_eq!(pieces().map(|piece| split.take(piece)).sum::<usize>(), taken);
-    assert_eq!((whole.whole(), whole.is_over()), (split.whole(), split.is_over()));
-    assert_eq!(whole.begun() + whole.whole() as usize * usize::from(size).max(1), taken);
-    assert!(whole.is_over() || taken == rest.len());
+    let limits = ServerLimits { bit_rate: Some(8.0), ..ServerLimits::default() };
+    connection(server("netio", limits).new_party(&Caps::STREAM, "fuzz").as_mut(), pieces());
+    let mut whole = FlaggedBlockParser::new(u32::from(size));
+    let taken = whole.push(rest);
+    let mut split = FlaggedBlockParser::new(u32::from(size));
+    assert_eq!(pieces().map(|piece| split.push(piece)).sum::<usize>(), taken);
+    assert_eq!((whole.whole_blocks(), whole.is_finished()), (split.whole_blocks(), split.is_finished()));
+    assert_eq!(whole.block_offset() + whole.whole_blocks() as usize * usize::from(size).max(1), taken);
+    assert!(whole.is_finished() || taken == rest.len());
     if let Some(word) = rest.first_chunk()
-        && let Opening::Speaks(dialect @ (Dialect::B | Dialect::C)) = Opening::of(rest)
+        && let DialectGuess::Known(dialect @ (NetioDialect::B | NetioDialect::C)) =
+            DialectGuess::from_first_bytes(rest)
     {
-        let read = Word::read(*word, dialect);
-        assert_eq!(Word::read(read.bytes(dialect), dialect), read);
+        let read = ControlWord::decode(*word, dialect);
+        assert_eq!(ControlWord::decode(read.encode(dialect), dialect), read);
     }
 }
 
@@ -167,11 +183,11 @@ fn connection<'a>(party: &mut dyn Party, mut pieces: impl Iterator<Item = &'a [u
     let mut rest: &[u8] = &[];
     for _ in 0..100_000 {
         now = now + Duration::from_micros(1);
-        match party.next(now) {
+        match party.next_step(now) {
             Step::Send { bytes, .. } => {
                 let length = bytes.len();
                 assert!(length > 0, "nothing is no message");
-                party.sent(length, now);
+                party.on_sent(length, now);
             }
             Step::Receive { into, until } => {
                 match Some(rest).filter(|rest| !rest.is_empty()).or_else(|| pieces.next()) {
@@ -180,19 +196,19 @@ fn connection<'a>(party: &mut dyn Party, mut pieces: impl Iterator<Item = &'a [u
                         rest = behind;
                         into.clear();
                         into.bytes[..piece.len()].copy_from_slice(piece);
-                        into.push(0, piece.len());
-                        party.received(now);
+                        into.push_span(0, piece.len());
+                        party.on_received(now);
                     }
                     None => {
                         now = now.max(until);
-                        if party.closed(now).is_err() {
+                        if party.on_closed(now).is_err() {
                             return;
                         }
                     }
                 }
             }
             Step::Sleep(until) => now = now.max(until),
-            Step::Tune(_) | Step::Finish => {}
+            Step::Tune(_) | Step::FinishSending => {}
             Step::Done | Step::Fail(_) | Step::Reopen => return,
         }
     }
@@ -202,41 +218,47 @@ fn connection<'a>(party: &mut dyn Party, mut pieces: impl Iterator<Item = &'a [u
 /// What an iperf3 client says to our server, and a server to our client: the words by themselves, and as a whole control
 /// connection, cookie and all, in pieces whose length the first byte tells. The server's streams never come.
 pub fn iperf3(data: &[u8]) {
-    for longest in [iperf3_wire::LONGEST_PARAMETERS, iperf3_wire::LONGEST_RESULTS] {
-        let Ok(Some((object, used))) = iperf3_wire::read_framed(data, longest) else { continue };
+    for longest in [iperf3_wire::MAX_PARAMETERS_BYTES, iperf3_wire::MAX_RESULTS_BYTES] {
+        let Ok(Some((object, used))) = iperf3_wire::decode_framed(data, longest) else { continue };
         assert!(used <= data.len());
-        let streams = Parameters::read(&object).map_or(1, |parameters| parameters.streams());
-        if let Ok(results) = Results::read(&object, streams) {
-            let framed = iperf3_wire::framed(&results.write());
-            let again = iperf3_wire::read_framed(&framed, iperf3_wire::LONGEST_RESULTS);
+        let streams = Parameters::from_json(&object).map_or(1, |parameters| parameters.stream_count());
+        if let Ok(results) = TestResults::from_json(&object, streams) {
+            let framed = iperf3_wire::encode_framed(&results.to_json());
+            let again = iperf3_wire::decode_framed(&framed, iperf3_wire::MAX_RESULTS_BYTES);
             assert!(again.is_ok_and(|again| again.is_some()));
         }
     }
     let Some((&size, rest)) = data.split_first() else { return };
-    let service = server("iperf3", Limits::default());
+    let service = server("iperf3", ServerLimits::default());
     let mut reply = Vec::new();
-    service.door(rest, "192.0.2.1:5", &mut reply);
+    service.admit_sender(rest, "192.0.2.1:5", &mut reply);
     assert!(reply.is_empty(), "a door that knows nobody says nothing");
     let cookie = Cookie::random();
     for said in [rest.to_vec(), [cookie.bytes(), rest].concat()] {
-        let mut party = service.party(&Caps::STREAM, "192.0.2.1:5");
+        let mut party = service.new_party(&Caps::STREAM, "192.0.2.1:5");
         connection(party.as_mut(), said.chunks(usize::from(size).max(1)));
     }
     for wide in [false, true] {
-        let mut head = Datagram::new(wide, Jitter::default());
+        let mut head = DatagramHeader::new(wide, SharedJitter::default());
         let _ = [0, 1, u64::MAX].map(|next| head.read(rest, next, Time(u64::MAX)));
     }
     // A client, at each point at which its session goes on with something else.
-    let parameters = Parameters::read(&asked()).expect("these are parameters");
+    let parameters = Parameters::from_json(&asked()).expect("these are parameters");
     let (timeout, time) = (Duration::from_secs(1), Some(Duration::from_secs(1)));
-    let plan = Plan { parameters, framing: Framing::Stream, timeout, time, volume: None };
+    let plan = ClientPlan {
+        parameters,
+        framing: Framing::Stream,
+        reply_timeout: timeout,
+        max_time: time,
+        max_bytes: None,
+    };
     let mut pieces = rest.chunks(usize::from(size).max(1));
-    let mut client = Control::new(&cookie, plan, Arc::default());
+    let mut client = ClientControl::new(&cookie, plan, Arc::default());
     connection(&mut client, pieces.by_ref());
-    if client.opened(Box::new(|| Some(true))) {
+    if client.streams_opened(Box::new(|| Some(true))) {
         connection(&mut client, pieces.by_ref());
     }
-    if client.run() {
+    if client.start() {
         connection(&mut client, pieces);
     }
 }
@@ -253,11 +275,11 @@ pub fn ask(data: &[u8]) {
     let mut parts = data.splitn(3, |&byte| byte == b'\n');
     let (Some(end), Some(expect), Some(said)) = (parts.next(), parts.next(), parts.next()) else { return };
     let (end, expect) = (String::from_utf8_lossy(end), String::from_utf8_lossy(expect));
-    let expect = Search::parse(&expect).ok();
+    let expect = PatternSearch::parse(&expect).ok();
     let ends = [
-        LengthField::parse(&end).ok().map(End::Length),
-        Search::parse(&end).ok().map(End::Until),
-        end.parse().ok().filter(|bytes| (1..=LONGEST).contains(bytes)).map(End::Bytes),
+        LengthField::parse(&end).ok().map(ReplyEnd::LengthField),
+        PatternSearch::parse(&end).ok().map(ReplyEnd::Terminator),
+        end.parse().ok().filter(|bytes| (1..=MAX_REPLY_BYTES).contains(bytes)).map(ReplyEnd::FixedLength),
     ];
     let Some((&size, said)) = said.split_first() else { return };
     for end in ends.into_iter().flatten() {
@@ -272,11 +294,11 @@ fn answers<'a>(mut reply: Answer, pieces: impl Iterator<Item = &'a [u8]>) -> Vec
     let (mut found, mut at) = (Vec::new(), 0);
     for mut piece in pieces {
         while !piece.is_empty() {
-            let (used, what) = match reply.read(piece) {
-                Found::Partial => (piece.len(), None),
-                Found::Whole { used, expected: true } => (used, Some("whole")),
-                Found::Whole { used, expected: false } => (used, Some("unexpected")),
-                Found::Broken { used } => (used, Some("broken")),
+            let (used, what) = match reply.scan(piece) {
+                ScanResult::Incomplete => (piece.len(), None),
+                ScanResult::Complete { used, is_expected: true } => (used, Some("whole")),
+                ScanResult::Complete { used, is_expected: false } => (used, Some("unexpected")),
+                ScanResult::Malformed { used } => (used, Some("broken")),
             };
             assert!(used > 0, "an answer takes something");
             (at, piece) = (at + used, &piece[used..]);
@@ -299,13 +321,14 @@ pub fn rfc2217(data: &[u8]) {
 
 /// What reaches the line, and what the client is told.
 fn served<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Vec<u8>) {
-    let mut server = Server::new(Settings::default(), "linkgauge");
-    let (mut line, mut answers, mut port) = (Vec::new(), Vec::new(), Wired(Settings::default()));
-    server.greeting(&mut answers);
+    let mut server = PortServer::new(SerialSettings::default(), "linkgauge");
+    let (mut line, mut answers, mut port) = (Vec::new(), Vec::new(), Wired(SerialSettings::default()));
+    server.write_greeting(&mut answers);
     for mut piece in pieces {
         while !piece.is_empty() {
             let mut data = Vec::new();
-            let used = server.received(piece, &mut data, &mut answers, &mut port).expect("the port is there");
+            let used =
+                server.handle_bytes(piece, &mut data, &mut answers, &mut port).expect("the port is there");
             assert!(used > 0, "something is taken");
             line.append(&mut data);
             piece = &piece[used..];
@@ -315,31 +338,31 @@ fn served<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// A serial port that takes everything.
-struct Wired(Settings);
+struct Wired(SerialSettings);
 
-impl Port for Wired {
-    fn settings(&mut self) -> Result<Settings, Fault> {
+impl PortControl for Wired {
+    fn settings(&mut self) -> Result<SerialSettings, Fault> {
         Ok(self.0)
     }
 
-    fn set(&mut self, wanted: &Settings) -> Result<Settings, Fault> {
+    fn configure(&mut self, wanted: &SerialSettings) -> Result<SerialSettings, Fault> {
         self.0 = *wanted;
         Ok(self.0)
     }
 
-    fn signal(&mut self, _signal: Signal, _on: bool) -> Result<(), Fault> {
+    fn set_signal(&mut self, _signal: OutputSignal, _on: bool) -> Result<(), Fault> {
         Ok(())
     }
 
-    fn modem(&mut self) -> Option<Modem> {
+    fn modem_lines(&mut self) -> Option<ModemLines> {
         None
     }
 
-    fn purge(&mut self, _purge: Purge) -> Result<(), Fault> {
+    fn purge(&mut self, _purge: PurgeTarget) -> Result<(), Fault> {
         Ok(())
     }
 
-    fn errors(&mut self) -> Option<Errors> {
+    fn uart_errors(&mut self) -> Option<UartErrors> {
         None
     }
 }
@@ -347,27 +370,27 @@ impl Port for Wired {
 /// What a LINX node says over TCP, its messages about names included; and the same bytes as such a message. What can be
 /// read says the same once written.
 pub fn linx(data: &[u8]) {
-    if let Ok(message) = Message::read(data) {
-        assert_eq!(Message::read(&message.write()), Ok(message));
+    if let Ok(message) = RlnhMessage::parse(data) {
+        assert_eq!(RlnhMessage::parse(&message.encode()), Ok(message));
     }
     linx_over_ethernet(data);
     let (mut rest, mut out, mut said) = (data, Vec::new(), Vec::new());
-    let mut connection = Connection::new(Side::Passive, Time(0), &mut out);
+    let mut connection = TcpConnection::new(ConnectionRole::Passive, Time(0), &mut out);
     let mut node = Node::default();
-    while let Ok(Some((header, message))) = tcp_cm::frame(rest) {
-        rest = &rest[tcp_cm::HEADER + message.len()..];
+    while let Ok(Some((header, message))) = tcp_cm::split_first_frame(rest) {
+        rest = &rest[tcp_cm::HEADER_BYTES + message.len()..];
         let heard = match header.kind {
-            Kind::Data => connection.message().map(|()| Heard::Nothing),
-            kind => connection.control(kind, Time(0), &mut out),
+            FrameKind::Data => connection.note_data().map(|()| ControlOutcome::Nothing),
+            kind => connection.handle_control(kind, Time(0), &mut out),
         };
         match heard {
-            Ok(Heard::Up) => node.start(&mut said),
-            Ok(Heard::Nothing) if header.kind == Kind::Data && header.destination == 0 => {
-                if node.received(message, &mut said).is_err() {
+            Ok(ControlOutcome::Up) => node.start(&mut said),
+            Ok(ControlOutcome::Nothing) if header.kind == FrameKind::Data && header.destination == 0 => {
+                if node.handle_bytes(message, &mut said).is_err() {
                     return;
                 }
             }
-            Ok(Heard::Nothing) => {}
+            Ok(ControlOutcome::Nothing) => {}
             Err(_) => return,
         }
     }
@@ -375,16 +398,17 @@ pub fn linx(data: &[u8]) {
 
 /// The same bytes as frames on Ethernet, each behind a byte that tells its length.
 fn linx_over_ethernet(mut data: &[u8]) {
-    let mut connection = ethernet::Connection::new(Side::Passive, [2; 6], [3; 6], 1500, 1, Time(0));
+    let mut connection =
+        ethernet::EthernetConnection::new(ConnectionRole::Passive, [2; 6], [3; 6], 1500, 1, Time(0));
     let mut messages = Vec::new();
     while let Some((&length, rest)) = data.split_first() {
         let (frame, rest) = rest.split_at(rest.len().min(length.into()));
         data = rest;
-        connection.received(frame, Time(0), &mut |_| true);
+        connection.handle_frame(frame, Time(0), &mut |_| true);
         messages.clear();
-        let _ = connection.take(&mut messages, &mut |_| true);
+        let _ = connection.take_messages(&mut messages, &mut |_| true);
         let mut left = &messages[..];
-        while let Some((_, _, _, used)) = ethernet::entry(left) {
+        while let Some((_, _, _, used)) = ethernet::split_first_entry(left) {
             left = &left[used..];
         }
         assert!(left.is_empty());
@@ -397,14 +421,14 @@ pub fn run_document(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let Ok(run) = Run::from_json(text) else { return };
     for case in &run.cases {
-        let _ = report::histogram(&case.figures);
+        let _ = report::decode_figures_histogram(&case.figures);
     }
     for format in FORMATS {
-        let written = (format.write)(&run, &Options::default(), &mut std::io::sink());
+        let written = (format.write)(&run, &ReportOptions::default(), &mut std::io::sink());
         assert!(written.is_ok(), "{}: only a sink may fail", format.name);
     }
-    if let Ok(findings) = explain::explain(&Evidence::Run(&run), &Declared::default()) {
-        assert!(report::explanation(&findings, &Options::default(), &mut std::io::sink()).is_ok());
+    if let Ok(findings) = explain::explain(&Evidence::Run(&run), &DeclaredFacts::default()) {
+        assert!(report::write_findings(&findings, &ReportOptions::default(), &mut std::io::sink()).is_ok());
     }
 }
 
@@ -412,29 +436,29 @@ pub fn run_document(data: &[u8]) {
 /// length in a first byte; the words of the bus; what the kernel tells of an interface, and the controller of a signal.
 pub fn radio(data: &[u8]) {
     let handle = u16::from_le_bytes([data.get(7).copied().unwrap_or(0), data.get(8).copied().unwrap_or(0)]);
-    let _ = hci::signal_in(data, handle);
+    let _ = hci::parse_rssi(data, handle);
     if let Ok(text) = str::from_utf8(data) {
         let mut words = text.split_whitespace();
         if let (Some(Ok(near)), Some(Ok(far))) = (words.next().map(str::parse), words.next().map(str::parse))
         {
-            let _ = hci::credits(text, near, far, 5);
+            let _ = hci::parse_credits(text, near, far, 5);
         }
     }
-    let (mut search, mut rest) = (ServiceSearch::new(SERIAL_PORT), data);
+    let (mut search, mut rest) = (ServiceSearch::new(SERIAL_PORT_UUID), data);
     while let Some((&size, said)) = rest.split_first() {
         let (answer, after) = said.split_at(usize::from(size).min(said.len()));
-        if search.take(answer) != Ok(Next::Ask) {
+        if search.handle_response(answer) != Ok(SearchProgress::Continue) {
             break;
         }
         assert!(search.request().len() < 100, "a question stays short");
         rest = after;
     }
-    if let Some((_, used)) = bluez::Answer::read(data) {
+    if let Some((_, used)) = bluez::DbusReply::parse(data) {
         assert!(used <= data.len());
     }
     for (_, body) in nl80211::messages(data) {
-        let _ = (nl80211::Interface::read(body), nl80211::Station::read(body));
-        let _ = (nl80211::family(body), nl80211::power_save(body));
+        let _ = (nl80211::RadioInterface::parse(body), nl80211::RadioStation::parse(body));
+        let _ = (nl80211::parse_family(body), nl80211::parse_power_save(body));
     }
 }
 
@@ -445,41 +469,47 @@ pub fn reflectors(data: &[u8]) {
     let Some((&size, said)) = data.split_first() else { return };
     let size = usize::from(size).max(1);
     for (v6, identifier) in [(false, None), (false, Some(7)), (true, None), (true, Some(7))] {
-        let data = icmp::read_reply(said, v6, identifier).map_or(0, |(_, data)| data.len());
+        let data = icmp::parse_reply(said, v6, identifier).map_or(0, |(_, data)| data.len());
         assert!(data <= said.len());
     }
-    for key in [None, Some(Key::new(b"fuzz"))] {
+    for key in [None, Some(HmacKey::new(b"fuzz"))] {
         test_packets(said, key.as_ref());
     }
     let stream = |pieces: std::slice::Chunks<u8>| {
-        let (mut answers, mut out) = (sockperf::Answers::default(), Vec::new());
-        let whole = pieces.into_iter().all(|piece| answers.of_stream(piece, &mut out).is_some());
+        let (mut answers, mut out) = (sockperf::ReplyBuilder::default(), Vec::new());
+        let whole = pieces.into_iter().all(|piece| answers.reply_to_stream(piece, &mut out).is_some());
         (whole, out)
     };
     assert_eq!(stream(said.chunks(said.len().max(1))), stream(said.chunks(size)));
     let wrong = |pieces: std::slice::Chunks<u8>| -> u64 {
-        let mut check = chargen::Check::default();
-        pieces.map(|piece| check.take(piece)).sum()
+        let mut check = chargen::LineChecker::default();
+        pieces.map(|piece| check.count_wrong(piece)).sum()
     };
     assert_eq!(wrong(said.chunks(said.len().max(1))), wrong(said.chunks(size)));
 
-    let messages = Caps { framing: Framing::Message, max_message: Some(2000), closes: true, ..Caps::STREAM };
+    let messages = Caps {
+        framing: Framing::Message,
+        max_message_bytes: Some(2000),
+        can_signal_close: true,
+        ..Caps::STREAM
+    };
     for name in ["stamp", "twamp-light", "sockperf"] {
         for (token, caps) in [(None, &messages), (Some("fuzz".to_owned()), &messages), (None, &Caps::STREAM)]
         {
-            let facts = ServerFacts { token, ..ServerFacts::default() };
-            let service = peer(name).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts));
+            let facts = ServerConfig { token, ..ServerConfig::default() };
+            let service =
+                find_protocol(name).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts));
             let mut reply = Vec::new();
-            service.door(said, "192.0.2.1:40000", &mut reply);
+            service.admit_sender(said, "192.0.2.1:40000", &mut reply);
             assert!(reply.len() <= said.len(), "a door never says more than it heard");
-            connection(service.party(caps, "192.0.2.1:40000").as_mut(), said.chunks(size));
+            connection(service.new_party(caps, "192.0.2.1:40000").as_mut(), said.chunks(size));
         }
     }
 }
 
 /// What can be read says the same once written; extensions keep their length.
-fn test_packets(said: &[u8], key: Option<&Key>) {
-    let base = if key.is_some() { SIGNED } else { OPEN };
+fn test_packets(said: &[u8], key: Option<&HmacKey>) {
+    let base = if key.is_some() { AUTHENTICATED_BYTES } else { UNAUTHENTICATED_BYTES };
     let mut written = vec![0; base];
     if let Some(request) = Test::read(said, key) {
         request.write(&mut written, key);
@@ -491,7 +521,7 @@ fn test_packets(said: &[u8], key: Option<&Key>) {
         assert_eq!(Reflected::read(&written, key), Some(reply));
     }
     let mut extensions = said.to_vec();
-    tlv::answer(&mut extensions, &tlv::Counts::default(), key);
+    tlv::write_reply(&mut extensions, &tlv::SessionCounts::default(), key);
     assert_eq!(extensions.len(), said.len());
 }
 
@@ -499,18 +529,18 @@ fn test_packets(said: &[u8], key: Option<&Key>) {
 /// and every report can be made of it.
 pub fn import(data: &[u8]) {
     let Some(end) = data.iter().position(|&byte| byte == b'\n') else { return };
-    let Some(format) = str::from_utf8(&data[..end]).ok().and_then(import::format_in) else { return };
-    let about = About {
-        file: "file".to_owned(),
+    let Some(format) = str::from_utf8(&data[..end]).ok().and_then(import::import_format) else { return };
+    let about = ImportOptions {
+        file_name: "file".to_owned(),
         unit: Some(TimeUnit::Milliseconds),
-        lost: Some(999.0),
-        late: vec![Duration::from_millis(50)],
-        ..About::default()
+        lost_value: Some(999.0),
+        late_limits: vec![Duration::from_millis(50)],
+        ..ImportOptions::default()
     };
     let Ok(run) = import::read(format, &mut &data[end + 1..], &about) else { return };
     let mut json = Vec::new();
     for format in FORMATS {
-        (format.write)(&run, &Options::default(), &mut json).expect("memory takes everything");
+        (format.write)(&run, &ReportOptions::default(), &mut json).expect("memory takes everything");
         if format.name == "json" {
             let text = str::from_utf8(&json).expect("JSON is text");
             assert_eq!(Run::from_json(text).expect("it reads back").cases.len(), run.cases.len());

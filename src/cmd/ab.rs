@@ -7,14 +7,14 @@ use clap::Args;
 use linkgauge::clock::Clock;
 use linkgauge::link::Dialer;
 use linkgauge::plan::{Case, CaseSpec, OneOrMany, Plan};
-use linkgauge::report::Side;
+use linkgauge::report::RunGroup;
 use linkgauge::run::Run;
 
 use super::Status;
 use super::compare::CompareFlags;
 use super::ip::IpFlags;
-use super::measure::{Measurement, PlanFlags, measure, status};
-use super::output::{all_of, check_file};
+use super::measure::{Measurement, PlanFlags, measure, run_status};
+use super::output::{check_file_writable, finish_all};
 
 /// Run two plans in turn, repetition by repetition, and compare them
 ///
@@ -28,7 +28,7 @@ pub struct Flags {
     #[arg(long, value_name = "PLAN.toml|URL")]
     b: String,
     /// What to measure at a URL
-    #[arg(long, value_name = "NAME", default_value = "latency", value_parser = workloads())]
+    #[arg(long, value_name = "NAME", default_value = "latency", value_parser = workload_values())]
     workload: String,
     /// Print the comparison as JSON
     #[arg(long)]
@@ -37,52 +37,52 @@ pub struct Flags {
     #[arg(long, value_name = "FILE")]
     compare_html: Option<PathBuf>,
     #[command(flatten)]
-    how: CompareFlags,
+    comparison: CompareFlags,
     #[command(flatten)]
     ip: IpFlags,
     #[command(flatten)]
     plan: PlanFlags,
 }
 
-fn workloads() -> clap::builder::PossibleValuesParser {
+fn workload_values() -> clap::builder::PossibleValuesParser {
     linkgauge::workload::WORKLOADS.iter().map(|workload| workload.name).collect::<Vec<_>>().into()
 }
 
 /// What a verdict needs, and some more: the smallest possible p is then 1 in 90 000.
-const REPEAT: u32 = 10;
+const DEFAULT_REPETITIONS: u32 = 10;
 
 pub fn run(flags: Flags) -> Result<Status> {
     // The comparison is what is printed.
-    flags.plan.output.check(1)?;
-    flags.compare_html.iter().try_for_each(|path| check_file(path))?;
-    flags.plan.keep.check()?;
-    let (a, b) = (plan(&flags.a, &flags)?, plan(&flags.b, &flags)?);
-    let repeat = flags.plan.repeat.unwrap_or(a.repeat.max(b.repeat).max(REPEAT));
+    flags.plan.output.check_writable(1)?;
+    flags.compare_html.iter().try_for_each(|path| check_file_writable(path))?;
+    flags.plan.save.check()?;
+    let (a, b) = (load_plan(&flags.a, &flags)?, load_plan(&flags.b, &flags)?);
+    let repeat = flags.plan.repeat.unwrap_or(a.repeat.max(b.repeat).max(DEFAULT_REPETITIONS));
     let count = a.cases.len();
     let keep_going = a.keep_going || b.keep_going || flags.plan.keep_going;
     let cases: Vec<Case> = a.cases.into_iter().chain(b.cases).collect();
     let plan = Plan::new(None, repeat, keep_going, cases)?;
     let Measurement { run, events } = measure(plan, &flags.plan, Dialer::new(Clock::System))?;
-    let ended = status(&run);
+    let ended = run_status(&run);
     let written = flags.plan.output.write(&run, false);
     let titles = [a.title.unwrap_or(flags.a.clone()), b.title.unwrap_or(flags.b.clone())];
-    let (a, b) = split(run, count, titles);
+    let (a, b) = split_sides(run, count, titles);
     for run in [&a, &b] {
-        if run.cases.iter().any(|case| case.figures.any()) {
-            flags.plan.keep.keep(run, true);
+        if run.cases.iter().any(|case| case.figures.has_measurements()) {
+            flags.plan.save.save_or_warn(run, true);
         }
     }
-    let sides = [Side { name: &flags.a, runs: &[a] }, Side { name: &flags.b, runs: &[b] }];
-    let compared = flags.how.compare(sides, flags.compare_json, flags.compare_html.as_deref());
-    all_of([events, written])?;
+    let sides = [RunGroup { name: &flags.a, runs: &[a] }, RunGroup { name: &flags.b, runs: &[b] }];
+    let compared = flags.comparison.compare(sides, flags.compare_json, flags.compare_html.as_deref());
+    finish_all([events, written])?;
     let compared = compared?;
     // What was not measured weighs more than what was worse.
     Ok(if ended == Status::Complete { compared } else { ended })
 }
 
-fn plan(named: &str, flags: &Flags) -> Result<Plan> {
+fn load_plan(named: &str, flags: &Flags) -> Result<Plan> {
     if named.contains("://") {
-        let endpoint = flags.ip.applied_to(named.parse()?)?;
+        let endpoint = flags.ip.apply(named.parse()?)?;
         let spec = CaseSpec {
             url: Some(OneOrMany::One(endpoint)),
             workload: Some(flags.workload.clone()),
@@ -96,7 +96,7 @@ fn plan(named: &str, flags: &Flags) -> Result<Plan> {
 }
 
 /// The two runs that it was.
-fn split(run: Run, count: usize, titles: [String; 2]) -> (Run, Run) {
+fn split_sides(run: Run, count: usize, titles: [String; 2]) -> (Run, Run) {
     let [title_a, title_b] = titles;
     let mut a = Run { id: format!("{}a", run.id), title: Some(title_a), ..run.clone() };
     let mut b = Run { id: format!("{}b", run.id), title: Some(title_b), ..run };

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use linkgauge::metric::Metric;
-use linkgauge::report::{self, Side};
-use linkgauge::units::share;
-use linkgauge::verdict::{self, Options, Verdict};
+use linkgauge::report::{self, RunGroup};
+use linkgauge::units::parse_share;
+use linkgauge::verdict::{self, CompareOptions, Verdict};
 
 use super::Status;
-use super::output::{all_of, is_dash, put, put_data, put_json, speaks_unicode, to_file};
-use super::store::{RUN_HELP, StoreFlag, runs};
+use super::output::{finish_all, is_dash, print_data, print_json, print_text, supports_unicode, write_file};
+use super::store::{RUN_HELP, StoreFlags, load_runs};
 
 /// Compare two runs, or two sets of them: worse, better, or no difference shown
 ///
@@ -33,9 +33,9 @@ pub struct Flags {
     #[arg(long, value_name = "FILE|-", conflicts_with = "json")]
     html: Option<PathBuf>,
     #[command(flatten)]
-    how: CompareFlags,
+    comparison: CompareFlags,
     #[command(flatten)]
-    store: StoreFlag,
+    store: StoreFlags,
 }
 
 /// How strictly, and how it is printed.
@@ -43,7 +43,7 @@ pub struct Flags {
 #[command(next_help_heading = "Comparison")]
 pub struct CompareFlags {
     /// Differences up to this share of A's median do not matter
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = margin)]
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_margin)]
     margin: f64,
     /// Compare these [list; default: rate of a transfer, p50 of a latency]
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]
@@ -53,33 +53,33 @@ pub struct CompareFlags {
     force: bool,
 }
 
-fn margin(text: &str) -> Result<f64, String> {
-    share(text).map_err(|error| error.to_string())
+fn parse_margin(text: &str) -> Result<f64, String> {
+    parse_share(text).map_err(|error| error.to_string())
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let (a, b) = (runs(&flags.a, &flags.store)?, runs(&flags.b, &flags.store)?);
-    let sides = [Side { name: &flags.a, runs: &a }, Side { name: &flags.b, runs: &b }];
-    flags.how.compare(sides, flags.json, flags.html.as_deref())
+    let (a, b) = (load_runs(&flags.a, &flags.store)?, load_runs(&flags.b, &flags.store)?);
+    let sides = [RunGroup { name: &flags.a, runs: &a }, RunGroup { name: &flags.b, runs: &b }];
+    flags.comparison.compare(sides, flags.json, flags.html.as_deref())
 }
 
 impl CompareFlags {
     /// Compares, prints, and says how that ends.
-    pub fn compare(&self, sides: [Side; 2], json: bool, html: Option<&Path>) -> Result<Status> {
-        let options = Options { margin: self.margin, metrics: self.metric.clone(), force: self.force };
+    pub fn compare(&self, sides: [RunGroup; 2], json: bool, html: Option<&Path>) -> Result<Status> {
+        let options = CompareOptions { margin: self.margin, metrics: self.metric.clone(), force: self.force };
         let comparison = verdict::compare(sides[0].runs, sides[1].runs, &options)?;
-        let page = |out: &mut dyn Write| report::overlay(&sides, Some(&comparison), out);
-        let file = html.filter(|path| !is_dash(path)).map(|path| to_file(path, |file| page(file)));
+        let page = |out: &mut dyn Write| report::write_overlay(&sides, Some(&comparison), out);
+        let file = html.filter(|path| !is_dash(path)).map(|path| write_file(path, |file| page(file)));
         let printed = if html.is_some_and(is_dash) {
-            put_data(page)
+            print_data(page)
         } else if json {
             let json = serde_json::to_string_pretty(&comparison)?;
-            put_json(|out| writeln!(out, "{json}"))
+            print_json(|out| writeln!(out, "{json}"))
         } else {
-            let text = report::comparison(&comparison, speaks_unicode());
-            put(|out| write!(out, "{text}"))
+            let text = report::render_comparison(&comparison, supports_unicode());
+            print_text(|out| write!(out, "{text}"))
         };
-        all_of(file.into_iter().chain([printed]))?;
-        Ok(if comparison.any(Verdict::Worse) { Status::Failed } else { Status::Complete })
+        finish_all(file.into_iter().chain([printed]))?;
+        Ok(if comparison.has_verdict(Verdict::Worse) { Status::Failed } else { Status::Complete })
     }
 }

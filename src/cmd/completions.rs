@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Command};
 
 use super::Status;
-use super::output::put_data;
+use super::output::print_data;
 
 /// Print completions for a shell
 #[derive(Args)]
@@ -26,11 +26,11 @@ pub struct ManFlags {
 pub fn run(flags: Flags, mut command: Command) -> Result<Status> {
     let mut script = Vec::new();
     clap_complete::generate(flags.shell, &mut command, "linkgauge", &mut script);
-    put_data(|stdout| stdout.write_all(&script))?;
+    print_data(|stdout| stdout.write_all(&script))?;
     Ok(Status::Complete)
 }
 
-pub fn man(flags: ManFlags, command: Command) -> Result<Status> {
+pub fn write_man_pages(flags: ManFlags, command: Command) -> Result<Status> {
     let name = flags.directory.display();
     std::fs::create_dir_all(&flags.directory).with_context(|| format!("{name}: cannot be made"))?;
     clap_mangen::generate_to(command, &flags.directory)

@@ -12,20 +12,20 @@ use clap::Args;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
-use linkgauge::lab::logger::{Device, Logger, Options, content};
-use linkgauge::lab::{STAND_INS, Standing};
+use linkgauge::lab::logger::{Logger, LoggerConfig, LoggerOptions, generate_content};
+use linkgauge::lab::{RunningStandIn, STAND_INS};
 use linkgauge::link::{Dialer, TRANSPORTS};
-use linkgauge::peer::{self, ServerFacts};
+use linkgauge::protocol::{self, ServerConfig};
 use linkgauge::run::Warning;
 use linkgauge::schedule;
 use linkgauge::serve::Server;
-use linkgauge::units::print_duration;
+use linkgauge::units::format_duration;
 
 use super::Status;
-use super::measure::{Measurement, PlanFlags, measure, status};
-use super::output::{OutputFlags, all_of, is_dash, tell};
-use super::signals::on_interrupt;
-use super::store::KeepFlags;
+use super::measure::{Measurement, PlanFlags, measure, run_status};
+use super::output::{OutputFlags, finish_all, is_dash, print_message};
+use super::signals::interrupt_flag;
+use super::store::SaveFlags;
 
 /// Start far ends of its own, gauge every link of this host, print and write report.html
 ///
@@ -39,52 +39,52 @@ pub struct Flags {
     #[command(flatten)]
     output: OutputFlags,
     #[command(flatten)]
-    keep: KeepFlags,
+    save: SaveFlags,
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
     let mut output = flags.output;
-    let json = output.also_json("linkgauge-demo.json".into());
-    let html = output.also_html("report.html".into());
-    output.check(0)?;
-    flags.keep.check()?;
+    let json = output.json_or("linkgauge-demo.json".into());
+    let html = output.html_or("report.html".into());
+    output.check_writable(0)?;
+    flags.save.check()?;
     let quiet = output.quiet;
     // Before anything is made that is to be removed.
-    on_interrupt()?;
-    let directory = Directory::fresh()?;
+    interrupt_flag()?;
+    let directory = TemporaryDirectory::create()?;
     let dialer = Dialer::new(Clock::System);
-    let mut found = find(&directory, &dialer);
-    let server = serve(&found.urls, &dialer)?;
-    let stand_ins = found.stand_ins();
-    let links = found.links(&server, &stand_ins, &dialer);
-    let pace = if flags.quick { &plan::QUICK } else { &plan::FULL };
+    let mut found = probe_transports(&directory, &dialer);
+    let server = start_server(&found.loopback_urls, &dialer)?;
+    let stand_ins = found.start_stand_ins();
+    let links = found.open_links(&server, &stand_ins, &dialer);
+    let pace = if flags.quick { &plan::QUICK_TIMING } else { &plan::FULL_TIMING };
     let cpus = host::cpu::current_affinity();
-    let logger = found.logger();
-    let mut plan = plan::plan(title(), &links, pace, &cpus)?;
+    let logger = found.start_logger();
+    let mut plan = plan::build_plan(title(), &links, pace, &cpus)?;
     // Without the downloads: a plan cannot say how long they take, and here it is next to nothing.
-    let time = plan::estimate(&plan);
+    let time = plan::estimate_duration(&plan);
     for endpoint in logger.iter().flat_map(Logger::endpoints) {
-        plan.cases.extend(plan::download(endpoint)?);
+        plan.cases.extend(plan::download_cases(endpoint)?);
     }
     let plan = schedule::check(plan)?;
     if !quiet {
-        tell(format_args!(
+        print_message(format_args!(
             "linkgauge demo: {} cases in about {}; all links are inside this machine",
             plan.cases.len(),
-            print_duration(time)
+            format_duration(time)
         ));
     }
     let mut plan_flags = PlanFlags::default();
     plan_flags.output = output;
     let Measurement { mut run, events } = measure(plan, &plan_flags, dialer)?;
-    run.warnings.extend(notes(found.missing));
+    run.warnings.extend(run_warnings(found.unavailable));
     let written = plan_flags.output.write(&run, true);
-    flags.keep.keep(&run, quiet);
-    all_of([events, written])?;
+    flags.save.save_or_warn(&run, quiet);
+    finish_all([events, written])?;
     if !quiet {
-        tell_files(&[&html, &json]);
+        print_written_files(&[&html, &json]);
     }
-    Ok(status(&run))
+    Ok(run_status(&run))
 }
 
 fn title() -> String {
@@ -93,66 +93,70 @@ fn title() -> String {
 }
 
 /// What this host offers.
-struct Found {
-    urls: Vec<Endpoint>,
+struct HostLinks {
+    loopback_urls: Vec<Endpoint>,
     /// What cannot be opened here, why, and the remedy.
-    missing: Vec<Warning>,
+    unavailable: Vec<Warning>,
 }
 
 /// Listens at every endpoint of every transport once.
-fn find(directory: &Directory, dialer: &Dialer) -> Found {
-    let mut found = Found { urls: Vec::new(), missing: Vec::new() };
+fn probe_transports(directory: &TemporaryDirectory, dialer: &Dialer) -> HostLinks {
+    let mut found = HostLinks { loopback_urls: Vec::new(), unavailable: Vec::new() };
     for transport in TRANSPORTS {
         if let Err(unavailable) = (transport.available)() {
             let what = format!("{}: {}", transport.summary, unavailable.reason);
-            found.missing.push(left_out(what, unavailable.remedy));
+            found.unavailable.push(unavailable_warning(what, unavailable.remedy));
             continue;
         }
-        for url in (transport.loopback)(&directory.path.to_string_lossy()) {
+        for url in (transport.loopback_urls)(&directory.path.to_string_lossy()) {
             let tried = url.parse::<Endpoint>().map_err(anyhow::Error::from).and_then(|url| {
                 dialer.listen(&url)?;
                 Ok(url)
             });
             match tried {
-                Ok(url) => found.urls.push(url),
-                Err(error) => found.missing.push(left_out(format!("{error:#}"), LOOK)),
+                Ok(url) => found.loopback_urls.push(url),
+                Err(error) => {
+                    found.unavailable.push(unavailable_warning(format!("{error:#}"), UNAVAILABLE_REMEDY))
+                }
             }
         }
     }
     found
 }
 
-const LOOK: &str = "see what this host has: linkgauge doctor; ip address";
+const UNAVAILABLE_REMEDY: &str = "see what this host has: linkgauge doctor; ip address";
 
-fn left_out(what: String, remedy: impl Into<String>) -> Warning {
+fn unavailable_warning(what: String, remedy: impl Into<String>) -> Warning {
     Warning::new("unavailable", format!("left out: {what}"), remedy)
 }
 
-impl Found {
+impl HostLinks {
     /// The lab's far ends of links that nobody can listen on, running.
-    fn stand_ins(&mut self) -> Vec<Box<dyn Standing>> {
+    fn start_stand_ins(&mut self) -> Vec<Box<dyn RunningStandIn>> {
         let mut standing = Vec::new();
         for stand_in in STAND_INS {
             match (stand_in.start)() {
                 Ok(started) => standing.push(started),
-                Err(error) => self.missing.push(left_out(format!("{}: {error}", stand_in.summary), LOOK)),
+                Err(error) => self
+                    .unavailable
+                    .push(unavailable_warning(format!("{}: {error}", stand_in.summary), UNAVAILABLE_REMEDY)),
             }
         }
         standing
     }
 
     /// A data logger of the lab with a file, each piece of which takes it a moment.
-    fn logger(&mut self) -> Option<Logger> {
-        let device = Device {
-            files: vec![(plan::FILE.to_owned(), content(1, plan::FILE_BYTES))],
-            processing: plan::PIECE_TIME,
-            ..Device::default()
+    fn start_logger(&mut self) -> Option<Logger> {
+        let device = LoggerConfig {
+            files: vec![(plan::DEMO_FILE_NAME.to_owned(), generate_content(1, plan::DEMO_FILE_BYTES))],
+            command_time: plan::CHUNK_TIME,
+            ..LoggerConfig::default()
         };
         let listen = "tcp://127.0.0.1:0".parse().into_iter().collect();
-        match Logger::start(&Options { listen, lines: Vec::new(), device }) {
+        match Logger::start(&LoggerOptions { listen, serial_lines: Vec::new(), config: device }) {
             Ok(logger) => Some(logger),
             Err(error) => {
-                self.missing.push(left_out(error.to_string(), LOOK));
+                self.unavailable.push(unavailable_warning(error.to_string(), UNAVAILABLE_REMEDY));
                 None
             }
         }
@@ -160,22 +164,24 @@ impl Found {
 
     /// The links to where the server really listens, in the order of the transports, and to the stand-ins; those that
     /// do not open are left out.
-    fn links(
+    fn open_links(
         &mut self,
         server: &Server,
-        stand_ins: &[Box<dyn Standing>],
+        stand_ins: &[Box<dyn RunningStandIn>],
         dialer: &Dialer,
-    ) -> Vec<plan::Kind> {
+    ) -> Vec<plan::DemoLink> {
         let mut links = Vec::new();
-        let stand_ins = stand_ins.iter().flat_map(|standing| standing.typical());
+        let stand_ins = stand_ins.iter().flat_map(|standing| standing.typical_endpoints());
         for endpoint in server.endpoints().iter().cloned().chain(stand_ins) {
             match dialer.open(&endpoint) {
-                Ok(link) => links.push(plan::Kind {
+                Ok(link) => links.push(plan::DemoLink {
                     caps: link.caps().clone(),
-                    inside: server.is_inside(&endpoint),
+                    in_process: server.is_inline(&endpoint),
                     endpoint,
                 }),
-                Err(error) => self.missing.push(left_out(error.to_string(), LOOK)),
+                Err(error) => {
+                    self.unavailable.push(unavailable_warning(error.to_string(), UNAVAILABLE_REMEDY))
+                }
             }
         }
         links
@@ -183,15 +189,17 @@ impl Found {
 }
 
 /// One far end for all of them.
-fn serve(urls: &[Endpoint], dialer: &Dialer) -> Result<Server> {
-    let far = peer::peer("linkgauge").and_then(|peer| peer.serve).context("our own session can be served")?;
-    let facts = ServerFacts { environment: host::facts(), ..ServerFacts::default() };
+fn start_server(urls: &[Endpoint], dialer: &Dialer) -> Result<Server> {
+    let far = protocol::find_protocol("linkgauge")
+        .and_then(|peer| peer.serve)
+        .context("our own session can be served")?;
+    let facts = ServerConfig { environment: host::facts(), ..ServerConfig::default() };
     let limits = facts.limits;
     Ok(Server::start(urls, &far(&Arc::new(facts)), &limits, dialer)?)
 }
 
 /// What holds for the run as a whole.
-fn notes(missing: Vec<Warning>) -> Vec<Warning> {
+fn run_warnings(missing: Vec<Warning>) -> Vec<Warning> {
     let inside = Warning::new(
         "inside_this_machine",
         "all links are inside this machine: this shows what it and this program can do, not a network",
@@ -200,32 +208,32 @@ fn notes(missing: Vec<Warning>) -> Vec<Warning> {
     [inside].into_iter().chain(missing).collect()
 }
 
-fn tell_files(files: &[&Path]) {
+fn print_written_files(files: &[&Path]) {
     let files: Vec<String> =
         files.iter().filter(|path| !is_dash(path)).map(|path| path.display().to_string()).collect();
     if !files.is_empty() {
-        tell(format_args!("\nwritten: {}", files.join(" and ")));
+        print_message(format_args!("\nwritten: {}", files.join(" and ")));
     }
 }
 
 /// A directory of our own that goes when the demo does.
-struct Directory {
+struct TemporaryDirectory {
     path: PathBuf,
 }
 
-impl Directory {
-    fn fresh() -> Result<Directory> {
+impl TemporaryDirectory {
+    fn create() -> Result<TemporaryDirectory> {
         use std::os::unix::fs::DirBuilderExt;
         // Short: a Unix socket's path has at most 107 bytes.
         let path = std::env::temp_dir().join(format!("linkgauge-{:04x}", fastrand::u16(..)));
         std::fs::DirBuilder::new().mode(0o700).create(&path).with_context(|| {
             format!("{}: cannot be made; set TMPDIR to a directory you may write to", path.display())
         })?;
-        Ok(Directory { path })
+        Ok(TemporaryDirectory { path })
     }
 }
 
-impl Drop for Directory {
+impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         // What is left in the temporary directory is swept by the system.
         let _ = std::fs::remove_dir_all(&self.path);

@@ -2,22 +2,22 @@
 //!
 //! Not for measuring the floor (`floor`) nor for how it is printed (`page`).
 
-mod floor;
-mod page;
+mod overhead;
+mod text;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use linkgauge::host::check::{self, Check, Verdict};
+use linkgauge::host::check::{self, Check, CheckVerdict};
 use linkgauge::host::serial;
 use linkgauge::link::{self, TRANSPORTS};
 use serde::Serialize;
 
 use super::Status;
-use super::output::{all_of, is_dash, put, put_json, speaks_unicode, to_file};
-use floor::Floor;
+use super::output::{finish_all, is_dash, print_json, print_text, supports_unicode, write_file};
+use overhead::MeasurementOverhead;
 
 /// Is this host fit to measure? Clocks, timers, permissions, transports, serial ports, with the remedy
 ///
@@ -32,19 +32,19 @@ pub struct Flags {
 
 /// Everything that was found, as the JSON shows it.
 #[derive(Serialize)]
-struct Findings {
+struct DoctorReport {
     schema: &'static str,
     checks: Vec<Check>,
-    transports: Vec<Transport>,
-    serial_ports: Vec<serial::Port>,
-    floor: Floor,
-    verdict: Verdict,
+    transports: Vec<TransportStatus>,
+    serial_ports: Vec<serial::PortInfo>,
+    floor: MeasurementOverhead,
+    verdict: CheckVerdict,
     summary: String,
 }
 
 /// Whether links of one kind can be opened here.
 #[derive(Serialize)]
-struct Transport {
+struct TransportStatus {
     scheme: &'static str,
     summary: &'static str,
     available: bool,
@@ -56,29 +56,30 @@ struct Transport {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let findings = examine();
-    let page = || put(|stdout| stdout.write_all(page::text(&findings, speaks_unicode()).as_bytes()));
+    let findings = examine_host();
+    let page =
+        || print_text(|stdout| stdout.write_all(text::render(&findings, supports_unicode()).as_bytes()));
     match flags.json {
-        Some(path) if is_dash(&path) => put_json(|stdout| write_json(&findings, stdout))?,
-        Some(path) => all_of([to_file(&path, |file| write_json(&findings, file)), page()])?,
+        Some(path) if is_dash(&path) => print_json(|stdout| write_json(&findings, stdout))?,
+        Some(path) => finish_all([write_file(&path, |file| write_json(&findings, file)), page()])?,
         None => page()?,
     }
-    Ok(if findings.floor.complete() { Status::Complete } else { Status::Incomplete })
+    Ok(if findings.floor.is_complete() { Status::Complete } else { Status::Incomplete })
 }
 
-fn write_json(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
+fn write_json(findings: &DoctorReport, out: &mut dyn Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, findings)?;
     writeln!(out)
 }
 
-fn examine() -> Findings {
-    let mut checks = check::checks();
-    checks.push(check::interrupts(&link::interfaces()));
+fn examine_host() -> DoctorReport {
+    let mut checks = check::run_checks();
+    checks.push(check::interrupt_coalescing(&link::all_interface_facts()));
     let transports = TRANSPORTS.iter().map(|transport| {
         let missing = (transport.available)();
         let available = missing.is_ok();
-        let limit = missing.err().or_else(transport.limit);
-        Transport {
+        let limit = missing.err().or_else(transport.limitation);
+        TransportStatus {
             scheme: transport.scheme,
             summary: transport.summary,
             available,
@@ -87,19 +88,19 @@ fn examine() -> Findings {
         }
     });
     let transports = transports.collect();
-    let serial_ports = serial::ports();
-    let floor = floor::measure();
-    let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Good);
+    let serial_ports = serial::list_ports();
+    let floor = overhead::measure_overhead();
+    let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(CheckVerdict::Good);
     let summary = summary(&checks);
-    Findings { schema: "linkgauge.doctor.v1", checks, transports, serial_ports, floor, verdict, summary }
+    DoctorReport { schema: "linkgauge.doctor.v1", checks, transports, serial_ports, floor, verdict, summary }
 }
 
 /// The whole in one line.
 fn summary(checks: &[Check]) -> String {
-    let names = |verdict: Verdict| -> Vec<&str> {
+    let names = |verdict: CheckVerdict| -> Vec<&str> {
         checks.iter().filter(|check| check.verdict == verdict).map(|check| check.name).collect()
     };
-    let (bad, doubtful) = (names(Verdict::Bad), names(Verdict::Doubtful));
+    let (bad, doubtful) = (names(CheckVerdict::Bad), names(CheckVerdict::Doubtful));
     match (bad.as_slice(), doubtful.as_slice()) {
         ([], []) => "fit to measure".to_owned(),
         ([], doubtful) => {
@@ -120,11 +121,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_finding_decides() {
+    fn worst_check_decides_the_verdict() {
         let check = |name, verdict| Check { name, verdict, finding: String::new(), remedy: None };
-        let good = check("load", Verdict::Good);
-        let doubtful = check("frequency", Verdict::Doubtful);
-        let bad = check("hypervisor", Verdict::Bad);
+        let good = check("load", CheckVerdict::Good);
+        let doubtful = check("frequency", CheckVerdict::Doubtful);
+        let bad = check("hypervisor", CheckVerdict::Bad);
         let all = [summary(&[]), summary(&[good.clone(), doubtful.clone()]), summary(&[good, doubtful, bad])];
         insta::assert_snapshot!(all.join("\n"), @r"
         fit to measure

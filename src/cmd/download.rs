@@ -1,7 +1,7 @@
 //! `linkgauge download`.
 
-mod keep;
 mod list;
+mod writer;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -13,17 +13,19 @@ use clap::{ArgGroup, Args};
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::Dialer;
-use linkgauge::peer::PEERS;
 use linkgauge::plan::{Case, CaseSpec, OneOrMany, Plan};
+use linkgauge::protocol::PROTOCOLS;
 use linkgauge::run::{CaseResult, Run};
 use linkgauge::units::{Bytes, Span};
-use linkgauge::workload::download::WHOLE;
+use linkgauge::workload::download::WHOLE_FACT;
 
-use self::keep::Keeper;
+use self::writer::DownloadWriter;
 use super::Status;
 use super::ip::IpFlags;
-use super::measure::{Measurement, PlanFlags, finish, many, measure, measure_into, status};
-use super::output::{all_of, is_dash};
+use super::measure::{
+    Measurement, PlanFlags, measure, measure_with_content, one_or_many, report_and_save, run_status,
+};
+use super::output::{finish_all, is_dash};
 
 /// Download a file or a table from a data logger, and measure it
 ///
@@ -54,7 +56,7 @@ pub struct Flags {
     #[arg(long, conflicts_with = "output")]
     no_output: bool,
     /// How a table is written
-    #[arg(long, value_name = "FORMAT", value_parser = table_formats(), default_value = "csv")]
+    #[arg(long, value_name = "FORMAT", value_parser = table_format_values(), default_value = "csv")]
     table_format: String,
     /// Stop after so many bytes; what ends before the file does stays NAME.part
     #[arg(long, value_name = "SIZE")]
@@ -63,7 +65,7 @@ pub struct Flags {
     #[arg(long, short = 't', value_name = "TIME")]
     time: Option<Span>,
     #[command(flatten)]
-    asking: Asking,
+    requests: RequestFlags,
     #[command(flatten)]
     ip: IpFlags,
     #[command(flatten)]
@@ -73,9 +75,9 @@ pub struct Flags {
 /// How the logger is asked; options of the peer.
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Asking")]
-struct Asking {
+struct RequestFlags {
     /// What the far end speaks
-    #[arg(long, value_name = "PEER", value_parser = peers(), default_value = "pakbus")]
+    #[arg(long, value_name = "PEER", value_parser = protocol_values(), default_value = "pakbus")]
     peer: String,
     /// PakBus address of the logger, 1 to 4094 [default: 1]
     #[arg(long, value_name = "ADDRESS")]
@@ -101,23 +103,23 @@ struct Asking {
     reconnects: Option<String>,
 }
 
-fn table_formats() -> clap::builder::PossibleValuesParser {
+fn table_format_values() -> clap::builder::PossibleValuesParser {
     let csv = PossibleValue::new("csv").help("one line of names, then a line a record");
     let toa5 = PossibleValue::new("toa5").help("as the logger's own programs write it");
     [csv, toa5].into()
 }
 
-fn peers() -> clap::builder::PossibleValuesParser {
-    let can = PEERS.iter().filter(|peer| peer.workloads.iter().any(|(name, _)| *name == WORKLOAD));
+fn protocol_values() -> clap::builder::PossibleValuesParser {
+    let can = PROTOCOLS.iter().filter(|peer| peer.workloads.iter().any(|(name, _)| *name == WORKLOAD_NAME));
     can.map(|peer| PossibleValue::new(peer.name).help(peer.summary)).collect::<Vec<_>>().into()
 }
 
-const WORKLOAD: &str = "download";
+const WORKLOAD_NAME: &str = "download";
 
 impl Flags {
     /// The cases these flags stand for.
     fn cases(&self) -> Result<Vec<Case>> {
-        let asking = &self.asking;
+        let asking = &self.requests;
         let named = [
             ("file", &self.file),
             ("table", &self.table),
@@ -132,10 +134,10 @@ impl Flags {
             options.insert("format".to_owned(), self.table_format.clone());
         }
         let spec = CaseSpec {
-            url: Some(OneOrMany::Many(self.ip.applied(&self.urls)?)),
+            url: Some(OneOrMany::Many(self.ip.apply_all(&self.urls)?)),
             peer: Some(asking.peer.clone()),
-            workload: Some(WORKLOAD.to_owned()),
-            size: many(&asking.size),
+            workload: Some(WORKLOAD_NAME.to_owned()),
+            size: one_or_many(&asking.size),
             volume: self.volume,
             time: self.time,
             timeout: asking.timeout,
@@ -156,7 +158,7 @@ impl Flags {
     }
 
     /// Where it is kept; nowhere with `--no-output`.
-    fn place(&self, downloads: usize) -> Result<Option<PathBuf>> {
+    fn output_path(&self, downloads: usize) -> Result<Option<PathBuf>> {
         if self.no_output {
             return Ok(None);
         }
@@ -169,9 +171,9 @@ impl Flags {
             return Ok(Some(path.clone()));
         }
         let name = match (&self.file, &self.table) {
-            (Some(file), _) => own_name(file),
-            (None, Some(table)) if self.table_format == "toa5" => own_name(&format!("{table}.dat")),
-            (None, table) => own_name(&format!("{}.csv", table.as_deref().unwrap_or_default())),
+            (Some(file), _) => default_file_name(file),
+            (None, Some(table)) if self.table_format == "toa5" => default_file_name(&format!("{table}.dat")),
+            (None, table) => default_file_name(&format!("{}.csv", table.as_deref().unwrap_or_default())),
         };
         // A link counts as well, wherever it leads.
         if Path::new(&name).symlink_metadata().is_ok() {
@@ -184,18 +186,18 @@ impl Flags {
 }
 
 /// The name of a logger's file without its drive, and without what leads to other directories.
-fn own_name(name: &str) -> String {
+fn default_file_name(name: &str) -> String {
     let name = name.rsplit([':', '/', '\\']).next().unwrap_or_default();
     if name.trim_start_matches('.').is_empty() { "download".to_owned() } else { name.to_owned() }
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
     if flags.list {
-        return list::print(&flags);
+        return list::print_listing(&flags);
     }
     let repeat = flags.plan.repeat();
     let cases = flags.cases()?;
-    let place = flags.place(cases.len() * repeat as usize)?;
+    let place = flags.output_path(cases.len() * repeat as usize)?;
     let plan = Plan::new(flags.plan.title.clone(), repeat, flags.plan.keep_going, cases)?;
     // What cannot be run as planned leaves no file behind.
     let plan = linkgauge::schedule::check(plan)?;
@@ -206,22 +208,22 @@ pub fn run(flags: Flags) -> Result<Status> {
         );
     }
     flags.plan.check_output(usize::from(on_stdout))?;
-    flags.plan.keep.check()?;
+    flags.plan.save.check()?;
     let (Measurement { run, events }, kept) = match place {
-        Some(place) => kept(plan, &flags.plan, &place)?,
+        Some(place) => download_to_file(plan, &flags.plan, &place)?,
         None => (measure(plan, &flags.plan, Dialer::new(Clock::System))?, Ok(())),
     };
-    let written = finish(&run, &flags.plan, !on_stdout && !flags.plan.events_on_stdout());
-    all_of([kept, events, written])?;
-    Ok(status(&run))
+    let written = report_and_save(&run, &flags.plan, !on_stdout && !flags.plan.events_on_stdout());
+    finish_all([kept, events, written])?;
+    Ok(run_status(&run))
 }
 
 /// Downloads to a file; returns as well whether that could be written.
-fn kept(plan: Plan, flags: &PlanFlags, place: &Path) -> Result<(Measurement, Result<()>)> {
-    let (keeper, content) = Keeper::create(place)?;
-    let measured = measure_into(plan, flags, Dialer::new(Clock::System), Some(content));
-    let cut = |case: &CaseResult| case.got.get(WHOLE).is_some_and(|whole| whole == false);
-    let is_whole = |run: &Run| run.complete() && !run.cases.iter().any(cut);
+fn download_to_file(plan: Plan, flags: &PlanFlags, place: &Path) -> Result<(Measurement, Result<()>)> {
+    let (keeper, content) = DownloadWriter::create(place)?;
+    let measured = measure_with_content(plan, flags, Dialer::new(Clock::System), Some(content));
+    let cut = |case: &CaseResult| case.got.get(WHOLE_FACT).is_some_and(|whole| whole == false);
+    let is_whole = |run: &Run| run.is_complete() && !run.cases.iter().any(cut);
     let whole = measured.as_ref().is_ok_and(|measured| is_whole(&measured.run));
     let kept = keeper.finish(whole, flags.output.quiet);
     Ok((measured?, kept))

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use linkgauge::report::{self, Options};
+use linkgauge::report::{self, ReportOptions};
 use linkgauge::run::Run;
 use linkgauge::store::Filter;
 
 use super::Status;
-use super::output::{all_of, tell};
-use super::store::{RUN_HELP, StoreFlag, document, runs};
+use super::output::{finish_all, print_message};
+use super::store::{RUN_HELP, StoreFlags, load_runs, read_document};
 
 /// Write runs of the store as files, one document each; 'import run' takes them in again
 ///
@@ -25,7 +25,7 @@ pub struct Flags {
     #[arg(value_name = "RUN", help = format!("{RUN_HELP} [default: all]"))]
     runs: Vec<String>,
     #[command(flatten)]
-    store: StoreFlag,
+    store: StoreFlags,
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
@@ -35,24 +35,24 @@ pub fn run(flags: Flags) -> Result<Status> {
     if flags.runs.is_empty() {
         let store = flags.store.open()?;
         for id in store.ids(&Filter::default())? {
-            all.push(store.get(&id).map_err(Into::into).and_then(|run| write(&run, directory)));
+            all.push(store.load(&id).map_err(Into::into).and_then(|run| write_run(&run, directory)));
         }
     }
     for named in &flags.runs {
-        match runs(named, &flags.store) {
-            Ok(runs) => all.extend(runs.iter().map(|run| write(run, directory))),
+        match load_runs(named, &flags.store) {
+            Ok(runs) => all.extend(runs.iter().map(|run| write_run(run, directory))),
             Err(error) => all.push(Err(error)),
         }
     }
     let written = all.iter().filter(|one| one.is_ok()).count();
-    tell(format_args!("{written} in {}", directory.display()));
+    print_message(format_args!("{written} in {}", directory.display()));
     // One that cannot be written keeps no other from it.
-    all_of(all)?;
+    finish_all(all)?;
     Ok(Status::Complete)
 }
 
 /// Writes a run to the file of its id; the same run may be there.
-fn write(run: &Run, directory: &Path) -> Result<()> {
+fn write_run(run: &Run, directory: &Path) -> Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if run.id.is_empty() || run.id.starts_with('.') || run.id.len() > 200 || !run.id.chars().all(fits) {
         bail!("run '{}': this id cannot be the name of a file", report::printable(&run.id));
@@ -61,15 +61,15 @@ fn write(run: &Run, directory: &Path) -> Result<()> {
     let name = path.display();
     let mut file = match File::create_new(&path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            if document(&path)? != *run {
+            if read_document(&path)? != *run {
                 bail!("{name}: another run is in this file; it was left as it is");
             }
             return Ok(());
         }
         file => file.with_context(|| format!("{name}: cannot be written"))?,
     };
-    let json = report::format("json").context("runs can be written as JSON")?;
-    let written = (json.write)(run, &Options::default(), &mut file).and_then(|()| file.flush());
+    let json = report::report_format("json").context("runs can be written as JSON")?;
+    let written = (json.write)(run, &ReportOptions::default(), &mut file).and_then(|()| file.flush());
     if written.is_err() {
         // Half a document is worse than none.
         let _ = std::fs::remove_file(&path);

@@ -10,21 +10,21 @@ use clap::Args;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use linkgauge::clock::date;
+use linkgauge::clock::wall_clock_date;
 use linkgauge::metric::Metric;
-use linkgauge::report::{plain, printable, shorten};
-use linkgauge::store::{Entry, Filter, Listing};
+use linkgauge::report::{printable, shorten, to_ascii};
+use linkgauge::store::{Filter, Listing, RunEntry};
 use linkgauge::units;
 use serde_json::{Value, json};
 
 use super::Status;
-use super::output::{put, put_json, speaks_unicode, tell};
-use super::store::{StoreFlag, short, warn_of_damage};
+use super::output::{print_json, print_message, print_text, supports_unicode};
+use super::store::{StoreFlags, short_id, warn_of_damaged_rows};
 
 /// Which runs of the store.
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Which runs")]
-pub struct WhichFlags {
+pub struct FilterFlags {
     /// Only runs with a case at an endpoint that holds this text
     #[arg(long, value_name = "TEXT")]
     pub endpoint: Option<String>,
@@ -39,7 +39,7 @@ pub struct WhichFlags {
     pub workload: Option<String>,
 }
 
-impl WhichFlags {
+impl FilterFlags {
     pub fn filter(&self) -> Filter {
         Filter {
             endpoint: self.endpoint.clone(),
@@ -53,14 +53,14 @@ impl WhichFlags {
 
 /// A moment as people write it: a day (UTC), an instant, or how long ago.
 #[derive(Debug, Clone, Copy)]
-pub struct When(pub Timestamp);
+pub struct PointInTime(pub Timestamp);
 
-impl FromStr for When {
+impl FromStr for PointInTime {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<When, String> {
+    fn from_str(text: &str) -> Result<PointInTime, String> {
         if let Ok(instant) = text.parse() {
-            return Ok(When(instant));
+            return Ok(PointInTime(instant));
         }
         let day = text.parse::<Date>().and_then(|day| day.to_zoned(TimeZone::UTC));
         let ago = || {
@@ -68,11 +68,11 @@ impl FromStr for When {
             if text.bytes().all(|byte| byte.is_ascii_digit()) {
                 return None;
             }
-            let ago = SignedDuration::try_from(units::duration(text).ok()?).ok()?;
-            date().checked_sub(ago).ok()
+            let ago = SignedDuration::try_from(units::parse_duration(text).ok()?).ok()?;
+            wall_clock_date().checked_sub(ago).ok()
         };
         let found = day.ok().map(|day| day.timestamp()).or_else(ago);
-        found.map(When).ok_or_else(|| {
+        found.map(PointInTime).ok_or_else(|| {
             format!("'{text}' is no time: use a day (2026-11-21), an instant (2026-11-21T10:00:00Z) or how long ago (7d)")
         })
     }
@@ -86,10 +86,10 @@ pub struct Flags {
     metric: Option<Metric>,
     /// Only runs that began then or later [YYYY-MM-DD, or how long ago: 7d]
     #[arg(long, value_name = "WHEN")]
-    since: Option<When>,
+    since: Option<PointInTime>,
     /// Only runs that began before
     #[arg(long, value_name = "WHEN")]
-    until: Option<When>,
+    until: Option<PointInTime>,
     /// Only the newest N; 0: all [default: 20; all with --metric]
     #[arg(long, short = 'n', value_name = "N")]
     limit: Option<usize>,
@@ -97,105 +97,109 @@ pub struct Flags {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    which: WhichFlags,
+    filter: FilterFlags,
     #[command(flatten)]
-    store: StoreFlag,
+    store: StoreFlags,
 }
 
 /// As many as fit on a screen.
-const SHOWN: usize = 20;
+const DEFAULT_LISTED_RUNS: usize = 20;
 
 pub fn run(flags: Flags) -> Result<Status> {
     let store = flags.store.open()?;
-    let limit = flags.limit.unwrap_or(if flags.metric.is_some() { 0 } else { SHOWN });
+    let limit = flags.limit.unwrap_or(if flags.metric.is_some() { 0 } else { DEFAULT_LISTED_RUNS });
     let filter = Filter {
         since: flags.since.map(|when| when.0),
         until: flags.until.map(|when| when.0),
         limit: (limit > 0).then_some(limit),
-        ..flags.which.filter()
+        ..flags.filter.filter()
     };
-    let unicode = speaks_unicode();
+    let unicode = supports_unicode();
     let (document, text, damaged) = match &flags.metric {
         Some(metric) => {
             let Listing { entries, damaged } = store.trends(&filter, metric)?;
-            let text = (!entries.is_empty()).then(|| trend::text(&entries, metric));
-            (trend::json(&entries, metric), text, damaged)
+            let text = (!entries.is_empty()).then(|| trend::format_trends(&entries, metric));
+            (trend::trends_json(&entries, metric), text, damaged)
         }
         None => {
             let Listing { entries, damaged } = store.runs(&filter)?;
-            let text = (!entries.is_empty()).then(|| list(&entries));
+            let text = (!entries.is_empty()).then(|| format_list(&entries));
             (list_json(&entries), text, damaged)
         }
     };
     if flags.json {
-        put_json(|out| writeln!(out, "{document:#}"))?;
+        print_json(|out| writeln!(out, "{document:#}"))?;
     } else if let Some(text) = text {
-        put(|out| write!(out, "{}", if unicode { text } else { plain(&text) }))?;
+        print_text(|out| write!(out, "{}", if unicode { text } else { to_ascii(&text) }))?;
     } else {
-        tell("no such run in the store");
+        print_message("no such run in the store");
     }
-    Ok(warn_of_damage(&damaged))
+    Ok(warn_of_damaged_rows(&damaged))
 }
 
 /// Of the columns that vary.
-const HOST: usize = 8;
-const TAGS: usize = 12;
+const HOST_COLUMNS: usize = 8;
+const TAGS_COLUMNS: usize = 12;
 /// The endpoint gets what is left of a line of 80 characters, but so much at least.
-const LEAST_ENDPOINT: usize = 12;
+const MIN_ENDPOINT_COLUMNS: usize = 12;
 
-fn list(runs: &[Entry]) -> String {
+fn format_list(runs: &[RunEntry]) -> String {
     let hosts: BTreeSet<Option<&str>> = runs.iter().map(|run| run.host.as_deref()).collect();
     let head = ["id", "began (UTC)", if hosts.len() > 1 { "host" } else { "" }, "figure", "tags", "endpoint"];
-    let cells = |run: &Entry| {
+    let cells = |run: &RunEntry| {
         let figure = run.headline.as_ref().and_then(|(name, value)| {
             let metric: Metric = name.parse().ok()?;
-            Some(format!("{name} {}", metric.unit().print((*value)?)))
+            Some(format!("{name} {}", metric.unit().format((*value)?)))
         });
         let host = run.host.as_deref().filter(|_| hosts.len() > 1).unwrap_or_default();
         [
-            shorten(&printable(short(&run.id)), 8),
+            shorten(&printable(short_id(&run.id)), 8),
             run.started.strftime("%Y-%m-%d %H:%M").to_string(),
-            shorten(&printable(host), HOST),
+            shorten(&printable(host), HOST_COLUMNS),
             figure.unwrap_or_else(|| if run.complete { "–" } else { "incomplete" }.to_owned()),
-            shorten(&printable(&run.tags.join(" ")), TAGS),
+            shorten(&printable(&run.tags.join(" ")), TAGS_COLUMNS),
             String::new(),
         ]
     };
     let mut rows: Vec<[String; 6]> =
         [head.map(str::to_owned)].into_iter().chain(runs.iter().map(cells)).collect();
-    let room = 80usize.saturating_sub(line_width(&rows)).max(LEAST_ENDPOINT);
+    let room = 80usize.saturating_sub(width_before_last_column(&rows)).max(MIN_ENDPOINT_COLUMNS);
     for (row, run) in rows.iter_mut().skip(1).zip(runs) {
         let more = if run.cases > 1 { format!(" +{}", run.cases - 1) } else { String::new() };
         let endpoint = printable(run.endpoint.as_deref().unwrap_or("–"));
         row[5] = shorten(&endpoint, room.saturating_sub(more.len())) + &more;
     }
-    columns(&rows)
+    align_columns(&rows)
 }
 
-fn widths<const N: usize>(rows: &[[String; N]]) -> [usize; N] {
+fn column_widths<const N: usize>(rows: &[[String; N]]) -> [usize; N] {
     std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
 }
 
 /// Of a line before its last column, gaps as well.
-fn line_width<const N: usize>(rows: &[[String; N]]) -> usize {
-    widths(rows)[..N - 1].iter().filter(|width| **width > 0).map(|width| width + GAP.len()).sum()
+fn width_before_last_column<const N: usize>(rows: &[[String; N]]) -> usize {
+    column_widths(rows)[..N - 1]
+        .iter()
+        .filter(|width| **width > 0)
+        .map(|width| width + COLUMN_GAP.len())
+        .sum()
 }
 
-const GAP: &str = "  ";
+const COLUMN_GAP: &str = "  ";
 
 /// Rows with their columns below each other; an empty column takes no room.
-fn columns<const N: usize>(rows: &[[String; N]]) -> String {
-    let widths = widths(rows);
+fn align_columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let widths = column_widths(rows);
     let line = |row: &[String; N]| {
         let cells = row.iter().zip(&widths).filter(|(_, width)| **width > 0);
         let cells: Vec<String> = cells.map(|(cell, width)| format!("{cell:width$}")).collect();
-        cells.join(GAP).trim_end().to_owned() + "\n"
+        cells.join(COLUMN_GAP).trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()
 }
 
-fn list_json(runs: &[Entry]) -> Value {
-    let run = |run: &Entry| {
+fn list_json(runs: &[RunEntry]) -> Value {
+    let run = |run: &RunEntry| {
         json!({
             "id": run.id,
             "started": run.started,
@@ -217,11 +221,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments() {
-        let at = |text: &str| text.parse::<When>().map(|when| when.0.to_string());
+    fn points_in_time_are_parsed() {
+        let at = |text: &str| text.parse::<PointInTime>().map(|when| when.0.to_string());
         assert_eq!(at("2026-11-21").unwrap(), "2026-11-21T00:00:00Z");
         assert_eq!(at("2026-11-21T10:00:00+01:00").unwrap(), "2026-11-21T09:00:00Z");
-        assert!("7d".parse::<When>().unwrap().0 < Timestamp::now());
+        assert!("7d".parse::<PointInTime>().unwrap().0 < Timestamp::now());
         for slip in ["yesterday", "2026-13-01", "7", "99999d"] {
             assert!(at(slip).unwrap_err().starts_with(&format!("'{slip}' is no time")));
         }

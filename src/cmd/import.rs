@@ -8,14 +8,14 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use jiff::Timestamp;
-use linkgauge::import::{About, FORMATS_IN, FormatIn, TimeUnit, format_in, read};
-use linkgauge::plan::{Pacing, default_late};
+use linkgauge::import::{IMPORT_FORMATS, ImportFormat, ImportOptions, TimeUnit, import_format, read};
+use linkgauge::plan::{Pacing, default_late_limits};
 use linkgauge::run::Run;
 use linkgauge::units::{Bytes, Span};
 
 use super::Status;
-use super::output::{OutputFlags, all_of, is_dash};
-use super::store::{KeepFlags, tell_kept};
+use super::output::{OutputFlags, finish_all, is_dash};
+use super::store::{SaveFlags, print_saved};
 
 /// Take in results of other programs, and runs that were exported: same statistics, same report, same store
 ///
@@ -23,7 +23,7 @@ use super::store::{KeepFlags, tell_kept};
 #[derive(Args)]
 pub struct Flags {
     /// What is in the files
-    #[arg(id = "what", value_name = "FORMAT", value_parser = formats())]
+    #[arg(id = "what", value_name = "FORMAT", value_parser = format_values())]
     format: String,
     /// '-' is standard input
     #[arg(required = true, value_name = "FILE")]
@@ -49,53 +49,53 @@ pub struct Flags {
     #[command(flatten)]
     output: OutputFlags,
     #[command(flatten)]
-    keep: KeepFlags,
+    save: SaveFlags,
 }
 
-fn formats() -> PossibleValuesParser {
-    let formats = FORMATS_IN.iter().map(|format| PossibleValue::new(format.name).help(format.summary));
+fn format_values() -> PossibleValuesParser {
+    let formats = IMPORT_FORMATS.iter().map(|format| PossibleValue::new(format.name).help(format.summary));
     formats.collect::<Vec<_>>().into()
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    flags.output.check(0)?;
-    flags.keep.check()?;
-    let format = format_in(&flags.format).context("clap knows only these")?;
+    flags.output.check_writable(0)?;
+    flags.save.check()?;
+    let format = import_format(&flags.format).context("clap knows only these")?;
     let several = flags.files.len() > 1;
     let import = |path: &PathBuf| {
-        let run = one(format, path, &flags)?;
+        let run = import_file(format, path, &flags)?;
         // Of many, the store is what is wanted.
         let written = flags.output.write(&run, !several);
-        let kept = flags.keep.kept(&run);
+        let kept = flags.save.save(&run);
         let is_kept = matches!(kept, Ok(true));
-        all_of([written, kept.map(drop)])?;
+        finish_all([written, kept.map(drop)])?;
         if is_kept && !several && !flags.output.quiet {
-            tell_kept(&run);
+            print_saved(&run);
         }
         Ok(())
     };
-    all_of(flags.files.iter().map(import))?;
+    finish_all(flags.files.iter().map(import))?;
     Ok(Status::Complete)
 }
 
-fn one(format: &FormatIn, path: &Path, flags: &Flags) -> Result<Run> {
+fn import_file(format: &ImportFormat, path: &Path, flags: &Flags) -> Result<Run> {
     let size = flags.size.map(|size| u32::try_from(size.0)).transpose();
     let Ok(message_bytes) = size else { bail!("a message has at most 4 GB") };
     let late = match flags.late.is_empty() {
-        true => default_late(Pacing::Closed),
+        true => default_late_limits(Pacing::Closed),
         false => flags.late.iter().map(|span| span.0).collect(),
     };
-    let mut about = About {
-        file: if is_dash(path) { "standard input".to_owned() } else { file_name(path) },
+    let mut about = ImportOptions {
+        file_name: if is_dash(path) { "standard input".to_owned() } else { file_name(path) },
         modified: None,
         title: flags.title.clone(),
         endpoint: flags.endpoint.clone(),
         message_bytes,
         unit: flags.unit,
-        lost: flags.lost,
-        late,
+        lost_value: flags.lost,
+        late_limits: late,
     };
-    let name = if is_dash(path) { about.file.clone() } else { path.display().to_string() };
+    let name = if is_dash(path) { about.file_name.clone() } else { path.display().to_string() };
     let mut file: Box<dyn Read> = match is_dash(path) {
         true => Box::new(std::io::stdin().lock()),
         false => {

@@ -30,11 +30,11 @@ pub struct IpFlags {
 
 impl IpFlags {
     /// The endpoints with these options.
-    pub fn applied(&self, urls: &[Endpoint]) -> Result<Vec<Endpoint>> {
-        urls.iter().map(|url| self.applied_to(url.clone())).collect()
+    pub fn apply_all(&self, urls: &[Endpoint]) -> Result<Vec<Endpoint>> {
+        urls.iter().map(|url| self.apply(url.clone())).collect()
     }
 
-    pub fn applied_to(&self, mut url: Endpoint) -> Result<Endpoint> {
+    pub fn apply(&self, mut url: Endpoint) -> Result<Endpoint> {
         let family = match (self.ipv4, self.ipv6) {
             (true, _) => Some("4"),
             (_, true) => Some("6"),

@@ -16,11 +16,11 @@ use super::Status;
 #[derive(Args)]
 pub struct Flags {
     #[command(subcommand)]
-    piece: Piece,
+    command: LabCommand,
 }
 
 #[derive(Subcommand)]
-enum Piece {
+enum LabCommand {
     Uart(uart::Flags),
     DeviceServer(device_server::Flags),
     Redirect(redirect::Flags),
@@ -30,12 +30,12 @@ enum Piece {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    match flags.piece {
-        Piece::Uart(flags) => uart::run(flags),
-        Piece::DeviceServer(flags) => device_server::run(flags),
-        Piece::Redirect(flags) => redirect::run(flags),
-        Piece::Shaper(flags) => shaper::run(flags),
-        Piece::Logger(flags) => logger::run(flags),
-        Piece::Vm(flags) => vm::run(flags),
+    match flags.command {
+        LabCommand::Uart(flags) => uart::run(flags),
+        LabCommand::DeviceServer(flags) => device_server::run(flags),
+        LabCommand::Redirect(flags) => redirect::run(flags),
+        LabCommand::Shaper(flags) => shaper::run(flags),
+        LabCommand::Logger(flags) => logger::run(flags),
+        LabCommand::Vm(flags) => vm::run(flags),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use clap::Args;
 use linkgauge::plan::CaseSpec;
-use linkgauge::units::{MessageRate, Span, UpTo};
+use linkgauge::units::{MessageRate, RateTarget, Span};
 
 use super::Status;
 use super::measure::{CaseFlags, run_spec};
@@ -19,7 +19,7 @@ use super::measure::{CaseFlags, run_spec};
 pub struct Flags {
     /// Send on a schedule, like 100/s; max: the next request leaves when the reply is here [default: max; for icmp 10/s]
     #[arg(long, value_name = "RATE|max")]
-    rate: Option<UpTo<MessageRate>>,
+    rate: Option<RateTarget<MessageRate>>,
     /// With --rate: exponential gaps instead of equal ones
     #[arg(long, requires = "rate")]
     poisson: bool,
@@ -34,17 +34,17 @@ pub struct Flags {
     #[command(flatten)]
     case: CaseFlags,
     #[command(flatten)]
-    question: Question,
+    ask: AskFlags,
     #[command(flatten)]
-    logger: Logger,
+    pakbus: PakbusFlags,
     #[command(flatten)]
-    packets: Packets,
+    stamp: StampFlags,
 }
 
 /// Which logger's clock to read; options of `--peer pakbus`.
 #[derive(Args)]
 #[command(next_help_heading = "Peer pakbus")]
-struct Logger {
+struct PakbusFlags {
     /// PakBus address of the logger whose clock is read; pakbus://host:6785/ADDRESS says it as well [default: 1]
     #[arg(long, value_name = "ADDRESS")]
     node: Option<String>,
@@ -56,7 +56,7 @@ struct Logger {
 /// What to ask a device that answers but does not echo; options of `--peer ask`.
 #[derive(Args)]
 #[command(next_help_heading = "Peer ask")]
-struct Question {
+struct AskFlags {
     /// The request, with \r \n \t \0 \\ \xHH as escapes, or in hexadecimal: 'hex:01 03 0A'
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     send: Option<String>,
@@ -75,7 +75,7 @@ struct Question {
 }
 
 /// The options of peers as a plan holds them; the peer checks them.
-fn options(question: Question, logger: Logger) -> BTreeMap<String, String> {
+fn protocol_options(question: AskFlags, logger: PakbusFlags) -> BTreeMap<String, String> {
     let named = [
         ("send", question.send),
         ("until", question.until),
@@ -91,15 +91,15 @@ fn options(question: Question, logger: Logger) -> BTreeMap<String, String> {
 /// How test packets are sent; options of `--peer stamp`.
 #[derive(Args)]
 #[command(next_help_heading = "Peer stamp")]
-struct Packets {
+struct StampFlags {
     /// Sign packets with the token (--token-file), and believe signed ones only
     #[arg(long)]
     authenticated: bool,
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let mut peer_options = options(flags.question, flags.logger);
-    if flags.packets.authenticated {
+    let mut peer_options = protocol_options(flags.ask, flags.pakbus);
+    if flags.stamp.authenticated {
         peer_options.insert("authenticated".to_owned(), "true".to_owned());
     }
     let spec = CaseSpec {

@@ -16,20 +16,22 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
 use linkgauge::link::Dialer;
 use linkgauge::metric::Threshold;
-use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Plan, Probe};
+use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
 use linkgauge::report::printable;
 use linkgauge::run::Run;
 use linkgauge::sample::RawFile;
-use linkgauge::schedule::{self, Bench, Event, Observer};
-use linkgauge::serve::raise_open_files;
+use linkgauge::schedule::{self, Observer, RunContext, RunEvent};
+use linkgauge::serve::raise_open_file_limit;
 use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
-use linkgauge::workload::download::Content;
+use linkgauge::workload::download::ContentSender;
 
 use super::Status;
 use super::ip::IpFlags;
-use super::output::{OutputFlags, all_of, complain, is_dash, reader_is_gone, speaks_unicode, terminal};
-use super::signals::on_interrupt;
-use super::store::KeepFlags;
+use super::output::{
+    OutputFlags, finish_all, is_dash, is_reader_gone, print_error, supports_unicode, terminal,
+};
+use super::signals::interrupt_flag;
+use super::store::SaveFlags;
 
 /// Where links lead, what the far end speaks, how often: the same for every workload.
 #[derive(Args, Clone, Default)]
@@ -45,7 +47,7 @@ pub struct CaseFlags {
     #[arg(long, value_name = "N", value_delimiter = ',')]
     ports: Vec<u32>,
     /// What the far end speaks
-    #[arg(long, value_name = "PEER", value_parser = peers(), default_value = "auto")]
+    #[arg(long, value_name = "PEER", value_parser = protocol_values(), default_value = "auto")]
     peer: String,
     /// Stop after this number of messages [default for latency: 10000 or 10s, whichever comes first]
     #[arg(long, short = 'n', short_alias = 'c', value_name = "N")]
@@ -86,8 +88,8 @@ pub struct CaseFlags {
     pub plan: PlanFlags,
 }
 
-fn peers() -> clap::builder::PossibleValuesParser {
-    let known = linkgauge::peer::PEERS
+fn protocol_values() -> clap::builder::PossibleValuesParser {
+    let known = linkgauge::protocol::PROTOCOLS
         .iter()
         .map(|peer| clap::builder::PossibleValue::new(peer.name).help(peer.summary));
     let auto = clap::builder::PossibleValue::new("auto")
@@ -137,7 +139,7 @@ pub struct PlanFlags {
     #[command(flatten)]
     pub output: OutputFlags,
     #[command(flatten)]
-    pub keep: KeepFlags,
+    pub save: SaveFlags,
 }
 
 impl CaseFlags {
@@ -149,20 +151,20 @@ impl CaseFlags {
             None => (None, None),
         };
         Ok(CaseSpec {
-            url: Some(OneOrMany::Many(self.ip.applied(&self.urls)?)),
+            url: Some(OneOrMany::Many(self.ip.apply_all(&self.urls)?)),
             together: Some(self.together),
-            ports: many(&self.ports),
+            ports: one_or_many(&self.ports),
             peer: Some(self.peer.clone()),
             workload: Some(workload.to_owned()),
-            size: many(&self.size),
-            parallel: many(&self.parallel),
+            size: one_or_many(&self.size),
+            parallel: one_or_many(&self.parallel),
             count: self.count,
             time: self.time,
             warm_up_count,
             warm_up_time,
             timeout: self.timeout,
             spin: Some(self.spin),
-            pin: many(&self.pin),
+            pin: one_or_many(&self.pin),
             interval: self.interval,
             thresholds: (!self.threshold.is_empty()).then(|| self.threshold.clone()),
             ..CaseSpec::default()
@@ -181,11 +183,11 @@ impl PlanFlags {
 
     /// Finds out before anything is measured whether the results can be written; `others` also want standard output.
     pub fn check_output(&self, others: usize) -> Result<()> {
-        self.output.check(others + usize::from(self.events_on_stdout()))
+        self.output.check_writable(others + usize::from(self.events_on_stdout()))
     }
 }
 
-pub fn many<T: Clone>(values: &[T]) -> Option<OneOrMany<T>> {
+pub fn one_or_many<T: Clone>(values: &[T]) -> Option<OneOrMany<T>> {
     (!values.is_empty()).then(|| OneOrMany::Many(values.to_vec()))
 }
 
@@ -197,7 +199,7 @@ pub fn run_spec(spec: CaseSpec, flags: &PlanFlags) -> Result<Status> {
 }
 
 /// Runs a plan with what its own file says, unless a flag says otherwise.
-pub fn run_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
+pub fn run_plan_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
     plan.repeat = flags.repeat.unwrap_or(plan.repeat);
     plan.keep_going |= flags.keep_going;
     plan.title = flags.title.clone().or(plan.title);
@@ -208,27 +210,27 @@ pub fn run_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
 pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status> {
     let events_on_stdout = flags.events_on_stdout();
     flags.check_output(0)?;
-    flags.keep.check()?;
+    flags.save.check()?;
     let Measurement { run, events } = measure(plan, flags, dialer)?;
-    all_of([events, finish(&run, flags, !events_on_stdout)])?;
-    Ok(status(&run))
+    finish_all([events, report_and_save(&run, flags, !events_on_stdout)])?;
+    Ok(run_status(&run))
 }
 
 /// Reports and stores a run, however it was measured. Where nothing was measured the error lines say all there is to say.
-pub fn finish(run: &Run, flags: &PlanFlags, table: bool) -> Result<()> {
-    let measured = run.cases.iter().any(|case| case.figures.any());
+pub fn report_and_save(run: &Run, flags: &PlanFlags, table: bool) -> Result<()> {
+    let measured = run.cases.iter().any(|case| case.figures.has_measurements());
     let written = flags.output.write(run, measured && table);
     if measured {
-        flags.keep.keep(run, flags.output.quiet);
+        flags.save.save_or_warn(run, flags.output.quiet);
     }
     written
 }
 
 /// How a run ended.
-pub fn status(run: &Run) -> Status {
-    match (run.interrupted, run.complete()) {
+pub fn run_status(run: &Run) -> Status {
+    match (run.interrupted, run.is_complete()) {
         (true, _) => Status::Interrupted,
-        (_, true) if run.thresholds_kept() => Status::Complete,
+        (_, true) if run.thresholds_passed() => Status::Complete,
         (_, true) => Status::Failed,
         _ => Status::Incomplete,
     }
@@ -242,40 +244,40 @@ pub struct Measurement {
 
 /// Runs a plan and keeps whatever was measured.
 pub fn measure(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Measurement> {
-    measure_into(plan, flags, dialer, None)
+    measure_with_content(plan, flags, dialer, None)
 }
 
 /// The same; the content of a download goes to `content`.
-pub fn measure_into(
+pub fn measure_with_content(
     plan: Plan,
     flags: &PlanFlags,
     dialer: Dialer,
-    content: Option<Content>,
+    content: Option<ContentSender>,
 ) -> Result<Measurement> {
     let plan = schedule::check(plan)?;
     let create =
         |path: &Path| RawFile::create(path).with_context(|| format!("{}: cannot be written", path.display()));
     let raw = flags.raw.as_deref().map(create).transpose()?;
-    let observer = Screen::new(flags.output.quiet, flags.events.as_deref())?;
-    raise_open_files();
-    let cancel = on_interrupt()?;
-    let mut bench = Bench {
+    let observer = ProgressDisplay::new(flags.output.quiet, flags.events.as_deref())?;
+    raise_open_file_limit();
+    let cancel = interrupt_flag()?;
+    let mut bench = RunContext {
         dialer,
         observer: &observer,
         cancel: &cancel,
-        token: token(flags.token_file.as_deref())?,
+        token: read_token(flags.token_file.as_deref())?,
         raw,
         content,
         environment: host::facts(),
-        kept: Default::default(),
-        floor_ns: Some(schedule::floor_ns()),
+        connection_cache: Default::default(),
+        overhead_ns: Some(schedule::measure_overhead_ns()),
     };
     let run = schedule::run(&plan, &mut bench);
-    Ok(Measurement { run, events: observer.end() })
+    Ok(Measurement { run, events: observer.finish() })
 }
 
 /// The token from a file or the environment, without the line end that editors add.
-pub fn token(file: Option<&std::path::Path>) -> Result<Option<String>> {
+pub fn read_token(file: Option<&std::path::Path>) -> Result<Option<String>> {
     let text = match file {
         Some(path) => {
             let text = std::fs::read_to_string(path);
@@ -290,15 +292,15 @@ pub fn token(file: Option<&std::path::Path>) -> Result<Option<String>> {
 }
 
 /// The events file, a line of JSON each. That it cannot be written, or that its reader goes away, ends no measurement.
-struct Events {
-    to: Box<dyn Write + Send>,
+struct EventWriter {
+    out: Box<dyn Write + Send>,
     name: String,
     /// Why there are no more of them.
-    failed: Option<io::Error>,
+    error: Option<io::Error>,
 }
 
-impl Events {
-    fn create(path: &Path) -> Result<Events> {
+impl EventWriter {
+    fn create(path: &Path) -> Result<EventWriter> {
         let name = path.display().to_string();
         let to: Box<dyn Write + Send> = match is_dash(path) {
             true => Box::new(LineWriter::new(io::stdout())),
@@ -307,20 +309,20 @@ impl Events {
                 Box::new(LineWriter::new(file))
             }
         };
-        Ok(Events { to, name, failed: None })
+        Ok(EventWriter { out: to, name, error: None })
     }
 
-    fn add(&mut self, event: &Event) {
-        if self.failed.is_some() {
+    fn write(&mut self, event: &RunEvent) {
+        if self.error.is_some() {
             return;
         }
         let line = serde_json::to_string(event).map_err(io::Error::from);
-        self.failed = line.and_then(|line| writeln!(self.to, "{}", terminal::json(&line))).err();
+        self.error = line.and_then(|line| writeln!(self.out, "{}", terminal::escape_json(&line))).err();
     }
 
-    fn end(&mut self) -> Result<()> {
-        match self.failed.take() {
-            Some(error) if !reader_is_gone(&error) => Err(error)
+    fn finish(&mut self) -> Result<()> {
+        match self.error.take() {
+            Some(error) if !is_reader_gone(&error) => Err(error)
                 .with_context(|| format!("{}: events are missing: it could not be written", self.name)),
             _ => Ok(()),
         }
@@ -328,68 +330,70 @@ impl Events {
 }
 
 /// Shows progress on a terminal and writes events to a file; does nothing where neither is wanted.
-pub struct Screen {
+pub struct ProgressDisplay {
     bar: ProgressBar,
-    events: Option<Mutex<Events>>,
+    events: Option<Mutex<EventWriter>>,
     /// Length of the case's part of the bar.
-    plan: Mutex<BTreeMap<&'static str, u64>>,
+    progress: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 /// Steps of the bar for one run of one case.
-const STEPS: u64 = 100;
+const STEPS_PER_CASE: u64 = 100;
 
-impl Screen {
-    pub fn new(quiet: bool, events: Option<&Path>) -> Result<Screen> {
+impl ProgressDisplay {
+    pub fn new(quiet: bool, events: Option<&Path>) -> Result<ProgressDisplay> {
         let shown = !quiet && std::io::stderr().is_terminal();
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
         let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed:>4}  {wide_msg}")?;
-        bar.set_style(style.progress_chars(if speaks_unicode() { "━╸─" } else { "=> " }));
-        let events = events.map(Events::create).transpose()?;
-        Ok(Screen { bar, events: events.map(Mutex::new), plan: Mutex::default() })
+        bar.set_style(style.progress_chars(if supports_unicode() { "━╸─" } else { "=> " }));
+        let events = events.map(EventWriter::create).transpose()?;
+        Ok(ProgressDisplay { bar, events: events.map(Mutex::new), progress: Mutex::default() })
     }
 
     /// Nothing more is shown. Fails where events could not be written.
-    pub fn end(&self) -> Result<()> {
+    pub fn finish(&self) -> Result<()> {
         self.bar.finish_and_clear();
         let events = self.events.as_ref().and_then(|events| events.lock().ok());
-        events.map_or(Ok(()), |mut events| events.end())
+        events.map_or(Ok(()), |mut events| events.finish())
     }
 
-    fn remember(&self, name: &'static str, value: u64) {
-        if let Ok(mut plan) = self.plan.lock() {
+    fn store_progress(&self, name: &'static str, value: u64) {
+        if let Ok(mut plan) = self.progress.lock() {
             plan.insert(name, value);
         }
     }
 
-    fn recall(&self, name: &'static str) -> u64 {
-        self.plan.lock().ok().and_then(|plan| plan.get(name).copied()).unwrap_or(0)
+    fn load_progress(&self, name: &'static str) -> u64 {
+        self.progress.lock().ok().and_then(|plan| plan.get(name).copied()).unwrap_or(0)
     }
 }
 
-impl Observer for Screen {
-    fn event(&self, event: &Event) {
+impl Observer for ProgressDisplay {
+    fn event(&self, event: &RunEvent) {
         if let Some(Ok(mut events)) = self.events.as_ref().map(Mutex::lock) {
-            events.add(event);
+            events.write(event);
         }
         match event {
-            Event::Begins { cases, repeat, .. } => {
-                self.remember("cases", *cases as u64);
-                self.bar.set_length(STEPS * *cases as u64 * u64::from(*repeat));
+            RunEvent::Begins { cases, repeat, .. } => {
+                self.store_progress("cases", *cases as u64);
+                self.bar.set_length(STEPS_PER_CASE * *cases as u64 * u64::from(*repeat));
             }
-            Event::CaseBegins { case, repetition, endpoint, workload, message_bytes, .. } => {
-                let done = u64::from(*repetition) * self.recall("cases") + *case as u64;
-                self.remember("done", done);
-                self.bar.set_position(STEPS * done);
-                let size = units::print_bytes((*message_bytes).into());
+            RunEvent::CaseBegins { case, repetition, endpoint, workload, message_bytes, .. } => {
+                let done = u64::from(*repetition) * self.load_progress("cases") + *case as u64;
+                self.store_progress("done", done);
+                self.bar.set_position(STEPS_PER_CASE * done);
+                let size = units::format_bytes((*message_bytes).into());
                 self.bar.set_message(printable(&format!("{workload} {endpoint} {size}")));
                 self.bar.enable_steady_tick(Duration::from_millis(200));
             }
-            Event::Progress { share: Some(share), .. } => {
-                self.bar.set_position(STEPS * self.recall("done") + (share * STEPS as f64) as u64);
+            RunEvent::Progress { share: Some(share), .. } => {
+                self.bar.set_position(
+                    STEPS_PER_CASE * self.load_progress("done") + (share * STEPS_PER_CASE as f64) as u64,
+                );
             }
-            Event::Failed { reason, .. } => {
-                self.bar.suspend(|| complain(reason));
+            RunEvent::Failed { reason, .. } => {
+                self.bar.suspend(|| print_error(reason));
             }
             _ => {}
         }
@@ -397,17 +401,17 @@ impl Observer for Screen {
 }
 
 /// Flags only a load has.
-pub fn probe(text: &str) -> Result<Probe, String> {
+pub fn parse_probe(text: &str) -> Result<ProbeSpec, String> {
     match text {
-        "off" => Ok(Probe::Switch(false)),
+        "off" => Ok(ProbeSpec::Switch(false)),
         text => text
             .parse::<MessageRate>()
-            .map(Probe::Rate)
+            .map(ProbeSpec::Rate)
             .map_err(|_| format!("'{text}' is neither a rate (10/s) nor 'off'")),
     }
 }
 
-pub fn direction(text: &str) -> Result<Direction, String> {
+pub fn parse_direction(text: &str) -> Result<Direction, String> {
     let names = || Direction::ALL.map(Direction::name).join(", ");
     Direction::ALL
         .into_iter()
@@ -416,7 +420,11 @@ pub fn direction(text: &str) -> Result<Direction, String> {
 }
 
 /// Waits for Ctrl-C, or until the time is over. Looks around meanwhile, and ends where that fails.
-pub fn wait(cancel: &AtomicBool, time: Option<Span>, mut look: impl FnMut() -> Result<()>) -> Result<()> {
+pub fn wait_until_interrupted(
+    cancel: &AtomicBool,
+    time: Option<Span>,
+    mut look: impl FnMut() -> Result<()>,
+) -> Result<()> {
     let clock = Clock::System;
     let until = time.map(|time| clock.now() + time.0);
     while !cancel.load(Relaxed) && until.is_none_or(|until| clock.now() < until) {

@@ -44,10 +44,10 @@ struct Cli {
 }
 
 /// The flag of the same name, for those who start this program.
-pub const UNTIL_INPUT_ENDS: &str = "--until-input-ends";
+pub const UNTIL_INPUT_ENDS_FLAG: &str = "--until-input-ends";
 
 /// As SIGTERM would end it.
-fn end_with_input() {
+fn terminate_when_input_ends() {
     std::thread::spawn(|| {
         // That it cannot be read is an end, too.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
@@ -111,10 +111,10 @@ impl From<Status> for ExitCode {
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return output::usage(&error).into(),
+        Err(error) => return output::print_usage(&error).into(),
     };
     if cli.until_input_ends {
-        end_with_input();
+        terminate_when_input_ends();
     }
     let ended = match cli.command {
         Command::Demo(flags) => demo::run(flags),
@@ -136,12 +136,12 @@ pub fn main() -> ExitCode {
         Command::Import(flags) => import::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
         Command::Completions(flags) => completions::run(flags, Cli::command()),
-        Command::Man(flags) => completions::man(flags, Cli::command()),
+        Command::Man(flags) => completions::write_man_pages(flags, Cli::command()),
     };
     match ended {
         Ok(status) => status.into(),
         Err(error) => {
-            output::complain(&format!("{error:#}"));
+            output::print_error(&format!("{error:#}"));
             Status::Incomplete.into()
         }
     }

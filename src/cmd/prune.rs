@@ -2,12 +2,12 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use linkgauge::store::{Entry, Filter, Listing};
+use linkgauge::store::{Filter, Listing, RunEntry};
 
 use super::Status;
-use super::history::{When, WhichFlags};
-use super::output::put;
-use super::store::{StoreFlag, warn_of_damage};
+use super::history::{FilterFlags, PointInTime};
+use super::output::print_text;
+use super::store::{StoreFlags, warn_of_damaged_rows};
 
 /// Take old runs out of the store
 ///
@@ -16,7 +16,7 @@ use super::store::{StoreFlag, warn_of_damage};
 pub struct Flags {
     /// Those that began before [YYYY-MM-DD, or how long ago: 90d]
     #[arg(long, value_name = "WHEN")]
-    before: Option<When>,
+    before: Option<PointInTime>,
     /// All but the newest N
     #[arg(long, value_name = "N")]
     keep: Option<usize>,
@@ -27,19 +27,19 @@ pub struct Flags {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    which: WhichFlags,
+    filter: FilterFlags,
     #[command(flatten)]
-    store: StoreFlag,
+    store: StoreFlags,
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    if flags.before.is_none() && flags.keep.is_none() && flags.which.tag.is_none() {
+    if flags.before.is_none() && flags.keep.is_none() && flags.filter.tag.is_none() {
         bail!("say which runs are to go: --before WHEN, --keep N or --tag NAME");
     }
     let mut store = flags.store.open()?;
-    let filter = Filter { until: flags.before.map(|when| when.0), ..flags.which.filter() };
-    let tagged = flags.tagged || flags.which.tag.is_some();
-    let goes = |entry: &Entry| tagged || entry.tags.is_empty();
+    let filter = Filter { until: flags.before.map(|when| when.0), ..flags.filter.filter() };
+    let tagged = flags.tagged || flags.filter.tag.is_some();
+    let goes = |entry: &RunEntry| tagged || entry.tags.is_empty();
     let Listing { entries, damaged } = store.runs(&filter)?;
     let found = entries.into_iter().skip(flags.keep.unwrap_or(0));
     let gone: Vec<String> = found.filter(goes).map(|entry| entry.id).collect();
@@ -47,9 +47,9 @@ pub fn run(flags: Flags) -> Result<Status> {
         store.remove(&gone)?;
     }
     let what = if flags.dry_run { "would go" } else { "removed" };
-    put(|out| {
+    print_text(|out| {
         gone.iter().try_for_each(|id| writeln!(out, "{what}: {}", linkgauge::report::printable(id)))?;
         writeln!(out, "{} {what}", gone.len())
     })?;
-    Ok(warn_of_damage(&damaged))
+    Ok(warn_of_damaged_rows(&damaged))
 }

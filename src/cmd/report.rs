@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 use clap::Args;
-use linkgauge::report::Side;
+use linkgauge::report::RunGroup;
 use linkgauge::run::Run;
 
 use super::Status;
 use super::output::OutputFlags;
-use super::store::{RUN_HELP, StoreFlag, runs};
+use super::store::{RUN_HELP, StoreFlags, load_runs};
 
 /// Show stored runs again, in any format
 ///
@@ -19,23 +19,23 @@ pub struct Flags {
     #[command(flatten)]
     output: OutputFlags,
     #[command(flatten)]
-    store: StoreFlag,
+    store: StoreFlags,
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    flags.output.check(0)?;
+    flags.output.check_writable(0)?;
     let named: Vec<(&str, Vec<Run>)> = flags
         .runs
         .iter()
-        .map(|named| Ok((named.as_str(), runs(named, &flags.store)?)))
+        .map(|named| Ok((named.as_str(), load_runs(named, &flags.store)?)))
         .collect::<Result<_>>()?;
-    let sides: Vec<Side> = match named.as_slice() {
+    let sides: Vec<RunGroup> = match named.as_slice() {
         // The runs of a single set are told apart.
-        [(name, runs)] => runs.chunks(1).map(|runs| Side { name, runs }).collect(),
-        several => several.iter().map(|(name, runs)| Side { name, runs }).collect(),
+        [(name, runs)] => runs.chunks(1).map(|runs| RunGroup { name, runs }).collect(),
+        several => several.iter().map(|(name, runs)| RunGroup { name, runs }).collect(),
     };
     match sides.as_slice() {
-        [Side { runs: [run], .. }] => flags.output.write(run, true)?,
+        [RunGroup { runs: [run], .. }] => flags.output.write(run, true)?,
         sides => flags.output.write_all(sides)?,
     }
     Ok(Status::Complete)

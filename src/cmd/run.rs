@@ -7,7 +7,7 @@ use clap::Args;
 use linkgauge::plan::Plan;
 
 use super::Status;
-use super::measure::{PlanFlags, run_file};
+use super::measure::{PlanFlags, run_plan_file};
 
 /// Run the cases of a plan file
 #[derive(Args)]
@@ -24,5 +24,5 @@ pub fn run(flags: Flags) -> Result<Status> {
     let text =
         std::fs::read_to_string(&flags.file).with_context(|| format!("{name}: the plan cannot be read"))?;
     let plan = Plan::from_toml(&text).with_context(|| name.to_string())?;
-    run_file(plan, &flags.plan)
+    run_plan_file(plan, &flags.plan)
 }

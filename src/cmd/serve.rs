@@ -10,17 +10,17 @@ use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
 use linkgauge::link::{self, Dialer, Framing};
-use linkgauge::peer::{self, Limits, ServerFacts, Setting};
-use linkgauge::serve::{Refusal, Server, raise_open_files};
-use linkgauge::units::{BitRate, Bytes, Span, plural};
+use linkgauge::protocol::{self, ServerConfig, ServerLimits, ServerSetting};
+use linkgauge::serve::{Refusal, Server, raise_open_file_limit};
+use linkgauge::units::{BitRate, Bytes, Span, format_plural};
 
 use super::Status;
-use super::measure::{token, wait};
-use super::output::{put, tell};
-use super::signals::on_interrupt;
+use super::measure::{read_token, wait_until_interrupted};
+use super::output::{print_message, print_text};
+use super::signals::interrupt_flag;
 
 /// What is refused is reported at once, and then at most this often.
-const BETWEEN_REPORTS: Duration = Duration::from_secs(60);
+const REFUSAL_REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Be the far end: answer any number of clients until Ctrl-C
 ///
@@ -32,7 +32,7 @@ pub struct Flags {
     #[arg(value_name = "URL")]
     urls: Vec<Endpoint>,
     /// What to speak
-    #[arg(long, value_name = "PEER", value_parser = served(), default_value = "linkgauge")]
+    #[arg(long, value_name = "PEER", value_parser = protocol_values(), default_value = "linkgauge")]
     peer: String,
     /// File with a token that clients must know (or the variable LINKGAUGE_TOKEN); for linkgauge and stamp
     #[arg(long, value_name = "FILE")]
@@ -41,7 +41,7 @@ pub struct Flags {
     #[arg(long)]
     stateless: bool,
     /// Sessions at once
-    #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
+    #[arg(long, value_name = "N", default_value_t = ServerLimits::default().sessions)]
     max_sessions: u32,
     /// Longest measurement of a client; where the protocol has none, longest connection
     #[arg(long, value_name = "TIME", default_value = "24h")]
@@ -66,23 +66,23 @@ pub struct Flags {
     quiet: bool,
 }
 
-fn served() -> clap::builder::PossibleValuesParser {
+fn protocol_values() -> clap::builder::PossibleValuesParser {
     // The others are no slips of the finger: they get an answer of their own.
-    let value = |peer: &peer::Peer| {
+    let value = |peer: &protocol::Protocol| {
         clap::builder::PossibleValue::new(peer.name).help(peer.summary).hide(peer.serve.is_none())
     };
-    peer::PEERS.iter().map(value).collect::<Vec<_>>().into()
+    protocol::PROTOCOLS.iter().map(value).collect::<Vec<_>>().into()
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let cancel = on_interrupt()?;
-    let peer = peer::peer(&flags.peer).context("clap knows only peers of the list")?;
+    let cancel = interrupt_flag()?;
+    let peer = protocol::find_protocol(&flags.peer).context("clap knows only peers of the list")?;
     let Some(serve) = peer.serve else {
-        bail!("peer {} cannot be served{}", peer.name, stand_in(peer.name));
+        bail!("peer {} cannot be served{}", peer.name, stand_in_hint(peer.name));
     };
-    let defaults = Limits::default();
-    let facts = Arc::new(ServerFacts {
-        limits: Limits {
+    let defaults = ServerLimits::default();
+    let facts = Arc::new(ServerConfig {
+        limits: ServerLimits {
             sessions: flags.max_sessions,
             duration_s: flags.max_time.0.as_secs().max(1),
             bit_rate: flags.max_rate.map(|rate| rate.0),
@@ -90,10 +90,10 @@ pub fn run(flags: Flags) -> Result<Status> {
             flows: flags.max_flows.unwrap_or(defaults.flows),
             idle_s: flags.idle.0.as_secs().max(1),
         },
-        token: token(flags.token_file.as_deref())?,
-        stateless: flags.stateless,
+        token: read_token(flags.token_file.as_deref())?,
+        is_stateless: flags.stateless,
         environment: host::facts(),
-        ..ServerFacts::default()
+        ..ServerConfig::default()
     });
     let dialer = Dialer::new(Clock::System);
     let urls = match flags.urls.as_slice() {
@@ -102,19 +102,19 @@ pub fn run(flags: Flags) -> Result<Status> {
     };
     let urls = urls.into_iter().map(|url| with_default_port(url, peer)).collect::<Result<Vec<_>>>()?;
     let service = serve(&facts);
-    for (setting, flag) in given(&flags, &facts) {
-        let on_messages = setting == Setting::MessageBytes && has_messages(&urls);
-        if !service.honours().contains(&setting) && !on_messages {
+    for (setting, flag) in given_settings(&flags, &facts) {
+        let on_messages = setting == ServerSetting::MessageBytes && all_keep_message_boundaries(&urls);
+        if !service.supported_settings().contains(&setting) && !on_messages {
             bail!(
                 "{flag}: the protocol {} cannot honour it: leave it out, or serve another protocol",
                 peer.name
             );
         }
     }
-    raise_open_files();
+    raise_open_file_limit();
     let server = Server::start(&urls, &service, &facts.limits, &dialer)?;
     if !flags.quiet {
-        put(|stdout| {
+        print_text(|stdout| {
             server
                 .endpoints()
                 .iter()
@@ -124,56 +124,61 @@ pub fn run(flags: Flags) -> Result<Status> {
             let open: Vec<String> =
                 urls.iter().map(|url| url.as_str().replace("127.0.0.1", "0.0.0.0")).collect();
             let open = open.join(" ");
-            tell(format_args!("loop-back only: nobody else can reach this; give {open} to change that"));
+            print_message(format_args!(
+                "loop-back only: nobody else can reach this; give {open} to change that"
+            ));
         }
     }
     let mut reported = None;
-    wait(&cancel, flags.time, || {
-        if !flags.quiet && reported.is_none_or(|at: Instant| at.elapsed() >= BETWEEN_REPORTS) {
-            reported = report_refusals(&server).then(Instant::now).or(reported);
+    wait_until_interrupted(&cancel, flags.time, || {
+        if !flags.quiet && reported.is_none_or(|at: Instant| at.elapsed() >= REFUSAL_REPORT_INTERVAL) {
+            reported = print_refusals(&server).then(Instant::now).or(reported);
         }
         Ok(())
     })?;
     if !flags.quiet {
-        report_refusals(&server);
+        print_refusals(&server);
         let counters = server.counters();
         let (accepted, refused) = (counters.accepted.load(Relaxed), counters.refused.load(Relaxed));
-        tell(format_args!("served {}, refused {refused}", plural(accepted, "connection")));
+        print_message(format_args!("served {}, refused {refused}", format_plural(accepted, "connection")));
     }
     Ok(Status::Complete)
 }
 
 /// Prints what was refused or dropped since the last time; whether there was anything.
-fn report_refusals(server: &Server) -> bool {
+fn print_refusals(server: &Server) -> bool {
     let refusals = server.refusals().take();
     for Refusal { reason, count, last_from } in &refusals {
-        tell(format_args!("refused {}, last from {last_from}: {reason}", plural(*count, "time")));
+        print_message(format_args!(
+            "refused {}, last from {last_from}: {reason}",
+            format_plural(*count, "time")
+        ));
     }
     !refusals.is_empty()
 }
 
 /// The settings that were given and that not every protocol can honour, each with what it was given by.
-fn given(flags: &Flags, facts: &ServerFacts) -> Vec<(Setting, &'static str)> {
+fn given_settings(flags: &Flags, facts: &ServerConfig) -> Vec<(ServerSetting, &'static str)> {
     let token = match flags.token_file {
         Some(_) => "--token-file",
         None => "a token (the variable LINKGAUGE_TOKEN)",
     };
     let all = [
-        (facts.token.is_some(), Setting::Token, token),
-        (flags.stateless, Setting::Stateless, "--stateless"),
-        (flags.max_size.is_some(), Setting::MessageBytes, "--max-size"),
-        (flags.max_flows.is_some(), Setting::Flows, "--max-flows"),
+        (facts.token.is_some(), ServerSetting::Token, token),
+        (flags.stateless, ServerSetting::Stateless, "--stateless"),
+        (flags.max_size.is_some(), ServerSetting::MessageBytes, "--max-size"),
+        (flags.max_flows.is_some(), ServerSetting::Flows, "--max-flows"),
     ];
     all.into_iter().filter(|(is_given, ..)| *is_given).map(|(_, setting, flag)| (setting, flag)).collect()
 }
 
 /// Whether every link keeps messages apart, so that the server can measure them.
-fn has_messages(urls: &[Endpoint]) -> bool {
-    urls.iter().all(|url| link::caps(url).is_ok_and(|caps| caps.framing == Framing::Message))
+fn all_keep_message_boundaries(urls: &[Endpoint]) -> bool {
+    urls.iter().all(|url| link::endpoint_caps(url).is_ok_and(|caps| caps.framing == Framing::Message))
 }
 
 /// What stands in for a far end that is a device.
-fn stand_in(peer: &str) -> &'static str {
+fn stand_in_hint(peer: &str) -> &'static str {
     match peer {
         "pakbus" => ": be a data logger with 'linkgauge lab logger'",
         _ => ": the far end is a device",
@@ -181,7 +186,7 @@ fn stand_in(peer: &str) -> &'static str {
 }
 
 /// Loop-back, on the transports and ports of the peer.
-fn default_urls(peer: &peer::Peer) -> Result<Vec<Endpoint>> {
+fn default_urls(peer: &protocol::Protocol) -> Result<Vec<Endpoint>> {
     if peer.default_ports.is_empty() {
         return Ok(["tcp://127.0.0.1:7100", "udp://127.0.0.1:7100"]
             .map(str::parse)
@@ -193,7 +198,7 @@ fn default_urls(peer: &peer::Peer) -> Result<Vec<Endpoint>> {
 }
 
 /// The peer's own port, where the URL names none.
-fn with_default_port(url: Endpoint, peer: &peer::Peer) -> Result<Endpoint> {
+fn with_default_port(url: Endpoint, peer: &protocol::Protocol) -> Result<Endpoint> {
     let port = peer.default_ports.iter().find(|(scheme, _)| *scheme == url.scheme());
     match (port, url.host_port()) {
         (Some((_, port)), Ok((_, None))) => Ok(url.with_port(*port)?),

@@ -10,32 +10,32 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 
 /// Set by the first of them, once a command has asked for it.
-static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-static ASKED_FOR: AtomicBool = AtomicBool::new(false);
+static INTERRUPT_FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+static HANDLERS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// A flag that the first Ctrl-C, SIGTERM or SIGHUP sets; the second Ctrl-C or SIGTERM ends the program at once.
-pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
-    in_order(|signal, flag| {
+pub fn interrupt_flag() -> Result<Arc<AtomicBool>> {
+    install_handlers(|signal, flag| {
         register_conditional_shutdown(signal, 130, flag.clone())?;
         register(signal, flag.clone())
     })
 }
 
 /// The same for what may not be left as it is: no signal ends the program before it is set back.
-pub fn on_interrupt_only() -> Result<Arc<AtomicBool>> {
-    in_order(|signal, flag| register(signal, flag.clone()))
+pub fn protected_interrupt_flag() -> Result<Arc<AtomicBool>> {
+    install_handlers(|signal, flag| register(signal, flag.clone()))
 }
 
 /// The flag of this process.
-pub fn interrupted() -> Arc<AtomicBool> {
-    INTERRUPTED.get_or_init(Arc::default).clone()
+pub fn process_interrupt_flag() -> Arc<AtomicBool> {
+    INTERRUPT_FLAG.get_or_init(Arc::default).clone()
 }
 
-fn in_order(
+fn install_handlers(
     add: impl Fn(i32, &Arc<AtomicBool>) -> std::io::Result<signal_hook::SigId>,
 ) -> Result<Arc<AtomicBool>> {
-    let flag = interrupted();
-    if ASKED_FOR.swap(true, Relaxed) {
+    let flag = process_interrupt_flag();
+    if HANDLERS_INSTALLED.swap(true, Relaxed) {
         return Ok(flag);
     }
     for signal in [SIGINT, SIGTERM] {

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::Status;
-use super::store::{StoreFlag, tag};
+use super::store::{StoreFlags, parse_tag};
 
 /// Name a run in the store, so that it is found again, not pruned, and one of a set (tag:NAME)
 #[derive(Args)]
@@ -13,18 +13,18 @@ pub struct Flags {
     #[arg(value_name = "RUN")]
     run: String,
     /// What to name it
-    #[arg(required = true, value_name = "NAME", value_parser = tag)]
+    #[arg(required = true, value_name = "NAME", value_parser = parse_tag)]
     names: Vec<String>,
     /// Take the names away
     #[arg(long)]
     remove: bool,
     #[command(flatten)]
-    store: StoreFlag,
+    store: StoreFlags,
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
     let mut store = flags.store.open()?;
-    let id = store.find(&flags.run)?;
+    let id = store.resolve_id(&flags.run)?;
     match flags.remove {
         true => store.untag(&id, &flags.names)?,
         false => store.tag(&id, &flags.names)?,

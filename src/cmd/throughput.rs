@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use clap::Args;
-use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Probe};
-use linkgauge::units::{BitRate, Bytes, UnitError, UpTo};
+use linkgauge::plan::{CaseSpec, Direction, OneOrMany, ProbeSpec};
+use linkgauge::units::{BitRate, Bytes, RateTarget, UnitError};
 
 use super::Status;
-use super::measure::{CaseFlags, direction, many, probe, run_spec};
+use super::measure::{CaseFlags, one_or_many, parse_direction, parse_probe, run_spec};
 
 /// Measure delivered payload per second, one or both ways
 ///
@@ -17,7 +17,7 @@ use super::measure::{CaseFlags, direction, many, probe, run_spec};
 #[derive(Args)]
 pub struct Flags {
     /// send, receive, both (own session, iperf3, netio) or loop (over an echo) [list: one case each]
-    #[arg(long, short, value_name = "DIRECTION", value_delimiter = ',', value_parser = direction)]
+    #[arg(long, short, value_name = "DIRECTION", value_delimiter = ',', value_parser = parse_direction)]
     direction: Vec<Direction>,
     /// The server sends: --direction receive
     #[arg(long, short = 'R', conflicts_with_all = ["direction", "bidir"])]
@@ -30,51 +30,51 @@ pub struct Flags {
     volume: Option<Bytes>,
     /// Send no faster than this on each connection, like 10Mbit/s or 10M; max: as fast as it goes [default: max; for UDP and
     /// icmp to another host 1Mbit/s]
-    #[arg(long, visible_alias = "bitrate", short, value_name = "RATE|max", value_parser = bit_rate)]
-    bit_rate: Option<UpTo<BitRate>>,
+    #[arg(long, visible_alias = "bitrate", short, value_name = "RATE|max", value_parser = parse_bit_rate_or_max)]
+    bit_rate: Option<RateTarget<BitRate>>,
     /// Rate of the latency probe beside the load, or 'off' [default: 10/s]
-    #[arg(long, value_name = "RATE", value_parser = probe)]
-    probe: Option<Probe>,
+    #[arg(long, value_name = "RATE", value_parser = parse_probe)]
+    probe: Option<ProbeSpec>,
     // Last: the headings of its groups would take in what follows.
     #[command(flatten)]
     case: CaseFlags,
     #[command(flatten)]
-    netio: Netio,
+    netio: NetioFlags,
 }
 
 /// Options of `--peer netio`.
 #[derive(Args)]
 #[command(next_help_heading = "Peer netio")]
-struct Netio {
+struct NetioFlags {
     /// What the NETIO at the far end speaks: a (up to 1.14, only send), b (1.15 to 1.22), c (from 1.23) [default: c]
     #[arg(long, value_name = "A|B|C")]
     dialect: Option<String>,
 }
 
-impl Netio {
+impl NetioFlags {
     /// The options as a plan holds them; the peer checks them.
-    fn options(self) -> BTreeMap<String, String> {
+    fn protocol_options(self) -> BTreeMap<String, String> {
         self.dialect.into_iter().map(|dialect| ("dialect".to_owned(), dialect)).collect()
     }
 }
 
 /// A rate; 0 is as much as goes, as for iperf3.
-fn bit_rate(text: &str) -> Result<UpTo<BitRate>, UnitError> {
-    if text == "0" { Ok(UpTo::Max) } else { text.parse() }
+fn parse_bit_rate_or_max(text: &str) -> Result<RateTarget<BitRate>, UnitError> {
+    if text == "0" { Ok(RateTarget::Max) } else { text.parse() }
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
     let direction = match (flags.reverse, flags.bidir) {
         (true, _) => Some(OneOrMany::One(Direction::Receive)),
         (_, true) => Some(OneOrMany::One(Direction::Both)),
-        _ => many(&flags.direction),
+        _ => one_or_many(&flags.direction),
     };
     let spec = CaseSpec {
         direction,
         volume: flags.volume,
         bit_rate: flags.bit_rate,
         probe: flags.probe,
-        peer_options: flags.netio.options(),
+        peer_options: flags.netio.protocol_options(),
         ..flags.case.spec("throughput")?
     };
     run_spec(spec, &flags.case.plan)

@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-use crate::paper::{PaperError, Study};
 use crate::run::{Run, TOOL};
+use crate::study::{Study, StudyError};
 
 pub mod size;
 pub mod window;
@@ -19,51 +19,51 @@ pub enum Evidence<'a> {
 
 /// What somebody says of what was measured, that the evidence need not hold.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Declared {
+pub struct DeclaredFacts {
     /// What the line can carry of payload, in bit/s.
     pub line_bps: Option<f64>,
 }
 
 /// A question that evidence may answer.
-pub struct Piece {
+pub struct Model {
     pub name: &'static str,
     /// For help and documents.
     pub summary: &'static str,
-    pub explain: fn(&Evidence, &Declared) -> Result<Finding, NotExplained>,
+    pub explain: fn(&Evidence, &DeclaredFacts) -> Result<Finding, ExplainError>,
 }
 
 /// Every piece, in the order in which findings are shown.
-pub static PIECES: &[Piece] = &[window::PIECE, size::PIECE];
+pub static MODELS: &[Model] = &[window::MODEL, size::MODEL];
 
 /// Why there is nothing to say.
 #[derive(Debug, thiserror::Error)]
-pub enum NotExplained {
+pub enum ExplainError {
     /// What the piece needs and does not find.
     #[error("{0}")]
-    Lacking(String),
+    InsufficientData(String),
     #[error("{0}")]
-    Study(#[from] PaperError),
+    Study(#[from] StudyError),
 }
 
 /// What a piece found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    pub piece: &'static str,
+    pub model: &'static str,
     /// Every figure, with its unit in the name.
     pub figures: Value,
     /// The same for people.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<FindingBlock>,
 }
 
 /// A part of a finding as people read it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Block {
+pub enum FindingBlock {
     Heading(String),
     Text(String),
     Table {
         /// Columns that hold words, the first ones; the others hold figures.
-        words: usize,
-        head: Vec<String>,
+        text_columns: usize,
+        header: Vec<String>,
         rows: Vec<Vec<String>>,
     },
 }
@@ -71,10 +71,10 @@ pub enum Block {
 /// What all pieces say, or why none says anything, a reason each.
 pub fn explain(
     evidence: &Evidence,
-    declared: &Declared,
-) -> Result<Vec<Finding>, Vec<(&'static str, NotExplained)>> {
+    declared: &DeclaredFacts,
+) -> Result<Vec<Finding>, Vec<(&'static str, ExplainError)>> {
     let (mut findings, mut silent) = (Vec::new(), Vec::new());
-    for piece in PIECES {
+    for piece in MODELS {
         match (piece.explain)(evidence, declared) {
             Ok(finding) => findings.push(finding),
             Err(why) => silent.push((piece.name, why)),
@@ -84,7 +84,7 @@ pub fn explain(
 }
 
 /// The findings as a document.
-pub fn document(of: &str, findings: &[Finding]) -> Value {
-    let findings = findings.iter().map(|finding| (finding.piece.to_owned(), finding.figures.clone()));
+pub fn findings_document(of: &str, findings: &[Finding]) -> Value {
+    let findings = findings.iter().map(|finding| (finding.model.to_owned(), finding.figures.clone()));
     json!({ "explained": of, "tool": TOOL, "findings": findings.collect::<serde_json::Map<_, _>>() })
 }

@@ -8,36 +8,36 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Declared, Evidence, Finding, NotExplained, Piece};
+use super::{DeclaredFacts, Evidence, ExplainError, Finding, Model};
 use crate::run::Run;
 use crate::stats::Interval;
-use crate::stats::fit::{Line, Point, broken, relative_least_squares, theil_sen};
+use crate::stats::fit::{FitPoint, LinearFit, fit_segmented, relative_least_squares, theil_sen};
 
+mod render;
 mod sweeps;
-mod told;
 
-pub use sweeps::{Limit, Measured};
-use sweeps::{LineBy, Sweep};
+pub use sweeps::{LineLimit, SizeSample};
+use sweeps::{LineSource, SizeSweep};
 
-pub const PIECE: Piece = Piece {
+pub const MODEL: Model = Model {
     name: "size",
     summary: "what a message costs whatever its size, and what each byte of it",
-    explain: |evidence, declared| Sizes::of(evidence, declared).map(|sizes| sizes.finding()),
+    explain: |evidence, declared| SizeModel::fit(evidence, declared).map(|sizes| sizes.to_finding()),
 };
 
 /// As it is printed.
-const FORM: &str = "time of a message = its own cost + size ÷ rate";
-const CONFIDENCE: f64 = 0.95;
+const FORMULA: &str = "time of a message = its own cost + size ÷ rate";
+const CONFIDENCE_LEVEL: f64 = 0.95;
 /// A line through two points misses nothing.
-const FEWEST_SIZES: usize = 3;
+const MIN_SIZES: usize = 3;
 /// A slope within this share of what the line carries is the line's, and none can be above: what clocks, rounded figures
 /// and the headers of a protocol make uncertain.
-const LIKE_THE_LINE: f64 = 0.05;
+const LINE_RATE_TOLERANCE: f64 = 0.05;
 
 /// How the slope between the two largest sizes lies to what the line carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Against {
+pub enum LineComparison {
     /// Slower: something else takes the time.
     NotTheLine,
     TheLine,
@@ -48,7 +48,7 @@ pub enum Against {
 /// A line in words that programs and people understand. What is not shown is `None`: the cost of a message where the line
 /// has none above zero; the rate where a byte may cost nothing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Costs {
+pub struct MessageCosts {
     pub message_ns: Option<f64>,
     pub byte_ns: f64,
     pub byte_ns_interval: Option<Interval>,
@@ -59,63 +59,63 @@ pub struct Costs {
 
 /// Two lines that fit clearly better than one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Break {
+pub struct Breakpoint {
     pub last_below_bytes: u32,
     pub first_above_bytes: u32,
     /// Sizes that link or interface told, by name, which lie between the two.
     pub between: Vec<String>,
-    pub below: Costs,
-    pub above: Costs,
+    pub below: MessageCosts,
+    pub above: MessageCosts,
 }
 
 /// A size, and how far the line is off.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
+pub struct SizeRow {
     #[serde(flatten)]
-    pub measured: Measured,
+    pub sample: SizeSample,
     /// Time by the line ÷ time seen − 1.
     pub residual_percent: f64,
 }
 
 /// The line of one sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Fit {
+pub struct SizeFit {
     /// Table or workload, and which of its sweeps.
     pub group: String,
     pub name: String,
     /// From the smallest size to the largest.
-    pub rows: Vec<Row>,
+    pub rows: Vec<SizeRow>,
     #[serde(flatten)]
-    pub costs: Costs,
+    pub costs: MessageCosts,
     /// Between the two largest sizes; `None` where the larger one took no longer.
     pub last_rate_bps: Option<f64>,
     #[serde(flatten)]
-    pub limit: Option<Limit>,
+    pub line_limit: Option<LineLimit>,
     pub last_of_line_percent: Option<f64>,
-    pub against_line: Option<Against>,
+    pub against_line: Option<LineComparison>,
     /// The slope of all sizes is more than the line carries: then it is no cost of a byte.
     pub beyond_line: bool,
     #[serde(rename = "break")]
-    pub broken: Option<Break>,
+    pub segmented: Option<Breakpoint>,
 }
 
 /// The finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Sizes {
+pub struct SizeModel {
     pub form: &'static str,
     pub published: bool,
-    pub fits: Vec<Fit>,
+    pub fits: Vec<SizeFit>,
 }
 
-impl Costs {
+impl MessageCosts {
     /// `shown`: a byte costs something.
-    fn of(line: &Line, shown: bool) -> Costs {
+    fn from_line(line: &LinearFit, shown: bool) -> MessageCosts {
         let interval = line.slope_interval;
         let shown = shown && line.slope > 0.0;
         // Bits a second of nanoseconds a byte.
         let rate = |byte_ns: f64| 8e9 / byte_ns;
         let message_ns = Some(line.intercept).filter(|cost| *cost > 0.0);
-        Costs {
+        MessageCosts {
             message_ns,
             byte_ns: line.slope,
             byte_ns_interval: interval,
@@ -128,62 +128,65 @@ impl Costs {
     }
 }
 
-impl Fit {
-    fn of(sweep: Sweep) -> Option<Fit> {
-        let mut sizes: Vec<u32> = sweep.measured.iter().map(|measured| measured.message_bytes).collect();
+impl SizeFit {
+    fn from_sweep(sweep: SizeSweep) -> Option<SizeFit> {
+        let mut sizes: Vec<u32> = sweep.samples.iter().map(|measured| measured.message_bytes).collect();
         sizes.dedup();
-        let points: Vec<Point> = sweep.measured.iter().map(Measured::point).collect();
-        let line = theil_sen(&points, CONFIDENCE).filter(|_| sizes.len() >= FEWEST_SIZES)?;
-        let costs = Costs::of(
+        let points: Vec<FitPoint> = sweep.samples.iter().map(SizeSample::as_point).collect();
+        let line = theil_sen(&points, CONFIDENCE_LEVEL).filter(|_| sizes.len() >= MIN_SIZES)?;
+        let costs = MessageCosts::from_line(
             &line,
-            rises(&line) || relative_least_squares(&points, CONFIDENCE).is_some_and(|line| rises(&line)),
+            has_positive_slope(&line)
+                || relative_least_squares(&points, CONFIDENCE_LEVEL)
+                    .is_some_and(|line| has_positive_slope(&line)),
         );
-        let last_rate_bps = last_rate(&points, &sizes);
-        let of_line = |rate: Option<f64>| Some(rate? / sweep.limit?.line_limit_bps);
+        let last_rate_bps = largest_sizes_rate(&points, &sizes);
+        let of_line = |rate: Option<f64>| Some(rate? / sweep.line_limit?.line_limit_bps);
         let last = of_line(last_rate_bps);
-        let residual = |measured: &Measured| 100.0 * (line.at(measured.point().0) / measured.time_ns - 1.0);
-        Some(Fit {
+        let residual =
+            |measured: &SizeSample| 100.0 * (line.predict(measured.as_point().0) / measured.time_ns - 1.0);
+        Some(SizeFit {
             rows: sweep
-                .measured
+                .samples
                 .iter()
-                .map(|measured| Row { measured: *measured, residual_percent: residual(measured) })
+                .map(|measured| SizeRow { sample: *measured, residual_percent: residual(measured) })
                 .collect(),
             last_rate_bps,
             last_of_line_percent: last.map(|share| 100.0 * share),
-            against_line: last.map(Against::of),
-            beyond_line: of_line(costs.rate_bps).is_some_and(|share| share > 1.0 + LIKE_THE_LINE),
-            broken: broken(&points, CONFIDENCE).map(|broken| Break {
-                last_below_bytes: broken.between.0 as u32,
-                first_above_bytes: broken.between.1 as u32,
-                between: sweep.told_between(broken.between),
-                below: Costs::of(&broken.below, rises(&broken.below)),
-                above: Costs::of(&broken.above, rises(&broken.above)),
+            against_line: last.map(LineComparison::from_share),
+            beyond_line: of_line(costs.rate_bps).is_some_and(|share| share > 1.0 + LINE_RATE_TOLERANCE),
+            segmented: fit_segmented(&points, CONFIDENCE_LEVEL).map(|broken| Breakpoint {
+                last_below_bytes: broken.break_between.0 as u32,
+                first_above_bytes: broken.break_between.1 as u32,
+                between: sweep.reported_sizes_between(broken.break_between),
+                below: MessageCosts::from_line(&broken.below, has_positive_slope(&broken.below)),
+                above: MessageCosts::from_line(&broken.above, has_positive_slope(&broken.above)),
             }),
             group: sweep.group,
             name: sweep.name,
-            limit: sweep.limit,
+            line_limit: sweep.line_limit,
             costs,
         })
     }
 }
 
-impl Against {
-    fn of(share: f64) -> Against {
+impl LineComparison {
+    fn from_share(share: f64) -> LineComparison {
         match share {
-            share if share > 1.0 + LIKE_THE_LINE => Against::BeyondTheLine,
-            share if share >= 1.0 - LIKE_THE_LINE => Against::TheLine,
-            _ => Against::NotTheLine,
+            share if share > 1.0 + LINE_RATE_TOLERANCE => LineComparison::BeyondTheLine,
+            share if share >= 1.0 - LINE_RATE_TOLERANCE => LineComparison::TheLine,
+            _ => LineComparison::NotTheLine,
         }
     }
 }
 
 /// Whether the slope is above zero beyond doubt.
-fn rises(line: &Line) -> bool {
+fn has_positive_slope(line: &LinearFit) -> bool {
     line.slope_interval.is_some_and(|interval| interval.low > 0.0)
 }
 
 /// Bits a second between the two largest of these sizes, each by the mean of its points.
-fn last_rate(points: &[Point], sizes: &[u32]) -> Option<f64> {
+fn largest_sizes_rate(points: &[FitPoint], sizes: &[u32]) -> Option<f64> {
     let [.., before, last] = sizes else { return None };
     let mean = |size: u32| {
         let at = points.iter().filter(|point| point.0 == f64::from(size)).map(|point| point.1);
@@ -194,29 +197,33 @@ fn last_rate(points: &[Point], sizes: &[u32]) -> Option<f64> {
 }
 
 /// The lines of a run's sweeps, in the order of their first cases.
-pub fn of_run(run: &Run, declared: &Declared) -> Vec<Fit> {
-    sweeps::measured(run, declared).into_iter().filter_map(Fit::of).collect()
+pub fn fit_run(run: &Run, declared: &DeclaredFacts) -> Vec<SizeFit> {
+    sweeps::sweeps_of_run(run, declared).into_iter().filter_map(SizeFit::from_sweep).collect()
 }
 
-impl Sizes {
+impl SizeModel {
     /// Fits the sweeps that the evidence has.
-    pub fn of(evidence: &Evidence, declared: &Declared) -> Result<Sizes, NotExplained> {
-        let (fits, published): (Vec<Fit>, bool) = match evidence {
-            Evidence::Run(run) => (of_run(run, declared), false),
-            Evidence::Study(study) => {
-                (sweeps::published(study, declared)?.into_iter().filter_map(Fit::of).collect(), true)
-            }
+    pub fn fit(evidence: &Evidence, declared: &DeclaredFacts) -> Result<SizeModel, ExplainError> {
+        let (fits, published): (Vec<SizeFit>, bool) = match evidence {
+            Evidence::Run(run) => (fit_run(run, declared), false),
+            Evidence::Study(study) => (
+                sweeps::sweeps_of_study(study, declared)?
+                    .into_iter()
+                    .filter_map(SizeFit::from_sweep)
+                    .collect(),
+                true,
+            ),
         };
         match fits.is_empty() {
-            true => Err(NotExplained::Lacking(format!(
-                "{FEWEST_SIZES} message sizes are needed in cases that are alike otherwise, there are not so many"
+            true => Err(ExplainError::InsufficientData(format!(
+                "{MIN_SIZES} message sizes are needed in cases that are alike otherwise, there are not so many"
             ))),
-            false => Ok(Sizes { form: FORM, published, fits }),
+            false => Ok(SizeModel { form: FORMULA, published, fits }),
         }
     }
 
-    fn finding(&self) -> Finding {
-        Finding { piece: PIECE.name, figures: json!(self), blocks: self.blocks() }
+    fn to_finding(&self) -> Finding {
+        Finding { model: MODEL.name, figures: json!(self), blocks: self.blocks() }
     }
 }
 

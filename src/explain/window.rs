@@ -6,64 +6,66 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Evidence, Finding, NotExplained, Piece};
+use super::{Evidence, ExplainError, Finding, Model};
 use crate::stats::Interval;
-use crate::stats::fit::{Line, Point, least_squares, relative_least_squares, theil_sen};
+use crate::stats::fit::{FitPoint, LinearFit, least_squares, relative_least_squares, theil_sen};
 
+mod render;
 mod rows;
-mod told;
 
-pub use rows::shaped;
-use rows::{LeftOut, Row, Rows};
+pub use rows::shaped_facts;
+use rows::{DownloadRow, DownloadRows, ExcludedRow};
 
-pub const PIECE: Piece = Piece {
+pub const MODEL: Model = Model {
     name: "window",
     summary: "what one round trip buys of a download, and the window that would fill the link",
-    explain: |evidence, _| Window::of(evidence).map(|window| window.finding()),
+    explain: |evidence, _| WindowModel::fit(evidence).map(|window| window.to_finding()),
 };
 
 /// As it is printed.
-const FORM: &str = "1/rate = 1/capacity + RTT/W";
-const CONFIDENCE: f64 = 0.95;
+const FORMULA: &str = "1/rate = 1/capacity + RTT/W";
+const CONFIDENCE_LEVEL: f64 = 0.95;
 /// A line through two points misses nothing.
-pub const FEWEST_ROUND_TRIPS: usize = 3;
+pub const MIN_ROUND_TRIPS: usize = 3;
 /// The model does not fit where it is wrong by more than this, root mean square over the rows.
-const MISFIT_PERCENT: f64 = 20.0;
+const MAX_RMS_RESIDUAL_PERCENT: f64 = 20.0;
 /// A row that a fit is wrong about by more than this is named.
-const MISS_PERCENT: f64 = 50.0;
+const NOTABLE_RESIDUAL_PERCENT: f64 = 50.0;
 /// What a real logger may bear; nobody knows of more.
-pub const CAREFUL_WINDOW: u32 = 4;
+pub const SAFE_WINDOW_REQUESTS: u32 = 4;
 /// With several requests under way the far end's work and the link overlap: two that take turns otherwise.
-const MOST_OVERLAP: f64 = 2.0;
+const MAX_OVERLAP_FACTOR: f64 = 2.0;
 
 /// A way to fit the line.
-struct Method {
+struct FitMethod {
     name: &'static str,
     weights: &'static str,
-    fit: fn(&[Point]) -> Option<Line>,
+    fit: fn(&[FitPoint]) -> Option<LinearFit>,
 }
 
 /// The last one makes every row count alike, whatever its rate: the others see little of the fast ones.
-static METHODS: [Method; 3] = [
-    Method {
+static METHODS: [FitMethod; 3] = [
+    FitMethod {
         name: "least squares",
         weights: "rows alike in 1/rate",
-        fit: |points| least_squares(points, CONFIDENCE),
+        fit: |points| least_squares(points, CONFIDENCE_LEVEL),
     },
-    Method {
-        name: "Theil–Sen", weights: "median of all pairs", fit: |points| theil_sen(points, CONFIDENCE)
+    FitMethod {
+        name: "Theil–Sen",
+        weights: "median of all pairs",
+        fit: |points| theil_sen(points, CONFIDENCE_LEVEL),
     },
-    Method {
+    FitMethod {
         name: "relative",
         weights: "rate²: shares alike",
-        fit: |points| relative_least_squares(points, CONFIDENCE),
+        fit: |points| relative_least_squares(points, CONFIDENCE_LEVEL),
     },
 ];
 
 /// What limits a download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Limit {
+pub enum Bottleneck {
     /// Round trips that every W bytes wait for.
     Window,
     /// Whatever takes its time for every byte.
@@ -75,7 +77,7 @@ pub enum Limit {
 /// The line by one of the methods. What a line cannot tell is `None`: W where the rate does not fall with the round trip,
 /// the capacity where it is above what these rows show.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Fit {
+pub struct WindowFit {
     pub method: &'static str,
     pub weights: &'static str,
     pub window_bytes: Option<f64>,
@@ -85,15 +87,15 @@ pub struct Fit {
     /// Rate by the line ÷ rate seen − 1, row by row.
     pub residuals_percent: Vec<f64>,
     #[serde(skip)]
-    line: Line,
+    line: LinearFit,
 }
 
 /// What is said of one row, by the relative fit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Judged {
+pub struct AssessedRow {
     #[serde(flatten)]
-    pub row: Row,
-    pub limit: Limit,
+    pub row: DownloadRow,
+    pub limit: Bottleneck,
     /// Requests under way at once that would fill the link, and what fewer give.
     pub filling_window: Option<u32>,
     pub careful_window_bps: Option<f64>,
@@ -101,32 +103,35 @@ pub struct Judged {
 
 /// The finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Window {
+pub struct WindowModel {
     pub form: &'static str,
     pub published: bool,
     pub stand_in: Option<String>,
     pub chunk_bytes: Option<u32>,
-    pub rows: Vec<Judged>,
-    pub left_out: Vec<LeftOut>,
-    pub fits: Vec<Fit>,
-    pub limit: Limit,
+    pub rows: Vec<AssessedRow>,
+    pub left_out: Vec<ExcludedRow>,
+    pub fits: Vec<WindowFit>,
+    pub limit: Bottleneck,
     pub careful_window: u32,
 }
 
-impl Fit {
-    fn of(method: &Method, rows: &[Row]) -> Option<Fit> {
-        let points: Vec<Point> = rows.iter().map(|row| (row.round_trip(), 1.0 / row.rate())).collect();
+impl WindowFit {
+    fn from_rows(method: &FitMethod, rows: &[DownloadRow]) -> Option<WindowFit> {
+        let points: Vec<FitPoint> =
+            rows.iter().map(|row| (row.round_trip_seconds(), 1.0 / row.bytes_per_second())).collect();
         let line = (method.fit)(&points)?;
-        let residual = |row: &Row| 100.0 * (1.0 / (line.at(row.round_trip()) * row.rate()) - 1.0);
-        Some(Fit {
+        let residual = |row: &DownloadRow| {
+            100.0 * (1.0 / (line.predict(row.round_trip_seconds()) * row.bytes_per_second()) - 1.0)
+        };
+        Some(WindowFit {
             method: method.name,
             weights: method.weights,
             window_bytes: inverse(line.slope),
-            window_bytes_interval: line.slope_interval.and_then(inverse_of_interval),
+            window_bytes_interval: line.slope_interval.and_then(inverse_interval),
             capacity_bps: inverse(line.intercept).map(|rate| 8.0 * rate),
             capacity_bps_interval: line
                 .intercept_interval
-                .and_then(inverse_of_interval)
+                .and_then(inverse_interval)
                 .map(|interval| Interval { low: 8.0 * interval.low, high: 8.0 * interval.high }),
             residuals_percent: rows.iter().map(residual).collect(),
             line,
@@ -134,27 +139,30 @@ impl Fit {
     }
 
     /// Seconds that a byte takes at this round trip, as far as the line is one of rates.
-    fn seconds(&self, round_trip: f64) -> Option<f64> {
-        Some(self.line.at(round_trip)).filter(|seconds| *seconds > 0.0)
+    fn seconds_per_byte(&self, round_trip: f64) -> Option<f64> {
+        Some(self.line.predict(round_trip)).filter(|seconds| *seconds > 0.0)
     }
 
     /// Root mean square of what it misses.
-    fn misses_percent(&self) -> f64 {
+    fn rms_residual_percent(&self) -> f64 {
         let squares = self.residuals_percent.iter().map(|residual| residual * residual);
         (squares.sum::<f64>() / self.residuals_percent.len() as f64).sqrt()
     }
 
-    fn limit(&self) -> Limit {
+    fn bottleneck(&self) -> Bottleneck {
         let is_flat =
             self.line.slope <= 0.0 || self.line.slope_interval.is_some_and(|slope| slope.low <= 0.0);
-        let misses = self.misses_percent();
+        let misses = self.rms_residual_percent();
         // Not a number where the line leaves the rates that there can be.
-        if misses.is_nan() || misses > MISFIT_PERCENT || self.residuals_percent.iter().any(|r| *r <= -100.0) {
-            Limit::ThisModelDoesNotFit
+        if misses.is_nan()
+            || misses > MAX_RMS_RESIDUAL_PERCENT
+            || self.residuals_percent.iter().any(|r| *r <= -100.0)
+        {
+            Bottleneck::ThisModelDoesNotFit
         } else if is_flat {
-            Limit::Rate
+            Bottleneck::Rate
         } else {
-            Limit::Window
+            Bottleneck::Window
         }
     }
 }
@@ -163,82 +171,97 @@ fn inverse(value: f64) -> Option<f64> {
     (value > 0.0).then(|| 1.0 / value)
 }
 
-fn inverse_of_interval(interval: Interval) -> Option<Interval> {
+fn inverse_interval(interval: Interval) -> Option<Interval> {
     Some(Interval { low: inverse(interval.high)?, high: inverse(interval.low)? })
 }
 
-impl Window {
+impl WindowModel {
     /// Fits the rows that the evidence has.
-    pub fn of(evidence: &Evidence) -> Result<Window, NotExplained> {
-        let Rows { rows, left_out, chunk_bytes, stand_in, published } = Rows::of(evidence)?;
-        let lacking = || NotExplained::Lacking(lacking(&rows, &left_out));
-        if round_trips(&rows) < FEWEST_ROUND_TRIPS {
+    pub fn fit(evidence: &Evidence) -> Result<WindowModel, ExplainError> {
+        let DownloadRows { rows, excluded: left_out, chunk_bytes, stand_in, published } =
+            DownloadRows::from_evidence(evidence)?;
+        let lacking = || ExplainError::InsufficientData(missing_rows_text(&rows, &left_out));
+        if count_round_trips(&rows) < MIN_ROUND_TRIPS {
             return Err(lacking());
         }
-        let fits: Option<Vec<Fit>> = METHODS.iter().map(|method| Fit::of(method, &rows)).collect();
+        let fits: Option<Vec<WindowFit>> =
+            METHODS.iter().map(|method| WindowFit::from_rows(method, &rows)).collect();
         let fits = fits.ok_or_else(lacking)?;
         let relative = &fits[fits.len() - 1];
-        let whole = relative.limit();
-        let rows: Vec<Judged> = rows.into_iter().map(|row| judged(row, relative, whole)).collect();
+        let whole = relative.bottleneck();
+        let rows: Vec<AssessedRow> = rows.into_iter().map(|row| assess_row(row, relative, whole)).collect();
         let limit = match whole {
-            Limit::Window if 2 * limited_by(&rows, Limit::Window) < rows.len() => Limit::Rate,
+            Bottleneck::Window if 2 * count_limited_by(&rows, Bottleneck::Window) < rows.len() => {
+                Bottleneck::Rate
+            }
             whole => whole,
         };
-        let form = FORM;
-        let careful_window = CAREFUL_WINDOW;
-        Ok(Window { form, published, stand_in, chunk_bytes, rows, left_out, fits, limit, careful_window })
+        let form = FORMULA;
+        let careful_window = SAFE_WINDOW_REQUESTS;
+        Ok(WindowModel {
+            form,
+            published,
+            stand_in,
+            chunk_bytes,
+            rows,
+            left_out,
+            fits,
+            limit,
+            careful_window,
+        })
     }
 
     /// The fit that windows are chosen by.
-    pub fn relative(&self) -> &Fit {
+    pub fn relative_fit(&self) -> &WindowFit {
         &self.fits[self.fits.len() - 1]
     }
 
     /// Requests under way at once that fill a link of this rate (bit/s of payload) at this round trip (s). `None` where
     /// the model does not fit.
-    pub fn filling(&self, round_trip: f64, bits_per_second: f64) -> Option<u32> {
-        if self.limit == Limit::ThisModelDoesNotFit {
+    pub fn filling_window(&self, round_trip: f64, bits_per_second: f64) -> Option<u32> {
+        if self.limit == Bottleneck::ThisModelDoesNotFit {
             return None;
         }
-        filling(self.relative(), round_trip, bits_per_second)
+        requests_to_fill(self.relative_fit(), round_trip, bits_per_second)
     }
 
-    fn finding(&self) -> Finding {
-        Finding { piece: PIECE.name, figures: json!(self), blocks: self.blocks() }
+    fn to_finding(&self) -> Finding {
+        Finding { model: MODEL.name, figures: json!(self), blocks: self.blocks() }
     }
 }
 
 /// While the answer to one request is under way, this many others must be: the time of W bytes over their time on the
 /// link.
-fn filling(fit: &Fit, round_trip: f64, bits_per_second: f64) -> Option<u32> {
-    let requests = fit.seconds(round_trip)? * bits_per_second / 8.0;
+fn requests_to_fill(fit: &WindowFit, round_trip: f64, bits_per_second: f64) -> Option<u32> {
+    let requests = fit.seconds_per_byte(round_trip)? * bits_per_second / 8.0;
     Some((requests.ceil() as u32).max(1))
 }
 
-fn judged(row: Row, fit: &Fit, whole: Limit) -> Judged {
-    let waiting = fit.line.slope * row.round_trip();
+fn assess_row(row: DownloadRow, fit: &WindowFit, whole: Bottleneck) -> AssessedRow {
+    let waiting = fit.line.slope * row.round_trip_seconds();
     let limit = match whole {
-        Limit::Window if waiting < fit.line.intercept => Limit::Rate,
+        Bottleneck::Window if waiting < fit.line.intercept => Bottleneck::Rate,
         whole => whole,
     };
-    let fits = whole != Limit::ThisModelDoesNotFit;
-    let overlapped = fit.capacity_bps.map_or(f64::INFINITY, |capacity| MOST_OVERLAP * capacity);
+    let fits = whole != Bottleneck::ThisModelDoesNotFit;
+    let overlapped = fit.capacity_bps.map_or(f64::INFINITY, |capacity| MAX_OVERLAP_FACTOR * capacity);
     let configured = row.configured_bps.map(|configured| configured.min(overlapped));
     let goal = configured.or(fit.capacity_bps).filter(|_| fits);
-    let filling_window = goal.and_then(|goal| filling(fit, row.round_trip(), goal));
-    let careful_window_bps = goal.zip(fit.seconds(row.round_trip())).map(|(goal, seconds)| {
-        let rate = 8.0 / seconds;
-        // A window never slows down what one request at a time brings.
-        (f64::from(CAREFUL_WINDOW) * rate).min(goal.max(rate))
-    });
-    Judged { row, limit, filling_window, careful_window_bps }
+    let filling_window = goal.and_then(|goal| requests_to_fill(fit, row.round_trip_seconds(), goal));
+    let careful_window_bps =
+        goal.zip(fit.seconds_per_byte(row.round_trip_seconds())).map(|(goal, seconds)| {
+            let rate = 8.0 / seconds;
+            // A window never slows down what one request at a time brings.
+            (f64::from(SAFE_WINDOW_REQUESTS) * rate).min(goal.max(rate))
+        });
+    AssessedRow { row, limit, filling_window, careful_window_bps }
 }
 
-fn limited_by(rows: &[Judged], limit: Limit) -> usize {
+fn count_limited_by(rows: &[AssessedRow], limit: Bottleneck) -> usize {
     rows.iter().filter(|row| row.limit == limit).count()
 }
 
-fn round_trips(rows: &[Row]) -> usize {
+fn count_round_trips(rows: &[DownloadRow]) -> usize {
     let mut round_trips: Vec<f64> = rows.iter().map(|row| row.round_trip_ns).collect();
     round_trips.sort_unstable_by(f64::total_cmp);
     round_trips.dedup();
@@ -246,16 +269,16 @@ fn round_trips(rows: &[Row]) -> usize {
 }
 
 /// What there is instead of what is needed.
-fn lacking(rows: &[Row], left_out: &[LeftOut]) -> String {
+fn missing_rows_text(rows: &[DownloadRow], left_out: &[ExcludedRow]) -> String {
     let found = match rows.len() {
         0 => "there are none".to_owned(),
-        count => format!("there are {count} at {}", round_trips(rows)),
+        count => format!("there are {count} at {}", count_round_trips(rows)),
     };
     let left_out: Vec<String> = left_out.iter().map(|row| format!("{}: {}", row.name, row.why)).collect();
     let but =
         if left_out.is_empty() { String::new() } else { format!(" (left out: {})", left_out.join("; ")) };
     format!(
-        "downloads at {FEWEST_ROUND_TRIPS} different round trips are needed, {found}{but}; a latency case with the same URL \
+        "downloads at {MIN_ROUND_TRIPS} different round trips are needed, {found}{but}; a latency case with the same URL \
          and peer in the run tells the round trip"
     )
 }

@@ -22,8 +22,8 @@ pub enum PinError {
 }
 
 /// Binds the current thread, and threads it starts later, to one CPU.
-pub fn pin_to(cpu: u32) -> Result<(), PinError> {
-    let no_such_cpu = || PinError::NoSuchCpu { cpu, allowed: read::print_list(&current_affinity()) };
+pub fn pin_to_cpu(cpu: u32) -> Result<(), PinError> {
+    let no_such_cpu = || PinError::NoSuchCpu { cpu, allowed: read::format_list(&current_affinity()) };
     if cpu as usize >= CpuSet::MAX_CPU {
         return Err(no_such_cpu());
     }
@@ -40,26 +40,26 @@ pub fn current_affinity() -> Vec<u32> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU as u32).filter(|&cpu| set.is_set(cpu as usize)).collect(),
         // Kernels built for more CPUs than a `CpuSet` holds refuse the call.
-        Err(_) => online(),
+        Err(_) => online_cpus(),
     }
 }
 
 /// The CPUs that are switched on, in rising order.
-pub fn online() -> Vec<u32> {
-    read::text("/sys/devices/system/cpu/online").map(|text| read::list(&text)).unwrap_or_default()
+pub fn online_cpus() -> Vec<u32> {
+    read::text("/sys/devices/system/cpu/online").map(|text| read::parse_list(&text)).unwrap_or_default()
 }
 
 /// CPU time of the current thread so far, in seconds.
 pub fn thread_cpu_seconds() -> f64 {
-    seconds(ClockId::ThreadCPUTime)
+    clock_seconds(ClockId::ThreadCPUTime)
 }
 
 /// CPU time of all threads of this process so far, in seconds.
 pub fn process_cpu_seconds() -> f64 {
-    seconds(ClockId::ProcessCPUTime)
+    clock_seconds(ClockId::ProcessCPUTime)
 }
 
-fn seconds(clock: ClockId) -> f64 {
+fn clock_seconds(clock: ClockId) -> f64 {
     let time = clock_gettime(clock);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
@@ -84,7 +84,7 @@ pub struct CpuTicks {
 
 /// How busy all CPUs together were between two readings; shares from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Load {
+pub struct CpuLoad {
     /// Running something: programs, the kernel, interrupts.
     pub busy_share: f64,
     /// Ready to run, but the hypervisor ran another machine.
@@ -109,19 +109,19 @@ impl CpuTicks {
     }
 
     /// The load since boot.
-    pub fn since_boot(&self) -> Option<Load> {
+    pub fn since_boot(&self) -> Option<CpuLoad> {
         self.since(&CpuTicks { busy: 0, idle: 0, steal: 0 })
     }
 
     /// The load since an earlier reading; `None` when no tick has passed. A tick is 10 ms of one CPU: readings
     /// less than some 200 ms apart tell little.
-    pub fn since(&self, earlier: &CpuTicks) -> Option<Load> {
+    pub fn since(&self, earlier: &CpuTicks) -> Option<CpuLoad> {
         // Idle and steal counters of a single CPU may step back a little.
         let busy = self.busy.saturating_sub(earlier.busy) as f64;
         let idle = self.idle.saturating_sub(earlier.idle) as f64;
         let steal = self.steal.saturating_sub(earlier.steal) as f64;
         let all = busy + idle + steal;
-        (all > 0.0).then(|| Load { busy_share: busy / all, steal_share: steal / all })
+        (all > 0.0).then(|| CpuLoad { busy_share: busy / all, steal_share: steal / all })
     }
 }
 
@@ -133,13 +133,16 @@ mod tests {
     fn load_is_the_share_of_ticks_between_two_readings() {
         let before = CpuTicks::parse("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2 3").unwrap();
         let after = CpuTicks::parse("cpu  120 5 60 850 60 1 4 10 7 0\n").unwrap();
-        assert_eq!(after.since(&before), Some(Load { busy_share: 40.0 / 110.0, steal_share: 10.0 / 110.0 }));
-        assert_eq!(before.since_boot(), Some(Load { busy_share: 0.15, steal_share: 0.0 }));
+        assert_eq!(
+            after.since(&before),
+            Some(CpuLoad { busy_share: 40.0 / 110.0, steal_share: 10.0 / 110.0 })
+        );
+        assert_eq!(before.since_boot(), Some(CpuLoad { busy_share: 0.15, steal_share: 0.0 }));
         assert_eq!(after.since(&after), None);
     }
 
     #[test]
-    fn a_strange_stat_is_no_reading() {
+    fn a_malformed_stat_gives_no_reading() {
         for stat in ["", "cpu  1 2 3", "cpu0 1 2 3 4 5 6 7 8", "cpu  a b c d e f g"] {
             assert_eq!(CpuTicks::parse(stat), None, "{stat}");
         }
@@ -150,7 +153,7 @@ mod tests {
     fn a_thread_runs_where_it_was_pinned() {
         std::thread::spawn(|| {
             let last = *current_affinity().last().unwrap();
-            pin_to(last).unwrap();
+            pin_to_cpu(last).unwrap();
             assert_eq!(current_affinity(), [last]);
         })
         .join()
@@ -159,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_cpu_that_is_not_there_is_named() {
-        let error = pin_to(100_000).unwrap_err().to_string();
+        let error = pin_to_cpu(100_000).unwrap_err().to_string();
         assert!(error.starts_with("pinning to CPU 100000: there is no such CPU"), "{error}");
         let refused = PinError::Refused { cpu: 1, errno: Errno::PERM };
         assert_eq!(refused.to_string(), "pinning to CPU 1: Operation not permitted (os error 1)");

@@ -12,10 +12,10 @@ use serde_json::{Map, Value};
 
 use super::{radio, read};
 
-const CLASS: &str = "/sys/class/net";
+const SYSFS_NET_DIRECTORY: &str = "/sys/class/net";
 
 /// Interface types by number (`ARPHRD_…` in the kernel's `if_arp.h`), those one meets.
-const KINDS: [(i64, &str); 10] = [
+const INTERFACE_TYPES: [(i64, &str); 10] = [
     (1, "ethernet"),
     (32, "infiniband"),
     (280, "can"),
@@ -50,7 +50,7 @@ fn number_of(name: &str) -> Option<u32> {
 /// What can be said about an interface: empty when there is none of that name, only its name when `/sys` shows another
 /// network.
 pub fn facts(name: &str) -> Map<String, Value> {
-    let class = Path::new(CLASS);
+    let class = Path::new(SYSFS_NET_DIRECTORY);
     let Some(number) = number_of(name) else { return Map::new() };
     if read::number(class.join(name).join("ifindex")) != Some(number.into()) {
         return [("interface".to_owned(), name.into())].into_iter().collect();
@@ -74,7 +74,7 @@ fn facts_in(class: &Path, name: &str) -> Map<String, Value> {
     let text = |file: &str| read::text(interface.join(file));
     let number = |file: &str| read::number(interface.join(file));
     let known = |value: &String| value != "unknown";
-    let kind = number("type").and_then(|number| KINDS.iter().find(|kind| kind.0 == number));
+    let kind = number("type").and_then(|number| INTERFACE_TYPES.iter().find(|kind| kind.0 == number));
     let wireless = interface.join("wireless").exists() || interface.join("phy80211").exists();
     // An interface whose other end has another number is one end of a pair, or stacked on another.
     let stacked = number("iflink").zip(number("ifindex")).is_some_and(|(link, index)| link != index);
@@ -82,7 +82,7 @@ fn facts_in(class: &Path, name: &str) -> Map<String, Value> {
         ("interface", Some(name.into())),
         ("kind", kind.map(|kind| kind.1.into())),
         ("mtu_bytes", number("mtu").map(Value::from)),
-        ("speed_mbit", number("speed").filter(|&speed| is_speed(speed)).map(Value::from)),
+        ("speed_mbit", number("speed").filter(|&speed| is_known_speed(speed)).map(Value::from)),
         ("duplex", text("duplex").filter(known).map(Value::from)),
         ("driver", read::link_name(interface.join("device/driver")).map(Value::from)),
         ("operstate", text("operstate").filter(known).map(Value::from)),
@@ -94,7 +94,7 @@ fn facts_in(class: &Path, name: &str) -> Map<String, Value> {
 }
 
 /// "Unknown" is written as -1 or as that number without its sign.
-fn is_speed(mbit: i64) -> bool {
+fn is_known_speed(mbit: i64) -> bool {
     mbit > 0 && mbit != i64::from(u32::MAX)
 }
 
@@ -151,6 +151,6 @@ mod tests {
         for name in ["", ".", "..", "../net/lo", "no-such-interface"] {
             assert!(facts(name).is_empty(), "{name}");
         }
-        assert!(is_speed(1000) && !is_speed(4_294_967_295) && !is_speed(0));
+        assert!(is_known_speed(1000) && !is_known_speed(4_294_967_295) && !is_known_speed(0));
     }
 }

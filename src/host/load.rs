@@ -11,37 +11,37 @@ use serde_json::{Map, Value};
 use super::read;
 
 /// Fewer ticks of all CPUs together give no share.
-const FEWEST_TICKS: u64 = 20;
+const MIN_TICKS: u64 = 20;
 
 /// More processes are not looked through.
-const MOST_PROCESSES: usize = 4096;
+const MAX_PROCESSES: usize = 4096;
 
 /// `PF_KTHREAD` of linux/sched.h: threads of the kernel work for every program, for ours too.
-const KERNEL_THREAD: u64 = 0x0020_0000;
+const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// CPU time of one process so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Process {
+struct ProcessTime {
     program: String,
-    of_kernel: bool,
+    is_kernel_thread: bool,
     ticks: u64,
 }
 
 /// What the host has done so far.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Snapshot {
+pub struct HostSnapshot {
     /// Ticks of all CPUs: in all, in programs, and taken by the hypervisor for other guests.
-    all: u64,
-    busy: u64,
-    stolen: u64,
+    total_ticks: u64,
+    busy_ticks: u64,
+    steal_ticks: u64,
     /// Time in which some thread waited for a CPU.
     pressure_us: Option<u64>,
-    processes: HashMap<u32, Process>,
+    processes: HashMap<u32, ProcessTime>,
 }
 
 /// What the host did meanwhile. Shares are of the time measured; those of CPU time are of all CPUs together.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Load {
+pub struct HostLoad {
     /// CPU time of programs that are not ours: neither this process nor others of the same program, like a server.
     pub other_percent: Option<f64>,
     /// The other program that used most of it.
@@ -53,31 +53,31 @@ pub struct Load {
     pub wait_percent: Option<f64>,
 }
 
-impl Snapshot {
-    pub fn now() -> Snapshot {
-        let mut snapshot = Snapshot::default();
-        if let Some((all, busy, stolen)) = read::text("/proc/stat").as_deref().and_then(ticks) {
-            (snapshot.all, snapshot.busy, snapshot.stolen) = (all, busy, stolen);
+impl HostSnapshot {
+    pub fn now() -> HostSnapshot {
+        let mut snapshot = HostSnapshot::default();
+        if let Some((all, busy, stolen)) = read::text("/proc/stat").as_deref().and_then(parse_ticks) {
+            (snapshot.total_ticks, snapshot.busy_ticks, snapshot.steal_ticks) = (all, busy, stolen);
         }
-        snapshot.pressure_us = read::text("/proc/pressure/cpu").as_deref().and_then(pressure_us);
-        let numbers = read::folder("/proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
-        let process = |number| Some((number, process(&read::text(format!("/proc/{number}/stat"))?)?));
-        snapshot.processes = numbers.take(MOST_PROCESSES).filter_map(process).collect();
+        snapshot.pressure_us = read::text("/proc/pressure/cpu").as_deref().and_then(parse_pressure_us);
+        let numbers = read::file_names("/proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
+        let process = |number| Some((number, parse_process(&read::text(format!("/proc/{number}/stat"))?)?));
+        snapshot.processes = numbers.take(MAX_PROCESSES).filter_map(process).collect();
         snapshot
     }
 
     /// What the host did from `before` to this instant, `elapsed_s` later. `wait_s`: the most that a thread of ours waited.
-    pub fn since(&self, before: &Snapshot, elapsed_s: f64, wait_s: f64) -> Load {
+    pub fn since(&self, before: &HostSnapshot, elapsed_s: f64, wait_s: f64) -> HostLoad {
         let percent = |part: f64, of: f64| (of > 0.0).then(|| 100.0 * (part / of).clamp(0.0, 1.0));
-        let all = self.all.saturating_sub(before.all);
+        let all = self.total_ticks.saturating_sub(before.total_ticks);
         let pressure = self.pressure_us.zip(before.pressure_us);
-        let mut load = Load {
+        let mut load = HostLoad {
             pressure_percent: pressure
                 .and_then(|(now, then)| percent(now.saturating_sub(then) as f64 * 1e-6, elapsed_s)),
             wait_percent: percent(wait_s, elapsed_s),
-            ..Load::default()
+            ..HostLoad::default()
         };
-        if all < FEWEST_TICKS {
+        if all < MIN_TICKS {
             return load;
         }
         let (mut ours, mut others) = (0, HashMap::<&str, u64>::new());
@@ -85,14 +85,14 @@ impl Snapshot {
         for (number, process) in &self.processes {
             let then = before.processes.get(number).map_or(0, |process| process.ticks);
             let used = process.ticks.saturating_sub(then);
-            match process.of_kernel || Some(process.program.as_str()) == own {
+            match process.is_kernel_thread || Some(process.program.as_str()) == own {
                 true => ours += used,
                 false => *others.entry(&process.program).or_default() += used,
             }
         }
-        let busy = self.busy.saturating_sub(before.busy);
+        let busy = self.busy_ticks.saturating_sub(before.busy_ticks);
         load.other_percent = percent(busy.saturating_sub(ours) as f64, all as f64);
-        load.steal_percent = percent(self.stolen.saturating_sub(before.stolen) as f64, all as f64);
+        load.steal_percent = percent(self.steal_ticks.saturating_sub(before.steal_ticks) as f64, all as f64);
         let busiest =
             others.into_iter().filter(|(_, used)| *used > 0).max_by_key(|(name, used)| (*used, *name));
         load.busiest = busiest.map(|(name, _)| name.to_owned());
@@ -100,12 +100,12 @@ impl Snapshot {
     }
 }
 
-impl Load {
+impl HostLoad {
     /// The worse of both, figure by figure.
-    pub fn worse(self, other: Load) -> Load {
+    pub fn worst_of(self, other: HostLoad) -> HostLoad {
         let most = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
         let busiest = if other.other_percent > self.other_percent { other.busiest } else { self.busiest };
-        Load {
+        HostLoad {
             other_percent: most(self.other_percent, other.other_percent),
             busiest,
             steal_percent: most(self.steal_percent, other.steal_percent),
@@ -138,7 +138,7 @@ pub fn thread_wait_seconds() -> f64 {
 }
 
 /// Of `/proc/stat`: ticks of all CPUs in all, in programs (user, nice, system), and stolen.
-fn ticks(text: &str) -> Option<(u64, u64, u64)> {
+fn parse_ticks(text: &str) -> Option<(u64, u64, u64)> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
     // Those behind the eighth are counted in the first two as well.
@@ -147,53 +147,65 @@ fn ticks(text: &str) -> Option<(u64, u64, u64)> {
 }
 
 /// Of `/proc/pressure/cpu`: the microseconds in which some thread waited.
-fn pressure_us(text: &str) -> Option<u64> {
+fn parse_pressure_us(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with("some "))?;
     line.split_whitespace().find_map(|field| field.strip_prefix("total=")?.parse().ok())
 }
 
 /// Of `/proc/N/stat`. The name may hold anything, blanks and brackets too.
-fn process(text: &str) -> Option<Process> {
+fn parse_process(text: &str) -> Option<ProcessTime> {
     let (head, rest) = text.rsplit_once(')')?;
     let program = head.split_once('(')?.1.to_owned();
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     // Counted from the third field, the state: flags are the ninth, user and system time the fourteenth and fifteenth.
     let (flags, user, system) = (number(6)?, number(11)?, number(12)?);
-    Some(Process { program, of_kernel: flags & KERNEL_THREAD != 0, ticks: user + system })
+    Some(ProcessTime { program, is_kernel_thread: flags & PF_KTHREAD != 0, ticks: user + system })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn stat(name: &str, flags: u64, ticks: u64) -> Process {
+    fn stat(name: &str, flags: u64, ticks: u64) -> ProcessTime {
         let text = format!("7 ({name}) S 1 7 7 0 -1 {flags} 10 0 0 0 {ticks} 5 0 0 20 0 1 0 100 0 0");
-        process(&text).unwrap()
+        parse_process(&text).unwrap()
     }
 
     #[test]
     fn the_files_of_proc_are_read() {
-        assert_eq!(ticks("cpu  70 3 20 900 4 1 2 50 9 0\ncpu0 1 1"), Some((1050, 93, 50)));
-        assert_eq!(ticks("cpu  70 3 20 900"), None);
-        assert_eq!(ticks(""), None);
-        assert_eq!(pressure_us("some avg10=0.00 avg60=0.00 avg300=0.00 total=77\nfull total=1"), Some(77));
-        assert_eq!(pressure_us("full total=1"), None);
+        assert_eq!(parse_ticks("cpu  70 3 20 900 4 1 2 50 9 0\ncpu0 1 1"), Some((1050, 93, 50)));
+        assert_eq!(parse_ticks("cpu  70 3 20 900"), None);
+        assert_eq!(parse_ticks(""), None);
+        assert_eq!(
+            parse_pressure_us("some avg10=0.00 avg60=0.00 avg300=0.00 total=77\nfull total=1"),
+            Some(77)
+        );
+        assert_eq!(parse_pressure_us("full total=1"), None);
         let process = stat("a (b) c", 0, 10);
-        assert_eq!((process.program.as_str(), process.of_kernel, process.ticks), ("a (b) c", false, 15));
-        assert!(stat("ksoftirqd/0", 0x0420_8040 | KERNEL_THREAD, 0).of_kernel);
+        assert_eq!(
+            (process.program.as_str(), process.is_kernel_thread, process.ticks),
+            ("a (b) c", false, 15)
+        );
+        assert!(stat("ksoftirqd/0", 0x0420_8040 | PF_KTHREAD, 0).is_kernel_thread);
     }
 
     /// A host after so many ticks in all and in programs, with processes that have used so many.
-    fn host(all: u64, busy: u64, pressure_us: u64, processes: &[(u32, &str, u64, u64)]) -> Snapshot {
+    fn host(all: u64, busy: u64, pressure_us: u64, processes: &[(u32, &str, u64, u64)]) -> HostSnapshot {
         let processes =
             processes.iter().map(|&(number, name, flags, ticks)| (number, stat(name, flags, ticks)));
         let pressure_us = Some(pressure_us);
-        Snapshot { all, busy, stolen: all / 100, pressure_us, processes: processes.collect() }
+        HostSnapshot {
+            total_ticks: all,
+            busy_ticks: busy,
+            steal_ticks: all / 100,
+            pressure_us,
+            processes: processes.collect(),
+        }
     }
 
     #[test]
-    fn what_others_used_is_what_neither_we_nor_the_kernel_did() {
+    fn other_load_excludes_this_program_and_the_kernel() {
         let own = std::process::id();
         let (other, server, kernel) = (own + 1, own + 2, own + 3);
         let before = host(1000, 100, 0, &[(own, "linkgauge", 0, 10), (other, "rustc", 0, 50)]);
@@ -205,7 +217,7 @@ mod tests {
                 (own, "linkgauge", 0, 210),
                 (other, "rustc", 0, 750),
                 (server, "linkgauge", 0, 95),
-                (kernel, "kworker/0:1", KERNEL_THREAD, 95),
+                (kernel, "kworker/0:1", PF_KTHREAD, 95),
             ],
         );
         let load = after.since(&before, 1.0, 0.125);
@@ -215,7 +227,7 @@ mod tests {
         assert_eq!(load.busiest.as_deref(), Some("rustc"));
         assert_eq!((load.steal_percent, load.pressure_percent), (Some(1.0), Some(25.0)));
         assert_eq!(load.wait_percent, Some(12.5));
-        let worse = load.clone().worse(Load { other_percent: Some(60.0), ..Load::default() });
+        let worse = load.clone().worst_of(HostLoad { other_percent: Some(60.0), ..HostLoad::default() });
         assert_eq!((worse.other_percent, worse.busiest), (Some(60.0), None));
         assert_eq!(worse.wait_percent, Some(12.5));
         let names: Vec<String> = load.facts().keys().cloned().collect();
@@ -223,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_gives_no_shares() {
+    fn a_short_interval_gives_no_shares() {
         let load = host(1010, 105, 0, &[]).since(&host(1000, 100, 0, &[]), 0.05, 0.0);
         assert_eq!((load.other_percent, load.steal_percent, load.busiest), (None, None, None));
         assert_eq!((load.pressure_percent, load.wait_percent), (Some(0.0), Some(0.0)));
@@ -231,12 +243,12 @@ mod tests {
 
     #[test]
     fn this_host_is_read() {
-        let before = Snapshot::now();
-        assert!(before.all > 0 && before.processes.contains_key(&std::process::id()));
+        let before = HostSnapshot::now();
+        assert!(before.total_ticks > 0 && before.processes.contains_key(&std::process::id()));
         let waited = thread_wait_seconds();
         let until = std::time::Instant::now() + std::time::Duration::from_millis(300);
         while std::time::Instant::now() < until {}
-        let load = Snapshot::now().since(&before, 0.3, thread_wait_seconds() - waited);
+        let load = HostSnapshot::now().since(&before, 0.3, thread_wait_seconds() - waited);
         assert!(load.other_percent.is_some_and(|percent| (0.0..=100.0).contains(&percent)), "{load:?}");
     }
 }

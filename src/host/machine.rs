@@ -37,7 +37,7 @@ pub fn load_averages(loadavg: &str) -> Option<[f64; 3]> {
 }
 
 /// A sysctl's value: a number, a list of numbers, or text.
-pub fn sysctl(text: &str) -> Option<Value> {
+pub fn parse_sysctl(text: &str) -> Option<Value> {
     let numbers: Option<Vec<i64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
     match numbers.as_deref() {
         Some([]) => None,
@@ -68,23 +68,23 @@ pub fn mitigations(flaws: &[(String, String)]) -> Option<String> {
 }
 
 /// Those files: name and state.
-pub fn flaws() -> Vec<(String, String)> {
+pub fn read_vulnerabilities() -> Vec<(String, String)> {
     let folder = Path::new("/sys/devices/system/cpu/vulnerabilities");
-    let names = read::folder(folder).into_iter();
+    let names = read::file_names(folder).into_iter();
     names.filter_map(|name| read::text(folder.join(&name)).map(|state| (name, state))).collect()
 }
 
 /// A guest of a hypervisor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guest {
+pub struct HypervisorGuest {
     pub hypervisor: String,
     /// Its CPU is a program: time inside is not that of any real CPU.
-    pub emulated_cpu: bool,
+    pub has_emulated_cpu: bool,
 }
 
 /// Where a hypervisor leaves its traces.
 #[derive(Debug, Clone, Default)]
-pub struct Traces {
+pub struct HypervisorTraces {
     pub cpuinfo: String,
     pub clock_sources: String,
     /// Maker and product of the board.
@@ -96,7 +96,7 @@ pub struct Traces {
 }
 
 /// Words on the board of a guest, and who puts them there.
-const BOARDS: [(&str, &str); 11] = [
+const BOARD_HYPERVISORS: [(&str, &str); 11] = [
     ("VMware", "VMware"),
     ("VirtualBox", "VirtualBox"),
     ("Xen", "Xen"),
@@ -111,14 +111,14 @@ const BOARDS: [(&str, &str); 11] = [
 ];
 
 /// Clock sources that only guests have.
-const GUEST_CLOCKS: [(&str, &str); 3] =
+const GUEST_CLOCK_SOURCES: [(&str, &str); 3] =
     [("kvm-clock", "KVM"), ("hyperv_clocksource", "Hyper-V"), ("xen", "Xen")];
 
-impl Traces {
-    pub fn of_this_machine() -> Traces {
+impl HypervisorTraces {
+    pub fn read() -> HypervisorTraces {
         let text = |path: &str| read::text(path).unwrap_or_default();
         let board = |file: &str| text(&format!("/sys/class/dmi/id/{file}"));
-        Traces {
+        HypervisorTraces {
             cpuinfo: text("/proc/cpuinfo"),
             clock_sources: text("/sys/devices/system/clocksource/clocksource0/available_clocksource"),
             board: format!("{} {}", board("sys_vendor"), board("product_name")),
@@ -128,10 +128,11 @@ impl Traces {
     }
 
     /// The hypervisor that left these traces.
-    pub fn guest(&self) -> Option<Guest> {
+    pub fn detect_guest(&self) -> Option<HypervisorGuest> {
         let flags = read::field(&self.cpuinfo, "flags");
         let flagged = flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"));
-        let board = BOARDS.iter().find(|(words, _)| self.board.contains(words)).map(|(_, name)| *name);
+        let board =
+            BOARD_HYPERVISORS.iter().find(|(words, _)| self.board.contains(words)).map(|(_, name)| *name);
         let is_guest = match flags {
             // Clouds rent whole machines too: their boards carry the cloud's name, but the CPU's flag is clear.
             Some(_) => flagged || !self.hypervisor_type.is_empty(),
@@ -146,7 +147,7 @@ impl Traces {
         }
         let has_clock =
             |clock: &str| self.clock_sources.split_whitespace().any(|name| name.starts_with(clock));
-        let clock = GUEST_CLOCKS.iter().find(|(clock, _)| has_clock(clock)).map(|(_, name)| *name);
+        let clock = GUEST_CLOCK_SOURCES.iter().find(|(clock, _)| has_clock(clock)).map(|(_, name)| *name);
         let model = cpu_model(&self.cpuinfo).unwrap_or_default();
         // QEMU with a real CPU below it offers kvm-clock; without, it translates.
         let qemu = board == Some("QEMU") || model.starts_with("QEMU");
@@ -159,44 +160,44 @@ impl Traces {
             (None, None) if qemu => "QEMU".to_owned(),
             (None, None) => stated.map_or_else(|| "an unknown hypervisor".to_owned(), String::clone),
         };
-        Some(Guest { hypervisor, emulated_cpu })
+        Some(HypervisorGuest { hypervisor, has_emulated_cpu: emulated_cpu })
     }
 }
 
 /// The first PID namespace of a machine (`PROC_PID_INIT_INO` in the kernel's `proc_ns.h`).
-const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Where a container leaves its traces.
 #[derive(Debug, Clone, Default)]
-pub struct Walls {
+pub struct ContainerTraces {
     /// Where `/proc/self/ns/pid` leads.
     pub pid_namespace: String,
     /// `/run/systemd/container`.
-    pub stated: String,
+    pub systemd_container: String,
     /// Control groups of the first process.
     pub control_groups: String,
     pub kernel_release: String,
-    pub docker_mark: bool,
-    pub podman_mark: bool,
+    pub has_docker_marker: bool,
+    pub has_podman_marker: bool,
 }
 
-impl Walls {
-    pub fn around_this_process() -> Walls {
-        Walls {
+impl ContainerTraces {
+    pub fn read() -> ContainerTraces {
+        ContainerTraces {
             pid_namespace: read::link_name("/proc/self/ns/pid").unwrap_or_default(),
-            stated: read::text("/run/systemd/container").unwrap_or_default(),
+            systemd_container: read::text("/run/systemd/container").unwrap_or_default(),
             control_groups: read::text("/proc/1/cgroup").unwrap_or_default(),
             kernel_release: read::text("/proc/sys/kernel/osrelease").unwrap_or_default(),
-            docker_mark: Path::new("/.dockerenv").exists(),
-            podman_mark: Path::new("/run/.containerenv").exists(),
+            has_docker_marker: Path::new("/.dockerenv").exists(),
+            has_podman_marker: Path::new("/run/.containerenv").exists(),
         }
     }
 
     /// The kind of container, or `None` outside of one.
-    pub fn container(&self) -> Option<String> {
+    pub fn detect_container(&self) -> Option<String> {
         let groups = |word: &str| self.control_groups.contains(word);
-        let named = if !self.stated.is_empty() {
-            Some(self.stated.as_str())
+        let named = if !self.systemd_container.is_empty() {
+            Some(self.systemd_container.as_str())
         } else if self.kernel_release.to_lowercase().contains("microsoft") {
             Some("wsl")
         } else if groups("kubepods") {
@@ -215,9 +216,9 @@ impl Walls {
         }
         // Virtual machines made from container images carry the marks too, but run in the first PID namespace.
         match self.pid_namespace.as_str() {
-            FIRST_PID_NAMESPACE | "" => None,
-            _ if self.docker_mark => Some("docker".to_owned()),
-            _ if self.podman_mark => Some("podman".to_owned()),
+            INITIAL_PID_NAMESPACE | "" => None,
+            _ if self.has_docker_marker => Some("docker".to_owned()),
+            _ if self.has_podman_marker => Some("podman".to_owned()),
             _ => Some("unknown kind".to_owned()),
         }
     }
@@ -253,10 +254,13 @@ mod tests {
 
     #[test]
     fn sysctl_values() {
-        assert_eq!(sysctl("4194304\n"), Some(4_194_304.into()));
-        assert_eq!(sysctl("4096\t131072\t33554432\n"), Some(serde_json::json!([4096, 131_072, 33_554_432])));
-        assert_eq!(sysctl("bbr\n"), Some("bbr".into()));
-        assert_eq!(sysctl(" \n"), None);
+        assert_eq!(parse_sysctl("4194304\n"), Some(4_194_304.into()));
+        assert_eq!(
+            parse_sysctl("4096\t131072\t33554432\n"),
+            Some(serde_json::json!([4096, 131_072, 33_554_432]))
+        );
+        assert_eq!(parse_sysctl("bbr\n"), Some("bbr".into()));
+        assert_eq!(parse_sysctl(" \n"), None);
     }
 
     #[test]
@@ -277,15 +281,15 @@ mod tests {
     }
 
     fn guest(cpuinfo: &str, clock_sources: &str, board: &str) -> String {
-        let traces = Traces {
+        let traces = HypervisorTraces {
             cpuinfo: cpuinfo.to_owned(),
             clock_sources: clock_sources.to_owned(),
             board: board.to_owned(),
-            ..Traces::default()
+            ..HypervisorTraces::default()
         };
-        traces.guest().map_or_else(
+        traces.detect_guest().map_or_else(
             || "none".to_owned(),
-            |guest| format!("{}{}", guest.hypervisor, if guest.emulated_cpu { ", emulated" } else { "" }),
+            |guest| format!("{}{}", guest.hypervisor, if guest.has_emulated_cpu { ", emulated" } else { "" }),
         )
     }
 
@@ -320,25 +324,31 @@ mod tests {
         none
         none
         ");
-        let traces = Traces { hypervisor_type: "xen".to_owned(), ..Traces::default() };
-        assert_eq!(traces.guest().unwrap().hypervisor, "xen");
+        let traces = HypervisorTraces { hypervisor_type: "xen".to_owned(), ..HypervisorTraces::default() };
+        assert_eq!(traces.detect_guest().unwrap().hypervisor, "xen");
     }
 
     #[test]
     fn containers() {
-        let inside = Walls { pid_namespace: "pid:[4026532261]".to_owned(), ..Walls::default() };
-        let machine = Walls { pid_namespace: FIRST_PID_NAMESPACE.to_owned(), ..Walls::default() };
-        let kind = |walls: Walls| walls.container().unwrap_or_default();
+        let inside =
+            ContainerTraces { pid_namespace: "pid:[4026532261]".to_owned(), ..ContainerTraces::default() };
+        let machine =
+            ContainerTraces { pid_namespace: INITIAL_PID_NAMESPACE.to_owned(), ..ContainerTraces::default() };
+        let kind = |walls: ContainerTraces| walls.detect_container().unwrap_or_default();
         assert_eq!(kind(machine.clone()), "");
-        assert_eq!(kind(Walls { docker_mark: true, ..machine.clone() }), "", "a machine made from an image");
-        assert_eq!(kind(Walls { docker_mark: true, ..inside.clone() }), "docker");
-        assert_eq!(kind(Walls { podman_mark: true, ..inside.clone() }), "podman");
+        assert_eq!(
+            kind(ContainerTraces { has_docker_marker: true, ..machine.clone() }),
+            "",
+            "a machine made from an image"
+        );
+        assert_eq!(kind(ContainerTraces { has_docker_marker: true, ..inside.clone() }), "docker");
+        assert_eq!(kind(ContainerTraces { has_podman_marker: true, ..inside.clone() }), "podman");
         assert_eq!(kind(inside), "unknown kind");
-        assert_eq!(kind(Walls { stated: "lxc".to_owned(), ..machine.clone() }), "lxc");
+        assert_eq!(kind(ContainerTraces { systemd_container: "lxc".to_owned(), ..machine.clone() }), "lxc");
         let groups = "0::/kubepods.slice/kubepods-pod1".to_owned();
-        assert_eq!(kind(Walls { control_groups: groups, ..machine.clone() }), "kubernetes");
+        assert_eq!(kind(ContainerTraces { control_groups: groups, ..machine.clone() }), "kubernetes");
         let release = "5.15.90.1-microsoft-standard-WSL2".to_owned();
-        assert_eq!(kind(Walls { kernel_release: release, ..machine }), "wsl");
-        assert_eq!(kind(Walls::default()), "");
+        assert_eq!(kind(ContainerTraces { kernel_release: release, ..machine }), "wsl");
+        assert_eq!(kind(ContainerTraces::default()), "");
     }
 }

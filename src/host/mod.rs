@@ -24,30 +24,32 @@ type Fact = (&'static str, fn() -> Option<Value>);
 
 /// Every fact we know how to find.
 const FACTS: &[Fact] = &[
-    ("hostname", || plain(uname().nodename().to_str().ok()?)),
+    ("hostname", || text_value(uname().nodename().to_str().ok()?)),
     ("operating_system", || operating_system(&read::text("/etc/os-release")?)),
-    ("kernel_release", || plain(uname().release().to_str().ok()?)),
-    ("architecture", || plain(uname().machine().to_str().ok()?)),
-    ("hypervisor", || plain(&machine::Traces::of_this_machine().guest()?.hypervisor)),
-    ("emulated_cpu", || machine::Traces::of_this_machine().guest()?.emulated_cpu.then_some(true.into())),
-    ("container", || plain(&machine::Walls::around_this_process().container()?)),
-    ("cpu_model", || plain(&machine::cpu_model(&read::text("/proc/cpuinfo")?)?)),
-    ("cpus_online", || Some(cpu::online().len()).filter(|&cpus| cpus > 0).map(Value::from)),
-    ("cpus_allowed", || plain(&read::print_list(&cpu::current_affinity()))),
+    ("kernel_release", || text_value(uname().release().to_str().ok()?)),
+    ("architecture", || text_value(uname().machine().to_str().ok()?)),
+    ("hypervisor", || text_value(&machine::HypervisorTraces::read().detect_guest()?.hypervisor)),
+    ("emulated_cpu", || {
+        machine::HypervisorTraces::read().detect_guest()?.has_emulated_cpu.then_some(true.into())
+    }),
+    ("container", || text_value(&machine::ContainerTraces::read().detect_container()?)),
+    ("cpu_model", || text_value(&machine::cpu_model(&read::text("/proc/cpuinfo")?)?)),
+    ("cpus_online", || Some(cpu::online_cpus().len()).filter(|&cpus| cpus > 0).map(Value::from)),
+    ("cpus_allowed", || text_value(&read::format_list(&cpu::current_affinity()))),
     ("numa_nodes", numa_nodes),
     ("smt", smt),
-    ("cpu_governors", || several(power::frequency().governors)),
+    ("cpu_governors", || list_value(power::frequency().governors)),
     ("cpu_frequency_driver", || power::frequency().driver.map(Value::from)),
     ("cpu_frequency_minimum_hz", || power::frequency().minimum_hz.map(Value::from)),
     ("cpu_frequency_maximum_hz", || power::frequency().maximum_hz.map(Value::from)),
     ("cpu_idle_driver", || power::idle_driver().map(Value::from)),
     ("cpu_idle_exit_latency_us", deepest_idle_us),
-    ("mitigations", || machine::mitigations(&machine::flaws()).map(Value::from)),
+    ("mitigations", || machine::mitigations(&machine::read_vulnerabilities()).map(Value::from)),
     ("memory_bytes", || machine::memory_bytes(&read::text("/proc/meminfo")?).map(Value::from)),
-    ("clock_source", || plain(&read::text(format!("{CLOCK_SOURCE}/current_clocksource"))?)),
+    ("clock_source", || text_value(&read::text(format!("{CLOCK_SOURCE_DIRECTORY}/current_clocksource"))?)),
     ("clock_sources_available", || {
-        let names = read::text(format!("{CLOCK_SOURCE}/available_clocksource"))?;
-        several(names.split_whitespace().map(str::to_owned).collect())
+        let names = read::text(format!("{CLOCK_SOURCE_DIRECTORY}/available_clocksource"))?;
+        list_value(names.split_whitespace().map(str::to_owned).collect())
     }),
     ("timer_slack_ns", || cpu::timer_slack_ns().map(Value::from)),
     ("timer_tick_hz", || {
@@ -61,7 +63,7 @@ const FACTS: &[Fact] = &[
     ("sysctl", sysctls),
 ];
 
-const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0";
+const CLOCK_SOURCE_DIRECTORY: &str = "/sys/devices/system/clocksource/clocksource0";
 
 /// The settings of the network stack that decide over buffers, windows and queues; under the kernel's own names and
 /// in its own units (bytes; `busy_poll` in microseconds).
@@ -82,36 +84,36 @@ pub fn facts() -> Map<String, Value> {
     FACTS.iter().filter_map(|(name, find)| Some(((*name).to_owned(), find()?))).collect()
 }
 
-fn plain(text: &str) -> Option<Value> {
+fn text_value(text: &str) -> Option<Value> {
     (!text.is_empty()).then(|| text.into())
 }
 
-fn several(texts: Vec<String>) -> Option<Value> {
+fn list_value(texts: Vec<String>) -> Option<Value> {
     (!texts.is_empty()).then(|| texts.into())
 }
 
 fn operating_system(os_release: &str) -> Option<Value> {
     let name = os_release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
-    plain(name.trim_matches(['"', '\'']))
+    text_value(name.trim_matches(['"', '\'']))
 }
 
 fn numa_nodes() -> Option<Value> {
-    let nodes = read::list(&read::text("/sys/devices/system/node/online")?).len();
+    let nodes = read::parse_list(&read::text("/sys/devices/system/node/online")?).len();
     (nodes > 1).then(|| nodes.into())
 }
 
 /// `active`, or why it is not: `off`, `forceoff`, `notsupported`, `notimplemented`.
 fn smt() -> Option<Value> {
     if read::number("/sys/devices/system/cpu/smt/active") == Some(1) {
-        return plain("active");
+        return text_value("active");
     }
     let control = read::text("/sys/devices/system/cpu/smt/control")?;
-    plain(if control == "on" { "inactive" } else { &control })
+    text_value(if control == "on" { "inactive" } else { &control })
 }
 
 fn deepest_idle_us() -> Option<Value> {
     let states = power::idle_states();
-    let enabled = states.iter().rfind(|state| !state.disabled)?;
+    let enabled = states.iter().rfind(|state| !state.is_disabled)?;
     Some(enabled.exit_latency_us.into())
 }
 
@@ -121,7 +123,7 @@ fn load(which: usize) -> Option<Value> {
 
 /// A setting of the kernel, by its dotted name.
 pub fn sysctl(name: &str) -> Option<Value> {
-    machine::sysctl(&read::text(format!("/proc/sys/{}", name.replace('.', "/")))?)
+    machine::parse_sysctl(&read::text(format!("/proc/sys/{}", name.replace('.', "/")))?)
 }
 
 fn sysctls() -> Option<Value> {
@@ -157,7 +159,7 @@ mod tests {
     #[test]
     fn the_operating_system_has_a_pretty_name() {
         let text = "NAME=\"Debian GNU/Linux\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n";
-        assert_eq!(operating_system(text), plain("Debian GNU/Linux 12 (bookworm)"));
+        assert_eq!(operating_system(text), text_value("Debian GNU/Linux 12 (bookworm)"));
         assert_eq!(operating_system("NAME=x\n"), None);
     }
 

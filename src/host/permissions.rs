@@ -12,37 +12,39 @@ pub const CAPABILITIES: [(u32, &str, &str); 3] = [
 ];
 
 /// Lets a shell, and what it starts, have more files open at once than its hard limit says.
-pub const MORE_FILES: &str = "sudo prlimit --nofile=4096 --pid $$";
+pub const RAISE_FILE_LIMIT_COMMAND: &str = "sudo prlimit --nofile=4096 --pid $$";
 
 /// This process's rights as `/proc/self/status` tells them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rights {
-    effective: u64,
+pub struct ProcessRights {
+    effective_capabilities: u64,
     /// The effective group, then the others.
     groups: Vec<u32>,
 }
 
-impl Rights {
-    pub fn of_this_process() -> Option<Rights> {
-        Rights::parse(&read::text("/proc/self/status")?)
+impl ProcessRights {
+    pub fn read() -> Option<ProcessRights> {
+        ProcessRights::parse(&read::text("/proc/self/status")?)
     }
 
-    pub fn parse(status: &str) -> Option<Rights> {
+    pub fn parse(status: &str) -> Option<ProcessRights> {
         let effective = u64::from_str_radix(read::field(status, "CapEff")?, 16).ok()?;
         let numbers = |key: &str| read::field(status, key).unwrap_or_default().split_whitespace();
         // Real, effective, saved, file system.
         let group = numbers("Gid").nth(1).into_iter();
         let groups = group.chain(numbers("Groups")).filter_map(|number| number.parse().ok()).collect();
-        Some(Rights { effective, groups })
+        Some(ProcessRights { effective_capabilities: effective, groups })
     }
 
     /// Whether this process has a capability, by its name in [`CAPABILITIES`].
-    pub fn has(&self, name: &str) -> bool {
-        CAPABILITIES.iter().any(|&(bit, known, _)| known == name && self.effective & (1 << bit) != 0)
+    pub fn has_capability(&self, name: &str) -> bool {
+        CAPABILITIES
+            .iter()
+            .any(|&(bit, known, _)| known == name && self.effective_capabilities & (1 << bit) != 0)
     }
 
     /// Whether one of its groups lies in `net.ipv4.ping_group_range` (`1 0`: nobody's does).
-    pub fn may_ping(&self, range: &str) -> bool {
+    pub fn can_ping(&self, range: &str) -> bool {
         let mut ends = range.split_whitespace().map_while(|end| end.parse::<u32>().ok());
         let (Some(first), Some(last)) = (ends.next(), ends.next()) else { return false };
         self.groups.iter().any(|group| (first..=last).contains(group))
@@ -71,18 +73,23 @@ mod tests {
 
     #[test]
     fn rights_of_a_user_and_of_root() {
-        let user =
-            Rights::parse("Gid:\t1000\t1000\t1000\t1000\nGroups:\t4 27 1000 \nCapEff:\t0000000000000000\n")
-                .unwrap();
-        assert!(CAPABILITIES.iter().all(|(_, name, _)| !user.has(name)));
-        assert!(user.may_ping("0\t2147483647") && user.may_ping("27 27"));
+        let user = ProcessRights::parse(
+            "Gid:\t1000\t1000\t1000\t1000\nGroups:\t4 27 1000 \nCapEff:\t0000000000000000\n",
+        )
+        .unwrap();
+        assert!(CAPABILITIES.iter().all(|(_, name, _)| !user.has_capability(name)));
+        assert!(user.can_ping("0\t2147483647") && user.can_ping("27 27"));
         assert!(
-            !user.may_ping("1\t0") && !user.may_ping("5 26") && !user.may_ping("") && !user.may_ping("x y")
+            !user.can_ping("1\t0") && !user.can_ping("5 26") && !user.can_ping("") && !user.can_ping("x y")
         );
-        let root = Rights::parse("Gid:\t0\t0\t0\t0\nGroups:\t \nCapEff:\t000001fffeffffff\n").unwrap();
-        assert!(CAPABILITIES.iter().all(|(_, name, _)| root.has(name)));
-        let raw = Rights::parse("CapEff:\t0000000000002000\n").unwrap();
-        assert!(raw.has("cap_net_raw") && !raw.has("cap_net_admin") && !raw.has("cap_unheard_of"));
-        assert_eq!(Rights::parse("Name:\tlinkgauge\n"), None);
+        let root = ProcessRights::parse("Gid:\t0\t0\t0\t0\nGroups:\t \nCapEff:\t000001fffeffffff\n").unwrap();
+        assert!(CAPABILITIES.iter().all(|(_, name, _)| root.has_capability(name)));
+        let raw = ProcessRights::parse("CapEff:\t0000000000002000\n").unwrap();
+        assert!(
+            raw.has_capability("cap_net_raw")
+                && !raw.has_capability("cap_net_admin")
+                && !raw.has_capability("cap_unheard_of")
+        );
+        assert_eq!(ProcessRights::parse("Name:\tlinkgauge\n"), None);
     }
 }

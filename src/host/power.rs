@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use super::read;
 
-const CPUS: &str = "/sys/devices/system/cpu";
+const CPU_SYSFS_DIRECTORY: &str = "/sys/devices/system/cpu";
 
 /// The frequency policies of all CPUs taken together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Frequency {
+pub struct FrequencyPolicy {
     /// Every governor in force, once.
     pub governors: Vec<String>,
     pub driver: Option<String>,
@@ -19,12 +19,12 @@ pub struct Frequency {
 }
 
 /// The frequency policies in force; without governors when the kernel does not set the frequency here.
-pub fn frequency() -> Frequency {
-    frequency_in(&Path::new(CPUS).join("cpufreq"))
+pub fn frequency() -> FrequencyPolicy {
+    frequency_in(&Path::new(CPU_SYSFS_DIRECTORY).join("cpufreq"))
 }
 
-fn frequency_in(folder: &Path) -> Frequency {
-    let names = read::folder(folder).into_iter().filter(|name| name.starts_with("policy"));
+fn frequency_in(folder: &Path) -> FrequencyPolicy {
+    let names = read::file_names(folder).into_iter().filter(|name| name.starts_with("policy"));
     let policies: Vec<PathBuf> = names.map(|name| folder.join(name)).collect();
     let texts =
         |file: &str| policies.iter().filter_map(|policy| read::text(policy.join(file))).collect::<Vec<_>>();
@@ -36,7 +36,7 @@ fn frequency_in(folder: &Path) -> Frequency {
     let mut governors = texts("scaling_governor");
     governors.sort();
     governors.dedup();
-    Frequency {
+    FrequencyPolicy {
         governors,
         driver: texts("scaling_driver").into_iter().next(),
         minimum_hz: hertz("scaling_min_freq").into_iter().min(),
@@ -52,12 +52,12 @@ pub struct IdleState {
     pub name: String,
     /// How long the CPU takes to leave it.
     pub exit_latency_us: u64,
-    pub disabled: bool,
+    pub is_disabled: bool,
 }
 
 /// The idle states of the first CPU, the shallowest first; empty where the kernel does not choose among any.
 pub fn idle_states() -> Vec<IdleState> {
-    idle_states_in(&Path::new(CPUS).join("cpu0/cpuidle"))
+    idle_states_in(&Path::new(CPU_SYSFS_DIRECTORY).join("cpu0/cpuidle"))
 }
 
 fn idle_states_in(folder: &Path) -> Vec<IdleState> {
@@ -65,12 +65,12 @@ fn idle_states_in(folder: &Path) -> Vec<IdleState> {
         let path = folder.join(&name);
         Some(IdleState {
             exit_latency_us: read::text(path.join("latency"))?.parse().ok()?,
-            disabled: read::number(path.join("disable")).is_some_and(|disable| disable != 0),
+            is_disabled: read::number(path.join("disable")).is_some_and(|disable| disable != 0),
             name: read::text(path.join("name")).unwrap_or_else(|| name.clone()),
             folder: name,
         })
     };
-    let mut states: Vec<IdleState> = read::folder(folder).into_iter().filter_map(state).collect();
+    let mut states: Vec<IdleState> = read::file_names(folder).into_iter().filter_map(state).collect();
     states.sort_by_key(|state| state.exit_latency_us);
     states
 }
@@ -83,7 +83,7 @@ pub fn idle_latency_limit_us() -> Option<u64> {
 
 /// The idle driver (`intel_idle`, `acpi_idle`, `haltpoll`).
 pub fn idle_driver() -> Option<String> {
-    read::text(format!("{CPUS}/cpuidle/current_driver")).filter(|driver| driver != "none")
+    read::text(format!("{CPU_SYSFS_DIRECTORY}/cpuidle/current_driver")).filter(|driver| driver != "none")
 }
 
 #[cfg(test)]
@@ -113,14 +113,14 @@ mod tests {
         policy("policy0", "powersave\n", "3400000\n");
         policy("policy1", "powersave\n", "5000000\n");
         policy("policy2", "performance\n", "strange\n");
-        let expected = Frequency {
+        let expected = FrequencyPolicy {
             governors: vec!["performance".to_owned(), "powersave".to_owned()],
             driver: Some("intel_pstate".to_owned()),
             minimum_hz: Some(800_000_000),
             maximum_hz: Some(5_000_000_000),
         };
         assert_eq!(frequency_in(folder.path()), expected);
-        assert_eq!(frequency_in(Path::new("/nowhere")), Frequency::default());
+        assert_eq!(frequency_in(Path::new("/nowhere")), FrequencyPolicy::default());
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         state("state3", &[("latency", "?")]);
         let states = idle_states_in(folder.path());
         let states: Vec<_> =
-            states.iter().map(|s| (s.folder.as_str(), s.exit_latency_us, s.disabled)).collect();
+            states.iter().map(|s| (s.folder.as_str(), s.exit_latency_us, s.is_disabled)).collect();
         assert_eq!(states, [("state2", 10, false), ("state10", 890, true)]);
     }
 }

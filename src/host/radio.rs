@@ -15,47 +15,51 @@ use serde_json::{Map, Value};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::read;
-use nl80211::{Interface, Kind, Question, Station};
+use nl80211::{Query, RadioInterface, RadioStation, ReplyKind};
 
 /// The kernel answers at once; only a broken driver needs this.
-const PATIENCE: Duration = Duration::from_millis(200);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Room for what the kernel sends at once: it never sends more to whoever asks with less room than this.
-const ROOM: usize = 32 << 10;
+const RECEIVE_BUFFER_BYTES: usize = 32 << 10;
 
 /// Most pieces of an answer; each of a few stations.
-const MOST_PIECES: usize = 1000;
+const MAX_REPLY_PACKETS: usize = 1000;
 
 /// What is known of the radio behind the interface with that number; empty where it has none that tells.
 pub fn facts(index: u32) -> Map<String, Value> {
-    let Ok(kernel) = Kernel::open() else { return Map::new() };
+    let Ok(kernel) = Nl80211Socket::open() else { return Map::new() };
     let Some(interface) =
-        kernel.ask(Question::Interface(index)).and_then(|said| Interface::read(said.first()?))
+        kernel.query(Query::Interface(index)).and_then(|said| RadioInterface::parse(said.first()?))
     else {
         return Map::new();
     };
-    let stations = kernel.ask(Question::Stations(index)).unwrap_or_default();
-    let stations: Vec<Station> = stations.iter().filter_map(|said| Station::read(said)).collect();
-    let saves = kernel.ask(Question::PowerSave(index)).and_then(|said| nl80211::power_save(said.first()?));
-    let mut facts = told(&interface, &stations, saves);
+    let stations = kernel.query(Query::Stations(index)).unwrap_or_default();
+    let stations: Vec<RadioStation> = stations.iter().filter_map(|said| RadioStation::parse(said)).collect();
+    let saves =
+        kernel.query(Query::PowerSave(index)).and_then(|said| nl80211::parse_power_save(said.first()?));
+    let mut facts = radio_facts(&interface, &stations, saves);
     // It sends in one of the same bands.
-    facts.insert("bluetooth_adapter".to_owned(), (!read::folder("/sys/class/bluetooth").is_empty()).into());
+    facts.insert(
+        "bluetooth_adapter".to_owned(),
+        (!read::file_names("/sys/class/bluetooth").is_empty()).into(),
+    );
     facts
 }
 
 /// How many devices the adapters of this host share a key with: who is paired. None where this user may not know.
-pub fn bluetooth_pairs() -> Option<usize> {
-    pairs_in(Path::new("/var/lib/bluetooth"))
+pub fn count_bluetooth_pairs() -> Option<usize> {
+    count_pairs_in(Path::new("/var/lib/bluetooth"))
 }
 
 /// BlueZ keeps a folder for each adapter, and in it one for each device, with its key.
-fn pairs_in(kept: &Path) -> Option<usize> {
+fn count_pairs_in(kept: &Path) -> Option<usize> {
     if std::fs::read_dir(kept).is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
         return None;
     }
-    let adapters = read::folder(kept).into_iter().map(|name| kept.join(name));
-    let devices =
-        adapters.flat_map(|adapter| read::folder(&adapter).into_iter().map(move |name| adapter.join(name)));
+    let adapters = read::file_names(kept).into_iter().map(|name| kept.join(name));
+    let devices = adapters
+        .flat_map(|adapter| read::file_names(&adapter).into_iter().map(move |name| adapter.join(name)));
     let has_key = |device: &PathBuf| {
         read::text(device.join("info")).is_some_and(|text| text.lines().any(|line| line == "[LinkKey]"))
     };
@@ -64,24 +68,24 @@ fn pairs_in(kept: &Path) -> Option<usize> {
 
 /// What keeps a radio from sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Block {
+pub enum RadioBlock {
     /// One of the machine itself.
-    Switch,
+    HardwareSwitch,
     Software,
 }
 
 /// What blocks the Bluetooth of this host, if all of it is blocked (`/sys/class/rfkill`).
-pub fn bluetooth_block() -> Option<Block> {
+pub fn bluetooth_block() -> Option<RadioBlock> {
     block_in(Path::new("/sys/class/rfkill"), "bluetooth")
 }
 
-fn block_in(class: &Path, kind: &str) -> Option<Block> {
-    let radios = read::folder(class).into_iter().map(|name| class.join(name));
+fn block_in(class: &Path, kind: &str) -> Option<RadioBlock> {
+    let radios = read::file_names(class).into_iter().map(|name| class.join(name));
     let radios = radios.filter(|radio| read::text(radio.join("type")).as_deref() == Some(kind));
     let is_set = |radio: &Path, file: &str| read::number(radio.join(file)) == Some(1);
     let blocks = radios.map(|radio| match (is_set(&radio, "hard"), is_set(&radio, "soft")) {
-        (true, _) => Some(Block::Switch),
-        (false, true) => Some(Block::Software),
+        (true, _) => Some(RadioBlock::HardwareSwitch),
+        (false, true) => Some(RadioBlock::Software),
         (false, false) => None,
     });
     // One that is free is enough.
@@ -89,37 +93,38 @@ fn block_in(class: &Path, kind: &str) -> Option<Block> {
 }
 
 /// The family of nl80211 on a socket of generic netlink.
-struct Kernel {
+struct Nl80211Socket {
     socket: Socket,
-    family: u16,
+    family_id: u16,
 }
 
-impl Kernel {
-    fn open() -> io::Result<Kernel> {
+impl Nl80211Socket {
+    fn open() -> io::Result<Nl80211Socket> {
         let protocol = Some(Protocol::from(NETLINK_GENERIC));
         let socket = Socket::new(Domain::from(AF_NETLINK), Type::RAW, protocol)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        let mut kernel = Kernel { socket, family: 0 };
-        let said = kernel.ask(Question::Family).unwrap_or_default();
-        kernel.family = said.first().and_then(|said| nl80211::family(said)).ok_or(io::ErrorKind::NotFound)?;
+        socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
+        let mut kernel = Nl80211Socket { socket, family_id: 0 };
+        let said = kernel.query(Query::Family).unwrap_or_default();
+        kernel.family_id =
+            said.first().and_then(|said| nl80211::parse_family(said)).ok_or(io::ErrorKind::NotFound)?;
         Ok(kernel)
     }
 
     /// Every message that answers; None where the kernel refuses.
-    fn ask(&self, question: Question) -> Option<Vec<Vec<u8>>> {
-        send(&self.socket, &question.write(self.family), SendFlags::empty()).ok()?;
-        let mut room = vec![0; ROOM];
+    fn query(&self, question: Query) -> Option<Vec<Vec<u8>>> {
+        send(&self.socket, &question.encode(self.family_id), SendFlags::empty()).ok()?;
+        let mut room = vec![0; RECEIVE_BUFFER_BYTES];
         let mut said = Vec::new();
-        for _ in 0..MOST_PIECES {
+        for _ in 0..MAX_REPLY_PACKETS {
             let (length, _) = recv(&self.socket, &mut room[..], RecvFlags::empty()).ok()?;
             for (kind, body) in nl80211::messages(&room[..length]) {
                 match kind {
-                    Kind::Refused => return None,
-                    Kind::Done => return Some(said),
-                    Kind::Said => said.push(body.to_vec()),
+                    ReplyKind::Error => return None,
+                    ReplyKind::Done => return Some(said),
+                    ReplyKind::Attributes => said.push(body.to_vec()),
                 }
             }
-            if !question.has_end() {
+            if !question.is_multipart() {
                 return Some(said);
             }
         }
@@ -127,11 +132,15 @@ impl Kernel {
     }
 }
 
-fn told(interface: &Interface, stations: &[Station], saves: Option<bool>) -> Map<String, Value> {
+fn radio_facts(
+    interface: &RadioInterface,
+    stations: &[RadioStation],
+    saves: Option<bool>,
+) -> Map<String, Value> {
     // Of several stations nobody knows here which one is at the far end.
     let station = if let [only] = stations { Some(only) } else { None };
-    let rate = |rate: fn(&Station) -> Option<nl80211::Rate>| station.and_then(rate);
-    let (outward, inward) = (rate(|station| station.outward), rate(|station| station.inward));
+    let rate = |rate: fn(&RadioStation) -> Option<nl80211::RadioRate>| station.and_then(rate);
+    let (outward, inward) = (rate(|station| station.transmit_rate), rate(|station| station.receive_rate));
     // What goes to the far end is what the two agreed on; what comes may have been a beacon, in an old standard.
     let newest = [outward, inward].into_iter().flatten().map(|rate| rate.generation).max();
     let megahertz = interface.frequency_mhz;
@@ -141,7 +150,7 @@ fn told(interface: &Interface, stations: &[Station], saves: Option<bool>) -> Map
         ("mode", Some(interface.mode.into())),
         ("standard", standard.map(Value::from)),
         ("frequency_mhz", megahertz.map(Value::from)),
-        ("channel", megahertz.and_then(nl80211::channel).map(Value::from)),
+        ("channel", megahertz.and_then(nl80211::channel_number).map(Value::from)),
         ("width_mhz", interface.width_mhz.map(Value::from)),
         ("signal_dbm", station.and_then(|station| station.signal_dbm).map(Value::from)),
         ("transmit_rate_bps", outward.map(|rate| rate.bits_per_second.into())),
@@ -153,22 +162,22 @@ fn told(interface: &Interface, stations: &[Station], saves: Option<bool>) -> Map
 
 #[cfg(test)]
 mod tests {
-    use super::nl80211::{Generation, Rate};
+    use super::nl80211::{RadioRate, WifiGeneration};
     use super::*;
 
     #[test]
-    fn the_newest_standard_of_both_ways_is_told() {
-        let rate = |bits_per_second, generation| Some(Rate { bits_per_second, generation });
-        let interface = Interface { mode: "managed", frequency_mhz: Some(2437), width_mhz: Some(20) };
-        let station = Station {
+    fn the_newest_standard_of_both_directions_is_reported() {
+        let rate = |bits_per_second, generation| Some(RadioRate { bits_per_second, generation });
+        let interface = RadioInterface { mode: "managed", frequency_mhz: Some(2437), width_mhz: Some(20) };
+        let station = RadioStation {
             signal_dbm: Some(-61),
-            outward: rate(130_000_000, Generation::Ht),
-            inward: rate(1_000_000, Generation::Old),
+            transmit_rate: rate(130_000_000, WifiGeneration::Ht),
+            receive_rate: rate(1_000_000, WifiGeneration::Legacy),
         };
-        insta::assert_snapshot!(Value::from(told(&interface, std::slice::from_ref(&station), Some(true))),
+        insta::assert_snapshot!(Value::from(radio_facts(&interface, std::slice::from_ref(&station), Some(true))),
             @r#"{"channel":6,"frequency_mhz":2437,"mode":"managed","power_save":true,"receive_rate_bps":1000000,"signal_dbm":-61,"standard":"802.11n","transmit_rate_bps":130000000,"width_mhz":20}"#);
-        let ad_hoc = Interface { mode: "ad-hoc", ..interface };
-        insta::assert_snapshot!(Value::from(told(&ad_hoc, &[station.clone(), station], Some(true))),
+        let ad_hoc = RadioInterface { mode: "ad-hoc", ..interface };
+        insta::assert_snapshot!(Value::from(radio_facts(&ad_hoc, &[station.clone(), station], Some(true))),
             @r#"{"channel":6,"frequency_mhz":2437,"mode":"ad-hoc","width_mhz":20}"#);
     }
 
@@ -183,12 +192,12 @@ mod tests {
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(folder.join("info"), info).unwrap();
         }
-        assert_eq!(pairs_in(kept.path()), Some(1));
-        assert_eq!(pairs_in(&kept.path().join("none")), Some(0));
+        assert_eq!(count_pairs_in(kept.path()), Some(1));
+        assert_eq!(count_pairs_in(&kept.path().join("none")), Some(0));
     }
 
     #[test]
-    fn bluetooth_is_blocked_where_none_of_it_is_free() {
+    fn bluetooth_is_blocked_if_every_adapter_is() {
         let class = tempfile::tempdir().unwrap();
         let radio = |name: &str, files: [&str; 3]| {
             let folder = class.path().join(name);
@@ -202,15 +211,15 @@ mod tests {
         radio("rfkill0", ["wlan\n", "0\n", "1\n"]);
         assert_eq!(block(), None);
         radio("rfkill1", ["bluetooth\n", "0\n", "1\n"]);
-        assert_eq!(block(), Some(Block::Software));
+        assert_eq!(block(), Some(RadioBlock::Software));
         radio("rfkill1", ["bluetooth\n", "1\n", "1\n"]);
-        assert_eq!(block(), Some(Block::Switch));
+        assert_eq!(block(), Some(RadioBlock::HardwareSwitch));
         radio("rfkill2", ["bluetooth\n", "0\n", "0\n"]);
         assert_eq!(block(), None);
     }
 
     #[test]
-    fn what_is_no_radio_has_no_facts() {
+    fn an_interface_without_radio_has_no_facts() {
         assert!(facts(0).is_empty() && facts(1).is_empty());
     }
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// The largest CPU, node or group list we are ready to write out; Linux has at most 8192 CPUs (`CONFIG_NR_CPUS`).
-const MOST_LIST_ENTRIES: usize = 8192;
+const MAX_LIST_ENTRIES: usize = 8192;
 
 /// A file's text without the white space around it.
 pub fn text(path: impl AsRef<Path>) -> Option<String> {
@@ -22,7 +22,7 @@ pub fn number(path: impl AsRef<Path>) -> Option<i64> {
 }
 
 /// The names in a folder, sorted.
-pub fn folder(path: impl AsRef<Path>) -> Vec<String> {
+pub fn file_names(path: impl AsRef<Path>) -> Vec<String> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
@@ -43,16 +43,16 @@ pub fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// A list in the kernel's form: `0-3,5` is 0, 1, 2, 3, 5. Parts that are no numbers are left out.
-pub fn list(text: &str) -> Vec<u32> {
+pub fn parse_list(text: &str) -> Vec<u32> {
     let ranges = text.trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
     });
-    ranges.flatten().take(MOST_LIST_ENTRIES).collect()
+    ranges.flatten().take(MAX_LIST_ENTRIES).collect()
 }
 
 /// The same list the other way round: 0, 1, 2, 3, 5 is `0-3,5`.
-pub fn print_list(numbers: &[u32]) -> String {
+pub fn format_list(numbers: &[u32]) -> String {
     let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
     let parts = runs.map(|run| match run {
         [only] => only.to_string(),
@@ -68,11 +68,11 @@ mod tests {
     #[test]
     fn lists_go_both_ways() {
         for (text, numbers) in [("0-3,5", vec![0, 1, 2, 3, 5]), ("7", vec![7]), ("", vec![])] {
-            assert_eq!(list(text), numbers);
-            assert_eq!(print_list(&numbers), text);
+            assert_eq!(parse_list(text), numbers);
+            assert_eq!(format_list(&numbers), text);
         }
-        assert_eq!(list("x,1-,2-1,4\n"), [4]);
-        assert_eq!(list("0-4294967295").len(), MOST_LIST_ENTRIES);
+        assert_eq!(parse_list("x,1-,2-1,4\n"), [4]);
+        assert_eq!(parse_list("0-4294967295").len(), MAX_LIST_ENTRIES);
     }
 
     #[test]
@@ -85,10 +85,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_none() {
+    fn missing_files_give_none() {
         assert_eq!(text("/nowhere/at/all"), None);
         assert_eq!(number("/proc/self/status"), None);
         assert_eq!(link_name("/proc/self/status"), None);
-        assert!(folder("/nowhere/at/all").is_empty());
+        assert!(file_names("/nowhere/at/all").is_empty());
     }
 }

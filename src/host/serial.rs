@@ -13,11 +13,11 @@ use serde::Serialize;
 use super::{permissions, read};
 
 /// Where everything lies; tests have a root of their own.
-const ROOT: &str = "/";
+const FILESYSTEM_ROOT: &str = "/";
 
 /// What is known of the hardware of a port. What is not known is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Hardware {
+pub struct PortHardware {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     /// Vendor and product of a USB adapter, in its own words and numbers.
@@ -33,11 +33,11 @@ pub struct Hardware {
 
 /// A port that has hardware behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Port {
+pub struct PortInfo {
     /// Its path, like `/dev/ttyS0`.
     pub device: String,
     #[serde(flatten)]
-    pub hardware: Hardware,
+    pub hardware: PortHardware,
     /// The kernel writes its own messages there.
     pub console: bool,
     /// Who may open it besides its owner.
@@ -54,16 +54,16 @@ pub struct Port {
 }
 
 /// All ports that have hardware behind them, by name.
-pub fn ports() -> Vec<Port> {
-    ports_in(Path::new(ROOT))
+pub fn list_ports() -> Vec<PortInfo> {
+    list_ports_in(Path::new(FILESYSTEM_ROOT))
 }
 
-fn ports_in(root: &Path) -> Vec<Port> {
+fn list_ports_in(root: &Path) -> Vec<PortInfo> {
     let class = root.join("sys/class/tty");
-    let mut names = read::folder(&class);
+    let mut names = read::file_names(&class);
     names.retain(|name| class.join(name).join("device").exists() && has_hardware(&class.join(name)));
     names.sort_by_key(|name| (name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned(), name.len()));
-    names.iter().map(|name| port(root, name)).collect()
+    names.iter().map(|name| read_port(root, name)).collect()
 }
 
 /// The 8250 driver makes ports in reserve; those without a UART have type 0 (`PORT_UNKNOWN` of linux/serial.h).
@@ -71,47 +71,47 @@ fn has_hardware(entry: &Path) -> bool {
     read::number(entry.join("type")) != Some(0)
 }
 
-fn port(root: &Path, name: &str) -> Port {
+fn read_port(root: &Path, name: &str) -> PortInfo {
     let entry = root.join("sys/class/tty").join(name);
     let device = format!("/dev/{name}");
     let path = root.join("dev").join(name);
     let may_open = access(&path, Access::READ_OK | Access::WRITE_OK).is_ok();
     let console = read::text(entry.join("console")).as_deref() == Some("Y");
-    Port {
-        hardware: hardware_in(&entry),
+    PortInfo {
+        hardware: read_hardware_in(&entry),
         console,
         group: fs::metadata(&path).ok().and_then(|found| group_name(root, found.gid())),
         may_open,
-        remedy: (!may_open && !console).then(|| remedy(root, &path)),
-        used_by: user_in(root, Path::new(&device)).map(|user| user.to_string()),
+        remedy: (!may_open && !console).then(|| permission_remedy_in(root, &path)),
+        used_by: find_port_user_in(root, Path::new(&device)).map(|user| user.to_string()),
         device,
     }
 }
 
 /// The hardware behind a terminal, by its device number.
-pub fn hardware(major: u32, minor: u32) -> Hardware {
-    hardware_in(Path::new(&format!("{ROOT}sys/dev/char/{major}:{minor}")))
+pub fn read_hardware(major: u32, minor: u32) -> PortHardware {
+    read_hardware_in(Path::new(&format!("{FILESYSTEM_ROOT}sys/dev/char/{major}:{minor}")))
 }
 
-fn hardware_in(entry: &Path) -> Hardware {
-    let Ok(device) = fs::canonicalize(entry.join("device")) else { return Hardware::default() };
-    Hardware {
-        driver: driver(&device),
-        usb_adapter: device.ancestors().find(|part| part.join("idVendor").exists()).map(usb_names),
-        usb_latency_timer_ms: read::number(device.join(LATENCY_TIMER)),
+fn read_hardware_in(entry: &Path) -> PortHardware {
+    let Ok(device) = fs::canonicalize(entry.join("device")) else { return PortHardware::default() };
+    PortHardware {
+        driver: driver_name(&device),
+        usb_adapter: device.ancestors().find(|part| part.join("idVendor").exists()).map(usb_adapter_name),
+        usb_latency_timer_ms: read::number(device.join(LATENCY_TIMER_FILE)),
         receive_trigger_bytes: read::number(entry.join("rx_trig_bytes")),
     }
 }
 
 /// Since Linux 6.6 two devices of a bus of their own stand between a UART and what its driver bound to.
-fn driver(device: &Path) -> Option<String> {
+fn driver_name(device: &Path) -> Option<String> {
     let between = |part: &&Path| read::link_name(part.join("subsystem")).as_deref() == Some("serial-base");
     let device = device.ancestors().find(|part| !between(part))?;
     read::link_name(device.join("driver"))
 }
 
 /// `FTDI FT232R USB UART (0403:6001)`.
-fn usb_names(usb: &Path) -> String {
+fn usb_adapter_name(usb: &Path) -> String {
     let text = |file: &str| read::text(usb.join(file));
     let numbers = [text("idVendor"), text("idProduct")].map(Option::unwrap_or_default).join(":");
     let words = [text("manufacturer"), text("product"), Some(format!("({numbers})"))];
@@ -120,30 +120,30 @@ fn usb_names(usb: &Path) -> String {
     words.into_iter().flatten().map(plain).collect::<Vec<_>>().join(" ")
 }
 
-const LATENCY_TIMER: &str = "latency_timer";
+const LATENCY_TIMER_FILE: &str = "latency_timer";
 
 /// The latency timers of all USB adapters that have one, in milliseconds, and the file where each can be changed.
 pub fn usb_latency_timers() -> Vec<(i64, PathBuf)> {
-    usb_latency_timers_in(Path::new(ROOT))
+    usb_latency_timers_in(Path::new(FILESYSTEM_ROOT))
 }
 
 pub(super) fn usb_latency_timers_in(root: &Path) -> Vec<(i64, PathBuf)> {
     let folder = root.join("sys/bus/usb-serial/devices");
-    let files = read::folder(&folder).into_iter().map(|port| folder.join(port).join(LATENCY_TIMER));
+    let files = read::file_names(&folder).into_iter().map(|port| folder.join(port).join(LATENCY_TIMER_FILE));
     files.filter_map(|file| Some((read::number(&file)?, file))).collect()
 }
 
 /// What lets this user open a terminal that was refused, as a command.
 pub fn permission_remedy(path: &Path) -> String {
-    remedy(Path::new(ROOT), path)
+    permission_remedy_in(Path::new(FILESYSTEM_ROOT), path)
 }
 
-fn remedy(root: &Path, path: &Path) -> String {
+fn permission_remedy_in(root: &Path, path: &Path) -> String {
     let Ok(found) = fs::metadata(path) else { return "it is gone: look for it again".to_owned() };
-    remedy_for(found.mode(), group_name(root, found.gid()).as_deref(), path)
+    remedy_for_mode(found.mode(), group_name(root, found.gid()).as_deref(), path)
 }
 
-fn remedy_for(mode: u32, group: Option<&str>, path: &Path) -> String {
+fn remedy_for_mode(mode: u32, group: Option<&str>, path: &Path) -> String {
     const GROUP_MAY: u32 = 0o060;
     match group {
         Some(group) if mode & GROUP_MAY == GROUP_MAY => {
@@ -159,30 +159,31 @@ fn group_name(root: &Path, number: u32) -> Option<String> {
 
 /// A program that has a terminal open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct User {
+pub struct PortUser {
     pub process: u32,
     pub program: String,
 }
 
-impl std::fmt::Display for User {
+impl std::fmt::Display for PortUser {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, process {}", self.program, self.process)
     }
 }
 
 /// The program that has a terminal open or reserved, as far as this user can see; not this one.
-pub fn user(device: &Path) -> Option<User> {
-    user_in(Path::new(ROOT), device)
+pub fn find_port_user(device: &Path) -> Option<PortUser> {
+    find_port_user_in(Path::new(FILESYSTEM_ROOT), device)
 }
 
-fn user_in(root: &Path, device: &Path) -> Option<User> {
-    reserved_in(root, device).or_else(|| {
-        let processes = read::folder(root.join("proc")).into_iter().filter_map(|name| name.parse().ok());
+fn find_port_user_in(root: &Path, device: &Path) -> Option<PortUser> {
+    find_lock_holder_in(root, device).or_else(|| {
+        let processes = read::file_names(root.join("proc")).into_iter().filter_map(|name| name.parse().ok());
         let users = processes.filter(|&process| process != std::process::id()).filter_map(|process| {
             let open = root.join(format!("proc/{process}/fd"));
             let leads = |name: &String| fs::read_link(open.join(name)).ok();
-            let files: Vec<PathBuf> = read::folder(&open).iter().filter_map(leads).collect();
-            let user = files.iter().any(|file| file == device).then(|| named(root, process))??;
+            let files: Vec<PathBuf> = read::file_names(&open).iter().filter_map(leads).collect();
+            let user =
+                files.iter().any(|file| file == device).then(|| port_user_of_process(root, process))??;
             Some((files.iter().any(|file| file.ends_with("ptmx")), user))
         });
         // Who also has the other side of a pseudo-terminal open stands in for the hardware.
@@ -191,22 +192,22 @@ fn user_in(root: &Path, device: &Path) -> Option<User> {
 }
 
 /// The program that has reserved a terminal with a lock file of the UUCP kind and still runs; not this one.
-pub fn reserved(device: &Path) -> Option<User> {
-    reserved_in(Path::new(ROOT), device)
+pub fn find_lock_holder(device: &Path) -> Option<PortUser> {
+    find_lock_holder_in(Path::new(FILESYSTEM_ROOT), device)
 }
 
-fn reserved_in(root: &Path, device: &Path) -> Option<User> {
+fn find_lock_holder_in(root: &Path, device: &Path) -> Option<PortUser> {
     let name = device.strip_prefix("/dev").ok()?.to_str()?.replace('/', "_");
     // The process in decimal, right-aligned (Filesystem Hierarchy Standard 3.0, 5.9); some add words behind it.
     let text = read::text(root.join(format!("var/lock/LCK..{name}")))?;
     let process = text.split_whitespace().next()?.parse().ok()?;
-    if process == std::process::id() { None } else { named(root, process) }
+    if process == std::process::id() { None } else { port_user_of_process(root, process) }
 }
 
 /// `None` where no such process runs.
-fn named(root: &Path, process: u32) -> Option<User> {
+fn port_user_of_process(root: &Path, process: u32) -> Option<PortUser> {
     let program = read::text(root.join(format!("proc/{process}/comm")))?;
-    Some(User { process, program: program.replace(char::is_control, "") })
+    Some(PortUser { process, program: program.replace(char::is_control, "") })
 }
 
 #[cfg(test)]
@@ -289,7 +290,7 @@ mod tests {
     #[test]
     fn ports_with_hardware_are_found() {
         let root = machine();
-        let mut ports = ports_in(root.0.path());
+        let mut ports = list_ports_in(root.0.path());
         // The group is that of whoever runs this.
         ports.iter_mut().for_each(|port| port.group = None);
         insta::assert_snapshot!(serde_json::to_string_pretty(&ports).unwrap(), @r#"
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_in_for_the_hardware_is_named_last() {
+    fn the_program_behind_a_pseudo_terminal_is_named_last() {
         for (lab, program) in [("5", "7"), ("7", "5")] {
             let process = |id: &str, name: &str| (format!("proc/{id}/comm"), format!("{name}\n"));
             let files = [process(lab, "lab"), process(program, "minicom")];
@@ -332,7 +333,7 @@ mod tests {
                 [(lab, 0), (lab, 1), (program, 4)].map(|(id, file)| format!("proc/{id}/fd/{file}"));
             let links = [(&*master, "/dev/ptmx"), (&*slave, "/dev/pts/3"), (&*used, "/dev/pts/3")];
             let root = Root::new(&files, &links);
-            let user = user_in(root.0.path(), Path::new("/dev/pts/3")).unwrap();
+            let user = find_port_user_in(root.0.path(), Path::new("/dev/pts/3")).unwrap();
             assert_eq!(user.program, "minicom");
         }
     }
@@ -340,7 +341,8 @@ mod tests {
     #[test]
     fn a_lock_file_counts_as_long_as_its_process_runs() {
         let root = machine();
-        let reserved = |name: &str| reserved_in(root.0.path(), Path::new(name)).map(|user| user.process);
+        let reserved =
+            |name: &str| find_lock_holder_in(root.0.path(), Path::new(name)).map(|user| user.process);
         assert_eq!(reserved("/dev/ttyUSB0"), Some(812));
         assert_eq!(reserved("/dev/ttyS0"), None);
         assert_eq!(reserved("/tmp/ttyS0"), None);
@@ -351,8 +353,8 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_is_told_what_to_do() {
-        let remedy = |mode, group| remedy_for(mode, group, Path::new("/dev/ttyS0"));
+    fn a_refused_user_gets_a_remedy() {
+        let remedy = |mode, group| remedy_for_mode(mode, group, Path::new("/dev/ttyS0"));
         insta::assert_snapshot!([
             remedy(0o660, Some("dialout")), remedy(0o600, Some("root")), remedy(0o660, None),
         ].join("\n"), @r"
@@ -363,10 +365,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_there_is_nothing_found() {
+    fn an_empty_system_has_no_ports() {
         let empty = tempfile::tempdir().unwrap();
-        assert_eq!(ports_in(empty.path()), []);
-        assert_eq!(hardware_in(&empty.path().join("sys/dev/char/4:64")), Hardware::default());
-        assert_eq!(user_in(empty.path(), Path::new("/dev/ttyS0")), None);
+        assert_eq!(list_ports_in(empty.path()), []);
+        assert_eq!(read_hardware_in(&empty.path().join("sys/dev/char/4:64")), PortHardware::default());
+        assert_eq!(find_port_user_in(empty.path(), Path::new("/dev/ttyS0")), None);
     }
 }

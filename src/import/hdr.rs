@@ -13,65 +13,70 @@ use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use jiff::Timestamp;
 
-use super::lines::{Lines, quoted};
+use super::line_reader::{LineReader, quote};
 use super::samples::TimeUnit;
-use super::{About, Foreign, FormatIn, Found, ImportError, case, form};
+use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use crate::plan::Direction;
 use crate::run::Warning;
-use crate::sample::{Recorder, decoded};
+use crate::sample::{Recorder, decode_histogram};
 
-pub const FORMAT: FormatIn =
-    FormatIn { name: "hdr", summary: "interval logs of HdrHistogram (--unit, ns if not said)", read };
+pub const FORMAT: ImportFormat =
+    ImportFormat { name: "hdr", summary: "interval logs of HdrHistogram (--unit, ns if not said)", read };
 
 /// A histogram of five digits is below this.
-const LONGEST_LINE: u64 = 8 << 20;
+const MAX_LINE_BYTES: u64 = 8 << 20;
 /// The same, inflated.
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_HISTOGRAM_BYTES: u64 = 4 << 20;
 /// `0x1c849304 | 0x10`: deflated encoding V2. Then the length of what follows.
-const COOKIE: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];
-const HEAD: usize = 8;
+const DEFLATED_V2_COOKIE: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];
+const HEADER_BYTES: usize = 8;
 /// Together; more were never counted.
-const MOST_EXCHANGES: u64 = 1 << 53;
+const MAX_REQUESTS: u64 = 1 << 53;
 /// Different tags in one file.
-const MOST_CASES: usize = 100;
+const MAX_CASES: usize = 100;
 
 /// What one tag marks.
-struct Tagged {
+struct TaggedCase {
     recorder: Recorder,
     elapsed_seconds: f64,
 }
 
-fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
+fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
     let unit = about.unit.unwrap_or(TimeUnit::Nanoseconds).nanoseconds();
-    let mut lines = Lines::new(file, LONGEST_LINE);
-    let mut tags: BTreeMap<String, Tagged> = BTreeMap::new();
+    let mut lines = LineReader::new(file, MAX_LINE_BYTES);
+    let mut tags: BTreeMap<String, TaggedCase> = BTreeMap::new();
     let (mut started, mut total) = (None, 0u64);
-    while let Some(line) = lines.next()? {
+    while let Some(line) = lines.next_line()? {
         let line = line.trim();
         if let Some(remark) = line.strip_prefix('#') {
-            started = started.or_else(|| start_time(remark));
+            started = started.or_else(|| parse_start_time(remark));
             continue;
         }
         if line.is_empty() || line.starts_with('"') {
             continue;
         }
-        let Some(row) = Row::read(line) else {
-            let what = format!("{} is no interval of an HdrHistogram log (encoding V2)", quoted(line));
-            return Err(lines.wrong(what));
+        let Some(row) = LogInterval::parse(line) else {
+            let what = format!("{} is no interval of an HdrHistogram log (encoding V2)", quote(line));
+            return Err(lines.error(what));
         };
         total = total.saturating_add(row.histogram.len());
-        if total > MOST_EXCHANGES || tags.len() >= MOST_CASES {
-            return Err(lines.wrong("more than a log can hold".to_owned()));
+        if total > MAX_REQUESTS || tags.len() >= MAX_CASES {
+            return Err(lines.error("more than a log can hold".to_owned()));
         }
-        tags.entry(row.tag).or_insert_with(Tagged::new).take(&row.histogram, unit, row.seconds);
+        tags.entry(row.tag).or_insert_with(TaggedCase::new).add(&row.histogram, unit, row.seconds);
     }
     tags.retain(|_, tagged| tagged.recorder.counts.received > 0);
     if tags.is_empty() {
-        return Err(form("no log of HdrHistogram: there is no interval with a value in it"));
+        return Err(format_error("no log of HdrHistogram: there is no interval with a value in it"));
     }
     let cases = tags.into_iter().map(|(tag, tagged)| {
-        let mut case =
-            case(about, &FORMAT, "latency", Direction::Loop, tagged.recorder.latency_figures(&about.late));
+        let mut case = base_case(
+            about,
+            &FORMAT,
+            "latency",
+            Direction::Loop,
+            tagged.recorder.latency_figures(&about.late_limits),
+        );
         case.elapsed_ns = (tagged.elapsed_seconds.clamp(0.0, 3.2e9) * 1e9) as u64;
         if !tag.is_empty() {
             case.endpoint = format!("{} {tag}", case.endpoint);
@@ -79,7 +84,7 @@ fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
         case
     });
     let cases: Vec<_> = cases.collect();
-    Ok(Found::Foreign(Foreign {
+    Ok(ImportedFile::Foreign(ForeignResult {
         measured_by: "another program".to_owned(),
         started,
         elapsed_ns: cases.iter().map(|case| case.elapsed_ns).max().unwrap_or(0),
@@ -92,17 +97,20 @@ fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
     }))
 }
 
-impl Tagged {
-    fn new() -> Tagged {
-        Tagged { recorder: Recorder::new(false, 1_000_000_000, Arc::default(), None), elapsed_seconds: 0.0 }
+impl TaggedCase {
+    fn new() -> TaggedCase {
+        TaggedCase {
+            recorder: Recorder::new(false, 1_000_000_000, Arc::default(), None),
+            elapsed_seconds: 0.0,
+        }
     }
 
-    fn take(&mut self, histogram: &Histogram<u64>, unit: f64, seconds: f64) {
+    fn add(&mut self, histogram: &Histogram<u64>, unit: f64, seconds: f64) {
         for step in histogram.iter_recorded() {
             let middle = histogram.median_equivalent(step.value_iterated_to());
             let nanoseconds = (middle as f64 * unit) as u64;
             let count = step.count_since_last_iteration();
-            self.recorder.service.record_many(nanoseconds, count);
+            self.recorder.service_times.record_many(nanoseconds, count);
             self.recorder.counts.received += count;
         }
         self.recorder.counts.sent = self.recorder.counts.received;
@@ -111,14 +119,14 @@ impl Tagged {
 }
 
 /// An interval: `[Tag=NAME,]start,length,greatest,histogram`.
-struct Row {
+struct LogInterval {
     tag: String,
     seconds: f64,
     histogram: Histogram<u64>,
 }
 
-impl Row {
-    fn read(line: &str) -> Option<Row> {
+impl LogInterval {
+    fn parse(line: &str) -> Option<LogInterval> {
         let (tag, rest) = match line.strip_prefix("Tag=") {
             Some(tagged) => tagged.split_once(',')?,
             None => ("", line),
@@ -127,22 +135,22 @@ impl Row {
         let _start: f64 = cells.next()?.trim().parse().ok()?;
         let seconds: f64 = cells.next()?.trim().parse().ok()?;
         let _greatest: f64 = cells.next()?.trim().parse().ok()?;
-        let histogram = inflated(cells.next()?.trim())?;
+        let histogram = inflate_histogram(cells.next()?.trim())?;
         let sound = seconds.is_finite() && seconds >= 0.0 && tag.len() <= 100;
-        sound.then(|| Row { tag: tag.to_owned(), seconds, histogram })
+        sound.then(|| LogInterval { tag: tag.to_owned(), seconds, histogram })
     }
 }
 
-fn inflated(text: &str) -> Option<Histogram<u64>> {
+fn inflate_histogram(text: &str) -> Option<Histogram<u64>> {
     let bytes = STANDARD.decode(text).ok()?;
-    let deflated = bytes.strip_prefix(&COOKIE)?.get(HEAD - COOKIE.len()..)?;
+    let deflated = bytes.strip_prefix(&DEFLATED_V2_COOKIE)?.get(HEADER_BYTES - DEFLATED_V2_COOKIE.len()..)?;
     let mut encoded = Vec::new();
-    ZlibDecoder::new(deflated).take(MOST_BYTES + 1).read_to_end(&mut encoded).ok()?;
-    decoded(&encoded)
+    ZlibDecoder::new(deflated).take(MAX_HISTOGRAM_BYTES + 1).read_to_end(&mut encoded).ok()?;
+    decode_histogram(&encoded)
 }
 
 /// `[StartTime: 1441812279.474 (seconds since epoch), …]`.
-fn start_time(remark: &str) -> Option<Timestamp> {
+fn parse_start_time(remark: &str) -> Option<Timestamp> {
     let (_, rest) = remark.split_once("[StartTime: ")?;
     let seconds: f64 = rest.split_whitespace().next()?.trim_end_matches(',').parse().ok()?;
     Timestamp::from_millisecond((seconds * 1e3) as i64).ok()

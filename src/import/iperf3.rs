@@ -2,7 +2,7 @@
 //! `--json-stream` (one event a line). Rates, volumes, losses and CPU time. It holds no samples, so there is no latency; its
 //! jitter is another quantity than ours (smoothed, one way) and is left out.
 
-mod ways;
+mod directions;
 
 use std::io::{BufRead, Read};
 
@@ -10,32 +10,32 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Deserializer, Value};
 
-use super::{About, Foreign, FormatIn, Found, ImportError, case, form};
+use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use crate::plan::Direction;
 use crate::run::{CaseResult, CpuUse, Figures, SeriesEntry, Warning};
-use ways::{Sum, Sums, Way};
+use directions::{DirectionSums, DirectionTotals, PacketSum};
 
-pub const FORMAT: FormatIn =
-    FormatIn { name: "iperf3", summary: "results of iperf3 --json and --json-stream", read };
+pub const FORMAT: ImportFormat =
+    ImportFormat { name: "iperf3", summary: "results of iperf3 --json and --json-stream", read };
 
 /// Days with some streams; it is held in memory as a whole.
-const MOST_BYTES: u64 = 128 << 20;
+const MAX_FILE_BYTES: u64 = 128 << 20;
 /// A hundred years; longer took nothing.
-const MOST_SECONDS: f64 = 3.2e9;
+const MAX_DURATION_SECONDS: f64 = 3.2e9;
 
 /// A test: a document, or what the events of one come to.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Document {
-    start: Option<Start>,
-    intervals: Vec<Interval>,
-    end: Option<End>,
+struct TestDocument {
+    start: Option<TestStart>,
+    intervals: Vec<IntervalSums>,
+    end: Option<TestEnd>,
     error: Option<String>,
 }
 
 /// A line of `--json-stream`.
 #[derive(Deserialize)]
-struct Event {
+struct StreamEvent {
     event: String,
     #[serde(default)]
     data: Value,
@@ -43,16 +43,16 @@ struct Event {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Start {
+struct TestStart {
     version: String,
     cookie: String,
-    timestamp: Stamp,
-    connected: Vec<Connected>,
+    timestamp: StartTimestamp,
+    connected: Vec<LocalAddress>,
     /// Where a client went.
-    connecting_to: Option<Host>,
+    connecting_to: Option<HostPort>,
     /// Whom a server took.
-    accepted_connection: Option<Host>,
-    test_start: Test,
+    accepted_connection: Option<HostPort>,
+    test_start: TestParameters,
     tcp_mss_default: Option<u64>,
     sndbuf_actual: Option<u64>,
     rcvbuf_actual: Option<u64>,
@@ -60,27 +60,27 @@ struct Start {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Stamp {
+struct StartTimestamp {
     timesecs: Option<i64>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Host {
+struct HostPort {
     host: String,
     port: u16,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Connected {
+struct LocalAddress {
     local_host: String,
     local_port: u16,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Test {
+struct TestParameters {
     protocol: String,
     num_streams: u32,
     blksize: u32,
@@ -91,36 +91,36 @@ struct Test {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Interval {
-    sum: Sum,
-    sum_bidir_reverse: Option<Sum>,
+struct IntervalSums {
+    sum: PacketSum,
+    sum_bidir_reverse: Option<PacketSum>,
 }
 
 #[derive(Deserialize)]
-struct End {
-    sum: Option<Sum>,
-    sum_sent: Option<Sum>,
-    sum_received: Option<Sum>,
-    sum_sent_bidir_reverse: Option<Sum>,
-    sum_received_bidir_reverse: Option<Sum>,
-    cpu_utilization_percent: Option<Cpu>,
+struct TestEnd {
+    sum: Option<PacketSum>,
+    sum_sent: Option<PacketSum>,
+    sum_received: Option<PacketSum>,
+    sum_sent_bidir_reverse: Option<PacketSum>,
+    sum_received_bidir_reverse: Option<PacketSum>,
+    cpu_utilization_percent: Option<CpuUtilization>,
     sender_tcp_congestion: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Cpu {
+struct CpuUtilization {
     host_total: f64,
     remote_total: f64,
 }
 
-fn no_result(error: serde_json::Error) -> ImportError {
-    form(format!("no result of iperf3 --json: {error}"))
+fn invalid_result(error: serde_json::Error) -> ImportError {
+    format_error(format!("no result of iperf3 --json: {error}"))
 }
 
-fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
-    let tests = tests(file)?;
+fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
+    let tests = read_tests(file)?;
     let started = tests.first().and_then(|test| test.start.as_ref()?.timestamp.timesecs);
-    let mut found = Foreign {
+    let mut found = ForeignResult {
         measured_by: "iperf3".to_owned(),
         started: started.and_then(|seconds| Timestamp::from_second(seconds).ok()),
         elapsed_ns: 0,
@@ -132,7 +132,7 @@ fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
         if let Some(start) = test.start.as_ref().filter(|start| !start.version.is_empty()) {
             found.measured_by.clone_from(&start.version);
         }
-        match test.case(about) {
+        match test.into_case(about) {
             Ok(case) => {
                 found.elapsed_ns = found.elapsed_ns.saturating_add(case.elapsed_ns);
                 found.cases.push(case);
@@ -148,93 +148,95 @@ fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
         let text = format!("{failed} of {count} tests in the file have no result: {error}");
         found.warnings.push(Warning::new("incomplete", text, "run these tests again if they matter"));
     }
-    Ok(Found::Foreign(found))
+    Ok(ImportedFile::Foreign(found))
 }
 
 /// The tests of a file, in their order.
-fn tests(file: &mut dyn BufRead) -> Result<Vec<Document>, ImportError> {
-    let mut tests: Vec<Document> = Vec::new();
+fn read_tests(file: &mut dyn BufRead) -> Result<Vec<TestDocument>, ImportError> {
+    let mut tests: Vec<TestDocument> = Vec::new();
     // By way of values: some versions write a name twice.
-    for value in Deserializer::from_reader(file.take(MOST_BYTES)).into_iter::<Value>() {
-        let value = value.map_err(no_result)?;
+    for value in Deserializer::from_reader(file.take(MAX_FILE_BYTES)).into_iter::<Value>() {
+        let value = value.map_err(invalid_result)?;
         if !value.is_object() {
-            return Err(form("no result of iperf3 --json: there is more in it than JSON objects"));
+            return Err(format_error("no result of iperf3 --json: there is more in it than JSON objects"));
         }
         if value.get("event").is_none() {
-            let document: Document = serde_json::from_value(value).map_err(no_result)?;
+            let document: TestDocument = serde_json::from_value(value).map_err(invalid_result)?;
             // Behind its events, --json-stream-full-output repeats all as one document.
-            if !(document.start.is_some() && tests.last().is_some_and(|test| test.is_same(&document))) {
+            if !(document.start.is_some() && tests.last().is_some_and(|test| test.is_same_test(&document))) {
                 tests.push(document);
             }
             continue;
         }
-        let Event { event, data } = serde_json::from_value(value).map_err(no_result)?;
+        let StreamEvent { event, data } = serde_json::from_value(value).map_err(invalid_result)?;
         if event == "start" || tests.is_empty() {
-            tests.push(Document::default());
+            tests.push(TestDocument::default());
         }
         let Some(test) = tests.last_mut() else { continue };
         match event.as_str() {
-            "start" => test.start = serde_json::from_value(data).map_err(no_result)?,
-            "interval" => test.intervals.push(serde_json::from_value(data).map_err(no_result)?),
-            "end" => test.end = serde_json::from_value(data).map_err(no_result)?,
+            "start" => test.start = serde_json::from_value(data).map_err(invalid_result)?,
+            "interval" => test.intervals.push(serde_json::from_value(data).map_err(invalid_result)?),
+            "end" => test.end = serde_json::from_value(data).map_err(invalid_result)?,
             "error" => test.error = Some(data.as_str().map_or(data.to_string(), str::to_owned)),
             // What the server printed.
             _ => {}
         }
     }
     match tests.is_empty() {
-        true => Err(form("no result of iperf3 --json: the file is empty")),
+        true => Err(format_error("no result of iperf3 --json: the file is empty")),
         false => Ok(tests),
     }
 }
 
-impl Document {
+impl TestDocument {
     /// Whether both are of the same test.
-    fn is_same(&self, other: &Document) -> bool {
-        let cookie =
-            |test: &Document| Some(test.start.as_ref()?.cookie.clone()).filter(|cookie| !cookie.is_empty());
+    fn is_same_test(&self, other: &TestDocument) -> bool {
+        let cookie = |test: &TestDocument| {
+            Some(test.start.as_ref()?.cookie.clone()).filter(|cookie| !cookie.is_empty())
+        };
         cookie(self).is_some() && cookie(self) == cookie(other)
     }
 
-    fn case(self, about: &About) -> Result<CaseResult, ImportError> {
+    fn into_case(self, about: &ImportOptions) -> Result<CaseResult, ImportError> {
         if let Some(error) = self.error {
-            return Err(form(format!("iperf3 ended with an error: {error}")));
+            return Err(format_error(format!("iperf3 ended with an error: {error}")));
         }
-        let start = self.start.ok_or_else(|| form("no result of iperf3 --json: there is no 'start'"))?;
-        let end = self.end.ok_or_else(|| form("no result of iperf3 --json: there is no 'end'"))?;
+        let start =
+            self.start.ok_or_else(|| format_error("no result of iperf3 --json: there is no 'start'"))?;
+        let end = self.end.ok_or_else(|| format_error("no result of iperf3 --json: there is no 'end'"))?;
         let direction = start.direction(&end);
-        let (ahead, back) = ways(&start, &end, direction)?;
-        let mut case = case(about, &FORMAT, "throughput", direction, figures(&ahead, back.as_ref()));
+        let (ahead, back) = results_by_direction(&start, &end, direction)?;
+        let mut case = base_case(about, &FORMAT, "throughput", direction, figures(&ahead, back.as_ref()));
         case.peer = "iperf3".to_owned();
         if let (None, Some(endpoint)) = (&about.endpoint, start.endpoint()) {
             case.endpoint = endpoint;
         }
         case.message_bytes = start.test_start.blksize;
         case.parallel = start.test_start.num_streams.max(1);
-        case.elapsed_ns = nanoseconds(ahead.seconds);
+        case.elapsed_ns = to_nanoseconds(ahead.seconds);
         // In direction both, what came in at the end that wrote the file.
-        let shown = |interval: Interval| match interval.sum_bidir_reverse {
+        let shown = |interval: IntervalSums| match interval.sum_bidir_reverse {
             Some(back) if !start.is_server() => back,
             _ => interval.sum,
         };
         let intervals = self.intervals.into_iter().map(shown).filter(|sum| !sum.omitted);
-        case.series = intervals.map(|sum| entry(&sum)).collect();
-        note(&start, end, &mut case);
+        case.series = intervals.map(|sum| series_entry(&sum)).collect();
+        record_facts(&start, end, &mut case);
         for way in [Some(&ahead), back.as_ref()].into_iter().flatten() {
-            case.warnings.extend(doubts(way, start.is_server()));
+            case.warnings.extend(missing_counts_warning(way, start.is_server()));
         }
         case.warnings.dedup();
         Ok(case)
     }
 }
 
-impl Start {
+impl TestStart {
     /// Whose file it is.
     fn is_server(&self) -> bool {
         self.connecting_to.is_none() && self.accepted_connection.is_some()
     }
 
-    fn direction(&self, end: &End) -> Direction {
+    fn direction(&self, end: &TestEnd) -> Direction {
         match (&end.sum_received_bidir_reverse, self.test_start.reverse) {
             (Some(_), _) => Direction::Both,
             (None, _) if self.test_start.bidir != 0 => Direction::Both,
@@ -255,29 +257,33 @@ impl Start {
 }
 
 /// What went the way that the direction names, and for both what came back.
-fn ways(start: &Start, end: &End, direction: Direction) -> Result<(Way, Option<Way>), ImportError> {
-    let none = || form("iperf3 did not get as far as telling what was received");
+fn results_by_direction(
+    start: &TestStart,
+    end: &TestEnd,
+    direction: Direction,
+) -> Result<(DirectionTotals, Option<DirectionTotals>), ImportError> {
+    let none = || format_error("iperf3 did not get as far as telling what was received");
     let is_server = start.is_server();
-    let sums = |sent, received, all, server_receives: bool| Sums {
+    let sums = |sent, received, all, server_receives: bool| DirectionSums {
         sent,
         received,
-        all,
+        combined: all,
         knows_received: !is_server || server_receives,
         knows_sent: !is_server || !server_receives,
-        omits: start.test_start.omit > 0.0,
+        omits_start: start.test_start.omit > 0.0,
         datagram_bytes: start.test_start.blksize.into(),
     };
     let server_receives = direction != Direction::Receive;
     let (sent, received, all) = (end.sum_sent.as_ref(), end.sum_received.as_ref(), end.sum.as_ref());
-    let ahead = sums(sent, received, all, server_receives).way().ok_or_else(none)?;
+    let ahead = sums(sent, received, all, server_receives).result().ok_or_else(none)?;
     if direction != Direction::Both {
         return Ok((ahead, None));
     }
     let (sent, received) = (end.sum_sent_bidir_reverse.as_ref(), end.sum_received_bidir_reverse.as_ref());
-    Ok((ahead, Some(sums(sent, received, None, false).way().ok_or_else(none)?)))
+    Ok((ahead, Some(sums(sent, received, None, false).result().ok_or_else(none)?)))
 }
 
-fn figures(ahead: &Way, back: Option<&Way>) -> Figures {
+fn figures(ahead: &DirectionTotals, back: Option<&DirectionTotals>) -> Figures {
     let counted = [Some(ahead), back].into_iter().flatten().filter_map(|way| way.datagrams);
     let (sent, received) = counted.fold((0_u64, 0_u64), |(sent, received), way| {
         (sent.saturating_add(way.0), received.saturating_add(way.1))
@@ -295,8 +301,8 @@ fn figures(ahead: &Way, back: Option<&Way>) -> Figures {
 }
 
 /// What the file does not hold.
-fn doubts(way: &Way, is_server: bool) -> Option<Warning> {
-    if way.is_mixed {
+fn missing_counts_warning(way: &DirectionTotals, is_server: bool) -> Option<Warning> {
+    if way.mixes_periods {
         let text = "datagrams were counted from the start and bytes without --omit, so no loss is known";
         return Some(Warning::new(
             "losses_unknown",
@@ -311,7 +317,7 @@ fn doubts(way: &Way, is_server: bool) -> Option<Warning> {
 }
 
 /// What no figure holds, and CPU time.
-fn note(start: &Start, end: End, case: &mut CaseResult) {
+fn record_facts(start: &TestStart, end: TestEnd, case: &mut CaseResult) {
     for (name, value) in [
         ("mss_bytes", start.tcp_mss_default),
         ("send_buffer_bytes", start.sndbuf_actual),
@@ -330,10 +336,10 @@ fn note(start: &Start, end: End, case: &mut CaseResult) {
     }
 }
 
-fn entry(sum: &Sum) -> SeriesEntry {
+fn series_entry(sum: &PacketSum) -> SeriesEntry {
     SeriesEntry {
-        start_ns: nanoseconds(sum.start),
-        length_ns: nanoseconds(sum.seconds),
+        start_ns: to_nanoseconds(sum.start),
+        length_ns: to_nanoseconds(sum.seconds),
         messages: sum.packets().unwrap_or(0),
         bytes: sum.bytes,
         lost: sum.lost_packets(),
@@ -343,7 +349,7 @@ fn entry(sum: &Sum) -> SeriesEntry {
 }
 
 /// iperf3 tells the share of one CPU.
-fn cpu_use(cpu: &Cpu, seconds: f64, case: &CaseResult) -> Option<CpuUse> {
+fn cpu_use(cpu: &CpuUtilization, seconds: f64, case: &CaseResult) -> Option<CpuUse> {
     let used = |percent: f64| Some(percent / 100.0 * seconds).filter(|used| used.is_finite() && *used >= 0.0);
     let (near_seconds, far_seconds) = (used(cpu.host_total)?, used(cpu.remote_total)?);
     let delivered = case.figures.delivered_bytes.unwrap_or(0) as f64
@@ -357,6 +363,6 @@ fn cpu_use(cpu: &Cpu, seconds: f64, case: &CaseResult) -> Option<CpuUse> {
     })
 }
 
-fn nanoseconds(seconds: f64) -> u64 {
-    if (0.0..MOST_SECONDS).contains(&seconds) { (seconds * 1e9) as u64 } else { 0 }
+fn to_nanoseconds(seconds: f64) -> u64 {
+    if (0.0..MAX_DURATION_SECONDS).contains(&seconds) { (seconds * 1e9) as u64 } else { 0 }
 }

@@ -2,17 +2,17 @@
 
 use std::io::{BufRead, Read};
 
-use super::{About, FormatIn, Found, ImportError};
+use super::{ImportError, ImportFormat, ImportOptions, ImportedFile};
 use crate::run::Run;
 
 /// No honest document is longer.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
 
-pub const FORMAT: FormatIn =
-    FormatIn { name: "run", summary: "run documents of linkgauge (--json, export)", read };
+pub const FORMAT: ImportFormat =
+    ImportFormat { name: "run", summary: "run documents of linkgauge (--json, export)", read };
 
-fn read(file: &mut dyn BufRead, _: &About) -> Result<Found, ImportError> {
+fn read(file: &mut dyn BufRead, _: &ImportOptions) -> Result<ImportedFile, ImportError> {
     let mut text = String::new();
-    file.take(MOST_BYTES).read_to_string(&mut text)?;
-    Ok(Found::Run(Box::new(Run::from_json(&text)?)))
+    file.take(MAX_DOCUMENT_BYTES).read_to_string(&mut text)?;
+    Ok(ImportedFile::Run(Box::new(Run::from_json(&text)?)))
 }

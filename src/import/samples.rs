@@ -6,23 +6,23 @@ use std::io::BufRead;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::lines::{Lines, quoted};
-use super::{About, Foreign, FormatIn, Found, ImportError, case, form};
+use super::line_reader::{LineReader, quote};
+use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use crate::clock::Time;
 use crate::plan::Direction;
 use crate::run::Warning;
 use crate::sample::{Recorder, Sample};
 
-pub const FORMAT: FormatIn = FormatIn {
+pub const FORMAT: ImportFormat = ImportFormat {
     name: "samples",
     summary: "plain logs: one latency a line (--unit), perhaps a number for the lost (--lost)",
     read,
 };
 
 /// A number and what belongs to it.
-const LONGEST_LINE: u64 = 4096;
+const MAX_LINE_BYTES: u64 = 4096;
 /// A hundred years; longer is no latency.
-const MOST_NS: f64 = 3.2e18;
+const MAX_LATENCY_NS: f64 = 3.2e18;
 
 /// Unit of the times in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,17 +62,17 @@ impl FromStr for TimeUnit {
 
 /// Whether latencies stand in the order of their size. Measured one after the other they do not.
 #[derive(Default)]
-struct Order {
+struct OrderCheck {
     last: Option<f64>,
     rises: u64,
     falls: u64,
 }
 
 /// So many steps all in one direction are no accident: one in a million, if each is as likely as the other.
-const STEPS: u64 = 20;
+const MIN_SORTED_STEPS: u64 = 20;
 
-impl Order {
-    fn take(&mut self, value: f64) {
+impl OrderCheck {
+    fn add(&mut self, value: f64) {
         if let Some(last) = self.last.replace(value) {
             self.rises += u64::from(value > last);
             self.falls += u64::from(value < last);
@@ -80,44 +80,45 @@ impl Order {
     }
 
     fn is_sorted(&self) -> bool {
-        self.rises.max(self.falls) >= STEPS && self.rises.min(self.falls) == 0
+        self.rises.max(self.falls) >= MIN_SORTED_STEPS && self.rises.min(self.falls) == 0
     }
 }
 
-fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
-    let unit = about
-        .unit
-        .ok_or_else(|| form("the unit of the times is not in the file: say --unit ms, us, ns or s"))?;
-    let mut lines = Lines::new(file, LONGEST_LINE);
+fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
+    let unit = about.unit.ok_or_else(|| {
+        format_error("the unit of the times is not in the file: say --unit ms, us, ns or s")
+    })?;
+    let mut lines = LineReader::new(file, MAX_LINE_BYTES);
     let mut recorder = Recorder::new(false, 1_000_000_000, Arc::default(), None);
-    let mut order = Order::default();
-    while let Some(line) = lines.next()? {
+    let mut order = OrderCheck::default();
+    while let Some(line) = lines.next_line()? {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
         let value: Option<f64> = line.parse().ok();
-        let Some(value) = value.filter(|value| *value >= 0.0 && value * unit.nanoseconds() < MOST_NS) else {
-            let line = quoted(line);
+        let Some(value) = value.filter(|value| *value >= 0.0 && value * unit.nanoseconds() < MAX_LATENCY_NS)
+        else {
+            let line = quote(line);
             return Err(
-                lines.wrong(format!("{line} is no latency: one number a line is wanted, '#' before remarks"))
+                lines.error(format!("{line} is no latency: one number a line is wanted, '#' before remarks"))
             );
         };
         recorder.counts.sent += 1;
-        if about.lost == Some(value) {
-            recorder.lost(Time(0));
+        if about.lost_value == Some(value) {
+            recorder.record_loss(Time(0));
         } else {
             let received = Time((value * unit.nanoseconds()).round() as u64);
-            order.take(value);
+            order.add(value);
             let sequence = recorder.counts.received;
-            recorder.answered(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
+            recorder.record_reply(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
         }
     }
     if recorder.counts.sent == 0 {
-        return Err(form("there is no sample in it"));
+        return Err(format_error("there is no sample in it"));
     }
     let mut warnings = Vec::new();
-    if about.lost.is_none() {
+    if about.lost_value.is_none() {
         let text = "the log was read as one in which nothing is lost";
         warnings.push(Warning::new(
             "losses_unknown",
@@ -125,17 +126,17 @@ fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
             "say which number stands for a time-out: --lost 999",
         ));
     }
-    let mut figures = recorder.latency_figures(&about.late);
+    let mut figures = recorder.latency_figures(&about.late_limits);
     if order.is_sorted() {
         figures.jitter_ns = None;
         let text = "the latencies are in order of size, not of time, so there is no jitter";
         warnings.push(Warning::new("sorted", text, "import the log in the order in which it was measured"));
     }
-    Ok(Found::Foreign(Foreign {
+    Ok(ImportedFile::Foreign(ForeignResult {
         measured_by: "another program".to_owned(),
         started: None,
         elapsed_ns: 0,
-        cases: vec![case(about, &FORMAT, "latency", Direction::Loop, figures)],
+        cases: vec![base_case(about, &FORMAT, "latency", Direction::Loop, figures)],
         warnings,
     }))
 }

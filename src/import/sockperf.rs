@@ -6,56 +6,64 @@
 use std::io::BufRead;
 use std::sync::Arc;
 
-use super::lines::{Lines, quoted};
-use super::{About, Foreign, FormatIn, Found, ImportError, case, form};
+use super::line_reader::{LineReader, quote};
+use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use crate::clock::Time;
 use crate::plan::Direction;
 use crate::sample::{Recorder, Sample};
 
-pub const FORMAT: FormatIn =
-    FormatIn { name: "sockperf", summary: "full logs of sockperf (--full-log FILE)", read };
+pub const FORMAT: ImportFormat =
+    ImportFormat { name: "sockperf", summary: "full logs of sockperf (--full-log FILE)", read };
 
-const LONGEST_LINE: u64 = 64 << 10;
-const HEADER: &str = "packet, txTime(sec), rxTime(sec)";
+const MAX_LINE_BYTES: u64 = 64 << 10;
+const TABLE_HEADER: &str = "packet, txTime(sec), rxTime(sec)";
 
 /// What the head of the log says, and what its rows hold.
-struct Log {
+struct FullLog {
     recorder: Recorder,
     message_bytes: Option<u32>,
-    first: Option<Time>,
-    last: Time,
+    first_sent: Option<Time>,
+    last_received: Time,
 }
 
-fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
-    let mut lines = Lines::new(file, LONGEST_LINE);
+fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
+    let mut lines = LineReader::new(file, MAX_LINE_BYTES);
     let recorder = Recorder::new(false, 1_000_000_000, Arc::default(), None);
-    let mut log = Log { recorder, message_bytes: about.message_bytes, first: None, last: Time(0) };
+    let mut log =
+        FullLog { recorder, message_bytes: about.message_bytes, first_sent: None, last_received: Time(0) };
     let mut in_table = false;
-    while let Some(line) = lines.next()? {
+    while let Some(line) = lines.next_line()? {
         let line = line.trim();
-        if line.starts_with(HEADER) {
+        if line.starts_with(TABLE_HEADER) {
             in_table = true;
         } else if line.starts_with("---") || line.is_empty() {
             in_table = false;
         } else if !in_table {
-            log.head(line);
-        } else if log.row(line).is_none() {
-            let line = quoted(line);
-            return Err(lines.wrong(format!("{line} is no row of '{HEADER}, …'")));
+            log.read_header_line(line);
+        } else if log.read_row(line).is_none() {
+            let line = quote(line);
+            return Err(lines.error(format!("{line} is no row of '{TABLE_HEADER}, …'")));
         }
     }
-    let Some(first) = log.first else {
-        return Err(form(format!("no full log of sockperf: there is no row below '{HEADER}, …'")));
+    let Some(first) = log.first_sent else {
+        return Err(format_error(format!(
+            "no full log of sockperf: there is no row below '{TABLE_HEADER}, …'"
+        )));
     };
     let counts = &mut log.recorder.counts;
     counts.sent = counts.received.saturating_add(counts.lost);
-    let mut case =
-        case(about, &FORMAT, "latency", Direction::Loop, log.recorder.latency_figures(&about.late));
+    let mut case = base_case(
+        about,
+        &FORMAT,
+        "latency",
+        Direction::Loop,
+        log.recorder.latency_figures(&about.late_limits),
+    );
     case.peer = "sockperf".to_owned();
     case.message_bytes = log.message_bytes.unwrap_or(0);
-    case.elapsed_ns = log.last.since(first).as_nanos() as u64;
-    case.series = log.recorder.series.entries(case.elapsed_ns);
-    Ok(Found::Foreign(Foreign {
+    case.elapsed_ns = log.last_received.since(first).as_nanos() as u64;
+    case.series = log.recorder.time_series.entries(case.elapsed_ns);
+    Ok(ImportedFile::Foreign(ForeignResult {
         measured_by: "sockperf".to_owned(),
         // Its times count from the beginning of the run.
         started: None,
@@ -65,8 +73,8 @@ fn read(file: &mut dyn BufRead, about: &About) -> Result<Found, ImportError> {
     }))
 }
 
-impl Log {
-    fn head(&mut self, line: &str) {
+impl FullLog {
+    fn read_header_line(&mut self, line: &str) {
         if let Some(size) = number_after(line, "--msg-size=") {
             self.message_bytes = self.message_bytes.or(u32::try_from(size).ok());
         }
@@ -82,19 +90,19 @@ impl Log {
     }
 
     /// `None` where it is not sound.
-    fn row(&mut self, line: &str) -> Option<()> {
+    fn read_row(&mut self, line: &str) -> Option<()> {
         let mut cells = line.split(',').map(str::trim);
         let sequence = cells.next()?.parse().ok()?;
-        let (sent, received) = (seconds(cells.next()?)?, seconds(cells.next()?)?);
+        let (sent, received) = (parse_seconds(cells.next()?)?, parse_seconds(cells.next()?)?);
         if received < sent {
             return None;
         }
-        if self.first.is_none() {
-            self.first = Some(sent);
+        if self.first_sent.is_none() {
+            self.first_sent = Some(sent);
             self.recorder.begin(sent);
         }
-        self.recorder.answered(Sample { sequence, intended: sent, sent, received }, 0);
-        self.last = self.last.max(received);
+        self.recorder.record_reply(Sample { sequence, intended: sent, sent, received }, 0);
+        self.last_received = self.last_received.max(received);
         Some(())
     }
 }
@@ -107,7 +115,7 @@ fn number_after(line: &str, words: &str) -> Option<u64> {
 }
 
 /// Seconds with up to nine decimals, exactly; at most a hundred years.
-fn seconds(text: &str) -> Option<Time> {
+fn parse_seconds(text: &str) -> Option<Time> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let digits =
         |text: &str| (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then_some(());

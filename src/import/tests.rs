@@ -6,27 +6,33 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use super::*;
 
-fn about() -> About {
+fn import_options() -> ImportOptions {
     let late = [50, 100, 200, 300].map(Duration::from_millis).to_vec();
-    About { file: "results.txt".to_owned(), modified: Some(Timestamp::UNIX_EPOCH), late, ..About::default() }
+    ImportOptions {
+        file_name: "results.txt".to_owned(),
+        modified: Some(Timestamp::UNIX_EPOCH),
+        late_limits: late,
+        ..ImportOptions::default()
+    }
 }
 
-fn import(format: &str, text: &[u8], about: &About) -> Result<Run, String> {
-    read(format_in(format).unwrap(), &mut &*text, about).map_err(|error| error.to_string())
+fn import_bytes(format: &str, text: &[u8], about: &ImportOptions) -> Result<Run, String> {
+    read(import_format(format).unwrap(), &mut &*text, about).map_err(|error| error.to_string())
 }
 
 /// Samples in milliseconds, 999 for a time-out.
-fn milliseconds(text: &str) -> Run {
-    let about = About { unit: Some(TimeUnit::Milliseconds), lost: Some(999.0), ..about() };
-    import("samples", text.as_bytes(), &about).unwrap()
+fn import_milliseconds(text: &str) -> Run {
+    let about =
+        ImportOptions { unit: Some(TimeUnit::Milliseconds), lost_value: Some(999.0), ..import_options() };
+    import_bytes("samples", text.as_bytes(), &about).unwrap()
 }
 
 #[test]
-fn a_log_of_samples_has_the_figures_of_a_live_run() {
+fn sample_log_gives_the_figures_of_a_live_run() {
     // 1 … 96 ms and four time-outs, in another order.
     let mut lines: Vec<String> = (0..96).map(|i| (i * 37 % 96 + 1).to_string()).collect();
     lines.splice(40..40, std::iter::repeat_n("999".to_owned(), 4));
-    let run = milliseconds(&format!("# the study's log\n\n{}\r\n", lines.join("\n")));
+    let run = import_milliseconds(&format!("# the study's log\n\n{}\r\n", lines.join("\n")));
     let figures = &run.cases[0].figures;
     assert_eq!((figures.sent, figures.received, figures.lost), (100, 96, 4));
     let latency = figures.latency_ns.as_ref().unwrap();
@@ -47,9 +53,9 @@ fn a_log_of_samples_has_the_figures_of_a_live_run() {
 }
 
 #[test]
-fn latencies_in_order_of_size_have_no_jitter() {
+fn sorted_latencies_have_no_jitter() {
     let of = |values: &[u64]| {
-        let run = milliseconds(&values.iter().map(|value| format!("{value}\n")).collect::<String>());
+        let run = import_milliseconds(&values.iter().map(|value| format!("{value}\n")).collect::<String>());
         let is_sorted = run.warnings.iter().any(|warning| warning.code == "sorted");
         (is_sorted, run.cases[0].figures.jitter_ns.is_some())
     };
@@ -73,31 +79,35 @@ fn iperf3_document(start: &str, test: &str, end: &str) -> String {
     )
 }
 
-const OF_SERVER: &str = r#""accepted_connection": {"host": "192.0.2.9", "port": 40000}"#;
-const OF_CLIENT: &str = r#""connecting_to": {"host": "192.0.2.7", "port": 5201}"#;
-const TCP_BACK: &str = r#""protocol": "TCP", "reverse": 1, "omit": 0"#;
+const SERVER_START: &str = r#""accepted_connection": {"host": "192.0.2.9", "port": 40000}"#;
+const CLIENT_START: &str = r#""connecting_to": {"host": "192.0.2.7", "port": 5201}"#;
+const TCP_REVERSE: &str = r#""protocol": "TCP", "reverse": 1, "omit": 0"#;
 
-fn codes(warnings: &[Warning]) -> Vec<&str> {
+fn warning_codes(warnings: &[Warning]) -> Vec<&str> {
     warnings.iter().map(|warning| warning.code.as_str()).collect()
 }
 
 #[test]
-fn a_server_of_iperf3_that_sent_knows_nothing_of_what_arrived() {
+fn iperf3_sending_server_has_no_delivery() {
     let end = r#""sum_sent": {"seconds": 2, "bytes": 9000000, "bits_per_second": 36e6},
         "sum_received": {"seconds": 2, "bytes": 0, "bits_per_second": 0}"#;
-    let run = import("iperf3", iperf3_document(OF_SERVER, TCP_BACK, end).as_bytes(), &about()).unwrap();
+    let run =
+        import_bytes("iperf3", iperf3_document(SERVER_START, TCP_REVERSE, end).as_bytes(), &import_options())
+            .unwrap();
     let case = &run.cases[0];
     assert_eq!((case.direction, case.endpoint.as_str()), (Direction::Receive, "tcp://192.0.2.7:5201"));
     assert_eq!((case.figures.delivered_bytes, case.figures.throughput_bps), (None, None));
     assert_eq!((case.figures.loss_share(), case.elapsed_ns), (None, 2_000_000_000));
     // Its CPU use is the server's; what it says of the client is of the client before.
     assert_eq!((&case.cpu, case.got["far_cpu_percent"].as_f64()), (&None, Some(20.0)));
-    assert_eq!(codes(&case.warnings), ["unconfirmed"]);
-    let run = import("iperf3", iperf3_document(OF_CLIENT, TCP_BACK, end).as_bytes(), &about()).unwrap();
+    assert_eq!(warning_codes(&case.warnings), ["unconfirmed"]);
+    let run =
+        import_bytes("iperf3", iperf3_document(CLIENT_START, TCP_REVERSE, end).as_bytes(), &import_options())
+            .unwrap();
     assert_eq!(run.cases[0].figures.delivered_bytes, Some(0), "a client knows");
 }
 
-const UDP_BOTH: &str = r#""protocol": "UDP", "reverse": 0, "bidir": 1, "omit": 0"#;
+const UDP_BIDIRECTIONAL: &str = r#""protocol": "UDP", "reverse": 0, "bidir": 1, "omit": 0"#;
 const UDP_SUMS: &str = r#"
     "sum": {"seconds": 2, "bytes": 40000000, "packets": 40000, "lost_packets": 1000},
     "sum_sent": {"seconds": 2, "bytes": 40000000, "packets": 40000, "lost_packets": 0},
@@ -108,35 +118,37 @@ const UDP_SUMS: &str = r#"
 
 #[test]
 fn datagrams_of_both_directions_of_iperf3_count() {
-    let document = iperf3_document(OF_CLIENT, UDP_BOTH, UDP_SUMS);
-    let run = import("iperf3", document.as_bytes(), &about()).unwrap();
+    let document = iperf3_document(CLIENT_START, UDP_BIDIRECTIONAL, UDP_SUMS);
+    let run = import_bytes("iperf3", document.as_bytes(), &import_options()).unwrap();
     let figures = &run.cases[0].figures;
     // A hundred were lost behind the last that the server saw.
     assert_eq!((figures.sent, figures.received, figures.lost), (71_093, 66_099, 1_100 + 3_894));
     assert_eq!((figures.delivered_bytes, figures.delivered_back_bytes), (Some(38_900_000), Some(27_199_000)));
     // A server knows its own half.
-    let document = iperf3_document(OF_SERVER, UDP_BOTH, UDP_SUMS);
-    let run = import("iperf3", document.as_bytes(), &about()).unwrap();
+    let document = iperf3_document(SERVER_START, UDP_BIDIRECTIONAL, UDP_SUMS);
+    let run = import_bytes("iperf3", document.as_bytes(), &import_options()).unwrap();
     let figures = &run.cases[0].figures;
     assert_eq!((figures.sent, figures.received, figures.lost), (39_900, 38_900, 1_000));
     assert_eq!((figures.delivered_bytes, figures.delivered_back_bytes), (Some(38_900_000), None));
-    assert_eq!(codes(&run.cases[0].warnings), ["unconfirmed"]);
+    assert_eq!(warning_codes(&run.cases[0].warnings), ["unconfirmed"]);
 }
 
 #[test]
-fn with_a_beginning_left_out_iperf3_counts_only_what_belongs_together() {
-    let omits = UDP_BOTH.replace(r#""omit": 0"#, r#""omit": 1"#);
+fn iperf3_omit_keeps_counts_of_one_period() {
+    let omits = UDP_BIDIRECTIONAL.replace(r#""omit": 0"#, r#""omit": 1"#);
     // As 3.12 does: lost since the start.
     let mixed = UDP_SUMS.replace(r#""lost_packets": 3894"#, r#""lost_packets": 31000"#);
-    let run = import("iperf3", iperf3_document(OF_CLIENT, &omits, &mixed).as_bytes(), &about()).unwrap();
+    let run =
+        import_bytes("iperf3", iperf3_document(CLIENT_START, &omits, &mixed).as_bytes(), &import_options())
+            .unwrap();
     let case = &run.cases[0];
     assert_eq!((case.figures.sent, case.figures.lost), (39_900, 1_000));
-    assert_eq!((case.cpu.is_some(), codes(&case.warnings)), (false, vec!["losses_unknown"]));
+    assert_eq!((case.cpu.is_some(), warning_codes(&case.warnings)), (false, vec!["losses_unknown"]));
 }
 
 #[test]
 fn events_and_several_tests_of_iperf3_are_read() {
-    let document = iperf3_document(OF_CLIENT, UDP_BOTH, UDP_SUMS);
+    let document = iperf3_document(CLIENT_START, UDP_BIDIRECTIONAL, UDP_SUMS);
     let value: Value = serde_json::from_str(&document).unwrap();
     let event = |name: &str, data: &Value| format!("{}\n", serde_json::json!({"event": name, "data": data}));
     let events = [
@@ -145,7 +157,7 @@ fn events_and_several_tests_of_iperf3_are_read() {
         event("server_output_text", &Value::from("hello")),
         event("end", &value["end"]),
     ];
-    let cases = |text: &str| import("iperf3", text.as_bytes(), &about()).map(|run| run.cases);
+    let cases = |text: &str| import_bytes("iperf3", text.as_bytes(), &import_options()).map(|run| run.cases);
     let one = cases(&document).unwrap();
     assert_eq!(cases(&events.concat()), Ok(one.clone()));
     // --json-stream-full-output repeats all of it; a server writes one test behind the other.
@@ -154,33 +166,35 @@ fn events_and_several_tests_of_iperf3_are_read() {
     assert_eq!(cases(&format!("{document}\n{other}")).unwrap().len(), 2);
     let failed = event("error", &Value::from("the client has terminated"));
     assert!(cases(&format!("{}{failed}", events[0])).unwrap_err().contains("the client has terminated"));
-    let run = import("iperf3", format!("{document}{}{failed}", events[0]).as_bytes(), &about()).unwrap();
-    assert_eq!((run.cases.len(), codes(&run.warnings)), (1, vec!["imported", "incomplete"]));
+    let run =
+        import_bytes("iperf3", format!("{document}{}{failed}", events[0]).as_bytes(), &import_options())
+            .unwrap();
+    assert_eq!((run.cases.len(), warning_codes(&run.warnings)), (1, vec!["imported", "incomplete"]));
     assert!(cases(&events[..2].concat()).unwrap_err().contains("there is no 'end'"));
     assert!(cases("").unwrap_err().contains("the file is empty"));
 }
 
 #[test]
 fn the_mean_of_the_fastest_needs_95_of_100() {
-    let run = milliseconds(&(format!("{}{}", "1\n".repeat(94), "999\n".repeat(6))));
+    let run = import_milliseconds(&(format!("{}{}", "1\n".repeat(94), "999\n".repeat(6))));
     let latency = run.cases[0].figures.latency_ns.as_ref().unwrap();
     assert_eq!((latency.mean_fastest_95_percent, latency.percentiles["p95"]), (None, None));
 }
 
 #[test]
 fn the_same_file_is_the_same_run() {
-    let id = |text: &str| milliseconds(text).id;
+    let id = |text: &str| import_milliseconds(text).id;
     assert_eq!(id("1\n2\n"), id("1\n2\n"));
     assert_ne!(id("1\n2\n"), id("1\n3\n"));
-    let seconds = About { unit: Some(TimeUnit::Seconds), ..about() };
-    assert_ne!(import("samples", b"1\n2\n", &seconds).unwrap().id, id("1\n2\n"));
+    let seconds = ImportOptions { unit: Some(TimeUnit::Seconds), ..import_options() };
+    assert_ne!(import_bytes("samples", b"1\n2\n", &seconds).unwrap().id, id("1\n2\n"));
 }
 
 #[test]
-fn slips_are_named_with_their_line() {
+fn errors_name_their_line() {
     let samples = |text: &[u8]| {
-        let about = About { unit: Some(TimeUnit::Seconds), ..about() };
-        import("samples", text, &about).unwrap_err()
+        let about = ImportOptions { unit: Some(TimeUnit::Seconds), ..import_options() };
+        import_bytes("samples", text, &about).unwrap_err()
     };
     let long = "1".repeat(5000);
     insta::assert_snapshot!(
@@ -194,17 +208,17 @@ fn slips_are_named_with_their_line() {
             samples(b"1e300\n"),
             samples(b"\xff\n"),
             samples(long.as_bytes()),
-            import("samples", b"1\n", &about()).unwrap_err(),
-            import("sockperf", b"hello\n", &about()).unwrap_err(),
-            import("sockperf", b"packet, txTime(sec), rxTime(sec), latency(usec)\n0, 1.0, 0.5, 1\n", &about()).unwrap_err(),
-            import("iperf3", b"{\"error\": \"unable to connect\"}", &about()).unwrap_err(),
-            import("iperf3", b"{\"start\": {}}", &about()).unwrap_err(),
-            import("iperf3", b"{\"start\": {}, \"end\": {}}", &about()).unwrap_err(),
-            import("iperf3", b"hello", &about()).unwrap_err(),
-            import("hdr", b"#[StartTime: 1]\n", &about()).unwrap_err(),
-            import("hdr", b"0.1,1.0,2.0,HISTFAAAA\n", &about()).unwrap_err(),
-            import("run", b"{\"schema\": \"linkgauge.run.v2\"}", &about()).unwrap_err(),
-            import("run", b"{\"schema\": ", &about()).unwrap_err(),
+            import_bytes("samples", b"1\n", &import_options()).unwrap_err(),
+            import_bytes("sockperf", b"hello\n", &import_options()).unwrap_err(),
+            import_bytes("sockperf", b"packet, txTime(sec), rxTime(sec), latency(usec)\n0, 1.0, 0.5, 1\n", &import_options()).unwrap_err(),
+            import_bytes("iperf3", b"{\"error\": \"unable to connect\"}", &import_options()).unwrap_err(),
+            import_bytes("iperf3", b"{\"start\": {}}", &import_options()).unwrap_err(),
+            import_bytes("iperf3", b"{\"start\": {}, \"end\": {}}", &import_options()).unwrap_err(),
+            import_bytes("iperf3", b"hello", &import_options()).unwrap_err(),
+            import_bytes("hdr", b"#[StartTime: 1]\n", &import_options()).unwrap_err(),
+            import_bytes("hdr", b"0.1,1.0,2.0,HISTFAAAA\n", &import_options()).unwrap_err(),
+            import_bytes("run", b"{\"schema\": \"linkgauge.run.v2\"}", &import_options()).unwrap_err(),
+            import_bytes("run", b"{\"schema\": ", &import_options()).unwrap_err(),
         ]
         .join("\n"),
         @r"
@@ -240,7 +254,7 @@ fn a_full_log_of_sockperf_gives_round_trips() {
                 0, 2.000000000, 2.000036454, 18.227\n\
                 1, 2.500000000, 2.500015613, 7.806\n\
                 ------------------------------\n";
-    let run = import("sockperf", text.as_bytes(), &about()).unwrap();
+    let run = import_bytes("sockperf", text.as_bytes(), &import_options()).unwrap();
     let case = &run.cases[0];
     let figures = &case.figures;
     let latency = figures.latency_ns.as_ref().unwrap();
@@ -264,8 +278,8 @@ fn a_log_of_histograms_is_read_whole() {
         writer.write_histogram(&histogram, second * start, second, None).unwrap();
     }
     writer.write_histogram(&histogram, second, second, Tag::new("back")).unwrap();
-    let about = About { unit: Some(TimeUnit::Microseconds), ..about() };
-    let run = import("hdr", &text, &about).unwrap();
+    let about = ImportOptions { unit: Some(TimeUnit::Microseconds), ..import_options() };
+    let run = import_bytes("hdr", &text, &about).unwrap();
     assert_eq!(run.started.as_second(), 1_000_000);
     let counts: Vec<(&str, u64)> =
         run.cases.iter().map(|case| (case.endpoint.as_str(), case.figures.received)).collect();
@@ -275,15 +289,17 @@ fn a_log_of_histograms_is_read_whole() {
     assert_eq!(latency.mean, 500_500.0);
     assert_eq!((run.cases[0].elapsed_ns, run.cases[0].figures.jitter_ns), (3_000_000_000, None));
     text.truncate(text.len() - 40);
-    assert!(import("hdr", &text, &about).unwrap_err().contains("is no interval of an HdrHistogram log"));
+    assert!(
+        import_bytes("hdr", &text, &about).unwrap_err().contains("is no interval of an HdrHistogram log")
+    );
 }
 
 /// A line of a log that jHiccup wrote, which is the Java library.
 #[test]
-fn what_the_java_library_wrote_is_read() {
+fn java_histograms_are_read() {
     let line = "0.127,1.007,2.769,HISTFAAAAEV42pNpmSzMwMCgyAABTBDKT4GBgdnNYMcCBvsPEBEJISEuATEZMQ4uASkhIR4nrxg9v2lMaxhvMekILGZk\
                 KmcCAEf2CsI=\n";
-    let run = import("hdr", line.as_bytes(), &about()).unwrap();
+    let run = import_bytes("hdr", line.as_bytes(), &import_options()).unwrap();
     let latency = run.cases[0].figures.latency_ns.as_ref().unwrap();
     assert_eq!(latency.count, 741);
     // The log says 2.769 ms, the upper end of that bucket of two digits.
@@ -292,7 +308,7 @@ fn what_the_java_library_wrote_is_read() {
 
 #[test]
 fn names_are_unique() {
-    for (index, format) in FORMATS_IN.iter().enumerate() {
-        assert!(std::ptr::eq(format_in(format.name).unwrap(), &FORMATS_IN[index]));
+    for (index, format) in IMPORT_FORMATS.iter().enumerate() {
+        assert!(std::ptr::eq(import_format(format.name).unwrap(), &IMPORT_FORMATS[index]));
     }
 }

@@ -14,23 +14,23 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use super::LabError;
-use super::packing::Packing;
+use super::packing::PackingRules;
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
-use crate::link::line::Settings;
-use crate::link::party::SLICE;
+use crate::link::party::CANCEL_CHECK_INTERVAL;
+use crate::link::serial_line::SerialSettings;
 use crate::link::{Dialer, Fault, Framing, Link, LinkError, Listener, rfc2217};
 
+mod accept;
 mod client;
 mod control;
-mod door;
 mod from_line;
 mod processor;
 mod stand_in;
 mod to_line;
 
-use client::Client;
-use processor::Processor;
+use client::PortClient;
+use processor::SharedProcessor;
 pub use stand_in::STAND_IN;
 
 /// The port of the first serial port where the endpoint names none: Sena's.
@@ -38,42 +38,42 @@ pub const DEFAULT_PORT: u16 = 7001;
 
 /// What a device server is asked to be.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct DeviceServerOptions {
     /// Where the first port listens; the others are counted up from it. With port 0 each gets a free one.
     pub listen: Endpoint,
     /// The serial ports, in order.
-    pub serial: Vec<Endpoint>,
+    pub serial_ports: Vec<Endpoint>,
     /// Clients speak Telnet and may control the port (RFC 2217); it gets its settings back when they have gone.
     pub rfc2217: bool,
-    pub packing: Packing,
+    pub packing: PackingRules,
     /// Clients that share a port, at least one. All of them get what the line says.
-    pub clients: usize,
-    pub busy: Busy,
+    pub max_clients: usize,
+    pub busy_policy: BusyPolicy,
     /// Bytes move only at multiples of this; zero: at any time.
-    pub poll: Duration,
+    pub poll_interval: Duration,
     /// Each transfer occupies the one processor of the box for so long; zero: for no time.
-    pub budget: Duration,
+    pub transfer_time: Duration,
 }
 
-impl Options {
+impl DeviceServerOptions {
     /// Raw, one client a port, nothing held back.
-    pub fn new(listen: Endpoint, serial: Vec<Endpoint>) -> Options {
-        Options {
+    pub fn new(listen: Endpoint, serial: Vec<Endpoint>) -> DeviceServerOptions {
+        DeviceServerOptions {
             listen,
-            serial,
+            serial_ports: serial,
             rfc2217: false,
-            packing: Packing::default(),
-            clients: 1,
-            busy: Busy::Refuse,
-            poll: Duration::ZERO,
-            budget: Duration::ZERO,
+            packing: PackingRules::default(),
+            max_clients: 1,
+            busy_policy: BusyPolicy::Refuse,
+            poll_interval: Duration::ZERO,
+            transfer_time: Duration::ZERO,
         }
     }
 }
 
 /// What becomes of one client too many.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Busy {
+pub enum BusyPolicy {
     /// It is accepted and closed.
     #[default]
     Refuse,
@@ -83,7 +83,7 @@ pub enum Busy {
 
 /// What happened on a port; the ports count from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum DeviceServerEvent {
     Connected {
         port: usize,
         from: String,
@@ -92,7 +92,7 @@ pub enum Event {
         port: usize,
         from: String,
     },
-    Gone {
+    Disconnected {
         port: usize,
         from: String,
         why: String,
@@ -103,30 +103,34 @@ pub enum Event {
         characters: u64,
     },
     /// The port can no longer be used, and is closed; the others go on.
-    Lost {
+    PortLost {
         port: usize,
         why: String,
     },
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for DeviceServerEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Connected { port, from } => write!(f, "port {port}: {from} connected"),
-            Event::Refused { port, from } => write!(f, "port {port}: {from} refused, the port is taken"),
-            Event::Gone { port, from, why } => write!(f, "port {port}: {from} gone: {why}"),
-            Event::Overrun { port, characters } => write!(
+            DeviceServerEvent::Connected { port, from } => write!(f, "port {port}: {from} connected"),
+            DeviceServerEvent::Refused { port, from } => {
+                write!(f, "port {port}: {from} refused, the port is taken")
+            }
+            DeviceServerEvent::Disconnected { port, from, why } => {
+                write!(f, "port {port}: {from} gone: {why}")
+            }
+            DeviceServerEvent::Overrun { port, characters } => write!(
                 f,
                 "port {port}: {characters} characters lost: the line was faster than its reader, without flow control"
             ),
-            Event::Lost { port, why } => write!(f, "port {port}: closed: {why}"),
+            DeviceServerEvent::PortLost { port, why } => write!(f, "port {port}: closed: {why}"),
         }
     }
 }
 
 /// What a port has done since the start.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct PortCounters {
     pub sessions: AtomicU64,
     pub refused: AtomicU64,
     /// Bytes from clients that the line took.
@@ -143,52 +147,59 @@ pub struct Counters {
 pub struct DeviceServer {
     endpoints: Vec<Endpoint>,
     ports: Vec<Arc<SerialPort>>,
-    common: Arc<Common>,
-    events: Receiver<Event>,
+    state: Arc<DeviceServerState>,
+    events: Receiver<DeviceServerEvent>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// What all ports share.
-struct Common {
+struct DeviceServerState {
     clock: Clock,
     stop: AtomicBool,
-    packing: Packing,
-    clients: usize,
-    busy: Busy,
-    processor: Processor,
-    events: SyncSender<Event>,
+    packing: PackingRules,
+    max_clients: usize,
+    busy_policy: BusyPolicy,
+    processor: SharedProcessor,
+    events: SyncSender<DeviceServerEvent>,
 }
 
 /// Events that wait to be asked for. Of more than that, the counters still know.
-const EVENTS: usize = 1024;
+const MAX_QUEUED_EVENTS: usize = 1024;
 
 /// A thread here needs little: its buffers are on the heap.
-const STACK: usize = 256 * 1024;
+const THREAD_STACK_BYTES: usize = 256 * 1024;
 
 impl DeviceServer {
     /// Opens every serial port, then listens for each.
-    pub fn start(options: &Options) -> Result<DeviceServer, LabError> {
-        check(options)?;
+    pub fn start(options: &DeviceServerOptions) -> Result<DeviceServer, LabError> {
+        check_options(options)?;
         let mut dialer = Dialer::new(Clock::System);
         dialer.default_port = Some(DEFAULT_PORT);
-        let lines: Result<Vec<_>, _> = options.serial.iter().map(|serial| dialer.open(serial)).collect();
-        let (lines, listeners) = (lines?, listen(options, &dialer)?);
-        let (sender, events) = sync_channel(EVENTS);
-        let common = Arc::new(Common {
+        let lines: Result<Vec<_>, _> =
+            options.serial_ports.iter().map(|serial| dialer.open(serial)).collect();
+        let (lines, listeners) = (lines?, open_listeners(options, &dialer)?);
+        let (sender, events) = sync_channel(MAX_QUEUED_EVENTS);
+        let common = Arc::new(DeviceServerState {
             stop: AtomicBool::new(false),
             packing: options.packing.clone(),
-            clients: options.clients,
-            busy: options.busy,
-            processor: Processor::new(options.poll, options.budget, dialer.now()),
+            max_clients: options.max_clients,
+            busy_policy: options.busy_policy,
+            processor: SharedProcessor::new(options.poll_interval, options.transfer_time, dialer.now()),
             events: sender,
             clock: dialer.clock,
         });
-        let mut server =
-            DeviceServer { endpoints: Vec::new(), ports: Vec::new(), common, events, threads: Vec::new() };
-        for ((serial, line), listener) in options.serial.iter().zip(lines).zip(listeners) {
+        let mut server = DeviceServer {
+            endpoints: Vec::new(),
+            ports: Vec::new(),
+            state: common,
+            events,
+            threads: Vec::new(),
+        };
+        for ((serial, line), listener) in options.serial_ports.iter().zip(lines).zip(listeners) {
             let endpoint = listener.endpoint();
-            let configured = Settings::of(serial).map_err(|error| LabError(error.to_string()))?;
-            let port = SerialPort::new(server.ports.len() + 1, configured, options.rfc2217, &server.common);
+            let configured =
+                SerialSettings::from_endpoint(serial).map_err(|error| LabError(error.to_string()))?;
+            let port = SerialPort::new(server.ports.len() + 1, configured, options.rfc2217, &server.state);
             let threads =
                 port.clone().start(line, listener).map_err(|fault| LinkError::new(serial, fault))?;
             server.threads.extend(threads);
@@ -204,31 +215,33 @@ impl DeviceServer {
     }
 
     /// For our own links to the ports, in order: they declare the line, or control the port where that is offered.
-    pub fn links(&self) -> Vec<Endpoint> {
+    pub fn link_endpoints(&self) -> Vec<Endpoint> {
         let ports = self.endpoints.iter().zip(&self.ports);
-        ports.filter_map(|(endpoint, port)| link(endpoint, port.controlled, &port.configured)).collect()
+        ports
+            .filter_map(|(endpoint, port)| link_endpoint(endpoint, port.is_controllable, &port.configured))
+            .collect()
     }
 
     /// What each port has done, in order.
-    pub fn counters(&self) -> impl Iterator<Item = &Counters> {
+    pub fn counters(&self) -> impl Iterator<Item = &PortCounters> {
         self.ports.iter().map(|port| &port.counters)
     }
 
     /// What happened since this was asked last; of what nobody asks for, the last are lost.
-    pub fn events(&self) -> impl Iterator<Item = Event> {
+    pub fn events(&self) -> impl Iterator<Item = DeviceServerEvent> {
         self.events.try_iter()
     }
 
     /// Ports that can still be used.
     pub fn open_ports(&self) -> usize {
-        self.ports.iter().filter(|port| !port.lost.load(Relaxed)).count()
+        self.ports.iter().filter(|port| !port.is_lost.load(Relaxed)).count()
     }
 }
 
 impl Drop for DeviceServer {
     /// Ends all sessions; returns when every port is closed.
     fn drop(&mut self) {
-        self.common.stop.store(true, Relaxed);
+        self.state.stop.store(true, Relaxed);
         for thread in self.threads.drain(..) {
             // One that panicked has said so already.
             let _ = thread.join();
@@ -236,15 +249,16 @@ impl Drop for DeviceServer {
     }
 }
 
-fn check(options: &Options) -> Result<(), LabError> {
+fn check_options(options: &DeviceServerOptions) -> Result<(), LabError> {
     options.packing.check().map_err(LabError)?;
-    if options.serial.is_empty() {
+    if options.serial_ports.is_empty() {
         return Err(LabError("a device server needs at least one serial port".to_owned()));
     }
-    if options.clients == 0 {
+    if options.max_clients == 0 {
         return Err(LabError("a port without room for a client is no use: allow one or more".to_owned()));
     }
-    let caps = crate::link::caps(&options.listen).map_err(|fault| LinkError::new(&options.listen, fault))?;
+    let caps = crate::link::endpoint_caps(&options.listen)
+        .map_err(|fault| LinkError::new(&options.listen, fault))?;
     if caps.framing != Framing::Stream {
         return Err(LabError(format!("{}: a device server needs a stream", options.listen)));
     }
@@ -252,14 +266,17 @@ fn check(options: &Options) -> Result<(), LabError> {
 }
 
 /// One listener for each port, counted up from the first.
-fn listen(options: &Options, dialer: &Dialer) -> Result<Vec<Box<dyn Listener>>, LabError> {
+fn open_listeners(
+    options: &DeviceServerOptions,
+    dialer: &Dialer,
+) -> Result<Vec<Box<dyn Listener>>, LabError> {
     let mut listeners = vec![dialer.listen(&options.listen)?];
     let any = matches!(options.listen.host_port(), Ok((_, Some(0))));
     let first = listeners[0].endpoint();
-    for offset in 1..options.serial.len() {
+    for offset in 1..options.serial_ports.len() {
         let endpoint = match u32::try_from(offset) {
             _ if any => options.listen.clone(),
-            Ok(offset) => first.counted_up(offset).map_err(|error| LabError(error.to_string()))?,
+            Ok(offset) => first.with_number_offset(offset).map_err(|error| LabError(error.to_string()))?,
             Err(error) => return Err(LabError(error.to_string())),
         };
         listeners.push(dialer.listen(&endpoint)?);
@@ -268,15 +285,19 @@ fn listen(options: &Options, dialer: &Dialer) -> Result<Vec<Box<dyn Listener>>, 
 }
 
 /// Where a link of ours to a port leads.
-fn link(endpoint: &Endpoint, controlled: bool, line: &Settings) -> Option<Endpoint> {
+fn link_endpoint(endpoint: &Endpoint, controlled: bool, line: &SerialSettings) -> Option<Endpoint> {
     match controlled {
-        true => rfc2217::endpoint(endpoint, line).ok(),
-        false => format!("{endpoint}?{}", line.options()).parse().ok(),
+        true => rfc2217::client_endpoint(endpoint, line).ok(),
+        false => format!("{endpoint}?{}", line.endpoint_options()).parse().ok(),
     }
 }
 
-fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Fault> {
-    Builder::new().name(name.to_owned()).stack_size(STACK).spawn(run).map_err(Fault::system("start a thread"))
+fn spawn_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Fault> {
+    Builder::new()
+        .name(name.to_owned())
+        .stack_size(THREAD_STACK_BYTES)
+        .spawn(run)
+        .map_err(Fault::system("start a thread"))
 }
 
 /// A serial port of the box, and who uses it.
@@ -284,31 +305,36 @@ struct SerialPort {
     /// Counts from 1.
     number: usize,
     /// How it is set while no client has set it otherwise.
-    configured: Settings,
+    configured: SerialSettings,
     /// Whether clients can control it.
-    controlled: bool,
-    common: Arc<Common>,
-    counters: Counters,
+    is_controllable: bool,
+    state: Arc<DeviceServerState>,
+    counters: PortCounters,
     /// The line cannot be used any more.
-    lost: AtomicBool,
-    clients: Mutex<Vec<Arc<Client>>>,
+    is_lost: AtomicBool,
+    clients: Mutex<Vec<Arc<PortClient>>>,
     /// Goes up with every change of `clients` and `purged`, so that who moves bytes need not lock to see that there was none.
-    changes: AtomicU64,
+    change_count: AtomicU64,
     /// What was read from the line and not sent yet is not wanted any more.
     purged: AtomicBool,
 }
 
 impl SerialPort {
-    fn new(number: usize, configured: Settings, controlled: bool, common: &Arc<Common>) -> Arc<SerialPort> {
+    fn new(
+        number: usize,
+        configured: SerialSettings,
+        controlled: bool,
+        common: &Arc<DeviceServerState>,
+    ) -> Arc<SerialPort> {
         Arc::new(SerialPort {
             number,
             configured,
-            controlled,
-            common: common.clone(),
-            counters: Counters::default(),
-            lost: AtomicBool::new(false),
+            is_controllable: controlled,
+            state: common.clone(),
+            counters: PortCounters::default(),
+            is_lost: AtomicBool::new(false),
             clients: Mutex::default(),
-            changes: AtomicU64::new(0),
+            change_count: AtomicU64::new(0),
             purged: AtomicBool::new(false),
         })
     }
@@ -319,50 +345,50 @@ impl SerialPort {
         mut line: Box<dyn Link>,
         mut listener: Box<dyn Listener>,
     ) -> Result<[JoinHandle<()>; 2], Fault> {
-        if self.controlled && line.port().is_none() {
-            return Err(control::no_control());
+        if self.is_controllable && line.port_control().is_none() {
+            return Err(control::no_control_fault());
         }
-        let for_clients = line.other_half()?;
+        let for_clients = line.second_handle()?;
         let door = self.clone();
         Ok([
-            thread("from line", move || self.serve_line(&mut *line))?,
-            thread("door", move || door.accept(&mut *listener, &*for_clients))?,
+            spawn_thread("from line", move || self.serve_line(&mut *line))?,
+            spawn_thread("door", move || door.accept_clients(&mut *listener, &*for_clients))?,
         ])
     }
 
     /// Whether all threads of this port have to end.
-    fn is_over(&self) -> bool {
-        self.common.stop.load(Relaxed) || self.lost.load(Relaxed)
+    fn is_stopping(&self) -> bool {
+        self.state.stop.load(Relaxed) || self.is_lost.load(Relaxed)
     }
 
     /// Drops what was read from the line and not sent yet.
     fn purge(&self) {
         self.purged.store(true, Relaxed);
-        self.changes.fetch_add(1, Release);
+        self.change_count.fetch_add(1, Release);
     }
 
-    fn tell(&self, event: Event) {
+    fn emit(&self, event: DeviceServerEvent) {
         // Who does not ask in time misses some.
-        let _ = self.common.events.try_send(event);
+        let _ = self.state.events.try_send(event);
     }
 
     /// The line failed; the first to notice says so.
-    fn lose(&self, fault: &Fault) {
-        if !self.common.stop.load(Relaxed) && !self.lost.swap(true, Relaxed) {
+    fn mark_lost(&self, fault: &Fault) {
+        if !self.state.stop.load(Relaxed) && !self.is_lost.swap(true, Relaxed) {
             let why = match fault {
                 Fault::Closed => "its line is gone: was the adapter pulled out?".to_owned(),
                 fault => fault.to_string(),
             };
-            self.tell(Event::Lost { port: self.number, why });
+            self.emit(DeviceServerEvent::PortLost { port: self.number, why });
         }
     }
 
     /// Waits for the place of a transfer in a slow box; false if there was nothing to wait for.
     fn wait_for_turn(&self, now: Time) -> bool {
-        let Some(turn) = self.common.processor.turn(now) else { return false };
-        let clock = &self.common.clock;
-        while clock.now() < turn && !self.is_over() {
-            clock.sleep_until(turn.min(clock.now() + SLICE));
+        let Some(turn) = self.state.processor.schedule_transfer(now) else { return false };
+        let clock = &self.state.clock;
+        while clock.now() < turn && !self.is_stopping() {
+            clock.sleep_until(turn.min(clock.now() + CANCEL_CHECK_INTERVAL));
         }
         true
     }

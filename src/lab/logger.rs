@@ -12,11 +12,11 @@ use std::time::Duration;
 use super::LabError;
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
-use crate::link::party::{SLICE, drive};
+use crate::link::party::{CANCEL_CHECK_INTERVAL, drive};
 use crate::link::{Dialer, Fault, Framing, Link, LinkError};
-use crate::peer::pakbus::value::{Instant, UNIX_1990};
-use crate::peer::pakbus::{DEFAULT_ADDRESS, DEFAULT_PORT};
-use crate::peer::{Limits, Service};
+use crate::protocol::pakbus::value::{LOGGER_EPOCH_UNIX_SECONDS, LoggerTime};
+use crate::protocol::pakbus::{DEFAULT_ADDRESS, DEFAULT_PORT};
+use crate::protocol::{ServerLimits, Service};
 use crate::serve::Server;
 
 mod connection;
@@ -25,51 +25,51 @@ mod machine;
 mod queue;
 mod tables;
 
-use connection::{Connection, Shared};
-use files::check_name;
-pub use files::content;
-pub use machine::Counters;
-use machine::Machine;
-pub use tables::Wanted;
+use connection::{LoggerConnection, SharedMachine};
+use files::check_file_name;
+pub use files::generate_content;
+pub use machine::LoggerCounters;
+use machine::LoggerMachine;
+pub use tables::TableSpec;
 
 /// Where a logger is to be reached, and what it is.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct LoggerOptions {
     /// Endpoints to listen on, for any number of clients each.
     pub listen: Vec<Endpoint>,
     /// Lines to answer on.
-    pub lines: Vec<Endpoint>,
-    pub device: Device,
+    pub serial_lines: Vec<Endpoint>,
+    pub config: LoggerConfig,
 }
 
 /// What a logger is and holds.
 #[derive(Debug, Clone)]
-pub struct Device {
+pub struct LoggerConfig {
     /// 1 to 4094.
     pub address: u16,
     /// Commands must carry it; 0: they need none.
-    pub security: u16,
+    pub security_code: u16,
     /// Names with their drive, and contents.
     pub files: Vec<(String, Vec<u8>)>,
-    pub tables: Vec<Wanted>,
+    pub tables: Vec<TableSpec>,
     /// Of what the tables hold.
     pub seed: u64,
     /// What each command keeps the processor busy; greetings take no time. At most a minute.
-    pub processing: Duration,
+    pub command_time: Duration,
     /// Commands that may be there at once, the one in work included: 1 to 255.
-    pub queue: usize,
-    pub full: Full,
+    pub queue_commands: usize,
+    pub full_queue_policy: FullQueuePolicy,
     /// A command that will take longer than this is answered with "please wait" after this time.
     pub please_wait: Duration,
     /// Largest packet, in bytes: 200 to 1000.
-    pub max_packet: u16,
+    pub max_packet_bytes: u16,
     /// Collections that have to wait for other commands miss their first record.
     pub skip_records: bool,
 }
 
 /// What becomes of commands for which the queue has no room.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Full {
+pub enum FullQueuePolicy {
     /// The client is told.
     #[default]
     Refuse,
@@ -77,31 +77,31 @@ pub enum Full {
     Drop,
 }
 
-impl Default for Device {
+impl Default for LoggerConfig {
     /// An empty logger that answers at once.
-    fn default() -> Device {
-        Device {
+    fn default() -> LoggerConfig {
+        LoggerConfig {
             address: DEFAULT_ADDRESS,
-            security: 0,
+            security_code: 0,
             files: Vec::new(),
             tables: Vec::new(),
             seed: 1,
-            processing: Duration::ZERO,
+            command_time: Duration::ZERO,
             // The buffers for short packets of a CR3000 (its manual); other loggers are said to be alike.
-            queue: 15,
-            full: Full::Refuse,
+            queue_commands: 15,
+            full_queue_policy: FullQueuePolicy::Refuse,
             // Loggers promise an answer or "please wait" within a second (BMP5 manual).
             please_wait: Duration::from_secs(1),
-            max_packet: 1000,
+            max_packet_bytes: 1000,
             skip_records: false,
         }
     }
 }
 
-impl Device {
+impl LoggerConfig {
     /// Most bytes of a message: 998 in the largest packet.
-    fn longest_message(&self) -> usize {
-        usize::from(self.max_packet).saturating_sub(2)
+    fn max_message_bytes(&self) -> usize {
+        usize::from(self.max_packet_bytes).saturating_sub(2)
     }
 
     fn check(&self) -> Result<(), LabError> {
@@ -109,29 +109,29 @@ impl Device {
         if !(1..=4094).contains(&self.address) {
             return refuse(format!("address {}: use 1 to 4094", self.address));
         }
-        if !(1..=255).contains(&self.queue) {
-            return refuse(format!("a queue of {}: use 1 to 255", self.queue));
+        if !(1..=255).contains(&self.queue_commands) {
+            return refuse(format!("a queue of {}: use 1 to 255", self.queue_commands));
         }
-        if !(200..=1000).contains(&self.max_packet) {
-            return refuse(format!("packets of {} bytes: use 200 to 1000", self.max_packet));
+        if !(200..=1000).contains(&self.max_packet_bytes) {
+            return refuse(format!("packets of {} bytes: use 200 to 1000", self.max_packet_bytes));
         }
-        if self.processing > Duration::from_secs(60) {
+        if self.command_time > Duration::from_secs(60) {
             return refuse("a command cannot take longer than a minute".to_owned());
         }
         let (files, tables) =
             (self.files.iter().map(|(name, _)| name), self.tables.iter().map(|table| &table.name));
-        if let Some(name) = twice(files.clone()) {
+        if let Some(name) = first_duplicate(files.clone()) {
             return refuse(format!("file '{name}' stands twice"));
         }
-        if let Some(name) = twice(tables) {
+        if let Some(name) = first_duplicate(tables) {
             return refuse(format!("table '{name}' stands twice"));
         }
-        files.into_iter().try_for_each(|name| check_name(name))
+        files.into_iter().try_for_each(|name| check_file_name(name))
     }
 }
 
 /// The first name that was there before.
-fn twice<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
+fn first_duplicate<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
     let mut seen = BTreeSet::new();
     names.into_iter().find(|name| !seen.insert(*name))
 }
@@ -139,59 +139,66 @@ fn twice<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
 /// A running logger; stops when it is dropped.
 pub struct Logger {
     server: Server,
-    shared: Shared,
+    machine: SharedMachine,
     stop: Arc<AtomicBool>,
-    lines: Vec<JoinHandle<()>>,
-    lost: Receiver<LabError>,
+    line_threads: Vec<JoinHandle<()>>,
+    line_errors: Receiver<LabError>,
 }
 
 /// Connections at once: far more than a real logger bears.
-const LIMITS: Limits = Limits { sessions: 256, idle_s: 600, ..Limits::DEFAULT };
+const CONNECTION_LIMITS: ServerLimits = ServerLimits { sessions: 256, idle_s: 600, ..ServerLimits::DEFAULT };
 
 impl Logger {
     /// Starts a logger whose clock tells the time of the host in UTC.
-    pub fn start(options: &Options) -> Result<Logger, LabError> {
-        let since_1990 = crate::clock::date().as_nanosecond() - i128::from(UNIX_1990) * 1_000_000_000;
-        let clock = Instant::from_nanoseconds(i64::try_from(since_1990).unwrap_or_default());
-        Logger::with(options, clock, Dialer::new(Clock::System))
+    pub fn start(options: &LoggerOptions) -> Result<Logger, LabError> {
+        let since_1990 = crate::clock::wall_clock_date().as_nanosecond()
+            - i128::from(LOGGER_EPOCH_UNIX_SECONDS) * 1_000_000_000;
+        let clock = LoggerTime::from_nanoseconds(i64::try_from(since_1990).unwrap_or_default());
+        Logger::start_with(options, clock, Dialer::new(Clock::System))
     }
 
     /// Starts a logger whose clock stands at `clock` now, on the links of a dialer.
-    pub fn with(options: &Options, clock: Instant, mut dialer: Dialer) -> Result<Logger, LabError> {
-        options.device.check()?;
+    pub fn start_with(
+        options: &LoggerOptions,
+        clock: LoggerTime,
+        mut dialer: Dialer,
+    ) -> Result<Logger, LabError> {
+        options.config.check()?;
         for endpoint in &options.listen {
-            let caps = crate::link::caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
+            let caps =
+                crate::link::endpoint_caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
             if caps.framing == Framing::Message {
                 return Err(LabError(format!("{endpoint}: a logger speaks on streams, like TCP")));
             }
         }
         dialer.default_port = Some(DEFAULT_PORT);
-        let shared = Shared::new(Machine::new(options.device.clone(), clock, dialer.now()));
-        let lines = options.lines.iter().map(|line| Ok((line, dialer.open(line)?)));
+        let shared = SharedMachine::new(LoggerMachine::new(options.config.clone(), clock, dialer.now()));
+        let lines = options.serial_lines.iter().map(|line| Ok((line, dialer.open(line)?)));
         let lines = lines.collect::<Result<Vec<_>, LinkError>>()?;
         let service: Arc<dyn Service> = Arc::new(shared.clone());
-        let server = Server::start(&options.listen, &service, &LIMITS, &dialer)?;
+        let server = Server::start(&options.listen, &service, &CONNECTION_LIMITS, &dialer)?;
         let (tell, lost) = sync_channel(lines.len());
         let stop = Arc::default();
-        let mut logger = Logger { server, shared, stop, lines: Vec::new(), lost };
+        let mut logger =
+            Logger { server, machine: shared, stop, line_threads: Vec::new(), line_errors: lost };
         for (endpoint, link) in lines {
-            logger.answer(endpoint, link, &dialer.clock, tell.clone())?;
+            logger.start_line(endpoint, link, &dialer.clock, tell.clone())?;
         }
         Ok(logger)
     }
 
     /// Answers on a line in a thread of its own.
-    fn answer(
+    fn start_line(
         &mut self,
         endpoint: &Endpoint,
         mut link: Box<dyn Link>,
         clock: &Clock,
         lost: SyncSender<LabError>,
     ) -> Result<(), LabError> {
-        let mut party = Connection::new(self.shared.clone(), link.caps());
+        let mut party = LoggerConnection::new(self.machine.clone(), link.caps());
         let (stop, clock, line) = (self.stop.clone(), clock.clone(), endpoint.clone());
         let run = move || {
-            let ended = drive(&mut party, link.as_mut(), &clock, &stop, SLICE);
+            let ended = drive(&mut party, link.as_mut(), &clock, &stop, CANCEL_CHECK_INTERVAL);
             if !stop.load(Relaxed) {
                 let fault = ended.err().unwrap_or(Fault::Closed);
                 // Room for each line's end; nobody asks any more if nobody receives.
@@ -200,7 +207,7 @@ impl Logger {
         };
         let thread = Builder::new().name("logger line".to_owned()).spawn(run);
         let thread = thread.map_err(Fault::system("start a thread"));
-        self.lines.push(thread.map_err(|fault| LinkError::new(endpoint, fault))?);
+        self.line_threads.push(thread.map_err(|fault| LinkError::new(endpoint, fault))?);
         Ok(())
     }
 
@@ -210,30 +217,30 @@ impl Logger {
     }
 
     /// Connections that were accepted and refused.
-    pub fn connections(&self) -> (u64, u64) {
+    pub fn connection_counts(&self) -> (u64, u64) {
         let counters = self.server.counters();
         (counters.accepted.load(Relaxed), counters.refused.load(Relaxed))
     }
 
-    pub fn counters(&self) -> Counters {
-        self.shared.machine().counters
+    pub fn counters(&self) -> LoggerCounters {
+        self.machine.lock().counters
     }
 
     /// Why lines are no longer answered on, each once.
-    pub fn lost(&self) -> impl Iterator<Item = LabError> {
-        self.lost.try_iter()
+    pub fn line_errors(&self) -> impl Iterator<Item = LabError> {
+        self.line_errors.try_iter()
     }
 
     /// Whether anything is left to answer on.
     pub fn is_reachable(&self) -> bool {
-        !self.endpoints().is_empty() || self.lines.iter().any(|line| !line.is_finished())
+        !self.endpoints().is_empty() || self.line_threads.iter().any(|line| !line.is_finished())
     }
 }
 
 impl Drop for Logger {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
-        for line in self.lines.drain(..) {
+        for line in self.line_threads.drain(..) {
             // A thread that panicked has said so already.
             let _ = line.join();
         }

@@ -5,7 +5,7 @@
 use crate::endpoint::Endpoint;
 
 pub mod device_server;
-mod kernel;
+mod kernel_echo;
 pub mod logger;
 pub mod netem;
 pub mod packing;
@@ -16,21 +16,21 @@ pub mod vm;
 
 /// Stand-ins for the far ends of transports that nobody can listen on: the contract tests and the demo start them.
 pub static STAND_INS: &[StandIn] =
-    &[kernel::STAND_IN, uart::STAND_IN, device_server::STAND_IN, redirect::STAND_IN];
+    &[kernel_echo::STAND_IN, uart::STAND_IN, device_server::STAND_IN, redirect::STAND_IN];
 
 /// How to start a far end that sends back what it gets.
 pub struct StandIn {
     pub summary: &'static str,
-    pub start: fn() -> Result<Box<dyn Standing>, LabError>,
+    pub start: fn() -> Result<Box<dyn RunningStandIn>, LabError>,
 }
 
 /// A stand-in that runs until it is dropped.
-pub trait Standing: Send {
+pub trait RunningStandIn: Send {
     /// Where links to it lead, every variant once.
     fn endpoints(&self) -> Vec<Endpoint>;
 
     /// The same with settings that people meet, where those of the variants are chosen for speed.
-    fn typical(&self) -> Vec<Endpoint> {
+    fn typical_endpoints(&self) -> Vec<Endpoint> {
         self.endpoints()
     }
 }

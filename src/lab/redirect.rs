@@ -15,7 +15,7 @@ use super::LabError;
 use super::uart::Symlink;
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
-use crate::link::line::Settings;
+use crate::link::serial_line::SerialSettings;
 use crate::link::tty::{self, Pty};
 use crate::link::{self, Dialer, Fault, Framing, Link, LinkError};
 
@@ -24,11 +24,11 @@ mod stand_in;
 
 pub use stand_in::STAND_IN;
 
-use session::Session;
+use session::RedirectSession;
 
 /// What a redirector is asked to do.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RedirectorOptions {
     /// Any stream. Where its port can be controlled, what a program sets is set there; the rest, and what a
     /// pseudo-terminal cannot carry (data bits, even parity), comes from this endpoint's options.
     pub remote: Endpoint,
@@ -39,56 +39,64 @@ pub struct Options {
     /// Also the first connection may fail: it is tried again like a lost one.
     pub retry: bool,
     /// Ends where there was no connection for so long; `None` never does.
-    pub give_up: Option<Duration>,
+    pub give_up_after: Option<Duration>,
 }
 
-impl Options {
+impl RedirectorOptions {
     /// No link, one second to connect, only the first connection has to succeed.
-    pub fn new(remote: Endpoint) -> Options {
-        Options { remote, link: None, timeout: Duration::from_secs(1), retry: false, give_up: None }
+    pub fn new(remote: Endpoint) -> RedirectorOptions {
+        RedirectorOptions {
+            remote,
+            link: None,
+            timeout: Duration::from_secs(1),
+            retry: false,
+            give_up_after: None,
+        }
     }
 }
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum RedirectorEvent {
     Connected,
-    Lost {
+    ConnectionLost {
         why: String,
     },
     /// A connection did not come about. It is tried again; told once for each reason.
-    Failed {
+    ConnectFailed {
         why: String,
     },
     /// A program's settings are in force at the remote port.
-    Set {
-        settings: Settings,
+    SettingsApplied {
+        settings: SerialSettings,
     },
     /// The remote port has settings of its own.
-    NotSet {
-        wanted: Settings,
+    SettingsRejected {
+        wanted: SerialSettings,
         why: String,
     },
     /// There was no connection for too long: it has ended.
     GaveUp,
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for RedirectorEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Connected => write!(f, "connected"),
-            Event::Lost { why } => write!(f, "connection lost: {why}; connecting again"),
-            Event::Failed { why } => write!(f, "no connection: {why}; trying again"),
-            Event::Set { settings } => write!(f, "set to {settings}"),
-            Event::NotSet { wanted, why } => write!(f, "could not be set to {wanted}: {why}"),
-            Event::GaveUp => write!(f, "no connection for too long: giving up"),
+            RedirectorEvent::Connected => write!(f, "connected"),
+            RedirectorEvent::ConnectionLost { why } => write!(f, "connection lost: {why}; connecting again"),
+            RedirectorEvent::ConnectFailed { why } => write!(f, "no connection: {why}; trying again"),
+            RedirectorEvent::SettingsApplied { settings } => write!(f, "set to {settings}"),
+            RedirectorEvent::SettingsRejected { wanted, why } => {
+                write!(f, "could not be set to {wanted}: {why}")
+            }
+            RedirectorEvent::GaveUp => write!(f, "no connection for too long: giving up"),
         }
     }
 }
 
 /// What a redirector has done since the start.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct RedirectorCounters {
     pub connections: AtomicU64,
     /// Bytes from programs that the connection took.
     pub to_remote: AtomicU64,
@@ -104,48 +112,48 @@ pub struct Counters {
 /// waits. What comes while no program has the port open is kept in the same way.
 pub struct Redirector {
     link: Option<Symlink>,
-    common: Arc<Common>,
-    events: Receiver<Event>,
+    state: Arc<RedirectorState>,
+    events: Receiver<RedirectorEvent>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What the threads share.
-struct Common {
-    options: Options,
+struct RedirectorState {
+    options: RedirectorOptions,
     pty: Pty,
     /// The settings of the endpoint.
-    line: Settings,
+    line_settings: SerialSettings,
     dialer: Dialer,
     stop: AtomicBool,
     /// Waiting for a connection to come about.
-    connecting: AtomicBool,
-    ended: AtomicBool,
-    counters: Counters,
-    events: SyncSender<Event>,
+    is_connecting: AtomicBool,
+    has_ended: AtomicBool,
+    counters: RedirectorCounters,
+    events: SyncSender<RedirectorEvent>,
 }
 
 /// Events that wait to be asked for.
-const EVENTS: usize = 1024;
+const MAX_QUEUED_EVENTS: usize = 1024;
 
 /// Pauses between attempts to connect grow from the first to the last.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LAST_PAUSE: Duration = Duration::from_secs(5);
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(100);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(5);
 
 /// How often a thread that waits looks up: for its end, and for settings that nothing was written behind.
-const TICK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Redirector {
     /// Makes the local port and connects it.
-    pub fn start(options: &Options) -> Result<Redirector, LabError> {
+    pub fn start(options: &RedirectorOptions) -> Result<Redirector, LabError> {
         let remote = &options.remote;
         let fault = |fault| LinkError::new(remote, fault);
-        let caps = link::caps(remote).map_err(fault)?;
+        let caps = link::endpoint_caps(remote).map_err(fault)?;
         if caps.framing != Framing::Stream {
             return Err(LabError(format!("{remote}: a serial port needs a stream")));
         }
-        let line = Settings::of(remote).map_err(|error| LabError(error.to_string()))?;
+        let line = SerialSettings::from_endpoint(remote).map_err(|error| LabError(error.to_string()))?;
         let pty = Pty::open().map_err(fault)?;
-        tty::set(&pty.master, &line).map_err(fault)?;
+        tty::configure(&pty.master, &line).map_err(fault)?;
         let link =
             options.link.as_ref().map(|path| Symlink::new(path.clone(), pty.path.clone())).transpose()?;
         let mut dialer = Dialer::new(Clock::System);
@@ -154,16 +162,16 @@ impl Redirector {
             Err(error) if !options.retry => return Err(error.into()),
             opened => opened,
         };
-        let (sender, events) = sync_channel(EVENTS);
-        let common = Arc::new(Common {
+        let (sender, events) = sync_channel(MAX_QUEUED_EVENTS);
+        let common = Arc::new(RedirectorState {
             options: options.clone(),
             pty,
-            line,
+            line_settings: line,
             dialer,
             stop: AtomicBool::new(false),
-            connecting: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-            counters: Counters::default(),
+            is_connecting: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            counters: RedirectorCounters::default(),
             events: sender,
         });
         let runner = common.clone();
@@ -171,34 +179,34 @@ impl Redirector {
             .name("redirector".to_owned())
             .spawn(move || runner.run(first))
             .map_err(|error| LabError(format!("start a thread: {error}")))?;
-        Ok(Redirector { link, common, events, thread: Some(thread) })
+        Ok(Redirector { link, state: common, events, thread: Some(thread) })
     }
 
     /// Where programs find the local port: the link, or the terminal itself.
     pub fn path(&self) -> &Path {
-        self.link.as_ref().map_or(&self.common.pty.path, |link| &link.path)
+        self.link.as_ref().map_or(&self.state.pty.path, |link| &link.path)
     }
 
-    pub fn counters(&self) -> &Counters {
-        &self.common.counters
+    pub fn counters(&self) -> &RedirectorCounters {
+        &self.state.counters
     }
 
     /// What happened since this was asked last; of what nobody asks for, the last are lost.
-    pub fn events(&self) -> impl Iterator<Item = Event> {
+    pub fn events(&self) -> impl Iterator<Item = RedirectorEvent> {
         self.events.try_iter()
     }
 
     /// It gave up.
     pub fn has_ended(&self) -> bool {
-        self.common.ended.load(Relaxed)
+        self.state.has_ended.load(Relaxed)
     }
 }
 
 impl Drop for Redirector {
     fn drop(&mut self) {
-        self.common.stop.store(true, Relaxed);
+        self.state.stop.store(true, Relaxed);
         // One that waits for a host which does not answer ends by itself, and has nothing left to do.
-        if !self.common.connecting.load(Relaxed)
+        if !self.state.is_connecting.load(Relaxed)
             && let Some(thread) = self.thread.take()
         {
             let _ = thread.join();
@@ -206,74 +214,74 @@ impl Drop for Redirector {
     }
 }
 
-impl Common {
+impl RedirectorState {
     /// Connects and carries, again and again.
     fn run(&self, first: Result<Box<dyn Link>, LinkError>) {
         let mut opened = first;
-        let mut pause = FIRST_PAUSE;
+        let mut pause = MIN_RECONNECT_DELAY;
         let mut alone_since = self.dialer.now();
         let mut told = String::new();
-        while !self.is_over() {
+        while !self.is_stopping() {
             match opened {
                 Ok(link) => {
                     let began = self.dialer.now();
-                    self.carry(link);
+                    self.run_session(link);
                     alone_since = self.dialer.now();
                     // A far end that takes connections only to close them is not asked faster than one that takes none.
-                    if alone_since.since(began) >= LAST_PAUSE {
-                        pause = FIRST_PAUSE;
+                    if alone_since.since(began) >= MAX_RECONNECT_DELAY {
+                        pause = MIN_RECONNECT_DELAY;
                     }
                     told.clear();
                 }
                 Err(error) => {
                     let why = error.to_string();
                     if why != told {
-                        self.tell(Event::Failed { why: why.clone() });
+                        self.emit(RedirectorEvent::ConnectFailed { why: why.clone() });
                         told = why;
                     }
                 }
             }
             let alone = self.dialer.now().since(alone_since);
-            if self.options.give_up.is_some_and(|most| alone >= most) {
-                self.tell(Event::GaveUp);
+            if self.options.give_up_after.is_some_and(|most| alone >= most) {
+                self.emit(RedirectorEvent::GaveUp);
                 break;
             }
             self.sleep(pause);
-            pause = (2 * pause).min(LAST_PAUSE);
-            self.connecting.store(true, Relaxed);
+            pause = (2 * pause).min(MAX_RECONNECT_DELAY);
+            self.is_connecting.store(true, Relaxed);
             opened = self.dialer.open(&self.options.remote);
-            self.connecting.store(false, Relaxed);
+            self.is_connecting.store(false, Relaxed);
         }
-        self.ended.store(true, Relaxed);
+        self.has_ended.store(true, Relaxed);
     }
 
     /// Joins the two until the connection is lost.
-    fn carry(&self, link: Box<dyn Link>) {
+    fn run_session(&self, link: Box<dyn Link>) {
         self.counters.connections.fetch_add(1, Relaxed);
-        self.tell(Event::Connected);
-        let why = Session::new(self).run(link);
-        if let Some(fault) = why.filter(|_| !self.is_over()) {
+        self.emit(RedirectorEvent::Connected);
+        let why = RedirectSession::new(self).run(link);
+        if let Some(fault) = why.filter(|_| !self.is_stopping()) {
             let why = match fault {
                 Fault::Closed => "the far end closed it".to_owned(),
                 fault => fault.to_string(),
             };
-            self.tell(Event::Lost { why });
+            self.emit(RedirectorEvent::ConnectionLost { why });
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_stopping(&self) -> bool {
         self.stop.load(Relaxed)
     }
 
-    fn tell(&self, event: Event) {
+    fn emit(&self, event: RedirectorEvent) {
         // Who does not ask in time misses some.
         let _ = self.events.try_send(event);
     }
 
     fn sleep(&self, pause: Duration) {
         let until = self.dialer.now() + pause;
-        while !self.is_over() && self.dialer.now() < until {
-            std::thread::sleep(TICK.min(until.since(self.dialer.now())));
+        while !self.is_stopping() && self.dialer.now() < until {
+            std::thread::sleep(POLL_INTERVAL.min(until.since(self.dialer.now())));
         }
     }
 }

@@ -17,15 +17,17 @@ use super::LabError;
 use crate::clock::Time;
 use crate::endpoint::Endpoint;
 use crate::host::cpu;
-use crate::link::party::SLICE;
-use crate::link::shaped::{Deed, Log, Often, Shape, Shaped, Shared, Tally};
+use crate::link::party::CANCEL_CHECK_INTERVAL;
+use crate::link::shaped::{
+    MessageLog, MessageRecord, Occurrence, PathCounters, Shape, ShapedLink, SharedPath,
+};
 use crate::link::{self, Admission, Dialer, Fault, Framing, Link, LinkError, Listener};
-use crate::serve::Counters;
-use crate::units::print_duration;
+use crate::serve::ServerCounters;
+use crate::units::format_duration;
 
 /// What to relay and what to do to it.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ShaperOptions {
     pub listen: Endpoint,
     pub to: Endpoint,
     /// From whoever connects to where `to` leads.
@@ -38,12 +40,12 @@ pub struct Options {
 }
 
 /// Bytes the queue before a line of this rate holds if nothing else is asked for: 100 ms, and at least 64 KiB.
-pub fn usual_queue(bits_per_second: f64) -> u64 {
+pub fn default_queue_bytes(bits_per_second: f64) -> u64 {
     ((bits_per_second / 8.0 * 0.1) as u64).max(64 << 10)
 }
 
 /// A kind of link, known by name.
-pub struct Profile {
+pub struct LinkProfile {
     pub name: &'static str,
     pub summary: &'static str,
     /// Each way, but for the rate and the queue.
@@ -57,7 +59,7 @@ pub struct Profile {
 /// back is usual), fibre and lan, which are ours, and the radio links. These stand on what the wireless study measured with
 /// 32 bytes: through an access point at the median 2.0 ms, at p90 5.8 ms, of TCP 1.4 % over 300 ms, of UDP 1.8 % lost; by
 /// RFCOMM at the median 7.9 ms, at p90 16.9 ms, nothing over 50 ms, nothing lost. Half of each is for either way.
-pub static PROFILES: &[Profile] = &[
+pub static PROFILES: &[LinkProfile] = &[
     profile("satellite", "geostationary satellite", 300_000, 2e6, 20e6),
     profile("dial-up", "modem on a telephone line", 60_000, 30e3, 49e3),
     profile("2g", "GPRS", 400_000, 256e3, 280e3),
@@ -67,25 +69,25 @@ pub static PROFILES: &[Profile] = &[
     profile("cable", "cable television", 14_000, 1e6, 5e6),
     profile("fibre", "fibre to the home", 5_000, 100e6, 100e6),
     profile("lan", "Ethernet in the same house", 100, 1e9, 1e9),
-    Profile {
+    LinkProfile {
         shape: Shape {
             delay: Duration::from_micros(850),
             tail: Duration::from_micros(150),
-            spikes: Often::Share(0.007),
-            spike: Duration::from_millis(300),
-            loss: Often::Share(0.009),
+            spike_occurrence: Occurrence::Share(0.007),
+            spike_delay: Duration::from_millis(300),
+            loss: Occurrence::Share(0.009),
             ..Shape::NONE
         },
         // Payload of 802.11g at its 54 Mbit/s, about.
         ..profile("wifi", "Wi-Fi through an access point", 0, 20e6, 20e6)
     },
-    Profile {
+    LinkProfile {
         shape: Shape {
             delay: Duration::from_micros(3_000),
             tail: Duration::from_micros(50),
             // Seven slots: it was not this device's turn.
-            spikes: Often::Share(0.06),
-            spike: Duration::from_micros(8_750),
+            spike_occurrence: Occurrence::Share(0.06),
+            spike_delay: Duration::from_micros(8_750),
             // A slot there and one back, of 625 µs each.
             slot: Duration::from_micros(1_250),
             ..Shape::NONE
@@ -101,50 +103,50 @@ const fn profile(
     delay_us: u64,
     rate_up: f64,
     rate_down: f64,
-) -> Profile {
+) -> LinkProfile {
     let shape = Shape { delay: Duration::from_micros(delay_us), ..Shape::NONE };
-    Profile { name, summary, shape, rate_up, rate_down }
+    LinkProfile { name, summary, shape, rate_up, rate_down }
 }
 
 /// What a shape does besides delay, jitter, rate and queue, in a few words each.
-pub fn besides(shape: &Shape) -> Vec<String> {
+pub fn describe_impairments(shape: &Shape) -> Vec<String> {
     let mut words = Vec::new();
     if !shape.tail.is_zero() {
-        words.push(format!("tail {}", print_duration(shape.tail)));
+        words.push(format!("tail {}", format_duration(shape.tail)));
     }
-    let longer = format!("longer by {}", print_duration(shape.spike));
+    let longer = format!("longer by {}", format_duration(shape.spike_delay));
     for (word, often) in [
-        (longer.as_str(), shape.spikes),
+        (longer.as_str(), shape.spike_occurrence),
         ("lost", shape.loss),
         ("twice", shape.duplicate),
         ("overtaken", shape.reorder),
     ] {
-        if let Often::Share(share) = often {
+        if let Occurrence::Share(share) = often {
             words.push(format!("{:.4} % {word}", share * 100.0));
         }
     }
     if !shape.slot.is_zero() {
-        words.push(format!("slots of {}", print_duration(shape.slot)));
+        words.push(format!("slots of {}", format_duration(shape.slot)));
     }
     words
 }
 
 /// Connections at once; each takes two threads.
-const MOST_CONNECTIONS: usize = 1000;
+const MAX_CONNECTIONS: usize = 1000;
 
 /// How often a thread that waits looks whether it is still wanted.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A connection of links that cannot close is over when nothing has passed for so long.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Most of a stream forwarded at once.
-const CHUNK: usize = 64 * 1024;
+const MAX_CHUNK_BYTES: usize = 64 * 1024;
 
-const STACK: usize = 256 * 1024;
+const THREAD_STACK_BYTES: usize = 256 * 1024;
 
 /// Events that wait to be read; further ones are left out.
-const MOST_EVENTS: usize = 64;
+const MAX_QUEUED_EVENTS: usize = 64;
 
 /// A running shaper; it stops when dropped.
 pub struct Shaper {
@@ -152,42 +154,43 @@ pub struct Shaper {
     relay: Arc<Relay>,
     listener: Option<JoinHandle<()>>,
     events: Receiver<String>,
-    log: Option<LogFile>,
+    log: Option<MessageLogFile>,
 }
 
 struct Relay {
     to: Endpoint,
     dialer: Dialer,
-    up: Shared,
-    down: Shared,
+    up: SharedPath,
+    down: SharedPath,
     stop: AtomicBool,
-    counters: Counters,
+    counters: ServerCounters,
     events: SyncSender<String>,
 }
 
 impl Shaper {
     /// Listens, and opens the far side for everyone who connects.
-    pub fn start(options: &Options, dialer: &Dialer) -> Result<Shaper, LabError> {
-        check(options)?;
+    pub fn start(options: &ShaperOptions, dialer: &Dialer) -> Result<Shaper, LabError> {
+        check_options(options)?;
         let listener = dialer.listen(&options.listen)?;
-        let (sender, events) = sync_channel(MOST_EVENTS);
+        let (sender, events) = sync_channel(MAX_QUEUED_EVENTS);
         let relay = Arc::new(Relay {
             to: options.to.clone(),
             dialer: dialer.clone(),
-            up: Shared::new(options.up.clone(), options.seed),
-            down: Shared::new(options.down.clone(), !options.seed),
+            up: SharedPath::new(options.up.clone(), options.seed),
+            down: SharedPath::new(options.down.clone(), !options.seed),
             stop: AtomicBool::new(false),
-            counters: Counters::default(),
+            counters: ServerCounters::default(),
             events: sender,
         });
-        let log = options.log.as_deref().map(LogFile::create).transpose()?;
+        let log = options.log.as_deref().map(MessageLogFile::create).transpose()?;
         if let Some(log) = &log {
-            relay.up.log(Some(log.of("up")));
-            relay.down.log(Some(log.of("down")));
+            relay.up.set_log(Some(log.direction_log("up")));
+            relay.down.set_log(Some(log.direction_log("down")));
         }
         let endpoint = listener.endpoint();
         let accepting = relay.clone();
-        let thread = Builder::new().name("shaper".to_owned()).spawn(move || accepting.accept(listener));
+        let thread =
+            Builder::new().name("shaper".to_owned()).spawn(move || accepting.accept_clients(listener));
         let thread = thread.map_err(|error| LabError(format!("start a thread: {error}")))?;
         Ok(Shaper { endpoint, relay, listener: Some(thread), events, log })
     }
@@ -198,17 +201,17 @@ impl Shaper {
     }
 
     /// What has passed from the clients, and to them.
-    pub fn tallies(&self) -> [Tally; 2] {
-        [self.relay.up.tally(), self.relay.down.tally()]
+    pub fn tallies(&self) -> [PathCounters; 2] {
+        [self.relay.up.counters(), self.relay.down.counters()]
     }
 
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &ServerCounters {
         &self.relay.counters
     }
 
     /// What went wrong since it was asked last, one line each.
     pub fn events(&self) -> impl Iterator<Item = String> {
-        self.events.try_iter().chain(self.log.as_ref().and_then(LogFile::failure))
+        self.events.try_iter().chain(self.log.as_ref().and_then(MessageLogFile::failure))
     }
 }
 
@@ -224,16 +227,16 @@ impl Drop for Shaper {
 }
 
 /// Whether a link there carries a stream, of which nothing can be lost.
-pub fn carries_stream(endpoint: &Endpoint) -> Result<bool, LinkError> {
-    let caps = link::caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
+pub fn is_stream_endpoint(endpoint: &Endpoint) -> Result<bool, LinkError> {
+    let caps = link::endpoint_caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
     Ok(caps.framing == Framing::Stream)
 }
 
 /// Refuses what cannot be shaped as asked.
-fn check(options: &Options) -> Result<(), LabError> {
-    let Options { listen, to, .. } = options;
-    let is_stream = carries_stream(listen)?;
-    if is_stream != carries_stream(to)? {
+fn check_options(options: &ShaperOptions) -> Result<(), LabError> {
+    let ShaperOptions { listen, to, .. } = options;
+    let is_stream = is_stream_endpoint(listen)?;
+    if is_stream != is_stream_endpoint(to)? {
         let kind = |is_stream| if is_stream { "a stream" } else { "messages" };
         return Err(LabError(format!(
             "{listen} carries {}, {to} {}: both sides have to be of one kind",
@@ -245,7 +248,7 @@ fn check(options: &Options) -> Result<(), LabError> {
         return Err(LabError(format!("{listen}: a stream has no datagrams to write down: leave out --log")));
     }
     for shape in [&options.up, &options.down] {
-        if is_stream && shape.is_faulty() {
+        if is_stream && shape.has_faults() {
             return Err(LabError(format!(
                 "{listen}: nothing is lost, doubled or reordered in a stream: shape datagrams, or the device below \
                  (--netem)"
@@ -268,15 +271,15 @@ pub(super) fn check_shape(shape: &Shape) -> Result<(), LabError> {
 }
 
 /// The file that says what was done to each message. A line is there as soon as it happened.
-struct LogFile {
+struct MessageLogFile {
     file: Arc<Mutex<LineWriter<File>>>,
     name: String,
-    failed: Arc<OnceLock<String>>,
-    told: AtomicBool,
+    error: Arc<OnceLock<String>>,
+    is_reported: AtomicBool,
 }
 
-impl LogFile {
-    fn create(path: &std::path::Path) -> Result<LogFile, LabError> {
+impl MessageLogFile {
+    fn create(path: &std::path::Path) -> Result<MessageLogFile, LabError> {
         let name = path.display().to_string();
         let create = || {
             let mut file = LineWriter::new(File::create(path)?);
@@ -284,19 +287,19 @@ impl LogFile {
             Ok(file)
         };
         let file = create().map_err(|error: io::Error| LabError(format!("{name}: {error}")))?;
-        Ok(LogFile {
+        Ok(MessageLogFile {
             file: Arc::new(Mutex::new(file)),
             name,
-            failed: Arc::default(),
-            told: AtomicBool::new(false),
+            error: Arc::default(),
+            is_reported: AtomicBool::new(false),
         })
     }
 
     /// The log of one direction.
-    fn of(&self, direction: &'static str) -> Log {
-        let (file, failed) = (self.file.clone(), self.failed.clone());
-        Log(Box::new(move |deed| {
-            let Deed { number, came, bytes, fate, delay } = deed;
+    fn direction_log(&self, direction: &'static str) -> MessageLog {
+        let (file, failed) = (self.file.clone(), self.error.clone());
+        MessageLog(Box::new(move |deed| {
+            let MessageRecord { number, arrival: came, bytes, fate, delay } = deed;
             let delay = delay.map_or(String::new(), |delay| delay.as_nanos().to_string());
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
             let line = writeln!(file, "{direction},{number},{},{bytes},{},{delay}", came.0, fate.name());
@@ -309,88 +312,93 @@ impl LogFile {
 
     /// Why the file lacks something, told once.
     fn failure(&self) -> Option<String> {
-        let failed = self.failed.get().filter(|_| !self.told.swap(true, Relaxed))?;
+        let failed = self.error.get().filter(|_| !self.is_reported.swap(true, Relaxed))?;
         Some(format!("{}: {failed}: from now on it lacks lines", self.name))
     }
 }
 
 /// The side that failed.
-enum Broken {
-    From(Fault),
-    To(Fault),
+enum RelayError {
+    Source(Fault),
+    Destination(Fault),
 }
 
 /// What the two threads of a connection know of each other.
-struct Connection {
+struct RelayConnection {
     /// Nothing can pass any more, either way.
-    over: AtomicBool,
+    is_ended: AtomicBool,
     /// When something passed.
-    last: AtomicU64,
+    last_activity: AtomicU64,
     /// Nobody tells when it is over, so silence does.
-    ends_by_silence: bool,
+    ends_when_idle: bool,
 }
 
 impl Relay {
-    fn accept(self: &Arc<Relay>, mut listener: Box<dyn Listener>) {
+    fn accept_clients(self: &Arc<Relay>, mut listener: Box<dyn Listener>) {
         // For this thread and those it starts: a delay is as exact as the timer that ends it.
         let _ = cpu::set_timer_slack_ns(1);
         while !self.stop.load(Relaxed) {
-            match listener.accept(SLICE, &mut |_, _, _| Admission::Open) {
-                Ok((link, from)) => self.admit(link, from),
+            match listener.accept(CANCEL_CHECK_INTERVAL, &mut |_, _, _| Admission::Open) {
+                Ok((link, from)) => self.start_connection(link, from),
                 Err(Fault::TimedOut) => {}
                 // Out of descriptors, usually: those in use will be freed.
-                Err(_) => thread::sleep(SLICE),
+                Err(_) => thread::sleep(CANCEL_CHECK_INTERVAL),
             }
         }
     }
 
-    fn admit(self: &Arc<Relay>, near: Box<dyn Link>, from: String) {
-        let place = Place(self.clone());
-        if self.counters.open.fetch_add(1, Relaxed) >= MOST_CONNECTIONS {
+    fn start_connection(self: &Arc<Relay>, near: Box<dyn Link>, from: String) {
+        let place = ConnectionGuard(self.clone());
+        if self.counters.open.fetch_add(1, Relaxed) >= MAX_CONNECTIONS {
             self.counters.refused.fetch_add(1, Relaxed);
             return;
         }
         self.counters.accepted.fetch_add(1, Relaxed);
         let run = move || {
-            if let Err(error) = place.0.connect(near) {
-                place.0.fail(&from, error);
+            if let Err(error) = place.0.run_connection(near) {
+                place.0.record_failure(&from, error);
             }
             drop(place);
         };
-        if let Err(error) = Builder::new().name("shaper up".to_owned()).stack_size(STACK).spawn(run) {
-            self.fail("a connection", format_args!("start a thread: {error}"));
+        if let Err(error) =
+            Builder::new().name("shaper up".to_owned()).stack_size(THREAD_STACK_BYTES).spawn(run)
+        {
+            self.record_failure("a connection", format_args!("start a thread: {error}"));
         }
     }
 
-    fn fail(&self, from: &str, error: impl std::fmt::Display) {
+    fn record_failure(&self, from: &str, error: impl std::fmt::Display) {
         self.counters.failed.fetch_add(1, Relaxed);
         // Whoever does not read events misses some.
         let _ = self.events.try_send(format!("{from}: {error}"));
     }
 
     /// Runs a connection to its end.
-    fn connect(&self, near: Box<dyn Link>) -> Result<(), LinkError> {
+    fn run_connection(&self, near: Box<dyn Link>) -> Result<(), LinkError> {
         let far = self.dialer.open(&self.to)?;
         let run = || {
-            let (to_near, to_far) = (near.other_half()?, far.other_half()?);
-            let connection = Connection {
-                over: AtomicBool::new(false),
-                last: AtomicU64::new(self.dialer.now().0),
-                ends_by_silence: near.caps().framing == Framing::Message && !near.caps().closes,
+            let (to_near, to_far) = (near.second_handle()?, far.second_handle()?);
+            let connection = RelayConnection {
+                is_ended: AtomicBool::new(false),
+                last_activity: AtomicU64::new(self.dialer.now().0),
+                ends_when_idle: near.caps().framing == Framing::Message && !near.caps().can_signal_close,
             };
             let clock = &self.dialer.clock;
-            let (near, far) = (Shaped::new(near, clock, &self.up), Shaped::new(far, clock, &self.down));
+            let (near, far) =
+                (ShapedLink::new(near, clock, &self.up), ShapedLink::new(far, clock, &self.down));
             thread::scope(|scope| {
                 let down = Builder::new()
                     .name("shaper down".to_owned())
-                    .stack_size(STACK)
-                    .spawn_scoped(scope, || self.pump(far, to_near, &connection))
+                    .stack_size(THREAD_STACK_BYTES)
+                    .spawn_scoped(scope, || self.relay_direction(far, to_near, &connection))
                     .map_err(Fault::system("start a thread"))?;
-                let up = self.pump(near, to_far, &connection);
+                let up = self.relay_direction(near, to_far, &connection);
                 // If it panicked, it has said so already.
                 let down = down.join().unwrap_or(Ok(()));
                 match (up, down) {
-                    (Err(Broken::To(fault)), _) | (_, Err(Broken::From(fault))) => Err(fault),
+                    (Err(RelayError::Destination(fault)), _) | (_, Err(RelayError::Source(fault))) => {
+                        Err(fault)
+                    }
                     // A client that is gone is nobody's failure.
                     _ => Ok(()),
                 }
@@ -400,60 +408,70 @@ impl Relay {
     }
 
     /// Passes on what comes, and the end.
-    fn pump(&self, from: Shaped, to: Box<dyn Link>, connection: &Connection) -> Result<(), Broken> {
-        let passed = self.pass_all(from, to, connection);
+    fn relay_direction(
+        &self,
+        from: ShapedLink,
+        to: Box<dyn Link>,
+        connection: &RelayConnection,
+    ) -> Result<(), RelayError> {
+        let passed = self.relay_until_end(from, to, connection);
         if passed.is_err() {
-            connection.over.store(true, Relaxed);
+            connection.is_ended.store(true, Relaxed);
         }
         passed
     }
 
-    fn pass_all(
+    fn relay_until_end(
         &self,
-        mut from: Shaped,
+        mut from: ShapedLink,
         mut to: Box<dyn Link>,
-        connection: &Connection,
-    ) -> Result<(), Broken> {
-        let mut room = vec![0; from.caps().max_message.unwrap_or(CHUNK)];
-        while self.goes_on(connection) {
-            match from.receive(&mut room, LOOK) {
+        connection: &RelayConnection,
+    ) -> Result<(), RelayError> {
+        let mut room = vec![0; from.caps().max_message_bytes.unwrap_or(MAX_CHUNK_BYTES)];
+        while self.should_continue(connection) {
+            match from.receive(&mut room, POLL_INTERVAL) {
                 Ok(length) => {
-                    connection.last.store(self.dialer.now().0, Relaxed);
-                    match self.forward(&room[..length], to.as_mut(), connection) {
+                    connection.last_activity.store(self.dialer.now().0, Relaxed);
+                    match self.send_all(&room[..length], to.as_mut(), connection) {
                         // What it still had to say comes first; then it ends the other direction, too.
                         Err(Fault::Closed) => return Ok(()),
-                        passed => passed.map_err(Broken::To)?,
+                        passed => passed.map_err(RelayError::Destination)?,
                     }
                 }
                 Err(Fault::TimedOut) => {
-                    let idle = self.dialer.now() - Time(connection.last.load(Relaxed));
-                    if connection.ends_by_silence && idle >= IDLE && from.is_empty() {
-                        connection.over.store(true, Relaxed);
+                    let idle = self.dialer.now() - Time(connection.last_activity.load(Relaxed));
+                    if connection.ends_when_idle && idle >= IDLE_TIMEOUT && from.is_empty() {
+                        connection.is_ended.store(true, Relaxed);
                     }
                 }
                 Err(Fault::Closed) => {
                     // A side that is gone, not merely silent, takes nothing more either; an empty message would be one.
                     let gone = from.caps().framing == Framing::Stream
                         && matches!(from.send(&[], Duration::ZERO), Err(Fault::Closed));
-                    if gone || !to.caps().closes {
-                        connection.over.store(true, Relaxed);
+                    if gone || !to.caps().can_signal_close {
+                        connection.is_ended.store(true, Relaxed);
                     }
                     // If that side is gone, its own thread finds out.
-                    let _ = to.finish();
+                    let _ = to.finish_sending();
                     return Ok(());
                 }
-                Err(fault) => return Err(Broken::From(fault)),
+                Err(fault) => return Err(RelayError::Source(fault)),
             }
         }
         Ok(())
     }
 
     /// Sends it all, however long the other side takes.
-    fn forward(&self, mut bytes: &[u8], to: &mut dyn Link, connection: &Connection) -> Result<(), Fault> {
+    fn send_all(
+        &self,
+        mut bytes: &[u8],
+        to: &mut dyn Link,
+        connection: &RelayConnection,
+    ) -> Result<(), Fault> {
         loop {
-            match to.send(bytes, LOOK) {
+            match to.send(bytes, POLL_INTERVAL) {
                 Ok(taken) => bytes = &bytes[taken..],
-                Err(Fault::TimedOut) if !self.goes_on(connection) => return Ok(()),
+                Err(Fault::TimedOut) if !self.should_continue(connection) => return Ok(()),
                 Err(Fault::TimedOut) => continue,
                 Err(fault @ Fault::TooLong { .. }) => {
                     let _ = self.events.try_send(format!("{}: {fault}", self.to));
@@ -467,15 +485,15 @@ impl Relay {
         }
     }
 
-    fn goes_on(&self, connection: &Connection) -> bool {
-        !self.stop.load(Relaxed) && !connection.over.load(Relaxed)
+    fn should_continue(&self, connection: &RelayConnection) -> bool {
+        !self.stop.load(Relaxed) && !connection.is_ended.load(Relaxed)
     }
 }
 
 /// Counts among the open connections until it is dropped, however that comes about.
-struct Place(Arc<Relay>);
+struct ConnectionGuard(Arc<Relay>);
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.counters.open.fetch_sub(1, Relaxed);
     }

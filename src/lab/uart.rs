@@ -5,10 +5,10 @@
 //! serves all ports (`engine`); what a line does is decided by machines that are told the time (`wire`, `noise`,
 //! `inbox`).
 
+mod early_wake;
 mod engine;
-mod inbox;
 mod noise;
-mod pause;
+mod receive_queue;
 mod wire;
 
 use std::os::fd::OwnedFd;
@@ -18,47 +18,47 @@ use std::thread::{Builder, JoinHandle};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-pub use engine::Tally;
-pub use noise::{Defects, Noise};
-pub use wire::{BATCH, Due, HandOver, Wire};
+pub use engine::UartCounters;
+pub use noise::{LineDefects, LineNoise};
+pub use wire::{DEFAULT_BATCH_INTERVAL, DeliveryMode, NextDelivery, Wire};
 
-use super::{LabError, StandIn, Standing};
+use super::{LabError, RunningStandIn, StandIn};
 use crate::clock::Clock;
-use crate::endpoint::{Endpoint, counted_up};
-use crate::link::line::{Flow, Parity, Settings, StopBits};
+use crate::endpoint::{Endpoint, offset_last_number};
+use crate::link::serial_line::{FlowControl, Parity, SerialSettings, StopBits};
 use crate::link::tty::{self, Pty};
-use engine::{End, Engine};
-use noise::Disturber;
+use engine::{LineEnd, UartEngine};
+use noise::NoiseSource;
 
 /// What a port leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wiring {
+pub enum PortWiring {
     /// Back to itself: a loop-back plug.
     Plug,
     /// To a second terminal: both ends belong to the port.
     NullModem,
 }
 
-impl Wiring {
+impl PortWiring {
     /// Terminals of a port.
-    pub fn ends(self) -> usize {
+    pub fn terminals_per_port(self) -> usize {
         match self {
-            Wiring::Plug => 1,
-            Wiring::NullModem => 2,
+            PortWiring::Plug => 1,
+            PortWiring::NullModem => 2,
         }
     }
 }
 
 /// What a pseudo-terminal cannot tell of a program's settings, so that it has to be said; `None`: as it tells.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Frame {
+pub struct FrameOverride {
     pub data_bits: Option<u8>,
     pub parity: Option<Parity>,
 }
 
-impl Frame {
-    fn of(&self, settings: Settings) -> Settings {
-        Settings {
+impl FrameOverride {
+    fn apply_to(&self, settings: SerialSettings) -> SerialSettings {
+        SerialSettings {
             data_bits: self.data_bits.unwrap_or(settings.data_bits),
             parity: self.parity.unwrap_or(settings.parity),
             ..settings
@@ -68,71 +68,74 @@ impl Frame {
 
 /// What to start.
 #[derive(Debug, Clone)]
-pub struct Options {
-    pub wiring: Wiring,
+pub struct UartOptions {
+    pub wiring: PortWiring,
     /// At least one.
     pub ports: usize,
     /// A symbolic link to the first terminal; its last number is counted up for the others.
     pub link: Option<PathBuf>,
     /// Whether characters take their time; if not, all arrive at once, and no sender is overrun.
-    pub paced: bool,
-    pub hand_over: HandOver,
-    pub noise: Noise,
-    pub frame: Frame,
+    pub is_paced: bool,
+    pub delivery: DeliveryMode,
+    pub noise: LineNoise,
+    pub frame_override: FrameOverride,
 }
 
 /// One paced port with a plug, without noise.
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            wiring: Wiring::Plug,
+impl Default for UartOptions {
+    fn default() -> UartOptions {
+        UartOptions {
+            wiring: PortWiring::Plug,
             ports: 1,
             link: None,
-            paced: true,
-            hand_over: HandOver::Batch(BATCH),
-            noise: Noise::default(),
-            frame: Frame::default(),
+            is_paced: true,
+            delivery: DeliveryMode::Batch(DEFAULT_BATCH_INTERVAL),
+            noise: LineNoise::default(),
+            frame_override: FrameOverride::default(),
         }
     }
 }
 
 /// Running ports; they and the links to them are gone when this is dropped.
-pub struct Uarts {
+pub struct LabUarts {
     /// For each terminal; both ends of a null modem next to each other.
     terminals: Vec<PathBuf>,
     links: Vec<Symlink>,
     stop: OwnedFd,
-    thread: Option<JoinHandle<Result<Vec<Tally>, Errno>>>,
+    thread: Option<JoinHandle<Result<Vec<UartCounters>, Errno>>>,
 }
 
-impl Uarts {
-    pub fn start(options: &Options) -> Result<Uarts, LabError> {
+impl LabUarts {
+    pub fn start(options: &UartOptions) -> Result<LabUarts, LabError> {
         let refused = |what: &'static str| move |errno: Errno| LabError(format!("{what}: {errno}"));
         let clock = Clock::System;
-        let count = options.ports.max(1) * options.wiring.ends();
+        let count = options.ports.max(1) * options.wiring.terminals_per_port();
         let mut ends = Vec::with_capacity(count);
         for index in 0..count {
             let pty = Pty::open().map_err(|fault| {
-                LabError(format!("port {}: {fault}: try fewer ports", index / options.wiring.ends() + 1))
+                LabError(format!(
+                    "port {}: {fault}: try fewer ports",
+                    index / options.wiring.terminals_per_port() + 1
+                ))
             })?;
-            let wire = Wire::new(options.paced, options.hand_over, clock.now());
-            let noise = Noise { seed: options.noise.seed.wrapping_add(index as u64), ..options.noise };
-            let other = if options.wiring == Wiring::Plug { index } else { index ^ 1 };
-            ends.push(End::new(pty, wire, Disturber::new(noise), other));
+            let wire = Wire::new(options.is_paced, options.delivery, clock.now());
+            let noise = LineNoise { seed: options.noise.seed.wrapping_add(index as u64), ..options.noise };
+            let other = if options.wiring == PortWiring::Plug { index } else { index ^ 1 };
+            ends.push(LineEnd::new(pty, wire, NoiseSource::new(noise), other));
         }
         let terminals: Vec<PathBuf> = ends.iter().map(|end| end.pty.path.clone()).collect();
         let links = match &options.link {
             None => Vec::new(),
-            Some(first) => Symlink::all(first, &terminals)?,
+            Some(first) => Symlink::create_all(first, &terminals)?,
         };
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(refused("make an event"))?;
-        let engine = Engine::new(ends, options.frame, !options.paced, &stop, clock);
+        let engine = UartEngine::new(ends, options.frame_override, !options.is_paced, &stop, clock);
         let engine = engine.map_err(refused("watch the ports"))?;
         let thread = Builder::new()
             .name("lab uart".to_owned())
             .spawn(move || engine.run())
             .map_err(|error| LabError(format!("start a thread: {error}")))?;
-        Ok(Uarts { terminals, links, stop, thread: Some(thread) })
+        Ok(LabUarts { terminals, links, stop, thread: Some(thread) })
     }
 
     /// The terminals for programs, both ends of a null modem next to each other.
@@ -146,11 +149,11 @@ impl Uarts {
     }
 
     /// Stops all ports; what each terminal has seen.
-    pub fn stop(mut self) -> Result<Vec<Tally>, LabError> {
-        self.end()
+    pub fn stop(mut self) -> Result<Vec<UartCounters>, LabError> {
+        self.stop_thread()
     }
 
-    fn end(&mut self) -> Result<Vec<Tally>, LabError> {
+    fn stop_thread(&mut self) -> Result<Vec<UartCounters>, LabError> {
         let Some(thread) = self.thread.take() else { return Ok(Vec::new()) };
         // An event is eight bytes; the write fails only when one is there already.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
@@ -159,23 +162,23 @@ impl Uarts {
     }
 }
 
-impl Drop for Uarts {
+impl Drop for LabUarts {
     fn drop(&mut self) {
         // Nobody is left to be told.
-        let _ = self.end();
+        let _ = self.stop_thread();
     }
 }
 
 /// A symbolic link to a terminal that goes when it is dropped.
 pub(super) struct Symlink {
     pub(super) path: PathBuf,
-    leads_to: PathBuf,
+    target: PathBuf,
 }
 
 impl Symlink {
-    fn all(first: &Path, terminals: &[PathBuf]) -> Result<Vec<Symlink>, LabError> {
+    fn create_all(first: &Path, terminals: &[PathBuf]) -> Result<Vec<Symlink>, LabError> {
         let numbered = |(index, terminal): (usize, &PathBuf)| {
-            let path = link_at(first, index as u32)?;
+            let path = numbered_link(first, index as u32)?;
             Symlink::new(path, terminal.clone())
         };
         terminals.iter().enumerate().map(numbered).collect()
@@ -188,7 +191,7 @@ impl Symlink {
             let _ = std::fs::remove_file(&path);
         }
         match std::os::unix::fs::symlink(&leads_to, &path) {
-            Ok(()) => Ok(Symlink { path, leads_to }),
+            Ok(()) => Ok(Symlink { path, target: leads_to }),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(LabError(format!(
                 "{}: something is there already: remove it, or choose another path",
                 path.display()
@@ -201,45 +204,54 @@ impl Symlink {
 impl Drop for Symlink {
     fn drop(&mut self) {
         // Somebody may have put another in its place.
-        if std::fs::read_link(&self.path).is_ok_and(|now| now == self.leads_to) {
+        if std::fs::read_link(&self.path).is_ok_and(|now| now == self.target) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
 /// The same path with its last number counted up.
-fn link_at(path: &Path, offset: u32) -> Result<PathBuf, LabError> {
+fn numbered_link(path: &Path, offset: u32) -> Result<PathBuf, LabError> {
     if offset == 0 {
         return Ok(path.to_owned());
     }
     let none = || LabError(format!("{}: no number to count links from, like ttyV0", path.display()));
-    let (path, _) = path.to_str().and_then(|path| counted_up(path, offset)).ok_or_else(none)?;
+    let (path, _) = path.to_str().and_then(|path| offset_last_number(path, offset)).ok_or_else(none)?;
     Ok(path.into())
 }
 
 /// Two ports with a plug. Both have flow control: without it a reader that is kept from the CPU loses characters.
 pub const STAND_IN: StandIn = StandIn {
     summary: "serial port with a loop-back plug",
-    start: || Ok(Box::new(Plugs(Uarts::start(&Options { ports: 2, ..Options::default() })?))),
+    start: || {
+        Ok(Box::new(UartStandIn(LabUarts::start(&UartOptions { ports: 2, ..UartOptions::default() })?)))
+    },
 };
 
-struct Plugs(Uarts);
+struct UartStandIn(LabUarts);
 
-impl Plugs {
-    fn at(&self, lines: [Settings; 2]) -> Vec<Endpoint> {
+impl UartStandIn {
+    fn endpoints_at(&self, lines: [SerialSettings; 2]) -> Vec<Endpoint> {
         let ports = self.0.terminals.iter().zip(lines);
         ports.filter_map(|(terminal, line)| tty::endpoint(terminal, &line).ok()).collect()
     }
 }
 
-impl Standing for Plugs {
+impl RunningStandIn for UartStandIn {
     fn endpoints(&self) -> Vec<Endpoint> {
-        let fastest = Settings { baud: 4_000_000, flow: Flow::RtsCts, ..Settings::default() };
-        self.at([fastest, Settings { parity: Parity::Odd, stop: StopBits::Two, ..fastest }])
+        let fastest = SerialSettings {
+            baud: 4_000_000,
+            flow_control: FlowControl::RtsCts,
+            ..SerialSettings::default()
+        };
+        self.endpoints_at([
+            fastest,
+            SerialSettings { parity: Parity::Odd, stop_bits: StopBits::Two, ..fastest },
+        ])
     }
 
-    fn typical(&self) -> Vec<Endpoint> {
-        let slow = Settings { flow: Flow::RtsCts, ..Settings::default() };
-        self.at([Settings { baud: 115_200, ..slow }, slow])
+    fn typical_endpoints(&self) -> Vec<Endpoint> {
+        let slow = SerialSettings { flow_control: FlowControl::RtsCts, ..SerialSettings::default() };
+        self.endpoints_at([SerialSettings { baud: 115_200, ..slow }, slow])
     }
 }

@@ -10,13 +10,13 @@ use std::str::FromStr;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::{Facts, Fault, Unavailable, hci, sys};
+use super::{Facts, Fault, Limitation, hci, sys};
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::host::radio::{self, Block};
+use crate::host::radio::{self, RadioBlock};
 
 /// Protocols of the family, from bluetooth.h of the kernel.
 #[derive(Clone, Copy)]
-pub enum Speaks {
+pub enum BluetoothProtocol {
     L2cap = 0,
     Hci = 1,
     Rfcomm = 3,
@@ -24,40 +24,40 @@ pub enum Speaks {
 
 /// A device's address, its first byte as it is written first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Address([u8; 6]);
+pub struct BluetoothAddress([u8; 6]);
 
 /// Every adapter of this host.
-pub const ANY: Address = Address([0; 6]);
+pub const ANY_ADDRESS: BluetoothAddress = BluetoothAddress([0; 6]);
 
-impl Address {
+impl BluetoothAddress {
     /// In the kernel's order.
-    pub fn in_kernel(self) -> [u8; 6] {
-        Address::turned(self.0).0
+    pub fn to_kernel_order(self) -> [u8; 6] {
+        BluetoothAddress::reversed(self.0).0
     }
 
     /// From and to the kernel's order, which is the other one.
-    fn turned(bytes: [u8; 6]) -> Address {
+    fn reversed(bytes: [u8; 6]) -> BluetoothAddress {
         let mut bytes = bytes;
         bytes.reverse();
-        Address(bytes)
+        BluetoothAddress(bytes)
     }
 }
 
-impl FromStr for Address {
+impl FromStr for BluetoothAddress {
     type Err = ();
 
-    fn from_str(text: &str) -> Result<Address, ()> {
+    fn from_str(text: &str) -> Result<BluetoothAddress, ()> {
         let mut bytes = [0; 6];
         let mut parts = text.split(':');
         for byte in &mut bytes {
             let part = parts.next().filter(|part| part.len() == 2 && !part.starts_with('+')).ok_or(())?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| ())?;
         }
-        if parts.next().is_none() { Ok(Address(bytes)) } else { Err(()) }
+        if parts.next().is_none() { Ok(BluetoothAddress(bytes)) } else { Err(()) }
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for BluetoothAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, g] = self.0;
         write!(f, "{a:02X}:{b:02X}:{c:02X}:{d:02X}:{e:02X}:{g:02X}")
@@ -65,86 +65,97 @@ impl fmt::Display for Address {
 }
 
 /// The device of `AA:BB:CC:DD:EE:FF`; `any` stands for every adapter of this host.
-pub fn device(text: &str) -> Option<Address> {
-    if text == "any" { Some(ANY) } else { text.parse().ok() }
+pub fn parse_device(text: &str) -> Option<BluetoothAddress> {
+    if text == "any" { Some(ANY_ADDRESS) } else { text.parse().ok() }
 }
 
 /// Device and number of `AA:BB:CC:DD:EE:FF/1`.
-pub fn place(endpoint: &Endpoint, wanted: &'static str) -> Result<(Address, u16), EndpointError> {
+pub fn parse_device_and_number(
+    endpoint: &Endpoint,
+    wanted: &'static str,
+) -> Result<(BluetoothAddress, u16), EndpointError> {
     let place = || {
-        let (text, number) = endpoint.place().split_once('/')?;
-        Some((device(text)?, number.parse().ok()?))
+        let (text, number) = endpoint.address().split_once('/')?;
+        Some((parse_device(text)?, number.parse().ok()?))
     };
-    place().ok_or_else(|| EndpointError::BadPlace { url: endpoint.to_string(), wanted })
+    place().ok_or_else(|| EndpointError::BadAddress { url: endpoint.to_string(), wanted })
 }
 
 /// The meaning of the option `adapter`.
-pub const ADAPTER: (&str, &str) =
+pub const ADAPTER_OPTION: (&str, &str) =
     ("adapter", "the adapter to connect from, by name or address, like hci1 (the kernel's choice)");
 
 /// Which adapter the option names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Adapter {
-    At(Address),
+pub enum AdapterSelector {
+    Address(BluetoothAddress),
     /// `hci1`
-    Numbered(u16),
+    Index(u16),
 }
 
-impl Adapter {
-    pub fn of(endpoint: &Endpoint) -> Result<Option<Adapter>, EndpointError> {
-        endpoint.parsed(ADAPTER.0, "a name or an address, like hci0", |text| match text.strip_prefix("hci") {
-            Some(number) => number.parse().ok().map(Adapter::Numbered),
-            None => text.parse().ok().map(Adapter::At),
+impl AdapterSelector {
+    pub fn from_endpoint(endpoint: &Endpoint) -> Result<Option<AdapterSelector>, EndpointError> {
+        endpoint.parse_option(ADAPTER_OPTION.0, "a name or an address, like hci0", |text| {
+            match text.strip_prefix("hci") {
+                Some(number) => number.parse().ok().map(AdapterSelector::Index),
+                None => text.parse().ok().map(AdapterSelector::Address),
+            }
         })
     }
 
     /// Where it can be bound to.
-    pub fn address(self) -> Result<Address, Fault> {
+    pub fn address(self) -> Result<BluetoothAddress, Fault> {
         let number = match self {
-            Adapter::At(address) => return Ok(address),
-            Adapter::Numbered(number) => number,
+            AdapterSelector::Address(address) => return Ok(address),
+            AdapterSelector::Index(number) => number,
         };
-        let found = adapters().into_iter().find(|found| found.number == number);
+        let found = list_adapters().into_iter().find(|found| found.number == number);
         found
             .map(|found| found.address)
-            .ok_or_else(|| Fault::Other(format!("there is no adapter hci{number}: {WHICH}")))
+            .ok_or_else(|| Fault::Other(format!("there is no adapter hci{number}: {LIST_ADAPTERS_HINT}")))
     }
 }
 
 /// An adapter of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct LocalAdapter {
     pub number: u16,
-    pub address: Address,
+    pub address: BluetoothAddress,
     pub is_up: bool,
 }
 
-impl Found {
+impl LocalAdapter {
     pub fn name(&self) -> String {
         format!("hci{}", self.number)
     }
 }
 
 /// The adapters of this host, as many as it tells about.
-pub fn adapters() -> Vec<Found> {
-    let Ok(control) = socket(Speaks::Hci) else { return Vec::new() };
+pub fn list_adapters() -> Vec<LocalAdapter> {
+    let Ok(control) = open_socket(BluetoothProtocol::Hci) else { return Vec::new() };
     let found = sys::bluetooth_adapters(&control).unwrap_or_default().into_iter();
-    found.map(|(number, address, is_up)| Found { number, address: Address::turned(address), is_up }).collect()
+    found
+        .map(|(number, address, is_up)| LocalAdapter {
+            number,
+            address: BluetoothAddress::reversed(address),
+            is_up,
+        })
+        .collect()
 }
 
-pub fn socket(speaks: Speaks) -> io::Result<Socket> {
+pub fn open_socket(speaks: BluetoothProtocol) -> io::Result<Socket> {
     let kind = match speaks {
-        Speaks::L2cap => Type::SEQPACKET,
-        Speaks::Hci => Type::RAW,
-        Speaks::Rfcomm => Type::STREAM,
+        BluetoothProtocol::L2cap => Type::SEQPACKET,
+        BluetoothProtocol::Hci => Type::RAW,
+        BluetoothProtocol::Rfcomm => Type::STREAM,
     };
     Socket::new(Domain::from(libc::AF_BLUETOOTH), kind, Some(Protocol::from(speaks as i32)))
 }
 
 /// An address of the family: `before` and `after` are what stands around that of the device.
-pub fn socket_address(before: &[u8], device: Address, after: &[u8]) -> SockAddr {
+pub fn socket_address(before: &[u8], device: BluetoothAddress, after: &[u8]) -> SockAddr {
     let family = (libc::AF_BLUETOOTH as u16).to_ne_bytes();
-    sys::raw_address(&[&family, before, &device.in_kernel(), after].concat())
+    sys::raw_address(&[&family, before, &device.to_kernel_order(), after].concat())
 }
 
 /// `sockaddr_hci` of an adapter, for raw commands.
@@ -154,17 +165,17 @@ pub fn adapter_address(number: u16) -> SockAddr {
 }
 
 /// The device of such an address, `before` bytes behind the family, and what stands around it.
-pub fn device_of(address: &SockAddr, before: usize) -> Option<(Address, Vec<u8>, Vec<u8>)> {
+pub fn split_address(address: &SockAddr, before: usize) -> Option<(BluetoothAddress, Vec<u8>, Vec<u8>)> {
     let bytes = sys::raw_bytes(address);
     let (before, rest) = bytes.get(2..)?.split_at_checked(before)?;
     let (device, after) = rest.split_first_chunk::<6>()?;
-    Some((Address::turned(*device), before.to_vec(), after.to_vec()))
+    Some((BluetoothAddress::reversed(*device), before.to_vec(), after.to_vec()))
 }
 
 /// Whether the family is there; what is missing is told by the protocol that carries the link.
-pub fn available(speaks: Speaks, module: &'static str) -> Result<(), Unavailable> {
-    socket(speaks).map(|_| ()).map_err(|error| {
-        Unavailable::by(
+pub fn available(speaks: BluetoothProtocol, module: &'static str) -> Result<(), Limitation> {
+    open_socket(speaks).map(|_| ()).map_err(|error| {
+        Limitation::from_socket_error(
             &error,
             "the kernel has no Bluetooth, or has not loaded it",
             format!("sudo modprobe {module}"),
@@ -173,38 +184,40 @@ pub fn available(speaks: Speaks, module: &'static str) -> Result<(), Unavailable
 }
 
 /// What keeps this host from reaching any device.
-pub fn limit() -> Option<Unavailable> {
-    let is_up: Vec<bool> = adapters().iter().map(|adapter| adapter.is_up).collect();
-    what_limits(&is_up, radio::bluetooth_block())
+pub fn limitation() -> Option<Limitation> {
+    let is_up: Vec<bool> = list_adapters().iter().map(|adapter| adapter.is_up).collect();
+    limitation_from(&is_up, radio::bluetooth_block())
 }
 
-fn what_limits(is_up: &[bool], block: Option<Block>) -> Option<Unavailable> {
+fn limitation_from(is_up: &[bool], block: Option<RadioBlock>) -> Option<Limitation> {
     let (reason, remedy) = match (is_up, block) {
         ([], None) => ("there is no Bluetooth adapter", "plug one in"),
-        (_, Some(Block::Switch)) => ("a switch of this machine blocks Bluetooth", SWITCH),
-        (_, Some(Block::Software)) => ("Bluetooth is blocked", UNBLOCK),
+        (_, Some(RadioBlock::HardwareSwitch)) => {
+            ("a switch of this machine blocks Bluetooth", HARDWARE_SWITCH_HINT)
+        }
+        (_, Some(RadioBlock::Software)) => ("Bluetooth is blocked", UNBLOCK_COMMAND),
         (is_up, None) if is_up.contains(&true) => return None,
-        _ => ("the Bluetooth adapter is off", POWER),
+        _ => ("the Bluetooth adapter is off", POWER_ON_COMMAND),
     };
-    Some(Unavailable { reason: reason.to_owned(), remedy: remedy.to_owned() })
+    Some(Limitation { reason: reason.to_owned(), remedy: remedy.to_owned() })
 }
 
-const POWER: &str = "bluetoothctl power on";
-const WHICH: &str = "'bluetoothctl list' and 'hciconfig' show those there are";
-const UNBLOCK: &str = "rfkill unblock bluetooth; bluetoothctl power on";
-const SWITCH: &str = "move the switch, or leave the aeroplane mode";
+const POWER_ON_COMMAND: &str = "bluetoothctl power on";
+const LIST_ADAPTERS_HINT: &str = "'bluetoothctl list' and 'hciconfig' show those there are";
+const UNBLOCK_COMMAND: &str = "rfkill unblock bluetooth; bluetoothctl power on";
+const HARDWARE_SWITCH_HINT: &str = "move the switch, or leave the aeroplane mode";
 
 /// What a refused system call means here, and what to do. `number` is what stands behind the slash.
 pub fn fault(operation: &'static str, number: &str, error: io::Error) -> Fault {
-    refusal(operation, number, error, limit)
+    fault_with_limitation(operation, number, error, limitation)
 }
 
 /// The same; `limit` is what keeps this host from reaching any device.
-fn refusal(
+fn fault_with_limitation(
     operation: &'static str,
     number: &str,
     error: io::Error,
-    limit: impl Fn() -> Option<Unavailable>,
+    limit: impl Fn() -> Option<Limitation>,
 ) -> Fault {
     let remedy = match Errno::from_io_error(&error) {
         Some(Errno::CONNREFUSED) => {
@@ -214,7 +227,9 @@ fn refusal(
         Some(Errno::HOSTDOWN | Errno::HOSTUNREACH | Errno::NETDOWN | Errno::TIMEDOUT) => match limit() {
             Some(limit) => format!("{}: {}", limit.reason, limit.remedy),
             None => {
-                format!("the device does not answer: is it on and in reach, and the adapter up ({POWER})?")
+                format!(
+                    "the device does not answer: is it on and in reach, and the adapter up ({POWER_ON_COMMAND})?"
+                )
             }
         },
         Some(Errno::ACCESS | Errno::PERM) if operation == "bind" => {
@@ -225,7 +240,9 @@ fn refusal(
             "the device refuses, or this is not permitted: pair with it (bluetoothctl pair ADDRESS)"
                 .to_owned()
         }
-        Some(Errno::NODEV | Errno::ADDRNOTAVAIL) => format!("this host has no such adapter: {WHICH}"),
+        Some(Errno::NODEV | Errno::ADDRNOTAVAIL) => {
+            format!("this host has no such adapter: {LIST_ADAPTERS_HINT}")
+        }
         Some(Errno::BUSY | Errno::ADDRINUSE) => {
             format!("{number} is in use: name another, or end the program that has it")
         }
@@ -236,14 +253,14 @@ fn refusal(
 
 /// The endpoint with another number behind its slash.
 pub fn with_number(endpoint: &Endpoint, number: u16) -> Result<Endpoint, EndpointError> {
-    let (device, _) = endpoint.place().split_once('/').unwrap_or((endpoint.place(), ""));
+    let (device, _) = endpoint.address().split_once('/').unwrap_or((endpoint.address(), ""));
     let tail = endpoint.as_str().find('?').map_or("", |at| &endpoint.as_str()[at..]);
     format!("{}://{device}/{number}{tail}", endpoint.scheme()).parse()
 }
 
 /// Endpoints of this host that can be reached from this host: those of an adapter, from another one.
-pub fn pairs(scheme: &str) -> Vec<String> {
-    match adapters()[..] {
+pub fn loopback_urls(scheme: &str) -> Vec<String> {
+    match list_adapters()[..] {
         [near, far, ..] => vec![format!("{scheme}://{}/0?adapter=hci{}", far.address, near.number)],
         _ => Vec::new(),
     }
@@ -256,14 +273,14 @@ pub fn facts(
     text: impl Fn(&SockAddr) -> Option<String>,
     before: usize,
     facts: &mut Facts,
-) -> Option<[Address; 2]> {
+) -> Option<[BluetoothAddress; 2]> {
     let ends = [socket.local_addr(), socket.peer_addr()].map(Result::ok);
     for (name, address) in ["local", "remote"].into_iter().zip(&ends) {
         facts.extend(address.as_ref().and_then(&text).map(|text| (name.to_owned(), text.into())));
     }
-    let [near, far] = ends.map(|end| Some(device_of(&end?, before)?.0));
+    let [near, far] = ends.map(|end| Some(split_address(&end?, before)?.0));
     let (near, far) = (near?, far?);
-    hci::facts(near, far, facts);
+    hci::connection_facts(near, far, facts);
     Some([near, far])
 }
 
@@ -272,34 +289,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_written_backwards_in_the_kernel() {
-        let device: Address = "00:aa:01:00:00:23".parse().unwrap();
+    fn addresses_are_reversed_for_the_kernel() {
+        let device: BluetoothAddress = "00:aa:01:00:00:23".parse().unwrap();
         assert_eq!(device.to_string(), "00:AA:01:00:00:23");
         let address = socket_address(&[], device, &[5, 0]);
         assert_eq!(&sys::raw_bytes(&address)[2..], &[0x23, 0, 0, 1, 0xaa, 0, 5, 0]);
-        assert_eq!(device_of(&address, 0), Some((device, vec![], vec![5, 0])));
+        assert_eq!(split_address(&address, 0), Some((device, vec![], vec![5, 0])));
         for wrong in
             ["", "00:aa:01:00:00", "00:aa:01:00:00:2", "00:aa:01:00:00:23:1", "00:aa:01:00:00:+1", "any"]
         {
-            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+            assert!(wrong.parse::<BluetoothAddress>().is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn what_limits_is_told_with_what_helps() {
-        let told = |is_up: &[bool], block| what_limits(is_up, block).map(|limit| limit.reason);
+    fn limitations_come_with_a_remedy() {
+        let told = |is_up: &[bool], block| limitation_from(is_up, block).map(|limit| limit.reason);
         assert_eq!(told(&[false, true], None), None);
         assert_eq!(told(&[], None).unwrap(), "there is no Bluetooth adapter");
         assert_eq!(told(&[false], None).unwrap(), "the Bluetooth adapter is off");
         // A blocked adapter may be hidden altogether.
-        assert_eq!(told(&[], Some(Block::Software)).unwrap(), "Bluetooth is blocked");
-        assert_eq!(told(&[false], Some(Block::Switch)).unwrap(), "a switch of this machine blocks Bluetooth");
+        assert_eq!(told(&[], Some(RadioBlock::Software)).unwrap(), "Bluetooth is blocked");
+        assert_eq!(
+            told(&[false], Some(RadioBlock::HardwareSwitch)).unwrap(),
+            "a switch of this machine blocks Bluetooth"
+        );
     }
 
     #[test]
-    fn refusals_tell_what_to_try() {
+    fn refusals_come_with_a_remedy() {
         let refused = |errno: Errno, is_up: &[bool]| {
-            refusal("connect", "channel 3", errno.into(), || what_limits(is_up, None)).to_string()
+            fault_with_limitation("connect", "channel 3", errno.into(), || limitation_from(is_up, None))
+                .to_string()
         };
         for (errno, what) in [
             (Errno::CONNREFUSED, "nobody serves channel 3 there: is its server running"),
@@ -316,7 +337,7 @@ mod tests {
             let line = refused(errno, &[true]);
             assert!(line.starts_with("connect: ") && line.contains(what) && !line.contains('\n'), "{line}");
         }
-        let line = refusal("bind", "PSM 25", Errno::ACCESS.into(), || None).to_string();
+        let line = fault_with_limitation("bind", "PSM 25", Errno::ACCESS.into(), || None).to_string();
         assert!(line.starts_with("bind: PSM 25 is for root: use sudo, or a PSM of 4097"), "{line}");
         let line = refused(Errno::HOSTUNREACH, &[]);
         assert!(line.starts_with("connect: there is no Bluetooth adapter: plug one in ("), "{line}");

@@ -10,44 +10,47 @@ use std::time::Duration;
 use super::sdp::Uuid;
 
 /// Where the bus is, by its specification.
-const BUS: &str = "/run/dbus/system_bus_socket";
+const SYSTEM_BUS_PATH: &str = "/run/dbus/system_bus_socket";
 
 /// A service that is told of for as long as this lives.
-pub struct Told {
+pub struct ServiceRegistration {
     _bus: UnixStream,
 }
 
 /// Has the service told of, on the RFCOMM channel on which we listen. Fails in words: there is no bus, no daemon, or it
 /// refuses. Each answer is waited for `within`.
-pub fn tell(service: Uuid, channel: u8, within: Duration) -> Result<Told, String> {
-    let mut bus = UnixStream::connect(BUS).map_err(|error| format!("{BUS}: {error}"))?;
+pub fn register_service(service: Uuid, channel: u8, within: Duration) -> Result<ServiceRegistration, String> {
+    let mut bus =
+        UnixStream::connect(SYSTEM_BUS_PATH).map_err(|error| format!("{SYSTEM_BUS_PATH}: {error}"))?;
     let limit = Some(within.max(Duration::from_millis(1)));
     let set = bus.set_read_timeout(limit).and_then(|()| bus.set_write_timeout(limit));
-    set.and_then(|()| bus.write_all(&greeting())).map_err(|error| error.to_string())?;
+    set.and_then(|()| bus.write_all(&auth_line())).map_err(|error| error.to_string())?;
     let mut heard = Vec::new();
-    let told = wait_for(&mut bus, &mut heard, |heard| {
+    let told = read_until(&mut bus, &mut heard, |heard| {
         let end = heard.windows(2).position(|end| end == b"\r\n")?;
         Some((heard[..end].starts_with(b"OK"), end + 2))
     })?;
     if !told {
         return Err("the system bus lets nobody in".to_owned());
     }
-    bus.write_all(&calls(service, channel)).map_err(|error| error.to_string())?;
+    bus.write_all(&registration_calls(service, channel)).map_err(|error| error.to_string())?;
     loop {
-        let answer = wait_for(&mut bus, &mut heard, Answer::read)?;
+        let answer = read_until(&mut bus, &mut heard, DbusReply::parse)?;
         match answer {
-            Answer { to: Some(_), error: Some(error) } => return Err(error),
-            Answer { to: Some(REGISTER), error: None } => return Ok(Told { _bus: bus }),
+            DbusReply { reply_serial: Some(_), error: Some(error) } => return Err(error),
+            DbusReply { reply_serial: Some(REGISTER_SERIAL), error: None } => {
+                return Ok(ServiceRegistration { _bus: bus });
+            }
             _ => {}
         }
     }
 }
 
 /// Most bytes of an answer that is waited for.
-const LONGEST: usize = 64 << 10;
+const MAX_REPLY_BYTES: usize = 64 << 10;
 
 /// Reads until `find` sees something and says how many bytes it took.
-fn wait_for<T>(
+fn read_until<T>(
     bus: &mut UnixStream,
     heard: &mut Vec<u8>,
     find: impl Fn(&[u8]) -> Option<(T, usize)>,
@@ -60,7 +63,7 @@ fn wait_for<T>(
         }
         match bus.read(&mut piece) {
             Ok(0) => return Err("the system bus closed the connection".to_owned()),
-            Ok(length) if heard.len() < LONGEST => heard.extend_from_slice(&piece[..length]),
+            Ok(length) if heard.len() < MAX_REPLY_BYTES => heard.extend_from_slice(&piece[..length]),
             Ok(_) => return Err("the system bus says too much".to_owned()),
             Err(error) => return Err(format!("the system bus does not answer: {error}")),
         }
@@ -68,45 +71,45 @@ fn wait_for<T>(
 }
 
 /// Says who we are; the kernel tells the bus that it is true.
-fn greeting() -> Vec<u8> {
+fn auth_line() -> Vec<u8> {
     let user = rustix::process::getuid().as_raw().to_string();
     let hex: String = user.bytes().map(|digit| format!("{digit:02x}")).collect();
     format!("\0AUTH EXTERNAL {hex}\r\n").into_bytes()
 }
 
 /// Serial numbers of our calls.
-const HELLO: u32 = 1;
-const REGISTER: u32 = 2;
+const HELLO_SERIAL: u32 = 1;
+const REGISTER_SERIAL: u32 = 2;
 
-fn calls(service: Uuid, channel: u8) -> Vec<u8> {
-    let hello = Call {
-        serial: HELLO,
-        to: "org.freedesktop.DBus",
+fn registration_calls(service: Uuid, channel: u8) -> Vec<u8> {
+    let hello = DbusCall {
+        serial: HELLO_SERIAL,
+        destination: "org.freedesktop.DBus",
         path: "/org/freedesktop/DBus",
         interface: "org.freedesktop.DBus",
         member: "Hello",
         signature: None,
         body: Vec::new(),
     };
-    let mut body = Body::default();
-    body.text("/linkgauge");
+    let mut body = DbusBody::default();
+    body.put_string("/linkgauge");
     // Profiles that the daemon knows bring listeners of its own: ours is a new one, and its record tells the service.
-    body.text(&Uuid::random().long());
-    body.options(&[("ServiceRecord", &record(service, channel)), ("Role", "server")]);
-    let register = Call {
-        serial: REGISTER,
-        to: "org.bluez",
+    body.put_string(&Uuid::random().to_full_text());
+    body.put_dictionary(&[("ServiceRecord", &service_record(service, channel)), ("Role", "server")]);
+    let register = DbusCall {
+        serial: REGISTER_SERIAL,
+        destination: "org.bluez",
         path: "/org/bluez",
         interface: "org.bluez.ProfileManager1",
         member: "RegisterProfile",
         signature: Some("osa{sv}"),
         body: body.0,
     };
-    [b"BEGIN\r\n", &hello.write()[..], &register.write()].concat()
+    [b"BEGIN\r\n", &hello.encode()[..], &register.encode()].concat()
 }
 
 /// What others are told of the service, as the daemon wants to read it.
-fn record(service: Uuid, channel: u8) -> String {
+fn service_record(service: Uuid, channel: u8) -> String {
     let service = match service.to_string() {
         short if short.len() <= 8 => format!("0x{short}"),
         long => long,
@@ -123,43 +126,43 @@ fn record(service: Uuid, channel: u8) -> String {
 
 /// Values as D-Bus writes them, each aligned to its size, the smaller byte first.
 #[derive(Default)]
-struct Body(Vec<u8>);
+struct DbusBody(Vec<u8>);
 
-impl Body {
+impl DbusBody {
     fn align(&mut self, to: usize) {
         self.0.resize(self.0.len().next_multiple_of(to), 0);
     }
 
-    fn number(&mut self, number: u32) {
+    fn put_u32(&mut self, number: u32) {
         self.align(4);
         self.0.extend(number.to_le_bytes());
     }
 
     /// A string, or the path of an object.
-    fn text(&mut self, text: &str) {
-        self.number(text.len() as u32);
+    fn put_string(&mut self, text: &str) {
+        self.put_u32(text.len() as u32);
         self.0.extend(text.as_bytes());
         self.0.push(0);
     }
 
-    fn signature(&mut self, text: &str) {
+    fn put_signature(&mut self, text: &str) {
         self.0.push(text.len() as u8);
         self.0.extend(text.as_bytes());
         self.0.push(0);
     }
 
     /// A dictionary of strings, `a{sv}`.
-    fn options(&mut self, options: &[(&str, &str)]) {
-        self.number(0);
+    fn put_dictionary(&mut self, options: &[(&str, &str)]) {
+        self.put_u32(0);
         let length_at = self.0.len() - 4;
         // An entry is aligned, and what stands before the first is not counted.
         self.align(8);
         let start = self.0.len();
         for (name, value) in options {
             self.align(8);
-            self.text(name);
-            self.signature("s");
-            self.text(value);
+            self.put_string(name);
+            self.put_signature("s");
+            self.put_string(value);
         }
         let length = (self.0.len() - start) as u32;
         self.0[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
@@ -167,23 +170,23 @@ impl Body {
 }
 
 /// Kinds of messages, and of what their headers tell.
-const CALL: u8 = 1;
-const RETURN: u8 = 2;
-const ERROR: u8 = 3;
-const PATH: u8 = 1;
-const INTERFACE: u8 = 2;
-const MEMBER: u8 = 3;
-const ERROR_NAME: u8 = 4;
-const REPLY_SERIAL: u8 = 5;
-const DESTINATION: u8 = 6;
-const SIGNATURE: u8 = 8;
+const METHOD_CALL: u8 = 1;
+const METHOD_RETURN: u8 = 2;
+const ERROR_MESSAGE: u8 = 3;
+const FIELD_PATH: u8 = 1;
+const FIELD_INTERFACE: u8 = 2;
+const FIELD_MEMBER: u8 = 3;
+const FIELD_ERROR_NAME: u8 = 4;
+const FIELD_REPLY_SERIAL: u8 = 5;
+const FIELD_DESTINATION: u8 = 6;
+const FIELD_SIGNATURE: u8 = 8;
 
 /// No daemon is to be started for it.
-const NO_AUTO_START: u8 = 2;
+const FLAG_NO_AUTO_START: u8 = 2;
 
-struct Call {
+struct DbusCall {
     serial: u32,
-    to: &'static str,
+    destination: &'static str,
     path: &'static str,
     interface: &'static str,
     member: &'static str,
@@ -191,76 +194,76 @@ struct Call {
     body: Vec<u8>,
 }
 
-impl Call {
-    fn write(&self) -> Vec<u8> {
-        let mut head = Body(vec![b'l', CALL, NO_AUTO_START, 1]);
-        head.number(self.body.len() as u32);
-        head.number(self.serial);
-        head.number(0);
+impl DbusCall {
+    fn encode(&self) -> Vec<u8> {
+        let mut head = DbusBody(vec![b'l', METHOD_CALL, FLAG_NO_AUTO_START, 1]);
+        head.put_u32(self.body.len() as u32);
+        head.put_u32(self.serial);
+        head.put_u32(0);
         let texts = [
-            (PATH, "o", self.path),
-            (INTERFACE, "s", self.interface),
-            (MEMBER, "s", self.member),
-            (DESTINATION, "s", self.to),
+            (FIELD_PATH, "o", self.path),
+            (FIELD_INTERFACE, "s", self.interface),
+            (FIELD_MEMBER, "s", self.member),
+            (FIELD_DESTINATION, "s", self.destination),
         ];
         for (field, kind, text) in texts {
             head.align(8);
             head.0.push(field);
-            head.signature(kind);
-            head.text(text);
+            head.put_signature(kind);
+            head.put_string(text);
         }
         if let Some(signature) = self.signature {
             head.align(8);
-            head.0.push(SIGNATURE);
-            head.signature("g");
-            head.signature(signature);
+            head.0.push(FIELD_SIGNATURE);
+            head.put_signature("g");
+            head.put_signature(signature);
         }
-        let fields = (head.0.len() - HEAD) as u32;
-        head.0[HEAD - 4..HEAD].copy_from_slice(&fields.to_le_bytes());
+        let fields = (head.0.len() - FIXED_HEADER_BYTES) as u32;
+        head.0[FIXED_HEADER_BYTES - 4..FIXED_HEADER_BYTES].copy_from_slice(&fields.to_le_bytes());
         head.align(8);
         [&head.0[..], &self.body].concat()
     }
 }
 
 /// Before the fields of a header.
-const HEAD: usize = 16;
+const FIXED_HEADER_BYTES: usize = 16;
 
 /// What matters of a message to us.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct DbusReply {
     /// The serial number of the call that it answers.
-    to: Option<u32>,
+    reply_serial: Option<u32>,
     error: Option<String>,
 }
 
-impl Answer {
+impl DbusReply {
     /// The first message in `bytes`, and its length; None while it is not whole. One whose header makes no sense answers
     /// nothing.
-    pub fn read(bytes: &[u8]) -> Option<(Answer, usize)> {
+    pub fn parse(bytes: &[u8]) -> Option<(DbusReply, usize)> {
         let order: fn([u8; 4]) -> u32 =
             if bytes.first() == Some(&b'l') { u32::from_le_bytes } else { u32::from_be_bytes };
         let number = |at: usize| Some(order(*bytes.get(at..)?.first_chunk()?) as usize);
         let (body, fields) = (number(4)?, number(12)?);
-        let whole = HEAD.checked_add(fields)?.checked_next_multiple_of(8)?.checked_add(body)?;
+        let whole = FIXED_HEADER_BYTES.checked_add(fields)?.checked_next_multiple_of(8)?.checked_add(body)?;
         // What is too long to be read whole is cut where the reader gives up.
         bytes.get(..whole)?;
         let (mut to, mut error) = (None, None);
-        let fields = &bytes[..HEAD + fields];
-        let mut at = HEAD;
+        let fields = &bytes[..FIXED_HEADER_BYTES + fields];
+        let mut at = FIXED_HEADER_BYTES;
         while let Some((field, value, end)) = read_field(fields, at, order) {
             match field {
-                REPLY_SERIAL => to = value.first_chunk().map(|serial| order(*serial)),
-                ERROR_NAME => error = Some(String::from_utf8_lossy(value).into_owned()),
+                FIELD_REPLY_SERIAL => to = value.first_chunk().map(|serial| order(*serial)),
+                FIELD_ERROR_NAME => error = Some(String::from_utf8_lossy(value).into_owned()),
                 _ => {}
             }
             at = end.next_multiple_of(8);
         }
         let (to, error) = match bytes[1] {
-            RETURN => (to, None),
-            ERROR => (to, Some(error.unwrap_or_else(|| "an error without a name".to_owned()))),
+            METHOD_RETURN => (to, None),
+            ERROR_MESSAGE => (to, Some(error.unwrap_or_else(|| "an error without a name".to_owned()))),
             _ => (None, None),
         };
-        Some((Answer { to, error }, whole))
+        Some((DbusReply { reply_serial: to, error }, whole))
     }
 }
 
@@ -284,11 +287,11 @@ fn read_field(header: &[u8], at: usize, order: fn([u8; 4]) -> u32) -> Option<(u8
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::sdp::SERIAL_PORT;
+    use crate::link::sdp::SERIAL_PORT_UUID;
 
     #[test]
-    fn a_call_is_laid_out_as_the_bus_wants_it() {
-        let hello = calls(SERIAL_PORT, 5);
+    fn a_call_is_encoded_as_the_bus_expects() {
+        let hello = registration_calls(SERIAL_PORT_UUID, 5);
         let hello = hello.strip_prefix(b"BEGIN\r\n").unwrap();
         let expected = [
             &b"l\x01\x02\x01\0\0\0\0\x01\0\0\0\x6d\0\0\0"[..],
@@ -304,32 +307,44 @@ mod tests {
     /// As the bus and the daemon answer.
     fn message(kind: u8, fields: &[&[u8]], body: &[u8]) -> Vec<u8> {
         let fields = fields.concat();
-        let mut message = Body(vec![b'l', kind, 1, 1]);
-        message.number(body.len() as u32);
-        message.number(7);
-        message.number(fields.len() as u32);
+        let mut message = DbusBody(vec![b'l', kind, 1, 1]);
+        message.put_u32(body.len() as u32);
+        message.put_u32(7);
+        message.put_u32(fields.len() as u32);
         message.0.extend(fields);
         message.align(8);
         [&message.0, body].concat()
     }
 
     #[test]
-    fn answers_tell_to_what() {
+    fn replies_name_their_call() {
         let serial = b"\x05\x01u\0\x02\0\0\0";
-        let done = message(RETURN, &[b"\x08\x01g\0\x02si\0", serial], b"body");
-        assert_eq!(Answer::read(&done), Some((Answer { to: Some(2), error: None }, done.len())));
+        let done = message(METHOD_RETURN, &[b"\x08\x01g\0\x02si\0", serial], b"body");
+        assert_eq!(
+            DbusReply::parse(&done),
+            Some((DbusReply { reply_serial: Some(2), error: None }, done.len()))
+        );
         let named = b"\x04\x01s\0\x05\0\0\0a.b.c\0\0\0";
-        let refused = message(ERROR, &[named, serial], b"");
-        let answer = Answer { to: Some(2), error: Some("a.b.c".to_owned()) };
-        assert_eq!(Answer::read(&refused), Some((answer, refused.len())));
+        let refused = message(ERROR_MESSAGE, &[named, serial], b"");
+        let answer = DbusReply { reply_serial: Some(2), error: Some("a.b.c".to_owned()) };
+        assert_eq!(DbusReply::parse(&refused), Some((answer, refused.len())));
         let signal = message(4, &[serial], b"");
-        assert_eq!(Answer::read(&signal), Some((Answer { to: None, error: None }, signal.len())));
+        assert_eq!(
+            DbusReply::parse(&signal),
+            Some((DbusReply { reply_serial: None, error: None }, signal.len()))
+        );
         for cut in 0..refused.len() {
-            assert_eq!(Answer::read(&refused[..cut]), None);
+            assert_eq!(DbusReply::parse(&refused[..cut]), None);
         }
         // Lengths beyond the end, in the header and in a field.
-        let long = message(RETURN, &[b"\x04\x01s\0\xff\xff\xff\xff"], b"");
-        assert_eq!(Answer::read(&long), Some((Answer { to: None, error: None }, long.len())));
-        assert_eq!(Answer::read(&[b'l', 2, 0, 1, 255, 255, 255, 255, 1, 0, 0, 0, 255, 255, 255, 255]), None);
+        let long = message(METHOD_RETURN, &[b"\x04\x01s\0\xff\xff\xff\xff"], b"");
+        assert_eq!(
+            DbusReply::parse(&long),
+            Some((DbusReply { reply_serial: None, error: None }, long.len()))
+        );
+        assert_eq!(
+            DbusReply::parse(&[b'l', 2, 0, 1, 255, 255, 255, 255, 1, 0, 0, 0, 255, 255, 255, 255]),
+            None
+        );
     }
 }

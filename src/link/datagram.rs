@@ -3,7 +3,7 @@
 //! Until it is tuned for batches, every message is one call, sending and receiving, so that a round trip costs what the
 //! kernel makes it cost. Not for addresses: UDP, Unix and others open the socket and hand it over connected.
 //!
-//! Joining datagrams on receipt ([`Receiving::Coalesced`]) is a property of the socket, so the halves of a link share
+//! Joining datagrams on receipt ([`ReceiveMethod::Coalesced`]) is a property of the socket, so the halves of a link share
 //! that knowledge: whichever receives takes joined packets apart. Turning it off again leaves packets that were joined
 //! already whole, so a link is tuned only between flows.
 
@@ -16,95 +16,95 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::offload::{Offload, Receiving, Sending};
+use super::offload::{OffloadOptions, ReceiveMethod, SendMethod};
 use super::party::Tuning;
-use super::socket::{SocketLink, Wants};
-use super::{Batch, COALESCED, Caps, Facts, Fault, Link, MOST_IN_BATCH, sys};
+use super::socket::{IoDirection, SocketLink};
+use super::{Batch, Caps, Facts, Fault, Link, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES, sys};
 
 /// Messages that came before the link was made, or more of them than were asked for; shared by its halves.
-type Held = Arc<Mutex<VecDeque<Vec<u8>>>>;
+type PendingMessages = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
 pub struct DatagramLink {
     pub inner: SocketLink,
-    offload: Offload,
-    sending: Sending,
-    receiving: Receiving,
+    offload: OffloadOptions,
+    send_method: SendMethod,
+    receive_method: ReceiveMethod,
     /// Largest segment that the kernel has not refused to cut.
-    segment_limit: usize,
-    held: Option<Held>,
+    max_segment_bytes: usize,
+    pending: Option<PendingMessages>,
     /// The kernel joins datagrams on this socket.
-    coalescing: Arc<AtomicBool>,
+    is_coalescing: Arc<AtomicBool>,
     /// The kernel tells the TTL of what arrives, as far as it has one.
-    tells_ttl: bool,
+    is_ttl_enabled: bool,
     /// The connection's end came behind messages; not every family tells it twice.
-    ended: bool,
+    is_ended: bool,
 }
 
 impl DatagramLink {
     /// `first` are messages of this peer that the listener has received already.
-    pub fn new(inner: SocketLink, offload: Offload, first: VecDeque<Vec<u8>>) -> DatagramLink {
+    pub fn new(inner: SocketLink, offload: OffloadOptions, first: VecDeque<Vec<u8>>) -> DatagramLink {
         DatagramLink {
             inner,
             offload,
-            sending: Sending::Single,
-            receiving: Receiving::Single,
-            segment_limit: usize::from(u16::MAX),
-            held: (!first.is_empty()).then(|| Arc::new(Mutex::new(first))),
-            coalescing: Arc::default(),
-            tells_ttl: false,
-            ended: false,
+            send_method: SendMethod::Single,
+            receive_method: ReceiveMethod::Single,
+            max_segment_bytes: usize::from(u16::MAX),
+            pending: (!first.is_empty()).then(|| Arc::new(Mutex::new(first))),
+            is_coalescing: Arc::default(),
+            is_ttl_enabled: false,
+            is_ended: false,
         }
     }
 
-    pub fn half(&self) -> Result<DatagramLink, Fault> {
+    pub fn duplicate(&self) -> Result<DatagramLink, Fault> {
         Ok(DatagramLink {
-            inner: self.inner.half()?,
+            inner: self.inner.duplicate()?,
             offload: self.offload,
-            sending: self.sending,
-            receiving: self.receiving,
-            segment_limit: self.segment_limit,
-            held: self.held.clone(),
-            coalescing: self.coalescing.clone(),
-            tells_ttl: self.tells_ttl,
-            ended: self.ended,
+            send_method: self.send_method,
+            receive_method: self.receive_method,
+            max_segment_bytes: self.max_segment_bytes,
+            pending: self.pending.clone(),
+            is_coalescing: self.is_coalescing.clone(),
+            is_ttl_enabled: self.is_ttl_enabled,
+            is_ended: self.is_ended,
         })
     }
 
-    fn take_held(&mut self) -> Option<Vec<u8>> {
-        let held = self.held.as_ref()?;
+    fn take_pending(&mut self) -> Option<Vec<u8>> {
+        let held = self.pending.as_ref()?;
         let message = held.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         if message.is_none() {
-            self.held = None;
+            self.pending = None;
         }
         message
     }
 
     /// Takes a joined packet in and holds its messages, for callers that have no room for a whole one.
-    fn hold_coalesced(&mut self, within: Duration) -> Result<(), Fault> {
-        let mut batch = Batch::new(COALESCED, 1);
+    fn queue_coalesced(&mut self, within: Duration) -> Result<(), Fault> {
+        let mut batch = Batch::new(MAX_COALESCED_BYTES, 1);
         self.receive_coalesced(&mut batch, within)?;
         let messages = batch.messages().map(<[u8]>::to_vec).collect();
-        self.held = Some(Arc::new(Mutex::new(messages)));
+        self.pending = Some(Arc::new(Mutex::new(messages)));
         Ok(())
     }
 
     fn receive_coalesced(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
-        let (length, segment) = self.inner.attempt(Wants::ToReceive, within, |socket, may_block| {
+        let (length, segment) = self.inner.attempt(IoDirection::Receive, within, |socket, may_block| {
             sys::receive_coalesced(socket, &mut into.bytes, may_block)
         })?;
         let segment = segment.unwrap_or(length).max(1);
         // An empty datagram is a message too.
-        for start in (0..length.max(1)).step_by(segment).take(MOST_IN_BATCH) {
-            into.push(start, segment.min(length - start).min(into.slot));
+        for start in (0..length.max(1)).step_by(segment).take(MAX_BATCH_MESSAGES) {
+            into.push_span(start, segment.min(length - start).min(into.slot_bytes));
         }
         Ok(())
     }
 
     fn receive_many(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
-        let closes = self.inner.caps.closes;
-        let Batch { bytes, slot, spans, .. } = into;
-        let ended = &mut self.ended;
-        self.inner.attempt(Wants::ToReceive, within, |socket, may_block| {
+        let closes = self.inner.caps.can_signal_close;
+        let Batch { bytes, slot_bytes: slot, spans, .. } = into;
+        let ended = &mut self.is_ended;
+        self.inner.attempt(IoDirection::Receive, within, |socket, may_block| {
             sys::receive_many(socket, bytes, *slot, may_block, |start, length| match length {
                 // The end of a connection reads as an empty message.
                 0 if closes => *ended = true,
@@ -115,10 +115,10 @@ impl DatagramLink {
     }
 
     fn receive_with_ttl(&mut self, into: &mut Batch, within: Duration) -> Result<usize, Fault> {
-        if !std::mem::replace(&mut self.tells_ttl, true) {
-            sys::set_tell_ttl(&self.inner.socket);
+        if !std::mem::replace(&mut self.is_ttl_enabled, true) {
+            sys::set_receive_ttl(&self.inner.socket);
         }
-        let (length, ttl) = self.inner.attempt(Wants::ToReceive, within, |socket, may_block| {
+        let (length, ttl) = self.inner.attempt(IoDirection::Receive, within, |socket, may_block| {
             sys::receive_with_ttl(socket, &mut into.bytes, may_block)
         })?;
         into.ttl = ttl;
@@ -132,21 +132,21 @@ impl DatagramLink {
         message: usize,
         within: Duration,
     ) -> Result<Option<usize>, Fault> {
-        let count = (MOST_IN_PACKET / message).min(MOST_SEGMENTS);
-        if message > self.segment_limit || count < 2 {
+        let count = (MAX_IPV4_PAYLOAD_BYTES / message).min(MAX_SEGMENTS);
+        if message > self.max_segment_bytes || count < 2 {
             return Ok(None);
         }
         let run = &messages[..messages.len().min(count * message)];
-        let sent = self.inner.attempt(Wants::ToSend, within, |socket, may_block| {
+        let sent = self.inner.attempt(IoDirection::Send, within, |socket, may_block| {
             sys::send_segments(socket, run, message as u16, may_block)
         });
         match sent {
-            Err(Fault::System { source, .. }) if refuses(&source, TOO_LARGE) => {
-                self.segment_limit = message - 1;
+            Err(Fault::System { source, .. }) if is_errno_of(&source, SEGMENT_TOO_LARGE_ERRNOS) => {
+                self.max_segment_bytes = message - 1;
                 Ok(None)
             }
-            Err(Fault::System { source, .. }) if refuses(&source, NOT_AT_ALL) => {
-                self.sending = Sending::Many;
+            Err(Fault::System { source, .. }) if is_errno_of(&source, UNSUPPORTED_ERRNOS) => {
+                self.send_method = SendMethod::Many;
                 Ok(None)
             }
             sent => sent.map(Some),
@@ -155,23 +155,23 @@ impl DatagramLink {
 }
 
 /// Most segments that every kernel since 4.18 cuts (`UDP_MAX_SEGMENTS`).
-const MOST_SEGMENTS: usize = 64;
+const MAX_SEGMENTS: usize = 64;
 
 /// Most payload of an IPv4 packet.
-const MOST_IN_PACKET: usize = 65_507;
+const MAX_IPV4_PAYLOAD_BYTES: usize = 65_507;
 
 /// A segment beyond the MTU of the path.
-const TOO_LARGE: &[Errno] = &[Errno::INVAL, Errno::MSGSIZE];
+const SEGMENT_TOO_LARGE_ERRNOS: &[Errno] = &[Errno::INVAL, Errno::MSGSIZE];
 
 /// The card or the kernel cannot do it: no checksum offload (EIO), or too old.
-const NOT_AT_ALL: &[Errno] = &[Errno::IO, Errno::OPNOTSUPP, Errno::NOPROTOOPT];
+const UNSUPPORTED_ERRNOS: &[Errno] = &[Errno::IO, Errno::OPNOTSUPP, Errno::NOPROTOOPT];
 
-fn refuses(error: &io::Error, kinds: &[Errno]) -> bool {
+fn is_errno_of(error: &io::Error, kinds: &[Errno]) -> bool {
     kinds.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Copies what fits.
-fn copy(message: &[u8], into: &mut [u8]) -> usize {
+fn copy_truncated(message: &[u8], into: &mut [u8]) -> usize {
     let length = message.len().min(into.len());
     into[..length].copy_from_slice(&message[..length]);
     length
@@ -184,27 +184,27 @@ impl Link for DatagramLink {
 
     fn facts(&self) -> Facts {
         let mut facts = self.inner.facts();
-        facts.insert("send_method".to_owned(), self.sending.name().into());
-        facts.insert("receive_method".to_owned(), self.receiving.name().into());
-        if self.receiving != Receiving::Single {
-            self.offload.note(&mut facts);
+        facts.insert("send_method".to_owned(), self.send_method.name().into());
+        facts.insert("receive_method".to_owned(), self.receive_method.name().into());
+        if self.receive_method != ReceiveMethod::Single {
+            self.offload.insert_facts(&mut facts);
         }
         facts
     }
 
     fn tune(&mut self, tuning: &Tuning) {
         self.inner.tune(tuning);
-        let coalesced_before = self.receiving == Receiving::Coalesced;
-        (self.sending, self.receiving) = match tuning.batches_of {
-            None => (Sending::Single, Receiving::Single),
-            Some(message) => self.offload.best(message as usize),
+        let coalesced_before = self.receive_method == ReceiveMethod::Coalesced;
+        (self.send_method, self.receive_method) = match tuning.batch_message_bytes {
+            None => (SendMethod::Single, ReceiveMethod::Single),
+            Some(message) => self.offload.best_methods(message as usize),
         };
-        let coalesced = self.receiving == Receiving::Coalesced;
+        let coalesced = self.receive_method == ReceiveMethod::Coalesced;
         // Only the handle that turned it on turns it off: the other half may still receive.
         if coalesced != coalesced_before {
             match sys::set_udp_coalescing(&self.inner.socket, coalesced) {
-                Ok(()) => self.coalescing.store(coalesced, Relaxed),
-                Err(_) => self.receiving = Receiving::Many,
+                Ok(()) => self.is_coalescing.store(coalesced, Relaxed),
+                Err(_) => self.receive_method = ReceiveMethod::Many,
             }
         }
     }
@@ -215,75 +215,75 @@ impl Link for DatagramLink {
     }
 
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        if self.ended {
+        if self.is_ended {
             return Err(Fault::Closed);
         }
-        let mut held = self.take_held();
-        if held.is_none() && self.coalescing.load(Relaxed) {
-            self.hold_coalesced(within)?;
-            held = self.take_held();
+        let mut held = self.take_pending();
+        if held.is_none() && self.is_coalescing.load(Relaxed) {
+            self.queue_coalesced(within)?;
+            held = self.take_pending();
         }
         match held {
             None => self.inner.receive(into, within),
-            Some(message) => Ok(copy(&message, into)),
+            Some(message) => Ok(copy_truncated(&message, into)),
         }
     }
 
     fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
-        if self.sending == Sending::Single || messages.len() <= message || message == 0 {
+        if self.send_method == SendMethod::Single || messages.len() <= message || message == 0 {
             return self.inner.send(&messages[..messages.len().min(message)], within);
         }
         self.inner.check_length(message)?;
-        if self.sending == Sending::Segments
+        if self.send_method == SendMethod::Segments
             && let Some(taken) = self.send_segments(messages, message, within)?
         {
             return Ok(taken);
         }
         let sent = self
             .inner
-            .attempt(Wants::ToSend, within, |socket, may_block| {
+            .attempt(IoDirection::Send, within, |socket, may_block| {
                 sys::send_many(socket, messages, message, may_block)
             })
-            .map_err(|fault| self.inner.too_long(fault, message))?;
+            .map_err(|fault| self.inner.map_too_long(fault, message))?;
         Ok((sent * message).min(messages.len()))
     }
 
     fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
         into.clear();
-        if self.ended {
+        if self.is_ended {
             return Err(Fault::Closed);
         }
-        let length = match self.take_held() {
-            Some(message) => copy(&message, &mut into.bytes),
-            None if self.coalescing.load(Relaxed) => {
-                if into.bytes.len() >= COALESCED {
+        let length = match self.take_pending() {
+            Some(message) => copy_truncated(&message, &mut into.bytes),
+            None if self.is_coalescing.load(Relaxed) => {
+                if into.bytes.len() >= MAX_COALESCED_BYTES {
                     return self.receive_coalesced(into, within);
                 }
                 self.receive(&mut into.bytes, within)?
             }
-            None if self.receiving == Receiving::Many
-                && into.slot > 0
-                && into.bytes.len() >= 2 * into.slot =>
+            None if self.receive_method == ReceiveMethod::Many
+                && into.slot_bytes > 0
+                && into.bytes.len() >= 2 * into.slot_bytes =>
             {
                 return self.receive_many(into, within);
             }
             None if into.wants_ttl => self.receive_with_ttl(into, within)?,
             None => self.inner.receive(&mut into.bytes, within)?,
         };
-        into.push(0, length);
+        into.push_span(0, length);
         Ok(())
     }
 
-    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
-        Ok(Box::new(self.half()?))
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        Ok(Box::new(self.duplicate()?))
     }
 
-    fn polled(&self) -> Duration {
-        self.inner.polled()
+    fn busy_poll_time(&self) -> Duration {
+        self.inner.busy_poll_time()
     }
 
-    fn finish(&mut self) -> Result<(), Fault> {
-        self.inner.finish()
+    fn finish_sending(&mut self) -> Result<(), Fault> {
+        self.inner.finish_sending()
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -291,6 +291,6 @@ impl Link for DatagramLink {
     }
 
     fn socket_drops(&self) -> Option<u64> {
-        if self.inner.caps.reliable { None } else { sys::socket_drops(&self.inner.socket) }
+        if self.inner.caps.is_reliable { None } else { sys::socket_drops(&self.inner.socket) }
     }
 }

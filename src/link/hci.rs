@@ -9,72 +9,76 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde_json::Value;
 use socket2::Socket;
 
-use super::bluetooth::{self, Address, Speaks};
+use super::bluetooth::{self, BluetoothAddress, BluetoothProtocol};
 use super::{Facts, sys};
 
 /// A controller answers within milliseconds.
-const PATIENCE: Duration = Duration::from_millis(200);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Facts of the connection between an adapter of this host and a device.
-pub fn facts(near: Address, far: Address, facts: &mut Facts) {
-    let Some(adapter) = bluetooth::adapters().into_iter().find(|adapter| adapter.address == near) else {
+pub fn connection_facts(near: BluetoothAddress, far: BluetoothAddress, facts: &mut Facts) {
+    let Some(adapter) = bluetooth::list_adapters().into_iter().find(|adapter| adapter.address == near) else {
         return;
     };
     facts.insert("adapter".to_owned(), adapter.name().into());
-    let Some(socket) = controller(adapter.number) else { return };
-    let Some(connection) = sys::bluetooth_connection(&socket, far.in_kernel()) else { return };
+    let Some(socket) = open_controller(adapter.number) else { return };
+    let Some(connection) = sys::bluetooth_connection(&socket, far.to_kernel_order()) else { return };
     // Flags of the kernel's hci.h; the other kinds are sound and Low Energy, which no link of ours is.
     let told: [(&str, Option<Value>); 4] = [
         ("link_type", (connection.kind == 1).then(|| "BR/EDR (ACL)".into())),
         ("role", Some(if connection.mode & 0x01 != 0 { "central" } else { "peripheral" }.into())),
         ("encrypted", Some((connection.mode & 0x04 != 0).into())),
-        ("rssi_db", signal(&socket, connection.handle).map(Value::from)),
+        ("rssi_db", read_rssi(&socket, connection.handle).map(Value::from)),
     ];
     facts.extend(told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
 }
 
 /// A socket on which the controller answers commands that ask only.
-fn controller(number: u16) -> Option<Socket> {
-    let socket = bluetooth::socket(Speaks::Hci).ok()?;
+fn open_controller(number: u16) -> Option<Socket> {
+    let socket = bluetooth::open_socket(BluetoothProtocol::Hci).ok()?;
     socket.bind(&bluetooth::adapter_address(number)).ok()?;
-    socket.set_read_timeout(Some(PATIENCE)).ok()?;
+    socket.set_read_timeout(Some(REPLY_TIMEOUT)).ok()?;
     Some(socket)
 }
 
 /// Read RSSI (Core, volume 4, part E, 7.5.4).
-const READ_RSSI: u16 = 0x1405;
+const OPCODE_READ_RSSI: u16 = 0x1405;
 
 /// The event that ends a command, and the packets that both come in.
-const COMPLETE: u8 = 0x0e;
-const COMMAND: u8 = 1;
-const EVENT: u8 = 4;
+const EVENT_COMMAND_COMPLETE: u8 = 0x0e;
+const PACKET_COMMAND: u8 = 1;
+const PACKET_EVENT: u8 = 4;
 
 /// How far the far end's signal is from where the controller likes it, in dB: 0 within, below 0 weaker.
-fn signal(socket: &Socket, handle: u16) -> Option<i8> {
-    sys::set_bluetooth_events(socket, EVENT, COMPLETE, READ_RSSI).ok()?;
-    let ([low, high], [first, second]) = (READ_RSSI.to_le_bytes(), handle.to_le_bytes());
-    send(socket, &[COMMAND, low, high, 2, first, second], SendFlags::empty()).ok()?;
+fn read_rssi(socket: &Socket, handle: u16) -> Option<i8> {
+    sys::set_bluetooth_event_filter(socket, PACKET_EVENT, EVENT_COMMAND_COMPLETE, OPCODE_READ_RSSI).ok()?;
+    let ([low, high], [first, second]) = (OPCODE_READ_RSSI.to_le_bytes(), handle.to_le_bytes());
+    send(socket, &[PACKET_COMMAND, low, high, 2, first, second], SendFlags::empty()).ok()?;
     let mut event = [0; 260];
     let (length, _) = recv(socket, &mut event[..], RecvFlags::empty()).ok()?;
-    signal_in(&event[..length], handle)
+    parse_rssi(&event[..length], handle)
 }
 
 /// The same, in an event of the controller.
-pub fn signal_in(event: &[u8], handle: u16) -> Option<i8> {
-    let &[EVENT, COMPLETE, _, _, low, high, status, first, second, signal] = event.first_chunk()? else {
+pub fn parse_rssi(event: &[u8], handle: u16) -> Option<i8> {
+    let &[PACKET_EVENT, EVENT_COMMAND_COMPLETE, _, _, low, high, status, first, second, signal] =
+        event.first_chunk()?
+    else {
         return None;
     };
     let is_answer =
-        u16::from_le_bytes([low, high]) == READ_RSSI && u16::from_le_bytes([first, second]) == handle;
+        u16::from_le_bytes([low, high]) == OPCODE_READ_RSSI && u16::from_le_bytes([first, second]) == handle;
     (is_answer && status == 0).then_some(signal as i8)
 }
 
 /// What the kernel shows of its RFCOMM channels, to root alone.
-const CHANNELS: &str = "/sys/kernel/debug/bluetooth/rfcomm_dlc";
+const RFCOMM_CHANNELS_FILE: &str = "/sys/kernel/debug/bluetooth/rfcomm_dlc";
 
 /// Size of the frames, and the credits of both ends now: how many frames each may still send.
-pub fn rfcomm_facts(near: Address, far: Address, channel: u8, facts: &mut Facts) {
-    let told = std::fs::read_to_string(CHANNELS).ok().and_then(|text| credits(&text, near, far, channel));
+pub fn rfcomm_facts(near: BluetoothAddress, far: BluetoothAddress, channel: u8, facts: &mut Facts) {
+    let told = std::fs::read_to_string(RFCOMM_CHANNELS_FILE)
+        .ok()
+        .and_then(|text| parse_credits(&text, near, far, channel));
     let Some([mtu, receive, send]) = told else { return };
     for (name, number) in [("frame_bytes", mtu), ("receive_credits", receive), ("send_credits", send)] {
         facts.insert(name.to_owned(), number.into());
@@ -82,10 +86,15 @@ pub fn rfcomm_facts(near: Address, far: Address, channel: u8, facts: &mut Facts)
 }
 
 /// Source, destination, state, number of the channel and a direction bit, then the three figures.
-pub fn credits(text: &str, near: Address, far: Address, channel: u8) -> Option<[u64; 3]> {
+pub fn parse_credits(
+    text: &str,
+    near: BluetoothAddress,
+    far: BluetoothAddress,
+    channel: u8,
+) -> Option<[u64; 3]> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace();
-        let ends: [Address; 2] = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];
+        let ends: [BluetoothAddress; 2] = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];
         let number: u8 = words.nth(1)?.parse().ok()?;
         let mut figure = || words.next()?.parse().ok();
         let figures = [figure()?, figure()?, figure()?];
@@ -98,15 +107,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_signal_is_that_of_the_answer_to_our_command() {
+    fn the_rssi_is_taken_from_the_reply_to_our_command() {
         let answer = [4, 0x0e, 7, 1, 0x05, 0x14, 0, 0x2a, 0, (-7i8) as u8];
-        assert_eq!(signal_in(&answer, 42), Some(-7));
-        assert_eq!(signal_in(&answer, 43), None);
-        assert_eq!(signal_in(&answer[..9], 42), None);
+        assert_eq!(parse_rssi(&answer, 42), Some(-7));
+        assert_eq!(parse_rssi(&answer, 43), None);
+        assert_eq!(parse_rssi(&answer[..9], 42), None);
         for (at, byte) in [(0, 2), (1, 0x0f), (4, 6), (6, 0x0c)] {
             let mut other = answer;
             other[at] = byte;
-            assert_eq!(signal_in(&other, 42), None);
+            assert_eq!(parse_rssi(&other, 42), None);
         }
     }
 
@@ -115,9 +124,9 @@ mod tests {
         let text = "00:aa:01:00:00:00 00:aa:01:01:00:01 1 10 127 33 7\n\
                     00:aa:01:01:00:01 00:aa:01:00:00:00 1 11 127 40 6\nnonsense\n";
         let [near, far] =
-            ["00:AA:01:01:00:01", "00:AA:01:00:00:00"].map(|text| text.parse::<Address>().unwrap());
-        assert_eq!(credits(text, near, far, 5), Some([127, 40, 6]));
-        assert_eq!(credits(text, near, far, 6), None);
-        assert_eq!(credits(text, near, near, 5), None);
+            ["00:AA:01:01:00:01", "00:AA:01:00:00:00"].map(|text| text.parse::<BluetoothAddress>().unwrap());
+        assert_eq!(parse_credits(text, near, far, 5), Some([127, 40, 6]));
+        assert_eq!(parse_credits(text, near, far, 6), None);
+        assert_eq!(parse_credits(text, near, near, 5), None);
     }
 }

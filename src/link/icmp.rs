@@ -17,9 +17,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::internet::IpOptions;
 use super::party::Tuning;
-use super::socket::{Buffers, SocketLink, Wants};
-use super::sys::Undelivered;
-use super::{Caps, Facts, Fault, Framing, Link, Opening, Transport, Unavailable, Unpaced, internet, sys};
+use super::socket::{BufferOptions, IoDirection, SocketLink};
+use super::sys::DeliveryError;
+use super::{
+    Caps, Facts, Fault, Framing, Limitation, Link, OpenContext, Transport, UnpacedScope, internet, sys,
+};
 use crate::endpoint::{Endpoint, EndpointError};
 
 pub const TRANSPORT: Transport = Transport {
@@ -34,103 +36,108 @@ pub const TRANSPORT: Transport = Transport {
         ("ttl", "routers that a request may pass, and one more, 1 to 255 (the kernel's choice)"),
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
-        internet::FAMILY,
-        (internet::BIND.0, "address of this host to send from (the system's choice)"),
-        internet::DEVICE,
-        internet::DSCP,
-        internet::ECN,
+        internet::FAMILY_OPTION,
+        (internet::BIND_OPTION.0, "address of this host to send from (the system's choice)"),
+        internet::DEVICE_OPTION,
+        internet::DSCP_OPTION,
+        internet::ECN_OPTION,
     ],
-    check: |endpoint| {
-        Options::of(endpoint)?;
+    parse_caps: |endpoint| {
+        Options::from_endpoint(endpoint)?;
         let (host, port) = endpoint.host_port()?;
         match port {
             None => Ok(caps(host.contains(':'))),
-            Some(_) => Err(EndpointError::BadPlace {
+            Some(_) => Err(EndpointError::BadAddress {
                 url: endpoint.to_string(),
                 wanted: "a host alone: ICMP has no ports",
             }),
         }
     },
     available: || {
-        socket(false, None).map(|_| ()).map_err(|fault| match fault {
-            Fault::System { source, .. } => Unavailable::by(&source, REASON, REMEDY),
-            _ => Unavailable { reason: REASON.to_owned(), remedy: REMEDY.to_owned() },
+        open_socket(false, None).map(|_| ()).map_err(|fault| match fault {
+            Fault::System { source, .. } => {
+                Limitation::from_socket_error(&source, NOT_PERMITTED_REASON, NOT_PERMITTED_REMEDY)
+            }
+            _ => Limitation {
+                reason: NOT_PERMITTED_REASON.to_owned(),
+                remedy: NOT_PERMITTED_REMEDY.to_owned(),
+            },
         })
     },
-    limit: || None,
+    limitation: || None,
     open,
     listen: None,
-    loopback: |_| Vec::new(),
+    loopback_urls: |_| Vec::new(),
 };
 
-const REASON: &str = "this user may neither open ping sockets nor raw ones";
-const REMEDY: &str = "as root type: sysctl net.ipv4.ping_group_range='0 2147483647', or give the program the right \
+const NOT_PERMITTED_REASON: &str = "this user may neither open ping sockets nor raw ones";
+const NOT_PERMITTED_REMEDY: &str = "as root type: sysctl net.ipv4.ping_group_range='0 2147483647', or give the program the right \
                       cap_net_raw (setcap)";
-const REMEDY_PING: &str =
+const PING_SOCKET_REMEDY: &str =
     "as root type: sysctl net.ipv4.ping_group_range='0 2147483647', or leave out socket=ping";
 
 /// Type, code, checksum, identifier and sequence number of an echo (RFC 792, RFC 4443).
-const HEADER: usize = 8;
+const ICMP_HEADER_BYTES: usize = 8;
 /// The 16-bit length field of the IPv4 header counts header (20) and ICMP header too.
-const MAX_MESSAGE_V4: usize = 65_535 - 20 - HEADER;
+const MAX_MESSAGE_BYTES_V4: usize = 65_535 - 20 - ICMP_HEADER_BYTES;
 /// The length field of IPv6 counts the ICMP header only.
-const MAX_MESSAGE_V6: usize = 65_535 - HEADER;
+const MAX_MESSAGE_BYTES_V6: usize = 65_535 - ICMP_HEADER_BYTES;
 /// An IPv4 header with all its options.
-const MOST_IP_HEADER: usize = 60;
+const MAX_IP_HEADER_BYTES: usize = 60;
 
 fn caps(v6: bool) -> Caps {
     Caps {
         framing: Framing::Message,
-        max_message: Some(if v6 { MAX_MESSAGE_V6 } else { MAX_MESSAGE_V4 }),
-        reliable: false,
-        closes: false,
+        max_message_bytes: Some(if v6 { MAX_MESSAGE_BYTES_V6 } else { MAX_MESSAGE_BYTES_V4 }),
+        is_reliable: false,
+        can_signal_close: false,
         // Nobody at the far end reads: whatever is sent comes back.
-        device: true,
-        unpaced: Unpaced::Nowhere,
+        is_device: true,
+        unpaced_scope: UnpacedScope::Nowhere,
         ..Caps::STREAM
     }
 }
 
 /// How echoes are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum IcmpSocketKind {
     Ping,
     Raw,
 }
 
 struct Options {
-    kind: Option<Kind>,
+    socket_kind: Option<IcmpSocketKind>,
     ttl: Option<u32>,
     ip: IpOptions,
-    buffers: Buffers,
+    buffers: BufferOptions,
 }
 
 impl Options {
-    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
-        let kind = endpoint.parsed("socket", "auto, ping or raw", |text| match text {
+    fn from_endpoint(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+        let kind = endpoint.parse_option("socket", "auto, ping or raw", |text| match text {
             "auto" => Some(None),
-            "ping" => Some(Some(Kind::Ping)),
-            "raw" => Some(Some(Kind::Raw)),
+            "ping" => Some(Some(IcmpSocketKind::Ping)),
+            "raw" => Some(Some(IcmpSocketKind::Raw)),
             _ => None,
         })?;
-        let ttl = endpoint.parsed("ttl", "a number from 1 to 255", |text| {
+        let ttl = endpoint.parse_option("ttl", "a number from 1 to 255", |text| {
             text.parse().ok().filter(|ttl| (1..=255).contains(ttl))
         })?;
         Ok(Options {
-            kind: kind.flatten(),
+            socket_kind: kind.flatten(),
             ttl,
             ip: IpOptions::without_port(endpoint)?,
-            buffers: Buffers::of(endpoint)?,
+            buffers: BufferOptions::from_endpoint(endpoint)?,
         })
     }
 }
 
 /// A socket of that kind, or of the first that is permitted.
-fn socket(v6: bool, kind: Option<Kind>) -> Result<(Socket, Kind), Fault> {
+fn open_socket(v6: bool, kind: Option<IcmpSocketKind>) -> Result<(Socket, IcmpSocketKind), Fault> {
     let (domain, protocol) =
         if v6 { (Domain::IPV6, Protocol::ICMPV6) } else { (Domain::IPV4, Protocol::ICMPV4) };
     let mut refusal = None;
-    for (this, socket_type) in [(Kind::Ping, Type::DGRAM), (Kind::Raw, Type::RAW)] {
+    for (this, socket_type) in [(IcmpSocketKind::Ping, Type::DGRAM), (IcmpSocketKind::Raw, Type::RAW)] {
         if kind.is_none_or(|wanted| wanted == this) {
             match Socket::new(domain, socket_type, Some(protocol)) {
                 Ok(socket) => return Ok((socket, this)),
@@ -143,23 +150,25 @@ fn socket(v6: bool, kind: Option<Kind>) -> Result<(Socket, Kind), Fault> {
         (Some(source), _) if source.kind() != io::ErrorKind::PermissionDenied => {
             Fault::System { operation: "open a socket", source }
         }
-        (_, None) => Fault::Other(format!("{REASON}: {REMEDY}")),
-        (_, Some(Kind::Ping)) => Fault::Other(format!("this user may not open ping sockets: {REMEDY_PING}")),
-        (_, Some(Kind::Raw)) => {
+        (_, None) => Fault::Other(format!("{NOT_PERMITTED_REASON}: {NOT_PERMITTED_REMEDY}")),
+        (_, Some(IcmpSocketKind::Ping)) => {
+            Fault::Other(format!("this user may not open ping sockets: {PING_SOCKET_REMEDY}"))
+        }
+        (_, Some(IcmpSocketKind::Raw)) => {
             Fault::Other("only CAP_NET_RAW may open raw sockets: leave out socket=raw, or be root".to_owned())
         }
     })
 }
 
-fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let options = Options::of(endpoint)?;
+fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
     let mut last = Fault::TimedOut;
-    for address in internet::addresses(endpoint, opening, false)? {
-        match connected(address, &options) {
+    for address in internet::resolve_addresses(endpoint, opening, false)? {
+        match connect_socket(address, &options) {
             Ok((socket, kind)) => {
                 let v6 = address.is_ipv6();
                 let inner = SocketLink::new(socket, caps(v6), &opening.clock, opening.wait, facts);
-                return Ok(Box::new(IcmpLink::new(inner, kind, v6, identifier(), Arc::default())));
+                return Ok(Box::new(IcmpLink::new(inner, kind, v6, next_identifier(), Arc::default())));
             }
             Err(fault) => last = fault,
         }
@@ -168,26 +177,26 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
 }
 
 /// A socket that hears that address only.
-fn connected(address: SocketAddr, options: &Options) -> Result<(Socket, Kind), Fault> {
+fn connect_socket(address: SocketAddr, options: &Options) -> Result<(Socket, IcmpSocketKind), Fault> {
     let v6 = address.is_ipv6();
-    let (socket, kind) = socket(v6, options.kind)?;
+    let (socket, kind) = open_socket(v6, options.socket_kind)?;
     options.ip.apply(&socket, address.ip())?;
     options.buffers.apply(&socket)?;
     if let Some(ttl) = options.ttl {
         let set = if v6 { socket.set_unicast_hops_v6(ttl) } else { socket.set_ttl_v4(ttl) };
         set.map_err(Fault::system("set the ttl"))?;
     }
-    if kind == Kind::Raw {
+    if kind == IcmpSocketKind::Raw {
         sys::set_echo_replies_only(&socket, v6).map_err(Fault::system("set a filter"))?;
     }
-    sys::set_tell_errors(&socket, v6).map_err(Fault::system("ask for errors"))?;
+    sys::set_receive_errors(&socket, v6).map_err(Fault::system("ask for errors"))?;
     options.ip.bind(&socket, address)?;
     socket.connect(&address.into()).map_err(Fault::system("connect"))?;
     Ok((socket, kind))
 }
 
 /// What tells the raw links of this process apart, and from those of other processes as well as 16 bits can.
-fn identifier() -> u16 {
+fn next_identifier() -> u16 {
     static FIRST: LazyLock<u16> = LazyLock::new(|| fastrand::u16(..));
     static NEXT: AtomicU16 = AtomicU16::new(0);
     FIRST.wrapping_add(NEXT.fetch_add(1, Relaxed))
@@ -206,53 +215,61 @@ fn facts(socket: &Socket, facts: &mut Facts) {
 
 struct IcmpLink {
     inner: SocketLink,
-    kind: Kind,
-    v6: bool,
+    socket_kind: IcmpSocketKind,
+    is_v6: bool,
     identifier: u16,
     /// Requests sent so far; shared by the halves.
-    sent: Arc<Sent>,
-    request: Vec<u8>,
+    sent_requests: Arc<SentRequests>,
+    request_buffer: Vec<u8>,
     /// Room for one packet.
-    packet: Vec<u8>,
+    packet_buffer: Vec<u8>,
 }
 
 #[derive(Default)]
-struct Sent {
-    next: AtomicU16,
+struct SentRequests {
+    next_sequence: AtomicU16,
     total: AtomicU64,
 }
 
-impl Sent {
+impl SentRequests {
     /// Whether a request with this number has gone out lately: half of the numbers lie behind the newest one.
-    fn knows(&self, sequence: u16) -> bool {
-        let age = self.next.load(Relaxed).wrapping_sub(sequence);
+    fn contains(&self, sequence: u16) -> bool {
+        let age = self.next_sequence.load(Relaxed).wrapping_sub(sequence);
         (1..=0x8000).contains(&age) && u64::from(age) <= self.total.load(Relaxed)
     }
 }
 
 impl IcmpLink {
-    fn new(inner: SocketLink, kind: Kind, v6: bool, identifier: u16, sent: Arc<Sent>) -> IcmpLink {
-        let most = inner.caps.max_message.unwrap_or(MAX_MESSAGE_V6);
+    fn new(
+        inner: SocketLink,
+        kind: IcmpSocketKind,
+        v6: bool,
+        identifier: u16,
+        sent: Arc<SentRequests>,
+    ) -> IcmpLink {
+        let most = inner.caps.max_message_bytes.unwrap_or(MAX_MESSAGE_BYTES_V6);
         IcmpLink {
             inner,
-            kind,
-            v6,
+            socket_kind: kind,
+            is_v6: v6,
             identifier,
-            sent,
-            request: Vec::with_capacity(HEADER + most),
-            packet: vec![0; MOST_IP_HEADER + HEADER + most],
+            sent_requests: sent,
+            request_buffer: Vec::with_capacity(ICMP_HEADER_BYTES + most),
+            packet_buffer: vec![0; MAX_IP_HEADER_BYTES + ICMP_HEADER_BYTES + most],
         }
     }
 
     /// What an error of a call means: the system may hold a message of ICMP that says why. `None`: nothing that lasts.
-    fn explained(&self, fault: Fault) -> Option<Fault> {
+    fn explain_fault(&self, fault: Fault) -> Option<Fault> {
         let Fault::System { .. } = &fault else { return Some(fault) };
-        let Some(error) = sys::take_error(&self.inner.socket, self.v6) else { return Some(fault) };
+        let Some(error) = sys::take_delivery_error(&self.inner.socket, self.is_v6) else {
+            return Some(fault);
+        };
         if error.is_too_big() {
             // The kernel has learnt how much the path bears, and cuts what follows.
             return None;
         }
-        if error.message.is_none() && error.errno == Errno::MSGSIZE {
+        if error.icmp_type_code.is_none() && error.errno == Errno::MSGSIZE {
             return Some(fault);
         }
         Some(Fault::Other(error.to_string()))
@@ -286,7 +303,7 @@ fn checksum(bytes: &[u8]) -> u16 {
 }
 
 /// Sequence number and data of a reply; `identifier` is none where the kernel has looked at it.
-pub fn read_reply(packet: &[u8], v6: bool, identifier: Option<u16>) -> Option<(u16, &[u8])> {
+pub fn parse_reply(packet: &[u8], v6: bool, identifier: Option<u16>) -> Option<(u16, &[u8])> {
     const REPLY_V4: u8 = 0;
     const REPLY_V6: u8 = 129;
     // A raw socket of IPv4 hands over the header of IP as well: its length in words of four bytes is the low half byte.
@@ -294,7 +311,7 @@ pub fn read_reply(packet: &[u8], v6: bool, identifier: Option<u16>) -> Option<(u
         Some(_) if !v6 => usize::from(packet.first()? & 0xf) * 4,
         _ => 0,
     };
-    let (head, data) = packet.get(begin..)?.split_at_checked(HEADER)?;
+    let (head, data) = packet.get(begin..)?.split_at_checked(ICMP_HEADER_BYTES)?;
     let [kind, code, _, _, id @ .., s1, s0] = head else { return None };
     let ours = identifier.is_none_or(|identifier| *id == identifier.to_be_bytes());
     (*kind == if v6 { REPLY_V6 } else { REPLY_V4 } && *code == 0 && ours)
@@ -308,7 +325,10 @@ impl Link for IcmpLink {
 
     fn facts(&self) -> Facts {
         let mut facts = self.inner.facts();
-        facts.insert("socket".to_owned(), if self.kind == Kind::Ping { "ping" } else { "raw" }.into());
+        facts.insert(
+            "socket".to_owned(),
+            if self.socket_kind == IcmpSocketKind::Ping { "ping" } else { "raw" }.into(),
+        );
         facts
     }
 
@@ -318,21 +338,21 @@ impl Link for IcmpLink {
 
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
         self.inner.check_length(bytes.len())?;
-        let sequence = self.sent.next.load(Relaxed);
-        write_request(&mut self.request, self.v6, self.identifier, sequence, bytes);
+        let sequence = self.sent_requests.next_sequence.load(Relaxed);
+        write_request(&mut self.request_buffer, self.is_v6, self.identifier, sequence, bytes);
         loop {
-            let request = &self.request;
-            let sent = self.inner.attempt(Wants::ToSend, within, |socket, may_block| {
+            let request = &self.request_buffer;
+            let sent = self.inner.attempt(IoDirection::Send, within, |socket, may_block| {
                 let flags = if may_block { SendFlags::empty() } else { SendFlags::DONTWAIT };
                 // Before it is on its way: the reply may be read by the other half.
-                self.sent.next.store(sequence.wrapping_add(1), Relaxed);
-                self.sent.total.fetch_add(1, Relaxed);
+                self.sent_requests.next_sequence.store(sequence.wrapping_add(1), Relaxed);
+                self.sent_requests.total.fetch_add(1, Relaxed);
                 send(socket, request, flags | SendFlags::NOSIGNAL)
             });
             match sent {
                 Ok(_) => return Ok(bytes.len()),
-                Err(fault) => match self.explained(fault) {
-                    Some(fault) => return Err(self.inner.too_long(fault, bytes.len())),
+                Err(fault) => match self.explain_fault(fault) {
+                    Some(fault) => return Err(self.inner.map_too_long(fault, bytes.len())),
                     None => continue,
                 },
             }
@@ -343,16 +363,17 @@ impl Link for IcmpLink {
         let until = self.inner.clock.now() + within;
         let mut left = within;
         loop {
-            let packet = &mut self.packet;
-            let received = self.inner.attempt(Wants::ToReceive, left, |socket, may_block| {
+            let packet = &mut self.packet_buffer;
+            let received = self.inner.attempt(IoDirection::Receive, left, |socket, may_block| {
                 let flags = if may_block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
                 recv(socket, &mut packet[..], flags).map(|(length, _)| length)
             });
             match received {
                 Ok(length) => {
-                    let identifier = (self.kind == Kind::Raw).then_some(self.identifier);
-                    if let Some((sequence, data)) = read_reply(&self.packet[..length], self.v6, identifier)
-                        && self.sent.knows(sequence)
+                    let identifier = (self.socket_kind == IcmpSocketKind::Raw).then_some(self.identifier);
+                    if let Some((sequence, data)) =
+                        parse_reply(&self.packet_buffer[..length], self.is_v6, identifier)
+                        && self.sent_requests.contains(sequence)
                     {
                         let length = data.len().min(into.len());
                         into[..length].copy_from_slice(&data[..length]);
@@ -360,7 +381,7 @@ impl Link for IcmpLink {
                     }
                 }
                 Err(fault) => {
-                    if let Some(fault) = self.explained(fault) {
+                    if let Some(fault) = self.explain_fault(fault) {
                         return Err(fault);
                     }
                 }
@@ -372,16 +393,22 @@ impl Link for IcmpLink {
         }
     }
 
-    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
-        let inner = self.inner.half()?;
-        Ok(Box::new(IcmpLink::new(inner, self.kind, self.v6, self.identifier, self.sent.clone())))
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        let inner = self.inner.duplicate()?;
+        Ok(Box::new(IcmpLink::new(
+            inner,
+            self.socket_kind,
+            self.is_v6,
+            self.identifier,
+            self.sent_requests.clone(),
+        )))
     }
 
-    fn polled(&self) -> Duration {
-        self.inner.polled()
+    fn busy_poll_time(&self) -> Duration {
+        self.inner.busy_poll_time()
     }
 
-    fn finish(&mut self) -> Result<(), Fault> {
+    fn finish_sending(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
@@ -390,17 +417,17 @@ impl Link for IcmpLink {
     }
 }
 
-impl Undelivered {
+impl DeliveryError {
     /// The path takes no packet of that size whole.
     fn is_too_big(&self) -> bool {
-        matches!((self.v6, self.message), (false, Some((3, 4))) | (true, Some((2, _))))
+        matches!((self.is_v6, self.icmp_type_code), (false, Some((3, 4))) | (true, Some((2, _))))
     }
 }
 
-impl std::fmt::Display for Undelivered {
+impl std::fmt::Display for DeliveryError {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         // RFC 792, RFC 1122 3.2.2.1 and RFC 1812 5.2.7.1; RFC 4443.
-        let (what, remedy) = match (self.v6, self.message) {
+        let (what, remedy) = match (self.is_v6, self.icmp_type_code) {
             (false, Some((11, 0))) | (true, Some((3, 0))) => (
                 "time exceeded: the way is longer than the ttl allows",
                 "raise ttl, or look for a loop of routers",
@@ -416,7 +443,7 @@ impl std::fmt::Display for Undelivered {
             }
             _ => ("unreachable", "check the address and the way to it"),
         };
-        match (self.message, self.from) {
+        match (self.icmp_type_code, self.from) {
             (Some(_), Some(from)) => write!(f, "{what}, says {from}: {remedy}"),
             (Some((kind, code)), None) => write!(f, "{what} (ICMP type {kind}, code {code}): {remedy}"),
             (None, _) => write!(f, "{}: {remedy}", std::io::Error::from(self.errno)),
@@ -429,7 +456,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_what_the_wire_holds() {
+    fn a_request_is_encoded_as_on_the_wire() {
         let mut request = Vec::new();
         write_request(&mut request, false, 1, 1, b"");
         assert_eq!(request, [0x08, 0x00, 0xf7, 0xfd, 0x00, 0x01, 0x00, 0x01]);
@@ -443,37 +470,37 @@ mod tests {
     #[test]
     fn only_our_replies_are_read() {
         let reply = [0x00, 0x00, 0x71, 0xcc, 0xc9, 0xcf, 0x00, 0x01, b'a', b'b', b'c'];
-        assert_eq!(read_reply(&reply, false, None), Some((1, &b"abc"[..])));
+        assert_eq!(parse_reply(&reply, false, None), Some((1, &b"abc"[..])));
         let mut with_ip = vec![0x46; 24];
         with_ip.extend(reply);
-        assert_eq!(read_reply(&with_ip, false, Some(0xc9cf)), Some((1, &b"abc"[..])));
-        assert_eq!(read_reply(&with_ip, false, Some(0xc9ce)), None, "somebody else's");
-        assert_eq!(read_reply(&reply, true, Some(0xc9cf)), None, "a reply of IPv6 is type 129");
+        assert_eq!(parse_reply(&with_ip, false, Some(0xc9cf)), Some((1, &b"abc"[..])));
+        assert_eq!(parse_reply(&with_ip, false, Some(0xc9ce)), None, "somebody else's");
+        assert_eq!(parse_reply(&reply, true, Some(0xc9cf)), None, "a reply of IPv6 is type 129");
         for length in 0..reply.len() - 3 {
-            assert_eq!(read_reply(&reply[..length], false, None), None);
-            assert_eq!(read_reply(&with_ip[..24 + length], false, Some(0xc9cf)), None);
+            assert_eq!(parse_reply(&reply[..length], false, None), None);
+            assert_eq!(parse_reply(&with_ip[..24 + length], false, Some(0xc9cf)), None);
         }
         let unasked = [0x08, 0x00, 0, 0, 0xc9, 0xcf, 0, 1];
-        assert_eq!(read_reply(&unasked, false, None), None, "a request is no reply");
+        assert_eq!(parse_reply(&unasked, false, None), None, "a request is no reply");
     }
 
     #[test]
-    fn numbers_that_were_never_sent_are_not_known() {
-        let sent = Sent::default();
-        assert!(!sent.knows(0) && !sent.knows(0xffff));
+    fn unsent_sequence_numbers_are_ignored() {
+        let sent = SentRequests::default();
+        assert!(!sent.contains(0) && !sent.contains(0xffff));
         for number in 0..70_000u32 {
-            sent.next.store((number + 1) as u16, Relaxed);
+            sent.next_sequence.store((number + 1) as u16, Relaxed);
             sent.total.store(u64::from(number) + 1, Relaxed);
-            assert!(sent.knows(number as u16) && !sent.knows((number + 1) as u16));
+            assert!(sent.contains(number as u16) && !sent.contains((number + 1) as u16));
         }
-        assert!(sent.knows((70_000u32 - 0x8000) as u16));
+        assert!(sent.contains((70_000u32 - 0x8000) as u16));
     }
 
     #[test]
-    fn what_the_network_says_is_one_line() {
+    fn an_icmp_error_is_one_line() {
         let says = |v6, message, from: Option<&str>| {
             let from = from.map(|from| from.parse().unwrap());
-            Undelivered { v6, message, errno: Errno::HOSTUNREACH, from }.to_string()
+            DeliveryError { is_v6: v6, icmp_type_code: message, errno: Errno::HOSTUNREACH, from }.to_string()
         };
         insta::assert_snapshot!([
             says(false, Some((11, 0)), Some("192.0.2.1")),

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::{Facts, Fault, Opening, sys, tcp, udp};
+use super::{Facts, Fault, OpenContext, sys, tcp, udp};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::host::interfaces;
 
@@ -16,13 +16,17 @@ pub const DEFAULT_PORT: u16 = 7100;
 
 /// The addresses of an endpoint's host and port, in the order the resolver gives them; of one family, where the endpoint
 /// asks for one. Port 0 only to listen.
-pub fn addresses(endpoint: &Endpoint, opening: &Opening, listens: bool) -> Result<Vec<SocketAddr>, Fault> {
+pub fn resolve_addresses(
+    endpoint: &Endpoint,
+    opening: &OpenContext,
+    listens: bool,
+) -> Result<Vec<SocketAddr>, Fault> {
     let (host, port) = endpoint.host_port()?;
     let port = port.or(opening.default_port).unwrap_or(DEFAULT_PORT);
     if port == 0 && !listens {
         return Err(Fault::Other("port 0 is nobody's: use 1 to 65535".to_owned()));
     }
-    let options = IpOptions::of(endpoint)?;
+    let options = IpOptions::from_endpoint(endpoint)?;
     if let Ok(address) = host.parse::<IpAddr>() {
         options.check_family(address)?;
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -33,10 +37,10 @@ pub fn addresses(endpoint: &Endpoint, opening: &Opening, listens: bool) -> Resul
     if found.is_empty() {
         return Err(unknown(" (no address)"));
     }
-    match options.family() {
+    match options.required_family() {
         None => Ok(found),
         Some((family, asks)) => {
-            found.retain(|address| Family::of(address.ip()) == family);
+            found.retain(|address| IpFamily::of_address(address.ip()) == family);
             let none = || format!("'{host}' has no {} address, which {asks} needs", family.name());
             if found.is_empty() { Err(Fault::Other(none())) } else { Ok(found) }
         }
@@ -44,63 +48,64 @@ pub fn addresses(endpoint: &Endpoint, opening: &Opening, listens: bool) -> Resul
 }
 
 /// Whether every address of the endpoint is this host's own.
-pub fn stays_here(endpoint: &Endpoint, opening: &Opening) -> bool {
+pub fn is_local(endpoint: &Endpoint, opening: &OpenContext) -> bool {
     let own = sys::interface_addresses();
     let is_own = |ip: IpAddr| ip.is_loopback() || own.iter().any(|(_, address)| *address == ip);
-    addresses(endpoint, opening, true).is_ok_and(|found| found.iter().all(|address| is_own(address.ip())))
+    resolve_addresses(endpoint, opening, true)
+        .is_ok_and(|found| found.iter().all(|address| is_own(address.ip())))
 }
 
 /// The stream to the place that an endpoint of datagrams leads to, with the same options of IP, for protocols that agree on
 /// a stream on what goes in datagrams. Fails for links that have none beside them.
-pub fn stream_beside(endpoint: &Endpoint) -> Result<Endpoint, Fault> {
+pub fn companion_stream(endpoint: &Endpoint) -> Result<Endpoint, Fault> {
     if endpoint.scheme() != udp::TRANSPORT.scheme {
         return Err(Fault::Other(format!("there is no stream beside {}", endpoint.scheme())));
     }
-    let mut stream: Endpoint = format!("{}://{}", tcp::TRANSPORT.scheme, endpoint.place()).parse()?;
-    for (name, _) in [FAMILY, DEVICE, DSCP] {
+    let mut stream: Endpoint = format!("{}://{}", tcp::TRANSPORT.scheme, endpoint.address()).parse()?;
+    for (name, _) in [FAMILY_OPTION, DEVICE_OPTION, DSCP_OPTION] {
         if let Some(value) = endpoint.option(name) {
             stream = stream.with_option(name, value)?;
         }
     }
     // The port belongs to the datagrams.
-    match IpOptions::of(endpoint)?.local {
-        Some((Some(address), _)) => Ok(stream.with_option(BIND.0, &address.to_string())?),
+    match IpOptions::from_endpoint(endpoint)?.bind_address {
+        Some((Some(address), _)) => Ok(stream.with_option(BIND_OPTION.0, &address.to_string())?),
         _ => Ok(stream),
     }
 }
 
 /// Options of every transport over IP, for its list: name and meaning.
-pub const FAMILY: (&str, &str) =
+pub const FAMILY_OPTION: (&str, &str) =
     ("family", "4 or 6: addresses of IPv4 alone, or of IPv6 (in the resolver's order, the first that works)");
-pub const BIND: (&str, &str) = (
+pub const BIND_OPTION: (&str, &str) = (
     "bind",
     "address and port of this host to open from, like 127.0.0.2, :18768, 127.0.0.2:18768 (the system's choice)",
 );
-pub const DEVICE: (&str, &str) =
+pub const DEVICE_OPTION: (&str, &str) =
     ("device", "interface that all packets leave and arrive by, like eth0 (by the routing table)");
-pub const DSCP: (&str, &str) = (
+pub const DSCP_OPTION: (&str, &str) = (
     "dscp",
     "class of service in the IP header of what is sent: EF, CS0 to CS7, AF11 to AF43, VA, LE, DF, or 0 to 63 (0)",
 );
 /// For datagrams only: on streams the kernel negotiates ECN and sets its bits.
-pub const ECN: (&str, &str) =
+pub const ECN_OPTION: (&str, &str) =
     ("ecn", "ECN bits in the IP header of what is sent: not-ect, ect1, ect0, ce, or 0 to 3 (0)");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
+enum IpFamily {
     V4,
     V6,
 }
 
-impl Family {
-    fn of(address: IpAddr) -> Family {
-        if address.is_ipv4() { Family::V4 } else { Family::V6 }
+impl IpFamily {
+    fn of_address(address: IpAddr) -> IpFamily {
+        if address.is_ipv4() { IpFamily::V4 } else { IpFamily::V6 }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Family::V4 => "IPv4",
-            Family::V6 => "IPv6",
+            IpFamily::V4 => "IPv4",
+            IpFamily::V6 => "IPv6",
         }
     }
 }
@@ -108,19 +113,19 @@ impl Family {
 /// What an endpoint asks of IP.
 #[derive(Debug, Clone, Default)]
 pub struct IpOptions {
-    family: Option<Family>,
+    family_option: Option<IpFamily>,
     /// This end's address and port, 0 being any.
-    local: Option<(Option<IpAddr>, u16)>,
+    bind_address: Option<(Option<IpAddr>, u16)>,
     device: Option<String>,
     dscp: Option<u8>,
     ecn: Option<u8>,
 }
 
 impl IpOptions {
-    pub fn of(endpoint: &Endpoint) -> Result<IpOptions, EndpointError> {
+    pub fn from_endpoint(endpoint: &Endpoint) -> Result<IpOptions, EndpointError> {
         let family = |text: &str| match text {
-            "4" => Some(Family::V4),
-            "6" => Some(Family::V6),
+            "4" => Some(IpFamily::V4),
+            "6" => Some(IpFamily::V6),
             _ => None,
         };
         // Names of interfaces: IFNAMSIZ of linux/if.h, and what `dev_valid_name` refuses.
@@ -129,38 +134,50 @@ impl IpOptions {
             valid.then(|| text.to_owned())
         };
         Ok(IpOptions {
-            family: endpoint.parsed(FAMILY.0, "4 or 6", family)?,
-            local: endpoint.parsed(BIND.0, "an address, a :port or both", local)?,
-            device: endpoint.parsed(DEVICE.0, "the name of an interface", device)?,
-            dscp: endpoint.parsed(DSCP.0, "a class like EF, CS1 or AF41, or a number from 0 to 63", dscp)?,
-            ecn: endpoint.parsed(ECN.0, "not-ect, ect1, ect0, ce, or a number from 0 to 3", ecn)?,
+            family_option: endpoint.parse_option(FAMILY_OPTION.0, "4 or 6", family)?,
+            bind_address: endpoint.parse_option(
+                BIND_OPTION.0,
+                "an address, a :port or both",
+                parse_bind_address,
+            )?,
+            device: endpoint.parse_option(DEVICE_OPTION.0, "the name of an interface", device)?,
+            dscp: endpoint.parse_option(
+                DSCP_OPTION.0,
+                "a class like EF, CS1 or AF41, or a number from 0 to 63",
+                parse_dscp,
+            )?,
+            ecn: endpoint.parse_option(
+                ECN_OPTION.0,
+                "not-ect, ect1, ect0, ce, or a number from 0 to 3",
+                parse_ecn,
+            )?,
         })
     }
 
     /// For links without ports.
     pub fn without_port(endpoint: &Endpoint) -> Result<IpOptions, EndpointError> {
         let address = |text: &str| text.parse::<IpAddr>().ok();
-        endpoint.parsed(BIND.0, "an address of this host", address)?;
-        IpOptions::of(endpoint)
+        endpoint.parse_option(BIND_OPTION.0, "an address of this host", address)?;
+        IpOptions::from_endpoint(endpoint)
     }
 
     /// The only family that will do, and the option that says so.
-    fn family(&self) -> Option<(Family, String)> {
-        let asked = self
-            .family
-            .map(|family| (family, format!("{}={}", FAMILY.0, if family == Family::V4 { 4 } else { 6 })));
+    fn required_family(&self) -> Option<(IpFamily, String)> {
+        let asked = self.family_option.map(|family| {
+            (family, format!("{}={}", FAMILY_OPTION.0, if family == IpFamily::V4 { 4 } else { 6 }))
+        });
         asked.or_else(|| {
-            let address = self.local?.0?;
-            Some((Family::of(address), format!("{}={address}", BIND.0)))
+            let address = self.bind_address?.0?;
+            Some((IpFamily::of_address(address), format!("{}={address}", BIND_OPTION.0)))
         })
     }
 
     /// Fails where an address is not of the family that is asked for.
     fn check_family(&self, address: IpAddr) -> Result<(), Fault> {
-        match self.family() {
-            Some((family, asks)) if family != Family::of(address) => Err(Fault::Other(format!(
+        match self.required_family() {
+            Some((family, asks)) if family != IpFamily::of_address(address) => Err(Fault::Other(format!(
                 "{address} is an {} address, and {asks} needs {}",
-                Family::of(address).name(),
+                IpFamily::of_address(address).name(),
                 family.name()
             ))),
             _ => Ok(()),
@@ -170,7 +187,7 @@ impl IpOptions {
     /// Prepares a socket of the family of `address`, before it is bound or connected.
     pub fn apply(&self, socket: &Socket, address: IpAddr) -> Result<(), Fault> {
         if let Some(device) = &self.device {
-            socket.bind_device(Some(device.as_bytes())).map_err(|error| no_device(device, error))?;
+            socket.bind_device(Some(device.as_bytes())).map_err(|error| device_fault(device, error))?;
         }
         if self.dscp.is_none() && self.ecn.is_none() {
             return Ok(());
@@ -190,14 +207,14 @@ impl IpOptions {
 
     /// Binds a socket that is about to be connected to `remote`, where the endpoint says to what.
     pub fn bind(&self, socket: &Socket, remote: SocketAddr) -> Result<(), Fault> {
-        let Some((address, port)) = self.local else { return Ok(()) };
+        let Some((address, port)) = self.bind_address else { return Ok(()) };
         let any = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let address = address.unwrap_or(any);
-        let [own, other] = [address, remote.ip()].map(|address| Family::of(address).name());
+        let [own, other] = [address, remote.ip()].map(|address| IpFamily::of_address(address).name());
         if own != other {
             return Err(Fault::Other(format!(
                 "{}={address} is an {own} address, and the link goes over {other}",
-                BIND.0
+                BIND_OPTION.0
             )));
         }
         socket.bind(&SocketAddr::new(address, port).into()).map_err(|error| match error.kind() {
@@ -209,18 +226,18 @@ impl IpOptions {
     }
 
     /// Fails on what makes sense only for links that are opened.
-    pub fn check_listens(&self) -> Result<(), Fault> {
-        match self.local {
+    pub fn refuse_bind_for_listener(&self) -> Result<(), Fault> {
+        match self.bind_address {
             None => Ok(()),
             Some(_) => Err(Fault::Other(format!(
                 "{} is for links that are opened: the address to listen on stands after '://'",
-                BIND.0
+                BIND_OPTION.0
             ))),
         }
     }
 }
 
-fn no_device(name: &str, error: io::Error) -> Fault {
+fn device_fault(name: &str, error: io::Error) -> Fault {
     match Errno::from_io_error(&error) {
         Some(Errno::NODEV) => Fault::Other(format!(
             "there is no interface '{name}': this host has {}",
@@ -228,14 +245,14 @@ fn no_device(name: &str, error: io::Error) -> Fault {
         )),
         Some(Errno::PERM) => Fault::Other(format!(
             "this user may not choose interface '{name}': run it as root, or leave out {}",
-            DEVICE.0
+            DEVICE_OPTION.0
         )),
         _ => Fault::System { operation: "choose the interface", source: error },
     }
 }
 
 /// This end's address and port, 0 being any.
-fn local(text: &str) -> Option<(Option<IpAddr>, u16)> {
+fn parse_bind_address(text: &str) -> Option<(Option<IpAddr>, u16)> {
     let address = text.parse::<IpAddr>().ok().map(|ip| (Some(ip), 0));
     let port = || Some((None, text.strip_prefix(':')?.parse().ok()?));
     let both = || text.parse::<SocketAddr>().ok().map(|both| (Some(both.ip()), both.port()));
@@ -243,7 +260,7 @@ fn local(text: &str) -> Option<(Option<IpAddr>, u16)> {
 }
 
 /// A differentiated services codepoint, by number or by the name in IANA's registry.
-fn dscp(text: &str) -> Option<u8> {
+fn parse_dscp(text: &str) -> Option<u8> {
     let name = text.to_ascii_uppercase();
     let digit =
         |at: usize| name.as_bytes().get(at).filter(|byte| byte.is_ascii_digit()).map(|byte| byte - b'0');
@@ -265,7 +282,7 @@ fn dscp(text: &str) -> Option<u8> {
 }
 
 /// The two bits of RFC 3168.
-fn ecn(text: &str) -> Option<u8> {
+fn parse_ecn(text: &str) -> Option<u8> {
     match text.to_ascii_lowercase().as_str() {
         "not-ect" | "0" => Some(0),
         "ect1" | "1" => Some(1),
@@ -276,17 +293,17 @@ fn ecn(text: &str) -> Option<u8> {
 }
 
 /// An Internet address as text; `None` for other families.
-pub fn text(address: &SockAddr) -> Option<String> {
+pub fn address_text(address: &SockAddr) -> Option<String> {
     address.as_socket().map(|address| address.to_string())
 }
 
 /// The same as a fact.
-pub fn address_text(address: std::io::Result<SockAddr>) -> Option<serde_json::Value> {
-    text(&address.ok()?).map(Into::into)
+pub fn address_fact(address: std::io::Result<SockAddr>) -> Option<serde_json::Value> {
+    address_text(&address.ok()?).map(Into::into)
 }
 
 /// The port that a socket is bound to; 0 where there is none.
-pub fn port(socket: &Socket) -> u16 {
+pub fn bound_port(socket: &Socket) -> u16 {
     socket.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |address| address.port())
 }
 
@@ -295,10 +312,10 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     let mut note = |name: &str, value: Option<serde_json::Value>| {
         facts.extend(value.map(|value| (name.to_owned(), value)));
     };
-    note("local", address_text(socket.local_addr()));
-    note("remote", address_text(socket.peer_addr()));
+    note("local", address_fact(socket.local_addr()));
+    note("remote", address_fact(socket.peer_addr()));
     note("path_mtu_bytes", sys::path_mtu(socket).map(Into::into));
-    note("interface", interface(socket).map(Into::into));
+    note("interface", connected_interface_facts(socket).map(Into::into));
     let device = socket.device().ok().flatten();
     note("bound_device", device.map(|name| String::from_utf8_lossy(&name).into()));
     let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
@@ -312,7 +329,7 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
 
 /// The interface that the socket's own address belongs to, with its offloads; loop-back when both ends are on this
 /// host, whatever their addresses.
-fn interface(socket: &Socket) -> Option<Facts> {
+fn connected_interface_facts(socket: &Socket) -> Option<Facts> {
     let ip = |address: std::io::Result<SockAddr>| address.ok()?.as_socket().map(|address| address.ip());
     let (local, remote) = (ip(socket.local_addr())?, ip(socket.peer_addr())?);
     let own = sys::interface_addresses();
@@ -323,13 +340,13 @@ fn interface(socket: &Socket) -> Option<Facts> {
         None => of(local),
     }?;
     let mut facts = interface_facts(socket, name);
-    let offloads: Vec<&str> = sys::offloads(socket, name);
+    let offloads: Vec<&str> = sys::enabled_offloads(socket, name);
     facts.insert("offloads".to_owned(), offloads.into());
     Some(facts)
 }
 
 /// What can be said about every interface of this host; nothing where no socket can be opened.
-pub fn interfaces() -> Vec<Facts> {
+pub fn all_interface_facts() -> Vec<Facts> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None);
     let of = |socket| interfaces::names().iter().map(|name| interface_facts(&socket, name)).collect();
     socket.map_or(Vec::new(), of)
@@ -338,9 +355,9 @@ pub fn interfaces() -> Vec<Facts> {
 /// What can be said about an interface, asked for through any socket: also how long it holds back its interrupts.
 pub fn interface_facts(socket: &Socket, name: &str) -> Facts {
     let mut facts = interfaces::facts(name);
-    if let Some(coalescing) = sys::coalescing(socket, name) {
+    if let Some(coalescing) = sys::interrupt_coalescing(socket, name) {
         facts.insert("interrupt_delay_us".to_owned(), coalescing.receive_us.into());
-        facts.insert("interrupt_delay_adaptive".to_owned(), coalescing.adaptive.into());
+        facts.insert("interrupt_delay_adaptive".to_owned(), coalescing.is_adaptive.into());
     }
     facts
 }
@@ -378,23 +395,24 @@ mod tests {
             ("LE", 1),
         ];
         for (name, number) in registered {
-            assert_eq!([dscp(name), dscp(&name.to_lowercase())], [Some(number); 2], "{name}");
+            assert_eq!([parse_dscp(name), parse_dscp(&name.to_lowercase())], [Some(number); 2], "{name}");
         }
         for number in 0..64 {
-            assert_eq!(dscp(&number.to_string()), Some(number));
+            assert_eq!(parse_dscp(&number.to_string()), Some(number));
         }
         for wrong in ["", "64", "-1", "CS8", "CS", "CS10", "AF14", "AF51", "AF1", "AFxx", "CSx", "EF1", "é12"]
         {
-            assert_eq!(dscp(wrong), None, "{wrong}");
+            assert_eq!(parse_dscp(wrong), None, "{wrong}");
         }
-        let named = ["not-ect", "ECT1", "ect0", "CE", "0", "1", "2", "3"].map(ecn);
+        let named = ["not-ect", "ECT1", "ect0", "CE", "0", "1", "2", "3"].map(parse_ecn);
         assert_eq!(named, [0, 1, 2, 3, 0, 1, 2, 3].map(Some));
-        assert_eq!(["4", "", "ect2", "-1"].map(ecn), [None; 4]);
+        assert_eq!(["4", "", "ect2", "-1"].map(parse_ecn), [None; 4]);
     }
 
     #[test]
-    fn a_stream_beside_datagrams_takes_the_same_way() {
-        let beside = |text: &str| stream_beside(&text.parse().unwrap()).map(|stream| stream.to_string()).ok();
+    fn a_companion_stream_has_the_same_ip_options() {
+        let beside =
+            |text: &str| companion_stream(&text.parse().unwrap()).map(|stream| stream.to_string()).ok();
         assert_eq!(
             beside("udp://h:1?gso=0&bind=[::1]:9&ecn=1&dscp=EF&device=lo&family=6").as_deref(),
             Some("tcp://h:1?family=6&device=lo&dscp=EF&bind=::1")
@@ -404,8 +422,8 @@ mod tests {
     }
 
     #[test]
-    fn every_interface_tells_of_itself_what_it_can() {
-        let all = interfaces();
+    fn every_interface_has_facts() {
+        let all = all_interface_facts();
         let named =
             |name: &str| all.iter().find(|facts| facts.get("interface").is_some_and(|own| own == name));
         // Loop-back has no interrupts; where a card tells, it tells both.
@@ -416,6 +434,6 @@ mod tests {
             assert_eq!(both[0], both[1], "{facts:?}");
         }
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
-        assert_eq!(sys::coalescing(&socket, "no-such-device"), None);
+        assert_eq!(sys::interrupt_coalescing(&socket, "no-such-device"), None);
     }
 }

@@ -12,22 +12,22 @@ use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::socket::flag;
-use super::{Caps, Facts, Fault, Framing, Link, Opening, Transport, Unavailable, tcp};
+use super::socket::parse_flag;
+use super::{Caps, Facts, Fault, Framing, Limitation, Link, OpenContext, Transport, tcp};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
-use mailbox::{SIGNAL, Style};
+use mailbox::{SIGNAL_NUMBER_BYTES, SignalFormat};
 
-mod book;
-mod call;
 mod carrier;
+mod connect;
+mod directory;
 mod ethernet;
 pub mod ethernet_cm;
 mod link;
 mod listener;
 mod mailbox;
 pub mod node;
-mod pairing;
+mod node_connection;
 pub mod rlnh;
 mod stream;
 pub mod tcp_cm;
@@ -50,12 +50,12 @@ pub const TRANSPORT: Transport = Transport {
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
     ],
-    check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
+    parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.caps()),
     available: tcp::TRANSPORT.available,
-    limit: || None,
+    limitation: || None,
     open,
     listen: Some(listener::listen),
-    loopback: |directory| {
+    loopback_urls: |directory| {
         let own_node = directory.replace('/', "-");
         vec!["linx://127.0.0.1:0/server".to_owned(), format!("linx:///server{own_node}")]
     },
@@ -71,18 +71,18 @@ pub const ETHERNET_TRANSPORT: Transport = Transport {
         ("as", "name of our own endpoint, as with linx:// (client, the name and _)"),
         ("ethertype", "Ethernet type of the frames in hex (0x8911; before LINX 2.0.1 it was 0x9999)"),
     ],
-    check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
+    parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.caps()),
     available: || match Socket::new(Domain::PACKET, Type::DGRAM, None) {
         Ok(_) => Ok(()),
         Err(error) => {
             let remedy = "packet sockets need root or the capability CAP_NET_RAW";
-            Err(Unavailable::by(&error, error.to_string(), remedy))
+            Err(Limitation::from_socket_error(&error, error.to_string(), remedy))
         }
     },
-    limit: || None,
+    limitation: || None,
     open,
     listen: Some(listener::listen),
-    loopback: |directory| {
+    loopback_urls: |directory| {
         // Everybody on the loop-back device hears everybody: the Ethernet type makes it as fresh as the directory.
         let hash = directory.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
         vec![format!("linx+eth://lo/00:00:00:00:00:00/server?ethertype={:#x}", 0xa000 + hash % 0x5000)]
@@ -90,16 +90,16 @@ pub const ETHERNET_TRANSPORT: Transport = Transport {
 };
 
 /// Where LINX nodes listen.
-const PORT: u16 = 19_790;
+const DEFAULT_LINX_PORT: u16 = 19_790;
 
 /// `sun_path` holds 108 bytes, the first of which is zero here.
-const LONGEST_NAME: usize = 107 - LOCAL.len();
+const MAX_NAME_BYTES: usize = 107 - LOCAL_NAME_PREFIX.len();
 
 /// Under this and its own name an endpoint of this host is found, as an abstract Unix socket.
-const LOCAL: &str = "linkgauge.linx/";
+const LOCAL_NAME_PREFIX: &str = "linkgauge.linx/";
 
 /// The same endpoint for whoever speaks in whole signals; one that is none of ours stays as it is.
-pub fn with_signals(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> {
+pub fn with_raw_signals(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> {
     if ![TRANSPORT.scheme, ETHERNET_TRANSPORT.scheme].contains(&endpoint.scheme())
         || endpoint.option("raw").is_some()
     {
@@ -111,101 +111,115 @@ pub fn with_signals(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> {
 
 /// Who opened the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum ConnectionRole {
     Active,
     Passive,
 }
 
 /// Why a connection between two nodes is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
+pub enum DisconnectReason {
     Closed,
-    Silent(&'static str),
-    Broken(&'static str),
-    Version { of: &'static str, theirs: u32, ours: u32 },
+    Timeout(&'static str),
+    ProtocolError(&'static str),
+    VersionMismatch { protocol: &'static str, remote_version: u32, local_version: u32 },
     System(String),
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for DisconnectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ending::Closed => f.write_str("the far node closed the connection"),
-            Ending::Silent(what) | Ending::Broken(what) => f.write_str(what),
-            Ending::Version { of, theirs, ours } => write!(
+            DisconnectReason::Closed => f.write_str("the far node closed the connection"),
+            DisconnectReason::Timeout(what) | DisconnectReason::ProtocolError(what) => f.write_str(what),
+            DisconnectReason::VersionMismatch {
+                protocol: of,
+                remote_version: theirs,
+                local_version: ours,
+            } => write!(
                 f,
                 "the far node speaks version {theirs} of the LINX {of}, we speak {ours}: use LINX 2.0 or later there"
             ),
-            Ending::System(what) => f.write_str(what),
+            DisconnectReason::System(what) => f.write_str(what),
         }
     }
 }
 
-impl Ending {
+impl DisconnectReason {
     fn fault(&self) -> Fault {
         match self {
-            Ending::Closed => Fault::Closed,
+            DisconnectReason::Closed => Fault::Closed,
             ending => Fault::Other(ending.to_string()),
         }
     }
 }
 
 /// How the far node is reached.
-enum Way {
+enum NodeAddress {
     /// The node as an endpoint of TCP.
     Tcp(Endpoint),
     /// It is this host.
-    Local,
-    Ethernet(ethernet::Place),
+    ThisHost,
+    Ethernet(ethernet::EthernetNode),
 }
 
 /// An endpoint of this transport, read.
 struct Options {
-    way: Way,
+    node_address: NodeAddress,
     name: String,
-    style: Style,
+    signal_format: SignalFormat,
     own_name: Option<String>,
 }
 
 impl Options {
-    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
-        let bad = |wanted| EndpointError::BadPlace { url: endpoint.to_string(), wanted };
+    fn from_endpoint(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+        let bad = |wanted| EndpointError::BadAddress { url: endpoint.to_string(), wanted };
         let (way, name) = match endpoint.scheme() == ETHERNET_TRANSPORT.scheme {
-            true => way_by_ethernet(endpoint)?,
-            false => way(endpoint)?,
+            true => parse_ethernet_node(endpoint)?,
+            false => parse_node(endpoint)?,
         };
-        if !(1..=LONGEST_NAME).contains(&name.len()) {
+        if !(1..=MAX_NAME_BYTES).contains(&name.len()) {
             return Err(bad("a name of 1 to 92 bytes behind the node, like linx://host/server"));
         }
-        let raw = flag(endpoint, "raw")?.unwrap_or(false);
-        let own_name = endpoint.parsed("as", "a name of 1 to 64 bytes", |text| {
+        let raw = parse_flag(endpoint, "raw")?.unwrap_or(false);
+        let own_name = endpoint.parse_option("as", "a name of 1 to 64 bytes", |text| {
             (1..=64).contains(&text.len()).then(|| text.to_owned())
         })?;
-        let style = if raw { Style::Raw } else { Style::Numbered };
-        Ok(Options { way, name, style, own_name })
+        let style = if raw { SignalFormat::Raw } else { SignalFormat::Numbered };
+        Ok(Options { node_address: way, name, signal_format: style, own_name })
     }
 
     fn caps(&self) -> Caps {
-        let head = if self.style == Style::Raw { 0 } else { SIGNAL };
-        let opens_within = if matches!(self.way, Way::Tcp(_)) { call::PATIENCE } else { Duration::ZERO };
-        let max_message = Some(tcp_cm::LARGEST - head);
-        Caps { framing: Framing::Message, max_message, opens_within, ..Caps::STREAM }
+        let head = if self.signal_format == SignalFormat::Raw { 0 } else { SIGNAL_NUMBER_BYTES };
+        let opens_within = if matches!(self.node_address, NodeAddress::Tcp(_)) {
+            connect::CONNECT_TIMEOUT
+        } else {
+            Duration::ZERO
+        };
+        let max_message = Some(tcp_cm::MAX_MESSAGE_BYTES - head);
+        Caps {
+            framing: Framing::Message,
+            max_message_bytes: max_message,
+            open_timeout: opens_within,
+            ..Caps::STREAM
+        }
     }
 
     /// The address of an endpoint of this host.
     fn local_address(&self) -> Result<SockAddr, Fault> {
-        SockAddr::unix(format!("\0{LOCAL}{}", self.name)).map_err(Fault::system("make an address"))
+        SockAddr::unix(format!("\0{LOCAL_NAME_PREFIX}{}", self.name))
+            .map_err(Fault::system("make an address"))
     }
 }
 
 /// `host:port/name`, or `/name` on this host.
-fn way(endpoint: &Endpoint) -> Result<(Way, String), EndpointError> {
-    let bad = || EndpointError::BadPlace {
+fn parse_node(endpoint: &Endpoint) -> Result<(NodeAddress, String), EndpointError> {
+    let bad = || EndpointError::BadAddress {
         url: endpoint.to_string(),
         wanted: "a host, its port if it is not 19790, and the name of an endpoint, like linx://host/server",
     };
-    let (host, name) = endpoint.place().split_once('/').ok_or_else(bad)?;
+    let (host, name) = endpoint.address().split_once('/').ok_or_else(bad)?;
     if host.is_empty() {
-        return Ok((Way::Local, name.to_owned()));
+        return Ok((NodeAddress::ThisHost, name.to_owned()));
     }
     let mut url = format!("tcp://{host}?nodelay=1");
     for option in ["sndbuf", "rcvbuf"] {
@@ -215,64 +229,65 @@ fn way(endpoint: &Endpoint) -> Result<(Way, String), EndpointError> {
     }
     let node: Endpoint = url.parse()?;
     let port = node.host_port().map_err(|_| bad())?.1;
-    let node = if port.is_some() { node } else { node.with_port(PORT)? };
-    (tcp::TRANSPORT.check)(&node)?;
-    Ok((Way::Tcp(node), name.to_owned()))
+    let node = if port.is_some() { node } else { node.with_port(DEFAULT_LINX_PORT)? };
+    (tcp::TRANSPORT.parse_caps)(&node)?;
+    Ok((NodeAddress::Tcp(node), name.to_owned()))
 }
 
 /// `device/address/name`.
-fn way_by_ethernet(endpoint: &Endpoint) -> Result<(Way, String), EndpointError> {
-    let bad = || EndpointError::BadPlace {
+fn parse_ethernet_node(endpoint: &Endpoint) -> Result<(NodeAddress, String), EndpointError> {
+    let bad = || EndpointError::BadAddress {
         url: endpoint.to_string(),
         wanted: "a device, the far node's address and a name, like linx+eth://eth0/02:00:00:00:00:07/server",
     };
-    let mut parts = endpoint.place().splitn(3, '/');
+    let mut parts = endpoint.address().splitn(3, '/');
     let device = parts.next().filter(|device| (1..16).contains(&device.len())).ok_or_else(bad)?;
-    let far = parts.next().and_then(ethernet::mac_of).ok_or_else(bad)?;
+    let far = parts.next().and_then(ethernet::parse_mac).ok_or_else(bad)?;
     let name = parts.next().ok_or_else(bad)?;
     let wanted = "an Ethernet type from 0x0600 to 0xffff";
-    let ethertype = endpoint.parsed("ethertype", wanted, |text| {
+    let ethertype = endpoint.parse_option("ethertype", wanted, |text| {
         let digits = text.strip_prefix("0x")?;
         u16::from_str_radix(digits, 16).ok().filter(|number| *number >= 0x600)
     })?;
-    let place = ethernet::Place {
+    let place = ethernet::EthernetNode {
         device: device.to_owned(),
-        far,
+        remote: far,
         ethertype: ethertype.unwrap_or(ethernet_cm::ETHERTYPE),
     };
-    Ok((Way::Ethernet(place), name.to_owned()))
+    Ok((NodeAddress::Ethernet(place), name.to_owned()))
 }
 
-fn facts_of_unix(_: &Socket, _: &mut Facts) {}
+fn no_facts(_: &Socket, _: &mut Facts) {}
 
-fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let options = Options::of(endpoint)?;
-    let until = opening.clock.now() + opening.within;
-    let pairing = call::call(&options, opening)?;
+fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
+    let until = opening.clock.now() + opening.timeout;
+    let pairing = connect::connect_node(&options, opening)?;
     let left = |clock: &Clock| until.since(clock.now()).max(Duration::from_millis(1));
     let own_name = options.own_name.as_deref().unwrap_or("client").as_bytes();
-    let own = pairing.with_book(|book| book.node.publish(own_name, &mut book.said)).ok_or_else(|| {
-        Fault::Other("this node has no address left: 1024 are all that LINX knows".to_owned())
-    })?;
+    let own =
+        pairing.with_directory(|book| book.node.publish(own_name, &mut book.outbox)).ok_or_else(|| {
+            Fault::Other("this node has no address left: 1024 are all that LINX knows".to_owned())
+        })?;
     let name = options.name.as_bytes();
     let mut asked = false;
-    let found = pairing.await_book(left(&opening.clock), |book| {
+    let found = pairing.await_directory(left(&opening.clock), |book| {
         let partner = if std::mem::replace(&mut asked, true) {
-            book.node.find(name)
+            book.node.find_address(name)
         } else {
-            book.node.hunt(name, own, &mut book.said)
+            book.node.hunt(name, own, &mut book.outbox)
         };
-        partner.map(|partner| book.endpoint(partner, own, options.style))
+        partner.map(|partner| book.add_endpoint(partner, own, options.signal_format))
     });
     match found {
         Ok(mailbox) => Ok(Box::new(link::NodeLink::new(pairing, mailbox, options.caps(), opening.wait))),
         Err(fault) => {
-            pairing.close(own);
+            pairing.remove_endpoint(own);
             Err(match fault {
                 Fault::TimedOut => Fault::Other(format!(
                     "no endpoint '{}' appeared at the far node in {}: is it served there under this name? Check --timeout",
                     options.name,
-                    crate::units::print_duration(opening.within)
+                    crate::units::format_duration(opening.timeout)
                 )),
                 fault => fault,
             })

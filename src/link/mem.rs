@@ -7,11 +7,12 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::line::{Flow, Settings};
-use super::party::{Cost, Party, Step, Tuning};
-use super::shaped::{Often, Path, Pipe, Shape};
+use super::party::{Party, PartyCost, Step, Tuning};
+use super::serial_line::{FlowControl, SerialSettings};
+use super::shaped::{Occurrence, Shape, ShapedPath, ShapedPipe};
 use super::{
-    Caps, Door, Facts, Fault, Framing, Hosting, Line, Link, Listener, Opening, Transport, Unavailable, line,
+    AcceptFilter, Caps, Facts, Fault, Framing, Limitation, Link, LinkRate, Listener, OpenContext,
+    PartyFactory, Transport, serial_line,
 };
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
@@ -33,93 +34,101 @@ pub const TRANSPORT: Transport = Transport {
         ("double", "deliver every n-th message, or character of a line, twice"),
         ("swap", "let the next message overtake every n-th if it is sent in time, messages only"),
         ("change", "change every n-th character of a line"),
-        line::BAUD,
-        line::DATA,
-        line::PARITY,
-        line::STOP,
-        line::FLOW,
+        serial_line::BAUD_OPTION,
+        serial_line::DATA_BITS_OPTION,
+        serial_line::PARITY_OPTION,
+        serial_line::STOP_BITS_OPTION,
+        serial_line::FLOW_CONTROL_OPTION,
     ],
-    check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
-    available: || Ok::<(), Unavailable>(()),
-    limit: || None,
+    parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.caps()),
+    available: || Ok::<(), Limitation>(()),
+    limitation: || None,
     open,
     listen: Some(listen),
-    loopback: |_| vec!["mem://floor".to_owned(), "mem://floor-messages?type=message".to_owned()],
+    loopback_urls: |_| vec!["mem://floor".to_owned(), "mem://floor-messages?type=message".to_owned()],
 };
 
 /// Largest message, as large as the default buffer bears.
-const MAX_MESSAGE: usize = 65_536;
-const DEFAULT_BUFFER: u64 = 1 << 20;
+const MAX_MESSAGE_BYTES: usize = 65_536;
+const DEFAULT_BUFFER_BYTES: u64 = 1 << 20;
 
 /// An endpoint of this transport, read.
 #[derive(Debug, Clone, PartialEq)]
 struct Options {
     framing: Framing,
     shape: Shape,
-    buffer: usize,
-    change: u64,
-    line: Option<Settings>,
+    buffer_bytes: usize,
+    change_every: u64,
+    serial_settings: Option<SerialSettings>,
 }
 
 impl Options {
-    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+    fn from_endpoint(endpoint: &Endpoint) -> Result<Options, EndpointError> {
         let count = |name: &str| {
-            endpoint.parsed(name, "a count of at least 2", |text| units::count(text).ok().filter(|&n| n >= 2))
+            endpoint.parse_option(name, "a count of at least 2", |text| {
+                units::parse_count(text).ok().filter(|&n| n >= 2)
+            })
         };
-        let every = |name: &str| Ok(count(name)?.map_or(Often::Never, Often::Every));
+        let every = |name: &str| Ok(count(name)?.map_or(Occurrence::Never, Occurrence::Every));
         let known = |text: &str| ["stream", "message", "line"].into_iter().find(|kind| *kind == text);
-        let kind = endpoint.parsed("type", "stream, message or line", known)?.unwrap_or("stream");
-        let settings = Settings::of(endpoint)?;
+        let kind = endpoint.parse_option("type", "stream, message or line", known)?.unwrap_or("stream");
+        let settings = SerialSettings::from_endpoint(endpoint)?;
         let rate = endpoint
-            .parsed("rate", "a rate like 10Mbit/s", |text| units::bit_rate(text).ok())?
+            .parse_option("rate", "a rate like 10Mbit/s", |text| units::parse_bit_rate(text).ok())?
             .unwrap_or(f64::INFINITY);
         let options = Options {
             framing: if kind == "message" { Framing::Message } else { Framing::Stream },
-            line: (kind == "line").then_some(settings),
+            serial_settings: (kind == "line").then_some(settings),
             shape: Shape {
                 delay: endpoint
-                    .parsed("delay", "a duration like 1ms", |text| units::duration(text).ok())?
+                    .parse_option("delay", "a duration like 1ms", |text| units::parse_duration(text).ok())?
                     .unwrap_or_default(),
-                rate: if kind == "line" { settings.line().limit_bps() } else { rate },
+                bits_per_second: if kind == "line" { settings.link_rate().max_payload_bps() } else { rate },
                 loss: every("drop")?,
                 duplicate: every("double")?,
                 reorder: every("swap")?,
                 ..Shape::default()
             },
-            buffer: endpoint
-                .parsed("buffer", "64Ki to 1Gi bytes", |text| {
-                    units::bytes(text).ok().filter(|n| (65_536..=1 << 30).contains(n))
+            buffer_bytes: endpoint
+                .parse_option("buffer", "64Ki to 1Gi bytes", |text| {
+                    units::parse_bytes(text).ok().filter(|n| (65_536..=1 << 30).contains(n))
                 })?
-                .unwrap_or(DEFAULT_BUFFER) as usize,
-            change: count("change")?.unwrap_or(0),
+                .unwrap_or(DEFAULT_BUFFER_BYTES) as usize,
+            change_every: count("change")?.unwrap_or(0),
         };
         let wants = |kind, what| {
-            endpoint.parsed("type", what, |text| (text == kind).then_some(()))?.ok_or_else(|| {
-                EndpointError::NoValue { url: endpoint.to_string(), option: "type".to_owned() }
+            endpoint.parse_option("type", what, |text| (text == kind).then_some(()))?.ok_or_else(|| {
+                EndpointError::MissingValue { url: endpoint.to_string(), option: "type".to_owned() }
             })
         };
         let shape = &options.shape;
-        if options.change != 0 {
+        if options.change_every != 0 {
             wants("line", "line: nothing else changes bytes (needed for change)")?;
-        } else if shape.reorder != Often::Never || options.line.is_none() && shape.is_faulty() {
+        } else if shape.reorder != Occurrence::Never
+            || options.serial_settings.is_none() && shape.has_faults()
+        {
             wants("message", "message: a stream loses nothing (needed for drop, double, swap)")?;
         }
         Ok(options)
     }
 
     fn caps(&self) -> Caps {
-        if let Some(settings) = self.line {
+        if let Some(settings) = self.serial_settings {
             return settings.caps();
         }
-        let line = self.shape.rate.is_finite().then_some(Line::bare(self.shape.rate));
+        let line = self
+            .shape
+            .bits_per_second
+            .is_finite()
+            .then_some(LinkRate::without_overhead(self.shape.bits_per_second));
         if self.framing == Framing::Stream {
-            return Caps { line, ..Caps::STREAM };
+            return Caps { link_rate: line, ..Caps::STREAM };
         }
         Caps {
             framing: Framing::Message,
-            max_message: Some(MAX_MESSAGE),
-            reliable: !self.shape.is_faulty(),
-            line,
+            max_message_bytes: Some(MAX_MESSAGE_BYTES),
+            is_reliable: !self.shape.has_faults(),
+            link_rate: line,
             ..Caps::STREAM
         }
     }
@@ -127,27 +136,27 @@ impl Options {
 
 /// One direction: its path, and what is on it or waits to be read.
 #[derive(Debug)]
-struct Way {
+struct MemDirection {
     framing: Framing,
-    buffer: usize,
-    line: Option<Settings>,
+    buffer_bytes: usize,
+    serial_settings: Option<SerialSettings>,
     /// Every so many characters of a line are changed; so many have been sent.
-    change: u64,
-    sent: u64,
-    path: Path,
-    pipe: Pipe,
+    change_every: u64,
+    characters_sent: u64,
+    path: ShapedPath,
+    pipe: ShapedPipe,
 }
 
-impl Way {
-    fn new(options: &Options) -> Way {
-        Way {
+impl MemDirection {
+    fn new(options: &Options) -> MemDirection {
+        MemDirection {
             framing: options.framing,
-            buffer: options.buffer,
-            line: options.line,
-            change: options.change,
-            sent: 0,
-            path: Path::new(options.shape.clone(), 0),
-            pipe: Pipe::new(options.framing),
+            buffer_bytes: options.buffer_bytes,
+            serial_settings: options.serial_settings,
+            change_every: options.change_every,
+            characters_sent: 0,
+            path: ShapedPath::new(options.shape.clone(), 0),
+            pipe: ShapedPipe::new(options.framing),
         }
     }
 
@@ -157,16 +166,16 @@ impl Way {
             return Err(Fault::Closed);
         }
         let is_message = self.framing == Framing::Message;
-        if is_message && bytes.len() > MAX_MESSAGE {
-            return Err(Fault::TooLong { bytes: bytes.len(), limit: MAX_MESSAGE });
+        if is_message && bytes.len() > MAX_MESSAGE_BYTES {
+            return Err(Fault::TooLong { bytes: bytes.len(), limit: MAX_MESSAGE_BYTES });
         }
-        let room = self.buffer.saturating_sub(self.pipe.held());
+        let room = self.buffer_bytes.saturating_sub(self.pipe.held_bytes());
         let taken = if is_message { bytes.len() } else { bytes.len().min(room) };
         if taken > room || (taken == 0 && !bytes.is_empty()) {
             return Ok(None);
         }
-        if let Some(settings) = self.line {
-            bytes[..taken].iter().for_each(|byte| self.carry(*byte, &settings, now));
+        if let Some(settings) = self.serial_settings {
+            bytes[..taken].iter().for_each(|byte| self.send_character(*byte, &settings, now));
         } else if taken > 0 || is_message {
             self.pipe.send(&mut self.path, &bytes[..taken], now);
         }
@@ -174,13 +183,15 @@ impl Way {
     }
 
     /// One character goes over a line.
-    fn carry(&mut self, byte: u8, settings: &Settings, now: Time) {
-        self.sent += 1;
-        if settings.flow == Flow::XonXoff && [line::XON, line::XOFF].contains(&byte) {
-            self.path.swallow(1, now);
+    fn send_character(&mut self, byte: u8, settings: &SerialSettings, now: Time) {
+        self.characters_sent += 1;
+        if settings.flow_control == FlowControl::XonXoff
+            && [serial_line::XON, serial_line::XOFF].contains(&byte)
+        {
+            self.path.discard(1, now);
             return;
         }
-        let changes = self.change != 0 && self.sent.is_multiple_of(self.change);
+        let changes = self.change_every != 0 && self.characters_sent.is_multiple_of(self.change_every);
         let byte = byte & (u8::MAX >> (8 - settings.data_bits)) ^ u8::from(changes);
         self.pipe.send(&mut self.path, &[byte], now);
     }
@@ -191,64 +202,64 @@ impl Way {
 }
 
 /// Two pipes and the far end between them.
-struct Connection {
-    there: Way,
-    back: Way,
-    far: Option<Box<dyn Party>>,
-    handles: usize,
+struct MemConnection {
+    forward: MemDirection,
+    reverse: MemDirection,
+    server: Option<Box<dyn Party>>,
+    handle_count: usize,
 }
 
-struct World {
+struct MemState {
     /// Up to here the far ends have been run.
-    now: Time,
-    hosts: Vec<(String, Hosting)>,
-    connections: Vec<Option<Connection>>,
+    servers_run_until: Time,
+    listeners: Vec<(String, PartyFactory)>,
+    connections: Vec<Option<MemConnection>>,
 }
 
 /// All the `mem://` links and far ends of a process. Clones are handles on the same net.
 #[derive(Clone)]
-pub struct Net {
-    world: Arc<Mutex<World>>,
+pub struct MemNetwork {
+    state: Arc<Mutex<MemState>>,
     clock: Clock,
 }
 
-impl std::fmt::Debug for Net {
+impl std::fmt::Debug for MemNetwork {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Net")
     }
 }
 
-impl Net {
-    pub fn new(clock: Clock) -> Net {
-        let world = World { now: Time(0), hosts: Vec::new(), connections: Vec::new() };
-        Net { world: Arc::new(Mutex::new(world)), clock }
+impl MemNetwork {
+    pub fn new(clock: Clock) -> MemNetwork {
+        let world = MemState { servers_run_until: Time(0), listeners: Vec::new(), connections: Vec::new() };
+        MemNetwork { state: Arc::new(Mutex::new(world)), clock }
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn lock_state(&self) -> MutexGuard<'_, MemState> {
         // A far end that panicked takes nothing with it that the others need.
-        self.world.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Runs all far ends up to the clock's now, then moves a virtual clock on to the next event, at most to `limit`.
-    pub fn step(&self, limit: Time) {
+    pub fn advance(&self, limit: Time) {
         let now = self.clock.now();
-        let next = self.world().run(now, None).min(limit).max(now);
+        let next = self.lock_state().run_servers(now, None).min(limit).max(now);
         self.clock.sleep_until(next);
     }
 
     /// Does `act` as soon as it gives something, running the far ends and waiting meanwhile.
-    fn within<T>(
+    fn retry_within<T>(
         &self,
         id: usize,
         within: Duration,
-        mut act: impl FnMut(&mut Connection, Time) -> Result<Option<T>, Fault>,
+        mut act: impl FnMut(&mut MemConnection, Time) -> Result<Option<T>, Fault>,
     ) -> Result<T, Fault> {
         let until = self.clock.now() + within;
         loop {
             let now = self.clock.now();
             let next = {
-                let mut world = self.world();
-                let next = world.run(now, Some(id));
+                let mut world = self.lock_state();
+                let next = world.run_servers(now, Some(id));
                 let connection = world.connections[id].as_mut().ok_or(Fault::Closed)?;
                 if let Some(done) = act(connection, now)? {
                     return Ok(done);
@@ -267,24 +278,24 @@ impl Net {
     }
 }
 
-impl World {
+impl MemState {
     /// Runs the far ends up to `now`; returns the instant of the next event after it. What has arrived for the near
     /// end of connection `reader` (or of any) counts as an event.
-    fn run(&mut self, now: Time, reader: Option<usize>) -> Time {
+    fn run_servers(&mut self, now: Time, reader: Option<usize>) -> Time {
         loop {
             let mut moved = false;
             let mut next = Time::NEVER;
             for (id, slot) in self.connections.iter_mut().enumerate() {
                 let Some(connection) = slot else { continue };
-                if connection.handles == 0 && connection.far.is_none() {
+                if connection.handle_count == 0 && connection.server.is_none() {
                     *slot = None;
                     continue;
                 }
-                match connection.step(self.now) {
-                    Stepped::Moved => moved = true,
-                    Stepped::Waits(until) => next = next.min(until),
+                match connection.step_server(self.servers_run_until) {
+                    MemStepOutcome::Progress => moved = true,
+                    MemStepOutcome::Waiting(until) => next = next.min(until),
                 }
-                let arrival = connection.back.pipe.due().filter(|&due| due > now);
+                let arrival = connection.reverse.pipe.next_due().filter(|&due| due > now);
                 if let Some(due) = arrival.filter(|_| reader.is_none_or(|reader| reader == id)) {
                     next = next.min(due);
                 }
@@ -294,103 +305,108 @@ impl World {
             }
             // At the end of time nothing is after now.
             if next > now || next == Time::NEVER {
-                self.now = self.now.max(now);
+                self.servers_run_until = self.servers_run_until.max(now);
                 return next;
             }
-            self.now = next;
+            self.servers_run_until = next;
         }
     }
 }
 
-enum Stepped {
-    Moved,
-    Waits(Time),
+enum MemStepOutcome {
+    Progress,
+    Waiting(Time),
 }
 
-impl Connection {
+impl MemConnection {
     /// Lets the far end do what it can at `now`.
-    fn step(&mut self, now: Time) -> Stepped {
-        let Some(far) = &mut self.far else { return Stepped::Waits(Time::NEVER) };
+    fn step_server(&mut self, now: Time) -> MemStepOutcome {
+        let Some(far) = &mut self.server else { return MemStepOutcome::Waiting(Time::NEVER) };
         let mut closes = false;
-        let stepped = match far.next(now) {
+        let stepped = match far.next_step(now) {
             Step::Send { bytes, message } => {
-                let piece = if self.back.framing == Framing::Message {
+                let piece = if self.reverse.framing == Framing::Message {
                     &bytes[..bytes.len().min(message)]
                 } else {
                     bytes
                 };
-                match self.back.send(piece, now) {
-                    Ok(None) => Stepped::Waits(Time::NEVER),
+                match self.reverse.send(piece, now) {
+                    Ok(None) => MemStepOutcome::Waiting(Time::NEVER),
                     Ok(Some(taken)) => {
-                        far.sent(taken, now);
-                        Stepped::Moved
+                        far.on_sent(taken, now);
+                        MemStepOutcome::Progress
                     }
                     Err(_) => {
                         closes = true;
-                        Stepped::Moved
+                        MemStepOutcome::Progress
                     }
                 }
             }
             Step::Receive { into, until } => {
                 into.clear();
-                if let Some(length) = self.there.pipe.receive(&mut into.bytes, now) {
-                    into.push(0, length);
-                    far.arriving(length as u64, length, now);
-                    far.received(now);
-                    Stepped::Moved
-                } else if self.there.pipe.ended(now) {
-                    closes = far.closed(now).is_err();
-                    Stepped::Moved
+                if let Some(length) = self.forward.pipe.receive(&mut into.bytes, now) {
+                    into.push_span(0, length);
+                    far.on_arriving(length as u64, length, now);
+                    far.on_received(now);
+                    MemStepOutcome::Progress
+                } else if self.forward.pipe.is_ended(now) {
+                    closes = far.on_closed(now).is_err();
+                    MemStepOutcome::Progress
                 } else if now >= until && until != Time::NEVER {
-                    far.timed_out(now);
-                    Stepped::Moved
+                    far.on_timeout(now);
+                    MemStepOutcome::Progress
                 } else {
-                    Stepped::Waits(until.min(self.there.pipe.due().unwrap_or(Time::NEVER)))
+                    MemStepOutcome::Waiting(until.min(self.forward.pipe.next_due().unwrap_or(Time::NEVER)))
                 }
             }
-            Step::Sleep(until) if until > now || until == Time::NEVER => Stepped::Waits(until),
-            Step::Sleep(_) => Stepped::Moved,
-            Step::Tune(_) => Stepped::Moved,
-            Step::Finish => {
-                self.back.close();
-                Stepped::Moved
+            Step::Sleep(until) if until > now || until == Time::NEVER => MemStepOutcome::Waiting(until),
+            Step::Sleep(_) => MemStepOutcome::Progress,
+            Step::Tune(_) => MemStepOutcome::Progress,
+            Step::FinishSending => {
+                self.reverse.close();
+                MemStepOutcome::Progress
             }
             // Who was called does not call back.
             Step::Done | Step::Fail(_) | Step::Reopen => {
                 closes = true;
-                Stepped::Moved
+                MemStepOutcome::Progress
             }
         };
         if closes {
-            far.ended(Cost::default());
-            self.far = None;
-            self.back.close();
-            self.there.close();
+            far.on_ended(PartyCost::default());
+            self.server = None;
+            self.reverse.close();
+            self.forward.close();
         }
         stepped
     }
 }
 
 struct MemLink {
-    net: Net,
-    id: usize,
+    network: MemNetwork,
+    connection_id: usize,
     endpoint: Endpoint,
     caps: Caps,
 }
 
-fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let options = Options::of(endpoint)?;
+fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
     let caps = options.caps();
-    let net = opening.memory.clone();
+    let net = opening.memory_network.clone();
     let id = {
-        let mut world = net.world();
+        let mut world = net.lock_state();
         // The new far end begins now, not when the others were run last.
-        world.run(net.clock.now(), None);
-        let host = world.hosts.iter().find(|(name, _)| name == endpoint.place());
+        world.run_servers(net.clock.now(), None);
+        let host = world.listeners.iter().find(|(name, _)| name == endpoint.address());
         let (_, hosting) =
             host.ok_or_else(|| Fault::Other("nobody serves this name in this process".to_owned()))?;
         let far = Some(hosting("mem"));
-        let connection = Connection { there: Way::new(&options), back: Way::new(&options), far, handles: 1 };
+        let connection = MemConnection {
+            forward: MemDirection::new(&options),
+            reverse: MemDirection::new(&options),
+            server: far,
+            handle_count: 1,
+        };
         let free = world.connections.iter().position(Option::is_none);
         let id = free.unwrap_or(world.connections.len());
         if free.is_none() {
@@ -399,7 +415,7 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
         world.connections[id] = Some(connection);
         id
     };
-    Ok(Box::new(MemLink { net, id, endpoint: endpoint.clone(), caps }))
+    Ok(Box::new(MemLink { network: net, connection_id: id, endpoint: endpoint.clone(), caps }))
 }
 
 impl Link for MemLink {
@@ -419,42 +435,47 @@ impl Link for MemLink {
     fn tune(&mut self, _tuning: &Tuning) {}
 
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
-        self.net.within(self.id, within, |connection, now| connection.there.send(bytes, now))
+        self.network
+            .retry_within(self.connection_id, within, |connection, now| connection.forward.send(bytes, now))
     }
 
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        self.net.within(self.id, within, |connection, now| match connection.back.pipe.receive(into, now) {
-            Some(length) => Ok(Some(length)),
-            None if connection.back.pipe.ended(now) => Err(Fault::Closed),
-            None => Ok(None),
+        self.network.retry_within(self.connection_id, within, |connection, now| {
+            match connection.reverse.pipe.receive(into, now) {
+                Some(length) => Ok(Some(length)),
+                None if connection.reverse.pipe.is_ended(now) => Err(Fault::Closed),
+                None => Ok(None),
+            }
         })
     }
 
-    fn unacknowledged(&self) -> Option<u64> {
-        let mut world = self.net.world();
-        world.run(self.net.clock.now(), None);
-        world.connections[self.id].as_ref().map(|connection| connection.there.pipe.held() as u64)
+    fn unacknowledged_bytes(&self) -> Option<u64> {
+        let mut world = self.network.lock_state();
+        world.run_servers(self.network.clock.now(), None);
+        world.connections[self.connection_id]
+            .as_ref()
+            .map(|connection| connection.forward.pipe.held_bytes() as u64)
     }
 
-    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
-        if let Some(connection) = &mut self.net.world().connections[self.id] {
-            connection.handles += 1;
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        if let Some(connection) = &mut self.network.lock_state().connections[self.connection_id] {
+            connection.handle_count += 1;
         }
         let half = MemLink {
-            net: self.net.clone(),
-            id: self.id,
+            network: self.network.clone(),
+            connection_id: self.connection_id,
             endpoint: self.endpoint.clone(),
             caps: self.caps.clone(),
         };
         Ok(Box::new(half))
     }
 
-    fn finish(&mut self) -> Result<(), Fault> {
-        if !self.caps.closes {
+    fn finish_sending(&mut self) -> Result<(), Fault> {
+        if !self.caps.can_signal_close {
             return Ok(());
         }
-        if let Some(connection) = &mut self.net.world().connections[self.id] {
-            connection.there.close();
+        if let Some(connection) = &mut self.network.lock_state().connections[self.connection_id] {
+            connection.forward.close();
         }
         Ok(())
     }
@@ -462,29 +483,29 @@ impl Link for MemLink {
 
 impl Drop for MemLink {
     fn drop(&mut self) {
-        let now = self.net.clock.now();
-        let mut world = self.net.world();
-        if let Some(connection) = &mut world.connections[self.id] {
-            connection.handles -= 1;
-            if connection.handles > 0 {
+        let now = self.network.clock.now();
+        let mut world = self.network.lock_state();
+        if let Some(connection) = &mut world.connections[self.connection_id] {
+            connection.handle_count -= 1;
+            if connection.handle_count > 0 {
                 return;
             }
-            connection.there.close();
-            connection.back.close();
+            connection.forward.close();
+            connection.reverse.close();
         }
         // What is in flight still arrives, and then the far end sees the close.
-        world.run(now, None);
+        world.run_servers(now, None);
     }
 }
 
 struct MemListener {
     endpoint: Endpoint,
-    net: Net,
+    network: MemNetwork,
 }
 
-fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
-    Options::of(endpoint)?;
-    Ok(Box::new(MemListener { endpoint: endpoint.clone(), net: opening.memory.clone() }))
+fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+    Options::from_endpoint(endpoint)?;
+    Ok(Box::new(MemListener { endpoint: endpoint.clone(), network: opening.memory_network.clone() }))
 }
 
 impl Listener for MemListener {
@@ -492,16 +513,20 @@ impl Listener for MemListener {
         self.endpoint.clone()
     }
 
-    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
-        self.net.clock.sleep_until(self.net.clock.now() + within);
+    fn accept(
+        &mut self,
+        within: Duration,
+        _door: &mut AcceptFilter,
+    ) -> Result<(Box<dyn Link>, String), Fault> {
+        self.network.clock.sleep_until(self.network.clock.now() + within);
         Err(Fault::TimedOut)
     }
 
-    fn host(&mut self, hosting: Hosting) -> Result<(), Hosting> {
-        let mut world = self.net.world();
-        let name = self.endpoint.place().to_owned();
-        world.hosts.retain(|(other, _)| *other != name);
-        world.hosts.push((name, hosting));
+    fn set_party_factory(&mut self, hosting: PartyFactory) -> Result<(), PartyFactory> {
+        let mut world = self.network.lock_state();
+        let name = self.endpoint.address().to_owned();
+        world.listeners.retain(|(other, _)| *other != name);
+        world.listeners.push((name, hosting));
         Ok(())
     }
 }

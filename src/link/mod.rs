@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::plan::Wait;
-pub use shared::Shared;
+use crate::plan::WaitMode;
+pub use shared_resources::SharedResources;
 
 mod bluetooth;
 pub mod bluez;
@@ -22,7 +22,6 @@ pub mod hci;
 pub mod icmp;
 mod internet;
 mod l2cap;
-pub mod line;
 pub mod linx;
 pub mod mem;
 mod offload;
@@ -33,8 +32,9 @@ mod rfcomm;
 mod sctp;
 pub mod sdp;
 mod serial;
+pub mod serial_line;
 pub mod shaped;
-mod shared;
+mod shared_resources;
 mod socket;
 mod sys;
 mod tcp;
@@ -45,7 +45,7 @@ mod unix;
 mod unix_datagram;
 mod vsock;
 
-pub use internet::{DEFAULT_PORT, interfaces, stream_beside};
+pub use internet::{DEFAULT_PORT, all_interface_facts, companion_stream};
 
 /// Every transport, in the order in which help and documentation show them.
 pub static TRANSPORTS: &[Transport] = &[
@@ -72,25 +72,25 @@ pub struct Transport {
     pub example: &'static str,
     /// Options after `?`: name and meaning.
     pub options: &'static [(&'static str, &'static str)],
-    /// Reads the endpoint and says what such a link can do; opens nothing. Call [`caps`] instead.
-    pub check: fn(&Endpoint) -> Result<Caps, EndpointError>,
+    /// Reads the endpoint and says what such a link can do; opens nothing. Call [`endpoint_caps`] instead.
+    pub parse_caps: fn(&Endpoint) -> Result<Caps, EndpointError>,
     /// Whether this host can open such links; if not, why, and what to do.
-    pub available: fn() -> Result<(), Unavailable>,
+    pub available: fn() -> Result<(), Limitation>,
     /// What keeps links of this transport, where it is available, from reaching as far as they could.
-    pub limit: fn() -> Option<Unavailable>,
-    pub open: Open<dyn Link>,
+    pub limitation: fn() -> Option<Limitation>,
+    pub open: OpenFn<dyn Link>,
     /// None where nobody can listen: a device is at the far end, or a program that is not a peer of ours.
-    pub listen: Option<Open<dyn Listener>>,
+    pub listen: Option<OpenFn<dyn Listener>>,
     /// Endpoints of this host to listen on in tests and in the demo, every variant once; `directory` is a fresh one.
     /// None where nobody can listen; the lab has stand-ins for those.
-    pub loopback: fn(directory: &str) -> Vec<String>,
+    pub loopback_urls: fn(directory: &str) -> Vec<String>,
 }
 
 /// Opens an endpoint as a link or a listener.
-pub type Open<T> = fn(&Endpoint, &Opening) -> Result<Box<T>, Fault>;
+pub type OpenFn<T> = fn(&Endpoint, &OpenContext) -> Result<Box<T>, Fault>;
 
 /// The transport of an endpoint.
-pub fn transport(endpoint: &Endpoint) -> Result<&'static Transport, Fault> {
+pub fn find_transport(endpoint: &Endpoint) -> Result<&'static Transport, Fault> {
     TRANSPORTS.iter().find(|transport| transport.scheme == endpoint.scheme()).ok_or_else(|| {
         let known: Vec<&str> = TRANSPORTS.iter().map(|transport| transport.scheme).collect();
         Fault::Other(format!("unknown scheme '{}' (known: {})", endpoint.scheme(), known.join(", ")))
@@ -98,71 +98,75 @@ pub fn transport(endpoint: &Endpoint) -> Result<&'static Transport, Fault> {
 }
 
 /// What links to this endpoint can do, as far as it tells; fails on anything in it that the transport does not know.
-pub fn caps(endpoint: &Endpoint) -> Result<Caps, Fault> {
-    let transport = transport(endpoint)?;
+pub fn endpoint_caps(endpoint: &Endpoint) -> Result<Caps, Fault> {
+    let transport = find_transport(endpoint)?;
     let known: Vec<&str> = transport.options.iter().map(|(name, _)| *name).collect();
-    endpoint.only_options(&known)?;
-    Ok((transport.check)(endpoint)?)
+    endpoint.check_options(&known)?;
+    Ok((transport.parse_caps)(endpoint)?)
 }
 
 /// Why a transport cannot be used on this host, or not beyond it, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unavailable {
+pub struct Limitation {
     pub reason: String,
     pub remedy: String,
 }
 
-impl Unavailable {
+impl Limitation {
     /// Of a socket that could not be opened, which says something of the transport only while others can be.
-    pub fn by(error: &io::Error, reason: impl Into<String>, remedy: impl Into<String>) -> Unavailable {
-        match is_out_of_files(error) {
-            true => Unavailable {
+    pub fn from_socket_error(
+        error: &io::Error,
+        reason: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Limitation {
+        match is_file_limit_reached(error) {
+            true => Limitation {
                 reason: error.to_string(),
-                remedy: MORE_FILES.trim_start_matches(": ").to_owned(),
+                remedy: RAISE_FILE_LIMIT_HINT.trim_start_matches(": ").to_owned(),
             },
-            false => Unavailable { reason: reason.into(), remedy: remedy.into() },
+            false => Limitation { reason: reason.into(), remedy: remedy.into() },
         }
     }
 }
 
 /// Whether this process has as many open files as it may.
-fn is_out_of_files(error: &io::Error) -> bool {
+fn is_file_limit_reached(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
 }
 
 /// Every command that opens many links has raised its own limit as far as it may.
-const MORE_FILES: &str = ": each link is one: use fewer, or raise the hard limit (ulimit -Hn) first: sudo prlimit --nofile=4096 --pid $$";
+const RAISE_FILE_LIMIT_HINT: &str = ": each link is one: use fewer, or raise the hard limit (ulimit -Hn) first: sudo prlimit --nofile=4096 --pid $$";
 
 /// What a link can do, as far as its endpoint tells (before opening) or for certain (after).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Caps {
     pub framing: Framing,
     /// Most bytes of one message; `None` on streams.
-    pub max_message: Option<usize>,
+    pub max_message_bytes: Option<usize>,
     /// Nothing is lost, doubled or reordered while the link is up.
-    pub reliable: bool,
+    pub is_reliable: bool,
     /// The far end sees that this end finished, and goes on until it has done the same. Where not, silence is all it
     /// gets, and the end of a flow has to be told in a message. A device behind a line is never told: it would drop what
     /// is still on its way. Of the links between two of our own ends, those that close have connections; the others ask
     /// a listener's door.
-    pub closes: bool,
+    pub can_signal_close: bool,
     /// An end that has finished still hears what the other one sends from then on.
-    pub half_closes: bool,
+    pub can_half_close: bool,
     /// A second connection to the same endpoint can be opened beside this one.
-    pub many: bool,
+    pub can_open_parallel: bool,
     /// An unknown device, or a system's own echo, is at the far end: nothing but the payload is ever sent to it.
-    pub device: bool,
+    pub is_device: bool,
     /// The physical line behind the link, where it is known.
-    pub line: Option<Line>,
+    pub link_rate: Option<LinkRate>,
     /// How long opening may take although all is well; the time-out is that long unless something else is asked for.
-    pub opens_within: Duration,
+    pub open_timeout: Duration,
     /// Where sending as fast as it goes is fine without being asked for.
-    pub unpaced: Unpaced,
+    pub unpaced_scope: UnpacedScope,
 }
 
 /// Where sending without a pace disturbs nobody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unpaced {
+pub enum UnpacedScope {
     /// Everywhere: the link slows its sender down for others on the way, or has no others.
     Anywhere,
     /// Datagrams that no congestion control slows down: within this host.
@@ -175,20 +179,20 @@ impl Caps {
     /// A reliable byte stream of a network.
     pub const STREAM: Caps = Caps {
         framing: Framing::Stream,
-        max_message: None,
-        reliable: true,
-        closes: true,
-        half_closes: true,
-        many: true,
-        device: false,
-        line: None,
-        opens_within: Duration::ZERO,
-        unpaced: Unpaced::Anywhere,
+        max_message_bytes: None,
+        is_reliable: true,
+        can_signal_close: true,
+        can_half_close: true,
+        can_open_parallel: true,
+        is_device: false,
+        link_rate: None,
+        open_timeout: Duration::ZERO,
+        unpaced_scope: UnpacedScope::Anywhere,
     };
 
     /// A device, or a plug, at the end of a line: where nothing comes back, that is what to look at.
-    pub fn is_device_line(&self) -> bool {
-        self.device && self.line.is_some()
+    pub fn is_serial_device(&self) -> bool {
+        self.is_device && self.link_rate.is_some()
     }
 }
 
@@ -210,24 +214,24 @@ impl Framing {
 
 /// A physical line with a fixed rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Line {
+pub struct LinkRate {
     pub bits_per_second: f64,
     /// Bits on the line for each byte of payload (8N1: 10).
     pub bits_per_byte: f64,
     /// Bits of each byte that get through, 5 to 8: the upper ones do not.
     pub data_bits: u8,
     /// XON and XOFF steer the line, so that the payload must not contain them.
-    pub in_band: bool,
+    pub has_in_band_flow_control: bool,
 }
 
-impl Line {
+impl LinkRate {
     /// A line that adds nothing to the bytes and takes nothing from them.
-    pub fn bare(bits_per_second: f64) -> Line {
-        Line { bits_per_second, bits_per_byte: 8.0, data_bits: 8, in_band: false }
+    pub fn without_overhead(bits_per_second: f64) -> LinkRate {
+        LinkRate { bits_per_second, bits_per_byte: 8.0, data_bits: 8, has_in_band_flow_control: false }
     }
 
     /// How long so many bytes take, one after the other.
-    pub fn time_of(&self, bytes: u64) -> Duration {
+    pub fn transmission_time(&self, bytes: u64) -> Duration {
         let seconds = bytes as f64 * self.bits_per_byte / self.bits_per_second;
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
@@ -238,7 +242,7 @@ impl Line {
     }
 
     /// Bits of payload that it can carry in a second, in bytes of eight.
-    pub fn limit_bps(&self) -> f64 {
+    pub fn max_payload_bps(&self) -> f64 {
         8.0 * self.bits_per_second / self.bits_per_byte
     }
 }
@@ -282,14 +286,14 @@ impl Fault {
 
 /// A fault with the endpoint it happened on, and what to try.
 #[derive(Debug, thiserror::Error)]
-#[error("{}{fault}{}", place(.endpoint, .fault), remedy(.fault))]
+#[error("{}{fault}{}", error_prefix(.endpoint, .fault), remedy(.fault))]
 pub struct LinkError {
     pub endpoint: Box<str>,
     pub fault: Fault,
 }
 
 /// The endpoint, unless the fault names it already.
-fn place(endpoint: &str, fault: &Fault) -> String {
+fn error_prefix(endpoint: &str, fault: &Fault) -> String {
     match fault {
         Fault::Endpoint(_) => String::new(),
         _ => format!("{endpoint}: "),
@@ -303,12 +307,12 @@ impl LinkError {
 }
 
 /// What to look at where nothing comes back from a line.
-pub const CHECK_LINE: &str =
+pub const CHECK_LINE_HINT: &str =
     ": is the loop-back plug in, or the device on? Check rate and flow control, and --timeout";
 
 fn remedy(fault: &Fault) -> &'static str {
     match fault {
-        Fault::System { source, .. } if is_out_of_files(source) => MORE_FILES,
+        Fault::System { source, .. } if is_file_limit_reached(source) => RAISE_FILE_LIMIT_HINT,
         Fault::System { source, .. } => match source.kind() {
             io::ErrorKind::ConnectionRefused => {
                 ": the port is closed: start 'linkgauge serve' or another server there, or name another port"
@@ -325,7 +329,7 @@ fn remedy(fault: &Fault) -> &'static str {
             io::ErrorKind::AddrNotAvailable => ": this host does not have that address",
             _ => "",
         },
-        Fault::SilentLine => CHECK_LINE,
+        Fault::SilentLine => CHECK_LINE_HINT,
         Fault::TimedOut => ": the server is silent: check that it runs, a firewall on the way, and --timeout",
         _ => "",
     }
@@ -362,7 +366,7 @@ pub trait Link: Send {
     fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
         into.clear();
         let length = self.receive(&mut into.bytes, within)?;
-        into.push(0, length);
+        into.push_span(0, length);
         Ok(())
     }
 
@@ -371,10 +375,10 @@ pub trait Link: Send {
     fn abort(&mut self) {}
 
     /// A second handle on the same link, for receiving in one thread while another sends.
-    fn other_half(&self) -> Result<Box<dyn Link>, Fault>;
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault>;
 
     /// Nothing more will be sent; receiving goes on. Does nothing where a link has no such notion.
-    fn finish(&mut self) -> Result<(), Fault>;
+    fn finish_sending(&mut self) -> Result<(), Fault>;
 
     /// Opens the link anew in place of one that broke: what was on its way in it is gone. [`Fault::TimedOut`] says that
     /// it is still being opened; asking again goes on with that.
@@ -384,13 +388,13 @@ pub trait Link: Send {
     }
 
     /// Control of the serial port at the end of this link, where there is one and it lets itself be controlled.
-    fn port(&mut self) -> Option<&mut dyn line::Port> {
+    fn port_control(&mut self) -> Option<&mut dyn serial_line::PortControl> {
         None
     }
 
     /// Whether the far end is known to have closed the link or vanished, although bytes of it may still wait to be
     /// received.
-    fn hung_up(&self) -> bool {
+    fn is_hung_up(&self) -> bool {
         false
     }
 
@@ -400,7 +404,7 @@ pub trait Link: Send {
     }
 
     /// Bytes handed to the link that the far end's system has not acknowledged yet, where that can be known.
-    fn unacknowledged(&self) -> Option<u64> {
+    fn unacknowledged_bytes(&self) -> Option<u64> {
         None
     }
 
@@ -410,7 +414,7 @@ pub trait Link: Send {
     }
 
     /// How long this handle has asked in vain for something to come or to leave, where it busy-polls.
-    fn polled(&self) -> Duration {
+    fn busy_poll_time(&self) -> Duration {
         Duration::ZERO
     }
 
@@ -431,7 +435,7 @@ pub trait Link: Send {
 pub struct Batch {
     pub bytes: Vec<u8>,
     /// Room for one message, when a link fills several at once.
-    pub slot: usize,
+    pub slot_bytes: usize,
     spans: Vec<(u32, u32)>,
     /// Links that can are to tell how many routers a message might still have passed.
     wants_ttl: bool,
@@ -442,12 +446,17 @@ impl Batch {
     /// Room for `messages` messages of at most `slot` bytes.
     pub fn new(slot: usize, messages: usize) -> Batch {
         // A link may be handed a whole coalesced packet at once, whatever the messages in it measure.
-        let bytes = if messages > 1 { (slot * messages).max(COALESCED) } else { slot };
-        Batch { bytes: vec![0; bytes], slot, spans: Vec::with_capacity(MOST_IN_BATCH), ..Batch::default() }
+        let bytes = if messages > 1 { (slot * messages).max(MAX_COALESCED_BYTES) } else { slot };
+        Batch {
+            bytes: vec![0; bytes],
+            slot_bytes: slot,
+            spans: Vec::with_capacity(MAX_BATCH_MESSAGES),
+            ..Batch::default()
+        }
     }
 
     /// Room for one message, with the TTL (hop limit) that it arrived with.
-    pub fn telling_ttl(slot: usize) -> Batch {
+    pub fn with_ttl(slot: usize) -> Batch {
         Batch { wants_ttl: true, ..Batch::new(slot, 1) }
     }
 
@@ -462,8 +471,8 @@ impl Batch {
     }
 
     /// Notes that a message lies at `start`. More than fit are refused by the caller's own count.
-    pub fn push(&mut self, start: usize, length: usize) {
-        debug_assert!(self.spans.len() < MOST_IN_BATCH);
+    pub fn push_span(&mut self, start: usize, length: usize) {
+        debug_assert!(self.spans.len() < MAX_BATCH_MESSAGES);
         self.spans.push((start as u32, length as u32));
     }
 
@@ -473,13 +482,13 @@ impl Batch {
     }
 
     /// Bytes of all messages together.
-    pub fn total(&self) -> u64 {
+    pub fn total_bytes(&self) -> u64 {
         self.spans.iter().map(|&(_, length)| u64::from(length)).sum()
     }
 
     /// Bytes of all messages together, and of the longest.
     #[inline]
-    pub fn extent(&self) -> (u64, usize) {
+    pub fn total_and_longest(&self) -> (u64, usize) {
         let lengths = self.spans.iter().map(|&(_, length)| length);
         lengths.fold((0, 0), |(total, longest), length| {
             (total + u64::from(length), longest.max(length as usize))
@@ -497,10 +506,10 @@ impl Batch {
 
 /// Most messages one receive operation returns: a coalesced packet holds at most 128 segments (`UDP_MAX_SEGMENTS` of
 /// linux/udp.h since 6.9, 64 before).
-pub const MOST_IN_BATCH: usize = 128;
+pub const MAX_BATCH_MESSAGES: usize = 128;
 
 /// Most bytes of a coalesced packet: the length field of IP.
-pub const COALESCED: usize = 65_536;
+pub const MAX_COALESCED_BYTES: usize = 65_536;
 
 /// What a listener does with the first message of an unknown sender, on links without connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -513,11 +522,11 @@ pub enum Admission {
 }
 
 /// Decides on a first message: its bytes, its sender, and room for a reply.
-pub type Door<'a> = dyn FnMut(&[u8], &str, &mut Vec<u8>) -> Admission + 'a;
+pub type AcceptFilter<'a> = dyn FnMut(&[u8], &str, &mut Vec<u8>) -> Admission + 'a;
 
 /// Who a sender is, whatever socket it uses: its text without what it can choose. `203.0.113.5:4000` of the Internet is left to
 /// the caller, who knows about networks; processes of this host are one.
-pub fn sender_of(from: &str) -> &str {
+pub fn sender_identity(from: &str) -> &str {
     match from.split_once([':', ',', '/']) {
         _ if from.starts_with(['@', '/']) => "this host",
         // A context (vsock) and its port.
@@ -530,7 +539,7 @@ pub fn sender_of(from: &str) -> &str {
 }
 
 /// Makes the far end of a new connection; the text names the sender.
-pub type Hosting = Box<dyn Fn(&str) -> Box<dyn party::Party> + Send>;
+pub type PartyFactory = Box<dyn Fn(&str) -> Box<dyn party::Party> + Send>;
 
 /// Waits for others to connect.
 pub trait Listener: Send {
@@ -538,29 +547,30 @@ pub trait Listener: Send {
     fn endpoint(&self) -> Endpoint;
 
     /// The next connection and its sender. `door` is asked about first messages on links without connections.
-    fn accept(&mut self, within: Duration, door: &mut Door) -> Result<(Box<dyn Link>, String), Fault>;
+    fn accept(&mut self, within: Duration, door: &mut AcceptFilter)
+    -> Result<(Box<dyn Link>, String), Fault>;
 
     /// Has each message that begins with these bytes open a link of its own, where a sender could have several.
-    fn begin_with(&mut self, bytes: &'static [u8]) {
+    fn set_opening_prefix(&mut self, bytes: &'static [u8]) {
         let _ = bytes;
     }
 
     /// Takes over running the far ends, where the link itself does that (in memory); otherwise gives it back.
-    fn host(&mut self, hosting: Hosting) -> Result<(), Hosting> {
+    fn set_party_factory(&mut self, hosting: PartyFactory) -> Result<(), PartyFactory> {
         Err(hosting)
     }
 }
 
 /// What opening needs to know besides the endpoint.
 #[derive(Debug, Clone)]
-pub struct Opening {
+pub struct OpenContext {
     pub clock: Clock,
     /// The far ends that live in this process.
-    pub memory: mem::Net,
-    pub shared: Shared,
+    pub memory_network: mem::MemNetwork,
+    pub shared_resources: SharedResources,
     /// Time for opening.
-    pub within: Duration,
-    pub wait: Wait,
+    pub timeout: Duration,
+    pub wait: WaitMode,
     /// Used where the endpoint names no port.
     pub default_port: Option<u16>,
 }
@@ -569,9 +579,9 @@ pub struct Opening {
 #[derive(Debug, Clone)]
 pub struct Dialer {
     pub clock: Clock,
-    pub memory: mem::Net,
-    pub shared: Shared,
-    pub wait: Wait,
+    pub memory_network: mem::MemNetwork,
+    pub shared_resources: SharedResources,
+    pub wait: WaitMode,
     /// For opening, and for each answer of a handshake.
     pub timeout: Duration,
     pub default_port: Option<u16>,
@@ -580,10 +590,10 @@ pub struct Dialer {
 impl Dialer {
     pub fn new(clock: Clock) -> Dialer {
         Dialer {
-            memory: mem::Net::new(clock.clone()),
-            shared: Shared::default(),
+            memory_network: mem::MemNetwork::new(clock.clone()),
+            shared_resources: SharedResources::default(),
             clock,
-            wait: Wait::Block,
+            wait: WaitMode::Block,
             timeout: Duration::from_secs(1),
             default_port: None,
         }
@@ -593,29 +603,29 @@ impl Dialer {
         self.clock.now()
     }
 
-    fn opening(&self) -> Opening {
-        Opening {
+    fn open_context(&self) -> OpenContext {
+        OpenContext {
             clock: self.clock.clone(),
-            memory: self.memory.clone(),
-            shared: self.shared.clone(),
-            within: self.timeout,
+            memory_network: self.memory_network.clone(),
+            shared_resources: self.shared_resources.clone(),
+            timeout: self.timeout,
             wait: self.wait,
             default_port: self.default_port,
         }
     }
 
     pub fn open(&self, endpoint: &Endpoint) -> Result<Box<dyn Link>, LinkError> {
-        self.with(endpoint, |transport| (transport.open)(endpoint, &self.opening()))
+        self.with_transport(endpoint, |transport| (transport.open)(endpoint, &self.open_context()))
     }
 
     /// Whether the endpoint is known to be an address of this host.
-    pub fn stays_here(&self, endpoint: &Endpoint) -> bool {
-        internet::stays_here(endpoint, &self.opening())
+    pub fn is_local(&self, endpoint: &Endpoint) -> bool {
+        internet::is_local(endpoint, &self.open_context())
     }
 
     pub fn listen(&self, endpoint: &Endpoint) -> Result<Box<dyn Listener>, LinkError> {
-        self.with(endpoint, |transport| match transport.listen {
-            Some(listen) => listen(endpoint, &self.opening()),
+        self.with_transport(endpoint, |transport| match transport.listen {
+            Some(listen) => listen(endpoint, &self.open_context()),
             None => Err(Fault::Other(format!(
                 "nobody can listen on {}: a device or a kernel is its far end; for devices the lab has stand-ins (linkgauge lab)",
                 transport.scheme
@@ -623,17 +633,17 @@ impl Dialer {
         })
     }
 
-    fn with<T>(
+    fn with_transport<T>(
         &self,
         endpoint: &Endpoint,
         act: impl FnOnce(&'static Transport) -> Result<T, Fault>,
     ) -> Result<T, LinkError> {
         let act = || {
-            caps(endpoint)?;
-            let transport = transport(endpoint)?;
+            endpoint_caps(endpoint)?;
+            let transport = find_transport(endpoint)?;
             act(transport).map_err(|fault| match (fault, (transport.available)()) {
                 // It says nothing of the transport, whatever a trial socket fails with now.
-                (fault, _) if matches!(&fault, Fault::System { source, .. } if is_out_of_files(source)) => {
+                (fault, _) if matches!(&fault, Fault::System { source, .. } if is_file_limit_reached(source)) => {
                     fault
                 }
                 (Fault::System { .. }, Err(missing)) => {
@@ -656,8 +666,8 @@ mod tests {
         for transport in TRANSPORTS {
             let endpoint = transport.example.parse().unwrap();
             let full = |_| Err::<(), _>(Fault::system("open a socket")(Errno::MFILE.into()));
-            let said = dialer.with(&endpoint, full).unwrap_err().to_string();
-            assert!(said.contains("Too many open files") && said.ends_with(MORE_FILES), "{said}");
+            let said = dialer.with_transport(&endpoint, full).unwrap_err().to_string();
+            assert!(said.contains("Too many open files") && said.ends_with(RAISE_FILE_LIMIT_HINT), "{said}");
         }
     }
 }

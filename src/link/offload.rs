@@ -11,13 +11,13 @@ use rustix::io::Errno;
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
-use super::socket::{Wants, wait_for};
-use super::{COALESCED, Facts, sys};
+use super::socket::{IoDirection, wait_ready};
+use super::{Facts, MAX_COALESCED_BYTES, sys};
 use crate::clock::Clock;
 
 /// How several datagrams are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sending {
+pub enum SendMethod {
     /// One in each call.
     Single,
     /// Several in each call (`sendmmsg`).
@@ -28,7 +28,7 @@ pub enum Sending {
 
 /// How several datagrams are received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Receiving {
+pub enum ReceiveMethod {
     /// One in each call.
     Single,
     /// Several in each call (`recvmmsg`).
@@ -37,29 +37,29 @@ pub enum Receiving {
     Coalesced,
 }
 
-impl Sending {
+impl SendMethod {
     pub const fn name(self) -> &'static str {
         match self {
-            Sending::Single => "send",
-            Sending::Many => "sendmmsg",
-            Sending::Segments => "gso",
+            SendMethod::Single => "send",
+            SendMethod::Many => "sendmmsg",
+            SendMethod::Segments => "gso",
         }
     }
 }
 
-impl Receiving {
+impl ReceiveMethod {
     pub const fn name(self) -> &'static str {
         match self {
-            Receiving::Single => "recv",
-            Receiving::Many => "recvmmsg",
-            Receiving::Coalesced => "gro",
+            ReceiveMethod::Single => "recv",
+            ReceiveMethod::Many => "recvmmsg",
+            ReceiveMethod::Coalesced => "gro",
         }
     }
 }
 
 /// Whether a way of the kernel may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Choice {
+pub enum OffloadChoice {
     /// Where it measures better.
     Auto,
     Off,
@@ -68,97 +68,99 @@ pub enum Choice {
 
 /// What the endpoint allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Offload {
-    pub segments: Choice,
-    pub coalesced: Choice,
+pub struct OffloadOptions {
+    pub segments: OffloadChoice,
+    pub coalesced: OffloadChoice,
 }
 
-impl Offload {
+impl OffloadOptions {
     /// Families without offloads.
-    pub const NONE: Offload = Offload { segments: Choice::Off, coalesced: Choice::Off };
+    pub const NONE: OffloadOptions =
+        OffloadOptions { segments: OffloadChoice::Off, coalesced: OffloadChoice::Off };
 
     /// The ways to use for messages of this size.
-    pub fn best(self, message: usize) -> (Sending, Receiving) {
+    pub fn best_methods(self, message: usize) -> (SendMethod, ReceiveMethod) {
         // Few messages fit into a packet of 64 KiB then, and copying them outweighs the calls.
-        let auto = if message > LARGE { Choice::Off } else { Choice::Auto };
-        let settle = |choice| if choice == Choice::Auto { auto } else { choice };
+        let auto = if message > MAX_OFFLOAD_MESSAGE_BYTES { OffloadChoice::Off } else { OffloadChoice::Auto };
+        let settle = |choice| if choice == OffloadChoice::Auto { auto } else { choice };
         let (segments, coalesced) = (settle(self.segments), settle(self.coalesced));
-        let allowed = |choice: Choice, used: bool| match choice {
-            Choice::Auto => true,
-            Choice::Off => !used,
-            Choice::On => used,
+        let allowed = |choice: OffloadChoice, used: bool| match choice {
+            OffloadChoice::Auto => true,
+            OffloadChoice::Off => !used,
+            OffloadChoice::On => used,
         };
-        let fits = |&&(sending, receiving, _): &&(Sending, Receiving, f64)| {
-            allowed(segments, sending == Sending::Segments)
-                && allowed(coalesced, receiving == Receiving::Coalesced)
-                && sending != Sending::Single
+        let fits = |&&(sending, receiving, _): &&(SendMethod, ReceiveMethod, f64)| {
+            allowed(segments, sending == SendMethod::Segments)
+                && allowed(coalesced, receiving == ReceiveMethod::Coalesced)
+                && sending != SendMethod::Single
         };
-        if segments != Choice::Auto && coalesced != Choice::Auto {
-            let sending = if segments == Choice::On { Sending::Segments } else { Sending::Many };
-            let receiving = if coalesced == Choice::On { Receiving::Coalesced } else { Receiving::Many };
+        if segments != OffloadChoice::Auto && coalesced != OffloadChoice::Auto {
+            let sending = if segments == OffloadChoice::On { SendMethod::Segments } else { SendMethod::Many };
+            let receiving =
+                if coalesced == OffloadChoice::On { ReceiveMethod::Coalesced } else { ReceiveMethod::Many };
             return (sending, receiving);
         }
-        let best = rates().iter().filter(fits).max_by(|a, b| a.2.total_cmp(&b.2));
-        best.map_or((Sending::Many, Receiving::Many), |&(sending, receiving, _)| (sending, receiving))
+        let best = method_rates().iter().filter(fits).max_by(|a, b| a.2.total_cmp(&b.2));
+        best.map_or((SendMethod::Many, ReceiveMethod::Many), |&(sending, receiving, _)| (sending, receiving))
     }
 
     /// Adds the measured rates to the facts, once they have been measured.
-    pub fn note(self, facts: &mut Facts) {
-        if let Some(rates) = RATES.get().filter(|_| self != Offload::NONE) {
+    pub fn insert_facts(self, facts: &mut Facts) {
+        if let Some(rates) = METHOD_RATES.get().filter(|_| self != OffloadOptions::NONE) {
             let rates = rates.iter().map(|(sending, receiving, rate)| {
                 (format!("{}_{}", sending.name(), receiving.name()), Value::from(rate.round()))
             });
             facts.insert("batch_probe_messages_per_second".to_owned(), Value::Object(rates.collect()));
-            facts.insert("batch_probe_message_bytes".to_owned(), MESSAGE.into());
+            facts.insert("batch_probe_message_bytes".to_owned(), PROBE_MESSAGE_BYTES.into());
         }
     }
 }
 
 /// From this message size on the offloads are left alone unless asked for.
-const LARGE: usize = 16 * 1024;
+const MAX_OFFLOAD_MESSAGE_BYTES: usize = 16 * 1024;
 
 /// What fits an Ethernet frame beside any header, and is usual for bulk over UDP.
-const MESSAGE: usize = 1400;
+const PROBE_MESSAGE_BYTES: usize = 1400;
 
 /// As many as one packet of 64 KiB holds.
-const RUN: usize = 46;
+const PROBE_MESSAGES: usize = 46;
 
 /// Time for each of the five combinations.
-const EACH: Duration = Duration::from_millis(10);
+const PROBE_TIME: Duration = Duration::from_millis(10);
 
-const COMBINATIONS: [(Sending, Receiving); 5] = [
-    (Sending::Single, Receiving::Single),
-    (Sending::Many, Receiving::Many),
-    (Sending::Many, Receiving::Coalesced),
-    (Sending::Segments, Receiving::Many),
-    (Sending::Segments, Receiving::Coalesced),
+const METHOD_COMBINATIONS: [(SendMethod, ReceiveMethod); 5] = [
+    (SendMethod::Single, ReceiveMethod::Single),
+    (SendMethod::Many, ReceiveMethod::Many),
+    (SendMethod::Many, ReceiveMethod::Coalesced),
+    (SendMethod::Segments, ReceiveMethod::Many),
+    (SendMethod::Segments, ReceiveMethod::Coalesced),
 ];
 
-type Rates = Vec<(Sending, Receiving, f64)>;
+type MethodRates = Vec<(SendMethod, ReceiveMethod, f64)>;
 
-static RATES: OnceLock<Rates> = OnceLock::new();
+static METHOD_RATES: OnceLock<MethodRates> = OnceLock::new();
 
 /// Messages per second of each combination that works here; takes about 50 ms the first time.
-fn rates() -> &'static Rates {
-    RATES.get_or_init(|| {
+fn method_rates() -> &'static MethodRates {
+    METHOD_RATES.get_or_init(|| {
         let measured = |&(sending, receiving)| {
-            Pair::new()
-                .and_then(|mut pair| pair.rate(sending, receiving))
+            ProbePair::new()
+                .and_then(|mut pair| pair.measure_rate(sending, receiving))
                 .map(|rate| (sending, receiving, rate))
         };
-        COMBINATIONS.iter().filter_map(measured).collect()
+        METHOD_COMBINATIONS.iter().filter_map(measured).collect()
     })
 }
 
-struct Pair {
+struct ProbePair {
     sender: Socket,
     receiver: Socket,
-    run: Vec<u8>,
-    room: Vec<u8>,
+    payload: Vec<u8>,
+    receive_buffer: Vec<u8>,
 }
 
-impl Pair {
-    fn new() -> Option<Pair> {
+impl ProbePair {
+    fn new() -> Option<ProbePair> {
         let socket = || {
             let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).ok()?;
             socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).ok()?;
@@ -167,12 +169,17 @@ impl Pair {
         let (sender, receiver) = (socket()?, socket()?);
         sender.connect(&receiver.local_addr().ok()?).ok()?;
         receiver.connect(&sender.local_addr().ok()?).ok()?;
-        Some(Pair { sender, receiver, run: vec![0x5a; RUN * MESSAGE], room: vec![0; COALESCED] })
+        Some(ProbePair {
+            sender,
+            receiver,
+            payload: vec![0x5a; PROBE_MESSAGES * PROBE_MESSAGE_BYTES],
+            receive_buffer: vec![0; MAX_COALESCED_BYTES],
+        })
     }
 
     /// `None` where the kernel refuses or loses.
-    fn rate(&mut self, sending: Sending, receiving: Receiving) -> Option<f64> {
-        if receiving == Receiving::Coalesced {
+    fn measure_rate(&mut self, sending: SendMethod, receiving: ReceiveMethod) -> Option<f64> {
+        if receiving == ReceiveMethod::Coalesced {
             sys::set_udp_coalescing(&self.receiver, true).ok()?;
         }
         let clock = Clock::System;
@@ -181,88 +188,98 @@ impl Pair {
         loop {
             self.send(sending).ok()?;
             let mut bytes = 0;
-            while bytes < self.run.len() {
+            while bytes < self.payload.len() {
                 match self.receive(receiving) {
                     Ok(length) => bytes += length,
                     Err(Errno::AGAIN) => {
-                        wait_for(&self.receiver, Wants::ToReceive, PATIENCE);
+                        wait_ready(&self.receiver, IoDirection::Receive, RECEIVE_TIMEOUT);
                         bytes += self.receive(receiving).ok()?;
                     }
                     Err(_) => return None,
                 }
             }
-            moved += RUN;
+            moved += PROBE_MESSAGES;
             let passed = clock.now() - start;
-            if passed >= EACH {
+            if passed >= PROBE_TIME {
                 return Some(moved as f64 / passed.as_secs_f64());
             }
         }
     }
 
-    fn send(&self, sending: Sending) -> Result<(), Errno> {
-        let mut left = &self.run[..];
+    fn send(&self, sending: SendMethod) -> Result<(), Errno> {
+        let mut left = &self.payload[..];
         while !left.is_empty() {
             let taken = match sending {
-                Sending::Single => {
-                    rustix::net::send(&self.sender, &left[..MESSAGE], rustix::net::SendFlags::DONTWAIT)
+                SendMethod::Single => rustix::net::send(
+                    &self.sender,
+                    &left[..PROBE_MESSAGE_BYTES],
+                    rustix::net::SendFlags::DONTWAIT,
+                ),
+                SendMethod::Many => sys::send_many(&self.sender, left, PROBE_MESSAGE_BYTES, false)
+                    .map(|messages| messages * PROBE_MESSAGE_BYTES),
+                SendMethod::Segments => {
+                    sys::send_segments(&self.sender, left, PROBE_MESSAGE_BYTES as u16, false)
                 }
-                Sending::Many => {
-                    sys::send_many(&self.sender, left, MESSAGE, false).map(|messages| messages * MESSAGE)
-                }
-                Sending::Segments => sys::send_segments(&self.sender, left, MESSAGE as u16, false),
             }?;
             left = &left[taken.min(left.len())..];
         }
         Ok(())
     }
 
-    fn receive(&mut self, receiving: Receiving) -> Result<usize, Errno> {
+    fn receive(&mut self, receiving: ReceiveMethod) -> Result<usize, Errno> {
         match receiving {
-            Receiving::Single => {
-                rustix::net::recv(&self.receiver, &mut self.room[..], rustix::net::RecvFlags::DONTWAIT)
-                    .map(|(length, _)| length)
-            }
-            Receiving::Many => {
+            ReceiveMethod::Single => rustix::net::recv(
+                &self.receiver,
+                &mut self.receive_buffer[..],
+                rustix::net::RecvFlags::DONTWAIT,
+            )
+            .map(|(length, _)| length),
+            ReceiveMethod::Many => {
                 let mut bytes = 0;
-                sys::receive_many(&self.receiver, &mut self.room, MESSAGE, false, |_, length| {
-                    bytes += length
-                })?;
+                sys::receive_many(
+                    &self.receiver,
+                    &mut self.receive_buffer,
+                    PROBE_MESSAGE_BYTES,
+                    false,
+                    |_, length| bytes += length,
+                )?;
                 Ok(bytes)
             }
-            Receiving::Coalesced => {
-                sys::receive_coalesced(&self.receiver, &mut self.room, false).map(|(length, _)| length)
+            ReceiveMethod::Coalesced => {
+                sys::receive_coalesced(&self.receiver, &mut self.receive_buffer, false)
+                    .map(|(length, _)| length)
             }
         }
     }
 }
 
 /// Loop-back delivers at once, but a softirq may be put off while the machine is busy.
-const PATIENCE: Duration = Duration::from_millis(5);
+const RECEIVE_TIMEOUT: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_choice_is_kept_and_large_messages_go_one_by_one() {
-        let off = Offload { segments: Choice::Off, coalesced: Choice::Off };
-        assert_eq!(off.best(1400), (Sending::Many, Receiving::Many));
-        let on = Offload { segments: Choice::On, coalesced: Choice::On };
-        assert_eq!(on.best(1400), (Sending::Segments, Receiving::Coalesced));
-        let auto = Offload { segments: Choice::Auto, coalesced: Choice::Auto };
-        assert_eq!(auto.best(60_000), (Sending::Many, Receiving::Many));
+    fn the_choice_is_respected_and_large_messages_are_not_offloaded() {
+        let off = OffloadOptions { segments: OffloadChoice::Off, coalesced: OffloadChoice::Off };
+        assert_eq!(off.best_methods(1400), (SendMethod::Many, ReceiveMethod::Many));
+        let on = OffloadOptions { segments: OffloadChoice::On, coalesced: OffloadChoice::On };
+        assert_eq!(on.best_methods(1400), (SendMethod::Segments, ReceiveMethod::Coalesced));
+        let auto = OffloadOptions { segments: OffloadChoice::Auto, coalesced: OffloadChoice::Auto };
+        assert_eq!(auto.best_methods(60_000), (SendMethod::Many, ReceiveMethod::Many));
     }
 
     #[test]
-    fn every_way_is_measured_here() {
-        let rates = rates();
+    fn every_method_is_measured_here() {
+        let rates = method_rates();
         assert!(rates.iter().any(|&(sending, receiving, rate)| {
-            (sending, receiving) == (Sending::Single, Receiving::Single) && rate > 0.0
+            (sending, receiving) == (SendMethod::Single, ReceiveMethod::Single) && rate > 0.0
         }));
-        let auto = Offload { segments: Choice::Auto, coalesced: Choice::Auto };
-        assert_ne!(auto.best(1400).0, Sending::Single);
+        let auto = OffloadOptions { segments: OffloadChoice::Auto, coalesced: OffloadChoice::Auto };
+        assert_ne!(auto.best_methods(1400).0, SendMethod::Single);
         let mut facts = Facts::new();
-        auto.note(&mut facts);
+        auto.insert_facts(&mut facts);
         assert!(facts.contains_key("batch_probe_messages_per_second"));
     }
 }

@@ -7,39 +7,39 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-use super::line::Port;
 use super::party::Tuning;
+use super::serial_line::PortControl;
 use super::{Caps, Dialer, Facts, Fault, Link, LinkError};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 
-type Opened = Result<Box<dyn Link>, LinkError>;
+type OpenResult = Result<Box<dyn Link>, LinkError>;
 
 /// A link that a dialer can open again.
-pub struct Reopening {
+pub struct ReopeningLink {
     inner: Box<dyn Link>,
     endpoint: Endpoint,
     dialer: Dialer,
     tuning: Tuning,
-    broken: bool,
+    is_broken: bool,
     /// Opening blocks for as long as the system likes, so it is done beside.
-    opening: Option<Receiver<Opened>>,
+    pending_open: Option<Receiver<OpenResult>>,
 }
 
-impl Reopening {
-    pub fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<Reopening, LinkError> {
-        Ok(Reopening {
+impl ReopeningLink {
+    pub fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<ReopeningLink, LinkError> {
+        Ok(ReopeningLink {
             inner: dialer.open(endpoint)?,
             endpoint: endpoint.clone(),
             dialer: dialer.clone(),
             tuning: Tuning::default(),
-            broken: false,
-            opening: None,
+            is_broken: false,
+            pending_open: None,
         })
     }
 
     /// Begins to open the link beside.
-    fn begin(&self) -> Result<Receiver<Opened>, Fault> {
+    fn start_opening(&self) -> Result<Receiver<OpenResult>, Fault> {
         let (tell, opened) = sync_channel(1);
         let (dialer, endpoint) = (self.dialer.clone(), self.endpoint.clone());
         let open = move || {
@@ -50,18 +50,18 @@ impl Reopening {
         Ok(opened)
     }
 
-    fn opened(&mut self, within: Duration) -> Result<Opened, Fault> {
+    fn await_opened(&mut self, within: Duration) -> Result<OpenResult, Fault> {
         if let Clock::Virtual(_) = self.dialer.clock {
             return Ok(self.dialer.open(&self.endpoint));
         }
-        let opening = match self.opening.take() {
+        let opening = match self.pending_open.take() {
             Some(opening) => opening,
-            None => self.begin()?,
+            None => self.start_opening()?,
         };
         match opening.recv_timeout(within) {
             Ok(opened) => Ok(opened),
             Err(RecvTimeoutError::Timeout) => {
-                self.opening = Some(opening);
+                self.pending_open = Some(opening);
                 Err(Fault::TimedOut)
             }
             Err(RecvTimeoutError::Disconnected) => {
@@ -71,7 +71,7 @@ impl Reopening {
     }
 }
 
-impl Link for Reopening {
+impl Link for ReopeningLink {
     fn caps(&self) -> &Caps {
         self.inner.caps()
     }
@@ -86,12 +86,12 @@ impl Link for Reopening {
     }
 
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
-        if self.broken {
+        if self.is_broken {
             return Ok(bytes.len());
         }
         match self.inner.send(bytes, within) {
             Err(Fault::Closed | Fault::System { .. }) => {
-                self.broken = true;
+                self.is_broken = true;
                 Ok(bytes.len())
             }
             sent => sent,
@@ -99,56 +99,56 @@ impl Link for Reopening {
     }
 
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        if self.broken {
+        if self.is_broken {
             return Err(Fault::Closed);
         }
         match self.inner.receive(into, within) {
             Err(Fault::Closed | Fault::System { .. }) => {
-                self.broken = true;
+                self.is_broken = true;
                 Err(Fault::Closed)
             }
             received => received,
         }
     }
 
-    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
-        self.inner.other_half()
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        self.inner.second_handle()
     }
 
-    fn polled(&self) -> Duration {
-        self.inner.polled()
+    fn busy_poll_time(&self) -> Duration {
+        self.inner.busy_poll_time()
     }
 
-    fn finish(&mut self) -> Result<(), Fault> {
-        if self.broken { Ok(()) } else { self.inner.finish() }
+    fn finish_sending(&mut self) -> Result<(), Fault> {
+        if self.is_broken { Ok(()) } else { self.inner.finish_sending() }
     }
 
     fn reopen(&mut self, within: Duration) -> Result<(), Fault> {
         // A device is ours alone, so the old link goes first.
-        if self.opening.is_none() {
-            self.inner = Box::new(Gone(self.inner.caps().clone()));
-            self.broken = true;
+        if self.pending_open.is_none() {
+            self.inner = Box::new(ClosedLink(self.inner.caps().clone()));
+            self.is_broken = true;
         }
-        self.inner = self.opened(within)?.map_err(|error| error.fault)?;
+        self.inner = self.await_opened(within)?.map_err(|error| error.fault)?;
         self.inner.tune(&self.tuning);
-        self.broken = false;
+        self.is_broken = false;
         Ok(())
     }
 
-    fn port(&mut self) -> Option<&mut dyn Port> {
-        self.inner.port()
+    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
+        self.inner.port_control()
     }
 
-    fn hung_up(&self) -> bool {
-        self.broken || self.inner.hung_up()
+    fn is_hung_up(&self) -> bool {
+        self.is_broken || self.inner.is_hung_up()
     }
 
-    fn unacknowledged(&self) -> Option<u64> {
-        self.inner.unacknowledged()
+    fn unacknowledged_bytes(&self) -> Option<u64> {
+        self.inner.unacknowledged_bytes()
     }
 
     fn is_broken(&self) -> bool {
-        self.broken || self.inner.is_broken()
+        self.is_broken || self.inner.is_broken()
     }
 
     fn socket_drops(&self) -> Option<u64> {
@@ -157,9 +157,9 @@ impl Link for Reopening {
 }
 
 /// What stands in for a link that was let go.
-struct Gone(Caps);
+struct ClosedLink(Caps);
 
-impl Link for Gone {
+impl Link for ClosedLink {
     fn caps(&self) -> &Caps {
         &self.0
     }
@@ -178,11 +178,11 @@ impl Link for Gone {
         Err(Fault::Closed)
     }
 
-    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         Err(Fault::Closed)
     }
 
-    fn finish(&mut self) -> Result<(), Fault> {
+    fn finish_sending(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 }
@@ -192,71 +192,72 @@ mod tests {
     use super::*;
     use crate::clock::Time;
     use crate::link::party::{Party, Step};
-    use crate::link::{Batch, Hosting};
+    use crate::link::{Batch, PartyFactory};
 
     /// Sends back the first bytes that come, and closes.
-    struct Once {
+    struct CloseAfterSend {
         batch: Batch,
         sent: bool,
     }
 
-    impl Party for Once {
-        fn next(&mut self, _now: Time) -> Step<'_> {
+    impl Party for CloseAfterSend {
+        fn next_step(&mut self, _now: Time) -> Step<'_> {
             if self.sent {
                 return Step::Done;
             }
-            let total = self.batch.total() as usize;
+            let total = self.batch.total_bytes() as usize;
             match total {
                 0 => Step::Receive { into: &mut self.batch, until: Time::NEVER },
                 total => Step::Send { bytes: &self.batch.bytes[..total], message: total },
             }
         }
 
-        fn sent(&mut self, _bytes: usize, _at: Time) {
+        fn on_sent(&mut self, _bytes: usize, _at: Time) {
             self.sent = true;
         }
 
-        fn received(&mut self, _now: Time) {}
+        fn on_received(&mut self, _now: Time) {}
 
-        fn timed_out(&mut self, _now: Time) {}
+        fn on_timeout(&mut self, _now: Time) {}
     }
 
-    const LONG: Duration = Duration::from_secs(10);
+    const LONG_TIMEOUT: Duration = Duration::from_secs(10);
 
-    fn works(link: &mut Reopening) {
+    fn assert_works(link: &mut ReopeningLink) {
         let mut got = [0; 9];
-        assert_eq!(link.send(b"hello", LONG).unwrap(), 5);
-        assert_eq!(link.receive(&mut got, LONG).unwrap(), 5);
-        assert!(matches!(link.receive(&mut got, LONG), Err(Fault::Closed)));
+        assert_eq!(link.send(b"hello", LONG_TIMEOUT).unwrap(), 5);
+        assert_eq!(link.receive(&mut got, LONG_TIMEOUT).unwrap(), 5);
+        assert!(matches!(link.receive(&mut got, LONG_TIMEOUT), Err(Fault::Closed)));
     }
 
     #[test]
-    fn a_broken_link_is_closed_until_it_is_opened_anew() {
+    fn a_broken_link_is_closed_until_it_is_reopened() {
         let dialer = Dialer::new(Clock::new_virtual());
         let endpoint: Endpoint = "mem://once?delay=1ms".parse().unwrap();
-        let once: Hosting = Box::new(|_| Box::new(Once { batch: Batch::new(100, 1), sent: false }));
-        assert!(dialer.listen(&endpoint).unwrap().host(once).is_ok());
-        let mut link = Reopening::open(&endpoint, &dialer).unwrap();
+        let once: PartyFactory =
+            Box::new(|_| Box::new(CloseAfterSend { batch: Batch::new(100, 1), sent: false }));
+        assert!(dialer.listen(&endpoint).unwrap().set_party_factory(once).is_ok());
+        let mut link = ReopeningLink::open(&endpoint, &dialer).unwrap();
         for _ in 0..3 {
-            works(&mut link);
-            assert!(link.hung_up());
-            assert_eq!(link.send(b"lost", LONG).unwrap(), 4, "as into any broken connection");
-            assert!(matches!(link.receive(&mut [0], LONG), Err(Fault::Closed)));
+            assert_works(&mut link);
+            assert!(link.is_hung_up());
+            assert_eq!(link.send(b"lost", LONG_TIMEOUT).unwrap(), 4, "as into any broken connection");
+            assert!(matches!(link.receive(&mut [0], LONG_TIMEOUT), Err(Fault::Closed)));
             link.reopen(Duration::ZERO).unwrap();
-            assert!(!link.hung_up());
+            assert!(!link.is_hung_up());
         }
     }
 
     #[test]
-    fn what_cannot_be_opened_says_why_and_stays_closed() {
+    fn a_failed_reopen_reports_the_reason_and_stays_closed() {
         let dialer = Dialer::new(Clock::System);
         let mut listener = dialer.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();
-        let mut link = Reopening::open(&listener.endpoint(), &dialer).unwrap();
-        drop(listener.accept(LONG, &mut |_, _, _| crate::link::Admission::Open).unwrap());
+        let mut link = ReopeningLink::open(&listener.endpoint(), &dialer).unwrap();
+        drop(listener.accept(LONG_TIMEOUT, &mut |_, _, _| crate::link::Admission::Open).unwrap());
         drop(listener);
-        assert!(matches!(link.receive(&mut [0], LONG), Err(Fault::Closed)));
-        assert!(matches!(link.reopen(LONG), Err(Fault::System { operation: "connect", .. })));
-        assert!(matches!(link.receive(&mut [0], LONG), Err(Fault::Closed)));
-        assert_eq!(link.send(b"lost", LONG).unwrap(), 4);
+        assert!(matches!(link.receive(&mut [0], LONG_TIMEOUT), Err(Fault::Closed)));
+        assert!(matches!(link.reopen(LONG_TIMEOUT), Err(Fault::System { operation: "connect", .. })));
+        assert!(matches!(link.receive(&mut [0], LONG_TIMEOUT), Err(Fault::Closed)));
+        assert_eq!(link.send(b"lost", LONG_TIMEOUT).unwrap(), 4);
     }
 }

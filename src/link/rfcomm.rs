@@ -8,121 +8,123 @@ use std::time::Duration;
 use rustix::io::Errno;
 use socket2::{SockAddr, Socket};
 
-use super::bluetooth::{self, Adapter, Address, Speaks};
-use super::bluez::{self, Told};
+use super::bluetooth::{self, AdapterSelector, BluetoothAddress, BluetoothProtocol};
+use super::bluez::{self, ServiceRegistration};
 use super::party::Tuning;
-use super::sdp::{Next, SERIAL_PORT, Search, Uuid};
-use super::socket::{self, Admitted, SocketLink, SocketListener};
-use super::{Caps, Facts, Fault, Link, Listener, Opening, Transport, hci, l2cap, line};
+use super::sdp::{SERIAL_PORT_UUID, SearchProgress, ServiceSearch, Uuid};
+use super::socket::{self, AcceptResult, SocketLink, SocketListener};
+use super::{Caps, Facts, Fault, Link, Listener, OpenContext, Transport, hci, l2cap, serial_line};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::plan::Wait;
+use crate::plan::WaitMode;
 
 pub const TRANSPORT: Transport = Transport {
     scheme: "rfcomm",
     summary: "Bluetooth serial channel (RFCOMM)",
     example: "rfcomm://00:1A:7D:DA:71:13/1",
     options: &[
-        bluetooth::ADAPTER,
+        bluetooth::ADAPTER_OPTION,
         (
             "uuid",
             "the service whose channel to look up where none is named, like 1101; to listen, to be found by \
              (1101, Serial Port)",
         ),
         ("baud", "a serial adapter is at the far end, with a line of this rate behind it"),
-        line::DATA,
-        line::PARITY,
-        line::STOP,
-        line::FLOW,
+        serial_line::DATA_BITS_OPTION,
+        serial_line::PARITY_OPTION,
+        serial_line::STOP_BITS_OPTION,
+        serial_line::FLOW_CONTROL_OPTION,
     ],
-    check: |endpoint| Options::of(endpoint).and_then(|_| caps(endpoint)),
-    available: || bluetooth::available(Speaks::Rfcomm, "rfcomm"),
-    limit: bluetooth::limit,
+    parse_caps: |endpoint| Options::from_endpoint(endpoint).and_then(|_| caps(endpoint)),
+    available: || bluetooth::available(BluetoothProtocol::Rfcomm, "rfcomm"),
+    limitation: bluetooth::limitation,
     open,
     listen: Some(listen),
-    loopback: |_| bluetooth::pairs("rfcomm"),
+    loopback_urls: |_| bluetooth::loopback_urls("rfcomm"),
 };
 
 /// An unknown device may be at the far end, and of each channel there is one between two devices.
-const CAPS: Caps = Caps { half_closes: false, many: false, device: true, ..Caps::STREAM };
+const CHANNEL_CAPS: Caps =
+    Caps { can_half_close: false, can_open_parallel: false, is_device: true, ..Caps::STREAM };
 
 /// The same, with the line behind it where the endpoint declares one.
 fn caps(endpoint: &Endpoint) -> Result<Caps, EndpointError> {
-    let line = line::Settings::declared(endpoint)?;
-    Ok(line.map_or(CAPS, |line| line.caps()))
+    let line = serial_line::SerialSettings::declared_in(endpoint)?;
+    Ok(line.map_or(CHANNEL_CAPS, |line| line.caps()))
 }
 
 /// Most bytes given to the kernel at once: of 32 KiB and more, Linux 6.1 allocates every frame against the send buffer
 /// before it sends the first, and then waits for ever.
-const PIECE: usize = 4096;
+const MAX_SEND_BYTES: usize = 4096;
 
 /// Channels of RFCOMM (TS 07.10 with Bluetooth's numbers).
-const MOST_CHANNELS: u8 = 30;
+const MAX_CHANNEL: u8 = 30;
 
 #[derive(Clone, Copy)]
 struct Options {
-    device: Address,
+    device: BluetoothAddress,
     /// None where it is to be looked up; to listen, 0 as well.
     channel: Option<u8>,
     service: Option<Uuid>,
-    adapter: Option<Adapter>,
+    adapter: Option<AdapterSelector>,
 }
 
 impl Options {
-    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+    fn from_endpoint(endpoint: &Endpoint) -> Result<Options, EndpointError> {
         const WANTED: &str = "an address, and a channel from 1 to 30 unless it is to be looked up, like \
                               rfcomm://00:1A:7D:DA:71:13/1; to listen, the adapter's address or any, and channel 0 for \
                               a free one";
-        let wrong = || EndpointError::BadPlace { url: endpoint.to_string(), wanted: WANTED };
-        let (device, channel) = match endpoint.place().contains('/') {
-            true => bluetooth::place(endpoint, WANTED).map(|(device, channel)| (device, Some(channel)))?,
-            false => (bluetooth::device(endpoint.place()).ok_or_else(wrong)?, None),
+        let wrong = || EndpointError::BadAddress { url: endpoint.to_string(), wanted: WANTED };
+        let (device, channel) = match endpoint.address().contains('/') {
+            true => bluetooth::parse_device_and_number(endpoint, WANTED)
+                .map(|(device, channel)| (device, Some(channel)))?,
+            false => (bluetooth::parse_device(endpoint.address()).ok_or_else(wrong)?, None),
         };
-        let in_range = |channel| u8::try_from(channel).ok().filter(|channel| *channel <= MOST_CHANNELS);
+        let in_range = |channel| u8::try_from(channel).ok().filter(|channel| *channel <= MAX_CHANNEL);
         let channel = channel.map(|channel| in_range(channel).ok_or_else(wrong)).transpose()?;
         let service =
-            endpoint.parsed("uuid", "a UUID, like 1101 or all of its digits with hyphens", |text| {
+            endpoint.parse_option("uuid", "a UUID, like 1101 or all of its digits with hyphens", |text| {
                 text.parse().ok()
             })?;
-        Ok(Options { device, channel, service, adapter: Adapter::of(endpoint)? })
+        Ok(Options { device, channel, service, adapter: AdapterSelector::from_endpoint(endpoint)? })
     }
 
-    fn service(&self) -> Uuid {
-        self.service.unwrap_or(SERIAL_PORT)
+    fn service_or_default(&self) -> Uuid {
+        self.service.unwrap_or(SERIAL_PORT_UUID)
     }
 }
 
-fn name(channel: u8) -> String {
+fn channel_text(channel: u8) -> String {
     format!("channel {channel}")
 }
 
 /// `sockaddr_rc` of the kernel, with the byte that fills it up.
-fn address(device: Address, channel: u8) -> SockAddr {
+fn socket_address(device: BluetoothAddress, channel: u8) -> SockAddr {
     bluetooth::socket_address(&[], device, &[channel, 0])
 }
 
 /// As one would type it.
-fn text(address: &SockAddr) -> Option<String> {
-    let (device, _, after) = bluetooth::device_of(address, 0)?;
+fn address_text(address: &SockAddr) -> Option<String> {
+    let (device, _, after) = bluetooth::split_address(address, 0)?;
     Some(format!("{device}/{}", after.first()?))
 }
 
 fn facts(socket: &Socket, facts: &mut Facts) {
-    let ends = bluetooth::facts(socket, text, 0, facts);
+    let ends = bluetooth::facts(socket, address_text, 0, facts);
     // The far end has the channel.
-    let far = socket.peer_addr().ok().and_then(|address| bluetooth::device_of(&address, 0));
+    let far = socket.peer_addr().ok().and_then(|address| bluetooth::split_address(&address, 0));
     if let (Some([near, far]), Some(channel)) = (ends, far.and_then(|(_, _, after)| after.first().copied())) {
         hci::rfcomm_facts(near, far, channel, facts);
     }
 }
 
-fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let options = Options::of(endpoint)?;
-    if options.device == bluetooth::ANY || options.channel == Some(0) {
+fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
+    if options.device == bluetooth::ANY_ADDRESS || options.channel == Some(0) {
         return Err(Fault::Other("name the device, and one of its channels (1 to 30) or none".to_owned()));
     }
-    let until = opening.clock.now() + opening.within;
-    let channel = options.channel.map_or_else(|| look_up(&options, opening), Ok)?;
+    let until = opening.clock.now() + opening.timeout;
+    let channel = options.channel.map_or_else(|| look_up_channel(&options, opening), Ok)?;
     loop {
         let now = opening.clock.now();
         match connect(&options, channel, until.since(now))? {
@@ -130,31 +132,33 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
                 return Ok(RfcommLink::boxed(socket, caps(endpoint)?, &opening.clock, opening.wait));
             }
             // A link that has just been closed takes a moment to leave its channel.
-            Err(error) if is_busy(&error) && now + AGAIN < until => opening.clock.sleep_until(now + AGAIN),
-            Err(error) => return Err(bluetooth::fault("connect", &name(channel), error)),
+            Err(error) if is_busy(&error) && now + CONNECT_RETRY_INTERVAL < until => {
+                opening.clock.sleep_until(now + CONNECT_RETRY_INTERVAL)
+            }
+            Err(error) => return Err(bluetooth::fault("connect", &channel_text(channel), error)),
         }
     }
 }
 
 /// Where every device answers questions for its services (Core, volume 3, part B).
-const DISCOVERY: u16 = 1;
+const SDP_PSM: u16 = 1;
 
 /// The channel on which the device offers the service.
-fn look_up(options: &Options, opening: &Opening) -> Result<u8, Fault> {
-    let service = options.service();
+fn look_up_channel(options: &Options, opening: &OpenContext) -> Result<u8, Fault> {
+    let service = options.service_or_default();
     let failed = |why: String| Fault::Other(format!("asking for the channel of service {service}: {why}"));
     let ask = || {
-        let until = opening.clock.now() + opening.within;
-        let mut link = l2cap::plain(options.device, DISCOVERY, options.adapter, opening)?;
-        let mut search = Search::new(service);
-        let mut answer = vec![0; link.caps().max_message.unwrap_or_default()];
+        let until = opening.clock.now() + opening.timeout;
+        let mut link = l2cap::connect_default(options.device, SDP_PSM, options.adapter, opening)?;
+        let mut search = ServiceSearch::new(service);
+        let mut answer = vec![0; link.caps().max_message_bytes.unwrap_or_default()];
         loop {
             let left = || until.since(opening.clock.now());
             link.send(&search.request(), left())?;
             let length = link.receive(&mut answer, left())?;
-            match search.take(&answer[..length]).map_err(Fault::Other)? {
-                Next::Ask => {}
-                Next::Done(channel) => return Ok(channel),
+            match search.handle_response(&answer[..length]).map_err(Fault::Other)? {
+                SearchProgress::Continue => {}
+                SearchProgress::Done(channel) => return Ok(channel),
             }
         }
     };
@@ -163,25 +167,26 @@ fn look_up(options: &Options, opening: &Opening) -> Result<u8, Fault> {
         Fault::System { .. } => fault,
         fault => failed(fault.to_string()),
     })?;
-    found.filter(|channel| (1..=MOST_CHANNELS).contains(channel)).ok_or_else(|| {
+    found.filter(|channel| (1..=MAX_CHANNEL).contains(channel)).ok_or_else(|| {
         let device = options.device;
         failed(format!("the device does not offer it; 'sdptool browse {device}' lists what it does"))
     })
 }
 
-const AGAIN: Duration = Duration::from_millis(10);
+const CONNECT_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 fn is_busy(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::BUSY)
 }
 
 fn connect(options: &Options, channel: u8, within: Duration) -> Result<io::Result<Socket>, Fault> {
-    let socket = bluetooth::socket(Speaks::Rfcomm).map_err(Fault::system("open an RFCOMM socket"))?;
+    let socket =
+        bluetooth::open_socket(BluetoothProtocol::Rfcomm).map_err(Fault::system("open an RFCOMM socket"))?;
     if let Some(adapter) = options.adapter {
-        let bound = socket.bind(&address(adapter.address()?, 0));
-        bound.map_err(|error| bluetooth::fault("bind", &name(channel), error))?;
+        let bound = socket.bind(&socket_address(adapter.address()?, 0));
+        bound.map_err(|error| bluetooth::fault("bind", &channel_text(channel), error))?;
     }
-    let connected = socket.connect_timeout(&address(options.device, channel), within);
+    let connected = socket.connect_timeout(&socket_address(options.device, channel), within);
     Ok(connected.map(|()| socket))
 }
 
@@ -190,7 +195,7 @@ struct RfcommLink {
 }
 
 impl RfcommLink {
-    fn boxed(socket: Socket, caps: Caps, clock: &Clock, wait: Wait) -> Box<dyn Link> {
+    fn boxed(socket: Socket, caps: Caps, clock: &Clock, wait: WaitMode) -> Box<dyn Link> {
         Box::new(RfcommLink { inner: SocketLink::new(socket, caps, clock, wait, facts) })
     }
 }
@@ -210,7 +215,7 @@ impl Link for RfcommLink {
 
     #[inline]
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
-        self.inner.send(&bytes[..bytes.len().min(PIECE)], within)
+        self.inner.send(&bytes[..bytes.len().min(MAX_SEND_BYTES)], within)
     }
 
     #[inline]
@@ -222,55 +227,56 @@ impl Link for RfcommLink {
         self.inner.descriptor()
     }
 
-    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
-        Ok(Box::new(RfcommLink { inner: self.inner.half()? }))
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        Ok(Box::new(RfcommLink { inner: self.inner.duplicate()? }))
     }
 
-    fn polled(&self) -> Duration {
-        self.inner.polled()
+    fn busy_poll_time(&self) -> Duration {
+        self.inner.busy_poll_time()
     }
 
-    fn finish(&mut self) -> Result<(), Fault> {
-        self.inner.finish()
+    fn finish_sending(&mut self) -> Result<(), Fault> {
+        self.inner.finish_sending()
     }
 
-    fn hung_up(&self) -> bool {
-        self.inner.hung_up()
+    fn is_hung_up(&self) -> bool {
+        self.inner.is_hung_up()
     }
 }
 
-fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
-    let options = Options::of(endpoint)?;
-    let socket = bluetooth::socket(Speaks::Rfcomm).map_err(Fault::system("open an RFCOMM socket"))?;
+fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
+    let socket =
+        bluetooth::open_socket(BluetoothProtocol::Rfcomm).map_err(Fault::system("open an RFCOMM socket"))?;
     let wanted = options.channel.unwrap_or(0);
-    let fault = |operation| move |error| bluetooth::fault(operation, &name(wanted), error);
-    socket.bind(&address(options.device, wanted)).map_err(fault("bind"))?;
-    socket::listen(&socket, BACKLOG).map_err(fault("listen"))?;
-    let bound = socket.local_addr().ok().as_ref().and_then(|address| bluetooth::device_of(address, 0));
+    let fault = |operation| move |error| bluetooth::fault(operation, &channel_text(wanted), error);
+    socket.bind(&socket_address(options.device, wanted)).map_err(fault("bind"))?;
+    socket::listen(&socket, LISTEN_BACKLOG).map_err(fault("listen"))?;
+    let bound = socket.local_addr().ok().as_ref().and_then(|address| bluetooth::split_address(address, 0));
     let channel = bound.and_then(|(_, _, after)| after.first().copied()).unwrap_or(wanted);
     let endpoint = bluetooth::with_number(endpoint, channel.into())?;
-    let (told, endpoint) = tell(&options, channel, endpoint, opening.within)?;
+    let (told, endpoint) = register_service(&options, channel, endpoint, opening.timeout)?;
     let (clock, wait) = (opening.clock.clone(), opening.wait);
-    let admit = move |socket, from: &SockAddr| -> Admitted {
+    let admit = move |socket, from: &SockAddr| -> AcceptResult {
         // For as long as somebody listens.
         let _ = &told;
-        Ok((RfcommLink::boxed(socket, CAPS, &clock, wait), text(from)))
+        Ok((RfcommLink::boxed(socket, CHANNEL_CAPS, &clock, wait), address_text(from)))
     };
-    Ok(Box::new(SocketListener { socket, endpoint, admit }))
+    Ok(Box::new(SocketListener { socket, endpoint, make_link: admit }))
 }
 
 /// Has others told of the service, and the endpoint say so.
-fn tell(
+fn register_service(
     options: &Options,
     channel: u8,
     endpoint: Endpoint,
     within: Duration,
-) -> Result<(Option<Told>, Endpoint), Fault> {
-    match (bluez::tell(options.service(), channel, within), options.service) {
+) -> Result<(Option<ServiceRegistration>, Endpoint), Fault> {
+    match (bluez::register_service(options.service_or_default(), channel, within), options.service) {
         (Ok(told), Some(_)) => Ok((Some(told), endpoint)),
         (Ok(told), None) => {
             let joint = if endpoint.options().next().is_some() { '&' } else { '?' };
-            Ok((Some(told), format!("{endpoint}{joint}uuid={}", options.service()).parse()?))
+            Ok((Some(told), format!("{endpoint}{joint}uuid={}", options.service_or_default()).parse()?))
         }
         // Whoever knows the channel needs no more.
         (Err(_), None) => Ok((None, endpoint)),
@@ -281,23 +287,26 @@ fn tell(
 }
 
 /// One a device, and an adapter keeps at most seven in its piconet.
-const BACKLOG: i32 = 7;
+const LISTEN_BACKLOG: i32 = 7;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_an_address_and_a_channel() {
+    fn an_endpoint_is_an_address_and_a_channel() {
         let read = |text: &str| {
-            Options::of(&text.parse().unwrap())
-                .map(|options| (options.device, options.channel, options.service().to_string()))
+            Options::from_endpoint(&text.parse().unwrap())
+                .map(|options| (options.device, options.channel, options.service_or_default().to_string()))
         };
         let device = "00:1A:7D:DA:71:13".parse().unwrap();
         let serial = "1101".to_owned();
         assert_eq!(read("rfcomm://00:1a:7d:da:71:13/30"), Ok((device, Some(30), serial.clone())));
         assert_eq!(read("rfcomm://00:1A:7D:DA:71:13"), Ok((device, None, serial.clone())));
-        assert_eq!(read("rfcomm://any/0?uuid=0x1103"), Ok((bluetooth::ANY, Some(0), "1103".to_owned())));
+        assert_eq!(
+            read("rfcomm://any/0?uuid=0x1103"),
+            Ok((bluetooth::ANY_ADDRESS, Some(0), "1103".to_owned()))
+        );
         for wrong in [
             "rfcomm://00:1A:7D:DA:71/1",
             "rfcomm://any/31",
@@ -311,10 +320,11 @@ mod tests {
         let error = read("rfcomm://any?uuid=SP").unwrap_err().to_string();
         assert!(error.contains("'uuid=SP' is not a UUID, like 1101"), "{error}");
         let behind = |text: &str| {
-            caps(&text.parse().unwrap()).map(|caps| (caps.line.map(|line| line.bits_per_second), caps.many))
+            caps(&text.parse().unwrap())
+                .map(|caps| (caps.link_rate.map(|line| line.bits_per_second), caps.can_open_parallel))
         };
         assert_eq!(behind("rfcomm://any/1"), Ok((None, false)));
         assert_eq!(behind("rfcomm://any/1?baud=9600&flow=rtscts"), Ok((Some(9600.0), false)));
-        assert_eq!(text(&address(device, 7)).unwrap(), "00:1A:7D:DA:71:13/7");
+        assert_eq!(address_text(&socket_address(device, 7)).unwrap(), "00:1A:7D:DA:71:13/7");
     }
 }

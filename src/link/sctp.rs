@@ -11,13 +11,15 @@ use std::time::Duration;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::internet::{self, IpOptions, addresses};
+use super::internet::{self, IpOptions, resolve_addresses};
 use super::party::Tuning;
-use super::socket::{self, Admitted, BACKLOG, Buffers, SocketLink, SocketListener, Wants, flag};
-use super::{Caps, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys};
+use super::socket::{
+    self, AcceptResult, BufferOptions, IoDirection, LISTEN_BACKLOG, SocketLink, SocketListener, parse_flag,
+};
+use super::{Caps, Facts, Fault, Framing, Limitation, Link, Listener, OpenContext, Transport, sys};
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::plan::Wait;
+use crate::plan::WaitMode;
 
 pub const TRANSPORT: Transport = Transport {
     scheme: "sctp",
@@ -27,25 +29,25 @@ pub const TRANSPORT: Transport = Transport {
         ("nodelay", "1 (default) sends at once, 0 lets the kernel gather small messages (Nagle)"),
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
-        internet::FAMILY,
-        internet::BIND,
-        internet::DEVICE,
-        internet::DSCP,
+        internet::FAMILY_OPTION,
+        internet::BIND_OPTION,
+        internet::DEVICE_OPTION,
+        internet::DSCP_OPTION,
     ],
-    check: |endpoint| Options::of(endpoint).map(|_| CAPS),
+    parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|_| ASSOCIATION_CAPS),
     available: || {
         Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::SCTP)).map(|_| ()).map_err(|error| {
-            Unavailable::by(
+            Limitation::from_socket_error(
                 &error,
                 "the kernel has no SCTP, or has not loaded it",
                 "sudo modprobe sctp (Debian and Ubuntu: in linux-modules-extra where it is missing)",
             )
         })
     },
-    limit: || None,
+    limitation: || None,
     open,
     listen: Some(listen),
-    loopback: |_| {
+    loopback_urls: |_| {
         ["sctp://127.0.0.1:0", "sctp://[::1]:0", "sctp://127.0.0.1:0?rcvbuf=16Ki&dscp=EF&device=lo"]
             .map(str::to_owned)
             .to_vec()
@@ -53,48 +55,52 @@ pub const TRANSPORT: Transport = Transport {
 };
 
 /// A third of the buffers that kernels come with (`net.core.rmem_default`): a message fits its receiver's window whole.
-const MAX_MESSAGE: usize = 65_536;
+const MAX_MESSAGE_BYTES: usize = 65_536;
 
-const CAPS: Caps =
-    Caps { framing: Framing::Message, max_message: Some(MAX_MESSAGE), half_closes: false, ..Caps::STREAM };
+const ASSOCIATION_CAPS: Caps = Caps {
+    framing: Framing::Message,
+    max_message_bytes: Some(MAX_MESSAGE_BYTES),
+    can_half_close: false,
+    ..Caps::STREAM
+};
 
 struct Options {
     nodelay: bool,
     ip: IpOptions,
-    buffers: Buffers,
+    buffers: BufferOptions,
 }
 
 impl Options {
-    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+    fn from_endpoint(endpoint: &Endpoint) -> Result<Options, EndpointError> {
         endpoint.host_port()?;
         Ok(Options {
-            nodelay: flag(endpoint, "nodelay")?.unwrap_or(true),
-            ip: IpOptions::of(endpoint)?,
-            buffers: Buffers::of(endpoint)?,
+            nodelay: parse_flag(endpoint, "nodelay")?.unwrap_or(true),
+            ip: IpOptions::from_endpoint(endpoint)?,
+            buffers: BufferOptions::from_endpoint(endpoint)?,
         })
     }
 
-    fn socket(&self, address: SocketAddr) -> Result<Socket, Fault> {
+    fn open_socket(&self, address: SocketAddr) -> Result<Socket, Fault> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::SCTP))
             .map_err(Fault::system("open an SCTP socket"))?;
         self.ip.apply(&socket, address.ip())?;
-        self.apply(&socket)?;
+        self.apply_to_connection(&socket)?;
         Ok(socket)
     }
 
-    fn apply(&self, socket: &Socket) -> Result<(), Fault> {
+    fn apply_to_connection(&self, socket: &Socket) -> Result<(), Fault> {
         self.buffers.apply(socket)?;
         sys::set_sctp_nodelay(socket, self.nodelay).map_err(Fault::system("set SCTP_NODELAY"))
     }
 }
 
-fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let options = Options::of(endpoint)?;
+fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
     let mut last = Fault::TimedOut;
-    for address in addresses(endpoint, opening, false)? {
-        let socket = options.socket(address)?;
+    for address in resolve_addresses(endpoint, opening, false)? {
+        let socket = options.open_socket(address)?;
         options.ip.bind(&socket, address)?;
-        match socket.connect_timeout(&address.into(), opening.within) {
+        match socket.connect_timeout(&address.into(), opening.timeout) {
             Ok(()) => return Ok(Box::new(SctpLink::new(socket, &opening.clock, opening.wait))),
             Err(error) => last = Fault::System { operation: "connect", source: error },
         }
@@ -112,18 +118,21 @@ fn facts(socket: &Socket, facts: &mut Facts) {
 struct SctpLink {
     inner: SocketLink,
     /// The beginning of a message that the kernel hands over in pieces.
-    begun: Vec<u8>,
+    partial_message: Vec<u8>,
 }
 
 impl SctpLink {
-    fn new(socket: Socket, clock: &Clock, wait: Wait) -> SctpLink {
-        SctpLink { inner: SocketLink::new(socket, CAPS, clock, wait, facts), begun: Vec::new() }
+    fn new(socket: Socket, clock: &Clock, wait: WaitMode) -> SctpLink {
+        SctpLink {
+            inner: SocketLink::new(socket, ASSOCIATION_CAPS, clock, wait, facts),
+            partial_message: Vec::new(),
+        }
     }
 
     /// A piece of a message, and whether it is its last.
     #[inline]
-    fn piece(&mut self, into: &mut [u8], within: Duration) -> Result<(usize, bool), Fault> {
-        let (length, last) = self.inner.attempt(Wants::ToReceive, within, |socket, may_block| {
+    fn receive_fragment(&mut self, into: &mut [u8], within: Duration) -> Result<(usize, bool), Fault> {
+        let (length, last) = self.inner.attempt(IoDirection::Receive, within, |socket, may_block| {
             let flags = if may_block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
             let came =
                 recvmsg(socket, &mut [IoSliceMut::new(into)], &mut RecvAncillaryBuffer::default(), flags)?;
@@ -155,17 +164,17 @@ impl Link for SctpLink {
         let mut until: Option<Time> = None;
         let mut left = within;
         loop {
-            let (length, last) = self.piece(into, left)?;
-            if last && self.begun.is_empty() {
+            let (length, last) = self.receive_fragment(into, left)?;
+            if last && self.partial_message.is_empty() {
                 return Ok(length);
             }
             // It is longer than `into`, or the kernel had to make room before all of it was there.
-            let room = MAX_MESSAGE.saturating_sub(self.begun.len());
-            self.begun.extend_from_slice(&into[..length.min(room)]);
+            let room = MAX_MESSAGE_BYTES.saturating_sub(self.partial_message.len());
+            self.partial_message.extend_from_slice(&into[..length.min(room)]);
             if last {
-                let length = self.begun.len().min(into.len());
-                into[..length].copy_from_slice(&self.begun[..length]);
-                self.begun.clear();
+                let length = self.partial_message.len().min(into.len());
+                into[..length].copy_from_slice(&self.partial_message[..length]);
+                self.partial_message.clear();
                 return Ok(length);
             }
             let now = self.inner.clock.now();
@@ -177,37 +186,37 @@ impl Link for SctpLink {
         self.inner.descriptor()
     }
 
-    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
-        Ok(Box::new(SctpLink { inner: self.inner.half()?, begun: Vec::new() }))
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        Ok(Box::new(SctpLink { inner: self.inner.duplicate()?, partial_message: Vec::new() }))
     }
 
-    fn polled(&self) -> Duration {
-        self.inner.polled()
+    fn busy_poll_time(&self) -> Duration {
+        self.inner.busy_poll_time()
     }
 
-    fn finish(&mut self) -> Result<(), Fault> {
+    fn finish_sending(&mut self) -> Result<(), Fault> {
         // What is on its way to this end still comes.
-        self.inner.shut(Shutdown::Write)
+        self.inner.shutdown(Shutdown::Write)
     }
 
-    fn hung_up(&self) -> bool {
-        self.inner.hung_up()
+    fn is_hung_up(&self) -> bool {
+        self.inner.is_hung_up()
     }
 }
 
-fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
-    let options = Options::of(endpoint)?;
-    options.ip.check_listens()?;
-    let address = addresses(endpoint, opening, true)?[0];
-    let socket = options.socket(address)?;
+fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
+    options.ip.refuse_bind_for_listener()?;
+    let address = resolve_addresses(endpoint, opening, true)?[0];
+    let socket = options.open_socket(address)?;
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;
-    socket::listen(&socket, BACKLOG).map_err(Fault::system("listen"))?;
-    let endpoint = endpoint.with_port(internet::port(&socket))?;
+    socket::listen(&socket, LISTEN_BACKLOG).map_err(Fault::system("listen"))?;
+    let endpoint = endpoint.with_port(internet::bound_port(&socket))?;
     let (clock, wait) = (opening.clock.clone(), opening.wait);
-    let admit = move |socket: Socket, from: &SockAddr| -> Admitted {
-        options.apply(&socket)?;
-        Ok((Box::new(SctpLink::new(socket, &clock, wait)), internet::text(from)))
+    let admit = move |socket: Socket, from: &SockAddr| -> AcceptResult {
+        options.apply_to_connection(&socket)?;
+        Ok((Box::new(SctpLink::new(socket, &clock, wait)), internet::address_text(from)))
     };
-    Ok(Box::new(SocketListener { socket, endpoint, admit }))
+    Ok(Box::new(SocketListener { socket, endpoint, make_link: admit }))
 }

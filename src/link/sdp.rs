@@ -11,15 +11,15 @@ use std::str::FromStr;
 pub struct Uuid(u128);
 
 /// What the short ones are short for.
-const BASE: u128 = 0x0000_0000_0000_1000_8000_0080_5F9B_34FB;
+const BASE_UUID: u128 = 0x0000_0000_0000_1000_8000_0080_5F9B_34FB;
 
 /// The profile of serial adapters.
-pub const SERIAL_PORT: Uuid = Uuid::short(0x1101);
-const RFCOMM: Uuid = Uuid::short(0x0003);
+pub const SERIAL_PORT_UUID: Uuid = Uuid::from_short(0x1101);
+const RFCOMM_UUID: Uuid = Uuid::from_short(0x0003);
 
 impl Uuid {
-    const fn short(number: u32) -> Uuid {
-        Uuid((number as u128) << 96 | BASE)
+    const fn from_short(number: u32) -> Uuid {
+        Uuid((number as u128) << 96 | BASE_UUID)
     }
 
     /// One that nobody else has.
@@ -30,22 +30,22 @@ impl Uuid {
     }
 
     /// With all its digits.
-    pub fn long(self) -> String {
+    pub fn to_full_text(self) -> String {
         let digits = format!("{:032x}", self.0);
         [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
     }
 
-    fn shortened(self) -> Option<u32> {
+    fn to_short(self) -> Option<u32> {
         let number = (self.0 >> 96) as u32;
-        (Uuid::short(number) == self).then_some(number)
+        (Uuid::from_short(number) == self).then_some(number)
     }
 
     /// As a data element, as short as can be.
-    fn write(self) -> Vec<u8> {
-        match self.shortened().map(|number| number.to_be_bytes()) {
-            Some([0, 0, high, low]) => vec![UUID << 3 | 1, high, low],
-            Some(number) => [&[UUID << 3 | 2], &number[..]].concat(),
-            None => [&[UUID << 3 | 4], &self.0.to_be_bytes()[..]].concat(),
+    fn encode(self) -> Vec<u8> {
+        match self.to_short().map(|number| number.to_be_bytes()) {
+            Some([0, 0, high, low]) => vec![TYPE_UUID << 3 | 1, high, low],
+            Some(number) => [&[TYPE_UUID << 3 | 2], &number[..]].concat(),
+            None => [&[TYPE_UUID << 3 | 4], &self.0.to_be_bytes()[..]].concat(),
         }
     }
 }
@@ -60,7 +60,7 @@ impl FromStr for Uuid {
         let is_hex = parts.iter().all(|part| part.bytes().all(|digit| digit.is_ascii_hexdigit()));
         let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
         match lengths[..] {
-            [4 | 8] if is_hex => u32::from_str_radix(digits, 16).map(Uuid::short).map_err(|_| ()),
+            [4 | 8] if is_hex => u32::from_str_radix(digits, 16).map(Uuid::from_short).map_err(|_| ()),
             [8, 4, 4, 4, 12] if is_hex => u128::from_str_radix(&parts.concat(), 16).map(Uuid).map_err(|_| ()),
             _ => Err(()),
         }
@@ -69,94 +69,99 @@ impl FromStr for Uuid {
 
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.shortened() {
+        match self.to_short() {
             Some(number) => write!(f, "{number:04x}"),
-            None => f.write_str(&self.long()),
+            None => f.write_str(&self.to_full_text()),
         }
     }
 }
 
 /// Messages of the protocol.
-const ERROR: u8 = 0x01;
-const SEARCH: u8 = 0x06;
-const FOUND: u8 = 0x07;
+const ERROR_RESPONSE: u8 = 0x01;
+const SEARCH_ATTRIBUTE_REQUEST: u8 = 0x06;
+const SEARCH_ATTRIBUTE_RESPONSE: u8 = 0x07;
 
 /// The attribute that lists the protocols below a service, with their channels.
-const PROTOCOLS: u16 = 0x0004;
+const PROTOCOL_DESCRIPTOR_LIST: u16 = 0x0004;
 
 /// Room that we give to all of an answer.
-const MOST: usize = 64 << 10;
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 /// The search for a service on one device. An answer may come in pieces, each of which has to be asked for.
 #[derive(Debug)]
-pub struct Search {
+pub struct ServiceSearch {
     service: Uuid,
     transaction: u16,
     /// What came so far.
-    lists: Vec<u8>,
+    attribute_lists: Vec<u8>,
     /// What the device wants to hear to go on.
     continuation: Vec<u8>,
 }
 
 /// What follows an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// [`Search::request`] asks for the next piece.
-    Ask,
+pub enum SearchProgress {
+    /// [`ServiceSearch::request`] asks for the next piece.
+    Continue,
     /// The channel, if the device offers the service on one.
     Done(Option<u8>),
 }
 
-impl Search {
-    pub fn new(service: Uuid) -> Search {
-        Search { service, transaction: 1, lists: Vec::new(), continuation: vec![0] }
+impl ServiceSearch {
+    pub fn new(service: Uuid) -> ServiceSearch {
+        ServiceSearch { service, transaction: 1, attribute_lists: Vec::new(), continuation: vec![0] }
     }
 
     /// What to send now.
     pub fn request(&self) -> Vec<u8> {
-        let pattern = sequence(&self.service.write());
-        let attribute = sequence(&[&[NUMBER << 3 | 1], &PROTOCOLS.to_be_bytes()[..]].concat());
+        let pattern = encode_sequence(&self.service.encode());
+        let attribute = encode_sequence(
+            &[&[TYPE_UNSIGNED << 3 | 1], &PROTOCOL_DESCRIPTOR_LIST.to_be_bytes()[..]].concat(),
+        );
         let most = u16::MAX.to_be_bytes();
         let said = [&pattern[..], &most, &attribute, &self.continuation].concat();
         let length = (said.len() as u16).to_be_bytes();
-        [&[SEARCH], &self.transaction.to_be_bytes()[..], &length, &said].concat()
+        [&[SEARCH_ATTRIBUTE_REQUEST], &self.transaction.to_be_bytes()[..], &length, &said].concat()
     }
 
     /// Takes the answer to what was sent last. Fails on one that is none, in words.
-    pub fn take(&mut self, answer: &[u8]) -> Result<Next, String> {
+    pub fn handle_response(&mut self, answer: &[u8]) -> Result<SearchProgress, String> {
         let wrong = || "the answer makes no sense".to_owned();
-        let (kind, transaction, said) = split(answer).ok_or_else(wrong)?;
+        let (kind, transaction, said) = split_message(answer).ok_or_else(wrong)?;
         if transaction != self.transaction {
             return Err(wrong());
         }
-        if kind == ERROR {
+        if kind == ERROR_RESPONSE {
             let code = said.first_chunk().map_or(0, |code| u16::from_be_bytes(*code));
             return Err(format!("the device refused the question (SDP error {code})"));
         }
-        let (piece, continuation) = piece(said).filter(|_| kind == FOUND).ok_or_else(wrong)?;
+        let (piece, continuation) =
+            split_attributes(said).filter(|_| kind == SEARCH_ATTRIBUTE_RESPONSE).ok_or_else(wrong)?;
         // Without the first of these a device could go on for ever.
-        if (piece.is_empty() && continuation != [0]) || self.lists.len() + piece.len() > MOST {
+        if (piece.is_empty() && continuation != [0])
+            || self.attribute_lists.len() + piece.len() > MAX_RESPONSE_BYTES
+        {
             return Err(wrong());
         }
-        self.lists.extend_from_slice(piece);
+        self.attribute_lists.extend_from_slice(piece);
         if continuation == [0] {
-            return Ok(Next::Done(channel(&self.lists)));
+            return Ok(SearchProgress::Done(find_channel(&self.attribute_lists)));
         }
         self.continuation = continuation.to_vec();
         self.transaction = self.transaction.wrapping_add(1);
-        Ok(Next::Ask)
+        Ok(SearchProgress::Continue)
     }
 }
 
 /// Kind, transaction and parameters of a message.
-fn split(message: &[u8]) -> Option<(u8, u16, &[u8])> {
+fn split_message(message: &[u8]) -> Option<(u8, u16, &[u8])> {
     let (&[kind, high, low, length_high, length_low], said) = message.split_first_chunk()?;
     let length = u16::from_be_bytes([length_high, length_low]);
     Some((kind, u16::from_be_bytes([high, low]), said.get(..length.into())?))
 }
 
 /// The attributes in an answer, and what to say to get more of them (a single zero: that was all).
-fn piece(said: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_attributes(said: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = said.split_first_chunk()?;
     let (piece, continuation) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
     let length = usize::from(*continuation.first()?);
@@ -165,26 +170,26 @@ fn piece(said: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Types of data elements.
-const NUMBER: u8 = 1;
-const UUID: u8 = 3;
-const SEQUENCE: u8 = 6;
-const ALTERNATIVES: u8 = 7;
+const TYPE_UNSIGNED: u8 = 1;
+const TYPE_UUID: u8 = 3;
+const TYPE_SEQUENCE: u8 = 6;
+const TYPE_ALTERNATIVE: u8 = 7;
 
 /// A sequence of few bytes.
-fn sequence(body: &[u8]) -> Vec<u8> {
-    [&[SEQUENCE << 3 | 5, body.len() as u8], body].concat()
+fn encode_sequence(body: &[u8]) -> Vec<u8> {
+    [&[TYPE_SEQUENCE << 3 | 5, body.len() as u8], body].concat()
 }
 
 /// A data element: a value that tells its own type and length.
 #[derive(Clone, Copy)]
-struct Element<'a> {
+struct DataElement<'a> {
     kind: u8,
     body: &'a [u8],
 }
 
-impl<'a> Element<'a> {
+impl<'a> DataElement<'a> {
     /// The first one of `bytes`, and what follows.
-    fn first(bytes: &'a [u8]) -> Option<(Element<'a>, &'a [u8])> {
+    fn parse_first(bytes: &'a [u8]) -> Option<(DataElement<'a>, &'a [u8])> {
         let (&head, rest) = bytes.split_first()?;
         let (kind, size) = (head >> 3, head & 7);
         let told = |bytes: usize| {
@@ -197,55 +202,55 @@ impl<'a> Element<'a> {
             _ => told(1 << (size - 5))?,
         };
         let (body, rest) = rest.split_at_checked(length)?;
-        Some((Element { kind, body }, rest))
+        Some((DataElement { kind, body }, rest))
     }
 
-    fn number(self) -> Option<u32> {
-        let fits = self.kind == NUMBER && self.body.len() <= 4;
+    fn as_number(self) -> Option<u32> {
+        let fits = self.kind == TYPE_UNSIGNED && self.body.len() <= 4;
         fits.then(|| self.body.iter().fold(0, |number, &byte| number << 8 | u32::from(byte)))
     }
 
-    fn uuid(self) -> Option<Uuid> {
-        let short = |number| Some(Uuid::short(number));
+    fn as_uuid(self) -> Option<Uuid> {
+        let short = |number| Some(Uuid::from_short(number));
         match (self.kind, self.body) {
-            (UUID, &[a, b]) => short(u32::from_be_bytes([0, 0, a, b])),
-            (UUID, &[a, b, c, d]) => short(u32::from_be_bytes([a, b, c, d])),
-            (UUID, long) => Some(Uuid(u128::from_be_bytes(long.try_into().ok()?))),
+            (TYPE_UUID, &[a, b]) => short(u32::from_be_bytes([0, 0, a, b])),
+            (TYPE_UUID, &[a, b, c, d]) => short(u32::from_be_bytes([a, b, c, d])),
+            (TYPE_UUID, long) => Some(Uuid(u128::from_be_bytes(long.try_into().ok()?))),
             _ => None,
         }
     }
 }
 
 /// Those that lie end to end, up to one that is cut off.
-fn elements(mut bytes: &[u8]) -> impl Iterator<Item = Element<'_>> {
+fn elements(mut bytes: &[u8]) -> impl Iterator<Item = DataElement<'_>> {
     std::iter::from_fn(move || {
-        let (element, rest) = Element::first(bytes)?;
+        let (element, rest) = DataElement::parse_first(bytes)?;
         bytes = rest;
         Some(element)
     })
 }
 
 /// The first channel in lists of attributes, one list a service.
-fn channel(lists: &[u8]) -> Option<u8> {
-    elements(elements(lists).next()?.body).find_map(|service| channel_of(service.body))
+fn find_channel(lists: &[u8]) -> Option<u8> {
+    elements(elements(lists).next()?.body).find_map(|service| service_channel(service.body))
 }
 
-fn channel_of(service: &[u8]) -> Option<u8> {
+fn service_channel(service: &[u8]) -> Option<u8> {
     let mut attributes = elements(service);
     while let (Some(name), Some(value)) = (attributes.next(), attributes.next()) {
-        if name.number() != Some(PROTOCOLS.into()) {
+        if name.as_number() != Some(PROTOCOL_DESCRIPTOR_LIST.into()) {
             continue;
         }
         // A service that can be reached over several stacks of protocols lists all of them.
-        let stacks: Vec<Element> = match value.kind {
-            ALTERNATIVES => elements(value.body).collect(),
+        let stacks: Vec<DataElement> = match value.kind {
+            TYPE_ALTERNATIVE => elements(value.body).collect(),
             _ => vec![value],
         };
         let mut protocols = stacks.iter().flat_map(|stack| elements(stack.body));
         return protocols.find_map(|protocol| {
             let mut parts = elements(protocol.body);
-            let is_it = parts.next()?.uuid()? == RFCOMM;
-            u8::try_from(parts.next().filter(|_| is_it)?.number()?).ok()
+            let is_it = parts.next()?.as_uuid()? == RFCOMM_UUID;
+            u8::try_from(parts.next().filter(|_| is_it)?.as_number()?).ok()
         });
     }
     None
@@ -271,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_named_as_people_do() {
+    fn service_names_are_parsed() {
         for (text, printed) in [
             ("1101", "1101"),
             ("0x1101", "1101"),
@@ -281,78 +286,87 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Uuid>().unwrap().to_string(), printed);
         }
-        assert_eq!(SERIAL_PORT.long(), "00001101-0000-1000-8000-00805f9b34fb");
+        assert_eq!(SERIAL_PORT_UUID.to_full_text(), "00001101-0000-1000-8000-00805f9b34fb");
         for wrong in ["", "SP", "110", "11011", "+101", "0x", "8ce255c0-200a-11e0-ac64-0800200c9a6", "1101-"]
         {
             assert!(wrong.parse::<Uuid>().is_err(), "{wrong}");
         }
-        assert_eq!(Uuid::random().long().as_bytes()[14], b'4');
+        assert_eq!(Uuid::random().to_full_text().as_bytes()[14], b'4');
     }
 
     #[test]
-    fn a_question_is_what_the_specification_says() {
-        let request = Search::new(SERIAL_PORT).request();
+    fn a_request_is_encoded_as_specified() {
+        let request = ServiceSearch::new(SERIAL_PORT_UUID).request();
         let expected =
             [0x06, 0, 1, 0, 13, 0x35, 3, 0x19, 0x11, 0x01, 0xff, 0xff, 0x35, 3, 0x09, 0x00, 0x04, 0];
         assert_eq!(request, expected);
-        let long = Search::new("8ce255c0-200a-11e0-ac64-0800200c9a66".parse().unwrap()).request();
+        let long = ServiceSearch::new("8ce255c0-200a-11e0-ac64-0800200c9a66".parse().unwrap()).request();
         assert_eq!(long[5..9], [0x35, 17, 0x1c, 0x8c]);
     }
 
     #[test]
     fn the_channel_is_that_of_the_first_service_with_one() {
-        let mut search = Search::new(SERIAL_PORT);
-        let whole = answer(FOUND, 1, &[&[0, LISTS.len() as u8], LISTS, &[0]]);
-        assert_eq!(search.take(&whole), Ok(Next::Done(Some(7))));
+        let mut search = ServiceSearch::new(SERIAL_PORT_UUID);
+        let whole = answer(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, LISTS.len() as u8], LISTS, &[0]]);
+        assert_eq!(search.handle_response(&whole), Ok(SearchProgress::Done(Some(7))));
         // Several stacks, of which the second has it.
         let stacks = [0x3d, 16, 0x35, 5, 0x35, 3, 0x19, 1, 0, 0x35, 7, 0x35, 5, 0x19, 0, 3, 0x08, 9];
         let service = [&[0x35, 3 + stacks.len() as u8, 0x09, 0, 4], &stacks[..]].concat();
-        assert_eq!(channel(&[&[0x35, service.len() as u8], &service[..]].concat()), Some(9));
-        assert_eq!(channel(&[0x35, 0]), None);
+        assert_eq!(find_channel(&[&[0x35, service.len() as u8], &service[..]].concat()), Some(9));
+        assert_eq!(find_channel(&[0x35, 0]), None);
     }
 
     #[test]
-    fn pieces_are_asked_for_until_the_last() {
-        let mut search = Search::new(SERIAL_PORT);
+    fn continuations_are_requested_until_the_last() {
+        let mut search = ServiceSearch::new(SERIAL_PORT_UUID);
         let (first, second) = LISTS.split_at(20);
-        let piece = answer(FOUND, 1, &[&[0, 20], first, &[2, 0xaa, 0xbb]]);
-        assert_eq!(search.take(&piece), Ok(Next::Ask));
+        let piece = answer(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 20], first, &[2, 0xaa, 0xbb]]);
+        assert_eq!(search.handle_response(&piece), Ok(SearchProgress::Continue));
         let request = search.request();
         assert_eq!((request[2], &request[request.len() - 3..]), (2, &[2, 0xaa, 0xbb][..]));
-        let rest = answer(FOUND, 2, &[&[0, second.len() as u8], second, &[0]]);
-        assert_eq!(search.take(&rest), Ok(Next::Done(Some(7))));
+        let rest = answer(SEARCH_ATTRIBUTE_RESPONSE, 2, &[&[0, second.len() as u8], second, &[0]]);
+        assert_eq!(search.handle_response(&rest), Ok(SearchProgress::Done(Some(7))));
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn malformed_responses_are_refused() {
         let wrong = [
-            answer(FOUND, 2, &[&[0, 0], &[0]]),
-            answer(SEARCH, 1, &[&[0, 0], &[0]]),
-            answer(FOUND, 1, &[&[0, 9], &[0]]),
-            answer(FOUND, 1, &[&[0, 0], &[2, 1]]),
-            answer(FOUND, 1, &[&[0, 0], &[1, 1]]),
-            answer(FOUND, 1, &[&[0, 0], &[17], &[0; 17]]),
-            vec![FOUND, 0, 1, 0, 9, 0],
+            answer(SEARCH_ATTRIBUTE_RESPONSE, 2, &[&[0, 0], &[0]]),
+            answer(SEARCH_ATTRIBUTE_REQUEST, 1, &[&[0, 0], &[0]]),
+            answer(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 9], &[0]]),
+            answer(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 0], &[2, 1]]),
+            answer(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 0], &[1, 1]]),
+            answer(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 0], &[17], &[0; 17]]),
+            vec![SEARCH_ATTRIBUTE_RESPONSE, 0, 1, 0, 9, 0],
             vec![],
         ];
         for answer in &wrong {
-            assert_eq!(Search::new(SERIAL_PORT).take(answer).unwrap_err(), "the answer makes no sense");
+            assert_eq!(
+                ServiceSearch::new(SERIAL_PORT_UUID).handle_response(answer).unwrap_err(),
+                "the answer makes no sense"
+            );
         }
-        let refused = Search::new(SERIAL_PORT).take(&answer(ERROR, 1, &[&[0, 3]])).unwrap_err();
+        let refused = ServiceSearch::new(SERIAL_PORT_UUID)
+            .handle_response(&answer(ERROR_RESPONSE, 1, &[&[0, 3]]))
+            .unwrap_err();
         assert_eq!(refused, "the device refused the question (SDP error 3)");
         // A length beyond the end, at every depth.
         for cut in 0..LISTS.len() {
-            assert!(matches!(channel(&LISTS[..cut]), None | Some(7)));
+            assert!(matches!(find_channel(&LISTS[..cut]), None | Some(7)));
         }
     }
 
     #[test]
-    fn a_device_that_never_ends_is_left() {
-        let mut search = Search::new(SERIAL_PORT);
+    fn an_endless_response_is_refused() {
+        let mut search = ServiceSearch::new(SERIAL_PORT_UUID);
         let asked = (1u16..).take_while(|&transaction| {
-            let piece = answer(FOUND, transaction, &[&600u16.to_be_bytes(), &[0x35; 600], &[1, 1]]);
-            search.take(&piece) == Ok(Next::Ask)
+            let piece = answer(
+                SEARCH_ATTRIBUTE_RESPONSE,
+                transaction,
+                &[&600u16.to_be_bytes(), &[0x35; 600], &[1, 1]],
+            );
+            search.handle_response(&piece) == Ok(SearchProgress::Continue)
         });
-        assert_eq!(asked.count(), MOST / 600);
+        assert_eq!(asked.count(), MAX_RESPONSE_BYTES / 600);
     }
 }

@@ -8,64 +8,66 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::termios::{QueueSelector, tcflush};
 
-use super::line::{self, Errors, Modem, Port, Purge, Settings, Signal};
 use super::party::Tuning;
-use super::socket::{Wants, wait_for};
-use super::{Caps, Facts, Fault, Link, Opening, Transport, sys, tty};
+use super::serial_line::{
+    self, ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
+};
+use super::socket::{IoDirection, wait_ready};
+use super::{Caps, Facts, Fault, Link, OpenContext, Transport, sys, tty};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
-use crate::plan::Wait;
+use crate::plan::WaitMode;
 
 mod device;
 
-use device::{Device, Options};
+use device::{Options, SerialDevice};
 
 pub const TRANSPORT: Transport = Transport {
     scheme: "serial",
     summary: "serial port of this host",
     example: "serial:///dev/ttyS0?baud=115200&flow=rtscts",
     options: &[
-        line::BAUD,
-        line::DATA,
-        line::PARITY,
-        line::STOP,
-        line::FLOW,
-        device::LOW_LATENCY,
-        device::RS485,
-        device::DELAY_BEFORE,
-        device::DELAY_AFTER,
+        serial_line::BAUD_OPTION,
+        serial_line::DATA_BITS_OPTION,
+        serial_line::PARITY_OPTION,
+        serial_line::STOP_BITS_OPTION,
+        serial_line::FLOW_CONTROL_OPTION,
+        device::LOW_LATENCY_OPTION,
+        device::RS485_OPTION,
+        device::DELAY_BEFORE_OPTION,
+        device::DELAY_AFTER_OPTION,
     ],
-    check: |endpoint| Options::of(endpoint).map(|options| options.line.caps()),
+    parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.settings.caps()),
     available: || Ok(()),
-    limit: || None,
+    limitation: || None,
     open: |endpoint, opening| Ok(Box::new(SerialLink::open(endpoint, opening)?)),
     listen: None,
-    loopback: |_| Vec::new(),
+    loopback_urls: |_| Vec::new(),
 };
 
 /// A serial port as a link.
 pub struct SerialLink {
-    device: Arc<Device>,
-    asked: Settings,
+    device: Arc<SerialDevice>,
+    requested: SerialSettings,
     caps: Caps,
     clock: Clock,
-    wait: Wait,
-    polled: Duration,
+    wait: WaitMode,
+    busy_poll_total: Duration,
 }
 
 impl SerialLink {
-    pub fn open(endpoint: &Endpoint, opening: &Opening) -> Result<SerialLink, Fault> {
-        let options = Options::of(endpoint)?;
-        let device = Device::open(&options)?;
-        let caps = tty::settings(&device)?.caps();
+    pub fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<SerialLink, Fault> {
+        let options = Options::from_endpoint(endpoint)?;
+        let device = SerialDevice::open(&options)?;
+        let caps = tty::read_settings(&device)?.caps();
         let (clock, wait) = (opening.clock.clone(), opening.wait);
         Ok(SerialLink {
             device: Arc::new(device),
-            asked: options.line,
+            requested: options.settings,
             caps,
             clock,
             wait,
-            polled: Duration::ZERO,
+            busy_poll_total: Duration::ZERO,
         })
     }
 
@@ -73,9 +75,9 @@ impl SerialLink {
     #[inline]
     fn attempt<T>(
         &mut self,
-        which: Wants,
+        which: IoDirection,
         within: Duration,
-        mut operation: impl FnMut(&Device) -> Result<T, Errno>,
+        mut operation: impl FnMut(&SerialDevice) -> Result<T, Errno>,
     ) -> Result<T, Fault> {
         let (mut until, mut last) = (None, None);
         loop {
@@ -83,7 +85,7 @@ impl SerialLink {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 // The far side of a pseudo-terminal is gone, or the adapter was pulled out.
                 Err(Errno::IO | Errno::NXIO | Errno::NODEV) => return Err(Fault::Closed),
-                done => return done.map_err(|errno| super::socket::fault(which, errno)),
+                done => return done.map_err(|errno| super::socket::io_fault(which, errno)),
             }
             let now = self.clock.now();
             let until = *until.get_or_insert(now + within);
@@ -91,9 +93,9 @@ impl SerialLink {
                 return Err(Fault::TimedOut);
             }
             match self.wait {
-                Wait::Block => wait_for(&self.device, which, until.since(now)),
-                Wait::Spin => {
-                    self.polled += last.map_or(Duration::ZERO, |last| now.since(last));
+                WaitMode::Block => wait_ready(&self.device, which, until.since(now)),
+                WaitMode::Spin => {
+                    self.busy_poll_total += last.map_or(Duration::ZERO, |last| now.since(last));
                     last = Some(now);
                     std::hint::spin_loop();
                 }
@@ -109,8 +111,8 @@ impl Link for SerialLink {
 
     fn facts(&self) -> Facts {
         let mut facts = self.device.facts();
-        if let Ok(granted) = tty::settings(&self.device) {
-            line::note(&mut facts, &self.asked, &granted);
+        if let Ok(granted) = tty::read_settings(&self.device) {
+            serial_line::insert_line_facts(&mut facts, &self.requested, &granted);
         }
         facts
     }
@@ -121,84 +123,85 @@ impl Link for SerialLink {
 
     #[inline]
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
-        self.attempt(Wants::ToSend, within, |device| rustix::io::write(device, bytes))
+        self.attempt(IoDirection::Send, within, |device| rustix::io::write(device, bytes))
     }
 
     #[inline]
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
         // A line is slower than who reads it: whoever reads first mostly finds nothing, which costs a call more.
         let within = match self.wait {
-            Wait::Block if !within.is_zero() => {
+            WaitMode::Block if !within.is_zero() => {
                 let began = self.clock.now();
-                wait_for(&self.device, Wants::ToReceive, within);
+                wait_ready(&self.device, IoDirection::Receive, within);
                 within.saturating_sub(self.clock.now() - began)
             }
             _ => within,
         };
-        let length = self.attempt(Wants::ToReceive, within, |device| rustix::io::read(device, &mut *into))?;
+        let length =
+            self.attempt(IoDirection::Receive, within, |device| rustix::io::read(device, &mut *into))?;
         if length == 0 && !into.is_empty() {
             return Err(Fault::Closed);
         }
         Ok(length)
     }
 
-    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         Ok(Box::new(SerialLink {
             device: self.device.clone(),
-            asked: self.asked,
+            requested: self.requested,
             caps: self.caps.clone(),
             clock: self.clock.clone(),
             wait: self.wait,
-            polled: Duration::ZERO,
+            busy_poll_total: Duration::ZERO,
         }))
     }
 
-    fn finish(&mut self) -> Result<(), Fault> {
+    fn finish_sending(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
-    fn polled(&self) -> Duration {
-        self.polled
+    fn busy_poll_time(&self) -> Duration {
+        self.busy_poll_total
     }
 
-    fn unacknowledged(&self) -> Option<u64> {
-        sys::unacknowledged(&self.device)
+    fn unacknowledged_bytes(&self) -> Option<u64> {
+        sys::unacknowledged_bytes(&self.device)
     }
 
-    fn port(&mut self) -> Option<&mut dyn Port> {
+    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         Some(self)
     }
 }
 
-impl Port for SerialLink {
-    fn settings(&mut self) -> Result<Settings, Fault> {
-        tty::settings(&self.device)
+impl PortControl for SerialLink {
+    fn settings(&mut self) -> Result<SerialSettings, Fault> {
+        tty::read_settings(&self.device)
     }
 
-    fn set(&mut self, wanted: &Settings) -> Result<Settings, Fault> {
-        let granted = tty::set(&self.device, wanted)?;
-        (self.asked, self.caps) = (*wanted, granted.caps());
+    fn configure(&mut self, wanted: &SerialSettings) -> Result<SerialSettings, Fault> {
+        let granted = tty::configure(&self.device, wanted)?;
+        (self.requested, self.caps) = (*wanted, granted.caps());
         Ok(granted)
     }
 
-    fn signal(&mut self, signal: Signal, on: bool) -> Result<(), Fault> {
-        self.device.signal(signal, on)
+    fn set_signal(&mut self, signal: OutputSignal, on: bool) -> Result<(), Fault> {
+        self.device.set_signal(signal, on)
     }
 
-    fn modem(&mut self) -> Option<Modem> {
-        self.device.modem()
+    fn modem_lines(&mut self) -> Option<ModemLines> {
+        self.device.modem_lines()
     }
 
-    fn purge(&mut self, purge: Purge) -> Result<(), Fault> {
+    fn purge(&mut self, purge: PurgeTarget) -> Result<(), Fault> {
         let queue = match purge {
-            Purge::Received => QueueSelector::IFlush,
-            Purge::ToSend => QueueSelector::OFlush,
-            Purge::Both => QueueSelector::IOFlush,
+            PurgeTarget::Received => QueueSelector::IFlush,
+            PurgeTarget::ToSend => QueueSelector::OFlush,
+            PurgeTarget::Both => QueueSelector::IOFlush,
         };
         tcflush(&self.device, queue).map_err(|errno| Fault::system("purge")(errno.into()))
     }
 
-    fn errors(&mut self) -> Option<Errors> {
-        self.device.errors()
+    fn uart_errors(&mut self) -> Option<UartErrors> {
+        self.device.uart_errors()
     }
 }

@@ -1,8 +1,8 @@
 //! A shaped path: what delay, rate, queue and faults of a link do to what passes, one way.
 //!
-//! A [`Path`] is one direction: a queue, a line of a certain rate behind it and a delay behind that, shared by all
-//! connections. A [`Pipe`] is what one connection has on its way. Both are told the time and neither wait nor read a
-//! clock: `mem://` runs on them exactly on the virtual clock, and [`Shaped`] puts them around any link. Payload is
+//! A [`ShapedPath`] is one direction: a queue, a line of a certain rate behind it and a delay behind that, shared by all
+//! connections. A [`ShapedPipe`] is what one connection has on its way. Both are told the time and neither wait nor read a
+//! clock: `mem://` runs on them exactly on the virtual clock, and [`ShapedLink`] puts them around any link. Payload is
 //! counted, no headers.
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use crate::stats::SplitMix64;
 
 mod link;
 
-pub use link::{Shaped, Shared};
+pub use link::{ShapedLink, SharedPath};
 
 /// What happens to what passes, one way. The default does nothing.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,20 +27,20 @@ pub struct Shape {
     /// this, of one in a hundred by more than 99 times, of none by more than 999 times.
     pub tail: Duration,
     /// Pieces whose delay grows by `spike`.
-    pub spikes: Often,
-    pub spike: Duration,
+    pub spike_occurrence: Occurrence,
+    pub spike_delay: Duration,
     /// Pieces arrive when the clock stands at a multiple of this, as in the slots of a radio; zero: at any time.
     pub slot: Duration,
     /// Bits of payload per second, above zero; infinite when not limited.
-    pub rate: f64,
+    pub bits_per_second: f64,
     /// Bytes that may wait for the line or be on it. Beyond, messages are dropped, and a stream's sender waits.
-    pub queue: u64,
+    pub queue_bytes: u64,
     /// Messages that are lost behind the line.
-    pub loss: Often,
+    pub loss: Occurrence,
     /// Messages that arrive twice.
-    pub duplicate: Often,
+    pub duplicate: Occurrence,
     /// Messages that the next one of the same connection overtakes, if it is sent before they arrive.
-    pub reorder: Often,
+    pub reorder: Occurrence,
 }
 
 impl Default for Shape {
@@ -54,30 +54,30 @@ impl Shape {
         delay: Duration::ZERO,
         jitter: Duration::ZERO,
         tail: Duration::ZERO,
-        spikes: Often::Never,
-        spike: Duration::ZERO,
+        spike_occurrence: Occurrence::Never,
+        spike_delay: Duration::ZERO,
         slot: Duration::ZERO,
-        rate: f64::INFINITY,
-        queue: u64::MAX,
-        loss: Often::Never,
-        duplicate: Often::Never,
-        reorder: Often::Never,
+        bits_per_second: f64::INFINITY,
+        queue_bytes: u64::MAX,
+        loss: Occurrence::Never,
+        duplicate: Occurrence::Never,
+        reorder: Occurrence::Never,
     };
 
     /// Whether messages may be lost, arrive twice or in another order.
-    pub fn is_faulty(&self) -> bool {
-        [self.loss, self.duplicate, self.reorder].iter().any(|&often| often != Often::Never)
+    pub fn has_faults(&self) -> bool {
+        [self.loss, self.duplicate, self.reorder].iter().any(|&often| often != Occurrence::Never)
     }
 
     /// How long so many bytes are on the line.
-    pub fn on_line(&self, bytes: u64) -> Duration {
-        Duration::from_nanos((bytes as f64 * 8e9 / self.rate).round() as u64)
+    pub fn transmission_time(&self, bytes: u64) -> Duration {
+        Duration::from_nanos((bytes as f64 * 8e9 / self.bits_per_second).round() as u64)
     }
 }
 
 /// How often something happens to a message.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Often {
+pub enum Occurrence {
     Never,
     /// To every n-th.
     Every(u64),
@@ -87,32 +87,32 @@ pub enum Often {
 
 /// Draws what happens to which message.
 #[derive(Debug)]
-struct Chance {
-    often: Often,
+struct OccurrenceDraw {
+    occurrence: Occurrence,
     random: SplitMix64,
     seen: u64,
 }
 
-impl Chance {
-    fn strikes(&mut self) -> bool {
+impl OccurrenceDraw {
+    fn occurs(&mut self) -> bool {
         self.seen += 1;
-        match self.often {
-            Often::Never => false,
-            Often::Every(n) => self.seen.is_multiple_of(n),
-            Often::Share(share) => self.random.uniform() < share,
+        match self.occurrence {
+            Occurrence::Never => false,
+            Occurrence::Every(n) => self.seen.is_multiple_of(n),
+            Occurrence::Share(share) => self.random.uniform() < share,
         }
     }
 }
 
 /// What has passed on a path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct PathCounters {
     /// Payload that came out.
     pub bytes: u64,
     /// Receipts it came out in, and how late the first byte of each was, together and at worst.
-    pub receipts: u64,
-    pub late: Duration,
-    pub latest: Duration,
+    pub receive_count: u64,
+    pub total_lateness: Duration,
+    pub max_lateness: Duration,
     /// Messages that found the queue full.
     pub dropped: u64,
     pub lost: u64,
@@ -120,55 +120,55 @@ pub struct Tally {
     pub overtaken: u64,
 }
 
-impl Tally {
+impl PathCounters {
     /// Books a receipt of so many bytes that were due `late` ago.
-    fn note(&mut self, bytes: usize, late: Duration) {
+    fn record(&mut self, bytes: usize, late: Duration) {
         self.bytes += bytes as u64;
-        self.receipts += 1;
-        self.late += late;
-        self.latest = self.latest.max(late);
+        self.receive_count += 1;
+        self.total_lateness += late;
+        self.max_lateness = self.max_lateness.max(late);
     }
 }
 
 /// What was done to one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deed {
+pub struct MessageRecord {
     /// Of all that came into the path, from 0.
     pub number: u64,
-    pub came: Time,
+    pub arrival: Time,
     pub bytes: usize,
-    pub fate: Fate,
+    pub fate: MessageFate,
     /// From then until it is out; none when it is dropped or lost. Of one that is overtaken, before it was.
     pub delay: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum MessageFate {
     Passed,
     /// Found the queue full.
     Dropped,
     Lost,
-    Twice,
+    Duplicated,
     /// The next one overtakes it, if that is sent before this one arrives.
     Overtaken,
 }
 
-impl Fate {
+impl MessageFate {
     pub fn name(self) -> &'static str {
         match self {
-            Fate::Passed => "passed",
-            Fate::Dropped => "dropped",
-            Fate::Lost => "lost",
-            Fate::Twice => "twice",
-            Fate::Overtaken => "overtaken",
+            MessageFate::Passed => "passed",
+            MessageFate::Dropped => "dropped",
+            MessageFate::Lost => "lost",
+            MessageFate::Duplicated => "twice",
+            MessageFate::Overtaken => "overtaken",
         }
     }
 }
 
 /// Is told what was done to each message, when it came.
-pub struct Log(pub Box<dyn FnMut(Deed) + Send>);
+pub struct MessageLog(pub Box<dyn FnMut(MessageRecord) + Send>);
 
-impl std::fmt::Debug for Log {
+impl std::fmt::Debug for MessageLog {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str("Log")
     }
@@ -176,61 +176,61 @@ impl std::fmt::Debug for Log {
 
 /// One direction of a link, shared by its connections.
 #[derive(Debug)]
-pub struct Path {
+pub struct ShapedPath {
     shape: Shape,
     /// The line has been busy from then on, with so many bytes, until it is free: a schedule that no rounding moves.
     busy_from: Time,
-    busy_with: u64,
-    free: Time,
+    busy_bytes: u64,
+    free_at: Time,
     jitter: SplitMix64,
-    is_faulty: bool,
-    loss: Chance,
-    duplicate: Chance,
-    reorder: Chance,
+    has_faults: bool,
+    loss: OccurrenceDraw,
+    duplicate: OccurrenceDraw,
+    reorder: OccurrenceDraw,
     tail: SplitMix64,
-    spike: Chance,
-    pub tally: Tally,
-    log: Option<Log>,
+    spike: OccurrenceDraw,
+    pub counters: PathCounters,
+    log: Option<MessageLog>,
     /// Messages that came in.
-    messages: u64,
+    message_count: u64,
     /// Memory of all pipes, where somebody keeps count.
-    in_flight: usize,
+    in_flight_bytes: usize,
     /// When the last piece was due that was spun for.
-    spun: Time,
+    last_busy_polled: Time,
 }
 
 /// One piece in a thousand would be later still, some of them by hours.
-const LONGEST_TAIL: f64 = 999.0;
+const MAX_TAIL_FACTOR: f64 = 999.0;
 
 /// What becomes of a piece.
-struct Passage {
+struct Transit {
     due: Time,
-    twice: bool,
-    overtaken: bool,
+    is_duplicated: bool,
+    is_overtaken: bool,
 }
 
-impl Path {
+impl ShapedPath {
     /// An idle path. The same seed does the same to the same messages.
-    pub fn new(shape: Shape, seed: u64) -> Path {
+    pub fn new(shape: Shape, seed: u64) -> ShapedPath {
         let mut seeds = SplitMix64::new(seed);
         let mut random = || SplitMix64::new(seeds.uniform().to_bits());
-        Path {
+        ShapedPath {
             jitter: random(),
-            loss: Chance { often: shape.loss, random: random(), seen: 0 },
-            duplicate: Chance { often: shape.duplicate, random: random(), seen: 0 },
-            reorder: Chance { often: shape.reorder, random: random(), seen: 0 },
+            loss: OccurrenceDraw { occurrence: shape.loss, random: random(), seen: 0 },
+            duplicate: OccurrenceDraw { occurrence: shape.duplicate, random: random(), seen: 0 },
+            reorder: OccurrenceDraw { occurrence: shape.reorder, random: random(), seen: 0 },
             tail: random(),
-            spike: Chance { often: shape.spikes, random: random(), seen: 0 },
-            is_faulty: shape.is_faulty(),
+            spike: OccurrenceDraw { occurrence: shape.spike_occurrence, random: random(), seen: 0 },
+            has_faults: shape.has_faults(),
             shape,
             busy_from: Time(0),
-            busy_with: 0,
-            free: Time(0),
-            tally: Tally::default(),
+            busy_bytes: 0,
+            free_at: Time(0),
+            counters: PathCounters::default(),
             log: None,
-            messages: 0,
-            in_flight: 0,
-            spun: Time(0),
+            message_count: 0,
+            in_flight_bytes: 0,
+            last_busy_polled: Time(0),
         }
     }
 
@@ -240,45 +240,45 @@ impl Path {
 
     /// Bytes that wait for the line or are on it.
     fn backlog(&self, now: Time) -> u64 {
-        if self.free <= now {
+        if self.free_at <= now {
             return 0;
         }
-        (self.free.since(now).as_nanos() as f64 * self.shape.rate / 8e9).ceil() as u64
+        (self.free_at.since(now).as_nanos() as f64 * self.shape.bits_per_second / 8e9).ceil() as u64
     }
 
     /// Bytes the queue takes now.
-    fn room(&self, now: Time) -> u64 {
-        self.shape.queue.saturating_sub(self.backlog(now))
+    fn free_bytes(&self, now: Time) -> u64 {
+        self.shape.queue_bytes.saturating_sub(self.backlog(now))
     }
 
     /// When the queue will be half empty.
-    fn half_empty(&self) -> Time {
-        let half = self.shape.on_line(self.shape.queue / 2);
-        Time(self.free.0.saturating_sub(half.as_nanos() as u64))
+    fn half_empty_at(&self) -> Time {
+        let half = self.shape.transmission_time(self.shape.queue_bytes / 2);
+        Time(self.free_at.0.saturating_sub(half.as_nanos() as u64))
     }
 
     /// Whether a message finds room. One that is larger than the queue passes if nothing else is in it.
-    fn takes(&self, bytes: u64, now: Time) -> bool {
+    fn has_room_for(&self, bytes: u64, now: Time) -> bool {
         let backlog = self.backlog(now);
-        backlog == 0 || backlog.saturating_add(bytes) <= self.shape.queue
+        backlog == 0 || backlog.saturating_add(bytes) <= self.shape.queue_bytes
     }
 
     /// When the line will have sent so many bytes more.
     fn occupy(&mut self, bytes: u64, now: Time) -> Time {
-        if self.shape.rate.is_infinite() {
+        if self.shape.bits_per_second.is_infinite() {
             return now;
         }
-        if now > self.free {
-            (self.busy_from, self.busy_with) = (now, 0);
+        if now > self.free_at {
+            (self.busy_from, self.busy_bytes) = (now, 0);
         }
-        self.busy_with += bytes;
-        self.free = self.busy_from + self.shape.on_line(self.busy_with);
-        self.free
+        self.busy_bytes += bytes;
+        self.free_at = self.busy_from + self.shape.transmission_time(self.busy_bytes);
+        self.free_at
     }
 
     /// The delay of one piece.
-    fn delay(&mut self) -> Duration {
-        let Shape { mut delay, jitter, tail, spike, .. } = self.shape;
+    fn draw_delay(&mut self) -> Duration {
+        let Shape { mut delay, jitter, tail, spike_delay: spike, .. } = self.shape;
         let times = |duration: Duration, factor: f64| {
             Duration::from_nanos((duration.as_nanos() as f64 * factor).round() as u64)
         };
@@ -287,203 +287,203 @@ impl Path {
         }
         if !tail.is_zero() {
             let share = self.tail.uniform();
-            delay += times(tail, (share / (1.0 - share)).min(LONGEST_TAIL));
+            delay += times(tail, (share / (1.0 - share)).min(MAX_TAIL_FACTOR));
         }
-        if self.spike.strikes() {
+        if self.spike.occurs() {
             delay += spike;
         }
         delay
     }
 
     /// The next slot, where there are any.
-    fn in_slot(&self, due: Time) -> Time {
+    fn align_to_slot(&self, due: Time) -> Time {
         let slot = self.shape.slot.as_nanos() as u64;
         due.0.checked_next_multiple_of(slot).map_or(due, Time)
     }
 
     /// The end of a stream goes as its last byte would.
-    fn pass_end(&mut self, now: Time) -> Time {
+    fn transit_end(&mut self, now: Time) -> Time {
         self.occupy(0, now) + self.shape.delay
     }
 
     /// Something takes its time on the line and does not come out.
-    pub fn swallow(&mut self, bytes: usize, now: Time) {
-        let _ = self.pass(bytes, Framing::Stream, now);
+    pub fn discard(&mut self, bytes: usize, now: Time) {
+        let _ = self.transit(bytes, Framing::Stream, now);
     }
 
-    fn pass(&mut self, bytes: usize, framing: Framing, now: Time) -> Option<Passage> {
-        if framing == Framing::Message && !self.takes(bytes as u64, now) {
+    fn transit(&mut self, bytes: usize, framing: Framing, now: Time) -> Option<Transit> {
+        if framing == Framing::Message && !self.has_room_for(bytes as u64, now) {
             self.drop_message(bytes, now);
             return None;
         }
         let line = self.occupy(bytes as u64, now);
-        let due = line + self.delay();
-        let due = self.in_slot(due);
-        let passage = self.spoil(due);
+        let due = line + self.draw_delay();
+        let due = self.align_to_slot(due);
+        let passage = self.apply_faults(due);
         if framing == Framing::Message {
             let fate = match &passage {
-                None => Fate::Lost,
-                Some(Passage { twice: true, .. }) => Fate::Twice,
-                Some(Passage { overtaken: true, .. }) => Fate::Overtaken,
-                Some(_) => Fate::Passed,
+                None => MessageFate::Lost,
+                Some(Transit { is_duplicated: true, .. }) => MessageFate::Duplicated,
+                Some(Transit { is_overtaken: true, .. }) => MessageFate::Overtaken,
+                Some(_) => MessageFate::Passed,
             };
-            self.note(bytes, now, fate, passage.as_ref().map(|passage| passage.due - now));
+            self.log_message(bytes, now, fate, passage.as_ref().map(|passage| passage.due - now));
         }
         passage
     }
 
     /// A message finds no room.
     fn drop_message(&mut self, bytes: usize, now: Time) {
-        self.tally.dropped += 1;
-        self.note(bytes, now, Fate::Dropped, None);
+        self.counters.dropped += 1;
+        self.log_message(bytes, now, MessageFate::Dropped, None);
     }
 
-    fn note(&mut self, bytes: usize, came: Time, fate: Fate, delay: Option<Duration>) {
-        let number = self.messages;
-        self.messages += 1;
-        if let Some(Log(tell)) = &mut self.log {
-            tell(Deed { number, came, bytes, fate, delay });
+    fn log_message(&mut self, bytes: usize, came: Time, fate: MessageFate, delay: Option<Duration>) {
+        let number = self.message_count;
+        self.message_count += 1;
+        if let Some(MessageLog(tell)) = &mut self.log {
+            tell(MessageRecord { number, arrival: came, bytes, fate, delay });
         }
     }
 
     /// What is due then, unless it is lost.
-    fn spoil(&mut self, due: Time) -> Option<Passage> {
-        if !self.is_faulty {
-            return Some(Passage { due, twice: false, overtaken: false });
+    fn apply_faults(&mut self, due: Time) -> Option<Transit> {
+        if !self.has_faults {
+            return Some(Transit { due, is_duplicated: false, is_overtaken: false });
         }
         let [lost, twice, overtaken] =
-            [&mut self.loss, &mut self.duplicate, &mut self.reorder].map(Chance::strikes);
-        self.tally.lost += u64::from(lost);
-        self.tally.duplicated += u64::from(twice && !lost);
-        (!lost).then_some(Passage { due, twice, overtaken })
+            [&mut self.loss, &mut self.duplicate, &mut self.reorder].map(OccurrenceDraw::occurs);
+        self.counters.lost += u64::from(lost);
+        self.counters.duplicated += u64::from(twice && !lost);
+        (!lost).then_some(Transit { due, is_duplicated: twice, is_overtaken: overtaken })
     }
 }
 
 /// A message, or a chunk of a stream, on its way.
 #[derive(Debug)]
-struct Piece {
+struct Chunk {
     due: Time,
     bytes: Vec<u8>,
     /// The next message passes it.
-    overtaken: bool,
+    is_overtaken: bool,
 }
 
 /// What one connection has on a path: on its way, or arrived and not yet taken out.
 #[derive(Debug)]
-pub struct Pipe {
+pub struct ShapedPipe {
     framing: Framing,
     /// In the order of arrival.
-    pieces: VecDeque<Piece>,
+    chunks: VecDeque<Chunk>,
     /// Bytes of the first piece that have been taken out.
-    taken: usize,
-    held: usize,
-    latest: Time,
+    taken_bytes: usize,
+    held_bytes: usize,
+    last_due: Time,
     /// The message sent last is to be overtaken.
-    marked: bool,
-    end: Option<Time>,
+    is_last_overtaken: bool,
+    end_at: Option<Time>,
     /// Buffers for further pieces.
-    spare: Vec<Vec<u8>>,
+    spare_buffers: Vec<Vec<u8>>,
 }
 
 /// Buffers kept for further pieces, each as large as a write usually is.
-const MOST_SPARE: usize = 16;
-const LARGEST_SPARE: usize = 256 * 1024;
+const MAX_SPARE_BUFFERS: usize = 16;
+const MAX_SPARE_BUFFER_BYTES: usize = 256 * 1024;
 
 /// What the smallest buffer costs an allocator.
-const LEAST_ALLOCATED: usize = 32;
+const MIN_ALLOCATION_BYTES: usize = 32;
 
-impl Pipe {
-    pub fn new(framing: Framing) -> Pipe {
-        Pipe {
+impl ShapedPipe {
+    pub fn new(framing: Framing) -> ShapedPipe {
+        ShapedPipe {
             framing,
-            pieces: VecDeque::new(),
-            taken: 0,
-            held: 0,
-            latest: Time(0),
-            marked: false,
-            end: None,
-            spare: Vec::new(),
+            chunks: VecDeque::new(),
+            taken_bytes: 0,
+            held_bytes: 0,
+            last_due: Time(0),
+            is_last_overtaken: false,
+            end_at: None,
+            spare_buffers: Vec::new(),
         }
     }
 
     /// Bytes in it.
-    pub fn held(&self) -> usize {
-        self.held
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
     }
 
     /// Bytes of memory that it takes, about.
-    fn memory(&self) -> usize {
-        self.held + self.pieces.len() * (size_of::<Piece>() + LEAST_ALLOCATED)
+    fn memory_bytes(&self) -> usize {
+        self.held_bytes + self.chunks.len() * (size_of::<Chunk>() + MIN_ALLOCATION_BYTES)
     }
 
     /// Sends a message, or a chunk of a stream, on the way.
-    pub fn send(&mut self, path: &mut Path, bytes: &[u8], now: Time) {
-        let Some(passage) = path.pass(bytes.len(), self.framing, now) else { return };
+    pub fn send(&mut self, path: &mut ShapedPath, bytes: &[u8], now: Time) {
+        let Some(passage) = path.transit(bytes.len(), self.framing, now) else { return };
         let mut due = passage.due;
         if self.framing == Framing::Stream {
             // Whatever its delay, a byte waits for those before it.
-            due = due.max(self.latest);
-            self.latest = due;
+            due = due.max(self.last_due);
+            self.last_due = due;
         }
         let overtaken = self.take_overtaken(now);
-        if passage.twice {
-            self.put(due, bytes, false);
+        if passage.is_duplicated {
+            self.push_copy(due, bytes, false);
         }
-        self.put(due, bytes, passage.overtaken);
-        self.marked = passage.overtaken;
+        self.push_copy(due, bytes, passage.is_overtaken);
+        self.is_last_overtaken = passage.is_overtaken;
         if let Some(piece) = overtaken {
-            path.tally.overtaken += 1;
+            path.counters.overtaken += 1;
             // The one in front cannot arrive before it was sent, and the other one comes after it.
-            self.insert(Piece { due: piece.due.max(due), overtaken: false, ..piece });
+            self.insert(Chunk { due: piece.due.max(due), is_overtaken: false, ..piece });
         }
     }
 
     /// The message that the next one passes, unless it has arrived: then nothing can.
-    fn take_overtaken(&mut self, now: Time) -> Option<Piece> {
-        if !std::mem::take(&mut self.marked) {
+    fn take_overtaken(&mut self, now: Time) -> Option<Chunk> {
+        if !std::mem::take(&mut self.is_last_overtaken) {
             return None;
         }
-        let at = self.pieces.iter().rposition(|piece| piece.overtaken)?;
-        self.pieces[at].overtaken = false;
-        if self.pieces[at].due > now { self.pieces.remove(at) } else { None }
+        let at = self.chunks.iter().rposition(|piece| piece.is_overtaken)?;
+        self.chunks[at].is_overtaken = false;
+        if self.chunks[at].due > now { self.chunks.remove(at) } else { None }
     }
 
-    fn put(&mut self, due: Time, bytes: &[u8], overtaken: bool) {
-        let mut copy = self.spare.pop().unwrap_or_default();
+    fn push_copy(&mut self, due: Time, bytes: &[u8], overtaken: bool) {
+        let mut copy = self.spare_buffers.pop().unwrap_or_default();
         copy.extend_from_slice(bytes);
-        self.held += bytes.len();
-        self.insert(Piece { due, bytes: copy, overtaken });
+        self.held_bytes += bytes.len();
+        self.insert(Chunk { due, bytes: copy, is_overtaken: overtaken });
     }
 
-    fn insert(&mut self, piece: Piece) {
-        if self.pieces.back().is_none_or(|last| last.due <= piece.due) {
-            return self.pieces.push_back(piece);
+    fn insert(&mut self, piece: Chunk) {
+        if self.chunks.back().is_none_or(|last| last.due <= piece.due) {
+            return self.chunks.push_back(piece);
         }
-        let at = self.pieces.partition_point(|other| other.due <= piece.due);
-        self.pieces.insert(at, piece);
+        let at = self.chunks.partition_point(|other| other.due <= piece.due);
+        self.chunks.insert(at, piece);
     }
 
     /// When the next piece arrives; the end is none.
-    pub fn due(&self) -> Option<Time> {
-        self.pieces.front().map(|piece| piece.due)
+    pub fn next_due(&self) -> Option<Time> {
+        self.chunks.front().map(|piece| piece.due)
     }
 
     /// What has arrived by `now`: one message, cut off at the length of `into`, or as much of the stream as fits.
     pub fn receive(&mut self, into: &mut [u8], now: Time) -> Option<usize> {
         let mut filled = 0;
-        while let Some(piece) = self.pieces.front().filter(|piece| piece.due <= now) {
+        while let Some(piece) = self.chunks.front().filter(|piece| piece.due <= now) {
             if self.framing == Framing::Stream && filled == into.len() {
                 break;
             }
-            let left = &piece.bytes[self.taken..];
+            let left = &piece.bytes[self.taken_bytes..];
             let part = left.len().min(into.len() - filled);
             into[filled..filled + part].copy_from_slice(&left[..part]);
             filled += part;
             let whole = self.framing == Framing::Message || part == left.len();
-            self.taken += part;
-            self.held -= if whole { left.len() } else { part };
+            self.taken_bytes += part;
+            self.held_bytes -= if whole { left.len() } else { part };
             if whole {
-                self.drop_first();
+                self.recycle_first();
             }
             if self.framing == Framing::Message {
                 return Some(filled);
@@ -492,35 +492,35 @@ impl Pipe {
         (filled > 0).then_some(filled)
     }
 
-    fn drop_first(&mut self) {
-        self.taken = 0;
-        if let Some(Piece { mut bytes, .. }) = self.pieces.pop_front()
-            && self.spare.len() < MOST_SPARE
-            && bytes.capacity() <= LARGEST_SPARE
+    fn recycle_first(&mut self) {
+        self.taken_bytes = 0;
+        if let Some(Chunk { mut bytes, .. }) = self.chunks.pop_front()
+            && self.spare_buffers.len() < MAX_SPARE_BUFFERS
+            && bytes.capacity() <= MAX_SPARE_BUFFER_BYTES
         {
             bytes.clear();
-            self.spare.push(bytes);
+            self.spare_buffers.push(bytes);
         }
     }
 
     /// Nothing more will be sent; the reader sees that at `at`, after the last piece.
     pub fn finish(&mut self, at: Time) {
-        self.end = self.end.or(Some(at));
+        self.end_at = self.end_at.or(Some(at));
     }
 
     /// Nothing more will be sent.
     pub fn is_finished(&self) -> bool {
-        self.end.is_some()
+        self.end_at.is_some()
     }
 
     /// When the reader has seen everything there will ever be, provided that it has taken all pieces.
-    fn end(&self) -> Option<Time> {
-        self.end.filter(|_| self.pieces.is_empty())
+    fn end_after_last(&self) -> Option<Time> {
+        self.end_at.filter(|_| self.chunks.is_empty())
     }
 
     /// Whether the reader has seen everything there will ever be.
-    pub fn ended(&self, now: Time) -> bool {
-        self.end().is_some_and(|end| end <= now)
+    pub fn is_ended(&self, now: Time) -> bool {
+        self.end_after_last().is_some_and(|end| end <= now)
     }
 }
 

@@ -17,14 +17,14 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::{SockAddr, Socket};
 
 use super::party::Tuning;
-use super::{Caps, Door, Facts, Fault, Framing, Link, Listener};
+use super::{AcceptFilter, Caps, Facts, Fault, Framing, Link, Listener};
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::plan::Wait;
+use crate::plan::WaitMode;
 use crate::units;
 
 /// Below this the tick of `SO_RCVTIMEO` (4 ms at 250 Hz, 10 ms at 100 Hz) is too coarse.
-const NEAR: Duration = Duration::from_millis(20);
+const MIN_KERNEL_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// How a transport reads what the kernel granted to a socket.
 pub type ReadFacts = fn(&Socket, &mut Facts);
@@ -33,23 +33,29 @@ pub struct SocketLink {
     pub socket: Socket,
     pub caps: Caps,
     pub clock: Clock,
-    pub wait: Wait,
+    pub wait: WaitMode,
     pub read_facts: ReadFacts,
     /// The receive and send time-outs that the kernel holds now.
-    armed: [Option<Duration>; 2],
-    polled: Duration,
+    kernel_timeouts: [Option<Duration>; 2],
+    busy_poll_total: Duration,
 }
 
 impl SocketLink {
-    pub fn new(socket: Socket, caps: Caps, clock: &Clock, wait: Wait, read_facts: ReadFacts) -> SocketLink {
+    pub fn new(
+        socket: Socket,
+        caps: Caps,
+        clock: &Clock,
+        wait: WaitMode,
+        read_facts: ReadFacts,
+    ) -> SocketLink {
         SocketLink {
             socket,
             caps,
             clock: clock.clone(),
             wait,
             read_facts,
-            armed: [None, None],
-            polled: Duration::ZERO,
+            kernel_timeouts: [None, None],
+            busy_poll_total: Duration::ZERO,
         }
     }
 
@@ -58,38 +64,38 @@ impl SocketLink {
     #[inline]
     pub fn attempt<T>(
         &mut self,
-        which: Wants,
+        which: IoDirection,
         within: Duration,
         mut operation: impl FnMut(&Socket, bool) -> Result<T, Errno>,
     ) -> Result<T, Fault> {
-        if self.wait == Wait::Spin {
-            return self.spin(which, within, operation);
+        if self.wait == WaitMode::Spin {
+            return self.busy_poll(which, within, operation);
         }
         // A sender that may not send has no appointment to keep, and need not know the time.
-        let exact = within > NEAR && matches!(which, Wants::ToReceive);
+        let exact = within > MIN_KERNEL_TIMEOUT && matches!(which, IoDirection::Receive);
         let until = exact.then(|| self.clock.now() + within);
         let mut left = within;
         loop {
-            let may_block = left > NEAR;
-            let armed = if may_block { self.arm(which, left)? } else { left };
+            let may_block = left > MIN_KERNEL_TIMEOUT;
+            let armed = if may_block { self.set_kernel_timeout(which, left)? } else { left };
             match operation(&self.socket, may_block) {
                 Err(Errno::AGAIN) if left.is_zero() => return Err(Fault::TimedOut),
                 Err(Errno::AGAIN) if !may_block => {
-                    wait_for(&self.socket, which, left);
+                    wait_ready(&self.socket, which, left);
                     left = Duration::ZERO;
                 }
                 Err(Errno::AGAIN) => {
                     left = until.map_or(left.saturating_sub(armed), |until| until.since(self.clock.now()));
                 }
                 Err(Errno::INTR) => {}
-                done => return done.map_err(|errno| fault(which, errno)),
+                done => return done.map_err(|errno| io_fault(which, errno)),
             }
         }
     }
 
-    fn spin<T>(
+    fn busy_poll<T>(
         &mut self,
-        which: Wants,
+        which: IoDirection,
         within: Duration,
         mut operation: impl FnMut(&Socket, bool) -> Result<T, Errno>,
     ) -> Result<T, Fault> {
@@ -100,12 +106,12 @@ impl SocketLink {
             for _ in 0..16 {
                 match operation(&self.socket, false) {
                     Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
-                    done => return done.map_err(|errno| fault(which, errno)),
+                    done => return done.map_err(|errno| io_fault(which, errno)),
                 }
             }
             let now = self.clock.now();
             // Up to the last reading: another one, now that something came, would be part of a latency.
-            self.polled += last.map_or(Duration::ZERO, |last| now.since(last));
+            self.busy_poll_total += last.map_or(Duration::ZERO, |last| now.since(last));
             last = Some(now);
             if now >= *until.get_or_insert(now + within) {
                 return Err(Fault::TimedOut);
@@ -117,31 +123,31 @@ impl SocketLink {
     /// that exchanges with the same time-out set it once and not each time. Its timers end up to two ticks late, long ones
     /// up to an eighth.
     #[inline]
-    fn arm(&mut self, which: Wants, left: Duration) -> Result<Duration, Fault> {
-        let sure = (left - left / 8).saturating_sub(NEAR / 2);
+    fn set_kernel_timeout(&mut self, which: IoDirection, left: Duration) -> Result<Duration, Fault> {
+        let sure = (left - left / 8).saturating_sub(MIN_KERNEL_TIMEOUT / 2);
         let micros = u64::try_from(sure.as_micros()).unwrap_or(u64::MAX).clamp(1, 1 << 32);
         let wanted = Duration::from_micros(1 << micros.ilog2());
-        let armed = &mut self.armed[which as usize];
+        let armed = &mut self.kernel_timeouts[which as usize];
         if *armed == Some(wanted) {
             return Ok(wanted);
         }
         *armed = Some(wanted);
         match which {
-            Wants::ToReceive => self.socket.set_read_timeout(Some(wanted)),
-            Wants::ToSend => self.socket.set_write_timeout(Some(wanted)),
+            IoDirection::Receive => self.socket.set_read_timeout(Some(wanted)),
+            IoDirection::Send => self.socket.set_write_timeout(Some(wanted)),
         }
         .map_err(Fault::system("set a time-out"))?;
         Ok(wanted)
     }
 
     /// A second handle on the same socket.
-    pub fn half(&self) -> Result<SocketLink, Fault> {
+    pub fn duplicate(&self) -> Result<SocketLink, Fault> {
         let socket = self.socket.try_clone().map_err(Fault::system("clone the socket"))?;
         Ok(SocketLink::new(socket, self.caps.clone(), &self.clock, self.wait, self.read_facts))
     }
 
     /// Ends one direction or both.
-    pub fn shut(&self, how: Shutdown) -> Result<(), Fault> {
+    pub fn shutdown(&self, how: Shutdown) -> Result<(), Fault> {
         match self.socket.shutdown(how) {
             // The peer was faster.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -152,20 +158,20 @@ impl SocketLink {
     /// Refuses what no message of this link can hold.
     #[inline]
     pub fn check_length(&self, bytes: usize) -> Result<(), Fault> {
-        match self.caps.max_message {
+        match self.caps.max_message_bytes {
             Some(limit) if bytes > limit => Err(Fault::TooLong { bytes, limit }),
             _ => Ok(()),
         }
     }
 
     /// The kernel may bear less than was thought, like datagrams beyond what the path takes.
-    pub fn too_long(&self, fault: Fault, bytes: usize) -> Fault {
+    pub fn map_too_long(&self, fault: Fault, bytes: usize) -> Fault {
         match fault {
             Fault::System { source, .. }
                 if source.raw_os_error() == Some(Errno::MSGSIZE.raw_os_error())
                     && self.caps.framing == Framing::Message =>
             {
-                let limit = self.caps.max_message.unwrap_or(usize::MAX).min(bytes.saturating_sub(1));
+                let limit = self.caps.max_message_bytes.unwrap_or(usize::MAX).min(bytes.saturating_sub(1));
                 Fault::TooLong { bytes, limit }
             }
             fault => fault,
@@ -174,10 +180,10 @@ impl SocketLink {
 }
 
 /// Waits until the socket is ready, at most `left`.
-pub fn wait_for(socket: impl AsFd, which: Wants, left: Duration) {
+pub fn wait_ready(socket: impl AsFd, which: IoDirection, left: Duration) {
     let flags = match which {
-        Wants::ToReceive => PollFlags::IN,
-        Wants::ToSend => PollFlags::OUT,
+        IoDirection::Receive => PollFlags::IN,
+        IoDirection::Send => PollFlags::OUT,
     };
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
     // A failed poll shows itself in the operation that follows.
@@ -186,20 +192,20 @@ pub fn wait_for(socket: impl AsFd, which: Wants, left: Duration) {
 
 /// Which direction waits.
 #[derive(Debug, Clone, Copy)]
-pub enum Wants {
-    ToReceive = 0,
-    ToSend = 1,
+pub enum IoDirection {
+    Receive = 0,
+    Send = 1,
 }
 
 /// What a failed system call means for the link.
-pub fn fault(which: Wants, errno: Errno) -> Fault {
+pub fn io_fault(which: IoDirection, errno: Errno) -> Fault {
     match errno {
         Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED | Errno::NOTCONN => Fault::Closed,
         Errno::TIMEDOUT => Fault::Closed,
         errno => {
             let operation = match which {
-                Wants::ToReceive => "receive",
-                Wants::ToSend => "send",
+                IoDirection::Receive => "receive",
+                IoDirection::Send => "send",
             };
             Fault::System { operation, source: errno.into() }
         }
@@ -233,7 +239,7 @@ impl Link for SocketLink {
         let _ = self.socket.set_linger(Some(Duration::ZERO));
     }
 
-    fn hung_up(&self) -> bool {
+    fn is_hung_up(&self) -> bool {
         let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // What was not asked for, errors and the end of both directions, is told as well.
@@ -244,8 +250,8 @@ impl Link for SocketLink {
         Some(self.socket.as_fd())
     }
 
-    fn unacknowledged(&self) -> Option<u64> {
-        super::sys::unacknowledged(&self.socket)
+    fn unacknowledged_bytes(&self) -> Option<u64> {
+        super::sys::unacknowledged_bytes(&self.socket)
     }
 
     fn is_broken(&self) -> bool {
@@ -255,8 +261,8 @@ impl Link for SocketLink {
         poll(&mut socket, Some(&now)).is_ok() && socket[0].revents().contains(PollFlags::ERR)
     }
 
-    fn polled(&self) -> Duration {
-        self.polled
+    fn busy_poll_time(&self) -> Duration {
+        self.busy_poll_total
     }
 
     fn retransmits(&self) -> Option<u64> {
@@ -266,41 +272,41 @@ impl Link for SocketLink {
     #[inline]
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
         self.check_length(bytes.len())?;
-        self.attempt(Wants::ToSend, within, |socket, may_block| {
+        self.attempt(IoDirection::Send, within, |socket, may_block| {
             let flags = if may_block { SendFlags::empty() } else { SendFlags::DONTWAIT };
             send(socket, bytes, flags | SendFlags::NOSIGNAL)
         })
-        .map_err(|fault| self.too_long(fault, bytes.len()))
+        .map_err(|fault| self.map_too_long(fault, bytes.len()))
     }
 
     #[inline]
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        let length = self.attempt(Wants::ToReceive, within, |socket, may_block| {
+        let length = self.attempt(IoDirection::Receive, within, |socket, may_block| {
             let flags = if may_block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
             recv(socket, &mut *into, flags).map(|(length, _)| length)
         })?;
-        let ends = self.caps.closes || self.caps.framing == Framing::Stream;
+        let ends = self.caps.can_signal_close || self.caps.framing == Framing::Stream;
         if length == 0 && ends && !into.is_empty() {
             return Err(Fault::Closed);
         }
         Ok(length)
     }
 
-    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
-        Ok(Box::new(self.half()?))
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        Ok(Box::new(self.duplicate()?))
     }
 
-    fn finish(&mut self) -> Result<(), Fault> {
-        match (self.caps.closes, self.caps.half_closes) {
+    fn finish_sending(&mut self) -> Result<(), Fault> {
+        match (self.caps.can_signal_close, self.caps.can_half_close) {
             (false, _) => Ok(()),
-            (true, true) => self.shut(Shutdown::Write),
-            (true, false) => self.shut(Shutdown::Both),
+            (true, true) => self.shutdown(Shutdown::Write),
+            (true, false) => self.shutdown(Shutdown::Both),
         }
     }
 }
 
 /// Room for a burst of clients; the kernel caps it at `net.core.somaxconn`.
-pub const BACKLOG: i32 = 4096;
+pub const LISTEN_BACKLOG: i32 = 4096;
 
 /// Has a bound socket take connections, `backlog` of them before they are accepted, and never block.
 pub fn listen(socket: &Socket, backlog: i32) -> io::Result<()> {
@@ -310,7 +316,7 @@ pub fn listen(socket: &Socket, backlog: i32) -> io::Result<()> {
 
 /// Accepts a connection on a non-blocking listening socket; the new one blocks.
 pub fn accept(listener: &Socket, within: Duration) -> Result<(Socket, SockAddr), Fault> {
-    wait_for(listener, Wants::ToReceive, within);
+    wait_ready(listener, IoDirection::Receive, within);
     let (socket, from) = listener.accept().map_err(|error| match error.kind() {
         // A client that went away while it queued is not an error of ours.
         io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {
@@ -323,31 +329,35 @@ pub fn accept(listener: &Socket, within: Duration) -> Result<(Socket, SockAddr),
 }
 
 /// A link made of an accepted connection, and who it is from where that is known.
-pub type Admitted = Result<(Box<dyn Link>, Option<String>), Fault>;
+pub type AcceptResult = Result<(Box<dyn Link>, Option<String>), Fault>;
 
 /// A socket that [`listen`]s. What becomes of its connections is the transport's business.
 pub struct SocketListener<F> {
     pub socket: Socket,
     pub endpoint: Endpoint,
     /// Makes a link of a connection, which blocks, and of the address that it is from.
-    pub admit: F,
+    pub make_link: F,
 }
 
-impl<F: FnMut(Socket, &SockAddr) -> Admitted + Send> Listener for SocketListener<F> {
+impl<F: FnMut(Socket, &SockAddr) -> AcceptResult + Send> Listener for SocketListener<F> {
     fn endpoint(&self) -> Endpoint {
         self.endpoint.clone()
     }
 
-    fn accept(&mut self, within: Duration, _door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
+    fn accept(
+        &mut self,
+        within: Duration,
+        _door: &mut AcceptFilter,
+    ) -> Result<(Box<dyn Link>, String), Fault> {
         let (socket, from) = accept(&self.socket, within)?;
-        let (link, from) = (self.admit)(socket, &from)?;
+        let (link, from) = (self.make_link)(socket, &from)?;
         Ok((link, from.unwrap_or_else(|| "unknown".to_owned())))
     }
 }
 
 /// An option that is 0 or 1.
-pub fn flag(endpoint: &Endpoint, name: &str) -> Result<Option<bool>, EndpointError> {
-    endpoint.parsed(name, "0 or 1", |text| match text {
+pub fn parse_flag(endpoint: &Endpoint, name: &str) -> Result<Option<bool>, EndpointError> {
+    endpoint.parse_option(name, "0 or 1", |text| match text {
         "0" => Some(false),
         "1" => Some(true),
         _ => None,
@@ -356,26 +366,26 @@ pub fn flag(endpoint: &Endpoint, name: &str) -> Result<Option<bool>, EndpointErr
 
 /// Socket buffers asked for with `sndbuf` and `rcvbuf`.
 #[derive(Clone, Copy)]
-pub struct Buffers {
-    pub send: Option<u64>,
-    receive: Option<u64>,
+pub struct BufferOptions {
+    pub send_bytes: Option<u64>,
+    receive_bytes: Option<u64>,
 }
 
-impl Buffers {
-    pub fn of(endpoint: &Endpoint) -> Result<Buffers, EndpointError> {
+impl BufferOptions {
+    pub fn from_endpoint(endpoint: &Endpoint) -> Result<BufferOptions, EndpointError> {
         let size = |name| {
-            endpoint.parsed(name, "a size from 1 to 1Gi bytes", |text| {
-                units::bytes(text).ok().filter(|size| (1..=1 << 30).contains(size))
+            endpoint.parse_option(name, "a size from 1 to 1Gi bytes", |text| {
+                units::parse_bytes(text).ok().filter(|size| (1..=1 << 30).contains(size))
             })
         };
-        Ok(Buffers { send: size("sndbuf")?, receive: size("rcvbuf")? })
+        Ok(BufferOptions { send_bytes: size("sndbuf")?, receive_bytes: size("rcvbuf")? })
     }
 
     pub fn apply(&self, socket: &Socket) -> Result<(), Fault> {
-        if let Some(bytes) = self.send {
+        if let Some(bytes) = self.send_bytes {
             socket.set_send_buffer_size(bytes as usize).map_err(Fault::system("set the send buffer"))?;
         }
-        if let Some(bytes) = self.receive {
+        if let Some(bytes) = self.receive_bytes {
             socket.set_recv_buffer_size(bytes as usize).map_err(Fault::system("set the receive buffer"))?;
         }
         Ok(())

@@ -24,33 +24,33 @@ pub use terminal::*;
 /// The type consists of integers: one of them, or an array or a C structure of such. A reference, a `bool` or an `enum` has
 /// patterns that are no value, and what a pointer leads to is not part of the data.
 // SAFETY: the promise that each `impl` below gives.
-unsafe trait Plain: Copy {}
+unsafe trait PlainData: Copy {}
 
 // SAFETY: integers.
-unsafe impl Plain for u16 {}
+unsafe impl PlainData for u16 {}
 // SAFETY: integers.
-unsafe impl Plain for u32 {}
+unsafe impl PlainData for u32 {}
 // SAFETY: integers.
-unsafe impl Plain for u64 {}
+unsafe impl PlainData for u64 {}
 // SAFETY: integers.
-unsafe impl Plain for c_int {}
+unsafe impl PlainData for c_int {}
 // SAFETY: an array of what consists of integers.
-unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+unsafe impl<T: PlainData, const N: usize> PlainData for [T; N] {}
 // SAFETY: a C structure of integers.
-unsafe impl Plain for libc::tcp_info {}
+unsafe impl PlainData for libc::tcp_info {}
 // SAFETY: a C structure of integers.
-unsafe impl Plain for libc::ucred {}
+unsafe impl PlainData for libc::ucred {}
 // SAFETY: a C structure of integers.
-unsafe impl Plain for libc::in_pktinfo {}
+unsafe impl PlainData for libc::in_pktinfo {}
 // SAFETY: a C structure of integers.
-unsafe impl Plain for libc::in6_pktinfo {}
+unsafe impl PlainData for libc::in6_pktinfo {}
 // SAFETY: a C structure of integers.
-unsafe impl Plain for libc::sockaddr_in {}
+unsafe impl PlainData for libc::sockaddr_in {}
 // SAFETY: a C structure of integers.
-unsafe impl Plain for libc::sockaddr_in6 {}
+unsafe impl PlainData for libc::sockaddr_in6 {}
 
 /// Reads a socket option.
-fn option<T: Plain>(fd: impl AsFd, level: c_int, name: c_int) -> Option<T> {
+fn get_option<T: PlainData>(fd: impl AsFd, level: c_int, name: c_int) -> Option<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut length = size_of::<T>() as socklen_t;
     // SAFETY: `value` is valid for writes of `length` bytes and outlives the call; the descriptor is borrowed.
@@ -71,8 +71,8 @@ fn option<T: Plain>(fd: impl AsFd, level: c_int, name: c_int) -> Option<T> {
 /// The path MTU that the kernel holds for a connected socket, in bytes.
 pub fn path_mtu(fd: impl AsFd) -> Option<u32> {
     let fd = fd.as_fd();
-    option::<c_int>(fd, libc::IPPROTO_IP, libc::IP_MTU)
-        .or_else(|| option::<c_int>(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU))
+    get_option::<c_int>(fd, libc::IPPROTO_IP, libc::IP_MTU)
+        .or_else(|| get_option::<c_int>(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU))
         .and_then(|bytes| u32::try_from(bytes).ok())
 }
 
@@ -83,19 +83,19 @@ pub struct TcpInfo {
 }
 
 pub fn tcp_info(fd: impl AsFd) -> Option<TcpInfo> {
-    let info = option::<libc::tcp_info>(fd, libc::IPPROTO_TCP, libc::TCP_INFO)?;
+    let info = get_option::<libc::tcp_info>(fd, libc::IPPROTO_TCP, libc::TCP_INFO)?;
     Some(TcpInfo { rtt_us: info.tcpi_rtt, retransmits: info.tcpi_total_retrans })
 }
 
 /// The process at the other end of a Unix socket, where it is one and lives in a namespace we can see.
 pub fn peer_process(fd: impl AsFd) -> Option<i32> {
-    option::<libc::ucred>(fd, libc::SOL_SOCKET, libc::SO_PEERCRED)
+    get_option::<libc::ucred>(fd, libc::SOL_SOCKET, libc::SO_PEERCRED)
         .map(|peer| peer.pid)
         .filter(|&process| process > 0)
 }
 
 /// Bytes in the send queue that the far end has not acknowledged (streams).
-pub fn unacknowledged(fd: impl AsFd) -> Option<u64> {
+pub fn unacknowledged_bytes(fd: impl AsFd) -> Option<u64> {
     let mut bytes: c_int = 0;
     // SAFETY: `SIOCOUTQ` (the same number as `TIOCOUTQ`) writes one `int`, which lives through the call.
     let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
@@ -103,7 +103,7 @@ pub fn unacknowledged(fd: impl AsFd) -> Option<u64> {
 }
 
 /// Sets a socket option.
-fn set_option<T: Plain>(fd: impl AsFd, level: c_int, name: c_int, value: T) -> io::Result<()> {
+fn set_option<T: PlainData>(fd: impl AsFd, level: c_int, name: c_int, value: T) -> io::Result<()> {
     // SAFETY: `value` is valid for reads of its size for the length of the call; the descriptor is borrowed.
     let result = unsafe {
         libc::setsockopt(
@@ -122,7 +122,7 @@ fn set_option<T: Plain>(fd: impl AsFd, level: c_int, name: c_int, value: T) -> i
 pub fn socket_drops(fd: impl AsFd) -> Option<u64> {
     // `SK_MEMINFO_DROPS` of linux/sock_diag.h, the last of nine.
     const DROPS: usize = 8;
-    option::<[u32; DROPS + 1]>(fd, libc::SOL_SOCKET, libc::SO_MEMINFO).map(|info| u64::from(info[DROPS]))
+    get_option::<[u32; DROPS + 1]>(fd, libc::SOL_SOCKET, libc::SO_MEMINFO).map(|info| u64::from(info[DROPS]))
 }
 
 /// Lets the kernel join datagrams of one sender that follow each other (generic receive offload).
@@ -131,7 +131,7 @@ pub fn set_udp_coalescing(fd: impl AsFd, on: bool) -> io::Result<()> {
 }
 
 /// Has each datagram tell the address of this host that it was sent to.
-pub fn set_tell_destination(fd: impl AsFd, v6: bool) -> io::Result<()> {
+pub fn set_receive_destination(fd: impl AsFd, v6: bool) -> io::Result<()> {
     let on: c_int = 1;
     if v6 {
         set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, on)
@@ -156,8 +156,8 @@ pub fn set_echo_replies_only(fd: impl AsFd, v6: bool) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_ICMPV6, ICMPV6_FILTER, kept_out)
 }
 
-/// Has the system keep what is said of undelivered messages for [`take_error`], and report it in the next call.
-pub fn set_tell_errors(fd: impl AsFd, v6: bool) -> io::Result<()> {
+/// Has the system keep what is said of undelivered messages for [`take_delivery_error`], and report it in the next call.
+pub fn set_receive_errors(fd: impl AsFd, v6: bool) -> io::Result<()> {
     let on: c_int = 1;
     if v6 {
         set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, on)
@@ -168,10 +168,10 @@ pub fn set_tell_errors(fd: impl AsFd, v6: bool) -> io::Result<()> {
 
 /// What the network said of something that was sent: a message of ICMP, or this system itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Undelivered {
-    pub v6: bool,
+pub struct DeliveryError {
+    pub is_v6: bool,
     /// Type and code of the message; `None` when this system itself refused.
-    pub message: Option<(u8, u8)>,
+    pub icmp_type_code: Option<(u8, u8)>,
     pub errno: Errno,
     pub from: Option<IpAddr>,
 }
@@ -179,56 +179,58 @@ pub struct Undelivered {
 /// What the system keeps of an undelivered message, and the address behind it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Kept<A> {
+struct ExtendedError<A> {
     error: libc::sock_extended_err,
     from: A,
 }
 
 // SAFETY: a C structure of integers and of what consists of them.
-unsafe impl<A: Plain> Plain for Kept<A> {}
+unsafe impl<A: PlainData> PlainData for ExtendedError<A> {}
 
 /// The oldest of what was said of undelivered messages; does not wait.
-pub fn take_error(fd: impl AsFd, v6: bool) -> Option<Undelivered> {
-    let mut control = Control::new();
-    let mut header = header();
+pub fn take_delivery_error(fd: impl AsFd, v6: bool) -> Option<DeliveryError> {
+    let mut control = ControlBuffer::new();
+    let mut header = empty_header();
     control.attach(&mut header);
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
     // SAFETY: header and control buffer live through the call and are borrowed for writing; no room for bytes or an
     // address is given.
-    count(unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) }).ok()?;
+    to_count(unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) }).ok()?;
     let (error, from) = if v6 {
-        let kept: Kept<libc::sockaddr_in6> = control_value(&header, libc::IPPROTO_IPV6, libc::IPV6_RECVERR)?;
+        let kept: ExtendedError<libc::sockaddr_in6> =
+            control_value(&header, libc::IPPROTO_IPV6, libc::IPV6_RECVERR)?;
         let known = c_int::from(kept.from.sin6_family) == libc::AF_INET6;
         (kept.error, known.then(|| IpAddr::from(Ipv6Addr::from(kept.from.sin6_addr.s6_addr))))
     } else {
-        let kept: Kept<libc::sockaddr_in> = control_value(&header, libc::IPPROTO_IP, libc::IP_RECVERR)?;
+        let kept: ExtendedError<libc::sockaddr_in> =
+            control_value(&header, libc::IPPROTO_IP, libc::IP_RECVERR)?;
         let known = c_int::from(kept.from.sin_family) == libc::AF_INET;
         (kept.error, known.then(|| IpAddr::from(Ipv4Addr::from(kept.from.sin_addr.s_addr.to_ne_bytes()))))
     };
     let said = [libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin);
-    Some(Undelivered {
-        v6,
-        message: said.then_some((error.ee_type, error.ee_code)),
+    Some(DeliveryError {
+        is_v6: v6,
+        icmp_type_code: said.then_some((error.ee_type, error.ee_code)),
         errno: Errno::from_raw_os_error(error.ee_errno as c_int),
         from,
     })
 }
 
 /// Has each datagram tell how many routers it might still have passed, where it came over IP: as IPv4, as IPv6, or both.
-pub fn set_tell_ttl(fd: impl AsFd) {
+pub fn set_receive_ttl(fd: impl AsFd) {
     let (fd, on) = (fd.as_fd(), 1 as c_int);
     // Whichever does not apply is refused, and then there is nothing to tell.
     let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, on);
     let _ = set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, on);
 }
 
-/// Receives one datagram and the TTL it arrived with, where [`set_tell_ttl`] was of use.
+/// Receives one datagram and the TTL it arrived with, where [`set_receive_ttl`] was of use.
 pub fn receive_with_ttl(
     fd: impl AsFd,
     into: &mut [u8],
     may_block: bool,
 ) -> Result<(usize, Option<u8>), Errno> {
-    receive_and_read(fd, into, may_block, |header| {
+    receive_with_control(fd, into, may_block, |header| {
         let ttl = control_value::<c_int>(header, libc::IPPROTO_IP, libc::IP_TTL)
             .or_else(|| control_value(header, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT));
         ttl.and_then(|ttl| u8::try_from(ttl).ok())
@@ -236,45 +238,47 @@ pub fn receive_with_ttl(
 }
 
 /// Receives one message, and what `read` finds in its control messages.
-fn receive_and_read<T>(
+fn receive_with_control<T>(
     fd: impl AsFd,
     into: &mut [u8],
     may_block: bool,
     read: impl FnOnce(&libc::msghdr) -> T,
 ) -> Result<(usize, T), Errno> {
     let mut piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    let mut control = Control::new();
-    let mut header = header();
+    let mut control = ControlBuffer::new();
+    let mut header = empty_header();
     header.msg_iov = &raw mut piece;
     header.msg_iovlen = 1;
     control.attach(&mut header);
+    let flags = call_flags(may_block);
     // SAFETY: header, vector, control buffer and `into` live through the call and are borrowed for writing.
-    let length = count(unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags(may_block)) })?;
+    let received = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) };
+    let length = to_count(received)?;
     Ok((length, read(&header)))
 }
 
-fn flags(may_block: bool) -> c_int {
+fn call_flags(may_block: bool) -> c_int {
     if may_block { libc::MSG_NOSIGNAL } else { libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT }
 }
 
-fn count(result: isize) -> Result<usize, Errno> {
+fn to_count(result: isize) -> Result<usize, Errno> {
     usize::try_from(result)
         .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
 /// An empty message header.
-fn header() -> libc::msghdr {
+fn empty_header() -> libc::msghdr {
     // SAFETY: `msghdr` is a C structure of integers and pointers, for which all zeros is a valid value.
     unsafe { std::mem::zeroed() }
 }
 
 /// Room for one control message of the sizes used here, aligned as the kernel wants it.
 #[repr(C, align(8))]
-struct Control([u8; 64]);
+struct ControlBuffer([u8; 64]);
 
-impl Control {
-    fn new() -> Control {
-        Control([0; 64])
+impl ControlBuffer {
+    fn new() -> ControlBuffer {
+        ControlBuffer([0; 64])
     }
 
     /// Attaches the empty buffer to a header that receives.
@@ -284,7 +288,7 @@ impl Control {
     }
 
     /// Attaches one control message to a header that sends.
-    fn put<T: Plain>(&mut self, header: &mut libc::msghdr, level: c_int, kind: c_int, value: T) {
+    fn attach_value<T: PlainData>(&mut self, header: &mut libc::msghdr, level: c_int, kind: c_int, value: T) {
         self.attach(header);
         let size = size_of::<T>() as u32;
         // SAFETY: `CMSG_SPACE` only computes.
@@ -304,7 +308,7 @@ impl Control {
 }
 
 /// The payload of one control message of a received header.
-fn control_value<T: Plain>(header: &libc::msghdr, level: c_int, kind: c_int) -> Option<T> {
+fn control_value<T: PlainData>(header: &libc::msghdr, level: c_int, kind: c_int) -> Option<T> {
     // SAFETY: the kernel filled the attached buffer and set its length, so the walk stays inside; the length of the
     // message is compared before its payload is read, unaligned; every pattern of bits is a value of the type.
     unsafe {
@@ -323,22 +327,22 @@ fn control_value<T: Plain>(header: &libc::msghdr, level: c_int, kind: c_int) -> 
 /// Sends `bytes` as datagrams of `segment` bytes (the last may be shorter) that the kernel or the card cuts (`UDP_SEGMENT`).
 pub fn send_segments(fd: impl AsFd, bytes: &[u8], segment: u16, may_block: bool) -> Result<usize, Errno> {
     let mut piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let mut control = Control::new();
-    let mut header = header();
+    let mut control = ControlBuffer::new();
+    let mut header = empty_header();
     header.msg_iov = &raw mut piece;
     header.msg_iovlen = 1;
-    control.put(&mut header, libc::SOL_UDP, libc::UDP_SEGMENT, segment);
+    control.attach_value(&mut header, libc::SOL_UDP, libc::UDP_SEGMENT, segment);
     // SAFETY: header, vector, control buffer and bytes live through the call, which only reads them.
-    count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, flags(may_block)) })
+    to_count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, call_flags(may_block)) })
 }
 
 /// Most messages that [`send_many`] and [`receive_many`] move in one system call.
-pub const MOST_AT_ONCE: usize = 64;
+pub const MAX_CALL_MESSAGES: usize = 64;
 
 /// Sends messages of `message` bytes that lie end to end, each on its own (`sendmmsg`); returns how many went.
 pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, may_block: bool) -> Result<usize, Errno> {
-    let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MOST_AT_ONCE];
-    let mut headers = [libc::mmsghdr { msg_hdr: header(), msg_len: 0 }; MOST_AT_ONCE];
+    let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_CALL_MESSAGES];
+    let mut headers = [libc::mmsghdr { msg_hdr: empty_header(), msg_len: 0 }; MAX_CALL_MESSAGES];
     let mut filled = 0;
     for (chunk, (piece, header)) in bytes.chunks(message).zip(pieces.iter_mut().zip(&mut headers)) {
         piece.iov_base = chunk.as_ptr().cast_mut().cast();
@@ -349,9 +353,9 @@ pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, may_block: bool) -
     }
     // SAFETY: the first `filled` headers point at vectors and bytes that live through the call; the bytes are only read.
     let sent = unsafe {
-        libc::sendmmsg(fd.as_fd().as_raw_fd(), headers.as_mut_ptr(), filled, flags(may_block) as _)
+        libc::sendmmsg(fd.as_fd().as_raw_fd(), headers.as_mut_ptr(), filled, call_flags(may_block) as _)
     };
-    count(sent as isize)
+    to_count(sent as isize)
 }
 
 /// Receives one datagram or several that the kernel joined; returns the bytes and the size of the joined ones.
@@ -360,7 +364,7 @@ pub fn receive_coalesced(
     into: &mut [u8],
     may_block: bool,
 ) -> Result<(usize, Option<usize>), Errno> {
-    receive_and_read(fd, into, may_block, |header| {
+    receive_with_control(fd, into, may_block, |header| {
         let segment = control_value::<c_int>(header, libc::SOL_UDP, libc::UDP_GRO);
         segment.and_then(|bytes| usize::try_from(bytes).ok()).filter(|&bytes| bytes > 0)
     })
@@ -375,8 +379,8 @@ pub fn receive_many(
     may_block: bool,
     mut each: impl FnMut(usize, usize),
 ) -> Result<usize, Errno> {
-    let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MOST_AT_ONCE];
-    let mut headers = [libc::mmsghdr { msg_hdr: header(), msg_len: 0 }; MOST_AT_ONCE];
+    let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_CALL_MESSAGES];
+    let mut headers = [libc::mmsghdr { msg_hdr: empty_header(), msg_len: 0 }; MAX_CALL_MESSAGES];
     let mut slots = 0;
     for (room, (piece, header)) in into.chunks_exact_mut(slot).zip(pieces.iter_mut().zip(&mut headers)) {
         piece.iov_base = room.as_mut_ptr().cast();
@@ -385,13 +389,13 @@ pub fn receive_many(
         header.msg_hdr.msg_iovlen = 1;
         slots += 1;
     }
-    let flags = flags(may_block) | libc::MSG_WAITFORONE;
+    let flags = call_flags(may_block) | libc::MSG_WAITFORONE;
     // SAFETY: the first `slots` headers point at vectors and disjoint parts of `into`, which is borrowed for writing; no
     // time-out structure is given.
     let came = unsafe {
         libc::recvmmsg(fd.as_fd().as_raw_fd(), headers.as_mut_ptr(), slots, flags as _, std::ptr::null_mut())
     };
-    let came = count(came as isize)?;
+    let came = to_count(came as isize)?;
     for (index, header) in headers[..came].iter().enumerate() {
         each(index * slot, header.msg_len as usize);
     }
@@ -399,31 +403,31 @@ pub fn receive_many(
 }
 
 /// A datagram with its sender and, if the socket tells, the address of this host it was sent to and the interface.
-pub struct Arrival {
+pub struct ReceivedDatagram {
     pub length: usize,
     pub from: SockAddr,
     pub to: Option<(IpAddr, u32)>,
 }
 
-pub fn receive_from(fd: impl AsFd, into: &mut [u8], may_block: bool) -> io::Result<Arrival> {
-    receive_flagged(fd, into, flags(may_block))
+pub fn receive_from(fd: impl AsFd, into: &mut [u8], may_block: bool) -> io::Result<ReceivedDatagram> {
+    receive_with_flags(fd, into, call_flags(may_block))
 }
 
 /// A frame from a packet socket; does not wait.
-pub fn receive_frame(fd: impl AsFd, into: &mut [u8]) -> io::Result<Arrival> {
+pub fn receive_frame(fd: impl AsFd, into: &mut [u8]) -> io::Result<ReceivedDatagram> {
     // Packet sockets refuse flags that they do not know.
-    receive_flagged(fd, into, libc::MSG_DONTWAIT)
+    receive_with_flags(fd, into, libc::MSG_DONTWAIT)
 }
 
 /// Who sent the message that will be received next; does not wait.
-pub fn next_sender(fd: impl AsFd) -> io::Result<SockAddr> {
-    Ok(receive_flagged(fd, &mut [], libc::MSG_DONTWAIT | libc::MSG_PEEK)?.from)
+pub fn peek_sender(fd: impl AsFd) -> io::Result<SockAddr> {
+    Ok(receive_with_flags(fd, &mut [], libc::MSG_DONTWAIT | libc::MSG_PEEK)?.from)
 }
 
-fn receive_flagged(fd: impl AsFd, into: &mut [u8], flags: c_int) -> io::Result<Arrival> {
+fn receive_with_flags(fd: impl AsFd, into: &mut [u8], flags: c_int) -> io::Result<ReceivedDatagram> {
     let mut piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    let mut control = Control::new();
-    let mut header = header();
+    let mut control = ControlBuffer::new();
+    let mut header = empty_header();
     header.msg_iov = &raw mut piece;
     header.msg_iovlen = 1;
     control.attach(&mut header);
@@ -433,7 +437,7 @@ fn receive_flagged(fd: impl AsFd, into: &mut [u8], flags: c_int) -> io::Result<A
         SockAddr::try_init(|storage, room| {
             header.msg_name = storage.cast();
             header.msg_namelen = *room;
-            let length = count(libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags))?;
+            let length = to_count(libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags))?;
             *room = header.msg_namelen;
             Ok(length)
         })?
@@ -446,7 +450,7 @@ fn receive_flagged(fd: impl AsFd, into: &mut [u8], flags: c_int) -> io::Result<A
         control_value::<libc::in6_pktinfo>(&header, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO)
             .map(|info| (IpAddr::from(Ipv6Addr::from(info.ipi6_addr.s6_addr)), info.ipi6_ifindex))
     };
-    Ok(Arrival { length, from, to: v4.or_else(v6) })
+    Ok(ReceivedDatagram { length, from, to: v4.or_else(v6) })
 }
 
 /// Sends one datagram to `to`, from the address `from` of this host if one is given.
@@ -458,8 +462,8 @@ pub fn send_to(
     may_block: bool,
 ) -> Result<usize, Errno> {
     let mut piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let mut control = Control::new();
-    let mut header = header();
+    let mut control = ControlBuffer::new();
+    let mut header = empty_header();
     header.msg_name = to.as_ptr().cast_mut().cast();
     header.msg_namelen = to.len();
     header.msg_iov = &raw mut piece;
@@ -472,18 +476,18 @@ pub fn send_to(
                 ipi_spec_dst: libc::in_addr { s_addr: u32::from(address).to_be() },
                 ipi_addr: libc::in_addr { s_addr: 0 },
             };
-            control.put(&mut header, libc::IPPROTO_IP, libc::IP_PKTINFO, info);
+            control.attach_value(&mut header, libc::IPPROTO_IP, libc::IP_PKTINFO, info);
         }
         Some(IpAddr::V6(address)) => {
             let info = libc::in6_pktinfo {
                 ipi6_addr: libc::in6_addr { s6_addr: address.octets() },
                 ipi6_ifindex: 0,
             };
-            control.put(&mut header, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+            control.attach_value(&mut header, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
         }
     }
     // SAFETY: header, address, vector, control buffer and bytes live through the call, which only reads them.
-    count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, flags(may_block)) })
+    to_count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, call_flags(may_block)) })
 }
 
 /// The addresses of this host's interfaces: name and address.
@@ -534,30 +538,30 @@ fn interface_request(name: &str) -> libc::ifreq {
 
 /// How long an interface holds back the interrupt for what it has received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Coalescing {
+pub struct InterruptCoalescing {
     pub receive_us: u32,
     /// The driver chooses the time by what passes.
-    pub adaptive: bool,
+    pub is_adaptive: bool,
 }
 
 /// `ETHTOOL_GCOALESCE` of `ethtool.h`.
-const GET_COALESCING: u32 = 0x0e;
+const ETHTOOL_GCOALESCE: u32 = 0x0e;
 
 /// How the interface coalesces interrupts; `None` where its driver does not tell, as those of virtual ones.
-pub fn coalescing(fd: impl AsFd, interface: &str) -> Option<Coalescing> {
+pub fn interrupt_coalescing(fd: impl AsFd, interface: &str) -> Option<InterruptCoalescing> {
     // A `struct ethtool_coalesce`: the question, `rx_coalesce_usecs`, eight more figures, `use_adaptive_rx_coalesce` and
     // another twelve.
     let mut value = [0u32; 23];
-    value[0] = GET_COALESCING;
+    value[0] = ETHTOOL_GCOALESCE;
     let mut request = interface_request(interface);
     request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
     // SAFETY: the kernel reads the name and reads and writes the 23 words behind `ifru_data`; both live through the call.
     let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::SIOCETHTOOL, &mut request) };
-    (result == 0).then(|| Coalescing { receive_us: value[1], adaptive: value[10] != 0 })
+    (result == 0).then(|| InterruptCoalescing { receive_us: value[1], is_adaptive: value[10] != 0 })
 }
 
 /// Questions of `ethtool.h` that are answered with 0 or 1, and what they are about.
-const OFFLOADS: [(u32, &str); 6] = [
+const OFFLOAD_QUERIES: [(u32, &str); 6] = [
     (0x14, "rx-checksum"),
     (0x16, "tx-checksum"),
     (0x18, "scatter-gather"),
@@ -567,7 +571,7 @@ const OFFLOADS: [(u32, &str); 6] = [
 ];
 
 /// The offloads that an interface has switched on.
-pub fn offloads(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
+pub fn enabled_offloads(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
     let is_on = |question: u32| {
         let mut value: [u32; 2] = [question, 0];
         let mut request = interface_request(interface);
@@ -577,5 +581,5 @@ pub fn offloads(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
         let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::SIOCETHTOOL, &mut request) };
         result == 0 && value[1] != 0
     };
-    OFFLOADS.into_iter().filter(|(question, _)| is_on(*question)).map(|(_, name)| name).collect()
+    OFFLOAD_QUERIES.into_iter().filter(|(question, _)| is_on(*question)).map(|(_, name)| name).collect()
 }

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
-use super::internet::{self, IpOptions, addresses};
-use super::socket::{self, Admitted, BACKLOG, Buffers, SocketLink, SocketListener, flag};
-use super::{Caps, Facts, Fault, Link, Listener, Opening, Transport, Unavailable, line, sys};
+use super::internet::{self, IpOptions, resolve_addresses};
+use super::socket::{
+    self, AcceptResult, BufferOptions, LISTEN_BACKLOG, SocketLink, SocketListener, parse_flag,
+};
+use super::{Caps, Facts, Fault, Limitation, Link, Listener, OpenContext, Transport, serial_line, sys};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::plan::Wait;
+use crate::plan::WaitMode;
 use crate::units;
 
 pub const TRANSPORT: Transport = Transport {
@@ -22,104 +24,104 @@ pub const TRANSPORT: Transport = Transport {
         ("congestion", "congestion control, like cubic, reno, bbr"),
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
-        internet::FAMILY,
-        internet::BIND,
-        internet::DEVICE,
-        internet::DSCP,
+        internet::FAMILY_OPTION,
+        internet::BIND_OPTION,
+        internet::DEVICE_OPTION,
+        internet::DSCP_OPTION,
         ("mptcp", "1 asks for Multipath TCP (0)"),
         (
-            KEEPALIVE,
+            KEEPALIVE_OPTION,
             "idle time after which the far end is asked whether it is still there, 1s to 2h; off never (30s where we \
              listen, else off)",
         ),
         ("baud", "a device server is at the far end, with a serial line of this rate behind it"),
-        line::DATA,
-        line::PARITY,
-        line::STOP,
-        line::FLOW,
+        serial_line::DATA_BITS_OPTION,
+        serial_line::PARITY_OPTION,
+        serial_line::STOP_BITS_OPTION,
+        serial_line::FLOW_CONTROL_OPTION,
     ],
-    check: |endpoint| Options::of(endpoint, false).map(|options| options.caps()),
+    parse_caps: |endpoint| Options::from_endpoint(endpoint, false).map(|options| options.caps()),
     available: || {
         Socket::new(Domain::IPV4, Type::STREAM, None).map(|_| ()).map_err(|error| {
-            Unavailable::by(
+            Limitation::from_socket_error(
                 &error,
                 error.to_string(),
                 "this process may not open Internet sockets: check the sandbox it runs in",
             )
         })
     },
-    limit: || None,
+    limitation: || None,
     open,
     listen: Some(listen),
-    loopback: |_| vec!["tcp://127.0.0.1:0".to_owned(), "tcp://[::1]:0".to_owned()],
+    loopback_urls: |_| vec!["tcp://127.0.0.1:0".to_owned(), "tcp://[::1]:0".to_owned()],
 };
 
-pub const KEEPALIVE: &str = "keepalive";
+pub const KEEPALIVE_OPTION: &str = "keepalive";
 
 /// What a listener asks of its connections unless told otherwise: a client that vanished without a word frees its place
 /// after twice that.
-const KEEPALIVE_OF_LISTENERS: Duration = Duration::from_secs(30);
+const LISTENER_KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 
 /// So many questions remain without an answer before the connection counts as dead.
-const KEEPALIVE_TRIES: u32 = 3;
+const KEEPALIVE_PROBES: u32 = 3;
 
 struct Options {
     nodelay: bool,
     congestion: Option<String>,
-    buffers: Buffers,
+    buffers: BufferOptions,
     ip: IpOptions,
-    mptcp: bool,
+    is_multipath: bool,
     /// Whole seconds; `None` if it is off.
-    keepalive: Option<Duration>,
+    keepalive_idle: Option<Duration>,
     /// Behind the device server at the far end.
-    line: Option<line::Settings>,
+    serial_settings: Option<serial_line::SerialSettings>,
 }
 
 impl Options {
-    fn of(endpoint: &Endpoint, listens: bool) -> Result<Options, EndpointError> {
+    fn from_endpoint(endpoint: &Endpoint, listens: bool) -> Result<Options, EndpointError> {
         endpoint.host_port()?;
-        let usual = listens.then_some(KEEPALIVE_OF_LISTENERS);
+        let usual = listens.then_some(LISTENER_KEEPALIVE_IDLE);
         Ok(Options {
-            nodelay: flag(endpoint, "nodelay")?.unwrap_or(true),
+            nodelay: parse_flag(endpoint, "nodelay")?.unwrap_or(true),
             congestion: endpoint.option("congestion").map(str::to_owned),
-            buffers: Buffers::of(endpoint)?,
-            ip: IpOptions::of(endpoint)?,
-            mptcp: flag(endpoint, "mptcp")?.unwrap_or(false),
-            keepalive: endpoint
-                .parsed(KEEPALIVE, "whole seconds from 1s to 2h, or off", keepalive)?
+            buffers: BufferOptions::from_endpoint(endpoint)?,
+            ip: IpOptions::from_endpoint(endpoint)?,
+            is_multipath: parse_flag(endpoint, "mptcp")?.unwrap_or(false),
+            keepalive_idle: endpoint
+                .parse_option(KEEPALIVE_OPTION, "whole seconds from 1s to 2h, or off", parse_keepalive)?
                 .unwrap_or(usual),
-            line: line::Settings::declared(endpoint)?,
+            serial_settings: serial_line::SerialSettings::declared_in(endpoint)?,
         })
     }
 
     fn caps(&self) -> Caps {
-        self.line.map_or(Caps::STREAM, |line| line.caps())
+        self.serial_settings.map_or(Caps::STREAM, |line| line.caps())
     }
 
     fn protocol(&self) -> Protocol {
-        if self.mptcp { Protocol::MPTCP } else { Protocol::TCP }
+        if self.is_multipath { Protocol::MPTCP } else { Protocol::TCP }
     }
 
     /// A socket for that address, with everything that must be set before the connection exists.
-    fn socket(&self, address: SocketAddr) -> Result<Socket, Fault> {
+    fn open_socket(&self, address: SocketAddr) -> Result<Socket, Fault> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(self.protocol()))
             .map_err(Fault::system("open a socket"))?;
         self.ip.apply(&socket, address.ip())?;
-        self.apply(&socket)?;
+        self.apply_to_connection(&socket)?;
         Ok(socket)
     }
 
     /// What an accepted connection needs as well: it has the rest from its listener.
-    fn apply(&self, socket: &Socket) -> Result<(), Fault> {
+    fn apply_to_connection(&self, socket: &Socket) -> Result<(), Fault> {
         self.buffers.apply(socket)?;
         if let Some(name) = &self.congestion {
             rustix::net::sockopt::set_tcp_congestion(socket, name)
                 .map_err(|errno| Fault::system("set the congestion control")(errno.into()))?;
         }
-        if let Some(idle) = self.keepalive {
-            let between = (idle / KEEPALIVE_TRIES).max(Duration::from_secs(1));
+        if let Some(idle) = self.keepalive_idle {
+            let between = (idle / KEEPALIVE_PROBES).max(Duration::from_secs(1));
             let wanted =
-                TcpKeepalive::new().with_time(idle).with_interval(between).with_retries(KEEPALIVE_TRIES);
+                TcpKeepalive::new().with_time(idle).with_interval(between).with_retries(KEEPALIVE_PROBES);
             socket.set_tcp_keepalive(&wanted).map_err(Fault::system("set the keepalive"))?;
         }
         socket.set_tcp_nodelay(self.nodelay).map_err(Fault::system("set TCP_NODELAY"))
@@ -127,26 +129,26 @@ impl Options {
 }
 
 /// The kernel counts whole seconds.
-fn keepalive(text: &str) -> Option<Option<Duration>> {
+fn parse_keepalive(text: &str) -> Option<Option<Duration>> {
     if text == "off" {
         return Some(None);
     }
-    let idle = units::duration(text).ok().filter(|idle| idle.subsec_nanos() == 0)?;
+    let idle = units::parse_duration(text).ok().filter(|idle| idle.subsec_nanos() == 0)?;
     (1..=7200).contains(&idle.as_secs()).then_some(Some(idle))
 }
 
-fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let options = Options::of(endpoint, false)?;
-    let socket = connection(endpoint, opening)?;
-    Ok(link(socket, &options, &opening.clock, opening.wait))
+fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+    let options = Options::from_endpoint(endpoint, false)?;
+    let socket = connect_any(endpoint, opening)?;
+    Ok(make_link(socket, &options, &opening.clock, opening.wait))
 }
 
 /// A connection to the first of the endpoint's addresses that takes one.
-pub fn connection(endpoint: &Endpoint, opening: &Opening) -> Result<Socket, Fault> {
-    let options = Options::of(endpoint, false)?;
+pub fn connect_any(endpoint: &Endpoint, opening: &OpenContext) -> Result<Socket, Fault> {
+    let options = Options::from_endpoint(endpoint, false)?;
     let mut last = Fault::TimedOut;
-    for address in addresses(endpoint, opening, false)? {
-        match connect(address, &options, opening.within) {
+    for address in resolve_addresses(endpoint, opening, false)? {
+        match connect_address(address, &options, opening.timeout) {
             Ok(socket) => return Ok(socket),
             Err(fault) => last = fault,
         }
@@ -154,14 +156,14 @@ pub fn connection(endpoint: &Endpoint, opening: &Opening) -> Result<Socket, Faul
     Err(last)
 }
 
-fn connect(address: SocketAddr, options: &Options, within: Duration) -> Result<Socket, Fault> {
-    let socket = options.socket(address)?;
+fn connect_address(address: SocketAddr, options: &Options, within: Duration) -> Result<Socket, Fault> {
+    let socket = options.open_socket(address)?;
     options.ip.bind(&socket, address)?;
     socket.connect_timeout(&address.into(), within).map_err(Fault::system("connect"))?;
     Ok(socket)
 }
 
-fn link(socket: Socket, options: &Options, clock: &Clock, wait: Wait) -> Box<dyn Link> {
+fn make_link(socket: Socket, options: &Options, clock: &Clock, wait: WaitMode) -> Box<dyn Link> {
     Box::new(SocketLink::new(socket, options.caps(), clock, wait, facts))
 }
 
@@ -184,26 +186,26 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     }
 }
 
-fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
-    let (socket, port) = listening(endpoint, opening)?;
-    let (endpoint, options) = (endpoint.with_port(port)?, Options::of(endpoint, true)?);
+fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+    let (socket, port) = bind_listener(endpoint, opening)?;
+    let (endpoint, options) = (endpoint.with_port(port)?, Options::from_endpoint(endpoint, true)?);
     let (clock, wait) = (opening.clock.clone(), opening.wait);
-    let admit = move |socket: Socket, from: &SockAddr| -> Admitted {
-        options.apply(&socket)?;
-        Ok((link(socket, &options, &clock, wait), internet::text(from)))
+    let admit = move |socket: Socket, from: &SockAddr| -> AcceptResult {
+        options.apply_to_connection(&socket)?;
+        Ok((make_link(socket, &options, &clock, wait), internet::address_text(from)))
     };
-    Ok(Box::new(SocketListener { socket, endpoint, admit }))
+    Ok(Box::new(SocketListener { socket, endpoint, make_link: admit }))
 }
 
 /// A non-blocking socket that listens at the endpoint, and its port.
-pub fn listening(endpoint: &Endpoint, opening: &Opening) -> Result<(Socket, u16), Fault> {
-    let options = Options::of(endpoint, true)?;
-    options.ip.check_listens()?;
-    let address = addresses(endpoint, opening, true)?[0];
-    let socket = options.socket(address)?;
+pub fn bind_listener(endpoint: &Endpoint, opening: &OpenContext) -> Result<(Socket, u16), Fault> {
+    let options = Options::from_endpoint(endpoint, true)?;
+    options.ip.refuse_bind_for_listener()?;
+    let address = resolve_addresses(endpoint, opening, true)?[0];
+    let socket = options.open_socket(address)?;
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;
-    socket::listen(&socket, BACKLOG).map_err(Fault::system("listen"))?;
-    let port = internet::port(&socket);
+    socket::listen(&socket, LISTEN_BACKLOG).map_err(Fault::system("listen"))?;
+    let port = internet::bound_port(&socket);
     Ok((socket, port))
 }

@@ -15,14 +15,14 @@ use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::datagram::DatagramLink;
-use super::offload::Offload;
-use super::socket::{self, Admitted, BACKLOG, SocketLink, SocketListener, flag};
-use super::{Caps, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys};
+use super::offload::OffloadOptions;
+use super::socket::{self, AcceptResult, LISTEN_BACKLOG, SocketLink, SocketListener, parse_flag};
+use super::{Caps, Facts, Fault, Framing, Limitation, Link, Listener, OpenContext, Transport, sys};
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::plan::Wait;
+use crate::plan::WaitMode;
 
-pub use topology::{event, own_node};
+pub use topology::{own_node, parse_event};
 
 pub const TRANSPORT: Transport = Transport {
     scheme: "tipc",
@@ -36,20 +36,20 @@ pub const TRANSPORT: Transport = Transport {
         ("multicast", "rdm and dgram: 1 sends to every socket that has published the name (0)"),
         ("answers", "rdm and dgram, where we listen: what is sent goes to this name (to the sender)"),
     ],
-    check: |endpoint| Options::of(endpoint).map(|options| options.caps()),
+    parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.caps()),
     available: || {
         raw_socket(Type::SEQPACKET).map(|_| ()).map_err(|error| {
-            Unavailable::by(
+            Limitation::from_socket_error(
                 &error,
                 "the kernel has no TIPC, or has not loaded it",
                 "sudo modprobe tipc (where it is missing: the package linux-modules-extra of the kernel)",
             )
         })
     },
-    limit,
+    limitation,
     open,
     listen: Some(listen),
-    loopback: |directory| {
+    loopback_urls: |directory| {
         // A name belongs to the whole cluster; the directory's makes it as fresh as the directory (FNV-1a).
         let fresh = directory
             .bytes()
@@ -60,87 +60,87 @@ pub const TRANSPORT: Transport = Transport {
 };
 
 /// `TIPC_MAX_USER_MSG_SIZE` of linux/tipc.h.
-const MAX_MESSAGE: usize = 66_000;
+const MAX_MESSAGE_BYTES: usize = 66_000;
 
 /// How soon a name is called again whose socket does not listen yet.
-const CALL_AGAIN: Duration = Duration::from_millis(10);
+const CONNECT_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Types below are the kernel's own (`TIPC_RESERVED_TYPES`).
-const RESERVED: u32 = 64;
+const FIRST_USER_TYPE: u32 = 64;
 
 /// A service address: where messages go, whoever is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Name {
-    pub kind: u32,
+pub struct ServiceName {
+    pub service_type: u32,
     pub instance: u32,
 }
 
-impl Name {
-    fn read(text: &str) -> Option<Name> {
+impl ServiceName {
+    fn parse(text: &str) -> Option<ServiceName> {
         let (kind, instance) = text.split_once(':')?;
-        let name = Name { kind: kind.parse().ok()?, instance: instance.parse().ok()? };
-        (name.kind >= RESERVED).then_some(name)
+        let name = ServiceName { service_type: kind.parse().ok()?, instance: instance.parse().ok()? };
+        (name.service_type >= FIRST_USER_TYPE).then_some(name)
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for ServiceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.kind, self.instance)
+        write!(f, "{}:{}", self.service_type, self.instance)
     }
 }
 
 /// A socket somewhere in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Port {
+pub struct TipcPort {
     pub node: u32,
     pub reference: u32,
 }
 
 /// The kinds of address (`TIPC_SERVICE_RANGE` and its like of linux/tipc.h).
-const RANGE: u8 = 1;
-const SERVICE: u8 = 2;
-const SOCKET: u8 = 3;
+const ADDRESS_RANGE: u8 = 1;
+const ADDRESS_SERVICE: u8 = 2;
+const ADDRESS_SOCKET: u8 = 3;
 
-impl Port {
-    fn of(address: &SockAddr) -> Option<Port> {
+impl TipcPort {
+    fn from_address(address: &SockAddr) -> Option<TipcPort> {
         match sys::tipc_words(address)? {
-            (SOCKET, [reference, node, _]) => Some(Port { node, reference }),
+            (ADDRESS_SOCKET, [reference, node, _]) => Some(TipcPort { node, reference }),
             _ => None,
         }
     }
 
     fn address(self) -> SockAddr {
-        sys::tipc_address(SOCKET, [self.reference, self.node, 0])
+        sys::tipc_address(ADDRESS_SOCKET, [self.reference, self.node, 0])
     }
 }
 
-impl fmt::Display for Port {
+impl fmt::Display for TipcPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "node {:x}, socket {:x}", self.node, self.reference)
     }
 }
 
 /// One of the sockets that have published a name.
-fn service(name: Name) -> SockAddr {
-    sys::tipc_address(SERVICE, [name.kind, name.instance, 0])
+fn service_address(name: ServiceName) -> SockAddr {
+    sys::tipc_address(ADDRESS_SERVICE, [name.service_type, name.instance, 0])
 }
 
 /// All of them; also the way to publish it.
-fn range(name: Name) -> SockAddr {
-    sys::tipc_address(RANGE, [name.kind, name.instance, name.instance])
+fn range_address(name: ServiceName) -> SockAddr {
+    sys::tipc_address(ADDRESS_RANGE, [name.service_type, name.instance, name.instance])
 }
 
 fn raw_socket(kind: Type) -> io::Result<Socket> {
     Socket::new(Domain::from(libc::AF_TIPC), kind, None)
 }
 
-fn socket(kind: Type) -> Result<Socket, Fault> {
+fn open_socket(kind: Type) -> Result<Socket, Fault> {
     raw_socket(kind).map_err(Fault::system("open a TIPC socket"))
 }
 
 /// What keeps links from reaching other machines, and the remedy.
-pub fn limit() -> Option<Unavailable> {
-    (own_node()? == 0).then(|| Unavailable {
+pub fn limitation() -> Option<Limitation> {
+    (own_node()? == 0).then(|| Limitation {
         reason: "this node has no bearer, so it reaches itself only".to_owned(),
         remedy: "sudo tipc bearer enable media eth device eth0, and the same on the other machines"
             .to_owned(),
@@ -148,38 +148,38 @@ pub fn limit() -> Option<Unavailable> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Sequenced,
+enum TipcSocketKind {
+    SeqPacket,
     Stream,
-    Reliable,
+    Rdm,
     Datagram,
 }
 
 /// An endpoint of this transport, read.
 #[derive(Clone, Copy)]
 struct Options {
-    name: Name,
-    kind: Kind,
+    service_name: ServiceName,
+    socket_kind: TipcSocketKind,
     importance: u32,
     nodelay: bool,
-    bind: Option<Name>,
-    multicast: bool,
-    answers: Option<Name>,
+    bind_name: Option<ServiceName>,
+    is_multicast: bool,
+    reply_name: Option<ServiceName>,
 }
 
 impl Options {
-    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+    fn from_endpoint(endpoint: &Endpoint) -> Result<Options, EndpointError> {
         const NAME: &str = "TYPE:INSTANCE, two numbers like 7100:1, the type from 64";
-        let name = Name::read(endpoint.place())
-            .ok_or_else(|| EndpointError::BadPlace { url: endpoint.to_string(), wanted: NAME })?;
-        let kind = endpoint.parsed("type", "seqpacket, stream, rdm or dgram", |text| match text {
-            "seqpacket" => Some(Kind::Sequenced),
-            "stream" => Some(Kind::Stream),
-            "rdm" => Some(Kind::Reliable),
-            "dgram" => Some(Kind::Datagram),
+        let name = ServiceName::parse(endpoint.address())
+            .ok_or_else(|| EndpointError::BadAddress { url: endpoint.to_string(), wanted: NAME })?;
+        let kind = endpoint.parse_option("type", "seqpacket, stream, rdm or dgram", |text| match text {
+            "seqpacket" => Some(TipcSocketKind::SeqPacket),
+            "stream" => Some(TipcSocketKind::Stream),
+            "rdm" => Some(TipcSocketKind::Rdm),
+            "dgram" => Some(TipcSocketKind::Datagram),
             _ => None,
         })?;
-        let importance = endpoint.parsed("importance", "low, medium, high or critical", |text| {
+        let importance = endpoint.parse_option("importance", "low, medium, high or critical", |text| {
             ["low", "medium", "high", "critical"]
                 .iter()
                 .zip(0..)
@@ -187,52 +187,58 @@ impl Options {
                 .map(|(_, n)| n)
         })?;
         let options = Options {
-            name,
-            kind: kind.unwrap_or(Kind::Sequenced),
+            service_name: name,
+            socket_kind: kind.unwrap_or(TipcSocketKind::SeqPacket),
             importance: importance.unwrap_or(0),
-            nodelay: flag(endpoint, "nodelay")?.unwrap_or(true),
-            bind: endpoint.parsed("bind", NAME, Name::read)?,
-            multicast: flag(endpoint, "multicast")?.unwrap_or(false),
-            answers: endpoint.parsed("answers", NAME, Name::read)?,
+            nodelay: parse_flag(endpoint, "nodelay")?.unwrap_or(true),
+            bind_name: endpoint.parse_option("bind", NAME, ServiceName::parse)?,
+            is_multicast: parse_flag(endpoint, "multicast")?.unwrap_or(false),
+            reply_name: endpoint.parse_option("answers", NAME, ServiceName::parse)?,
         };
-        let given = options.bind.is_some() || options.multicast || options.answers.is_some();
-        if given && !matches!(options.kind, Kind::Reliable | Kind::Datagram) {
+        let given = options.bind_name.is_some() || options.is_multicast || options.reply_name.is_some();
+        if given && !matches!(options.socket_kind, TipcSocketKind::Rdm | TipcSocketKind::Datagram) {
             let wanted = "type=rdm or type=dgram for bind, multicast and answers: this type has connections";
-            return Err(EndpointError::BadPlace { url: endpoint.to_string(), wanted });
+            return Err(EndpointError::BadAddress { url: endpoint.to_string(), wanted });
         }
         Ok(options)
     }
 
     fn caps(&self) -> Caps {
-        let connections = Caps { half_closes: false, ..Caps::STREAM };
-        let messages =
-            Caps { framing: Framing::Message, max_message: Some(MAX_MESSAGE), ..connections.clone() };
-        match self.kind {
-            Kind::Stream => connections,
-            Kind::Sequenced => messages,
+        let connections = Caps { can_half_close: false, ..Caps::STREAM };
+        let messages = Caps {
+            framing: Framing::Message,
+            max_message_bytes: Some(MAX_MESSAGE_BYTES),
+            ..connections.clone()
+        };
+        match self.socket_kind {
+            TipcSocketKind::Stream => connections,
+            TipcSocketKind::SeqPacket => messages,
             // Nothing is lost on the way of the reliable ones either, but a receiver whose queue is full drops them.
-            Kind::Reliable | Kind::Datagram => Caps { reliable: false, closes: false, ..messages },
+            TipcSocketKind::Rdm | TipcSocketKind::Datagram => {
+                Caps { is_reliable: false, can_signal_close: false, ..messages }
+            }
         }
     }
 
-    fn socket(&self) -> Result<Socket, Fault> {
-        let socket = socket(match self.kind {
-            Kind::Sequenced => Type::SEQPACKET,
-            Kind::Stream => Type::STREAM,
-            Kind::Reliable => Type::from(libc::SOCK_RDM),
-            Kind::Datagram => Type::DGRAM,
+    fn open_socket(&self) -> Result<Socket, Fault> {
+        let socket = open_socket(match self.socket_kind {
+            TipcSocketKind::SeqPacket => Type::SEQPACKET,
+            TipcSocketKind::Stream => Type::STREAM,
+            TipcSocketKind::Rdm => Type::from(libc::SOCK_RDM),
+            TipcSocketKind::Datagram => Type::DGRAM,
         })?;
-        self.apply(&socket)?;
+        self.apply_to_socket(&socket)?;
         Ok(socket)
     }
 
-    fn apply(&self, socket: &Socket) -> Result<(), Fault> {
-        sys::set_tipc(socket, IMPORTANCE, self.importance).map_err(Fault::system("set the importance"))?;
-        if self.kind != Kind::Stream {
+    fn apply_to_socket(&self, socket: &Socket) -> Result<(), Fault> {
+        sys::set_tipc_option(socket, TIPC_IMPORTANCE, self.importance)
+            .map_err(Fault::system("set the importance"))?;
+        if self.socket_kind != TipcSocketKind::Stream {
             return Ok(());
         }
         // Kernels before 5.5 gather nothing and know no such option.
-        match sys::set_tipc(socket, NODELAY, u32::from(self.nodelay)) {
+        match sys::set_tipc_option(socket, TIPC_NODELAY, u32::from(self.nodelay)) {
             Err(error) if Errno::from_io_error(&error) != Some(Errno::NOPROTOOPT) => {
                 Err(Fault::System { operation: "set TIPC_NODELAY", source: error })
             }
@@ -240,56 +246,57 @@ impl Options {
         }
     }
 
-    fn socket_link(&self, socket: Socket, clock: &Clock, wait: Wait) -> SocketLink {
+    fn socket_link(&self, socket: Socket, clock: &Clock, wait: WaitMode) -> SocketLink {
         SocketLink::new(socket, self.caps(), clock, wait, facts)
     }
 
     /// A link with a connection.
-    fn link(&self, socket: Socket, clock: &Clock, wait: Wait) -> Box<dyn Link> {
+    fn make_link(&self, socket: Socket, clock: &Clock, wait: WaitMode) -> Box<dyn Link> {
         let link = self.socket_link(socket, clock, wait);
-        match self.kind {
-            Kind::Stream => Box::new(link),
-            _ => Box::new(DatagramLink::new(link, Offload::NONE, VecDeque::new())),
+        match self.socket_kind {
+            TipcSocketKind::Stream => Box::new(link),
+            _ => Box::new(DatagramLink::new(link, OffloadOptions::NONE, VecDeque::new())),
         }
     }
 }
 
 /// `TIPC_IMPORTANCE` and `TIPC_NODELAY` of linux/tipc.h.
-const IMPORTANCE: libc::c_int = 127;
-const NODELAY: libc::c_int = 138;
+const TIPC_IMPORTANCE: libc::c_int = 127;
+const TIPC_NODELAY: libc::c_int = 138;
 
 fn facts(socket: &Socket, facts: &mut Facts) {
     for (fact, address) in [("local", socket.local_addr()), ("remote", socket.peer_addr())] {
-        let port = address.ok().as_ref().and_then(Port::of);
+        let port = address.ok().as_ref().and_then(TipcPort::from_address);
         facts.extend(port.map(|port| (fact.to_owned(), port.to_string().into())));
     }
     facts.extend(
-        sys::tipc_number(socket, IMPORTANCE).map(|importance| ("importance".to_owned(), importance.into())),
+        sys::tipc_option(socket, TIPC_IMPORTANCE)
+            .map(|importance| ("importance".to_owned(), importance.into())),
     );
 }
 
-fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let options = Options::of(endpoint)?;
-    let until = opening.clock.now() + opening.within;
-    let port = topology::await_name(options.name, opening.within)?;
-    if !options.caps().closes {
+fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
+    let until = opening.clock.now() + opening.timeout;
+    let port = topology::await_name(options.service_name, opening.timeout)?;
+    if !options.caps().can_signal_close {
         return datagram::open(&options, port, opening);
     }
-    let socket = connected(&opening.clock, until, || {
-        let socket = options.socket()?;
+    let socket = connect_with_retry(&opening.clock, until, || {
+        let socket = options.open_socket()?;
         topology::set_connect_timeout(&socket, until - opening.clock.now())?;
-        match socket.connect(&service(options.name)) {
+        match socket.connect(&service_address(options.service_name)) {
             // Nobody accepts.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Fault::TimedOut),
             done => done.map_err(Fault::system("connect")).map(|()| socket),
         }
     })?;
-    Ok(options.link(socket, &opening.clock, opening.wait))
+    Ok(options.make_link(socket, &opening.clock, opening.wait))
 }
 
 /// Calls until somebody listens. A name is published before its socket listens, and on a busy host that takes a while:
 /// until then the kernel refuses.
-fn connected<T>(
+fn connect_with_retry<T>(
     clock: &Clock,
     until: Time,
     mut connect: impl FnMut() -> Result<T, Fault>,
@@ -297,83 +304,97 @@ fn connected<T>(
     loop {
         match connect() {
             Err(Fault::System { source, .. })
-                if source.kind() == io::ErrorKind::ConnectionRefused && clock.now() + CALL_AGAIN < until =>
+                if source.kind() == io::ErrorKind::ConnectionRefused
+                    && clock.now() + CONNECT_RETRY_INTERVAL < until =>
             {
-                clock.sleep_until(clock.now() + CALL_AGAIN);
+                clock.sleep_until(clock.now() + CONNECT_RETRY_INTERVAL);
             }
             done => return done,
         }
     }
 }
 
-fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
-    let options = Options::of(endpoint)?;
-    let socket = options.socket()?;
-    if !options.caps().closes {
+fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
+    let socket = options.open_socket()?;
+    if !options.caps().can_signal_close {
         return datagram::listen(endpoint, options, socket, opening);
     }
-    socket.bind(&range(options.name)).map_err(Fault::system("bind"))?;
+    socket.bind(&range_address(options.service_name)).map_err(Fault::system("bind"))?;
     // This family looks at the socket's queue instead of the backlog.
-    socket::listen(&socket, BACKLOG).map_err(Fault::system("listen"))?;
+    socket::listen(&socket, LISTEN_BACKLOG).map_err(Fault::system("listen"))?;
     let (clock, wait) = (opening.clock.clone(), opening.wait);
-    let admit = move |socket: Socket, from: &SockAddr| -> Admitted {
-        options.apply(&socket)?;
-        Ok((options.link(socket, &clock, wait), Port::of(from).map(|port| port.to_string())))
+    let admit = move |socket: Socket, from: &SockAddr| -> AcceptResult {
+        options.apply_to_socket(&socket)?;
+        Ok((
+            options.make_link(socket, &clock, wait),
+            TipcPort::from_address(from).map(|port| port.to_string()),
+        ))
     };
-    Ok(Box::new(SocketListener { socket, endpoint: endpoint.clone(), admit }))
+    Ok(Box::new(SocketListener { socket, endpoint: endpoint.clone(), make_link: admit }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Options, EndpointError> {
-        Options::of(&text.parse().unwrap())
+    fn parse(text: &str) -> Result<Options, EndpointError> {
+        Options::from_endpoint(&text.parse().unwrap())
     }
 
     #[test]
-    fn addresses_are_laid_out_as_the_kernel_has_them() {
+    fn addresses_have_the_layout_of_the_kernel() {
         let bytes = |address: SockAddr| sys::tipc_words(&address).unwrap();
-        assert_eq!(bytes(range(Name { kind: 17777, instance: 0 })), (1, [17777, 0, 0]));
-        assert_eq!(bytes(service(Name { kind: 18888, instance: 3 })), (2, [18888, 3, 0]));
-        let port = Port { node: 0x6e31_0000, reference: 7 };
+        assert_eq!(
+            bytes(range_address(ServiceName { service_type: 17777, instance: 0 })),
+            (1, [17777, 0, 0])
+        );
+        assert_eq!(
+            bytes(service_address(ServiceName { service_type: 18888, instance: 3 })),
+            (2, [18888, 3, 0])
+        );
+        let port = TipcPort { node: 0x6e31_0000, reference: 7 };
         assert_eq!(bytes(port.address()), (3, [7, 0x6e31_0000, 0]));
-        assert_eq!(Port::of(&port.address()), Some(port));
+        assert_eq!(TipcPort::from_address(&port.address()), Some(port));
         assert_eq!(port.address().len(), 16);
         assert_eq!(i32::from(port.address().family()), libc::AF_TIPC);
     }
 
     #[test]
     fn the_type_decides_what_a_link_can_do() {
-        let caps = |kind: &str| read(&format!("tipc://7100:1?type={kind}")).unwrap().caps();
-        assert_eq!((caps("stream").framing, caps("stream").max_message), (Framing::Stream, None));
+        let caps = |kind: &str| parse(&format!("tipc://7100:1?type={kind}")).unwrap().caps();
+        assert_eq!((caps("stream").framing, caps("stream").max_message_bytes), (Framing::Stream, None));
         assert_eq!(
-            (caps("seqpacket").framing, caps("seqpacket").max_message),
+            (caps("seqpacket").framing, caps("seqpacket").max_message_bytes),
             (Framing::Message, Some(66_000))
         );
-        assert!(caps("seqpacket").reliable && caps("seqpacket").closes && !caps("seqpacket").half_closes);
-        assert!(!caps("rdm").closes && !caps("rdm").reliable && !caps("dgram").reliable);
-        assert_eq!(read("tipc://7100:4294967295").unwrap().kind, Kind::Sequenced);
+        assert!(
+            caps("seqpacket").is_reliable
+                && caps("seqpacket").can_signal_close
+                && !caps("seqpacket").can_half_close
+        );
+        assert!(!caps("rdm").can_signal_close && !caps("rdm").is_reliable && !caps("dgram").is_reliable);
+        assert_eq!(parse("tipc://7100:4294967295").unwrap().socket_kind, TipcSocketKind::SeqPacket);
     }
 
     #[test]
-    fn a_name_whose_socket_does_not_listen_yet_is_called_until_it_does() {
+    fn connecting_is_retried_until_the_socket_listens() {
         let refused = || Fault::system("connect")(io::ErrorKind::ConnectionRefused.into());
         let clock = Clock::new_virtual();
         let begun = clock.now();
         // It listens 300 ms later.
         let opens = begun + Duration::from_millis(300);
         let listening = || if clock.now() < opens { Err(refused()) } else { Ok(()) };
-        connected(&clock, begun + Duration::from_secs(1), listening).unwrap();
+        connect_with_retry(&clock, begun + Duration::from_secs(1), listening).unwrap();
         assert_eq!(clock.now(), opens);
         // One that never does is given up in time, with the reason.
-        let fault =
-            connected(&clock, opens + Duration::from_secs(1), || Err::<(), _>(refused())).unwrap_err();
+        let fault = connect_with_retry(&clock, opens + Duration::from_secs(1), || Err::<(), _>(refused()))
+            .unwrap_err();
         assert!(matches!(fault, Fault::System { operation: "connect", .. }), "{fault}");
         assert!(clock.now().since(opens) >= Duration::from_millis(980));
         // What is no refusal is not tried again.
         let mut calls = 0;
-        let fault = connected(&clock, Time::NEVER, || {
+        let fault = connect_with_retry(&clock, Time::NEVER, || {
             calls += 1;
             Err::<(), _>(Fault::TimedOut)
         });
@@ -381,8 +402,8 @@ mod tests {
     }
 
     #[test]
-    fn one_clear_line_for_each_slip() {
-        let error = |text: &str| read(text).map(|_| ()).unwrap_err().to_string();
+    fn one_clear_error_for_each_mistake() {
+        let error = |text: &str| parse(text).map(|_| ()).unwrap_err().to_string();
         insta::assert_snapshot!([
             "tipc://7100", "tipc://63:1", "tipc://7100:4294967296", "tipc://7100:1?type=raw",
             "tipc://7100:1?importance=9", "tipc://7100:1?multicast=1", "tipc://7100:1?type=rdm&bind=7",

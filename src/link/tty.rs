@@ -13,17 +13,17 @@ use rustix::termios::{
     ControlModes, InputModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 
-use super::line::{Flow, Parity, Settings, StopBits};
+use super::serial_line::{FlowControl, Parity, SerialSettings, StopBits};
 use super::{Fault, sys};
 use crate::endpoint::{Endpoint, EndpointError};
 
 /// The settings of a terminal. On the master side of a pseudo-terminal: those that the program on the other side made.
-pub fn settings(terminal: impl AsFd) -> Result<Settings, Fault> {
+pub fn read_settings(terminal: impl AsFd) -> Result<SerialSettings, Fault> {
     let termios = tcgetattr(terminal).map_err(|errno| Fault::system("read the settings")(errno.into()))?;
-    Ok(settings_of(&termios))
+    Ok(settings_from(&termios))
 }
 
-fn settings_of(termios: &Termios) -> Settings {
+fn settings_from(termios: &Termios) -> SerialSettings {
     let control = termios.control_modes;
     let size = control & ControlModes::CSIZE;
     let data_bits = match () {
@@ -50,17 +50,17 @@ fn settings_of(termios: &Termios) -> Settings {
         (true, _) => StopBits::Two,
     };
     let flow = if control.contains(ControlModes::CRTSCTS) {
-        Flow::RtsCts
+        FlowControl::RtsCts
     } else if termios.input_modes.intersects(InputModes::IXON | InputModes::IXOFF) {
-        Flow::XonXoff
+        FlowControl::XonXoff
     } else {
-        Flow::None
+        FlowControl::None
     };
-    Settings { baud: termios.output_speed(), data_bits, parity, stop, flow }
+    SerialSettings { baud: termios.output_speed(), data_bits, parity, stop_bits: stop, flow_control: flow }
 }
 
 /// Makes a terminal a raw serial port with these settings; returns what the driver has made of them.
-pub fn set(terminal: impl AsFd, wanted: &Settings) -> Result<Settings, Fault> {
+pub fn configure(terminal: impl AsFd, wanted: &SerialSettings) -> Result<SerialSettings, Fault> {
     let terminal = terminal.as_fd();
     let refused = |errno: rustix::io::Errno| Fault::system("set the line")(errno.into());
     let mut termios = tcgetattr(terminal).map_err(refused)?;
@@ -89,30 +89,30 @@ pub fn set(terminal: impl AsFd, wanted: &Settings) -> Result<Settings, Fault> {
         Parity::Mark => ControlModes::PARENB | ControlModes::PARODD | ControlModes::CMSPAR,
         Parity::Space => ControlModes::PARENB | ControlModes::CMSPAR,
     });
-    if wanted.stop != StopBits::One {
+    if wanted.stop_bits != StopBits::One {
         control.insert(ControlModes::CSTOPB);
     }
     termios.input_modes.remove(InputModes::IXON | InputModes::IXOFF | InputModes::IXANY);
-    match wanted.flow {
-        Flow::None => {}
-        Flow::RtsCts => termios.control_modes.insert(ControlModes::CRTSCTS),
-        Flow::XonXoff => termios.input_modes.insert(InputModes::IXON | InputModes::IXOFF),
+    match wanted.flow_control {
+        FlowControl::None => {}
+        FlowControl::RtsCts => termios.control_modes.insert(ControlModes::CRTSCTS),
+        FlowControl::XonXoff => termios.input_modes.insert(InputModes::IXON | InputModes::IXOFF),
     }
     termios.special_codes[SpecialCodeIndex::VMIN] = 1;
     termios.special_codes[SpecialCodeIndex::VTIME] = 0;
     termios.set_speed(wanted.baud).map_err(refused)?;
     tcsetattr(terminal, OptionalActions::Now, &termios).map_err(refused)?;
-    settings(terminal)
+    read_settings(terminal)
 }
 
 /// Where links to a terminal lead that set its line so.
-pub fn endpoint(path: &Path, line: &Settings) -> Result<Endpoint, EndpointError> {
-    format!("{}://{}?{}", super::serial::TRANSPORT.scheme, path.display(), line.options()).parse()
+pub fn endpoint(path: &Path, line: &SerialSettings) -> Result<Endpoint, EndpointError> {
+    format!("{}://{}?{}", super::serial::TRANSPORT.scheme, path.display(), line.endpoint_options()).parse()
 }
 
 /// A pseudo-terminal: a stand-in for hardware holds the master, programs open the path.
 pub struct Pty {
-    /// Does not block. Reads begin with a byte that says what they are ([`Packet::read`]).
+    /// Does not block. Reads begin with a byte that says what they are ([`PtyPacket::parse`]).
     pub master: OwnedFd,
     /// Where programs find it, like `/dev/pts/7`.
     pub path: PathBuf,
@@ -122,36 +122,37 @@ pub struct Pty {
 
 /// What a read from the master of a pseudo-terminal in packet mode holds (`TIOCPKT` of ioctl_tty(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packet<'a> {
+pub enum PtyPacket<'a> {
     Nothing,
     /// The program wrote this.
     Data(&'a [u8]),
     /// The program threw away what it had not read, or what it had written and was not sent; or something else happened.
     Notice {
-        flush_read: bool,
-        flush_write: bool,
+        is_read_flushed: bool,
+        is_write_flushed: bool,
     },
 }
 
-impl<'a> Packet<'a> {
-    pub fn read(bytes: &'a [u8]) -> Packet<'a> {
+impl<'a> PtyPacket<'a> {
+    pub fn parse(bytes: &'a [u8]) -> PtyPacket<'a> {
         const DATA: u8 = 0;
         const FLUSH_READ: u8 = 1;
         const FLUSH_WRITE: u8 = 2;
         match bytes {
-            [] => Packet::Nothing,
-            [DATA, data @ ..] => Packet::Data(data),
-            [what, ..] => {
-                Packet::Notice { flush_read: what & FLUSH_READ != 0, flush_write: what & FLUSH_WRITE != 0 }
-            }
+            [] => PtyPacket::Nothing,
+            [DATA, data @ ..] => PtyPacket::Data(data),
+            [what, ..] => PtyPacket::Notice {
+                is_read_flushed: what & FLUSH_READ != 0,
+                is_write_flushed: what & FLUSH_WRITE != 0,
+            },
         }
     }
 
     /// What the program wrote, if it did.
     pub fn data(self) -> &'a [u8] {
         match self {
-            Packet::Data(data) => data,
-            Packet::Nothing | Packet::Notice { .. } => &[],
+            PtyPacket::Data(data) => data,
+            PtyPacket::Nothing | PtyPacket::Notice { .. } => &[],
         }
     }
 }
@@ -167,7 +168,7 @@ impl Pty {
         let path = Path::new(OsStr::from_bytes(name.as_bytes())).to_owned();
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = rustix::fs::open(&path, flags, Mode::empty()).map_err(fault)?;
-        set(&slave, &Settings::default())?;
+        configure(&slave, &SerialSettings::default())?;
         sys::set_packet_mode(&master).map_err(Fault::system("set the packet mode"))?;
         fcntl_setfl(&master, OFlags::RDWR | OFlags::NONBLOCK).map_err(fault)?;
         Ok(Pty { master, path, _slave: slave })
@@ -175,8 +176,8 @@ impl Pty {
 
     /// What the program on the other side has set, as far as a pseudo-terminal keeps it: rate, stop bits, flow control,
     /// odd, mark and space parity. The kernel takes data bits and even parity away (`pty_set_termios`).
-    pub fn settings(&self) -> Result<Settings, Fault> {
-        settings(&self.master)
+    pub fn settings(&self) -> Result<SerialSettings, Fault> {
+        read_settings(&self.master)
     }
 }
 
@@ -185,15 +186,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_program_sets_the_master_sees() {
+    fn the_master_sees_the_settings_of_the_program() {
         let pty = Pty::open().unwrap();
-        assert_eq!(pty.settings().unwrap(), Settings::default());
+        assert_eq!(pty.settings().unwrap(), SerialSettings::default());
         for baud in [75, 230_400, 250_000, 4_000_000] {
             for parity in [Parity::None, Parity::Odd, Parity::Mark, Parity::Space] {
                 for stop in [StopBits::One, StopBits::Two] {
-                    for flow in Flow::ALL {
-                        let wanted = Settings { baud, data_bits: 8, parity, stop, flow };
-                        assert_eq!(set(&pty._slave, &wanted).unwrap(), wanted);
+                    for flow in FlowControl::ALL {
+                        let wanted = SerialSettings {
+                            baud,
+                            data_bits: 8,
+                            parity,
+                            stop_bits: stop,
+                            flow_control: flow,
+                        };
+                        assert_eq!(configure(&pty._slave, &wanted).unwrap(), wanted);
                         assert_eq!(pty.settings().unwrap(), wanted);
                     }
                 }
@@ -202,29 +209,29 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_names_what_is_not_the_default() {
+    fn an_endpoint_lists_settings_that_differ_from_the_defaults() {
         let path = Path::new("/dev/pts/7");
         let printed = |line| {
             let endpoint = endpoint(path, &line).unwrap();
-            assert_eq!(Settings::of(&endpoint).unwrap(), line);
+            assert_eq!(SerialSettings::from_endpoint(&endpoint).unwrap(), line);
             endpoint.to_string()
         };
-        assert_eq!(printed(Settings::default()), "serial:///dev/pts/7?baud=9600");
-        let all = Settings {
+        assert_eq!(printed(SerialSettings::default()), "serial:///dev/pts/7?baud=9600");
+        let all = SerialSettings {
             baud: 75,
             data_bits: 5,
             parity: Parity::Mark,
-            stop: StopBits::OneAndHalf,
-            flow: Flow::RtsCts,
+            stop_bits: StopBits::OneAndHalf,
+            flow_control: FlowControl::RtsCts,
         };
         assert_eq!(printed(all), "serial:///dev/pts/7?baud=75&data=5&parity=mark&stop=1.5&flow=rtscts");
     }
 
     #[test]
-    fn a_pseudo_terminal_forgets_data_bits_and_even_parity() {
+    fn a_pseudo_terminal_loses_data_bits_and_even_parity() {
         // If a kernel ever keeps them, docs/limits.md and the lab's options for them can go.
         let pty = Pty::open().unwrap();
-        let wanted = Settings { data_bits: 7, parity: Parity::Even, ..Settings::default() };
-        assert_eq!(set(&pty._slave, &wanted).unwrap(), Settings::default());
+        let wanted = SerialSettings { data_bits: 7, parity: Parity::Even, ..SerialSettings::default() };
+        assert_eq!(configure(&pty._slave, &wanted).unwrap(), SerialSettings::default());
     }
 }

@@ -12,15 +12,16 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::datagram::DatagramLink;
-use super::internet::{self, IpOptions, addresses};
-use super::offload::{Choice, Offload};
-use super::socket::{Buffers, SocketLink, Wants, wait_for};
+use super::internet::{self, IpOptions, resolve_addresses};
+use super::offload::{OffloadChoice, OffloadOptions};
+use super::socket::{BufferOptions, IoDirection, SocketLink, wait_ready};
 use super::{
-    Admission, Caps, Door, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, Unpaced, sys,
+    AcceptFilter, Admission, Caps, Fault, Framing, Limitation, Link, Listener, OpenContext, Transport,
+    UnpacedScope, sys,
 };
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::plan::Wait;
+use crate::plan::WaitMode;
 
 pub const TRANSPORT: Transport = Transport {
     scheme: "udp",
@@ -29,76 +30,80 @@ pub const TRANSPORT: Transport = Transport {
     options: &[
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
-        internet::FAMILY,
-        internet::BIND,
-        internet::DEVICE,
-        internet::DSCP,
-        internet::ECN,
+        internet::FAMILY_OPTION,
+        internet::BIND_OPTION,
+        internet::DEVICE_OPTION,
+        internet::DSCP_OPTION,
+        internet::ECN_OPTION,
         ("gso", "bulk: 1 has the kernel cut large packets, 0 never; auto (default) where it measures better"),
         ("gro", "bulk: 1 has the kernel join datagrams, 0 never; auto (default) where it measures better"),
     ],
-    check: |endpoint| {
-        Options::of(endpoint)?;
+    parse_caps: |endpoint| {
+        Options::from_endpoint(endpoint)?;
         let (host, _) = endpoint.host_port()?;
         Ok(caps(host.contains(':')))
     },
     available: || {
         Socket::new(Domain::IPV4, Type::DGRAM, None).map(|_| ()).map_err(|error| {
-            Unavailable::by(
+            Limitation::from_socket_error(
                 &error,
                 error.to_string(),
                 "this process may not open Internet sockets: check the sandbox it runs in",
             )
         })
     },
-    limit: || None,
+    limitation: || None,
     open,
     listen: Some(listen),
-    loopback: |_| {
+    loopback_urls: |_| {
         let hosts = ["udp://127.0.0.1:0", "udp://[::1]:0", "udp://127.0.0.1:0?gso=0&gro=0"];
         hosts.map(str::to_owned).to_vec()
     },
 };
 
 /// The 16-bit length field of the IPv4 header counts header (20) and UDP header (8) too.
-const MAX_MESSAGE_V4: usize = 65_535 - 20 - 8;
+const MAX_MESSAGE_BYTES_V4: usize = 65_535 - 20 - 8;
 /// The length field of IPv6 counts the UDP header only.
-const MAX_MESSAGE_V6: usize = 65_535 - 8;
+const MAX_MESSAGE_BYTES_V6: usize = 65_535 - 8;
 
 fn caps(v6: bool) -> Caps {
     Caps {
         framing: Framing::Message,
-        max_message: Some(if v6 { MAX_MESSAGE_V6 } else { MAX_MESSAGE_V4 }),
-        reliable: false,
-        closes: false,
-        unpaced: Unpaced::OnThisHost,
+        max_message_bytes: Some(if v6 { MAX_MESSAGE_BYTES_V6 } else { MAX_MESSAGE_BYTES_V4 }),
+        is_reliable: false,
+        can_signal_close: false,
+        unpaced_scope: UnpacedScope::OnThisHost,
         ..Caps::STREAM
     }
 }
 
 struct Options {
     ip: IpOptions,
-    buffers: Buffers,
-    offload: Offload,
+    buffers: BufferOptions,
+    offload: OffloadOptions,
 }
 
 impl Options {
-    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+    fn from_endpoint(endpoint: &Endpoint) -> Result<Options, EndpointError> {
         let choice = |name| {
             endpoint
-                .parsed(name, "auto, 0 or 1", |text| match text {
-                    "auto" => Some(Choice::Auto),
-                    "0" => Some(Choice::Off),
-                    "1" => Some(Choice::On),
+                .parse_option(name, "auto, 0 or 1", |text| match text {
+                    "auto" => Some(OffloadChoice::Auto),
+                    "0" => Some(OffloadChoice::Off),
+                    "1" => Some(OffloadChoice::On),
                     _ => None,
                 })
-                .map(|choice| choice.unwrap_or(Choice::Auto))
+                .map(|choice| choice.unwrap_or(OffloadChoice::Auto))
         };
-        let offload = Offload { segments: choice("gso")?, coalesced: choice("gro")? };
-        Ok(Options { ip: IpOptions::of(endpoint)?, buffers: Buffers::of(endpoint)?, offload })
+        let offload = OffloadOptions { segments: choice("gso")?, coalesced: choice("gro")? };
+        Ok(Options {
+            ip: IpOptions::from_endpoint(endpoint)?,
+            buffers: BufferOptions::from_endpoint(endpoint)?,
+            offload,
+        })
     }
 
-    fn socket(&self, address: SocketAddr) -> Result<Socket, Fault> {
+    fn open_socket(&self, address: SocketAddr) -> Result<Socket, Fault> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)
             .map_err(Fault::system("open a socket"))?;
         self.ip.apply(&socket, address.ip())?;
@@ -107,16 +112,23 @@ impl Options {
     }
 }
 
-fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let options = Options::of(endpoint)?;
+fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
     let mut last = Fault::TimedOut;
-    for address in addresses(endpoint, opening, false)? {
-        let socket = options.socket(address)?;
+    for address in resolve_addresses(endpoint, opening, false)? {
+        let socket = options.open_socket(address)?;
         options.ip.bind(&socket, address)?;
         match socket.connect(&address.into()) {
             Ok(()) => {
                 let first = VecDeque::new();
-                return Ok(Box::new(link(socket, address, &options, &opening.clock, opening.wait, first)));
+                return Ok(Box::new(make_link(
+                    socket,
+                    address,
+                    &options,
+                    &opening.clock,
+                    opening.wait,
+                    first,
+                )));
             }
             Err(error) => last = Fault::System { operation: "connect", source: error },
         }
@@ -124,12 +136,12 @@ fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> 
     Err(last)
 }
 
-fn link(
+fn make_link(
     socket: Socket,
     peer: SocketAddr,
     options: &Options,
     clock: &Clock,
-    wait: Wait,
+    wait: WaitMode,
     first: VecDeque<Vec<u8>>,
 ) -> DatagramLink {
     // An IPv4 peer may show as a mapped IPv6 address on a socket that takes both.
@@ -138,7 +150,7 @@ fn link(
 }
 
 /// A datagram that waits for the door.
-struct Waiting {
+struct WaitingDatagram {
     bytes: Vec<u8>,
     from: SockAddr,
     /// The address of this host it was sent to, where the listener is bound to all of them.
@@ -151,25 +163,25 @@ struct UdpListener {
     endpoint: Endpoint,
     options: Options,
     clock: Clock,
-    wait: Wait,
-    room: Vec<u8>,
+    wait: WaitMode,
+    receive_buffer: Vec<u8>,
     /// Datagrams of others that were found while a link was made.
-    backlog: VecDeque<Waiting>,
+    backlog: VecDeque<WaitingDatagram>,
 }
 
 /// Most datagrams that are taken aside while a link is made; those beyond stay in the socket's buffer.
-const MOST_ASIDE: usize = 1024;
+const MAX_BACKLOG_DATAGRAMS: usize = 1024;
 
-fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
-    let options = Options::of(endpoint)?;
-    options.ip.check_listens()?;
-    let address = addresses(endpoint, opening, true)?[0];
-    let socket = options.socket(address)?;
+fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
+    options.ip.refuse_bind_for_listener()?;
+    let address = resolve_addresses(endpoint, opening, true)?[0];
+    let socket = options.open_socket(address)?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;
     // Only after binding: so a second listener is refused, yet the senders' own sockets may share the address.
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
     if address.ip().is_unspecified() {
-        sys::set_tell_destination(&socket, address.is_ipv6())
+        sys::set_receive_destination(&socket, address.is_ipv6())
             .map_err(Fault::system("ask for destinations"))?;
     }
     let local = socket.local_addr().map_err(Fault::system("read the local address"))?;
@@ -181,21 +193,21 @@ fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, F
         options,
         clock: opening.clock.clone(),
         wait: opening.wait,
-        room: vec![0; MAX_MESSAGE_V6],
+        receive_buffer: vec![0; MAX_MESSAGE_BYTES_V6],
         backlog: VecDeque::new(),
     }))
 }
 
 impl UdpListener {
-    fn next(&mut self) -> io::Result<Waiting> {
+    fn next_datagram(&mut self) -> io::Result<WaitingDatagram> {
         if let Some(waiting) = self.backlog.pop_front() {
             return Ok(waiting);
         }
-        receive(&self.socket, &mut self.room)
+        receive_datagram(&self.socket, &mut self.receive_buffer)
     }
 
     /// A socket and link for the sender of `first`.
-    fn admit(&mut self, first: Waiting, sender: SocketAddr) -> Result<Box<dyn Link>, Fault> {
+    fn open_link(&mut self, first: WaitingDatagram, sender: SocketAddr) -> Result<Box<dyn Link>, Fault> {
         let local = match first.to {
             Some((IpAddr::V6(ip), interface)) => {
                 let scope = if ip.is_unicast_link_local() { interface } else { 0 };
@@ -204,7 +216,7 @@ impl UdpListener {
             Some((ip, _)) => SocketAddr::new(mapped_like(ip, self.address), self.address.port()),
             None => self.address,
         };
-        let socket = self.options.socket(local)?;
+        let socket = self.options.open_socket(local)?;
         socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
         socket.bind(&local.into()).map_err(Fault::system("bind"))?;
         socket.connect(&first.from).map_err(Fault::system("connect"))?;
@@ -214,22 +226,27 @@ impl UdpListener {
         let mut messages = VecDeque::from([first.bytes]);
         let mut others = VecDeque::new();
         for waiting in std::mem::take(&mut self.backlog) {
-            sort(waiting, &from, &mut messages, &mut others);
+            sort_by_sender(waiting, &from, &mut messages, &mut others);
         }
         for queue in [&self.socket, &socket] {
-            for _ in 0..MOST_ASIDE {
-                let Ok(mut waiting) = receive(queue, &mut self.room) else { break };
+            for _ in 0..MAX_BACKLOG_DATAGRAMS {
+                let Ok(mut waiting) = receive_datagram(queue, &mut self.receive_buffer) else { break };
                 waiting.to = waiting.to.or(to);
-                sort(waiting, &from, &mut messages, &mut others);
+                sort_by_sender(waiting, &from, &mut messages, &mut others);
             }
         }
         self.backlog = others;
-        self.backlog.truncate(MOST_ASIDE);
-        Ok(Box::new(link(socket, sender, &self.options, &self.clock, self.wait, messages)))
+        self.backlog.truncate(MAX_BACKLOG_DATAGRAMS);
+        Ok(Box::new(make_link(socket, sender, &self.options, &self.clock, self.wait, messages)))
     }
 }
 
-fn sort(waiting: Waiting, from: &SockAddr, messages: &mut VecDeque<Vec<u8>>, others: &mut VecDeque<Waiting>) {
+fn sort_by_sender(
+    waiting: WaitingDatagram,
+    from: &SockAddr,
+    messages: &mut VecDeque<Vec<u8>>,
+    others: &mut VecDeque<WaitingDatagram>,
+) {
     if waiting.from == *from { messages.push_back(waiting.bytes) } else { others.push_back(waiting) }
 }
 
@@ -241,9 +258,9 @@ fn mapped_like(ip: IpAddr, like: SocketAddr) -> IpAddr {
     }
 }
 
-fn receive(socket: &Socket, room: &mut [u8]) -> io::Result<Waiting> {
+fn receive_datagram(socket: &Socket, room: &mut [u8]) -> io::Result<WaitingDatagram> {
     let arrival = sys::receive_from(socket, room, false)?;
-    Ok(Waiting { bytes: room[..arrival.length].to_vec(), from: arrival.from, to: arrival.to })
+    Ok(WaitingDatagram { bytes: room[..arrival.length].to_vec(), from: arrival.from, to: arrival.to })
 }
 
 impl Listener for UdpListener {
@@ -251,18 +268,22 @@ impl Listener for UdpListener {
         self.endpoint.clone()
     }
 
-    fn accept(&mut self, within: Duration, door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
+    fn accept(
+        &mut self,
+        within: Duration,
+        door: &mut AcceptFilter,
+    ) -> Result<(Box<dyn Link>, String), Fault> {
         let until = self.clock.now() + within;
         let mut reply = Vec::new();
         loop {
-            let first = match self.next() {
+            let first = match self.next_datagram() {
                 Ok(first) => first,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let left = until - self.clock.now();
                     if left.is_zero() {
                         return Err(Fault::TimedOut);
                     }
-                    wait_for(&self.socket, Wants::ToReceive, left);
+                    wait_ready(&self.socket, IoDirection::Receive, left);
                     continue;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -272,7 +293,7 @@ impl Listener for UdpListener {
             let name = SocketAddr::new(sender.ip().to_canonical(), sender.port()).to_string();
             reply.clear();
             match door(&first.bytes, &name, &mut reply) {
-                Admission::Open => return Ok((self.admit(first, sender)?, name)),
+                Admission::Open => return Ok((self.open_link(first, sender)?, name)),
                 Admission::Reply => {
                     // A reply that cannot be sent is a lost one.
                     let _ =

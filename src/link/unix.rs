@@ -13,14 +13,14 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::datagram::DatagramLink;
-use super::offload::Offload;
-use super::socket::{self, Admitted, BACKLOG, Buffers, SocketLink, SocketListener};
+use super::offload::OffloadOptions;
+use super::socket::{self, AcceptResult, BufferOptions, LISTEN_BACKLOG, SocketLink, SocketListener};
 use super::{
-    Caps, Facts, Fault, Framing, Link, Listener, Opening, Transport, Unavailable, sys, unix_datagram,
+    Caps, Facts, Fault, Framing, Limitation, Link, Listener, OpenContext, Transport, sys, unix_datagram,
 };
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::plan::Wait;
+use crate::plan::WaitMode;
 
 pub const TRANSPORT: Transport = Transport {
     scheme: "unix",
@@ -31,20 +31,20 @@ pub const TRANSPORT: Transport = Transport {
         ("sndbuf", "send buffer in bytes, and with it the largest message (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
     ],
-    check: |endpoint| Options::of(endpoint).map(|options| options.likely_caps()),
+    parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.expected_caps()),
     available: || {
         Socket::new(Domain::UNIX, Type::STREAM, None).map(|_| ()).map_err(|error| {
-            Unavailable::by(
+            Limitation::from_socket_error(
                 &error,
                 error.to_string(),
                 "this process may not open Unix sockets: check the sandbox it runs in",
             )
         })
     },
-    limit: || None,
+    limitation: || None,
     open,
     listen: Some(listen),
-    loopback: |directory| {
+    loopback_urls: |directory| {
         let variant = |(kind, abstracted)| match abstracted {
             false => format!("unix://{directory}/{kind}.socket?type={kind}"),
             // An abstract name belongs to the whole host; the directory's makes it as fresh as the directory.
@@ -58,101 +58,106 @@ pub const TRANSPORT: Transport = Transport {
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum UnixSocketKind {
     Stream,
     Datagram,
-    Sequenced,
+    SeqPacket,
 }
 
 /// An endpoint of this transport, read.
 #[derive(Clone)]
 pub struct Options {
-    pub kind: Kind,
+    pub socket_kind: UnixSocketKind,
     /// What follows `@`, or the path.
-    name: Name,
-    pub buffers: Buffers,
+    socket_name: UnixSocketName,
+    pub buffers: BufferOptions,
 }
 
 #[derive(Clone)]
-enum Name {
+enum UnixSocketName {
     Abstract(String),
-    File(PathBuf),
+    Path(PathBuf),
 }
 
 /// `sun_path` holds 108 bytes: a path and its zero, or a zero and an abstract name.
-const LONGEST_NAME: usize = 107;
+const MAX_NAME_BYTES: usize = 107;
 
 impl Options {
-    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
-        let bad = |wanted| EndpointError::BadPlace { url: endpoint.to_string(), wanted };
-        let place = endpoint.place();
+    fn from_endpoint(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+        let bad = |wanted| EndpointError::BadAddress { url: endpoint.to_string(), wanted };
+        let place = endpoint.address();
         let name = match place.strip_prefix('@') {
             Some("") => return Err(bad("a name after '@'")),
-            Some(name) => Name::Abstract(name.to_owned()),
-            None if place.starts_with('/') => Name::File(place.into()),
+            Some(name) => UnixSocketName::Abstract(name.to_owned()),
+            None if place.starts_with('/') => UnixSocketName::Path(place.into()),
             None => {
                 return Err(bad(
                     "a path from the root, like unix:///run/socket, or an abstract name, like unix://@name",
                 ));
             }
         };
-        if place.trim_start_matches('@').len() > LONGEST_NAME {
+        if place.trim_start_matches('@').len() > MAX_NAME_BYTES {
             return Err(bad("a path or name of at most 107 bytes, as the kernel's address holds no more"));
         }
-        let kind = endpoint.parsed("type", "stream, dgram or seqpacket", |text| match text {
-            "stream" => Some(Kind::Stream),
-            "dgram" => Some(Kind::Datagram),
-            "seqpacket" => Some(Kind::Sequenced),
+        let kind = endpoint.parse_option("type", "stream, dgram or seqpacket", |text| match text {
+            "stream" => Some(UnixSocketKind::Stream),
+            "dgram" => Some(UnixSocketKind::Datagram),
+            "seqpacket" => Some(UnixSocketKind::SeqPacket),
             _ => None,
         })?;
-        Ok(Options { kind: kind.unwrap_or(Kind::Stream), name, buffers: Buffers::of(endpoint)? })
+        Ok(Options {
+            socket_kind: kind.unwrap_or(UnixSocketKind::Stream),
+            socket_name: name,
+            buffers: BufferOptions::from_endpoint(endpoint)?,
+        })
     }
 
     /// Before a socket tells what was granted.
-    fn likely_caps(&self) -> Caps {
+    fn expected_caps(&self) -> Caps {
         // The kernel doubles what is asked for and grants at least this.
-        let granted = self.buffers.send.map_or(USUAL_BUFFER, |bytes| (2 * bytes as usize).max(4608));
+        let granted =
+            self.buffers.send_bytes.map_or(DEFAULT_BUFFER_BYTES, |bytes| (2 * bytes as usize).max(4608));
         self.caps(granted)
     }
 
     fn caps(&self, send_buffer: usize) -> Caps {
-        if self.kind == Kind::Stream {
+        if self.socket_kind == UnixSocketKind::Stream {
             return Caps::STREAM;
         }
         Caps {
             framing: Framing::Message,
-            max_message: Some((send_buffer - OVERHEAD).min(LARGEST)),
-            closes: self.kind == Kind::Sequenced,
+            max_message_bytes: Some((send_buffer - SEND_BUFFER_OVERHEAD_BYTES).min(MAX_MESSAGE_BYTES)),
+            can_signal_close: self.socket_kind == UnixSocketKind::SeqPacket,
             ..Caps::STREAM
         }
     }
 
-    pub fn socket(&self) -> Result<Socket, Fault> {
-        let kind = match self.kind {
-            Kind::Stream => Type::STREAM,
-            Kind::Datagram => Type::DGRAM,
-            Kind::Sequenced => Type::SEQPACKET,
+    pub fn open_socket(&self) -> Result<Socket, Fault> {
+        let kind = match self.socket_kind {
+            UnixSocketKind::Stream => Type::STREAM,
+            UnixSocketKind::Datagram => Type::DGRAM,
+            UnixSocketKind::SeqPacket => Type::SEQPACKET,
         };
         let socket = Socket::new(Domain::UNIX, kind, None).map_err(Fault::system("open a socket"))?;
         self.buffers.apply(&socket)?;
         Ok(socket)
     }
 
-    pub fn address(&self) -> Result<SockAddr, Fault> {
-        let address = match &self.name {
-            Name::Abstract(name) => SockAddr::unix(format!("\0{name}")),
-            Name::File(path) => SockAddr::unix(path),
+    pub fn socket_address(&self) -> Result<SockAddr, Fault> {
+        let address = match &self.socket_name {
+            UnixSocketName::Abstract(name) => SockAddr::unix(format!("\0{name}")),
+            UnixSocketName::Path(path) => SockAddr::unix(path),
         };
         address.map_err(Fault::system("make an address"))
     }
 
     /// Binds to the endpoint's address, in place of a dead server's file.
-    pub fn bind(&self) -> Result<(Socket, Option<BoundFile>), Fault> {
-        let (socket, address) = (self.socket()?, self.address()?);
+    pub fn bind_socket(&self) -> Result<(Socket, Option<BoundFile>), Fault> {
+        let (socket, address) = (self.open_socket()?, self.socket_address()?);
         let mut bound = socket.bind(&address);
-        let path = match &self.name {
-            Name::Abstract(_) => None,
-            Name::File(path) => Some(path),
+        let path = match &self.socket_name {
+            UnixSocketName::Abstract(_) => None,
+            UnixSocketName::Path(path) => Some(path),
         };
         if let Some(path) = path
             && matches!(&bound, Err(error) if error.kind() == io::ErrorKind::AddrInUse)
@@ -162,13 +167,13 @@ impl Options {
             bound = socket.bind(&address);
         }
         bound.map_err(Fault::system("bind"))?;
-        Ok((socket, path.and_then(|path| BoundFile::of(path))))
+        Ok((socket, path.and_then(|path| BoundFile::of_path(path))))
     }
 
     /// Whether the file is a socket that nobody listens on.
     fn is_stale(&self, path: &Path, address: &SockAddr) -> bool {
         let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-        let Ok(probe) = self.socket() else { return false };
+        let Ok(probe) = self.open_socket() else { return false };
         let refused = || {
             // A live server with a full queue must not keep us waiting.
             probe.set_nonblocking(true)?;
@@ -177,28 +182,28 @@ impl Options {
         is_socket && matches!(refused(), Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
-    pub fn socket_link(&self, socket: Socket, clock: &Clock, wait: Wait) -> SocketLink {
-        let buffer = socket.send_buffer_size().unwrap_or(USUAL_BUFFER);
+    pub fn socket_link(&self, socket: Socket, clock: &Clock, wait: WaitMode) -> SocketLink {
+        let buffer = socket.send_buffer_size().unwrap_or(DEFAULT_BUFFER_BYTES);
         SocketLink::new(socket, self.caps(buffer), clock, wait, facts)
     }
 
-    fn link(&self, socket: Socket, clock: &Clock, wait: Wait) -> Box<dyn Link> {
+    fn make_link(&self, socket: Socket, clock: &Clock, wait: WaitMode) -> Box<dyn Link> {
         let link = self.socket_link(socket, clock, wait);
-        match self.kind {
-            Kind::Stream => Box::new(link),
-            _ => Box::new(DatagramLink::new(link, Offload::NONE, VecDeque::new())),
+        match self.socket_kind {
+            UnixSocketKind::Stream => Box::new(link),
+            _ => Box::new(DatagramLink::new(link, OffloadOptions::NONE, VecDeque::new())),
         }
     }
 }
 
 /// `net.core.wmem_default` as kernels come.
-const USUAL_BUFFER: usize = 212_992;
+const DEFAULT_BUFFER_BYTES: usize = 212_992;
 
 /// What `unix_dgram_sendmsg` of net/unix/af_unix.c keeps of the send buffer for itself.
-const OVERHEAD: usize = 32;
+const SEND_BUFFER_OVERHEAD_BYTES: usize = 32;
 
 /// A message beyond this needs a larger piece of memory than the kernel gives out (found by trying, Linux 6.18).
-const LARGEST: usize = 4 << 20;
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 /// A socket file of ours, removed when its listener goes.
 pub struct BoundFile {
@@ -207,26 +212,26 @@ pub struct BoundFile {
 }
 
 impl BoundFile {
-    fn of(path: &Path) -> Option<BoundFile> {
-        Some(BoundFile { path: path.to_owned(), identity: identity(path)? })
+    fn of_path(path: &Path) -> Option<BoundFile> {
+        Some(BoundFile { path: path.to_owned(), identity: file_identity(path)? })
     }
 }
 
 impl Drop for BoundFile {
     fn drop(&mut self) {
         // Somebody may have put another there meanwhile.
-        if identity(&self.path) == Some(self.identity) {
+        if file_identity(&self.path) == Some(self.identity) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
+fn file_identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// An address of this family as one would type it; `None` for a socket without a name.
-pub fn name_of(address: &SockAddr) -> Option<String> {
+pub fn address_text(address: &SockAddr) -> Option<String> {
     if let Some(path) = address.as_pathname() {
         return Some(path.display().to_string());
     }
@@ -236,7 +241,7 @@ pub fn name_of(address: &SockAddr) -> Option<String> {
 fn facts(socket: &Socket, facts: &mut Facts) {
     let addresses = [("local", socket.local_addr()), ("remote", socket.peer_addr())];
     for (fact, address) in addresses {
-        if let Some(name) = address.ok().as_ref().and_then(name_of) {
+        if let Some(name) = address.ok().as_ref().and_then(address_text) {
             facts.insert(fact.to_owned(), name.into());
         }
     }
@@ -245,32 +250,32 @@ fn facts(socket: &Socket, facts: &mut Facts) {
     }
 }
 
-fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let options = Options::of(endpoint)?;
-    if options.kind == Kind::Datagram {
+fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
+    if options.socket_kind == UnixSocketKind::Datagram {
         return unix_datagram::open(&options, opening);
     }
-    let socket = options.socket()?;
+    let socket = options.open_socket()?;
     // A server that does not accept lets connect wait as long as a send may.
     socket
-        .set_write_timeout(Some(opening.within.max(Duration::from_micros(1))))
+        .set_write_timeout(Some(opening.timeout.max(Duration::from_micros(1))))
         .map_err(Fault::system("set a time-out"))?;
-    match socket.connect(&options.address()?) {
+    match socket.connect(&options.socket_address()?) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Fault::TimedOut),
         done => done.map_err(Fault::system("connect"))?,
     }
-    Ok(options.link(socket, &opening.clock, opening.wait))
+    Ok(options.make_link(socket, &opening.clock, opening.wait))
 }
 
-fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
-    let options = Options::of(endpoint)?;
-    if options.kind == Kind::Datagram {
+fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
+    if options.socket_kind == UnixSocketKind::Datagram {
         return unix_datagram::listen(endpoint, options, opening);
     }
-    let (socket, file) = options.bind()?;
-    socket::listen(&socket, BACKLOG).map_err(Fault::system("listen"))?;
+    let (socket, file) = options.bind_socket()?;
+    socket::listen(&socket, LISTEN_BACKLOG).map_err(Fault::system("listen"))?;
     let (clock, wait) = (opening.clock.clone(), opening.wait);
-    let admit = move |socket: Socket, _: &SockAddr| -> Admitted {
+    let admit = move |socket: Socket, _: &SockAddr| -> AcceptResult {
         // The file goes when nobody listens any more.
         let _file = &file;
         options.buffers.apply(&socket)?;
@@ -278,7 +283,7 @@ fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, F
             Some(process) => format!("process {process}"),
             None => "a process elsewhere".to_owned(),
         };
-        Ok((options.link(socket, &clock, wait), Some(from)))
+        Ok((options.make_link(socket, &clock, wait), Some(from)))
     };
-    Ok(Box::new(SocketListener { socket, endpoint: endpoint.clone(), admit }))
+    Ok(Box::new(SocketListener { socket, endpoint: endpoint.clone(), make_link: admit }))
 }

@@ -10,7 +10,7 @@
 //! - A client that keeps to the path, because it is not ours, is served too: the listener forwards its datagrams, and
 //!   answers leave from the path. That costs one more hop.
 //!
-//! After its first datagram a client that has heard nothing holds the second back for [`ANNOUNCEMENT`] at most, so
+//! After its first datagram a client that has heard nothing holds the second back for [`ANNOUNCEMENT_TIMEOUT`] at most, so
 //! that nothing overtakes. Abstract names have no owner: any process of this host could send to one; whoever does
 //! not fit the picture is not heard.
 
@@ -24,140 +24,149 @@ use rustix::io::Errno;
 use socket2::{SockAddr, Socket};
 
 use super::datagram::DatagramLink;
-use super::offload::Offload;
+use super::offload::OffloadOptions;
 use super::party::Tuning;
-use super::socket::{Wants, wait_for};
-use super::unix::{BoundFile, Options, name_of};
-use super::{Admission, Batch, Caps, Door, Facts, Fault, Link, Listener, Opening, sys};
+use super::socket::{IoDirection, wait_ready};
+use super::unix::{BoundFile, Options, address_text};
+use super::{AcceptFilter, Admission, Batch, Caps, Facts, Fault, Link, Listener, OpenContext, sys};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
-use crate::plan::Wait;
+use crate::plan::WaitMode;
 
 /// How the abstract names of our sockets begin.
-const OURS: &[u8] = b"linkgauge.";
+const ABSTRACT_NAME_PREFIX: &[u8] = b"linkgauge.";
 
 /// Far longer than a listener that runs takes to announce a link, and soon over where nobody will.
-const ANNOUNCEMENT: Duration = Duration::from_millis(50);
+const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// How long the listener waits for room at a link it forwards to before it drops a datagram.
-const FORWARDING: Duration = Duration::from_millis(100);
+const FORWARD_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What the halves of a link know of the other end.
-struct Meeting {
+struct SocketPairing {
     /// Where to send until the sockets are connected.
     destination: SockAddr,
     /// The kernel knows the destination, and hears nobody else.
-    connected: AtomicBool,
+    is_connected: AtomicBool,
     /// Something has come, so there is nothing to hold back for.
-    heard: AtomicBool,
-    side: Side,
+    has_received: AtomicBool,
+    role: SocketRole,
 }
 
-enum Side {
+enum SocketRole {
     Client,
     /// `path` is the listener's socket; a client that is not ours gets its answers from there.
     Server {
         listener: SockAddr,
-        path: Option<Socket>,
+        reply_socket: Option<Socket>,
     },
 }
 
-struct MeetingLink {
+struct UnixDatagramLink {
     inner: DatagramLink,
-    meeting: Arc<Meeting>,
+    pairing: Arc<SocketPairing>,
     clock: Clock,
     /// This half has received its first message, so no announcement can come any more.
-    begun: bool,
+    has_first_message: bool,
     has_sent: bool,
 }
 
 /// A socket with an abstract name of its own.
-fn named(options: &Options) -> Result<(Socket, SockAddr), Fault> {
-    let socket = options.socket()?;
-    let name = format!("\0{}{:016x}", String::from_utf8_lossy(OURS), fastrand::u64(..));
+fn bind_abstract(options: &Options) -> Result<(Socket, SockAddr), Fault> {
+    let socket = options.open_socket()?;
+    let name = format!("\0{}{:016x}", String::from_utf8_lossy(ABSTRACT_NAME_PREFIX), fastrand::u64(..));
     let address = SockAddr::unix(name).map_err(Fault::system("make an address"))?;
     socket.bind(&address).map_err(Fault::system("bind"))?;
     Ok((socket, address))
 }
 
-pub fn open(options: &Options, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let address = options.address()?;
+pub fn open(options: &Options, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+    let address = options.socket_address()?;
     // Tells whether somebody is there, which the first send would tell too late.
-    options.socket()?.connect(&address).map_err(Fault::system("connect"))?;
-    let (socket, _) = named(options)?;
-    let meeting = Meeting {
+    options.open_socket()?.connect(&address).map_err(Fault::system("connect"))?;
+    let (socket, _) = bind_abstract(options)?;
+    let meeting = SocketPairing {
         destination: address,
-        connected: AtomicBool::new(false),
-        heard: AtomicBool::new(false),
-        side: Side::Client,
+        is_connected: AtomicBool::new(false),
+        has_received: AtomicBool::new(false),
+        role: SocketRole::Client,
     };
-    Ok(Box::new(MeetingLink::new(options, socket, Arc::new(meeting), &opening.clock, opening.wait)))
+    Ok(Box::new(UnixDatagramLink::new(options, socket, Arc::new(meeting), &opening.clock, opening.wait)))
 }
 
-impl MeetingLink {
+impl UnixDatagramLink {
     fn new(
         options: &Options,
         socket: Socket,
-        meeting: Arc<Meeting>,
+        meeting: Arc<SocketPairing>,
         clock: &Clock,
-        wait: Wait,
-    ) -> MeetingLink {
-        let inner =
-            DatagramLink::new(options.socket_link(socket, clock, wait), Offload::NONE, VecDeque::new());
-        MeetingLink { inner, meeting, clock: clock.clone(), begun: false, has_sent: false }
+        wait: WaitMode,
+    ) -> UnixDatagramLink {
+        let inner = DatagramLink::new(
+            options.socket_link(socket, clock, wait),
+            OffloadOptions::NONE,
+            VecDeque::new(),
+        );
+        UnixDatagramLink {
+            inner,
+            pairing: meeting,
+            clock: clock.clone(),
+            has_first_message: false,
+            has_sent: false,
+        }
     }
 
-    fn is_pair(&self) -> bool {
-        self.meeting.connected.load(Relaxed)
+    fn is_connected(&self) -> bool {
+        self.pairing.is_connected.load(Relaxed)
     }
 
     /// Judges a sender: whether its message is for this link. Connects where that is due.
-    fn hears(&self, from: &SockAddr) -> bool {
+    fn accept_sender(&self, from: &SockAddr) -> bool {
         let socket = &self.inner.inner.socket;
-        let meeting = &self.meeting;
-        if self.is_pair() {
+        let meeting = &self.pairing;
+        if self.is_connected() {
             return true;
         }
-        match &meeting.side {
-            Side::Client if *from == meeting.destination => true,
+        match &meeting.role {
+            SocketRole::Client if *from == meeting.destination => true,
             // A path may be spelt otherwise by the server that bound it; a link of our listener has no path.
-            Side::Client if from.as_abstract_namespace().is_none() => true,
-            Side::Client => {
-                meeting.connected.store(socket.connect(from).is_ok(), Relaxed);
+            SocketRole::Client if from.as_abstract_namespace().is_none() => true,
+            SocketRole::Client => {
+                meeting.is_connected.store(socket.connect(from).is_ok(), Relaxed);
                 true
             }
-            Side::Server { .. } if *from == meeting.destination => {
-                meeting.connected.store(socket.connect(from).is_ok(), Relaxed);
+            SocketRole::Server { .. } if *from == meeting.destination => {
+                meeting.is_connected.store(socket.connect(from).is_ok(), Relaxed);
                 true
             }
-            Side::Server { listener, .. } => from == listener,
+            SocketRole::Server { listener, .. } => from == listener,
         }
     }
 
     /// Gives a listener that has just got our first message the time to announce a link of ours.
     fn await_announcement(&mut self) {
         let socket = &self.inner.inner.socket;
-        wait_for(socket, Wants::ToReceive, ANNOUNCEMENT);
-        self.meeting.heard.store(true, Relaxed);
+        wait_ready(socket, IoDirection::Receive, ANNOUNCEMENT_TIMEOUT);
+        self.pairing.has_received.store(true, Relaxed);
         // The receiving half takes the message itself.
-        if let Ok(from) = sys::next_sender(socket) {
-            self.hears(&from);
+        if let Ok(from) = sys::peek_sender(socket) {
+            self.accept_sender(&from);
         }
     }
 
-    fn receive_unpaired(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
+    fn receive_unconnected(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
         let mut until: Option<Time> = None;
         let mut left = within;
         loop {
-            let arrival = self.inner.inner.attempt(Wants::ToReceive, left, |socket, may_block| {
+            let arrival = self.inner.inner.attempt(IoDirection::Receive, left, |socket, may_block| {
                 sys::receive_from(socket, into, may_block)
                     .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             })?;
-            let is_client = matches!(self.meeting.side, Side::Client);
-            if self.hears(&arrival.from) {
-                self.meeting.heard.store(true, Relaxed);
+            let is_client = matches!(self.pairing.role, SocketRole::Client);
+            if self.accept_sender(&arrival.from) {
+                self.pairing.has_received.store(true, Relaxed);
                 if arrival.length > 0 || !is_client {
-                    self.begun = true;
+                    self.has_first_message = true;
                     return Ok(arrival.length);
                 }
             }
@@ -166,12 +175,13 @@ impl MeetingLink {
         }
     }
 
-    fn send_unpaired(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
+    fn send_unconnected(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
         self.inner.inner.check_length(bytes.len())?;
-        let meeting = self.meeting.clone();
-        if matches!(meeting.side, Side::Client) && self.has_sent && !meeting.heard.load(Relaxed) {
+        let meeting = self.pairing.clone();
+        if matches!(meeting.role, SocketRole::Client) && self.has_sent && !meeting.has_received.load(Relaxed)
+        {
             self.await_announcement();
-            if self.is_pair() {
+            if self.is_connected() {
                 return self.inner.send(bytes, within);
             }
         }
@@ -179,30 +189,30 @@ impl MeetingLink {
         let sent = self
             .inner
             .inner
-            .attempt(Wants::ToSend, within, |socket, may_block| {
-                let socket = match &meeting.side {
-                    Side::Server { path: Some(path), .. } => path,
+            .attempt(IoDirection::Send, within, |socket, may_block| {
+                let socket = match &meeting.role {
+                    SocketRole::Server { reply_socket: Some(path), .. } => path,
                     _ => socket,
                 };
                 sys::send_to(socket, bytes, &meeting.destination, None, may_block)
             })
-            .map_err(|fault| self.inner.inner.too_long(fault, bytes.len()));
+            .map_err(|fault| self.inner.inner.map_too_long(fault, bytes.len()));
         match sent {
             // The other half connected just now.
-            Err(Fault::System { .. }) if self.is_pair() => self.inner.send(bytes, within),
+            Err(Fault::System { .. }) if self.is_connected() => self.inner.send(bytes, within),
             sent => sent,
         }
     }
 }
 
-impl Link for MeetingLink {
+impl Link for UnixDatagramLink {
     fn caps(&self) -> &Caps {
         self.inner.caps()
     }
 
     fn facts(&self) -> Facts {
         let mut facts = self.inner.facts();
-        if let Some(name) = name_of(&self.meeting.destination) {
+        if let Some(name) = address_text(&self.pairing.destination) {
             facts.entry("remote").or_insert(name.into());
         }
         facts
@@ -213,114 +223,122 @@ impl Link for MeetingLink {
     }
 
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
-        if self.is_pair() { self.inner.send(bytes, within) } else { self.send_unpaired(bytes, within) }
+        if self.is_connected() {
+            self.inner.send(bytes, within)
+        } else {
+            self.send_unconnected(bytes, within)
+        }
     }
 
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        if self.begun && self.is_pair() {
+        if self.has_first_message && self.is_connected() {
             self.inner.receive(into, within)
         } else {
-            self.receive_unpaired(into, within)
+            self.receive_unconnected(into, within)
         }
     }
 
     fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
-        if self.is_pair() {
+        if self.is_connected() {
             self.inner.send_batch(messages, message, within)
         } else {
-            self.send_unpaired(&messages[..messages.len().min(message)], within)
+            self.send_unconnected(&messages[..messages.len().min(message)], within)
         }
     }
 
     fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
-        if self.begun && self.is_pair() {
+        if self.has_first_message && self.is_connected() {
             return self.inner.receive_batch(into, within);
         }
         into.clear();
-        let length = self.receive_unpaired(&mut into.bytes, within)?;
-        into.push(0, length);
+        let length = self.receive_unconnected(&mut into.bytes, within)?;
+        into.push_span(0, length);
         Ok(())
     }
 
-    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
-        Ok(Box::new(MeetingLink {
-            inner: self.inner.half()?,
-            meeting: self.meeting.clone(),
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        Ok(Box::new(UnixDatagramLink {
+            inner: self.inner.duplicate()?,
+            pairing: self.pairing.clone(),
             clock: self.clock.clone(),
-            begun: self.begun,
+            has_first_message: self.has_first_message,
             has_sent: self.has_sent,
         }))
     }
 
-    fn polled(&self) -> Duration {
-        self.inner.polled()
+    fn busy_poll_time(&self) -> Duration {
+        self.inner.busy_poll_time()
     }
 
-    fn finish(&mut self) -> Result<(), Fault> {
-        self.inner.finish()
+    fn finish_sending(&mut self) -> Result<(), Fault> {
+        self.inner.finish_sending()
     }
 }
 
-struct DatagramListener {
+struct UnixDatagramListener {
     socket: Socket,
     address: SockAddr,
     endpoint: Endpoint,
     options: Options,
     clock: Clock,
-    wait: Wait,
-    room: Vec<u8>,
+    wait: WaitMode,
+    receive_buffer: Vec<u8>,
     /// The links that were made and live, by sender, and where they receive.
-    links: HashMap<SockAddr, (SockAddr, Weak<Meeting>)>,
+    links: HashMap<SockAddr, (SockAddr, Weak<SocketPairing>)>,
     _file: Option<BoundFile>,
 }
 
-pub fn listen(endpoint: &Endpoint, options: Options, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
-    let (socket, file) = options.bind()?;
-    socket.set_write_timeout(Some(FORWARDING)).map_err(Fault::system("set a time-out"))?;
+pub fn listen(
+    endpoint: &Endpoint,
+    options: Options,
+    opening: &OpenContext,
+) -> Result<Box<dyn Listener>, Fault> {
+    let (socket, file) = options.bind_socket()?;
+    socket.set_write_timeout(Some(FORWARD_TIMEOUT)).map_err(Fault::system("set a time-out"))?;
     let address = socket.local_addr().map_err(Fault::system("read the local address"))?;
-    Ok(Box::new(DatagramListener {
+    Ok(Box::new(UnixDatagramListener {
         socket,
         address,
         endpoint: endpoint.clone(),
         options,
         clock: opening.clock.clone(),
         wait: opening.wait,
-        room: vec![0; MOST],
+        receive_buffer: vec![0; MAX_DATAGRAM_BYTES],
         links: HashMap::new(),
         _file: file,
     }))
 }
 
 /// The largest message of a client with the largest buffer; see `unix`.
-const MOST: usize = (4 << 20) + 65_536;
+const MAX_DATAGRAM_BYTES: usize = (4 << 20) + 65_536;
 
-impl DatagramListener {
+impl UnixDatagramListener {
     /// Hands a datagram to the link of its sender, if there is one.
     fn forward(&mut self, length: usize, from: &SockAddr) -> bool {
         let Some((to, meeting)) = self.links.get(from) else { return false };
         if meeting.strong_count() > 0 {
             // A link that is full for long loses it.
-            let _ = sys::send_to(&self.socket, &self.room[..length], to, None, true);
+            let _ = sys::send_to(&self.socket, &self.receive_buffer[..length], to, None, true);
             return true;
         }
         self.links.remove(from);
         false
     }
 
-    fn admit(&mut self, length: usize, from: &SockAddr) -> Result<Box<dyn Link>, Fault> {
-        let (socket, address) = named(&self.options)?;
-        let is_ours = from.as_abstract_namespace().is_some_and(|name| name.starts_with(OURS));
+    fn open_link(&mut self, length: usize, from: &SockAddr) -> Result<Box<dyn Link>, Fault> {
+        let (socket, address) = bind_abstract(&self.options)?;
+        let is_ours = from.as_abstract_namespace().is_some_and(|name| name.starts_with(ABSTRACT_NAME_PREFIX));
         let path = if is_ours { None } else { Some(self.socket.try_clone()) };
-        let meeting = Arc::new(Meeting {
+        let meeting = Arc::new(SocketPairing {
             destination: from.clone(),
-            connected: AtomicBool::new(false),
-            heard: AtomicBool::new(true),
-            side: Side::Server {
+            is_connected: AtomicBool::new(false),
+            has_received: AtomicBool::new(true),
+            role: SocketRole::Server {
                 listener: self.address.clone(),
-                path: path.transpose().map_err(Fault::system("clone the socket"))?,
+                reply_socket: path.transpose().map_err(Fault::system("clone the socket"))?,
             },
         });
-        sys::send_to(&self.socket, &self.room[..length], &address, None, true)
+        sys::send_to(&self.socket, &self.receive_buffer[..length], &address, None, true)
             .map_err(|errno| Fault::system("forward")(errno.into()))?;
         if is_ours {
             // If the client has gone, the link will find out.
@@ -328,28 +346,33 @@ impl DatagramListener {
         }
         self.links.retain(|_, (_, meeting)| meeting.strong_count() > 0);
         self.links.insert(from.clone(), (address, Arc::downgrade(&meeting)));
-        Ok(Box::new(MeetingLink::new(&self.options, socket, meeting, &self.clock, self.wait)))
+        Ok(Box::new(UnixDatagramLink::new(&self.options, socket, meeting, &self.clock, self.wait)))
     }
 }
 
-impl Listener for DatagramListener {
+impl Listener for UnixDatagramListener {
     fn endpoint(&self) -> Endpoint {
         self.endpoint.clone()
     }
 
-    fn accept(&mut self, within: Duration, door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
+    fn accept(
+        &mut self,
+        within: Duration,
+        door: &mut AcceptFilter,
+    ) -> Result<(Box<dyn Link>, String), Fault> {
         let until = self.clock.now() + within;
         let mut reply = Vec::new();
         loop {
             let left = until - self.clock.now();
-            match sys::receive_from(&self.socket, &mut self.room, false) {
+            match sys::receive_from(&self.socket, &mut self.receive_buffer, false) {
                 Ok(arrival) => {
                     let (length, from) = (arrival.length, arrival.from);
                     if !self.forward(length, &from) {
-                        let name = name_of(&from).unwrap_or_else(|| "a socket without a name".to_owned());
+                        let name =
+                            address_text(&from).unwrap_or_else(|| "a socket without a name".to_owned());
                         reply.clear();
-                        match door(&self.room[..length], &name, &mut reply) {
-                            Admission::Open => return Ok((self.admit(length, &from)?, name)),
+                        match door(&self.receive_buffer[..length], &name, &mut reply) {
+                            Admission::Open => return Ok((self.open_link(length, &from)?, name)),
                             Admission::Reply => {
                                 // A reply that cannot be sent is a lost one.
                                 let _ = sys::send_to(&self.socket, &reply, &from, None, false);
@@ -363,7 +386,7 @@ impl Listener for DatagramListener {
                 }
                 Err(_) if left.is_zero() => return Err(Fault::TimedOut),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    wait_for(&self.socket, Wants::ToReceive, left);
+                    wait_ready(&self.socket, IoDirection::Receive, left);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Fault::System { operation: "receive", source: error }),

@@ -8,11 +8,11 @@ use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::internet::DEFAULT_PORT;
-use super::socket::{self, Admitted, BACKLOG, SocketLink, SocketListener};
-use super::{Caps, Facts, Fault, Link, Listener, Opening, Transport, Unavailable, sys};
+use super::socket::{self, AcceptResult, LISTEN_BACKLOG, SocketLink, SocketListener};
+use super::{Caps, Facts, Fault, Limitation, Link, Listener, OpenContext, Transport, sys};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::plan::Wait;
+use crate::plan::WaitMode;
 use crate::units;
 
 pub const TRANSPORT: Transport = Transport {
@@ -20,20 +20,24 @@ pub const TRANSPORT: Transport = Transport {
     summary: "stream between a virtual machine and its host (vsock)",
     example: "vsock://host:7100",
     options: &[("buffer", "receive buffer in bytes, 1 to 1Gi (256Ki)")],
-    check: |endpoint| Options::of(endpoint).map(|_| Caps::STREAM),
+    parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|_| Caps::STREAM),
     available: || {
-        Socket::new(Domain::VSOCK, Type::STREAM, None)
-            .map(|_| ())
-            .map_err(|error| Unavailable::by(&error, "the kernel has no vsock, or has not loaded it", LOAD))
+        Socket::new(Domain::VSOCK, Type::STREAM, None).map(|_| ()).map_err(|error| {
+            Limitation::from_socket_error(
+                &error,
+                "the kernel has no vsock, or has not loaded it",
+                LOAD_MODULE_HINT,
+            )
+        })
     },
-    limit: || None,
+    limitation: || None,
     open,
     listen: Some(listen),
-    loopback: |_| vec!["vsock://local:0".to_owned()],
+    loopback_urls: |_| vec!["vsock://local:0".to_owned()],
 };
 
 /// What carries vsock, by where one is.
-const LOAD: &str = "sudo modprobe vsock_loopback (within this machine), vhost_vsock (to its guests) or \
+const LOAD_MODULE_HINT: &str = "sudo modprobe vsock_loopback (within this machine), vhost_vsock (to its guests) or \
                     vmw_vsock_virtio_transport (in a guest)";
 
 /// An endpoint of this transport, read.
@@ -41,12 +45,12 @@ const LOAD: &str = "sudo modprobe vsock_loopback (within this machine), vhost_vs
 struct Options {
     cid: u32,
     port: Option<u32>,
-    buffer: Option<u64>,
+    buffer_bytes: Option<u64>,
 }
 
 impl Options {
-    fn of(endpoint: &Endpoint) -> Result<Options, EndpointError> {
-        let place = endpoint.place();
+    fn from_endpoint(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+        let place = endpoint.address();
         let (cid, port) = place.split_once(':').map_or((place, None), |(cid, port)| (cid, Some(port)));
         let cid = match cid {
             "any" => Some(libc::VMADDR_CID_ANY),
@@ -56,32 +60,32 @@ impl Options {
         };
         let port = port.map(|port| port.parse().ok()).map_or(Some(None), |port| port.map(Some));
         let (Some(cid), Some(port)) = (cid, port) else {
-            return Err(EndpointError::BadPlace {
+            return Err(EndpointError::BadAddress {
                 url: endpoint.to_string(),
                 wanted: "cid:port, two numbers like vsock://3:7100; local, host and any are CIDs too",
             });
         };
-        let buffer = endpoint.parsed("buffer", "a size from 1 to 1Gi bytes", |text| {
-            units::bytes(text).ok().filter(|size| (1..=1 << 30).contains(size))
+        let buffer = endpoint.parse_option("buffer", "a size from 1 to 1Gi bytes", |text| {
+            units::parse_bytes(text).ok().filter(|size| (1..=1 << 30).contains(size))
         })?;
-        Ok(Options { cid, port, buffer })
+        Ok(Options { cid, port, buffer_bytes: buffer })
     }
 
-    fn port(&self, opening: &Opening) -> u32 {
+    fn port_or_default(&self, opening: &OpenContext) -> u32 {
         self.port.unwrap_or_else(|| opening.default_port.unwrap_or(DEFAULT_PORT).into())
     }
 
-    fn socket(&self) -> Result<Socket, Fault> {
+    fn open_socket(&self) -> Result<Socket, Fault> {
         let socket =
             Socket::new(Domain::VSOCK, Type::STREAM, None).map_err(Fault::system("open a vsock socket"))?;
-        if let Some(bytes) = self.buffer {
+        if let Some(bytes) = self.buffer_bytes {
             sys::set_vsock_buffer(&socket, bytes).map_err(Fault::system("set the buffer"))?;
         }
         Ok(socket)
     }
 
     /// What a refused system call means here.
-    fn fault(&self, operation: &'static str, error: io::Error) -> Fault {
+    fn syscall_fault(&self, operation: &'static str, error: io::Error) -> Fault {
         let errno = Errno::from_io_error(&error);
         // Nobody listens there: other families refuse, this one resets.
         if errno == Some(Errno::CONNRESET) {
@@ -90,57 +94,64 @@ impl Options {
         // Within a machine the answer comes at once; where another module than that is loaded, it drops what goes there.
         let dropped = self.cid == libc::VMADDR_CID_LOCAL && error.kind() == io::ErrorKind::TimedOut;
         if dropped || matches!(errno, Some(Errno::NODEV | Errno::ADDRNOTAVAIL)) {
-            return Fault::Other(format!("{operation}: nothing here leads to CID {}: {LOAD}", self.cid));
+            return Fault::Other(format!(
+                "{operation}: nothing here leads to CID {}: {LOAD_MODULE_HINT}",
+                self.cid
+            ));
         }
         Fault::System { operation, source: error }
     }
 }
 
 /// An address as one would type it.
-fn text(address: &SockAddr) -> Option<String> {
+fn address_text(address: &SockAddr) -> Option<String> {
     address.as_vsock_address().map(|(cid, port)| format!("{cid}:{port}"))
 }
 
 fn facts(socket: &Socket, facts: &mut Facts) {
     for (fact, address) in [("local", socket.local_addr()), ("remote", socket.peer_addr())] {
-        facts.extend(address.ok().as_ref().and_then(text).map(|text| (fact.to_owned(), text.into())));
+        facts.extend(address.ok().as_ref().and_then(address_text).map(|text| (fact.to_owned(), text.into())));
     }
     facts.extend(sys::vsock_buffer(socket).map(|bytes| ("vsock_buffer_bytes".to_owned(), bytes.into())));
 }
 
-fn open(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let options = Options::of(endpoint)?;
+fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
     if options.cid == libc::VMADDR_CID_ANY {
         return Err(Fault::Other("'any' is for listening: name a CID, local or host".to_owned()));
     }
-    let socket = options.socket()?;
-    let address = SockAddr::vsock(options.cid, options.port(opening));
-    socket.connect_timeout(&address, opening.within).map_err(|error| options.fault("connect", error))?;
-    Ok(link(socket, &opening.clock, opening.wait))
+    let socket = options.open_socket()?;
+    let address = SockAddr::vsock(options.cid, options.port_or_default(opening));
+    socket
+        .connect_timeout(&address, opening.timeout)
+        .map_err(|error| options.syscall_fault("connect", error))?;
+    Ok(make_link(socket, &opening.clock, opening.wait))
 }
 
-fn link(socket: Socket, clock: &Clock, wait: Wait) -> Box<dyn Link> {
+fn make_link(socket: Socket, clock: &Clock, wait: WaitMode) -> Box<dyn Link> {
     Box::new(SocketLink::new(socket, Caps::STREAM, clock, wait, facts))
 }
 
-fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
-    let options = Options::of(endpoint)?;
-    let socket = options.socket()?;
-    let port = match options.port(opening) {
+fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
+    let socket = options.open_socket()?;
+    let port = match options.port_or_default(opening) {
         0 => libc::VMADDR_PORT_ANY,
         port => port,
     };
-    socket.bind(&SockAddr::vsock(options.cid, port)).map_err(|error| options.fault("bind", error))?;
-    socket::listen(&socket, BACKLOG).map_err(|error| options.fault("listen", error))?;
+    socket.bind(&SockAddr::vsock(options.cid, port)).map_err(|error| options.syscall_fault("bind", error))?;
+    socket::listen(&socket, LISTEN_BACKLOG).map_err(|error| options.syscall_fault("listen", error))?;
     let bound = socket.local_addr().ok().and_then(|address| address.as_vsock_address());
     let port = bound.map_or(port, |(_, port)| port);
-    let place = endpoint.place();
+    let place = endpoint.address();
     let cid = place.split_once(':').map_or(place, |(cid, _)| cid);
     let tail = endpoint.as_str().find('?').map_or("", |at| &endpoint.as_str()[at..]);
     let endpoint = format!("{}://{cid}:{port}{tail}", endpoint.scheme()).parse()?;
     let (clock, wait) = (opening.clock.clone(), opening.wait);
-    let admit = move |socket, from: &SockAddr| -> Admitted { Ok((link(socket, &clock, wait), text(from))) };
-    Ok(Box::new(SocketListener { socket, endpoint, admit }))
+    let admit = move |socket, from: &SockAddr| -> AcceptResult {
+        Ok((make_link(socket, &clock, wait), address_text(from)))
+    };
+    Ok(Box::new(SocketListener { socket, endpoint, make_link: admit }))
 }
 
 #[cfg(test)]
@@ -150,8 +161,8 @@ mod tests {
     #[test]
     fn silence_within_the_machine_is_a_missing_module() {
         let told = |url: &str| {
-            let options = Options::of(&url.parse().unwrap()).unwrap();
-            options.fault("connect", io::ErrorKind::TimedOut.into()).to_string()
+            let options = Options::from_endpoint(&url.parse().unwrap()).unwrap();
+            options.syscall_fault("connect", io::ErrorKind::TimedOut.into()).to_string()
         };
         assert!(told("vsock://local").contains("nothing here leads to CID 1: sudo modprobe vsock_loopback"));
         assert!(!told("vsock://3").contains("modprobe"));
@@ -159,8 +170,9 @@ mod tests {
 
     #[test]
     fn reads_numbers_and_words() {
-        let read =
-            |text: &str| Options::of(&text.parse().unwrap()).map(|options| (options.cid, options.port));
+        let read = |text: &str| {
+            Options::from_endpoint(&text.parse().unwrap()).map(|options| (options.cid, options.port))
+        };
         assert_eq!(read("vsock://3:7100"), Ok((3, Some(7100))));
         assert_eq!(read("vsock://4294967294:4294967294"), Ok((u32::MAX - 1, Some(u32::MAX - 1))));
         assert_eq!(read("vsock://host"), Ok((2, None)));

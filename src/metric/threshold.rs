@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, de};
 
-use super::{Metric, Unit, UnknownMetric};
-use crate::run::{CaseResult, Judged};
+use super::{Metric, MetricUnit, UnknownMetric};
+use crate::run::{CaseResult, ThresholdResult};
 use crate::units;
 
 /// A limit that a figure of a case has to keep.
@@ -60,7 +60,7 @@ pub enum ThresholdError {
     #[error(
         "'{0}' is no threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'"
     )]
-    Form(String),
+    Syntax(String),
     #[error(transparent)]
     Metric(#[from] UnknownMetric),
     #[error("'{text}': {error}")]
@@ -71,7 +71,7 @@ impl FromStr for Threshold {
     type Err = ThresholdError;
 
     fn from_str(text: &str) -> Result<Threshold, ThresholdError> {
-        let form = || ThresholdError::Form(text.to_owned());
+        let form = || ThresholdError::Syntax(text.to_owned());
         let at = text.find(['<', '>', '=']).ok_or_else(form)?;
         let (name, rest) = text.split_at(at);
         let (sign, relation) =
@@ -84,28 +84,28 @@ impl FromStr for Threshold {
         if metric.name() == "rate" && limit.ends_with('%') {
             metric = "line_rate".parse()?;
         }
-        let limit = read(limit, metric.unit())
+        let limit = parse_limit(limit, metric.unit())
             .map_err(|error| ThresholdError::Limit { text: text.to_owned(), error })?;
         Ok(Threshold { metric, relation: *relation, limit })
     }
 }
 
-fn read(limit: &str, unit: Unit) -> Result<f64, units::UnitError> {
+fn parse_limit(limit: &str, unit: MetricUnit) -> Result<f64, units::UnitError> {
     // Zero is zero in every unit.
     if limit == "0" {
         return Ok(0.0);
     }
     match unit {
-        Unit::Nanoseconds => units::duration_with_unit(limit).map(|time| time.as_nanos() as f64),
-        Unit::BitsPerSecond => units::bit_rate(limit),
-        Unit::PerSecond => units::message_rate(limit),
-        Unit::Share => units::share(limit),
+        MetricUnit::Nanoseconds => units::parse_duration_with_unit(limit).map(|time| time.as_nanos() as f64),
+        MetricUnit::BitsPerSecond => units::parse_bit_rate(limit),
+        MetricUnit::PerSecond => units::parse_message_rate(limit),
+        MetricUnit::Share => units::parse_share(limit),
     }
 }
 
 impl fmt::Display for Threshold {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{} {} {}", self.metric.name(), self.relation.sign(), self.printed())
+        write!(f, "{} {} {}", self.metric.name(), self.relation.sign(), self.format_limit())
     }
 }
 
@@ -117,27 +117,27 @@ impl<'de> Deserialize<'de> for Threshold {
 
 impl Threshold {
     /// The limit for people; in full where a short form would be another limit, so that it can be typed again.
-    fn printed(&self) -> String {
+    fn format_limit(&self) -> String {
         let (limit, unit) = (self.limit, self.metric.unit());
-        let short = unit.print(limit);
-        let means_it = read(&short, unit).is_ok_and(|value| (value - limit).abs() <= limit * 1e-3);
+        let short = unit.format(limit);
+        let means_it = parse_limit(&short, unit).is_ok_and(|value| (value - limit).abs() <= limit * 1e-3);
         match unit {
             _ if means_it => short,
             _ if limit == 0.0 => "0".to_owned(),
-            Unit::Nanoseconds => format!("{limit}ns"),
-            Unit::BitsPerSecond => format!("{limit}bit/s"),
-            Unit::PerSecond => format!("{limit}/s"),
-            Unit::Share => format!("{}%", limit * 100.0),
+            MetricUnit::Nanoseconds => format!("{limit}ns"),
+            MetricUnit::BitsPerSecond => format!("{limit}bit/s"),
+            MetricUnit::PerSecond => format!("{limit}/s"),
+            MetricUnit::Share => format!("{}%", limit * 100.0),
         }
     }
 
     /// What a case says to it. A figure that was not measured keeps no limit.
-    pub fn judge(&self, case: &CaseResult) -> Judged {
-        let measured = self.metric.of_case(case);
-        Judged {
+    pub fn evaluate(&self, case: &CaseResult) -> ThresholdResult {
+        let measured = self.metric.value_of_case(case);
+        ThresholdResult {
             threshold: self.to_string(),
             measured: match measured {
-                Some(value) => self.metric.unit().print(value),
+                Some(value) => self.metric.unit().format(value),
                 None => "not measured".to_owned(),
             },
             kept: measured.is_some_and(|value| self.relation.holds(value, self.limit)),
@@ -148,10 +148,10 @@ impl Threshold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample_run;
+    use crate::report::sample_runs;
 
     #[test]
-    fn prints_what_was_meant() {
+    fn thresholds_print_as_typed() {
         for (typed, meant) in [
             ("p99 < 2ms", "p99 < 2.000 ms"),
             ("p99.9<=250us", "p99.9 <= 250.0 µs"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_named() {
+    fn mistakes_are_named() {
         let slip = |text: &str| text.parse::<Threshold>().unwrap_err().to_string();
         insta::assert_snapshot!(
             ["p99", "p99 2ms", "p99 <", "< 2ms", "p99 < 2", "loss = 1", "p100 < 2ms", "p99 == 2ms"].map(slip).join("\n"),
@@ -192,10 +192,10 @@ mod tests {
     }
 
     #[test]
-    fn judged_by_the_figures() {
-        let run = sample_run::full();
+    fn thresholds_are_evaluated_by_figures() {
+        let run = sample_runs::full();
         let judge = |text: &str, case: usize| {
-            let judged = text.parse::<Threshold>().unwrap().judge(&run.cases[case]);
+            let judged = text.parse::<Threshold>().unwrap().evaluate(&run.cases[case]);
             (judged.kept, judged.measured)
         };
         assert_eq!(judge("p50 < 14us", 0), (true, "13.82 µs".to_owned()));

@@ -9,11 +9,11 @@ mod percentile;
 mod ports;
 mod study;
 mod sweep;
-mod time;
+mod time_series;
 
-use super::svg::{Axis, Entry, SIZE, Series, draw};
-use super::words::plural;
-use crate::run::{CaseResult, PaperTable, Run};
+use super::svg::{Axis, ChartSeries, DRAWING_SIZE, LegendEntry, draw_svg};
+use super::wording::plural;
+use crate::run::{CaseResult, Run, StudyTable};
 
 /// A finished chart; `svg` is trusted, every other text is not.
 pub struct Chart {
@@ -24,46 +24,59 @@ pub struct Chart {
     pub x: Axis,
     pub y: Axis,
     /// Empty when one needs none.
-    pub legend: Vec<Entry>,
+    pub legend: Vec<LegendEntry>,
     pub svg: String,
     /// Of the drawing.
     pub height: u32,
 }
 
 /// A curve has no more steps than a screen can show.
-const MOST_POINTS: usize = 360;
+const MAX_CURVE_POINTS: usize = 360;
 
 /// In the units of the drawing.
-const HEIGHT_OF_A_NAME: u32 = 22;
+const TICK_LABEL_HEIGHT: u32 = 22;
 
 /// Charts of one case.
-pub fn of_case(run: &Run, case: &CaseResult) -> Vec<Chart> {
-    let kinds = [percentile::of_case, density::of_case, ports::of_case, time::latency, time::rate];
+pub fn case_charts(run: &Run, case: &CaseResult) -> Vec<Chart> {
+    let kinds = [
+        percentile::case_chart,
+        density::case_chart,
+        ports::case_chart,
+        time_series::latency_chart,
+        time_series::rate_chart,
+    ];
     kinds.into_iter().filter_map(|kind| kind(run, case)).collect()
 }
 
 /// Charts of all cases of a workload together.
-pub fn of_workload(run: &Run, workload: &str) -> Vec<Chart> {
+pub fn workload_charts(run: &Run, workload: &str) -> Vec<Chart> {
     let charts = match workload == "latency" {
-        true => vec![percentile::of_all(run)],
-        false => vec![sweep::by_size(run, workload), sweep::by_line_rate(run, workload)],
+        true => vec![percentile::side_by_side_chart(run)],
+        false => vec![sweep::size_chart(run, workload), sweep::line_rate_chart(run, workload)],
     };
     charts.into_iter().flatten().collect()
 }
 
 /// The chart of a study's table.
-pub fn of_study(run: &Run, table: &PaperTable) -> Option<Chart> {
-    study::of_table(run, table)
+pub fn study_chart(run: &Run, table: &StudyTable) -> Option<Chart> {
+    study::table_chart(run, table)
 }
 
 /// `of` follows the title for those who cannot see the chart; the caption stands beside it.
-fn chart(title: &str, of: &str, caption: String, x: &Axis, y: &Axis, series: Vec<Series>) -> Option<Chart> {
+fn build_chart(
+    title: &str,
+    of: &str,
+    caption: String,
+    x: &Axis,
+    y: &Axis,
+    series: Vec<ChartSeries>,
+) -> Option<Chart> {
     // So that names on an upright axis do not touch.
-    let height = SIZE.1.max(HEIGHT_OF_A_NAME * y.ticks.len() as u32);
-    let svg = draw(x, y, &series, height)?;
+    let height = DRAWING_SIZE.1.max(TICK_LABEL_HEIGHT * y.ticks.len() as u32);
+    let svg = draw_svg(x, y, &series, height)?;
     let curves = plural(series.len(), "curve");
     let label = format!("{title}{of}: {curves}, {} against {}", y.label, x.label);
-    let legend = Series::legend(&series);
+    let legend = ChartSeries::legend(&series);
     Some(Chart {
         title: title.to_owned(),
         caption,
@@ -82,15 +95,15 @@ mod tests {
 
     use super::*;
     use crate::plan::Direction;
-    use crate::report::sample_run;
+    use crate::report::sample_runs;
     use crate::run::SeriesEntry;
 
     #[test]
     fn charts_of_a_workload_show_its_own_cases() {
-        let mut run = sample_run::full();
-        run.cases.extend(sample_run::downloaded().cases);
+        let mut run = sample_runs::full();
+        run.cases.extend(sample_runs::download().cases);
         let shown = |workload: &str| {
-            let charts = of_workload(&run, workload).into_iter();
+            let charts = workload_charts(&run, workload).into_iter();
             charts.map(|chart| format!("{}: to {}", chart.label, chart.y.high)).collect::<Vec<_>>().join("\n")
         };
         insta::assert_snapshot!(shown("throughput"), @"Rate by message size: 2 curves, delivered payload against message size (log scale): to 42952000000");
@@ -99,12 +112,12 @@ mod tests {
 
     #[test]
     fn rates_of_a_sender_are_no_delivered_ones() {
-        let run = sample_run::full();
+        let run = sample_runs::full();
         for (direction, label) in
             [(Direction::Send, "sent payload"), (Direction::Receive, "delivered payload")]
         {
             let case = CaseResult { direction, ..run.cases[3].clone() };
-            assert_eq!(time::rate(&run, &case).unwrap().y.label, label);
+            assert_eq!(time_series::rate_chart(&run, &case).unwrap().y.label, label);
         }
     }
 
@@ -117,7 +130,7 @@ mod tests {
             series in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 0..9),
             rates in prop::collection::vec((any::<u32>(), any::<f64>(), any::<f64>()), 4),
         ) {
-            let mut run = sample_run::full();
+            let mut run = sample_runs::full();
             for case in &mut run.cases {
                 case.figures.histogram_hdr_v2 = None;
                 for figures in case.under_load.iter_mut().chain([&mut case.figures]) {
@@ -139,8 +152,8 @@ mod tests {
                 case.line.insert("limit_bps".to_owned(), line.into());
                 case.line.insert("bits_per_second".to_owned(), line.into());
             }
-            let charts = run.cases.iter().flat_map(|case| of_case(&run, case));
-            for chart in charts.chain(of_workload(&run, "latency")).chain(of_workload(&run, "throughput")) {
+            let charts = run.cases.iter().flat_map(|case| case_charts(&run, case));
+            for chart in charts.chain(workload_charts(&run, "latency")).chain(workload_charts(&run, "throughput")) {
                 prop_assert!(!chart.svg.contains("NaN") && chart.svg.len() < 1 << 20);
             }
         }

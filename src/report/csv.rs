@@ -10,10 +10,10 @@
 
 use std::io;
 
-use super::words::{floor_ns, limit_bps};
-use super::{Options, paper};
-use crate::cell::inert;
+use super::wording::{line_limit_bps, line_time_ns};
+use super::{ReportOptions, study};
 use crate::run::{CaseResult, Distribution, Figures, MissedFrames, Run};
+use crate::spreadsheet::escape_formula;
 
 /// Column names and what they hold; the unit stands in the name.
 pub static COLUMNS: &[(&str, &str)] = &[
@@ -103,14 +103,14 @@ pub static COLUMNS: &[(&str, &str)] = &[
     ("early", "replies that came before their request had been sent"),
 ];
 
-pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
     if let Some(study) = &run.paper {
-        return paper::write_csv(run, study, out);
+        return study::write_csv(run, study, out);
     }
     let mut table = csv::Writer::from_writer(out);
     table.write_record(COLUMNS.iter().map(|(name, _)| name))?;
     for (index, case) in run.cases.iter().enumerate() {
-        let row = Row { run, number: index + 1, case };
+        let row = CsvRow { run, number: index + 1, case };
         let cells = row.cells("case", 0, &case.endpoint, case.elapsed_ns, &case.figures);
         write_row(&mut table, &cells)?;
         for (kind, parts) in [("repeat", &case.repeats), ("port", &case.per_port)] {
@@ -125,16 +125,16 @@ pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> 
 
 /// Writes a row; texts come from outside, and spreadsheets open it.
 pub(super) fn write_row(table: &mut csv::Writer<impl io::Write>, cells: &[String]) -> io::Result<()> {
-    Ok(table.write_record(cells.iter().map(|cell| inert(cell).into_owned()))?)
+    Ok(table.write_record(cells.iter().map(|cell| escape_formula(cell).into_owned()))?)
 }
 
-struct Row<'a> {
+struct CsvRow<'a> {
     run: &'a Run,
     number: usize,
     case: &'a CaseResult,
 }
 
-impl Row<'_> {
+impl CsvRow<'_> {
     /// In the order of [`COLUMNS`]; what belongs to the whole case stays empty in its parts.
     fn cells(
         &self,
@@ -181,86 +181,86 @@ impl Row<'_> {
             figures.corrupt_bytes.to_string(),
             figures.corrupt_messages.to_string(),
             figures.missed_sends.to_string(),
-            cell(latency.map(|latency| latency.min)),
-            number_of(latency.map(|latency| latency.mean)),
-            number_of(latency.map(|latency| latency.standard_deviation)),
-            percentile(latency, "p50"),
-            number_of(interval("latency_ns.p50").map(|interval| interval.low)),
-            number_of(interval("latency_ns.p50").map(|interval| interval.high)),
-            percentile(latency, "p90"),
-            percentile(latency, "p99"),
-            percentile(latency, "p99.9"),
-            cell(latency.map(|latency| latency.max)),
-            percentile(response, "p50"),
-            percentile(response, "p99"),
-            number_of(figures.jitter_ns),
-            number_of(figures.throughput_bps),
-            number_of(interval("throughput_bps").map(|interval| interval.low)),
-            number_of(interval("throughput_bps").map(|interval| interval.high)),
-            number_of(figures.throughput_back_bps),
-            number_of(figures.messages_per_second),
-            cell(figures.delivered_bytes),
-            cell(figures.delivered_back_bytes),
-            number_of(figures.line_rate_percent),
-            number_of(limit_bps(case).filter(|_| whole)),
-            number_of(floor_ns(case).filter(|_| whole)),
-            number_of(case.fairness.filter(|_| whole)),
-            number_of(case.latency_spread.filter(|_| whole)),
+            format_count(latency.map(|latency| latency.min)),
+            format_number(latency.map(|latency| latency.mean)),
+            format_number(latency.map(|latency| latency.standard_deviation)),
+            format_percentile(latency, "p50"),
+            format_number(interval("latency_ns.p50").map(|interval| interval.low)),
+            format_number(interval("latency_ns.p50").map(|interval| interval.high)),
+            format_percentile(latency, "p90"),
+            format_percentile(latency, "p99"),
+            format_percentile(latency, "p99.9"),
+            format_count(latency.map(|latency| latency.max)),
+            format_percentile(response, "p50"),
+            format_percentile(response, "p99"),
+            format_number(figures.jitter_ns),
+            format_number(figures.throughput_bps),
+            format_number(interval("throughput_bps").map(|interval| interval.low)),
+            format_number(interval("throughput_bps").map(|interval| interval.high)),
+            format_number(figures.throughput_back_bps),
+            format_number(figures.messages_per_second),
+            format_count(figures.delivered_bytes),
+            format_count(figures.delivered_back_bytes),
+            format_number(figures.line_rate_percent),
+            format_number(line_limit_bps(case).filter(|_| whole)),
+            format_number(line_time_ns(case).filter(|_| whole)),
+            format_number(case.fairness.filter(|_| whole)),
+            format_number(case.latency_spread.filter(|_| whole)),
             figures.lost_bytes.to_string(),
             figures.inserted_bytes.to_string(),
-            cell(figures.framing_errors),
-            cell(figures.parity_errors),
-            cell(figures.breaks),
-            cell(figures.overruns),
-            cell(figures.lost_in_socket),
-            cell(figures.lost_on_path),
-            percentile(loaded, "p50"),
-            percentile(loaded, "p99"),
-            number_of(cpu.map(|cpu| cpu.near_seconds)),
-            number_of(cpu.and_then(|cpu| cpu.far_seconds)),
-            number_of(cpu.and_then(|cpu| cpu.seconds_per_gigabyte)),
+            format_count(figures.framing_errors),
+            format_count(figures.parity_errors),
+            format_count(figures.breaks),
+            format_count(figures.overruns),
+            format_count(figures.lost_in_socket),
+            format_count(figures.lost_on_path),
+            format_percentile(loaded, "p50"),
+            format_percentile(loaded, "p99"),
+            format_number(cpu.map(|cpu| cpu.near_seconds)),
+            format_number(cpu.and_then(|cpu| cpu.far_seconds)),
+            format_number(cpu.and_then(|cpu| cpu.seconds_per_gigabyte)),
             if whole { codes.join(" ") } else { String::new() },
-            cell(figures.round_trips),
-            cell(figures.retransmissions),
-            cell(figures.please_waits),
-            cell(figures.refusals),
-            cell(figures.reconnects),
-            cell(figures.window),
-            cell(figures.records),
-            cell(figures.record_gaps),
-            cell(figures.record_repeats),
-            cell(figures.records_out_of_order),
-            percentile(ways.map(|ways| &ways.turnaround_ns), "p50"),
-            percentile(ways.map(|ways| &ways.path_ns), "p50"),
-            percentile(ways.map(|ways| &ways.there_variation_ns), "p99"),
-            percentile(ways.map(|ways| &ways.back_variation_ns), "p99"),
-            number_of(ways.map(|ways| ways.there_p50_ns)),
-            number_of(ways.map(|ways| ways.back_p50_ns)),
-            number_of(ways.map(|ways| ways.one_way_error_bound_ns)),
-            cell((whole && !case.thresholds.is_empty()).then_some(case.thresholds.len() as u64)),
+            format_count(figures.round_trips),
+            format_count(figures.retransmissions),
+            format_count(figures.please_waits),
+            format_count(figures.refusals),
+            format_count(figures.reconnects),
+            format_count(figures.window),
+            format_count(figures.records),
+            format_count(figures.record_gaps),
+            format_count(figures.record_repeats),
+            format_count(figures.records_out_of_order),
+            format_percentile(ways.map(|ways| &ways.turnaround_ns), "p50"),
+            format_percentile(ways.map(|ways| &ways.path_ns), "p50"),
+            format_percentile(ways.map(|ways| &ways.there_variation_ns), "p99"),
+            format_percentile(ways.map(|ways| &ways.back_variation_ns), "p99"),
+            format_number(ways.map(|ways| ways.there_p50_ns)),
+            format_number(ways.map(|ways| ways.back_p50_ns)),
+            format_number(ways.map(|ways| ways.one_way_error_bound_ns)),
+            format_count((whole && !case.thresholds.is_empty()).then_some(case.thresholds.len() as u64)),
             if whole { not_kept.join("; ") } else { String::new() },
-            missed_frames(figures),
+            format_missed_frames(figures),
             figures.early.to_string(),
         ]
     }
 }
 
-fn missed_frames(figures: &Figures) -> String {
+fn format_missed_frames(figures: &Figures) -> String {
     let counts = figures.missed_frames.iter().flat_map(MissedFrames::by_limit);
     counts.map(|(limit, count)| format!("{limit}:{count}")).collect::<Vec<_>>().join(" ")
 }
 
-fn cell(value: Option<u64>) -> String {
+fn format_count(value: Option<u64>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
 /// Three decimals: a nanosecond has no meaningful thousandth.
-fn number_of(value: Option<f64>) -> String {
+fn format_number(value: Option<f64>) -> String {
     let text = value.map(|value| format!("{value:.3}")).unwrap_or_default();
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-fn percentile(distribution: Option<&Distribution>, name: &str) -> String {
+fn format_percentile(distribution: Option<&Distribution>, name: &str) -> String {
     match distribution.and_then(|distribution| distribution.percentiles.get(name)) {
         Some(Some(nanoseconds)) => nanoseconds.to_string(),
         Some(None) => "inf".to_owned(),
@@ -273,17 +273,17 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::report::sample_run;
+    use crate::report::sample_runs;
 
-    fn text(run: &Run) -> String {
+    fn write_csv(run: &Run) -> String {
         let mut out = Vec::new();
-        write(run, &Options::default(), &mut out).unwrap();
+        write(run, &ReportOptions::default(), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     /// Rows on their side, so that a cell can be read beside its name.
     fn columns(run: &Run, rows: std::ops::Range<usize>) -> String {
-        let text = text(run);
+        let text = write_csv(run);
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         let header = reader.headers().unwrap().clone();
         let records: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
@@ -295,8 +295,8 @@ mod tests {
     }
 
     #[test]
-    fn a_row_for_the_case_and_each_of_its_parts() {
-        insta::assert_snapshot!(columns(&sample_run::full(), 0..2), @r"
+    fn one_row_per_case_and_part() {
+        insta::assert_snapshot!(columns(&sample_runs::full(), 0..2), @r"
         run: 20261120T100000Z-7f3a | 20261120T100000Z-7f3a
         started: 2026-11-20T10:00:00Z | 2026-11-20T10:00:00Z
         case: 1 | 1
@@ -386,34 +386,34 @@ mod tests {
 
     #[test]
     fn absent_is_empty_and_not_reached_is_infinite() {
-        insta::assert_snapshot!(text(&sample_run::minimal()), @r"
+        insta::assert_snapshot!(write_csv(&sample_runs::minimal()), @r"
         run,started,case,part,part_number,endpoint,peer,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,sent,received,lost,late,duplicate,reordered,corrupt_bytes,corrupt_messages,missed_sends,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,jitter_ns,throughput_bps,throughput_low_bps,throughput_high_bps,throughput_back_bps,messages_per_second,delivered_bytes,delivered_back_bytes,line_rate_percent,line_limit_bps,line_floor_ns,fairness,latency_spread,lost_bytes,inserted_bytes,framing_errors,parity_errors,breaks,overruns,lost_in_socket,lost_on_path,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_near_seconds,cpu_far_seconds,cpu_seconds_per_gigabyte,warnings,round_trips,retransmissions,please_waits,refusals,reconnects,window,records,record_gaps,record_repeats,records_out_of_order,turnaround_p50_ns,path_p50_ns,there_variation_p99_ns,back_variation_p99_ns,there_p50_ns,back_p50_ns,one_way_error_bound_ns,thresholds,thresholds_not_kept,missed_frames,early
         20261120T100000Z-7f3a,2026-11-20T10:00:00Z,1,case,,mem://a,linkgauge,latency,loop,1,1,1,latency/closed/block/1,true,10000000000,3,1,2,0,0,0,0,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,0
         ");
-        let lossy = columns(&sample_run::full(), 8..9);
+        let lossy = columns(&sample_runs::full(), 8..9);
         assert!(lossy.contains("latency_p99_ns: inf\n") && lossy.contains("latency_p90_ns: 9"), "{lossy}");
     }
 
     #[test]
-    fn no_text_from_outside_is_a_formula() {
-        let mut run = sample_run::minimal();
+    fn foreign_texts_are_no_formulas() {
+        let mut run = sample_runs::minimal();
         run.id = "=1+1".to_owned();
         run.cases[0].endpoint = "@SUM(A1)".to_owned();
         run.cases[0].method = "-cmd|'/C calc'!A0".to_owned();
-        let text = text(&run);
+        let text = write_csv(&run);
         let cells: Vec<&str> = text.lines().nth(1).unwrap().split(',').collect();
         assert_eq!(cells[..6], ["'=1+1", "2026-11-20T10:00:00Z", "1", "case", "", "'@SUM(A1)"]);
         assert!(text.contains(",'-cmd|'/C calc'!A0,"), "{text}");
     }
 
     #[test]
-    fn names_are_unique_and_every_row_is_whole() {
+    fn column_names_are_unique_and_rows_complete() {
         let names: BTreeSet<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
         assert_eq!(names.len(), COLUMNS.len());
         // The reader refuses rows of another length than the header's.
-        for run in sample_run::all() {
+        for run in sample_runs::all_samples() {
             assert_eq!(
-                csv::Reader::from_reader(text(&run).as_bytes()).records().filter(Result::is_err).count(),
+                csv::Reader::from_reader(write_csv(&run).as_bytes()).records().filter(Result::is_err).count(),
                 0
             );
         }

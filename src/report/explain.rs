@@ -6,36 +6,42 @@ use std::io;
 
 use anstyle::Style;
 
-use super::Options;
-use super::words::{plain, printable, shorten, wrap};
-use crate::explain::{Block, Finding};
+use super::ReportOptions;
+use super::wording::{printable, shorten, to_ascii, wrap};
+use crate::explain::{Finding, FindingBlock};
 
 const INDENT: &str = "  ";
 /// Between two columns, where there is room.
-const GAP: usize = 2;
+const COLUMN_GAP: usize = 2;
 /// A name in the first column is shortened down to this.
-const SHORTEST_NAME: usize = 8;
+const MIN_NAME_COLUMNS: usize = 8;
 
 /// Writes the findings, one below the other.
-pub fn explanation(findings: &[Finding], options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+pub fn write_findings(
+    findings: &[Finding],
+    options: &ReportOptions,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
     let mut text = String::new();
     for (index, finding) in findings.iter().enumerate() {
         if index > 0 {
             text.push('\n');
         }
-        finding.blocks.iter().for_each(|block| put(block, options, &mut text));
+        finding.blocks.iter().for_each(|block| push_block(block, options, &mut text));
     }
-    let text = if options.unicode { text } else { plain(&text) };
+    let text = if options.unicode { text } else { to_ascii(&text) };
     out.write_all(text.as_bytes())
 }
 
-fn put(block: &Block, options: &Options, text: &mut String) {
+fn push_block(block: &FindingBlock, options: &ReportOptions, text: &mut String) {
     match block {
-        Block::Heading(heading) => {
-            text.push_str(&bold(&wrap(&printable(heading), options.width, "", INDENT), options))
+        FindingBlock::Heading(heading) => {
+            text.push_str(&bold_line(&wrap(&printable(heading), options.width, "", INDENT), options))
         }
-        Block::Text(sentence) => text.push_str(&wrap(&printable(sentence), options.width, INDENT, "    ")),
-        Block::Table { words, head, rows } => {
+        FindingBlock::Text(sentence) => {
+            text.push_str(&wrap(&printable(sentence), options.width, INDENT, "    "))
+        }
+        FindingBlock::Table { text_columns: words, header: head, rows } => {
             if !text.ends_with("\n\n") {
                 text.push('\n');
             }
@@ -43,39 +49,39 @@ fn put(block: &Block, options: &Options, text: &mut String) {
                 .chain(rows)
                 .map(|cells| cells.iter().map(|cell| printable(cell)).collect())
                 .collect();
-            let (widths, gap) = fitted(&all, options.width.saturating_sub(INDENT.len()));
+            let (widths, gap) = fit_columns(&all, options.width.saturating_sub(INDENT.len()));
             for (index, cells) in all.iter().enumerate() {
-                let line = line(cells, *words, &widths, gap);
-                text.push_str(&if index == 0 { bold(&line, options) } else { line });
+                let line = format_line(cells, *words, &widths, gap);
+                text.push_str(&if index == 0 { bold_line(&line, options) } else { line });
             }
             text.push('\n');
         }
     }
 }
 
-fn bold(line: &str, options: &Options) -> String {
+fn bold_line(line: &str, options: &ReportOptions) -> String {
     let style = Style::new().bold();
     if options.colour { format!("{style}{}{style:#}\n", line.trim_end()) } else { line.to_owned() }
 }
 
 /// Widths of the columns and the gap between them; the names in the first one give way.
-fn fitted(all: &[Vec<String>], room: usize) -> (Vec<usize>, usize) {
+fn fit_columns(all: &[Vec<String>], room: usize) -> (Vec<usize>, usize) {
     let columns = all.first().map_or(0, Vec::len);
     let widest = |column: usize| {
         all.iter().filter_map(|cells| cells.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let mut widths: Vec<usize> = (0..columns).map(widest).collect();
     let taken = |widths: &[usize], gap: usize| widths.iter().sum::<usize>() + gap * columns.saturating_sub(1);
-    let gap = if taken(&widths, GAP) <= room { GAP } else { 1 };
+    let gap = if taken(&widths, COLUMN_GAP) <= room { COLUMN_GAP } else { 1 };
     let above = taken(&widths, gap).saturating_sub(room);
     if let Some(names) = widths.first_mut() {
-        *names = names.saturating_sub(above).max(SHORTEST_NAME.min(*names));
+        *names = names.saturating_sub(above).max(MIN_NAME_COLUMNS.min(*names));
     }
     (widths, gap)
 }
 
 /// Words to the left, figures to the right.
-fn line(cells: &[String], words: usize, widths: &[usize], gap: usize) -> String {
+fn format_line(cells: &[String], words: usize, widths: &[usize], gap: usize) -> String {
     let mut line = INDENT.to_owned();
     for (index, (cell, &width)) in cells.iter().zip(widths).enumerate() {
         let cell = shorten(cell, width);

@@ -17,21 +17,21 @@ use serde_json::Map;
 use sha2::{Digest, Sha256};
 
 use super::chart::{self, Chart};
-use super::svg::{Axis, Entry, SIZE};
-use super::table::{Kind, Row, Table, is_latency, tables};
-use super::words::{
-    self, ABSENT, FIT_NOTE, LOST, date, first_missed_frames, fit_lines, floor_ns, host, interval_basis,
-    limit_bps, loss, met, missed_frames, one_way, percent, percentile, plural, printable, sentence, share,
-    wait,
+use super::svg::{Axis, DRAWING_SIZE, LegendEntry};
+use super::table::{ColumnKind, ReportTable, TableRow, build_tables, is_latency};
+use super::wording::{
+    self, ABSENT, FIT_NOTE, LOST_TEXT, case_sentence, fit_lines, format_date, format_first_missed_frames,
+    format_loss, format_missed_frames, format_one_way, format_percent, format_percentile, format_share,
+    interval_basis, line_limit_bps, line_time_ns, local_host, measured_text, plural, printable, wait_mode,
 };
-use super::{Options, paper};
-use crate::explain::Declared;
-use crate::explain::size::{self, Fit};
-use crate::run::{CaseResult, Defect, Distribution, Figures, Judged, Part, Run, Warning};
-use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
+use super::{ReportOptions, study};
+use crate::explain::DeclaredFacts;
+use crate::explain::size::{self, SizeFit};
+use crate::run::{CaseResult, Defect, Distribution, Figures, PartResult, Run, ThresholdResult, Warning};
+use crate::units::{format_bit_rate, format_bytes, format_count, format_nanoseconds};
 
 /// More cases than this are not told in sentences, and their details are folded.
-const AT_A_GLANCE: usize = 12;
+const MAX_UNFOLDED_CASES: usize = 12;
 
 /// The templates by name; the name's ending switches escaping on.
 const TEMPLATES: [(&str, &str); 5] = [
@@ -49,17 +49,17 @@ fn script_hash() -> String {
     format!("sha256-{hash}")
 }
 
-pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
-    put(&page(run).map_err(io::Error::other)?, out)
+pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
+    write_page(&render_page(run).map_err(io::Error::other)?, out)
 }
 
 /// Nothing of it can move a cursor where it is looked at as text.
-pub fn put(page: &str, out: &mut dyn io::Write) -> io::Result<()> {
+pub fn write_page(page: &str, out: &mut dyn io::Write) -> io::Result<()> {
     page.lines().try_for_each(|line| writeln!(out, "{}", printable(line)))
 }
 
 /// A template with what it is about, and the script.
-pub fn render(template: &str, about: Value) -> Result<String, minijinja::Error> {
+pub fn render_template(template: &str, about: Value) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_syntax(
@@ -76,37 +76,37 @@ pub fn render(template: &str, about: Value) -> Result<String, minijinja::Error> 
     Ok(page.replace("&#x2f;", "/"))
 }
 
-fn page(run: &Run) -> Result<String, minijinja::Error> {
+fn render_page(run: &Run) -> Result<String, minijinja::Error> {
     let cases: Vec<Value> =
-        run.cases.iter().zip(1..).map(|(result, number)| case(run, result, number)).collect();
-    let planned = match (run.interrupted, run.complete()) {
+        run.cases.iter().zip(1..).map(|(result, number)| case_context(run, result, number)).collect();
+    let planned = match (run.interrupted, run.is_complete()) {
         (true, _) => "Interrupted: these figures are of what was measured by then.",
         (false, false) => "Incomplete: not everything that was planned was measured.",
         (false, true) => "",
     };
-    let near = facts(&run.environment.near);
-    let far = facts(&run.environment.far);
+    let near = fact_contexts(&run.environment.near);
+    let far = fact_contexts(&run.environment.far);
     let title = run.title.clone().unwrap_or_else(|| "linkgauge".to_owned());
-    let fits = size::of_run(run, &Declared::default());
-    render(
+    let fits = size::fit_run(run, &DeclaredFacts::default());
+    render_template(
         "page.html",
         context! {
-            many => run.cases.len() > AT_A_GLANCE,
+            many => run.cases.len() > MAX_UNFOLDED_CASES,
             title => title.clone(),
             tool => run.tool.clone(),
             id => run.id.clone(),
             schema => run.schema.clone(),
-            host => host(run).filter(|host| !title.ends_with(&format!(" on {host}"))).unwrap_or_default(),
-            date => date(run),
+            host => local_host(run).filter(|host| !title.ends_with(&format!(" on {host}"))).unwrap_or_default(),
+            date => format_date(run),
             started => run.started.to_string(),
-            elapsed => print_nanoseconds(run.elapsed_ns as f64),
+            elapsed => format_nanoseconds(run.elapsed_ns as f64),
             count => plural(run.cases.len(), "case"),
             planned => planned,
-            judged => judged(run),
-            warnings => warnings(&run.warnings),
+            judged => threshold_summary(run),
+            warnings => warning_contexts(&run.warnings),
             cases => cases,
-            paper => run.paper.as_ref().map(|study| paper::page(run, study, &fits)),
-            tables => all_tables(run, &fits),
+            paper => run.paper.as_ref().map(|study| study::page_context(run, study, &fits)),
+            tables => table_contexts(run, &fits),
             fit_note => FIT_NOTE,
             near => near,
             far => far,
@@ -114,24 +114,24 @@ fn page(run: &Run) -> Result<String, minijinja::Error> {
     )
 }
 
-fn case(run: &Run, case: &CaseResult, number: usize) -> Value {
+fn case_context(run: &Run, case: &CaseResult, number: usize) -> Value {
     let figures = &case.figures;
     let settings: BTreeSet<&String> = case.asked.keys().chain(case.got.keys()).collect();
     let settings: Vec<Value> = settings
         .into_iter()
-        .map(|name| context! { name => shown(name), asked => fact(name, case.asked.get(name)), got => fact(name, case.got.get(name)) })
+        .map(|name| context! { name => display_name(name), asked => format_fact(name, case.asked.get(name)), got => format_fact(name, case.got.get(name)) })
         .collect();
     let groups = [("Line", &case.line), ("Shaped link", &case.shaped), ("Placement", &case.placement)];
     let groups: Vec<Value> = groups
         .into_iter()
         .filter(|(_, map)| !map.is_empty())
-        .map(|(title, map)| context! { title => title, facts => facts(map) })
+        .map(|(title, map)| context! { title => title, facts => fact_contexts(map) })
         .collect();
     let parts = [("Repetitions", &case.repeats), ("Ports", &case.per_port)];
     let parts: Vec<Value> = parts
         .into_iter()
         .filter(|(_, parts)| !parts.is_empty())
-        .map(|(title, parts)| part_table(title, parts))
+        .map(|(title, parts)| part_table_context(title, parts))
         .collect();
     let times = [
         ("Service time", figures.latency_ns.as_ref()),
@@ -144,15 +144,15 @@ fn case(run: &Run, case: &CaseResult, number: usize) -> Value {
     context! {
         number => number,
         endpoint => case.endpoint.clone(),
-        spins => wait(case) == "spin",
+        spins => wait_mode(case) == "spin",
         workload => case.workload.clone(),
-        sentence => together(&sentence(case)),
+        sentence => keep_units_together(&case_sentence(case)),
         complete => case.complete,
-        warnings => warnings(&case.warnings),
-        thresholds => thresholds(case),
+        warnings => warning_contexts(&case.warnings),
+        thresholds => threshold_contexts(case),
         missed => case.thresholds.iter().filter(|judged| !judged.kept).count(),
-        charts => charts(chart::of_case(run, case)),
-        counts => counts(case).into_iter().map(|(name, value)| context! { name, value }).collect::<Vec<Value>>(),
+        charts => chart_contexts(chart::case_charts(run, case)),
+        counts => count_rows(case).into_iter().map(|(name, value)| context! { name, value }).collect::<Vec<Value>>(),
         times => context! { names => names, rows => time_rows(&distributions) },
         settings => settings,
         groups => groups,
@@ -162,7 +162,7 @@ fn case(run: &Run, case: &CaseResult, number: usize) -> Value {
 }
 
 /// Keeps a number and its unit on one line.
-fn together(text: &str) -> String {
+fn keep_units_together(text: &str) -> String {
     let mut after_digit = false;
     let keep = |c: char| {
         let space = if after_digit && c == ' ' { '\u{a0}' } else { c };
@@ -173,13 +173,13 @@ fn together(text: &str) -> String {
 }
 
 /// A line for each fit whose cases are among these.
-pub fn fits_of(fits: &[Fit], cases: &[usize]) -> Vec<String> {
-    fit_lines(fits, cases).iter().map(|line| together(line)).collect()
+pub fn fit_texts(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
+    fit_lines(fits, cases).iter().map(|line| keep_units_together(line)).collect()
 }
 
 /// How many thresholds were not kept, if any were to be.
-fn judged(run: &Run) -> String {
-    match words::thresholds(run) {
+fn threshold_summary(run: &Run) -> String {
+    match wording::threshold_results(run) {
         (missed, 0) if missed.is_empty() => String::new(),
         (missed, kept) if missed.is_empty() => format!("{} kept.", plural(kept, "threshold")),
         (missed, kept) => {
@@ -188,14 +188,14 @@ fn judged(run: &Run) -> String {
     }
 }
 
-fn thresholds(case: &CaseResult) -> Vec<Value> {
-    let value = |judged: &Judged| {
-        context! { text => judged.threshold.clone(), met => met(judged), kept => judged.kept }
+fn threshold_contexts(case: &CaseResult) -> Vec<Value> {
+    let value = |judged: &ThresholdResult| {
+        context! { text => judged.threshold.clone(), met => measured_text(judged), kept => judged.kept }
     };
     case.thresholds.iter().map(value).collect()
 }
 
-pub fn warnings(warnings: &[Warning]) -> Vec<Value> {
+pub fn warning_contexts(warnings: &[Warning]) -> Vec<Value> {
     let value = |warning: &Warning| {
         context! { code => warning.code.clone(), text => warning.text.clone(), remedy => warning.remedy.clone() }
     };
@@ -203,44 +203,44 @@ pub fn warnings(warnings: &[Warning]) -> Vec<Value> {
 }
 
 /// For the template.
-pub fn charts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
-    let axis = |axis: Axis| context! { label => axis.label, from => place(axis.low), to => place(axis.high), reads => axis.reads };
+pub fn chart_contexts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
+    let axis = |axis: Axis| context! { label => axis.label, from => format_axis_end(axis.low), to => format_axis_end(axis.high), reads => axis.script_scale };
     charts
         .into_iter()
         .map(|chart| {
             context! {
                 title => chart.title, caption => chart.caption, label => chart.label, x => axis(chart.x), y => axis(chart.y),
-                legend => legend(&chart.legend), height => chart.height, svg => Value::from_safe_string(chart.svg), width => SIZE.0,
+                legend => legend_contexts(&chart.legend), height => chart.height, svg => Value::from_safe_string(chart.svg), width => DRAWING_SIZE.0,
             }
         })
         .collect()
 }
 
 /// An end of an axis, as exactly as a drawing can be.
-fn place(end: f64) -> String {
+fn format_axis_end(end: f64) -> String {
     let text = format!("{end:.7e}");
     text.parse::<f64>().map_or(text, |end| end.to_string())
 }
 
-fn legend(legend: &[Entry]) -> Vec<Value> {
+fn legend_contexts(legend: &[LegendEntry]) -> Vec<Value> {
     legend
         .iter()
         .map(|entry| {
             context! {
                 name => entry.name.clone(), class => entry.class.clone(), line => entry.line, mark => entry.mark,
-                drawn => entry.drawn,
+                drawn => entry.mark_style,
             }
         })
         .collect()
 }
 
 /// The bars of a table reach from the left edge to this; in the units of their drawing.
-const BAR: f64 = 120.0;
+const BAR_WIDTH: f64 = 120.0;
 
 /// Where the bar of a row begins and ends, both axes in powers of ten: p50 to p99, or just where the rate lies.
-fn bars(run: &Run, table: &Table) -> Vec<Option<(f64, f64)>> {
-    let span = |row: &Row| {
-        let (case, main) = (&run.cases[row.case - 1], row.also.is_none());
+fn bar_spans(run: &Run, table: &ReportTable) -> Vec<Option<(f64, f64)>> {
+    let span = |row: &TableRow| {
+        let (case, main) = (&run.cases[row.case - 1], row.secondary.is_none());
         let figures = &case.figures;
         if is_latency(case) {
             let times = if main { &figures.latency_ns } else { &figures.response_ns }.as_ref()?;
@@ -260,53 +260,54 @@ fn bars(run: &Run, table: &Table) -> Vec<Option<(f64, f64)>> {
     if all().count() < least_bars || low >= high {
         return vec![None; spans.len()];
     }
-    let place = |value: f64| 4.0 + (value - low) / (high - low) * (BAR - 8.0);
+    let place = |value: f64| 4.0 + (value - low) / (high - low) * (BAR_WIDTH - 8.0);
     spans.into_iter().map(|span| span.map(|(low, high)| (place(low), place(high)))).collect()
 }
 
 /// Every table; the charts of a workload stand with its first.
-fn all_tables(run: &Run, fits: &[Fit]) -> Vec<Value> {
+fn table_contexts(run: &Run, fits: &[SizeFit]) -> Vec<Value> {
     let mut charted: Vec<String> = Vec::new();
-    let one = |one: Table| {
+    let one = |one: ReportTable| {
         let first = !charted.contains(&one.workload);
         charted.push(one.workload.clone());
-        table(run, one, first, fits)
+        table_context(run, one, first, fits)
     };
-    tables(run).into_iter().map(one).collect()
+    build_tables(run).into_iter().map(one).collect()
 }
 
-fn table(run: &Run, mut table: Table, with_charts: bool, fits: &[Fit]) -> Value {
+fn table_context(run: &Run, mut table: ReportTable, with_charts: bool, fits: &[SizeFit]) -> Value {
     let latency = table.workload == "latency";
-    let bars = bars(run, &table);
+    let bars = bar_spans(run, &table);
     let barred = bars.iter().any(Option::is_some);
-    let (title, common) = (table.title(), table.condense().join(", "));
+    let (title, common) = (table.title(), table.take_common_values().join(", "));
     let numbers: Vec<usize> = table.rows.iter().map(|row| row.case).collect();
-    let fits = fits_of(fits, &numbers);
+    let fits = fit_texts(fits, &numbers);
     let columns: Vec<Value> = table
         .columns
         .iter()
-        .map(|column| context! { title => column.title, name => matches!(column.kind, Kind::Case { .. }) })
+        .map(|column| context! { title => column.title, name => matches!(column.kind, ColumnKind::Case { .. }) })
         .collect();
     let rows: Vec<Value> = table
         .rows
         .into_iter()
         .zip(bars)
         .map(|(row, bar)| {
-            let warnings = if row.also.is_none() { run.cases[row.case - 1].warnings.len() } else { 0 };
+            let warnings = if row.secondary.is_none() { run.cases[row.case - 1].warnings.len() } else { 0 };
             let bar = bar.map(|(low, high)| [low, high].map(|at| format!("{at:.1}")));
             let cells: Vec<Value> = row
                 .cells
                 .into_iter()
                 .zip(&table.columns)
-                .map(|(text, column)| context! { text => text, name => matches!(column.kind, Kind::Case { .. }) })
+                .map(|(text, column)| context! { text => text, name => matches!(column.kind, ColumnKind::Case { .. }) })
                 .collect();
             context! {
-                case => row.case, endpoint => row.endpoint, also => row.also, cells => cells, bar => bar,
+                case => row.case, endpoint => row.endpoint, also => row.secondary, cells => cells, bar => bar,
                 warnings => warnings,
             }
         })
         .collect();
-    let charts = if with_charts { charts(chart::of_workload(run, &table.workload)) } else { Vec::new() };
+    let charts =
+        if with_charts { chart_contexts(chart::workload_charts(run, &table.workload)) } else { Vec::new() };
     context! {
         title => title, common => common, columns => columns, rows => rows, charts => charts, fits => fits,
         barred => barred, bar => if latency { "p50 – p99, log" } else { "rate, log" },
@@ -314,26 +315,26 @@ fn table(run: &Run, mut table: Table, with_charts: bool, fits: &[Fit]) -> Value 
 }
 
 /// Every figure of a case that is no time of a round trip.
-pub fn counts(case: &CaseResult) -> Vec<(&'static str, String)> {
+pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
     let figures = &case.figures;
-    let count = |value: u64| Some(print_count(value)).filter(|_| value > 0);
+    let count = |value: u64| Some(format_count(value)).filter(|_| value > 0);
     let interval = |name: &str, print: fn(f64) -> String| {
         let interval = figures.intervals.get(name)?;
         let basis = interval_basis(case);
         Some(format!("{} to {} (95 %, {basis})", print(interval.low), print(interval.high)))
     };
-    let rate = |value: Option<f64>| value.map(print_bit_rate);
+    let rate = |value: Option<f64>| value.map(format_bit_rate);
     let ways = figures.ways.as_ref();
-    let of = |times: &Distribution, name| times.percentile(name).map(|ns| print_nanoseconds(ns as f64));
+    let of = |times: &Distribution, name| times.percentile(name).map(|ns| format_nanoseconds(ns as f64));
     let cpu = case.cpu.as_ref();
     let seconds = |value: f64| format!("{value:.3} s");
     let rows: Vec<(&'static str, Option<String>)> = vec![
-        ("sent", Some(print_count(figures.sent))),
-        ("received", Some(print_count(figures.received))),
-        ("lost", Some(print_count(figures.lost))),
+        ("sent", Some(format_count(figures.sent))),
+        ("received", Some(format_count(figures.received))),
+        ("lost", Some(format_count(figures.lost))),
         ("of these late", count(figures.late)),
-        ("lost in the receiver’s socket", figures.lost_in_socket.map(print_count)),
-        ("lost on the path", figures.lost_on_path.map(print_count)),
+        ("lost in the receiver’s socket", figures.lost_in_socket.map(format_count)),
+        ("lost on the path", figures.lost_on_path.map(format_count)),
         ("came twice", count(figures.duplicate)),
         ("came before their request", count(figures.early)),
         ("out of order", count(figures.reordered)),
@@ -341,59 +342,59 @@ pub fn counts(case: &CaseResult) -> Vec<(&'static str, String)> {
         ("corrupt messages", count(figures.corrupt_messages)),
         ("bytes that did not come back", count(figures.lost_bytes)),
         ("bytes never sent, or twice", count(figures.inserted_bytes)),
-        ("defects, the first of them", defects(figures)),
-        ("framing errors", figures.framing_errors.map(print_count)),
-        ("parity errors", figures.parity_errors.map(print_count)),
-        ("breaks", figures.breaks.map(print_count)),
-        ("overruns", figures.overruns.map(print_count)),
+        ("defects, the first of them", format_defects(figures)),
+        ("framing errors", figures.framing_errors.map(format_count)),
+        ("parity errors", figures.parity_errors.map(format_count)),
+        ("breaks", figures.breaks.map(format_count)),
+        ("overruns", figures.overruns.map(format_count)),
         ("sends missed", count(figures.missed_sends)),
-        ("frames missed", missed_frames(figures)),
-        ("the first of them, by number and time due", first_missed_frames(figures)),
-        ("round trips", figures.round_trips.map(print_count)),
+        ("frames missed", format_missed_frames(figures)),
+        ("the first of them, by number and time due", format_first_missed_frames(figures)),
+        ("round trips", figures.round_trips.map(format_count)),
         ("requests sent again", figures.retransmissions.and_then(count)),
         ("requests refused for want of room", figures.refusals.and_then(count)),
         ("asked for patience", figures.please_waits.and_then(count)),
         ("link opened anew", figures.reconnects.and_then(count)),
-        ("requests on their way at the end", figures.window.map(print_count)),
-        ("records", figures.records.map(print_count)),
-        ("records missing", figures.record_gaps.map(print_count)),
+        ("requests on their way at the end", figures.window.map(format_count)),
+        ("records", figures.records.map(format_count)),
+        ("records missing", figures.record_gaps.map(format_count)),
         ("records that came again", figures.record_repeats.and_then(count)),
         ("records out of order", figures.records_out_of_order.and_then(count)),
-        ("interval of the median", interval("latency_ns.p50", print_nanoseconds)),
-        ("jitter (mean difference of neighbours)", figures.jitter_ns.map(print_nanoseconds)),
+        ("interval of the median", interval("latency_ns.p50", format_nanoseconds)),
+        ("jitter (mean difference of neighbours)", figures.jitter_ns.map(format_nanoseconds)),
         ("turn-around at the far end (median)", ways.and_then(|ways| of(&ways.turnaround_ns, "p50"))),
         ("the round trip without it (median)", ways.and_then(|ways| of(&ways.path_ns, "p50"))),
         ("way there, above its shortest (p99)", ways.and_then(|ways| of(&ways.there_variation_ns, "p99"))),
         ("way back, above its shortest (p99)", ways.and_then(|ways| of(&ways.back_variation_ns, "p99"))),
-        ("way there (median)", ways.map(|ways| one_way(ways.there_p50_ns, ways))),
-        ("way back (median)", ways.map(|ways| one_way(ways.back_p50_ns, ways))),
-        ("lost on the way there", ways.and_then(|ways| ways.lost_there).map(print_count)),
-        ("lost on the way back", ways.and_then(|ways| ways.lost_back).map(print_count)),
+        ("way there (median)", ways.map(|ways| format_one_way(ways.there_p50_ns, ways))),
+        ("way back (median)", ways.map(|ways| format_one_way(ways.back_p50_ns, ways))),
+        ("lost on the way there", ways.and_then(|ways| ways.lost_there).map(format_count)),
+        ("lost on the way back", ways.and_then(|ways| ways.lost_back).map(format_count)),
         ("delivered payload", rate(figures.throughput_bps)),
-        ("interval of this rate", interval("throughput_bps", print_bit_rate)),
+        ("interval of this rate", interval("throughput_bps", format_bit_rate)),
         ("delivered payload, other way", rate(figures.throughput_back_bps)),
-        ("what the line can carry", rate(limit_bps(case))),
-        ("share of the line rate", figures.line_rate_percent.map(percent)),
-        ("the message on the line, one way", floor_ns(case).map(print_nanoseconds)),
+        ("what the line can carry", rate(line_limit_bps(case))),
+        ("share of the line rate", figures.line_rate_percent.map(format_percent)),
+        ("the message on the line, one way", line_time_ns(case).map(format_nanoseconds)),
         ("fairness of the ports (slowest ÷ fastest)", case.fairness.map(|value| format!("{value:.3}"))),
         (
             "spread of the ports’ medians (slowest ÷ fastest)",
             case.latency_spread.map(|value| format!("{value:.3}")),
         ),
-        ("messages per second", figures.messages_per_second.map(|value| print_count(value.max(0.0) as u64))),
-        ("delivered", figures.delivered_bytes.map(print_bytes)),
-        ("delivered the other way", figures.delivered_back_bytes.map(print_bytes)),
+        ("messages per second", figures.messages_per_second.map(|value| format_count(value.max(0.0) as u64))),
+        ("delivered", figures.delivered_bytes.map(format_bytes)),
+        ("delivered the other way", figures.delivered_back_bytes.map(format_bytes)),
         ("CPU time, near end", cpu.map(|cpu| seconds(cpu.near_seconds))),
         ("CPU time in busy waiting, near end", cpu.and_then(|cpu| cpu.near_waiting_seconds).map(seconds)),
         ("CPU time, far end", cpu.and_then(|cpu| cpu.far_seconds).map(seconds)),
         ("CPU time for a delivered GB", cpu.and_then(|cpu| cpu.seconds_per_gigabyte).map(seconds)),
-        ("took", Some(print_nanoseconds(case.elapsed_ns as f64))),
+        ("took", Some(format_nanoseconds(case.elapsed_ns as f64))),
     ];
-    rows.into_iter().filter_map(|(name, value)| Some((name, together(&value?)))).collect()
+    rows.into_iter().filter_map(|(name, value)| Some((name, keep_units_together(&value?)))).collect()
 }
 
 /// Kind, length and place of each that is known.
-fn defects(figures: &Figures) -> Option<String> {
+fn format_defects(figures: &Figures) -> Option<String> {
     let defect =
         |defect: &Defect| format!("{} {} at byte {}", defect.bytes, defect.kind.name(), defect.offset);
     let all: Vec<String> = figures.defects.iter().map(defect).collect();
@@ -416,48 +417,48 @@ pub fn time_rows(distributions: &[Option<&Distribution>]) -> Vec<Value> {
     later.sort_by(|a, b| rank(a).total_cmp(&rank(b)).then(a.cmp(b)));
     later.dedup();
 
-    let mut rows = vec![row("min".to_owned(), &|times| print_nanoseconds(times.min as f64))];
+    let mut rows = vec![row("min".to_owned(), &|times| format_nanoseconds(times.min as f64))];
     for name in percentiles {
         rows.push(row(name.clone(), &|times| match times.percentiles.get(name) {
-            Some(Some(value)) => print_nanoseconds(*value as f64),
-            Some(None) => LOST.to_owned(),
+            Some(Some(value)) => format_nanoseconds(*value as f64),
+            Some(None) => LOST_TEXT.to_owned(),
             None => ABSENT.to_owned(),
         }));
     }
-    rows.push(row("max".to_owned(), &|times| print_nanoseconds(times.max as f64)));
-    rows.push(row("mean".to_owned(), &|times| print_nanoseconds(times.mean)));
-    rows.push(row("standard deviation".to_owned(), &|times| print_nanoseconds(times.standard_deviation)));
+    rows.push(row("max".to_owned(), &|times| format_nanoseconds(times.max as f64)));
+    rows.push(row("mean".to_owned(), &|times| format_nanoseconds(times.mean)));
+    rows.push(row("standard deviation".to_owned(), &|times| format_nanoseconds(times.standard_deviation)));
     rows.push(row("mean of the fastest 95 %".to_owned(), &|times| {
-        times.mean_fastest_95_percent.map_or(LOST.to_owned(), print_nanoseconds)
+        times.mean_fastest_95_percent.map_or(LOST_TEXT.to_owned(), format_nanoseconds)
     }));
     for limit in later {
         rows.push(row(format!("later than {limit} ms, or lost"), &|times| {
-            times.later_than_ms.get(limit).map_or(ABSENT.to_owned(), |part| share(*part))
+            times.later_than_ms.get(limit).map_or(ABSENT.to_owned(), |part| format_share(*part))
         }));
     }
     rows
 }
 
 /// Only with the columns that some part fills.
-fn part_table(title: &str, parts: &[Part]) -> Value {
-    let p = |figures: &Figures, name| percentile(figures.latency_ns.as_ref(), name);
+fn part_table_context(title: &str, parts: &[PartResult]) -> Value {
+    let p = |figures: &Figures, name| format_percentile(figures.latency_ns.as_ref(), name);
     type Cell<'a> = &'a dyn Fn(&Figures) -> String;
-    let share = |share: Option<f64>| share.map_or(ABSENT.to_owned(), percent);
-    let bytes = |bytes: u64| if bytes > 0 { print_count(bytes) } else { ABSENT.to_owned() };
+    let share = |share: Option<f64>| share.map_or(ABSENT.to_owned(), format_percent);
+    let bytes = |bytes: u64| if bytes > 0 { format_count(bytes) } else { ABSENT.to_owned() };
     let columns: [(&str, Cell); 9] = [
         ("p50", &|figures| p(figures, "p50")),
         ("p90", &|figures| p(figures, "p90")),
         ("p99", &|figures| p(figures, "p99")),
-        ("rate", &|figures| figures.throughput_bps.map_or(ABSENT.to_owned(), print_bit_rate)),
+        ("rate", &|figures| figures.throughput_bps.map_or(ABSENT.to_owned(), format_bit_rate)),
         ("of line", &|figures| share(figures.line_rate_percent)),
-        ("loss", &loss),
+        ("loss", &format_loss),
         ("lost bytes", &|figures| bytes(figures.lost_bytes)),
         ("inserted", &|figures| bytes(figures.inserted_bytes)),
         ("corrupt", &|figures| bytes(figures.corrupt_bytes)),
     ];
     let filled = columns.iter().filter(|(_, cell)| parts.iter().any(|part| cell(&part.figures) != ABSENT));
     let filled: Vec<&(&str, Cell)> = filled.collect();
-    let row = |(part, number): (&Part, i32)| {
+    let row = |(part, number): (&PartResult, i32)| {
         let cells: Vec<String> = filled.iter().map(|(_, cell)| cell(&part.figures)).collect();
         context! { number => number, endpoint => part.endpoint.clone(), cells => cells }
     };
@@ -466,18 +467,18 @@ fn part_table(title: &str, parts: &[Part]) -> Value {
     context! { title => title, columns => columns, rows => rows }
 }
 
-fn facts(map: &Map<String, serde_json::Value>) -> Vec<Value> {
+fn fact_contexts(map: &Map<String, serde_json::Value>) -> Vec<Value> {
     map.iter()
-        .map(|(name, value)| context! { name => shown(name), value => fact(name, Some(value)) })
+        .map(|(name, value)| context! { name => display_name(name), value => format_fact(name, Some(value)) })
         .collect()
 }
 
 /// A time is printed with its unit, so its name needs none.
-pub fn shown(name: &str) -> &str {
+pub fn display_name(name: &str) -> &str {
     name.strip_suffix("_ns").unwrap_or(name)
 }
 
-pub fn fact(name: &str, value: Option<&serde_json::Value>) -> String {
+pub fn format_fact(name: &str, value: Option<&serde_json::Value>) -> String {
     match value {
         None => ABSENT.to_owned(),
         Some(serde_json::Value::Null) => "unknown".to_owned(),
@@ -486,47 +487,46 @@ pub fn fact(name: &str, value: Option<&serde_json::Value>) -> String {
         Some(serde_json::Value::Bool(false)) => "no".to_owned(),
         Some(serde_json::Value::Number(number)) => {
             match (name.ends_with("_ns"), number.as_f64(), number.as_u64()) {
-                (true, Some(nanoseconds), _) => print_nanoseconds(nanoseconds),
-                (_, _, Some(count)) => print_count(count),
+                (true, Some(nanoseconds), _) => format_nanoseconds(nanoseconds),
+                (_, _, Some(count)) => format_count(count),
                 _ => number.to_string(),
             }
         }
         Some(serde_json::Value::Array(items)) => {
-            listed(items.iter().map(|item| within(item, fact("", Some(item)))))
+            join_list(items.iter().map(|item| parenthesize(item, format_fact("", Some(item)))))
         }
-        Some(serde_json::Value::Object(map)) => listed(
-            map.iter()
-                .map(|(name, value)| format!("{} {}", shown(name), within(value, fact(name, Some(value))))),
-        ),
+        Some(serde_json::Value::Object(map)) => join_list(map.iter().map(|(name, value)| {
+            format!("{} {}", display_name(name), parenthesize(value, format_fact(name, Some(value))))
+        })),
     }
 }
 
-fn listed(words: impl Iterator<Item = String>) -> String {
+fn join_list(words: impl Iterator<Item = String>) -> String {
     let words = words.collect::<Vec<_>>().join(", ");
     if words.is_empty() { "none".to_owned() } else { words }
 }
 
 /// Several values in one of several.
-fn within(value: &serde_json::Value, words: String) -> String {
+fn parenthesize(value: &serde_json::Value, words: String) -> String {
     if value.is_array() || value.is_object() { format!("({words})") } else { words }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample_run;
+    use crate::report::sample_runs;
 
     #[test]
-    fn facts_are_words() {
+    fn facts_become_words() {
         let value = serde_json::json!({"kind": "fixed", "rate": [1500, null], "took_ns": 2e6, "more": {}});
         let words = "kind fixed, more (none), rate (1 500, unknown), took 2.000 ms";
-        assert_eq!(fact("pacing", Some(&value)), words);
+        assert_eq!(format_fact("pacing", Some(&value)), words);
     }
 
     #[test]
-    fn nothing_of_others_becomes_markup() {
-        let page = page(&sample_run::hostile()).unwrap();
-        assert!(page.matches("<script").count() == 1 && !page.contains(sample_run::SCRIPT));
+    fn foreign_texts_are_escaped() {
+        let page = render_page(&sample_runs::hostile()).unwrap();
+        assert!(page.matches("<script").count() == 1 && !page.contains(sample_runs::HOSTILE_SCRIPT));
         let line = page.lines().find(|line| line.starts_with("<h1>")).unwrap();
         insta::assert_snapshot!(line.replace('\u{1b}', "ESC"), @"<h1>&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;ESC[2J&quot;&#x27;&amp;</h1>");
         let label = page.lines().find(|line| line.contains("aria-label=\"Rate over time")).unwrap();
@@ -534,8 +534,8 @@ mod tests {
     }
 
     #[test]
-    fn the_page_stands_alone() {
-        let page = page(&sample_run::full()).unwrap();
+    fn page_is_self_contained() {
+        let page = render_page(&sample_runs::full()).unwrap();
         for outside in ["http://", "https://", "src=", "@import", "url(", "<link"] {
             assert!(!page.contains(outside), "{outside}");
         }
@@ -543,13 +543,13 @@ mod tests {
     }
 
     #[test]
-    fn charts_where_there_is_something_to_see() {
+    fn charts_appear_only_with_data() {
         let titles = |run: &Run| {
-            let page = page(run).unwrap();
+            let page = render_page(run).unwrap();
             let titles = page.split("<figcaption><strong>").skip(1);
             titles.map(|rest| rest.split("</strong>").next().unwrap().to_owned()).collect::<Vec<_>>()
         };
-        insta::assert_snapshot!(titles(&sample_run::full()).join("\n"), @r"
+        insta::assert_snapshot!(titles(&sample_runs::full()).join("\n"), @r"
         Round-trip times side by side
         Rate by message size
         Round-trip time by percentile
@@ -572,44 +572,48 @@ mod tests {
         How round-trip times under load are spread
         Rate over time
         ");
-        assert!(titles(&sample_run::minimal()).is_empty());
+        assert!(titles(&sample_runs::minimal()).is_empty());
     }
 
     #[test]
     fn a_sweep_has_its_fit_beside_the_chart() {
-        let one = page(&sample_run::messages()).unwrap();
+        let one = render_page(&sample_runs::message_sizes()).unwrap();
         assert!(one.contains("fit 1–5: 20.00\u{a0}µs + size ÷ 100.0\u{a0}MB"));
         assert!(one.contains("half: the size"));
-        assert!(!page(&sample_run::line()).unwrap().contains("half: the size"));
+        assert!(!render_page(&sample_runs::serial_line()).unwrap().contains("half: the size"));
     }
 
     #[test]
     fn many_cases_are_folded() {
-        let mut run = sample_run::full();
-        assert!(page(&run).unwrap().contains("class=\"glance\""));
-        let more: Vec<CaseResult> = run.cases.iter().cycle().take(AT_A_GLANCE + 1).cloned().collect();
+        let mut run = sample_runs::full();
+        assert!(render_page(&run).unwrap().contains("class=\"glance\""));
+        let more: Vec<CaseResult> = run.cases.iter().cycle().take(MAX_UNFOLDED_CASES + 1).cloned().collect();
         run.cases = more;
-        let page = page(&run).unwrap();
+        let page = render_page(&run).unwrap();
         assert!(!page.contains("class=\"glance\"") && !page.contains("<section"));
-        assert_eq!(page.matches("<details class=\"case\">").count(), AT_A_GLANCE + 1);
+        assert_eq!(page.matches("<details class=\"case\">").count(), MAX_UNFOLDED_CASES + 1);
     }
 
     #[test]
     fn bars_are_drawn_to_one_scale() {
-        let run = sample_run::full();
-        let bars_of = |table: &Table| bars(&run, table).into_iter().flatten().collect::<Vec<_>>();
-        let barred: Vec<_> = tables(&run).iter().map(bars_of).filter(|bars| !bars.is_empty()).collect();
+        let run = sample_runs::full();
+        let bars_of = |table: &ReportTable| bar_spans(&run, table).into_iter().flatten().collect::<Vec<_>>();
+        let barred: Vec<_> = build_tables(&run).iter().map(bars_of).filter(|bars| !bars.is_empty()).collect();
         assert_eq!(barred.len(), 2);
         for bars in barred {
             assert_eq!(bars.iter().map(|bar| bar.0).fold(f64::MAX, f64::min), 4.0);
-            assert_eq!(bars.iter().map(|bar| bar.1).fold(0.0, f64::max), BAR - 4.0);
+            assert_eq!(bars.iter().map(|bar| bar.1).fold(0.0, f64::max), BAR_WIDTH - 4.0);
         }
-        assert!(tables(&sample_run::minimal()).iter().all(|one| bars(&sample_run::minimal(), one) == [None]));
+        assert!(
+            build_tables(&sample_runs::minimal())
+                .iter()
+                .all(|one| bar_spans(&sample_runs::minimal(), one) == [None])
+        );
     }
 
     #[test]
     fn warnings_stand_beside_their_case() {
-        let page = page(&sample_run::full()).unwrap();
+        let page = render_page(&sample_runs::full()).unwrap();
         let cases: Vec<&str> = page.split("<section").collect();
         assert!(cases[3].contains("socket-drops") && !cases[1].contains("socket-drops"));
         assert!(cases[0].contains("busy-machine"));
@@ -619,16 +623,16 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_that_were_not_kept_are_seen_without_unfolding() {
-        let mut run = sample_run::line();
-        assert!(page(&run).unwrap().contains("<p class=\"planned\">1 of 2 thresholds not kept.</p>"));
-        run.cases = run.cases.iter().cycle().take(AT_A_GLANCE + 1).cloned().collect();
-        let many = page(&run).unwrap();
+    fn failed_thresholds_are_visible_without_unfolding() {
+        let mut run = sample_runs::serial_line();
+        assert!(render_page(&run).unwrap().contains("<p class=\"planned\">1 of 2 thresholds not kept.</p>"));
+        run.cases = run.cases.iter().cycle().take(MAX_UNFOLDED_CASES + 1).cloned().collect();
+        let many = render_page(&run).unwrap();
         let marked =
             many.lines().filter(|line| line.starts_with("<summary>") && line.contains("✗ 1 not kept"));
-        assert_eq!(marked.count(), AT_A_GLANCE.div_ceil(2));
+        assert_eq!(marked.count(), MAX_UNFOLDED_CASES.div_ceil(2));
         run.cases.iter_mut().for_each(|case| case.thresholds.retain(|judged| judged.kept));
-        assert!(page(&run).unwrap().contains("thresholds kept.</p>"));
-        assert!(!page(&sample_run::full()).unwrap().contains("kept.</p>"));
+        assert!(render_page(&run).unwrap().contains("thresholds kept.</p>"));
+        assert!(!render_page(&sample_runs::full()).unwrap().contains("kept.</p>"));
     }
 }

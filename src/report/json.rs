@@ -4,10 +4,10 @@
 
 use std::io;
 
-use super::Options;
+use super::ReportOptions;
 use crate::run::Run;
 
-pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, run)?;
     out.write_all(b"\n")
 }
@@ -19,11 +19,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::report::{RUN_SCHEMA, sample_run};
+    use crate::report::{RUN_SCHEMA, sample_runs};
 
-    fn text(run: &Run) -> String {
+    fn write_json(run: &Run) -> String {
         let mut out = Vec::new();
-        write(run, &Options::default(), &mut out).unwrap();
+        write(run, &ReportOptions::default(), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -31,15 +31,15 @@ mod tests {
         serde_json::from_str(RUN_SCHEMA).unwrap()
     }
 
-    fn slips(document: &Value) -> Vec<String> {
+    fn schema_violations(document: &Value) -> Vec<String> {
         let validator = jsonschema::validator_for(&schema()).unwrap();
         validator.iter_errors(document).map(|slip| format!("{}: {slip}", slip.instance_path())).collect()
     }
 
     #[test]
-    fn reads_back() {
-        for run in sample_run::all() {
-            let text = text(&run);
+    fn document_reads_back() {
+        for run in sample_runs::all_samples() {
+            let text = write_json(&run);
             assert!(text.ends_with("}\n"));
             assert_eq!(Run::from_json(&text).unwrap(), run);
         }
@@ -49,14 +49,14 @@ mod tests {
     #[test]
     fn samples_follow_the_schema() {
         jsonschema::meta::validate(&schema()).unwrap();
-        for run in sample_run::all() {
-            assert_eq!(slips(&serde_json::to_value(&run).unwrap()), Vec::<String>::new());
+        for run in sample_runs::all_samples() {
+            assert_eq!(schema_violations(&serde_json::to_value(&run).unwrap()), Vec::<String>::new());
         }
     }
 
     #[test]
-    fn slips_are_found() {
-        let good = serde_json::to_value(sample_run::full()).unwrap();
+    fn schema_violations_are_found() {
+        let good = serde_json::to_value(sample_runs::full()).unwrap();
         for (pointer, bad) in [
             ("/schema", json!("linkgauge.run.v9")),
             ("/cases/0/sent", json!(-1)),
@@ -68,11 +68,11 @@ mod tests {
         ] {
             let mut document = good.clone();
             *document.pointer_mut(pointer).expect(pointer) = bad;
-            assert!(!slips(&document).is_empty(), "{pointer}");
+            assert!(!schema_violations(&document).is_empty(), "{pointer}");
         }
         let mut document = good;
         document["cases"][0]["banana"] = json!(1);
-        assert!(!slips(&document).is_empty());
+        assert!(!schema_violations(&document).is_empty());
     }
 
     /// Collects the names in `properties` anywhere below, and complains about those without a description.
@@ -107,11 +107,11 @@ mod tests {
         let (mut described, mut written) = (BTreeSet::new(), BTreeSet::new());
         properties(&schema(), &mut described);
         let runs = [
-            sample_run::full(),
-            sample_run::line(),
-            sample_run::downloaded(),
-            sample_run::predicted(),
-            sample_run::staged(),
+            sample_runs::full(),
+            sample_runs::serial_line(),
+            sample_runs::download(),
+            sample_runs::study_with_prediction(),
+            sample_runs::one_way_delays(),
         ];
         for run in runs {
             fields(&serde_json::to_value(run).unwrap(), &mut written);

@@ -4,16 +4,16 @@
 
 use std::io;
 
-use super::Options;
-use super::words::{met, printable, sentence};
+use super::ReportOptions;
+use super::wording::{case_sentence, measured_text, printable};
 use crate::run::{CaseResult, Run};
 
-pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
     let judged = run.cases.iter().flat_map(|case| &case.thresholds);
     let failures = judged.clone().filter(|judged| !judged.kept).count();
     let errors = run.cases.iter().filter(|case| !case.complete).count();
     let tests = run.cases.len() + judged.count();
-    let title = escaped(run.title.as_deref().unwrap_or("linkgauge"));
+    let title = escape_xml(run.title.as_deref().unwrap_or("linkgauge"));
     let seconds = run.elapsed_ns as f64 / 1e9;
     let counts =
         format!("tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" time=\"{seconds:.3}\"");
@@ -22,13 +22,13 @@ pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> 
     let started = run.started.strftime("%Y-%m-%dT%H:%M:%S");
     writeln!(out, "<testsuite name=\"{title}\" {counts} skipped=\"0\" timestamp=\"{started}\">")?;
     for (case, number) in run.cases.iter().zip(1..) {
-        tests_of(case, number, out)?;
+        write_case_tests(case, number, out)?;
     }
     writeln!(out, "</testsuite>\n</testsuites>")
 }
 
-fn tests_of(case: &CaseResult, number: usize, out: &mut dyn io::Write) -> io::Result<()> {
-    let class = escaped(&format!(
+fn write_case_tests(case: &CaseResult, number: usize, out: &mut dyn io::Write) -> io::Result<()> {
+    let class = escape_xml(&format!(
         "{}.{} {} {} B {}",
         number,
         case.workload,
@@ -41,21 +41,21 @@ fn tests_of(case: &CaseResult, number: usize, out: &mut dyn io::Write) -> io::Re
     if case.complete {
         writeln!(out, "/>")?;
     } else {
-        writeln!(out, "><error message=\"{}\"/></testcase>", escaped(&sentence(case)))?;
+        writeln!(out, "><error message=\"{}\"/></testcase>", escape_xml(&case_sentence(case)))?;
     }
     for judged in &case.thresholds {
-        write!(out, "<testcase classname=\"{class}\" name=\"{}\" time=\"0\"", escaped(&judged.threshold))?;
+        write!(out, "<testcase classname=\"{class}\" name=\"{}\" time=\"0\"", escape_xml(&judged.threshold))?;
         if judged.kept {
             writeln!(out, "/>")?;
         } else {
-            writeln!(out, "><failure message=\"{}\"/></testcase>", escaped(&met(judged)))?;
+            writeln!(out, "><failure message=\"{}\"/></testcase>", escape_xml(&measured_text(judged)))?;
         }
     }
     Ok(())
 }
 
 /// For an attribute; what XML cannot hold at all is replaced.
-fn escaped(text: &str) -> String {
+fn escape_xml(text: &str) -> String {
     let text = printable(text).replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}");
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -63,17 +63,17 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample_run;
+    use crate::report::sample_runs;
 
-    fn text(run: &Run) -> String {
+    fn write_junit(run: &Run) -> String {
         let mut out = Vec::new();
-        write(run, &Options::default(), &mut out).unwrap();
+        write(run, &ReportOptions::default(), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn tests_and_failures() {
-        insta::assert_snapshot!(text(&sample_run::line()), @r#"
+    fn cases_and_thresholds_become_tests() {
+        insta::assert_snapshot!(write_junit(&sample_runs::serial_line()), @r#"
         <?xml version="1.0" encoding="UTF-8"?>
         <testsuites tests="4" failures="1" errors="0" time="42.100">
         <testsuite name="Loops through plugs" tests="4" failures="1" errors="0" time="42.100" skipped="0" timestamp="2026-11-20T10:00:00">
@@ -87,9 +87,9 @@ mod tests {
     }
 
     #[test]
-    fn what_means_harm_stays_text() {
-        let text = text(&sample_run::hostile());
-        assert!(!text.contains(sample_run::SCRIPT) && !text.contains('\u{1b}'));
+    fn hostile_texts_are_escaped() {
+        let text = write_junit(&sample_runs::hostile());
+        assert!(!text.contains(sample_runs::HOSTILE_SCRIPT) && !text.contains('\u{1b}'));
         assert!(text.contains("&lt;script&gt;alert('x')&lt;/script&gt;"));
         // Every tag that opens an attribute closes it: quotes come in pairs on every line.
         assert!(text.lines().all(|line| line.matches('"').count() % 2 == 0));

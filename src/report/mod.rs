@@ -20,30 +20,30 @@ mod junit;
 mod layout;
 mod netio;
 mod overlay;
-mod paper;
-mod spark;
+mod sparkline;
+mod study;
 mod svg;
 mod table;
 mod text;
-mod words;
+mod wording;
 
 #[cfg(test)]
-pub(crate) mod sample_run;
+pub(crate) mod sample_runs;
 
-pub use crate::sample::histogram;
-pub use comparison::{comparison, particulars};
+pub use crate::sample::decode_figures_histogram;
+pub use comparison::{case_details, render_comparison};
 pub use csv::COLUMNS as CSV_COLUMNS;
-pub use explain::explanation;
-pub use overlay::{MOST_SIDES, Side, overlay};
-pub use spark::signs;
-pub use words::{is_unprintable, plain, printable, sentence, shorten, wrap};
+pub use explain::write_findings;
+pub use overlay::{MAX_RUN_GROUPS, RunGroup, write_overlay};
+pub use sparkline::sparkline_glyphs;
+pub use wording::{case_sentence, is_unprintable, printable, shorten, to_ascii, wrap};
 
 /// The JSON Schema of the run document.
 pub const RUN_SCHEMA: &str = include_str!("../../schema/run.v1.json");
 
 /// How a report is to look; each format takes what concerns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct ReportOptions {
     /// ANSI colours (text).
     pub colour: bool,
     /// Columns of the terminal, at least 40 (text).
@@ -52,15 +52,15 @@ pub struct Options {
     pub unicode: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { colour: false, width: 80, unicode: true }
+impl Default for ReportOptions {
+    fn default() -> ReportOptions {
+        ReportOptions { colour: false, width: 80, unicode: true }
     }
 }
 
 /// A way to write a run down.
 #[derive(Debug)]
-pub struct Format {
+pub struct ReportFormat {
     /// As `--format` takes it.
     pub name: &'static str,
     /// One line for `--help`.
@@ -68,37 +68,37 @@ pub struct Format {
     /// Of the file, without the dot.
     pub extension: &'static str,
     /// Writes the whole report; fails only when the sink does.
-    pub write: fn(&Run, &Options, &mut dyn io::Write) -> io::Result<()>,
+    pub write: fn(&Run, &ReportOptions, &mut dyn io::Write) -> io::Result<()>,
 }
 
 /// Every format that a run can be written in.
-pub static FORMATS: &[Format] = &[
-    Format { name: "text", summary: "tables for a terminal", extension: "txt", write: text::write },
-    Format {
+pub static FORMATS: &[ReportFormat] = &[
+    ReportFormat { name: "text", summary: "tables for a terminal", extension: "txt", write: text::write },
+    ReportFormat {
         name: "json",
         summary: "the run document, whole (schema/run.v1.json)",
         extension: "json",
         write: json::write,
     },
-    Format {
+    ReportFormat {
         name: "csv",
         summary: "one row a case, port and repetition, for spreadsheets",
         extension: "csv",
         write: csv::write,
     },
-    Format {
+    ReportFormat {
         name: "html",
         summary: "one self-contained page with tables and charts",
         extension: "html",
         write: html::write,
     },
-    Format {
+    ReportFormat {
         name: "netio",
         summary: "throughput as NETIO prints it, KByte of 1024",
         extension: "txt",
         write: netio::write,
     },
-    Format {
+    ReportFormat {
         name: "junit",
         summary: "JUnit XML for CI: one test a case and a threshold",
         extension: "xml",
@@ -107,7 +107,7 @@ pub static FORMATS: &[Format] = &[
 ];
 
 /// The format of that name.
-pub fn format(name: &str) -> Option<&'static Format> {
+pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
     FORMATS.iter().find(|format| format.name == name)
 }
 
@@ -118,9 +118,9 @@ mod tests {
     #[test]
     fn every_format_writes_every_sample() {
         for format in FORMATS {
-            for run in sample_run::all() {
+            for run in sample_runs::all_samples() {
                 let mut out = Vec::new();
-                (format.write)(&run, &Options::default(), &mut out).unwrap();
+                (format.write)(&run, &ReportOptions::default(), &mut out).unwrap();
                 let out = String::from_utf8(out).unwrap();
                 assert!(out.ends_with('\n'), "{}", format.name);
             }
@@ -130,9 +130,9 @@ mod tests {
     #[test]
     fn names_are_unique() {
         for (index, one) in FORMATS.iter().enumerate() {
-            assert!(std::ptr::eq(format(one.name).unwrap(), &FORMATS[index]));
+            assert!(std::ptr::eq(report_format(one.name).unwrap(), &FORMATS[index]));
         }
-        assert!(format("pdf").is_none());
+        assert!(report_format("pdf").is_none());
     }
 
     #[test]
@@ -147,7 +147,8 @@ mod tests {
             }
         }
         for format in FORMATS {
-            let error = (format.write)(&sample_run::full(), &Options::default(), &mut Full).unwrap_err();
+            let error =
+                (format.write)(&sample_runs::full(), &ReportOptions::default(), &mut Full).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{}", format.name);
         }
     }

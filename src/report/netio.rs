@@ -5,27 +5,27 @@
 
 use std::io;
 
-use super::Options;
-use super::words::{printable, thresholds};
+use super::ReportOptions;
+use super::wording::{printable, threshold_results};
 use crate::plan::Direction;
 use crate::run::{CaseResult, Run};
 
 /// NETIO chooses the unit by the amount that so many seconds brought, however many it really were.
-const USUAL_SECONDS: f64 = 6.0;
+const DEFAULT_DURATION_SECONDS: f64 = 6.0;
 
 /// So few bytes 1.14 does not show in KByte: 100 KByte a second in its 10 s.
-const OLD_FEW: f64 = 100.0 * 1024.0 * 10.0;
+const OLD_KBYTE_THRESHOLD_BYTES: f64 = 100.0 * 1024.0 * 10.0;
 
 /// What went one way, in how long.
-struct Amount {
+struct TransferAmount {
     bytes: f64,
     seconds: f64,
     loss_percent: Option<u64>,
 }
 
-impl Amount {
+impl TransferAmount {
     /// By NETIO's count (`tx`, `rx`), or else by the receiver's.
-    fn of(case: &CaseResult, way: &str, bytes: Option<u64>, bps: Option<f64>) -> Amount {
+    fn from_case(case: &CaseResult, way: &str, bytes: Option<u64>, bps: Option<f64>) -> TransferAmount {
         let got = |what: &str| case.got.get(&format!("{way}_{what}")).and_then(serde_json::Value::as_u64);
         let (bytes, seconds) = match (got("bytes"), got("ns")) {
             (Some(bytes), Some(ns)) => (bytes as f64, ns as f64 / 1e9),
@@ -34,18 +34,18 @@ impl Amount {
                 (bytes, bps.map_or(0.0, |bps| bytes * 8.0 / bps))
             }
         };
-        Amount { bytes, seconds, loss_percent: got("loss_percent") }
+        TransferAmount { bytes, seconds, loss_percent: got("loss_percent") }
     }
 
-    fn per_second(&self) -> Option<f64> {
+    fn bytes_per_second(&self) -> Option<f64> {
         Some(self.bytes / self.seconds).filter(|rate| rate.is_finite() && self.bytes > 0.0)
     }
 
     /// The result field of 1.29 and later, with its leading blank.
-    fn field(&self) -> String {
-        let Some(rate) = self.per_second() else { return " (failed)".to_owned() };
+    fn result_field(&self) -> String {
+        let Some(rate) = self.bytes_per_second() else { return " (failed)".to_owned() };
         const KBYTE: f64 = 1024.0;
-        let below = |limit: f64| self.bytes < limit * USUAL_SECONDS;
+        let below = |limit: f64| self.bytes < limit * DEFAULT_DURATION_SECONDS;
         let rate = if below(10.0 * KBYTE) {
             format!(" {rate:.0} Byte/s")
         } else if below(10.0 * KBYTE.powi(2)) {
@@ -59,9 +59,9 @@ impl Amount {
     }
 
     /// The line of 1.14 behind the size.
-    fn of_old(&self) -> String {
-        let Some(rate) = self.per_second() else { return "(failed)".to_owned() };
-        let rate = if self.bytes < OLD_FEW {
+    fn old_result_field(&self) -> String {
+        let Some(rate) = self.bytes_per_second() else { return "(failed)".to_owned() };
+        let rate = if self.bytes < OLD_KBYTE_THRESHOLD_BYTES {
             format!("{rate:.0} Byte/s")
         } else {
             format!("{:.0} KByte/s", rate / 1024.0)
@@ -71,7 +71,7 @@ impl Amount {
 }
 
 /// How sizes are shown: 32767 is 32k.
-fn size(bytes: u32) -> String {
+fn format_size(bytes: u32) -> String {
     match bytes % 1024 {
         0 | 1023 => format!("{:2}k", kbytes(bytes)),
         _ => bytes.to_string(),
@@ -82,19 +82,19 @@ fn kbytes(bytes: u32) -> u32 {
     bytes.saturating_add(512) / 1024
 }
 
-fn is_old(case: &CaseResult) -> bool {
+fn is_old_dialect(case: &CaseResult) -> bool {
     case.got.get("dialect").and_then(serde_json::Value::as_str) == Some("a")
 }
 
-fn line(case: &CaseResult) -> String {
+fn result_line(case: &CaseResult) -> String {
     let figures = &case.figures;
     let (bytes, bps) = (figures.delivered_bytes, figures.throughput_bps);
-    if is_old(case) {
-        let sent = Amount::of(case, "tx", bytes, bps).of_old();
+    if is_old_dialect(case) {
+        let sent = TransferAmount::from_case(case, "tx", bytes, bps).old_result_field();
         return format!("Packet size {:2} KByte:   {sent}", kbytes(case.message_bytes));
     }
-    let tx = || format!("{} Tx", Amount::of(case, "tx", bytes, bps).field());
-    let rx = |bytes, bps| format!("{} Rx", Amount::of(case, "rx", bytes, bps).field());
+    let tx = || format!("{} Tx", TransferAmount::from_case(case, "tx", bytes, bps).result_field());
+    let rx = |bytes, bps| format!("{} Rx", TransferAmount::from_case(case, "rx", bytes, bps).result_field());
     let results = match case.direction {
         Direction::Receive => rx(bytes, bps),
         Direction::Both => {
@@ -102,27 +102,28 @@ fn line(case: &CaseResult) -> String {
         }
         Direction::Send | Direction::Loop => tx(),
     };
-    format!("Packet size {} bytes: {results}.", size(case.message_bytes))
+    format!("Packet size {} bytes: {results}.", format_size(case.message_bytes))
 }
 
-pub fn write(run: &Run, _: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
     let cases: Vec<&CaseResult> = run.cases.iter().filter(|case| case.workload == "throughput").collect();
     if cases.is_empty() {
         writeln!(out, "no throughput was measured")?;
     }
-    for together in cases.chunk_by(|a, b| a.endpoint == b.endpoint && is_old(a) == is_old(b)) {
+    for together in cases.chunk_by(|a, b| a.endpoint == b.endpoint && is_old_dialect(a) == is_old_dialect(b))
+    {
         let (scheme, _) = together[0].endpoint.split_once("://").unwrap_or_default();
-        let (old, scheme) = (is_old(together[0]), printable(scheme).to_uppercase());
+        let (old, scheme) = (is_old_dialect(together[0]), printable(scheme).to_uppercase());
         writeln!(out, "\n{scheme}{} connection established.", if old { "/IP" } else { "" })?;
         for case in together {
-            writeln!(out, "{}", line(case))?;
+            writeln!(out, "{}", result_line(case))?;
         }
         if !old {
             writeln!(out, "Done.")?;
         }
     }
     // NETIO has no thresholds: nothing is said of those that were kept.
-    thresholds(run).0.iter().try_for_each(|missed| writeln!(out, "not kept: {missed}"))
+    threshold_results(run).0.iter().try_for_each(|missed| writeln!(out, "not kept: {missed}"))
 }
 
 #[cfg(test)]
@@ -130,24 +131,24 @@ mod tests {
     use serde_json::{Map, json};
 
     use super::*;
-    use crate::report::sample_run;
+    use crate::report::sample_runs;
 
     fn case(direction: Direction, bytes: u32, got: serde_json::Value) -> CaseResult {
-        let mut run = sample_run::full();
+        let mut run = sample_runs::full();
         let at = run.cases.iter().position(|case| case.workload == "throughput").unwrap();
         let got = got.as_object().cloned().unwrap_or_else(Map::new);
         let endpoint = "tcp://box:18767".to_owned();
         CaseResult { direction, message_bytes: bytes, got, endpoint, ..run.cases.remove(at) }
     }
 
-    fn written(cases: Vec<CaseResult>) -> String {
+    fn write_netio(cases: Vec<CaseResult>) -> String {
         let mut out = Vec::new();
-        write(&Run { cases, ..sample_run::minimal() }, &Options::default(), &mut out).unwrap();
+        write(&Run { cases, ..sample_runs::minimal() }, &ReportOptions::default(), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn tables_look_as_netio_prints_them() {
+    fn tables_match_netio() {
         let count = |tx: f64, rx: f64| {
             let bytes = |mbyte: f64| (mbyte * 1048576.0 * 6.0).ceil() as u64;
             json!({ "dialect": "c", "tx_bytes": bytes(tx), "tx_ns": 6_000_000_000_u64,
@@ -156,7 +157,7 @@ mod tests {
         let mut lossy = count(248.65, 251.11);
         lossy["tx_loss_percent"] = json!(1);
         lossy["rx_loss_percent"] = json!(0);
-        insta::assert_snapshot!(written(vec![
+        insta::assert_snapshot!(write_netio(vec![
             case(Direction::Both, 1024, count(208.85, 275.84)),
             case(Direction::Both, 32_767, count(0.001, 2000.0)),
             case(Direction::Send, 1000, count(1.0, 0.0)),
@@ -176,9 +177,9 @@ mod tests {
 
     /// As the study on a board prints them.
     #[test]
-    fn tables_of_old_versions_have_bytes_and_time() {
+    fn old_dialect_prints_bytes_and_time() {
         let count = |bytes: u64, ns: u64| json!({ "dialect": "a", "tx_bytes": bytes, "tx_ns": ns });
-        insta::assert_snapshot!(written(vec![
+        insta::assert_snapshot!(write_netio(vec![
             case(Direction::Send, 1024, count(90_951_680, 10_006_800_000)),
             case(Direction::Send, 32_767, count(90_207_551, 10_007_000_000)),
             case(Direction::Send, 8192, count(8192, 10_000_000_000)),
@@ -192,15 +193,15 @@ mod tests {
     }
 
     #[test]
-    fn other_peers_are_shown_by_what_was_delivered() {
-        let text = written(vec![case(Direction::Send, 1024, json!({}))]);
+    fn other_protocols_show_delivered_payload() {
+        let text = write_netio(vec![case(Direction::Send, 1024, json!({}))]);
         assert!(text.contains("Byte/s Tx.") && !text.contains("failed"), "{text}");
-        assert_eq!(written(Vec::new()), "no throughput was measured\n");
+        assert_eq!(write_netio(Vec::new()), "no throughput was measured\n");
     }
 
     #[test]
-    fn thresholds_that_were_not_kept_are_told() {
-        let text = written(sample_run::line().cases);
+    fn failed_thresholds_are_printed() {
+        let text = write_netio(sample_runs::serial_line().cases);
         assert!(text.ends_with("\nnot kept: case 2: loss = 0 %, measured 0.5 %\n"), "{text}");
     }
 }

@@ -11,40 +11,44 @@ use std::io;
 use minijinja::context;
 use minijinja::value::Value;
 
-use super::chart::overlay::{Layer, of_case, sweeps};
-use super::svg::COLOURS;
-use super::words::{ABSENT, date, host, hosts, plural};
+use super::chart::overlay::{ChartLayer, case_charts, sweep_charts};
+use super::svg::COLOUR_COUNT;
+use super::wording::{ABSENT, format_date, host_names, local_host, plural};
 use super::{comparison, html};
 use crate::metric::Metric;
 use crate::run::{CaseResult, Run};
-use crate::verdict::{Comparison, Found, Matched, Verdict, matched};
+use crate::verdict::{MatchedCase, RunComparison, SideCase, Verdict, match_cases};
 
 /// More cannot be told apart by their colours and dashes.
-pub const MOST_SIDES: usize = COLOURS;
+pub const MAX_RUN_GROUPS: usize = COLOUR_COUNT;
 /// Of a set the first ones are drawn; more curves of a colour show nothing more.
-const MOST_RUNS: usize = 8;
+const MAX_RUNS_PER_GROUP: usize = 8;
 /// More cases than this are folded.
-const AT_A_GLANCE: usize = 12;
+const MAX_UNFOLDED_CASES: usize = 12;
 /// Of an endpoint in a heading: all of it that anybody types.
-const ENDPOINT: usize = 120;
+const MAX_ENDPOINT_COLUMNS: usize = 120;
 
 /// One run, or several that belong together.
 #[derive(Debug, Clone, Copy)]
-pub struct Side<'a> {
+pub struct RunGroup<'a> {
     /// As somebody named it.
     pub name: &'a str,
     /// At least one.
     pub runs: &'a [Run],
 }
 
-/// Writes the page; at most [`MOST_SIDES`] sides. With a comparison of the first two sides, its verdicts stand beside
+/// Writes the page; at most [`MAX_RUN_GROUPS`] sides. With a comparison of the first two sides, its verdicts stand beside
 /// the charts.
-pub fn overlay(sides: &[Side], comparison: Option<&Comparison>, out: &mut dyn io::Write) -> io::Result<()> {
-    html::put(&page(sides, comparison).map_err(io::Error::other)?, out)
+pub fn write_overlay(
+    sides: &[RunGroup],
+    comparison: Option<&RunComparison>,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    html::write_page(&render_page(sides, comparison).map_err(io::Error::other)?, out)
 }
 
 /// A run with what tells it from the others.
-struct Told<'a> {
+struct LabelledRun<'a> {
     run: &'a Run,
     /// `1`, or `A`; `A.2` in a set.
     short: String,
@@ -53,92 +57,96 @@ struct Told<'a> {
     colour: usize,
 }
 
-fn told<'a>(sides: &[Side<'a>], compared: bool) -> Vec<Vec<Told<'a>>> {
+fn label_runs<'a>(sides: &[RunGroup<'a>], compared: bool) -> Vec<Vec<LabelledRun<'a>>> {
     let letter = |index: usize| match compared {
         true => char::from(b'A' + index as u8).to_string(),
         false => (index + 1).to_string(),
     };
-    let side = |(index, side): (usize, &Side<'a>)| {
+    let side = |(index, side): (usize, &RunGroup<'a>)| {
         let letter = letter(index);
         let label = match side.runs {
-            [run] => {
-                [Some(letter.clone()), hosts(run), Some(date(run))].into_iter().flatten().collect::<Vec<_>>()
-            }
+            [run] => [Some(letter.clone()), host_names(run), Some(format_date(run))]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>(),
             runs => vec![letter.clone(), side.name.to_owned(), plural(runs.len(), "run")],
         };
         let label = label.join(" · ");
         let one = |(number, run): (usize, &'a Run)| {
             let short = if side.runs.len() > 1 { format!("{letter}.{}", number + 1) } else { letter.clone() };
-            Told { run, short, label: label.clone(), colour: index % COLOURS }
+            LabelledRun { run, short, label: label.clone(), colour: index % COLOUR_COUNT }
         };
-        side.runs.iter().take(MOST_RUNS).enumerate().map(one).collect()
+        side.runs.iter().take(MAX_RUNS_PER_GROUP).enumerate().map(one).collect()
     };
     sides.iter().enumerate().map(side).collect()
 }
 
-fn page(sides: &[Side], comparison: Option<&Comparison>) -> Result<String, minijinja::Error> {
-    let told = told(sides, comparison.is_some());
-    let all = matched(&sides.iter().map(|side| side.runs).collect::<Vec<_>>());
-    let several = |case: &&Matched| case.sides.iter().flatten().count() > 1;
-    let (shared, alone): (Vec<&Matched>, Vec<&Matched>) = all.iter().partition(several);
-    let runs: Vec<&Told> = told.iter().flatten().collect();
+fn render_page(sides: &[RunGroup], comparison: Option<&RunComparison>) -> Result<String, minijinja::Error> {
+    let told = label_runs(sides, comparison.is_some());
+    let all = match_cases(&sides.iter().map(|side| side.runs).collect::<Vec<_>>());
+    let several = |case: &&MatchedCase| case.sides.iter().flatten().count() > 1;
+    let (shared, alone): (Vec<&MatchedCase>, Vec<&MatchedCase>) = all.iter().partition(several);
+    let runs: Vec<&LabelledRun> = told.iter().flatten().collect();
     let title = match comparison {
         Some(_) => "A and B compared".to_owned(),
         None => format!("{} side by side", plural(runs.len(), "run")),
     };
-    let left_out: usize = sides.iter().map(|side| side.runs.len().saturating_sub(MOST_RUNS)).sum();
-    let mut layers: Vec<Layer> = shared.iter().flat_map(|case| layers(case, &told)).collect();
-    layers.sort_by_key(|layer| layer.run);
-    let cases: Vec<Value> =
-        shared.iter().zip(1..).map(|(matched, number)| case(matched, number, &told, comparison)).collect();
+    let left_out: usize = sides.iter().map(|side| side.runs.len().saturating_sub(MAX_RUNS_PER_GROUP)).sum();
+    let mut layers: Vec<ChartLayer> = shared.iter().flat_map(|case| layers_of_case(case, &told)).collect();
+    layers.sort_by_key(|layer| layer.run_index);
+    let cases: Vec<Value> = shared
+        .iter()
+        .zip(1..)
+        .map(|(matched, number)| case_context(matched, number, &told, comparison))
+        .collect();
     let only: Vec<Value> = alone
         .iter()
         .map(|case| {
             let side = case.sides.iter().position(Option::is_some).unwrap_or_default();
-            context! { name => name(case.first()), side => letter(&told[side]) }
+            context! { name => case_name(case.first()), side => group_letter(&told[side]) }
         })
         .collect();
-    html::render(
+    html::render_template(
         "overlay.html",
         context! {
             title,
             tool => concat!("linkgauge ", env!("CARGO_PKG_VERSION")),
             date => runs.iter().map(|told| told.run.started).max().map(|last| last.strftime("%Y-%m-%d").to_string()),
-            many => cases.len() > AT_A_GLANCE,
-            runs => runs.iter().map(|told| one_run(told)).collect::<Vec<Value>>(),
-            most => MOST_RUNS,
+            many => cases.len() > MAX_UNFOLDED_CASES,
+            runs => runs.iter().map(|told| run_context(told)).collect::<Vec<Value>>(),
+            most => MAX_RUNS_PER_GROUP,
             left_out => if left_out > 0 { plural(left_out, "run") } else { String::new() },
-            counts => comparison.map(counts),
-            legend => comparison.map(comparison::legend).unwrap_or_default(),
-            warnings => comparison.map(|comparison| html::warnings(&comparison.warnings)).unwrap_or_default(),
-            sweeps => html::charts(sweeps(&layers)),
+            counts => comparison.map(verdict_counts),
+            legend => comparison.map(comparison::verdict_legend).unwrap_or_default(),
+            warnings => comparison.map(|comparison| html::warning_contexts(&comparison.warnings)).unwrap_or_default(),
+            sweeps => html::chart_contexts(sweep_charts(&layers)),
             cases, only,
-            differ => differences(&runs),
+            differ => machine_differences(&runs),
         },
     )
 }
 
 /// The name of a side, without the number of its run.
-fn letter(side: &[Told]) -> String {
+fn group_letter(side: &[LabelledRun]) -> String {
     side.first().map(|told| told.short.split('.').next().unwrap_or_default().to_owned()).unwrap_or_default()
 }
 
-fn name(found: &Found) -> String {
-    comparison::name(&found.name, ENDPOINT)
+fn case_name(found: &SideCase) -> String {
+    comparison::case_name(&found.name, MAX_ENDPOINT_COLUMNS)
 }
 
 /// How many of each verdict, the ones that matter first.
-fn counts(comparison: &Comparison) -> String {
+fn verdict_counts(comparison: &RunComparison) -> String {
     let order =
         [Verdict::Worse, Verdict::Better, Verdict::NoDifferenceShown, Verdict::TooFew, Verdict::NotMeasured];
     let count = |verdict: Verdict| comparison.cases.iter().filter(|one| one.verdict == verdict).count();
-    let told = order.into_iter().map(|verdict| (count(verdict), verdict.words()));
+    let told = order.into_iter().map(|verdict| (count(verdict), verdict.label()));
     let told = told.filter(|(count, _)| *count > 0).map(|(count, words)| format!("{words}: {count}"));
     told.collect::<Vec<_>>().join(", ")
 }
 
 /// How the page marks it.
-fn class(verdict: Verdict) -> &'static str {
+fn verdict_class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Worse => "worse",
         Verdict::Better => "better",
@@ -146,7 +154,7 @@ fn class(verdict: Verdict) -> &'static str {
     }
 }
 
-fn one_run(told: &Told) -> Value {
+fn run_context(told: &LabelledRun) -> Value {
     let run = told.run;
     let fact = |name: &str| {
         let value = run.environment.near.get(name).and_then(|value| value.as_str());
@@ -156,30 +164,33 @@ fn one_run(told: &Told) -> Value {
         short => told.short.clone(), key => context! { class => format!("s{}", told.colour + 1), line => true, mark => told.colour + 1, drawn => "fill" },
         title => run.title.clone().unwrap_or_else(|| "linkgauge".to_owned()),
         id => run.id.clone(),
-        host => host(run).unwrap_or_else(|| ABSENT.to_owned()),
-        date => date(run), started => run.started.to_string(),
+        host => local_host(run).unwrap_or_else(|| ABSENT.to_owned()),
+        date => format_date(run), started => run.started.to_string(),
         cpu => fact("cpu_model"), kernel => fact("kernel_release"),
-        warnings => html::warnings(&run.warnings),
-        planned => if run.interrupted { "interrupted" } else if run.complete() { "" } else { "incomplete" },
+        warnings => html::warning_contexts(&run.warnings),
+        planned => if run.interrupted { "interrupted" } else if run.is_complete() { "" } else { "incomplete" },
     }
 }
 
 /// Every measurement of a case that is drawn, side after side.
-fn each<'a>(matched: &Matched<'a>, told: &'a [Vec<Told>]) -> Vec<(&'a Told<'a>, &'a CaseResult)> {
+fn measurements_of_case<'a>(
+    matched: &MatchedCase<'a>,
+    told: &'a [Vec<LabelledRun>],
+) -> Vec<(&'a LabelledRun<'a>, &'a CaseResult)> {
     let sides = matched.sides.iter().zip(told);
     let found = sides.filter_map(|(found, told)| Some((found.as_ref()?, told)));
-    let drawn = |(found, told): (&Found<'a>, &'a Vec<Told<'a>>)| {
+    let drawn = |(found, told): (&SideCase<'a>, &'a Vec<LabelledRun<'a>>)| {
         found.cases.iter().filter_map(|(run, case)| Some((told.get(*run)?, *case))).collect::<Vec<_>>()
     };
     found.flat_map(drawn).collect()
 }
 
-fn layers<'a>(matched: &'a Matched<'a>, told: &'a [Vec<Told>]) -> Vec<Layer<'a>> {
+fn layers_of_case<'a>(matched: &'a MatchedCase<'a>, told: &'a [Vec<LabelledRun>]) -> Vec<ChartLayer<'a>> {
     let numbers: Vec<*const Run> = told.iter().flatten().map(|told| std::ptr::from_ref(told.run)).collect();
-    each(matched, told)
+    measurements_of_case(matched, told)
         .into_iter()
-        .map(|(told, case)| Layer {
-            run: numbers.iter().position(|run| std::ptr::eq(*run, told.run)).unwrap_or_default(),
+        .map(|(told, case)| ChartLayer {
+            run_index: numbers.iter().position(|run| std::ptr::eq(*run, told.run)).unwrap_or_default(),
             colour: told.colour,
             label: &told.label,
             endpoint: &matched.first().name.endpoint,
@@ -188,12 +199,17 @@ fn layers<'a>(matched: &'a Matched<'a>, told: &'a [Vec<Told>]) -> Vec<Layer<'a>>
         .collect()
 }
 
-fn case(matched: &Matched, number: usize, told: &[Vec<Told>], comparison: Option<&Comparison>) -> Value {
+fn case_context(
+    matched: &MatchedCase,
+    number: usize,
+    told: &[Vec<LabelledRun>],
+    comparison: Option<&RunComparison>,
+) -> Value {
     let first = matched.first();
-    let each = each(matched, told);
+    let each = measurements_of_case(matched, told);
     let metric = Metric::headline(first.cases[0].1);
     let value = |case: &CaseResult| {
-        metric.of_case(case).map_or_else(|| ABSENT.to_owned(), |value| metric.unit().print(value))
+        metric.value_of_case(case).map_or_else(|| ABSENT.to_owned(), |value| metric.unit().format(value))
     };
     let glance: Vec<String> = told
         .iter()
@@ -207,11 +223,11 @@ fn case(matched: &Matched, number: usize, told: &[Vec<Told>], comparison: Option
     let verdicts: Vec<Value> = compared
         .filter(|compared| compared.case == first.name)
         .map(|compared| {
-            let (a, b) = comparison::medians(compared);
+            let (a, b) = comparison::format_medians(compared);
             context! {
-                metric => compared.metric.clone(), a, b, verdict => compared.verdict.words(), class => class(compared.verdict),
-                shift => comparison::shift(compared), interval => comparison::interval(compared),
-                p => comparison::p(compared),
+                metric => compared.metric.clone(), a, b, verdict => compared.verdict.label(), class => verdict_class(compared.verdict),
+                shift => comparison::format_shift(compared), interval => comparison::format_interval(compared),
+                p => comparison::format_p_value(compared),
             }
         })
         .collect();
@@ -220,23 +236,23 @@ fn case(matched: &Matched, number: usize, told: &[Vec<Told>], comparison: Option
         .flat_map(|(told, case)| case.warnings.iter().map(|warning| (told.short.clone(), warning)));
     let elsewhere = matched.sides.iter().flatten().skip(1).find(|found| found.name != first.name);
     context! {
-        number, name => name(first), metric => metric.name(), glance, verdicts,
-        elsewhere => elsewhere.map(|found| name(found)),
+        number, name => case_name(first), metric => metric.name(), glance, verdicts,
+        elsewhere => elsewhere.map(|found| case_name(found)),
         warnings => warnings.map(|(short, warning)| context! { short, code => warning.code.clone(), text => warning.text.clone() }).collect::<Vec<Value>>(),
-        charts => html::charts(of_case(&layers(matched, told))),
+        charts => html::chart_contexts(case_charts(&layers_of_case(matched, told))),
         heads => each.iter().map(|(told, _)| told.short.clone()).collect::<Vec<_>>(),
-        rows => rows(&each),
+        rows => figure_rows(&each),
     }
 }
 
 /// The figures of a case, one column a measurement.
-fn rows(each: &[(&Told, &CaseResult)]) -> Vec<Value> {
+fn figure_rows(each: &[(&LabelledRun, &CaseResult)]) -> Vec<Value> {
     let times: Vec<_> = each.iter().map(|(_, case)| case.figures.latency_ns.as_ref()).collect();
     let mut rows = if times.iter().any(Option::is_some) { html::time_rows(&times) } else { Vec::new() };
     let counts: Vec<BTreeMap<&str, String>> =
-        each.iter().map(|(_, case)| html::counts(case).into_iter().collect()).collect();
+        each.iter().map(|(_, case)| html::count_rows(case).into_iter().collect()).collect();
     let mut names: Vec<&str> = Vec::new();
-    for (name, _) in each.iter().flat_map(|(_, case)| html::counts(case)) {
+    for (name, _) in each.iter().flat_map(|(_, case)| html::count_rows(case)) {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -249,7 +265,7 @@ fn rows(each: &[(&Told, &CaseResult)]) -> Vec<Value> {
 }
 
 /// Facts of the machines that are not the same for all runs; each with what it is for each of them.
-fn differences<'a>(runs: &[&Told<'a>]) -> Vec<Value> {
+fn machine_differences<'a>(runs: &[&LabelledRun<'a>]) -> Vec<Value> {
     let mut rows = Vec::new();
     for (prefix, far) in [("", false), ("far ", true)] {
         let machine = |run: &'a Run| if far { &run.environment.far } else { &run.environment.near };
@@ -258,9 +274,9 @@ fn differences<'a>(runs: &[&Told<'a>]) -> Vec<Value> {
         names.dedup();
         for name in names {
             let cells: Vec<String> =
-                runs.iter().map(|told| html::fact(name, machine(told.run).get(name))).collect();
+                runs.iter().map(|told| html::format_fact(name, machine(told.run).get(name))).collect();
             if cells.iter().any(|cell| *cell != cells[0]) {
-                rows.push(context! { name => format!("{prefix}{}", html::shown(name)), cells });
+                rows.push(context! { name => format!("{prefix}{}", html::display_name(name)), cells });
             }
         }
     }
@@ -270,12 +286,12 @@ fn differences<'a>(runs: &[&Told<'a>]) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample_run;
-    use crate::verdict::{Options, compare};
+    use crate::report::sample_runs;
+    use crate::verdict::{CompareOptions, compare};
 
-    fn text(sides: &[Side], comparison: Option<&Comparison>) -> String {
+    fn write_page(sides: &[RunGroup], comparison: Option<&RunComparison>) -> String {
         let mut out = Vec::new();
-        overlay(sides, comparison, &mut out).unwrap();
+        write_overlay(sides, comparison, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -285,10 +301,10 @@ mod tests {
     }
 
     #[test]
-    fn the_same_case_of_each_is_in_one_chart() {
-        let runs = [sample_run::full(), sample_run::full(), sample_run::full()];
-        let sides: Vec<Side> = runs.chunks(1).map(|runs| Side { name: "run", runs }).collect();
-        let page = text(&sides, None);
+    fn matching_cases_share_one_chart() {
+        let runs = [sample_runs::full(), sample_runs::full(), sample_runs::full()];
+        let sides: Vec<RunGroup> = runs.chunks(1).map(|runs| RunGroup { name: "run", runs }).collect();
+        let page = write_page(&sides, None);
         insta::assert_snapshot!(titles(&page).join("\n"), @r"
         Rate by message size
         Rate by message size
@@ -329,21 +345,27 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_one_colour() {
-        let (set, one) = (vec![sample_run::full(); 10], [sample_run::full()]);
-        let page = text(&[Side { name: "tag:x", runs: &set }, Side { name: "last", runs: &one }], None);
+    fn group_has_one_colour() {
+        let (set, one) = (vec![sample_runs::full(); 10], [sample_runs::full()]);
+        let page = write_page(
+            &[RunGroup { name: "tag:x", runs: &set }, RunGroup { name: "last", runs: &one }],
+            None,
+        );
         let first = page.split("<figure>").find(|figure| figure.contains("time by percentile")).unwrap();
-        assert_eq!(first.matches("<polyline class=\"s1-line\"").count(), MOST_RUNS);
+        assert_eq!(first.matches("<polyline class=\"s1-line\"").count(), MAX_RUNS_PER_GROUP);
         assert_eq!(first.matches("<polyline class=\"s2-line\"").count(), 1);
         assert!(first.contains("1 · tag:x · 10 runs") && page.contains("left out: 2 runs"));
     }
 
     #[test]
     fn verdicts_stand_beside_the_charts() {
-        let (a, mut b) = ([sample_run::full()], [sample_run::full()]);
+        let (a, mut b) = ([sample_runs::full()], [sample_runs::full()]);
         b[0].cases.remove(1);
-        let compared = compare(&a, &b, &Options::default()).unwrap();
-        let page = text(&[Side { name: "a", runs: &a }, Side { name: "b", runs: &b }], Some(&compared));
+        let compared = compare(&a, &b, &CompareOptions::default()).unwrap();
+        let page = write_page(
+            &[RunGroup { name: "a", runs: &a }, RunGroup { name: "b", runs: &b }],
+            Some(&compared),
+        );
         let (_, cases) = page.split_once("Case by case").unwrap();
         assert_eq!(cases.matches("<section").count(), compared.cases.len());
         assert_eq!(cases.matches("<strong class=").count(), compared.cases.len());
@@ -351,13 +373,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_others_becomes_markup() {
-        let runs = [sample_run::hostile(), sample_run::hostile()];
-        let compared = compare(&runs[..1], &runs[1..], &Options::default()).unwrap();
-        let sides: Vec<Side> = runs.chunks(1).map(|runs| Side { name: sample_run::SCRIPT, runs }).collect();
+    fn foreign_texts_are_escaped() {
+        let runs = [sample_runs::hostile(), sample_runs::hostile()];
+        let compared = compare(&runs[..1], &runs[1..], &CompareOptions::default()).unwrap();
+        let sides: Vec<RunGroup> =
+            runs.chunks(1).map(|runs| RunGroup { name: sample_runs::HOSTILE_SCRIPT, runs }).collect();
         for comparison in [None, Some(&compared)] {
-            let page = text(&sides, comparison);
-            assert!(page.matches("<script").count() == 1 && !page.contains(sample_run::SCRIPT));
+            let page = write_page(&sides, comparison);
+            assert!(page.matches("<script").count() == 1 && !page.contains(sample_runs::HOSTILE_SCRIPT));
             assert!(!page.contains('\u{1b}'));
         }
     }

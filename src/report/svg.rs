@@ -8,7 +8,7 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 use plotters::prelude::*;
 
 /// Width and usual height in the SVG's own units; the page scales it to its width.
-pub const SIZE: (u32, u32) = (720, 290);
+pub const DRAWING_SIZE: (u32, u32) = (720, 290);
 /// Around the field of the curves: for the ticks' words, and so that nothing sticks out. `page.html` knows it too.
 const MARGINS: Margins = Margins { top: 10, right: 40, bottom: 30, left: 104 };
 
@@ -21,12 +21,12 @@ struct Margins {
 const FONT: &str = "sans-serif";
 const FONT_SIZE: i32 = 15;
 /// More series than colours: they begin again.
-pub const COLOURS: usize = 8;
+pub const COLOUR_COUNT: usize = 8;
 
-/// Stand-ins that [`classes`] turns into classes; any colours would do that differ.
-const TEXT: RGBColor = RGBColor(1, 0, 0);
-const AXIS: RGBColor = RGBColor(2, 0, 0);
-const GRID: RGBColor = RGBColor(3, 0, 0);
+/// Stand-ins that [`colours_to_classes`] turns into classes; any colours would do that differ.
+const TEXT_PLACEHOLDER: RGBColor = RGBColor(1, 0, 0);
+const AXIS_PLACEHOLDER: RGBColor = RGBColor(2, 0, 0);
+const GRID_PLACEHOLDER: RGBColor = RGBColor(3, 0, 0);
 
 #[derive(Clone)]
 pub struct Axis {
@@ -37,7 +37,7 @@ pub struct Axis {
     /// Where a grid line stands and what is written there.
     pub ticks: Vec<(f64, String)>,
     /// How the page's script reads a place on it: a scale and a unit.
-    pub reads: String,
+    pub script_scale: String,
 }
 
 impl Ranged for Axis {
@@ -67,7 +67,7 @@ impl ValueFormatter<f64> for Axis {
 
 /// What a series is, which decides how it looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SeriesKind {
     /// A colour of its own, and dashes of its own.
     Curve,
     /// What was measured, beside what was published in the same colour: solid.
@@ -82,20 +82,20 @@ pub enum Kind {
 
 /// One of a legend.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct LegendEntry {
     pub class: String,
     pub name: String,
     pub line: bool,
     /// Number of the shape of its points.
     pub mark: Option<usize>,
     /// `fill` or `line`.
-    pub drawn: &'static str,
+    pub mark_style: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Series {
+pub struct ChartSeries {
     pub label: String,
-    pub kind: Kind,
+    pub kind: SeriesKind,
     /// Which of the colours, from 0; otherwise the next one that is free.
     pub colour: Option<usize>,
     pub points: Vec<(f64, f64)>,
@@ -105,11 +105,11 @@ pub struct Series {
     pub rings: Vec<(f64, f64)>,
 }
 
-impl Series {
-    pub fn curve(label: &str, points: Vec<(f64, f64)>) -> Series {
-        Series {
+impl ChartSeries {
+    pub fn curve(label: &str, points: Vec<(f64, f64)>) -> ChartSeries {
+        ChartSeries {
             label: label.to_owned(),
-            kind: Kind::Curve,
+            kind: SeriesKind::Curve,
             colour: None,
             points,
             dots: vec![],
@@ -118,26 +118,28 @@ impl Series {
     }
 
     /// The class of each: `s1`, `s2` … for curves.
-    fn classes(series: &[Series]) -> Vec<String> {
-        series.iter().zip(colours(series)).map(|(one, colour)| one.kind.class(colour)).collect()
+    fn classes(series: &[ChartSeries]) -> Vec<String> {
+        series.iter().zip(series_colours(series)).map(|(one, colour)| one.kind.css_class(colour)).collect()
     }
 
     /// What explains the series that have a name. Several runs may share one.
-    pub fn legend(series: &[Series]) -> Vec<Entry> {
-        let mut legend: Vec<Entry> = Vec::new();
-        for ((one, class), colour) in series.iter().zip(Series::classes(series)).zip(colours(series)) {
+    pub fn legend(series: &[ChartSeries]) -> Vec<LegendEntry> {
+        let mut legend: Vec<LegendEntry> = Vec::new();
+        for ((one, class), colour) in
+            series.iter().zip(ChartSeries::classes(series)).zip(series_colours(series))
+        {
             let dotted = !one.dots.is_empty() || !one.rings.is_empty();
             let mark = match one.kind {
-                Kind::Limit => None,
-                Kind::Event => Some(1),
+                SeriesKind::Limit => None,
+                SeriesKind::Event => Some(1),
                 _ => Some(colour + 1),
             };
             let drawn = if one.dots.is_empty() { "line" } else { "fill" };
-            let entry = Entry {
+            let entry = LegendEntry {
                 name: one.label.clone(),
                 line: !one.points.is_empty(),
                 mark: mark.filter(|_| dotted),
-                drawn,
+                mark_style: drawn,
                 class,
             };
             if !one.label.is_empty() && !legend.contains(&entry) {
@@ -148,73 +150,73 @@ impl Series {
     }
 }
 
-impl Kind {
-    fn class(self, colour: usize) -> String {
+impl SeriesKind {
+    fn css_class(self, colour: usize) -> String {
         match self {
-            Kind::Curve => format!("s{}", colour + 1),
-            Kind::Measured => format!("m{}", colour + 1),
-            Kind::Published => format!("p{}", colour + 1),
-            Kind::Limit => "limit".to_owned(),
-            Kind::Event => "event".to_owned(),
+            SeriesKind::Curve => format!("s{}", colour + 1),
+            SeriesKind::Measured => format!("m{}", colour + 1),
+            SeriesKind::Published => format!("p{}", colour + 1),
+            SeriesKind::Limit => "limit".to_owned(),
+            SeriesKind::Event => "event".to_owned(),
         }
     }
 
     /// The stand-in that becomes its class.
-    fn stand_in(self, colour: usize) -> RGBColor {
+    fn placeholder_colour(self, colour: usize) -> RGBColor {
         match self {
-            Kind::Curve => RGBColor(0, 1 + colour as u8, 0),
-            Kind::Measured => RGBColor(0, 1 + colour as u8, 1),
-            Kind::Published => RGBColor(0, 1 + colour as u8, 2),
-            Kind::Limit => RGBColor(0, 0, 1),
-            Kind::Event => RGBColor(0, 0, 2),
+            SeriesKind::Curve => RGBColor(0, 1 + colour as u8, 0),
+            SeriesKind::Measured => RGBColor(0, 1 + colour as u8, 1),
+            SeriesKind::Published => RGBColor(0, 1 + colour as u8, 2),
+            SeriesKind::Limit => RGBColor(0, 0, 1),
+            SeriesKind::Event => RGBColor(0, 0, 2),
         }
     }
 }
 
 /// Which colour each has; limits and events take none.
-fn colours(series: &[Series]) -> impl Iterator<Item = usize> {
+fn series_colours(series: &[ChartSeries]) -> impl Iterator<Item = usize> {
     series.iter().scan(0, |next, one| {
-        let colour = one.colour.unwrap_or(*next) % COLOURS;
-        *next += usize::from(!matches!(one.kind, Kind::Limit | Kind::Event));
+        let colour = one.colour.unwrap_or(*next) % COLOUR_COUNT;
+        *next += usize::from(!matches!(one.kind, SeriesKind::Limit | SeriesKind::Event));
         Some(colour)
     })
 }
 
 /// What stands inside `<svg>`; `None` when there is nothing to draw.
-pub fn draw(x: &Axis, y: &Axis, series: &[Series], height: u32) -> Option<String> {
+pub fn draw_svg(x: &Axis, y: &Axis, series: &[ChartSeries], height: u32) -> Option<String> {
     let finite = |axis: &Axis| axis.low.is_finite() && axis.high.is_finite() && axis.low < axis.high;
-    let nothing = |one: &Series| one.points.is_empty() && one.dots.is_empty() && one.rings.is_empty();
+    let nothing = |one: &ChartSeries| one.points.is_empty() && one.dots.is_empty() && one.rings.is_empty();
     if !finite(x) || !finite(y) || series.iter().all(nothing) {
         return None;
     }
     let mut svg = String::new();
-    paint(&mut svg, x, y, series, height).ok()?;
+    paint_chart(&mut svg, x, y, series, height).ok()?;
     let start = svg.find(">\n")? + 2;
     let end = svg.rfind("</svg>")?;
-    Some(thinned(&classes(&svg[start..end])))
+    Some(compact_svg(&colours_to_classes(&svg[start..end])))
 }
 
-type Painting = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+type PaintResult = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-fn paint(svg: &mut String, x: &Axis, y: &Axis, series: &[Series], height: u32) -> Painting {
-    let area = SVGBackend::with_string(svg, (SIZE.0, height)).into_drawing_area();
+fn paint_chart(svg: &mut String, x: &Axis, y: &Axis, series: &[ChartSeries], height: u32) -> PaintResult {
+    let area = SVGBackend::with_string(svg, (DRAWING_SIZE.0, height)).into_drawing_area();
     let mut chart = ChartBuilder::on(&area)
         .margin_top(MARGINS.top)
         .margin_right(MARGINS.right)
         .x_label_area_size(MARGINS.bottom)
         .y_label_area_size(MARGINS.left)
         .build_cartesian_2d(x.clone(), y.clone())?;
-    let text = (FONT, FONT_SIZE).into_font().color(&TEXT);
+    let text = (FONT, FONT_SIZE).into_font().color(&TEXT_PLACEHOLDER);
     chart
         .configure_mesh()
-        .bold_line_style(GRID)
+        .bold_line_style(GRID_PLACEHOLDER)
         .light_line_style(TRANSPARENT)
-        .axis_style(AXIS)
+        .axis_style(AXIS_PLACEHOLDER)
         .set_all_tick_mark_size(0)
         .label_style(text)
         .draw()?;
-    for (one, colour) in series.iter().zip(colours(series)) {
-        let colour = one.kind.stand_in(colour);
+    for (one, colour) in series.iter().zip(series_colours(series)) {
+        let colour = one.kind.placeholder_colour(colour);
         chart.draw_series(LineSeries::new(one.points.iter().copied(), colour.stroke_width(2)))?;
         chart.draw_series(one.dots.iter().map(|dot| Circle::new(*dot, 4, colour.filled())))?;
         chart.draw_series(one.rings.iter().map(|ring| Circle::new(*ring, 5, colour.stroke_width(2))))?;
@@ -223,7 +225,7 @@ fn paint(svg: &mut String, x: &Axis, y: &Axis, series: &[Series], height: u32) -
 }
 
 /// Attributes that the style sheet gives by class; a page with hundreds of charts is half as large without them.
-const STYLED: [(&str, &str); 7] = [
+const STYLED_ATTRIBUTES: [(&str, &str); 7] = [
     (" fill=\"none\"", ""),
     (" stroke=\"none\"", ""),
     (" stroke-width=\"1\"", ""),
@@ -234,11 +236,11 @@ const STYLED: [(&str, &str); 7] = [
 ];
 
 /// The same drawing in fewer bytes.
-fn thinned(svg: &str) -> String {
+fn compact_svg(svg: &str) -> String {
     let mut thin = String::with_capacity(svg.len() / 2);
-    let (grid, others): (Vec<&str>, Vec<&str>) = svg.lines().partition(|line| line.contains(GRID_LINE));
-    let path: String = grid.into_iter().filter_map(path).collect();
-    thin += &format!("<path {GRID_LINE} d=\"{path}\"/>\n");
+    let (grid, others): (Vec<&str>, Vec<&str>) = svg.lines().partition(|line| line.contains(GRID_LINE_CLASS));
+    let path: String = grid.into_iter().filter_map(path_segment).collect();
+    thin += &format!("<path {GRID_LINE_CLASS} d=\"{path}\"/>\n");
     for line in others {
         let mut line = line.to_owned();
         if let Some((before, rest)) = line.split_once(" font-size=\"")
@@ -246,15 +248,15 @@ fn thinned(svg: &str) -> String {
         {
             line = format!("{before}{after}");
         }
-        for (attribute, short) in STYLED {
+        for (attribute, short) in STYLED_ATTRIBUTES {
             line = line.replace(attribute, short);
         }
         if let Some((before, rest)) = line.split_once(" points=\"")
             && let Some((points, after)) = rest.split_once('"')
         {
-            line = format!("{before} points=\"{}\"{after}", corners(points));
+            line = format!("{before} points=\"{}\"{after}", simplify_points(points));
         }
-        line = marked(&line).unwrap_or(line);
+        line = mark_symbol(&line).unwrap_or(line);
         thin += &line;
         // The words of a text stand on a line of their own.
         if line.ends_with("/>") || line.ends_with("</text>") {
@@ -265,7 +267,7 @@ fn thinned(svg: &str) -> String {
 }
 
 /// The circle of a curve as the sign of its colour: the page has the shapes, `mark-1` and on.
-fn marked(line: &str) -> Option<String> {
+fn mark_symbol(line: &str) -> Option<String> {
     let of = |name: &str| line.split_once(&format!(" {name}=\""))?.1.split_once('"').map(|(value, _)| value);
     let class = of("class").filter(|_| line.starts_with("<circle"))?;
     let number: usize = class.strip_prefix(['s', 'm', 'p'])?.split('-').next()?.parse().ok()?;
@@ -273,21 +275,21 @@ fn marked(line: &str) -> Option<String> {
     Some(format!("<use href=\"#mark-{number}\" x=\"{x}\" y=\"{y}\" class=\"{class}\"/>"))
 }
 
-const GRID_LINE: &str = "class=\"grid-line\"";
+const GRID_LINE_CLASS: &str = "class=\"grid-line\"";
 
 /// A straight line as a part of a path.
-fn path(line: &str) -> Option<String> {
+fn path_segment(line: &str) -> Option<String> {
     let at = |name: &str| line.split_once(&format!(" {name}=\""))?.1.split_once('"').map(|(value, _)| value);
     Some(format!("M{} {}L{} {}", at("x1")?, at("y1")?, at("x2")?, at("y2")?))
 }
 
 /// How far a line, two units wide, may pass from a point that is left out: as far as from the corner of a step of one unit.
-const BESIDE: f64 = 0.75;
+const MAX_DEVIATION: f64 = 0.75;
 /// Most points that are left out between two, so that there is always one near to point at.
-const LEFT_OUT: usize = 40;
+const MAX_OMITTED_POINTS: usize = 40;
 
 /// The points of a line without those that it passes through, or nearly.
-fn corners(points: &str) -> String {
+fn simplify_points(points: &str) -> String {
     let number = |text: &str| text.parse::<f64>().ok();
     let pair = |pair: &str| pair.split_once(',').and_then(|(x, y)| Some((number(x)?, number(y)?)));
     let mut kept: Vec<(f64, f64)> = Vec::new();
@@ -295,7 +297,8 @@ fn corners(points: &str) -> String {
     let mut since: Vec<(f64, f64)> = Vec::new();
     for point in points.split_whitespace().filter_map(pair) {
         let straight = kept.last().is_some_and(|from| {
-            since.len() < LEFT_OUT && since.iter().all(|one| distance(*one, *from, point) <= BESIDE)
+            since.len() < MAX_OMITTED_POINTS
+                && since.iter().all(|one| distance_to_segment(*one, *from, point) <= MAX_DEVIATION)
         });
         if !straight {
             kept.extend(since.pop());
@@ -312,7 +315,7 @@ fn corners(points: &str) -> String {
 }
 
 /// Of a point from the straight line between two others.
-fn distance(point: (f64, f64), from: (f64, f64), to: (f64, f64)) -> f64 {
+fn distance_to_segment(point: (f64, f64), from: (f64, f64), to: (f64, f64)) -> f64 {
     let minus = |a: (f64, f64), b: (f64, f64)| (a.0 - b.0, a.1 - b.1);
     let (along, out) = (minus(to, from), minus(point, from));
     let length = along.0.powi(2) + along.1.powi(2);
@@ -323,22 +326,22 @@ fn distance(point: (f64, f64), from: (f64, f64), to: (f64, f64)) -> f64 {
 }
 
 /// Turns the stand-in colours into classes. Text of others cannot pretend: its quotes are escaped.
-fn classes(svg: &str) -> String {
+fn colours_to_classes(svg: &str) -> String {
     let mut svg = svg.replace(&format!(" font-family=\"{FONT}\""), "");
     let mut class = |colour: RGBColor, name: &str| {
         let hex = format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2);
         svg = svg.replace(&format!("fill=\"{hex}\""), &format!("class=\"{name}-fill\""));
         svg = svg.replace(&format!("stroke=\"{hex}\""), &format!("class=\"{name}-line\""));
     };
-    class(TEXT, "text");
-    class(AXIS, "axis");
-    class(GRID, "grid");
-    for kind in [Kind::Limit, Kind::Event] {
-        class(kind.stand_in(0), &kind.class(0));
+    class(TEXT_PLACEHOLDER, "text");
+    class(AXIS_PLACEHOLDER, "axis");
+    class(GRID_PLACEHOLDER, "grid");
+    for kind in [SeriesKind::Limit, SeriesKind::Event] {
+        class(kind.placeholder_colour(0), &kind.css_class(0));
     }
-    for colour in 0..COLOURS {
-        for kind in [Kind::Curve, Kind::Measured, Kind::Published] {
-            class(kind.stand_in(colour), &kind.class(colour));
+    for colour in 0..COLOUR_COUNT {
+        for kind in [SeriesKind::Curve, SeriesKind::Measured, SeriesKind::Published] {
+            class(kind.placeholder_colour(colour), &kind.css_class(colour));
         }
     }
     svg
@@ -354,23 +357,23 @@ mod tests {
             low: 0.0,
             high,
             ticks: vec![(0.0, "<x> & \"y\"".to_owned())],
-            reads: String::new(),
+            script_scale: String::new(),
         }
     }
 
     #[test]
     fn every_colour_is_a_class() {
-        let line = |kind| Series {
+        let line = |kind| ChartSeries {
             kind,
             dots: vec![(1.0, 1.0)],
-            ..Series::curve("a", vec![(0.0, 0.0), (1.0, 1.0)])
+            ..ChartSeries::curve("a", vec![(0.0, 0.0), (1.0, 1.0)])
         };
-        let mut series = vec![line(Kind::Limit)];
-        series.extend((0..10).map(|_| line(Kind::Curve)));
-        series.push(line(Kind::Event));
+        let mut series = vec![line(SeriesKind::Limit)];
+        series.extend((0..10).map(|_| line(SeriesKind::Curve)));
+        series.push(line(SeriesKind::Event));
         let classes = ["limit", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s1", "s2", "event"];
-        assert_eq!(Series::classes(&series), classes);
-        let svg = draw(&axis(1.0), &axis(1.0), &series, SIZE.1).unwrap();
+        assert_eq!(ChartSeries::classes(&series), classes);
+        let svg = draw_svg(&axis(1.0), &axis(1.0), &series, DRAWING_SIZE.1).unwrap();
         assert!(!svg.replace("\"#mark-", "").contains('#') && !svg.contains("<svg"), "{svg}");
         for class in classes {
             let there = |what: &str| svg.contains(&format!("class=\"{class}-{what}\""));
@@ -380,21 +383,23 @@ mod tests {
     }
 
     #[test]
-    fn a_line_keeps_its_corners() {
-        assert_eq!(corners("1,1 1,1 5,1 9,1 9,4 9,7 3,7 "), "1,1 9,1 9,7 3,7");
-        assert_eq!(corners("1,1 2,2 3,3"), "1,1 3,3");
-        assert_eq!(corners("1,9 2,9 2,1 2,9 3,9"), "1,9 2,9 2,1 2,9 3,9", "what sticks out stays");
-        assert_eq!(corners("0,0 0,1 1,1 1,2 2,2 2,3 3,3"), "0,0 3,3", "steps of a pixel are none");
-        assert_eq!((corners("4,4"), corners("")), ("4,4".to_owned(), String::new()));
+    fn simplified_line_keeps_its_corners() {
+        assert_eq!(simplify_points("1,1 1,1 5,1 9,1 9,4 9,7 3,7 "), "1,1 9,1 9,7 3,7");
+        assert_eq!(simplify_points("1,1 2,2 3,3"), "1,1 3,3");
+        assert_eq!(simplify_points("1,9 2,9 2,1 2,9 3,9"), "1,9 2,9 2,1 2,9 3,9", "what sticks out stays");
+        assert_eq!(simplify_points("0,0 0,1 1,1 1,2 2,2 2,3 3,3"), "0,0 3,3", "steps of a pixel are none");
+        assert_eq!((simplify_points("4,4"), simplify_points("")), ("4,4".to_owned(), String::new()));
         let long: String = (0..200).map(|x| format!("{x},7 ")).collect();
-        assert_eq!(corners(&long).split(' ').count(), 6);
+        assert_eq!(simplify_points(&long).split(' ').count(), 6);
     }
 
     #[test]
     fn nothing_to_draw() {
-        assert!(draw(&axis(1.0), &axis(1.0), &[Series::curve("", vec![])], SIZE.1).is_none());
-        let dot = || [Series { dots: vec![(0.0, 0.0)], ..Series::curve("", vec![]) }];
-        assert!(draw(&axis(f64::NAN), &axis(1.0), &dot(), SIZE.1).is_none());
-        assert!(draw(&axis(0.0), &axis(1.0), &dot(), SIZE.1).is_none());
+        assert!(
+            draw_svg(&axis(1.0), &axis(1.0), &[ChartSeries::curve("", vec![])], DRAWING_SIZE.1).is_none()
+        );
+        let dot = || [ChartSeries { dots: vec![(0.0, 0.0)], ..ChartSeries::curve("", vec![]) }];
+        assert!(draw_svg(&axis(f64::NAN), &axis(1.0), &dot(), DRAWING_SIZE.1).is_none());
+        assert!(draw_svg(&axis(0.0), &axis(1.0), &dot(), DRAWING_SIZE.1).is_none());
     }
 }

@@ -6,118 +6,126 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::words::{ABSENT, floor_ns, limit_bps, loss, median, percent, percentile, plus_minus, wait};
+use super::wording::{
+    ABSENT, format_half_interval, format_loss, format_percent, format_percentile, line_limit_bps,
+    line_time_ns, median_ns, wait_mode,
+};
 use crate::run::{CaseResult, Distribution, Run};
-use crate::units::{print_bit_rate, print_bytes, print_count, print_nanoseconds};
+use crate::units::{format_bit_rate, format_bytes, format_count, format_nanoseconds};
 use crate::warnings::sends_messages;
 
 /// All cases of one workload, those over lines apart: they are measured against the line.
 #[derive(Clone)]
-pub struct Table {
+pub struct ReportTable {
     pub workload: String,
-    pub on_lines: bool,
-    pub columns: Vec<Column>,
-    pub rows: Vec<Row>,
+    pub on_serial_lines: bool,
+    pub columns: Vec<TableColumn>,
+    pub rows: Vec<TableRow>,
 }
 
 #[derive(Clone, Copy)]
-pub struct Column {
+pub struct TableColumn {
     pub title: &'static str,
-    pub kind: Kind,
+    pub kind: ColumnKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     /// Part of what the case is. When all cases agree it may stand in the heading: `unit` says as what.
     Case { before: &'static str, after: &'static str, usual: &'static str },
     /// A result.
     Figure,
     /// A result that few cases have; without any, the column goes.
-    Some,
+    Optional,
     /// The same, and it may go to make room for others.
-    Rare,
+    Expendable,
     /// The same, and it goes before those: it then stands below the table.
     Detail,
 }
 
 #[derive(Clone)]
-pub struct Row {
+pub struct TableRow {
     /// Its number in the run, from 1.
     pub case: usize,
     pub endpoint: String,
     /// What else the case is, after its endpoint: `, peer echo`.
-    pub tags: String,
+    pub details: String,
     /// What the row holds, when not the case's main figures.
-    pub also: Option<&'static str>,
+    pub secondary: Option<&'static str>,
     /// One a column.
     pub cells: Vec<String>,
 }
 
-const fn case(title: &'static str, before: &'static str, after: &'static str, usual: &'static str) -> Column {
-    Column { title, kind: Kind::Case { before, after, usual } }
+const fn case_column(
+    title: &'static str,
+    before: &'static str,
+    after: &'static str,
+    usual: &'static str,
+) -> TableColumn {
+    TableColumn { title, kind: ColumnKind::Case { before, after, usual } }
 }
 
-const fn figure(title: &'static str) -> Column {
-    Column { title, kind: Kind::Figure }
+const fn figure_column(title: &'static str) -> TableColumn {
+    TableColumn { title, kind: ColumnKind::Figure }
 }
 
-const fn some(title: &'static str) -> Column {
-    Column { title, kind: Kind::Some }
+const fn optional_column(title: &'static str) -> TableColumn {
+    TableColumn { title, kind: ColumnKind::Optional }
 }
 
-const fn rare(title: &'static str) -> Column {
-    Column { title, kind: Kind::Rare }
+const fn expendable_column(title: &'static str) -> TableColumn {
+    TableColumn { title, kind: ColumnKind::Expendable }
 }
 
-const fn detail(title: &'static str) -> Column {
-    Column { title, kind: Kind::Detail }
+const fn detail_column(title: &'static str) -> TableColumn {
+    TableColumn { title, kind: ColumnKind::Detail }
 }
 
-const CASE: [Column; 7] = [
-    case("peer", "peer ", "", ""),
-    case("way", "direction ", "", "loop"),
-    case("size", "", " messages", ""),
-    case("ports", "", " ports at once", "1"),
-    case("links", "", " connections each", "1"),
-    case("wait", "", "", "block"),
-    case("CPUs", "CPUs ", "", "any"),
+const CASE_COLUMNS: [TableColumn; 7] = [
+    case_column("peer", "peer ", "", ""),
+    case_column("way", "direction ", "", "loop"),
+    case_column("size", "", " messages", ""),
+    case_column("ports", "", " ports at once", "1"),
+    case_column("links", "", " connections each", "1"),
+    case_column("wait", "", "", "block"),
+    case_column("CPUs", "CPUs ", "", "any"),
 ];
-const LATENCY: [Column; 10] = [
-    some("line"),
-    detail("min"),
-    detail("mean"),
-    figure("p50"),
-    rare("±"),
-    some("p90"),
-    some("p99"),
-    figure("max"),
-    detail("sd"),
-    figure("lost"),
+const LATENCY_COLUMNS: [TableColumn; 10] = [
+    optional_column("line"),
+    detail_column("min"),
+    detail_column("mean"),
+    figure_column("p50"),
+    expendable_column("±"),
+    optional_column("p90"),
+    optional_column("p99"),
+    figure_column("max"),
+    detail_column("sd"),
+    figure_column("lost"),
 ];
-const THROUGHPUT: [Column; 10] = [
-    figure("rate"),
-    some("limit"),
-    some("of line"),
-    rare("±"),
-    figure("loss"),
-    rare("a message"),
-    rare("messages/s"),
-    rare("CPU"),
-    rare("CPU s/GB"),
-    rare("loaded p50"),
+const THROUGHPUT_COLUMNS: [TableColumn; 10] = [
+    figure_column("rate"),
+    optional_column("limit"),
+    optional_column("of line"),
+    expendable_column("±"),
+    figure_column("loss"),
+    expendable_column("a message"),
+    expendable_column("messages/s"),
+    expendable_column("CPU"),
+    expendable_column("CPU s/GB"),
+    expendable_column("loaded p50"),
 ];
 
-const DOWNLOAD: [Column; 10] = [
-    case("window", "window ", "", "1"),
-    figure("rate"),
-    some("of line"),
-    figure("p50"),
-    some("p99"),
-    figure("max"),
-    figure("round trips"),
-    some("again"),
-    some("records"),
-    some("missing"),
+const DOWNLOAD_COLUMNS: [TableColumn; 10] = [
+    case_column("window", "window ", "", "1"),
+    figure_column("rate"),
+    optional_column("of line"),
+    figure_column("p50"),
+    optional_column("p99"),
+    figure_column("max"),
+    figure_column("round trips"),
+    optional_column("again"),
+    optional_column("records"),
+    optional_column("missing"),
 ];
 
 pub fn is_latency(case: &CaseResult) -> bool {
@@ -131,63 +139,71 @@ pub fn is_download(case: &CaseResult) -> bool {
 
 /// One table a workload, or two, in the order in which they first appear. What an interrupted run did not come to is left
 /// out.
-pub fn tables(run: &Run) -> Vec<Table> {
-    let mut tables: Vec<Table> = Vec::new();
+pub fn build_tables(run: &Run) -> Vec<ReportTable> {
+    let mut tables: Vec<ReportTable> = Vec::new();
     for (index, case) in
-        run.cases.iter().enumerate().filter(|(_, case)| !run.interrupted || case.figures.any())
+        run.cases.iter().enumerate().filter(|(_, case)| !run.interrupted || case.figures.has_measurements())
     {
         let figures = match case.workload.as_str() {
-            "latency" => LATENCY.as_slice(),
-            "download" => DOWNLOAD.as_slice(),
-            _ => THROUGHPUT.as_slice(),
+            "latency" => LATENCY_COLUMNS.as_slice(),
+            "download" => DOWNLOAD_COLUMNS.as_slice(),
+            _ => THROUGHPUT_COLUMNS.as_slice(),
         };
         let on_lines = !case.line.is_empty();
-        let fits = |table: &Table| table.workload == case.workload && table.on_lines == on_lines;
+        let fits = |table: &ReportTable| table.workload == case.workload && table.on_serial_lines == on_lines;
         let position = tables.iter().position(fits).unwrap_or_else(|| {
-            let columns = [CASE.as_slice(), figures].concat();
-            tables.push(Table { workload: case.workload.clone(), on_lines, columns, rows: Vec::new() });
+            let columns = [CASE_COLUMNS.as_slice(), figures].concat();
+            tables.push(ReportTable {
+                workload: case.workload.clone(),
+                on_serial_lines: on_lines,
+                columns,
+                rows: Vec::new(),
+            });
             tables.len() - 1
         });
-        tables[position].add(index + 1, case);
+        tables[position].add_case(index + 1, case);
     }
     tables
 }
 
 /// Empty where it is not known: a file of another program does not always tell.
-fn size(case: &CaseResult) -> String {
-    if case.message_bytes == 0 { String::new() } else { print_bytes(case.message_bytes.into()) }
+fn format_size(case: &CaseResult) -> String {
+    if case.message_bytes == 0 { String::new() } else { format_bytes(case.message_bytes.into()) }
 }
 
-impl Table {
+impl ReportTable {
     /// What its cases measure.
     pub fn title(&self) -> String {
         let mut letters = self.workload.chars();
         let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
-        let over = if self.on_lines { " over lines" } else { "" };
+        let over = if self.on_serial_lines { " over lines" } else { "" };
         format!("{first}{}{over}", letters.as_str())
     }
 
-    fn add(&mut self, number: usize, case: &CaseResult) {
+    fn add_case(&mut self, number: usize, case: &CaseResult) {
         let what = [
             case.peer.clone(),
             if case.workload == "download" { String::new() } else { case.direction.name().to_owned() },
-            size(case),
+            format_size(case),
             case.ports.to_string(),
             case.parallel.to_string(),
-            wait(case).to_owned(),
-            cpus(case),
+            wait_mode(case).to_owned(),
+            format_cpus(case),
         ];
         let figures = &case.figures;
         if is_latency(case) {
-            let median = median(figures.latency_ns.as_ref()).map(|value| value as f64);
-            let latency =
-                latencies(figures.latency_ns.as_ref(), plus_minus(figures, "latency_ns.p50", median));
-            let main = [floor(case)].into_iter().chain(latency).chain([print_count(figures.lost)]);
-            self.push(number, case, None, what.into_iter().chain(main));
+            let median = median_ns(figures.latency_ns.as_ref()).map(|value| value as f64);
+            let latency = latency_cells(
+                figures.latency_ns.as_ref(),
+                format_half_interval(figures, "latency_ns.p50", median),
+            );
+            let main =
+                [format_line_time(case)].into_iter().chain(latency).chain([format_count(figures.lost)]);
+            self.push_row(number, case, None, what.into_iter().chain(main));
             if let Some(response) = &figures.response_ns {
-                let blank = CASE.map(|_| String::new());
-                let response = latencies(Some(response), String::new());
-                self.push(
+                let blank = CASE_COLUMNS.map(|_| String::new());
+                let response = latency_cells(Some(response), String::new());
+                self.push_row(
                     number,
                     case,
                     Some("response"),
@@ -197,13 +213,13 @@ impl Table {
             return;
         }
         if case.workload == "download" {
-            let [_, _, p50, _, _, p99, max, _] = latencies(figures.latency_ns.as_ref(), String::new());
-            let counted = |count: Option<u64>| count.map_or(ABSENT.to_owned(), print_count);
+            let [_, _, p50, _, _, p99, max, _] = latency_cells(figures.latency_ns.as_ref(), String::new());
+            let counted = |count: Option<u64>| count.map_or(ABSENT.to_owned(), format_count);
             let window = case.asked.get("peer_options").and_then(|options| options.get("window"));
             let main = [
                 window.and_then(Value::as_str).unwrap_or("1").to_owned(),
-                rate(figures.throughput_bps),
-                figures.line_rate_percent.map_or(ABSENT.to_owned(), percent),
+                format_rate(figures.throughput_bps),
+                figures.line_rate_percent.map_or(ABSENT.to_owned(), format_percent),
                 p50,
                 p99,
                 max,
@@ -212,32 +228,32 @@ impl Table {
                 counted(figures.records),
                 counted(figures.record_gaps.filter(|&missing| missing > 0)),
             ];
-            return self.push(number, case, None, what.into_iter().chain(main));
+            return self.push_row(number, case, None, what.into_iter().chain(main));
         }
         let loaded = case.under_load.as_ref().and_then(|figures| figures.latency_ns.as_ref());
         let per_gigabyte = case.cpu.as_ref().and_then(|cpu| cpu.seconds_per_gigabyte);
         let main = [
-            rate(figures.throughput_bps),
-            rate(limit_bps(case)),
-            figures.line_rate_percent.map_or(ABSENT.to_owned(), percent),
-            plus_minus(figures, "throughput_bps", figures.throughput_bps),
-            loss(figures),
-            messages(case, |rate| print_nanoseconds(1e9 / rate)),
-            messages(case, |rate| print_count(rate.round() as u64)),
-            cpu_shares(case),
+            format_rate(figures.throughput_bps),
+            format_rate(line_limit_bps(case)),
+            figures.line_rate_percent.map_or(ABSENT.to_owned(), format_percent),
+            format_half_interval(figures, "throughput_bps", figures.throughput_bps),
+            format_loss(figures),
+            format_message_rate(case, |rate| format_nanoseconds(1e9 / rate)),
+            format_message_rate(case, |rate| format_count(rate.round() as u64)),
+            format_cpu_shares(case),
             per_gigabyte.map_or(ABSENT.to_owned(), |seconds| format!("{seconds:.3}")),
-            percentile(loaded, "p50"),
+            format_percentile(loaded, "p50"),
         ];
-        self.push(number, case, None, what.into_iter().chain(main));
+        self.push_row(number, case, None, what.into_iter().chain(main));
         if let Some(back) = figures.throughput_back_bps {
             let mut cells = vec![String::new(); self.columns.len()];
-            cells[CASE.len()] = print_bit_rate(back);
-            cells[CASE.len() + 3] = plus_minus(figures, "throughput_back_bps", Some(back));
-            self.push(number, case, Some("other way"), cells);
+            cells[CASE_COLUMNS.len()] = format_bit_rate(back);
+            cells[CASE_COLUMNS.len() + 3] = format_half_interval(figures, "throughput_back_bps", Some(back));
+            self.push_row(number, case, Some("other way"), cells);
         }
     }
 
-    fn push(
+    fn push_row(
         &mut self,
         case: usize,
         result: &CaseResult,
@@ -246,19 +262,27 @@ impl Table {
     ) {
         let cells: Vec<String> = cells.into_iter().collect();
         debug_assert_eq!(cells.len(), self.columns.len());
-        self.rows.push(Row { case, endpoint: result.endpoint.clone(), tags: String::new(), also, cells });
+        self.rows.push(TableRow {
+            case,
+            endpoint: result.endpoint.clone(),
+            details: String::new(),
+            secondary: also,
+            cells,
+        });
     }
 
     /// What all cases have in common, for the heading; those columns go, and those that hold nothing.
-    pub fn condense(&mut self) -> Vec<String> {
+    pub fn take_common_values(&mut self) -> Vec<String> {
         let mut common = Vec::new();
         let mut keep = vec![true; self.columns.len()];
         for (index, column) in self.columns.iter().enumerate() {
-            let cells = self.rows.iter().filter(|row| row.also.is_none()).map(|row| &row.cells[index]);
+            let cells = self.rows.iter().filter(|row| row.secondary.is_none()).map(|row| &row.cells[index]);
             match column.kind {
-                Kind::Figure => {}
-                Kind::Some | Kind::Rare | Kind::Detail => keep[index] = !self.empty(index),
-                Kind::Case { before, after, usual } => {
+                ColumnKind::Figure => {}
+                ColumnKind::Optional | ColumnKind::Expendable | ColumnKind::Detail => {
+                    keep[index] = !self.is_column_empty(index)
+                }
+                ColumnKind::Case { before, after, usual } => {
                     // Where a case has nothing to say it does not disagree.
                     let mut cells = cells.filter(|cell| !cell.is_empty());
                     let first = cells.next().map_or(usual, String::as_str);
@@ -271,18 +295,21 @@ impl Table {
                 }
             }
         }
-        self.retain(&keep);
+        self.retain_columns(&keep);
         common
     }
 
     /// What tells the cases apart moves beside the endpoint, but for the size: a sweep reads best as a column. What nearly
     /// all cases have in common is returned, for the heading, and only the others say what they are instead.
-    pub fn name_rows(&mut self) -> Vec<String> {
-        let keep: Vec<bool> =
-            self.columns.iter().map(|c| c.title == "size" || !matches!(c.kind, Kind::Case { .. })).collect();
+    pub fn move_columns_to_names(&mut self) -> Vec<String> {
+        let keep: Vec<bool> = self
+            .columns
+            .iter()
+            .map(|c| c.title == "size" || !matches!(c.kind, ColumnKind::Case { .. }))
+            .collect();
         for index in 1..self.rows.len() {
             // A row that belongs to the one above has no cells of its own for this.
-            if self.rows[index].also.is_some() {
+            if self.rows[index].secondary.is_some() {
                 for column in (0..keep.len()).filter(|column| !keep[*column]) {
                     self.rows[index].cells[column] = self.rows[index - 1].cells[column].clone();
                 }
@@ -290,8 +317,8 @@ impl Table {
         }
         let mut common = Vec::new();
         for (index, column) in self.columns.iter().enumerate().filter(|(index, _)| !keep[*index]) {
-            let Kind::Case { before, after, usual } = column.kind else { continue };
-            let most = most(self.rows.iter().map(|row| row.cells[index].as_str()));
+            let ColumnKind::Case { before, after, usual } = column.kind else { continue };
+            let most = common_value(self.rows.iter().map(|row| row.cells[index].as_str()));
             let silent = most.map_or(usual.to_owned(), |most| {
                 if most != usual {
                     common.push(format!("{before}{most}{after}"));
@@ -300,39 +327,39 @@ impl Table {
             });
             for row in &mut self.rows {
                 if ![&silent, ""].contains(&row.cells[index].as_str()) {
-                    row.tags += &format!(", {before}{}{after}", row.cells[index]);
+                    row.details += &format!(", {before}{}{after}", row.cells[index]);
                 }
             }
         }
-        self.retain(&keep);
+        self.retain_columns(&keep);
         common
     }
 
     /// Drops the details, all of them, if there are any.
-    pub fn spare_details(&mut self) -> bool {
-        let keep: Vec<bool> = self.columns.iter().map(|column| column.kind != Kind::Detail).collect();
-        self.retain(&keep);
+    pub fn drop_detail_columns(&mut self) -> bool {
+        let keep: Vec<bool> = self.columns.iter().map(|column| column.kind != ColumnKind::Detail).collect();
+        self.retain_columns(&keep);
         keep.contains(&false)
     }
 
     /// Drops the details or else the last of the columns that can be spared, if there is one.
-    pub fn spare(&mut self) -> bool {
-        if self.spare_details() {
+    pub fn drop_expendable_column(&mut self) -> bool {
+        if self.drop_detail_columns() {
             return true;
         }
-        let Some(last) = self.columns.iter().rposition(|column| column.kind == Kind::Rare) else {
+        let Some(last) = self.columns.iter().rposition(|column| column.kind == ColumnKind::Expendable) else {
             return false;
         };
         let keep: Vec<bool> = (0..self.columns.len()).map(|column| column != last).collect();
-        self.retain(&keep);
+        self.retain_columns(&keep);
         true
     }
 
-    fn empty(&self, index: usize) -> bool {
+    fn is_column_empty(&self, index: usize) -> bool {
         self.rows.iter().all(|row| row.cells[index].is_empty() || row.cells[index] == ABSENT)
     }
 
-    fn retain(&mut self, keep: &[bool]) {
+    fn retain_columns(&mut self, keep: &[bool]) {
         let mut kept = keep.iter();
         self.columns.retain(|_| *kept.next().expect("one a column"));
         for row in &mut self.rows {
@@ -343,7 +370,7 @@ impl Table {
 }
 
 /// What at least three in four say.
-fn most<'a>(cells: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+fn common_value<'a>(cells: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     cells.for_each(|cell| *counts.entry(cell).or_default() += 1);
     let all: usize = counts.values().sum();
@@ -351,7 +378,7 @@ fn most<'a>(cells: impl Iterator<Item = &'a str>) -> Option<&'a str> {
 }
 
 /// The CPUs of the near end and of the far end, as `--pin` takes them; nothing where both ends are one thread.
-fn cpus(case: &CaseResult) -> String {
+fn format_cpus(case: &CaseResult) -> String {
     if case.got.get("threads").and_then(Value::as_u64) == Some(1) {
         return String::new();
     }
@@ -363,29 +390,29 @@ fn cpus(case: &CaseResult) -> String {
 }
 
 /// What the message takes on the line.
-fn floor(case: &CaseResult) -> String {
-    floor_ns(case).map_or(ABSENT.to_owned(), print_nanoseconds)
+fn format_line_time(case: &CaseResult) -> String {
+    line_time_ns(case).map_or(ABSENT.to_owned(), format_nanoseconds)
 }
 
 /// From `min` to `sd`, in the order of the columns.
-fn latencies(distribution: Option<&Distribution>, plus_minus: String) -> [String; 8] {
+fn latency_cells(distribution: Option<&Distribution>, plus_minus: String) -> [String; 8] {
     let of = |get: fn(&Distribution) -> f64| {
-        distribution.map_or(ABSENT.to_owned(), |times| print_nanoseconds(get(times)))
+        distribution.map_or(ABSENT.to_owned(), |times| format_nanoseconds(get(times)))
     };
-    let p = |name| percentile(distribution, name);
+    let p = |name| format_percentile(distribution, name);
     let (min, mean) = (of(|times| times.min as f64), of(|times| times.mean));
     let (max, deviation) = (of(|times| times.max as f64), of(|times| times.standard_deviation));
     [min, mean, p("p50"), plus_minus, p("p90"), p("p99"), max, deviation]
 }
 
 /// Of the rate of messages; on streams there are none.
-fn messages(case: &CaseResult, print: fn(f64) -> String) -> String {
+fn format_message_rate(case: &CaseResult, print: fn(f64) -> String) -> String {
     let rate = case.figures.messages_per_second.filter(|&rate| rate > 0.0 && sends_messages(case));
     rate.map_or(ABSENT.to_owned(), print)
 }
 
 /// Of the near and of the far end: `98+63 %`.
-fn cpu_shares(case: &CaseResult) -> String {
+fn format_cpu_shares(case: &CaseResult) -> String {
     let percent = |share: f64| format!("{:.0}", 100.0 * share);
     let Some((near, far)) = case.cpu_shares().filter(|_| sends_messages(case)) else {
         return ABSENT.to_owned();
@@ -394,6 +421,6 @@ fn cpu_shares(case: &CaseResult) -> String {
     format!("{}+{far} %", percent(near))
 }
 
-fn rate(bits_per_second: Option<f64>) -> String {
-    bits_per_second.map_or(ABSENT.to_owned(), print_bit_rate)
+fn format_rate(bits_per_second: Option<f64>) -> String {
+    bits_per_second.map_or(ABSENT.to_owned(), format_bit_rate)
 }

@@ -6,155 +6,158 @@ use std::io;
 
 use anstyle::{AnsiColor, Style};
 
-use super::Options;
-use super::layout::{self, Line};
-use super::paper;
-use super::spark::{self, Spark};
-use super::table::{Table, is_download, is_latency, tables};
-use super::words::{
-    FIT_NOTE, case_list, date, fit_lines, host, interval_basis, late, median, missed_frames, plain, plural,
-    printable, shorten, thresholds, wait, ways, wrap,
+use super::ReportOptions;
+use super::layout::{self, LineKind};
+use super::sparkline::{self, Sparkline};
+use super::study;
+use super::table::{ReportTable, build_tables, is_download, is_latency};
+use super::wording::{
+    FIT_NOTE, fit_lines, format_case_list, format_date, format_late, format_missed_frames, interval_basis,
+    local_host, median_ns, one_way_sentence, plural, printable, shorten, threshold_results, to_ascii,
+    wait_mode, wrap,
 };
-use crate::explain::{Declared, size};
+use crate::explain::{DeclaredFacts, size};
 use crate::run::{CaseResult, Distribution, Run, Warning};
-use crate::units::{print_bit_rate, print_nanoseconds};
+use crate::units::{format_bit_rate, format_nanoseconds};
 
 /// A narrower terminal gets lines that it must wrap itself.
-const NARROWEST: usize = 40;
+const MIN_COLUMNS: usize = 40;
 const INDENT: &str = "  ";
 /// A line for each of more cases would bury their table.
-const MOST_SPARKS: usize = 8;
+const MAX_SPARKLINE_CASES: usize = 8;
 
 /// Stands for the lines below a table that tell its fits.
-const FIT: &str = "fit";
+const FIT_COLUMN: &str = "fit";
 
 const BOLD: Style = Style::new().bold();
 const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
 const RED: Style = AnsiColor::Red.on_default().bold();
 
-pub fn write(run: &Run, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
-    let text = Text { options: *options, width: options.width.max(NARROWEST), out: String::new() }.run(run);
-    let text = if options.unicode { text } else { plain(&text) };
+pub fn write(run: &Run, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
+    let text = TextReport { options: *options, width: options.width.max(MIN_COLUMNS), out: String::new() }
+        .render(run);
+    let text = if options.unicode { text } else { to_ascii(&text) };
     out.write_all(text.as_bytes())
 }
 
-struct Text {
-    options: Options,
+struct TextReport {
+    options: ReportOptions,
     width: usize,
     out: String,
 }
 
-impl Text {
-    fn run(mut self, run: &Run) -> String {
+impl TextReport {
+    fn render(mut self, run: &Run) -> String {
         let title = run.title.as_deref().map_or("linkgauge".to_owned(), printable);
-        let on = host(run).filter(|host| !title.ends_with(&format!(" on {host}")));
+        let on = local_host(run).filter(|host| !title.ends_with(&format!(" on {host}")));
         let on = on.map_or(String::new(), |host| format!(" on {host}"));
         // An imported run need not know how long it took.
         let took = match run.elapsed_ns {
             0 => String::new(),
-            elapsed => format!(" in {}", print_nanoseconds(elapsed as f64)),
+            elapsed => format!(" in {}", format_nanoseconds(elapsed as f64)),
         };
         let cases = plural(run.cases.len(), "case");
-        self.paragraph(&format!("{title}: {cases}{took}{on}, {}", date(run)), BOLD, "", INDENT);
+        self.push_paragraph(&format!("{title}: {cases}{took}{on}, {}", format_date(run)), BOLD, "", INDENT);
         let mut shown = Vec::new();
-        let fits = size::of_run(run, &Declared::default());
+        let fits = size::fit_run(run, &DeclaredFacts::default());
         if let Some(study) = &run.paper {
             self.out.push('\n');
-            for (line, kind) in paper::lines(run, study, &fits, self.width) {
-                self.line(&line, if kind == Line::Header { BOLD } else { Style::new() });
+            for (line, kind) in study::render_lines(run, study, &fits, self.width) {
+                self.push_line(&line, if kind == LineKind::Header { BOLD } else { Style::new() });
             }
-            shown.extend(fits.first().map(|_| FIT));
+            shown.extend(fits.first().map(|_| FIT_COLUMN));
         }
         // A study's own tables say it all; a hundred cases more would bury them.
-        for table in tables(run).into_iter().filter(|_| run.paper.is_none()) {
+        for table in build_tables(run).into_iter().filter(|_| run.paper.is_none()) {
             self.out.push('\n');
             let cases: Vec<usize> =
-                table.rows.iter().filter(|row| row.also.is_none()).map(|row| row.case).collect();
-            let titles = self.table(table, run.cases.len() > 1);
-            if !titles.contains(&"min") && run.cases.len() <= MOST_SPARKS {
-                self.details(run, &cases);
+                table.rows.iter().filter(|row| row.secondary.is_none()).map(|row| row.case).collect();
+            let titles = self.push_table(table, run.cases.len() > 1);
+            if !titles.contains(&"min") && run.cases.len() <= MAX_SPARKLINE_CASES {
+                self.push_details(run, &cases);
             }
             shown.extend(titles);
             for line in fit_lines(&fits, &cases) {
-                self.paragraph(&line, Style::new(), INDENT, "    ");
-                shown.push(FIT);
+                self.push_paragraph(&line, Style::new(), INDENT, "    ");
+                shown.push(FIT_COLUMN);
             }
         }
-        if run.paper.is_none() && run.cases.len() <= MOST_SPARKS {
-            self.sparks(run);
+        if run.paper.is_none() && run.cases.len() <= MAX_SPARKLINE_CASES {
+            self.push_sparklines(run);
         }
-        self.notes(run, &shown);
-        self.thresholds(run);
-        self.warnings(run);
-        self.status(run);
+        self.push_notes(run, &shown);
+        self.push_thresholds(run);
+        self.push_warnings(run);
+        self.push_status(run);
         self.out
     }
 
     /// Returns the titles of the columns that found room.
-    fn table(&mut self, mut table: Table, numbered: bool) -> Vec<&'static str> {
+    fn push_table(&mut self, mut table: ReportTable, numbered: bool) -> Vec<&'static str> {
         let round_trips = if table.workload == "latency" { " (round trips)" } else { "" };
         let what = table.title() + round_trips;
-        let heading = [vec![what], table.condense()].concat().join(", ");
-        let fitted = layout::fit(&mut table, self.width - INDENT.len(), numbered);
-        let unless_said = match fitted.unless_said.as_slice() {
+        let heading = [vec![what], table.take_common_values()].concat().join(", ");
+        let fitted = layout::fit_table(&mut table, self.width - INDENT.len(), numbered);
+        let unless_said = match fitted.common_values.as_slice() {
             [] => String::new(),
             most => format!("; unless said: {}", most.join(", ")),
         };
-        self.paragraph(&printable(&(heading + &unless_said)), BOLD, "", INDENT);
+        self.push_paragraph(&printable(&(heading + &unless_said)), BOLD, "", INDENT);
         for (line, kind) in fitted.lines {
-            let style = if kind == Line::Header { BOLD } else { Style::new() };
-            self.line(&format!("{INDENT}{line}"), style);
+            let style = if kind == LineKind::Header { BOLD } else { Style::new() };
+            self.push_line(&format!("{INDENT}{line}"), style);
         }
         table.columns.iter().map(|column| column.title).collect()
     }
 
     /// The figures of a case's times that found no room in the table.
-    fn details(&mut self, run: &Run, cases: &[usize]) {
+    fn push_details(&mut self, run: &Run, cases: &[usize]) {
         for &number in cases {
             let case = &run.cases[number - 1];
             let Some(times) = case.figures.latency_ns.as_ref().filter(|_| is_latency(case)) else { continue };
             let name = if run.cases.len() > 1 { format!("{number} ") } else { String::new() };
-            self.paragraph(&format!("{name}{}", details(times)), Style::new(), INDENT, "    ");
+            self.push_paragraph(&format!("{name}{}", details_text(times)), Style::new(), INDENT, "    ");
         }
     }
 
     /// Every case in a line: how its times are spread, how its rate went; then its percentiles on the scale of all.
-    fn sparks(&mut self, run: &Run) {
-        let sparks: Vec<(usize, Spark)> = run
+    fn push_sparklines(&mut self, run: &Run) {
+        let sparks: Vec<(usize, Sparkline)> = run
             .cases
             .iter()
             .enumerate()
-            .filter_map(|(index, case)| Some((index + 1, spark::of_case(case)?)))
+            .filter_map(|(index, case)| Some((index + 1, sparkline::case_sparkline(case)?)))
             .collect();
         if !sparks.is_empty() {
             self.out.push('\n');
         }
         for (number, spark) in sparks {
             let number = if run.cases.len() > 1 { format!("{number} ") } else { String::new() };
-            let chart = format!("{INDENT}{number}{:9}  {}", spark.what, spark.signs);
-            let whole = format!("{chart}  {}", spark.ends);
+            let chart = format!("{INDENT}{number}{:9}  {}", spark.quantity, spark.glyphs);
+            let whole = format!("{chart}  {}", spark.range);
             let fits = whole.chars().count() <= self.width;
-            self.line(if fits { &whole } else { chart.trim_end() }, Style::new());
+            self.push_line(if fits { &whole } else { chart.trim_end() }, Style::new());
         }
-        let Some(bars) = spark::bars(&run.cases) else { return };
+        let Some(bars) = sparkline::latency_bars(&run.cases) else { return };
         self.out.push('\n');
         for (index, bar) in bars.bars {
-            self.line(&format!("{INDENT}{} {:9}  {bar}", index + 1, "times"), Style::new());
+            self.push_line(&format!("{INDENT}{} {:9}  {bar}", index + 1, "times"), Style::new());
         }
-        self.paragraph(&bars.scale, Style::new(), "    ", "    ");
+        self.push_paragraph(&bars.scale, Style::new(), "    ", "    ");
     }
 
     /// What one must know to read the columns that are there.
-    fn notes(&mut self, run: &Run, shown: &[&str]) {
+    fn push_notes(&mut self, run: &Run, shown: &[&str]) {
         let mut notes: Vec<String> = Vec::new();
         let told = if run.paper.is_none() { run.cases.as_slice() } else { &[] };
         for (index, case) in told.iter().enumerate() {
             let name = if run.cases.len() > 1 { format!("Case {}: ", index + 1) } else { String::new() };
-            let missed = missed_frames(&case.figures).filter(|_| is_latency(case));
+            let missed = format_missed_frames(&case.figures).filter(|_| is_latency(case));
             let missed = missed.map(|missed| format!("missed frames: {missed}."));
-            let late = late(&case.figures).filter(|_| is_latency(case));
+            let late = format_late(&case.figures).filter(|_| is_latency(case));
             let late = late.map(|late| format!("late: {late}."));
-            let told = spread(case).into_iter().chain(ways(case)).chain(missed.or(late));
+            let told =
+                port_spread_text(case).into_iter().chain(one_way_sentence(case)).chain(missed.or(late));
             notes.extend(told.map(|note| format!("{name}{note}")));
         }
         let any = |wanted: &dyn Fn(&CaseResult) -> bool| run.cases.iter().any(wanted);
@@ -171,7 +174,7 @@ impl Text {
                 "line: what the message takes on the line, one way: no round trip is shorter.".to_owned(),
             );
         }
-        if any(&|case| wait(case) == "spin") {
+        if any(&|case| wait_mode(case) == "spin") {
             notes.push(
                 "spin: both ends keep asking for the message instead of being woken for it.".to_owned(),
             );
@@ -196,7 +199,7 @@ impl Text {
         if shown.contains(&"CPU") {
             notes.push("CPU: share of the time that the threads of the near + far end used.".to_owned());
         }
-        if shown.contains(&FIT) {
+        if shown.contains(&FIT_COLUMN) {
             notes.push(FIT_NOTE.to_owned());
         }
         if shown.contains(&"CPU s/GB") {
@@ -220,26 +223,26 @@ impl Text {
             self.out.push('\n');
         }
         for note in notes {
-            self.paragraph(&printable(&note), Style::new(), INDENT, "    ");
+            self.push_paragraph(&printable(&note), Style::new(), INDENT, "    ");
         }
     }
 
     /// Those that were not kept one by one, the others by their number.
-    fn thresholds(&mut self, run: &Run) {
-        let (missed, kept) = thresholds(run);
+    fn push_thresholds(&mut self, run: &Run) {
+        let (missed, kept) = threshold_results(run);
         if kept + missed.len() > 0 {
             self.out.push('\n');
         }
         for missed in missed {
-            self.labelled("not kept:", &missed, RED);
+            self.push_labelled("not kept:", &missed, RED);
         }
         if kept > 0 {
-            self.labelled("kept:", &plural(kept, "threshold"), BOLD);
+            self.push_labelled("kept:", &plural(kept, "threshold"), BOLD);
         }
     }
 
     /// Each code once, with the cases it concerns.
-    fn warnings(&mut self, run: &Run) {
+    fn push_warnings(&mut self, run: &Run) {
         let mut groups: Vec<(&Warning, Vec<usize>, bool)> = Vec::new();
         for (case, warning) in run.all_warnings() {
             let numbers = case.map(|index| index + 1);
@@ -259,20 +262,20 @@ impl Text {
         for (warning, cases, differ) in groups {
             let of = match (cases.is_empty() || run.cases.len() == 1, differ) {
                 (true, _) => String::new(),
-                (false, false) => format!("{}: ", case_list(&cases)),
-                (false, true) => format!("{}, first of them: ", case_list(&cases)),
+                (false, false) => format!("{}: ", format_case_list(&cases)),
+                (false, true) => format!("{}, first of them: ", format_case_list(&cases)),
             };
             let label = format!("warning[{}]:", printable(&warning.code));
             self.out.push('\n');
-            self.labelled(&label, &format!("{of}{}", printable(&warning.text)), YELLOW);
+            self.push_labelled(&label, &format!("{of}{}", printable(&warning.text)), YELLOW);
             if !warning.remedy.is_empty() {
-                self.labelled("  try:", &printable(&warning.remedy), BOLD);
+                self.push_labelled("  try:", &printable(&warning.remedy), BOLD);
             }
         }
     }
 
-    fn status(&mut self, run: &Run) {
-        if run.complete() {
+    fn push_status(&mut self, run: &Run) {
+        if run.is_complete() {
             return;
         }
         let missing: Vec<usize> = run
@@ -288,50 +291,50 @@ impl Text {
             ("incomplete:", "not everything that was planned was measured".to_owned())
         };
         if !missing.is_empty() && run.cases.len() > 1 {
-            text += &format!(" (not whole: {})", case_list(&missing));
+            text += &format!(" (not whole: {})", format_case_list(&missing));
         }
         self.out.push('\n');
-        self.labelled(label, &text, RED);
+        self.push_labelled(label, &text, RED);
     }
 
-    fn line(&mut self, text: &str, style: Style) {
-        self.out += &self.styled(text, style);
+    fn push_line(&mut self, text: &str, style: Style) {
+        self.out += &self.apply_style(text, style);
         self.out.push('\n');
     }
 
-    fn paragraph(&mut self, text: &str, style: Style, first: &str, rest: &str) {
+    fn push_paragraph(&mut self, text: &str, style: Style, first: &str, rest: &str) {
         for line in wrap(text, self.width, first, rest).lines() {
-            self.line(line, style);
+            self.push_line(line, style);
         }
     }
 
     /// A paragraph whose first words stand out.
-    fn labelled(&mut self, label: &str, text: &str, style: Style) {
+    fn push_labelled(&mut self, label: &str, text: &str, style: Style) {
         let (indent, words) = label.split_at(label.len() - label.trim_start().len());
         let wrapped = wrap(&format!("{words} {text}"), self.width, indent, "    ");
-        let coloured = self.styled(label, style);
+        let coloured = self.apply_style(label, style);
         self.out += &match wrapped.strip_prefix(label) {
             Some(rest) => coloured + rest,
             None => wrapped,
         };
     }
 
-    fn styled(&self, text: &str, style: Style) -> String {
+    fn apply_style(&self, text: &str, style: Style) -> String {
         if self.options.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 }
 
 /// `min 13.90 µs, mean 14.21 µs, sd 1.203 µs`.
-fn details(times: &Distribution) -> String {
+fn details_text(times: &Distribution) -> String {
     let [min, mean, deviation] =
-        [times.min as f64, times.mean, times.standard_deviation].map(print_nanoseconds);
+        [times.min as f64, times.mean, times.standard_deviation].map(format_nanoseconds);
     format!("min {min}, mean {mean}, sd {deviation}")
 }
 
 /// How far the ports of a case lie apart.
-fn spread(case: &CaseResult) -> Option<String> {
-    let value = |part: &crate::run::Part| match is_latency(case) {
-        true => median(part.figures.latency_ns.as_ref()).map(|value| value as f64),
+fn port_spread_text(case: &CaseResult) -> Option<String> {
+    let value = |part: &crate::run::PartResult| match is_latency(case) {
+        true => median_ns(part.figures.latency_ns.as_ref()).map(|value| value as f64),
         false => part.figures.throughput_bps,
     };
     let mut ports: Vec<(f64, &str)> =
@@ -339,8 +342,8 @@ fn spread(case: &CaseResult) -> Option<String> {
     ports.sort_by(|a, b| a.0.total_cmp(&b.0));
     let [(low, low_port), .., (high, high_port)] = ports[..] else { return None };
     let (what, print, slow): (_, fn(f64) -> String, _) = match is_latency(case) {
-        true => ("p50", print_nanoseconds, high_port),
-        false => ("rate", print_bit_rate, low_port),
+        true => ("p50", format_nanoseconds, high_port),
+        false => ("rate", format_bit_rate, low_port),
     };
     let unanswered = case.per_port.len() - ports.len();
     let unanswered = if unanswered > 0 { format!("; {unanswered} without one") } else { String::new() };

@@ -7,13 +7,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 
-use super::{Frames, Recorder, Times};
+use super::{MissedFrameLog, Recorder, TimeSamples};
 use crate::run::{Distribution, Figures, MissedFrames};
 use crate::stats::{self, Interval};
-use crate::units::milliseconds;
+use crate::units::format_milliseconds;
 
 /// The percentiles that are printed when the sample supports them.
-const PERCENTILES: [(&str, f64); 15] = [
+const REPORTED_PERCENTILES: [(&str, f64); 15] = [
     ("p10", 0.1),
     ("p20", 0.2),
     ("p30", 0.3),
@@ -32,9 +32,9 @@ const PERCENTILES: [(&str, f64); 15] = [
 ];
 
 /// Printed for every sample.
-const MEDIAN: &str = "p50";
+const MEDIAN_NAME: &str = "p50";
 
-const CONFIDENCE: f64 = 0.95;
+const CONFIDENCE_LEVEL: f64 = 0.95;
 
 impl Recorder {
     /// The figures of an exchange workload; `late` are the limits of the shares.
@@ -51,15 +51,15 @@ impl Recorder {
             corrupt_bytes: counts.corrupt_bytes,
             corrupt_messages: counts.corrupt_messages,
             missed_sends: counts.missed_sends,
-            jitter_ns: self.service.jitter(),
-            histogram_hdr_v2: hdr(&self.service),
-            ways: self.ways.as_ref().and_then(|ways| ways.figures(counts)),
+            jitter_ns: self.service_times.jitter(),
+            histogram_hdr_v2: encode_histogram(&self.service_times),
+            ways: self.one_way_delays.as_ref().and_then(|ways| ways.figures(counts)),
             ..Figures::default()
         };
-        let (latency, intervals) = distribution(&self.service, counts.lost, late);
+        let (latency, intervals) = distribution(&self.service_times, counts.lost, late);
         figures.intervals.extend(intervals.map(|(name, interval)| (format!("latency_ns.{name}"), interval)));
         figures.latency_ns = latency;
-        if let Some(response) = &self.response {
+        if let Some(response) = &self.response_times {
             let (response, intervals) = distribution(response, counts.lost, late);
             figures.intervals.extend(intervals.map(|(name, i)| (format!("response_ns.{name}"), i)));
             figures.response_ns = response;
@@ -73,26 +73,27 @@ impl Recorder {
     }
 
     fn missed_frames(&self, late: &[Duration]) -> Option<MissedFrames> {
-        let response = self.response.as_ref().filter(|_| self.counts.sent > 0 && !late.is_empty())?;
-        let count_later_than_ms = later(response, self.counts.lost, late).collect();
-        let first = self.frames.as_ref().map(Frames::first).unwrap_or_default();
+        let response = self.response_times.as_ref().filter(|_| self.counts.sent > 0 && !late.is_empty())?;
+        let count_later_than_ms = count_later(response, self.counts.lost, late).collect();
+        let first = self.missed_frame_log.as_ref().map(MissedFrameLog::first_missed).unwrap_or_default();
         Some(MissedFrames { count_later_than_ms, first })
     }
 }
 
 /// How many took longer than each limit, or were lost, by the limit in milliseconds.
-fn later(times: &Times, lost: u64, late: &[Duration]) -> impl Iterator<Item = (String, u64)> {
-    late.iter().map(move |limit| (milliseconds(*limit), times.above(limit.as_nanos() as u64) + lost))
+fn count_later(times: &TimeSamples, lost: u64, late: &[Duration]) -> impl Iterator<Item = (String, u64)> {
+    late.iter()
+        .map(move |limit| (format_milliseconds(*limit), times.count_above(limit.as_nanos() as u64) + lost))
 }
 
-type Named = (&'static str, Interval);
+type NamedInterval = (&'static str, Interval);
 
 /// The distribution of answered and lost exchanges together, and the intervals of its percentiles.
 pub(super) fn distribution(
-    times: &Times,
+    times: &TimeSamples,
     lost: u64,
     late: &[Duration],
-) -> (Option<Distribution>, impl Iterator<Item = Named> + use<>) {
+) -> (Option<Distribution>, impl Iterator<Item = NamedInterval> + use<>) {
     let answered = times.count();
     let sent = answered + lost;
     if answered == 0 {
@@ -100,23 +101,24 @@ pub(super) fn distribution(
     }
     let ranks = times.ranks();
     // A rank among the lost has no value: they are later than everything.
-    let value = |rank: u64| (rank <= answered).then(|| ranks.value(rank));
+    let value = |rank: u64| (rank <= answered).then(|| ranks.value_at_rank(rank));
     let mut percentiles = BTreeMap::new();
     let mut intervals = Vec::new();
-    for (name, p) in PERCENTILES {
+    for (name, p) in REPORTED_PERCENTILES {
         // The median of what was observed is a fact of any sample; only its interval needs support.
-        if name != MEDIAN && !stats::supported(sent, p) {
+        if name != MEDIAN_NAME && !stats::is_supported(sent, p) {
             continue;
         }
-        percentiles.insert(name.to_owned(), value(stats::rank(sent, p)));
-        if let Some((low, high)) = stats::interval_ranks(sent, p, CONFIDENCE)
+        percentiles.insert(name.to_owned(), value(stats::nearest_rank(sent, p)));
+        if let Some((low, high)) = stats::interval_ranks(sent, p, CONFIDENCE_LEVEL)
             && let (Some(low), Some(high)) = (value(low), value(high))
         {
             intervals.push((name, Interval { low: low as f64, high: high as f64 }));
         }
     }
-    let fastest = stats::rank(sent, 0.95);
-    let later_than_ms = later(times, lost, late).map(|(limit, count)| (limit, count as f64 / sent as f64));
+    let fastest = stats::nearest_rank(sent, 0.95);
+    let later_than_ms =
+        count_later(times, lost, late).map(|(limit, count)| (limit, count as f64 / sent as f64));
     let moments = times.moments();
     let distribution = Distribution {
         count: answered,
@@ -133,7 +135,7 @@ pub(super) fn distribution(
 }
 
 /// The histogram as others can read it: HdrHistogram V2, base64.
-fn hdr(times: &Times) -> Option<String> {
+fn encode_histogram(times: &TimeSamples) -> Option<String> {
     let mut bytes = Vec::new();
     V2Serializer::new().serialize(times.histogram(), &mut bytes).ok()?;
     (times.count() > 0).then(|| STANDARD.encode(bytes))

@@ -9,51 +9,51 @@ use crate::clock::Time;
 use crate::run::MissedFrame;
 
 /// So many are kept: three seconds of a 60 Hz loop that misses them all, and some 20 kB of a document.
-pub const MOST_MISSED: usize = 200;
+pub const MAX_MISSED_FRAMES: usize = 200;
 
 /// The frames of one flow that were missed.
 #[derive(Debug, Clone)]
-pub struct Frames {
+pub struct MissedFrameLog {
     limit_ns: u64,
-    missed: Vec<MissedFrame>,
+    missed_frames: Vec<MissedFrame>,
 }
 
-impl Frames {
+impl MissedFrameLog {
     /// Misses begin above the shortest of these limits.
-    pub fn new(limits: &[Duration]) -> Frames {
+    pub fn new(limits: &[Duration]) -> MissedFrameLog {
         let shortest = limits.iter().min().map_or(u64::MAX, |limit| limit.as_nanos() as u64);
-        Frames { limit_ns: shortest, missed: Vec::with_capacity(MOST_MISSED) }
+        MissedFrameLog { limit_ns: shortest, missed_frames: Vec::with_capacity(MAX_MISSED_FRAMES) }
     }
 
     #[inline]
-    pub fn answered(&mut self, sample: Sample, began: Time) {
+    pub fn record_reply(&mut self, sample: Sample, began: Time) {
         let response_ns = sample.response_ns();
         if response_ns > self.limit_ns {
-            self.note(sample.sequence, sample.intended, began, Some(response_ns));
+            self.record_miss(sample.sequence, sample.intended, began, Some(response_ns));
         }
     }
 
-    pub fn lost(&mut self, sequence: u64, intended: Time, began: Time) {
-        self.note(sequence, intended, began, None);
+    pub fn record_loss(&mut self, sequence: u64, intended: Time, began: Time) {
+        self.record_miss(sequence, intended, began, None);
     }
 
-    fn note(&mut self, sequence: u64, intended: Time, began: Time, response_ns: Option<u64>) {
-        if self.missed.len() < MOST_MISSED {
+    fn record_miss(&mut self, sequence: u64, intended: Time, began: Time, response_ns: Option<u64>) {
+        if self.missed_frames.len() < MAX_MISSED_FRAMES {
             let due_ns = intended.0.saturating_sub(began.0);
-            self.missed.push(MissedFrame { sequence, due_ns, response_ns });
+            self.missed_frames.push(MissedFrame { sequence, due_ns, response_ns });
         }
     }
 
     /// Those of the first flow that missed any.
-    pub fn merge(&mut self, other: &Frames) {
-        if self.missed.is_empty() {
-            self.missed.clone_from(&other.missed);
+    pub fn merge(&mut self, other: &MissedFrameLog) {
+        if self.missed_frames.is_empty() {
+            self.missed_frames.clone_from(&other.missed_frames);
         }
     }
 
     /// In the order in which they were due; a lost one is known as such only after the time-out.
-    pub fn first(&self) -> Vec<MissedFrame> {
-        let mut first = self.missed.clone();
+    pub fn first_missed(&self) -> Vec<MissedFrame> {
+        let mut first = self.missed_frames.clone();
         first.sort_by_key(|frame| frame.sequence);
         first
     }
@@ -71,28 +71,34 @@ mod tests {
     }
 
     #[test]
-    fn those_above_the_shortest_limit_are_kept_in_the_order_they_were_due() {
-        let mut frames = Frames::new(&[Duration::from_millis(50), Duration::from_millis(16)]);
+    fn misses_above_the_shortest_limit_are_stored_in_due_order() {
+        let mut frames = MissedFrameLog::new(&[Duration::from_millis(50), Duration::from_millis(16)]);
         let began = Time(16 * MS);
         for (sequence, response_ms) in [(1, 16), (2, 17), (4, 60)] {
-            frames.answered(sample(sequence, response_ms), began);
+            frames.record_reply(sample(sequence, response_ms), began);
         }
-        frames.lost(3, Time(48 * MS), began);
+        frames.record_loss(3, Time(48 * MS), began);
         let missed = |sequence, due_ms, response_ms: Option<u64>| MissedFrame {
             sequence,
             due_ns: due_ms * MS,
             response_ns: response_ms.map(|ms| ms * MS),
         };
-        assert_eq!(frames.first(), [missed(2, 16, Some(17)), missed(3, 32, None), missed(4, 48, Some(60))]);
+        assert_eq!(
+            frames.first_missed(),
+            [missed(2, 16, Some(17)), missed(3, 32, None), missed(4, 48, Some(60))]
+        );
     }
 
     #[test]
     fn a_day_of_misses_takes_no_more_memory() {
-        let mut frames = Frames::new(&[Duration::ZERO]);
-        (0..1_000_000).for_each(|sequence| frames.answered(sample(sequence, 1), Time(0)));
-        let mut merged = Frames::new(&[]);
+        let mut frames = MissedFrameLog::new(&[Duration::ZERO]);
+        (0..1_000_000).for_each(|sequence| frames.record_reply(sample(sequence, 1), Time(0)));
+        let mut merged = MissedFrameLog::new(&[]);
         merged.merge(&frames);
-        merged.merge(&Frames::new(&[]));
-        assert_eq!((frames.missed.len(), merged.first().last().unwrap().sequence), (MOST_MISSED, 199));
+        merged.merge(&MissedFrameLog::new(&[]));
+        assert_eq!(
+            (frames.missed_frames.len(), merged.first_missed().last().unwrap().sequence),
+            (MAX_MISSED_FRAMES, 199)
+        );
     }
 }

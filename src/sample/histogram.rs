@@ -11,37 +11,37 @@ use hdrhistogram::serialization::Deserializer;
 use crate::run::Figures;
 
 /// Ours hold some 20 to 200 kB; nothing honest is larger than this, decoded or in memory.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_HISTOGRAM_BYTES: usize = 4 << 20;
 /// `0x1c849303 | 0x10`, HdrHistogram V2 without deflate.
-const COOKIE: u32 = 0x1c84_9313;
+const HDR_V2_COOKIE: u32 = 0x1c84_9313;
 /// Cookie, payload length, offset, digits (4 bytes each), lowest, highest, ratio (8 bytes each).
-const HEADER: usize = 40;
+const HEADER_BYTES: usize = 40;
 
 /// The latencies in ns, or `None` when there is no histogram or it is not a sound one.
-pub fn histogram(figures: &Figures) -> Option<Histogram<u64>> {
+pub fn decode_figures_histogram(figures: &Figures) -> Option<Histogram<u64>> {
     let text = figures.histogram_hdr_v2.as_deref()?;
-    if text.len() > MOST_BYTES / 3 * 4 {
+    if text.len() > MAX_HISTOGRAM_BYTES / 3 * 4 {
         return None;
     }
-    decoded(&STANDARD.decode(text).ok()?)
+    decode_histogram(&STANDARD.decode(text).ok()?)
 }
 
 /// A histogram of the encoding V2, not deflated; `None` when it is not a sound one.
-pub fn decoded(bytes: &[u8]) -> Option<Histogram<u64>> {
-    if bytes.len() > MOST_BYTES {
+pub fn decode_histogram(bytes: &[u8]) -> Option<Histogram<u64>> {
+    if bytes.len() > MAX_HISTOGRAM_BYTES {
         return None;
     }
-    check(bytes)?;
+    check_header(bytes)?;
     Deserializer::new().deserialize(&mut &*bytes).ok()
 }
 
-fn check(bytes: &[u8]) -> Option<()> {
+fn check_header(bytes: &[u8]) -> Option<()> {
     let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let long = |at: usize| Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    let payload = bytes.get(HEADER..)?;
+    let payload = bytes.get(HEADER_BYTES..)?;
     let digits = word(12)?;
     let (lowest, highest) = (long(16)?, long(24)?);
-    let sound = word(0)? == COOKIE
+    let sound = word(0)? == HDR_V2_COOKIE
         && word(4)? as usize == payload.len()
         && digits <= 5
         && lowest >= 1
@@ -53,15 +53,15 @@ fn check(bytes: &[u8]) -> Option<()> {
     let half_bits = f64::from(2 * 10u32.pow(digits)).log2().ceil() as u32 - 1;
     let buckets = (highest.ilog2() + 1).saturating_sub(lowest.ilog2() + half_bits).max(1) as usize;
     let counters = (buckets + 1) << half_bits;
-    if counters * size_of::<u64>() > MOST_BYTES {
+    if counters * size_of::<u64>() > MAX_HISTOGRAM_BYTES {
         return None;
     }
-    counts(payload, counters as u64)
+    check_counts(payload, counters as u64)
 }
 
 /// Walks the counts (zig-zag LEB128 of 64 bits in at most 9 bytes): a run of zeros stays inside the array, and their
 /// sum can be counted on.
-fn counts(payload: &[u8], counters: u64) -> Option<()> {
+fn check_counts(payload: &[u8], counters: u64) -> Option<()> {
     let mut bytes = payload.iter();
     let mut total = 0u64;
     while !bytes.as_slice().is_empty() {
@@ -103,11 +103,11 @@ mod tests {
 
     fn decode(bytes: &[u8]) -> Option<Histogram<u64>> {
         let histogram_hdr_v2 = Some(STANDARD.encode(bytes));
-        histogram(&Figures { histogram_hdr_v2, ..Figures::default() })
+        decode_figures_histogram(&Figures { histogram_hdr_v2, ..Figures::default() })
     }
 
     #[test]
-    fn reads_what_was_recorded() {
+    fn reads_back_a_recorded_histogram() {
         for (high, digits) in [(1_000, 2), (3_600_000_000_000, 3), (i64::MAX as u64, 3)] {
             let mut histogram = Histogram::<u64>::new_with_bounds(1, high, digits).unwrap();
             for value in 1..900 {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_would_fill_the_memory() {
+    fn refuses_histograms_that_would_fill_memory() {
         let mut histogram = Histogram::<u64>::new_with_bounds(1, 1_000_000, 3).unwrap();
         histogram.record(5).unwrap();
         let good = encoded(&histogram);
@@ -139,18 +139,18 @@ mod tests {
         assert!(decode(&wide).is_none(), "five digits of a wide range do not");
         assert!(changed(24, &u64::MAX.to_be_bytes()).is_none(), "highest value");
         assert!(changed(16, &0u64.to_be_bytes()).is_none(), "lowest value");
-        let mut overflow = good[..HEADER].to_vec();
+        let mut overflow = good[..HEADER_BYTES].to_vec();
         overflow[4..8].copy_from_slice(&9u32.to_be_bytes());
         overflow.extend([0xff; 9]);
         assert!(decode(&overflow).is_none(), "i64::MIN zeros");
-        let text = "A".repeat(MOST_BYTES * 2);
+        let text = "A".repeat(MAX_HISTOGRAM_BYTES * 2);
         assert!(histogram_of_text(text).is_none());
         assert!(histogram_of_text("<script>".to_owned()).is_none());
         assert!(histogram_of_text(String::new()).is_none());
     }
 
     fn histogram_of_text(text: String) -> Option<Histogram<u64>> {
-        super::histogram(&Figures { histogram_hdr_v2: Some(text), ..Figures::default() })
+        super::decode_figures_histogram(&Figures { histogram_hdr_v2: Some(text), ..Figures::default() })
     }
 
     proptest! {
@@ -159,7 +159,7 @@ mod tests {
             digits in 0u32..7, low in prop_oneof![Just(1u64), any::<u64>()], high in any::<u64>(),
             payload in prop::collection::vec(any::<u8>(), 0..64),
         ) {
-            let mut bytes = COOKIE.to_be_bytes().to_vec();
+            let mut bytes = HDR_V2_COOKIE.to_be_bytes().to_vec();
             bytes.extend((payload.len() as u32).to_be_bytes());
             bytes.extend(0u32.to_be_bytes());
             bytes.extend(digits.to_be_bytes());

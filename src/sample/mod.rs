@@ -5,11 +5,11 @@
 mod figures;
 mod frames;
 mod histogram;
+mod one_way;
 mod raw;
-mod series;
+mod time_series;
 mod times;
 mod transfer;
-mod ways;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,13 +18,13 @@ use std::time::Duration;
 use crate::clock::Time;
 use crate::run::Defect;
 
-pub use frames::{Frames, MOST_MISSED};
-pub use histogram::{decoded, histogram};
+pub use frames::{MAX_MISSED_FRAMES, MissedFrameLog};
+pub use histogram::{decode_figures_histogram, decode_histogram};
+pub use one_way::{OneWayDelays, ServerTimestamps};
 pub use raw::{RawFile, RawSink};
-pub use series::Series;
-pub use times::Times;
-pub use transfer::{Records, Transfer};
-pub use ways::{Stages, Ways};
+pub use time_series::TimeSeries;
+pub use times::TimeSamples;
+pub use transfer::{RecordCounts, TransferCounts};
 
 /// One answered exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,9 +68,9 @@ pub struct Counts {
     pub inserted_bytes: u64,
     pub missed_sends: u64,
     /// The end that records was stopped while more could still come: what is missing is not lost.
-    pub broken_off: bool,
+    pub is_interrupted: bool,
     /// Payload bytes delivered to the end that records.
-    pub bytes: u64,
+    pub delivered_bytes: u64,
 }
 
 impl Counts {
@@ -88,8 +88,8 @@ impl Counts {
         self.lost_bytes += other.lost_bytes;
         self.inserted_bytes += other.inserted_bytes;
         self.missed_sends += other.missed_sends;
-        self.broken_off |= other.broken_off;
-        self.bytes += other.bytes;
+        self.is_interrupted |= other.is_interrupted;
+        self.delivered_bytes += other.delivered_bytes;
     }
 }
 
@@ -106,25 +106,25 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Recorder {
     pub counts: Counts,
-    pub service: Times,
+    pub service_times: TimeSamples,
     /// Only with a schedule.
-    pub response: Option<Times>,
+    pub response_times: Option<TimeSamples>,
     /// Only with a schedule, where somebody said what is too late.
-    pub frames: Option<Frames>,
-    pub series: Series,
+    pub missed_frame_log: Option<MissedFrameLog>,
+    pub time_series: TimeSeries,
     /// Only where the far end tells them apart.
-    pub ways: Option<Box<Ways>>,
+    pub one_way_delays: Option<Box<OneWayDelays>>,
     /// First and last instant that counts: first send to last receipt.
-    pub first: Option<Time>,
-    pub last: Option<Time>,
+    pub first_instant: Option<Time>,
+    pub last_instant: Option<Time>,
     /// What was wrong with a stream that came back, where: of the first flow that had anything.
     pub defects: Vec<Defect>,
     /// Where pieces are asked for one by one.
-    pub transfer: Option<Transfer>,
+    pub transfer_counts: Option<TransferCounts>,
     /// Bytes delivered at the very first instant, which took none of the time that follows.
-    pub head_bytes: u64,
+    pub initial_bytes: u64,
     progress: Arc<Progress>,
-    raw: Option<RawSink>,
+    raw_sink: Option<RawSink>,
 }
 
 impl Recorder {
@@ -132,64 +132,64 @@ impl Recorder {
     pub fn new(scheduled: bool, interval_ns: u64, progress: Arc<Progress>, raw: Option<RawSink>) -> Recorder {
         Recorder {
             counts: Counts::default(),
-            service: Times::new(),
-            response: scheduled.then(Times::new),
-            frames: None,
-            series: Series::new(interval_ns),
-            ways: None,
-            first: None,
-            last: None,
+            service_times: TimeSamples::new(),
+            response_times: scheduled.then(TimeSamples::new),
+            missed_frame_log: None,
+            time_series: TimeSeries::new(interval_ns),
+            one_way_delays: None,
+            first_instant: None,
+            last_instant: None,
             defects: Vec::new(),
-            transfer: None,
-            head_bytes: 0,
+            transfer_counts: None,
+            initial_bytes: 0,
             progress,
-            raw,
+            raw_sink: raw,
         }
     }
 
     /// For a far end, that only counts.
-    pub fn counting() -> Recorder {
+    pub fn for_counting() -> Recorder {
         Recorder::new(false, 1_000_000_000, Arc::default(), None)
     }
 
     /// The far end will tell when requests came and answers left.
-    pub fn expect_stages(&mut self) {
-        self.ways = Some(Box::new(Ways::new()));
+    pub fn expect_server_timestamps(&mut self) {
+        self.one_way_delays = Some(Box::new(OneWayDelays::new()));
     }
 
     /// With a schedule, a frame is missed above the shortest of these limits.
-    pub fn watch_frames(&mut self, limits: &[Duration]) {
-        self.frames = self.response.is_some().then(|| Frames::new(limits));
+    pub fn watch_missed_frames(&mut self, limits: &[Duration]) {
+        self.missed_frame_log = self.response_times.is_some().then(|| MissedFrameLog::new(limits));
     }
 
     /// The measurement begins: what was counted before was warm-up.
     pub fn begin(&mut self, at: Time) {
-        self.first = Some(at);
-        self.series.begin(at);
+        self.first_instant = Some(at);
+        self.time_series.begin(at);
     }
 
     /// The measurement begins with bytes that arrive at this instant.
-    pub fn begin_with(&mut self, at: Time, bytes: u64) {
+    pub fn begin_with_bytes(&mut self, at: Time, bytes: u64) {
         self.begin(at);
-        self.head_bytes = bytes;
+        self.initial_bytes = bytes;
     }
 
     /// An answered exchange of `bytes` payload.
     #[inline]
-    pub fn answered(&mut self, sample: Sample, bytes: u64) {
+    pub fn record_reply(&mut self, sample: Sample, bytes: u64) {
         let service = sample.service_ns();
-        self.service.record(service);
-        if let Some(response) = &mut self.response {
+        self.service_times.record(service);
+        if let Some(response) = &mut self.response_times {
             response.record(sample.response_ns());
         }
-        if let Some(frames) = &mut self.frames {
-            frames.answered(sample, self.first.unwrap_or(Time(0)));
+        if let Some(frames) = &mut self.missed_frame_log {
+            frames.record_reply(sample, self.first_instant.unwrap_or(Time(0)));
         }
         self.counts.received += 1;
-        self.counts.bytes += bytes;
-        self.last = Some(sample.received);
-        self.series.answered(sample.received, bytes, service);
-        if let Some(raw) = &mut self.raw {
+        self.counts.delivered_bytes += bytes;
+        self.last_instant = Some(sample.received);
+        self.time_series.record_reply(sample.received, bytes, service);
+        if let Some(raw) = &mut self.raw_sink {
             raw.push(sample);
         }
         self.publish();
@@ -197,50 +197,50 @@ impl Recorder {
 
     /// What the far end told of an answered exchange; what cannot be true counts as corrupt.
     #[inline]
-    pub fn staged(&mut self, sample: Sample, stages: Stages) {
-        if let Some(ways) = &mut self.ways
-            && !ways.answered(sample.sequence, sample.sent, sample.received, stages)
+    pub fn record_server_timestamps(&mut self, sample: Sample, stages: ServerTimestamps) {
+        if let Some(ways) = &mut self.one_way_delays
+            && !ways.record_reply(sample.sequence, sample.sent, sample.received, stages)
         {
             self.counts.corrupt_messages += 1;
         }
     }
 
     /// The flow has ended.
-    pub fn settle(&mut self) {
-        if let Some(ways) = &mut self.ways {
-            ways.settle();
+    pub fn finish(&mut self) {
+        if let Some(ways) = &mut self.one_way_delays {
+            ways.finish();
         }
     }
 
     /// An exchange without an answer in time.
-    pub fn lost(&mut self, now: Time) {
+    pub fn record_loss(&mut self, now: Time) {
         self.counts.lost += 1;
-        self.service.gap();
-        if let Some(response) = &mut self.response {
-            response.gap();
+        self.service_times.record_gap();
+        if let Some(response) = &mut self.response_times {
+            response.record_gap();
         }
-        self.series.lost(now);
+        self.time_series.record_loss(now);
     }
 
     /// Which one was lost, where frames are watched.
-    pub fn missed(&mut self, sequence: u64, intended: Time) {
-        if let Some(frames) = &mut self.frames {
-            frames.lost(sequence, intended, self.first.unwrap_or(Time(0)));
+    pub fn record_missed_frame(&mut self, sequence: u64, intended: Time) {
+        if let Some(frames) = &mut self.missed_frame_log {
+            frames.record_loss(sequence, intended, self.first_instant.unwrap_or(Time(0)));
         }
     }
 
     /// Delivered payload of a one-way flow.
     #[inline]
-    pub fn delivered(&mut self, now: Time, messages: u64, bytes: u64) {
+    pub fn record_delivery(&mut self, now: Time, messages: u64, bytes: u64) {
         self.counts.received += messages;
-        self.counts.bytes += bytes;
-        self.last = Some(now);
-        self.series.delivered(now, messages, bytes);
+        self.counts.delivered_bytes += bytes;
+        self.last_instant = Some(now);
+        self.time_series.record_delivery(now, messages, bytes);
         self.publish();
     }
 
     /// The far end told how many bytes it will be.
-    pub fn plan(&self, bytes: u64) {
+    pub fn set_planned_bytes(&self, bytes: u64) {
         self.progress.planned_bytes.store(bytes, Relaxed);
     }
 
@@ -248,44 +248,44 @@ impl Recorder {
     fn publish(&self) {
         // Only this thread writes; a plain store is enough and costs nothing.
         self.progress.messages.store(self.counts.received, Relaxed);
-        self.progress.bytes.store(self.counts.bytes, Relaxed);
+        self.progress.bytes.store(self.counts.delivered_bytes, Relaxed);
     }
 
     /// From the first send to the last receipt.
     pub fn elapsed_ns(&self) -> u64 {
-        match (self.first, self.last) {
+        match (self.first_instant, self.last_instant) {
             (Some(first), Some(last)) => last.0.saturating_sub(first.0),
             _ => 0,
         }
     }
 
     /// An empty recorder of the same kind, to merge several into.
-    pub fn blank(&self) -> Recorder {
-        Recorder::new(self.response.is_some(), self.series.interval_ns(), Arc::default(), None)
+    pub fn empty_like(&self) -> Recorder {
+        Recorder::new(self.response_times.is_some(), self.time_series.interval_ns(), Arc::default(), None)
     }
 
     /// Joins what another flow of the same case recorded.
     pub fn merge(&mut self, other: &Recorder) {
         self.counts.merge(&other.counts);
-        self.service.merge(&other.service);
-        if let (Some(response), Some(other)) = (&mut self.response, &other.response) {
+        self.service_times.merge(&other.service_times);
+        if let (Some(response), Some(other)) = (&mut self.response_times, &other.response_times) {
             response.merge(other);
         }
-        if let Some(other) = &other.frames {
-            self.frames.get_or_insert_with(|| Frames::new(&[])).merge(other);
+        if let Some(other) = &other.missed_frame_log {
+            self.missed_frame_log.get_or_insert_with(|| MissedFrameLog::new(&[])).merge(other);
         }
-        self.series.merge(&other.series);
-        if let Some(other) = &other.ways {
-            self.ways.get_or_insert_with(|| Box::new(Ways::new())).merge(other);
+        self.time_series.merge(&other.time_series);
+        if let Some(other) = &other.one_way_delays {
+            self.one_way_delays.get_or_insert_with(|| Box::new(OneWayDelays::new())).merge(other);
         }
-        self.first = [self.first, other.first].into_iter().flatten().min();
-        self.last = self.last.max(other.last);
-        self.head_bytes += other.head_bytes;
+        self.first_instant = [self.first_instant, other.first_instant].into_iter().flatten().min();
+        self.last_instant = self.last_instant.max(other.last_instant);
+        self.initial_bytes += other.initial_bytes;
         if self.defects.is_empty() {
             self.defects.clone_from(&other.defects);
         }
-        if let Some(other) = &other.transfer {
-            self.transfer.get_or_insert_default().merge(other);
+        if let Some(other) = &other.transfer_counts {
+            self.transfer_counts.get_or_insert_default().merge(other);
         }
     }
 }

@@ -12,11 +12,11 @@ use std::thread::JoinHandle;
 use super::Sample;
 
 /// Samples handed over at once: one hand-over costs about a microsecond, so 0.2 ns a sample.
-const BLOCK: usize = 4096;
+const BLOCK_SAMPLES: usize = 4096;
 /// Blocks on their way to the file.
-const QUEUE: usize = 64;
+const QUEUED_BLOCKS: usize = 64;
 
-struct Block {
+struct SampleBlock {
     case: usize,
     flow: usize,
     samples: Vec<Sample>,
@@ -25,17 +25,18 @@ struct Block {
 /// The file that raw samples go to: CSV with a header, one sample a line, times in ns on the clock of the run.
 #[derive(Debug)]
 pub struct RawFile {
-    sender: SyncSender<Block>,
-    left_out: Arc<AtomicU64>,
+    sender: SyncSender<SampleBlock>,
+    dropped_samples: Arc<AtomicU64>,
     writer: JoinHandle<io::Result<()>>,
 }
 
 impl RawFile {
     pub fn create(path: &Path) -> io::Result<RawFile> {
         let file = BufWriter::with_capacity(1 << 20, File::create(path)?);
-        let (sender, blocks) = sync_channel(QUEUE);
-        let writer = std::thread::Builder::new().name("raw".to_owned()).spawn(move || write(file, blocks))?;
-        Ok(RawFile { sender, left_out: Arc::default(), writer })
+        let (sender, blocks) = sync_channel(QUEUED_BLOCKS);
+        let writer =
+            std::thread::Builder::new().name("raw".to_owned()).spawn(move || write_blocks(file, blocks))?;
+        Ok(RawFile { sender, dropped_samples: Arc::default(), writer })
     }
 
     /// Where one flow of one case leaves its samples.
@@ -43,9 +44,9 @@ impl RawFile {
         RawSink {
             case,
             flow,
-            samples: Vec::with_capacity(BLOCK),
+            samples: Vec::with_capacity(BLOCK_SAMPLES),
             sender: self.sender.clone(),
-            left_out: self.left_out.clone(),
+            dropped_samples: self.dropped_samples.clone(),
         }
     }
 
@@ -53,13 +54,13 @@ impl RawFile {
     pub fn finish(self) -> io::Result<u64> {
         drop(self.sender);
         self.writer.join().map_err(|_| io::Error::other("the writing thread failed"))??;
-        Ok(self.left_out.load(Relaxed))
+        Ok(self.dropped_samples.load(Relaxed))
     }
 }
 
-fn write(mut file: BufWriter<File>, blocks: Receiver<Block>) -> io::Result<()> {
+fn write_blocks(mut file: BufWriter<File>, blocks: Receiver<SampleBlock>) -> io::Result<()> {
     writeln!(file, "case,flow,sequence,intended_ns,sent_ns,received_ns")?;
-    for Block { case, flow, samples } in blocks {
+    for SampleBlock { case, flow, samples } in blocks {
         for s in &samples {
             let (intended, sent, received) = (s.intended.0, s.sent.0, s.received.0);
             writeln!(file, "{case},{flow},{},{intended},{sent},{received}", s.sequence)?;
@@ -74,28 +75,28 @@ pub struct RawSink {
     case: usize,
     flow: usize,
     samples: Vec<Sample>,
-    sender: SyncSender<Block>,
-    left_out: Arc<AtomicU64>,
+    sender: SyncSender<SampleBlock>,
+    dropped_samples: Arc<AtomicU64>,
 }
 
 impl RawSink {
     #[inline]
     pub fn push(&mut self, sample: Sample) {
         self.samples.push(sample);
-        if self.samples.len() == BLOCK {
-            self.hand_over();
+        if self.samples.len() == BLOCK_SAMPLES {
+            self.send_block();
         }
     }
 
-    fn hand_over(&mut self) {
-        let block = Block {
+    fn send_block(&mut self) {
+        let block = SampleBlock {
             case: self.case,
             flow: self.flow,
-            samples: std::mem::replace(&mut self.samples, Vec::with_capacity(BLOCK)),
+            samples: std::mem::replace(&mut self.samples, Vec::with_capacity(BLOCK_SAMPLES)),
         };
         let count = block.samples.len() as u64;
         if self.sender.try_send(block).is_err() {
-            self.left_out.fetch_add(count, Relaxed);
+            self.dropped_samples.fetch_add(count, Relaxed);
         }
     }
 }
@@ -107,7 +108,7 @@ impl Drop for RawSink {
         }
         // The run is over: now there is time to wait for the disk.
         let samples = std::mem::take(&mut self.samples);
-        let _ = self.sender.send(Block { case: self.case, flow: self.flow, samples });
+        let _ = self.sender.send(SampleBlock { case: self.case, flow: self.flow, samples });
     }
 }
 

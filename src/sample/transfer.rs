@@ -6,7 +6,7 @@ use crate::run::{Figures, RecordFault};
 
 /// Counts of one transfer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Transfer {
+pub struct TransferCounts {
     /// Requests that were answered.
     pub round_trips: u64,
     /// Requests that were sent again.
@@ -20,14 +20,14 @@ pub struct Transfer {
     /// Requests that were kept on their way at the end.
     pub window: u64,
     /// What the far end told of itself, for the document.
-    pub far_end: Map<String, Value>,
+    pub server_facts: Map<String, Value>,
     /// Where records came.
-    pub records: Option<Records>,
+    pub records: Option<RecordCounts>,
 }
 
 /// Counts of numbered records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Records {
+pub struct RecordCounts {
     /// Those that came, each once.
     pub received: u64,
     pub missing: u64,
@@ -37,15 +37,15 @@ pub struct Records {
     pub faults: Vec<RecordFault>,
 }
 
-impl Transfer {
-    pub fn merge(&mut self, other: &Transfer) {
+impl TransferCounts {
+    pub fn merge(&mut self, other: &TransferCounts) {
         self.round_trips += other.round_trips;
         self.retransmissions += other.retransmissions;
         self.please_waits += other.please_waits;
         self.refusals += other.refusals;
         self.reconnects += other.reconnects;
         self.window = if self.window == 0 { other.window } else { self.window.min(other.window) };
-        self.far_end.extend(other.far_end.clone());
+        self.server_facts.extend(other.server_facts.clone());
         if let Some(more) = &other.records {
             let all = self.records.get_or_insert_default();
             all.received += more.received;
@@ -59,7 +59,7 @@ impl Transfer {
     }
 
     /// Into the figures of the run document.
-    pub fn fill(&self, figures: &mut Figures) {
+    pub fn fill_figures(&self, figures: &mut Figures) {
         figures.round_trips = Some(self.round_trips);
         figures.retransmissions = Some(self.retransmissions);
         figures.please_waits = Some(self.please_waits);

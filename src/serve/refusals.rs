@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 const MAX_REASONS: usize = 32;
 
 /// Where further reasons are counted.
-const OTHER: &str = "other reasons";
+const OTHER_REASONS: &str = "other reasons";
 
 /// One reason, how often it applied, and whom it met last.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Refusals(Mutex<BTreeMap<String, (u64, String)>>);
 impl Refusals {
     pub fn record(&self, reason: &str, from: &str) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let reason = if all.len() < MAX_REASONS || all.contains_key(reason) { reason } else { OTHER };
+        let reason = if all.len() < MAX_REASONS || all.contains_key(reason) { reason } else { OTHER_REASONS };
         // A flood of one kind allocates nothing.
         if let Some((count, last_from)) = all.get_mut(reason) {
             *count += 1;
@@ -60,7 +60,7 @@ mod tests {
         let taken = refusals.take();
         assert_eq!(taken.len(), MAX_REASONS + 1);
         let other = Refusal {
-            reason: OTHER.to_owned(),
+            reason: OTHER_REASONS.to_owned(),
             count: MAX_REASONS as u64,
             last_from: "192.0.2.7:1".to_owned(),
         };

@@ -8,11 +8,11 @@ use super::percentile::interval_ranks;
 /// The median of `values`, in any order and not NaN: the middle one, or the mean of the middle
 /// two. `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
-    middle(&mut values.to_vec())
+    median_in_place(&mut values.to_vec())
 }
 
 /// [`median`] without a copy: `values` are left in another order.
-pub(super) fn middle(values: &mut [f64]) -> Option<f64> {
+pub(super) fn median_in_place(values: &mut [f64]) -> Option<f64> {
     let half = values.len() / 2;
     let odd = !values.len().is_multiple_of(2);
     if values.is_empty() {

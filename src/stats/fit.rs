@@ -5,14 +5,14 @@
 //! coefficient based on Kendall's tau", JASA 1968; Burnham and Anderson, "Model Selection and Multimodel Inference", 2nd
 //! ed. 2002 (two lines or one).
 
-use super::centre::{median, middle};
-use super::kendall::{score_variance, ties};
-use super::sum::Sum;
+use super::centre::{median, median_in_place};
+use super::kendall::{score_variance, tie_counts};
+use super::sum::CompensatedSum;
 use super::{Interval, normal, student};
 
 /// y = `intercept` + `slope` · x.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Line {
+pub struct LinearFit {
     pub intercept: f64,
     pub slope: f64,
     /// `None` where the points are too few, or the method gives none.
@@ -21,42 +21,43 @@ pub struct Line {
 }
 
 /// x and y.
-pub type Point = (f64, f64);
+pub type FitPoint = (f64, f64);
 
-impl Line {
+impl LinearFit {
     /// y at this x.
-    pub fn at(&self, x: f64) -> f64 {
+    pub fn predict(&self, x: f64) -> f64 {
         self.intercept + self.slope * x
     }
 
     /// How far a point lies above the line.
-    pub fn residual(&self, (x, y): Point) -> f64 {
-        y - self.at(x)
+    pub fn residual(&self, (x, y): FitPoint) -> f64 {
+        y - self.predict(x)
     }
 }
 
 /// The line with the least sum of squared residuals; intervals by Student's t, for residuals that are alike everywhere
 /// and independent. `None` unless all is finite and two values of x differ.
-pub fn least_squares(points: &[Point], confidence: f64) -> Option<Line> {
+pub fn least_squares(points: &[FitPoint], confidence: f64) -> Option<LinearFit> {
     weighted_least_squares(points, &vec![1.0; points.len()], confidence)
 }
 
 /// [`least_squares`] where each point counts as its weight says, above zero; only their ratios matter. 1/y² makes every
 /// residual count by its share of y.
-pub fn weighted_least_squares(points: &[Point], weights: &[f64], confidence: f64) -> Option<Line> {
-    let weighted = |of: &dyn Fn(Point) -> f64| {
-        let mut sum = Sum::default();
+pub fn weighted_least_squares(points: &[FitPoint], weights: &[f64], confidence: f64) -> Option<LinearFit> {
+    let weighted = |of: &dyn Fn(FitPoint) -> f64| {
+        let mut sum = CompensatedSum::default();
         points.iter().zip(weights).for_each(|(&point, weight)| sum.add(weight * of(point)));
         sum.value()
     };
-    if points.len() != weights.len() || !fit_for_a_line(points) {
+    if points.len() != weights.len() || !has_finite_line(points) {
         return None;
     }
     let weight = weighted(&|_| 1.0);
     let (x, y) = (weighted(&|point| point.0) / weight, weighted(&|point| point.1) / weight);
     let spread = weighted(&|point| (point.0 - x).powi(2));
     let slope = weighted(&|point| (point.0 - x) * (point.1 - y)) / spread;
-    let mut line = Line { intercept: y - slope * x, slope, intercept_interval: None, slope_interval: None };
+    let mut line =
+        LinearFit { intercept: y - slope * x, slope, intercept_interval: None, slope_interval: None };
     let freedom = points.len() as u32 - 2;
     if freedom > 0 {
         let variance = weighted(&|point| line.residual(point).powi(2)) / f64::from(freedom);
@@ -72,7 +73,7 @@ pub fn weighted_least_squares(points: &[Point], weights: &[f64], confidence: f64
 }
 
 /// [`weighted_least_squares`] with the weights 1/y²; y must not be zero.
-pub fn relative_least_squares(points: &[Point], confidence: f64) -> Option<Line> {
+pub fn relative_least_squares(points: &[FitPoint], confidence: f64) -> Option<LinearFit> {
     let weights: Vec<f64> = points.iter().map(|(_, y)| 1.0 / (y * y)).collect();
     weighted_least_squares(points, &weights, confidence)
 }
@@ -80,8 +81,8 @@ pub fn relative_least_squares(points: &[Point], confidence: f64) -> Option<Line>
 /// The line whose slope is the median of the slopes between all pairs of points: up to 29 % of them may be anywhere.
 /// The intercept leaves as many points above as below; its interval is not known, that of the slope is Sen's. `None`
 /// unless all is finite and two values of x differ.
-pub fn theil_sen(points: &[Point], confidence: f64) -> Option<Line> {
-    if !fit_for_a_line(points) {
+pub fn theil_sen(points: &[FitPoint], confidence: f64) -> Option<LinearFit> {
+    if !has_finite_line(points) {
         return None;
     }
     let mut slopes = Vec::new();
@@ -92,18 +93,18 @@ pub fn theil_sen(points: &[Point], confidence: f64) -> Option<Line> {
     slopes.sort_unstable_by(f64::total_cmp);
     let slope = median(&slopes)?;
     let mut above: Vec<f64> = points.iter().map(|(x, y)| y - slope * x).collect();
-    let intercept = middle(&mut above)?;
-    Some(Line {
+    let intercept = median_in_place(&mut above)?;
+    Some(LinearFit {
         intercept,
         slope,
         intercept_interval: None,
-        slope_interval: sen(points, &slopes, confidence),
+        slope_interval: sen_interval(points, &slopes, confidence),
     })
 }
 
 /// Sen's interval: the slopes, sorted, that Kendall's score just does not refuse.
-fn sen(points: &[Point], slopes: &[f64], confidence: f64) -> Option<Interval> {
-    let of = |coordinate: fn(&Point) -> f64| ties(points.iter().map(coordinate).collect());
+fn sen_interval(points: &[FitPoint], slopes: &[f64], confidence: f64) -> Option<Interval> {
+    let of = |coordinate: fn(&FitPoint) -> f64| tie_counts(points.iter().map(coordinate).collect());
     let variance = score_variance(points.len(), &[of(|point| point.0), of(|point| point.1)]);
     let half = normal::half_width(confidence) * variance.sqrt();
     let count = slopes.len() as f64;
@@ -115,57 +116,57 @@ fn sen(points: &[Point], slopes: &[f64], confidence: f64) -> Option<Interval> {
 
 /// Two lines instead of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Broken {
-    pub below: Line,
-    pub above: Line,
+pub struct SegmentedFit {
+    pub below: LinearFit,
+    pub above: LinearFit,
     /// The last x that the lower line was fitted to, and the first of the other one.
-    pub between: (f64, f64),
+    pub break_between: (f64, f64),
 }
 
 /// On each side of a break: a line through fewer misses too little to be judged.
-const FEWEST_BESIDE_A_BREAK: usize = 4;
+const MIN_SEGMENT_POINTS: usize = 4;
 /// Burnham and Anderson, p. 70: beyond this difference of AICc the worse model has "essentially no support".
-const CLEARLY_WORSE: f64 = 10.0;
+const MIN_AICC_GAIN: f64 = 10.0;
 /// Nothing is measured to better than a thousandth: a line that misses less is no better for it.
-const FINEST_MISS: f64 = 1e-3;
+const MIN_RELATIVE_RESIDUAL: f64 = 1e-3;
 
 /// Two lines, broken between two neighbours, where they clearly pay: their AICc, the place of the break counted as a
 /// parameter, is lower by more than 10 than that of one line. Every y counts by its share, and must be above zero.
-pub fn broken(points: &[Point], confidence: f64) -> Option<Broken> {
+pub fn fit_segmented(points: &[FitPoint], confidence: f64) -> Option<SegmentedFit> {
     let mut points = points.to_vec();
     points.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
     if points.iter().any(|(_, y)| *y <= 0.0) {
         return None;
     }
     let count = points.len();
-    let relative = |points: &[Point]| {
+    let relative = |points: &[FitPoint]| {
         let line = relative_least_squares(points, confidence)?;
         let missed: f64 = points.iter().map(|&point| (line.residual(point) / point.1).powi(2)).sum();
         Some((line, missed))
     };
     // Two coefficients and the variance; four, the variance and the place.
     let one = corrected_aic(relative(&points)?.1, count, 3)?;
-    let beside = FEWEST_BESIDE_A_BREAK..(count + 1).saturating_sub(FEWEST_BESIDE_A_BREAK);
+    let beside = MIN_SEGMENT_POINTS..(count + 1).saturating_sub(MIN_SEGMENT_POINTS);
     let two = |at: usize| {
         let (below, above) = points.split_at(at);
         let between = (below.last()?.0, above.first()?.0);
         let ((below, missed_below), (above, missed_above)) = (relative(below)?, relative(above)?);
         let aic = corrected_aic(missed_below + missed_above, count, 6)?;
-        (between.0 < between.1).then_some((Broken { below, above, between }, aic))
+        (between.0 < between.1).then_some((SegmentedFit { below, above, break_between: between }, aic))
     };
     let (broken, two) = beside.filter_map(two).min_by(|one, other| one.1.total_cmp(&other.1))?;
-    (one - two > CLEARLY_WORSE).then_some(broken)
+    (one - two > MIN_AICC_GAIN).then_some(broken)
 }
 
 /// Akaike's criterion, corrected for few points; `None` where there are too few for so many parameters.
 fn corrected_aic(missed: f64, count: usize, parameters: usize) -> Option<f64> {
     let (n, k) = (count as f64, parameters as f64);
     let spare = n - k - 1.0;
-    let variance = (missed / n).max(FINEST_MISS * FINEST_MISS);
+    let variance = (missed / n).max(MIN_RELATIVE_RESIDUAL * MIN_RELATIVE_RESIDUAL);
     (spare > 0.0).then(|| n * variance.ln() + 2.0 * k + 2.0 * k * (k + 1.0) / spare)
 }
 
-fn fit_for_a_line(points: &[Point]) -> bool {
+fn has_finite_line(points: &[FitPoint]) -> bool {
     points.iter().all(|(x, y)| x.is_finite() && y.is_finite())
         && points.iter().any(|(x, _)| *x != points[0].0)
 }
@@ -176,7 +177,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// 1/rate in s/B over the round trip in s, of a published table; two rows have the same x and y.
-    fn delays() -> Vec<Point> {
+    fn delays() -> Vec<FitPoint> {
         let rows = [
             (4.1, 155.0),
             (2.0, 321.0),
@@ -192,13 +193,13 @@ mod tests {
     }
 
     /// Ties in x and in y.
-    fn tied() -> Vec<Point> {
+    fn tied() -> Vec<FitPoint> {
         let x = [1.0, 2.0, 2.0, 3.0, 5.0, 8.0, 8.0, 8.0, 13.0, 21.0];
         x.into_iter().zip([2.1, 3.9, 4.2, 6.1, 9.8, 16.5, 15.9, 16.5, 26.3, 41.7]).collect()
     }
 
     /// Intercept, slope, interval of the slope, interval of the intercept.
-    fn figures(line: Option<Line>) -> Vec<f64> {
+    fn figures(line: Option<LinearFit>) -> Vec<f64> {
         let line = line.unwrap();
         let ends = [line.slope_interval, line.intercept_interval].into_iter().flatten();
         [line.intercept, line.slope].into_iter().chain(ends.flat_map(|i| [i.low, i.high])).collect()
@@ -240,7 +241,7 @@ mod tests {
         // SciPy 1.17.1: p, c = scipy.optimize.curve_fit(lambda x, a, b: a + b*x, x, y, sigma=y), which finds the least
         // sum step by step and stops at 7 to 10 digits; these are the digits it goes towards (normal equations with
         // mpmath 1.3, 40 digits), t as above.
-        let relative = |points: &[Point]| figures(relative_least_squares(points, 0.95));
+        let relative = |points: &[FitPoint]| figures(relative_least_squares(points, 0.95));
         let wanted = [
             9.764020036965031e-05,
             0.0014103683482489993,
@@ -290,7 +291,7 @@ mod tests {
     }
 
     /// What a message of each size takes: below 1500 bytes one line, above another; some of it is noise.
-    fn swept(above: (f64, f64), noise: f64) -> Vec<Point> {
+    fn swept(above: (f64, f64), noise: f64) -> Vec<FitPoint> {
         let mut random = crate::stats::SplitMix64::new(7);
         let sizes = (0..11).map(|power| f64::from(64 << power));
         let time = |x: f64| if x < 1500.0 { 20.0 + x / 90.0 } else { above.0 + x / above.1 };
@@ -298,10 +299,10 @@ mod tests {
     }
 
     #[test]
-    fn a_break_is_found_where_it_is() {
+    fn the_breakpoint_is_found() {
         for noise in [0.0, 0.02] {
-            let broken = broken(&swept((45.0, 60.0), noise), 0.95).unwrap();
-            assert_eq!(broken.between, (1024.0, 2048.0), "{noise}");
+            let broken = fit_segmented(&swept((45.0, 60.0), noise), 0.95).unwrap();
+            assert_eq!(broken.break_between, (1024.0, 2048.0), "{noise}");
             assert!(
                 (1.0 / broken.below.slope - 90.0).abs() < 15.0 && (broken.above.intercept - 45.0).abs() < 5.0
             );
@@ -309,18 +310,18 @@ mod tests {
     }
 
     #[test]
-    fn one_line_is_not_broken_by_noise() {
+    fn noise_does_not_segment_one_line() {
         for noise in [0.0, 0.02, 0.1, 0.3] {
-            assert_eq!(broken(&swept((20.0, 90.0), noise), 0.95), None, "{noise}");
+            assert_eq!(fit_segmented(&swept((20.0, 90.0), noise), 0.95), None, "{noise}");
         }
     }
 
     #[test]
     fn few_points_show_no_break() {
-        let six: Vec<Point> = swept((45.0, 60.0), 0.0).into_iter().step_by(2).collect();
-        assert_eq!((six.len(), broken(&six, 0.95)), (6, None));
+        let six: Vec<FitPoint> = swept((45.0, 60.0), 0.0).into_iter().step_by(2).collect();
+        assert_eq!((six.len(), fit_segmented(&six, 0.95)), (6, None));
         for points in [&[][..], &[(1.0, 1.0)], &[(1.0, 1.0); 20], &[(1.0, 0.0), (2.0, -1.0)]] {
-            assert_eq!(broken(points, 0.95), None);
+            assert_eq!(fit_segmented(points, 0.95), None);
         }
     }
 
@@ -330,7 +331,7 @@ mod tests {
             intercept in -1e3f64..1e3, slope in -1e3f64..1e3, xs in prop::collection::vec(-1e3f64..1e3, 2..20),
         ) {
             prop_assume!(xs.iter().any(|x| (x - xs[0]).abs() > 1.0));
-            let points: Vec<Point> = xs.iter().map(|x| (*x, intercept + slope * x)).collect();
+            let points: Vec<FitPoint> = xs.iter().map(|x| (*x, intercept + slope * x)).collect();
             for line in [least_squares(&points, 0.95), theil_sen(&points, 0.95)] {
                 let line = line.unwrap();
                 prop_assert!(points.iter().all(|point| line.residual(*point).abs() < 1e-6), "{:?}", line);

@@ -4,7 +4,7 @@
 //! convex hull over the mean of their positions (Moon, Skelly, Towsley: Estimation and removal of clock skew, 1999).
 
 /// The slope of that line; points in the order of their positions. `None` where all stand in one place.
-pub fn slope_below(points: &[(f64, f64)]) -> Option<f64> {
+pub fn lower_hull_slope(points: &[(f64, f64)]) -> Option<f64> {
     let mut hull: Vec<(f64, f64)> = Vec::new();
     for &point in points {
         while let [.., a, b] = hull[..]
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_above_does_not_matter() {
+    fn points_above_the_hull_do_not_matter() {
         let points: Vec<(f64, f64)> = (0..1000)
             .map(|n| {
                 (
@@ -37,15 +37,15 @@ mod tests {
                 )
             })
             .collect();
-        let slope = slope_below(&points).unwrap();
+        let slope = lower_hull_slope(&points).unwrap();
         assert!((slope - 0.25).abs() < 0.001, "{slope}");
     }
 
     #[test]
     fn a_line_is_itself() {
-        assert_eq!(slope_below(&[(0.0, 1.0), (2.0, 2.0), (4.0, 3.0)]), Some(0.5));
-        assert_eq!(slope_below(&[(0.0, 1.0), (2.0, -7.0)]), Some(-4.0));
-        assert_eq!(slope_below(&[(3.0, 1.0), (3.0, 2.0)]), None);
-        assert_eq!(slope_below(&[]), None);
+        assert_eq!(lower_hull_slope(&[(0.0, 1.0), (2.0, 2.0), (4.0, 3.0)]), Some(0.5));
+        assert_eq!(lower_hull_slope(&[(0.0, 1.0), (2.0, -7.0)]), Some(-4.0));
+        assert_eq!(lower_hull_slope(&[(3.0, 1.0), (3.0, 2.0)]), None);
+        assert_eq!(lower_hull_slope(&[]), None);
     }
 }

@@ -5,14 +5,14 @@
 //! falls out of a difference. Not the smoothed estimator of RFC 3550, which remembers only the last sixteen; and not
 //! the spread over a whole run (a standard deviation or a percentile says that).
 
-use super::sum::Sum;
+use super::sum::CompensatedSum;
 
 /// The mean difference of a stream of delays, in fixed memory and in the unit of the delays.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Jitter {
     previous: Option<f64>,
     differences: u64,
-    sum: Sum,
+    sum: CompensatedSum,
 }
 
 impl Jitter {
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_exchange_breaks_the_chain() {
+    fn a_lost_request_breaks_the_chain() {
         let mut jitter = Jitter::default();
         jitter.gap();
         jitter.add(1.0);

@@ -9,10 +9,10 @@ use super::normal::two_sided_p;
 
 /// (τ_b of `values` against their order, −1 to 1; its two-sided p-value, normal approximation).
 /// (0, 1) for fewer than two different values.
-pub(super) fn trend(values: &[f64]) -> (f64, f64) {
+pub(super) fn mann_kendall_trend(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let pairs = n * (n - 1.0) / 2.0;
-    let ties = ties(values.to_vec());
+    let ties = tie_counts(values.to_vec());
     let tied_pairs: f64 = ties.iter().map(|t| t * (t - 1.0) / 2.0).sum();
     if pairs - tied_pairs < 1.0 {
         return (0.0, 1.0);
@@ -29,7 +29,7 @@ pub(super) fn trend(values: &[f64]) -> (f64, f64) {
 }
 
 /// How many values there are of each that stands more than once.
-pub(super) fn ties(mut values: Vec<f64>) -> Vec<f64> {
+pub(super) fn tie_counts(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     values.chunk_by(|a, b| a == b).map(|group| group.len() as f64).filter(|&count| count > 1.0).collect()
 }
@@ -56,10 +56,10 @@ mod tests {
             (vec![3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3], 0.41778637429367477, 0.028680264322081636),
         ] {
             let values: Vec<f64> = values.into_iter().map(f64::from).collect();
-            let got = trend(&values);
+            let got = mann_kendall_trend(&values);
             assert!((got.0 - tau).abs() < 1e-12 && (got.1 / p - 1.0).abs() < 1e-9, "{got:?}");
             let backwards: Vec<f64> = values.into_iter().rev().collect();
-            let turned = trend(&backwards);
+            let turned = mann_kendall_trend(&backwards);
             assert!((turned.0 + tau).abs() < 1e-12 && (turned.1 / p - 1.0).abs() < 1e-9);
         }
     }
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn no_trend_without_two_values_that_differ() {
         for values in [&[][..], &[1.0], &[2.0; 9]] {
-            assert_eq!(trend(values), (0.0, 1.0));
+            assert_eq!(mann_kendall_trend(values), (0.0, 1.0));
         }
     }
 }

@@ -5,9 +5,9 @@
 //! Sources: Smirnov 1948; the small-sample correction of the asymptotic p-value, Stephens 1970.
 
 /// Below this argument the tail is above 0.99999 and its series needs many terms.
-const CERTAIN: f64 = 0.3;
-/// The terms of the series fall as e^(−2k²λ²): 20 are enough above `CERTAIN`.
-const TERMS: i32 = 20;
+const MIN_SERIES_ARGUMENT: f64 = 0.3;
+/// The terms of the series fall as e^(−2k²λ²): 20 are enough above `MIN_SERIES_ARGUMENT`.
+const SERIES_TERMS: i32 = 20;
 
 /// The p-value, 0 to 1, of two ascending lists coming from one distribution; 1 when either is
 /// empty. Ties only raise it.
@@ -17,11 +17,11 @@ pub(super) fn two_sample_p(a: &[f64], b: &[f64]) -> f64 {
         return 1.0;
     }
     let root = (m * n / (m + n)).sqrt();
-    tail((root + 0.12 + 0.11 / root) * distance(a, b))
+    kolmogorov_tail((root + 0.12 + 0.11 / root) * ks_distance(a, b))
 }
 
 /// The greatest distance, 0 to 1, between the empirical distribution functions of two lists.
-fn distance(a: &[f64], b: &[f64]) -> f64 {
+fn ks_distance(a: &[f64], b: &[f64]) -> f64 {
     let (mut i, mut j, mut greatest) = (0, 0, 0.0f64);
     while i < a.len() && j < b.len() {
         // The total order, so that even NaN is passed over.
@@ -36,12 +36,12 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// P(K > λ) of Kolmogorov's limiting distribution.
-fn tail(lambda: f64) -> f64 {
-    if lambda < CERTAIN {
+fn kolmogorov_tail(lambda: f64) -> f64 {
+    if lambda < MIN_SERIES_ARGUMENT {
         return 1.0;
     }
     let term = |k: i32| f64::from(1 - 2 * ((k - 1) % 2)) * (-2.0 * (f64::from(k) * lambda).powi(2)).exp();
-    (2.0 * (1..=TERMS).map(term).sum::<f64>()).clamp(0.0, 1.0)
+    (2.0 * (1..=SERIES_TERMS).map(term).sum::<f64>()).clamp(0.0, 1.0)
 }
 
 #[cfg(test)]
@@ -61,9 +61,9 @@ mod tests {
             (1.6276, 0.010001537333060776),
             (2.5, 7.453306344157342e-06),
         ] {
-            assert!((tail(lambda) / p - 1.0).abs() < 1e-9, "{lambda}");
+            assert!((kolmogorov_tail(lambda) / p - 1.0).abs() < 1e-9, "{lambda}");
         }
-        assert_eq!((tail(0.0), tail(50.0)), (1.0, 0.0));
+        assert_eq!((kolmogorov_tail(0.0), kolmogorov_tail(50.0)), (1.0, 0.0));
     }
 
     #[test]
@@ -81,7 +81,7 @@ mod tests {
             (list(60, 37, 101, 10.0, 0.0), list(60, 53, 97, 8.0, 1.0), 0.23333333, 0.0760752),
             (list(500, 37, 1009, 10.0, 0.0), list(500, 53, 1013, 10.0, 8.0), 0.092, 0.0289960),
         ] {
-            assert!((distance(&a, &b) - statistic).abs() < 1e-6);
+            assert!((ks_distance(&a, &b) - statistic).abs() < 1e-6);
             let got = two_sample_p(&a, &b);
             assert!((got / p - 1.0).abs() < 0.2, "{got} is not near {p}");
         }
@@ -106,7 +106,7 @@ mod tests {
             let share = |list: &[u8], x| list.iter().filter(|&&v| v <= x).count() as f64 / list.len() as f64;
             let naive = (0..30).map(|x| (share(&a, x) - share(&b, x)).abs()).fold(0.0, f64::max);
             let floats = |list: &[u8]| list.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
-            prop_assert_eq!(distance(&floats(&a), &floats(&b)), naive);
+            prop_assert_eq!(ks_distance(&floats(&a), &floats(&b)), naive);
         }
     }
 }

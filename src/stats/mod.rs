@@ -21,15 +21,15 @@ mod student;
 mod sum;
 
 pub use centre::{median, median_interval};
-pub use hull::slope_below;
+pub use hull::lower_hull_slope;
 pub use jitter::Jitter;
 pub use moments::Moments;
-pub use percentile::{interval_ranks, rank, supported};
+pub use percentile::{interval_ranks, is_supported, nearest_rank};
 pub use random::SplitMix64;
 #[cfg(test)]
 pub(crate) use random::simulate;
-pub use rank::{mann_whitney_p, shift};
-pub use series::{Drift, drift, warm_up};
+pub use rank::{hodges_lehmann_shift, mann_whitney_p};
+pub use series::{Drift, detect_drift, warm_up_samples};
 
 use serde::{Deserialize, Serialize};
 

@@ -6,14 +6,14 @@
 //! Technometrics 1962; merging, Chan, Golub and LeVeque 1979. The mean and the sum of squares are
 //! compensated sums: after 10^9 samples near 10^9 a plain running mean no longer moves.
 
-use super::sum::Sum;
+use super::sum::CompensatedSum;
 
 /// The running moments of a stream of finite values, all in the unit of the values.
 #[derive(Clone, Copy, Debug)]
 pub struct Moments {
     count: u64,
-    mean: Sum,
-    squares: Sum,
+    mean: CompensatedSum,
+    squares: CompensatedSum,
     min: f64,
     max: f64,
 }
@@ -29,8 +29,8 @@ impl Moments {
     pub fn new() -> Self {
         Self {
             count: 0,
-            mean: Sum::default(),
-            squares: Sum::default(),
+            mean: CompensatedSum::default(),
+            squares: CompensatedSum::default(),
             min: f64::INFINITY,
             max: f64::NEG_INFINITY,
         }
@@ -49,9 +49,9 @@ impl Moments {
     /// Takes in one value, which must be finite.
     pub fn add(&mut self, x: f64) {
         self.count += 1;
-        let before = self.mean.below(x);
+        let before = self.mean.difference_to(x);
         self.mean.add(before / self.count as f64);
-        self.squares.add(before * self.mean.below(x));
+        self.squares.add(before * self.mean.difference_to(x));
         self.min = self.min.min(x);
         self.max = self.max.max(x);
     }
@@ -63,7 +63,7 @@ impl Moments {
         }
         let (ours, theirs) = (self.count as f64, other.count as f64);
         let share = theirs / (ours + theirs);
-        let apart = self.mean.below(other.mean.value());
+        let apart = self.mean.difference_to(other.mean.value());
         self.count += other.count;
         self.mean.add(apart * share);
         self.squares.add(other.squares.value());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_of_nothing() {
+    fn no_values_give_no_moments() {
         let mut m = Moments::default();
         assert_eq!((m.count(), m.mean(), m.min(), m.max()), (0, None, None, None));
         m.merge(&Moments::new());

@@ -6,22 +6,22 @@
 use std::f64::consts::TAU;
 
 /// Where the series gives way to the continued fraction: both are good to 12 digits there.
-const SWITCH: f64 = 3.0;
+const SERIES_MAX_Z: f64 = 3.0;
 /// Terms that bring either form to 12 digits on its side of `SWITCH`.
-const TERMS: u32 = 60;
+const SERIES_TERMS: u32 = 60;
 
 /// P(Z > z), for z ≥ 0.
 fn upper_tail(z: f64) -> f64 {
     let density = (-z * z / 2.0).exp() / TAU.sqrt();
-    if z < SWITCH {
+    if z < SERIES_MAX_Z {
         let (mut term, mut sum) = (z, z);
-        for k in 1..TERMS {
+        for k in 1..SERIES_TERMS {
             term *= z * z / f64::from(2 * k + 1);
             sum += term;
         }
         0.5 - density * sum
     } else {
-        density / (1..TERMS).rev().fold(z, |tail, k| z + f64::from(k) / tail)
+        density / (1..SERIES_TERMS).rev().fold(z, |tail, k| z + f64::from(k) / tail)
     }
 }
 

@@ -13,13 +13,13 @@ const SUPPORT_TAIL: f64 = 0.025;
 
 /// Up to this many samples expected beyond the percentile the binomial is summed term by term:
 /// every n ≤ 20 000, and the far tails of any n. It costs at most some 10 000 steps.
-const EXACT_BEYOND: f64 = 10_000.0;
+const MAX_EXACT_EXPECTED: f64 = 10_000.0;
 
 /// The nearest rank of percentile `p` among `n` sorted samples: ceil(p·n), 1 to n.
 ///
 /// `p` is a share, 0 < p ≤ 1. A product that misses a whole number only by rounding (0.07 · 100)
 /// counts as that number. 0 when `n` is 0: there is no such sample.
-pub fn rank(n: u64, p: f64) -> u64 {
+pub fn nearest_rank(n: u64, p: f64) -> u64 {
     // p and the product are each off by at most half an epsilon, and p may come from a division.
     let nearest = (p * n as f64 * (1.0 - 4.0 * f64::EPSILON)).ceil() as u64;
     nearest.max(1).min(n)
@@ -31,7 +31,7 @@ pub fn rank(n: u64, p: f64) -> u64 {
 /// with a chance of at least 97.5 %, so that a 95 % interval exists: n ≥ ln 0.025 / ln p. That is
 /// 6 for the median, 36 for p90, 368 for p99, 3688 for p99.9. Never for 0 and 1: the least and
 /// the greatest possible value cannot be estimated.
-pub fn supported(n: u64, p: f64) -> bool {
+pub fn is_supported(n: u64, p: f64) -> bool {
     let inner = p.max(1.0 - p);
     inner < 1.0 && n as f64 >= SUPPORT_TAIL.ln() / inner.ln()
 }
@@ -48,7 +48,7 @@ pub fn interval_ranks(n: u64, p: f64, confidence: f64) -> Option<(u64, u64)> {
     if n == 0 || !inside(p) || !inside(confidence) {
         return None;
     }
-    if n as f64 * p.min(1.0 - p) <= EXACT_BEYOND {
+    if n as f64 * p.min(1.0 - p) <= MAX_EXACT_EXPECTED {
         exact_ranks(n, p, (1.0 - confidence) / 2.0)
     } else {
         Some(approximate_ranks(n, p, half_width(confidence)))
@@ -103,28 +103,28 @@ mod tests {
 
     #[test]
     fn rank_is_not_misled_by_rounding() {
-        assert_eq!(rank(10, 0.9), 9);
-        assert_eq!(rank(100, 0.07), 7); // 0.07 * 100.0 is 7.000000000000001
-        assert_eq!(rank(1000, 0.999), 999);
-        assert_eq!(rank(10, 0.91), 10);
-        assert_eq!(rank(10, 1.0), 10);
-        assert_eq!(rank(10, 1e-9), 1);
-        assert_eq!(rank(1, 0.5), 1);
-        assert_eq!(rank(0, 0.5), 0);
+        assert_eq!(nearest_rank(10, 0.9), 9);
+        assert_eq!(nearest_rank(100, 0.07), 7); // 0.07 * 100.0 is 7.000000000000001
+        assert_eq!(nearest_rank(1000, 0.999), 999);
+        assert_eq!(nearest_rank(10, 0.91), 10);
+        assert_eq!(nearest_rank(10, 1.0), 10);
+        assert_eq!(nearest_rank(10, 1e-9), 1);
+        assert_eq!(nearest_rank(1, 0.5), 1);
+        assert_eq!(nearest_rank(0, 0.5), 0);
     }
 
     #[test]
-    fn support_begins_where_the_interval_begins() {
+    fn support_starts_with_the_first_interval() {
         let least = [(0.5, 6), (0.9, 36), (0.99, 368), (0.999, 3688), (0.99999, 368_887)];
         for (p, n) in least {
             for p in [p, 1.0 - p] {
-                assert!(supported(n, p) && !supported(n - 1, p), "{p}");
+                assert!(is_supported(n, p) && !is_supported(n - 1, p), "{p}");
                 assert!(interval_ranks(n, p, 0.95).is_some(), "{p}");
                 assert!(interval_ranks(n - 1, p, 0.95).is_none(), "{p}");
             }
         }
-        assert!(!supported(u64::MAX, 1.0) && !supported(u64::MAX, 0.0));
-        assert!(!supported(0, 0.5));
+        assert!(!is_supported(u64::MAX, 1.0) && !is_supported(u64::MAX, 0.0));
+        assert!(!is_supported(0, 0.5));
     }
 
     #[test]
@@ -219,13 +219,13 @@ mod tests {
     proptest! {
         #[test]
         fn rank_is_the_whole_number_division_rounded_up(n in 1u64..1_000_000_000, mills in 1u64..=1000) {
-            prop_assert_eq!(rank(n, mills as f64 / 1000.0), (n * mills).div_ceil(1000));
+            prop_assert_eq!(nearest_rank(n, mills as f64 / 1000.0), (n * mills).div_ceil(1000));
         }
 
         #[test]
         fn interval_holds_the_nearest_rank(n in 1u64..30_000, p in 0.001f64..0.999) {
             if let Some((low, high)) = interval_ranks(n, p, 0.95) {
-                prop_assert!((low..=high).contains(&rank(n, p)));
+                prop_assert!((low..=high).contains(&nearest_rank(n, p)));
             }
         }
     }

@@ -14,7 +14,7 @@ impl SplitMix64 {
     }
 
     /// The next 64 bits.
-    fn next(&mut self) -> u64 {
+    fn next_bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -24,7 +24,7 @@ impl SplitMix64 {
 
     /// Uniform in [0, 1), with 53 random bits.
     pub fn uniform(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.next_bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
@@ -75,6 +75,6 @@ mod tests {
             4_593_380_528_125_082_431,
             16_408_922_859_458_223_821,
         ];
-        assert_eq!(expected.map(|_| random.next()), expected);
+        assert_eq!(expected.map(|_| random.next_bits()), expected);
     }
 }

@@ -7,11 +7,11 @@
 //! "Estimates of location based on rank tests", 1963.
 
 use super::Interval;
-use super::centre::middle;
+use super::centre::median_in_place;
 use super::normal::{half_width, two_sided_p};
 
 /// Up to so many values in both lists together all arrangements are counted: some milliseconds at most.
-const EXACT: usize = 60;
+const MAX_EXACT_VALUES: usize = 60;
 
 /// The two-sided p-value, 0 to 1, of the Mann–Whitney test of two lists without NaN; 1 when either is empty.
 ///
@@ -23,7 +23,11 @@ pub fn mann_whitney_p(a: &[f64], b: &[f64]) -> f64 {
     }
     let ranks = doubled_ranks(a, b);
     let sum: usize = ranks[..a.len()].iter().sum();
-    if ranks.len() <= EXACT { exact_p(&ranks, a.len(), sum) } else { approximate_p(&ranks, a.len(), sum) }
+    if ranks.len() <= MAX_EXACT_VALUES {
+        exact_p(&ranks, a.len(), sum)
+    } else {
+        approximate_p(&ranks, a.len(), sum)
+    }
 }
 
 /// Twice the mid-rank of each value, those of `a` first: whole numbers even where values are tied.
@@ -78,12 +82,12 @@ fn approximate_p(ranks: &[usize], n: usize, sum: usize) -> f64 {
 /// How much larger the values of `b` are than those of `a`: the median of all differences, and the interval that holds
 /// the true shift with 95 %, if the lists differ by a shift. `None` when either is empty; no interval when they are too
 /// few for one (below 4 and 4).
-pub fn shift(a: &[f64], b: &[f64]) -> Option<(f64, Option<Interval>)> {
+pub fn hodges_lehmann_shift(a: &[f64], b: &[f64]) -> Option<(f64, Option<Interval>)> {
     let mut differences: Vec<f64> =
         a.iter().flat_map(|x| b.iter().map(move |y| difference(*x, *y))).collect();
-    let centre = middle(&mut differences)?;
+    let centre = median_in_place(&mut differences)?;
     differences.sort_unstable_by(f64::total_cmp);
-    let rank = critical(a.len(), b.len());
+    let rank = critical_rank(a.len(), b.len());
     let interval = (rank > 0)
         .then(|| Interval { low: differences[rank - 1], high: differences[differences.len() - rank] });
     Some((centre, interval))
@@ -95,9 +99,9 @@ fn difference(x: f64, y: f64) -> f64 {
 }
 
 /// The largest k with P(U < k) ≤ 2.5 %, for lists of these lengths without ties; 0 when there is none.
-fn critical(n: usize, m: usize) -> usize {
+fn critical_rank(n: usize, m: usize) -> usize {
     const TAIL: f64 = 0.025;
-    if n + m > EXACT {
+    if n + m > MAX_EXACT_VALUES {
         let (n, m) = (n as f64, m as f64);
         let deviation = (n * m * (n + m + 1.0) / 12.0).sqrt();
         return (n * m / 2.0 - half_width(1.0 - 2.0 * TAIL) * deviation).floor().max(0.0) as usize;
@@ -159,7 +163,7 @@ mod tests {
         ] {
             let got = mann_whitney_p(&x, &y);
             assert!((got / p - 1.0).abs() < 1e-9, "{got} is not {p}");
-            let (got, _) = shift(&x, &y).unwrap();
+            let (got, _) = hodges_lehmann_shift(&x, &y).unwrap();
             assert!((got - centre).abs() < 1e-9, "{got} is not {centre}");
         }
     }
@@ -179,31 +183,35 @@ mod tests {
             (40, 35, 515),
             (100, 100, 4197),
         ] {
-            assert_eq!((critical(n, m), critical(m, n)), (k, k), "{n} {m}");
+            assert_eq!((critical_rank(n, m), critical_rank(m, n)), (k, k), "{n} {m}");
         }
         // The 24th and the 77th of 100 sorted differences: numpy.sort(…)[[23, 76]].
-        let (_, interval) = shift(&list(10, 37, 101, 10.0, 0.0), &list(10, 53, 97, 10.0, 6.05)).unwrap();
+        let (_, interval) =
+            hodges_lehmann_shift(&list(10, 37, 101, 10.0, 0.0), &list(10, 53, 97, 10.0, 6.05)).unwrap();
         let interval = interval.unwrap();
         assert!((interval.low - 2.95).abs() < 1e-9 && (interval.high - 9.35).abs() < 1e-9, "{interval:?}");
     }
 
     #[test]
-    fn intervals_hold_the_shift_as_often_as_they_say() {
+    fn intervals_have_their_stated_coverage() {
         let covered = (0..1000).filter(|&seed| {
             let (a, b) = (log_normal(10, 0.02, 2 * seed), log_normal(10, 0.02, 2 * seed + 1));
-            shift(&a, &b).unwrap().1.is_some_and(|interval| interval.low <= 0.0 && 0.0 <= interval.high)
+            hodges_lehmann_shift(&a, &b)
+                .unwrap()
+                .1
+                .is_some_and(|interval| interval.low <= 0.0 && 0.0 <= interval.high)
         });
         let covered = covered.count();
         assert!((930..=980).contains(&covered), "{covered} of 1000");
     }
 
     #[test]
-    fn shares_of_nothing() {
-        assert_eq!((mann_whitney_p(&[], &[1.0]), shift(&[], &[1.0])), (1.0, None));
+    fn empty_and_equal_lists() {
+        assert_eq!((mann_whitney_p(&[], &[1.0]), hodges_lehmann_shift(&[], &[1.0])), (1.0, None));
         assert_eq!(mann_whitney_p(&[2.0; 5], &[2.0; 5]), 1.0);
         assert_eq!(mann_whitney_p(&[2.0; 50], &[2.0; 50]), 1.0);
-        assert_eq!(shift(&[1.0; 3], &[f64::INFINITY; 3]), Some((f64::INFINITY, None)));
-        assert_eq!(shift(&[f64::INFINITY; 3], &[f64::INFINITY; 3]), Some((0.0, None)));
+        assert_eq!(hodges_lehmann_shift(&[1.0; 3], &[f64::INFINITY; 3]), Some((f64::INFINITY, None)));
+        assert_eq!(hodges_lehmann_shift(&[f64::INFINITY; 3], &[f64::INFINITY; 3]), Some((0.0, None)));
     }
 
     proptest! {
@@ -214,7 +222,7 @@ mod tests {
             let floats = |list: &[u8]| list.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
             let (a, b) = (floats(&a), floats(&b));
             prop_assert!((mann_whitney_p(&a, &b) - mann_whitney_p(&b, &a)).abs() < 1e-12);
-            let ((there, here), (back, hither)) = (shift(&a, &b).unwrap(), shift(&b, &a).unwrap());
+            let ((there, here), (back, hither)) = (hodges_lehmann_shift(&a, &b).unwrap(), hodges_lehmann_shift(&b, &a).unwrap());
             prop_assert_eq!(there, -back);
             prop_assert_eq!(here.map(|i| (i.low, i.high)), hither.map(|i| (-i.high, -i.low)));
             prop_assert!(here.is_none_or(|interval| interval.low <= there && there <= interval.high));

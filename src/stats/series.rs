@@ -10,24 +10,24 @@ use super::moments::Moments;
 use super::{kendall, kolmogorov};
 
 /// Samples averaged into one before MSER looks at them: the 5 of MSER-5.
-const WARM_UP_BATCH: usize = 5;
+const WARM_UP_BATCH_SAMPLES: usize = 5;
 
 /// Most batch means in the trend test: its cost is their square.
-const TREND_BATCHES: usize = 200;
+const MAX_TREND_BATCHES: usize = 200;
 
 /// Most samples in the test of the halves. More would find differences too small to matter: with
 /// 2500 a side the distribution functions must lie 4 % apart.
-const HALVES_MOST: usize = 5000;
+const MAX_HALF_SAMPLES: usize = 5000;
 
 /// Fewest samples either test is left with, however dependent they are: so a pure ramp is found.
-const FEWEST: usize = 20;
+const MIN_SAMPLES: usize = 20;
 
 /// The trend test carries the decision, at the usual strict level.
-const TREND_P: f64 = 0.01;
+const MAX_TREND_P: f64 = 0.01;
 
 /// The halves must confirm it, at the usual level. In simulations of 1000 samples with a spread of
 /// 25 %, 0.01 here missed 11 % of the drifts of a fifth, 0.05 missed 3 %.
-const HALVES_P: f64 = 0.05;
+const MAX_HALVES_P: f64 = 0.05;
 
 /// Whether a run changed while it was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +40,7 @@ pub struct Drift {
     pub trend_p: f64,
     /// `trend_p` is below 0.01 and `halves_p` below 0.05: the values moved in one direction, and
     /// far enough to tell the halves apart.
-    pub drifted: bool,
+    pub is_drifting: bool,
 }
 
 /// The autocorrelation of `series` at `lag`, −1 to 1 (divisor n, so it fades with the lag).
@@ -69,11 +69,11 @@ pub fn effective_size(series: &[f64]) -> f64 {
 ///
 /// The cut after which the batch means of the rest have the smallest standard error. A cut near
 /// n/2 means that the series had not settled by then. 0 for fewer than 20 samples.
-pub fn warm_up(series: &[f64]) -> usize {
-    if series.len() < FEWEST {
+pub fn warm_up_samples(series: &[f64]) -> usize {
+    if series.len() < MIN_SAMPLES {
         return 0;
     }
-    let means = batch_means(series, WARM_UP_BATCH);
+    let means = batch_means(series, WARM_UP_BATCH_SAMPLES);
     let (mut rest, mut best) = (Moments::new(), (f64::INFINITY, 0));
     for (cut, &mean) in means.iter().enumerate().rev() {
         rest.add(mean);
@@ -85,7 +85,7 @@ pub fn warm_up(series: &[f64]) -> usize {
             }
         }
     }
-    best.1 * WARM_UP_BATCH
+    best.1 * WARM_UP_BATCH_SAMPLES
 }
 
 /// Tests whether `series` (finite values, in order) changed from its beginning to its end.
@@ -95,23 +95,23 @@ pub fn warm_up(series: &[f64]) -> usize {
 /// was called drifting in 0.6 % of cases when independent, in 2 % when autocorrelated up to 0.95.
 /// One that wanders for a twentieth of its length or longer may be called drifting. Fewer than 20
 /// samples show no drift.
-pub fn drift(series: &[f64]) -> Drift {
+pub fn detect_drift(series: &[f64]) -> Drift {
     let n = series.len();
-    if n < FEWEST {
-        return Drift { halves_p: 1.0, trend_tau: 0.0, trend_p: 1.0, drifted: false };
+    if n < MIN_SAMPLES {
+        return Drift { halves_p: 1.0, trend_tau: 0.0, trend_p: 1.0, is_drifting: false };
     }
     let apart = (n as f64 / effective_size(series)).ceil() as usize;
-    let step = |most: usize| apart.max(n.div_ceil(most)).min(n / FEWEST);
+    let step = |most: usize| apart.max(n.div_ceil(most)).min(n / MIN_SAMPLES);
     let thinned = |half: &[f64]| {
-        let mut values: Vec<f64> = half.iter().copied().step_by(step(HALVES_MOST)).collect();
+        let mut values: Vec<f64> = half.iter().copied().step_by(step(MAX_HALF_SAMPLES)).collect();
         values.sort_by(f64::total_cmp);
         values
     };
     let (first, second) = series.split_at(n / 2);
     let halves_p = kolmogorov::two_sample_p(&thinned(first), &thinned(second));
-    let (trend_tau, trend_p) = kendall::trend(&batch_means(series, step(TREND_BATCHES)));
-    let drifted = halves_p < HALVES_P && trend_p < TREND_P;
-    Drift { halves_p, trend_tau, trend_p, drifted }
+    let (trend_tau, trend_p) = kendall::mann_kendall_trend(&batch_means(series, step(MAX_TREND_BATCHES)));
+    let drifted = halves_p < MAX_HALVES_P && trend_p < MAX_TREND_P;
+    Drift { halves_p, trend_tau, trend_p, is_drifting: drifted }
 }
 
 /// The means of consecutive batches of `size` ≥ 1 values; an incomplete last batch is dropped.
@@ -162,23 +162,23 @@ mod tests {
         // np.argmin([q[d:].var()/(n - d) for d in range(n//2 + 1)])*5
         let settling = |t: u32| 5.0 + 20.0 * (-f64::from(t) / 15.0).exp() + f64::from(t * 37 % 101) / 50.0;
         let series: Vec<f64> = (0..503).map(settling).collect();
-        assert_eq!(warm_up(&series), 80);
-        assert_eq!(warm_up(&series[..19]), 0);
-        assert_eq!(warm_up(&[7.0; 100]), 0);
+        assert_eq!(warm_up_samples(&series), 80);
+        assert_eq!(warm_up_samples(&series[..19]), 0);
+        assert_eq!(warm_up_samples(&[7.0; 100]), 0);
     }
 
     /// The share, in percent, of `count` simulated series in which a drift is found.
-    fn found(count: u64, series: impl Fn(u64) -> Vec<f64>) -> f64 {
-        let drifted = (0..count).filter(|&seed| drift(&series(seed)).drifted).count();
+    fn drift_share(count: u64, series: impl Fn(u64) -> Vec<f64>) -> f64 {
+        let drifted = (0..count).filter(|&seed| detect_drift(&series(seed)).is_drifting).count();
         100.0 * drifted as f64 / count as f64
     }
 
     #[test]
-    fn steady_series_seldom_raise_an_alarm() {
-        let independent = found(1000, |seed| simulate::log_normal(1000, 0.5, seed));
+    fn steady_series_rarely_count_as_drifting() {
+        let independent = drift_share(1000, |seed| simulate::log_normal(1000, 0.5, seed));
         assert!(independent <= 2.0, "{independent} %");
         for (rho, most) in [(0.5, 5.0), (0.9, 5.0), (-0.5, 2.0)] {
-            let rate = found(1000, |seed| simulate::autoregressive(1000, rho, seed));
+            let rate = drift_share(1000, |seed| simulate::autoregressive(1000, rho, seed));
             assert!(rate <= most, "{rate} % at {rho}");
         }
     }
@@ -190,23 +190,23 @@ mod tests {
             x.iter().enumerate().map(|(i, x)| x * (1.0 + total * i as f64 / n)).collect()
         };
         for total in [0.2, -0.2] {
-            let rate = found(300, |seed| ramp(simulate::log_normal(1000, 0.25, seed), total));
+            let rate = drift_share(300, |seed| ramp(simulate::log_normal(1000, 0.25, seed), total));
             assert!(rate >= 95.0, "{rate} %");
         }
-        let long = found(20, |seed| ramp(simulate::log_normal(20_000, 0.5, seed), 0.2));
+        let long = drift_share(20, |seed| ramp(simulate::log_normal(20_000, 0.5, seed), 0.2));
         assert!(long >= 95.0, "{long} %");
     }
 
     #[test]
     fn plain_ramps_and_steps_are_drifts_and_constants_are_not() {
         let ramp: Vec<f64> = (0..1000).map(f64::from).collect();
-        let result = drift(&ramp);
-        assert!(result.drifted && result.trend_tau == 1.0, "{result:?}");
+        let result = detect_drift(&ramp);
+        assert!(result.is_drifting && result.trend_tau == 1.0, "{result:?}");
         let step: Vec<f64> = (0..1000).map(|i| if i < 500 { 1.0 } else { 2.0 }).collect();
-        assert!(drift(&step).drifted);
+        assert!(detect_drift(&step).is_drifting);
         for n in [0, 1, 19, 20, 1000] {
-            let steady = Drift { halves_p: 1.0, trend_tau: 0.0, trend_p: 1.0, drifted: false };
-            assert_eq!(drift(&vec![3.0; n]), steady, "{n}");
+            let steady = Drift { halves_p: 1.0, trend_tau: 0.0, trend_p: 1.0, is_drifting: false };
+            assert_eq!(detect_drift(&vec![3.0; n]), steady, "{n}");
         }
     }
 
@@ -219,7 +219,7 @@ mod tests {
                 let mean = rest.iter().sum::<f64>() / rest.len() as f64;
                 rest.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (rest.len() as f64).powi(2)
             };
-            let cut = warm_up(&series);
+            let cut = warm_up_samples(&series);
             prop_assert!(cut.is_multiple_of(5) && cut <= series.len() / 2);
             let least = (0..=means.len() / 2).map(score).fold(f64::INFINITY, f64::min);
             prop_assert!(score(cut / 5) <= least * (1.0 + 1e-9));
@@ -233,7 +233,7 @@ mod tests {
             for lag in 0..5 {
                 prop_assert!(autocorrelation(&series, lag).abs() <= 1.0);
             }
-            let result = drift(&series);
+            let result = detect_drift(&series);
             prop_assert!((0.0..=1.0).contains(&result.halves_p));
             prop_assert!((0.0..=1.0).contains(&result.trend_p));
             prop_assert!((-1.0..=1.0).contains(&result.trend_tau));

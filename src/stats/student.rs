@@ -6,7 +6,7 @@
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
 /// P(|T| < t) with t = √`freedom` · tan `angle`.
-fn central(angle: f64, freedom: u32) -> f64 {
+fn central_probability(angle: f64, freedom: u32) -> f64 {
     let (sine, cosine) = angle.sin_cos();
     // Odd degrees: 2/3, 4/5, … with odd powers; even ones: 1/2, 3/4, … with even powers.
     let is_odd = freedom % 2 == 1;
@@ -27,7 +27,7 @@ pub(super) fn half_width(freedom: u32, confidence: f64) -> f64 {
     // 60 halvings of π/2 reach the resolution of f64.
     for _ in 0..60 {
         let middle = (low + high) / 2.0;
-        if central(middle, freedom) < confidence {
+        if central_probability(middle, freedom) < confidence {
             low = middle;
         } else {
             high = middle;

@@ -5,12 +5,12 @@
 
 /// A running total held as a rounded value and what the rounding left out.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum {
+pub(super) struct CompensatedSum {
     high: f64,
     low: f64,
 }
 
-impl Sum {
+impl CompensatedSum {
     /// Adds `x`, finite, of either sign.
     pub(super) fn add(&mut self, x: f64) {
         let x = x + self.low;
@@ -26,7 +26,7 @@ impl Sum {
     }
 
     /// `x` − total, without first rounding the total.
-    pub(super) fn below(self, x: f64) -> f64 {
+    pub(super) fn difference_to(self, x: f64) -> f64 {
         (x - self.high) - self.low
     }
 }
@@ -37,10 +37,10 @@ mod tests {
 
     #[test]
     fn addends_below_the_last_digit_are_not_lost() {
-        let mut sum = Sum::default();
+        let mut sum = CompensatedSum::default();
         sum.add(1e18);
         (0..1_000_000).for_each(|_| sum.add(0.25));
         assert_eq!(sum.value(), 1e18 + 250_000.0);
-        assert_eq!(sum.below(1e18), -250_000.0);
+        assert_eq!(sum.difference_to(1e18), -250_000.0);
     }
 }

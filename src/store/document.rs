@@ -9,21 +9,21 @@ use flate2::write::ZlibEncoder;
 use crate::run::Run;
 
 /// A store may be anybody's file: no honest document is longer than this.
-pub const MOST_BYTES: u64 = 1 << 30;
+pub const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
 
 /// A run as text.
-pub fn text(run: &Run) -> String {
+pub fn to_json(run: &Run) -> String {
     serde_json::to_string(run).expect("a run has only texts as keys, and its numbers are finite")
 }
 
-pub fn deflated(text: &str) -> Vec<u8> {
+pub fn deflate(text: &str) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish()).expect("memory takes everything")
 }
 
 /// `None` where it is damaged.
-pub fn inflated(bytes: &[u8]) -> Option<String> {
+pub fn inflate(bytes: &[u8]) -> Option<String> {
     let mut text = String::new();
-    ZlibDecoder::new(bytes).take(MOST_BYTES).read_to_string(&mut text).ok()?;
+    ZlibDecoder::new(bytes).take(MAX_DOCUMENT_BYTES).read_to_string(&mut text).ok()?;
     Some(text)
 }

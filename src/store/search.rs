@@ -27,7 +27,7 @@ pub struct Filter {
 
 /// A run as the list shows it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct RunEntry {
     pub id: String,
     pub started: Timestamp,
     pub host: Option<String>,
@@ -57,11 +57,11 @@ pub struct Trend {
     pub settings: String,
     pub host: Option<String>,
     /// Oldest first.
-    pub points: Vec<Point>,
+    pub points: Vec<TrendPoint>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Point {
+pub struct TrendPoint {
     pub id: String,
     pub started: Timestamp,
     /// In the metric's unit; infinite where it was not reached.
@@ -83,27 +83,27 @@ impl<T> Default for Listing<T> {
 }
 
 /// Conditions on `run`, with what they are to be compared with.
-struct Where {
+struct FilterCondition {
     text: String,
     values: Vec<Value>,
 }
 
-impl Where {
-    fn new(filter: &Filter) -> Where {
-        let mut found = Where { text: "1".to_owned(), values: Vec::new() };
+impl FilterCondition {
+    fn from_filter(filter: &Filter) -> FilterCondition {
+        let mut found = FilterCondition { text: "1".to_owned(), values: Vec::new() };
         let text = |text: &Option<String>| text.clone().map(Value::Text);
         let time = |time: Option<Timestamp>| time.map(|time| Value::Integer(time.as_microsecond()));
         let part = "run.number IN (SELECT run FROM measured WHERE instr(endpoint, ?) > 0)";
-        found.and(part, text(&filter.endpoint));
-        found.and("run.number IN (SELECT run FROM measured WHERE workload = ?)", text(&filter.workload));
-        found.and("run.number IN (SELECT run FROM tag WHERE name = ?)", text(&filter.tag));
-        found.and("run.host = ?", text(&filter.host));
-        found.and("run.started_us >= ?", time(filter.since));
-        found.and("run.started_us < ?", time(filter.until));
+        found.add(part, text(&filter.endpoint));
+        found.add("run.number IN (SELECT run FROM measured WHERE workload = ?)", text(&filter.workload));
+        found.add("run.number IN (SELECT run FROM tag WHERE name = ?)", text(&filter.tag));
+        found.add("run.host = ?", text(&filter.host));
+        found.add("run.started_us >= ?", time(filter.since));
+        found.add("run.started_us < ?", time(filter.until));
         found
     }
 
-    fn and(&mut self, condition: &str, value: Option<Value>) {
+    fn add(&mut self, condition: &str, value: Option<Value>) {
         if let Some(value) = value {
             self.text += " AND ";
             self.text += condition;
@@ -117,8 +117,8 @@ const NO_LIMIT: i64 = -1;
 
 impl Store {
     /// The runs that the filter lets through, the last one first.
-    pub fn runs(&self, filter: &Filter) -> Result<Listing<Entry>, StoreError> {
-        let Where { text, mut values } = Where::new(filter);
+    pub fn runs(&self, filter: &Filter) -> Result<Listing<RunEntry>, StoreError> {
+        let FilterCondition { text, mut values } = FilterCondition::from_filter(filter);
         values.push(Value::Integer(filter.limit.map_or(NO_LIMIT, |limit| limit as i64)));
         let statement = format!(
             "SELECT id, started_us, host, title, complete,
@@ -129,12 +129,12 @@ impl Store {
              FROM run LEFT JOIN measured AS first ON first.run = run.number AND first.number = 1
              WHERE {text} ORDER BY started_us DESC, run.number DESC LIMIT ?"
         );
-        self.rows(&statement, values, 0, entry)
+        self.query_rows(&statement, values, 0, read_entry)
     }
 
     /// How a metric went, for each case that the filter lets through and that has it; the filter's limit counts runs.
     pub fn trends(&self, filter: &Filter, metric: &Metric) -> Result<Listing<Trend>, StoreError> {
-        let Where { text, values } = Where::new(filter);
+        let FilterCondition { text, values } = FilterCondition::from_filter(filter);
         let path = Value::Text(format!("$.\"{}\"", metric.name()));
         // Of what is no JSON the type is this word.
         let kind = "CASE WHEN json_valid(figures) THEN json_type(figures, ?) ELSE 'damaged' END";
@@ -159,7 +159,7 @@ impl Store {
              WHERE {kind} IS NOT NULL{conditions} ORDER BY started_us, run.number, measured.number"
         );
         let mut trends: BTreeMap<String, Trend> = BTreeMap::new();
-        let found = self.rows(&statement, all, 9, point)?;
+        let found = self.query_rows(&statement, all, 9, read_point)?;
         for (trend, point) in found.entries {
             // What tells the cases apart is everything but the points.
             let key = format!("{trend:?}");
@@ -169,15 +169,15 @@ impl Store {
     }
 
     /// The whole id of a run that somebody named.
-    pub fn find(&self, text: &str) -> Result<String, StoreError> {
+    pub fn resolve_id(&self, text: &str) -> Result<String, StoreError> {
         let newest = "SELECT id FROM run ORDER BY started_us DESC, number DESC LIMIT 1";
         let fitting = "SELECT id FROM run WHERE id = ?1
              UNION SELECT id FROM run WHERE instr(id, ?1) = 1 OR instr(id, '-' || ?1) > 0";
         let id = |row: &Row| row.get::<_, String>(0);
         let mut found = match text {
-            "last" => self.rows(newest, Vec::new(), 0, id)?.entries,
+            "last" => self.query_rows(newest, Vec::new(), 0, id)?.entries,
             "" => Vec::new(),
-            _ => self.rows(fitting, vec![Value::Text(text.to_owned())], 0, id)?.entries,
+            _ => self.query_rows(fitting, vec![Value::Text(text.to_owned())], 0, id)?.entries,
         };
         match found.len() {
             0 => Err(StoreError::Unknown(text.to_owned())),
@@ -188,7 +188,7 @@ impl Store {
     }
 
     /// The ids of the runs that have this tag, the oldest first; there is at least one.
-    pub fn tagged(&self, tag: &str) -> Result<Vec<String>, StoreError> {
+    pub fn ids_with_tag(&self, tag: &str) -> Result<Vec<String>, StoreError> {
         let ids = self.ids(&Filter { tag: Some(tag.to_owned()), ..Filter::default() })?;
         if ids.is_empty() {
             return Err(StoreError::UnknownTag(tag.to_owned()));
@@ -198,20 +198,20 @@ impl Store {
 
     /// The ids of the runs that the filter lets through, the oldest first: of those as well whose other columns are damaged.
     pub fn ids(&self, filter: &Filter) -> Result<Vec<String>, StoreError> {
-        let Where { text, values } = Where::new(filter);
+        let FilterCondition { text, values } = FilterCondition::from_filter(filter);
         let statement = format!("SELECT id FROM run WHERE {text} ORDER BY started_us, run.number");
-        Ok(self.rows(&statement, values, 0, |row| row.get(0))?.entries)
+        Ok(self.query_rows(&statement, values, 0, |row| row.get(0))?.entries)
     }
 
     /// All rows of a statement; `id` is the column that names the run of a damaged one.
-    fn rows<T>(
+    fn query_rows<T>(
         &self,
         statement: &str,
         values: Vec<Value>,
         id: usize,
         read: impl Fn(&Row) -> rusqlite::Result<T>,
     ) -> Result<Listing<T>, StoreError> {
-        self.patiently("read", || {
+        self.retry_while_locked("read", || {
             let mut statement = self.connection.prepare(statement)?;
             let values = values.iter().map(|value| value as &dyn ToSql);
             let mut rows = statement.query(params_from_iter(values))?;
@@ -219,7 +219,7 @@ impl Store {
             while let Some(row) = rows.next()? {
                 match read(row) {
                     Ok(entry) => listing.entries.push(entry),
-                    Err(error) => listing.damaged.push(format!("{}: {error}", name_of(row, id))),
+                    Err(error) => listing.damaged.push(format!("{}: {error}", run_label(row, id))),
                 }
             }
             Ok(listing)
@@ -228,23 +228,23 @@ impl Store {
 }
 
 /// Of the run that a row belongs to.
-fn name_of(row: &Row, id: usize) -> String {
+fn run_label(row: &Row, id: usize) -> String {
     row.get(id).map_or("a run whose id cannot be read".to_owned(), |id: String| format!("run {id}"))
 }
 
-fn time(row: &Row, column: usize) -> rusqlite::Result<Timestamp> {
+fn read_timestamp(row: &Row, column: usize) -> rusqlite::Result<Timestamp> {
     let microseconds: i64 = row.get(column)?;
     Timestamp::from_microsecond(microseconds)
         .map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, microseconds))
 }
 
-fn entry(row: &Row) -> rusqlite::Result<Entry> {
+fn read_entry(row: &Row) -> rusqlite::Result<RunEntry> {
     let tags: Option<String> = row.get(9)?;
     let headline: Option<String> = row.get(7)?;
     let value: Option<f64> = row.get(8)?;
-    Ok(Entry {
+    Ok(RunEntry {
         id: row.get(0)?,
-        started: time(row, 1)?,
+        started: read_timestamp(row, 1)?,
         host: row.get(2)?,
         title: row.get(3)?,
         complete: row.get(4)?,
@@ -255,7 +255,7 @@ fn entry(row: &Row) -> rusqlite::Result<Entry> {
     })
 }
 
-fn point(row: &Row) -> rusqlite::Result<(Trend, Point)> {
+fn read_point(row: &Row) -> rusqlite::Result<(Trend, TrendPoint)> {
     let kind: String = row.get(12)?;
     if kind == "damaged" {
         return Err(rusqlite::Error::InvalidColumnType(11, "figures".to_owned(), Type::Text));
@@ -274,5 +274,5 @@ fn point(row: &Row) -> rusqlite::Result<(Trend, Point)> {
         host: row.get(8)?,
         points: Vec::new(),
     };
-    Ok((trend, Point { id: row.get(9)?, started: time(row, 10)?, value }))
+    Ok((trend, TrendPoint { id: row.get(9)?, started: read_timestamp(row, 10)?, value }))
 }

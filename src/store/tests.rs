@@ -3,60 +3,60 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::report::sample_run;
+use crate::report::sample_runs;
 
-fn store() -> (tempfile::TempDir, PathBuf) {
+fn temporary_store() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.sqlite");
     (directory, path)
 }
 
 /// A run of its own id that began so many seconds later than the others.
-fn run(id: &str, seconds: i64) -> Run {
-    let run = sample_run::full();
+fn run_at(id: &str, seconds: i64) -> Run {
+    let run = sample_runs::full();
     Run { id: id.to_owned(), started: run.started + jiff::SignedDuration::from_secs(seconds), ..run }
 }
 
-fn ids(entries: &[Entry]) -> Vec<&str> {
+fn entry_ids(entries: &[RunEntry]) -> Vec<&str> {
     entries.iter().map(|entry| entry.id.as_str()).collect()
 }
 
 #[test]
-fn what_is_kept_comes_back_whole() {
-    let (_directory, path) = store();
+fn saved_runs_load_unchanged() {
+    let (_directory, path) = temporary_store();
     let mut store = Store::open(&path).unwrap();
-    for (run, number) in sample_run::all().into_iter().zip(0..) {
+    for (run, number) in sample_runs::all_samples().into_iter().zip(0..) {
         let run = Run { id: format!("run-{number}"), ..run };
-        assert_eq!(store.keep(&run).unwrap(), Kept::New);
-        assert_eq!(store.keep(&run).unwrap(), Kept::Already);
-        assert_eq!(Store::open_existing(&path).unwrap().get(&run.id).unwrap(), run);
+        assert_eq!(store.save(&run).unwrap(), SaveOutcome::Saved);
+        assert_eq!(store.save(&run).unwrap(), SaveOutcome::AlreadySaved);
+        assert_eq!(Store::open_existing(&path).unwrap().load(&run.id).unwrap(), run);
     }
 }
 
 #[test]
-fn another_run_of_the_same_id_is_refused() {
-    let (_directory, path) = store();
+fn different_run_with_the_same_id_is_refused() {
+    let (_directory, path) = temporary_store();
     let mut store = Store::open(&path).unwrap();
-    store.keep(&run("a", 0)).unwrap();
-    let other = Run { title: Some("other".to_owned()), ..run("a", 0) };
-    assert!(matches!(store.keep(&other), Err(StoreError::Different(_))));
-    assert_eq!(store.get("a").unwrap(), run("a", 0));
+    store.save(&run_at("a", 0)).unwrap();
+    let other = Run { title: Some("other".to_owned()), ..run_at("a", 0) };
+    assert!(matches!(store.save(&other), Err(StoreError::ConflictingRun(_))));
+    assert_eq!(store.load("a").unwrap(), run_at("a", 0));
 }
 
 #[test]
-fn runs_are_found_by_what_is_known_of_them() {
-    let (_directory, path) = store();
+fn runs_are_found_by_filters() {
+    let (_directory, path) = temporary_store();
     let mut store = Store::open(&path).unwrap();
     for (id, seconds) in
         [("20261120T100000Z-aa11", 0), ("20261120T100100Z-bb22", 60), ("20261121T100000Z-aa33", 86_400)]
     {
-        store.keep(&run(id, seconds)).unwrap();
+        store.save(&run_at(id, seconds)).unwrap();
     }
     store.tag("20261120T100000Z-aa11", &["night".to_owned(), "office".to_owned()]).unwrap();
     store.tag("20261120T100000Z-aa11", &["night".to_owned()]).unwrap();
     let found = |filter: Filter| store.runs(&filter).unwrap().entries;
     let all = found(Filter::default());
-    assert_eq!(ids(&all), ["20261121T100000Z-aa33", "20261120T100100Z-bb22", "20261120T100000Z-aa11"]);
+    assert_eq!(entry_ids(&all), ["20261121T100000Z-aa33", "20261120T100100Z-bb22", "20261120T100000Z-aa11"]);
     assert_eq!(all[2].tags, ["night", "office"]);
     assert_eq!(all[0].headline, Some(("p50".to_owned(), Some(13_823.0))));
     let text = |text: &str| Some(text.to_owned());
@@ -71,23 +71,23 @@ fn runs_are_found_by_what_is_known_of_them() {
     ] {
         assert_eq!(found(filter.clone()).len(), count, "{filter:?}");
     }
-    assert_eq!(store.find("last").unwrap(), "20261121T100000Z-aa33");
-    assert_eq!(store.find("bb").unwrap(), "20261120T100100Z-bb22");
-    assert_eq!(store.find("20261121").unwrap(), "20261121T100000Z-aa33");
-    assert!(matches!(store.find("aa"), Err(StoreError::Ambiguous { count: 2, .. })));
-    assert!(matches!(store.find("%"), Err(StoreError::Unknown(_))));
-    assert!(matches!(store.find(""), Err(StoreError::Unknown(_))));
-    assert_eq!(store.tagged("office").unwrap(), ["20261120T100000Z-aa11"]);
+    assert_eq!(store.resolve_id("last").unwrap(), "20261121T100000Z-aa33");
+    assert_eq!(store.resolve_id("bb").unwrap(), "20261120T100100Z-bb22");
+    assert_eq!(store.resolve_id("20261121").unwrap(), "20261121T100000Z-aa33");
+    assert!(matches!(store.resolve_id("aa"), Err(StoreError::Ambiguous { count: 2, .. })));
+    assert!(matches!(store.resolve_id("%"), Err(StoreError::Unknown(_))));
+    assert!(matches!(store.resolve_id(""), Err(StoreError::Unknown(_))));
+    assert_eq!(store.ids_with_tag("office").unwrap(), ["20261120T100000Z-aa11"]);
     store.untag("20261120T100000Z-aa11", &["office".to_owned()]).unwrap();
-    assert!(matches!(store.tagged("office"), Err(StoreError::UnknownTag(_))));
+    assert!(matches!(store.ids_with_tag("office"), Err(StoreError::UnknownTag(_))));
 }
 
 #[test]
 fn a_trend_is_one_case_over_time() {
-    let (_directory, path) = store();
+    let (_directory, path) = temporary_store();
     let mut store = Store::open(&path).unwrap();
     for (id, seconds) in [("b", 60), ("a", 0)] {
-        store.keep(&run(id, seconds)).unwrap();
+        store.save(&run_at(id, seconds)).unwrap();
     }
     let trends = store.trends(&Filter::default(), &"p99".parse().unwrap()).unwrap().entries;
     let first = trends.iter().find(|trend| trend.endpoint == "tcp://127.0.0.1:7100").unwrap();
@@ -103,15 +103,15 @@ fn a_trend_is_one_case_over_time() {
 }
 
 #[test]
-fn what_is_removed_is_gone_with_all_that_belongs_to_it() {
-    let (_directory, path) = store();
+fn removed_runs_leave_no_rows() {
+    let (_directory, path) = temporary_store();
     let mut store = Store::open(&path).unwrap();
     for id in ["a", "b"] {
-        store.keep(&run(id, 0)).unwrap();
+        store.save(&run_at(id, 0)).unwrap();
         store.tag(id, &["t".to_owned()]).unwrap();
     }
     store.remove(&["a".to_owned()]).unwrap();
-    assert_eq!(ids(&store.runs(&Filter::default()).unwrap().entries), ["b"]);
+    assert_eq!(entry_ids(&store.runs(&Filter::default()).unwrap().entries), ["b"]);
     for table in ["document", "tag"] {
         let count = format!("SELECT count(*) FROM {table}");
         assert_eq!(store.connection.query_row(&count, [], |row| row.get::<_, i64>(0)).unwrap(), 1);
@@ -119,21 +119,21 @@ fn what_is_removed_is_gone_with_all_that_belongs_to_it() {
 }
 
 #[test]
-fn files_that_are_no_store_are_left_as_they_are() {
-    let (directory, path) = store();
+fn other_files_are_left_unchanged() {
+    let (directory, path) = temporary_store();
     assert!(matches!(Store::open_existing(&path), Err(StoreError::Missing(_))));
     assert!(!path.exists());
 
     let text = directory.path().join("letter.txt");
     let letter = "Dear reader, this is no database at all. ".repeat(100);
     std::fs::write(&text, &letter).unwrap();
-    assert!(matches!(Store::open(&text), Err(StoreError::Foreign(_))));
+    assert!(matches!(Store::open(&text), Err(StoreError::NotAStore(_))));
     assert_eq!(std::fs::read_to_string(&text).unwrap(), letter);
 
     let other = directory.path().join("other.sqlite");
     Connection::open(&other).unwrap().execute_batch("CREATE TABLE bookmark (url TEXT)").unwrap();
     let before = std::fs::read(&other).unwrap();
-    assert!(matches!(Store::open(&other), Err(StoreError::Foreign(_))));
+    assert!(matches!(Store::open(&other), Err(StoreError::NotAStore(_))));
     assert_eq!(std::fs::read(&other).unwrap(), before);
 
     Store::open(&path).unwrap().connection.pragma_update(None, "user_version", VERSION + 1).unwrap();
@@ -143,23 +143,23 @@ fn files_that_are_no_store_are_left_as_they_are() {
 
 #[test]
 fn a_damaged_document_is_named() {
-    let (_directory, path) = store();
+    let (_directory, path) = temporary_store();
     let mut store = Store::open(&path).unwrap();
-    store.keep(&run("a", 0)).unwrap();
+    store.save(&run_at("a", 0)).unwrap();
     store.connection.execute("UPDATE document SET deflated = substr(deflated, 1, 500)", []).unwrap();
-    assert!(matches!(store.get("a"), Err(StoreError::Damaged(_))));
-    let newer = document::deflated("{\"schema\": \"linkgauge.run.v9\"}");
+    assert!(matches!(store.load("a"), Err(StoreError::Damaged(_))));
+    let newer = document::deflate("{\"schema\": \"linkgauge.run.v9\"}");
     store.connection.execute("UPDATE document SET deflated = ?1", [newer]).unwrap();
-    assert!(store.get("a").unwrap_err().to_string().contains("use a newer linkgauge"));
+    assert!(store.load("a").unwrap_err().to_string().contains("use a newer linkgauge"));
 }
 
 /// Any byte may be wrong: what is read then is an error or what can still be read, never a panic.
 #[test]
 fn a_store_cut_short_or_overwritten_is_an_error() {
-    let (directory, path) = store();
+    let (directory, path) = temporary_store();
     let mut store = Store::open(&path).unwrap();
     for number in 0..5 {
-        store.keep(&run(&format!("run-{number}"), number)).unwrap();
+        store.save(&run_at(&format!("run-{number}"), number)).unwrap();
     }
     drop(store);
     let good = std::fs::read(&path).unwrap();
@@ -175,95 +175,96 @@ fn a_store_cut_short_or_overwritten_is_an_error() {
         if let Ok(store) = Store::open_existing(&bad) {
             let _ = store.trends(&Filter::default(), &"p50".parse().unwrap());
             for entry in store.runs(&Filter::default()).unwrap_or_default().entries {
-                let _ = store.get(&entry.id);
+                let _ = store.load(&entry.id);
             }
         }
     }
 }
 
 #[test]
-fn a_store_that_may_only_be_read_can_be_read() {
-    let (directory, path) = store();
-    Store::open(&path).unwrap().keep(&run("a", 0)).unwrap();
+fn read_only_store_can_be_read() {
+    let (directory, path) = temporary_store();
+    Store::open(&path).unwrap().save(&run_at("a", 0)).unwrap();
     let set =
         |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     set(&path, 0o444);
     set(directory.path(), 0o555);
-    let read = Store::open_existing(&path).and_then(|store| store.get("a"));
+    let read = Store::open_existing(&path).and_then(|store| store.load("a"));
     set(directory.path(), 0o755);
     assert_eq!(read.unwrap().id, "a");
 }
 
 /// Changes the file behind the store's back.
-fn spoil(path: &Path, statement: &str) {
+fn corrupt(path: &Path, statement: &str) {
     let changed = rusqlite::Connection::open(path).unwrap().execute(statement, []).unwrap();
     assert_eq!(changed, 1, "{statement}");
 }
 
 #[test]
-fn a_damaged_row_hides_no_other() {
-    let (_directory, path) = store();
+fn damaged_rows_hide_no_others() {
+    let (_directory, path) = temporary_store();
     let mut store = Store::open(&path).unwrap();
     for (id, seconds) in [("a", 0), ("b", 60), ("c", 120)] {
-        store.keep(&run(id, seconds)).unwrap();
+        store.save(&run_at(id, seconds)).unwrap();
         store.tag(id, &["all".to_owned()]).unwrap();
     }
     let (filter, p50) = (Filter::default(), "p50".parse().unwrap());
-    spoil(&path, "UPDATE measured SET figures = '{' WHERE number = 1 AND run = 2");
+    corrupt(&path, "UPDATE measured SET figures = '{' WHERE number = 1 AND run = 2");
     let trends = store.trends(&filter, &p50).unwrap();
     assert_eq!(trends.entries[0].points.len(), 2);
     assert_eq!(trends.damaged.len(), 1);
     assert!(trends.damaged[0].starts_with("run b: "), "{}", trends.damaged[0]);
     assert_eq!(store.runs(&filter).unwrap().entries[1].headline, Some(("p50".to_owned(), None)));
 
-    spoil(&path, "UPDATE run SET started_us = 'yesterday' WHERE id = 'b'");
+    corrupt(&path, "UPDATE run SET started_us = 'yesterday' WHERE id = 'b'");
     let listing = store.runs(&filter).unwrap();
-    assert_eq!(ids(&listing.entries), ["c", "a"]);
+    assert_eq!(entry_ids(&listing.entries), ["c", "a"]);
     assert_eq!(listing.damaged.len(), 1);
     // The documents are whole.
     let mut all = store.ids(&filter).unwrap();
     all.sort();
-    assert_eq!((all.join(""), store.tagged("all").unwrap().len()), ("abc".to_owned(), 3));
-    assert_eq!(store.get("b").unwrap(), run("b", 60));
+    assert_eq!((all.join(""), store.ids_with_tag("all").unwrap().len()), ("abc".to_owned(), 3));
+    assert_eq!(store.load("b").unwrap(), run_at("b", 60));
 
-    spoil(&path, "UPDATE run SET started_us = 9223372036854775807 WHERE id = 'a'");
-    assert_eq!(ids(&store.runs(&filter).unwrap().entries), ["c"]);
-    spoil(&path, "DELETE FROM document WHERE run = 3");
-    assert!(matches!(store.get("c"), Err(StoreError::Damaged(_))));
+    corrupt(&path, "UPDATE run SET started_us = 9223372036854775807 WHERE id = 'a'");
+    assert_eq!(entry_ids(&store.runs(&filter).unwrap().entries), ["c"]);
+    corrupt(&path, "DELETE FROM document WHERE run = 3");
+    assert!(matches!(store.load("c"), Err(StoreError::Damaged(_))));
 }
 
 #[test]
-fn a_locked_store_is_waited_for_until_somebody_wants_to_stop() {
-    let (_directory, path) = store();
-    Store::open(&path).unwrap().keep(&run("a", 0)).unwrap();
+fn locked_store_is_retried_until_stopped() {
+    let (_directory, path) = temporary_store();
+    Store::open(&path).unwrap().save(&run_at("a", 0)).unwrap();
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let stop = Arc::new(AtomicBool::new(true));
     let began = Instant::now();
     assert!(matches!(Store::open_until(&path, stop.clone()), Err(StoreError::Locked { .. })));
     // Far less than all of the patience.
-    assert!(began.elapsed() < PATIENCE / 3, "{:?}", began.elapsed());
+    assert!(began.elapsed() < LOCK_TIMEOUT / 3, "{:?}", began.elapsed());
     let seen = stop.clone();
     stop.store(false, Relaxed);
-    let opening =
-        std::thread::spawn(move || Store::open_until(&path, seen).map(|mut store| store.keep(&run("b", 1))));
-    std::thread::sleep(LOOK * 3);
+    let opening = std::thread::spawn(move || {
+        Store::open_until(&path, seen).map(|mut store| store.save(&run_at("b", 1)))
+    });
+    std::thread::sleep(POLL_INTERVAL * 3);
     assert!(!opening.is_finished());
     other.execute_batch("COMMIT").unwrap();
-    assert_eq!(opening.join().unwrap().unwrap().unwrap(), Kept::New);
+    assert_eq!(opening.join().unwrap().unwrap().unwrap(), SaveOutcome::Saved);
 }
 
 #[test]
-fn a_commit_waits_for_those_that_read() {
-    let (_directory, path) = store();
-    Store::open(&path).unwrap().keep(&run("a", 0)).unwrap();
+fn commit_waits_for_readers() {
+    let (_directory, path) = temporary_store();
+    Store::open(&path).unwrap().save(&run_at("a", 0)).unwrap();
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN; SELECT count(*) FROM run").unwrap();
     let to = path.clone();
-    let keeping = std::thread::spawn(move || Store::open(&to).unwrap().keep(&run("b", 1)));
-    std::thread::sleep(LOOK * 3);
+    let keeping = std::thread::spawn(move || Store::open(&to).unwrap().save(&run_at("b", 1)));
+    std::thread::sleep(POLL_INTERVAL * 3);
     assert!(!keeping.is_finished());
     other.execute_batch("COMMIT").unwrap();
-    assert_eq!(keeping.join().unwrap().unwrap(), Kept::New);
-    assert_eq!(Store::open_existing(&path).unwrap().get("b").unwrap(), run("b", 1));
+    assert_eq!(keeping.join().unwrap().unwrap(), SaveOutcome::Saved);
+    assert_eq!(Store::open_existing(&path).unwrap().load("b").unwrap(), run_at("b", 1));
 }

@@ -3,20 +3,20 @@
 use std::sync::LazyLock;
 
 use super::*;
-use crate::report::sample_run;
-use crate::run::Part;
+use crate::report::sample_runs;
+use crate::run::PartResult;
 use crate::stats::simulate::log_normal;
 
 /// A run with one case, without its histogram.
 static BASE: LazyLock<Run> = LazyLock::new(|| {
-    let mut run = sample_run::full();
+    let mut run = sample_runs::full();
     run.cases.truncate(1);
     run.cases[0].figures.histogram_hdr_v2 = None;
     run
 });
 
 /// A run whose case has these medians as its repetitions, in nanoseconds.
-fn run(medians: &[f64]) -> Run {
+fn run_with_medians(medians: &[f64]) -> Run {
     let mut run = BASE.clone();
     let case = &mut run.cases[0];
     let figures = case.figures.clone();
@@ -26,22 +26,22 @@ fn run(medians: &[f64]) -> Run {
             let mut figures = figures.clone();
             let latency = figures.latency_ns.as_mut().unwrap();
             latency.percentiles.insert("p50".to_owned(), median.is_finite().then_some(*median as u64));
-            Part { endpoint: case.endpoint.clone(), elapsed_ns: 1, figures }
+            PartResult { endpoint: case.endpoint.clone(), elapsed_ns: 1, figures }
         })
         .collect();
     run
 }
 
-fn between(a: &Run, b: &Run) -> Result<Comparison, VerdictError> {
-    compare(std::slice::from_ref(a), std::slice::from_ref(b), &Options::default())
+fn compare_runs(a: &Run, b: &Run) -> Result<RunComparison, CompareError> {
+    compare(std::slice::from_ref(a), std::slice::from_ref(b), &CompareOptions::default())
 }
 
-fn verdict(a: &[f64], b: &[f64]) -> Verdict {
-    one(a, b, &Options::default()).verdict
+fn verdict_between(a: &[f64], b: &[f64]) -> Verdict {
+    compare_one(a, b, &CompareOptions::default()).verdict
 }
 
-fn one(a: &[f64], b: &[f64], options: &Options) -> Compared {
-    compare(&[run(a)], &[run(b)], options).unwrap().cases.remove(0)
+fn compare_one(a: &[f64], b: &[f64], options: &CompareOptions) -> MetricComparison {
+    compare(&[run_with_medians(a)], &[run_with_medians(b)], options).unwrap().cases.remove(0)
 }
 
 /// A millisecond that varies by 2 % from repetition to repetition.
@@ -50,65 +50,70 @@ fn repetitions(seed: u64, factor: f64) -> Vec<f64> {
 }
 
 /// 1000 pairs of 10 repetitions each, log-normal with a deviation of 2 %, on seeds fixed beforehand.
-fn simulated(factor: f64, margin: f64, wanted: Verdict) -> usize {
-    let options = Options { margin, ..Options::default() };
+fn count_verdicts(factor: f64, margin: f64, wanted: Verdict) -> usize {
+    let options = CompareOptions { margin, ..CompareOptions::default() };
     let is = |seed: u64| {
-        one(&repetitions(2 * seed, 1.0), &repetitions(2 * seed + 1, factor), &options).verdict == wanted
+        compare_one(&repetitions(2 * seed, 1.0), &repetitions(2 * seed + 1, factor), &options).verdict
+            == wanted
     };
     (0..1000).filter(|&seed| is(seed)).count()
 }
 
 #[test]
 fn no_shift_is_mostly_no_difference_shown() {
-    let right = simulated(1.0, 0.05, Verdict::NoDifferenceShown);
+    let right = count_verdicts(1.0, 0.05, Verdict::NoDifferenceShown);
     assert!(right >= 940, "{right} of 1000");
     // Without a margin the test alone decides: p < 0.05 comes by chance in one of twenty.
-    let right = simulated(1.0, 0.0, Verdict::NoDifferenceShown);
+    let right = count_verdicts(1.0, 0.0, Verdict::NoDifferenceShown);
     assert!((940..=970).contains(&right), "{right} of 1000");
 }
 
 #[test]
 fn a_shift_of_a_tenth_is_found() {
-    let found = simulated(1.1, 0.05, Verdict::Worse);
+    let found = count_verdicts(1.1, 0.05, Verdict::Worse);
     assert!(found >= 950, "{found} of 1000");
-    let found = simulated(0.9, 0.05, Verdict::Better);
+    let found = count_verdicts(0.9, 0.05, Verdict::Better);
     assert!(found >= 950, "{found} of 1000");
 }
 
 #[test]
-fn a_sure_difference_within_the_margin_is_none() {
+fn certain_difference_within_the_margin_is_not_shown() {
     let (a, b) = ([100.0, 101.0, 102.0, 103.0, 104.0], [105.0, 106.0, 106.5, 106.7, 106.9]);
-    let compared = one(&a, &b, &Options::default());
+    let compared = compare_one(&a, &b, &CompareOptions::default());
     assert!(compared.p.unwrap() < 0.01 && compared.verdict == Verdict::NoDifferenceShown);
-    assert_eq!(one(&a, &b, &Options { margin: 0.0, ..Options::default() }).verdict, Verdict::Worse);
+    assert_eq!(
+        compare_one(&a, &b, &CompareOptions { margin: 0.0, ..CompareOptions::default() }).verdict,
+        Verdict::Worse
+    );
 }
 
 #[test]
 fn too_few_repetitions_give_no_verdict() {
-    assert_eq!(verdict(&[1.0, 1.0, 1.0], &[9.0; 10]), Verdict::TooFew);
-    assert_eq!(verdict(&[1.0; 10], &[9.0; 3]), Verdict::TooFew);
-    assert_eq!(verdict(&[1.0, 2.0, 3.0, 4.0], &[9.0, 10.0, 11.0, 12.0]), Verdict::Worse);
+    assert_eq!(verdict_between(&[1.0, 1.0, 1.0], &[9.0; 10]), Verdict::TooFew);
+    assert_eq!(verdict_between(&[1.0; 10], &[9.0; 3]), Verdict::TooFew);
+    assert_eq!(verdict_between(&[1.0, 2.0, 3.0, 4.0], &[9.0, 10.0, 11.0, 12.0]), Verdict::Worse);
     // A run without repetitions is one value; several runs are a set.
-    let set = |values: &[f64]| values.iter().map(|value| run(&[*value])).collect::<Vec<_>>();
-    let compared = compare(&set(&[9.0, 10.0, 11.0, 12.0]), &set(&[1.0, 2.0, 3.0, 4.0]), &Options::default());
+    let set = |values: &[f64]| values.iter().map(|value| run_with_medians(&[*value])).collect::<Vec<_>>();
+    let compared =
+        compare(&set(&[9.0, 10.0, 11.0, 12.0]), &set(&[1.0, 2.0, 3.0, 4.0]), &CompareOptions::default());
     assert_eq!(compared.unwrap().cases[0].verdict, Verdict::Better);
 }
 
 #[test]
-fn what_was_not_reached_is_later_than_everything() {
+fn unreached_percentiles_rank_slowest() {
     let lost = [f64::INFINITY; 5];
-    assert_eq!(verdict(&[1e6, 1.1e6, 1.2e6, 1.3e6, 1.4e6], &lost), Verdict::Worse);
-    assert_eq!(verdict(&lost, &lost), Verdict::NoDifferenceShown);
-    let json = serde_json::to_string(&one(&[1e6; 5], &lost, &Options::default())).unwrap();
+    assert_eq!(verdict_between(&[1e6, 1.1e6, 1.2e6, 1.3e6, 1.4e6], &lost), Verdict::Worse);
+    assert_eq!(verdict_between(&lost, &lost), Verdict::NoDifferenceShown);
+    let json = serde_json::to_string(&compare_one(&[1e6; 5], &lost, &CompareOptions::default())).unwrap();
     assert!(json.contains("\"median\":null"), "{json}");
 }
 
 #[test]
 fn more_of_a_rate_is_better() {
-    let rate = Options { metrics: vec!["messages".parse().unwrap()], ..Options::default() };
+    let rate = CompareOptions { metrics: vec!["messages".parse().unwrap()], ..CompareOptions::default() };
     let set = |values: [f64; 4]| {
         values.map(|value| {
-            let mut run = run(&[1.0]);
+            let mut run = run_with_medians(&[1.0]);
             run.cases[0].repeats.clear();
             run.cases[0].figures.messages_per_second = Some(value);
             run
@@ -117,21 +122,21 @@ fn more_of_a_rate_is_better() {
     let verdict = |a, b| compare(&set(a), &set(b), &rate).unwrap().cases[0].verdict;
     assert_eq!(verdict([1.0, 2.0, 3.0, 4.0], [9.0, 10.0, 11.0, 12.0]), Verdict::Better);
     assert_eq!(verdict([9.0, 10.0, 11.0, 12.0], [1.0, 2.0, 3.0, 4.0]), Verdict::Worse);
-    let absent = Options { metrics: vec!["rate".parse().unwrap()], ..Options::default() };
-    assert_eq!(one(&[1.0; 5], &[2.0; 5], &absent).verdict, Verdict::NotMeasured);
+    let absent = CompareOptions { metrics: vec!["rate".parse().unwrap()], ..CompareOptions::default() };
+    assert_eq!(compare_one(&[1.0; 5], &[2.0; 5], &absent).verdict, Verdict::NotMeasured);
 }
 
 #[test]
-fn different_ways_are_not_compared_unless_forced() {
-    let (a, mut b) = (run(&[1.0; 5]), run(&[2.0; 5]));
+fn different_methods_are_not_compared_unless_forced() {
+    let (a, mut b) = (run_with_medians(&[1.0; 5]), run_with_medians(&[2.0; 5]));
     b.cases[0].method = "latency/2 closed".to_owned();
-    let error = between(&a, &b).unwrap_err().to_string();
+    let error = compare_runs(&a, &b).unwrap_err().to_string();
     assert_eq!(
         error,
         "tcp://127.0.0.1:7100: measured in different ways (latency/closed/block/1 with peer linkgauge, latency/2 closed with \
          peer linkgauge): compare like with like, or --force"
     );
-    let forced = compare(&[a], &[b], &Options { force: true, ..Options::default() }).unwrap();
+    let forced = compare(&[a], &[b], &CompareOptions { force: true, ..CompareOptions::default() }).unwrap();
     assert_eq!(
         (forced.cases[0].verdict, forced.warnings[0].code.as_str()),
         (Verdict::Worse, "different_methods")
@@ -139,8 +144,8 @@ fn different_ways_are_not_compared_unless_forced() {
 }
 
 #[test]
-fn cases_meet_their_like() {
-    let (mut a, mut b) = (sample_run::full(), sample_run::full());
+fn cases_are_matched_by_similarity() {
+    let (mut a, mut b) = (sample_runs::full(), sample_runs::full());
     b.cases.reverse();
     // The same but for its schedule is another case.
     let mut paced = a.cases[0].clone();
@@ -148,29 +153,34 @@ fn cases_meet_their_like() {
     paced.asked.insert("pacing".to_owned(), serde_json::json!({"kind": "fixed", "per_second": 100.0}));
     a.cases.push(paced.clone());
     b.cases.insert(0, paced);
-    let all = between(&a, &b).unwrap();
+    let all = compare_runs(&a, &b).unwrap();
     assert_eq!((all.cases.len(), all.only_a.len(), all.only_b.len()), (a.cases.len(), 0, 0));
     assert!(all.cases.iter().all(|compared| compared.case_b.is_none()));
 
     b.cases.retain(|case| case.workload == "latency");
     b.cases.iter_mut().for_each(|case| case.endpoint = "tcp://other:1".to_owned());
-    let moved = between(&a, &b);
+    let moved = compare_runs(&a, &b);
     let moved = moved.unwrap_or_else(|error| panic!("{error}"));
     assert!(moved.cases.iter().all(|compared| compared.case_b.as_ref().unwrap().endpoint == "tcp://other:1"));
     assert!(!moved.only_a.is_empty());
 
     b.cases.iter_mut().for_each(|case| case.message_bytes = 77);
-    let VerdictError::NothingInCommon(differ) = compare(&[a], &[b], &Options::default()).unwrap_err() else {
+    let CompareError::NothingInCommon(differ) = compare(&[a], &[b], &CompareOptions::default()).unwrap_err()
+    else {
         panic!("they have nothing in common");
     };
     assert_eq!(differ, "endpoint (tcp://127.0.0.1:7100, tcp://other:1), message size (14 B, 77 B)");
 }
 
 #[test]
-fn other_machines_are_told() {
-    let (a, mut b) = (run(&[1.0; 5]), run(&[1.0; 5]));
+fn different_machines_are_reported() {
+    let (a, mut b) = (run_with_medians(&[1.0; 5]), run_with_medians(&[1.0; 5]));
     b.environment.near.insert("cpu_model".to_owned(), "another".into());
-    let codes: Vec<String> =
-        compare(&[a], &[b], &Options::default()).unwrap().warnings.into_iter().map(|w| w.code).collect();
+    let codes: Vec<String> = compare(&[a], &[b], &CompareOptions::default())
+        .unwrap()
+        .warnings
+        .into_iter()
+        .map(|w| w.code)
+        .collect();
     assert_eq!(codes, ["different_machines"]);
 }

@@ -7,7 +7,7 @@ fn plural(count: u64, word: &str) -> String {
     format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 
-pub fn duplicate(case: &CaseResult) -> Option<Warning> {
+pub fn duplicate_replies(case: &CaseResult) -> Option<Warning> {
     let count = case.figures.duplicate;
     (count > 0).then(|| {
         Warning::new(
@@ -18,7 +18,7 @@ pub fn duplicate(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-pub fn early(case: &CaseResult) -> Option<Warning> {
+pub fn early_replies(case: &CaseResult) -> Option<Warning> {
     let count = case.figures.early;
     (count > 0).then(|| {
         Warning::new(
@@ -29,7 +29,7 @@ pub fn early(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-pub fn clock_set(case: &CaseResult) -> Option<Warning> {
+pub fn remote_clock_set(case: &CaseResult) -> Option<Warning> {
     let steps = case.figures.ways.as_ref()?.clock_steps;
     (steps > 0).then(|| {
         Warning::new(

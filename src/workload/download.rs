@@ -7,50 +7,50 @@
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use super::{FarReport, Flowed, Role, Workload};
-use crate::plan::{Case, Direction, Stop};
+use super::{FlowResult, FlowRole, ServerReport, Workload};
+use crate::plan::{Case, Direction, StopCondition};
 use crate::run::Figures;
 
 mod records;
 
-pub use records::{Checker, Place};
+pub use records::{RecordChecker, RecordStatus};
 
 pub const WORKLOAD: Workload = Workload {
     name: "download",
     summary: "a file or a table, piece by piece: rate, time per piece, round trips",
     // To the end of it.
-    default_stop: Stop { count: None, time_ns: None, volume_bytes: None },
+    default_stop: StopCondition { count: None, time_ns: None, volume_bytes: None },
     default_direction: Direction::Receive,
     // What clients of data loggers wait for an answer (Campbell's own, PakBus).
     default_timeout: Duration::from_secs(5),
     default_size: |_| 1_000,
-    default_warm_up: Stop { count: None, time_ns: None, volume_bytes: None },
+    default_warm_up: StopCondition { count: None, time_ns: None, volume_bytes: None },
     method: |_| "download/1".to_owned(),
     figures,
 };
 
 /// Where the content goes, in order and in pieces. A party never waits for it: while there is no room it asks for no
 /// more, so what is held in memory is what was asked for.
-pub type Content = SyncSender<Vec<u8>>;
+pub type ContentSender = SyncSender<Vec<u8>>;
 
 /// Pieces on their way to where they are kept: enough to bear a disk that pauses. A piece has at most
 /// 4 KiB, so no more than 4 MiB wait.
-pub const CONTENT_PIECES: usize = 1024;
+pub const MAX_QUEUED_CHUNKS: usize = 1024;
 
 /// The fact of a case that tells whether all of the file or table came, and not only what the plan wanted of it.
-pub const WHOLE: &str = "whole";
+pub const WHOLE_FACT: &str = "whole";
 
 /// The time begins with the first request and ends with the last answer, so nothing is left out of the rate.
-fn figures(case: &Case, flows: &[Flowed], _far: Option<&FarReport>) -> Figures {
-    let Some(all) = super::merged(flows, Role::Inward) else { return Figures::default() };
+fn figures(case: &Case, flows: &[FlowResult], _far: Option<&ServerReport>) -> Figures {
+    let Some(all) = super::merged_recorder(flows, FlowRole::Download) else { return Figures::default() };
     let elapsed_ns = all.elapsed_ns();
     let mut figures = Figures {
-        delivered_bytes: Some(all.counts.bytes),
-        throughput_bps: (elapsed_ns > 0).then(|| all.counts.bytes as f64 * 8e9 / elapsed_ns as f64),
-        ..all.latency_figures(&case.late)
+        delivered_bytes: Some(all.counts.delivered_bytes),
+        throughput_bps: (elapsed_ns > 0).then(|| all.counts.delivered_bytes as f64 * 8e9 / elapsed_ns as f64),
+        ..all.latency_figures(&case.late_limits)
     };
-    if let Some(transfer) = &all.transfer {
-        transfer.fill(&mut figures);
+    if let Some(transfer) = &all.transfer_counts {
+        transfer.fill_figures(&mut figures);
     }
     figures
 }

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use crate::link::Caps;
-use crate::link::line::Errors;
 use crate::link::party::Party;
-use crate::plan::{Case, Direction, Pacing, Stop};
+use crate::link::serial_line::UartErrors;
+use crate::plan::{Case, Direction, Pacing, StopCondition};
 use crate::run::Figures;
 use crate::sample::Recorder;
 
@@ -15,7 +15,7 @@ pub mod download;
 pub mod latency;
 pub mod pattern;
 pub mod phases;
-pub mod plausible;
+pub mod report_check;
 pub mod throughput;
 
 /// Every workload, in the order in which help shows them.
@@ -26,40 +26,40 @@ pub struct Workload {
     pub name: &'static str,
     pub summary: &'static str,
     /// When no stop was asked for.
-    pub default_stop: Stop,
+    pub default_stop: StopCondition,
     pub default_direction: Direction,
     /// When none was asked for; on a line four times what a message takes there comes on top.
     pub default_timeout: Duration,
     /// Message size when none was asked for.
     pub default_size: fn(&Caps) -> u32,
     /// Left out of the figures when no warm-up was asked for.
-    pub default_warm_up: Stop,
+    pub default_warm_up: StopCondition,
     /// Identity of the way it measures; a change of method changes it.
     pub method: fn(&Case) -> String,
     /// Figures of one repetition from what its flows recorded and the far end told.
-    pub figures: fn(&Case, &[Flowed], Option<&FarReport>) -> Figures,
+    pub figures: fn(&Case, &[FlowResult], Option<&ServerReport>) -> Figures,
 }
 
 /// The workload of that name.
-pub fn workload(name: &str) -> Option<&'static Workload> {
+pub fn find_workload(name: &str) -> Option<&'static Workload> {
     WORKLOADS.iter().find(|workload| workload.name == name)
 }
 
 /// A near end that records.
-pub trait Measured: Party {
+pub trait RecordingParty: Party {
     fn recorder(&self) -> &Recorder;
     fn into_recorder(self: Box<Self>) -> Recorder;
 }
 
 /// What a flow is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum FlowRole {
     /// Exchanges that are the measurement.
-    Exchange,
+    RoundTrip,
     /// Payload from the near end to the far end.
-    Outward,
+    Upload,
     /// Payload from the far end to the near end.
-    Inward,
+    Download,
     /// Exchanges beside a load.
     Probe,
     /// What a peer says beside the payload while it flows.
@@ -68,28 +68,28 @@ pub enum Role {
 
 /// A flow after it ran.
 #[derive(Debug)]
-pub struct Flowed {
-    pub role: Role,
+pub struct FlowResult {
+    pub role: FlowRole,
     /// Which port of the case it belongs to.
-    pub port: usize,
+    pub endpoint_index: usize,
     pub recorder: Recorder,
     pub cpu_seconds: f64,
     /// Its thread was ready to run for so long, and waited for a CPU.
     pub cpu_wait_seconds: f64,
     /// CPU time that waiting took, not among those.
-    pub waiting_seconds: f64,
+    pub busy_poll_seconds: f64,
     pub socket_drops: Option<u64>,
     /// What the serial port at its end counted.
-    pub line_errors: Option<Errors>,
+    pub line_errors: Option<UartErrors>,
     /// Why it ended early.
     pub fault: Option<String>,
 }
 
 /// Everything that the flows of one role recorded, together.
-pub fn merged(flows: &[Flowed], role: Role) -> Option<Recorder> {
+pub fn merged_recorder(flows: &[FlowResult], role: FlowRole) -> Option<Recorder> {
     let mut recorders = flows.iter().filter(|flow| flow.role == role).map(|flow| &flow.recorder);
     let first = recorders.next()?;
-    let mut all = first.blank();
+    let mut all = first.empty_like();
     all.merge(first);
     recorders.for_each(|recorder| all.merge(recorder));
     Some(all)
@@ -97,7 +97,7 @@ pub fn merged(flows: &[Flowed], role: Role) -> Option<Recorder> {
 
 /// What the far end counted of one flow.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct FarFlow {
+pub struct FlowReport {
     pub port: usize,
     /// Payload delivered to the far end, or sent by it.
     pub bytes: u64,
@@ -124,42 +124,44 @@ pub struct FarFlow {
 
 /// What the far end tells after a case.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct FarReport {
-    pub flows: Vec<FarFlow>,
+pub struct ServerReport {
+    pub flows: Vec<FlowReport>,
     pub cpu_seconds: Option<f64>,
     /// The server ends a report only when it has seen the end of each flow, so nothing of a stream is missing in it.
     #[serde(skip)]
-    pub saw_end: bool,
+    pub is_complete: bool,
 }
 
 /// How long to wait for an answer, or for the next bytes, when nothing was asked for.
 pub fn default_timeout(workload: &Workload, message_bytes: u32, all_caps: &[Caps]) -> Duration {
     // There and back, and once more for what gathers the characters; the rest is leeway.
-    let on_lines =
-        all_caps.iter().filter_map(|caps| caps.line).map(|line| line.time_of(message_bytes.into()));
+    let on_lines = all_caps
+        .iter()
+        .filter_map(|caps| caps.link_rate)
+        .map(|line| line.transmission_time(message_bytes.into()));
     let answered =
         workload.default_timeout.saturating_add(on_lines.max().unwrap_or_default().saturating_mul(4));
-    all_caps.iter().map(|caps| caps.opens_within).fold(answered, Duration::max)
+    all_caps.iter().map(|caps| caps.open_timeout).fold(answered, Duration::max)
 }
 
 /// How long it takes by the plan to measure a case once, if that can be told: on a line, at best.
 pub fn planned_time(case: &Case) -> Option<Duration> {
     let (count, message) = (case.stop.count, u64::from(case.message_bytes));
     let counted = match case.pacing {
-        Pacing::Closed => count.and_then(|count| on_line(case, count.saturating_mul(message))),
+        Pacing::Closed => count.and_then(|count| time_on_line(case, count.saturating_mul(message))),
         Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => {
             count.and_then(|count| Duration::try_from_secs_f64(count as f64 / per_second).ok())
         }
     };
     let timed = case.stop.time_ns.map(Duration::from_nanos);
-    let volume = case.stop.volume_bytes.and_then(|bytes| on_line(case, bytes));
+    let volume = case.stop.volume_bytes.and_then(|bytes| time_on_line(case, bytes));
     [counted, timed, volume].into_iter().flatten().min()
 }
 
 /// How long so many bytes take on the slowest of the lines; none where one port has no line.
-fn on_line(case: &Case, bytes: u64) -> Option<Duration> {
-    let line = |endpoint| crate::link::caps(endpoint).ok()?.line;
+fn time_on_line(case: &Case, bytes: u64) -> Option<Duration> {
+    let line = |endpoint| crate::link::endpoint_caps(endpoint).ok()?.link_rate;
     let times: Option<Vec<Duration>> =
-        case.endpoints.iter().map(|endpoint| Some(line(endpoint)?.time_of(bytes))).collect();
+        case.endpoints.iter().map(|endpoint| Some(line(endpoint)?.transmission_time(bytes))).collect();
     times?.into_iter().max()
 }

@@ -6,17 +6,17 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::link::line::{XOFF, XON};
-use crate::link::{Caps, Line};
+use crate::link::serial_line::{XOFF, XON};
+use crate::link::{Caps, LinkRate};
 
 /// Bytes of a sequence number in front of a message.
-pub const HEADER: usize = 8;
+pub const SEQUENCE_BYTES: usize = 8;
 
 /// The noise repeats after so many bytes: a prime, so that no block or page size hides a shift.
-pub const PERIOD: usize = 65_521;
+pub const NOISE_PERIOD_BYTES: usize = 65_521;
 
 /// The bytes of an alphabet, and noise made of them that somebody may use.
-type Noise = (Vec<u8>, Weak<[u8]>);
+type CachedNoise = (Vec<u8>, Weak<[u8]>);
 
 /// The bytes that a link carries as they are.
 #[derive(Debug, Clone)]
@@ -24,14 +24,17 @@ pub struct Alphabet {
     /// In the order of their values.
     bytes: Vec<u8>,
     /// The place of each byte in it.
-    places: Vec<Option<u8>>,
+    index_of_byte: Vec<Option<u8>>,
 }
 
 impl Alphabet {
     /// What links that can do `caps` carry.
-    pub fn of(caps: &Caps) -> Alphabet {
-        let (data_bits, in_band) =
-            caps.line.map_or((8, false), |Line { data_bits, in_band, .. }| (data_bits, in_band));
+    pub fn from_caps(caps: &Caps) -> Alphabet {
+        let (data_bits, in_band) = caps
+            .link_rate
+            .map_or((8, false), |LinkRate { data_bits, has_in_band_flow_control: in_band, .. }| {
+                (data_bits, in_band)
+            });
         let carried = |byte: &u8| {
             // Drivers that look at seven bits take those with the eighth set for the same characters.
             let steers = in_band && [XON, XOFF].contains(&(byte & 0x7f));
@@ -42,7 +45,7 @@ impl Alphabet {
         for (place, byte) in bytes.iter().enumerate() {
             places[usize::from(*byte)] = Some(place as u8);
         }
-        Alphabet { bytes, places }
+        Alphabet { bytes, index_of_byte: places }
     }
 
     fn size(&self) -> u64 {
@@ -50,7 +53,7 @@ impl Alphabet {
     }
 
     /// One byte of noise: a hash of its position (the finaliser of MurmurHash3), so that no two places look alike.
-    fn noise(&self, position: u32) -> u8 {
+    fn noise_byte(&self, position: u32) -> u8 {
         let mut hash = position.wrapping_add(1);
         hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
         hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
@@ -58,19 +61,19 @@ impl Alphabet {
     }
 
     /// `length` bytes of the noise from its beginning.
-    fn noise_of(&self, length: usize) -> Vec<u8> {
+    fn noise_bytes(&self, length: usize) -> Vec<u8> {
         let mut noise = Vec::with_capacity(length);
-        noise.extend((0..length.min(PERIOD)).map(|at| self.noise(at as u32)));
+        noise.extend((0..length.min(NOISE_PERIOD_BYTES)).map(|at| self.noise_byte(at as u32)));
         while noise.len() < length {
-            let more = (length - noise.len()).min(PERIOD);
+            let more = (length - noise.len()).min(NOISE_PERIOD_BYTES);
             noise.extend_from_within(..more);
         }
         noise
     }
 
     /// The same, in memory that all have in common who use it at the same time: a thousand flows send one mebibyte.
-    fn shared_noise_of(&self, length: usize) -> Arc<[u8]> {
-        static IN_USE: Mutex<Vec<Noise>> = Mutex::new(Vec::new());
+    fn shared_noise(&self, length: usize) -> Arc<[u8]> {
+        static IN_USE: Mutex<Vec<CachedNoise>> = Mutex::new(Vec::new());
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         in_use.retain(|(_, noise)| noise.strong_count() > 0);
         let alike = in_use.iter().filter(|(bytes, _)| *bytes == self.bytes);
@@ -78,31 +81,31 @@ impl Alphabet {
         if let Some(noise) = longest.filter(|noise| noise.len() >= length) {
             return noise;
         }
-        let noise: Arc<[u8]> = self.noise_of(length).into();
+        let noise: Arc<[u8]> = self.noise_bytes(length).into();
         in_use.push((self.bytes.clone(), Arc::downgrade(&noise)));
         noise
     }
 
     /// How many messages can be told apart at once by their numbers; half of them on each side of now.
-    pub fn distinguishable(&self, message_bytes: usize) -> u64 {
+    pub fn max_distinguishable(&self, message_bytes: usize) -> u64 {
         const MOST: u64 = 1 << 20;
-        let digits = message_bytes.min(HEADER) as u32;
+        let digits = message_bytes.min(SEQUENCE_BYTES) as u32;
         (self.size().saturating_pow(digits) / 2).clamp(1, MOST)
     }
 }
 
 /// The bytes of one message; writing the next number into it is all that changes.
 #[derive(Debug, Clone)]
-pub struct Message {
+pub struct PatternMessage {
     bytes: Vec<u8>,
     alphabet: Alphabet,
 }
 
-impl Message {
-    pub fn new(length: usize, alphabet: Alphabet) -> Message {
-        let mut bytes = alphabet.noise_of(length);
-        bytes[..length.min(HEADER)].fill(0);
-        Message { bytes, alphabet }
+impl PatternMessage {
+    pub fn new(length: usize, alphabet: Alphabet) -> PatternMessage {
+        let mut bytes = alphabet.noise_bytes(length);
+        bytes[..length.min(SEQUENCE_BYTES)].fill(0);
+        PatternMessage { bytes, alphabet }
     }
 
     pub fn len(&self) -> usize {
@@ -115,11 +118,11 @@ impl Message {
 
     /// The message with this number in front.
     #[inline]
-    pub fn numbered(&mut self, sequence: u64) -> &[u8] {
+    pub fn set_sequence(&mut self, sequence: u64) -> &[u8] {
         if self.alphabet.size() == 256 {
-            write_number(&mut self.bytes, sequence);
+            write_sequence(&mut self.bytes, sequence);
         } else {
-            let (mut left, length) = (sequence, self.bytes.len().min(HEADER));
+            let (mut left, length) = (sequence, self.bytes.len().min(SEQUENCE_BYTES));
             for digit in &mut self.bytes[..length] {
                 *digit = self.alphabet.bytes[(left % self.alphabet.size()) as usize];
                 left /= self.alphabet.size();
@@ -130,13 +133,13 @@ impl Message {
 
     /// The number nearest to `near` that `head` may stand for; none where it holds what is no number.
     #[inline]
-    pub fn number(&self, head: &[u8], near: u64) -> Option<u64> {
+    pub fn read_sequence(&self, head: &[u8], near: u64) -> Option<u64> {
         if self.alphabet.size() == 256 {
-            return Some(read_number(head, near));
+            return Some(read_sequence(head, near));
         }
         let (mut low, mut modulus) = (0u64, 1u64);
-        for byte in &head[..head.len().min(HEADER)] {
-            low += modulus * u64::from(self.alphabet.places[usize::from(*byte)]?);
+        for byte in &head[..head.len().min(SEQUENCE_BYTES)] {
+            low += modulus * u64::from(self.alphabet.index_of_byte[usize::from(*byte)]?);
             // At most 252 to the eighth.
             modulus *= self.alphabet.size();
         }
@@ -155,20 +158,20 @@ impl Message {
 
     /// What follows the number.
     pub fn body(&self) -> &[u8] {
-        &self.bytes[self.bytes.len().min(HEADER)..]
+        &self.bytes[self.bytes.len().min(SEQUENCE_BYTES)..]
     }
 }
 
 /// Writes a number in front of a message of any length.
 #[inline]
-pub fn write_number(message: &mut [u8], sequence: u64) {
-    let length = message.len().min(HEADER);
+pub fn write_sequence(message: &mut [u8], sequence: u64) {
+    let length = message.len().min(SEQUENCE_BYTES);
     message[..length].copy_from_slice(&sequence.to_le_bytes()[..length]);
 }
 
 /// How many bytes differ; those that one of the two lacks count as well.
 #[inline]
-pub fn differing(a: &[u8], b: &[u8]) -> u64 {
+pub fn count_differing(a: &[u8], b: &[u8]) -> u64 {
     if a == b {
         return 0;
     }
@@ -177,12 +180,12 @@ pub fn differing(a: &[u8], b: &[u8]) -> u64 {
 
 /// Reads the number in front of a message; of a short one, the number nearest to `near`.
 #[inline]
-pub fn read_number(message: &[u8], near: u64) -> u64 {
-    let length = message.len().min(HEADER);
-    let mut bytes = [0; HEADER];
+pub fn read_sequence(message: &[u8], near: u64) -> u64 {
+    let length = message.len().min(SEQUENCE_BYTES);
+    let mut bytes = [0; SEQUENCE_BYTES];
     bytes[..length].copy_from_slice(&message[..length]);
     let low = u64::from_le_bytes(bytes);
-    if length == HEADER {
+    if length == SEQUENCE_BYTES {
         return low;
     }
     let modulus = 1u64 << (8 * length);
@@ -193,20 +196,20 @@ pub fn read_number(message: &[u8], near: u64) -> u64 {
 
 /// Endless noise to send from: any position is one slice.
 #[derive(Debug)]
-pub struct Stream {
+pub struct PatternStream {
     bytes: Arc<[u8]>,
 }
 
-impl Stream {
+impl PatternStream {
     /// Slices of up to `longest` bytes.
-    pub fn new(longest: usize, alphabet: &Alphabet) -> Stream {
-        Stream { bytes: alphabet.shared_noise_of(PERIOD + longest) }
+    pub fn new(longest: usize, alphabet: &Alphabet) -> PatternStream {
+        PatternStream { bytes: alphabet.shared_noise(NOISE_PERIOD_BYTES + longest) }
     }
 
     /// `length` bytes of the stream from `position` on; `length` at most what it was made for.
     #[inline]
-    pub fn at(&self, position: u64, length: usize) -> &[u8] {
-        let start = (position % PERIOD as u64) as usize;
+    pub fn slice_at(&self, position: u64, length: usize) -> &[u8] {
+        let start = (position % NOISE_PERIOD_BYTES as u64) as usize;
         &self.bytes[start..start + length]
     }
 }
@@ -219,47 +222,54 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn short_numbers_find_their_neighbourhood() {
-        assert_eq!(read_number(&[0xFF], 256), 255);
-        assert_eq!(read_number(&[0x00], 255), 256);
-        assert_eq!(read_number(&[1, 0], 65_535), 65_537);
+    fn short_numbers_resolve_to_the_nearest() {
+        assert_eq!(read_sequence(&[0xFF], 256), 255);
+        assert_eq!(read_sequence(&[0x00], 255), 256);
+        assert_eq!(read_sequence(&[1, 0], 65_535), 65_537);
     }
 
     fn full() -> Alphabet {
-        Alphabet::of(&Caps::STREAM)
+        Alphabet::from_caps(&Caps::STREAM)
     }
 
     /// All there are on lines.
     fn alphabets() -> Vec<Alphabet> {
-        let line = |data_bits, in_band| Line { data_bits, in_band, ..Line::bare(9600.0) };
+        let line = |data_bits, in_band| LinkRate {
+            data_bits,
+            has_in_band_flow_control: in_band,
+            ..LinkRate::without_overhead(9600.0)
+        };
         let lines = (5..=8).flat_map(|bits| [line(bits, false), line(bits, true)]);
-        lines.map(|line| Alphabet::of(&Caps { line: Some(line), ..Caps::STREAM })).collect()
+        lines.map(|line| Alphabet::from_caps(&Caps { link_rate: Some(line), ..Caps::STREAM })).collect()
     }
 
     #[test]
     fn noise_does_not_repeat_soon() {
-        let stream = Stream::new(4096, &full());
-        assert_eq!(stream.at(0, 64), stream.at(PERIOD as u64, 64));
+        let stream = PatternStream::new(4096, &full());
+        assert_eq!(stream.slice_at(0, 64), stream.slice_at(NOISE_PERIOD_BYTES as u64, 64));
         // However far it is shifted, by chance alone are two of its bytes alike.
-        for shift in 1..PERIOD as u64 {
-            let differing = differing(stream.at(0, 128), stream.at(shift, 128));
+        for shift in 1..NOISE_PERIOD_BYTES as u64 {
+            let differing = count_differing(stream.slice_at(0, 128), stream.slice_at(shift, 128));
             assert!(differing > 115, "{shift}: {differing}");
         }
     }
 
     #[test]
     fn streams_send_from_the_same_memory() {
-        let one = Stream::new(1 << 20, &full());
-        let others: Vec<Stream> = (0..1000).map(|_| Stream::new(1 << 20, &full())).collect();
+        let one = PatternStream::new(1 << 20, &full());
+        let others: Vec<PatternStream> = (0..1000).map(|_| PatternStream::new(1 << 20, &full())).collect();
         // Tests that run meanwhile may use longer ones.
         let memories: BTreeSet<_> = others.iter().map(|other| other.bytes.as_ptr()).collect();
         assert!(memories.len() < 5, "{}", memories.len());
-        assert!(Stream::new(4096, &full()).bytes.len() >= one.bytes.len(), "a shorter one as well");
-        let line = Line { data_bits: 7, ..Line::bare(9600.0) };
-        let other = Alphabet::of(&Caps { line: Some(line), ..Caps::STREAM });
-        assert!(!Arc::ptr_eq(&one.bytes, &Stream::new(1 << 20, &other).bytes));
-        assert_eq!(one.at(PERIOD as u64 - 3, 9), &one.bytes[PERIOD - 3..PERIOD + 6]);
-        assert_eq!(one.at(PERIOD as u64, 9), one.at(0, 9));
+        assert!(PatternStream::new(4096, &full()).bytes.len() >= one.bytes.len(), "a shorter one as well");
+        let line = LinkRate { data_bits: 7, ..LinkRate::without_overhead(9600.0) };
+        let other = Alphabet::from_caps(&Caps { link_rate: Some(line), ..Caps::STREAM });
+        assert!(!Arc::ptr_eq(&one.bytes, &PatternStream::new(1 << 20, &other).bytes));
+        assert_eq!(
+            one.slice_at(NOISE_PERIOD_BYTES as u64 - 3, 9),
+            &one.bytes[NOISE_PERIOD_BYTES - 3..NOISE_PERIOD_BYTES + 6]
+        );
+        assert_eq!(one.slice_at(NOISE_PERIOD_BYTES as u64, 9), one.slice_at(0, 9));
     }
 
     #[test]
@@ -272,10 +282,10 @@ mod tests {
             let wrong = |byte: &u8| {
                 u32::from(*byte) >= 1 << bits || in_band && [0x11, 0x13, 0x91, 0x93].contains(byte)
             };
-            assert!(!Stream::new(0, alphabet).at(0, PERIOD - 1).iter().any(wrong));
-            let mut message = Message::new(40, alphabet.clone());
+            assert!(!PatternStream::new(0, alphabet).slice_at(0, NOISE_PERIOD_BYTES - 1).iter().any(wrong));
+            let mut message = PatternMessage::new(40, alphabet.clone());
             for number in (0..2000).chain(1 << 40..(1 << 40) + 2000) {
-                assert!(!message.numbered(number).iter().any(wrong), "{size} {number}");
+                assert!(!message.set_sequence(number).iter().any(wrong), "{size} {number}");
             }
         }
     }
@@ -285,10 +295,10 @@ mod tests {
         fn numbers_come_back(
             length in 1usize..12, number in 0u64..1 << 38, off in -14i64..14, alphabet in 0usize..8,
         ) {
-            let mut message = Message::new(length, alphabets().remove(alphabet));
+            let mut message = PatternMessage::new(length, alphabets().remove(alphabet));
             let near = number.saturating_add_signed(off);
-            let head = message.numbered(number).to_vec();
-            prop_assert_eq!(message.number(&head, near), Some(number));
+            let head = message.set_sequence(number).to_vec();
+            prop_assert_eq!(message.read_sequence(&head, near), Some(number));
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::clock::Time;
-use crate::plan::{Pacing, Stop};
+use crate::plan::{Pacing, StopCondition};
 use crate::stats::SplitMix64;
 
 /// Where a flow stands in its run.
@@ -12,57 +12,58 @@ use crate::stats::SplitMix64;
 pub enum Phase {
     WarmUp,
     Measuring,
-    Over,
+    Finished,
 }
 
 /// Counts a flow through its phases.
 #[derive(Debug, Clone)]
-pub struct Phases {
-    warm_up: Stop,
-    stop: Stop,
+pub struct PhaseTracker {
+    warm_up: StopCondition,
+    stop: StopCondition,
     phase: Phase,
     /// Without a first message nothing was measured, so a time that has passed does not end the measurement.
     needs_message: bool,
-    began: Option<Time>,
+    began_at: Option<Time>,
     count: u64,
     bytes: u64,
 }
 
-impl Phases {
-    pub fn new(warm_up: Stop, stop: Stop) -> Phases {
-        let phase = if warm_up.is_none() { Phase::Measuring } else { Phase::WarmUp };
-        Phases { warm_up, stop, phase, needs_message: false, began: None, count: 0, bytes: 0 }
+impl PhaseTracker {
+    pub fn new(warm_up: StopCondition, stop: StopCondition) -> PhaseTracker {
+        let phase = if warm_up.is_unlimited() { Phase::Measuring } else { Phase::WarmUp };
+        PhaseTracker { warm_up, stop, phase, needs_message: false, began_at: None, count: 0, bytes: 0 }
     }
 
     /// The measurement lasts at least until its first message was sent, however short its time is.
-    pub fn with_first_message(self) -> Phases {
-        Phases { needs_message: true, ..self }
+    pub fn with_first_message(self) -> PhaseTracker {
+        PhaseTracker { needs_message: true, ..self }
     }
 
     /// The phase at `now`, before the next message is sent. `true`: the measurement begins here.
     #[inline]
-    pub fn at(&mut self, now: Time) -> (Phase, bool) {
+    pub fn advance_to(&mut self, now: Time) -> (Phase, bool) {
         let mut begins = false;
-        let began = *self.began.get_or_insert_with(|| {
+        let began = *self.began_at.get_or_insert_with(|| {
             begins = self.phase == Phase::Measuring;
             now
         });
-        let elapsed = now.since(began);
-        if self.phase == Phase::WarmUp && self.warm_up.reached(self.count, elapsed, self.bytes) {
-            (self.phase, self.began, self.count, self.bytes) = (Phase::Measuring, Some(now), 0, 0);
-            begins = true;
-        } else if self.phase == Phase::Measuring
+        let mut elapsed = now.since(began);
+        if self.phase == Phase::WarmUp && self.warm_up.is_reached(self.count, elapsed, self.bytes) {
+            (self.phase, self.began_at, self.count, self.bytes) = (Phase::Measuring, Some(now), 0, 0);
+            (begins, elapsed) = (true, Duration::ZERO);
+        }
+        if self.phase == Phase::Measuring
             && !(self.needs_message && self.count == 0 && self.bytes_left(1) > 0)
-            && self.stop.reached(self.count, elapsed, self.bytes)
+            && self.stop.is_reached(self.count, elapsed, self.bytes)
         {
-            self.phase = Phase::Over;
+            self.phase = Phase::Finished;
         }
         (self.phase, begins)
     }
 
     /// The phase really began at this instant: what was waited for before its first message is none of it.
-    pub fn began(&mut self, at: Time) {
-        self.began = Some(at);
+    pub fn set_begin(&mut self, at: Time) {
+        self.began_at = Some(at);
     }
 
     pub fn phase(&self) -> Phase {
@@ -71,7 +72,7 @@ impl Phases {
 
     /// A message was sent in this phase.
     #[inline]
-    pub fn sent(&mut self, messages: u64, bytes: u64) {
+    pub fn count_sent(&mut self, messages: u64, bytes: u64) {
         self.count += messages;
         self.bytes += bytes;
     }
@@ -88,25 +89,25 @@ impl Phases {
 
 /// When each message is due.
 #[derive(Debug, Clone)]
-pub struct Schedule {
+pub struct SendSchedule {
     pacing: Pacing,
-    start: Option<Time>,
+    started_at: Option<Time>,
     /// Messages scheduled so far; multiplied, not added up, so that a schedule never drifts.
     index: u64,
-    next: Option<Time>,
+    next_due: Option<Time>,
     random: SplitMix64,
 }
 
-impl Schedule {
-    pub fn new(pacing: Pacing) -> Schedule {
+impl SendSchedule {
+    pub fn new(pacing: Pacing) -> SendSchedule {
         let seed = match pacing {
             Pacing::Poisson { seed, .. } => seed,
             _ => 0,
         };
-        Schedule { pacing, start: None, index: 0, next: None, random: SplitMix64::new(seed) }
+        SendSchedule { pacing, started_at: None, index: 0, next_due: None, random: SplitMix64::new(seed) }
     }
 
-    pub fn is_closed(&self) -> bool {
+    pub fn is_closed_loop(&self) -> bool {
         self.pacing == Pacing::Closed
     }
 
@@ -115,8 +116,8 @@ impl Schedule {
     pub fn due(&mut self, now: Time) -> Time {
         match self.pacing {
             Pacing::Closed => now,
-            _ => *self.next.get_or_insert_with(|| {
-                self.start = Some(now);
+            _ => *self.next_due.get_or_insert_with(|| {
+                self.started_at = Some(now);
                 now
             }),
         }
@@ -126,13 +127,13 @@ impl Schedule {
     #[inline]
     pub fn advance(&mut self) {
         self.index += 1;
-        match (self.pacing, self.start, self.next) {
+        match (self.pacing, self.started_at, self.next_due) {
             (Pacing::Fixed { per_second }, Some(start), _) => {
-                self.next = Some(start + seconds(self.index as f64 / per_second));
+                self.next_due = Some(start + saturating_seconds(self.index as f64 / per_second));
             }
             (Pacing::Poisson { per_second, .. }, _, Some(last)) => {
                 let gap = -(1.0 - self.random.uniform()).ln() / per_second;
-                self.next = Some(last + seconds(gap));
+                self.next_due = Some(last + saturating_seconds(gap));
             }
             _ => {}
         }
@@ -140,7 +141,7 @@ impl Schedule {
 }
 
 /// As long as a duration can be, where a schedule asks for more.
-fn seconds(seconds: f64) -> Duration {
+fn saturating_seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
@@ -150,20 +151,28 @@ mod tests {
 
     #[test]
     fn a_count_or_volume_that_is_used_up_ends_before_the_first_message() {
-        for stop in [Stop::after_count(0), Stop { volume_bytes: Some(0), ..Stop::default() }] {
-            let mut phases = Phases::new(Stop::default(), stop).with_first_message();
-            assert_eq!(phases.at(Time(5)).0, Phase::Over, "{stop:?}");
+        for stop in [
+            StopCondition::after_count(0),
+            StopCondition { volume_bytes: Some(0), ..StopCondition::default() },
+        ] {
+            let mut phases = PhaseTracker::new(StopCondition::default(), stop).with_first_message();
+            assert_eq!(phases.advance_to(Time(5)).0, Phase::Finished, "{stop:?}");
+            let mut warmed_up = PhaseTracker::new(StopCondition::after_time(Duration::from_nanos(1)), stop);
+            assert_eq!(warmed_up.advance_to(Time(5)).0, Phase::WarmUp, "{stop:?}");
+            assert_eq!(warmed_up.advance_to(Time(6)).0, Phase::Finished, "{stop:?}");
         }
-        let mut timed = Phases::new(Stop::default(), Stop::after(Duration::ZERO)).with_first_message();
-        assert_eq!(timed.at(Time(5)).0, Phase::Measuring);
+        let mut timed =
+            PhaseTracker::new(StopCondition::default(), StopCondition::after_time(Duration::ZERO))
+                .with_first_message();
+        assert_eq!(timed.advance_to(Time(5)).0, Phase::Measuring);
     }
 
     #[test]
-    fn the_slowest_schedule_is_no_panic() {
+    fn the_slowest_schedule_does_not_panic() {
         for pacing in
             [Pacing::Fixed { per_second: 1e-300 }, Pacing::Poisson { per_second: f64::MIN_POSITIVE, seed: 1 }]
         {
-            let mut schedule = Schedule::new(pacing);
+            let mut schedule = SendSchedule::new(pacing);
             assert_eq!(schedule.due(Time(5)), Time(5));
             schedule.advance();
             assert_eq!(schedule.due(Time(6)), Time::NEVER);
@@ -172,15 +181,15 @@ mod tests {
 
     #[test]
     fn warm_up_then_measure_then_over() {
-        let mut phases = Phases::new(Stop::after_count(2), Stop::after_count(3));
+        let mut phases = PhaseTracker::new(StopCondition::after_count(2), StopCondition::after_count(3));
         let mut seen = Vec::new();
         for now in 0.. {
-            let (phase, begins) = phases.at(Time(now));
+            let (phase, begins) = phases.advance_to(Time(now));
             seen.push((phase, begins));
-            if phase == Phase::Over {
+            if phase == Phase::Finished {
                 break;
             }
-            phases.sent(1, 10);
+            phases.count_sent(1, 10);
         }
         use Phase::*;
         assert_eq!(
@@ -191,34 +200,42 @@ mod tests {
                 (Measuring, true),
                 (Measuring, false),
                 (Measuring, false),
-                (Over, false)
+                (Finished, false)
             ]
         );
     }
 
     #[test]
     fn a_measurement_that_needs_a_message_waits_for_it() {
-        let (warm_up, stop) = (Stop::after(Duration::from_nanos(20)), Stop::after(Duration::from_nanos(10)));
-        let mut phases = Phases::new(warm_up, stop).with_first_message();
-        assert_eq!(phases.at(Time(0)), (Phase::WarmUp, false));
-        assert_eq!(phases.at(Time(25)), (Phase::Measuring, true));
-        assert_eq!(phases.at(Time(100)), (Phase::Measuring, false), "the reply of the warm-up is awaited");
-        phases.began(Time(100));
-        phases.sent(1, 1);
-        assert_eq!(phases.at(Time(110)), (Phase::Over, false));
+        let (warm_up, stop) = (
+            StopCondition::after_time(Duration::from_nanos(20)),
+            StopCondition::after_time(Duration::from_nanos(10)),
+        );
+        let mut phases = PhaseTracker::new(warm_up, stop).with_first_message();
+        assert_eq!(phases.advance_to(Time(0)), (Phase::WarmUp, false));
+        assert_eq!(phases.advance_to(Time(25)), (Phase::Measuring, true));
+        assert_eq!(
+            phases.advance_to(Time(100)),
+            (Phase::Measuring, false),
+            "the reply of the warm-up is awaited"
+        );
+        phases.set_begin(Time(100));
+        phases.count_sent(1, 1);
+        assert_eq!(phases.advance_to(Time(110)), (Phase::Finished, false));
     }
 
     #[test]
     fn without_warm_up_the_first_message_begins() {
-        let mut phases = Phases::new(Stop::default(), Stop::after(Duration::from_nanos(5)));
-        assert_eq!(phases.at(Time(100)), (Phase::Measuring, true));
-        assert_eq!(phases.at(Time(104)), (Phase::Measuring, false));
-        assert_eq!(phases.at(Time(105)), (Phase::Over, false));
+        let mut phases =
+            PhaseTracker::new(StopCondition::default(), StopCondition::after_time(Duration::from_nanos(5)));
+        assert_eq!(phases.advance_to(Time(100)), (Phase::Measuring, true));
+        assert_eq!(phases.advance_to(Time(104)), (Phase::Measuring, false));
+        assert_eq!(phases.advance_to(Time(105)), (Phase::Finished, false));
     }
 
     #[test]
     fn a_fixed_schedule_does_not_drift() {
-        let mut schedule = Schedule::new(Pacing::Fixed { per_second: 3.0 });
+        let mut schedule = SendSchedule::new(Pacing::Fixed { per_second: 3.0 });
         for _ in 0..3_000_000 {
             schedule.due(Time(7));
             schedule.advance();
@@ -230,7 +247,7 @@ mod tests {
     fn no_rate_overflows() {
         for per_second in [0.0, -1.0, 1e-300, 5e-324, -1e308, 1e308, f64::INFINITY, f64::NAN] {
             for pacing in [Pacing::Fixed { per_second }, Pacing::Poisson { per_second, seed: 1 }] {
-                let mut schedule = Schedule::new(pacing);
+                let mut schedule = SendSchedule::new(pacing);
                 for _ in 0..3 {
                     schedule.due(Time(7));
                     schedule.advance();
@@ -242,7 +259,7 @@ mod tests {
 
     #[test]
     fn poisson_gaps_have_their_mean_and_spread() {
-        let mut schedule = Schedule::new(Pacing::Poisson { per_second: 1000.0, seed: 7 });
+        let mut schedule = SendSchedule::new(Pacing::Poisson { per_second: 1000.0, seed: 7 });
         let mut last = schedule.due(Time(0));
         let mut gaps = Vec::new();
         for _ in 0..20_000 {

@@ -3,36 +3,36 @@
 //! The ends are [`Source`] and [`Sink`], near or far. Over a plug or an echo (direction `loop`) both are near ends, on
 //! the two halves of one link, and every byte that comes back is compared with what was sent.
 
-mod bounds;
 pub mod comparison;
 mod figures;
-pub mod head;
-mod sign;
+pub mod header;
+mod keepalive;
+mod sender_limits;
+mod sequence_tracker;
 mod sink;
 mod source;
 #[cfg(test)]
 mod tests;
-mod tracker;
 
 use std::time::Duration;
 
 use super::Workload;
 use crate::link::{Caps, Framing};
-use crate::plan::{Direction, Pacing, Stop};
-pub use bounds::{overtime, planned_time};
-pub use comparison::Looped;
+use crate::plan::{Direction, Pacing, StopCondition};
+pub use comparison::LoopbackState;
+pub use sender_limits::{overtime, planned_time};
 pub use sink::Sink;
 pub use source::Source;
 
 pub const WORKLOAD: Workload = Workload {
     name: "throughput",
     summary: "payload delivered per second, one or both ways",
-    default_stop: Stop { count: None, time_ns: Some(10_000_000_000), volume_bytes: None },
+    default_stop: StopCondition { count: None, time_ns: Some(10_000_000_000), volume_bytes: None },
     default_direction: Direction::Send,
     // Long enough for a retransmission time-out over a satellite.
     default_timeout: Duration::from_secs(5),
     default_size,
-    default_warm_up: Stop { count: None, time_ns: None, volume_bytes: None },
+    default_warm_up: StopCondition { count: None, time_ns: None, volume_bytes: None },
     method: |case| match case.pacing {
         Pacing::Closed => "throughput/1 unpaced".to_owned(),
         _ => "throughput/1 paced".to_owned(),
@@ -46,15 +46,15 @@ pub const WORKLOAD: Workload = Workload {
 fn default_size(caps: &Caps) -> u32 {
     match caps.framing {
         Framing::Stream
-            if caps.device
-                && let Some(line) = caps.line =>
+            if caps.is_device
+                && let Some(line) = caps.link_rate =>
         {
             1 << line.bytes_in(Duration::from_millis(10)).ilog2().min(18)
         }
         Framing::Stream => 262_144,
-        Framing::Message => 1_400.min(caps.max_message.unwrap_or(1_400)) as u32,
+        Framing::Message => 1_400.min(caps.max_message_bytes.unwrap_or(1_400)) as u32,
     }
 }
 
 /// Bytes offered to the link in one operation, at most: a full packet of segments, or one write.
-const OFFER: usize = 65_507;
+const MAX_SEND_BATCH_BYTES: usize = 65_507;

@@ -4,9 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use linkgauge::endpoint::Endpoint;
-use linkgauge::lab::device_server::{Counters, DeviceServer, Event, Options};
-use linkgauge::link::line::Settings;
-use linkgauge::link::tty::{self, Packet, Pty};
+use linkgauge::lab::device_server::{DeviceServer, DeviceServerEvent, DeviceServerOptions, PortCounters};
+use linkgauge::link::serial_line::SerialSettings;
+use linkgauge::link::tty::{self, Pty, PtyPacket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -21,12 +21,12 @@ impl Device {
     }
 
     /// What the program at the other end has set.
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> SerialSettings {
         self.0.settings().unwrap()
     }
 
     pub fn endpoint(&self) -> Endpoint {
-        tty::endpoint(&self.0.path, &Settings::default()).unwrap()
+        tty::endpoint(&self.0.path, &SerialSettings::default()).unwrap()
     }
 
     /// Says as much as the line takes now.
@@ -64,7 +64,7 @@ impl Device {
         let mut room = [0; 4096];
         self.wait(PollFlags::IN, "bytes from the line");
         match rustix::io::read(&self.0.master, &mut room) {
-            Ok(count) => heard.extend(Packet::read(&room[..count]).data()),
+            Ok(count) => heard.extend(PtyPacket::parse(&room[..count]).data()),
             Err(Errno::AGAIN) => {}
             Err(error) => panic!("{error}"),
         }
@@ -82,15 +82,15 @@ pub fn all_bytes() -> Vec<u8> {
 }
 
 /// A box with one port for each device.
-pub fn serve(devices: &[&Device], change: impl FnOnce(&mut Options)) -> DeviceServer {
+pub fn serve(devices: &[&Device], change: impl FnOnce(&mut DeviceServerOptions)) -> DeviceServer {
     let serial = devices.iter().map(|device| device.endpoint()).collect();
-    let mut options = Options::new("tcp://127.0.0.1:0".parse().unwrap(), serial);
+    let mut options = DeviceServerOptions::new("tcp://127.0.0.1:0".parse().unwrap(), serial);
     change(&mut options);
     DeviceServer::start(&options).unwrap_or_else(|error| panic!("{error}"))
 }
 
 pub fn client(server: &DeviceServer, port: usize) -> TcpStream {
-    let stream = TcpStream::connect(server.endpoints()[port].place()).unwrap();
+    let stream = TcpStream::connect(server.endpoints()[port].address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
@@ -118,18 +118,18 @@ pub fn works(stream: &mut TcpStream, device: &Device) {
     assert_eq!(read(stream, 6), b"answer");
 }
 
-pub fn counters(server: &DeviceServer, port: usize) -> &Counters {
+pub fn counters(server: &DeviceServer, port: usize) -> &PortCounters {
     server.counters().nth(port).unwrap()
 }
 
 /// The next event of the kind that is looked for.
-pub fn event<T>(server: &DeviceServer, what: &str, wanted: impl Fn(&Event) -> Option<T>) -> T {
+pub fn event<T>(server: &DeviceServer, what: &str, wanted: impl Fn(&DeviceServerEvent) -> Option<T>) -> T {
     wait_until(what, || server.events().find_map(|event| wanted(&event)))
 }
 
 pub fn gone(server: &DeviceServer) -> String {
     event(server, "the end of a session", |event| match event {
-        Event::Gone { why, .. } => Some(why.clone()),
+        DeviceServerEvent::Disconnected { why, .. } => Some(why.clone()),
         _ => None,
     })
 }
@@ -141,6 +141,6 @@ pub fn serve_controlled(device: &Device) -> DeviceServer {
 
 /// Waits until the port is set like this.
 pub fn is_set(device: &Device, wanted: &str) {
-    let wanted: Settings = wanted.parse().unwrap();
+    let wanted: SerialSettings = wanted.parse().unwrap();
     wait_until("the settings", || (device.settings() == wanted).then_some(()));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::party::{Party, SLICE, Step, drive};
+use linkgauge::link::party::{CANCEL_CHECK_INTERVAL, Party, Step, drive};
 use linkgauge::link::{Admission, Batch, Dialer, Fault, Link};
 
 use super::program::wait_until;
@@ -31,7 +31,7 @@ impl Echo {
 }
 
 impl Party for Echo {
-    fn next(&mut self, _now: Time) -> Step<'_> {
+    fn next_step(&mut self, _now: Time) -> Step<'_> {
         if self.done {
             return Step::Done;
         }
@@ -42,21 +42,21 @@ impl Party for Echo {
         Step::Send { bytes: &message[self.offset..], message: message.len() }
     }
 
-    fn sent(&mut self, bytes: usize, _at: Time) {
+    fn on_sent(&mut self, bytes: usize, _at: Time) {
         self.offset += bytes;
         if self.offset >= self.batch.messages().nth(self.next).unwrap().len() {
             (self.next, self.offset) = (self.next + 1, 0);
         }
     }
 
-    fn received(&mut self, _now: Time) {
+    fn on_received(&mut self, _now: Time) {
         (self.next, self.offset) = (0, 0);
         self.done = self.batch.messages().any(|message| message == GOODBYE);
     }
 
-    fn timed_out(&mut self, _now: Time) {}
+    fn on_timeout(&mut self, _now: Time) {}
 
-    fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
         self.closes.fetch_add(1, SeqCst);
         Err(Fault::Closed)
     }
@@ -80,7 +80,7 @@ impl Far {
         let endpoint = listener.endpoint();
         let (closes, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let counted = closes.clone();
-        let hosted = listener.host(Box::new(move |_| Box::new(Echo::new(counted.clone()))));
+        let hosted = listener.set_party_factory(Box::new(move |_| Box::new(Echo::new(counted.clone()))));
         let thread = hosted.err().map(|hosting| {
             let stop = stop.clone();
             thread::spawn(move || {
@@ -90,7 +90,7 @@ impl Far {
                     let Ok((mut link, from)) = accepted else { continue };
                     let (mut party, stop) = (hosting(&from), stop.clone());
                     echoes.push(thread::spawn(move || {
-                        let _ = drive(&mut *party, &mut *link, &Clock::System, &stop, SLICE);
+                        let _ = drive(&mut *party, &mut *link, &Clock::System, &stop, CANCEL_CHECK_INTERVAL);
                     }));
                 }
                 echoes.into_iter().for_each(|echo| echo.join().unwrap());

@@ -3,12 +3,14 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-use linkgauge::peer::pakbus::frame::{self, Decoder};
-use linkgauge::peer::pakbus::message::{Code, Command as Ask, Fetch, Selection, Span};
-use linkgauge::peer::pakbus::packet::{Hop, LinkState, Packet, Route};
-use linkgauge::peer::pakbus::record::{self, Content};
-use linkgauge::peer::pakbus::reply::Reply;
-use linkgauge::peer::pakbus::table;
+use linkgauge::protocol::pakbus::frame::{self, FrameDecoder};
+use linkgauge::protocol::pakbus::message::{
+    FetchRequest, LoggerCommand as Ask, RecordRange, RecordSelection, ReplyCode,
+};
+use linkgauge::protocol::pakbus::packet::{Hop, LinkState, PacketRoute, PakBusPacket};
+use linkgauge::protocol::pakbus::record::{self, BlockContent};
+use linkgauge::protocol::pakbus::reply::LoggerReply;
+use linkgauge::protocol::pakbus::table;
 use rustix::process::Signal;
 
 use crate::program::{PATIENCE, Running};
@@ -48,7 +50,7 @@ impl Logger {
 /// A client of our own: one command at a time.
 pub struct Client {
     stream: TcpStream,
-    decoder: Decoder,
+    decoder: FrameDecoder,
     unread: Vec<u8>,
     address: u16,
     transaction: u8,
@@ -58,25 +60,25 @@ impl Client {
     pub fn connect(place: &str, address: u16) -> Client {
         let stream = TcpStream::connect(place).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client { stream, decoder: Decoder::default(), unread: Vec::new(), address, transaction: 0 }
+        Client { stream, decoder: FrameDecoder::default(), unread: Vec::new(), address, transaction: 0 }
     }
 
-    pub fn ask(&mut self, command: &Ask) -> Reply {
+    pub fn ask(&mut self, command: &Ask) -> LoggerReply {
         self.transaction += 1;
         let (protocol, message) = command.write(self.transaction);
         let hop = Hop { state: LinkState::READY, to: 1, from: self.address, expect_more: 1, priority: 1 };
-        let route = Route { protocol, to: 1, from: self.address, hops: 0 };
+        let route = PacketRoute { protocol, to: 1, from: self.address, hops: 0 };
         let mut bytes = Vec::new();
-        frame::write(&Packet { hop, message: Some((route, &message)) }.write(), &mut bytes);
+        frame::write(&PakBusPacket { hop, message: Some((route, &message)) }.write(), &mut bytes);
         self.stream.write_all(&bytes).unwrap();
         loop {
             let (used, packet) = self.decoder.read(&self.unread);
             let packet = packet.map(<[u8]>::to_vec);
             self.unread.drain(..used);
             if let Some(packet) = packet {
-                let (route, message) = Packet::read(&packet).unwrap().message.unwrap();
+                let (route, message) = PakBusPacket::read(&packet).unwrap().message.unwrap();
                 assert_eq!((route.to, route.from), (self.address, 1));
-                let (transaction, reply) = Reply::read(route.protocol, message).unwrap();
+                let (transaction, reply) = LoggerReply::read(route.protocol, message).unwrap();
                 assert_eq!(transaction, self.transaction);
                 return reply;
             }
@@ -91,8 +93,10 @@ impl Client {
         let mut file = Vec::new();
         loop {
             let offset = file.len() as u32;
-            let fetch = Fetch { security: 0, name: name.to_owned(), close: false, offset, swath: 991 };
-            let Reply::Fetch { code: Code::COMPLETE, data, .. } = self.ask(&Ask::Fetch(fetch)) else {
+            let fetch =
+                FetchRequest { security: 0, name: name.to_owned(), is_last: false, offset, swath: 991 };
+            let LoggerReply::Fetch { code: ReplyCode::COMPLETE, data, .. } = self.ask(&Ask::Fetch(fetch))
+            else {
                 panic!("{name} is refused")
             };
             file.extend(&data);
@@ -103,17 +107,17 @@ impl Client {
     }
 
     /// The values of some records of the second table.
-    pub fn records(&mut self, from: u32, before: u32) -> Vec<record::Record> {
+    pub fn records(&mut self, from: u32, before: u32) -> Vec<record::TableRecord> {
         let definitions = table::read(&self.file(".TDF")).unwrap();
-        let mut records: Vec<record::Record> = Vec::new();
+        let mut records: Vec<record::TableRecord> = Vec::new();
         while from + (records.len() as u32) < before {
-            let span = Span::Numbers(from + records.len() as u32, before);
+            let span = RecordRange::Numbers(from + records.len() as u32, before);
             let signature = definitions[1].signature();
-            let selections = vec![Selection { table: 2, signature, span, fields: Vec::new() }];
+            let selections = vec![RecordSelection { table: 2, signature, span, fields: Vec::new() }];
             let reply = self.ask(&Ask::Collect { security: 0, mode: span.mode(), selections });
-            let Reply::Collect(Ok(body)) = reply else { panic!("{reply:?}") };
+            let LoggerReply::Collect(Ok(body)) = reply else { panic!("{reply:?}") };
             let (blocks, _) = record::read(&definitions, &body).unwrap();
-            let Content::Records(more) = &blocks[0].content else { panic!() };
+            let BlockContent::Records(more) = &blocks[0].content else { panic!() };
             assert!(!more.is_empty());
             records.extend(more.iter().cloned());
         }

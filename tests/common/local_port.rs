@@ -5,8 +5,8 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use linkgauge::lab::redirect::{Event, Options, Redirector};
-use linkgauge::link::line::Settings;
+use linkgauge::lab::redirect::{Redirector, RedirectorEvent, RedirectorOptions};
+use linkgauge::link::serial_line::SerialSettings;
 use linkgauge::link::tty;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -16,7 +16,7 @@ use crate::program::{PATIENCE, wait_until};
 pub struct Local {
     pub redirector: Redirector,
     pub directory: tempfile::TempDir,
-    seen: Vec<Event>,
+    seen: Vec<RedirectorEvent>,
 }
 
 impl Local {
@@ -24,9 +24,9 @@ impl Local {
         Local::with(remote, |_| {})
     }
 
-    pub fn with(remote: &str, change: impl FnOnce(&mut Options)) -> Local {
+    pub fn with(remote: &str, change: impl FnOnce(&mut RedirectorOptions)) -> Local {
         let directory = tempfile::tempdir().unwrap();
-        let mut options = Options::new(remote.parse().unwrap());
+        let mut options = RedirectorOptions::new(remote.parse().unwrap());
         options.link = Some(directory.path().join("ttyV0"));
         change(&mut options);
         let redirector = Redirector::start(&options).unwrap_or_else(|error| panic!("{error}"));
@@ -41,12 +41,12 @@ impl Local {
     /// The local port as a raw terminal, as a program opens it.
     pub fn open(&self) -> File {
         let terminal = OpenOptions::new().read(true).write(true).open(self.path()).unwrap();
-        tty::set(&terminal, &Settings::default()).unwrap();
+        tty::configure(&terminal, &SerialSettings::default()).unwrap();
         terminal
     }
 
     /// Waits for an event.
-    pub fn wait_for(&mut self, what: impl Fn(&Event) -> bool) {
+    pub fn wait_for(&mut self, what: impl Fn(&RedirectorEvent) -> bool) {
         wait_until("an event", || {
             self.seen.extend(self.redirector.events());
             let place = self.seen.iter().position(&what)?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use linkgauge::run::{PaperRow, Run};
+use linkgauge::run::{Run, StudyRow};
 
 use crate::program::{Ended, run};
 
@@ -15,8 +15,8 @@ pub fn document(path: &Path) -> Run {
 }
 
 /// Nothing is wrong with a figure but what else this host did meanwhile.
-pub fn is_sound(row: &PaperRow) -> bool {
-    row.reason.as_deref().is_none_or(|reason| reason == linkgauge::paper::BUSY)
+pub fn is_sound(row: &StudyRow) -> bool {
+    row.reason.as_deref().is_none_or(|reason| reason == linkgauge::study::HOST_BUSY_NOTE)
 }
 
 /// A study, its document and what was printed.
@@ -35,12 +35,12 @@ pub fn words(ended: &Ended) -> String {
 }
 
 /// The figures of a column of a table, from above.
-pub fn column<'a>(run: &'a Run, table: &str, column: &str) -> Vec<&'a PaperRow> {
+pub fn column<'a>(run: &'a Run, table: &str, column: &str) -> Vec<&'a StudyRow> {
     let tables = &run.paper.as_ref().unwrap().tables;
     let table = tables.iter().find(|one| one.number == table).unwrap();
     table.rows.iter().filter(|row| row.column == column).collect()
 }
 
-pub fn placement<'a>(run: &'a Run, row: &PaperRow, name: &str) -> Option<&'a serde_json::Value> {
+pub fn placement<'a>(run: &'a Run, row: &StudyRow, name: &str) -> Option<&'a serde_json::Value> {
     run.cases[row.case.unwrap() - 1].placement.get(name)
 }

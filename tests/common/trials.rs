@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::STAND_INS;
-use linkgauge::lab::shaper::{Options, Shaper};
+use linkgauge::lab::shaper::{Shaper, ShaperOptions};
 use linkgauge::link::party::Tuning;
 use linkgauge::link::shaped::Shape;
 use linkgauge::link::{self, Batch, Dialer, Fault, Framing, Link, TRANSPORTS, Transport};
-use linkgauge::plan::Wait;
+use linkgauge::plan::WaitMode;
 
 use super::far::{Far, GOODBYE};
 
@@ -68,7 +68,7 @@ pub fn transports() -> impl Iterator<Item = &'static Transport> {
 fn each(trial: impl Fn(&str, &Far)) {
     for transport in transports() {
         let directory = tempfile::tempdir().unwrap();
-        for url in (transport.loopback)(directory.path().to_str().unwrap()) {
+        for url in (transport.loopback_urls)(directory.path().to_str().unwrap()) {
             let far = Far::listen(&url);
             trial(&url, &far);
         }
@@ -85,7 +85,8 @@ fn each(trial: impl Fn(&str, &Far)) {
 /// Endpoints of the stand-ins of a transport.
 fn stand_ins(transport: &Transport) -> Vec<Endpoint> {
     let standing = STAND_INS.iter().map(|stand_in| (stand_in.start)().unwrap());
-    let endpoints = standing.flat_map(|standing| [standing.endpoints(), standing.typical()].concat());
+    let endpoints =
+        standing.flat_map(|standing| [standing.endpoints(), standing.typical_endpoints()].concat());
     endpoints.filter(|endpoint| endpoint.scheme() == transport.scheme).collect()
 }
 
@@ -138,7 +139,7 @@ pub fn is_available_here() {
 
 pub fn urls_print_back_as_typed() {
     for transport in TRANSPORTS {
-        let urls = (transport.loopback)("/tmp");
+        let urls = (transport.loopback_urls)("/tmp");
         // A transport may have to ask the kernel for its addresses.
         let known = transports().any(|here| here.scheme == transport.scheme);
         assert!(!known || urls.is_empty() == transport.listen.is_none(), "{}", transport.scheme);
@@ -147,17 +148,17 @@ pub fn urls_print_back_as_typed() {
             let endpoint: Endpoint = url.parse().unwrap();
             assert_eq!(endpoint.to_string(), url);
             assert_eq!(endpoint.scheme(), transport.scheme);
-            link::caps(&endpoint).unwrap();
+            link::endpoint_caps(&endpoint).unwrap();
         }
     }
 }
 
 pub fn unknown_options_are_refused() {
     for transport in TRANSPORTS {
-        for url in (transport.loopback)("/tmp").into_iter().chain([transport.example.to_owned()]) {
+        for url in (transport.loopback_urls)("/tmp").into_iter().chain([transport.example.to_owned()]) {
             let joint = if url.contains('?') { '&' } else { '?' };
             let endpoint: Endpoint = format!("{url}{joint}nonsense=1").parse().unwrap();
-            let error = link::caps(&endpoint).unwrap_err().to_string();
+            let error = link::endpoint_caps(&endpoint).unwrap_err().to_string();
             assert!(error.contains("no option 'nonsense'"), "{error}");
         }
     }
@@ -165,9 +166,9 @@ pub fn unknown_options_are_refused() {
 
 pub fn caps_of_the_link_are_those_of_its_endpoint() {
     each(|url, far| {
-        let promised = link::caps(&far.endpoint).unwrap();
+        let promised = link::endpoint_caps(&far.endpoint).unwrap();
         assert_eq!(far.open().caps(), &promised, "{url}");
-        assert_eq!(promised.framing == Framing::Message, promised.max_message.is_some(), "{url}");
+        assert_eq!(promised.framing == Framing::Message, promised.max_message_bytes.is_some(), "{url}");
     });
 }
 
@@ -186,7 +187,7 @@ pub fn streams_carry_bytes_whole_and_in_order() {
         }
         for (seed, length) in [1, 1000, 65_537, 1 << 20].into_iter().enumerate() {
             let mut link = far.open();
-            let mut half = link.other_half().unwrap();
+            let mut half = link.second_handle().unwrap();
             let sent = pattern(length, seed as u64);
             let mut got = vec![0; length];
             thread::scope(|scope| {
@@ -209,7 +210,7 @@ pub fn streams_carry_bytes_whole_and_in_order() {
 pub fn messages_keep_their_bounds() {
     each(|url, far| {
         let mut link = far.open();
-        let Some(most) = link.caps().max_message else { return };
+        let Some(most) = link.caps().max_message_bytes else { return };
         for size in [1, 2, 14, 1000.min(most), most] {
             let sent = pattern(size, size as u64);
             let mut got = vec![0; most + 1];
@@ -223,10 +224,10 @@ pub fn messages_keep_their_bounds() {
 pub fn reliable_messages_come_in_order() {
     each(|url, far| {
         let mut link = far.open();
-        if link.caps().framing != Framing::Message || !link.caps().reliable {
+        if link.caps().framing != Framing::Message || !link.caps().is_reliable {
             return;
         }
-        let mut half = link.other_half().unwrap();
+        let mut half = link.second_handle().unwrap();
         thread::scope(|scope| {
             scope.spawn(|| {
                 for number in 0..500u32 {
@@ -245,7 +246,7 @@ pub fn reliable_messages_come_in_order() {
 pub fn one_byte_too_many_fails_cleanly() {
     each(|url, far| {
         let mut link = far.open();
-        let Some(most) = link.caps().max_message else { return };
+        let Some(most) = link.caps().max_message_bytes else { return };
         let long = vec![0; most + 1];
         for _ in 0..2 {
             let error = link.send(&long, LONG).unwrap_err();
@@ -262,17 +263,17 @@ pub fn the_far_end_sees_a_close() {
     each(|url, far| {
         let mut link = far.open();
         works(url, &mut *link);
-        if !link.caps().closes {
+        if !link.caps().can_signal_close {
             // Without connections there is nothing to see, and finishing changes nothing.
-            link.finish().unwrap();
+            link.finish_sending().unwrap();
             works(url, &mut *link);
             return;
         }
-        link.finish().unwrap();
+        link.finish_sending().unwrap();
         // The echo ends when it sees that, and with it the link.
         let error = link.receive(&mut [0; 10], LONG).unwrap_err();
         assert!(matches!(error, Fault::Closed), "{url}: {error}");
-        if link.caps().half_closes {
+        if link.caps().can_half_close {
             assert_eq!(far.closes.load(SeqCst), 1, "{url}");
         }
         far.await_closes(1);
@@ -287,12 +288,12 @@ pub fn the_near_end_sees_a_close() {
     each(|url, far| {
         let mut link = far.open();
         works(url, &mut *link);
-        if link.caps().device {
+        if link.caps().is_device {
             // A device sends back whatever it is told.
             return;
         }
         link.send(GOODBYE, LONG).unwrap();
-        if link.caps().closes {
+        if link.caps().can_signal_close {
             for _ in 0..2 {
                 let error = link.receive(&mut [0; 10], LONG).unwrap_err();
                 assert!(matches!(error, Fault::Closed), "{url}: {error}");
@@ -309,7 +310,7 @@ pub fn receiving_times_out_in_time() {
     each(|url, far| {
         let mut link = far.open();
         works(url, &mut *link);
-        for wait in [Wait::Block, Wait::Spin] {
+        for wait in [WaitMode::Block, WaitMode::Spin] {
             link.tune(&Tuning { wait, ..Tuning::default() });
             for within in [0, 3, 60].map(Duration::from_millis) {
                 let start = Instant::now();
@@ -326,7 +327,7 @@ pub fn receiving_times_out_in_time() {
 pub fn halves_share_the_link() {
     each(|url, far| {
         let mut sends = far.open();
-        let mut receives = sends.other_half().unwrap();
+        let mut receives = sends.second_handle().unwrap();
         for number in 0..20u8 {
             send_all(&mut *sends, &[number; 5]);
             let mut got = [0; 5];
@@ -340,7 +341,7 @@ pub fn halves_share_the_link() {
 
 pub fn many_links_at_once_are_kept_apart() {
     each(|url, far| {
-        if !far.open().caps().many {
+        if !far.open().caps().can_open_parallel {
             return;
         }
         let mut links: Vec<_> = (0..4).map(|_| far.open()).collect();
@@ -362,8 +363,8 @@ pub fn batches_arrive_whole() {
     each(|url, far| {
         let mut link = far.open();
         works(url, &mut *link);
-        let size = link.caps().max_message.unwrap_or(usize::MAX).min(1000);
-        link.tune(&Tuning { batches_of: Some(size as u32), ..Tuning::default() });
+        let size = link.caps().max_message_bytes.unwrap_or(usize::MAX).min(1000);
+        link.tune(&Tuning { batch_message_bytes: Some(size as u32), ..Tuning::default() });
         // The last one is shorter.
         let sent = pattern(size * COUNT - 300, 3);
         let mut left = &sent[..];
@@ -393,12 +394,13 @@ pub fn batches_arrive_whole() {
 pub fn a_relay_passes_all_whole_and_not_too_early() {
     for transport in transports().filter(|transport| transport.scheme != "mem") {
         let [here, there] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let urls = |directory: &tempfile::TempDir| (transport.loopback)(directory.path().to_str().unwrap());
+        let urls =
+            |directory: &tempfile::TempDir| (transport.loopback_urls)(directory.path().to_str().unwrap());
         for (listen, far) in urls(&here).into_iter().zip(urls(&there)) {
             let far = Far::listen(&far);
             let delayed = |ms| Shape { delay: Duration::from_millis(ms), ..Shape::default() };
             let (up, down) = (delayed(20), delayed(5));
-            let options = Options {
+            let options = ShaperOptions {
                 listen: listen.parse().unwrap(),
                 to: far.endpoint.clone(),
                 up,
@@ -410,13 +412,13 @@ pub fn a_relay_passes_all_whole_and_not_too_early() {
             let shaper = Shaper::start(&options, &dialer).unwrap_or_else(|error| panic!("{error}"));
             let mut link = dialer.open(shaper.endpoint()).unwrap();
             let is_stream = link.caps().framing == Framing::Stream;
-            let most = link.caps().max_message.unwrap_or(usize::MAX);
+            let most = link.caps().max_message_bytes.unwrap_or(usize::MAX);
             let sizes =
                 if is_stream { [1, 1000, 1 << 20] } else { [1, 1400, 60_000].map(|size| most.min(size)) };
             for (seed, size) in sizes.into_iter().enumerate() {
                 let sent = pattern(size, seed as u64);
                 let began = Instant::now();
-                let mut half = link.other_half().unwrap();
+                let mut half = link.second_handle().unwrap();
                 let got = thread::scope(|scope| {
                     scope.spawn(|| send_all(&mut *half, &sent));
                     let (mut got, mut room) = (Vec::new(), vec![0; 70_000]);
@@ -432,8 +434,8 @@ pub fn a_relay_passes_all_whole_and_not_too_early() {
                 assert!(got == sent, "{listen}: {size} bytes came back different");
                 assert!(began.elapsed() >= Duration::from_millis(25), "{listen}: too early");
             }
-            if link.caps().closes {
-                link.finish().unwrap();
+            if link.caps().can_signal_close {
+                link.finish_sending().unwrap();
                 assert!(matches!(link.receive(&mut [0; 10], LONG), Err(Fault::Closed)), "{listen}");
                 far.await_closes(1);
             }

@@ -19,7 +19,7 @@ fn pyserial_on_a_raw_port() {
         port.write(bytes(range(256)))\n\
         assert port.read(256) == bytes(range(256))\n\
         port.close()\n";
-    let place = format!("socket://{}", server.endpoints()[0].place());
+    let place = format!("socket://{}", server.endpoints()[0].address());
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let heard = device.hear(256);
@@ -37,7 +37,7 @@ fn a_client_that_is_killed_frees_the_port() {
     let server = serve(&[&device], |_| {});
     for signal in [Signal::KILL, Signal::TERM] {
         let socat = Command::new("/usr/bin/socat")
-            .args(["-T", "30", "STDIO", &format!("TCP:{}", server.endpoints()[0].place())])
+            .args(["-T", "30", "STDIO", &format!("TCP:{}", server.endpoints()[0].address())])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -81,7 +81,7 @@ port.write(b'end')
 assert port.read(2) == b'ok'
 port.close()
 "#;
-    let place = format!("rfc2217://{}", server.endpoints()[0].place());
+    let place = format!("rfc2217://{}", server.endpoints()[0].address());
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let heard = device.hear(256);

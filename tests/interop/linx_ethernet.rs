@@ -264,7 +264,7 @@ fn over_a_lossy_wire_all_messages_arrive_in_order_and_once() {
     let url = format!("linx+eth://{}/{FAR}/server", lossy.near).parse().unwrap();
     let dialer = Dialer { timeout: Duration::from_secs(20), ..Dialer::new(Clock::System) };
     let mut link = dialer.open(&url).unwrap();
-    let mut outward = link.other_half().unwrap();
+    let mut outward = link.second_handle().unwrap();
     let patience = Duration::from_secs(30);
     let sender = thread::spawn(move || {
         for number in 0..messages {

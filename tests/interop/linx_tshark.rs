@@ -4,21 +4,21 @@
 
 use std::process::Command;
 
-use linkgauge::link::linx::ethernet_cm::{self, Connect, Kind, WHOLE};
-use linkgauge::link::linx::rlnh::Message;
-use linkgauge::link::linx::tcp_cm::Header;
+use linkgauge::link::linx::ethernet_cm::{self, ConnectFrame, ConnectKind, UNFRAGMENTED_TAG};
+use linkgauge::link::linx::rlnh::RlnhMessage;
+use linkgauge::link::linx::tcp_cm::FrameHeader;
 
 /// What two nodes say to each other about names.
 fn words() -> Vec<Vec<u8>> {
     let all = [
-        Message::Init { version: 2 },
-        Message::InitReply { supported: true },
-        Message::Publish { address: 1, name: b"client".to_vec() },
-        Message::QueryName { asker: 1, name: b"server".to_vec() },
-        Message::Unpublish { address: 1 },
-        Message::UnpublishAck { address: 1 },
+        RlnhMessage::Init { version: 2 },
+        RlnhMessage::InitReply { supported: true },
+        RlnhMessage::Publish { address: 1, name: b"client".to_vec() },
+        RlnhMessage::QueryName { asker: 1, name: b"server".to_vec() },
+        RlnhMessage::Unpublish { address: 1 },
+        RlnhMessage::UnpublishAck { address: 1 },
     ];
-    all.iter().map(Message::write).collect()
+    all.iter().map(RlnhMessage::encode).collect()
 }
 
 /// Packets as a capture file: each behind its Ethernet header.
@@ -69,10 +69,10 @@ fn understood(packets: &[Vec<u8>], ethertype: u16) -> Vec<String> {
 
 #[test]
 fn frames_of_the_tcp_connection_manager() {
-    let frame = |header: Header, message: &[u8]| [&header.write()[..], message].concat();
+    let frame = |header: FrameHeader, message: &[u8]| [&header.encode()[..], message].concat();
     let mut frames: Vec<Vec<u8>> =
-        words().iter().map(|word| frame(Header::data(0, 0, word.len()), word)).collect();
-    frames.push(frame(Header::data(1, 2, 8), &[0, 0, 0x28, 0x73, 1, 2, 3, 4]));
+        words().iter().map(|word| frame(FrameHeader::data(0, 0, word.len()), word)).collect();
+    frames.push(frame(FrameHeader::data(1, 2, 8), &[0, 0, 0x28, 0x73, 1, 2, 3, 4]));
     let mut sequence = 1;
     let mut packets = Vec::new();
     for frame in &frames {
@@ -87,7 +87,7 @@ fn frames_of_the_tcp_connection_manager() {
 #[test]
 fn frames_of_the_ethernet_connection_manager() {
     let connect = |kind, mtu| {
-        Connect {
+        ConnectFrame {
             kind,
             window: 7,
             id: 5,
@@ -95,27 +95,27 @@ fn frames_of_the_ethernet_connection_manager() {
             from: [0x52, 0x54, 0, 0, 0, 0x0a],
             mtu,
         }
-        .write()
+        .encode()
     };
     let mut frames = vec![
-        connect(Kind::Connect, None),
-        connect(Kind::ConnectAck, Some(1500)),
-        connect(Kind::Ack, Some(1500)),
-        connect(Kind::Reset, None),
-        ethernet_cm::empty(5, true, 2).to_vec(),
-        ethernet_cm::nack(5, 6, 6, 1).to_vec(),
+        connect(ConnectKind::Connect, None),
+        connect(ConnectKind::ConnectAck, Some(1500)),
+        connect(ConnectKind::Ack, Some(1500)),
+        connect(ConnectKind::Reset, None),
+        ethernet_cm::encode_ack(5, true, 2).to_vec(),
+        ethernet_cm::encode_nack(5, 6, 6, 1).to_vec(),
     ];
     for (number, word) in words().iter().enumerate() {
         let mut frame = Vec::new();
-        ethernet_cm::data(5, false, WHOLE, 0, 0, [&[], word], &mut frame);
-        ethernet_cm::stamp(&mut frame, false, 1, number as u16);
+        ethernet_cm::encode_data(5, false, UNFRAGMENTED_TAG, 0, 0, [&[], word], &mut frame);
+        ethernet_cm::write_sequence(&mut frame, false, 1, number as u16);
         frames.push(frame);
     }
     let (mut first, mut last) = (Vec::new(), Vec::new());
-    ethernet_cm::data(5, true, 1, 2, 1, [&[0, 0, 0x28, 0x73], &[0; 1476]], &mut first);
-    ethernet_cm::stamp(&mut first, true, 1, 7);
-    ethernet_cm::fragment(5, false, 1, &[0; 8], &mut last);
-    ethernet_cm::stamp(&mut last, false, 1, 8);
+    ethernet_cm::encode_data(5, true, 1, 2, 1, [&[0, 0, 0x28, 0x73], &[0; 1476]], &mut first);
+    ethernet_cm::write_sequence(&mut first, true, 1, 7);
+    ethernet_cm::encode_fragment(5, false, 1, &[0; 8], &mut last);
+    ethernet_cm::write_sequence(&mut last, false, 1, 8);
     frames.extend([first, last]);
     let shown = understood(&frames, 0x8911);
     assert_eq!(shown.len(), frames.len());

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use linkgauge::peer::linkgauge::wire::Hello;
+use linkgauge::protocol::linkgauge::wire::Hello;
 
 use crate::client::{free_port, linkgauge};
 use crate::program::{Running, wait_until};

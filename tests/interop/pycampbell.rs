@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use linkgauge::lab::logger::content;
-use linkgauge::peer::pakbus::value::Value as Stored;
+use linkgauge::lab::logger::generate_content;
+use linkgauge::protocol::pakbus::value::FieldValue as Stored;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ fn pycampbell(url: &str) -> (Value, Vec<u8>) {
 /// All bytes, those that must be quoted among them, and an end that fills no chunk.
 fn bench_file() -> (tempfile::TempDir, String, Vec<u8>) {
     let directory = tempfile::tempdir().unwrap();
-    let bytes = [vec![0xBD; 600], content(9, 2500)].concat();
+    let bytes = [vec![0xBD; 600], generate_content(9, 2500)].concat();
     let path = directory.path().join("bench");
     std::fs::write(&path, &bytes).unwrap();
     let flag = format!("CPU:bench.bin={}", path.display());

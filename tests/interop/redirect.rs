@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 
-use linkgauge::lab::redirect::Event;
-use linkgauge::link::line::Settings;
+use linkgauge::lab::redirect::RedirectorEvent;
+use linkgauge::link::serial_line::SerialSettings;
 use linkgauge::link::tty;
 
 use crate::client::free_port;
@@ -67,16 +67,18 @@ fn a_lost_connection_is_made_again() {
     let ser2net = Ser2net::start("telnet(rfc2217),tcp", &plug.path(), port);
     let mut local = Local::start(&format!("rfc2217://127.0.0.1:{port}"));
     let mut terminal = local.open();
-    tty::set(&terminal, &Settings { baud: 2400, ..Settings::default() }).unwrap();
+    tty::configure(&terminal, &SerialSettings { baud: 2400, ..SerialSettings::default() }).unwrap();
     terminal.write_all(b"one").unwrap();
     assert_eq!(read(&mut terminal, 3), b"one");
     drop(ser2net);
-    local.wait_for(|event| matches!(event, Event::Lost { .. }));
-    local.wait_for(|event| matches!(event, Event::Failed { why } if why.contains("nobody listens")));
+    local.wait_for(|event| matches!(event, RedirectorEvent::ConnectionLost { .. }));
+    local.wait_for(
+        |event| matches!(event, RedirectorEvent::ConnectFailed { why } if why.contains("nobody listens")),
+    );
     // Kept in the local port until there is a connection again; so are the settings.
     terminal.write_all(b"two").unwrap();
     let _again = Ser2net::start("telnet(rfc2217),tcp", &plug.path(), port);
-    local.wait_for(|event| *event == Event::Connected);
+    local.wait_for(|event| *event == RedirectorEvent::Connected);
     assert_eq!(read(&mut terminal, 3), b"two");
     assert_eq!(plug.settings().baud, 2400);
     assert_eq!(local.redirector.counters().connections.load(Relaxed), 2);

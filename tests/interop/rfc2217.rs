@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use linkgauge::clock::Clock;
-use linkgauge::link::line::{Parity, Purge, Settings, Signal};
+use linkgauge::link::serial_line::{OutputSignal, Parity, PurgeTarget, SerialSettings};
 use linkgauge::link::{self, Dialer, Link};
 
 use crate::client::free_port;
@@ -45,20 +45,20 @@ fn ser2net_does_what_the_url_says() {
     let facts = link.facts();
     assert_eq!(facts["line_granted"], "19200 8O2");
     assert_eq!(facts["signature"], "ser2net");
-    assert_eq!(link.caps(), &link::caps(&url.parse().unwrap()).unwrap());
+    assert_eq!(link.caps(), &link::endpoint_caps(&url.parse().unwrap()).unwrap());
     all_values_come_back(&mut *link);
     // A second client is told so by ser2net, and we tell the user; unless the reset that follows overtakes the words.
     let busy = open(&url).err().unwrap();
     assert!(busy.contains("in use") || busy.contains("does another client use it?"), "{busy}");
     // Another program's wishes go through the port; data go on behind them.
-    let wanted = Settings { baud: 57_600, parity: Parity::Odd, ..Settings::default() };
-    let port = link.port().unwrap();
-    assert_eq!(port.set(&wanted).unwrap(), wanted);
+    let wanted = SerialSettings { baud: 57_600, parity: Parity::Odd, ..SerialSettings::default() };
+    let port = link.port_control().unwrap();
+    assert_eq!(port.configure(&wanted).unwrap(), wanted);
     assert_eq!(port.settings().unwrap(), wanted);
     assert_eq!(plug.settings(), wanted);
-    assert!(port.modem().is_some() && port.errors().is_some());
-    port.signal(Signal::Dtr, false).unwrap();
-    port.purge(Purge::Both).unwrap();
+    assert!(port.modem_lines().is_some() && port.uart_errors().is_some());
+    port.set_signal(OutputSignal::Dtr, false).unwrap();
+    port.purge(PurgeTarget::Both).unwrap();
     all_values_come_back(&mut *link);
 }
 
@@ -67,7 +67,7 @@ fn one_half_sets_while_the_other_receives() {
     let plug = Plug::new();
     let ser2net = Ser2net::start("telnet(rfc2217),tcp", &plug.path(), free_port());
     let mut link = open(&format!("rfc2217://127.0.0.1:{}", ser2net.port)).unwrap();
-    let mut half = link.other_half().unwrap();
+    let mut half = link.second_handle().unwrap();
     thread::scope(|scope| {
         let received = scope.spawn(move || {
             let mut bytes = [0; 10];
@@ -75,8 +75,8 @@ fn one_half_sets_while_the_other_receives() {
             bytes[..length].to_vec()
         });
         for baud in [1200, 115_200, 300] {
-            let wanted = Settings { baud, ..Settings::default() };
-            assert_eq!(link.port().unwrap().set(&wanted).unwrap(), wanted);
+            let wanted = SerialSettings { baud, ..SerialSettings::default() };
+            assert_eq!(link.port_control().unwrap().configure(&wanted).unwrap(), wanted);
             assert_eq!(plug.settings(), wanted);
         }
         link.send(b"\xff", PATIENCE).unwrap();
@@ -117,10 +117,10 @@ fn pyserials_server_does_what_the_url_says() {
     assert_eq!(link.facts()["line_granted"], "115200 7E2");
     all_values_come_back(&mut *link);
     // What is answered later was heard later.
-    let port = link.port().unwrap();
-    port.signal(Signal::Dtr, false).unwrap();
-    let wanted = Settings { baud: 57_600, ..port.settings().unwrap() };
-    assert_eq!(port.set(&wanted).unwrap(), wanted);
+    let port = link.port_control().unwrap();
+    port.set_signal(OutputSignal::Dtr, false).unwrap();
+    let wanted = SerialSettings { baud: 57_600, ..port.settings().unwrap() };
+    assert_eq!(port.configure(&wanted).unwrap(), wanted);
     drop(link);
     assert_eq!(lines.next().unwrap().unwrap(), "57600 E 7 2 False");
 }

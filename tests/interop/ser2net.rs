@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 
-use linkgauge::link::line::Settings;
-use linkgauge::link::tty::{Packet, Pty};
+use linkgauge::link::serial_line::SerialSettings;
+use linkgauge::link::tty::{Pty, PtyPacket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::program::wait_until;
@@ -32,7 +32,7 @@ impl Plug {
     }
 
     /// What the program on this side has set.
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> SerialSettings {
         self.pty.settings().unwrap()
     }
 }
@@ -46,7 +46,7 @@ fn send_back(pty: &Pty, stop: &AtomicBool) {
     while !stop.load(SeqCst) {
         wait(PollFlags::IN);
         let Ok(length @ 1..) = rustix::io::read(&pty.master, &mut bytes) else { continue };
-        let mut left = Packet::read(&bytes[..length]).data();
+        let mut left = PtyPacket::parse(&bytes[..length]).data();
         while !left.is_empty() && !stop.load(SeqCst) {
             match rustix::io::write(&pty.master, left) {
                 Ok(written) => left = &left[written..],

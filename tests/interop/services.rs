@@ -19,7 +19,7 @@ fn shell(line: &str) -> Vec<u8> {
 #[test]
 fn our_echo_answers_socat() {
     let serving = Serving::start(&["--peer", "echo"]);
-    let (tcp, udp) = (serving.tcp.place(), serving.udp.place());
+    let (tcp, udp) = (serving.tcp.address(), serving.udp.address());
     let printed =
         shell(&format!("head -c 1000000 /dev/zero | tr '\\0' x | socat -T 10 -t 10 STDIO TCP:{tcp}"));
     assert!(printed == vec![b'x'; 1_000_000], "{} bytes came back", printed.len());
@@ -29,7 +29,7 @@ fn our_echo_answers_socat() {
 #[test]
 fn our_discard_says_nothing() {
     let serving = Serving::start(&["--peer", "discard"]);
-    let (tcp, udp) = (serving.tcp.place(), serving.udp.place());
+    let (tcp, udp) = (serving.tcp.address(), serving.udp.address());
     assert_eq!(shell(&format!("head -c 1000000 /dev/zero | socat -T 10 -t 10 STDIO TCP:{tcp}")), b"");
     assert_eq!(shell(&format!("echo hello | socat -T 10 -t 0.3 STDIO UDP:{udp}")), b"");
 }
@@ -70,8 +70,10 @@ fn a_sockperf_server_answers_us() {
 fn our_server_answers_sockperf() {
     let serving = Serving::start(&["--peer", "sockperf"]);
     // Its ping-pong goes no further where a datagram is lost, and any may be; under load it does not wait.
-    let modes =
-        [(serving.tcp.place(), "pp", "--tcp"), (serving.udp.place(), "ul --mps=1000 --reply-every=1", "")];
+    let modes = [
+        (serving.tcp.address(), "pp", "--tcp"),
+        (serving.udp.address(), "ul --mps=1000 --reply-every=1", ""),
+    ];
     for (place, mode, flag) in modes {
         let port = place.rsplit(':').next().unwrap();
         for size in [14, 1000] {
@@ -117,7 +119,7 @@ fn chargen_of_xinetd() {
 #[test]
 fn our_chargen_goes_on_for_ever() {
     let serving = Serving::start(&["--peer", "chargen"]);
-    let (tcp, udp) = (serving.tcp.place(), serving.udp.place());
+    let (tcp, udp) = (serving.tcp.address(), serving.udp.address());
     let printed = shell(&format!("socat -T 10 -u TCP:{tcp} STDOUT | head -c 1000000"));
     assert_eq!(printed.len(), 1_000_000);
     let mut lines = printed.split(|&byte| byte == b'\n');
@@ -140,7 +142,7 @@ fn our_chargen_keeps_its_limits() {
     let serving = Serving::start(&["--peer", "chargen", "--max-rate", "8Mbit/s", "--max-time", "2s"]);
     // A megabyte a second for two seconds, and a quarter of one at once.
     let bytes: usize =
-        String::from_utf8(shell(&format!("socat -T 10 -u TCP:{} STDOUT | wc -c", serving.tcp.place())))
+        String::from_utf8(shell(&format!("socat -T 10 -u TCP:{} STDOUT | wc -c", serving.tcp.address())))
             .unwrap()
             .trim()
             .parse()

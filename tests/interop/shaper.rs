@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use linkgauge::clock::Clock;
-use linkgauge::lab::shaper::{Options, Shaper};
+use linkgauge::lab::shaper::{Shaper, ShaperOptions};
 use linkgauge::link::Dialer;
 use linkgauge::link::shaped::Shape;
 
@@ -16,7 +16,7 @@ use crate::socat::Socat;
 fn programs_of_others_pass_through() {
     let (_server, place) = Socat::listening("TCP4-LISTEN:0,bind=127.0.0.1,fork,reuseaddr", "PIPE");
     let delayed = Shape { delay: Duration::from_millis(20), ..Shape::default() };
-    let options = Options {
+    let options = ShaperOptions {
         listen: "tcp://127.0.0.1:0".parse().unwrap(),
         to: format!("tcp://{place}").parse().unwrap(),
         up: delayed.clone(),
@@ -26,7 +26,7 @@ fn programs_of_others_pass_through() {
     };
     let shaper = Shaper::start(&options, &Dialer::new(Clock::System)).unwrap();
     let mut client = std::process::Command::new("/usr/bin/socat")
-        .args(["-T", "20", "-", &format!("TCP4:{}", shaper.endpoint().place())])
+        .args(["-T", "20", "-", &format!("TCP4:{}", shaper.endpoint().address())])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -128,7 +128,7 @@ fn answers(address: &str) {
 #[test]
 fn socat_to_tcp() {
     let far = Far::listen("tcp://127.0.0.1:0");
-    answers(&format!("TCP:{}", far.endpoint.place()));
+    answers(&format!("TCP:{}", far.endpoint.address()));
 }
 
 #[test]
@@ -146,9 +146,9 @@ fn socat_to_unix() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
     let far = Far::listen(&format!("unix://{}", path("stream")));
-    answers(&format!("UNIX-CONNECT:{}", far.endpoint.place()));
+    answers(&format!("UNIX-CONNECT:{}", far.endpoint.address()));
     let far = Far::listen(&format!("unix://{}?type=dgram", path("dgram")));
     // One that names the path each time, and one that connects to it.
-    answers(&format!("UNIX-SENDTO:{},bind={}", far.endpoint.place(), path("sendto")));
-    answers(&format!("UNIX-CONNECT:{},bind={},type=2", far.endpoint.place(), path("connected")));
+    answers(&format!("UNIX-SENDTO:{},bind={}", far.endpoint.address(), path("sendto")));
+    answers(&format!("UNIX-CONNECT:{},bind={},type=2", far.endpoint.address(), path("connected")));
 }

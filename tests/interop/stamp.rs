@@ -6,14 +6,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use linkgauge::run::Ways;
+use linkgauge::run::OneWayFigures;
 use serde_json::Value;
 
 use crate::client::{Said, linkgauge, serving};
 use crate::program::Running;
 use crate::tools::python;
 
-fn ways(said: &Said) -> Ways {
+fn ways(said: &Said) -> OneWayFigures {
     serde_json::from_value(said.case()["ways"].clone()).unwrap()
 }
 

@@ -1,6 +1,6 @@
 //! Studies run again whose links need a kernel of their own: in a guest.
 
-use linkgauge::run::PaperRow;
+use linkgauge::run::StudyRow;
 
 use crate::guest::CACHE;
 use crate::study::{column, is_sound, placement, reproduced, words};
@@ -12,7 +12,7 @@ fn a_guest_measures_what_this_host_cannot() {
     let cells = ["--table", "1,A,3", "--cell", "tipc-inter@64,linx-ethernet@64,linx-intra@64"];
     let (run, ended) = reproduced("linx", &[&GUEST[..], &cells].concat());
     let rows = run.paper.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows);
-    let met: Vec<&PaperRow> = rows.filter(|row| row.measured.is_some()).collect();
+    let met: Vec<&StudyRow> = rows.filter(|row| row.measured.is_some()).collect();
     assert_eq!((met.len(), run.cases.len()), (3, 3), "{}", ended.stderr);
     for row in met {
         let case = &run.cases[row.case.unwrap() - 1];

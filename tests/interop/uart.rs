@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use linkgauge::lab::uart::{Options, Uarts, Wiring};
+use linkgauge::lab::uart::{LabUarts, PortWiring, UartOptions};
 use linkgauge::link::tty;
 
 use crate::program::{Running, wait_until};
@@ -13,7 +13,7 @@ use crate::tools::passes;
 
 #[test]
 fn pyserial_finds_a_serial_port() {
-    let uarts = Uarts::start(&Options::default()).unwrap();
+    let uarts = LabUarts::start(&UartOptions::default()).unwrap();
     let paths = uarts.paths();
     passes(
         r#"
@@ -48,7 +48,8 @@ with serial.Serial(sys.argv[1], 9600, timeout=20, rtscts=True) as port:
 
 #[test]
 fn socat_talks_across_a_null_modem() {
-    let uarts = Uarts::start(&Options { wiring: Wiring::NullModem, ..Options::default() }).unwrap();
+    let uarts =
+        LabUarts::start(&UartOptions { wiring: PortWiring::NullModem, ..UartOptions::default() }).unwrap();
     let paths = uarts.paths();
     let socat = |path: &Path| {
         Command::new("/usr/bin/socat")
@@ -63,7 +64,7 @@ fn socat_talks_across_a_null_modem() {
     // Both have set their line.
     for path in &paths {
         let terminal = File::open(path).unwrap();
-        wait_until("socat", || (tty::settings(&terminal).unwrap().baud == 115_200).then_some(()));
+        wait_until("socat", || (tty::read_settings(&terminal).unwrap().baud == 115_200).then_some(()));
     }
     let says = |from: &mut Running, to: &mut Running, words: &[u8]| {
         from.0.stdin.as_mut().unwrap().write_all(words).unwrap();

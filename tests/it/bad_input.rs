@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use linkgauge::link::TRANSPORTS;
-use linkgauge::peer::PEERS;
+use linkgauge::protocol::PROTOCOLS;
 
 use crate::program::{Ended, Serving, command, run};
 
@@ -157,7 +157,7 @@ fn somebody_else_there() {
         &["latency", tcp, "--peer", "discard"],
         &format!("{tcp}: peer discard cannot do latency (it can: throughput)"),
     );
-    let known: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+    let known: Vec<&str> = PROTOCOLS.iter().map(|peer| peer.name).collect();
     let known = format!("\n  [possible values: auto, {}]\n", known.join(", "));
     let beginning = "invalid value 'banana' for '--peer <PEER>'";
     usage(&["latency", tcp, "--peer", "banana"], &(beginning.to_owned() + &known));

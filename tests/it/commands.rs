@@ -36,7 +36,7 @@ fn demo_gauges_every_transport() {
 
     let run = std::fs::read_to_string(directory.path().join("linkgauge-demo.json")).unwrap();
     let run = Run::from_json(&run).unwrap();
-    assert!(run.complete());
+    assert!(run.is_complete());
     for transport in transports() {
         for workload in ["latency", "throughput"] {
             let scheme = format!("{}://", transport.scheme);

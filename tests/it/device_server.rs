@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::lab::device_server::{Busy, Event};
-use linkgauge::lab::packing::{DelimiterProcess, Packing};
+use linkgauge::lab::device_server::{BusyPolicy, DeviceServerEvent};
+use linkgauge::lab::packing::{DelimiterProcess, PackingRules};
 use linkgauge::link::Dialer;
 use rustix::process::Signal;
 
@@ -40,7 +40,7 @@ fn ports_are_counted_up_from_the_first() {
     let directory = tempfile::tempdir().unwrap();
     let base: Endpoint = format!("unix://{}/port1", directory.path().display()).parse().unwrap();
     let server = serve(&devices.each_ref(), |options| options.listen = base.clone());
-    let expected: Vec<_> = (0..3).map(|n| base.counted_up(n).unwrap()).collect();
+    let expected: Vec<_> = (0..3).map(|n| base.with_number_offset(n).unwrap()).collect();
     assert_eq!(server.endpoints(), expected);
 }
 
@@ -51,7 +51,7 @@ fn our_own_link_to_a_declared_line() {
     let url = format!("{}?baud=115200&parity=even", server.endpoints()[0]);
     let dialer = Dialer::new(Clock::System);
     let mut link = dialer.open(&url.parse().unwrap()).unwrap();
-    assert_eq!(link.caps().line.unwrap().bits_per_byte, 11.0);
+    assert_eq!(link.caps().link_rate.unwrap().bits_per_byte, 11.0);
     assert_eq!(link.send(b"question", PATIENCE).unwrap(), 8);
     assert_eq!(device.hear(8), b"question");
     device.say(b"answer");
@@ -151,7 +151,7 @@ fn a_second_client_is_refused_until_the_first_has_gone() {
 #[test]
 fn a_newcomer_replaces_the_first_where_that_is_wanted() {
     let device = Device::new();
-    let server = serve(&[&device], |options| options.busy = Busy::Replace);
+    let server = serve(&[&device], |options| options.busy_policy = BusyPolicy::Replace);
     let mut first = client(&server, 0);
     works(&mut first, &device);
     let mut second = client(&server, 0);
@@ -163,7 +163,7 @@ fn a_newcomer_replaces_the_first_where_that_is_wanted() {
 #[test]
 fn clients_that_share_a_port_all_get_what_the_line_says() {
     let device = Device::new();
-    let server = serve(&[&device], |options| options.clients = 3);
+    let server = serve(&[&device], |options| options.max_clients = 3);
     let mut clients: Vec<_> = (0..3).map(|_| client(&server, 0)).collect();
     for client in &mut clients {
         client.write_all(b"!").unwrap();
@@ -190,7 +190,9 @@ fn what_comes_while_nobody_is_there_is_dropped_and_counted() {
 #[test]
 fn what_the_packer_held_for_one_client_is_not_for_the_next() {
     let device = Device::new();
-    let server = serve(&[&device], |options| options.packing = Packing { length: 6, ..Packing::default() });
+    let server = serve(&[&device], |options| {
+        options.packing = PackingRules { packet_bytes: 6, ..PackingRules::default() }
+    });
     let mut first = client(&server, 0);
     works(&mut first, &device);
     device.say(b"half");
@@ -205,10 +207,10 @@ fn what_the_packer_held_for_one_client_is_not_for_the_next() {
 fn packets_leave_by_the_rules_and_never_too_early() {
     const WAIT: Duration = Duration::from_millis(100);
     let rules = [
-        Packing { inter_character: WAIT, ..Packing::default() },
-        Packing { force_transmit: WAIT, ..Packing::default() },
+        PackingRules { inter_character_timeout: WAIT, ..PackingRules::default() },
+        PackingRules { force_transmit_after: WAIT, ..PackingRules::default() },
         // The delimiter does not come.
-        Packing { force_transmit: WAIT, delimiter: b"\n".to_vec(), ..Packing::default() },
+        PackingRules { force_transmit_after: WAIT, delimiter: b"\n".to_vec(), ..PackingRules::default() },
     ];
     for packing in rules {
         let device = Device::new();
@@ -222,8 +224,11 @@ fn packets_leave_by_the_rules_and_never_too_early() {
     }
     let device = Device::new();
     let server = serve(&[&device], |options| {
-        options.packing =
-            Packing { delimiter: b"\r\n".to_vec(), process: DelimiterProcess::Strip, ..Packing::default() };
+        options.packing = PackingRules {
+            delimiter: b"\r\n".to_vec(),
+            delimiter_process: DelimiterProcess::Strip,
+            ..PackingRules::default()
+        };
     });
     let mut client = client(&server, 0);
     wait_until("a client", || (counters(&server, 0).sessions.load(Relaxed) == 1).then_some(()));
@@ -236,7 +241,7 @@ fn packets_leave_by_the_rules_and_never_too_early() {
 fn a_slow_box_is_never_faster_than_it_may() {
     const BUDGET: Duration = Duration::from_millis(30);
     let devices = [Device::new(), Device::new()];
-    let server = serve(&devices.each_ref(), |options| options.budget = BUDGET);
+    let server = serve(&devices.each_ref(), |options| options.transfer_time = BUDGET);
     let began = Instant::now();
     std::thread::scope(|scope| {
         for (port, device) in devices.iter().enumerate() {
@@ -249,7 +254,7 @@ fn a_slow_box_is_never_faster_than_it_may() {
 
     drop(server);
     const POLL: Duration = Duration::from_millis(50);
-    let server = serve(&devices.each_ref(), |options| options.poll = POLL);
+    let server = serve(&devices.each_ref(), |options| options.poll_interval = POLL);
     let mut client = client(&server, 1);
     works(&mut client, &devices[1]);
     let began = Instant::now();
@@ -267,15 +272,19 @@ fn a_line_that_disappears_closes_its_port_and_no_other() {
     works(&mut second, &stays);
     drop(lost);
     assert!(is_closed(&mut first));
-    let line =
-        event(&server, "the loss", |event| matches!(event, Event::Lost { .. }).then(|| event.to_string()));
+    let line = event(&server, "the loss", |event| {
+        matches!(event, DeviceServerEvent::PortLost { .. }).then(|| event.to_string())
+    });
     assert_eq!(line, "port 1: closed: its line is gone: was the adapter pulled out?");
     wait_until("a closed door", || {
         TcpStream::connect(address(&server.endpoints()[0])).is_err().then_some(())
     });
     works(&mut second, &stays);
     assert_eq!(server.open_ports(), 1);
-    assert!(!server.events().any(|event| matches!(event, Event::Lost { .. })), "it is said once");
+    assert!(
+        !server.events().any(|event| matches!(event, DeviceServerEvent::PortLost { .. })),
+        "it is said once"
+    );
 }
 
 #[test]
@@ -344,7 +353,7 @@ fn the_program_says_what_happens_and_ends_when_asked() {
     let mut endpoint = |serial: &str| -> Endpoint {
         let mut line = String::new();
         std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
-        let serial = Endpoint::place(&serial.parse().unwrap()).to_owned();
+        let serial = Endpoint::address(&serial.parse().unwrap()).to_owned();
         let place = line.trim().strip_prefix(&format!("serving {serial} (9600 8N1) on ")).expect(&line);
         place.parse().unwrap()
     };

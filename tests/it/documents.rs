@@ -4,15 +4,15 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use linkgauge::import::FORMATS_IN;
-use linkgauge::lab::shaper::{PROFILES, besides};
+use linkgauge::import::IMPORT_FORMATS;
+use linkgauge::lab::shaper::{PROFILES, describe_impairments};
 use linkgauge::link::TRANSPORTS;
 use linkgauge::metric::METRICS;
-use linkgauge::peer::PEERS;
 use linkgauge::plan::Plan;
+use linkgauge::protocol::PROTOCOLS;
 use linkgauge::report::{FORMATS, RUN_SCHEMA};
 use linkgauge::schedule;
-use linkgauge::units::{print_bit_rate, print_duration};
+use linkgauge::units::{format_bit_rate, format_duration};
 use linkgauge::workload::WORKLOADS;
 use serde_json::Value;
 
@@ -68,7 +68,7 @@ fn readme_lists_the_transports() {
 
 #[test]
 fn readme_lists_the_peers() {
-    let rows = PEERS.iter().map(|peer| {
+    let rows = PROTOCOLS.iter().map(|peer| {
         let workloads = peer.workloads.iter().map(|(workload, directions)| {
             let names: Vec<&str> = directions.iter().map(|direction| direction.name()).collect();
             format!("{workload} ({})", names.join(", "))
@@ -102,10 +102,10 @@ fn readme_lists_the_formats() {
 
 #[test]
 fn the_formats_that_are_read_are_listed() {
-    let rows = FORMATS_IN.iter().map(|format| [code(format.name), format.summary.to_owned()]);
+    let rows = IMPORT_FORMATS.iter().map(|format| [code(format.name), format.summary.to_owned()]);
     holds("docs/import.md", "formats in", &table(["format", "what is in the file"], rows));
     let text = document("docs/import.md");
-    for format in FORMATS_IN {
+    for format in IMPORT_FORMATS {
         assert!(text.contains(&format!("\n## `{}`\n", format.name)), "docs/import.md: {}?", format.name);
     }
 }
@@ -119,12 +119,12 @@ fn metrics_are_listed_by_their_names() {
 #[test]
 fn the_lab_lists_the_profiles() {
     let rows = PROFILES.iter().map(|profile| {
-        let [up, down] = [profile.rate_up, profile.rate_down].map(print_bit_rate);
-        let besides = besides(&profile.shape).join(", ");
+        let [up, down] = [profile.rate_up, profile.rate_down].map(format_bit_rate);
+        let besides = describe_impairments(&profile.shape).join(", ");
         [
             code(profile.name),
             profile.summary.to_owned(),
-            print_duration(profile.shape.delay),
+            format_duration(profile.shape.delay),
             up,
             down,
             besides,
@@ -149,7 +149,7 @@ fn transports_are_described_with_their_options() {
 #[test]
 fn every_peer_is_described_with_its_options() {
     let text = document("docs/peers.md");
-    for peer in PEERS {
+    for peer in PROTOCOLS {
         let heading = format!("\n## `{}`\n", peer.name);
         let (_, section) =
             text.split_once(&heading).unwrap_or_else(|| panic!("docs/peers.md has no {heading}"));
@@ -242,7 +242,7 @@ fn every_warning_is_explained() {
             continue;
         }
         // Sample documents of the reports' own tests make up warnings as they need them.
-        if path.ends_with("report/sample_run.rs") {
+        if path.ends_with("report/sample_runs.rs") {
             continue;
         }
         let source = std::fs::read_to_string(&path).unwrap();

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use linkgauge::lab::logger::{Device, Logger, Options, content};
-use linkgauge::lab::uart::{Options as UartOptions, Uarts, Wiring};
-use linkgauge::peer::pakbus::frame::{self, Decoder};
+use linkgauge::lab::logger::{Logger, LoggerConfig, LoggerOptions, generate_content};
+use linkgauge::lab::uart::{LabUarts, PortWiring, UartOptions};
+use linkgauge::protocol::pakbus::frame::{self, FrameDecoder};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -20,19 +20,19 @@ use super::program::{Ended, Running, Serving, run, wait_until};
 const FILE: &str = "CPU:data.dat";
 
 /// A logger in this process, on a TCP port of its own.
-fn logger(size: usize, device: Device) -> Logger {
-    let device = Device {
-        files: vec![(FILE.to_owned(), content(7, size))],
+fn logger(size: usize, device: LoggerConfig) -> Logger {
+    let device = LoggerConfig {
+        files: vec![(FILE.to_owned(), generate_content(7, size))],
         tables: vec!["Bench:10s:Seq=Int4,Temp=FP2:300".parse().unwrap()],
         ..device
     };
     let listen = vec!["tcp://127.0.0.1:0".parse().unwrap()];
-    Logger::start(&Options { listen, lines: Vec::new(), device }).unwrap()
+    Logger::start(&LoggerOptions { listen, serial_lines: Vec::new(), config: device }).unwrap()
 }
 
 /// Host and port of the logger.
 fn place(logger: &Logger) -> String {
-    logger.endpoints()[0].place().to_owned()
+    logger.endpoints()[0].address().to_owned()
 }
 
 /// A directory, and the name of a download in it.
@@ -87,7 +87,7 @@ impl Relay {
     /// Meddles with all frames of the logger but the first ones.
     fn meddling(logger: &Logger, spared: usize, meddle: Meddle) -> Relay {
         Relay::start(logger, move |_, near, far| {
-            let (mut decoder, mut seen) = (Decoder::default(), 0);
+            let (mut decoder, mut seen) = (FrameDecoder::default(), 0);
             let mut bytes = [0; 1000];
             while let Ok(length) = far.read(&mut bytes)
                 && length > 0
@@ -145,12 +145,12 @@ impl Relay {
 
 #[test]
 fn a_file_over_tcp_is_the_same() {
-    let logger = logger(100_000, Device::default());
+    let logger = logger(100_000, LoggerConfig::default());
     for window in ["1", "8"] {
         let (_directory, path) = target();
         let got = download(&format!("pakbus://{}/1", place(&logger)), &path, &["--window", window]);
         assert_eq!(got.status, Some(0), "{}", got.stderr);
-        assert!(std::fs::read(&path).unwrap() == content(7, 100_000));
+        assert!(std::fs::read(&path).unwrap() == generate_content(7, 100_000));
         assert!(!partial(&path).exists());
         assert!(
             got.stderr.contains("100 000 bytes") && got.stdout.contains("Download, peer pakbus"),
@@ -163,13 +163,13 @@ fn a_file_over_tcp_is_the_same() {
 
 #[test]
 fn a_download_through_a_link_that_is_cut_five_times_is_complete() {
-    let logger = logger(100_000, Device::default());
+    let logger = logger(100_000, LoggerConfig::default());
     for window in ["1", "8"] {
         let relay = Relay::cutting(&logger, 5, 15_000);
         let (_directory, path) = target();
         let got = download(&relay.url(), &path, &["--window", window]);
         assert_eq!(got.status, Some(0), "{}", got.stderr);
-        assert!(std::fs::read(&path).unwrap() == content(7, 100_000));
+        assert!(std::fs::read(&path).unwrap() == generate_content(7, 100_000));
         assert_eq!((figures(&path)["reconnects"].as_u64(), relay.connections.load(Relaxed)), (Some(5), 6));
         assert!(got.stdout.contains("warning[reconnected]"), "{}", got.stdout);
     }
@@ -177,7 +177,7 @@ fn a_download_through_a_link_that_is_cut_five_times_is_complete() {
 
 #[test]
 fn a_table_goes_on_as_well() {
-    let logger = logger(0, Device::default());
+    let logger = logger(0, LoggerConfig::default());
     let relay = Relay::cutting(&logger, 2, 1000);
     let got = run(&["download", &relay.url(), "--table", "Bench", "--output", "-"]);
     assert_eq!(got.status, Some(0), "{}", got.stderr);
@@ -187,7 +187,7 @@ fn a_table_goes_on_as_well() {
 
 #[test]
 fn a_logger_that_fell_silent_is_called_anew() {
-    let logger = logger(100_000, Device::default());
+    let logger = logger(100_000, LoggerConfig::default());
     let relay = Relay::start(&logger, |connection, near, far| {
         let (mut bytes, mut passed) = ([0; 1000], 0);
         while let Ok(length) = far.read(&mut bytes)
@@ -202,13 +202,13 @@ fn a_logger_that_fell_silent_is_called_anew() {
     let (_directory, path) = target();
     let got = download(&relay.url(), &path, &["--timeout", "300ms", "--retries", "1"]);
     assert_eq!(got.status, Some(0), "{}", got.stderr);
-    assert!(std::fs::read(&path).unwrap() == content(7, 100_000));
+    assert!(std::fs::read(&path).unwrap() == generate_content(7, 100_000));
     assert_eq!(figures(&path)["reconnects"], 1);
 }
 
 #[test]
 fn patience_with_a_link_has_an_end() {
-    let logger = logger(100_000, Device::default());
+    let logger = logger(100_000, LoggerConfig::default());
     let relay = Relay::cutting(&logger, usize::MAX, 15);
     let (_directory, path) = target();
     let got = download(&relay.url(), &path, &[]);
@@ -231,7 +231,7 @@ fn patience_with_a_link_has_an_end() {
 /// What came before it went wrong is there, under the name of a part.
 fn is_partial(path: &str, got: &Ended) {
     let kept = std::fs::read(partial(path)).unwrap();
-    assert!(!kept.is_empty() && content(7, 100_000).starts_with(&kept));
+    assert!(!kept.is_empty() && generate_content(7, 100_000).starts_with(&kept));
     assert!(!Path::new(path).exists());
     let told = format!("partial: {path}.part holds the first ");
     assert!(got.stderr.contains(&told), "{}", got.stderr);
@@ -239,7 +239,7 @@ fn is_partial(path: &str, got: &Ended) {
 
 #[test]
 fn a_logger_that_misbehaves_costs_a_line_and_keeps_what_came() {
-    let logger = logger(100_000, Device::default());
+    let logger = logger(100_000, LoggerConfig::default());
     let wrong: [(&str, Meddle); 5] = [
         ("not PakBus", |_, _| b"login: ".to_vec()),
         ("too short", |mut packet, mut frame| {
@@ -288,8 +288,8 @@ fn a_logger_that_misbehaves_costs_a_line_and_keeps_what_came() {
 
 #[test]
 fn what_is_not_there_or_not_allowed_is_told() {
-    let locked = logger(5000, Device { security: 77, ..Device::default() });
-    let open = logger(5000, Device::default());
+    let locked = logger(5000, LoggerConfig { security_code: 77, ..LoggerConfig::default() });
+    let open = logger(5000, LoggerConfig::default());
     let of = |logger: &Logger, flags: &[&str]| {
         let url = format!("tcp://{}", place(logger));
         let (directory, path) = target();
@@ -319,16 +319,20 @@ fn what_is_not_there_or_not_allowed_is_told() {
 
 #[test]
 fn a_file_comes_over_a_serial_line() {
-    let options = UartOptions { wiring: Wiring::NullModem, ..UartOptions::default() };
-    let uarts = Uarts::start(&options).unwrap();
+    let options = UartOptions { wiring: PortWiring::NullModem, ..UartOptions::default() };
+    let uarts = LabUarts::start(&options).unwrap();
     let line = |end: usize| format!("serial://{}?baud=115200", uarts.paths()[end].display());
-    let device = Device { files: vec![(FILE.to_owned(), content(7, 10_000))], ..Device::default() };
+    let device = LoggerConfig {
+        files: vec![(FILE.to_owned(), generate_content(7, 10_000))],
+        ..LoggerConfig::default()
+    };
     let lines = vec![line(0).parse().unwrap()];
-    let _logger = Logger::start(&Options { listen: Vec::new(), lines, device }).unwrap();
+    let _logger =
+        Logger::start(&LoggerOptions { listen: Vec::new(), serial_lines: lines, config: device }).unwrap();
     let (_directory, path) = target();
     let got = download(&line(1), &path, &["--node", "1"]);
     assert_eq!(got.status, Some(0), "{}", got.stderr);
-    assert!(std::fs::read(&path).unwrap() == content(7, 10_000));
+    assert!(std::fs::read(&path).unwrap() == generate_content(7, 10_000));
     let case = figures(&path);
     // 11 pieces, the characters of which take 86.8 µs each.
     assert!(case["latency_ns"]["max"].as_f64().unwrap() >= 1000.0 * 86_805.0, "{case}");
@@ -338,7 +342,7 @@ fn a_file_comes_over_a_serial_line() {
 
 #[test]
 fn what_ends_before_the_file_does_keeps_the_name_of_a_part() {
-    let logger = logger(30_000, Device::default());
+    let logger = logger(30_000, LoggerConfig::default());
     let url = format!("pakbus://{}/1", place(&logger));
     let limits: [(&[&str], bool); 4] = [
         (&["--volume", "10k"], false),
@@ -376,7 +380,7 @@ fn an_echo_is_no_logger() {
 
 #[test]
 fn what_an_earlier_download_left_is_kept_and_links_are_not_followed() {
-    let logger = logger(30_000, Device::default());
+    let logger = logger(30_000, LoggerConfig::default());
     let url = format!("pakbus://{}/1", place(&logger));
     let (directory, path) = target();
     let victim = directory.path().join("victim");
@@ -397,12 +401,13 @@ fn what_an_earlier_download_left_is_kept_and_links_are_not_followed() {
         assert_eq!(third.exists(), *url != unreachable);
         assert_eq!(got.stderr.contains("data.dat.3.part holds the first 10 000 bytes"), third.exists());
     }
-    assert_eq!(std::fs::read(format!("{path}.3.part")).unwrap(), content(7, 30_000)[..10_000]);
+    assert_eq!(std::fs::read(format!("{path}.3.part")).unwrap(), generate_content(7, 30_000)[..10_000]);
 }
 
 #[test]
 fn an_interrupted_download_is_kept_as_a_part() {
-    let logger = logger(100_000, Device { processing: Duration::from_millis(50), ..Device::default() });
+    let logger =
+        logger(100_000, LoggerConfig { command_time: Duration::from_millis(50), ..LoggerConfig::default() });
     let (_directory, path) = target();
     let url = format!("pakbus://{}/1", place(&logger));
     let running = Running::start(&["download", &url, "--file", FILE, "--output", &path]);
@@ -419,7 +424,7 @@ fn an_interrupted_download_is_kept_as_a_part() {
 
 #[test]
 fn the_clock_is_read_by_its_shorthand() {
-    let logger = logger(0, Device::default());
+    let logger = logger(0, LoggerConfig::default());
     let got = run(&["latency", &format!("pakbus://{}/1", place(&logger)), "--count", "20"]);
     assert_eq!(got.status, Some(0), "{}", got.stderr);
     assert!(got.stdout.contains("peer pakbus, 24 B messages"), "{}", got.stdout);

@@ -17,7 +17,7 @@ fn echo(case: &str) -> CaseResult {
 fn one(run: Run) -> CaseResult {
     assert_eq!(run.cases.len(), 1);
     // Where nothing came through, nothing was measured.
-    assert_eq!(run.complete(), run.cases[0].figures.received > 0, "{:?}", run.cases[0].warnings);
+    assert_eq!(run.is_complete(), run.cases[0].figures.received > 0, "{:?}", run.cases[0].warnings);
     run.cases.into_iter().next().unwrap()
 }
 
@@ -448,7 +448,7 @@ fn repetitions_are_interleaved_and_their_rates_are_not_thinned_by_what_ran_betwe
         "repeat = 6\n[defaults]\nworkload = \"latency\"\ncount = 50\nwarm_up_count = 0\n\
          [[case]]\nurl = \"mem://far?delay=1ms\"\n[[case]]\nurl = \"mem://far?delay=5ms\"",
     );
-    assert!(run.complete());
+    assert!(run.is_complete());
     for (case, round_trip) in run.cases.iter().zip([2_000_000, 10_000_000]) {
         assert_eq!(counts(case), (300, 300, 0));
         assert_eq!(case.repeats.len(), 6);

@@ -51,8 +51,8 @@ fn swept(directory: &Path) -> (String, String) {
     let (file, store) = (path("sweep.json"), path("runs.sqlite"));
     std::fs::write(&file, serde_json::to_string(&run).unwrap()).unwrap();
     let mut kept = Store::open(Path::new(&store)).unwrap();
-    kept.keep(&run).unwrap();
-    kept.keep(&Run { id: "20261120T100000Z-beef".to_owned(), ..run }).unwrap();
+    kept.save(&run).unwrap();
+    kept.save(&Run { id: "20261120T100000Z-beef".to_owned(), ..run }).unwrap();
     kept.tag("20261120T100000Z-beef", &["both".to_owned()]).unwrap();
     (file, store)
 }

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use linkgauge::link::party::drive;
-use linkgauge::link::shaped::{Log, Often, Shape, Shaped, Shared};
+use linkgauge::link::shaped::{MessageLog, Occurrence, Shape, ShapedLink, SharedPath};
 use linkgauge::plan::Plan;
 use linkgauge::run::{Figures, MissedFrame, Run};
 use linkgauge::sample::Recorder;
 use linkgauge::schedule;
-use linkgauge::workload::Measured;
-use linkgauge::workload::latency::{Echo, Pinger};
+use linkgauge::workload::RecordingParty;
+use linkgauge::workload::latency::{EchoCodec, Pinger};
 use rustix::process::Signal;
 
 use super::far::Far;
@@ -44,22 +44,22 @@ fn on_the_virtual_clock_they_are_those_of_the_log() {
     let shape = Shape {
         delay: Duration::from_millis(2),
         tail: Duration::from_micros(150),
-        loss: Often::Share(0.02),
-        spikes: Often::Share(0.02),
-        spike: Duration::from_millis(300),
+        loss: Occurrence::Share(0.02),
+        spike_occurrence: Occurrence::Share(0.02),
+        spike_delay: Duration::from_millis(300),
         ..Shape::NONE
     };
-    let path = Shared::new(shape, 1);
+    let path = SharedPath::new(shape, 1);
     let deeds = Arc::new(Mutex::new(Vec::new()));
     let told = deeds.clone();
-    path.log(Some(Log(Box::new(move |deed| told.lock().unwrap().push(deed)))));
+    path.set_log(Some(MessageLog(Box::new(move |deed| told.lock().unwrap().push(deed)))));
     let inner = net.dialer.open(&url.parse().unwrap()).unwrap();
-    let mut link = Shaped::new(inner, &net.dialer.clock, &path);
+    let mut link = ShapedLink::new(inner, &net.dialer.clock, &path);
     let caps = linkgauge::link::Link::caps(&link).clone();
     let recorder = Recorder::new(true, 1_000_000_000, Arc::default(), None);
-    let mut pinger = Pinger::new(Box::new(Echo::new(&case, &caps)), &case, &caps, recorder);
+    let mut pinger = Pinger::new(Box::new(EchoCodec::new(&case, &caps)), &case, &caps, recorder);
     drive(&mut pinger, &mut link, &net.dialer.clock, &AtomicBool::new(false), Duration::MAX).unwrap();
-    let figures = Box::new(pinger).into_recorder().latency_figures(&case.late);
+    let figures = Box::new(pinger).into_recorder().latency_figures(&case.late_limits);
 
     let deeds = deeds.lock().unwrap();
     // There and back without the shape.
@@ -76,7 +76,7 @@ fn on_the_virtual_clock_they_are_those_of_the_log() {
     let listed: Vec<MissedFrame> = late
         .map(|(deed, response)| MissedFrame {
             sequence: deed.number,
-            due_ns: (deed.came - deeds[0].came).as_nanos() as u64,
+            due_ns: (deed.arrival - deeds[0].arrival).as_nanos() as u64,
             response_ns: *response,
         })
         .collect();

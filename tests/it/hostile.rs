@@ -1,7 +1,7 @@
 //! Hostile ends against every protocol, in both roles: a case ends in bounded time and memory, without a panic and without
 //! a false figure.
 //!
-//! [`PROTOCOLS`] has a line for each entry of `peer::PEERS`; a test compares the two. What a new protocol can do (its
+//! [`ATTACKED_PROTOCOLS`] has a line for each entry of `protocol::PROTOCOLS`; a test compares the two. What a new protocol can do (its
 //! workloads, directions, links) is asked of it, so that line is all it needs. Most rows run on the virtual clock, each
 //! protocol in a process of its own, so that its peak of memory can be seen and an endless loop ended.
 
@@ -17,10 +17,10 @@ use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::party::{Party, Step};
 use linkgauge::link::{self, Batch, Dialer, Fault, Link};
-use linkgauge::peer::{Limits, PEERS, Peer, Service, peer};
 use linkgauge::plan::{Direction, Plan};
+use linkgauge::protocol::{PROTOCOLS, Protocol, ServerLimits, Service, find_protocol};
 use linkgauge::run::{CaseResult, Run};
-use linkgauge::schedule::{self, Bench};
+use linkgauge::schedule::{self, RunContext};
 use linkgauge::serve::Server;
 
 use crate::memory::status_kib;
@@ -28,7 +28,7 @@ use crate::virtual_net::service;
 use kit::{BARE, MANNERS, Manner, Meddler, Mirror, Sockets, absurd};
 
 /// What the rows need to know of a protocol.
-struct Protocol {
+struct AttackedProtocol {
     name: &'static str,
     /// What a plan must say for it.
     options: &'static str,
@@ -42,7 +42,7 @@ struct Protocol {
     needs: Option<&'static str>,
 }
 
-const PLAIN: Protocol = Protocol {
+const PLAIN: AttackedProtocol = AttackedProtocol {
     name: "",
     options: "",
     more_time: Duration::ZERO,
@@ -51,41 +51,53 @@ const PLAIN: Protocol = Protocol {
     needs: None,
 };
 
-const PROTOCOLS: &[Protocol] = &[
+const ATTACKED_PROTOCOLS: &[AttackedProtocol] = &[
     // A server has the time-out and 2 s to end what it does, and 3 s more after it was asked to cut it.
-    Protocol { name: "linkgauge", options: "probe = false", more_time: Duration::from_secs(5), ..PLAIN },
-    Protocol { name: "echo", ..PLAIN },
-    Protocol { name: "discard", one_way: true, ..PLAIN },
-    Protocol { name: "chargen", believes_all: true, ..PLAIN },
-    Protocol { name: "stamp", ..PLAIN },
-    Protocol { name: "twamp-light", ..PLAIN },
-    Protocol { name: "sockperf", ..PLAIN },
-    Protocol {
+    AttackedProtocol {
+        name: "linkgauge",
+        options: "probe = false",
+        more_time: Duration::from_secs(5),
+        ..PLAIN
+    },
+    AttackedProtocol { name: "echo", ..PLAIN },
+    AttackedProtocol { name: "discard", one_way: true, ..PLAIN },
+    AttackedProtocol { name: "chargen", believes_all: true, ..PLAIN },
+    AttackedProtocol { name: "stamp", ..PLAIN },
+    AttackedProtocol { name: "twamp-light", ..PLAIN },
+    AttackedProtocol { name: "sockperf", ..PLAIN },
+    AttackedProtocol {
         name: "ask",
         options: "peer_options = { send = \"PING\\\\n\", until = \"\\\\n\" }",
         believes_all: true,
         ..PLAIN
     },
     // Beside the time-out of each word, a server may take 5 s to receive what is on its way before it reports.
-    Protocol { name: "iperf3", more_time: Duration::from_secs(5), ..PLAIN },
+    AttackedProtocol { name: "iperf3", more_time: Duration::from_secs(5), ..PLAIN },
     // Its server alone decides how long it sends: 10 s in old versions, and as long again for what slow links hold.
-    Protocol {
+    AttackedProtocol {
         name: "netio",
         options: "size = 1024",
         more_time: Duration::from_secs(20),
         one_way: true,
         ..PLAIN
     },
-    Protocol { name: "pakbus", options: "peer_options = { retries = \"0\", reconnects = \"0\" }", ..PLAIN },
-    Protocol { name: "tipc-bench", needs: Some("TIPC"), ..PLAIN },
-    Protocol { name: "linx-bmark", ..PLAIN },
+    AttackedProtocol {
+        name: "pakbus",
+        options: "peer_options = { retries = \"0\", reconnects = \"0\" }",
+        ..PLAIN
+    },
+    AttackedProtocol { name: "tipc-bench", needs: Some("TIPC"), ..PLAIN },
+    AttackedProtocol { name: "linx-bmark", ..PLAIN },
 ];
 
 #[test]
 fn every_protocol_is_attacked() {
-    let attacked: Vec<&str> = PROTOCOLS.iter().map(|protocol| protocol.name).collect();
-    let known: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
-    assert_eq!(attacked, known, "each entry of peer::PEERS has a line in PROTOCOLS of tests/it/hostile.rs");
+    let attacked: Vec<&str> = ATTACKED_PROTOCOLS.iter().map(|protocol| protocol.name).collect();
+    let known: Vec<&str> = PROTOCOLS.iter().map(|peer| peer.name).collect();
+    assert_eq!(
+        attacked, known,
+        "each entry of protocol::PROTOCOLS has a line in ATTACKED_PROTOCOLS of tests/it/hostile.rs"
+    );
 }
 
 /// The links of the virtual clock: slow, so that whatever happens there takes time.
@@ -107,7 +119,7 @@ const DRAINING: Duration = Duration::from_millis(1100);
 const AFTER: [usize; 4] = [0, 1, 2, 5];
 
 /// The plan of a case, if the protocol can do that on such a link.
-fn plan(protocol: &Protocol, url: &str, workload: &str, direction: Direction) -> Option<Plan> {
+fn plan(protocol: &AttackedProtocol, url: &str, workload: &str, direction: Direction) -> Option<Plan> {
     let stop = if protocol.name == "tipc-bench" { "count = 50" } else { "time = \"300ms\"" };
     let options = match (protocol.name, workload) {
         ("pakbus", "download") => "peer_options = { retries = \"0\", reconnects = \"0\", table = \"Bench\" }",
@@ -125,7 +137,10 @@ fn plan(protocol: &Protocol, url: &str, workload: &str, direction: Direction) ->
 }
 
 /// All cases of a protocol on these links.
-fn plans<'a>(protocol: &'a Protocol, urls: &'a [&'a str]) -> impl Iterator<Item = (String, Plan)> + 'a {
+fn plans<'a>(
+    protocol: &'a AttackedProtocol,
+    urls: &'a [&'a str],
+) -> impl Iterator<Item = (String, Plan)> + 'a {
     let workloads = known(protocol).workloads.iter();
     let cases = workloads.flat_map(|(workload, ways)| ways.iter().map(move |way| (*workload, *way)));
     cases.flat_map(move |(workload, way)| {
@@ -136,13 +151,13 @@ fn plans<'a>(protocol: &'a Protocol, urls: &'a [&'a str]) -> impl Iterator<Item 
     })
 }
 
-fn known(protocol: &Protocol) -> &'static Peer {
-    peer(protocol.name).unwrap()
+fn known(protocol: &AttackedProtocol) -> &'static Protocol {
+    find_protocol(protocol.name).unwrap()
 }
 
 #[test]
 fn every_workload_and_direction_is_attacked() {
-    for protocol in PROTOCOLS.iter().filter(|protocol| protocol.needs.is_none()) {
+    for protocol in ATTACKED_PROTOCOLS.iter().filter(|protocol| protocol.needs.is_none()) {
         for (workload, ways) in known(protocol).workloads {
             for way in *ways {
                 let any = LINKS.iter().any(|url| plan(protocol, url, workload, *way).is_some());
@@ -154,11 +169,11 @@ fn every_workload_and_direction_is_attacked() {
 
 fn run(plan: &Plan, dialer: &Dialer) -> Run {
     let cancel = AtomicBool::new(false);
-    schedule::run(plan, &mut Bench::new(dialer.clone(), &(), &cancel))
+    schedule::run(plan, &mut RunContext::new(dialer.clone(), &(), &cancel))
 }
 
 /// Why a figure of a case cannot be true of those links.
-fn false_figure(case: &CaseResult, took: Duration, protocol: &Protocol) -> Option<String> {
+fn false_figure(case: &CaseResult, took: Duration, protocol: &AttackedProtocol) -> Option<String> {
     let figures = &case.figures;
     for rate in [figures.throughput_bps, figures.throughput_back_bps].into_iter().flatten() {
         if !(0.0..=1.05 * RATE_BPS).contains(&rate) {
@@ -183,7 +198,7 @@ fn false_figure(case: &CaseResult, took: Duration, protocol: &Protocol) -> Optio
 }
 
 /// Whether a case may count as complete although the server was hostile from its first word.
-fn may_be_complete(case: &CaseResult, protocol: &Protocol, manner: Manner) -> bool {
+fn may_be_complete(case: &CaseResult, protocol: &AttackedProtocol, manner: Manner) -> bool {
     let reads = !matches!(manner, Manner::NeverReads | Manner::Endless | Manner::Close | Manner::Reset);
     let flagged = |warning: &linkgauge::run::Warning| {
         ["corrupt", "lost_bytes", "implausible_report", "unconfirmed", "duplicate", "early"]
@@ -193,14 +208,14 @@ fn may_be_complete(case: &CaseResult, protocol: &Protocol, manner: Manner) -> bo
 }
 
 /// One case against a hostile server; what is wrong with how it went.
-fn attack(protocol: &Protocol, plan: &Plan, manner: Manner, after: usize) -> Result<(), String> {
+fn attack(protocol: &AttackedProtocol, plan: &Plan, manner: Manner, after: usize) -> Result<(), String> {
     let dialer = Dialer::new(Clock::new_virtual());
     let endpoint = plan.cases[0].endpoints[0].clone();
-    let caps = link::caps(&endpoint).unwrap();
-    let honest = known(protocol).serve.map(|_| service(protocol.name, Limits::default()));
+    let caps = link::endpoint_caps(&endpoint).unwrap();
+    let honest = known(protocol).serve.map(|_| service(protocol.name, ServerLimits::default()));
     let mut listener = dialer.listen(&endpoint).unwrap();
-    let hosted = listener.host(Box::new(move |from| {
-        let honest = honest.as_ref().map(|service| service.party(&caps, from));
+    let hosted = listener.set_party_factory(Box::new(move |from| {
+        let honest = honest.as_ref().map(|service| service.new_party(&caps, from));
         Meddler::boxed(honest.unwrap_or_else(|| Box::new(Mirror::new())), manner, after)
     }));
     assert!(hosted.is_ok());
@@ -215,7 +230,7 @@ fn attack(protocol: &Protocol, plan: &Plan, manner: Manner, after: usize) -> Res
     if let Some(what) = false_figure(case, took, protocol) {
         return Err(what);
     }
-    if run.complete() && after == 0 && BARE.contains(&manner) && !may_be_complete(case, protocol, manner) {
+    if run.is_complete() && after == 0 && BARE.contains(&manner) && !may_be_complete(case, protocol, manner) {
         return Err(format!("complete: {:?}", case.figures));
     }
     let text = serde_json::to_string(&run).unwrap();
@@ -229,20 +244,20 @@ struct Listens {
 }
 
 impl Party for Listens {
-    fn next(&mut self, _now: Time) -> Step<'_> {
+    fn next_step(&mut self, _now: Time) -> Step<'_> {
         Step::Receive { into: &mut self.batch, until: Time::NEVER }
     }
 
-    fn sent(&mut self, _bytes: usize, _at: Time) {}
+    fn on_sent(&mut self, _bytes: usize, _at: Time) {}
 
-    fn received(&mut self, _now: Time) {
+    fn on_received(&mut self, _now: Time) {
         let mut heard = self.heard.lock().unwrap();
         if heard.is_empty() {
             heard.extend(self.batch.messages().next().unwrap_or_default());
         }
     }
 
-    fn timed_out(&mut self, _now: Time) {}
+    fn on_timeout(&mut self, _now: Time) {}
 }
 
 fn first_words(plan: &Plan) -> Vec<u8> {
@@ -250,8 +265,9 @@ fn first_words(plan: &Plan) -> Vec<u8> {
     let mut listener = dialer.listen(&plan.cases[0].endpoints[0]).unwrap();
     let words = Arc::<Mutex<Vec<u8>>>::default();
     let heard = words.clone();
-    let hosted = listener
-        .host(Box::new(move |_| Box::new(Listens { batch: Batch::new(65_536, 1), heard: heard.clone() })));
+    let hosted = listener.set_party_factory(Box::new(move |_| {
+        Box::new(Listens { batch: Batch::new(65_536, 1), heard: heard.clone() })
+    }));
     assert!(hosted.is_ok());
     run(plan, &dialer);
     let words = words.lock().unwrap().clone();
@@ -259,8 +275,14 @@ fn first_words(plan: &Plan) -> Vec<u8> {
 }
 
 /// A server grants this much; then it ends a connection by itself.
-const GRANTED: Limits =
-    Limits { sessions: 100, duration_s: 2, bit_rate: None, message_bytes: 1 << 20, flows: 16, idle_s: 1 };
+const GRANTED: ServerLimits = ServerLimits {
+    sessions: 100,
+    duration_s: 2,
+    bit_rate: None,
+    message_bytes: 1 << 20,
+    flows: 16,
+    idle_s: 1,
+};
 
 /// Some protocols let a connection end what it has begun, up to 10 s.
 const GRACE: Duration = Duration::from_secs(12);
@@ -314,7 +336,7 @@ fn attack_server(
             break false;
         }
         dialer.clock.sleep_until(now + pause);
-        dialer.memory.step(now + pause);
+        dialer.memory_network.advance(now + pause);
     };
     if ended { Ok(()) } else { Err(format!("the connection is still open after {:?}", until.since(Time(0)))) }
 }
@@ -346,7 +368,7 @@ const OF_ITS_OWN: &str = "LINKGAUGE_TEST_HOSTILE";
 #[test]
 fn a_protocol_of_its_own() {
     let Ok(name) = std::env::var(OF_ITS_OWN) else { return };
-    let protocol = PROTOCOLS.iter().find(|protocol| protocol.name == name).unwrap();
+    let protocol = ATTACKED_PROTOCOLS.iter().find(|protocol| protocol.name == name).unwrap();
     let mut failures = Vec::new();
     for (case, plan) in plans(protocol, &LINKS) {
         for manner in MANNERS {
@@ -362,7 +384,7 @@ fn a_protocol_of_its_own() {
     for url in LINKS.iter().filter(|_| serves) {
         let endpoint: Endpoint = url.parse().unwrap();
         let service = service(&name, GRANTED);
-        if service.fits(&link::caps(&endpoint).unwrap()).is_err() {
+        if service.check_link(&link::endpoint_caps(&endpoint).unwrap()).is_err() {
             continue;
         }
         let words = plans(protocol, &[url]).next().map(|(_, plan)| first_words(&plan)).unwrap_or_default();
@@ -376,7 +398,7 @@ fn a_protocol_of_its_own() {
 }
 
 /// A process that runs the rows of one protocol, ended if it does not end.
-fn start(protocol: &Protocol) -> Child {
+fn start(protocol: &AttackedProtocol) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "hostile::a_protocol_of_its_own", "--nocapture", "--test-threads=1"])
         .env(OF_ITS_OWN, protocol.name)
@@ -398,7 +420,7 @@ fn every_protocol_survives_every_manner() {
     let began = Instant::now();
     let wrong = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for protocol in PROTOCOLS {
+        for protocol in ATTACKED_PROTOCOLS {
             let wrong = &wrong;
             scope.spawn(move || {
                 let child = start(protocol);
@@ -438,7 +460,7 @@ const BUSY: Duration = Duration::from_secs(15);
 fn real_sockets_of_hostile_servers_are_left_in_time() {
     let wrong = Mutex::new(Vec::new());
     let servers = BARE.map(|manner| (manner, Sockets::listen(manner)));
-    let protocols = || PROTOCOLS.iter().filter(|protocol| protocol.needs.is_none());
+    let protocols = || ATTACKED_PROTOCOLS.iter().filter(|protocol| protocol.needs.is_none());
     std::thread::scope(|scope| {
         for (manner, server) in &servers {
             // Zeros are blocks of NETIO without a last one: the virtual clock does not wait for their end.
@@ -457,7 +479,7 @@ fn real_sockets_of_hostile_servers_are_left_in_time() {
                         if took > most {
                             fail(format!("it took {took:?}"));
                         }
-                        if run.complete() && !may_be_complete(&run.cases[0], protocol, *manner) {
+                        if run.is_complete() && !may_be_complete(&run.cases[0], protocol, *manner) {
                             fail(format!("complete: {:?}", run.cases[0].figures));
                         }
                     });

@@ -11,19 +11,19 @@ const TESTS: [&str; 3] = ["tests/it", "tests/interop", "tests/common"];
 
 /// What everybody may use: they know nothing above them.
 const NOUNS: &[&str] =
-    &["cell", "clock", "endpoint", "metric", "plan", "run", "sample", "stats", "units", "warnings"];
+    &["clock", "endpoint", "metric", "plan", "run", "sample", "spreadsheet", "stats", "units", "warnings"];
 
 /// What each other layer may use besides the nouns and itself.
 const LAYERS: &[(&str, &[&str])] = &[
     ("host", &[]),
     ("link", &["host"]),
-    ("workload", &["host", "link", "peer"]),
-    ("peer", &["host", "link", "workload"]),
-    ("serve", &["host", "link", "peer", "workload"]),
-    ("lab", &["host", "link", "peer", "serve", "workload"]),
-    ("schedule", &["host", "link", "peer", "workload"]),
-    ("paper", &[]),
-    ("explain", &["paper"]),
+    ("workload", &["host", "link", "protocol"]),
+    ("protocol", &["host", "link", "workload"]),
+    ("serve", &["host", "link", "protocol", "workload"]),
+    ("lab", &["host", "link", "protocol", "serve", "workload"]),
+    ("schedule", &["host", "link", "protocol", "workload"]),
+    ("study", &[]),
+    ("explain", &["study"]),
     ("report", &["explain", "verdict"]),
     ("store", &[]),
     ("import", &[]),
@@ -329,8 +329,8 @@ fn nobody_above_asks_which_transport_it_is() {
         let product = source.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         for (index, line) in product.lines().enumerate() {
             let line = line.trim_start();
-            // A peer's own ports stand in its line of the list, and a study may be named after a protocol.
-            let study = source.path.ends_with("/paper.rs") && line.starts_with("name: ");
+            // A protocol's own ports stand in its line of the list, and a study may be named after a protocol.
+            let study = source.path.ends_with("/study.rs") && line.starts_with("name: ");
             if line.starts_with("//") || line.starts_with("default_ports:") || study {
                 continue;
             }
@@ -411,6 +411,6 @@ fn modules(path: &Path, code: &str, roots: &[&str]) -> Vec<PathBuf> {
 fn this_file_reads_rust_as_rust_does() {
     let blanked = code("a // b\n\"c\\\"d\" e /* f */ r#\"g\"h\"# '\"' i");
     assert_eq!(blanked.split_whitespace().collect::<Vec<_>>(), ["a", "e", "i"]);
-    let used = uses("use crate::{plan::{Case, Stop}, link};\ncrate::peer::x(); use crate::units;");
-    assert_eq!(used.into_iter().collect::<Vec<_>>(), ["link", "peer", "plan", "units"]);
+    let used = uses("use crate::{plan::{Case, Stop}, link};\ncrate::protocol::x(); use crate::units;");
+    assert_eq!(used.into_iter().collect::<Vec<_>>(), ["link", "plan", "protocol", "units"]);
 }

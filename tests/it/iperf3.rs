@@ -62,7 +62,7 @@ fn both_ends_of_ours_agree_to_the_byte_on_the_virtual_clock() {
             );
             let run = VirtualNet::serving("iperf3").run(&case);
             let figures = &run.cases[0].figures;
-            assert!(run.complete(), "{direction} {stop}: {:?}", run.cases[0].warnings);
+            assert!(run.is_complete(), "{direction} {stop}: {:?}", run.cases[0].warnings);
             let volumes = [figures.delivered_bytes, figures.delivered_back_bytes];
             assert_eq!((figures.lost, figures.sent), (0, figures.received), "{direction} {stop}");
             for delivered in volumes.into_iter().flatten() {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linkgauge::endpoint::Endpoint;
-use linkgauge::peer::Limits;
-use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request, SHORT};
+use linkgauge::protocol::ServerLimits;
+use linkgauge::protocol::linkgauge::wire::{self, Attach, HANDSHAKE_BYTES, SessionReply, SessionRequest};
 use linkgauge::run::Run;
-use linkgauge::workload::{FarFlow, FarReport};
+use linkgauge::workload::{FlowReport, ServerReport};
 use serde_json::Map;
 
 use crate::server::{failure, measure};
@@ -17,14 +17,14 @@ use crate::server::{failure, measure};
 const KEY: [u8; 16] = [5; 16];
 
 /// What a liar does.
-type Answers = dyn Fn(Request, u32, &mut TcpStream) -> Then + Send + Sync;
+type Answers = dyn Fn(SessionRequest, u32, &mut TcpStream) -> Then + Send + Sync;
 type Data = dyn Fn(&mut TcpStream) + Send + Sync;
 
 /// How a liar goes on after a request.
 enum Then {
     /// As an honest server would.
     Honestly,
-    Say(Reply),
+    Say(SessionReply),
     /// It has said something itself.
     Said,
     Close,
@@ -39,7 +39,7 @@ struct Liar {
 }
 
 impl Liar {
-    fn new(answers: impl Fn(Request, u32, &mut TcpStream) -> Then + Send + Sync + 'static) -> Liar {
+    fn new(answers: impl Fn(SessionRequest, u32, &mut TcpStream) -> Then + Send + Sync + 'static) -> Liar {
         Liar { answers: Box::new(answers), data: Box::new(echo) }
     }
 
@@ -64,22 +64,22 @@ impl Liar {
 
     fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
         stream.set_nodelay(true)?;
-        let mut first = [0; SHORT];
+        let mut first = [0; HANDSHAKE_BYTES];
         stream.read_exact(&mut first)?;
-        if let Some(attach) = Attach::read(&first) {
+        if let Some(attach) = Attach::parse(&first) {
             stream.write_all(&attach.reply(&KEY))?;
             (self.data)(&mut stream);
             return Ok(());
         }
-        stream.write_all(&wire::ready(&first, &[1; 32], "liar", 0).expect("a hello"))?;
+        stream.write_all(&wire::ready_reply(&first, &[1; 32], "liar", 0).expect("a hello"))?;
         let (mut heard, mut chunk) = (Vec::new(), [0; 4096]);
         let mut flows = 0;
         loop {
             while let Some((number, request, used)) =
-                wire::read_frame::<Request>(&heard, wire::LONGEST).unwrap()
+                wire::decode_frame::<SessionRequest>(&heard, wire::MAX_JSON_BYTES).unwrap()
             {
                 heard.drain(..used);
-                if let Request::Plan(plan) = &request {
+                if let SessionRequest::Plan(plan) = &request {
                     flows = plan.flows.len();
                 }
                 let reply = match (self.answers)(request.clone(), number, &mut stream) {
@@ -93,7 +93,7 @@ impl Liar {
                     }
                 };
                 if let Some(reply) = reply {
-                    stream.write_all(&wire::frame(number, &reply))?;
+                    stream.write_all(&wire::encode_frame(number, &reply))?;
                 }
             }
             match stream.read(&mut chunk)? {
@@ -104,32 +104,32 @@ impl Liar {
     }
 }
 
-fn opened(version: u32) -> Reply {
-    Reply::Opened {
+fn opened(version: u32) -> SessionReply {
+    SessionReply::Opened {
         version,
         tool: "liar".to_owned(),
         capabilities: ["reflect", "receive", "send", "juggle"].map(str::to_owned).to_vec(),
-        limits: Limits::default(),
+        limits: ServerLimits::default(),
         session: "2a".to_owned(),
-        key: Some(wire::hex(&KEY)),
+        key: Some(wire::encode_hex(&KEY)),
         environment: Map::new(),
     }
 }
 
-fn honest(request: &Request, flows: usize) -> Option<Reply> {
+fn honest(request: &SessionRequest, flows: usize) -> Option<SessionReply> {
     match request {
-        Request::Open { .. } => Some(opened(wire::VERSION)),
-        Request::Plan(_) => Some(Reply::Planned { per_second: None }),
-        Request::Start => Some(Reply::Started),
-        Request::Finish | Request::Cut | Request::Rest { .. } => {
-            Some(Reply::Report(report(flows, FarFlow::default())))
+        SessionRequest::Open { .. } => Some(opened(wire::VERSION)),
+        SessionRequest::Plan(_) => Some(SessionReply::Planned { per_second: None }),
+        SessionRequest::Start => Some(SessionReply::Started),
+        SessionRequest::Finish | SessionRequest::Cut | SessionRequest::Rest { .. } => {
+            Some(SessionReply::Report(report(flows, FlowReport::default())))
         }
-        Request::Bye => None,
+        SessionRequest::Bye => None,
     }
 }
 
-fn report(flows: usize, flow: FarFlow) -> FarReport {
-    FarReport { flows: vec![flow; flows], cpu_seconds: Some(0.0), ..FarReport::default() }
+fn report(flows: usize, flow: FlowReport) -> ServerReport {
+    ServerReport { flows: vec![flow; flows], cpu_seconds: Some(0.0), ..ServerReport::default() }
 }
 
 /// Sends back what comes.
@@ -162,8 +162,8 @@ fn run(liar: Liar, case: &str) -> (String, Run) {
     (failure.strip_prefix(&head).unwrap_or_else(|| panic!("{failure}")).to_owned(), run)
 }
 
-fn is_open(request: &Request) -> bool {
-    matches!(request, Request::Open { .. })
+fn is_open(request: &SessionRequest) -> bool {
+    matches!(request, SessionRequest::Open { .. })
 }
 
 #[test]
@@ -199,11 +199,11 @@ fn words_that_are_none_are_not_understood() {
 #[test]
 fn an_answer_to_something_else_is_none() {
     let said = said_of(Liar::new(|_, number, stream| {
-        stream.write_all(&wire::frame(number + 7, &Reply::Started)).unwrap();
+        stream.write_all(&wire::encode_frame(number + 7, &SessionReply::Started)).unwrap();
         Then::Said
     }));
     assert_eq!(said, "the server cannot be understood: it answers what was not asked");
-    let said = said_of(Liar::new(|_, _, _| Then::Say(Reply::Started)));
+    let said = said_of(Liar::new(|_, _, _| Then::Say(SessionReply::Started)));
     assert_eq!(said, "the server answered something else than was asked: is it another version?");
 }
 
@@ -220,12 +220,12 @@ fn one_who_talks_without_end_is_left() {
 
 #[test]
 fn one_who_stalls_or_closes_is_left_at_every_step() {
-    type Matches = fn(&Request) -> bool;
+    type Matches = fn(&SessionRequest) -> bool;
     let steps: [(&str, Matches); 4] = [
         ("open", is_open),
-        ("plan", |request| matches!(request, Request::Plan(_))),
-        ("start", |request| matches!(request, Request::Start)),
-        ("finish", |request| matches!(request, Request::Finish)),
+        ("plan", |request| matches!(request, SessionRequest::Plan(_))),
+        ("start", |request| matches!(request, SessionRequest::Start)),
+        ("finish", |request| matches!(request, SessionRequest::Finish)),
     ];
     for (name, is_step) in steps {
         let stalls = said_of(Liar::new(move |request, _, _| match is_step(&request) {
@@ -249,7 +249,7 @@ fn one_who_stalls_or_closes_is_left_at_every_step() {
 fn a_report_that_never_comes_is_not_waited_for_and_the_figures_are_kept() {
     let pending = || {
         Liar::new(|request, _, _| match request {
-            Request::Finish | Request::Cut => Then::Say(Reply::Pending { bytes: 0 }),
+            SessionRequest::Finish | SessionRequest::Cut => Then::Say(SessionReply::Pending { bytes: 0 }),
             _ => Then::Honestly,
         })
     };
@@ -266,7 +266,7 @@ fn a_report_that_never_comes_is_not_waited_for_and_the_figures_are_kept() {
 #[test]
 fn a_report_about_something_else_is_not_believed() {
     let said = said_of(Liar::new(|request, _, _| match request {
-        Request::Finish => Then::Say(Reply::Report(report(3, FarFlow::default()))),
+        SessionRequest::Finish => Then::Say(SessionReply::Report(report(3, FlowReport::default()))),
         _ => Then::Honestly,
     }));
     assert_eq!(said, "the report is not about the flows of this case");
@@ -275,9 +275,9 @@ fn a_report_about_something_else_is_not_believed() {
 #[test]
 fn absurd_figures_break_nothing() {
     let endpoint = Liar::new(|request, _, _| match request {
-        Request::Finish => {
+        SessionRequest::Finish => {
             let most = u64::MAX;
-            let flow = FarFlow {
+            let flow = FlowReport {
                 bytes: most,
                 messages: most,
                 head_bytes: most,
@@ -286,9 +286,9 @@ fn absurd_figures_break_nothing() {
                 reordered: most,
                 corrupt_messages: most,
                 socket_drops: Some(most),
-                ..FarFlow::default()
+                ..FlowReport::default()
             };
-            Then::Say(Reply::Report(FarReport { cpu_seconds: Some(f64::MAX), ..report(2, flow) }))
+            Then::Say(SessionReply::Report(ServerReport { cpu_seconds: Some(f64::MAX), ..report(2, flow) }))
         }
         _ => Then::Honestly,
     })
@@ -303,7 +303,7 @@ fn absurd_figures_break_nothing() {
     assert!(!text.contains("\"near_seconds\":null"));
     // It is no figure of the case either.
     let case = &run.cases[0];
-    assert!(!run.complete());
+    assert!(!run.is_complete());
     assert_eq!((case.figures.throughput_bps, case.figures.delivered_bytes), (None, None));
     assert_eq!((case.figures.sent, case.figures.received, case.figures.lost), (2, 0, 0));
     assert_eq!(case.cpu.as_ref().and_then(|cpu| cpu.far_seconds), None);
@@ -327,7 +327,7 @@ fn a_stream_on_which_a_server_reports_loss_has_no_rate() {
 fn a_reason_is_shown_on_one_line_without_control_characters() {
     let said = said_of(Liar::new(|_, _, _| {
         let reason = format!("\x1b[31mno\nway{}", "!".repeat(10_000));
-        Then::Say(Reply::Refused { reason })
+        Then::Say(SessionReply::Refused { reason })
     }));
     assert!(said.starts_with("the server refused:  [31mno way!!!") && said.len() < 300, "{said:?}");
 }
@@ -335,12 +335,12 @@ fn a_reason_is_shown_on_one_line_without_control_characters() {
 #[test]
 fn a_server_that_cannot_do_what_is_wanted_says_so_first() {
     let endpoint = Liar::new(|request, _, stream| match request {
-        Request::Open { .. } => {
+        SessionRequest::Open { .. } => {
             let mut reply = opened(wire::VERSION);
-            if let Reply::Opened { capabilities, .. } = &mut reply {
+            if let SessionReply::Opened { capabilities, .. } = &mut reply {
                 capabilities.retain(|name| name != "reflect");
             }
-            stream.write_all(&wire::frame(1, &reply)).unwrap();
+            stream.write_all(&wire::encode_frame(1, &reply)).unwrap();
             Then::Said
         }
         _ => Then::Honestly,
@@ -352,12 +352,12 @@ fn a_server_that_cannot_do_what_is_wanted_says_so_first() {
 fn a_connection_that_is_not_taken_is_named() {
     let endpoint = Liar::new(|request, _, stream| match request {
         // Another key than it goes by.
-        Request::Open { .. } => {
+        SessionRequest::Open { .. } => {
             let mut reply = opened(wire::VERSION);
-            if let Reply::Opened { key, .. } = &mut reply {
-                *key = Some(wire::hex(&[6; 16]));
+            if let SessionReply::Opened { key, .. } = &mut reply {
+                *key = Some(wire::encode_hex(&[6; 16]));
             }
-            stream.write_all(&wire::frame(1, &reply)).unwrap();
+            stream.write_all(&wire::encode_frame(1, &reply)).unwrap();
             Then::Said
         }
         _ => Then::Honestly,
@@ -412,7 +412,7 @@ fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
 fn a_rate_that_was_not_requested_is_not_granted() {
     let grants = |per_second| {
         Liar::new(move |request, _, _| match request {
-            Request::Plan(_) => Then::Say(Reply::Planned { per_second: Some(per_second) }),
+            SessionRequest::Plan(_) => Then::Say(SessionReply::Planned { per_second: Some(per_second) }),
             _ => Then::Honestly,
         })
     };
@@ -431,7 +431,7 @@ fn a_rate_that_was_not_requested_is_not_granted() {
     // Less than requested is what limits are for.
     let endpoint = grants(1.5).listen();
     let case = format!("peer = \"linkgauge\"\n{}", latency.replace("= 20", "= 2"));
-    assert!(measure(&endpoint, &case, None).complete());
+    assert!(measure(&endpoint, &case, None).is_complete());
 }
 
 #[test]

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use linkgauge::clock::Clock;
 use linkgauge::link::Dialer;
-use linkgauge::link::tty::{Packet, Pty};
+use linkgauge::link::tty::{Pty, PtyPacket};
 use linkgauge::plan::Plan;
 use linkgauge::run::{CaseResult, DefectKind};
-use linkgauge::schedule::{self, Bench};
+use linkgauge::schedule::{self, RunContext};
 
 use crate::virtual_net::VirtualNet;
 
@@ -263,7 +263,7 @@ fn the_estimate_of_a_plan_knows_the_line() {
     let estimate = |case: &str| {
         let text = format!("[[case]]\nurl = \"mem://far?type=line&baud=9600\"\n{case}");
         let plan = schedule::check(Plan::from_toml(&text).unwrap()).unwrap();
-        schedule::estimate(&plan).map(|time| time.as_millis())
+        schedule::estimate_duration(&plan).map(|time| time.as_millis())
     };
     assert_eq!(estimate("workload = \"throughput\"\nvolume = \"96k\""), Some(100_000));
     assert_eq!(estimate("workload = \"latency\"\nsize = 96\ncount = 10"), Some(1000));
@@ -283,7 +283,7 @@ fn plugs(terminals: Vec<Pty>, keeps: Keeps, over: &AtomicBool) -> Vec<u8> {
             let mut piece = [0; 512];
             match master.read(&mut piece) {
                 Ok(length) => {
-                    for byte in Packet::read(&piece[..length]).data() {
+                    for byte in PtyPacket::parse(&piece[..length]).data() {
                         seen.push(*byte);
                         waiting.extend(keeps(seen.len()).then_some(*byte));
                     }
@@ -312,7 +312,7 @@ fn looped_over(ports: usize, options: &str, timeout: &str, keeps: Keeps) -> (Cas
     let (over, cancel) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let plugs = scope.spawn(|| plugs(terminals, keeps, &over));
-        let run = schedule::run(&plan, &mut Bench::new(Dialer::new(Clock::System), &(), &cancel));
+        let run = schedule::run(&plan, &mut RunContext::new(Dialer::new(Clock::System), &(), &cancel));
         over.store(true, Relaxed);
         (run.cases.into_iter().next().unwrap(), plugs.join().unwrap())
     })

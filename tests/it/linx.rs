@@ -41,7 +41,7 @@ pub struct Node(pub TcpStream);
 
 impl Node {
     fn call(far: &Far) -> Node {
-        let place = far.endpoint.place().split('/').next().unwrap();
+        let place = far.endpoint.address().split('/').next().unwrap();
         Node::of(TcpStream::connect(place).unwrap())
     }
 
@@ -417,7 +417,7 @@ fn a_receiver_that_does_not_read_holds_the_sender() {
     // Both ends of ours: an echo that is stuck because nobody takes what it sends.
     let far = Far::listen("linx:///slow-reader");
     let mut link = far.open();
-    link.tune(&Tuning { batches_of: Some(1000), ..Tuning::default() });
+    link.tune(&Tuning { batch_message_bytes: Some(1000), ..Tuning::default() });
     let messages = vec![7; 64_000];
     let mut taken = 0;
     while let Ok(bytes) = link.send_batch(&messages, 1000, Duration::from_millis(1500)) {

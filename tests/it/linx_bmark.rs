@@ -8,7 +8,7 @@ use std::thread;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::Dialer;
-use linkgauge::peer::{self, Limits, ServerFacts};
+use linkgauge::protocol::{self, ServerConfig, ServerLimits};
 use linkgauge::run::Run;
 use linkgauge::serve::Server;
 
@@ -35,16 +35,16 @@ fn essence(frame: &[u8]) -> Vec<u8> {
 }
 
 fn serve(name: &str, url: &str) -> Server {
-    let limits = Limits::default();
-    let facts = ServerFacts { limits, secret: [9; 32], ..ServerFacts::default() };
-    let service = peer::peer(name).unwrap().serve.unwrap()(&Arc::new(facts));
+    let limits = ServerLimits::default();
+    let facts = ServerConfig { limits, secret: [9; 32], ..ServerConfig::default() };
+    let service = protocol::find_protocol(name).unwrap().serve.unwrap()(&Arc::new(facts));
     Server::start(&[url.parse().unwrap()], &service, &limits, &Dialer::new(Clock::System)).unwrap()
 }
 
 #[test]
 fn a_captured_client_gets_from_us_what_it_got_from_a_real_server() {
     let server = serve("linx-bmark", "linx://127.0.0.1:0/server?as=linx_bmark_");
-    let place = server.endpoints()[0].place().split('/').next().unwrap().to_owned();
+    let place = server.endpoints()[0].address().split('/').next().unwrap().to_owned();
     let mut node = Node::of(TcpStream::connect(place).unwrap());
     let frames = captured();
     // The real server's node had called, ours is called.
@@ -65,7 +65,7 @@ fn a_captured_client_gets_from_us_what_it_got_from_a_real_server() {
 #[test]
 fn each_conn_est_of_a_client_gets_an_end_of_its_own() {
     let server = serve("linx-bmark", "linx://127.0.0.1:0/server?as=linx_bmark_");
-    let place = server.endpoints()[0].place().split('/').next().unwrap().to_owned();
+    let place = server.endpoints()[0].address().split('/').next().unwrap().to_owned();
     let mut node = Node::of(TcpStream::connect(place).unwrap());
     node.say(CONNECT);
     assert_eq!(node.frame(), hex(CONNECT));
@@ -145,7 +145,7 @@ fn a_captured_server_hears_from_us_what_it_heard_from_a_real_client() {
         "workload = \"latency\"\npeer = \"linx-bmark\"\nsize = 64\ncount = {echoes}\nwarm_up_count = 0\ntimeout = \"10s\""
     );
     let run = measure(&endpoint, &case, None);
-    assert!(run.complete(), "{:?}", run.cases[0].warnings);
+    assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
     let real = captured().into_iter().filter(|(client, _)| *client).skip(1).map(|(_, frame)| frame);
     for (ours, real) in server.join().unwrap().iter().zip(real) {
         let shown = if real[16..].starts_with(&ECHO) { 20 } else { usize::MAX };
@@ -155,7 +155,7 @@ fn a_captured_server_hears_from_us_what_it_heard_from_a_real_client() {
 }
 
 fn complete(run: &Run) -> &linkgauge::run::Figures {
-    assert!(run.complete(), "{:?}", run.cases[0].warnings);
+    assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
     &run.cases[0].figures
 }
 

@@ -1,6 +1,6 @@
 //! The study of LINX and TIPC from the command line: what this host measures, and a guest that fails.
 
-use linkgauge::run::{Paper, PaperRow, Run};
+use linkgauge::run::{Run, StudyResult, StudyRow};
 
 use crate::program::{Ended, run};
 use crate::study::{document, is_sound};
@@ -15,11 +15,11 @@ fn linx(tables: &str, flags: &[&str]) -> (Ended, Run) {
     (ended, run)
 }
 
-fn rows(run: &Run) -> impl Iterator<Item = &PaperRow> {
-    run.paper.iter().flat_map(|Paper { tables, .. }| tables).flat_map(|table| &table.rows)
+fn rows(run: &Run) -> impl Iterator<Item = &StudyRow> {
+    run.paper.iter().flat_map(|StudyResult { tables, .. }| tables).flat_map(|table| &table.rows)
 }
 
-fn measured(run: &Run) -> Vec<&PaperRow> {
+fn measured(run: &Run) -> Vec<&StudyRow> {
     rows(run).filter(|row| row.measured.is_some()).collect()
 }
 
@@ -44,10 +44,10 @@ fn this_host_measures_linx_and_says_what_it_lacks() {
         let is_oseck = ["5", "6"].contains(&table.number.as_str());
         assert_eq!(table.title.ends_with("(stand-in, not OSEck)"), is_oseck, "{}", table.title);
     }
-    let of_nodes: Vec<&PaperRow> =
+    let of_nodes: Vec<&StudyRow> =
         rows(&run).filter(|row| row.planned_case.contains(":tipc-inter/")).collect();
     assert_eq!(of_nodes.len(), 12);
-    let reason = |row: &&PaperRow| row.reason.as_ref().unwrap().ends_with(": --vm measures it in a guest");
+    let reason = |row: &&StudyRow| row.reason.as_ref().unwrap().ends_with(": --vm measures it in a guest");
     assert!(of_nodes.iter().all(reason), "{:?}", of_nodes[0]);
 }
 

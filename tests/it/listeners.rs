@@ -85,7 +85,7 @@ fn what_comes_before_the_link_goes_to_its_link() {
         let door = &mut |_: &[u8], _: &str, _: &mut Vec<u8>| Admission::Open;
         for name in [1, 2] {
             let (far, _) = listener.accept(LONG, door).unwrap();
-            let mut half = far.other_half().unwrap();
+            let mut half = far.second_handle().unwrap();
             drop(far);
             for number in 0..20u8 {
                 assert_eq!(next(&mut *half), [name, number], "{host}");
@@ -123,8 +123,8 @@ fn every_way_of_batching_gives_the_same_messages() {
             near.send(b"open", LONG).unwrap();
             let (mut far, _) = listener.accept(LONG, &mut |_, _, _| Admission::Open).unwrap();
             assert_eq!(next(&mut *far), b"open");
-            let mut far_half = far.other_half().unwrap();
-            let tuning = Tuning { batches_of: Some(SIZE as u32), ..Tuning::default() };
+            let mut far_half = far.second_handle().unwrap();
+            let tuning = Tuning { batch_message_bytes: Some(SIZE as u32), ..Tuning::default() };
             near.tune(&tuning);
             far.tune(&tuning);
             let sent: Vec<u8> = (0..SIZE * 30 - 5).map(|at| (at % 251) as u8).collect();
@@ -181,7 +181,7 @@ fn segments_of_one_byte_fill_a_batch() {
     let (mut far, _) = listener.accept(LONG, &mut |_, _, _| Admission::Open).unwrap();
     assert_eq!(next(&mut *far), b"open");
     for link in [&mut near, &mut far] {
-        link.tune(&Tuning { batches_of: Some(1), ..Tuning::default() });
+        link.tune(&Tuning { batch_message_bytes: Some(1), ..Tuning::default() });
     }
     let sent: Vec<u8> = (0..64).collect();
     assert_eq!(near.send_batch(&sent, 1, LONG).unwrap(), 64);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use linkgauge::lab::logger::content;
+use linkgauge::lab::logger::generate_content;
 
 use crate::lab_logger::{Client, Logger};
 use crate::program::run;
@@ -11,7 +11,7 @@ use crate::program::run;
 fn many_clients_at_once_get_each_their_answers() {
     let logger =
         Logger::on_tcp(&["--file", "CPU:a:20k", "--file", "CPU:b:9910", "--queue", "255", "--seed", "5"]);
-    let (a, b) = (content(5, 20_000), content(6, 9910));
+    let (a, b) = (generate_content(5, 20_000), generate_content(6, 9910));
     std::thread::scope(|scope| {
         for address in 100..120 {
             let (place, a, b) = (&logger.place, &a, &b);

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 
-use linkgauge::run::{PaperRow, Run};
+use linkgauge::run::{Run, StudyRow};
 use rustix::process::Signal;
 
 use crate::program::{Ended, Running, run, wait_for_progress};
@@ -13,7 +13,7 @@ fn loggernet(arguments: &[&str]) -> Ended {
     run(&[&["reproduce", "loggernet", "--quick"], arguments].concat())
 }
 
-fn rows(run: &Run) -> Vec<&PaperRow> {
+fn rows(run: &Run) -> Vec<&StudyRow> {
     run.paper.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows).collect()
 }
 
@@ -29,7 +29,7 @@ fn an_emulated_logger_meets_what_is_predicted() {
     assert!(ended.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ended.stdout);
     let run = document(&json);
     let rows = rows(&run);
-    let measured: Vec<&&PaperRow> = rows.iter().filter(|row| row.measured.is_some()).collect();
+    let measured: Vec<&&StudyRow> = rows.iter().filter(|row| row.measured.is_some()).collect();
     assert_eq!((rows.len(), measured.len(), run.cases.len()), (10, 4, 8));
     for row in measured {
         let (measured, predicted) = (row.measured.unwrap(), row.predicted.unwrap());

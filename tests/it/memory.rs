@@ -29,7 +29,7 @@ fn a_run_of_its_own() {
         "[[case]]\nurl = \"mem://far?delay=10us\"\nworkload = \"latency\"\npeer = \"echo\"\nsize = 8\nrate = \"10k/s\"\n\
          count = {exchanges}"
     ));
-    assert!(run.complete());
+    assert!(run.is_complete());
     assert_eq!(run.cases[0].figures.received.to_string(), exchanges);
     println!("\npeak of {exchanges} exchanges: {} KiB", status_kib("self", "VmHWM"));
 }

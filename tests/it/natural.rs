@@ -10,7 +10,7 @@ use super::program::{Ended, Running, Serving, command, run};
 
 /// The place of a server, without the scheme.
 fn place(serving: &Serving) -> String {
-    serving.tcp.place().to_owned()
+    serving.tcp.address().to_owned()
 }
 
 /// The document of a run of the program, and how it ended.

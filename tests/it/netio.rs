@@ -285,7 +285,7 @@ fn serving(flags: &[&str]) -> Serving {
 }
 
 fn connect(far: &Serving) -> TcpStream {
-    bounded(TcpStream::connect(far.tcp.place()).unwrap())
+    bounded(TcpStream::connect(far.tcp.address()).unwrap())
 }
 
 /// Blocks until the one with the flag; how many.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use linkgauge::report::{FORMATS, Options, RUN_SCHEMA};
+use linkgauge::report::{FORMATS, RUN_SCHEMA, ReportOptions};
 use linkgauge::run::Run;
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ fn old_documents_are_read_whole_and_reported() {
         holds(&serde_json::to_value(&run).unwrap(), &old, &name.to_string());
         for format in FORMATS {
             let mut out = Vec::new();
-            (format.write)(&run, &Options::default(), &mut out).unwrap();
+            (format.write)(&run, &ReportOptions::default(), &mut out).unwrap();
             assert!(!out.is_empty(), "{name}: {}", format.name);
         }
     }

@@ -11,25 +11,25 @@ use std::time::{Duration, Instant};
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::Dialer;
-use linkgauge::peer::linkgauge::wire::{self, Hello};
-use linkgauge::peer::{self, Limits, PEERS, Peer, ServerFacts};
-use linkgauge::serve::{Server, raise_open_files};
+use linkgauge::protocol::linkgauge::wire::{self, Hello};
+use linkgauge::protocol::{self, PROTOCOLS, Protocol, ServerConfig, ServerLimits};
+use linkgauge::serve::{Server, raise_open_file_limit};
 use socket2::{Domain, Socket, Type};
 
 use super::memory::status_kib;
 use super::program::{PATIENCE, Running, Serving, run, wait_until};
 use super::raw_client::{address, connect};
 
-fn serve_at(peer: &Peer, url: &str, limits: Limits) -> Option<Server> {
-    let facts = ServerFacts { limits, secret: [9; 32], ..ServerFacts::default() };
+fn serve_at(peer: &Protocol, url: &str, limits: ServerLimits) -> Option<Server> {
+    let facts = ServerConfig { limits, secret: [9; 32], ..ServerConfig::default() };
     let service = peer.serve?(&Arc::new(facts));
     Server::start(&[url.parse().unwrap()], &service, &limits, &Dialer::new(Clock::System)).ok()
 }
 
 /// The protocols that can be served there, each with a server.
-fn all(url: &str, limits: Limits) -> Vec<(&'static str, Server)> {
-    let serve = |peer: &'static Peer| Some((peer.name, serve_at(peer, url, limits)?));
-    let all: Vec<_> = PEERS.iter().filter_map(serve).collect();
+fn all(url: &str, limits: ServerLimits) -> Vec<(&'static str, Server)> {
+    let serve = |peer: &'static Protocol| Some((peer.name, serve_at(peer, url, limits)?));
+    let all: Vec<_> = PROTOCOLS.iter().filter_map(serve).collect();
     assert!(all.len() >= 2, "{url}");
     all
 }
@@ -58,7 +58,7 @@ fn more(protocol: &str) -> Vec<u8> {
 }
 
 /// Protocols whose clients may say the same for as long as they like.
-fn endless(limits: Limits, options: &str) -> Vec<(&'static str, Server)> {
+fn endless(limits: ServerLimits, options: &str) -> Vec<(&'static str, Server)> {
     let mut all = all(&format!("tcp://127.0.0.1:0{options}"), limits);
     all.retain(|(name, _)| *name != "iperf3");
     assert_eq!(all.len(), 6, "all but iperf3");
@@ -104,7 +104,7 @@ fn talk_until_ended(stream: &mut TcpStream, protocol: &str, reads: bool) -> (u64
 
 #[test]
 fn a_client_that_never_reads_is_ended_whatever_is_spoken() {
-    for (name, server) in endless(Limits { idle_s: 1, ..Limits::default() }, "") {
+    for (name, server) in endless(ServerLimits { idle_s: 1, ..ServerLimits::default() }, "") {
         // Nothing is said back there.
         if matches!(name, "discard" | "netio") {
             continue;
@@ -122,7 +122,8 @@ fn a_client_that_never_reads_is_ended_whatever_is_spoken() {
 
 #[test]
 fn the_longest_time_holds_whatever_is_spoken() {
-    for (name, server) in endless(Limits { duration_s: 1, idle_s: 600, ..Limits::default() }, "") {
+    for (name, server) in endless(ServerLimits { duration_s: 1, idle_s: 600, ..ServerLimits::default() }, "")
+    {
         // Its echo has the time that a flow of a plan may take longer.
         if name == "linkgauge" {
             continue;
@@ -135,7 +136,7 @@ fn the_longest_time_holds_whatever_is_spoken() {
 
 #[test]
 fn the_rate_holds_for_what_clients_send_whatever_is_spoken() {
-    let limits = Limits { bit_rate: Some(8e6), duration_s: 2, idle_s: 600, ..Limits::default() };
+    let limits = ServerLimits { bit_rate: Some(8e6), duration_s: 2, idle_s: 600, ..ServerLimits::default() };
     for (name, server) in endless(limits, "?rcvbuf=64Ki&sndbuf=64Ki") {
         if matches!(name, "linkgauge" | "chargen") {
             continue;
@@ -153,8 +154,10 @@ fn the_rate_holds_for_what_clients_send_whatever_is_spoken() {
 
 #[test]
 fn two_connections_of_one_address_share_its_rate() {
-    let limits = Limits { bit_rate: Some(8e6), duration_s: 2, ..Limits::default() };
-    let server = serve_at(peer::peer("chargen").unwrap(), "tcp://127.0.0.1:0?sndbuf=64Ki", limits).unwrap();
+    let limits = ServerLimits { bit_rate: Some(8e6), duration_s: 2, ..ServerLimits::default() };
+    let server =
+        serve_at(protocol::find_protocol("chargen").unwrap(), "tcp://127.0.0.1:0?sndbuf=64Ki", limits)
+            .unwrap();
     let began = Instant::now();
     let read = || {
         let mut all = Vec::new();
@@ -184,7 +187,7 @@ fn is_served(endpoint: &Endpoint, protocol: &str) -> Option<TcpStream> {
 
 #[test]
 fn so_many_sessions_and_no_more_whatever_is_spoken() {
-    let limits = Limits { sessions: 2, ..Limits::default() };
+    let limits = ServerLimits { sessions: 2, ..ServerLimits::default() };
     for (name, server) in endless(limits, "") {
         // Its echo is no session; what is one is counted in `server.rs`.
         if name == "linkgauge" {
@@ -204,7 +207,7 @@ fn datagrams() -> Vec<Vec<u8>> {
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
     let mut all = vec![opening("sockperf")];
     all.push(Hello::new().bytes().to_vec());
-    for magic in [wire::HELLO, wire::FRAME, wire::ATTACH] {
+    for magic in [wire::HELLO_MAGIC, wire::FRAME_MAGIC, wire::ATTACH_MAGIC] {
         all.push([&magic[..], &[7; 90]].concat());
     }
     // Bursts of linx_bmark, in both styles.
@@ -255,7 +258,7 @@ fn exchanged(endpoint: &Endpoint) -> (usize, usize) {
 fn no_datagram_gets_more_than_it_brought_whatever_is_spoken() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/security.md")).unwrap();
     let mut served = Vec::new();
-    for (name, server) in all("udp://127.0.0.1:0", Limits::default()) {
+    for (name, server) in all("udp://127.0.0.1:0", ServerLimits::default()) {
         let (out, into) = exchanged(&server.endpoints()[0]);
         println!("{name}: {out} bytes out for {into} in");
         let row = format!("| `{name}` | {:.2} |", out as f64 / into.max(1) as f64);
@@ -292,7 +295,7 @@ fn what_a_protocol_cannot_honour_is_refused_at_the_start() {
     std::fs::write(&token, "secret").unwrap();
     let token = token.to_str().unwrap();
     for peer in
-        PEERS.iter().filter(|peer| peer.serve.is_some() && !["linkgauge", "stamp"].contains(&peer.name))
+        PROTOCOLS.iter().filter(|peer| peer.serve.is_some() && !["linkgauge", "stamp"].contains(&peer.name))
     {
         let said = run(&["serve", "--peer", peer.name, "--token-file", token, "--time", "1ms"]);
         assert_eq!(
@@ -332,8 +335,9 @@ fn is_ended(stream: &TcpStream) -> bool {
 #[test]
 fn clients_that_do_not_introduce_themselves_make_room_for_others() {
     // 20 connections of a source may wait.
-    let limits = Limits { flows: 4, idle_s: 600, ..Limits::default() };
-    let server = serve_at(peer::peer("linkgauge").unwrap(), "tcp://127.0.0.1:0", limits).unwrap();
+    let limits = ServerLimits { flows: 4, idle_s: 600, ..ServerLimits::default() };
+    let server =
+        serve_at(protocol::find_protocol("linkgauge").unwrap(), "tcp://127.0.0.1:0", limits).unwrap();
     let endpoint = &server.endpoints()[0];
     let silent: Vec<_> = (0..50).map(|_| connect(endpoint)).collect();
     wait_until("the end of the oldest", || silent[..30].iter().all(is_ended).then_some(()));
@@ -377,7 +381,7 @@ fn descriptors_that_have_run_out_are_taken_from_clients_that_say_nothing() {
 #[test]
 fn ten_thousand_that_say_nothing_cost_little_and_leave_nothing() {
     const MOST_KIB: u64 = 100 * 1024;
-    raise_open_files();
+    raise_open_file_limit();
     for name in ["linkgauge", "echo", "sockperf", "chargen"] {
         let server = Serving::start(&["--peer", name]);
         let resident = || status_kib(&server.pid(), "VmRSS");
@@ -386,7 +390,7 @@ fn ten_thousand_that_say_nothing_cost_little_and_leave_nothing() {
         let datagram = [&[0; 13][..], &[1], &[0; 30]].concat();
         for _ in 0..10_000 {
             // The ports are distinct, for the kernel takes them at random; the sockets need not live on.
-            UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&datagram, server.udp.place()).unwrap();
+            UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&datagram, server.udp.address()).unwrap();
         }
         // Who says something is served meanwhile.
         if name != "chargen" {
@@ -402,7 +406,7 @@ fn ten_thousand_that_say_nothing_cost_little_and_leave_nothing() {
 
 #[test]
 fn ten_thousand_senders_of_test_packets_cost_little() {
-    raise_open_files();
+    raise_open_file_limit();
     let (server, place) = place_of(Running::start(&["serve", "--peer", "stamp", "udp://127.0.0.1:0"]));
     let resident = || status_kib(&server.0.id().to_string(), "VmRSS");
     let mut request = [0; 44];

@@ -5,12 +5,14 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use linkgauge::endpoint::Endpoint;
-use linkgauge::peer::linkgauge::wire::{self, Attach, FarPlan, FlowKind, Hello, Reply, Request};
-use linkgauge::plan::{Pacing, Stop, Wait};
+use linkgauge::plan::{Pacing, StopCondition, WaitMode};
+use linkgauge::protocol::linkgauge::wire::{
+    self, Attach, FlowKind, Hello, ServerPlan, SessionReply, SessionRequest,
+};
 
 /// The socket address of an endpoint.
 pub fn address(endpoint: &Endpoint) -> SocketAddr {
-    endpoint.place().parse().unwrap()
+    endpoint.address().parse().unwrap()
 }
 
 pub fn connect(endpoint: &Endpoint) -> TcpStream {
@@ -30,40 +32,40 @@ pub struct RawClient {
 }
 
 /// A plan that asks for nothing special.
-pub fn plan(flows: &[FlowKind], message_bytes: u32, stop: Stop) -> FarPlan {
-    FarPlan {
+pub fn plan(flows: &[FlowKind], message_bytes: u32, stop: StopCondition) -> ServerPlan {
+    ServerPlan {
         flows: flows.to_vec(),
         message_bytes,
         pacing: Pacing::Closed,
         stop,
-        warm_up: Stop::default(),
+        warm_up: StopCondition::default(),
         timeout_ns: u64::MAX,
-        wait: Wait::Block,
+        wait: WaitMode::Block,
         cpu: None,
     }
 }
 
 impl RawClient {
     /// Says hello and asks for a session of some version; the reply.
-    pub fn greet(endpoint: &Endpoint, version: u32) -> io::Result<(RawClient, Reply)> {
+    pub fn greet(endpoint: &Endpoint, version: u32) -> io::Result<(RawClient, SessionReply)> {
         let mut stream = connect(endpoint);
         let hello = Hello::new();
         stream.write_all(hello.bytes())?;
-        let mut ready = [0; wire::SHORT];
+        let mut ready = [0; wire::HANDSHAKE_BYTES];
         stream.read_exact(&mut ready)?;
         let challenge = hello.challenge_in(&ready).expect("our server").to_vec();
         let mut client =
             RawClient { stream, endpoint: endpoint.clone(), number: 0, session: 0, key: Vec::new() };
-        let reply = client.ask(&Request::Open {
+        let reply = client.ask(&SessionRequest::Open {
             version,
             tool: "test".to_owned(),
-            nonce: wire::hex(hello.nonce()),
-            challenge: wire::hex(&challenge),
+            nonce: wire::encode_hex(hello.nonce()),
+            challenge: wire::encode_hex(&challenge),
             proof: None,
         })?;
-        if let Reply::Opened { session, key, .. } = &reply {
+        if let SessionReply::Opened { session, key, .. } = &reply {
             client.session = u64::from_str_radix(session, 16).unwrap();
-            client.key = key.as_deref().and_then(wire::unhex).unwrap();
+            client.key = key.as_deref().and_then(wire::decode_hex).unwrap();
         }
         Ok((client, reply))
     }
@@ -71,17 +73,17 @@ impl RawClient {
     /// A client with a session, if the server gives one.
     pub fn open(endpoint: &Endpoint) -> Option<RawClient> {
         let (client, reply) = RawClient::greet(endpoint, wire::VERSION).ok()?;
-        matches!(reply, Reply::Opened { .. }).then_some(client)
+        matches!(reply, SessionReply::Opened { .. }).then_some(client)
     }
 
-    pub fn ask(&mut self, request: &Request) -> io::Result<Reply> {
+    pub fn ask(&mut self, request: &SessionRequest) -> io::Result<SessionReply> {
         self.number += 1;
-        self.stream.write_all(&wire::frame(self.number, request))?;
+        self.stream.write_all(&wire::encode_frame(self.number, request))?;
         let mut heard = Vec::new();
         let mut chunk = [0; 4096];
         loop {
             if let Some((number, reply, _)) =
-                wire::read_frame(&heard, wire::LONGEST).map_err(io::Error::other)?
+                wire::decode_frame(&heard, wire::MAX_JSON_BYTES).map_err(io::Error::other)?
             {
                 assert_eq!(number, self.number);
                 return Ok(reply);
@@ -95,12 +97,12 @@ impl RawClient {
 
     /// Opens a connection for a flow of the plan.
     pub fn attach(&self, flow: u32) -> TcpStream {
-        let attach = Attach { session: self.session, flow };
+        let attach = Attach { session_id: self.session, flow_index: flow };
         let mut stream = connect(&self.endpoint);
         stream.write_all(&attach.request(&self.key)).unwrap();
-        let mut granted = [0; wire::SHORT];
+        let mut granted = [0; wire::HANDSHAKE_BYTES];
         stream.read_exact(&mut granted).unwrap();
-        assert!(attach.is_granted_by(&granted, &self.key));
+        assert!(attach.is_valid_reply(&granted, &self.key));
         stream
     }
 }
@@ -133,23 +135,23 @@ impl RawDatagrams {
         self.answer_to(words).expect("an answer")
     }
 
-    pub fn ask(&mut self, request: &Request) -> Reply {
+    pub fn ask(&mut self, request: &SessionRequest) -> SessionReply {
         self.number += 1;
-        let answer = self.say(&wire::frame(self.number, request));
-        let (number, reply, _) = wire::read_frame(&answer, wire::LONGEST).unwrap().unwrap();
+        let answer = self.say(&wire::encode_frame(self.number, request));
+        let (number, reply, _) = wire::decode_frame(&answer, wire::MAX_JSON_BYTES).unwrap().unwrap();
         assert_eq!(number, self.number);
         reply
     }
 
     /// A request to open a session, with a challenge that the server has just given.
-    pub fn opening(&self) -> Request {
+    pub fn opening(&self) -> SessionRequest {
         let hello = Hello::new();
         let ready = self.say(hello.bytes());
-        Request::Open {
+        SessionRequest::Open {
             version: wire::VERSION,
             tool: "test".to_owned(),
-            nonce: wire::hex(hello.nonce()),
-            challenge: wire::hex(hello.challenge_in(&ready).expect("our server")),
+            nonce: wire::encode_hex(hello.nonce()),
+            challenge: wire::encode_hex(hello.challenge_in(&ready).expect("our server")),
             proof: None,
         }
     }
@@ -158,8 +160,8 @@ impl RawDatagrams {
     pub fn open(endpoint: &Endpoint) -> RawDatagrams {
         let mut client = RawDatagrams::connect(endpoint);
         let opening = client.opening();
-        let Reply::Opened { session, key, .. } = client.ask(&opening) else { panic!("no session") };
-        let key = key.as_deref().and_then(wire::unhex).unwrap();
+        let SessionReply::Opened { session, key, .. } = client.ask(&opening) else { panic!("no session") };
+        let key = key.as_deref().and_then(wire::decode_hex).unwrap();
         client.attach = Some((u64::from_str_radix(&session, 16).unwrap(), key));
         client
     }
@@ -167,9 +169,9 @@ impl RawDatagrams {
     /// A socket for a flow of the plan, and what it says to be known as alive.
     pub fn attach(&self, endpoint: &Endpoint, flow: u32) -> (UdpSocket, Vec<u8>) {
         let (session, key) = self.attach.as_ref().unwrap();
-        let attach = Attach { session: *session, flow };
+        let attach = Attach { session_id: *session, flow_index: flow };
         let client = RawDatagrams::connect(endpoint);
-        assert!(attach.is_granted_by(&client.say(&attach.request(key)), key));
-        (client.socket, attach.alive(key).to_vec())
+        assert!(attach.is_valid_reply(&client.say(&attach.request(key)), key));
+        (client.socket, attach.keepalive(key).to_vec())
     }
 }

@@ -8,10 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use linkgauge::lab::redirect::Event;
+use linkgauge::lab::redirect::RedirectorEvent;
 use linkgauge::link::Fault;
-use linkgauge::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
-use linkgauge::link::rfc2217::Server;
+use linkgauge::link::rfc2217::PortServer;
+use linkgauge::link::serial_line::{
+    ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
+};
 use linkgauge::link::tty;
 use rustix::process::Signal as ProcessSignal;
 use rustix::termios::{QueueSelector, tcflush};
@@ -49,9 +51,9 @@ fn it_gives_up_if_told_to() {
     let nobody = format!("rfc2217://127.0.0.1:{}", free_port());
     let mut local = Local::with(&nobody, |options| {
         options.retry = true;
-        options.give_up = Some(Duration::from_millis(300));
+        options.give_up_after = Some(Duration::from_millis(300));
     });
-    local.wait_for(|event| *event == Event::GaveUp);
+    local.wait_for(|event| *event == RedirectorEvent::GaveUp);
     wait_until("its end", || local.redirector.has_ended().then_some(()));
     let ended = run(&["lab", "redirect", "--retry", "--give-up", "100ms", &nobody]);
     assert_eq!(ended.status, Some(2));
@@ -87,7 +89,7 @@ fn what_cannot_be_is_said_in_a_line() {
 #[test]
 fn the_program_ends_when_it_is_told_to() {
     let echo = Far::listen("tcp://127.0.0.1:0");
-    let place = echo.endpoint.place();
+    let place = echo.endpoint.address();
     let directory = tempfile::tempdir().unwrap();
     let link = directory.path().join("ttyV0");
     let remote = format!("tcp://{place}?baud=9600");
@@ -103,35 +105,35 @@ fn the_program_ends_when_it_is_told_to() {
 /// A port that counts what is thrown away.
 #[derive(Default)]
 struct Purged {
-    settings: Settings,
+    settings: SerialSettings,
     done: Vec<String>,
 }
 
-impl Port for Purged {
-    fn settings(&mut self) -> Result<Settings, Fault> {
+impl PortControl for Purged {
+    fn settings(&mut self) -> Result<SerialSettings, Fault> {
         Ok(self.settings)
     }
 
-    fn set(&mut self, wanted: &Settings) -> Result<Settings, Fault> {
+    fn configure(&mut self, wanted: &SerialSettings) -> Result<SerialSettings, Fault> {
         self.settings = *wanted;
         self.done.push(wanted.to_string());
         Ok(self.settings)
     }
 
-    fn signal(&mut self, _signal: Signal, _on: bool) -> Result<(), Fault> {
+    fn set_signal(&mut self, _signal: OutputSignal, _on: bool) -> Result<(), Fault> {
         Ok(())
     }
 
-    fn modem(&mut self) -> Option<Modem> {
+    fn modem_lines(&mut self) -> Option<ModemLines> {
         None
     }
 
-    fn purge(&mut self, purge: Purge) -> Result<(), Fault> {
+    fn purge(&mut self, purge: PurgeTarget) -> Result<(), Fault> {
         self.done.push(format!("purge {purge:?}"));
         Ok(())
     }
 
-    fn errors(&mut self) -> Option<Errors> {
+    fn uart_errors(&mut self) -> Option<UartErrors> {
         None
     }
 }
@@ -139,15 +141,15 @@ impl Port for Purged {
 /// Serves one client; what was done to the port, in order, with the data among it.
 fn serve_one(listener: &TcpListener) -> Vec<String> {
     let (mut stream, _) = listener.accept().unwrap();
-    let mut server = Server::new(Settings::default(), "test");
+    let mut server = PortServer::new(SerialSettings::default(), "test");
     let (mut port, mut out, mut bytes) = (Purged::default(), Vec::new(), [0; 1000]);
-    server.greeting(&mut out);
+    server.write_greeting(&mut out);
     stream.write_all(&out).unwrap();
     while let Ok(length @ 1..) = stream.read(&mut bytes) {
         let mut rest = &bytes[..length];
         while !rest.is_empty() {
             let (mut data, mut answers) = (Vec::new(), Vec::new());
-            let used = server.received(rest, &mut data, &mut answers, &mut port).unwrap();
+            let used = server.handle_bytes(rest, &mut data, &mut answers, &mut port).unwrap();
             stream.write_all(&answers).unwrap();
             if !data.is_empty() {
                 port.done.push(String::from_utf8(data).unwrap());
@@ -172,7 +174,7 @@ fn what_a_program_throws_away_is_purged_far_away() {
     };
     carried(3);
     tcflush(terminal.as_fd(), QueueSelector::IFlush).unwrap();
-    tty::set(&terminal, &Settings { baud: 4800, ..Settings::default() }).unwrap();
+    tty::configure(&terminal, &SerialSettings { baud: 4800, ..SerialSettings::default() }).unwrap();
     terminal.write_all(b"two").unwrap();
     carried(6);
     drop(local);
@@ -186,7 +188,7 @@ fn what_a_program_throws_away_is_purged_far_away() {
 #[test]
 fn the_link_goes_with_the_redirector() {
     let echo = Far::listen("tcp://127.0.0.1:0");
-    let place = echo.endpoint.place();
+    let place = echo.endpoint.address();
     let Local { redirector, directory, .. } = Local::start(&format!("tcp://{place}?baud=9600"));
     let link = directory.path().join("ttyV0");
     assert!(Path::exists(&link));

@@ -5,25 +5,25 @@ use std::time::Duration;
 
 use linkgauge::clock::Clock;
 use linkgauge::link::{self, Dialer};
-use linkgauge::peer::echo_far_end;
 use linkgauge::plan::Plan;
+use linkgauge::protocol::echo_reflector;
 use linkgauge::run::Run;
-use linkgauge::schedule::{self, Bench};
+use linkgauge::schedule::{self, RunContext};
 
 /// Runs a plan against echoes on every `mem://` endpoint it names.
 fn run(text: &str) -> Run {
     let plan = schedule::check(Plan::from_toml(text).unwrap()).unwrap();
     let dialer = Dialer::new(Clock::new_virtual());
     for endpoint in plan.cases.iter().flat_map(|case| &case.endpoints) {
-        let caps = link::caps(endpoint).unwrap();
+        let caps = link::endpoint_caps(endpoint).unwrap();
         let far_end = move |_: &str| -> Box<dyn link::party::Party> {
-            Box::new(echo_far_end(&caps, Duration::from_secs(60)))
+            Box::new(echo_reflector(&caps, Duration::from_secs(60)))
         };
-        let hosted = dialer.listen(endpoint).unwrap().host(Box::new(far_end));
+        let hosted = dialer.listen(endpoint).unwrap().set_party_factory(Box::new(far_end));
         assert!(hosted.is_ok(), "mem runs its own far ends");
     }
     let cancel = AtomicBool::new(false);
-    let mut bench = Bench::new(dialer, &(), &cancel);
+    let mut bench = RunContext::new(dialer, &(), &cancel);
     schedule::run(&plan, &mut bench)
 }
 
@@ -40,7 +40,7 @@ fn a_rate_does_not_count_the_time_between_repetitions() {
         [[case]]
         url = "mem://b?delay=5ms"
     "#);
-    assert!(run.complete());
+    assert!(run.is_complete());
     for (case, per_second) in run.cases.iter().zip([500.0, 100.0]) {
         assert_eq!(case.repeats.len(), 3);
         assert_eq!(case.figures.received, 1500);

@@ -1,6 +1,6 @@
 //! A published study run again, from the command line: in the lab, on other endpoints, stopped half-way.
 
-use linkgauge::run::{Paper, PaperRow};
+use linkgauge::run::{StudyResult, StudyRow};
 use rustix::process::Signal;
 
 use crate::program::{Ended, Running, Serving, run, wait_for_progress, wait_until};
@@ -10,7 +10,7 @@ fn sena(arguments: &[&str]) -> Ended {
     run(&[&["reproduce", "sena"], arguments].concat())
 }
 
-fn rows(paper: &Paper) -> Vec<&PaperRow> {
+fn rows(paper: &StudyResult) -> Vec<&StudyRow> {
     paper.tables.iter().flat_map(|table| &table.rows).collect()
 }
 

@@ -112,9 +112,9 @@ fn what_was_granted_is_what_counts() {
     let mut link = open(&url).unwrap();
     assert_eq!(link.facts()["line_asked"], "9600 8N1");
     assert_eq!(link.facts()["line_granted"], "9580 7N1");
-    let line = link.caps().line.unwrap();
+    let line = link.caps().link_rate.unwrap();
     assert_eq!((line.bits_per_second, line.bits_per_byte), (9580.0, 9.0));
-    assert_eq!(link.port().unwrap().errors().unwrap().framing, 1);
+    assert_eq!(link.port_control().unwrap().uart_errors().unwrap().framing, 1);
 
     insta::assert_snapshot!(refusal(|stream| {
         let slow = b"\xff\xfa\x2c\x65\x00\x00\x04\xb0\xff\xf0";

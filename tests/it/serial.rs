@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use linkgauge::clock::Clock;
-use linkgauge::link::line::{Flow, Parity, Settings, Signal};
-use linkgauge::link::tty::{Packet, Pty};
+use linkgauge::link::serial_line::{FlowControl, OutputSignal, Parity, SerialSettings};
+use linkgauge::link::tty::{Pty, PtyPacket};
 use linkgauge::link::{Dialer, Link};
 use rustix::process::{Signal as Kill, getuid};
 use serde_json::Value;
@@ -37,7 +37,7 @@ impl Plug {
             while !stopped.load(Relaxed) {
                 match rustix::io::read(&line.master, &mut chunk) {
                     Ok(length) if length > 1 => {
-                        let data = Packet::read(&chunk[..length]).data();
+                        let data = PtyPacket::parse(&chunk[..length]).data();
                         let returned = left.load(Relaxed).min(data.len());
                         left.fetch_sub(returned, Relaxed);
                         // What is sent fits the buffer of a pseudo-terminal.
@@ -117,7 +117,10 @@ fn a_port_is_given_back_as_it_was_found() {
         let directory = tempfile::tempdir().unwrap();
         let running = under_way(&url, directory.path());
         let during = plug.pty.settings().unwrap();
-        assert_eq!(during, Settings { baud: 115_200, flow: Flow::RtsCts, ..Settings::default() });
+        assert_eq!(
+            during,
+            SerialSettings { baud: 115_200, flow_control: FlowControl::RtsCts, ..SerialSettings::default() }
+        );
         running.signal(signal);
         assert_eq!(running.ended().status, Some(130));
         assert_eq!(stty(&plug.pty.path), before, "{signal:?}");
@@ -169,7 +172,7 @@ fn what_the_driver_does_not_know_is_named() {
         let line = format!("{url}: the driver of this port knows no '{option}': leave it out");
         refused(&run(&["latency", &url]), &line);
     }
-    assert_eq!(plug.pty.settings().unwrap(), Settings::default());
+    assert_eq!(plug.pty.settings().unwrap(), SerialSettings::default());
 }
 
 #[test]
@@ -192,7 +195,7 @@ fn a_line_that_returns_nothing_asks_for_the_plug() {
     let plug = Plug::returning(0);
     let url = plug.url("");
     let ended = run(&["latency", &url, "--count", "3", "--timeout", "50ms"]);
-    refused(&ended, &format!("{url}: the line fell silent: {CHECK_LINE}"));
+    refused(&ended, &format!("{url}: none of 3 messages came through: {CHECK_LINE}"));
     let ended = run(&["throughput", &url, "--volume", "1k", "--timeout", "100ms"]);
     refused(&ended, &format!("{url}: none of 125 messages came through: {CHECK_LINE}"));
 }
@@ -252,16 +255,16 @@ fn what_was_not_granted_is_said() {
 fn a_pseudo_terminal_has_no_wires_and_counts_nothing() {
     let plug = Plug::new();
     let mut link = Dialer::new(Clock::System).open(&plug.url("?baud=300").parse().unwrap()).unwrap();
-    let per_second = |link: &dyn Link| link.caps().line.unwrap().bits_per_second;
+    let per_second = |link: &dyn Link| link.caps().link_rate.unwrap().bits_per_second;
     assert_eq!(per_second(&*link), 300.0);
-    let port = link.port().unwrap();
-    for signal in [Signal::Dtr, Signal::Rts, Signal::Break] {
-        port.signal(signal, true).unwrap();
-        port.signal(signal, false).unwrap();
+    let port = link.port_control().unwrap();
+    for signal in [OutputSignal::Dtr, OutputSignal::Rts, OutputSignal::Break] {
+        port.set_signal(signal, true).unwrap();
+        port.set_signal(signal, false).unwrap();
     }
-    assert_eq!((port.modem(), port.errors()), (None, None));
-    let wanted = Settings { baud: 1200, parity: Parity::Odd, ..Settings::default() };
-    assert_eq!((port.set(&wanted).unwrap(), port.settings().unwrap()), (wanted, wanted));
+    assert_eq!((port.modem_lines(), port.uart_errors()), (None, None));
+    let wanted = SerialSettings { baud: 1200, parity: Parity::Odd, ..SerialSettings::default() };
+    assert_eq!((port.configure(&wanted).unwrap(), port.settings().unwrap()), (wanted, wanted));
     assert_eq!((per_second(&*link), plug.pty.settings().unwrap()), (1200.0, wanted));
     assert_eq!(link.facts()["line_asked"], "1200 8O1");
 }

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::lab::uart::{self, Uarts};
+use linkgauge::lab::uart::{self, LabUarts};
 use linkgauge::link::Dialer;
-use linkgauge::peer::linkgauge::wire::{self, FlowKind, Hello, Reply, Request};
-use linkgauge::peer::{self, Limits, ServerFacts};
-use linkgauge::plan::{Plan, Stop};
+use linkgauge::plan::{Plan, StopCondition};
+use linkgauge::protocol::linkgauge::wire::{self, FlowKind, Hello, SessionReply, SessionRequest};
+use linkgauge::protocol::{self, ServerConfig, ServerLimits};
 use linkgauge::run::Run;
-use linkgauge::schedule::{self, Bench};
+use linkgauge::schedule::{self, RunContext};
 use linkgauge::serve::Server;
 use rustix::process::Signal;
 
@@ -23,10 +23,10 @@ use crate::program::{PATIENCE, Running, Serving, wait_for_progress, wait_until};
 use crate::raw_client::{RawClient, RawDatagrams, address, connect, plan};
 
 /// A server in this process, on TCP and UDP.
-pub fn serve(limits: Limits, token: Option<&str>) -> Server {
+pub fn serve(limits: ServerLimits, token: Option<&str>) -> Server {
     let facts =
-        ServerFacts { limits, token: token.map(str::to_owned), secret: [9; 32], ..ServerFacts::default() };
-    let service = peer::peer("linkgauge").unwrap().serve.unwrap()(&Arc::new(facts));
+        ServerConfig { limits, token: token.map(str::to_owned), secret: [9; 32], ..ServerConfig::default() };
+    let service = protocol::find_protocol("linkgauge").unwrap().serve.unwrap()(&Arc::new(facts));
     let urls = ["tcp://127.0.0.1:0", "udp://127.0.0.1:0"].map(|url| url.parse().unwrap());
     Server::start(&urls, &service, &limits, &Dialer::new(Clock::System)).unwrap()
 }
@@ -35,14 +35,14 @@ pub fn serve(limits: Limits, token: Option<&str>) -> Server {
 pub fn measure(endpoint: &Endpoint, case: &str, token: Option<&str>) -> Run {
     let plan = Plan::from_toml(&format!("[[case]]\nurl = \"{endpoint}\"\n{case}")).unwrap();
     let cancel = AtomicBool::new(false);
-    let mut bench = Bench::new(Dialer::new(Clock::System), &(), &cancel);
+    let mut bench = RunContext::new(Dialer::new(Clock::System), &(), &cancel);
     bench.token = token.map(str::to_owned);
     schedule::run(&schedule::check(plan).unwrap(), &mut bench)
 }
 
 /// Why a run failed.
 pub fn failure(run: &Run) -> String {
-    assert!(!run.complete());
+    assert!(!run.is_complete());
     let incomplete = |warning: &&linkgauge::run::Warning| warning.code == "incomplete";
     run.cases[0].warnings.iter().find(incomplete).expect("it says why").text.clone()
 }
@@ -51,7 +51,7 @@ const LATENCY: &str = "workload = \"latency\"\ncount = 200\nwarm_up_count = 0\nt
 
 fn works(endpoint: &Endpoint) {
     let run = measure(endpoint, LATENCY, None);
-    assert!(run.complete(), "{:?}", run.cases[0].warnings);
+    assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
     assert_eq!(run.cases[0].figures.received, 200);
 }
 
@@ -75,7 +75,7 @@ fn a_thousand_idle_sessions_leave_room_for_a_hundred_that_work_at_once() {
 fn garbage(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut noise = |length: usize| (0..length).map(|_| random.u8(..)).collect::<Vec<u8>>();
     let frame = |json: &[u8], length: u32| {
-        let mut bytes = wire::FRAME.to_vec();
+        let mut bytes = wire::FRAME_MAGIC.to_vec();
         bytes.extend(length.to_be_bytes());
         bytes.extend(1u32.to_be_bytes());
         bytes.extend(json);
@@ -85,10 +85,10 @@ fn garbage(random: &mut fastrand::Rng) -> Vec<u8> {
     let long = noise(3000);
     match random.u32(..10) {
         0 => long,
-        1 => wire::HELLO[..random.usize(1..8)].to_vec(),
-        2 => [&wire::HELLO[..], &short[..random.usize(..24)]].concat(),
+        1 => wire::HELLO_MAGIC[..random.usize(1..8)].to_vec(),
+        2 => [&wire::HELLO_MAGIC[..], &short[..random.usize(..24)]].concat(),
         3 => frame(b"", u32::MAX),
-        4 => [&wire::ATTACH[..], &short[..]].concat(),
+        4 => [&wire::ATTACH_MAGIC[..], &short[..]].concat(),
         5 => frame(b"{\"request\":\"fly\"}", 17),
         6 => frame(&vec![b'['; 4000], 4000),
         7 => [Hello::new().bytes(), &frame(b"{\"request\":\"start\"}", 19)].concat(),
@@ -128,7 +128,7 @@ fn garbage_on_connections_is_survived_in_bounded_memory() {
 
 #[test]
 fn garbage_in_datagrams_never_gets_more_than_it_brought() {
-    let server = serve(Limits::default(), None);
+    let server = serve(ServerLimits::default(), None);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(address(&server.endpoints()[1])).unwrap();
     let mut room = vec![0; 65_536];
@@ -141,21 +141,21 @@ fn garbage_in_datagrams_never_gets_more_than_it_brought() {
         }
         length
     };
-    assert_eq!(reply(Hello::new().bytes(), 5000), Some(wire::SHORT));
+    assert_eq!(reply(Hello::new().bytes(), 5000), Some(wire::HANDSHAKE_BYTES));
     // A challenge that this server never gave, whatever comes with it.
-    let open = Request::Open {
+    let open = SessionRequest::Open {
         version: wire::VERSION,
         tool: "test".to_owned(),
         nonce: "00".repeat(24),
         challenge: "00".repeat(16),
         proof: None,
     };
-    assert_eq!(reply(&wire::frame(1, &open), 200), None);
-    assert_eq!(reply(&[&wire::ATTACH[..], &[0; 24]].concat(), 200), None);
+    assert_eq!(reply(&wire::encode_frame(1, &open), 200), None);
+    assert_eq!(reply(&[&wire::ATTACH_MAGIC[..], &[0; 24]].concat(), 200), None);
     let mut random = fastrand::Rng::with_seed(2);
     for size in 0..2000 {
         let mut noise: Vec<u8> = (0..size).map(|_| random.u8(..)).collect();
-        for magic in [&b""[..], wire::HELLO, wire::FRAME, wire::ATTACH] {
+        for magic in [&b""[..], wire::HELLO_MAGIC, wire::FRAME_MAGIC, wire::ATTACH_MAGIC] {
             if size >= magic.len() && (size.is_multiple_of(50) || magic.is_empty()) {
                 noise[..magic.len()].copy_from_slice(magic);
                 reply(&noise, 20);
@@ -167,7 +167,7 @@ fn garbage_in_datagrams_never_gets_more_than_it_brought() {
 
 #[test]
 fn a_client_that_vanishes_frees_its_session() {
-    let server = serve(Limits { sessions: 1, ..Limits::default() }, None);
+    let server = serve(ServerLimits { sessions: 1, ..ServerLimits::default() }, None);
     let tcp = &server.endpoints()[0];
     let first = RawClient::open(tcp).expect("the only session");
     assert!(RawClient::open(tcp).is_none());
@@ -198,17 +198,19 @@ fn a_client_killed_in_the_middle_frees_its_session() {
 
 #[test]
 fn a_client_that_never_reads_is_ended_after_the_idle_time() {
-    let server = serve(Limits { idle_s: 2, ..Limits::default() }, None);
+    let server = serve(ServerLimits { idle_s: 2, ..ServerLimits::default() }, None);
     let mut client = RawClient::open(&server.endpoints()[0]).unwrap();
     // Of unlimited length, and with a time-out that never ends.
-    let wanted = plan(&[FlowKind::Send], 100_000, Stop::default());
-    assert!(matches!(client.ask(&Request::Plan(wanted)).unwrap(), Reply::Planned { .. }));
+    let wanted = plan(&[FlowKind::Send], 100_000, StopCondition::default());
+    assert!(matches!(client.ask(&SessionRequest::Plan(wanted)).unwrap(), SessionReply::Planned { .. }));
     let stream = client.attach(0);
-    assert_eq!(client.ask(&Request::Start).unwrap(), Reply::Started);
+    assert_eq!(client.ask(&SessionRequest::Start).unwrap(), SessionReply::Started);
     // The control connection must not be idle, or it would end all.
     let began = Instant::now();
     std::thread::sleep(Duration::from_millis(3000));
-    let Reply::Report(report) = client.ask(&Request::Finish).unwrap() else { panic!("no report") };
+    let SessionReply::Report(report) = client.ask(&SessionRequest::Finish).unwrap() else {
+        panic!("no report")
+    };
     assert_eq!(report.flows[0].fault.as_deref(), Some("nothing moved for longer than this server waits"));
     assert!(report.flows[0].bytes > 0);
     assert!(began.elapsed() < PATIENCE);
@@ -217,7 +219,7 @@ fn a_client_that_never_reads_is_ended_after_the_idle_time() {
 
 #[test]
 fn limits_are_told_in_one_line() {
-    let limits = Limits { duration_s: 2, message_bytes: 1000, flows: 2, ..Limits::default() };
+    let limits = ServerLimits { duration_s: 2, message_bytes: 1000, flows: 2, ..ServerLimits::default() };
     let server = serve(limits, None);
     for endpoint in server.endpoints() {
         for (case, reason) in [
@@ -245,33 +247,34 @@ fn limits_are_told_in_one_line() {
 
 #[test]
 fn a_message_larger_than_the_link_bears_is_refused_by_the_server_too() {
-    let server = serve(Limits::default(), None);
+    let server = serve(ServerLimits::default(), None);
     let udp = &server.endpoints()[1];
     let mut client = RawDatagrams::open(udp);
-    let reply = client.ask(&Request::Plan(plan(&[FlowKind::Send; 2], 1 << 30, Stop::default())));
-    let Reply::Refused { reason } = reply else { panic!("{reply:?}") };
+    let reply =
+        client.ask(&SessionRequest::Plan(plan(&[FlowKind::Send; 2], 1 << 30, StopCondition::default())));
+    let SessionReply::Refused { reason } = reply else { panic!("{reply:?}") };
     assert_eq!(reason, "messages of 1073741824 bytes: the link bears 65507");
 }
 
 #[test]
 fn a_limited_rate_holds_for_what_the_server_sends_and_for_what_it_gets() {
-    let server = serve(Limits { bit_rate: Some(8e6), duration_s: 3, ..Limits::default() }, None);
+    let server = serve(ServerLimits { bit_rate: Some(8e6), duration_s: 3, ..ServerLimits::default() }, None);
     let tcp = &server.endpoints()[0];
     for direction in ["send", "receive", "both"] {
         let case = format!(
             "workload = \"throughput\"\ndirection = \"{direction}\"\ntime = \"1s\"\nsize = 1000\nprobe = false"
         );
         let run = measure(tcp, &case, None);
-        assert!(run.complete(), "{:?}", run.cases[0].warnings);
+        assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
         let figures = &run.cases[0].figures;
         let rate = figures.throughput_bps.unwrap() + figures.throughput_back_bps.unwrap_or(0.0);
         assert!(rate < 9.6e6 && rate > 1e6, "{direction} {rate}");
     }
     // One that does not care has to wait.
     let mut client = RawClient::open(tcp).unwrap();
-    client.ask(&Request::Plan(plan(&[FlowKind::Receive], 1000, Stop::default()))).unwrap();
+    client.ask(&SessionRequest::Plan(plan(&[FlowKind::Receive], 1000, StopCondition::default()))).unwrap();
     let mut stream = client.attach(0);
-    client.ask(&Request::Start).unwrap();
+    client.ask(&SessionRequest::Start).unwrap();
     let block = vec![0; 65_536];
     let mut written = 0;
     while let Ok(length) = stream.write(&block) {
@@ -280,7 +283,9 @@ fn a_limited_rate_holds_for_what_the_server_sends_and_for_what_it_gets() {
     }
     // Three megabytes, and what the buffers of both ends hold.
     assert!(written < 24 << 20, "{written} bytes");
-    let Reply::Report(report) = client.ask(&Request::Finish).unwrap() else { panic!("no report") };
+    let SessionReply::Report(report) = client.ask(&SessionRequest::Finish).unwrap() else {
+        panic!("no report")
+    };
     assert_eq!(report.flows[0].fault.as_deref(), Some("longer than this server allows"));
     // An echo of strangers is no way around it.
     let mut stream = connect(tcp);
@@ -305,7 +310,7 @@ fn a_limited_rate_holds_for_what_the_server_sends_and_for_what_it_gets() {
 
 #[test]
 fn a_flow_of_unlimited_length_ends_when_the_server_says_so() {
-    let server = serve(Limits { duration_s: 1, ..Limits::default() }, None);
+    let server = serve(ServerLimits { duration_s: 1, ..ServerLimits::default() }, None);
     let tcp = &server.endpoints()[0];
     let run = measure(tcp, "workload = \"latency\"\ncount = 1000000000\nwarm_up_count = 0", None);
     assert_eq!(
@@ -317,9 +322,9 @@ fn a_flow_of_unlimited_length_ends_when_the_server_says_so() {
 
 #[test]
 fn a_token_opens_and_nothing_else_does() {
-    let server = serve(Limits::default(), Some("secret"));
+    let server = serve(ServerLimits::default(), Some("secret"));
     for endpoint in server.endpoints() {
-        assert!(measure(endpoint, LATENCY, Some("secret")).complete());
+        assert!(measure(endpoint, LATENCY, Some("secret")).is_complete());
         for (token, reason) in [
             (Some("guess"), "wrong token: give the server's own with --token-file"),
             (None, "it wants a token: give it with --token-file"),
@@ -339,10 +344,10 @@ fn a_token_opens_and_nothing_else_does() {
 
 #[test]
 fn a_client_of_another_version_is_told_so() {
-    let server = serve(Limits::default(), None);
+    let server = serve(ServerLimits::default(), None);
     let (_, reply) = RawClient::greet(&server.endpoints()[0], 1).unwrap();
     let reason = "it speaks session version 2, you speak 1: use the same linkgauge".to_owned();
-    assert_eq!(reply, Reply::Refused { reason });
+    assert_eq!(reply, SessionReply::Refused { reason });
 }
 
 /// Starts a client with its document and events in files, kills what is at its far end or signals the client itself
@@ -395,7 +400,7 @@ fn a_server_killed_in_the_middle_leaves_what_was_measured() {
 #[test]
 fn ctrl_c_keeps_what_was_measured() {
     let server = Serving::start(&[]);
-    let plug = Uarts::start(&uart::Options::default()).unwrap();
+    let plug = LabUarts::start(&uart::UartOptions::default()).unwrap();
     let slow = format!("serial://{}?baud=1200", plug.paths()[0].display());
     for (workload, url, flags) in [
         ("latency", server.tcp.as_str(), ["--count", "100M"]),

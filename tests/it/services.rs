@@ -11,7 +11,7 @@ use crate::client::linkgauge;
 #[test]
 fn our_echo_leaves_servers_alone() {
     let serving = Serving::start(&["--peer", "echo"]);
-    let echo = |socket: &UdpSocket| socket.send_to(b"echo", serving.udp.place()).unwrap();
+    let echo = |socket: &UdpSocket| socket.send_to(b"echo", serving.udp.address()).unwrap();
     // 7100 would answer the answer; an address of its own, since others may use the port.
     let server = UdpSocket::bind("127.77.7.1:7100").unwrap();
     server.set_nonblocking(true).unwrap();

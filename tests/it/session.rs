@@ -4,13 +4,15 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use linkgauge::clock::Clock;
-use linkgauge::lab::shaper::{Options, Shaper};
+use linkgauge::lab::shaper::{Shaper, ShaperOptions};
 use linkgauge::link::Dialer;
 use linkgauge::link::shaped::Shape;
-use linkgauge::peer::linkgauge::proof::Token;
-use linkgauge::peer::linkgauge::wire::{self, FarPlan, FlowKind, Frames, Hello, Reply, Request};
-use linkgauge::peer::{Limits, ServerFacts};
-use linkgauge::plan::{Pacing, Stop};
+use linkgauge::plan::{Pacing, StopCondition};
+use linkgauge::protocol::linkgauge::proof::TokenProof;
+use linkgauge::protocol::linkgauge::wire::{
+    self, FlowKind, FrameCodec, Hello, ServerPlan, SessionReply, SessionRequest,
+};
+use linkgauge::protocol::{ServerConfig, ServerLimits};
 
 use crate::memory::status_kib;
 use crate::program::{PATIENCE, Serving};
@@ -19,7 +21,7 @@ use crate::server::{measure, serve};
 
 /// Requests of one segment, from number `first` on.
 fn finishes(first: u32, count: u32) -> Vec<u8> {
-    (first..first + count).flat_map(|number| wire::frame(number, &Request::Finish)).collect()
+    (first..first + count).flat_map(|number| wire::encode_frame(number, &SessionRequest::Finish)).collect()
 }
 
 #[test]
@@ -27,8 +29,8 @@ fn replies_that_are_not_read_do_not_pile_up() {
     let server = Serving::start(&[]);
     let ready_to_report = || {
         let mut client = RawClient::open(&server.tcp).unwrap();
-        let wanted = plan(&[FlowKind::Send; 2048], 1000, Stop::default());
-        assert!(matches!(client.ask(&Request::Plan(wanted)).unwrap(), Reply::Planned { .. }));
+        let wanted = plan(&[FlowKind::Send; 2048], 1000, StopCondition::default());
+        assert!(matches!(client.ask(&SessionRequest::Plan(wanted)).unwrap(), SessionReply::Planned { .. }));
         client
     };
     let before = status_kib(&server.pid(), "VmRSS");
@@ -44,8 +46,10 @@ fn replies_that_are_not_read_do_not_pile_up() {
         let length = reader.stream.read(&mut chunk).unwrap();
         assert!(length > 0, "closed after {next}");
         heard.extend_from_slice(&chunk[..length]);
-        while let Some((number, reply, used)) = wire::read_frame::<Reply>(&heard, wire::LONGEST).unwrap() {
-            assert!(matches!(reply, Reply::Report(_)) && number == next);
+        while let Some((number, reply, used)) =
+            wire::decode_frame::<SessionReply>(&heard, wire::MAX_JSON_BYTES).unwrap()
+        {
+            assert!(matches!(reply, SessionReply::Report(_)) && number == next);
             heard.drain(..used);
             next += 1;
         }
@@ -58,33 +62,36 @@ fn replies_that_are_not_read_do_not_pile_up() {
 
 #[test]
 fn a_rate_that_is_none_is_refused_and_leaves_the_session_free() {
-    let server = serve(Limits { sessions: 1, ..Limits::default() }, None);
+    let server = serve(ServerLimits { sessions: 1, ..ServerLimits::default() }, None);
     let tcp = &server.endpoints()[0];
     for per_second in [0.0, -1.0, 1e-300, 5e-324, -1e308, 1e308] {
         for pacing in [Pacing::Fixed { per_second }, Pacing::Poisson { per_second, seed: 3 }] {
             let mut client = crate::program::wait_until("a free session", || RawClient::open(tcp));
-            let wanted = plan(&[FlowKind::Send], 1000, Stop::default());
-            let reply = client.ask(&Request::Plan(FarPlan { pacing, ..wanted })).unwrap();
-            let Reply::Refused { reason } = reply else { panic!("{reply:?}") };
+            let wanted = plan(&[FlowKind::Send], 1000, StopCondition::default());
+            let reply = client.ask(&SessionRequest::Plan(ServerPlan { pacing, ..wanted })).unwrap();
+            let SessionReply::Refused { reason } = reply else { panic!("{reply:?}") };
             assert!(reason.starts_with("a rate of "), "{reason}");
             // Another plan is welcome.
-            let wanted = plan(&[FlowKind::Send], 1000, Stop::default());
-            assert_eq!(client.ask(&Request::Plan(wanted)).unwrap(), Reply::Planned { per_second: None });
+            let wanted = plan(&[FlowKind::Send], 1000, StopCondition::default());
+            assert_eq!(
+                client.ask(&SessionRequest::Plan(wanted)).unwrap(),
+                SessionReply::Planned { per_second: None }
+            );
         }
     }
 }
 
 #[test]
 fn a_session_is_planned_once_and_all_its_flows_share_the_rate() {
-    let server = serve(Limits { bit_rate: Some(8e6), ..Limits::default() }, None);
+    let server = serve(ServerLimits { bit_rate: Some(8e6), ..ServerLimits::default() }, None);
     let tcp = &server.endpoints()[0];
     let mut client = RawClient::open(tcp).unwrap();
-    let wanted = || Request::Plan(plan(&[FlowKind::Reflect; 20], 1000, Stop::default()));
-    assert!(matches!(client.ask(&wanted()).unwrap(), Reply::Planned { .. }));
-    let Reply::Refused { reason } = client.ask(&wanted()).unwrap() else { panic!("planned twice") };
+    let wanted = || SessionRequest::Plan(plan(&[FlowKind::Reflect; 20], 1000, StopCondition::default()));
+    assert!(matches!(client.ask(&wanted()).unwrap(), SessionReply::Planned { .. }));
+    let SessionReply::Refused { reason } = client.ask(&wanted()).unwrap() else { panic!("planned twice") };
     assert_eq!(reason, "this session has its plan: open another");
     let streams: Vec<_> = (0..20).map(|flow| client.attach(flow)).collect();
-    client.ask(&Request::Start).unwrap();
+    client.ask(&SessionRequest::Start).unwrap();
     let began = Instant::now();
     // Each sends and takes back as fast as it can.
     let returned = |mut stream: std::net::TcpStream| {
@@ -107,14 +114,14 @@ fn a_session_is_planned_once_and_all_its_flows_share_the_rate() {
 
 #[test]
 fn a_receiver_of_datagrams_has_to_be_there() {
-    let server = serve(Limits::default(), None);
+    let server = serve(ServerLimits::default(), None);
     let udp = &server.endpoints()[1];
     let mut client = RawDatagrams::open(udp);
-    let wanted = plan(&[FlowKind::Send], 1000, Stop::default());
+    let wanted = plan(&[FlowKind::Send], 1000, StopCondition::default());
     let pacing = Pacing::Fixed { per_second: 1000.0 };
-    client.ask(&Request::Plan(FarPlan { pacing, ..wanted }));
+    client.ask(&SessionRequest::Plan(ServerPlan { pacing, ..wanted }));
     let (flow, alive) = client.attach(udp, 0);
-    assert_eq!(client.ask(&Request::Start), Reply::Started);
+    assert_eq!(client.ask(&SessionRequest::Start), SessionReply::Started);
     let mut room = [0; 2000];
     flow.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     assert!(flow.recv(&mut room).is_err(), "it was not heard yet");
@@ -127,116 +134,128 @@ fn a_receiver_of_datagrams_has_to_be_there() {
     while flow.recv(&mut room).is_ok() {
         assert!(began.elapsed() < PATIENCE, "it does not end");
     }
-    let Reply::Report(report) = client.ask(&Request::Finish) else { panic!("no report") };
+    let SessionReply::Report(report) = client.ask(&SessionRequest::Finish) else { panic!("no report") };
     assert_eq!(report.flows[0].fault.as_deref(), Some("the client gave no sign of life"));
     assert!(report.flows[0].messages > 0);
     // Those that measure say so.
     let case = "workload = \"throughput\"\ndirection = \"receive\"\ntime = \"4s\"\nrate = \"200/s\"\nsize = 100\nprobe = false";
     let run = measure(udp, case, None);
-    assert!(run.complete(), "{:?}", run.cases[0].warnings);
+    assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
     assert!(run.cases[0].elapsed_ns > 3_900_000_000);
 }
 
 #[test]
 fn the_report_of_many_flows_comes_in_parts() {
-    let server = serve(Limits::default(), None);
+    let server = serve(ServerLimits::default(), None);
     let udp = &server.endpoints()[1];
     let mut client = RawDatagrams::open(udp);
-    let reply = client.ask(&Request::Plan(plan(&[FlowKind::Reflect; 2000], 100, Stop::default())));
-    assert_eq!(reply, Reply::Planned { per_second: None });
-    let Reply::Report(mut report) = client.ask(&Request::Finish) else { panic!("no report") };
+    let reply =
+        client.ask(&SessionRequest::Plan(plan(&[FlowKind::Reflect; 2000], 100, StopCondition::default())));
+    assert_eq!(reply, SessionReply::Planned { per_second: None });
+    let SessionReply::Report(mut report) = client.ask(&SessionRequest::Finish) else { panic!("no report") };
     let mut parts = 1;
     while report.flows.len() < 2000 {
         let from = report.flows.len() as u32;
-        let Reply::Report(part) = client.ask(&Request::Rest { from }) else { panic!("no part") };
+        let SessionReply::Report(part) = client.ask(&SessionRequest::Rest { from }) else {
+            panic!("no part")
+        };
         assert!(!part.flows.is_empty() && part.flows.len() < 200);
         report.flows.extend(part.flows);
         parts += 1;
     }
     assert!(report.flows.len() == 2000 && parts > 10, "{parts}");
-    let Reply::Report(none) = client.ask(&Request::Rest { from: 2000 }) else { panic!("no part") };
+    let SessionReply::Report(none) = client.ask(&SessionRequest::Rest { from: 2000 }) else {
+        panic!("no part")
+    };
     assert!(none.flows.is_empty());
 }
 
 #[test]
 fn a_challenge_opens_one_session() {
-    let server = serve(Limits::default(), None);
+    let server = serve(ServerLimits::default(), None);
     let mut client = RawDatagrams::connect(&server.endpoints()[1]);
     let opening = client.opening();
-    assert!(matches!(client.ask(&opening), Reply::Opened { .. }));
-    client.socket.send(&wire::frame(2, &Request::Bye)).unwrap();
+    assert!(matches!(client.ask(&opening), SessionReply::Opened { .. }));
+    client.socket.send(&wire::encode_frame(2, &SessionRequest::Bye)).unwrap();
     // From the same address, and in time.
     client.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let mut client = crate::program::wait_until("the end of the session", || {
         // What comes while the old session ends gets no reply.
-        let again = client.answer_to(&wire::frame(9, &opening))?;
-        let (_, reply, _) = wire::read_frame::<Reply>(&again, wire::LONGEST).unwrap().unwrap();
-        let Reply::Refused { reason } = reply else { panic!("{reply:?}") };
+        let again = client.answer_to(&wire::encode_frame(9, &opening))?;
+        let (_, reply, _) =
+            wire::decode_frame::<SessionReply>(&again, wire::MAX_JSON_BYTES).unwrap().unwrap();
+        let SessionReply::Refused { reason } = reply else { panic!("{reply:?}") };
         let ended = reason == "that challenge has opened a session before: say hello again";
         ended.then(|| RawDatagrams::connect(&server.endpoints()[1]))
     });
     let opening = client.opening();
-    assert!(matches!(client.ask(&opening), Reply::Opened { .. }));
+    assert!(matches!(client.ask(&opening), SessionReply::Opened { .. }));
 }
 
 #[test]
 fn a_proof_that_was_passed_on_opens_nothing_that_can_be_used() {
-    let server = serve(Limits::default(), Some("secret"));
+    let server = serve(ServerLimits::default(), Some("secret"));
     let tcp = &server.endpoints()[0];
     let mut stream = connect(tcp);
     let hello = Hello::new();
     stream.write_all(hello.bytes()).unwrap();
-    let mut ready = [0; wire::SHORT];
+    let mut ready = [0; wire::HANDSHAKE_BYTES];
     stream.read_exact(&mut ready).unwrap();
     let challenge = hello.challenge_in(&ready).unwrap();
     // What a rogue server has of an honest client that takes it for this one: the proof.
-    let token = Token { token: "secret", nonce: hello.nonce(), challenge };
-    let open = Request::Open {
+    let token = TokenProof { token: "secret", nonce: hello.nonce(), challenge };
+    let open = SessionRequest::Open {
         version: wire::VERSION,
         tool: "rogue".to_owned(),
-        nonce: wire::hex(hello.nonce()),
-        challenge: wire::hex(challenge),
+        nonce: wire::encode_hex(hello.nonce()),
+        challenge: wire::encode_hex(challenge),
         proof: Some(token.proof()),
     };
-    stream.write_all(&wire::frame(1, &open)).unwrap();
+    stream.write_all(&wire::encode_frame(1, &open)).unwrap();
     let mut heard = Vec::new();
     let (session, key) = loop {
         let mut chunk = [0; 4096];
         let length = stream.read(&mut chunk).unwrap();
         heard.extend_from_slice(&chunk[..length]);
-        match wire::read_frame::<Reply>(&heard, wire::LONGEST).unwrap() {
-            Some((_, Reply::Opened { session, key, .. }, _)) => break (session, key),
+        match wire::decode_frame::<SessionReply>(&heard, wire::MAX_JSON_BYTES).unwrap() {
+            Some((_, SessionReply::Opened { session, key, .. }, _)) => break (session, key),
             Some((_, reply, _)) => panic!("{reply:?}"),
             None => {}
         }
     };
     assert_eq!(key, None, "it does not go over the wire");
     // It cannot plan: a frame is not signed, or not with that key.
-    let wanted = Request::Plan(plan(&[FlowKind::Send], 1000, Stop::default()));
-    stream.write_all(&wire::frame(2, &wanted)).unwrap();
+    let wanted = SessionRequest::Plan(plan(&[FlowKind::Send], 1000, StopCondition::default()));
+    stream.write_all(&wire::encode_frame(2, &wanted)).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
-    assert!(wire::read_frame::<Reply>(&answer, wire::LONGEST).is_err(), "that is signed");
-    let key = token.key(u64::from_str_radix(&session, 16).unwrap());
-    let (_, reply, _) = Frames::signed(key).read::<Reply>(&answer, wire::LONGEST).unwrap().unwrap();
-    let Reply::Refused { reason } = reply else { panic!("{reply:?}") };
+    assert!(wire::decode_frame::<SessionReply>(&answer, wire::MAX_JSON_BYTES).is_err(), "that is signed");
+    let key = token.session_key(u64::from_str_radix(&session, 16).unwrap());
+    let (_, reply, _) =
+        FrameCodec::signed(key).decode::<SessionReply>(&answer, wire::MAX_JSON_BYTES).unwrap().unwrap();
+    let SessionReply::Refused { reason } = reply else { panic!("{reply:?}") };
     assert!(reason.ends_with("not signed with the token of this session"), "{reason}");
 }
 
 #[test]
 fn a_server_has_a_secret_of_its_own() {
-    let [one, other] = [ServerFacts::default().secret, ServerFacts::default().secret];
+    let [one, other] = [ServerConfig::default().secret, ServerConfig::default().secret];
     assert!(one != other && one != [0; 32] && other != [0; 32]);
 }
 
 #[test]
 fn an_upload_over_a_slow_link_has_the_rate_of_its_receiver() {
-    let server = serve(Limits::default(), None);
+    let server = serve(ServerLimits::default(), None);
     // The buffers of both hosts hold several times what this link carries in the time asked for.
     let rate = 400e3;
-    let up = Shape { delay: Duration::from_millis(25), rate, queue: 64 << 10, ..Shape::default() };
-    let down = Shape { delay: Duration::from_millis(25), rate: 1.5e6, ..Shape::default() };
-    let options = Options {
+    let up = Shape {
+        delay: Duration::from_millis(25),
+        bits_per_second: rate,
+        queue_bytes: 64 << 10,
+        ..Shape::default()
+    };
+    let down = Shape { delay: Duration::from_millis(25), bits_per_second: 1.5e6, ..Shape::default() };
+    let options = ShaperOptions {
         listen: "tcp://127.0.0.1:0".parse().unwrap(),
         to: server.endpoints()[0].clone(),
         up,
@@ -247,7 +266,7 @@ fn an_upload_over_a_slow_link_has_the_rate_of_its_receiver() {
     let shaper = Shaper::start(&options, &Dialer::new(Clock::System)).unwrap();
     let case = "workload = \"throughput\"\ntime = \"2s\"\ntimeout = \"2s\"\nprobe = false";
     let run = measure(shaper.endpoint(), case, None);
-    assert!(run.complete(), "{:?}", run.cases[0].warnings);
+    assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
     let figures = &run.cases[0].figures;
     let measured = figures.throughput_bps.expect("the receiver's rate");
     assert!((0.7..1.1).contains(&(measured / rate)), "{measured}");
@@ -256,7 +275,7 @@ fn an_upload_over_a_slow_link_has_the_rate_of_its_receiver() {
 
 #[test]
 fn a_reliable_stream_loses_nothing_whatever_the_warm_up() {
-    let server = serve(Limits::default(), None);
+    let server = serve(ServerLimits::default(), None);
     let tcp = &server.endpoints()[0];
     for parallel in [1, 4] {
         for direction in ["send", "receive", "both"] {
@@ -265,7 +284,7 @@ fn a_reliable_stream_loses_nothing_whatever_the_warm_up() {
                  warm_up_time = \"200ms\"\ntimeout = \"20s\""
             );
             let run = measure(tcp, &case, None);
-            assert!(run.complete(), "{:?}", run.cases[0].warnings);
+            assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
             let figures = &run.cases[0].figures;
             assert_eq!((figures.lost, figures.sent), (0, figures.received), "{direction} {parallel}");
         }

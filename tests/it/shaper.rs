@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::lab::shaper::{Options, PROFILES, Shaper};
-use linkgauge::link::shaped::{Often, Shape};
+use linkgauge::lab::shaper::{PROFILES, Shaper, ShaperOptions};
+use linkgauge::link::shaped::{Occurrence, Shape};
 use linkgauge::link::{Dialer, Link};
 use rustix::process::Signal;
 
@@ -22,7 +22,8 @@ use super::program::{PATIENCE, Running, command, run, wait_until};
 const LONG: Duration = Duration::from_secs(20);
 
 fn start(listen: &str, to: &Endpoint, up: Shape, down: Shape) -> Shaper {
-    let options = Options { listen: listen.parse().unwrap(), to: to.clone(), up, down, seed: 1, log: None };
+    let options =
+        ShaperOptions { listen: listen.parse().unwrap(), to: to.clone(), up, down, seed: 1, log: None };
     Shaper::start(&options, &Dialer::new(Clock::System)).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -30,7 +31,7 @@ fn start(listen: &str, to: &Endpoint, up: Shape, down: Shape) -> Shaper {
 fn before(server: &TcpListener, up: Shape, down: Shape) -> (Shaper, String) {
     let to = format!("tcp://{}", server.local_addr().unwrap()).parse().unwrap();
     let shaper = start("tcp://127.0.0.1:0", &to, up, down);
-    let place = shaper.endpoint().place().to_owned();
+    let place = shaper.endpoint().address().to_owned();
     (shaper, place)
 }
 
@@ -73,7 +74,7 @@ fn send_all(link: &mut dyn Link, mut bytes: &[u8]) {
 #[test]
 fn a_rate_is_never_exceeded_and_shared_by_all() {
     let server = listen();
-    let slow = Shape { rate: 8e6, queue: 20_000, ..Shape::default() };
+    let slow = Shape { bits_per_second: 8e6, queue_bytes: 20_000, ..Shape::default() };
     let (_shaper, place) = before(&server, slow.clone(), slow);
     let senders = [1u64, 2].map(|seed| {
         let mut stream = connect(&place);
@@ -131,7 +132,7 @@ fn two_hundred_connections_at_once() {
 #[test]
 fn a_side_that_does_not_read_holds_up_nobody_else() {
     let server = listen();
-    let shape = Shape { rate: 800e6, queue: 100_000, ..Shape::default() };
+    let shape = Shape { bits_per_second: 800e6, queue_bytes: 100_000, ..Shape::default() };
     let (shaper, place) = before(&server, shape.clone(), shape);
     let mut stalled = connect(&place);
     let never_reads = accept(&server);
@@ -171,7 +172,7 @@ fn a_far_end_that_refuses_closes_the_near_one() {
     let nobody = { listen().local_addr().unwrap() };
     let to: Endpoint = format!("tcp://{nobody}").parse().unwrap();
     let shaper = start("tcp://127.0.0.1:0", &to, delayed(1), delayed(1));
-    let mut client = connect(shaper.endpoint().place());
+    let mut client = connect(shaper.endpoint().address());
     assert_eq!(client.read(&mut [0; 10]).unwrap(), 0);
     let line = wait_until("the reason", || shaper.events().next());
     assert!(line.contains(&format!("{to}: connect: Connection refused")), "{line}");
@@ -225,9 +226,9 @@ fn datagrams_are_lost_doubled_and_counted() {
     let far = Far::listen("udp://127.0.0.1:0");
     let faulty = Shape {
         delay: Duration::from_millis(2),
-        loss: Often::Share(0.2),
-        duplicate: Often::Share(0.1),
-        reorder: Often::Share(0.1),
+        loss: Occurrence::Share(0.2),
+        duplicate: Occurrence::Share(0.1),
+        reorder: Occurrence::Share(0.1),
         ..Shape::default()
     };
     let shaper = start("udp://127.0.0.1:0", &far.endpoint, faulty, Shape::default());
@@ -363,7 +364,7 @@ fn profiles_are_links() {
         assert_eq!(ended.status, Some(0), "{}", ended.stderr);
         assert!(ended.stdout.contains("up:   delay 7ms, "), "{}", ended.stdout);
         let said = ended.stdout.contains("\n  left out, because a stream loses nothing: ");
-        assert_eq!(said, profile.shape.is_faulty(), "{}", ended.stdout);
+        assert_eq!(said, profile.shape.has_faults(), "{}", ended.stdout);
     }
 }
 

@@ -9,7 +9,7 @@ use linkgauge::link::party::{Party, Step};
 use linkgauge::link::{Batch, Dialer, Fault};
 use linkgauge::plan::Plan;
 use linkgauge::run::CaseResult;
-use linkgauge::schedule::{self, Bench};
+use linkgauge::schedule::{self, RunContext};
 
 /// Reads and returns so many bytes, and then does what `then` says.
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ struct Stopping {
 }
 
 impl Party for Stopping {
-    fn next(&mut self, _now: Time) -> Step<'_> {
+    fn next_step(&mut self, _now: Time) -> Step<'_> {
         let left = self.stops.returns - self.returned;
         match self.stops.then {
             _ if self.pending.min(left) > 0 => {
@@ -45,19 +45,19 @@ impl Party for Stopping {
         }
     }
 
-    fn sent(&mut self, bytes: usize, _at: Time) {
+    fn on_sent(&mut self, bytes: usize, _at: Time) {
         self.returned += bytes;
         self.batch.bytes.copy_within(bytes..self.pending, 0);
         self.pending -= bytes;
     }
 
-    fn received(&mut self, _now: Time) {
-        self.pending = self.batch.total() as usize;
+    fn on_received(&mut self, _now: Time) {
+        self.pending = self.batch.total_bytes() as usize;
     }
 
-    fn timed_out(&mut self, _now: Time) {}
+    fn on_timeout(&mut self, _now: Time) {}
 
-    fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
         Err(Fault::Closed)
     }
 }
@@ -70,13 +70,13 @@ fn incomplete(stops: Stops, most: Duration, case: &str) -> CaseResult {
     let far = move |_: &str| -> Box<dyn Party> {
         Box::new(Stopping { stops, batch: Batch::new(16_384, 1), pending: 0, returned: 0 })
     };
-    assert!(listener.host(Box::new(far)).is_ok());
+    assert!(listener.set_party_factory(Box::new(far)).is_ok());
     let plan = Plan::from_toml(&format!("[[case]]\nurl = \"{url}\"\n{case}")).unwrap();
     let plan = schedule::check(plan).unwrap_or_else(|error| panic!("{error}"));
     let cancel = AtomicBool::new(false);
-    let mut bench = Bench::new(dialer.clone(), &(), &cancel);
+    let mut bench = RunContext::new(dialer.clone(), &(), &cancel);
     let mut run = schedule::run(&plan, &mut bench);
-    assert!(!run.complete(), "{case}");
+    assert!(!run.is_complete(), "{case}");
     assert!(dialer.now() < Time(0) + most, "{case}: took {:?}", dialer.now());
     run.cases.remove(0)
 }

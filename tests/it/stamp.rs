@@ -3,12 +3,12 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use linkgauge::run::{Run, Ways};
+use linkgauge::run::{OneWayFigures, Run};
 
 use super::virtual_net::VirtualNet;
 use crate::client::{Said, linkgauge, serving};
 
-fn ways(said: &Said) -> Ways {
+fn ways(said: &Said) -> OneWayFigures {
     serde_json::from_value(said.case()["ways"].clone()).unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use linkgauge::run::Run;
-use linkgauge::store::{Filter, Kept, Store};
+use linkgauge::store::{Filter, SaveOutcome, Store};
 use rustix::process::Signal;
 
 use crate::program::{Ended, Running, command, run, wait_until};
@@ -42,7 +42,7 @@ impl Place {
     fn kept(&self, ids: &[&str]) {
         let mut store = Store::open(Path::new(&self.store())).unwrap();
         for id in ids {
-            assert_eq!(store.keep(&self.document(id)).unwrap(), Kept::New);
+            assert_eq!(store.save(&self.document(id)).unwrap(), SaveOutcome::Saved);
         }
     }
 }
@@ -149,7 +149,7 @@ fn a_full_disk_costs_a_line_and_leaves_the_store_sound() {
     assert!(ended.status.success() && told.starts_with("warning: the run was not kept: "), "{told}");
     assert!(String::from_utf8(ended.stdout).unwrap().contains("Latency"));
     let store = Store::open_existing(Path::new(&place.store())).unwrap();
-    assert_eq!(store.get("a").unwrap(), place.document("a"));
+    assert_eq!(store.load("a").unwrap(), place.document("a"));
     assert_eq!(store.runs(&Filter::default()).unwrap().entries.len(), 1);
 }
 
@@ -225,7 +225,7 @@ fn eight_processes_at_once_lose_nothing() {
     let store = Store::open_existing(Path::new(&place.store())).unwrap();
     for (process, number) in all() {
         let id = format!("run-{process}-{number}");
-        assert_eq!(store.get(&id).unwrap(), place.document(&id));
+        assert_eq!(store.load(&id).unwrap(), place.document(&id));
     }
     assert_eq!(store.runs(&Filter::default()).unwrap().entries.len(), 8 * EACH);
 }
@@ -255,12 +255,12 @@ fn a_kill_while_storing_leaves_a_sound_store() {
         let now = stored();
         assert!(now.len() > seen);
         for entry in &now {
-            assert_eq!(store().get(&entry.id).unwrap(), place.document(&entry.id));
+            assert_eq!(store().load(&entry.id).unwrap(), place.document(&entry.id));
         }
         seen = now.len();
     }
     assert!(seen < 401, "none of them was killed in time");
-    assert_eq!(store().keep(&place.document("after")).unwrap(), Kept::New);
+    assert_eq!(store().save(&place.document("after")).unwrap(), SaveOutcome::Saved);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Stdio;
 
-use linkgauge::peer::linkgauge::wire::{self, SHORT};
+use linkgauge::protocol::linkgauge::wire::{self, HANDSHAKE_BYTES};
 use linkgauge::report::is_unprintable;
 use linkgauge::run::Run;
 use linkgauge::store::Store;
@@ -146,7 +146,7 @@ fn a_store_is_listed_and_nothing_else() {
     let mut run = Run::from_json(&hostile(DOCUMENT)).unwrap();
     run.id = format!("20261120T100000Z-{HOSTILE}");
     let mut opened = Store::open(&path).unwrap();
-    opened.keep(&run).unwrap();
+    opened.save(&run).unwrap();
     opened.tag(&run.id, &[format!("tag{HOSTILE}")]).unwrap();
     let directory = place.path().join("out").display().to_string();
     for arguments in [
@@ -212,9 +212,9 @@ fn what_a_server_says_is_shown_and_nothing_else() {
     let url = format!("tcp://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            let mut first = [0; SHORT];
+            let mut first = [0; HANDSHAKE_BYTES];
             let _ = stream.read_exact(&mut first);
-            let Some(ready) = wire::ready(&first, &[1; 32], "server", 0) else { continue };
+            let Some(ready) = wire::ready_reply(&first, &[1; 32], "server", 0) else { continue };
             let _ = stream.write_all(&ready);
             let reply = serde_json::json!({ "reply": HOSTILE }).to_string();
             let mut head = [0; 16];

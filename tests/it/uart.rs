@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::lab::uart::{Frame, HandOver, Noise, Options, Tally, Uarts, Wiring};
-use linkgauge::link::line::{Flow, Parity, Purge, Settings, StopBits, XOFF, XON};
+use linkgauge::lab::uart::{
+    DeliveryMode, FrameOverride, LabUarts, LineNoise, PortWiring, UartCounters, UartOptions,
+};
+use linkgauge::link::serial_line::{FlowControl, Parity, PurgeTarget, SerialSettings, StopBits, XOFF, XON};
 use linkgauge::link::{Dialer, Fault, Link, tty};
 use rustix::process::Signal;
 
@@ -19,22 +21,27 @@ const LONG: Duration = Duration::from_secs(20);
 /// Long enough for whatever is on its way to arrive, and for nothing to have come.
 const SHORT: Duration = Duration::from_millis(300);
 
-const FAST: Settings =
-    Settings { baud: 1_000_000, data_bits: 8, parity: Parity::None, stop: StopBits::One, flow: Flow::None };
+const FAST: SerialSettings = SerialSettings {
+    baud: 1_000_000,
+    data_bits: 8,
+    parity: Parity::None,
+    stop_bits: StopBits::One,
+    flow_control: FlowControl::None,
+};
 
-fn start(options: Options) -> Uarts {
-    Uarts::start(&options).unwrap()
+fn start(options: UartOptions) -> LabUarts {
+    LabUarts::start(&options).unwrap()
 }
 
-fn plug() -> Uarts {
-    start(Options::default())
+fn plug() -> LabUarts {
+    start(UartOptions::default())
 }
 
-fn null_modem() -> Uarts {
-    start(Options { wiring: Wiring::NullModem, ..Options::default() })
+fn null_modem() -> LabUarts {
+    start(UartOptions { wiring: PortWiring::NullModem, ..UartOptions::default() })
 }
 
-fn open(path: &Path, line: &Settings) -> Box<dyn Link> {
+fn open(path: &Path, line: &SerialSettings) -> Box<dyn Link> {
     let endpoint: Endpoint = tty::endpoint(path, line).unwrap();
     Dialer::new(Clock::System).open(&endpoint).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -77,14 +84,14 @@ fn pattern(length: usize) -> Vec<u8> {
 
 /// Sends and receives at the same time.
 fn there_and_back(link: &mut dyn Link, bytes: &[u8]) -> Vec<u8> {
-    let mut half = link.other_half().unwrap();
+    let mut half = link.second_handle().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| send(&mut *half, bytes));
         receive(link, bytes.len())
     })
 }
 
-fn only(tallies: Vec<Tally>) -> Tally {
+fn only(tallies: Vec<UartCounters>) -> UartCounters {
     let [tally] = &tallies[..] else { panic!("{} ends", tallies.len()) };
     tally.clone()
 }
@@ -94,7 +101,7 @@ fn a_plug_sends_back_everything_and_never_early() {
     let sent = pattern(2000);
     for (baud, stop, bits) in [(19_200, StopBits::One, 10), (115_200, StopBits::Two, 11)] {
         let uarts = plug();
-        let mut link = open(&uarts.paths()[0], &Settings { baud, stop, ..FAST });
+        let mut link = open(&uarts.paths()[0], &SerialSettings { baud, stop_bits: stop, ..FAST });
         let began = Instant::now();
         let got = there_and_back(&mut *link, &sent);
         let took = began.elapsed();
@@ -127,7 +134,7 @@ fn ends_that_disagree_get_garbage() {
     let uarts = null_modem();
     let paths = uarts.paths();
     let mut one = open(&paths[0], &FAST);
-    let mut other = open(&paths[1], &Settings { baud: 500_000, ..FAST });
+    let mut other = open(&paths[1], &SerialSettings { baud: 500_000, ..FAST });
     send(&mut *one, &[0x41; 100]);
     assert_ne!(receive(&mut *other, 100), [0x41; 100]);
     assert_eq!(uarts.stop().unwrap()[0].defects.framing, 100);
@@ -141,7 +148,7 @@ fn without_flow_control_an_idle_reader_is_overrun() {
     let sent = pattern(100_000);
     send(&mut *one, &sent);
     // Nobody reads until all of it was on the line.
-    thread::sleep(FAST.time_of(130_000));
+    thread::sleep(FAST.transmission_time(130_000));
     let got = rest(&mut *other);
     let tally = &uarts.stop().unwrap()[1];
     assert_eq!(got.len() as u64 + tally.overruns, 100_000);
@@ -153,15 +160,15 @@ fn without_flow_control_an_idle_reader_is_overrun() {
 fn with_flow_control_an_idle_reader_loses_nothing() {
     // What has a meaning in band is left out; on wires it would not matter.
     let sent: Vec<u8> = pattern(100_000).into_iter().filter(|byte| ![XON, XOFF].contains(byte)).collect();
-    for flow in [Flow::RtsCts, Flow::XonXoff] {
-        for wiring in [Wiring::Plug, Wiring::NullModem] {
-            let uarts = start(Options { wiring, ..Options::default() });
+    for flow in [FlowControl::RtsCts, FlowControl::XonXoff] {
+        for wiring in [PortWiring::Plug, PortWiring::NullModem] {
+            let uarts = start(UartOptions { wiring, ..UartOptions::default() });
             let paths = uarts.paths();
-            let line = Settings { flow, ..FAST };
+            let line = SerialSettings { flow_control: flow, ..FAST };
             let mut one = open(&paths[0], &line);
             let mut other = match wiring {
-                Wiring::Plug => one.other_half().unwrap(),
-                Wiring::NullModem => open(&paths[1], &line),
+                PortWiring::Plug => one.second_handle().unwrap(),
+                PortWiring::NullModem => open(&paths[1], &line),
             };
             let got = thread::scope(|scope| {
                 scope.spawn(|| send(&mut *one, &sent));
@@ -180,11 +187,11 @@ fn with_flow_control_an_idle_reader_loses_nothing() {
 fn what_a_program_throws_away_is_gone() {
     let uarts = null_modem();
     let paths = uarts.paths();
-    let slow = Settings { baud: 9600, ..FAST };
+    let slow = SerialSettings { baud: 9600, ..FAST };
     let (mut one, mut other) = (open(&paths[0], &slow), open(&paths[1], &slow));
     send(&mut *one, &[0x41; 2000]);
     receive(&mut *other, 10);
-    one.port().unwrap().purge(Purge::ToSend).unwrap();
+    one.port_control().unwrap().purge(PurgeTarget::ToSend).unwrap();
     let more = rest(&mut *other);
     assert!(more.len() < 1000, "{} of 2000 characters after a flush", more.len());
     send(&mut *one, b"end");
@@ -197,15 +204,15 @@ fn what_a_program_throws_away_is_gone() {
 fn a_full_queue_can_be_thrown_away_too() {
     // At 75 baud all that is written waits for minutes.
     let uarts = plug();
-    let mut link = open(&uarts.paths()[0], &Settings { baud: 75, ..FAST });
+    let mut link = open(&uarts.paths()[0], &SerialSettings { baud: 75, ..FAST });
     let mut written = 0;
     while let Ok(count) = link.send(&[0x41; 4096], SHORT) {
         written += count;
     }
     assert!(written > 4096, "{written}");
-    link.port().unwrap().purge(Purge::ToSend).unwrap();
+    link.port_control().unwrap().purge(PurgeTarget::ToSend).unwrap();
     // Behind the character on the line nothing is left.
-    link.port().unwrap().set(&FAST).unwrap();
+    link.port_control().unwrap().configure(&FAST).unwrap();
     wait_until("the last character", || (rest(&mut *link).is_empty()).then_some(()));
     send(&mut *link, b"end");
     assert_eq!(receive(&mut *link, 3), b"end");
@@ -214,9 +221,9 @@ fn a_full_queue_can_be_thrown_away_too() {
 #[test]
 fn noise_is_counted_and_the_same_each_time() {
     let noisy = |seed| {
-        let noise = Noise { bit_errors: 1e-3, breaks_per_second: 100.0, seed };
-        let uarts = start(Options { noise, ..Options::default() });
-        let mut link = open(&uarts.paths()[0], &Settings { parity: Parity::Odd, ..FAST });
+        let noise = LineNoise { bit_error_probability: 1e-3, breaks_per_second: 100.0, seed };
+        let uarts = start(UartOptions { noise, ..UartOptions::default() });
+        let mut link = open(&uarts.paths()[0], &SerialSettings { parity: Parity::Odd, ..FAST });
         send(&mut *link, &[0x55; 10_000]);
         (rest(&mut *link), only(uarts.stop().unwrap()))
     };
@@ -230,9 +237,9 @@ fn noise_is_counted_and_the_same_each_time() {
 
 #[test]
 fn what_a_pseudo_terminal_cannot_carry_is_said() {
-    let frame = Frame { data_bits: Some(7), parity: Some(Parity::Even) };
-    let uarts = start(Options { frame, ..Options::default() });
-    let mut link = open(&uarts.paths()[0], &Settings { baud: 9600, ..FAST });
+    let frame = FrameOverride { data_bits: Some(7), parity: Some(Parity::Even) };
+    let uarts = start(UartOptions { frame_override: frame, ..UartOptions::default() });
+    let mut link = open(&uarts.paths()[0], &SerialSettings { baud: 9600, ..FAST });
     let began = Instant::now();
     let sent: Vec<u8> = (0..=255).collect();
     let got = there_and_back(&mut *link, &sent);
@@ -243,8 +250,8 @@ fn what_a_pseudo_terminal_cannot_carry_is_said() {
 
 #[test]
 fn without_pacing_slow_lines_are_fast() {
-    let uarts = start(Options { paced: false, ..Options::default() });
-    let mut link = open(&uarts.paths()[0], &Settings { baud: 75, ..FAST });
+    let uarts = start(UartOptions { is_paced: false, ..UartOptions::default() });
+    let mut link = open(&uarts.paths()[0], &SerialSettings { baud: 75, ..FAST });
     // At 75 baud it would take hours.
     let sent = pattern(100_000);
     assert!(there_and_back(&mut *link, &sent) == sent);
@@ -253,8 +260,8 @@ fn without_pacing_slow_lines_are_fast() {
 
 #[test]
 fn a_latency_timer_keeps_a_lone_character() {
-    let hand_over = HandOver::Timer(Duration::from_millis(80));
-    let uarts = start(Options { hand_over, ..Options::default() });
+    let hand_over = DeliveryMode::Timer(Duration::from_millis(80));
+    let uarts = start(UartOptions { delivery: hand_over, ..UartOptions::default() });
     let mut link = open(&uarts.paths()[0], &FAST);
     let began = Instant::now();
     for _ in 0..5 {
@@ -267,8 +274,8 @@ fn a_latency_timer_keeps_a_lone_character() {
 
 #[test]
 fn many_ports_run_side_by_side() {
-    let uarts = start(Options { ports: 64, ..Options::default() });
-    let line = Settings { baud: 57_600, flow: Flow::RtsCts, ..FAST };
+    let uarts = start(UartOptions { ports: 64, ..UartOptions::default() });
+    let line = SerialSettings { baud: 57_600, flow_control: FlowControl::RtsCts, ..FAST };
     let mut links: Vec<_> = uarts.paths().iter().map(|path| open(path, &line)).collect();
     let sent: Vec<Vec<u8>> = (0..links.len()).map(|port| pattern(2000 + port)).collect();
     for (link, sent) in links.iter_mut().zip(&sent) {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use linkgauge::report::FORMATS;
-use linkgauge::run::{Part, Run};
+use linkgauge::run::{PartResult, Run};
 use serde_json::Value;
 
 use crate::program::{Ended, Serving, run};
@@ -19,7 +19,7 @@ fn document(directory: &Path, name: &str, median_us: f64, change: impl FnOnce(&m
             let latency = figures.latency_ns.as_mut().unwrap();
             let value = median_us * 1e3 * (1.0 + f64::from(number) * 0.002);
             latency.percentiles.insert("p50".to_owned(), Some(value as u64));
-            Part { endpoint: case.endpoint.clone(), elapsed_ns: 1, figures }
+            PartResult { endpoint: case.endpoint.clone(), elapsed_ns: 1, figures }
         })
         .collect();
     change(&mut run);

@@ -6,16 +6,16 @@ use std::sync::atomic::AtomicBool;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::{self, Dialer};
-use linkgauge::peer::{self, Limits, ServerFacts, Service};
 use linkgauge::plan::Plan;
+use linkgauge::protocol::{self, ServerConfig, ServerLimits, Service};
 use linkgauge::run::Run;
-use linkgauge::schedule::{self, Bench};
+use linkgauge::schedule::{self, RunContext};
 use linkgauge::serve::Server;
 
 /// The server's side of a protocol, with a secret that is no secret.
-pub fn service(peer: &str, limits: Limits) -> Arc<dyn Service> {
-    let facts = ServerFacts { limits, secret: [7; 32], ..ServerFacts::default() };
-    peer::peer(peer).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts))
+pub fn service(peer: &str, limits: ServerLimits) -> Arc<dyn Service> {
+    let facts = ServerConfig { limits, secret: [7; 32], ..ServerConfig::default() };
+    protocol::find_protocol(peer).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts))
 }
 
 /// A dialer on a virtual clock that reaches `peer` at `mem://far`, and at `mem://far0` to `mem://far9`.
@@ -27,14 +27,14 @@ pub struct VirtualNet {
 impl VirtualNet {
     pub fn serving(peer: &str) -> VirtualNet {
         let dialer = Dialer::new(Clock::new_virtual());
-        let limits = Limits::default();
+        let limits = ServerLimits::default();
         let service = service(peer, limits);
         let names = (0..10).map(|number| format!("mem://far{number}")).chain(["mem://far".to_owned()]);
         let endpoints: Vec<_> = names.map(|name| name.parse().unwrap()).collect();
         // What a link does to messages stands in the near end's URL; the far end only needs to know the kind.
         let messages = endpoints.iter().map(|url| format!("{url}-messages?type=message").parse().unwrap());
         let lossy = endpoints.iter().map(|url| format!("{url}-lossy?type=message&drop=9").parse().unwrap());
-        let fits = |endpoint: &Endpoint| service.fits(&link::caps(endpoint).unwrap()).is_ok();
+        let fits = |endpoint: &Endpoint| service.check_link(&link::endpoint_caps(endpoint).unwrap()).is_ok();
         let all = endpoints.iter().cloned().chain(messages).chain(lossy);
         let all: Vec<_> = all.filter(fits).collect();
         let server = Server::start(&all, &service, &limits, &dialer).unwrap();
@@ -49,7 +49,7 @@ impl VirtualNet {
 
     pub fn run_plan(&self, plan: Plan) -> Run {
         let cancel = AtomicBool::new(false);
-        let mut bench = Bench::new(self.dialer.clone(), &(), &cancel);
+        let mut bench = RunContext::new(self.dialer.clone(), &(), &cancel);
         schedule::run(&plan, &mut bench)
     }
 }

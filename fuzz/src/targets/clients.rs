@@ -10,12 +10,12 @@ use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::party::{Party, Step};
 use linkgauge::link::{Batch, Dialer, Fault};
-use linkgauge::peer::Limits;
-use linkgauge::peer::linkgauge::wire::{self, Attach, Reply, Request, SHORT};
 use linkgauge::plan::Plan;
+use linkgauge::protocol::ServerLimits;
+use linkgauge::protocol::linkgauge::wire::{self, Attach, HANDSHAKE_BYTES, SessionReply, SessionRequest};
 use linkgauge::run::Run;
-use linkgauge::schedule::{self, Bench};
-use linkgauge::workload::{FarFlow, FarReport};
+use linkgauge::schedule::{self, RunContext};
+use linkgauge::workload::{FlowReport, ServerReport};
 
 use super::draw::Draw;
 
@@ -81,11 +81,11 @@ fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn P
     // Streams beside datagrams lead to the same name.
     let endpoint: Endpoint = format!("mem://far?type={kind}").parse().expect("an endpoint");
     let mut listener = dialer.listen(&endpoint).expect("it listens");
-    let hosted = listener.host(Box::new(move |_| party(script.clone())));
+    let hosted = listener.set_party_factory(Box::new(move |_| party(script.clone())));
     assert!(hosted.is_ok(), "in memory the link runs the server");
     let cancel = AtomicBool::new(false);
     let began = dialer.clock.now();
-    let run = schedule::run(&plan, &mut Bench::new(dialer.clone(), &(), &cancel));
+    let run = schedule::run(&plan, &mut RunContext::new(dialer.clone(), &(), &cancel));
     let took = dialer.clock.now() - began;
     assert!(took < Duration::from_secs(120), "it took {took:?} of its own time");
     let json = serde_json::to_string(&run).expect("a run is JSON");
@@ -180,7 +180,7 @@ impl Script {
 }
 
 impl Party for Script {
-    fn next(&mut self, now: Time) -> Step<'_> {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
         if self.say.is_empty() && !self.answers && !self.over && self.wait.is_none() {
             self.draw();
             self.wait = self.then.take().map(|time| now + time);
@@ -189,7 +189,7 @@ impl Party for Script {
             return Step::Done;
         }
         if std::mem::take(&mut self.finishes) {
-            return Step::Finish;
+            return Step::FinishSending;
         }
         if let Some(until) = self.wait.filter(|until| *until > now) {
             return Step::Sleep(until);
@@ -201,18 +201,18 @@ impl Party for Script {
         Step::Receive { into: &mut self.batch, until: Time::NEVER }
     }
 
-    fn sent(&mut self, bytes: usize, _at: Time) {
+    fn on_sent(&mut self, bytes: usize, _at: Time) {
         self.say.drain(..bytes);
     }
 
-    fn received(&mut self, _now: Time) {
+    fn on_received(&mut self, _now: Time) {
         if std::mem::take(&mut self.answers) {
             let came = self.batch.messages().flatten().copied().collect();
             self.say = changed(came, &self.script);
         }
     }
 
-    fn timed_out(&mut self, _now: Time) {}
+    fn on_timeout(&mut self, _now: Time) {}
 }
 
 /// Shakes hands as it should; replies and reports are the script's.
@@ -233,19 +233,20 @@ impl Liar {
     fn understand(&mut self) {
         loop {
             let before = self.heard.len();
-            if let Some(first) = self.heard.get(..SHORT) {
-                if let Some(attach) = Attach::read(first) {
+            if let Some(first) = self.heard.get(..HANDSHAKE_BYTES) {
+                if let Some(attach) = Attach::parse(first) {
                     self.inner.say.extend(attach.reply(&KEY));
                     self.attached = true;
                     self.heard.clear();
                     return;
                 }
-                if let Some(ready) = wire::ready(first, &[1; 32], "fuzz", 0) {
+                if let Some(ready) = wire::ready_reply(first, &[1; 32], "fuzz", 0) {
                     self.inner.say.extend(ready);
-                    self.heard.drain(..SHORT);
+                    self.heard.drain(..HANDSHAKE_BYTES);
                 }
             }
-            if let Ok(Some((number, request, used))) = wire::read_frame::<Request>(&self.heard, wire::LONGEST)
+            if let Ok(Some((number, request, used))) =
+                wire::decode_frame::<SessionRequest>(&self.heard, wire::MAX_JSON_BYTES)
             {
                 self.heard.drain(..used);
                 let reply = self.reply(&request, number);
@@ -257,8 +258,8 @@ impl Liar {
         }
     }
 
-    fn reply(&mut self, request: &Request, number: u32) -> Vec<u8> {
-        if let Request::Plan(plan) = request {
+    fn reply(&mut self, request: &SessionRequest, number: u32) -> Vec<u8> {
+        if let SessionRequest::Plan(plan) = request {
             self.flows = plan.flows.len();
         }
         let mut script = self.inner.script.lock().expect("nobody panics with it");
@@ -268,37 +269,39 @@ impl Liar {
             (0..=9, _) => draw.short().to_vec(),
             (10..=19, _) => {
                 let text = String::from_utf8_lossy(draw.short()).into_owned();
-                wire::frame(number, &Reply::Refused { reason: text })
+                wire::encode_frame(number, &SessionReply::Refused { reason: text })
             }
-            (20..=29, Request::Finish | Request::Cut) => wire::frame(number, &Reply::Pending { bytes: 0 }),
+            (20..=29, SessionRequest::Finish | SessionRequest::Cut) => {
+                wire::encode_frame(number, &SessionReply::Pending { bytes: 0 })
+            }
             (30..=39, _) => {
                 // Any JSON, in a frame that fits.
                 let text = draw.short();
-                let mut frame = wire::frame(number, &());
-                frame.truncate(wire::FRAME_HEAD);
+                let mut frame = wire::encode_frame(number, &());
+                frame.truncate(wire::FRAME_HEADER_BYTES);
                 frame[8..12].copy_from_slice(&(text.len() as u32).to_be_bytes());
                 frame.extend(text);
                 frame
             }
-            (_, Request::Open { .. }) => wire::frame(number, &opened()),
-            (limits, Request::Plan(_)) => {
+            (_, SessionRequest::Open { .. }) => wire::encode_frame(number, &opened()),
+            (limits, SessionRequest::Plan(_)) => {
                 let per_second = (limits >= 128).then(|| draw.float());
-                wire::frame(number, &Reply::Planned { per_second })
+                wire::encode_frame(number, &SessionReply::Planned { per_second })
             }
-            (_, Request::Start) => wire::frame(number, &Reply::Started),
-            (what, Request::Finish | Request::Cut | Request::Rest { .. }) => {
+            (_, SessionRequest::Start) => wire::encode_frame(number, &SessionReply::Started),
+            (what, SessionRequest::Finish | SessionRequest::Cut | SessionRequest::Rest { .. }) => {
                 let count = if what < 60 { usize::from(draw.byte()) } else { self.flows };
                 let flows = (0..count).map(|_| flow(&mut draw)).collect();
-                wire::frame(
+                wire::encode_frame(
                     number,
-                    &Reply::Report(FarReport {
+                    &SessionReply::Report(ServerReport {
                         flows,
                         cpu_seconds: Some(draw.float()),
-                        ..FarReport::default()
+                        ..ServerReport::default()
                     }),
                 )
             }
-            (_, Request::Bye) => Vec::new(),
+            (_, SessionRequest::Bye) => Vec::new(),
         };
         let left = draw.0.len();
         script.drain(..bytes.len() - left);
@@ -306,21 +309,21 @@ impl Liar {
     }
 }
 
-fn opened() -> Reply {
-    Reply::Opened {
+fn opened() -> SessionReply {
+    SessionReply::Opened {
         version: wire::VERSION,
         tool: "liar".to_owned(),
         capabilities: ["reflect", "receive", "send"].map(str::to_owned).to_vec(),
-        limits: Limits::default(),
+        limits: ServerLimits::default(),
         session: "2a".to_owned(),
-        key: Some(wire::hex(&KEY)),
+        key: Some(wire::encode_hex(&KEY)),
         environment: serde_json::Map::new(),
     }
 }
 
-fn flow(draw: &mut Draw) -> FarFlow {
+fn flow(draw: &mut Draw) -> FlowReport {
     let honest = draw.byte() < 128;
-    FarFlow {
+    FlowReport {
         bytes: draw.number(),
         messages: draw.number(),
         head_bytes: draw.number(),
@@ -330,14 +333,14 @@ fn flow(draw: &mut Draw) -> FarFlow {
         corrupt_messages: if honest { 0 } else { draw.number() },
         socket_drops: if honest { None } else { Some(draw.number()) },
         fault: (draw.byte() < 16).then(|| String::from_utf8_lossy(draw.short()).into_owned()),
-        ..FarFlow::default()
+        ..FlowReport::default()
     }
 }
 
 impl Party for Liar {
-    fn next(&mut self, now: Time) -> Step<'_> {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
         if self.attached {
-            return self.inner.next(now);
+            return self.inner.next_step(now);
         }
         if !self.inner.say.is_empty() {
             let message = self.inner.say.len();
@@ -346,21 +349,21 @@ impl Party for Liar {
         Step::Receive { into: &mut self.inner.batch, until: Time::NEVER }
     }
 
-    fn sent(&mut self, bytes: usize, at: Time) {
-        self.inner.sent(bytes, at);
+    fn on_sent(&mut self, bytes: usize, at: Time) {
+        self.inner.on_sent(bytes, at);
     }
 
-    fn received(&mut self, now: Time) {
+    fn on_received(&mut self, now: Time) {
         if self.attached {
-            return self.inner.received(now);
+            return self.inner.on_received(now);
         }
         self.heard.extend(self.inner.batch.messages().flatten());
         self.understand();
     }
 
-    fn timed_out(&mut self, _now: Time) {}
+    fn on_timeout(&mut self, _now: Time) {}
 
-    fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
         Err(Fault::Closed)
     }
 }

@@ -2,11 +2,11 @@
 //! words of thresholds and units.
 
 use linkgauge::metric::{Metric, Threshold};
-use linkgauge::report::{self, Side};
+use linkgauge::report::{self, RunGroup};
 use linkgauge::run::Run;
 use linkgauge::store::document;
 use linkgauge::units::{self, BitRate, Bytes, Count, MessageRate, Span};
-use linkgauge::verdict::{self, Options};
+use linkgauge::verdict::{self, CompareOptions};
 
 /// Two documents with a zero between them, compared by every metric and in every form.
 pub fn compare(data: &[u8]) {
@@ -17,63 +17,69 @@ pub fn compare(data: &[u8]) {
         .collect();
     let Some(runs) = runs else { return };
     let (a, b) = (&runs[..1], &runs[1..]);
-    let metrics: Vec<Metric> = a[0].cases.iter().flat_map(Metric::all_of).map(|(metric, _)| metric).collect();
-    let sides = [Side { name: "a", runs: a }, Side { name: "b", runs: b }];
-    assert!(report::overlay(&sides, None, &mut std::io::sink()).is_ok(), "only a sink may fail");
+    let metrics: Vec<Metric> =
+        a[0].cases.iter().flat_map(Metric::all_of_case).map(|(metric, _)| metric).collect();
+    let sides = [RunGroup { name: "a", runs: a }, RunGroup { name: "b", runs: b }];
+    assert!(report::write_overlay(&sides, None, &mut std::io::sink()).is_ok(), "only a sink may fail");
     for metrics in [Vec::new(), metrics] {
-        let options = Options { metrics, force: true, ..Options::default() };
+        let options = CompareOptions { metrics, force: true, ..CompareOptions::default() };
         let Ok(comparison) = verdict::compare(a, b, &options) else { return };
         for case in &comparison.cases {
             assert!(case.p.is_none_or(|p| (0.0..=1.0).contains(&p)), "{case:?}");
         }
         let json = serde_json::to_string(&comparison);
         assert!(json.is_ok(), "{json:?}");
-        assert!(report::overlay(&sides, Some(&comparison), &mut std::io::sink()).is_ok());
-        let _ = report::comparison(&comparison, true);
+        assert!(report::write_overlay(&sides, Some(&comparison), &mut std::io::sink()).is_ok());
+        let _ = report::render_comparison(&comparison, true);
     }
 }
 
 /// A document as it lies in a store; and the text of one, which comes out of it as it went in.
 pub fn store_document(data: &[u8]) {
-    if let Some(text) = document::inflated(data) {
-        assert!(text.len() as u64 <= document::MOST_BYTES);
+    if let Some(text) = document::inflate(data) {
+        assert!(text.len() as u64 <= document::MAX_DOCUMENT_BYTES);
         let _ = Run::from_json(&text);
     }
     let Ok(text) = str::from_utf8(data) else { return };
-    assert_eq!(document::inflated(&document::deflated(text)).as_deref(), Some(text));
+    assert_eq!(document::inflate(&document::deflate(text)).as_deref(), Some(text));
     let Ok(run) = Run::from_json(text) else { return };
-    let again = document::text(&run);
-    assert_eq!(document::text(&Run::from_json(&again).expect("it reads back")), again);
+    let again = document::to_json(&run);
+    assert_eq!(document::to_json(&Run::from_json(&again).expect("it reads back")), again);
 }
 
 /// Documents one behind the other, as a guest prints them.
 pub fn guest_output(data: &[u8]) {
-    let read: Vec<Run> = Run::stream(data).collect();
+    let read: Vec<Run> = Run::read_stream(data).collect();
     let text = String::from_utf8_lossy(data);
     if let Ok(run) = Run::from_json(&text) {
         assert_eq!(read.len(), 1);
-        assert_eq!(document::text(&read[0]), document::text(&run));
+        assert_eq!(document::to_json(&read[0]), document::to_json(&run));
     }
-    let written: String = read.iter().map(document::text).collect();
-    assert_eq!(Run::stream(written.as_bytes()).count(), read.len());
+    let written: String = read.iter().map(document::to_json).collect();
+    assert_eq!(Run::read_stream(written.as_bytes()).count(), read.len());
 }
 
 /// What is typed as a duration, a size, a rate, a share or a threshold; and what is printed of it.
 pub fn quantities(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
-    if let Ok(time) = units::duration(text) {
-        let _ = (units::print_duration(time), units::milliseconds(time), text.parse::<Span>().is_ok());
+    if let Ok(time) = units::parse_duration(text) {
+        let _ =
+            (units::format_duration(time), units::format_milliseconds(time), text.parse::<Span>().is_ok());
     }
-    if let Ok(bytes) = units::bytes(text) {
-        let _ = (units::print_bytes(bytes), text.parse::<Bytes>().is_ok());
+    if let Ok(bytes) = units::parse_bytes(text) {
+        let _ = (units::format_bytes(bytes), text.parse::<Bytes>().is_ok());
     }
-    if let Ok(count) = units::count(text) {
-        let _ = (units::print_count(count), text.parse::<Count>().is_ok());
+    if let Ok(count) = units::parse_count(text) {
+        let _ = (units::format_count(count), text.parse::<Count>().is_ok());
     }
-    for rate in [units::message_rate(text), units::bit_rate(text), units::share(text)].into_iter().flatten() {
+    for rate in [units::parse_message_rate(text), units::parse_bit_rate(text), units::parse_share(text)]
+        .into_iter()
+        .flatten()
+    {
         assert!(rate.is_finite() && rate >= 0.0, "{text}: {rate}");
-        let _ = (units::print_bit_rate(rate), units::print_byte_rate(rate), units::short(rate));
-        let _ = units::print_nanoseconds(rate);
+        let _ =
+            (units::format_bit_rate(rate), units::format_byte_rate(rate), units::format_four_digits(rate));
+        let _ = units::format_nanoseconds(rate);
     }
     let _ = (text.parse::<MessageRate>(), text.parse::<BitRate>());
     if let Ok(threshold) = text.parse::<Threshold>() {

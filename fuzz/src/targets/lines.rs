@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use linkgauge::clock::Time;
-use linkgauge::lab::uart::{HandOver, Wire};
+use linkgauge::lab::uart::{DeliveryMode, Wire};
 use linkgauge::link::Caps;
-use linkgauge::link::line::Settings;
-use linkgauge::link::tty::Packet;
-use linkgauge::workload::pattern::{Alphabet, Stream};
-use linkgauge::workload::throughput::comparison::{Comparison, DEFECTS};
+use linkgauge::link::serial_line::SerialSettings;
+use linkgauge::link::tty::PtyPacket;
+use linkgauge::workload::pattern::{Alphabet, PatternStream};
+use linkgauge::workload::throughput::comparison::{MAX_DEFECTS, StreamComparison};
 
 use super::draw::Draw;
 
@@ -16,8 +16,8 @@ use super::draw::Draw;
 /// was sent, and how it is cut into pieces does not matter.
 pub fn echo_comparison(data: &[u8]) {
     let mut draw = Draw(data);
-    let alphabet = Alphabet::of(&Caps::STREAM);
-    let stream = Stream::new(1 << 16, &alphabet);
+    let alphabet = Alphabet::from_caps(&Caps::STREAM);
+    let stream = PatternStream::new(1 << 16, &alphabet);
     // Where the next bytes come from; where the furthest ones have come from.
     let (mut place, mut sent, mut came) = (0u64, 0u64, Vec::new());
     let piece = usize::from(draw.byte()).max(1);
@@ -29,7 +29,7 @@ pub fn echo_comparison(data: &[u8]) {
             3 => place += u64::from(draw.byte()) << 8,
             kind => {
                 let count = usize::from(draw.byte()) << if kind == 4 { 0 } else { 4 };
-                came.extend(stream.at(place, count));
+                came.extend(stream.slice_at(place, count));
                 place += count as u64;
             }
         }
@@ -44,10 +44,11 @@ pub fn echo_comparison(data: &[u8]) {
 }
 
 fn compared(pieces: &[&[u8]], sent: u64, alphabet: &Alphabet) -> [u64; 4] {
-    let mut comparison = Comparison::new(pieces.iter().map(|piece| piece.len()).max().unwrap_or(0), alphabet);
-    pieces.iter().for_each(|piece| comparison.take(piece));
+    let mut comparison =
+        StreamComparison::new(pieces.iter().map(|piece| piece.len()).max().unwrap_or(0), alphabet);
+    pieces.iter().for_each(|piece| comparison.push(piece));
     comparison.finish(sent);
-    assert!(comparison.is_settled() && comparison.defects.len() <= DEFECTS);
+    assert!(comparison.is_in_sync() && comparison.defects.len() <= MAX_DEFECTS);
     [comparison.changed, comparison.lost, comparison.inserted, comparison.reordered]
 }
 
@@ -57,45 +58,46 @@ pub fn uart(data: &[u8]) {
     let mut draw = Draw(data);
     let period = Duration::from_micros(u64::from(draw.byte()) * 50);
     let hand_over = match draw.byte() % 3 {
-        0 => HandOver::Batch(period),
-        1 => {
-            HandOver::Fifo { trigger: u32::from(draw.byte()).max(1), idle_characters: u32::from(draw.byte()) }
-        }
-        _ => HandOver::Timer(period),
+        0 => DeliveryMode::Batch(period),
+        1 => DeliveryMode::Fifo {
+            trigger: u32::from(draw.byte()).max(1),
+            idle_characters: u32::from(draw.byte()),
+        },
+        _ => DeliveryMode::Timer(period),
     };
     let mut now = Time(1);
     let mut wire = Wire::new(draw.byte() < 200, hand_over, now);
-    let mut settings = Settings::default();
+    let mut settings = SerialSettings::default();
     let (mut offered, mut taken, mut flushed) = (0u64, 0u64, 0u64);
     while !draw.is_empty() {
         match draw.byte() % 6 {
-            0 | 1 => match Packet::read(draw.short()) {
-                Packet::Data(characters) => {
-                    let room = wire.room(&settings).min(characters.len());
+            0 | 1 => match PtyPacket::parse(draw.short()) {
+                PtyPacket::Data(characters) => {
+                    let room = wire.free_characters(&settings).min(characters.len());
                     wire.offer(&characters[..room], &settings, now);
                     offered += room as u64;
                 }
-                Packet::Notice { flush_write: true, .. } => flushed += wire.flush(now),
-                Packet::Notice { .. } | Packet::Nothing => {}
+                PtyPacket::Notice { is_write_flushed: true, .. } => flushed += wire.flush(now),
+                PtyPacket::Notice { .. } | PtyPacket::Nothing => {}
             },
             2 => {
-                wire.offer_first(draw.byte(), &settings, now);
+                wire.offer_priority(draw.byte(), &settings, now);
                 offered += 1;
             }
-            3 => wire.hold(draw.byte() & 1 != 0, now),
+            3 => wire.set_held(draw.byte() & 1 != 0, now),
             4 => settings.baud = draw.one_of(&[9600, 1, 300, 115_200, 4_000_000]),
             _ => now = now + Duration::from_micros(1 << (draw.byte() % 24)),
         }
-        while let Some(due) = wire.take(now, |_, characters| taken += characters.len() as u64) {
+        while let Some(due) = wire.deliver(now, |_, characters| taken += characters.len() as u64) {
             assert!(due <= now, "it comes before its time");
         }
         assert!(taken + flushed <= offered);
     }
-    wire.hold(false, now);
+    wire.set_held(false, now);
     // The slowest line has carried all that it had room for by then.
     for _ in 0..3 {
         now = now + Duration::from_secs(1_000_000);
-        while wire.take(now, |_, characters| taken += characters.len() as u64).is_some() {}
+        while wire.deliver(now, |_, characters| taken += characters.len() as u64).is_some() {}
     }
     assert_eq!(taken + flushed, offered, "characters vanish");
 }

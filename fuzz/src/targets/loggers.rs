@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::lab::logger::{Device, Logger, Options as LoggerOptions};
-use linkgauge::link::party::{Cost, Party, Step};
+use linkgauge::lab::logger::{Logger, LoggerConfig, LoggerOptions};
+use linkgauge::link::party::{Party, PartyCost, Step};
 use linkgauge::link::{Dialer, Fault};
-use linkgauge::peer::pakbus::frame::{self, Decoder};
-use linkgauge::peer::pakbus::packet::{Hop, LinkState, Packet, Route};
-use linkgauge::peer::pakbus::{client, directory, message, record, reply, table, value};
 use linkgauge::plan;
+use linkgauge::protocol::pakbus::frame::{self, FrameDecoder};
+use linkgauge::protocol::pakbus::packet::{Hop, LinkState, PacketRoute, PakBusPacket};
+use linkgauge::protocol::pakbus::{client, directory, message, record, reply, table, value};
 use linkgauge::sample::Recorder;
 use linkgauge::schedule;
-use linkgauge::workload::Measured;
+use linkgauge::workload::RecordingParty;
 
 /// What comes from a logger or from its client, on a line: read whole and in pieces whose length the first byte tells it
 /// gives the same packets; what can be read of a packet says the same once written; and a logger answers, or does not,
@@ -23,7 +23,7 @@ pub fn pakbus(data: &[u8]) {
     let size = usize::from(size).max(1);
     assert_eq!(packets(said.chunks(said.len().max(1))), packets(said.chunks(size)));
     let mut framed = Vec::new();
-    for between in said.split(|&byte| byte == frame::SYNC) {
+    for between in said.split(|&byte| byte == frame::SYNC_BYTE) {
         let packet = &between[..between.len().saturating_sub(2)];
         frame::write(packet, &mut framed);
         parts(packet);
@@ -34,7 +34,7 @@ pub fn pakbus(data: &[u8]) {
 }
 
 fn packets<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
-    let (mut decoder, mut packets) = (Decoder::default(), Vec::new());
+    let (mut decoder, mut packets) = (FrameDecoder::default(), Vec::new());
     for mut piece in pieces {
         while !piece.is_empty() {
             let (used, packet) = decoder.read(piece);
@@ -53,20 +53,20 @@ fn parts(bytes: &[u8]) {
     if let Ok(entries) = directory::read(bytes) {
         assert_eq!(directory::write(&entries), bytes);
     }
-    let Ok(packet) = Packet::read(bytes) else { return };
+    let Ok(packet) = PakBusPacket::read(bytes) else { return };
     assert_eq!(packet.write(), bytes);
     let Some((route, said)) = packet.message else { return };
-    if let Ok((transaction, command)) = message::Command::read(route.protocol, said) {
+    if let Ok((transaction, command)) = message::LoggerCommand::read(route.protocol, said) {
         let (protocol, written) = command.write(transaction);
-        assert_eq!(message::Command::read(protocol, &written), Ok((transaction, command)));
+        assert_eq!(message::LoggerCommand::read(protocol, &written), Ok((transaction, command)));
     }
-    if let Ok((transaction, reply)) = reply::Reply::read(route.protocol, said) {
+    if let Ok((transaction, reply)) = reply::LoggerReply::read(route.protocol, said) {
         let (protocol, written) = reply.write(transaction);
-        assert_eq!(reply::Reply::read(protocol, &written), Ok((transaction, reply)));
+        assert_eq!(reply::LoggerReply::read(protocol, &written), Ok((transaction, reply)));
     }
-    let field = |kind| table::Field::new("f", value::Type(kind), 3);
+    let field = |kind| table::FieldDefinition::new("f", value::FieldType(kind), 3);
     let fields = (0..32).map(field).collect();
-    let table = table::Table::new("t", 9, value::Instant { seconds: 1, nanoseconds: 0 }, fields);
+    let table = table::TableDefinition::new("t", 9, value::LoggerTime { seconds: 1, nanoseconds: 0 }, fields);
     let _ = record::read(&[table], said);
 }
 
@@ -74,15 +74,15 @@ fn parts(bytes: &[u8]) {
 fn logger<'a>(pieces: impl Iterator<Item = &'a [u8]>) {
     let dialer = Dialer::new(Clock::new_virtual());
     let listen: Endpoint = "mem://logger".parse().expect("an endpoint");
-    let device = Device {
+    let device = LoggerConfig {
         files: vec![("CPU:a.bin".to_owned(), vec![0xBD; 2000])],
         tables: vec!["Bench:1s:Seq=Int4,Temp=FP2,Name=ASCII(2000):9".parse().expect("a table")],
-        processing: Duration::from_secs(2),
-        ..Device::default()
+        command_time: Duration::from_secs(2),
+        ..LoggerConfig::default()
     };
-    let options = LoggerOptions { listen: vec![listen.clone()], lines: Vec::new(), device };
-    let clock = value::Instant { seconds: 1000, nanoseconds: 0 };
-    let _logger = Logger::with(&options, clock, dialer.clone()).expect("it starts");
+    let options = LoggerOptions { listen: vec![listen.clone()], serial_lines: Vec::new(), config: device };
+    let clock = value::LoggerTime { seconds: 1000, nanoseconds: 0 };
+    let _logger = Logger::start_with(&options, clock, dialer.clone()).expect("it starts");
     let mut link = dialer.open(&listen).expect("it listens");
     let mut answer = [0; 4096];
     for piece in pieces {
@@ -122,15 +122,15 @@ pub fn pakbus_client(data: &[u8]) {
     );
     let plan = schedule::check(plan::Plan::from_toml(&plan).expect("a plan")).expect("a plan that fits");
     let case = &plan.cases[0];
-    let options = client::Options::of(case).expect("options");
+    let options = client::PakBusOptions::from_case(case).expect("options");
     let (content, kept) = std::sync::mpsc::sync_channel(4096);
-    let mut party = client::Downloader::new(options, case, Some(content), 0, Recorder::counting());
+    let mut party = client::Downloader::new(options, case, Some(content), 0, Recorder::for_counting());
     answered(&mut party, &pieces, mode & 0x80 != 0);
-    party.ended(Cost::default());
+    party.on_ended(PartyCost::default());
     let counts = party.recorder().counts;
     drop(party);
     let kept: usize = kept.iter().map(|piece| piece.len()).sum();
-    assert!(mode & 1 == 1 || kept as u64 <= counts.bytes, "nothing is made up");
+    assert!(mode & 1 == 1 || kept as u64 <= counts.delivered_bytes, "nothing is made up");
     assert!(counts.received <= counts.sent);
 }
 
@@ -138,11 +138,11 @@ pub fn pakbus_client(data: &[u8]) {
 fn answered(party: &mut client::Downloader, pieces: &[&[u8]], short: bool) {
     let (mut now, mut pieces) = (Time(0), pieces.iter());
     let mut left: Vec<u8> = Vec::new();
-    let (mut decoder, mut asked) = (Decoder::default(), Vec::new());
+    let (mut decoder, mut asked) = (FrameDecoder::default(), Vec::new());
     // Far more than so few pieces are worth: each may be asked for several times, on several links.
     for _ in 0..100_000 {
         now = now + Duration::from_micros(1);
-        match party.next(now) {
+        match party.next_step(now) {
             Step::Send { bytes, .. } => {
                 assert!(!bytes.is_empty(), "nothing is no message");
                 let (length, mut rest) = (bytes.len(), bytes);
@@ -153,25 +153,25 @@ fn answered(party: &mut client::Downloader, pieces: &[&[u8]], short: bool) {
                     }
                     rest = &rest[used..];
                 }
-                party.sent(length, now);
+                party.on_sent(length, now);
             }
             Step::Receive { into, .. } if !left.is_empty() => {
                 let count = left.len().min(into.bytes.len());
                 into.clear();
                 into.bytes[..count].copy_from_slice(&left[..count]);
-                into.push(0, count);
+                into.push_span(0, count);
                 left.drain(..count);
-                party.received(now);
+                party.on_received(now);
             }
             Step::Receive { until, .. } => match pieces.next() {
                 Some([4, ..]) => {
-                    if party.closed(now).is_err() {
+                    if party.on_closed(now).is_err() {
                         return;
                     }
                 }
                 Some([3, ..]) | None => {
                     now = now.max(until);
-                    party.timed_out(now);
+                    party.on_timeout(now);
                 }
                 Some(piece) => {
                     let written = if short { expanded(piece) } else { piece.to_vec() };
@@ -181,11 +181,11 @@ fn answered(party: &mut client::Downloader, pieces: &[&[u8]], short: bool) {
             Step::Sleep(until) => now = now.max(until),
             Step::Reopen => {
                 let outcome = if pieces.len() > 0 { Ok(()) } else { Err(Fault::TimedOut) };
-                if party.reopened(outcome, now).is_err() {
+                if party.on_reopened(outcome, now).is_err() {
                     return;
                 }
             }
-            Step::Tune(_) | Step::Finish => {}
+            Step::Tune(_) | Step::FinishSending => {}
             Step::Done | Step::Fail(_) => return,
         }
     }
@@ -226,8 +226,8 @@ fn said(piece: &[u8], asked: &[u8]) -> Vec<u8> {
         _ => message.extend(body),
     }
     let hop = Hop { state: LinkState::READY, to: 4093, from: 1, expect_more: 0, priority: 1 };
-    let route = Route { protocol: protocol % 2, to: 4093, from: 1, hops: 0 };
+    let route = PacketRoute { protocol: protocol % 2, to: 4093, from: 1, hops: 0 };
     let mut framed = Vec::new();
-    frame::write(&Packet { hop, message: Some((route, &message)) }.write(), &mut framed);
+    frame::write(&PakBusPacket { hop, message: Some((route, &message)) }.write(), &mut framed);
     framed
 }

@@ -8,10 +8,12 @@ use std::time::Duration;
 use linkgauge::clock::Time;
 use linkgauge::link::party::{Party, Step};
 use linkgauge::link::{Caps, Framing};
-use linkgauge::peer::linkgauge::Hello;
-use linkgauge::peer::linkgauge::wire::{self, Attach, FarPlan, FlowKind, Reply, Request, SHORT};
-use linkgauge::peer::{Limits, Service};
-use linkgauge::plan::{Pacing, Stop, Wait};
+use linkgauge::plan::{Pacing, StopCondition, WaitMode};
+use linkgauge::protocol::linkgauge::Hello;
+use linkgauge::protocol::linkgauge::wire::{
+    self, Attach, FlowKind, HANDSHAKE_BYTES, ServerPlan, SessionReply, SessionRequest,
+};
+use linkgauge::protocol::{ServerLimits, Service};
 
 use super::draw::Draw;
 use super::server;
@@ -30,7 +32,7 @@ const MOST_HEARD: usize = 1 << 20;
 
 impl Connection {
     fn new(service: &Arc<dyn Service>, caps: &Caps) -> Connection {
-        let party = service.party(caps, "192.0.2.1:7");
+        let party = service.new_party(caps, "192.0.2.1:7");
         Connection { party, input: VecDeque::new(), output: Vec::new(), over: false }
     }
 
@@ -46,14 +48,14 @@ impl Connection {
             if self.over {
                 return;
             }
-            match self.party.next(now) {
+            match self.party.next_step(now) {
                 Step::Send { bytes, .. } => {
                     assert!(!bytes.is_empty(), "nothing is no message");
                     let length = bytes.len();
                     if self.output.len() + length < MOST_HEARD {
                         self.output.extend_from_slice(bytes);
                     }
-                    self.party.sent(length, now);
+                    self.party.on_sent(length, now);
                 }
                 Step::Receive { into, until } => match self.input.pop_front() {
                     Some(mut piece) => {
@@ -62,14 +64,14 @@ impl Connection {
                         }
                         into.clear();
                         into.bytes[..piece.len()].copy_from_slice(&piece);
-                        into.push(0, piece.len());
-                        self.party.received(now);
+                        into.push_span(0, piece.len());
+                        self.party.on_received(now);
                     }
-                    None if until <= now => self.party.timed_out(now),
+                    None if until <= now => self.party.on_timeout(now),
                     None => return,
                 },
                 Step::Sleep(until) if until > now => return,
-                Step::Sleep(_) | Step::Tune(_) | Step::Finish => {}
+                Step::Sleep(_) | Step::Tune(_) | Step::FinishSending => {}
                 Step::Done | Step::Fail(_) | Step::Reopen => self.over = true,
             }
         }
@@ -77,7 +79,7 @@ impl Connection {
 
     fn close(&mut self, now: Time) {
         self.go_on(now);
-        if !self.over && self.party.closed(now).is_err() {
+        if !self.over && self.party.on_closed(now).is_err() {
             self.over = true;
         }
         self.go_on(now);
@@ -92,14 +94,21 @@ pub fn session_server(data: &[u8]) {
         0 => Caps::STREAM,
         _ => Caps {
             framing: Framing::Message,
-            max_message: Some(2000),
-            reliable: false,
-            closes: false,
+            max_message_bytes: Some(2000),
+            is_reliable: false,
+            can_signal_close: false,
             ..Caps::STREAM
         },
     };
     let bit_rate = (draw.byte() < 64).then_some(1e6);
-    let limits = Limits { duration_s: 10, idle_s: 5, flows: 8, sessions: 4, bit_rate, ..Limits::default() };
+    let limits = ServerLimits {
+        duration_s: 10,
+        idle_s: 5,
+        flows: 8,
+        sessions: 4,
+        bit_rate,
+        ..ServerLimits::default()
+    };
     let service = server("linkgauge", limits);
     let mut now = Time(1);
     let mut control = Connection::new(&service, &caps);
@@ -108,14 +117,14 @@ pub fn session_server(data: &[u8]) {
     while !draw.is_empty() {
         now = now + Duration::from_micros(1);
         let request = match draw.byte() % 10 {
-            0..=2 => Some(Request::Plan(plan(&mut draw))),
-            3 => Some(Request::Start),
-            4 => Some(Request::Finish),
+            0..=2 => Some(SessionRequest::Plan(plan(&mut draw))),
+            3 => Some(SessionRequest::Start),
+            4 => Some(SessionRequest::Finish),
             5 => {
-                let attach = Attach { session, flow: u32::from(draw.byte() % 10) };
+                let attach = Attach { session_id: session, flow_index: u32::from(draw.byte() % 10) };
                 let mut flow = Connection::new(&service, &caps);
                 let reply = flow.say(&attach.request(&key), now);
-                assert!(reply.is_empty() || attach.is_granted_by(&reply[..SHORT], &key));
+                assert!(reply.is_empty() || attach.is_valid_reply(&reply[..HANDSHAKE_BYTES], &key));
                 flows.push(flow);
                 None
             }
@@ -137,7 +146,7 @@ pub fn session_server(data: &[u8]) {
         };
         if let Some(request) = request {
             number += 1;
-            control.say(&wire::frame(number, &request), now);
+            control.say(&wire::encode_frame(number, &request), now);
         }
         flows.iter_mut().for_each(|flow| flow.go_on(now));
     }
@@ -156,23 +165,23 @@ fn open(control: &mut Connection, now: Time) -> Option<(u64, Vec<u8>)> {
     let hello = Hello::new();
     let ready = control.say(hello.bytes(), now);
     let challenge = hello.challenge_in(&ready)?.to_vec();
-    let request = Request::Open {
+    let request = SessionRequest::Open {
         version: wire::VERSION,
         tool: "fuzz".to_owned(),
-        nonce: wire::hex(hello.nonce()),
-        challenge: wire::hex(&challenge),
+        nonce: wire::encode_hex(hello.nonce()),
+        challenge: wire::encode_hex(&challenge),
         proof: None,
     };
-    let reply = control.say(&wire::frame(1, &request), now);
-    match wire::read_frame::<Reply>(&reply, wire::LONGEST) {
-        Ok(Some((_, Reply::Opened { session, key, .. }, _))) => {
-            Some((u64::from_str_radix(&session, 16).ok()?, wire::unhex(&key?)?))
+    let reply = control.say(&wire::encode_frame(1, &request), now);
+    match wire::decode_frame::<SessionReply>(&reply, wire::MAX_JSON_BYTES) {
+        Ok(Some((_, SessionReply::Opened { session, key, .. }, _))) => {
+            Some((u64::from_str_radix(&session, 16).ok()?, wire::decode_hex(&key?)?))
         }
         _ => None,
     }
 }
 
-fn plan(draw: &mut Draw) -> FarPlan {
+fn plan(draw: &mut Draw) -> ServerPlan {
     let pacing = match draw.byte() % 3 {
         0 => Pacing::Closed,
         1 => Pacing::Fixed { per_second: draw.float() },
@@ -180,21 +189,21 @@ fn plan(draw: &mut Draw) -> FarPlan {
     };
     let stop = |draw: &mut Draw| {
         let what = draw.byte();
-        Stop {
+        StopCondition {
             count: (what & 1 != 0).then(|| draw.number()),
             time_ns: (what & 2 != 0).then(|| draw.number()),
             volume_bytes: (what & 4 != 0).then(|| draw.number()),
         }
     };
     let flows = (0..draw.byte() % 10).map(|_| draw.one_of(&FlowKind::ALL)).collect();
-    FarPlan {
+    ServerPlan {
         flows,
         message_bytes: draw.one_of(&[64, 0, 1, 1000, 1999, 100_000, u32::MAX]),
         pacing,
         stop: stop(draw),
         warm_up: stop(draw),
         timeout_ns: draw.number(),
-        wait: draw.one_of(&[Wait::Block, Wait::Spin]),
+        wait: draw.one_of(&[WaitMode::Block, WaitMode::Spin]),
         // Pinning would move the fuzzer itself.
         cpu: None,
     }
@@ -203,8 +212,13 @@ fn plan(draw: &mut Draw) -> FarPlan {
 /// What a client of linx_bmark says to our server, a signal behind each byte that says its length; so many are answered
 /// that none is forgotten, and a burst is no longer than it was asked for.
 pub fn linx_bmark(data: &[u8]) {
-    let caps = Caps { framing: Framing::Message, max_message: Some(2000), closes: false, ..Caps::STREAM };
-    let limits = Limits { idle_s: 5, duration_s: 10, ..Limits::default() };
+    let caps = Caps {
+        framing: Framing::Message,
+        max_message_bytes: Some(2000),
+        can_signal_close: false,
+        ..Caps::STREAM
+    };
+    let limits = ServerLimits { idle_s: 5, duration_s: 10, ..ServerLimits::default() };
     let service = server("linx-bmark", limits);
     let mut end = Connection::new(&service, &caps);
     let (mut draw, mut now) = (Draw(data), Time(1));
@@ -212,7 +226,7 @@ pub fn linx_bmark(data: &[u8]) {
         now = now + Duration::from_micros(1);
         let signal = draw.short();
         end.say(signal, now);
-        service.door(signal, "192.0.2.1:7", &mut Vec::new());
+        service.admit_sender(signal, "192.0.2.1:7", &mut Vec::new());
     }
     for _ in 0..20 {
         now = now + Duration::from_secs(1);

@@ -4,83 +4,91 @@ use std::time::Duration;
 
 use anyhow::Result;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::{Caps, Framing, Line};
-use linkgauge::plan::{Case, CaseSpec, Direction, OneOrMany, Plan, Probe};
-use linkgauge::units::{Bytes, Span, UpTo};
+use linkgauge::link::{Caps, Framing, LinkRate};
+use linkgauge::plan::{Case, CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
+use linkgauge::units::{Bytes, RateTarget, Span};
 
 /// A link to gauge.
-pub struct Kind {
+pub struct DemoLink {
     pub endpoint: Endpoint,
     pub caps: Caps,
     /// Both ends run in one thread: the floor of the instrument.
-    pub inside: bool,
+    pub in_process: bool,
 }
 
 /// How much time the demo takes.
-pub struct Pace {
+pub struct DemoTiming {
     /// Left out of a latency: the first exchanges on a new connection are slower.
-    warm_up: Duration,
-    latency: Duration,
-    throughput: Duration,
+    warm_up_time: Duration,
+    latency_time: Duration,
+    throughput_time: Duration,
     /// Several sizes where a link is the first of its framing; one elsewhere.
-    sweep: bool,
+    sweeps_sizes: bool,
 }
 
-pub const FULL: Pace = Pace {
-    warm_up: Duration::from_millis(50),
-    latency: Duration::from_millis(200),
-    throughput: Duration::from_millis(250),
-    sweep: true,
+pub const FULL_TIMING: DemoTiming = DemoTiming {
+    warm_up_time: Duration::from_millis(50),
+    latency_time: Duration::from_millis(200),
+    throughput_time: Duration::from_millis(250),
+    sweeps_sizes: true,
 };
-pub const QUICK: Pace = Pace {
-    warm_up: Duration::from_millis(20),
-    latency: Duration::from_millis(80),
-    throughput: Duration::from_millis(80),
-    sweep: false,
+pub const QUICK_TIMING: DemoTiming = DemoTiming {
+    warm_up_time: Duration::from_millis(20),
+    latency_time: Duration::from_millis(80),
+    throughput_time: Duration::from_millis(80),
+    sweeps_sizes: false,
 };
 
 /// A question, an order, a set of sensor readings: the size that messaging benchmarks begin with.
-const SMALL: u64 = 14;
+const LATENCY_MESSAGE_BYTES: u64 = 14;
 /// From a small write to one that fills a socket buffer.
-const STREAM_SIZES: [u64; 4] = [1_000, 8_000, 64_000, 128_000];
+const STREAM_WRITE_BYTES: [u64; 4] = [1_000, 8_000, 64_000, 128_000];
 /// The smallest Ethernet frame, one that fits most tunnels, a storage block; then the largest there is.
-const MESSAGE_SIZES: [u64; 3] = [64, 1_400, 8_000];
+const DATAGRAM_BYTES: [u64; 3] = [64, 1_400, 8_000];
 
 /// Setting up and ending a case, and its warm-up.
-const AROUND: Duration = Duration::from_millis(140);
+const CASE_OVERHEAD: Duration = Duration::from_millis(140);
 
 /// Latency of every link; throughput of every kind that can do something else than those before it. The ends get a CPU
 /// each, if there are two: left to themselves they wander, and a latency doubles or halves with where they are.
-pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: &[u32]) -> Result<Plan> {
+pub fn build_plan(title: String, kinds: &[DemoLink], pace: &DemoTiming, cpus: &[u32]) -> Result<Plan> {
     let mut specs = Vec::new();
     for (index, kind) in kinds.iter().enumerate() {
-        let time = Some(Span(pace.latency));
-        let warm_up_time = Some(Span(pace.warm_up));
-        let latency = CaseSpec { size: sizes(&[SMALL]), time, warm_up_time, ..spec(kind, "latency", cpus) };
+        let time = Some(Span(pace.latency_time));
+        let warm_up_time = Some(Span(pace.warm_up_time));
+        let latency = CaseSpec {
+            size: size_list(&[LATENCY_MESSAGE_BYTES]),
+            time,
+            warm_up_time,
+            ..base_spec(kind, "latency", cpus)
+        };
         // Two ends that spin on one CPU take it from each other.
-        let spins = cpus.len() > 1 && !kind.inside && !kind.caps.device && first(kinds, index, |_, _| true);
+        let spins = cpus.len() > 1
+            && !kind.in_process
+            && !kind.caps.is_device
+            && is_first_of_transport(kinds, index, |_, _| true);
         let spin = spins.then(|| CaseSpec { spin: Some(true), ..latency.clone() });
         specs.extend([latency].into_iter().chain(spin));
     }
     for (index, kind) in kinds.iter().enumerate() {
-        if !first(kinds, index, |one, other| one.caps == other.caps) {
+        if !is_first_of_transport(kinds, index, |one, other| one.caps == other.caps) {
             continue;
         }
-        let sweep = pace.sweep
-            && !kind.inside
-            && first(kinds, index, |one, other| one.caps.framing == other.caps.framing);
-        let fitting = sweep_sizes(&kind.caps, pace.throughput);
+        let sweep = pace.sweeps_sizes
+            && !kind.in_process
+            && is_first_of_transport(kinds, index, |one, other| one.caps.framing == other.caps.framing);
+        let fitting = sweep_sizes(&kind.caps, pace.throughput_time);
         specs.push(CaseSpec {
-            size: match (sweep, kind.caps.line) {
-                (true, _) => sizes(&fitting),
-                (false, Some(_)) => sizes(&fitting[fitting.len() - 1..]),
+            size: match (sweep, kind.caps.link_rate) {
+                (true, _) => size_list(&fitting),
+                (false, Some(_)) => size_list(&fitting[fitting.len() - 1..]),
                 (false, None) => None,
             },
-            time: Some(Span(pace.throughput)),
+            time: Some(Span(pace.throughput_time)),
             // What buffers before a line take in that time would take the line much longer.
-            volume: kind.caps.line.map(|line| Bytes(carried(&line, pace.throughput).max(1))),
-            direction: (!kind.caps.device).then_some(OneOrMany::One(Direction::Send)),
-            ..spec(kind, "throughput", cpus)
+            volume: kind.caps.link_rate.map(|line| Bytes(line_bytes(&line, pace.throughput_time).max(1))),
+            direction: (!kind.caps.is_device).then_some(OneOrMany::One(Direction::Send)),
+            ..base_spec(kind, "throughput", cpus)
         });
     }
     let cases: Result<Vec<Vec<Case>>, String> = specs.iter().map(CaseSpec::expand).collect();
@@ -89,17 +97,17 @@ pub fn plan(title: String, kinds: &[Kind], pace: &Pace, cpus: &[u32]) -> Result<
 }
 
 /// What the demo's logger holds, and how long each piece of it takes: a fifth of a second together.
-pub const FILE: &str = "CPU:demo.dat";
-pub const FILE_BYTES: usize = 100_000;
-pub const PIECE_TIME: Duration = Duration::from_millis(2);
+pub const DEMO_FILE_NAME: &str = "CPU:demo.dat";
+pub const DEMO_FILE_BYTES: usize = 100_000;
+pub const CHUNK_TIME: Duration = Duration::from_millis(2);
 
 /// A download from a logger.
-pub fn download(endpoint: &Endpoint) -> Result<Vec<Case>> {
+pub fn download_cases(endpoint: &Endpoint) -> Result<Vec<Case>> {
     let spec = CaseSpec {
         url: Some(OneOrMany::One(endpoint.clone())),
         peer: Some("pakbus".to_owned()),
         workload: Some("download".to_owned()),
-        peer_options: [("file".to_owned(), FILE.to_owned())].into(),
+        peer_options: [("file".to_owned(), DEMO_FILE_NAME.to_owned())].into(),
         interval: Some(Span(Duration::from_millis(50))),
         ..CaseSpec::default()
     };
@@ -107,42 +115,48 @@ pub fn download(endpoint: &Endpoint) -> Result<Vec<Case>> {
 }
 
 /// How long a plan takes with all that is around the measuring.
-pub fn estimate(plan: &Plan) -> Duration {
-    let measuring = linkgauge::schedule::estimate(plan).unwrap_or_default();
-    Duration::from_secs((measuring + AROUND * plan.cases.len() as u32).as_secs_f64().round().max(1.0) as u64)
+pub fn estimate_duration(plan: &Plan) -> Duration {
+    let measuring = linkgauge::schedule::estimate_duration(plan).unwrap_or_default();
+    Duration::from_secs(
+        (measuring + CASE_OVERHEAD * plan.cases.len() as u32).as_secs_f64().round().max(1.0) as u64
+    )
 }
 
-fn spec(kind: &Kind, workload: &str, cpus: &[u32]) -> CaseSpec {
-    let pinned = cpus.len() > 1 && !kind.inside && !kind.caps.device;
+fn base_spec(kind: &DemoLink, workload: &str, cpus: &[u32]) -> CaseSpec {
+    let pinned = cpus.len() > 1 && !kind.in_process && !kind.caps.is_device;
     CaseSpec {
         url: Some(OneOrMany::One(kind.endpoint.clone())),
         // Nothing but the payload goes to a link that might lead to a device.
-        peer: Some(if kind.caps.device { "echo" } else { "linkgauge" }.to_owned()),
+        peer: Some(if kind.caps.is_device { "echo" } else { "linkgauge" }.to_owned()),
         workload: Some(workload.to_owned()),
         // All of it stays on this host.
-        rate: Some(UpTo::Max),
+        rate: Some(RateTarget::Max),
         pin: pinned.then(|| OneOrMany::Many(cpus[..2].to_vec())),
         // So short a load holds too few probes to say anything.
-        probe: Some(Probe::Switch(false)),
+        probe: Some(ProbeSpec::Switch(false)),
         interval: Some(Span(Duration::from_millis(50))),
         ..CaseSpec::default()
     }
 }
 
 /// Whether no link of the same transport before this one is `alike`.
-fn first(kinds: &[Kind], index: usize, alike: impl Fn(&Kind, &Kind) -> bool) -> bool {
+fn is_first_of_transport(
+    kinds: &[DemoLink],
+    index: usize,
+    alike: impl Fn(&DemoLink, &DemoLink) -> bool,
+) -> bool {
     let kind = &kinds[index];
-    let same = |other: &Kind| other.endpoint.scheme() == kind.endpoint.scheme() && alike(kind, other);
+    let same = |other: &DemoLink| other.endpoint.scheme() == kind.endpoint.scheme() && alike(kind, other);
     !kinds[..index].iter().any(same)
 }
 
 /// Sizes that the link takes, and of which a line carries several in the time; at least one, smallest first.
 fn sweep_sizes(caps: &Caps, time: Duration) -> Vec<u64> {
-    let carried = caps.line.map_or(u64::MAX, |line| carried(&line, time / 4));
-    let (all, largest) = match (caps.framing, caps.max_message) {
-        (Framing::Message, Some(largest)) => (MESSAGE_SIZES.as_slice(), Some(largest as u64)),
-        (Framing::Message, None) => (MESSAGE_SIZES.as_slice(), None),
-        (Framing::Stream, _) => (STREAM_SIZES.as_slice(), None),
+    let carried = caps.link_rate.map_or(u64::MAX, |line| line_bytes(&line, time / 4));
+    let (all, largest) = match (caps.framing, caps.max_message_bytes) {
+        (Framing::Message, Some(largest)) => (DATAGRAM_BYTES.as_slice(), Some(largest as u64)),
+        (Framing::Message, None) => (DATAGRAM_BYTES.as_slice(), None),
+        (Framing::Stream, _) => (STREAM_WRITE_BYTES.as_slice(), None),
     };
     let limit = largest.unwrap_or(u64::MAX).min(carried);
     let mut fitting: Vec<u64> = all.iter().copied().chain(largest).filter(|size| *size <= limit).collect();
@@ -151,31 +165,36 @@ fn sweep_sizes(caps: &Caps, time: Duration) -> Vec<u64> {
 }
 
 /// Bytes that a line carries in a time.
-fn carried(line: &Line, time: Duration) -> u64 {
+fn line_bytes(line: &LinkRate, time: Duration) -> u64 {
     (line.bits_per_second / line.bits_per_byte * time.as_secs_f64()) as u64
 }
 
-fn sizes(all: &[u64]) -> Option<OneOrMany<Bytes>> {
+fn size_list(all: &[u64]) -> Option<OneOrMany<Bytes>> {
     Some(OneOrMany::Many(all.iter().copied().map(Bytes).collect()))
 }
 
 #[cfg(test)]
 mod tests {
-    use linkgauge::plan::Wait;
+    use linkgauge::plan::WaitMode;
 
     use super::*;
 
-    fn kind(url: &str, caps: Caps, inside: bool) -> Kind {
-        Kind { endpoint: url.parse().unwrap(), caps, inside }
+    fn demo_link(url: &str, caps: Caps, inside: bool) -> DemoLink {
+        DemoLink { endpoint: url.parse().unwrap(), caps, in_process: inside }
     }
 
-    fn message(largest: usize, reliable: bool) -> Caps {
-        Caps { framing: Framing::Message, max_message: Some(largest), reliable, ..Caps::STREAM }
+    fn message_caps(largest: usize, reliable: bool) -> Caps {
+        Caps {
+            framing: Framing::Message,
+            max_message_bytes: Some(largest),
+            is_reliable: reliable,
+            ..Caps::STREAM
+        }
     }
 
-    fn printed(plan: &Plan) -> String {
+    fn print_plan(plan: &Plan) -> String {
         let line = |case: &Case| {
-            let spin = if case.wait == Wait::Spin { " spin" } else { "" };
+            let spin = if case.wait == WaitMode::Spin { " spin" } else { "" };
             let Case { workload, peer, message_bytes, endpoints, .. } = case;
             format!("{workload} {} {peer} {message_bytes}{spin}", endpoints[0])
         };
@@ -183,18 +202,22 @@ mod tests {
     }
 
     #[test]
-    fn every_link_in_its_kind() {
-        let line = Line { bits_per_byte: 10.0, ..Line::bare(9600.0) };
+    fn plan_covers_each_kind_of_link() {
+        let line = LinkRate { bits_per_byte: 10.0, ..LinkRate::without_overhead(9600.0) };
         let kinds = [
-            kind("tcp://127.0.0.1:1", Caps::STREAM, false),
-            kind("tcp://[::1]:2", Caps::STREAM, false),
-            kind("unix:///a?type=dgram", message(2000, true), false),
-            kind("unix:///b?type=seqpacket", message(2000, false), false),
-            kind("serial:///dev/ttyS0", Caps { device: true, line: Some(line), ..Caps::STREAM }, false),
-            kind("mem://floor", Caps::STREAM, true),
+            demo_link("tcp://127.0.0.1:1", Caps::STREAM, false),
+            demo_link("tcp://[::1]:2", Caps::STREAM, false),
+            demo_link("unix:///a?type=dgram", message_caps(2000, true), false),
+            demo_link("unix:///b?type=seqpacket", message_caps(2000, false), false),
+            demo_link(
+                "serial:///dev/ttyS0",
+                Caps { is_device: true, link_rate: Some(line), ..Caps::STREAM },
+                false,
+            ),
+            demo_link("mem://floor", Caps::STREAM, true),
         ];
-        let whole = plan("demo".to_owned(), &kinds, &FULL, &[0, 1]).unwrap();
-        insta::assert_snapshot!(printed(&whole), @r"
+        let whole = build_plan("demo".to_owned(), &kinds, &FULL_TIMING, &[0, 1]).unwrap();
+        insta::assert_snapshot!(print_plan(&whole), @r"
         latency tcp://127.0.0.1:1 linkgauge 14
         latency tcp://127.0.0.1:1 linkgauge 14 spin
         latency tcp://[::1]:2 linkgauge 14
@@ -214,8 +237,8 @@ mod tests {
         throughput serial:///dev/ttyS0 echo 60
         throughput mem://floor linkgauge 0
         ");
-        let quick = plan("demo".to_owned(), &kinds, &QUICK, &[0]).unwrap();
-        insta::assert_snapshot!(printed(&quick), @r"
+        let quick = build_plan("demo".to_owned(), &kinds, &QUICK_TIMING, &[0]).unwrap();
+        insta::assert_snapshot!(print_plan(&quick), @r"
         latency tcp://127.0.0.1:1 linkgauge 14
         latency tcp://[::1]:2 linkgauge 14
         latency unix:///a?type=dgram linkgauge 14
@@ -228,6 +251,6 @@ mod tests {
         throughput serial:///dev/ttyS0 echo 19
         throughput mem://floor linkgauge 0
         ");
-        assert!(estimate(&quick) < estimate(&whole));
+        assert!(estimate_duration(&quick) < estimate_duration(&whole));
     }
 }

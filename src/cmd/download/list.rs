@@ -7,25 +7,25 @@ use anyhow::{Result, anyhow};
 use comfy_table::{CellAlignment, Table, presets};
 use linkgauge::clock::Clock;
 use linkgauge::link::Dialer;
-use linkgauge::peer::pakbus::directory::{self, Entry};
-use linkgauge::peer::pakbus::table;
 use linkgauge::plan::Plan;
+use linkgauge::protocol::pakbus::directory::{self, DirectoryEntry};
+use linkgauge::protocol::pakbus::table;
 use linkgauge::report::printable;
 use linkgauge::run::Run;
-use linkgauge::units::{plural, print_bytes, print_count, print_duration};
-use linkgauge::workload::download::CONTENT_PIECES;
+use linkgauge::units::{format_bytes, format_count, format_duration, format_plural};
+use linkgauge::workload::download::MAX_QUEUED_CHUNKS;
 
 use super::Flags;
 use crate::cmd::Status;
-use crate::cmd::measure::{measure_into, status};
-use crate::cmd::output::put;
+use crate::cmd::measure::{measure_with_content, run_status};
+use crate::cmd::output::print_text;
 
 /// The files that list the others, and the tables.
-const DIRECTORY: &str = ".DIR";
-const DEFINITIONS: &str = ".TDF";
+const DIRECTORY_FILE: &str = ".DIR";
+const DEFINITIONS_FILE: &str = ".TDF";
 
 /// Prints the lists of every logger that is named.
-pub fn print(flags: &Flags) -> Result<Status> {
+pub fn print_listing(flags: &Flags) -> Result<Status> {
     for url in &flags.urls {
         let of = |name: &str| Flags {
             urls: vec![url.clone()],
@@ -33,30 +33,30 @@ pub fn print(flags: &Flags) -> Result<Status> {
             list: false,
             ..flags.clone()
         };
-        let (run, files) = fetched(&of(DIRECTORY))?;
-        if !run.complete() {
-            return Ok(status(&run));
+        let (run, files) = fetch_file(&of(DIRECTORY_FILE))?;
+        if !run.is_complete() {
+            return Ok(run_status(&run));
         }
-        let (run, tables) = fetched(&of(DEFINITIONS))?;
-        if !run.complete() {
-            return Ok(status(&run));
+        let (run, tables) = fetch_file(&of(DEFINITIONS_FILE))?;
+        if !run.is_complete() {
+            return Ok(run_status(&run));
         }
         let unread =
             |what: &str| anyhow!("{url}: the list of {what} cannot be read: is it another kind of logger?");
         let files = directory::read(&files).map_err(|_| unread("files"))?;
         let tables = table::read(&tables).map_err(|_| unread("tables"))?;
-        put(|out| write!(out, "{}", listed(url.as_str(), &files, &tables)))?;
+        print_text(|out| write!(out, "{}", format_listing(url.as_str(), &files, &tables)))?;
     }
     Ok(Status::Complete)
 }
 
 /// The content of the one file that these flags name.
-fn fetched(flags: &Flags) -> Result<(Run, Vec<u8>)> {
+fn fetch_file(flags: &Flags) -> Result<(Run, Vec<u8>)> {
     let plan = Plan::new(None, 1, false, flags.cases()?)?;
-    let (content, pieces) = sync_channel::<Vec<u8>>(CONTENT_PIECES);
+    let (content, pieces) = sync_channel::<Vec<u8>>(MAX_QUEUED_CHUNKS);
     thread::scope(|scope| {
         let gathered = scope.spawn(move || pieces.iter().flatten().collect());
-        let measured = measure_into(plan, &flags.plan, Dialer::new(Clock::System), Some(content))?;
+        let measured = measure_with_content(plan, &flags.plan, Dialer::new(Clock::System), Some(content))?;
         measured.events?;
         let bytes = gathered.join().map_err(|_| anyhow!("the thread that gathers the list failed"))?;
         Ok((measured.run, bytes))
@@ -64,20 +64,22 @@ fn fetched(flags: &Flags) -> Result<(Run, Vec<u8>)> {
 }
 
 /// Both lists for people.
-fn listed(url: &str, files: &[Entry], tables: &[table::Table]) -> String {
+fn format_listing(url: &str, files: &[DirectoryEntry], tables: &[table::TableDefinition]) -> String {
     // A drive is listed with the room on it.
-    let (drives, files): (Vec<&Entry>, Vec<&Entry>) =
+    let (drives, files): (Vec<&DirectoryEntry>, Vec<&DirectoryEntry>) =
         files.iter().partition(|entry| entry.name.ends_with(':'));
-    let (file, table) = (plural(files.len() as u64, "file"), plural(tables.len() as u64, "table"));
+    let (file, table) =
+        (format_plural(files.len() as u64, "file"), format_plural(tables.len() as u64, "table"));
     let mut text = format!("{}: {file}, {table}\n", printable(url));
-    let rows =
-        files.iter().map(|entry| [entry.name.clone(), print_bytes(entry.size.into()), entry.updated.clone()]);
-    text += &drawn(["file", "size", "changed"], rows);
+    let rows = files
+        .iter()
+        .map(|entry| [entry.name.clone(), format_bytes(entry.size.into()), entry.updated.clone()]);
+    text += &format_table(["file", "size", "changed"], rows);
     for drive in drives {
         text += &format!(
             "  {}: {} free\n",
             printable(drive.name.trim_end_matches(':')),
-            print_bytes(drive.size.into())
+            format_bytes(drive.size.into())
         );
     }
     let rows = tables.iter().map(|table| {
@@ -85,14 +87,18 @@ fn listed(url: &str, files: &[Entry], tables: &[table::Table]) -> String {
             u64::try_from(table.interval.seconds).unwrap_or_default(),
             u32::try_from(table.interval.nanoseconds).unwrap_or_default(),
         );
-        let interval = if interval.is_zero() { "on event".to_owned() } else { print_duration(interval) };
+        let interval = if interval.is_zero() { "on event".to_owned() } else { format_duration(interval) };
         let fields: Vec<&str> = table.fields.iter().map(|field| field.name.as_str()).collect();
-        [table.name.clone(), print_count(table.size.into()), format!("{interval}  {}", fields.join(", "))]
+        [
+            table.name.clone(),
+            format_count(table.capacity.into()),
+            format!("{interval}  {}", fields.join(", ")),
+        ]
     });
-    text + &drawn(["table", "records", "interval and fields"], rows)
+    text + &format_table(["table", "records", "interval and fields"], rows)
 }
 
-fn drawn(head: [&str; 3], rows: impl Iterator<Item = [String; 3]>) -> String {
+fn format_table(head: [&str; 3], rows: impl Iterator<Item = [String; 3]>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(head);

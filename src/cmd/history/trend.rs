@@ -1,69 +1,69 @@
 //! How a metric went over time: one small chart a case.
 
 use linkgauge::metric::Metric;
-use linkgauge::report::{particulars, printable, shorten, signs};
+use linkgauge::report::{case_details, printable, shorten, sparkline_glyphs};
 use linkgauge::stats;
-use linkgauge::store::{Point, Trend};
-use linkgauge::units::plural;
+use linkgauge::store::{Trend, TrendPoint};
+use linkgauge::units::format_plural;
 use serde_json::{Value, json};
 
-use super::super::store::short;
+use super::super::store::short_id;
 
 /// Columns of a chart; more runs than that share them.
-const WIDTH: usize = 60;
+const CHART_COLUMNS: usize = 60;
 
-pub fn text(trends: &[Trend], metric: &Metric) -> String {
-    trends.iter().map(|trend| one(trend, metric)).collect::<Vec<_>>().join("\n")
+pub fn format_trends(trends: &[Trend], metric: &Metric) -> String {
+    trends.iter().map(|trend| format_trend(trend, metric)).collect::<Vec<_>>().join("\n")
 }
 
-fn one(trend: &Trend, metric: &Metric) -> String {
-    let print = |value: f64| metric.unit().print(value);
+fn format_trend(trend: &Trend, metric: &Metric) -> String {
+    let print = |value: f64| metric.unit().format(value);
     let values: Vec<f64> = trend.points.iter().map(|point| point.value).collect();
     let (Some(first), Some(last)) = (trend.points.first(), trend.points.last()) else { return String::new() };
     let median = stats::median(&values).unwrap_or(f64::NAN);
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let day = |point: &Point| point.started.strftime("%Y-%m-%d").to_string();
+    let day = |point: &TrendPoint| point.started.strftime("%Y-%m-%d").to_string();
     let on = trend.host.as_deref().map(|host| format!(" on {}", printable(host))).unwrap_or_default();
     format!(
         "{} of {} {}{}{on}\n  {}\n  {} to {}, median {}\n  last {} ({}, {:+.1} % from the median)\n  {}, {} to {}\n",
         metric.name(),
         shorten(&printable(&trend.endpoint), 34),
         printable(&trend.direction),
-        particulars(trend.message_bytes, trend.ports, trend.parallel, &trend.settings),
-        chart(&values),
+        case_details(trend.message_bytes, trend.ports, trend.parallel, &trend.settings),
+        draw_chart(&values),
         print(least),
         print(most),
         print(median),
         print(last.value),
-        printable(short(&last.id)),
-        change(last.value, median),
-        plural(values.len() as u64, "run"),
+        printable(short_id(&last.id)),
+        percent_change(last.value, median),
+        format_plural(values.len() as u64, "run"),
         day(first),
         day(last),
     )
 }
 
 /// In percent; none where there is nothing to compare with.
-fn change(value: f64, with: f64) -> f64 {
+fn percent_change(value: f64, with: f64) -> f64 {
     let percent = (value / with - 1.0) * 100.0;
     if percent.is_finite() { percent } else { 0.0 }
 }
 
 /// One sign a run, from zero up; where there are too many, one for the median of neighbours. What was not reached is as
 /// high as can be.
-fn chart(values: &[f64]) -> String {
-    let shared = values.len().div_ceil(WIDTH).max(1);
+fn draw_chart(values: &[f64]) -> String {
+    let shared = values.len().div_ceil(CHART_COLUMNS).max(1);
     let heights: Vec<f64> = values.chunks(shared).filter_map(stats::median).collect();
     let most = heights.iter().copied().filter(|height| height.is_finite()).fold(0.0, f64::max);
     let most = if most > 0.0 { most } else { 1.0 };
-    signs(
+    sparkline_glyphs(
         &heights.into_iter().map(|height| if height.is_finite() { height } else { most }).collect::<Vec<_>>(),
     )
 }
 
-pub fn json(trends: &[Trend], metric: &Metric) -> Value {
-    let point = |point: &Point| {
+pub fn trends_json(trends: &[Trend], metric: &Metric) -> Value {
+    let point = |point: &TrendPoint| {
         // What was not reached is null, as in a run document.
         json!({"id": point.id, "started": point.started, "value": point.value})
     };
@@ -91,13 +91,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charts() {
-        assert_eq!(chart(&[0.0, 1.0, 4.0, 7.0, f64::INFINITY]), "▁▂▅██");
-        assert_eq!(chart(&[0.0, 0.0]), "▁▁");
-        assert_eq!(chart(&[f64::INFINITY]), "█");
+    fn charts_fit_their_width() {
+        assert_eq!(draw_chart(&[0.0, 1.0, 4.0, 7.0, f64::INFINITY]), "▁▂▅██");
+        assert_eq!(draw_chart(&[0.0, 0.0]), "▁▁");
+        assert_eq!(draw_chart(&[f64::INFINITY]), "█");
         let many: Vec<f64> = (0..1000).map(f64::from).collect();
-        assert!(chart(&many).chars().count() <= WIDTH);
-        assert_eq!(change(110.0, 100.0).round(), 10.0);
-        assert_eq!(change(1.0, 0.0), 0.0);
+        assert!(draw_chart(&many).chars().count() <= CHART_COLUMNS);
+        assert_eq!(percent_change(110.0, 100.0).round(), 10.0);
+        assert_eq!(percent_change(1.0, 0.0), 0.0);
     }
 }

@@ -7,18 +7,18 @@ use anyhow::{Result, bail};
 use clap::builder::PossibleValue;
 use clap::{ArgGroup, Args};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::lab::device_server::{Busy, Counters, DeviceServer, Options};
-use linkgauge::lab::packing::{DelimiterProcess, Packing};
-use linkgauge::lab::uart::{self, Uarts};
-use linkgauge::link::line::Settings;
+use linkgauge::lab::device_server::{BusyPolicy, DeviceServer, DeviceServerOptions, PortCounters};
+use linkgauge::lab::packing::{DelimiterProcess, PackingRules};
+use linkgauge::lab::uart::{self, LabUarts};
+use linkgauge::link::serial_line::SerialSettings;
 use linkgauge::link::tty;
-use linkgauge::serve::raise_open_files;
-use linkgauge::units::{Bytes, Span, plural, print_bytes};
+use linkgauge::serve::raise_open_file_limit;
+use linkgauge::units::{Bytes, Span, format_bytes, format_plural};
 
 use crate::cmd::Status;
-use crate::cmd::measure::wait;
-use crate::cmd::output::{put, tell};
-use crate::cmd::signals::on_interrupt;
+use crate::cmd::measure::wait_until_interrupted;
+use crate::cmd::output::{print_message, print_text};
+use crate::cmd::signals::interrupt_flag;
 
 /// Offer serial ports over the network, as a serial device server does
 ///
@@ -41,7 +41,7 @@ pub struct Flags {
     ports: Option<u32>,
     /// Settings of the ports that are no URL, like 115200 or 9600,7E1,rtscts [default: 9600,8N1]
     #[arg(long, value_name = "SETTINGS")]
-    line: Option<Settings>,
+    line: Option<SerialSettings>,
     /// Clients speak Telnet and can control the port (RFC 2217), instead of raw bytes
     #[arg(long)]
     rfc2217: bool,
@@ -49,7 +49,7 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1)]
     clients: usize,
     /// One client too many: refuse it, or replace the oldest
-    #[arg(long, value_name = "WHAT", value_parser = busy(), default_value = "refuse")]
+    #[arg(long, value_name = "WHAT", value_parser = busy_policy_values(), default_value = "refuse")]
     busy: String,
     #[command(flatten)]
     packing: PackingFlags,
@@ -80,67 +80,68 @@ struct PackingFlags {
     #[arg(long, value_name = "SIZE", default_value = "0")]
     length: Bytes,
     /// Packing: send after this byte, or these two one after the other, in hex, like 0D,0A
-    #[arg(long, value_name = "HEX", value_delimiter = ',', value_parser = hex)]
+    #[arg(long, value_name = "HEX", value_delimiter = ',', value_parser = parse_hex_byte)]
     delimiter: Vec<u8>,
     /// What becomes of the delimiter; +1 and +2: so many bytes behind it belong to the packet
-    #[arg(long, value_name = "WHAT", value_parser = process(), default_value = "keep", allow_hyphen_values = true)]
+    #[arg(long, value_name = "WHAT", value_parser = delimiter_process_values(), default_value = "keep", allow_hyphen_values = true)]
     delimiter_process: String,
     /// Packing: send at the latest when so much is there
     #[arg(long, value_name = "SIZE", default_value = "1Ki")]
     buffer: Bytes,
 }
 
-fn busy() -> clap::builder::PossibleValuesParser {
+fn busy_policy_values() -> clap::builder::PossibleValuesParser {
     ["refuse", "replace"].map(PossibleValue::new).into()
 }
 
-fn process() -> clap::builder::PossibleValuesParser {
+fn delimiter_process_values() -> clap::builder::PossibleValuesParser {
     ["keep", "strip", "+1", "+2"].map(PossibleValue::new).into()
 }
 
-fn hex(text: &str) -> Result<u8, String> {
+fn parse_hex_byte(text: &str) -> Result<u8, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let byte = u8::from_str_radix(digits, 16).ok().filter(|_| digits.len() <= 2 && !digits.starts_with('+'));
     byte.ok_or_else(|| "write a byte as one or two hexadecimal digits, like 0D".to_owned())
 }
 
 impl PackingFlags {
-    fn packing(&self) -> Packing {
+    fn rules(&self) -> PackingRules {
         let size = |bytes: Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
-        Packing {
-            inter_character: self.inter_character_timeout.0,
-            force_transmit: self.force_transmit.0,
-            length: size(self.length),
+        PackingRules {
+            inter_character_timeout: self.inter_character_timeout.0,
+            force_transmit_after: self.force_transmit.0,
+            packet_bytes: size(self.length),
             delimiter: self.delimiter.clone(),
-            process: match self.delimiter_process.as_str() {
+            delimiter_process: match self.delimiter_process.as_str() {
                 "strip" => DelimiterProcess::Strip,
                 "+1" => DelimiterProcess::Plus(1),
                 "+2" => DelimiterProcess::Plus(2),
                 _ => DelimiterProcess::Keep,
             },
-            buffer: size(self.buffer),
+            buffer_bytes: size(self.buffer),
         }
     }
 }
 
 impl Flags {
     /// Ports of software, if they are wanted; they run until they are dropped.
-    fn plugs(&self) -> Result<Option<Uarts>> {
+    fn start_plugs(&self) -> Result<Option<LabUarts>> {
         let ports = self.ports.unwrap_or(1) as usize;
-        let options = uart::Options { ports, ..uart::Options::default() };
-        Ok(self.plug.then(|| Uarts::start(&options)).transpose()?)
+        let options = uart::UartOptions { ports, ..uart::UartOptions::default() };
+        Ok(self.plug.then(|| LabUarts::start(&options)).transpose()?)
     }
 
     /// The serial ports, one endpoint each.
-    fn serial_ports(&self, plugs: Option<&Uarts>) -> Result<Vec<Endpoint>> {
+    fn serial_endpoints(&self, plugs: Option<&LabUarts>) -> Result<Vec<Endpoint>> {
         let line = self.line.unwrap_or_default();
         if let Some(plugs) = plugs {
             return plugs.paths().iter().map(|path| Ok(tty::endpoint(path, &line)?)).collect();
         }
-        let given = self.serial.iter().map(|text| serial_port(text, &line)).collect::<Result<Vec<_>>>()?;
+        let given =
+            self.serial.iter().map(|text| parse_serial_port(text, &line)).collect::<Result<Vec<_>>>()?;
         match (self.ports, given.as_slice()) {
             (None, _) => Ok(given),
-            (Some(ports), [first]) => (0..ports).map(|n| Ok(first.counted_up(n)?)).collect(),
+            (Some(ports), [first]) => (0..ports).map(|n| Ok(first.with_number_offset(n)?)).collect(),
             (Some(ports), given) if given.len() == ports as usize => Ok(given.to_vec()),
             (Some(ports), given) => {
                 bail!("--ports {ports}, but --serial names {}: leave one out", given.len())
@@ -150,7 +151,7 @@ impl Flags {
 }
 
 /// An endpoint as typed, or that of a device's path.
-pub fn serial_port(text: &str, line: &Settings) -> Result<Endpoint> {
+pub fn parse_serial_port(text: &str, line: &SerialSettings) -> Result<Endpoint> {
     if text.contains("://") {
         return Ok(text.parse()?);
     }
@@ -161,29 +162,29 @@ pub fn serial_port(text: &str, line: &Settings) -> Result<Endpoint> {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let cancel = on_interrupt()?;
-    raise_open_files();
-    let plugs = flags.plugs()?;
-    let serial = flags.serial_ports(plugs.as_ref())?;
-    let server = DeviceServer::start(&Options {
+    let cancel = interrupt_flag()?;
+    raise_open_file_limit();
+    let plugs = flags.start_plugs()?;
+    let serial = flags.serial_endpoints(plugs.as_ref())?;
+    let server = DeviceServer::start(&DeviceServerOptions {
         rfc2217: flags.rfc2217,
-        packing: flags.packing.packing(),
-        clients: flags.clients,
-        busy: if flags.busy == "replace" { Busy::Replace } else { Busy::Refuse },
-        poll: flags.poll.0,
-        budget: flags.budget.0,
-        ..Options::new(flags.listen.clone(), serial.clone())
+        packing: flags.packing.rules(),
+        max_clients: flags.clients,
+        busy_policy: if flags.busy == "replace" { BusyPolicy::Replace } else { BusyPolicy::Refuse },
+        poll_interval: flags.poll.0,
+        transfer_time: flags.budget.0,
+        ..DeviceServerOptions::new(flags.listen.clone(), serial.clone())
     })?;
     if !flags.quiet {
-        put(|stdout| {
+        print_text(|stdout| {
             serial.iter().zip(server.endpoints()).try_for_each(|(serial, endpoint)| {
-                let line = Settings::of(serial).unwrap_or_default();
-                writeln!(stdout, "serving {} ({line}) on {endpoint}", serial.place())
+                let line = SerialSettings::from_endpoint(serial).unwrap_or_default();
+                writeln!(stdout, "serving {} ({line}) on {endpoint}", serial.address())
             })
         })?;
     }
-    let tell_events = || server.events().filter(|_| !flags.quiet).for_each(tell);
-    wait(&cancel, flags.time, || {
+    let tell_events = || server.events().filter(|_| !flags.quiet).for_each(print_message);
+    wait_until_interrupted(&cancel, flags.time, || {
         tell_events();
         if server.open_ports() == 0 {
             tell_events();
@@ -193,30 +194,30 @@ pub fn run(flags: Flags) -> Result<Status> {
     })?;
     tell_events();
     if !flags.quiet {
-        tell(summary(&server));
+        print_message(summary(&server));
     }
     Ok(Status::Complete)
 }
 
 /// All ports together.
 fn summary(server: &DeviceServer) -> String {
-    let sum = |counter: fn(&Counters) -> &AtomicU64| -> u64 {
+    let sum = |counter: fn(&PortCounters) -> &AtomicU64| -> u64 {
         server.counters().map(|counters| counter(counters).load(Relaxed)).sum()
     };
     let mut text = format!(
         "served {}, refused {}; {} to the lines, {} from them",
-        plural(sum(|counters| &counters.sessions), "session"),
+        format_plural(sum(|counters| &counters.sessions), "session"),
         sum(|counters| &counters.refused),
-        print_bytes(sum(|counters| &counters.to_line)),
-        print_bytes(sum(|counters| &counters.from_line)),
+        format_bytes(sum(|counters| &counters.to_line)),
+        format_bytes(sum(|counters| &counters.from_line)),
     );
     let unclaimed = sum(|counters| &counters.unclaimed);
     if unclaimed > 0 {
-        text += &format!(", of which {} with no client", print_bytes(unclaimed));
+        text += &format!(", of which {} with no client", format_bytes(unclaimed));
     }
     let overruns = sum(|counters| &counters.overruns);
     if overruns > 0 {
-        text += &format!("; {} lost by overruns", plural(overruns, "character"));
+        text += &format!("; {} lost by overruns", format_plural(overruns, "character"));
     }
     text
 }

@@ -4,16 +4,16 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::PossibleValue;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::lab::logger::{self, Device, Full, Logger, Options, Wanted};
-use linkgauge::link::line::Settings;
-use linkgauge::serve::raise_open_files;
-use linkgauge::units::{self, Bytes, Span, print_duration};
+use linkgauge::lab::logger::{self, FullQueuePolicy, Logger, LoggerConfig, LoggerOptions, TableSpec};
+use linkgauge::link::serial_line::SerialSettings;
+use linkgauge::serve::raise_open_file_limit;
+use linkgauge::units::{self, Bytes, Span, format_duration};
 
-use super::device_server::serial_port;
+use super::device_server::parse_serial_port;
 use crate::cmd::Status;
-use crate::cmd::measure::wait;
-use crate::cmd::output::{put, tell};
-use crate::cmd::signals::on_interrupt;
+use crate::cmd::measure::wait_until_interrupted;
+use crate::cmd::output::{print_message, print_text};
+use crate::cmd::signals::interrupt_flag;
 
 /// Be a data logger: an emulated CR1000 that answers PakBus on TCP and serial lines
 ///
@@ -28,10 +28,10 @@ pub struct Flags {
     #[arg(long, value_name = "DEV")]
     serial: Vec<String>,
     /// Its PakBus address
-    #[arg(long, value_name = "N", default_value_t = Device::default().address)]
+    #[arg(long, value_name = "N", default_value_t = LoggerConfig::default().address)]
     address: u16,
     /// Security code that commands must carry; 0: none
-    #[arg(long, value_name = "CODE", default_value_t = Device::default().security)]
+    #[arg(long, value_name = "CODE", default_value_t = LoggerConfig::default().security_code)]
     security: u16,
     /// File it holds: CPU:NAME=PATH, or CPU:NAME:SIZE of made-up bytes; any number of times
     #[arg(long, value_name = "FILE", default_values = ["CPU:bench.bin:600k", "CPU:data.dat:100k"])]
@@ -42,21 +42,21 @@ pub struct Flags {
         value_name = "TABLE",
         default_values = ["Bench:1s:Seq=Int4,Batt=IEEE4,Temp=FP2", "Wind:10s:Speed=IEEE4,Direction=IEEE4"]
     )]
-    table: Vec<Wanted>,
+    table: Vec<TableSpec>,
     /// What made-up bytes and values are made of
-    #[arg(long, value_name = "N", default_value_t = Device::default().seed)]
+    #[arg(long, value_name = "N", default_value_t = LoggerConfig::default().seed)]
     seed: u64,
     /// What each command keeps it busy
     #[arg(long, value_name = "TIME", default_value = "0s")]
     chunk_time: Span,
     /// Commands it bears at once, the one in work included
-    #[arg(long, value_name = "N", default_value_t = Device::default().queue)]
+    #[arg(long, value_name = "N", default_value_t = LoggerConfig::default().queue_commands)]
     queue: usize,
     /// One command too many: refuse it, or drop it without a word
-    #[arg(long, value_name = "WHAT", value_parser = full(), default_value = "refuse")]
+    #[arg(long, value_name = "WHAT", value_parser = full_queue_values(), default_value = "refuse")]
     full: String,
     /// Say "please wait" after this time, where an answer takes longer
-    #[arg(long, value_name = "TIME", default_value = please_wait())]
+    #[arg(long, value_name = "TIME", default_value = default_please_wait())]
     please_wait: Span,
     /// Largest packet
     #[arg(long, value_name = "SIZE", default_value = "1000")]
@@ -72,57 +72,61 @@ pub struct Flags {
     quiet: bool,
 }
 
-fn full() -> clap::builder::PossibleValuesParser {
+fn full_queue_values() -> clap::builder::PossibleValuesParser {
     ["refuse", "drop"].map(PossibleValue::new).into()
 }
 
-fn please_wait() -> clap::builder::OsStr {
-    print_duration(Device::default().please_wait).into()
+fn default_please_wait() -> clap::builder::OsStr {
+    format_duration(LoggerConfig::default().please_wait).into()
 }
 
 impl Flags {
-    fn options(&self) -> Result<Options> {
-        let lines = self.serial.iter().map(|text| serial_port(text, &Settings::default()));
+    fn options(&self) -> Result<LoggerOptions> {
+        let lines = self.serial.iter().map(|text| parse_serial_port(text, &SerialSettings::default()));
         let lines = lines.collect::<Result<Vec<_>>>()?;
         let listen = match (self.listen.as_slice(), lines.as_slice()) {
             ([], []) => vec!["tcp://127.0.0.1".parse()?],
             (listen, _) => listen.to_vec(),
         };
-        let device = Device {
+        let device = LoggerConfig {
             address: self.address,
-            security: self.security,
-            files: self.files()?,
+            security_code: self.security,
+            files: self.load_files()?,
             tables: self.table.clone(),
             seed: self.seed,
-            processing: self.chunk_time.0,
-            queue: self.queue,
-            full: if self.full == "drop" { Full::Drop } else { Full::Refuse },
+            command_time: self.chunk_time.0,
+            queue_commands: self.queue,
+            full_queue_policy: if self.full == "drop" {
+                FullQueuePolicy::Drop
+            } else {
+                FullQueuePolicy::Refuse
+            },
             please_wait: self.please_wait.0,
-            max_packet: u16::try_from(self.max_packet.0).unwrap_or(u16::MAX),
+            max_packet_bytes: u16::try_from(self.max_packet.0).unwrap_or(u16::MAX),
             skip_records: self.skip_records,
         };
-        Ok(Options { listen, lines, device })
+        Ok(LoggerOptions { listen, serial_lines: lines, config: device })
     }
 
-    fn files(&self) -> Result<Vec<(String, Vec<u8>)>> {
+    fn load_files(&self) -> Result<Vec<(String, Vec<u8>)>> {
         let seeds = self.seed..;
-        self.file.iter().zip(seeds).map(|(text, seed)| file(text, seed)).collect()
+        self.file.iter().zip(seeds).map(|(text, seed)| load_file(text, seed)).collect()
     }
 }
 
 /// More than any logger holds.
-const LARGEST_FILE: u64 = 1 << 30;
+const MAX_FILE_BYTES: u64 = 1 << 30;
 
 /// Name and content of a file as typed.
-fn file(text: &str, seed: u64) -> Result<(String, Vec<u8>)> {
+fn load_file(text: &str, seed: u64) -> Result<(String, Vec<u8>)> {
     if let Some((name, path)) = text.split_once('=') {
         let bytes = std::fs::read(path).with_context(|| format!("{path}: cannot be read"))?;
         return Ok((name.to_owned(), bytes));
     }
-    let parts = text.rsplit_once(':').and_then(|(name, size)| Some((name, units::bytes(size).ok()?)));
+    let parts = text.rsplit_once(':').and_then(|(name, size)| Some((name, units::parse_bytes(size).ok()?)));
     match parts {
-        Some((name, size)) if size <= LARGEST_FILE => {
-            Ok((name.to_owned(), logger::content(seed, size as usize)))
+        Some((name, size)) if size <= MAX_FILE_BYTES => {
+            Ok((name.to_owned(), logger::generate_content(seed, size as usize)))
         }
         Some(_) => bail!("--file {text}: at most 1 GiB"),
         None => bail!("--file {text}: write CPU:NAME=PATH, or CPU:NAME:SIZE, like CPU:bench.bin:600k"),
@@ -130,38 +134,38 @@ fn file(text: &str, seed: u64) -> Result<(String, Vec<u8>)> {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let cancel = on_interrupt()?;
-    raise_open_files();
+    let cancel = interrupt_flag()?;
+    raise_open_file_limit();
     let options = flags.options()?;
     let logger = Logger::start(&options)?;
     if !flags.quiet {
-        let mut places = logger.endpoints().iter().chain(&options.lines);
-        put(|stdout| {
+        let mut places = logger.endpoints().iter().chain(&options.serial_lines);
+        print_text(|stdout| {
             places.try_for_each(|place| {
                 writeln!(stdout, "emulated logger, address {}, on {place}", flags.address)
             })
         })?;
     }
-    wait(&cancel, flags.time, || {
-        logger.lost().for_each(tell);
+    wait_until_interrupted(&cancel, flags.time, || {
+        logger.line_errors().for_each(print_message);
         if !logger.is_reachable() {
             bail!("no line is left to answer on");
         }
         Ok(())
     })?;
     if !flags.quiet {
-        tell(summary(&logger));
+        print_message(summary(&logger));
     }
     Ok(Status::Complete)
 }
 
 /// What it did; what did not happen is left out.
 fn summary(logger: &Logger) -> String {
-    let (counters, (accepted, refused)) = (logger.counters(), logger.connections());
+    let (counters, (accepted, refused)) = (logger.counters(), logger.connection_counts());
     let mut text = format!(
         "served {}, answered {}",
-        units::plural(accepted, "connection"),
-        units::plural(counters.answered, "command")
+        units::format_plural(accepted, "connection"),
+        units::format_plural(counters.answered, "command")
     );
     for (count, thing, what) in [
         (refused, "connection", " refused"),
@@ -171,7 +175,7 @@ fn summary(logger: &Logger) -> String {
         (counters.damaged, "damaged frame", ""),
     ] {
         if count > 0 {
-            text += &format!("; {}{what}", units::plural(count, thing));
+            text += &format!("; {}{what}", units::format_plural(count, thing));
         }
     }
     text

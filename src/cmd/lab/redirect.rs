@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use anyhow::{Result, bail};
 use clap::Args;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::lab::redirect::{Options, Redirector};
-use linkgauge::units::{Span, plural, print_bytes};
+use linkgauge::lab::redirect::{Redirector, RedirectorOptions};
+use linkgauge::units::{Span, format_bytes, format_plural};
 
 use crate::cmd::Status;
-use crate::cmd::measure::wait;
-use crate::cmd::output::{put, tell};
-use crate::cmd::signals::on_interrupt;
+use crate::cmd::measure::wait_until_interrupted;
+use crate::cmd::output::{print_message, print_text};
+use crate::cmd::signals::interrupt_flag;
 
 /// Join a local serial port to one elsewhere, for programs that know nothing of networks
 ///
@@ -45,21 +45,21 @@ pub struct Flags {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let cancel = on_interrupt()?;
-    let redirector = Redirector::start(&Options {
+    let cancel = interrupt_flag()?;
+    let redirector = Redirector::start(&RedirectorOptions {
         link: flags.link,
         timeout: flags.timeout.0,
         retry: flags.retry,
-        give_up: flags.give_up.map(|time| time.0),
-        ..Options::new(flags.remote.clone())
+        give_up_after: flags.give_up.map(|time| time.0),
+        ..RedirectorOptions::new(flags.remote.clone())
     })?;
     if !flags.quiet {
-        put(|stdout| {
+        print_text(|stdout| {
             writeln!(stdout, "serial port {} leads to {}", redirector.path().display(), flags.remote)
         })?;
     }
-    wait(&cancel, flags.time, || {
-        redirector.events().filter(|_| !flags.quiet).for_each(tell);
+    wait_until_interrupted(&cancel, flags.time, || {
+        redirector.events().filter(|_| !flags.quiet).for_each(print_message);
         if redirector.has_ended() {
             bail!("{}: no connection", flags.remote);
         }
@@ -67,11 +67,11 @@ pub fn run(flags: Flags) -> Result<Status> {
     })?;
     if !flags.quiet {
         let counters = redirector.counters();
-        tell(format_args!(
+        print_message(format_args!(
             "{} to the remote port, {} from it, {}",
-            print_bytes(counters.to_remote.load(Relaxed)),
-            print_bytes(counters.from_remote.load(Relaxed)),
-            plural(counters.connections.load(Relaxed), "connection")
+            format_bytes(counters.to_remote.load(Relaxed)),
+            format_bytes(counters.from_remote.load(Relaxed)),
+            format_plural(counters.connections.load(Relaxed), "connection")
         ));
     }
     Ok(Status::Complete)

@@ -10,19 +10,22 @@ use clap::builder::PossibleValue;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::netem::Netem;
-use linkgauge::lab::shaper::{Options, PROFILES, Profile, Shaper, besides, carries_stream, usual_queue};
+use linkgauge::lab::shaper::{
+    LinkProfile, PROFILES, Shaper, ShaperOptions, default_queue_bytes, describe_impairments,
+    is_stream_endpoint,
+};
 use linkgauge::link::Dialer;
-use linkgauge::link::shaped::{Often, Shape, Tally};
-use linkgauge::serve::raise_open_files;
+use linkgauge::link::shaped::{Occurrence, PathCounters, Shape};
+use linkgauge::serve::raise_open_file_limit;
 use linkgauge::units::{
-    BitRate, Bytes, Share, Span, plural, print_bit_rate, print_bytes, print_count, print_duration,
-    print_nanoseconds,
+    BitRate, Bytes, Share, Span, format_bit_rate, format_bytes, format_count, format_duration,
+    format_nanoseconds, format_plural,
 };
 
 use crate::cmd::Status;
-use crate::cmd::measure::wait;
-use crate::cmd::output::{put, tell};
-use crate::cmd::signals::{on_interrupt, on_interrupt_only};
+use crate::cmd::measure::wait_until_interrupted;
+use crate::cmd::output::{print_message, print_text};
+use crate::cmd::signals::{interrupt_flag, protected_interrupt_flag};
 
 /// Make a link as slow as another one: a relay with delay, rate, queue and faults
 ///
@@ -42,7 +45,7 @@ pub struct Flags {
     #[arg(long, value_name = "DEVICE", conflicts_with_all = ["listen", "to", "delay_down", "rate_down", "seed"])]
     netem: Option<String>,
     /// Begin with a link of this kind; other flags change it
-    #[arg(long, value_name = "NAME", value_parser = profiles())]
+    #[arg(long, value_name = "NAME", value_parser = profile_values())]
     profile: Option<String>,
     /// One-way delay
     #[arg(long, value_name = "TIME")]
@@ -59,7 +62,7 @@ pub struct Flags {
     #[arg(long, value_name = "TIME")]
     tail: Option<Span>,
     /// Some delays grow by so much, like 300ms@2%
-    #[arg(long, value_name = "TIME@SHARE", value_parser = spike)]
+    #[arg(long, value_name = "TIME@SHARE", value_parser = parse_spike)]
     spike: Option<(Span, Share)>,
     /// What passes arrives when the clock is at a multiple of this, as in the slots of a radio
     #[arg(long, value_name = "TIME")]
@@ -73,7 +76,7 @@ pub struct Flags {
     rate_down: Option<BitRate>,
     /// Bytes that may wait for the line; beyond, datagrams are dropped and streams wait [default: 100 ms of the rate,
     /// at least 64Ki]
-    #[arg(long, value_name = "SIZE", value_parser = queue)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_queue)]
     queue: Option<Bytes>,
     /// Share of the datagrams that are lost
     #[arg(long, value_name = "SHARE")]
@@ -98,16 +101,16 @@ pub struct Flags {
     quiet: bool,
 }
 
-fn profiles() -> clap::builder::PossibleValuesParser {
-    let help = |profile: &Profile| {
+fn profile_values() -> clap::builder::PossibleValuesParser {
+    let help = |profile: &LinkProfile| {
         let mut text = format!(
             "{}: {} each way, {} up, {} down",
             profile.summary,
-            print_duration(profile.shape.delay),
-            print_bit_rate(profile.rate_up),
-            print_bit_rate(profile.rate_down)
+            format_duration(profile.shape.delay),
+            format_bit_rate(profile.rate_up),
+            format_bit_rate(profile.rate_down)
         );
-        besides(&profile.shape).iter().for_each(|word| text += &format!(", {word}"));
+        describe_impairments(&profile.shape).iter().for_each(|word| text += &format!(", {word}"));
         text
     };
     PROFILES
@@ -117,21 +120,21 @@ fn profiles() -> clap::builder::PossibleValuesParser {
         .into()
 }
 
-fn queue(text: &str) -> Result<Bytes, String> {
+fn parse_queue(text: &str) -> Result<Bytes, String> {
     match text.parse() {
         Ok(Bytes(0)) => Err("a queue of nothing lets nothing pass".to_owned()),
         parsed => parsed.map_err(|error: linkgauge::units::UnitError| error.to_string()),
     }
 }
 
-fn spike(text: &str) -> Result<(Span, Share), String> {
+fn parse_spike(text: &str) -> Result<(Span, Share), String> {
     let (length, share) = text.split_once('@').ok_or("a spike is a time and a share, like 300ms@2%")?;
     let told = |error: linkgauge::units::UnitError| error.to_string();
     Ok((length.parse().map_err(told)?, share.parse().map_err(told)?))
 }
 
-fn often(Share(share): Share) -> Often {
-    if share > 0.0 { Often::Share(share) } else { Often::Never }
+fn to_occurrence(Share(share): Share) -> Occurrence {
+    if share > 0.0 { Occurrence::Share(share) } else { Occurrence::Never }
 }
 
 impl Flags {
@@ -140,18 +143,20 @@ impl Flags {
         let profile = PROFILES.iter().find(|profile| Some(profile.name) == self.profile.as_deref());
         let known = profile.map_or(Shape::NONE, |profile| profile.shape.clone());
         let time = |flag: Option<Span>, known: Duration| flag.map_or(known, |span| span.0);
-        let share = |flag: Option<Share>, known: Often| flag.map_or(known, often);
-        let shape = |delay: Option<Span>, rate: Option<BitRate>, rate_of: fn(&Profile) -> f64| {
+        let share = |flag: Option<Share>, known: Occurrence| flag.map_or(known, to_occurrence);
+        let shape = |delay: Option<Span>, rate: Option<BitRate>, rate_of: fn(&LinkProfile) -> f64| {
             let rate = rate.or(self.rate).map(|rate| rate.0).or(profile.map(rate_of));
             Shape {
                 delay: time(delay.or(self.delay), known.delay),
                 jitter: time(self.jitter, known.jitter),
                 tail: time(self.tail, known.tail),
-                spike: time(self.spike.map(|(length, _)| length), known.spike),
-                spikes: share(self.spike.map(|(_, share)| share), known.spikes),
+                spike_delay: time(self.spike.map(|(length, _)| length), known.spike_delay),
+                spike_occurrence: share(self.spike.map(|(_, share)| share), known.spike_occurrence),
                 slot: time(self.slot, known.slot),
-                rate: rate.unwrap_or(f64::INFINITY),
-                queue: self.queue.map_or_else(|| rate.map_or(u64::MAX, usual_queue), |queue| queue.0),
+                bits_per_second: rate.unwrap_or(f64::INFINITY),
+                queue_bytes: self
+                    .queue
+                    .map_or_else(|| rate.map_or(u64::MAX, default_queue_bytes), |queue| queue.0),
                 loss: share(self.loss, known.loss),
                 duplicate: share(self.duplicate, known.duplicate),
                 reorder: share(self.reorder, known.reorder),
@@ -164,13 +169,13 @@ impl Flags {
     }
 
     /// A stream loses nothing: what a profile loses, and nobody asked for, is left out. Returns it.
-    fn leave_out(&self, options: &mut Options) -> Result<Option<Often>> {
+    fn drop_profile_loss(&self, options: &mut ShaperOptions) -> Result<Option<Occurrence>> {
         let loss = options.up.loss;
-        if self.loss.is_some() || loss == Often::Never || !carries_stream(&options.listen)? {
+        if self.loss.is_some() || loss == Occurrence::Never || !is_stream_endpoint(&options.listen)? {
             return Ok(None);
         }
         for shape in [&mut options.up, &mut options.down] {
-            shape.loss = Often::Never;
+            shape.loss = Occurrence::Never;
         }
         Ok(Some(loss))
     }
@@ -182,39 +187,39 @@ pub fn run(flags: Flags) -> Result<Status> {
         (Some(device), ..) => shape_device(device, &up, &flags),
         (None, Some(listen), Some(to)) => {
             let (listen, to, log) = (listen.clone(), to.clone(), flags.log.clone());
-            let mut options = Options { listen, to, up, down, seed: flags.seed, log };
-            let left_out = flags.leave_out(&mut options)?;
-            relay(&options, left_out, &flags)
+            let mut options = ShaperOptions { listen, to, up, down, seed: flags.seed, log };
+            let left_out = flags.drop_profile_loss(&mut options)?;
+            run_relay(&options, left_out, &flags)
         }
         _ => bail!("clap demands --listen and --to"),
     }
 }
 
 /// How long opening the far side may take: a client waits for it.
-const OPENING: Duration = Duration::from_secs(10);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn relay(options: &Options, left_out: Option<Often>, flags: &Flags) -> Result<Status> {
-    let cancel = on_interrupt()?;
-    raise_open_files();
-    let dialer = Dialer { timeout: OPENING, ..Dialer::new(Clock::System) };
+fn run_relay(options: &ShaperOptions, left_out: Option<Occurrence>, flags: &Flags) -> Result<Status> {
+    let cancel = interrupt_flag()?;
+    raise_open_file_limit();
+    let dialer = Dialer { timeout: OPEN_TIMEOUT, ..Dialer::new(Clock::System) };
     let shaper = Shaper::start(options, &dialer)?;
     if !flags.quiet {
-        put(|stdout| {
+        print_text(|stdout| {
             writeln!(stdout, "shaping {} on {}", options.to, shaper.endpoint())?;
-            writeln!(stdout, "  up:   {}", describe(&options.up))?;
-            writeln!(stdout, "  down: {}", describe(&options.down))?;
-            match left_out.map(|loss| besides(&Shape { loss, ..Shape::NONE }).concat()) {
+            writeln!(stdout, "  up:   {}", describe_shape(&options.up))?;
+            writeln!(stdout, "  down: {}", describe_shape(&options.down))?;
+            match left_out.map(|loss| describe_impairments(&Shape { loss, ..Shape::NONE }).concat()) {
                 Some(loss) => writeln!(stdout, "  left out, because a stream loses nothing: {loss}"),
                 None => Ok(()),
             }
         })?;
     }
     let mut said = String::new();
-    wait(&cancel, flags.time, || {
+    wait_until_interrupted(&cancel, flags.time, || {
         for event in shaper.events() {
             // A far end that is gone is the same news with every datagram; the account counts them.
             if !flags.quiet && event != said {
-                tell(&event);
+                print_message(&event);
             }
             said = event;
         }
@@ -225,49 +230,52 @@ fn relay(options: &Options, left_out: Option<Often>, flags: &Flags) -> Result<St
         let [accepted, refused, failed] =
             [&counters.accepted, &counters.refused, &counters.failed].map(|counter| counter.load(Relaxed));
         let [up, down] = shaper.tallies();
-        tell(format_args!("relayed {}, refused {refused}, failed {failed}", plural(accepted, "connection")));
-        tell(format_args!("  up:   {}", account(&up)));
-        tell(format_args!("  down: {}", account(&down)));
+        print_message(format_args!(
+            "relayed {}, refused {refused}, failed {failed}",
+            format_plural(accepted, "connection")
+        ));
+        print_message(format_args!("  up:   {}", describe_counters(&up)));
+        print_message(format_args!("  down: {}", describe_counters(&down)));
     }
     Ok(Status::Complete)
 }
 
 fn shape_device(device: &str, shape: &Shape, flags: &Flags) -> Result<Status> {
     // Neither a second Ctrl-C nor a terminal that is closed may leave the device shaped.
-    let cancel = on_interrupt_only()?;
+    let cancel = protected_interrupt_flag()?;
     let netem = Netem::start(device, shape)?;
-    let told = put(|stdout| match flags.quiet {
+    let told = print_text(|stdout| match flags.quiet {
         true => Ok(()),
-        false => writeln!(stdout, "shaping what leaves by {device}: {}", describe(shape)),
+        false => writeln!(stdout, "shaping what leaves by {device}: {}", describe_shape(shape)),
     });
     if told.is_ok() {
-        wait(&cancel, flags.time, || Ok(()))?;
+        wait_until_interrupted(&cancel, flags.time, || Ok(()))?;
     }
     netem.remove()?;
     told.map(|()| Status::Complete)
 }
 
-fn describe(shape: &Shape) -> String {
+fn describe_shape(shape: &Shape) -> String {
     let mut text = match shape.delay {
         Duration::ZERO => "no delay".to_owned(),
-        delay => format!("delay {}", print_duration(delay)),
+        delay => format!("delay {}", format_duration(delay)),
     };
     if !shape.jitter.is_zero() {
-        text += &format!(" ± {}", print_duration(shape.jitter));
+        text += &format!(" ± {}", format_duration(shape.jitter));
     }
-    if shape.rate.is_finite() {
-        let bytes = print_bytes((shape.rate / 8.0).round() as u64);
-        text += &format!(", {bytes}/s ({})", print_bit_rate(shape.rate));
+    if shape.bits_per_second.is_finite() {
+        let bytes = format_bytes((shape.bits_per_second / 8.0).round() as u64);
+        text += &format!(", {bytes}/s ({})", format_bit_rate(shape.bits_per_second));
     }
-    if shape.queue != u64::MAX {
-        text += &format!(", queue {}", print_bytes(shape.queue));
+    if shape.queue_bytes != u64::MAX {
+        text += &format!(", queue {}", format_bytes(shape.queue_bytes));
     }
-    besides(shape).iter().for_each(|word| text += &format!(", {word}"));
+    describe_impairments(shape).iter().for_each(|word| text += &format!(", {word}"));
     text
 }
 
-fn account(tally: &Tally) -> String {
-    let mut text = print_bytes(tally.bytes);
+fn describe_counters(tally: &PathCounters) -> String {
+    let mut text = format_bytes(tally.bytes);
     for (count, word) in [
         (tally.dropped, "dropped by the full queue"),
         (tally.lost, "lost"),
@@ -275,13 +283,13 @@ fn account(tally: &Tally) -> String {
         (tally.overtaken, "overtaken"),
     ] {
         if count > 0 {
-            text += &format!(", {} {word}", print_count(count));
+            text += &format!(", {} {word}", format_count(count));
         }
     }
-    if tally.receipts > 0 {
-        let mean = tally.late.as_nanos() as f64 / tally.receipts as f64;
-        let worst = tally.latest.as_nanos() as f64;
-        text += &format!("; late by {}, at most {}", print_nanoseconds(mean), print_nanoseconds(worst));
+    if tally.receive_count > 0 {
+        let mean = tally.total_lateness.as_nanos() as f64 / tally.receive_count as f64;
+        let worst = tally.max_lateness.as_nanos() as f64;
+        text += &format!("; late by {}, at most {}", format_nanoseconds(mean), format_nanoseconds(worst));
     }
     text
 }

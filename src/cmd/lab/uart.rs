@@ -4,15 +4,18 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use linkgauge::lab::uart::{BATCH, Frame, HandOver, Noise, Options, Tally, Uarts, Wiring};
-use linkgauge::link::line::Parity;
-use linkgauge::serve::raise_open_files;
-use linkgauge::units::{self, MessageRate, Span, print_count, print_duration, print_nanoseconds};
+use linkgauge::lab::uart::{
+    DEFAULT_BATCH_INTERVAL, DeliveryMode, FrameOverride, LabUarts, LineNoise, PortWiring, UartCounters,
+    UartOptions,
+};
+use linkgauge::link::serial_line::Parity;
+use linkgauge::serve::raise_open_file_limit;
+use linkgauge::units::{self, MessageRate, Span, format_count, format_duration, format_nanoseconds};
 
 use crate::cmd::Status;
-use crate::cmd::measure::wait;
-use crate::cmd::output::{put, tell};
-use crate::cmd::signals::on_interrupt;
+use crate::cmd::measure::wait_until_interrupted;
+use crate::cmd::output::{print_message, print_text};
+use crate::cmd::signals::interrupt_flag;
 
 /// Serial ports without hardware: terminals on which every character takes its time
 ///
@@ -36,14 +39,14 @@ pub struct Flags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(5..=8))]
     data: Option<u8>,
     /// Parity: none, odd, even, mark or space [default: what the program sets, except for even]
-    #[arg(long, value_name = "PARITY", value_parser = parity)]
+    #[arg(long, value_name = "PARITY", value_parser = parse_parity)]
     parity: Option<Parity>,
     /// Hand over what came in without a gap this often; 0ms: each character by itself
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["fifo", "latency_timer"], default_value = batch())]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["fifo", "latency_timer"], default_value = default_batch())]
     batch: Span,
     /// Receive FIFO: hand over so many characters at once, or when nothing came for so many character times (4)
-    #[arg(long, value_name = "TRIGGER[,IDLE]", value_parser = fifo, conflicts_with = "latency_timer")]
-    fifo: Option<HandOver>,
+    #[arg(long, value_name = "TRIGGER[,IDLE]", value_parser = parse_fifo, conflicts_with = "latency_timer")]
+    fifo: Option<DeliveryMode>,
     /// USB adapter: hand over 62 characters at once, or when this time is over
     #[arg(long, value_name = "TIME")]
     latency_timer: Option<Span>,
@@ -51,7 +54,7 @@ pub struct Flags {
     #[arg(long)]
     no_pacing: bool,
     /// Probability that a bit arrives as its opposite
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_probability)]
     bit_errors: f64,
     /// Breaks per second on a busy line; each hits a character, which arrives as zero
     #[arg(long, value_name = "RATE")]
@@ -67,73 +70,73 @@ pub struct Flags {
     quiet: bool,
 }
 
-fn batch() -> clap::builder::OsStr {
-    print_duration(BATCH).into()
+fn default_batch() -> clap::builder::OsStr {
+    format_duration(DEFAULT_BATCH_INTERVAL).into()
 }
 
-fn parity(text: &str) -> Result<Parity, String> {
+fn parse_parity(text: &str) -> Result<Parity, String> {
     let named = Parity::ALL.into_iter().find(|parity| parity.name() == text);
     named.ok_or_else(|| "use none, odd, even, mark or space".to_owned())
 }
 
-fn fifo(text: &str) -> Result<HandOver, String> {
+fn parse_fifo(text: &str) -> Result<DeliveryMode, String> {
     let (trigger, idle) = text.split_once(',').unwrap_or((text, "4"));
     let number = |text: &str| text.parse().ok().filter(|number| (1..=4096).contains(number));
     match (number(trigger), number(idle)) {
-        (Some(trigger), Some(idle_characters)) => Ok(HandOver::Fifo { trigger, idle_characters }),
+        (Some(trigger), Some(idle_characters)) => Ok(DeliveryMode::Fifo { trigger, idle_characters }),
         _ => Err("use one or two numbers from 1 to 4096, like 8 or 14,4".to_owned()),
     }
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn parse_probability(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share
-        .or_else(|| units::share(text).ok())
+        .or_else(|| units::parse_share(text).ok())
         .ok_or_else(|| "use a number from 0 to 1, like 1e-6, or 0.1%".to_owned())
 }
 
 impl Flags {
-    fn options(&self) -> Options {
+    fn options(&self) -> UartOptions {
         let hand_over = match (self.fifo, self.latency_timer) {
             (Some(fifo), _) => fifo,
-            (None, Some(time)) => HandOver::Timer(time.0),
-            (None, None) => HandOver::Batch(self.batch.0),
+            (None, Some(time)) => DeliveryMode::Timer(time.0),
+            (None, None) => DeliveryMode::Batch(self.batch.0),
         };
-        Options {
-            wiring: if self.null_modem { Wiring::NullModem } else { Wiring::Plug },
+        UartOptions {
+            wiring: if self.null_modem { PortWiring::NullModem } else { PortWiring::Plug },
             ports: self.ports as usize,
             link: self.link.clone(),
-            paced: !self.no_pacing,
-            hand_over,
-            noise: Noise {
-                bit_errors: self.bit_errors,
+            is_paced: !self.no_pacing,
+            delivery: hand_over,
+            noise: LineNoise {
+                bit_error_probability: self.bit_errors,
                 breaks_per_second: self.breaks.map_or(0.0, |rate| rate.0),
                 seed: self.seed,
             },
-            frame: Frame { data_bits: self.data, parity: self.parity },
+            frame_override: FrameOverride { data_bits: self.data, parity: self.parity },
         }
     }
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let cancel = on_interrupt()?;
-    raise_open_files();
+    let cancel = interrupt_flag()?;
+    raise_open_file_limit();
     let options = flags.options();
-    let uarts = Uarts::start(&options)?;
-    let places: Vec<String> = places(&uarts, options.wiring.ends());
+    let uarts = LabUarts::start(&options)?;
+    let places: Vec<String> = port_names(&uarts, options.wiring.terminals_per_port());
     if !flags.quiet {
-        put(|stdout| places.iter().try_for_each(|place| writeln!(stdout, "serial port {place}")))?;
+        print_text(|stdout| places.iter().try_for_each(|place| writeln!(stdout, "serial port {place}")))?;
     }
-    wait(&cancel, flags.time, || Ok(()))?;
+    wait_until_interrupted(&cancel, flags.time, || Ok(()))?;
     let tallies = uarts.stop()?;
     if !flags.quiet {
-        summary(&places, &tallies, options.wiring.ends());
+        print_summary(&places, &tallies, options.wiring.terminals_per_port());
     }
     Ok(Status::Complete)
 }
 
 /// Where each port is: its terminal and the link to it, or both of each.
-fn places(uarts: &Uarts, ends: usize) -> Vec<String> {
+fn port_names(uarts: &LabUarts, ends: usize) -> Vec<String> {
     let mut links = uarts.links();
     let terminals: Vec<String> = uarts
         .paths()
@@ -147,29 +150,29 @@ fn places(uarts: &Uarts, ends: usize) -> Vec<String> {
 }
 
 /// More ports than this are summed up in one line.
-const LINES: usize = 16;
+const MAX_LISTED_PORTS: usize = 16;
 
-fn summary(places: &[String], tallies: &[Tally], ends: usize) {
-    if places.len() <= LINES {
+fn print_summary(places: &[String], tallies: &[UartCounters], ends: usize) {
+    if places.len() <= MAX_LISTED_PORTS {
         for (place, tallies) in places.iter().zip(tallies.chunks(ends)) {
-            tell(format_args!("{place}: {}", told(tallies)));
+            print_message(format_args!("{place}: {}", describe_counters(tallies)));
         }
         return;
     }
-    let mut sums = vec![Tally::default(); ends];
+    let mut sums = vec![UartCounters::default(); ends];
     for port in tallies.chunks(ends) {
         sums.iter_mut().zip(port).for_each(|(sum, tally)| sum.merge(tally));
     }
-    tell(format_args!("{} ports: {}", places.len(), told(&sums)));
+    print_message(format_args!("{} ports: {}", places.len(), describe_counters(&sums)));
 }
 
 /// What a port has seen: characters each way, what went wrong, how late it was.
-fn told(ends: &[Tally]) -> String {
+fn describe_counters(ends: &[UartCounters]) -> String {
     let ways: Vec<String> = ends
         .iter()
-        .map(|end| format!("{} sent, {} received", print_count(end.sent), print_count(end.received)))
+        .map(|end| format!("{} sent, {} received", format_count(end.sent), format_count(end.received)))
         .collect();
-    let mut sum = Tally::default();
+    let mut sum = UartCounters::default();
     ends.iter().for_each(|end| sum.merge(end));
     let defects = sum.defects;
     let wrong = [
@@ -183,20 +186,20 @@ fn told(ends: &[Tally]) -> String {
     let wrong: String = wrong
         .iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("; {} {what}", print_count(*count)))
+        .map(|(count, what)| format!("; {} {what}", format_count(*count)))
         .collect();
     let lateness = &sum.lateness;
-    let at = |quantile| print_nanoseconds(lateness.value_at_quantile(quantile) as f64);
+    let at = |quantile| format_nanoseconds(lateness.value_at_quantile(quantile) as f64);
     let late = if lateness.is_empty() {
         String::new()
     } else {
-        let max = print_nanoseconds(lateness.max() as f64);
+        let max = format_nanoseconds(lateness.max() as f64);
         format!(
             "; late by {} (median), {} (p99), {max} (max), {} of {} times by more than a character",
             at(0.5),
             at(0.99),
-            print_count(sum.late),
-            print_count(lateness.len())
+            format_count(sum.late_deliveries),
+            format_count(lateness.len())
         )
     };
     format!("{}{wrong}{late}", ways.join("; "))
@@ -207,10 +210,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_a_number_or_percent() {
-        assert_eq!([share("1e-6"), share("0.5"), share("1%"), share("0")], [1e-6, 0.5, 0.01, 0.0].map(Ok));
+    fn probabilities_are_numbers_or_percentages() {
+        assert_eq!(
+            [
+                parse_probability("1e-6"),
+                parse_probability("0.5"),
+                parse_probability("1%"),
+                parse_probability("0")
+            ],
+            [1e-6, 0.5, 0.01, 0.0].map(Ok)
+        );
         for wrong in ["2", "-1", "101%", "x", "", "NaN"] {
-            assert!(share(wrong).is_err(), "{wrong}");
+            assert!(parse_probability(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use linkgauge::lab::vm::{self, NO_STATUS, Options};
+use linkgauge::lab::vm::{self, NO_STATUS_EXIT_CODE, VmOptions};
 use linkgauge::units::Span;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cmd::Status;
-use crate::cmd::signals::on_interrupt;
+use crate::cmd::signals::interrupt_flag;
 
-const USUAL_LIMIT: Duration = Duration::from_secs(120);
+const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// Run a command in a guest with a kernel of its own
 ///
@@ -55,26 +55,26 @@ pub struct GuestFlags {
 }
 
 impl GuestFlags {
-    pub fn any(&self) -> bool {
+    pub fn any_set(&self) -> bool {
         self.virtual_time || self.limit.is_some() || self.cache.is_some()
     }
 
     /// A guest with these, which `limit` ends unless a flag says otherwise.
-    pub fn options(&self, modules: &[String], tools: &[String], limit: Duration) -> Result<Options> {
-        Ok(Options {
+    pub fn options(&self, modules: &[String], tools: &[String], limit: Duration) -> Result<VmOptions> {
+        Ok(VmOptions {
             modules: modules.to_vec(),
             tools: tools.to_vec(),
             program: std::env::current_exe().context("the path of this program cannot be read")?,
-            limit: self.limit.map_or(limit, |limit| limit.0),
+            time_limit: self.limit.map_or(limit, |limit| limit.0),
             virtual_time: self.virtual_time,
-            join: None,
-            cache: self.cache.clone().map_or_else(usual_cache, Ok)?,
+            joined_sockets: None,
+            cache_directory: self.cache.clone().map_or_else(default_cache, Ok)?,
         })
     }
 }
 
 /// How a guest ended: `None` where Ctrl-C ended it.
-pub fn wait(guest: &mut Child, cancel: &AtomicBool) -> Result<Option<ExitStatus>> {
+pub fn wait_for_guest(guest: &mut Child, cancel: &AtomicBool) -> Result<Option<ExitStatus>> {
     let mut told = false;
     loop {
         if let Some(status) = guest.try_wait()? {
@@ -90,21 +90,21 @@ pub fn wait(guest: &mut Child, cancel: &AtomicBool) -> Result<Option<ExitStatus>
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let cancel = on_interrupt()?;
-    let mut options = flags.guest.options(&flags.modules, &flags.tools, USUAL_LIMIT)?;
-    options.join = flags.join.map(joined).transpose()?;
-    let mut process = vm::process(&options, &flags.command);
+    let cancel = interrupt_flag()?;
+    let mut options = flags.guest.options(&flags.modules, &flags.tools, DEFAULT_TIME_LIMIT)?;
+    options.joined_sockets = flags.join.map(socket_pair).transpose()?;
+    let mut process = vm::guest_process(&options, &flags.command);
     let mut guest = process.stdin(Stdio::null()).spawn().context("bash cannot be started")?;
-    let Some(status) = wait(&mut guest, &cancel)? else { return Ok(Status::Interrupted) };
+    let Some(status) = wait_for_guest(&mut guest, &cancel)? else { return Ok(Status::Interrupted) };
     match status.code() {
         Some(0) => Ok(Status::Complete),
         // It has said why.
-        Some(NO_STATUS) | None => Ok(Status::Incomplete),
+        Some(NO_STATUS_EXIT_CODE) | None => Ok(Status::Incomplete),
         Some(status) => bail!("in the guest {} ended with status {status}", flags.command[0]),
     }
 }
 
-fn joined(sockets: Vec<PathBuf>) -> Result<[PathBuf; 2]> {
+fn socket_pair(sockets: Vec<PathBuf>) -> Result<[PathBuf; 2]> {
     let odd = sockets.iter().find(|path| path.to_string_lossy().contains([' ', ',']));
     if let Some(path) = odd {
         bail!(
@@ -115,7 +115,7 @@ fn joined(sockets: Vec<PathBuf>) -> Result<[PathBuf; 2]> {
     sockets.try_into().map_err(|_| anyhow::anyhow!("--join takes two sockets"))
 }
 
-fn usual_cache() -> Result<PathBuf> {
+fn default_cache() -> Result<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let caches = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
     Ok(caches.context("no place for the kernel is known: say --cache DIRECTORY")?.join("linkgauge/vm"))

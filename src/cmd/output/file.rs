@@ -13,19 +13,21 @@ use rustix::fs::{Access, Mode, OFlags, access, open};
 use rustix::io::Errno;
 
 /// Finds out whether a file can be written. Leaves it as it is, and makes none.
-pub fn check_file(path: &Path) -> Result<()> {
+pub fn check_file_writable(path: &Path) -> Result<()> {
     let checked = match fs::metadata(path) {
         // Opening a pipe waits for its reader, and closing it ends him.
         Ok(there) if !there.is_file() && !there.is_dir() => Ok(()),
         Ok(_) => File::options().append(true).open(path).map(drop),
-        Err(error) if error.kind() == ErrorKind::NotFound => check_directory(&directory_of(path)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            check_directory_writable(&parent_directory(path))
+        }
         Err(error) => Err(error),
     };
     checked.with_context(|| format!("{}: cannot be written", path.display()))
 }
 
 /// Where a file of that name would be made: beside it, or where the link leads that has its name.
-fn directory_of(path: &Path) -> PathBuf {
+fn parent_directory(path: &Path) -> PathBuf {
     let beside = |path: &Path| match path.parent() {
         Some(parent) if parent != Path::new("") => parent.to_owned(),
         _ => PathBuf::from("."),
@@ -37,7 +39,7 @@ fn directory_of(path: &Path) -> PathBuf {
 }
 
 /// Finds out whether a directory takes a new file, with one that has no name and is gone when it is closed.
-fn check_directory(directory: &Path) -> io::Result<()> {
+fn check_directory_writable(directory: &Path) -> io::Result<()> {
     let nameless =
         open(directory, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
     match nameless {
@@ -49,19 +51,19 @@ fn check_directory(directory: &Path) -> io::Result<()> {
 }
 
 /// Writes a file. What was in it stays if that fails.
-pub fn to_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    let written = match replaceable(path) {
-        Some(whole) => replace(&whole, write),
+pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    let written = match replaceable_path(path) {
+        Some(whole) => replace_file(&whole, write),
         None => File::create(path).and_then(|file| match file.is_terminal() {
             true => show(&file, write),
-            false => fill(&file, write),
+            false => write_buffered(&file, write),
         }),
     };
     written.with_context(|| format!("{}: could not be written", path.display()))
 }
 
 /// The name, links followed, of a file that another may take the place of: no device, no pipe, nothing that is open here.
-fn replaceable(path: &Path) -> Option<PathBuf> {
+fn replaceable_path(path: &Path) -> Option<PathBuf> {
     if path.starts_with("/dev") || path.starts_with("/proc") {
         return None;
     }
@@ -72,18 +74,18 @@ fn replaceable(path: &Path) -> Option<PathBuf> {
 }
 
 /// Writes beside the file, then takes its place, with its owner and permissions.
-fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+fn replace_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().display();
     let beside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
     let file = match File::options().write(true).create_new(true).open(&beside) {
         // A directory that takes no new file may hold one that can be written; a longer name may be too long.
         Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidFilename) => {
-            return File::create(path).and_then(|file| fill(&file, write));
+            return File::create(path).and_then(|file| write_buffered(&file, write));
         }
         file => file?,
     };
-    let written = fill(&file, write)
-        .and_then(|()| fs::metadata(path).map_or(Ok(()), |old| keep(&old, &file)))
+    let written = write_buffered(&file, write)
+        .and_then(|()| fs::metadata(path).map_or(Ok(()), |old| copy_owner_and_mode(&old, &file)))
         // A disk may say only now that it is full.
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&beside, path));
@@ -97,16 +99,16 @@ fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) ->
 fn show(mut terminal: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut text = Vec::new();
     write(&mut text)?;
-    terminal.write_all(terminal::text(&String::from_utf8_lossy(&text)).as_bytes())
+    terminal.write_all(terminal::sanitize_text(&String::from_utf8_lossy(&text)).as_bytes())
 }
 
-fn fill(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+fn write_buffered(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut out = BufWriter::new(file);
     write(&mut out).and_then(|()| out.flush())
 }
 
 /// Gives a new file the owner and permissions of the old one.
-fn keep(old: &fs::Metadata, file: &File) -> io::Result<()> {
+fn copy_owner_and_mode(old: &fs::Metadata, file: &File) -> io::Result<()> {
     // Only the superuser may give files away; to others it is theirs, as a new one would be.
     let _ = fchown(file, Some(old.uid()), Some(old.gid()));
     file.set_permissions(Permissions::from_mode(old.mode() & 0o777))

@@ -6,11 +6,11 @@
 use linkgauge::report::is_unprintable;
 
 /// Text with its lines, tabs and colours; what else does not show becomes U+FFFD.
-pub fn text(text: &str) -> String {
+pub fn sanitize_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
-        let length = match colour(rest) {
+        let length = match own_colour_bytes(rest) {
             Some(length) => {
                 out.push_str(&rest[..length]);
                 length
@@ -27,14 +27,14 @@ pub fn text(text: &str) -> String {
 }
 
 /// A message: no colours, no tabs, and lines after the first are indented, so that none of them passes for a message of its own.
-pub fn message(text: &str) -> String {
+pub fn sanitize_message(text: &str) -> String {
     let (space, text) = text.split_at(text.len() - text.trim_start_matches('\n').len());
     let lines: Vec<String> = text.trim_end().split('\n').map(linkgauge::report::printable).collect();
     space.to_owned() + &lines.join("\n  ")
 }
 
 /// JSON that means the same: what does not show stands there as an escape.
-pub fn json(json: &str) -> String {
+pub fn escape_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
@@ -54,7 +54,7 @@ pub fn json(json: &str) -> String {
 }
 
 /// The length of the sequence that `text` begins with, if it is one that this program colours text with.
-fn colour(text: &str) -> Option<usize> {
+fn own_colour_bytes(text: &str) -> Option<usize> {
     let parameters = text.strip_prefix("\u{1b}[")?;
     let (parameters, _) = parameters.split_once('m')?;
     let is_ours = |parameter: &str| matches!(parameter.parse(), Ok(0 | 1 | 4 | 30..=37 | 39 | 90..=97u8));
@@ -69,30 +69,30 @@ mod tests {
     const HOSTILE: &str = "a\u{1b}]0;title\u{7}b\u{1b}[2J\u{9b}31mc\rd\u{8}e\u{202e}f\u{2028}g\u{2066}h\u{85}i\u{7f}\u{feff}j\u{e0041}k";
 
     #[test]
-    fn only_what_shows_is_left() {
-        let shown = text(HOSTILE);
+    fn unprintable_characters_are_replaced() {
+        let shown = sanitize_text(HOSTILE);
         assert_eq!(shown, "a�]0;title�b�[2J�31mc�d�e�f�g�h�i��j�k");
-        assert_eq!(message(HOSTILE), shown);
-        assert_eq!(text("µ – 漢字 é\t|\n"), "µ – 漢字 é\t|\n");
+        assert_eq!(sanitize_message(HOSTILE), shown);
+        assert_eq!(sanitize_text("µ – 漢字 é\t|\n"), "µ – 漢字 é\t|\n");
     }
 
     #[test]
-    fn our_colours_stay_in_text_and_no_others() {
+    fn only_own_colours_pass() {
         let ours = "\u{1b}[1m\u{1b}[31merror\u{1b}[0m \u{1b}[1;33mx\u{1b}[0m";
-        assert_eq!(text(ours), ours);
-        assert_eq!(text("\u{1b}[8mhidden\u{1b}[m\u{1b}[5;1mb\u{1b}[1"), "�[8mhidden�[m�[5;1mb�[1");
-        assert_eq!(message("\u{1b}[31mred"), "�[31mred");
+        assert_eq!(sanitize_text(ours), ours);
+        assert_eq!(sanitize_text("\u{1b}[8mhidden\u{1b}[m\u{1b}[5;1mb\u{1b}[1"), "�[8mhidden�[m�[5;1mb�[1");
+        assert_eq!(sanitize_message("\u{1b}[31mred"), "�[31mred");
     }
 
     #[test]
-    fn no_line_of_a_message_passes_for_another_message() {
-        assert_eq!(message("\nx: a\nerror: b\n\n"), "\nx: a\n  error: b");
+    fn continuation_lines_are_indented() {
+        assert_eq!(sanitize_message("\nx: a\nerror: b\n\n"), "\nx: a\n  error: b");
     }
 
     #[test]
-    fn json_means_the_same() {
+    fn escaped_json_parses_to_the_same_value() {
         let value = serde_json::json!({"k\u{9b}": [HOSTILE, "\u{e0041}", "a\nb"]});
-        let shown = json(&format!("{value:#}"));
+        let shown = escape_json(&format!("{value:#}"));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
         assert!(!shown.contains(|c| c != '\n' && is_unprintable(c)), "{shown}");
     }

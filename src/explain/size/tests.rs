@@ -1,42 +1,42 @@
 //! The figures that were published, and sweeps whose costs are known because the test made them up.
 
-use super::sweeps::Sweep;
+use super::sweeps::SizeSweep;
 use super::*;
-use crate::report::{Options, explanation, sample_run};
+use crate::report::{ReportOptions, sample_runs, write_findings};
 use crate::run::{CaseResult, Figures};
 
 /// What a line of that rate carries in Ethernet frames of LINX: 1488 of 1538 bytes.
-fn ethernet(bits_per_second: f64) -> Limit {
+fn ethernet_limit(bits_per_second: f64) -> LineLimit {
     let line_limit_bps = bits_per_second * 1488.0 / 1538.0;
-    Limit { line_limit_bps, line_by: LineBy::Line }
+    LineLimit { line_limit_bps, line_by: LineSource::Line }
 }
 
 /// Published microseconds a packet, one way, of 64 bytes and then four times as many each.
-fn published(name: &str, microseconds: &[f64], limit: Limit) -> Fit {
-    let measured = microseconds.iter().enumerate().map(|(power, us)| Measured {
+fn published_fit(name: &str, microseconds: &[f64], limit: LineLimit) -> SizeFit {
+    let measured = microseconds.iter().enumerate().map(|(power, us)| SizeSample {
         case: None,
         message_bytes: 64 << (2 * power),
         time_ns: us * 1e3,
     });
-    let sweep = Sweep {
+    let sweep = SizeSweep {
         group: "Throughput".to_owned(),
         name: name.to_owned(),
-        measured: measured.collect(),
-        limit: Some(limit),
-        ..Sweep::default()
+        samples: measured.collect(),
+        line_limit: Some(limit),
+        ..SizeSweep::default()
     };
-    Fit::of(sweep).unwrap()
+    SizeFit::from_sweep(sweep).unwrap()
 }
 
-const GIGABIT: f64 = 1e9;
-const FAST: f64 = 1e8;
+const GIGABIT_BPS: f64 = 1e9;
+const FAST_ETHERNET_BPS: f64 = 1e8;
 
-fn all_published() -> Vec<Fit> {
+fn published_fits() -> Vec<SizeFit> {
     vec![
-        published("LINX", &[24.0, 24.0, 28.0, 58.0, 200.0, 748.0], ethernet(GIGABIT)),
-        published("TIPC", &[30.0, 32.0, 34.0, 106.0, 318.0, 1156.0], ethernet(GIGABIT)),
-        published("Linux–OSEck", &[30.0, 32.0, 84.0, 336.0, 1356.0], ethernet(FAST)),
-        published("OSEck–OSEck", &[24.0, 36.0, 86.0, 340.0], ethernet(FAST)),
+        published_fit("LINX", &[24.0, 24.0, 28.0, 58.0, 200.0, 748.0], ethernet_limit(GIGABIT_BPS)),
+        published_fit("TIPC", &[30.0, 32.0, 34.0, 106.0, 318.0, 1156.0], ethernet_limit(GIGABIT_BPS)),
+        published_fit("Linux–OSEck", &[30.0, 32.0, 84.0, 336.0, 1356.0], ethernet_limit(FAST_ETHERNET_BPS)),
+        published_fit("OSEck–OSEck", &[24.0, 36.0, 86.0, 340.0], ethernet_limit(FAST_ETHERNET_BPS)),
     ]
 }
 
@@ -47,19 +47,22 @@ fn megabytes(rate_bps: Option<f64>, digits: i32) -> f64 {
 }
 
 #[test]
-fn the_published_tables_between_nodes() {
-    let [linx, tipc, to_oseck, oseck] = all_published().try_into().unwrap();
+fn published_tables_between_nodes_are_explained() {
+    let [linx, tipc, to_oseck, oseck] = published_fits().try_into().unwrap();
     assert_eq!((megabytes(linx.costs.rate_bps, 1), megabytes(tipc.costs.rate_bps, 1)), (91.6, 58.0));
     assert_eq!((megabytes(linx.last_rate_bps, 1), megabytes(tipc.last_rate_bps, 1)), (89.7, 58.7));
-    let of_line = |fit: &Fit| (10.0 * fit.last_of_line_percent.unwrap()).round() / 10.0;
+    let of_line = |fit: &SizeFit| (10.0 * fit.last_of_line_percent.unwrap()).round() / 10.0;
     assert_eq!((of_line(&linx), of_line(&tipc)), (74.2, 48.5));
     assert_eq!(
         (linx.against_line, tipc.against_line),
-        (Some(Against::NotTheLine), Some(Against::NotTheLine))
+        (Some(LineComparison::NotTheLine), Some(LineComparison::NotTheLine))
     );
     assert_eq!((megabytes(to_oseck.last_rate_bps, 2), megabytes(oseck.last_rate_bps, 2)), (12.05, 12.09));
-    assert_eq!((to_oseck.against_line, oseck.against_line), (Some(Against::TheLine), Some(Against::TheLine)));
-    assert_eq!(megabytes(to_oseck.limit.map(|limit| limit.line_limit_bps), 2), 12.09);
+    assert_eq!(
+        (to_oseck.against_line, oseck.against_line),
+        (Some(LineComparison::TheLine), Some(LineComparison::TheLine))
+    );
+    assert_eq!(megabytes(to_oseck.line_limit.map(|limit| limit.line_limit_bps), 2), 12.09);
     // Of four sizes one lies off: the slope of all is more than the line carries.
     assert_eq!((to_oseck.beyond_line, oseck.beyond_line), (false, true));
     assert!((linx.costs.message_ns.unwrap() - 21_206.35).abs() < 1.0, "{:?}", linx.costs);
@@ -67,51 +70,55 @@ fn the_published_tables_between_nodes() {
     let interval = linx.costs.rate_bps_interval.unwrap();
     assert_eq!((megabytes(Some(interval.low), 1), megabytes(Some(interval.high), 1)), (89.0, 240.0));
     assert_eq!(oseck.costs.rate_bps_interval, None);
-    assert!(linx.broken.is_none() && tipc.broken.is_none(), "six sizes are too few for two lines");
+    assert!(linx.segmented.is_none() && tipc.segmented.is_none(), "six sizes are too few for two lines");
 }
 
-fn told(fits: Vec<Fit>) -> String {
+fn render(fits: Vec<SizeFit>) -> String {
     let mut out = Vec::new();
-    let sizes = Sizes { form: FORM, published: true, fits };
-    explanation(&[sizes.finding()], &Options::default(), &mut out).unwrap();
+    let sizes = SizeModel { form: FORMULA, published: true, fits };
+    write_findings(&[sizes.to_finding()], &ReportOptions::default(), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     text
 }
 
 /// The same without its lines.
-fn joined(fits: Vec<Fit>) -> String {
-    told(fits).split_whitespace().collect::<Vec<_>>().join(" ")
+fn render_unwrapped(fits: Vec<SizeFit>) -> String {
+    render(fits).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
-fn the_study_itself_gives_the_same() {
-    let study = crate::paper::Study::named("linx").unwrap();
-    let all = Sizes::of(&Evidence::Study(&study), &NOTHING).unwrap().fits;
+fn study_gives_the_same_fits() {
+    let study = crate::study::Study::by_name("linx").unwrap();
+    let all = SizeModel::fit(&Evidence::Study(&study), &UNDECLARED).unwrap().fits;
     let in_study = |table: &str, name: &str| {
         all.iter().find(|fit| fit.group.starts_with(&format!("Table {table}: ")) && fit.name == name).unwrap()
     };
     for (by_hand, (table, name)) in
-        all_published().iter().zip([("2", "LINX"), ("2", "TIPC"), ("6", "LINX"), ("8", "LINX")])
+        published_fits().iter().zip([("2", "LINX"), ("2", "TIPC"), ("6", "LINX"), ("8", "LINX")])
     {
         let fit = in_study(table, name);
         assert_eq!((&fit.rows, &fit.costs), (&by_hand.rows, &by_hand.costs), "{table} {name}");
-        assert_eq!((fit.limit, fit.against_line), (by_hand.limit, by_hand.against_line), "{table} {name}");
+        assert_eq!(
+            (fit.line_limit, fit.against_line),
+            (by_hand.line_limit, by_hand.against_line),
+            "{table} {name}"
+        );
     }
     // Four times two protocols, and two pairs with OSEck twice.
     assert_eq!(all.len(), 12);
     let latency = in_study("1", "LINX");
-    assert_eq!((latency.limit, megabytes(latency.costs.rate_bps, 1)), (None, 33.9));
+    assert_eq!((latency.line_limit, megabytes(latency.costs.rate_bps, 1)), (None, 33.9));
     // Nor does a round trip compare with a line that the user declares.
-    let declared = Declared { line_bps: Some(1e6) };
-    let all = Sizes::of(&Evidence::Study(&study), &declared).unwrap().fits;
-    let compared = |fit: &Fit| (fit.limit.is_some(), fit.group.ends_with("throughput"));
+    let declared = DeclaredFacts { line_bps: Some(1e6) };
+    let all = SizeModel::fit(&Evidence::Study(&study), &declared).unwrap().fits;
+    let compared = |fit: &SizeFit| (fit.line_limit.is_some(), fit.group.ends_with("throughput"));
     assert!(all.iter().map(compared).all(|(has_limit, is_load)| has_limit == is_load), "{all:?}");
 }
 
 #[test]
-fn what_they_show_is_told_in_80_columns() {
-    insta::assert_snapshot!(told(all_published()), @r"
+fn findings_fit_80_columns() {
+    insta::assert_snapshot!(render(published_fits()), @r"
     The size: what a message costs, and what each byte of it
       time of a message = its own cost + size ÷ rate, published figures by
         Theil–Sen; the interval of the rate is Sen's (95 %, from five sizes on)
@@ -135,7 +142,7 @@ fn what_they_show_is_told_in_80_columns() {
         the two largest sizes. off: the most that the line is above (+) or below (−)
         a time.
     ");
-    let lines: Vec<String> = all_published().iter().map(Fit::line).collect();
+    let lines: Vec<String> = published_fits().iter().map(SizeFit::summary_line).collect();
     insta::assert_snapshot!(lines.join("\n"), @r"
     21.21 µs + size ÷ 91.64 MB/s, half 1.943 kB; last 89.69 MB/s = 74 %
     the model does not fit (off by +35 %); last 58.65 MB/s = 48 %
@@ -145,8 +152,8 @@ fn what_they_show_is_told_in_80_columns() {
 }
 
 /// An unpaced load, one way, of messages that take this long.
-fn load(message_bytes: u32, nanoseconds: f64) -> CaseResult {
-    let mut case = sample_run::minimal().cases[0].clone();
+fn load_case(message_bytes: u32, nanoseconds: f64) -> CaseResult {
+    let mut case = sample_runs::minimal().cases[0].clone();
     (case.workload, case.direction, case.message_bytes) =
         ("throughput".to_owned(), crate::plan::Direction::Send, message_bytes);
     let throughput_bps = Some(8e9 * f64::from(message_bytes) / nanoseconds);
@@ -154,98 +161,105 @@ fn load(message_bytes: u32, nanoseconds: f64) -> CaseResult {
     case
 }
 
-fn run(cases: Vec<CaseResult>) -> Run {
-    Run { cases, ..sample_run::minimal() }
+fn run_of(cases: Vec<CaseResult>) -> Run {
+    Run { cases, ..sample_runs::minimal() }
 }
 
-fn sizes() -> impl Iterator<Item = u32> {
+fn doubling_sizes() -> impl Iterator<Item = u32> {
     (0..11).map(|power| 64 << power)
 }
 
-fn fits(cases: Vec<CaseResult>, declared: &Declared) -> Vec<Fit> {
-    of_run(&run(cases), declared)
+fn fit_cases(cases: Vec<CaseResult>, declared: &DeclaredFacts) -> Vec<SizeFit> {
+    fit_run(&run_of(cases), declared)
 }
 
-const NOTHING: Declared = Declared { line_bps: None };
+const UNDECLARED: DeclaredFacts = DeclaredFacts { line_bps: None };
 
 #[test]
-fn a_sweep_gives_back_what_it_was_made_of() {
+fn fit_recovers_known_costs() {
     // 5 µs and 2 ns a byte: 500 MB/s.
-    let cases = sizes().map(|size| load(size, 5e3 + 2.0 * f64::from(size))).collect();
-    let [fit] = fits(cases, &NOTHING).try_into().unwrap();
+    let cases = doubling_sizes().map(|size| load_case(size, 5e3 + 2.0 * f64::from(size))).collect();
+    let [fit] = fit_cases(cases, &UNDECLARED).try_into().unwrap();
     assert!((fit.costs.message_ns.unwrap() - 5e3).abs() < 1e-3, "{fit:?}");
     assert_eq!((megabytes(fit.costs.rate_bps, 3), megabytes(fit.last_rate_bps, 3)), (500.0, 500.0));
     assert_eq!(fit.costs.half_performance_bytes.unwrap().round(), 2500.0);
-    assert_eq!((&fit.broken, fit.against_line, fit.numbers().as_deref()), (&None, None, Some("1–11")));
+    assert_eq!(
+        (&fit.segmented, fit.against_line, fit.case_numbers().as_deref()),
+        (&None, None, Some("1–11"))
+    );
 }
 
 #[test]
-fn a_break_is_told_with_what_lies_there() {
+fn breakpoint_names_the_sizes_between() {
     let time =
         |size: u32| if size <= 1500 { 5e3 + 2.0 * f64::from(size) } else { 2e4 + 4.0 * f64::from(size) };
-    let mut cases: Vec<CaseResult> = sizes().map(|size| load(size, time(size))).collect();
+    let mut cases: Vec<CaseResult> = doubling_sizes().map(|size| load_case(size, time(size))).collect();
     let interface = serde_json::json!({ "mtu_bytes": 1500, "tx_bytes": 1600 });
     cases[0].got.insert("interface".to_owned(), interface);
-    let [fit] = fits(cases, &NOTHING).try_into().unwrap();
-    let broken = fit.broken.as_ref().unwrap();
+    let [fit] = fit_cases(cases, &UNDECLARED).try_into().unwrap();
+    let broken = fit.segmented.as_ref().unwrap();
     assert_eq!((broken.last_below_bytes, broken.first_above_bytes), (1024, 2048));
     assert_eq!(broken.between, ["mtu_bytes 1500"]);
     assert_eq!((megabytes(broken.below.rate_bps, 1), megabytes(broken.above.rate_bps, 1)), (500.0, 250.0));
-    let text = joined(vec![fit.clone()]);
+    let text = render_unwrapped(vec![fit.clone()]);
     assert!(text.contains("break at 1024–2048 B (mtu_bytes 1500 lies there)"), "{text}");
-    assert!(fit.line().ends_with("; break at 1024–2048 B"), "{}", fit.line());
+    assert!(fit.summary_line().ends_with("; break at 1024–2048 B"), "{}", fit.summary_line());
 }
 
 #[test]
-fn the_line_may_be_declared_known_or_the_interface() {
+fn line_limit_comes_from_flag_link_or_interface() {
     let cases = |interface: serde_json::Value, line: serde_json::Value| {
-        let mut cases: Vec<CaseResult> = sizes().map(|size| load(size, 8.0 * f64::from(size))).collect();
+        let mut cases: Vec<CaseResult> =
+            doubling_sizes().map(|size| load_case(size, 8.0 * f64::from(size))).collect();
         for case in &mut cases {
             case.got.insert("interface".to_owned(), interface.clone());
             case.line = line.as_object().unwrap().clone();
         }
         cases
     };
-    let limit = |cases, declared: &Declared| fits(cases, declared)[0].limit;
+    let limit = |cases, declared: &DeclaredFacts| fit_cases(cases, declared)[0].line_limit;
     let card =
         serde_json::json!({ "kind": "ethernet", "driver": "e1000e", "speed_mbit": 1000, "mtu_bytes": 1500 });
     let mut pair = card.clone();
     pair["stacked"] = true.into();
     let (none, baud) = (serde_json::json!({}), serde_json::json!({ "limit_bps": 7680.0 }));
-    let declared = Declared { line_bps: Some(1e9) };
-    let of = |limit: Option<Limit>| limit.map(|limit| (limit.line_by, limit.line_limit_bps.round()));
+    let declared = DeclaredFacts { line_bps: Some(1e9) };
+    let of = |limit: Option<LineLimit>| limit.map(|limit| (limit.line_by, limit.line_limit_bps.round()));
     assert_eq!(
-        of(limit(cases(card.clone(), none.clone()), &NOTHING)),
-        Some((LineBy::Interface, 975_292_588.0))
+        of(limit(cases(card.clone(), none.clone()), &UNDECLARED)),
+        Some((LineSource::Interface, 975_292_588.0))
     );
-    assert_eq!(of(limit(cases(pair, none.clone()), &NOTHING)), None);
-    assert_eq!(of(limit(cases(card.clone(), baud), &NOTHING)), Some((LineBy::Line, 7680.0)));
-    assert_eq!(of(limit(cases(card, none), &declared)), Some((LineBy::Declared, 1e9)));
+    assert_eq!(of(limit(cases(pair, none.clone()), &UNDECLARED)), None);
+    assert_eq!(of(limit(cases(card.clone(), baud), &UNDECLARED)), Some((LineSource::Line, 7680.0)));
+    assert_eq!(of(limit(cases(card, none), &declared)), Some((LineSource::Declared, 1e9)));
 }
 
 #[test]
 fn a_slope_above_the_line_is_flagged() {
-    let cases = || sizes().map(|size| load(size, 5e3 + 2.0 * f64::from(size))).collect();
-    let [fit] = fits(cases(), &Declared { line_bps: Some(1e9) }).try_into().unwrap();
-    assert_eq!((fit.against_line, fit.beyond_line), (Some(Against::BeyondTheLine), true));
-    assert!(fit.line().ends_with("= 400 %, beyond the line"), "{}", fit.line());
-    assert!(joined(vec![fit]).contains("of the line as declared (125.0 MB/s): no line can do that"));
+    let cases = || doubling_sizes().map(|size| load_case(size, 5e3 + 2.0 * f64::from(size))).collect();
+    let [fit] = fit_cases(cases(), &DeclaredFacts { line_bps: Some(1e9) }).try_into().unwrap();
+    assert_eq!((fit.against_line, fit.beyond_line), (Some(LineComparison::BeyondTheLine), true));
+    assert!(fit.summary_line().ends_with("= 400 %, beyond the line"), "{}", fit.summary_line());
+    assert!(
+        render_unwrapped(vec![fit]).contains("of the line as declared (125.0 MB/s): no line can do that")
+    );
 }
 
 #[test]
-fn noise_among_the_small_does_not_hide_what_a_byte_costs() {
+fn noise_at_small_sizes_keeps_the_byte_cost() {
     // Two of the three smallest take less than a smaller one, so that Sen's interval holds zero.
     let microseconds = [9.942, 8.369, 9.585, 18.36, 50.71, 183.5];
     let sizes = (0..6).map(|power| 64 << (2 * power));
-    let cases = sizes.zip(microseconds).map(|(size, us)| load(size, us * 1e3)).collect();
-    let [fit] = fits(cases, &NOTHING).try_into().unwrap();
+    let cases = sizes.zip(microseconds).map(|(size, us)| load_case(size, us * 1e3)).collect();
+    let [fit] = fit_cases(cases, &UNDECLARED).try_into().unwrap();
     assert!(fit.costs.byte_ns_interval.unwrap().low < 0.0 && fit.costs.rate_bps_interval.is_none());
     assert!((350.0..450.0).contains(&megabytes(fit.costs.rate_bps, 1)), "{fit:?}");
 }
 
 #[test]
-fn what_differs_in_more_than_the_size_is_kept_apart() {
-    let mut cases: Vec<CaseResult> = sizes().map(|size| load(size, 5e3 + 2.0 * f64::from(size))).collect();
+fn cases_that_differ_in_more_than_size_are_separate_sweeps() {
+    let mut cases: Vec<CaseResult> =
+        doubling_sizes().map(|size| load_case(size, 5e3 + 2.0 * f64::from(size))).collect();
     let others: Vec<CaseResult> = cases
         .iter()
         .map(|case| CaseResult { direction: crate::plan::Direction::Receive, ..case.clone() })
@@ -260,22 +274,22 @@ fn what_differs_in_more_than_the_size_is_kept_apart() {
     broken_off.iter_mut().for_each(|case| (case.peer, case.complete) = ("broken".to_owned(), false));
     let two = others[..2].iter().map(|case| CaseResult { peer: "two".to_owned(), ..case.clone() });
     cases.extend(two.chain(others.clone()).chain(paced).chain(broken_off));
-    let fits = fits(cases, &NOTHING);
+    let fits = fit_cases(cases, &UNDECLARED);
     assert_eq!(fits.len(), 2);
     assert_eq!(fits[1].group, "Throughput, peer linkgauge, direction receive");
 }
 
 #[test]
-fn lines_of_different_rates_are_no_sweep() {
+fn different_line_rates_are_separate_sweeps() {
     // A study of rates: the faster the line, the larger the message.
     let over = |name: &str, shaped: bool| {
-        let faster = sizes().map(|size| {
-            let mut case = load(size, 5e3);
+        let faster = doubling_sizes().map(|size| {
+            let mut case = load_case(size, 5e3);
             let facts = if shaped { &mut case.shaped } else { &mut case.line };
             facts.insert(name.to_owned(), size.into());
             case
         });
-        fits(faster.collect(), &NOTHING)
+        fit_cases(faster.collect(), &UNDECLARED)
     };
     assert_eq!(over("bits_per_second", false), []);
     assert_eq!(over("bits_per_byte", false), []);
@@ -286,34 +300,34 @@ fn lines_of_different_rates_are_no_sweep() {
 }
 
 #[test]
-fn what_means_nothing_is_not_told() {
+fn meaningless_costs_are_omitted() {
     // A byte costs nothing, or less.
     let flat = [5e3, 5.1e3, 4.9e3, 5e3, 5.05e3, 4.95e3];
-    let cases = sizes().zip(flat).map(|(size, time)| load(size, time)).collect();
-    let [fit] = fits(cases, &NOTHING).try_into().unwrap();
+    let cases = doubling_sizes().zip(flat).map(|(size, time)| load_case(size, time)).collect();
+    let [fit] = fit_cases(cases, &UNDECLARED).try_into().unwrap();
     assert_eq!((fit.costs.rate_bps, fit.costs.half_performance_bytes), (None, None));
-    assert!(fit.line().starts_with("no cost per byte shown"), "{}", fit.line());
-    assert!(told(vec![fit]).contains("no cost per byte shown: it may be nothing."));
+    assert!(fit.summary_line().starts_with("no cost per byte shown"), "{}", fit.summary_line());
+    assert!(render(vec![fit]).contains("no cost per byte shown: it may be nothing."));
     // Three sizes are no proof where they scatter.
-    let cases = sizes().zip([5e3, 4.9e3, 5.1e3]).map(|(size, time)| load(size, time)).collect();
-    let [fit] = fits(cases, &NOTHING).try_into().unwrap();
+    let cases = doubling_sizes().zip([5e3, 4.9e3, 5.1e3]).map(|(size, time)| load_case(size, time)).collect();
+    let [fit] = fit_cases(cases, &UNDECLARED).try_into().unwrap();
     assert_eq!(fit.costs.rate_bps, None);
     // A message costs less than nothing.
-    let cases = sizes().take(3).map(|size| load(size, 2.0 * f64::from(size) - 100.0)).collect();
-    let [fit] = fits(cases, &NOTHING).try_into().unwrap();
+    let cases = doubling_sizes().take(3).map(|size| load_case(size, 2.0 * f64::from(size) - 100.0)).collect();
+    let [fit] = fit_cases(cases, &UNDECLARED).try_into().unwrap();
     assert_eq!((fit.costs.message_ns, fit.costs.half_performance_bytes), (None, None));
-    assert_eq!(fit.line(), "size ÷ 500.0 MB/s; last 500.0 MB/s");
+    assert_eq!(fit.summary_line(), "size ÷ 500.0 MB/s; last 500.0 MB/s");
     for cases in [
         vec![],
-        sizes().take(2).map(|size| load(size, 1e3)).collect(),
-        vec![load(64, 1e3); 9],
-        sizes().map(|size| load(size, f64::NAN)).collect(),
-        sizes().map(|size| load(size, f64::INFINITY)).collect(),
-        sizes().map(|size| load(size, 0.0)).collect(),
-        sizes().map(|_| load(0, 1e3)).collect(),
+        doubling_sizes().take(2).map(|size| load_case(size, 1e3)).collect(),
+        vec![load_case(64, 1e3); 9],
+        doubling_sizes().map(|size| load_case(size, f64::NAN)).collect(),
+        doubling_sizes().map(|size| load_case(size, f64::INFINITY)).collect(),
+        doubling_sizes().map(|size| load_case(size, 0.0)).collect(),
+        doubling_sizes().map(|_| load_case(0, 1e3)).collect(),
     ] {
-        assert_eq!(fits(cases, &NOTHING), []);
+        assert_eq!(fit_cases(cases, &UNDECLARED), []);
     }
-    let nothing = Sizes::of(&Evidence::Run(&run(vec![])), &NOTHING).unwrap_err().to_string();
+    let nothing = SizeModel::fit(&Evidence::Run(&run_of(vec![])), &UNDECLARED).unwrap_err().to_string();
     assert!(nothing.contains("3 message sizes"), "{nothing}");
 }

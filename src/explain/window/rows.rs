@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::{Evidence, NotExplained};
-use crate::paper::{PublishedDownload, Study};
+use super::super::{Evidence, ExplainError};
 use crate::run::{CaseResult, Run};
+use crate::study::{PublishedDownload, Study};
 
 /// The rate that one delay allowed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
+pub struct DownloadRow {
     pub name: String,
     /// Number of the case in the run, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,22 +26,22 @@ pub struct Row {
     pub throughput_bps: f64,
 }
 
-impl Row {
-    pub fn round_trip(&self) -> f64 {
+impl DownloadRow {
+    pub fn round_trip_seconds(&self) -> f64 {
         self.round_trip_ns / 1e9
     }
 
     /// Bytes a second.
-    pub fn rate(&self) -> f64 {
+    pub fn bytes_per_second(&self) -> f64 {
         self.throughput_bps / 8.0
     }
 }
 
 /// Rows of one kind, and what else is known of them.
 #[derive(Debug, Default)]
-pub struct Rows {
-    pub rows: Vec<Row>,
-    pub left_out: Vec<LeftOut>,
+pub struct DownloadRows {
+    pub rows: Vec<DownloadRow>,
+    pub excluded: Vec<ExcludedRow>,
     pub chunk_bytes: Option<u32>,
     /// What stood for hardware.
     pub stand_in: Option<String>,
@@ -50,27 +50,27 @@ pub struct Rows {
 
 /// A row that is not fitted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct LeftOut {
+pub struct ExcludedRow {
     pub name: String,
     pub why: String,
 }
 
-impl Rows {
-    pub fn of(evidence: &Evidence) -> Result<Rows, NotExplained> {
+impl DownloadRows {
+    pub fn from_evidence(evidence: &Evidence) -> Result<DownloadRows, ExplainError> {
         let mut rows = match evidence {
-            Evidence::Run(run) => Rows::measured(run),
-            Evidence::Study(study) => Rows::published(study)?,
+            Evidence::Run(run) => DownloadRows::from_run(run),
+            Evidence::Study(study) => DownloadRows::from_study(study)?,
         };
-        rows.leave_out_other_rates();
+        rows.exclude_other_rates();
         Ok(rows)
     }
 
-    fn published(study: &Study) -> Result<Rows, NotExplained> {
-        let mut rows = Rows { published: true, ..Rows::default() };
+    fn from_study(study: &Study) -> Result<DownloadRows, ExplainError> {
+        let mut rows = DownloadRows { published: true, ..DownloadRows::default() };
         for PublishedDownload { row, bytes_per_second, download } in study.published_downloads()? {
-            rows.chunk_bytes = Some(download.exchange.published_chunk_bytes);
-            match download.path {
-                Some(path) => rows.rows.push(Row {
+            rows.chunk_bytes = Some(download.protocol.published_chunk_bytes);
+            match download.link {
+                Some(path) => rows.rows.push(DownloadRow {
                     name: row,
                     case: None,
                     round_trip_ns: path.round_trip().as_nanos() as f64,
@@ -78,37 +78,38 @@ impl Rows {
                     configured_bps: Some(path.rate_from),
                     throughput_bps: bytes_per_second * 8.0,
                 }),
-                None => rows.leave_out(row, NO_ROUND_TRIP),
+                None => rows.exclude(row, UNKNOWN_ROUND_TRIP),
             }
         }
         Ok(rows)
     }
 
-    fn measured(run: &Run) -> Rows {
-        let mut rows = Rows::default();
+    fn from_run(run: &Run) -> DownloadRows {
+        let mut rows = DownloadRows::default();
         let mut chunks = BTreeSet::new();
         for (index, case) in run.cases.iter().enumerate().filter(|(_, case)| case.workload == "download") {
-            let name = name(run, index);
-            let rate = case.figures.throughput_bps.filter(|rate| RATES.contains(rate));
-            let exchanges = clock_reading(run, case);
-            let configured = number(case, "delay_ns").map(|delay| 2.0 * delay);
-            let configured = configured.filter(|round_trip| ROUND_TRIPS_NS.contains(round_trip));
+            let name = row_name(run, index);
+            let rate = case.figures.throughput_bps.filter(|rate| PLAUSIBLE_RATES_BPS.contains(rate));
+            let exchanges = median_round_trip_ns(run, case);
+            let configured = shaped_number(case, "delay_ns").map(|delay| 2.0 * delay);
+            let configured = configured.filter(|round_trip| PLAUSIBLE_ROUND_TRIPS_NS.contains(round_trip));
             if case.figures.window.is_some_and(|window| window > 1) {
-                rows.leave_out(name, "more than one request was under way at once");
+                rows.exclude(name, "more than one request was under way at once");
                 continue;
             }
             match (rate, exchanges.or(configured)) {
-                (None, _) => rows.leave_out(name, "it has no rate that there can be"),
-                (_, None) => rows.leave_out(name, NO_ROUND_TRIP),
+                (None, _) => rows.exclude(name, "it has no rate that there can be"),
+                (_, None) => rows.exclude(name, UNKNOWN_ROUND_TRIP),
                 (Some(throughput_bps), Some(round_trip_ns)) => {
                     chunks.insert(case.message_bytes);
-                    rows.stand_in = rows.stand_in.or(stand_in(case));
-                    rows.rows.push(Row {
+                    rows.stand_in = rows.stand_in.or(stand_in_name(case));
+                    rows.rows.push(DownloadRow {
                         name,
                         case: Some(index + 1),
                         round_trip_ns,
                         round_trip_measured: exchanges.is_some(),
-                        configured_bps: number(case, "rate_from_bps").filter(|rate| RATES.contains(rate)),
+                        configured_bps: shaped_number(case, "rate_from_bps")
+                            .filter(|rate| PLAUSIBLE_RATES_BPS.contains(rate)),
                         throughput_bps,
                     });
                 }
@@ -119,79 +120,80 @@ impl Rows {
         rows
     }
 
-    fn leave_out(&mut self, name: String, why: &str) {
-        self.left_out.push(LeftOut { name, why: why.to_owned() });
+    fn exclude(&mut self, name: String, why: &str) {
+        self.excluded.push(ExcludedRow { name, why: why.to_owned() });
     }
 
     /// One capacity is fitted, so rows of another configured rate go unless they show that it makes no difference: where
     /// two have the same round trip, their rates agree. Most rows have their way.
-    fn leave_out_other_rates(&mut self) {
-        let like = |row: &Row, rate: Option<f64>| row.configured_bps == rate;
+    fn exclude_other_rates(&mut self) {
+        let like = |row: &DownloadRow, rate: Option<f64>| row.configured_bps == rate;
         let count = |rate| self.rows.iter().filter(|row| like(row, rate)).count();
         let Some(usual) = self.rows.iter().map(|row| row.configured_bps).max_by_key(|rate| count(*rate))
         else {
             return;
         };
-        let usual_rows: Vec<Row> = self.rows.iter().filter(|row| like(row, usual)).cloned().collect();
-        let differs = |other: &Row| {
-            usual_rows
-                .iter()
-                .any(|row| alike(row.round_trip(), other.round_trip()) && !alike(row.rate(), other.rate()))
+        let usual_rows: Vec<DownloadRow> = self.rows.iter().filter(|row| like(row, usual)).cloned().collect();
+        let differs = |other: &DownloadRow| {
+            usual_rows.iter().any(|row| {
+                is_close(row.round_trip_seconds(), other.round_trip_seconds())
+                    && !is_close(row.bytes_per_second(), other.bytes_per_second())
+            })
         };
         let others: Vec<Option<f64>> =
             self.rows.iter().filter(|row| differs(row)).map(|row| row.configured_bps).collect();
-        let (out, rows): (Vec<Row>, Vec<Row>) = std::mem::take(&mut self.rows)
+        let (out, rows): (Vec<DownloadRow>, Vec<DownloadRow>) = std::mem::take(&mut self.rows)
             .into_iter()
             .partition(|row| !like(row, usual) && others.contains(&row.configured_bps));
         self.rows = rows;
         for row in out {
-            self.leave_out(row.name, "its link has another rate, and that makes a difference");
+            self.exclude(row.name, "its link has another rate, and that makes a difference");
         }
     }
 }
 
 /// What a link can have, in bit/s and ns; a document may say anything.
-const RATES: std::ops::RangeInclusive<f64> = 1.0..=1e15;
-const ROUND_TRIPS_NS: std::ops::RangeInclusive<f64> = 0.0..=1e14;
+const PLAUSIBLE_RATES_BPS: std::ops::RangeInclusive<f64> = 1.0..=1e15;
+const PLAUSIBLE_ROUND_TRIPS_NS: std::ops::RangeInclusive<f64> = 0.0..=1e14;
 
-const NO_ROUND_TRIP: &str = "its round trip is not known";
+const UNKNOWN_ROUND_TRIP: &str = "its round trip is not known";
 
 /// Two figures that differ by at most a tenth are the same here: delays and rates are steps of two and more.
-fn alike(one: f64, other: f64) -> bool {
+fn is_close(one: f64, other: f64) -> bool {
     (one - other).abs() <= 0.1 * one.abs().max(other.abs())
 }
 
 /// What the case is called: as the study calls it, or by its number.
-fn name(run: &Run, index: usize) -> String {
+fn row_name(run: &Run, index: usize) -> String {
     let rows = run.paper.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows);
     let mut named = rows.filter(|row| row.case == Some(index + 1)).map(|row| row.row.clone());
     named.next().unwrap_or_else(|| format!("case {}", index + 1))
 }
 
 /// The median round trip of the exchanges at the same place in the run, in nanoseconds.
-fn clock_reading(run: &Run, case: &CaseResult) -> Option<f64> {
+fn median_round_trip_ns(run: &Run, case: &CaseResult) -> Option<f64> {
     let there = |other: &&CaseResult| {
         other.workload == "latency" && other.peer == case.peer && other.endpoint == case.endpoint
     };
     let latency = run.cases.iter().filter(there).find_map(|other| other.figures.latency_ns.as_ref())?;
     // Few exchanges have no percentile.
     let typical = latency.percentile("p50").map_or(latency.mean, |p50| p50 as f64);
-    ROUND_TRIPS_NS.contains(&typical).then_some(typical)
+    PLAUSIBLE_ROUND_TRIPS_NS.contains(&typical).then_some(typical)
 }
 
-fn number(case: &CaseResult, name: &str) -> Option<f64> {
+fn shaped_number(case: &CaseResult, name: &str) -> Option<f64> {
     case.shaped.get(name).and_then(Value::as_f64)
 }
 
 /// What stood for hardware, as whoever started it says, or as the far end itself told.
-fn stand_in(case: &CaseResult) -> Option<String> {
+fn stand_in_name(case: &CaseResult) -> Option<String> {
     let named = case.placement.get("stand_in").and_then(Value::as_str).map(str::to_owned);
     let told = case.got.get("emulated").and_then(Value::as_bool).filter(|emulated| *emulated);
     named.or(told.map(|_| "emulated logger".to_owned()))
 }
 
 /// What a shaped link between the ends adds, for the document: `number` above reads it.
-pub fn shaped(delay: Duration, rate_to: f64, rate_from: f64) -> serde_json::Map<String, Value> {
+pub fn shaped_facts(delay: Duration, rate_to: f64, rate_from: f64) -> serde_json::Map<String, Value> {
     let facts = [
         ("delay_ns", Value::from(delay.as_nanos() as u64)),
         ("rate_to_bps", rate_to.into()),

@@ -3,38 +3,38 @@
 use serde_json::Value;
 
 use super::*;
-use crate::explain::Block;
-use crate::paper::Study;
-use crate::report::{Options, explanation, sample_run};
+use crate::explain::FindingBlock;
+use crate::report::{ReportOptions, sample_runs, write_findings};
 use crate::run::{CaseResult, Figures, Run};
+use crate::study::Study;
 
-fn published() -> Window {
-    Window::of(&Evidence::Study(&Study::named("loggernet").unwrap())).unwrap()
+fn published_window() -> WindowModel {
+    WindowModel::fit(&Evidence::Study(&Study::by_name("loggernet").unwrap())).unwrap()
 }
 
-fn told(window: &Window) -> String {
+fn render(window: &WindowModel) -> String {
     let mut out = Vec::new();
-    explanation(&[window.finding()], &Options::default(), &mut out).unwrap();
+    write_findings(&[window.to_finding()], &ReportOptions::default(), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     text
 }
 
 #[test]
-fn the_published_table_gives_645_659_and_709_bytes() {
-    let window = published();
+fn published_table_gives_645_659_and_709_bytes() {
+    let window = published_window();
     let bytes: Vec<f64> = window.fits.iter().map(|fit| fit.window_bytes.unwrap().round()).collect();
     assert_eq!(bytes, [645.0, 659.0, 709.0]);
-    let interval = window.relative().window_bytes_interval.unwrap();
+    let interval = window.relative_fit().window_bytes_interval.unwrap();
     assert_eq!((interval.low.round(), interval.high.round()), (627.0, 816.0));
-    assert_eq!((window.rows.len(), window.left_out.len(), window.limit), (9, 1, Limit::Window));
+    assert_eq!((window.rows.len(), window.left_out.len(), window.limit), (9, 1, Bottleneck::Window));
     let at_0_ms: Vec<f64> = window.fits.iter().map(|fit| fit.residuals_percent[8].round()).collect();
     assert_eq!(at_0_ms, [87.0, 79.0, 23.0]);
 }
 
 #[test]
-fn what_the_published_table_shows_is_told_in_80_columns() {
-    insta::assert_snapshot!(told(&published()), @r"
+fn findings_fit_80_columns() {
+    insta::assert_snapshot!(render(&published_window()), @r"
     The window: what one round trip buys
       1/rate = 1/capacity + RTT/W, W being the bytes of the file that a round trip
         buys
@@ -72,8 +72,8 @@ fn what_the_published_table_shows_is_told_in_80_columns() {
 }
 
 /// A download of 1000-byte chunks at a URL of its own, each chunk taking the round trip and 1000 B ÷ `capacity`.
-fn download(number: usize, round_trip: f64, capacity: f64) -> CaseResult {
-    let mut case = sample_run::minimal().cases[0].clone();
+fn download_case(number: usize, round_trip: f64, capacity: f64) -> CaseResult {
+    let mut case = sample_runs::minimal().cases[0].clone();
     case.endpoint = format!("tcp://192.0.2.1:{number}");
     case.peer = "pakbus".to_owned();
     case.workload = "download".to_owned();
@@ -84,131 +84,135 @@ fn download(number: usize, round_trip: f64, capacity: f64) -> CaseResult {
 }
 
 /// Exchanges at the URL of a download, all alike.
-fn exchanges(number: usize, round_trip: f64) -> CaseResult {
-    let mut case = download(number, round_trip, 1.0);
+fn latency_case(number: usize, round_trip: f64) -> CaseResult {
+    let mut case = download_case(number, round_trip, 1.0);
     case.workload = "latency".to_owned();
-    let mut latency = sample_run::full().cases[1].figures.latency_ns.clone().unwrap();
+    let mut latency = sample_runs::full().cases[1].figures.latency_ns.clone().unwrap();
     latency.percentiles = [("p50".to_owned(), Some((round_trip * 1e9) as u64))].into();
     case.figures = Figures { latency_ns: Some(latency), ..Figures::default() };
     case
 }
 
-fn run(cases: Vec<CaseResult>) -> Run {
-    Run { cases, ..sample_run::minimal() }
+fn run_of(cases: Vec<CaseResult>) -> Run {
+    Run { cases, ..sample_runs::minimal() }
 }
 
 const ROUND_TRIPS: [f64; 5] = [0.05, 0.1, 0.4, 1.0, 2.0];
 
 #[test]
-fn a_download_gives_back_what_it_was_made_of() {
-    let both = |(number, rtt): (usize, &f64)| [exchanges(number, *rtt), download(number, *rtt, 20_500.0)];
-    let run = run(ROUND_TRIPS.iter().enumerate().flat_map(both).collect());
-    let window = Window::of(&Evidence::Run(&run)).unwrap();
+fn fit_recovers_known_window() {
+    let both =
+        |(number, rtt): (usize, &f64)| [latency_case(number, *rtt), download_case(number, *rtt, 20_500.0)];
+    let run = run_of(ROUND_TRIPS.iter().enumerate().flat_map(both).collect());
+    let window = WindowModel::fit(&Evidence::Run(&run)).unwrap();
     for fit in &window.fits {
         assert!((fit.window_bytes.unwrap() - 1000.0).abs() < 0.1, "{fit:?}");
         assert!((fit.capacity_bps.unwrap() - 164_000.0).abs() < 100.0, "{fit:?}");
     }
-    assert_eq!((window.limit, window.chunk_bytes), (Limit::Window, Some(1000)));
+    assert_eq!((window.limit, window.chunk_bytes), (Bottleneck::Window, Some(1000)));
     assert!(window.rows.iter().all(|judged| judged.row.round_trip_measured));
     // A chunk takes 1.0488 s: 21.5 of them fill 20.5 kB/s, and four bring four times the rate of one.
     assert_eq!(window.rows[3].filling_window, Some(22));
     assert!((window.rows[3].careful_window_bps.unwrap() - 8.0 * 4000.0 / 1.048_78).abs() < 10.0);
-    assert_eq!(window.filling(1.0, 80_000.0), Some(11));
-    let text = told(&window);
+    assert_eq!(window.filling_window(1.0, 80_000.0), Some(11));
+    let text = render(&window);
     assert!(text.contains("A chunk of 1000 bytes costs 1.00 round trips."), "{text}");
     assert!(text.contains("case 2") && text.contains("measured by exchanges"), "{text}");
 }
 
 #[test]
-fn the_configured_delay_stands_in_for_exchanges() {
+fn configured_delay_replaces_measured_round_trips() {
     let shaped = |(number, rtt): (usize, &f64)| {
-        let mut case = download(number, *rtt, 10_000.0);
+        let mut case = download_case(number, *rtt, 10_000.0);
         let delay = std::time::Duration::from_secs_f64(rtt / 2.0);
-        case.shaped = shaped(delay, 8e6, 80_000.0);
+        case.shaped = shaped_facts(delay, 8e6, 80_000.0);
         case.got.insert("emulated".to_owned(), true.into());
         case
     };
-    let run = run(ROUND_TRIPS.iter().enumerate().map(shaped).collect());
-    let window = Window::of(&Evidence::Run(&run)).unwrap();
-    assert!((window.relative().window_bytes.unwrap() - 1000.0).abs() < 1e-3);
+    let run = run_of(ROUND_TRIPS.iter().enumerate().map(shaped).collect());
+    let window = WindowModel::fit(&Evidence::Run(&run)).unwrap();
+    assert!((window.relative_fit().window_bytes.unwrap() - 1000.0).abs() < 1e-3);
     assert!(window.rows.iter().all(|judged| !judged.row.round_trip_measured));
-    let text = told(&window);
+    let text = render(&window);
     assert!(text.contains("measured on an emulated logger, no hardware"), "{text}");
     assert!(text.contains("Capacity 10 000 B/s; the link from the far end is set to 10 000 B/s."), "{text}");
 }
 
 #[test]
-fn rows_of_another_rate_go_where_the_rate_matters() {
+fn rows_of_other_rates_are_excluded_when_the_rate_matters() {
     let mut cases: Vec<CaseResult> = Vec::new();
     for (number, (rtt, capacity)) in
         [(0.1, 10e3), (0.4, 10e3), (1.0, 10e3), (2.0, 10e3), (0.1, 1e6), (0.04, 1e6)].into_iter().enumerate()
     {
-        let mut case = download(number, rtt, capacity);
-        case.shaped = shaped(std::time::Duration::from_secs_f64(rtt / 2.0), 8e6, 8.0 * capacity);
+        let mut case = download_case(number, rtt, capacity);
+        case.shaped = shaped_facts(std::time::Duration::from_secs_f64(rtt / 2.0), 8e6, 8.0 * capacity);
         cases.push(case);
     }
-    let window = Window::of(&Evidence::Run(&run(cases.clone()))).unwrap();
+    let window = WindowModel::fit(&Evidence::Run(&run_of(cases.clone()))).unwrap();
     assert_eq!((window.rows.len(), window.left_out.len()), (4, 2));
-    assert!((window.relative().window_bytes.unwrap() - 1000.0).abs() < 1e-3);
+    assert!((window.relative_fit().window_bytes.unwrap() - 1000.0).abs() < 1e-3);
     // Alike at the same round trip, as in the published table: they stay.
     cases[4].figures = cases[0].figures.clone();
-    let window = Window::of(&Evidence::Run(&run(cases))).unwrap();
+    let window = WindowModel::fit(&Evidence::Run(&run_of(cases))).unwrap();
     assert_eq!((window.rows.len(), window.left_out.len()), (6, 0));
 }
 
 /// What the text says of downloads with these round trips (s) and rates (B/s).
-fn verdict(rows: &[(f64, f64)]) -> (Limit, String) {
+fn explain_rows(rows: &[(f64, f64)]) -> (Bottleneck, String) {
     let case = |(number, (rtt, rate)): (usize, &(f64, f64))| {
-        let mut case = download(number, *rtt, 1e9);
+        let mut case = download_case(number, *rtt, 1e9);
         case.figures.throughput_bps = Some(8.0 * rate);
-        [exchanges(number, *rtt), case]
+        [latency_case(number, *rtt), case]
     };
-    let run = run(rows.iter().enumerate().flat_map(case).collect());
-    let window = Window::of(&Evidence::Run(&run)).unwrap();
-    (window.limit, told(&window))
+    let run = run_of(rows.iter().enumerate().flat_map(case).collect());
+    let window = WindowModel::fit(&Evidence::Run(&run)).unwrap();
+    (window.limit, render(&window))
 }
 
 #[test]
-fn the_rate_limits_where_the_round_trip_changes_nothing() {
-    let (limit, text) = verdict(&[(0.001, 10_000.0), (0.002, 10_010.0), (0.004, 9990.0), (0.008, 10_005.0)]);
-    assert_eq!(limit, Limit::Rate);
+fn rate_limits_when_round_trips_have_no_effect() {
+    let (limit, text) =
+        explain_rows(&[(0.001, 10_000.0), (0.002, 10_010.0), (0.004, 9990.0), (0.008, 10_005.0)]);
+    assert_eq!(limit, Bottleneck::Rate);
     assert!(text.contains("What limits: the rate, in 4 of 4 rows"), "{text}");
     // It changes something, but most of the time goes by the byte.
     let flat = [0.001, 0.005, 0.01, 0.02].map(|rtt| (rtt, 1000.0 / (rtt + 0.1)));
-    assert_eq!(verdict(&flat).0, Limit::Rate);
+    assert_eq!(explain_rows(&flat).0, Bottleneck::Rate);
 }
 
 #[test]
-fn a_model_that_does_not_fit_is_said_to() {
-    let (limit, text) = verdict(&[(0.1, 1000.0), (0.2, 9000.0), (0.4, 700.0), (0.8, 6000.0), (1.6, 900.0)]);
-    assert_eq!(limit, Limit::ThisModelDoesNotFit);
+fn poor_fit_is_reported() {
+    let (limit, text) =
+        explain_rows(&[(0.1, 1000.0), (0.2, 9000.0), (0.4, 700.0), (0.8, 6000.0), (1.6, 900.0)]);
+    assert_eq!(limit, Bottleneck::ThisModelDoesNotFit);
     assert!(text.contains("this model does not fit"), "{text}");
     assert!(!text.contains("A chunk of") && !text.contains("Capacity "), "{text}");
 }
 
 #[test]
-fn what_is_missing_is_said() {
-    let why = |cases: Vec<CaseResult>| Window::of(&Evidence::Run(&run(cases))).unwrap_err().to_string();
-    let mut windowed = download(2, 0.1, 1e4);
+fn missing_data_is_reported() {
+    let why =
+        |cases: Vec<CaseResult>| WindowModel::fit(&Evidence::Run(&run_of(cases))).unwrap_err().to_string();
+    let mut windowed = download_case(2, 0.1, 1e4);
     windowed.figures.window = Some(4);
-    let mut failed = download(3, 0.1, 1e4);
+    let mut failed = download_case(3, 0.1, 1e4);
     failed.figures.throughput_bps = None;
     insta::assert_snapshot!([
         why(Vec::new()),
-        why(vec![download(1, 0.1, 1e4), windowed, failed]),
-        why(vec![exchanges(1, 0.1), download(1, 0.1, 1e4), exchanges(2, 0.1), download(2, 0.1, 1e4)]),
+        why(vec![download_case(1, 0.1, 1e4), windowed, failed]),
+        why(vec![latency_case(1, 0.1), download_case(1, 0.1, 1e4), latency_case(2, 0.1), download_case(2, 0.1, 1e4)]),
     ].join("\n"), @r"
     downloads at 3 different round trips are needed, there are none; a latency case with the same URL and peer in the run tells the round trip
     downloads at 3 different round trips are needed, there are none (left out: case 1: its round trip is not known; case 2: more than one request was under way at once; case 3: it has no rate that there can be); a latency case with the same URL and peer in the run tells the round trip
     downloads at 3 different round trips are needed, there are 2 at 1; a latency case with the same URL and peer in the run tells the round trip
     ");
-    let study = Study::named("sena").unwrap();
-    assert!(Window::of(&Evidence::Study(&study)).is_err());
+    let study = Study::by_name("sena").unwrap();
+    assert!(WindowModel::fit(&Evidence::Study(&study)).is_err());
 }
 
 #[test]
-fn figures_that_somebody_made_up_do_no_harm() {
-    let mut cases: Vec<CaseResult> = ROUND_TRIPS.iter().map(|rtt| download(1, *rtt, 1e4)).collect();
+fn implausible_figures_do_not_panic() {
+    let mut cases: Vec<CaseResult> = ROUND_TRIPS.iter().map(|rtt| download_case(1, *rtt, 1e4)).collect();
     for (case, (delay, rate)) in
         cases.iter_mut().zip([(0.0, 1e-300), (1e300, 1e300), (-5.0, 8.0), (1e12, f64::MAX), (3e9, 1.0)])
     {
@@ -216,9 +220,9 @@ fn figures_that_somebody_made_up_do_no_harm() {
         case.shaped.insert("rate_from_bps".to_owned(), Value::from(rate));
         case.figures.throughput_bps = Some(rate);
     }
-    if let Ok(window) = Window::of(&Evidence::Run(&run(cases))) {
-        assert!(window.finding().blocks.iter().any(|block| matches!(block, Block::Text(_))));
-        told(&window);
-        serde_json::to_string(&window.finding().figures).unwrap();
+    if let Ok(window) = WindowModel::fit(&Evidence::Run(&run_of(cases))) {
+        assert!(window.to_finding().blocks.iter().any(|block| matches!(block, FindingBlock::Text(_))));
+        render(&window);
+        serde_json::to_string(&window.to_finding().figures).unwrap();
     }
 }

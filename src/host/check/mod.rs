@@ -4,20 +4,20 @@
 //!
 //! To add a check: one function and its line in [`CHECKS`].
 
+mod environment;
 mod permission;
-mod place;
 mod processor;
 mod radio;
 mod time;
 
-pub use place::interrupts;
+pub use environment::interrupt_coalescing;
 
 use serde::Serialize;
 
 /// What a check says about this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum CheckVerdict {
     Good,
     /// Figures may be worse, or vary more, than the link deserves.
     Doubtful,
@@ -29,7 +29,7 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
     pub name: &'static str,
-    pub verdict: Verdict,
+    pub verdict: CheckVerdict,
     /// What was found, in one line.
     pub finding: String,
     /// What to do about it: the command to type, after the words that introduce it. Always there unless good.
@@ -39,15 +39,15 @@ pub struct Check {
 
 impl Check {
     fn good(name: &'static str, finding: impl Into<String>) -> Check {
-        Check { name, verdict: Verdict::Good, finding: finding.into(), remedy: None }
+        Check { name, verdict: CheckVerdict::Good, finding: finding.into(), remedy: None }
     }
 
     fn doubtful(name: &'static str, finding: impl Into<String>, remedy: impl Into<String>) -> Check {
-        Check { name, verdict: Verdict::Doubtful, finding: finding.into(), remedy: Some(remedy.into()) }
+        Check { name, verdict: CheckVerdict::Doubtful, finding: finding.into(), remedy: Some(remedy.into()) }
     }
 
     fn bad(name: &'static str, finding: impl Into<String>, remedy: impl Into<String>) -> Check {
-        Check { name, verdict: Verdict::Bad, finding: finding.into(), remedy: Some(remedy.into()) }
+        Check { name, verdict: CheckVerdict::Bad, finding: finding.into(), remedy: Some(remedy.into()) }
     }
 }
 
@@ -63,10 +63,10 @@ pub const CHECKS: &[fn() -> Check] = &[
     processor::frequency,
     processor::idle,
     processor::smt,
-    place::hypervisor,
-    place::container,
-    place::socket_buffers,
-    place::usb_serial_timers,
+    environment::hypervisor,
+    environment::container,
+    environment::socket_buffers,
+    environment::usb_serial_timers,
     radio::wifi,
     radio::bluetooth,
     permission::capabilities,
@@ -76,7 +76,7 @@ pub const CHECKS: &[fn() -> Check] = &[
 ];
 
 /// Makes every check; takes about a second, most of it asleep.
-pub fn checks() -> Vec<Check> {
+pub fn run_checks() -> Vec<Check> {
     CHECKS.iter().map(|check| check()).collect()
 }
 
@@ -86,13 +86,13 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn every_check_ends_soon_and_helps() {
+    fn every_check_is_quick_and_has_a_remedy() {
         let start = Instant::now();
-        let checks = checks();
+        let checks = run_checks();
         assert!(start.elapsed().as_secs_f64() < 3.0, "took {:?}", start.elapsed());
         for check in &checks {
             assert!(!check.finding.is_empty() && !check.finding.contains('\n'), "{check:?}");
-            assert_eq!(check.remedy.is_none(), check.verdict == Verdict::Good, "{check:?}");
+            assert_eq!(check.remedy.is_none(), check.verdict == CheckVerdict::Good, "{check:?}");
         }
         let mut names: Vec<_> = checks.iter().map(|check| check.name).collect();
         names.sort_unstable();
@@ -102,6 +102,6 @@ mod tests {
 
     #[test]
     fn the_worst_verdict_is_the_greatest() {
-        assert!(Verdict::Good < Verdict::Doubtful && Verdict::Doubtful < Verdict::Bad);
+        assert!(CheckVerdict::Good < CheckVerdict::Doubtful && CheckVerdict::Doubtful < CheckVerdict::Bad);
     }
 }

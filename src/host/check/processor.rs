@@ -5,14 +5,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Check;
-use crate::host::cpu::{self, CpuTicks, Load};
-use crate::host::power::{self, Frequency, IdleState};
+use crate::host::cpu::{self, CpuLoad, CpuTicks};
+use crate::host::power::{self, FrequencyPolicy, IdleState};
 use crate::host::{machine, read};
 
-const CPUS: &str = "/sys/devices/system/cpu";
+const CPU_SYSFS_DIRECTORY: &str = "/sys/devices/system/cpu";
 
 pub(super) fn cpus() -> Check {
-    judge_cpus(&cpu::current_affinity(), &cpu::online())
+    judge_cpus(&cpu::current_affinity(), &cpu::online_cpus())
 }
 
 fn judge_cpus(allowed: &[u32], online: &[u32]) -> Check {
@@ -20,12 +20,12 @@ fn judge_cpus(allowed: &[u32], online: &[u32]) -> Check {
     if allowed.len() > 1 {
         return Check::good(
             NAME,
-            format!("{} for this process ({})", allowed.len(), read::print_list(allowed)),
+            format!("{} for this process ({})", allowed.len(), read::format_list(allowed)),
         );
     }
     let finding = "one for this process: near end, far end and kernel take turns on it";
     let remedy = if online.len() > 1 {
-        format!("allow more: taskset -c {} linkgauge doctor", read::print_list(online))
+        format!("allow more: taskset -c {} linkgauge doctor", read::format_list(online))
     } else {
         "run the far end on another machine, there: linkgauge serve tcp://0.0.0.0".to_owned()
     };
@@ -75,45 +75,45 @@ fn judge_quota(quota: Option<(f64, String)>) -> Check {
 }
 
 /// Long enough for 30 ticks of every CPU.
-const WATCH: Duration = Duration::from_millis(300);
+const LOAD_SAMPLE_TIME: Duration = Duration::from_millis(300);
 /// More than this of all CPUs and an end of the link may find none free.
-const BUSY_SHARE: f64 = 0.2;
+const MAX_OTHER_LOAD_SHARE: f64 = 0.2;
 
 pub(super) fn load() -> Check {
     let own_before = cpu::process_cpu_seconds();
     let start = Instant::now();
-    let load = watch();
+    let load = sample_load();
     let own = (cpu::process_cpu_seconds() - own_before) / start.elapsed().as_secs_f64();
-    judge_load(load, own / cpu::online().len().max(1) as f64)
+    judge_load(load, own / cpu::online_cpus().len().max(1) as f64)
 }
 
-fn watch() -> Option<Load> {
+fn sample_load() -> Option<CpuLoad> {
     let before = CpuTicks::now()?;
-    thread::sleep(WATCH);
+    thread::sleep(LOAD_SAMPLE_TIME);
     CpuTicks::now()?.since(&before)
 }
 
-fn judge_load(load: Option<Load>, own_share: f64) -> Check {
+fn judge_load(load: Option<CpuLoad>, own_share: f64) -> Check {
     const NAME: &str = "load";
     let Some(load) = load else {
         return Check::doubtful(NAME, "cannot be read", "mount procfs: sudo mount -t proc proc /proc");
     };
     let others = (load.busy_share - own_share).max(0.0);
     let finding = format!("other programs keep {:.0} % of the CPUs busy", others * 100.0);
-    if others <= BUSY_SHARE {
+    if others <= MAX_OTHER_LOAD_SHARE {
         return Check::good(NAME, finding);
     }
     Check::doubtful(NAME, finding, "see which and stop them: top -o %CPU")
 }
 
 /// One per cent is 10 ms in every second during which nothing here moves.
-const STEAL_SHARE: f64 = 0.01;
+const MAX_STEAL_SHARE: f64 = 0.01;
 
 pub(super) fn steal() -> Check {
-    judge_steal(watch(), CpuTicks::now().and_then(|ticks| ticks.since_boot()))
+    judge_steal(sample_load(), CpuTicks::now().and_then(|ticks| ticks.since_boot()))
 }
 
-fn judge_steal(now: Option<Load>, since_boot: Option<Load>) -> Check {
+fn judge_steal(now: Option<CpuLoad>, since_boot: Option<CpuLoad>) -> Check {
     const NAME: &str = "steal";
     let [now, since_boot] = [now, since_boot].map(|load| load.map_or(0.0, |load| load.steal_share));
     let finding = format!(
@@ -121,7 +121,7 @@ fn judge_steal(now: Option<Load>, since_boot: Option<Load>) -> Check {
         now * 100.0,
         since_boot * 100.0
     );
-    if now <= STEAL_SHARE && since_boot <= STEAL_SHARE {
+    if now <= MAX_STEAL_SHARE && since_boot <= MAX_STEAL_SHARE {
         return Check::good(NAME, finding);
     }
     Check::doubtful(
@@ -132,10 +132,10 @@ fn judge_steal(now: Option<Load>, since_boot: Option<Load>) -> Check {
 }
 
 pub(super) fn frequency() -> Check {
-    judge_frequency(&power::frequency(), machine::Traces::of_this_machine().guest().is_some())
+    judge_frequency(&power::frequency(), machine::HypervisorTraces::read().detect_guest().is_some())
 }
 
-fn judge_frequency(frequency: &Frequency, guest: bool) -> Check {
+fn judge_frequency(frequency: &FrequencyPolicy, guest: bool) -> Check {
     const NAME: &str = "CPU frequency";
     let governors = frequency.governors.join(", ");
     match &frequency.governors[..] {
@@ -147,13 +147,13 @@ fn judge_frequency(frequency: &Frequency, guest: bool) -> Check {
             format!(
                 "{governors}: a waiting CPU is slowed down, so a slow exchange takes longer than a fast one"
             ),
-            format!("echo performance | sudo tee {CPUS}/cpufreq/policy*/scaling_governor"),
+            format!("echo performance | sudo tee {CPU_SYSFS_DIRECTORY}/cpufreq/policy*/scaling_governor"),
         ),
     }
 }
 
 /// Waking from states deeper than this takes as long as a whole exchange over loop-back.
-const DEEP_IDLE_US: u64 = 20;
+const MAX_IDLE_EXIT_US: u64 = 20;
 
 pub(super) fn idle() -> Check {
     judge_idle(&power::idle_states(), power::idle_latency_limit_us())
@@ -162,25 +162,26 @@ pub(super) fn idle() -> Check {
 fn judge_idle(states: &[IdleState], limit_us: Option<u64>) -> Check {
     const NAME: &str = "idle states";
     let limit_us = limit_us.unwrap_or(u64::MAX);
-    let used = states.iter().filter(|state| !state.disabled && state.exit_latency_us <= limit_us);
+    let used = states.iter().filter(|state| !state.is_disabled && state.exit_latency_us <= limit_us);
     let Some(deepest) = used.clone().next_back() else {
         return Check::good(NAME, "the kernel does not choose among any here");
     };
     let finding = format!("waking from {} takes {} µs", deepest.name, deepest.exit_latency_us);
-    if deepest.exit_latency_us <= DEEP_IDLE_US {
+    if deepest.exit_latency_us <= MAX_IDLE_EXIT_US {
         return Check::good(NAME, finding);
     }
-    let deep = used.filter(|state| state.exit_latency_us > DEEP_IDLE_US);
-    let files: Vec<_> = deep.map(|state| format!("{CPUS}/cpu*/cpuidle/{}/disable", state.folder)).collect();
+    let deep = used.filter(|state| state.exit_latency_us > MAX_IDLE_EXIT_US);
+    let files: Vec<_> =
+        deep.map(|state| format!("{CPU_SYSFS_DIRECTORY}/cpu*/cpuidle/{}/disable", state.folder)).collect();
     Check::doubtful(NAME, finding, format!("echo 1 | sudo tee {}", files.join(" ")))
 }
 
 pub(super) fn smt() -> Check {
-    let siblings = cpu::online().into_iter().filter_map(|cpu| {
-        let text = read::text(format!("{CPUS}/cpu{cpu}/topology/thread_siblings_list"))?;
-        Some(read::list(&text)).filter(|siblings| siblings.len() > 1)
+    let siblings = cpu::online_cpus().into_iter().filter_map(|cpu| {
+        let text = read::text(format!("{CPU_SYSFS_DIRECTORY}/cpu{cpu}/topology/thread_siblings_list"))?;
+        Some(read::parse_list(&text)).filter(|siblings| siblings.len() > 1)
     });
-    judge_smt(&siblings.collect(), read::text(format!("{CPUS}/smt/control")).as_deref())
+    judge_smt(&siblings.collect(), read::text(format!("{CPU_SYSFS_DIRECTORY}/smt/control")).as_deref())
 }
 
 fn judge_smt(cores: &BTreeSet<Vec<u32>>, control: Option<&str>) -> Check {
@@ -189,13 +190,20 @@ fn judge_smt(cores: &BTreeSet<Vec<u32>>, control: Option<&str>) -> Check {
         return Check::good(NAME, "every CPU is a core of its own");
     };
     let finding =
-        format!("two CPUs share a core (such as {}): one slows the other down", read::print_list(first));
+        format!("two CPUs share a core (such as {}): one slows the other down", read::format_list(first));
     if control == Some("on") {
-        return Check::doubtful(NAME, finding, format!("echo off | sudo tee {CPUS}/smt/control"));
+        return Check::doubtful(
+            NAME,
+            finding,
+            format!("echo off | sudo tee {CPU_SYSFS_DIRECTORY}/smt/control"),
+        );
     }
     // Guests and old kernels cannot switch it off as a whole, but single CPUs.
-    let second: Vec<_> =
-        cores.iter().flat_map(|core| &core[1..]).map(|cpu| format!("{CPUS}/cpu{cpu}/online")).collect();
+    let second: Vec<_> = cores
+        .iter()
+        .flat_map(|core| &core[1..])
+        .map(|cpu| format!("{CPU_SYSFS_DIRECTORY}/cpu{cpu}/online"))
+        .collect();
     Check::doubtful(NAME, finding, format!("echo 0 | sudo tee {}", second.join(" ")))
 }
 
@@ -242,7 +250,7 @@ mod tests {
 
     #[test]
     fn load_of_others_and_steal() {
-        let load = |busy_share, steal_share| Some(Load { busy_share, steal_share });
+        let load = |busy_share, steal_share| Some(CpuLoad { busy_share, steal_share });
         let checks = [
             judge_load(load(0.1, 0.0), 0.0),
             judge_load(load(0.5, 0.0), 0.4),
@@ -267,9 +275,9 @@ mod tests {
 
     #[test]
     fn frequency_policies() {
-        let policy = |governors: &[&str]| Frequency {
+        let policy = |governors: &[&str]| FrequencyPolicy {
             governors: governors.iter().map(|name| (*name).to_owned()).collect(),
-            ..Frequency::default()
+            ..FrequencyPolicy::default()
         };
         let checks = [
             judge_frequency(&policy(&[]), true),
@@ -291,7 +299,7 @@ mod tests {
             folder: format!("state{number}"),
             name: name.to_owned(),
             exit_latency_us,
-            disabled,
+            is_disabled: disabled,
         };
         let mut states = vec![
             state(0, "POLL", 0, false),
@@ -301,8 +309,8 @@ mod tests {
         ];
         let all = judge_idle(&states, Some(2_000_000_000));
         let limited = judge_idle(&states, Some(2));
-        states[2].disabled = true;
-        states[3].disabled = true;
+        states[2].is_disabled = true;
+        states[3].is_disabled = true;
         insta::assert_snapshot!(show(&[all, limited, judge_idle(&states, None), judge_idle(&[], None)]), @r"
         Doubtful | waking from C8 takes 260 µs | echo 1 | sudo tee /sys/devices/system/cpu/cpu*/cpuidle/state2/disable /sys/devices/system/cpu/cpu*/cpuidle/state3/disable
         Good | waking from C1 takes 2 µs | -

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::Check;
 use crate::host::{interfaces, radio, read};
-use crate::warnings::WEAK_DBM;
+use crate::warnings::WEAK_WIFI_SIGNAL_DBM;
 
 pub(super) fn wifi() -> Check {
     let facts = interfaces::names().into_iter().map(|name| interfaces::facts(&name));
@@ -28,7 +28,7 @@ fn judge_wifi(interfaces: &[Map<String, Value>]) -> Check {
     let signal = |facts: &Map<String, Value>| radio(facts, "signal_dbm").and_then(|signal| signal.as_i64());
     let weakest = interfaces.iter().filter_map(|facts| Some((signal(facts)?, named(facts)))).min();
     match weakest {
-        Some((dbm, name)) if dbm < WEAK_DBM => Check::doubtful(
+        Some((dbm, name)) if dbm < WEAK_WIFI_SIGNAL_DBM => Check::doubtful(
             NAME,
             format!("{name} receives its network with {dbm} dBm: frames get lost and are sent again"),
             "move closer to the access point, or use a cable",
@@ -42,8 +42,8 @@ fn judge_wifi(interfaces: &[Map<String, Value>]) -> Check {
 /// Whether a device is paired, which those that ask for it want before they are called.
 pub(super) fn bluetooth() -> Check {
     // Connections stand beside the adapters, with a colon.
-    let adapters = read::folder("/sys/class/bluetooth").iter().filter(|name| !name.contains(':')).count();
-    judge_bluetooth(adapters, radio::bluetooth_pairs())
+    let adapters = read::file_names("/sys/class/bluetooth").iter().filter(|name| !name.contains(':')).count();
+    judge_bluetooth(adapters, radio::count_bluetooth_pairs())
 }
 
 fn judge_bluetooth(adapters: usize, pairs: Option<usize>) -> Check {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_paired_is_told() {
+    fn paired_devices_are_reported() {
         let told = |adapters, pairs| judge_bluetooth(adapters, pairs).finding;
         assert_eq!(told(0, Some(2)), "no adapter");
         assert_eq!(told(1, Some(0)), "no device is paired; some want it: bluetoothctl pair ADDRESS");

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::Check;
 use crate::clock::{self, Clock};
-use crate::host::{CLOCK_SOURCE, cpu, read};
-use crate::units::print_nanoseconds;
+use crate::host::{CLOCK_SOURCE_DIRECTORY, cpu, read};
+use crate::units::format_nanoseconds;
 
 /// Clock sources that take a system call and a slow device to read, or a tick to move.
-const SLOW_SOURCES: [&str; 6] = ["hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies", "xen"];
+const SLOW_CLOCK_SOURCES: [&str; 6] = ["hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies", "xen"];
 
 pub(super) fn clock_source() -> Check {
-    let text = |file: &str| read::text(format!("{CLOCK_SOURCE}/{file}"));
+    let text = |file: &str| read::text(format!("{CLOCK_SOURCE_DIRECTORY}/{file}"));
     judge_source(text("current_clocksource").as_deref(), &text("available_clocksource").unwrap_or_default())
 }
 
@@ -21,39 +21,39 @@ fn judge_source(current: Option<&str>, available: &str) -> Check {
     let Some(current) = current else {
         return Check::doubtful(NAME, "cannot be read", "mount sysfs: sudo mount -t sysfs sysfs /sys");
     };
-    if !SLOW_SOURCES.contains(&current) {
+    if !SLOW_CLOCK_SOURCES.contains(&current) {
         return Check::good(NAME, current);
     }
-    let better = available.split_whitespace().find(|source| !SLOW_SOURCES.contains(source));
+    let better = available.split_whitespace().find(|source| !SLOW_CLOCK_SOURCES.contains(source));
     let remedy = match better {
-        Some(better) => format!("echo {better} | sudo tee {CLOCK_SOURCE}/current_clocksource"),
+        Some(better) => format!("echo {better} | sudo tee {CLOCK_SOURCE_DIRECTORY}/current_clocksource"),
         None => "see why the kernel refused a better one: sudo dmesg | grep -iE 'tsc|clocksource'".to_owned(),
     };
     Check::doubtful(NAME, format!("{current}: every time stamp is a slow system call"), remedy)
 }
 
 /// Above this the clock is read by a system call and not in the vDSO, which takes 20 to 50 ns.
-const DEAR_READING_NS: f64 = 100.0;
+const MAX_CLOCK_READ_NS: f64 = 100.0;
 
 pub(super) fn clock_reading() -> Check {
-    judge_reading(clock::read_cost())
+    judge_reading(clock::measure_read_cost())
 }
 
 fn judge_reading(cost: clock::ReadCost) -> Check {
     const NAME: &str = "clock reading";
     let finding = format!(
         "{} a reading, smallest step {}",
-        print_nanoseconds(cost.read_ns),
-        print_nanoseconds(cost.step_ns as f64)
+        format_nanoseconds(cost.read_ns),
+        format_nanoseconds(cost.step_ns as f64)
     );
-    if cost.read_ns <= DEAR_READING_NS {
+    if cost.read_ns <= MAX_CLOCK_READ_NS {
         return Check::good(NAME, finding);
     }
     let finding = format!("{finding}: the kernel is called for every time stamp");
     Check::doubtful(
         NAME,
         finding,
-        format!("mend the clock source, then look again: cat {CLOCK_SOURCE}/*_clocksource"),
+        format!("mend the clock source, then look again: cat {CLOCK_SOURCE_DIRECTORY}/*_clocksource"),
     )
 }
 
@@ -64,13 +64,13 @@ struct Lateness {
     p99_ns: f64,
 }
 
-const SLEEP: Duration = Duration::from_millis(1);
-const SLEEPS: u32 = 200;
+const TEST_SLEEP_TIME: Duration = Duration::from_millis(1);
+const MAX_TEST_SLEEPS: u32 = 200;
 /// Where timers are so coarse that the sleeps overrun, fewer must do: the check is to take half a second at most.
-const LONGEST: Duration = Duration::from_millis(240);
+const MAX_TIMER_TEST_TIME: Duration = Duration::from_millis(240);
 
 /// Sleeps to instants 1 ms apart, on a thread of its own because the slack stays with the thread.
-fn lateness(slack_ns: Option<u64>) -> Option<Lateness> {
+fn measure_lateness(slack_ns: Option<u64>) -> Option<Lateness> {
     let sleeps = move || {
         if let Some(slack_ns) = slack_ns {
             cpu::set_timer_slack_ns(slack_ns).ok()?;
@@ -78,23 +78,23 @@ fn lateness(slack_ns: Option<u64>) -> Option<Lateness> {
         let clock = Clock::System;
         let start = clock.now();
         let mut until = start;
-        let mut late: Vec<u64> = Vec::with_capacity(SLEEPS as usize);
-        for _ in 0..SLEEPS {
+        let mut late: Vec<u64> = Vec::with_capacity(MAX_TEST_SLEEPS as usize);
+        for _ in 0..MAX_TEST_SLEEPS {
             // An instant that has passed already would not be slept for.
-            until = (until + SLEEP).max(clock.now() + SLEEP / 10);
-            if until.since(start) > LONGEST {
+            until = (until + TEST_SLEEP_TIME).max(clock.now() + TEST_SLEEP_TIME / 10);
+            if until.since(start) > MAX_TIMER_TEST_TIME {
                 break;
             }
             clock.sleep_until(until);
             late.push(clock.now().since(until).as_nanos() as u64);
         }
-        Lateness::of(late)
+        Lateness::from_samples(late)
     };
     thread::Builder::new().spawn(sleeps).ok()?.join().ok()?
 }
 
 impl Lateness {
-    fn of(mut late: Vec<u64>) -> Option<Lateness> {
+    fn from_samples(mut late: Vec<u64>) -> Option<Lateness> {
         late.sort_unstable();
         let nearest_rank =
             |percent: usize| Some(*late.get((late.len() * percent).div_ceil(100).checked_sub(1)?)? as f64);
@@ -103,13 +103,13 @@ impl Lateness {
 }
 
 pub(super) fn timer_error() -> Check {
-    judge_timer(cpu::timer_slack_ns(), lateness(None), lateness(Some(1)))
+    judge_timer(cpu::timer_slack_ns(), measure_lateness(None), measure_lateness(Some(1)))
 }
 
 /// Above this median the sleeping part of "sleep, then spin" eats into the spinning part.
-const LATE_MEDIAN_NS: f64 = clock::SPIN.as_nanos() as f64;
+const MAX_MEDIAN_LATENESS_NS: f64 = clock::BUSY_POLL_LEAD.as_nanos() as f64;
 /// Above this one send in a hundred of a schedule of 1000 a second is missed.
-const LATE_P99_NS: f64 = 1e6;
+const MAX_P99_LATENESS_NS: f64 = 1e6;
 
 fn judge_timer(slack_ns: Option<u64>, usual: Option<Lateness>, tight: Option<Lateness>) -> Check {
     const NAME: &str = "timer error";
@@ -119,13 +119,13 @@ fn judge_timer(slack_ns: Option<u64>, usual: Option<Lateness>, tight: Option<Lat
     let print = |lateness: Lateness| {
         format!(
             "{} (median), {} (p99)",
-            print_nanoseconds(lateness.median_ns),
-            print_nanoseconds(lateness.p99_ns)
+            format_nanoseconds(lateness.median_ns),
+            format_nanoseconds(lateness.p99_ns)
         )
     };
     let mut finding = Vec::new();
     if let Some(usual) = usual {
-        let slack = slack_ns.map_or("unknown".to_owned(), |slack_ns| print_nanoseconds(slack_ns as f64));
+        let slack = slack_ns.map_or("unknown".to_owned(), |slack_ns| format_nanoseconds(slack_ns as f64));
         finding.push(format!("{} late at the usual slack of {slack}", print(usual)));
     }
     if let Some(tight) = tight {
@@ -137,7 +137,7 @@ fn judge_timer(slack_ns: Option<u64>, usual: Option<Lateness>, tight: Option<Lat
                       look with: grep -E 'HIGH_RES|CONFIG_HZ=' /boot/config-$(uname -r)";
         return Check::bad(NAME, finding, remedy);
     }
-    if best.median_ns > LATE_MEDIAN_NS || best.p99_ns > LATE_P99_NS {
+    if best.median_ns > MAX_MEDIAN_LATENESS_NS || best.p99_ns > MAX_P99_LATENESS_NS {
         return Check::doubtful(
             NAME,
             finding,
@@ -149,7 +149,7 @@ fn judge_timer(slack_ns: Option<u64>, usual: Option<Lateness>, tight: Option<Lat
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::CheckVerdict;
     use super::*;
 
     #[test]
@@ -172,10 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn a_dear_reading_is_doubtful() {
+    fn a_slow_clock_reading_is_doubtful() {
         let verdict = |read_ns| judge_reading(clock::ReadCost { read_ns, step_ns: 10 }).verdict;
-        assert_eq!(verdict(25.0), Verdict::Good);
-        assert_eq!(verdict(700.0), Verdict::Doubtful);
+        assert_eq!(verdict(25.0), CheckVerdict::Good);
+        assert_eq!(verdict(700.0), CheckVerdict::Doubtful);
     }
 
     #[test]
@@ -183,19 +183,19 @@ mod tests {
         let late =
             |median_us: f64, p99_us: f64| Some(Lateness { median_ns: median_us * 1e3, p99_ns: p99_us * 1e3 });
         let verdict = |usual, tight| judge_timer(Some(50_000), usual, tight).verdict;
-        assert_eq!(verdict(late(58.0, 120.0), late(6.0, 40.0)), Verdict::Good);
-        assert_eq!(verdict(late(250.0, 3000.0), late(6.0, 40.0)), Verdict::Good);
-        assert_eq!(verdict(late(58.0, 120.0), late(6.0, 4000.0)), Verdict::Doubtful);
-        assert_eq!(verdict(late(58.0, 120.0), None), Verdict::Good);
-        assert_eq!(verdict(late(5000.0, 9000.0), late(5000.0, 9000.0)), Verdict::Bad);
-        assert_eq!(verdict(None, None), Verdict::Doubtful);
+        assert_eq!(verdict(late(58.0, 120.0), late(6.0, 40.0)), CheckVerdict::Good);
+        assert_eq!(verdict(late(250.0, 3000.0), late(6.0, 40.0)), CheckVerdict::Good);
+        assert_eq!(verdict(late(58.0, 120.0), late(6.0, 4000.0)), CheckVerdict::Doubtful);
+        assert_eq!(verdict(late(58.0, 120.0), None), CheckVerdict::Good);
+        assert_eq!(verdict(late(5000.0, 9000.0), late(5000.0, 9000.0)), CheckVerdict::Bad);
+        assert_eq!(verdict(None, None), CheckVerdict::Doubtful);
         insta::assert_snapshot!(judge_timer(Some(50_000), late(58.0, 120.0), late(6.0, 40.0)).finding, @"sleeps end 58.00 µs (median), 120.0 µs (p99) late at the usual slack of 50.00 µs; 6.000 µs (median), 40.00 µs (p99) late at a slack of 1 ns");
     }
 
     #[test]
     fn ranks_are_the_nearest() {
-        let lateness = Lateness::of((1..=200).rev().collect()).unwrap();
+        let lateness = Lateness::from_samples((1..=200).rev().collect()).unwrap();
         assert_eq!((lateness.median_ns, lateness.p99_ns), (100.0, 198.0));
-        assert!(Lateness::of(vec![]).is_none());
+        assert!(Lateness::from_samples(vec![]).is_none());
     }
 }

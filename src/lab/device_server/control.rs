@@ -5,160 +5,166 @@
 use std::time::Duration;
 
 use super::SerialPort;
-use super::client::{Client, PATIENCE};
+use super::client::{PortClient, STALL_TIMEOUT};
 use crate::clock::Time;
-use crate::link::line::{Errors, Modem, Port, Purge, Settings, Signal};
-use crate::link::party::SLICE;
-use crate::link::rfc2217::Server;
+use crate::link::party::CANCEL_CHECK_INTERVAL;
+use crate::link::rfc2217::PortServer;
+use crate::link::serial_line::{
+    ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
+};
 use crate::link::{Fault, Link};
 use crate::run::TOOL;
 
 /// How often it is looked whether a line has taken all it was given.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// One session.
-pub struct Control {
-    server: Server,
+pub struct ControlSession {
+    server: PortServer,
     data: Vec<u8>,
-    answers: Vec<u8>,
+    replies: Vec<u8>,
     /// When to look at the inputs and the errors of the port again.
-    look: Time,
+    next_report: Time,
 }
 
-impl Control {
+impl ControlSession {
     /// Begins a session: greets.
-    pub fn begin(line: &mut dyn Link, client: &Client, port: &SerialPort) -> Result<Control, Fault> {
-        let mut line = Line { line, client: None, port };
-        let mut server = Server::new(line.settings()?, TOOL);
+    pub fn start(
+        line: &mut dyn Link,
+        client: &PortClient,
+        port: &SerialPort,
+    ) -> Result<ControlSession, Fault> {
+        let mut line = DrainingPort { line, client: None, port };
+        let mut server = PortServer::new(line.settings()?, TOOL);
         let mut answers = Vec::new();
         // What went wrong before is no business of this client.
-        server.line_errors(line.errors().unwrap_or_default(), &mut answers);
-        server.greeting(&mut answers);
-        client.answer(&answers, port);
-        Ok(Control { server, data: Vec::new(), answers, look: Time(0) })
+        server.report_line_errors(line.uart_errors().unwrap_or_default(), &mut answers);
+        server.write_greeting(&mut answers);
+        client.send_control(&answers, port);
+        Ok(ControlSession { server, data: Vec::new(), replies: answers, next_report: Time(0) })
     }
 
     /// Takes bytes from the client: answers, does to the port what is asked for, and has `write` put what is for the
     /// line there, in the order of the stream.
-    pub fn take(
+    pub fn process_input(
         &mut self,
         mut bytes: &[u8],
         line: &mut dyn Link,
-        client: &Client,
+        client: &PortClient,
         port: &SerialPort,
         mut write: impl FnMut(&mut dyn Link, &[u8]) -> Result<(), String>,
     ) -> Result<(), String> {
         while !bytes.is_empty() {
             self.data.clear();
-            self.answers.clear();
-            let mut controlled = Line { line, client: Some(client), port };
-            let taken = self.server.received(bytes, &mut self.data, &mut self.answers, &mut controlled);
+            self.replies.clear();
+            let mut controlled = DrainingPort { line, client: Some(client), port };
+            let taken = self.server.handle_bytes(bytes, &mut self.data, &mut self.replies, &mut controlled);
             let used = taken.map_err(|fault| {
-                port.lose(&fault);
+                port.mark_lost(&fault);
                 fault.to_string()
             })?;
             bytes = &bytes[used..];
-            client.suspend(self.server.suspended());
-            client.answer(&self.answers, port);
+            client.set_suspended(self.server.is_suspended());
+            client.send_control(&self.replies, port);
             write(line, &self.data)?;
         }
         Ok(())
     }
 
     /// Tells the client how the inputs of the port are and what went wrong on the line, now and then.
-    pub fn look(&mut self, now: Time, line: &mut dyn Link, client: &Client, port: &SerialPort) {
-        if now < self.look {
+    pub fn report_changes(&mut self, now: Time, line: &mut dyn Link, client: &PortClient, port: &SerialPort) {
+        if now < self.next_report {
             return;
         }
-        self.look = now + SLICE;
-        self.answers.clear();
-        let Some(control) = line.port() else { return };
-        if let Some(modem) = control.modem() {
-            self.server.modem_changed(modem, &mut self.answers);
+        self.next_report = now + CANCEL_CHECK_INTERVAL;
+        self.replies.clear();
+        let Some(control) = line.port_control() else { return };
+        if let Some(modem) = control.modem_lines() {
+            self.server.report_modem_lines(modem, &mut self.replies);
         }
-        if let Some(errors) = control.errors() {
-            self.server.line_errors(errors, &mut self.answers);
+        if let Some(errors) = control.uart_errors() {
+            self.server.report_line_errors(errors, &mut self.replies);
         }
-        client.answer(&self.answers, port);
+        client.send_control(&self.replies, port);
     }
 }
 
 /// Gives a port back its settings and its outputs, once the line has taken what it was given.
-pub fn restore(line: &mut dyn Link, port: &SerialPort) -> Result<(), Fault> {
-    let mut line = Line { line, client: None, port };
+pub fn restore_port(line: &mut dyn Link, port: &SerialPort) -> Result<(), Fault> {
+    let mut line = DrainingPort { line, client: None, port };
     if line.settings()? != port.configured {
-        line.set(&port.configured)?;
+        line.configure(&port.configured)?;
     }
-    line.signal(Signal::Break, false)?;
-    line.signal(Signal::Dtr, true)?;
-    line.signal(Signal::Rts, true)
+    line.set_signal(OutputSignal::Break, false)?;
+    line.set_signal(OutputSignal::Dtr, true)?;
+    line.set_signal(OutputSignal::Rts, true)
 }
 
 /// A port whose changes wait for what was written before them.
-struct Line<'a> {
+struct DrainingPort<'a> {
     line: &'a mut dyn Link,
     /// For whom it is changed.
-    client: Option<&'a Client>,
+    client: Option<&'a PortClient>,
     port: &'a SerialPort,
 }
 
-impl Line<'_> {
-    fn control(&mut self) -> Result<&mut dyn Port, Fault> {
-        self.line.port().ok_or_else(no_control)
+impl DrainingPort<'_> {
+    fn port_control(&mut self) -> Result<&mut dyn PortControl, Fault> {
+        self.line.port_control().ok_or_else(no_control_fault)
     }
 
     /// Waits until the driver has sent all it was given, or sends nothing for too long.
     fn drain(&mut self) {
-        let clock = &self.port.common.clock;
+        let clock = &self.port.state.clock;
         let (mut before, mut moved) = (u64::MAX, clock.now());
-        while !self.port.is_over() && !self.client.is_some_and(Client::has_ended) {
-            let waiting = self.line.unacknowledged().unwrap_or(0);
+        while !self.port.is_stopping() && !self.client.is_some_and(PortClient::has_ended) {
+            let waiting = self.line.unacknowledged_bytes().unwrap_or(0);
             let now = clock.now();
             if waiting < before {
                 (before, moved) = (waiting, now);
             }
-            if waiting == 0 || now - moved >= PATIENCE {
+            if waiting == 0 || now - moved >= STALL_TIMEOUT {
                 return;
             }
-            clock.sleep_until(now + LOOK);
+            clock.sleep_until(now + POLL_INTERVAL);
         }
     }
 }
 
 /// Why a link cannot be offered with control of the port.
-pub fn no_control() -> Fault {
+pub fn no_control_fault() -> Fault {
     Fault::Other("this port cannot be controlled from here: offer it raw".to_owned())
 }
 
-impl Port for Line<'_> {
-    fn settings(&mut self) -> Result<Settings, Fault> {
-        self.control()?.settings()
+impl PortControl for DrainingPort<'_> {
+    fn settings(&mut self) -> Result<SerialSettings, Fault> {
+        self.port_control()?.settings()
     }
 
-    fn set(&mut self, wanted: &Settings) -> Result<Settings, Fault> {
+    fn configure(&mut self, wanted: &SerialSettings) -> Result<SerialSettings, Fault> {
         self.drain();
-        self.control()?.set(wanted)
+        self.port_control()?.configure(wanted)
     }
 
-    fn signal(&mut self, signal: Signal, on: bool) -> Result<(), Fault> {
-        if signal == Signal::Break && on {
+    fn set_signal(&mut self, signal: OutputSignal, on: bool) -> Result<(), Fault> {
+        if signal == OutputSignal::Break && on {
             self.drain();
         }
-        self.control()?.signal(signal, on)
+        self.port_control()?.set_signal(signal, on)
     }
 
-    fn modem(&mut self) -> Option<Modem> {
-        self.control().ok()?.modem()
+    fn modem_lines(&mut self) -> Option<ModemLines> {
+        self.port_control().ok()?.modem_lines()
     }
 
-    fn purge(&mut self, purge: Purge) -> Result<(), Fault> {
-        if purge != Purge::ToSend {
+    fn purge(&mut self, purge: PurgeTarget) -> Result<(), Fault> {
+        if purge != PurgeTarget::ToSend {
             self.port.purge();
         }
-        self.control()?.purge(purge)
+        self.port_control()?.purge(purge)
     }
 
-    fn errors(&mut self) -> Option<Errors> {
-        self.control().ok()?.errors()
+    fn uart_errors(&mut self) -> Option<UartErrors> {
+        self.port_control().ok()?.uart_errors()
     }
 }

@@ -7,48 +7,53 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use super::super::packing::Packer;
-use super::client::Client;
-use super::{Event, SerialPort};
-use crate::link::party::SLICE;
+use super::client::PortClient;
+use super::{DeviceServerEvent, SerialPort};
+use crate::link::party::CANCEL_CHECK_INTERVAL;
 use crate::link::{Fault, Link};
 
 /// How often the driver is asked what it lost.
-const ASK: Duration = Duration::from_secs(1);
+const OVERRUN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The clients as they were when this was looked at last.
 #[derive(Default)]
-struct Listeners {
-    clients: Vec<Arc<Client>>,
-    seen: u64,
+struct ClientSnapshot {
+    clients: Vec<Arc<PortClient>>,
+    change_count: u64,
 }
 
 impl SerialPort {
     /// Runs until the port is over.
     pub fn serve_line(&self, line: &mut dyn Link) {
-        if let Err(fault) = self.pass_on(line) {
-            self.lose(&fault);
+        if let Err(fault) = self.forward_line(line) {
+            self.mark_lost(&fault);
         }
     }
 
-    fn pass_on(&self, line: &mut dyn Link) -> Result<(), Fault> {
-        let clock = &self.common.clock;
-        let mut packer = Packer::new(&self.common.packing);
-        let mut listeners = Listeners::default();
+    fn forward_line(&self, line: &mut dyn Link) -> Result<(), Fault> {
+        let clock = &self.state.clock;
+        let mut packer = Packer::new(&self.state.packing);
+        let mut listeners = ClientSnapshot::default();
         let mut now = clock.now();
         let mut ask = now;
-        while !self.is_over() {
+        while !self.is_stopping() {
             if now >= ask {
                 self.count_overruns(line);
-                ask = now + ASK;
+                ask = now + OVERRUN_CHECK_INTERVAL;
             }
-            self.read(line, packer.due().since(now).min(SLICE), &mut packer, &mut listeners)?;
+            self.receive_into(
+                line,
+                packer.due_time().since(now).min(CANCEL_CHECK_INTERVAL),
+                &mut packer,
+                &mut listeners,
+            )?;
             now = clock.now();
-            if packer.due() <= now && self.wait_for_turn(now) {
+            if packer.due_time() <= now && self.wait_for_turn(now) {
                 // A slow box moves all that is there when it comes to it.
-                self.read(line, Duration::ZERO, &mut packer, &mut listeners)?;
+                self.receive_into(line, Duration::ZERO, &mut packer, &mut listeners)?;
                 now = clock.now();
             }
-            while let Some(packet) = packer.next(now) {
+            while let Some(packet) = packer.next_packet(now) {
                 listeners.clients.iter().for_each(|client| client.send(packet, self));
             }
         }
@@ -56,47 +61,47 @@ impl SerialPort {
     }
 
     /// Takes what the line brings within the time into the packer.
-    fn read(
+    fn receive_into(
         &self,
         line: &mut dyn Link,
         within: Duration,
         packer: &mut Packer,
-        listeners: &mut Listeners,
+        listeners: &mut ClientSnapshot,
     ) -> Result<(), Fault> {
-        let bytes = match line.receive(packer.room(), within) {
+        let bytes = match line.receive(packer.free_space(), within) {
             Ok(bytes) => bytes,
             Err(Fault::TimedOut) => 0,
             Err(fault) => return Err(fault),
         };
         self.counters.from_line.fetch_add(bytes as u64, Relaxed);
         let mut unclaimed = 0;
-        if self.changes.load(Acquire) != listeners.seen && self.look(listeners) {
-            unclaimed += packer.clear();
+        if self.change_count.load(Acquire) != listeners.change_count && self.refresh_clients(listeners) {
+            unclaimed += packer.discard_waiting();
         }
         if listeners.clients.is_empty() {
             unclaimed += bytes;
         } else if bytes > 0 {
-            packer.filled(bytes, self.common.clock.now());
+            packer.commit(bytes, self.state.clock.now());
         }
         self.counters.unclaimed.fetch_add(unclaimed as u64, Relaxed);
         Ok(())
     }
 
     /// Takes over who is there now; whether nobody is left who wants what the packer has collected.
-    fn look(&self, listeners: &mut Listeners) -> bool {
+    fn refresh_clients(&self, listeners: &mut ClientSnapshot) -> bool {
         let clients = self.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        listeners.seen = self.changes.load(Acquire);
+        listeners.change_count = self.change_count.load(Acquire);
         let before = std::mem::replace(&mut listeners.clients, clients.clone());
-        let stays = |client: &Arc<Client>| clients.iter().any(|other| Arc::ptr_eq(client, other));
+        let stays = |client: &Arc<PortClient>| clients.iter().any(|other| Arc::ptr_eq(client, other));
         self.purged.swap(false, Relaxed) || !before.iter().any(stays)
     }
 
     /// Reports what the driver has lost since this was asked last.
     fn count_overruns(&self, line: &mut dyn Link) {
-        let Some(errors) = line.port().and_then(|port| port.errors()) else { return };
+        let Some(errors) = line.port_control().and_then(|port| port.uart_errors()) else { return };
         let before = self.counters.overruns.swap(errors.overruns, Relaxed);
         if errors.overruns > before {
-            self.tell(Event::Overrun { port: self.number, characters: errors.overruns - before });
+            self.emit(DeviceServerEvent::Overrun { port: self.number, characters: errors.overruns - before });
         }
     }
 }

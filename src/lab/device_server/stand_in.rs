@@ -1,67 +1,70 @@
 //! Device servers on lab UARTs with a plug in each, for tests and the demo.
 
-use super::super::uart::{self, Uarts};
-use super::super::{LabError, StandIn, Standing};
-use super::{DeviceServer, Options, link};
+use super::super::uart::{self, LabUarts};
+use super::super::{LabError, RunningStandIn, StandIn};
+use super::{DeviceServer, DeviceServerOptions, link_endpoint};
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::link::line::{Flow, Settings};
+use crate::link::serial_line::{FlowControl, SerialSettings};
 use crate::link::tty;
 
 /// Raw ports and one that clients control.
 pub const STAND_IN: StandIn = StandIn {
     summary: "serial ports of a device server, with a loop-back plug",
-    start: || Ok(Box::new(Boxes::start()?)),
+    start: || Ok(Box::new(DeviceServerStandIn::start()?)),
 };
 
 /// A rate at which tests need not wait, and one that people meet.
-const FAST: u32 = 4_000_000;
-const USUAL: u32 = 115_200;
+const TEST_BAUD: u32 = 4_000_000;
+const TYPICAL_BAUD: u32 = 115_200;
 
 /// The servers go before the ports that they use.
-struct Boxes {
+struct DeviceServerStandIn {
     raw: DeviceServer,
     controlled: DeviceServer,
-    _uarts: Uarts,
+    _uarts: LabUarts,
 }
 
-impl Boxes {
-    fn start() -> Result<Boxes, LabError> {
-        let uarts = Uarts::start(&uart::Options { ports: 3, ..uart::Options::default() })?;
-        let listen: Endpoint = "tcp://127.0.0.1:0".parse().map_err(refused)?;
-        let lines = [FAST, USUAL, USUAL].map(line);
+impl DeviceServerStandIn {
+    fn start() -> Result<DeviceServerStandIn, LabError> {
+        let uarts = LabUarts::start(&uart::UartOptions { ports: 3, ..uart::UartOptions::default() })?;
+        let listen: Endpoint = "tcp://127.0.0.1:0".parse().map_err(endpoint_error)?;
+        let lines = [TEST_BAUD, TYPICAL_BAUD, TYPICAL_BAUD].map(line_settings);
         let ports = uarts.paths().into_iter().zip(&lines);
         let serial = ports.map(|(path, line)| tty::endpoint(&path, line)).collect::<Result<Vec<_>, _>>();
-        let mut serial = serial.map_err(refused)?;
-        let controlled = Options { rfc2217: true, ..Options::new(listen.clone(), serial.split_off(2)) };
-        Ok(Boxes {
-            raw: DeviceServer::start(&Options::new(listen, serial))?,
+        let mut serial = serial.map_err(endpoint_error)?;
+        let controlled = DeviceServerOptions {
+            rfc2217: true,
+            ..DeviceServerOptions::new(listen.clone(), serial.split_off(2))
+        };
+        Ok(DeviceServerStandIn {
+            raw: DeviceServer::start(&DeviceServerOptions::new(listen, serial))?,
             controlled: DeviceServer::start(&controlled)?,
             _uarts: uarts,
         })
     }
 
     /// A raw port, and the controlled one set to a rate.
-    fn links(&self, raw: usize, rate: u32) -> Vec<Endpoint> {
-        let raw = self.raw.links().into_iter().nth(raw);
-        let controlled = link(&self.controlled.endpoints()[0], true, &line(rate));
+    fn endpoints_at(&self, raw: usize, rate: u32) -> Vec<Endpoint> {
+        let raw = self.raw.link_endpoints().into_iter().nth(raw);
+        let controlled = link_endpoint(&self.controlled.endpoints()[0], true, &line_settings(rate));
         raw.into_iter().chain(controlled).collect()
     }
 }
 
-fn refused(error: EndpointError) -> LabError {
+fn endpoint_error(error: EndpointError) -> LabError {
     LabError(error.to_string())
 }
 
-fn line(baud: u32) -> Settings {
-    Settings { baud, flow: Flow::RtsCts, ..Settings::default() }
+fn line_settings(baud: u32) -> SerialSettings {
+    SerialSettings { baud, flow_control: FlowControl::RtsCts, ..SerialSettings::default() }
 }
 
-impl Standing for Boxes {
+impl RunningStandIn for DeviceServerStandIn {
     fn endpoints(&self) -> Vec<Endpoint> {
-        self.links(0, FAST)
+        self.endpoints_at(0, TEST_BAUD)
     }
 
-    fn typical(&self) -> Vec<Endpoint> {
-        self.links(1, USUAL)
+    fn typical_endpoints(&self) -> Vec<Endpoint> {
+        self.endpoints_at(1, TYPICAL_BAUD)
     }
 }

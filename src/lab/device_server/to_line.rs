@@ -4,87 +4,89 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::client::{Client, PATIENCE, send_whole};
-use super::control::{Control, restore};
-use super::{Event, SerialPort};
-use crate::link::party::SLICE;
+use super::client::{PortClient, STALL_TIMEOUT, send_all};
+use super::control::{ControlSession, restore_port};
+use super::{DeviceServerEvent, SerialPort};
+use crate::link::party::CANCEL_CHECK_INTERVAL;
 use crate::link::{Fault, Link};
 
 /// Room for what a client sends at once. The client's own system holds the rest, so this adds no queue to speak of.
-const ROOM: usize = 4096;
+const RECEIVE_BUFFER_BYTES: usize = 4096;
 
 impl SerialPort {
     /// Runs a session to its end.
     pub fn serve_client(
         &self,
-        client: &Arc<Client>,
-        mut control: Option<Control>,
+        client: &Arc<PortClient>,
+        mut control: Option<ControlSession>,
         link: &mut dyn Link,
         line: &mut dyn Link,
     ) {
-        let mut bytes = vec![0; ROOM];
+        let mut bytes = vec![0; RECEIVE_BUFFER_BYTES];
         let why = loop {
-            if let Err(why) = self.pass_on_from(client, &mut control, link, line, &mut bytes) {
+            if let Err(why) = self.forward_client(client, &mut control, link, line, &mut bytes) {
                 break why;
             }
         };
         client.end();
-        let last = self.leave(client);
+        let last = self.unregister_client(client);
         // The client may be gone already.
-        let _ = link.finish();
-        if self.controlled && last && !self.is_over() {
-            let _ = restore(line, self).inspect_err(|fault| self.lose(fault));
+        let _ = link.finish_sending();
+        if self.is_controllable && last && !self.is_stopping() {
+            let _ = restore_port(line, self).inspect_err(|fault| self.mark_lost(fault));
         }
-        self.tell(Event::Gone { port: self.number, from: client.from.clone(), why });
+        self.emit(DeviceServerEvent::Disconnected { port: self.number, from: client.address.clone(), why });
     }
 
     /// Passes on what the client says within a while. An error says why the session is over.
-    fn pass_on_from(
+    fn forward_client(
         &self,
-        client: &Client,
-        control: &mut Option<Control>,
+        client: &PortClient,
+        control: &mut Option<ControlSession>,
         link: &mut dyn Link,
         line: &mut dyn Link,
         bytes: &mut [u8],
     ) -> Result<(), String> {
-        if self.is_over() {
+        if self.is_stopping() {
             return Err("the port closed".to_owned());
         }
         if client.has_ended() {
             return Err("it had to make room".to_owned());
         }
-        let mut length = receive(link, bytes, SLICE)?;
-        let now = self.common.clock.now();
+        let mut length = receive(link, bytes, CANCEL_CHECK_INTERVAL)?;
+        let now = self.state.clock.now();
         if length > 0 && self.wait_for_turn(now) && length < bytes.len() {
             // A slow box moves all that is there when it comes to it. An end shows itself again.
             length += receive(link, &mut bytes[length..], Duration::ZERO).unwrap_or(0);
         }
         let bytes = &bytes[..length];
-        let Some(control) = control else { return self.write(client, link, line, bytes) };
-        control.take(bytes, line, client, self, |line, data| self.write(client, link, line, data))?;
-        control.look(now, line, client, self);
+        let Some(control) = control else { return self.write_to_line(client, link, line, bytes) };
+        control.process_input(bytes, line, client, self, |line, data| {
+            self.write_to_line(client, link, line, data)
+        })?;
+        control.report_changes(now, line, client, self);
         Ok(())
     }
 
     /// Puts all of it on the line, however slow that is, unless there is a reason to end the session.
-    fn write(
+    fn write_to_line(
         &self,
-        client: &Client,
+        client: &PortClient,
         link: &dyn Link,
         line: &mut dyn Link,
         bytes: &[u8],
     ) -> Result<(), String> {
         // What a client has left behind is for the line, unless the line does not want it.
-        let left_behind = |stuck| stuck >= PATIENCE && link.hung_up();
-        let go_on = |stuck| !self.is_over() && !client.has_ended() && !left_behind(stuck);
-        match send_whole(line, bytes, go_on) {
+        let left_behind = |stuck| stuck >= STALL_TIMEOUT && link.is_hung_up();
+        let go_on = |stuck| !self.is_stopping() && !client.has_ended() && !left_behind(stuck);
+        match send_all(line, bytes, go_on) {
             Ok(()) => _ = self.counters.to_line.fetch_add(bytes.len() as u64, Relaxed),
-            Err(Fault::TimedOut) if link.hung_up() => {
+            Err(Fault::TimedOut) if link.is_hung_up() => {
                 return Err("it closed the link, and the line did not take what it had sent".to_owned());
             }
             // Why is seen before anything else is received.
             Err(Fault::TimedOut) => {}
-            Err(fault) => self.lose(&fault),
+            Err(fault) => self.mark_lost(&fault),
         }
         Ok(())
     }

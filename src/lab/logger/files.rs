@@ -3,132 +3,133 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::lab::LabError;
-use crate::peer::pakbus::directory::{self, Entry};
-use crate::peer::pakbus::message::{Code, Store};
-use crate::peer::pakbus::value::{Instant, UNIX_1990};
+use crate::protocol::pakbus::directory::{self, DirectoryEntry};
+use crate::protocol::pakbus::message::{ReplyCode, StoreRequest};
+use crate::protocol::pakbus::value::{LOGGER_EPOCH_UNIX_SECONDS, LoggerTime};
 use crate::stats::SplitMix64;
 
 /// The only drive.
 const DRIVE: &str = "CPU:";
 
 /// Room on it, in bytes: a CR1000 has 4 MB of memory for files and tables.
-const ROOM: usize = 4_000_000;
+const DRIVE_BYTES: usize = 4_000_000;
 
 /// Longest name, as the BMP5 manual has it.
-const LONGEST_NAME: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
 
 /// Files that clients may be storing at once. Beyond that the oldest one is given up: its client has gone.
-const OPEN: usize = 16;
+const MAX_UPLOADS: usize = 16;
 
 #[derive(Debug, Default)]
-pub struct Files {
-    files: BTreeMap<String, File>,
+pub struct FileStore {
+    files: BTreeMap<String, StoredFile>,
     /// Being stored, by the client's address and transaction number.
-    open: VecDeque<((u16, u8), File)>,
+    uploads: VecDeque<((u16, u8), StoredFile)>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct File {
+struct StoredFile {
     name: String,
     bytes: Vec<u8>,
-    updated: Instant,
+    updated: LoggerTime,
 }
 
 /// `length` bytes that look random and are the same for the same seed.
-pub fn content(seed: u64, length: usize) -> Vec<u8> {
+pub fn generate_content(seed: u64, length: usize) -> Vec<u8> {
     let mut random = SplitMix64::new(seed);
     (0..length).map(|_| (random.uniform() * 256.0) as u8).collect()
 }
 
 /// Refuses names that no file on the drive can have.
-pub fn check_name(name: &str) -> Result<(), LabError> {
-    match is_name(name) {
+pub fn check_file_name(name: &str) -> Result<(), LabError> {
+    match is_file_name(name) {
         true => Ok(()),
         false => Err(LabError(format!(
-            "'{name}' is no file of a logger: write {DRIVE}name, at most {LONGEST_NAME} letters"
+            "'{name}' is no file of a logger: write {DRIVE}name, at most {MAX_NAME_BYTES} letters"
         ))),
     }
 }
 
-fn is_name(name: &str) -> bool {
+fn is_file_name(name: &str) -> bool {
     let inner = name.strip_prefix(DRIVE).unwrap_or_default();
-    !inner.is_empty() && name.len() <= LONGEST_NAME && inner.bytes().all(|byte| byte.is_ascii_graphic())
+    !inner.is_empty() && name.len() <= MAX_NAME_BYTES && inner.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-impl Files {
-    pub fn insert(&mut self, name: String, bytes: Vec<u8>, updated: Instant) {
-        self.files.insert(name.clone(), File { name, bytes, updated });
+impl FileStore {
+    pub fn insert(&mut self, name: String, bytes: Vec<u8>, updated: LoggerTime) {
+        self.files.insert(name.clone(), StoredFile { name, bytes, updated });
     }
 
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.files.get(name).map(|file| file.bytes.as_slice())
     }
 
-    pub fn delete(&mut self, name: &str) -> Code {
+    pub fn delete(&mut self, name: &str) -> ReplyCode {
         match self.files.remove(name) {
-            Some(_) => Code::COMPLETE,
-            None => Code::BAD_NAME,
+            Some(_) => ReplyCode::COMPLETE,
+            None => ReplyCode::BAD_NAME,
         }
     }
 
     /// Bytes that still fit.
-    fn free(&self) -> usize {
-        let files = self.files.values().chain(self.open.iter().map(|(_, file)| file));
-        ROOM.saturating_sub(files.map(|file| file.bytes.len()).sum())
+    fn free_bytes(&self) -> usize {
+        let files = self.files.values().chain(self.uploads.iter().map(|(_, file)| file));
+        DRIVE_BYTES.saturating_sub(files.map(|file| file.bytes.len()).sum())
     }
 
     /// Takes a piece of a file from a client, which tells its files apart by their transaction numbers.
-    pub fn store(&mut self, client: (u16, u8), piece: Store, now: Instant) -> Code {
-        if piece.data.len() > self.free() {
-            return Code::FULL;
+    pub fn store_chunk(&mut self, client: (u16, u8), piece: StoreRequest, now: LoggerTime) -> ReplyCode {
+        if piece.data.len() > self.free_bytes() {
+            return ReplyCode::FULL;
         }
         if piece.offset == 0 {
-            self.open.retain(|(of, _)| *of != client);
-            if !is_name(&piece.name) {
-                return Code::BAD_NAME;
+            self.uploads.retain(|(of, _)| *of != client);
+            if !is_file_name(&piece.name) {
+                return ReplyCode::BAD_NAME;
             }
-            if self.open.len() == OPEN {
-                self.open.pop_front();
+            if self.uploads.len() == MAX_UPLOADS {
+                self.uploads.pop_front();
             }
-            self.open.push_back((client, File { name: piece.name, ..File::default() }));
+            self.uploads.push_back((client, StoredFile { name: piece.name, ..StoredFile::default() }));
         }
-        let Some(at) = self.open.iter().position(|(of, _)| *of == client) else {
-            return Code::WRONG_FRAGMENT;
+        let Some(at) = self.uploads.iter().position(|(of, _)| *of == client) else {
+            return ReplyCode::WRONG_FRAGMENT;
         };
-        let bytes = &mut self.open[at].1.bytes;
+        let bytes = &mut self.uploads[at].1.bytes;
         let offset = piece.offset as usize;
         if offset == bytes.len() {
             bytes.extend(&piece.data);
         } else if offset + piece.data.len() != bytes.len() {
             // Otherwise the client has not heard the answer to its last piece, and sends it again.
-            return Code::WRONG_FRAGMENT;
+            return ReplyCode::WRONG_FRAGMENT;
         }
-        if piece.close
-            && let Some((_, file)) = self.open.remove(at)
+        if piece.is_last
+            && let Some((_, file)) = self.uploads.remove(at)
         {
             self.insert(file.name, file.bytes, now);
         }
-        Code::COMPLETE
+        ReplyCode::COMPLETE
     }
 
     /// The file that lists the others.
-    pub fn directory(&self) -> Vec<u8> {
-        let entry = |name: &str, size: usize, updated: String| Entry {
+    pub fn directory_file(&self) -> Vec<u8> {
+        let entry = |name: &str, size: usize, updated: String| DirectoryEntry {
             name: name.to_owned(),
             size: u32::try_from(size).unwrap_or(u32::MAX),
             updated,
             attributes: Vec::new(),
         };
-        let files = self.files.values().map(|file| entry(&file.name, file.bytes.len(), date(file.updated)));
-        let entries: Vec<Entry> =
-            [entry(DRIVE, self.free(), String::new())].into_iter().chain(files).collect();
+        let files =
+            self.files.values().map(|file| entry(&file.name, file.bytes.len(), directory_date(file.updated)));
+        let entries: Vec<DirectoryEntry> =
+            [entry(DRIVE, self.free_bytes(), String::new())].into_iter().chain(files).collect();
         directory::write(&entries)
     }
 }
 
 /// As directories have it.
-fn date(instant: Instant) -> String {
-    let time = jiff::Timestamp::from_second(UNIX_1990 + i64::from(instant.seconds));
+fn directory_date(instant: LoggerTime) -> String {
+    let time = jiff::Timestamp::from_second(LOGGER_EPOCH_UNIX_SECONDS + i64::from(instant.seconds));
     time.map_or_else(|_| String::new(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
 }
 
@@ -136,55 +137,71 @@ fn date(instant: Instant) -> String {
 mod tests {
     use super::*;
 
-    fn piece(name: &str, offset: usize, data: &[u8], close: bool) -> Store {
-        Store { security: 0, name: name.to_owned(), close, offset: offset as u32, data: data.to_vec() }
+    fn chunk(name: &str, offset: usize, data: &[u8], close: bool) -> StoreRequest {
+        StoreRequest {
+            security: 0,
+            name: name.to_owned(),
+            is_last: close,
+            offset: offset as u32,
+            data: data.to_vec(),
+        }
     }
 
     #[test]
-    fn a_file_is_stored_in_pieces_and_a_piece_may_come_twice() {
-        let mut files = Files::default();
-        let mut store = |piece| files.store((4094, 7), piece, Instant::default());
-        assert_eq!(store(piece("CPU:a", 0, b"one", false)), Code::COMPLETE);
-        assert_eq!(store(piece("", 3, b"two", false)), Code::COMPLETE);
-        assert_eq!(store(piece("", 3, b"two", false)), Code::COMPLETE, "again");
-        assert_eq!(store(piece("", 9, b"four", false)), Code::WRONG_FRAGMENT, "a gap");
-        assert_eq!(store(piece("", 6, b"", true)), Code::COMPLETE);
-        assert_eq!(store(piece("", 6, b"x", true)), Code::WRONG_FRAGMENT, "it is closed");
+    fn file_is_stored_in_chunks_and_a_chunk_may_repeat() {
+        let mut files = FileStore::default();
+        let mut store = |piece| files.store_chunk((4094, 7), piece, LoggerTime::default());
+        assert_eq!(store(chunk("CPU:a", 0, b"one", false)), ReplyCode::COMPLETE);
+        assert_eq!(store(chunk("", 3, b"two", false)), ReplyCode::COMPLETE);
+        assert_eq!(store(chunk("", 3, b"two", false)), ReplyCode::COMPLETE, "again");
+        assert_eq!(store(chunk("", 9, b"four", false)), ReplyCode::WRONG_FRAGMENT, "a gap");
+        assert_eq!(store(chunk("", 6, b"", true)), ReplyCode::COMPLETE);
+        assert_eq!(store(chunk("", 6, b"x", true)), ReplyCode::WRONG_FRAGMENT, "it is closed");
         assert_eq!(files.get("CPU:a"), Some(&b"onetwo"[..]));
-        assert_eq!((files.delete("CPU:a"), files.delete("CPU:a")), (Code::COMPLETE, Code::BAD_NAME));
+        assert_eq!(
+            (files.delete("CPU:a"), files.delete("CPU:a")),
+            (ReplyCode::COMPLETE, ReplyCode::BAD_NAME)
+        );
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
-        let mut files = Files::default();
+    fn files_beyond_the_drive_are_refused() {
+        let mut files = FileStore::default();
         for name in ["", "CPU:", "a", "USB:a", "CPU:a b", &format!("CPU:{}", "a".repeat(61))] {
             assert_eq!(
-                files.store((1, 1), piece(name, 0, b"x", true), Instant::default()),
-                Code::BAD_NAME,
+                files.store_chunk((1, 1), chunk(name, 0, b"x", true), LoggerTime::default()),
+                ReplyCode::BAD_NAME,
                 "{name}"
             );
-            assert!(check_name(name).is_err());
+            assert!(check_file_name(name).is_err());
         }
-        files.insert("CPU:big".to_owned(), vec![0; ROOM - 5], Instant::default());
+        files.insert("CPU:big".to_owned(), vec![0; DRIVE_BYTES - 5], LoggerTime::default());
         assert_eq!(
-            files.store((1, 1), piece("CPU:a", 0, b"12345", false), Instant::default()),
-            Code::COMPLETE
+            files.store_chunk((1, 1), chunk("CPU:a", 0, b"12345", false), LoggerTime::default()),
+            ReplyCode::COMPLETE
         );
-        assert_eq!(files.store((1, 1), piece("CPU:a", 5, b"6", false), Instant::default()), Code::FULL);
+        assert_eq!(
+            files.store_chunk((1, 1), chunk("CPU:a", 5, b"6", false), LoggerTime::default()),
+            ReplyCode::FULL
+        );
         for client in 0..100 {
-            files.store((client, 1), piece("CPU:a", 0, b"", false), Instant::default());
+            files.store_chunk((client, 1), chunk("CPU:a", 0, b"", false), LoggerTime::default());
         }
-        assert_eq!(files.open.len(), OPEN);
+        assert_eq!(files.uploads.len(), MAX_UPLOADS);
     }
 
     #[test]
     fn a_directory_lists_the_drive_and_the_files() {
-        let mut files = Files::default();
-        files.insert("CPU:a".to_owned(), content(1, 300), Instant { seconds: 1_136_073_845, nanoseconds: 5 });
-        let entries = directory::read(&files.directory()).unwrap();
+        let mut files = FileStore::default();
+        files.insert(
+            "CPU:a".to_owned(),
+            generate_content(1, 300),
+            LoggerTime { seconds: 1_136_073_845, nanoseconds: 5 },
+        );
+        let entries = directory::read(&files.directory_file()).unwrap();
         let told: Vec<_> = entries.iter().map(|e| (e.name.as_str(), e.size, e.updated.as_str())).collect();
         assert_eq!(told, [("CPU:", 3_999_700, ""), ("CPU:a", 300, "2026-01-01 00:04:05")]);
-        assert_eq!(content(1, 300), content(1, 300));
-        assert_ne!(content(1, 300), content(2, 300));
+        assert_eq!(generate_content(1, 300), generate_content(1, 300));
+        assert_ne!(generate_content(1, 300), generate_content(2, 300));
     }
 }

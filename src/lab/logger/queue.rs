@@ -7,38 +7,39 @@ use crate::clock::Time;
 
 /// When a request has its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
+pub struct QueueSlot {
     /// Others were there first.
-    pub waits: bool,
-    pub done: Time,
+    pub is_queued: bool,
+    pub done_at: Time,
 }
 
 #[derive(Debug)]
-pub struct Queue {
+pub struct CommandQueue {
     /// Requests that may be there at once, the one in work included.
-    room: usize,
+    capacity: usize,
     /// What each keeps the processor busy.
-    work: Duration,
+    command_time: Duration,
     /// When those that were taken are done, in order.
-    done: VecDeque<Time>,
+    completion_times: VecDeque<Time>,
 }
 
-impl Queue {
-    pub fn new(room: usize, work: Duration) -> Queue {
-        Queue { room, work, done: VecDeque::new() }
+impl CommandQueue {
+    pub fn new(room: usize, work: Duration) -> CommandQueue {
+        CommandQueue { capacity: room, command_time: work, completion_times: VecDeque::new() }
     }
 
     /// Takes a request; `None` if there is no room for it.
-    pub fn take(&mut self, now: Time) -> Option<Turn> {
-        while self.done.front().is_some_and(|&done| done <= now) {
-            self.done.pop_front();
+    pub fn enqueue(&mut self, now: Time) -> Option<QueueSlot> {
+        while self.completion_times.front().is_some_and(|&done| done <= now) {
+            self.completion_times.pop_front();
         }
-        if self.done.len() >= self.room {
+        if self.completion_times.len() >= self.capacity {
             return None;
         }
-        let before = self.done.back().copied();
-        let turn = Turn { waits: before.is_some(), done: before.unwrap_or(now) + self.work };
-        self.done.push_back(turn.done);
+        let before = self.completion_times.back().copied();
+        let turn =
+            QueueSlot { is_queued: before.is_some(), done_at: before.unwrap_or(now) + self.command_time };
+        self.completion_times.push_back(turn.done_at);
         Some(turn)
     }
 }
@@ -48,19 +49,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_after_the_other_and_no_more_than_there_is_room_for() {
-        let mut queue = Queue::new(2, Duration::from_nanos(10));
-        let turn = |waits, done| Some(Turn { waits, done: Time(done) });
-        assert_eq!(queue.take(Time(100)), turn(false, 110));
-        assert_eq!(queue.take(Time(101)), turn(true, 120));
-        assert_eq!(queue.take(Time(109)), None);
-        assert_eq!(queue.take(Time(110)), turn(true, 130));
-        assert_eq!(queue.take(Time(500)), turn(false, 510));
+    fn commands_run_in_order_up_to_the_capacity() {
+        let mut queue = CommandQueue::new(2, Duration::from_nanos(10));
+        let turn = |waits, done| Some(QueueSlot { is_queued: waits, done_at: Time(done) });
+        assert_eq!(queue.enqueue(Time(100)), turn(false, 110));
+        assert_eq!(queue.enqueue(Time(101)), turn(true, 120));
+        assert_eq!(queue.enqueue(Time(109)), None);
+        assert_eq!(queue.enqueue(Time(110)), turn(true, 130));
+        assert_eq!(queue.enqueue(Time(500)), turn(false, 510));
     }
 
     #[test]
-    fn work_that_takes_no_time_fills_no_queue() {
-        let mut queue = Queue::new(1, Duration::ZERO);
-        assert!((0..100).all(|_| queue.take(Time(7)) == Some(Turn { waits: false, done: Time(7) })));
+    fn instant_commands_never_fill_the_queue() {
+        let mut queue = CommandQueue::new(1, Duration::ZERO);
+        assert!(
+            (0..100)
+                .all(|_| queue.enqueue(Time(7)) == Some(QueueSlot { is_queued: false, done_at: Time(7) }))
+        );
     }
 }

@@ -8,68 +8,75 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{Common, Event, TICK};
-use crate::link::line::{self, Parity, Port, Purge, Settings, StopBits};
-use crate::link::tty::Packet;
+use super::{POLL_INTERVAL, RedirectorEvent, RedirectorState};
+use crate::link::serial_line::{self, Parity, PortControl, PurgeTarget, SerialSettings, StopBits};
+use crate::link::tty::PtyPacket;
 use crate::link::{Fault, Link};
 
 /// Most bytes of one operation; a pseudo-terminal gives less.
-const PIECE: usize = 16 * 1024;
+const MAX_CHUNK_BYTES: usize = 16 * 1024;
 
-pub struct Session<'a> {
-    common: &'a Common,
-    over: AtomicBool,
+pub struct RedirectSession<'a> {
+    state: &'a RedirectorState,
+    ended: AtomicBool,
     /// Why; the first reason counts.
-    why: Mutex<Option<Fault>>,
+    end_reason: Mutex<Option<Fault>>,
     /// Goes up when a program throws away what it has not read yet.
-    purges: AtomicU64,
+    purge_count: AtomicU64,
 }
 
-impl<'a> Session<'a> {
-    pub fn new(common: &'a Common) -> Session<'a> {
-        Session { common, over: AtomicBool::new(false), why: Mutex::default(), purges: AtomicU64::new(0) }
+impl<'a> RedirectSession<'a> {
+    pub fn new(common: &'a RedirectorState) -> RedirectSession<'a> {
+        RedirectSession {
+            state: common,
+            ended: AtomicBool::new(false),
+            end_reason: Mutex::default(),
+            purge_count: AtomicU64::new(0),
+        }
     }
 
     /// Carries until the link is lost or the redirector stops; returns why it was lost.
     pub fn run(self, mut link: Box<dyn Link>) -> Option<Fault> {
-        match link.other_half() {
+        match link.second_handle() {
             Err(fault) => return Some(fault),
             Ok(mut half) => std::thread::scope(|scope| {
-                scope.spawn(|| self.end(self.inward(&mut *half)));
-                self.end(self.outward(&mut *link));
+                scope.spawn(|| self.record_end(self.forward_to_program(&mut *half)));
+                self.record_end(self.forward_to_remote(&mut *link));
             }),
         }
-        self.why.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.end_reason.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self, ended: Result<(), Fault>) {
+    fn record_end(&self, ended: Result<(), Fault>) {
         if let Err(fault) = ended {
-            self.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+            self.end_reason.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
         }
-        self.over.store(true, Relaxed);
+        self.ended.store(true, Relaxed);
     }
 
-    fn is_over(&self) -> bool {
-        self.over.load(Relaxed) || self.common.is_over()
+    fn has_ended(&self) -> bool {
+        self.ended.load(Relaxed) || self.state.is_stopping()
     }
 
     /// What programs write and set goes to the remote port.
-    fn outward(&self, link: &mut dyn Link) -> Result<(), Fault> {
-        let mut bytes = vec![0; PIECE];
-        let mut settled = Some(self.common.line);
-        while !self.is_over() {
+    fn forward_to_remote(&self, link: &mut dyn Link) -> Result<(), Fault> {
+        let mut bytes = vec![0; MAX_CHUNK_BYTES];
+        let mut settled = Some(self.state.line_settings);
+        while !self.has_ended() {
             self.wait_for_terminal(PollFlags::IN);
-            let length = match rustix::io::read(&self.common.pty.master, &mut bytes) {
+            let length = match rustix::io::read(&self.state.pty.master, &mut bytes) {
                 Ok(length) => length,
                 Err(Errno::AGAIN | Errno::INTR) => 0,
                 Err(errno) => return Err(Fault::system("read the local port")(errno.into())),
             };
             // Before the data: they were written after the settings were made.
-            self.follow(link, &mut settled)?;
-            match Packet::read(&bytes[..length]) {
-                Packet::Nothing => {}
-                Packet::Data(data) => self.send(link, data)?,
-                Packet::Notice { flush_read, flush_write } => self.purge(link, flush_read, flush_write)?,
+            self.apply_settings(link, &mut settled)?;
+            match PtyPacket::parse(&bytes[..length]) {
+                PtyPacket::Nothing => {}
+                PtyPacket::Data(data) => self.send(link, data)?,
+                PtyPacket::Notice { is_read_flushed: flush_read, is_write_flushed: flush_write } => {
+                    self.purge_remote(link, flush_read, flush_write)?
+                }
             }
         }
         Ok(())
@@ -77,34 +84,34 @@ impl<'a> Session<'a> {
 
     /// Waits for the terminal, but not for long.
     fn wait_for_terminal(&self, flags: PollFlags) {
-        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
+        let tick = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
         // A failed poll shows itself in the operation that follows.
-        let _ = poll(&mut [PollFd::new(&self.common.pty.master.as_fd(), flags)], Some(&tick));
+        let _ = poll(&mut [PollFd::new(&self.state.pty.master.as_fd(), flags)], Some(&tick));
     }
 
     /// Has the remote port set as the local one is, once for each change.
-    fn follow(&self, link: &mut dyn Link, settled: &mut Option<Settings>) -> Result<(), Fault> {
-        let wanted = joined(self.common.pty.settings()?, self.common.line);
+    fn apply_settings(&self, link: &mut dyn Link, settled: &mut Option<SerialSettings>) -> Result<(), Fault> {
+        let wanted = merge_settings(self.state.pty.settings()?, self.state.line_settings);
         // A rate of zero hangs up a modem; no line has it.
         if *settled == Some(wanted) || wanted.baud == 0 {
             return Ok(());
         }
         *settled = Some(wanted);
-        let Some(port) = link.port() else { return Ok(()) };
-        let event = match set(port, &wanted) {
-            Ok(settings) => Event::Set { settings },
+        let Some(port) = link.port_control() else { return Ok(()) };
+        let event = match set_remote_port(port, &wanted) {
+            Ok(settings) => RedirectorEvent::SettingsApplied { settings },
             Err(Fault::Closed) => return Err(Fault::Closed),
-            Err(fault) => Event::NotSet { wanted, why: fault.to_string() },
+            Err(fault) => RedirectorEvent::SettingsRejected { wanted, why: fault.to_string() },
         };
-        self.common.tell(event);
+        self.state.emit(event);
         Ok(())
     }
 
     fn send(&self, link: &mut dyn Link, mut data: &[u8]) -> Result<(), Fault> {
-        while !data.is_empty() && !self.is_over() {
-            match link.send(data, TICK) {
+        while !data.is_empty() && !self.has_ended() {
+            match link.send(data, POLL_INTERVAL) {
                 Ok(taken) => {
-                    self.common.counters.to_remote.fetch_add(taken as u64, Relaxed);
+                    self.state.counters.to_remote.fetch_add(taken as u64, Relaxed);
                     data = &data[taken..];
                 }
                 Err(Fault::TimedOut) => {}
@@ -115,25 +122,25 @@ impl<'a> Session<'a> {
     }
 
     /// A program threw something away: so does the remote port.
-    fn purge(&self, link: &mut dyn Link, flush_read: bool, flush_write: bool) -> Result<(), Fault> {
+    fn purge_remote(&self, link: &mut dyn Link, flush_read: bool, flush_write: bool) -> Result<(), Fault> {
         let purge = match (flush_read, flush_write) {
             (false, false) => return Ok(()),
-            (true, false) => Purge::Received,
-            (false, true) => Purge::ToSend,
-            (true, true) => Purge::Both,
+            (true, false) => PurgeTarget::Received,
+            (false, true) => PurgeTarget::ToSend,
+            (true, true) => PurgeTarget::Both,
         };
-        if purge != Purge::ToSend {
-            self.purges.fetch_add(1, Relaxed);
+        if purge != PurgeTarget::ToSend {
+            self.purge_count.fetch_add(1, Relaxed);
         }
-        link.port().map_or(Ok(()), |port| port.purge(purge))
+        link.port_control().map_or(Ok(()), |port| port.purge(purge))
     }
 
     /// What the remote port brings goes to programs.
-    fn inward(&self, link: &mut dyn Link) -> Result<(), Fault> {
-        let mut bytes = vec![0; PIECE];
-        while !self.is_over() {
-            match link.receive(&mut bytes, 2 * TICK) {
-                Ok(length) => self.bring(&bytes[..length])?,
+    fn forward_to_program(&self, link: &mut dyn Link) -> Result<(), Fault> {
+        let mut bytes = vec![0; MAX_CHUNK_BYTES];
+        while !self.has_ended() {
+            match link.receive(&mut bytes, 2 * POLL_INTERVAL) {
+                Ok(length) => self.write_to_program(&bytes[..length])?,
                 Err(Fault::TimedOut) => {}
                 Err(fault) => return Err(fault),
             }
@@ -141,15 +148,15 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn bring(&self, mut data: &[u8]) -> Result<(), Fault> {
-        let purges = self.purges.load(Relaxed);
-        let counters = &self.common.counters;
-        while !data.is_empty() && !self.is_over() {
-            if self.purges.load(Relaxed) != purges {
+    fn write_to_program(&self, mut data: &[u8]) -> Result<(), Fault> {
+        let purges = self.purge_count.load(Relaxed);
+        let counters = &self.state.counters;
+        while !data.is_empty() && !self.has_ended() {
+            if self.purge_count.load(Relaxed) != purges {
                 counters.purged.fetch_add(data.len() as u64, Relaxed);
                 break;
             }
-            match rustix::io::write(&self.common.pty.master, data) {
+            match rustix::io::write(&self.state.pty.master, data) {
                 Ok(written) => {
                     counters.from_remote.fetch_add(written as u64, Relaxed);
                     data = &data[written..];
@@ -164,22 +171,22 @@ impl<'a> Session<'a> {
 }
 
 /// What a program has set, and from the endpoint what no pseudo-terminal carries.
-fn joined(program: Settings, endpoint: Settings) -> Settings {
+fn merge_settings(program: SerialSettings, endpoint: SerialSettings) -> SerialSettings {
     let parity = match (program.parity, endpoint.parity) {
         (Parity::None, Parity::Even) => Parity::Even,
         (parity, _) => parity,
     };
-    let stop = match (program.stop, endpoint.data_bits) {
+    let stop = match (program.stop_bits, endpoint.data_bits) {
         (StopBits::Two, 5) => StopBits::OneAndHalf,
         (stop, _) => stop,
     };
-    Settings { data_bits: endpoint.data_bits, parity, stop, ..program }
+    SerialSettings { data_bits: endpoint.data_bits, parity, stop_bits: stop, ..program }
 }
 
-fn set(port: &mut dyn Port, wanted: &Settings) -> Result<Settings, Fault> {
-    let granted = port.set(wanted)?;
-    line::check_granted(wanted, &granted)?;
-    if granted == (Settings { baud: granted.baud, ..*wanted }) {
+fn set_remote_port(port: &mut dyn PortControl, wanted: &SerialSettings) -> Result<SerialSettings, Fault> {
+    let granted = port.configure(wanted)?;
+    serial_line::check_granted(wanted, &granted)?;
+    if granted == (SerialSettings { baud: granted.baud, ..*wanted }) {
         return Ok(granted);
     }
     Err(Fault::Other(format!("the remote port is at {granted}")))
@@ -190,13 +197,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_cannot_carry_comes_from_the_endpoint() {
-        let program =
-            Settings { baud: 4800, parity: Parity::None, stop: StopBits::Two, ..Settings::default() };
-        let endpoint = Settings { data_bits: 7, parity: Parity::Even, ..Settings::default() };
-        assert_eq!(joined(program, endpoint).to_string(), "4800 7E2");
-        assert_eq!(joined(Settings { parity: Parity::Odd, ..program }, endpoint).to_string(), "4800 7O2");
-        assert_eq!(joined(program, Settings { parity: Parity::Odd, ..endpoint }).to_string(), "4800 7N2");
-        assert_eq!(joined(program, Settings { data_bits: 5, ..endpoint }).to_string(), "4800 5E1.5");
+    fn settings_missing_in_the_terminal_come_from_the_endpoint() {
+        let program = SerialSettings {
+            baud: 4800,
+            parity: Parity::None,
+            stop_bits: StopBits::Two,
+            ..SerialSettings::default()
+        };
+        let endpoint = SerialSettings { data_bits: 7, parity: Parity::Even, ..SerialSettings::default() };
+        assert_eq!(merge_settings(program, endpoint).to_string(), "4800 7E2");
+        assert_eq!(
+            merge_settings(SerialSettings { parity: Parity::Odd, ..program }, endpoint).to_string(),
+            "4800 7O2"
+        );
+        assert_eq!(
+            merge_settings(program, SerialSettings { parity: Parity::Odd, ..endpoint }).to_string(),
+            "4800 7N2"
+        );
+        assert_eq!(
+            merge_settings(program, SerialSettings { data_bits: 5, ..endpoint }).to_string(),
+            "4800 5E1.5"
+        );
     }
 }

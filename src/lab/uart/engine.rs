@@ -10,28 +10,28 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::Frame;
-use super::inbox::{Inbox, Stopped};
-use super::noise::{Defects, Disturber};
-use super::pause::Pause;
-use super::wire::{Due, Wire};
+use super::FrameOverride;
+use super::early_wake::EarlyWake;
+use super::noise::{LineDefects, NoiseSource};
+use super::receive_queue::{ReceiveQueue, StopMethod};
+use super::wire::{NextDelivery, Wire};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
-use crate::link::line::{Flow, Settings, XOFF, XON};
-use crate::link::tty::{Packet, Pty};
+use crate::link::serial_line::{FlowControl, SerialSettings, XOFF, XON};
+use crate::link::tty::{Pty, PtyPacket};
 
 /// Nothing is due.
-const NOTHING: Due = Due { at: Time::NEVER, ends_run: false };
+const NOTHING_DUE: NextDelivery = NextDelivery { at: Time::NEVER, ends_run: false };
 
 /// A terminal that had no room is tried again after this, though it should say when it has.
-const AGAIN: Duration = Duration::from_millis(4);
+const RETRY_INTERVAL: Duration = Duration::from_millis(4);
 
 /// The most that one read from a pseudo-terminal gives: the notice and a terminal's buffer.
-const READ: usize = 4096;
+const READ_BUFFER_BYTES: usize = 4096;
 
 /// What one end of a line has seen.
 #[derive(Debug, Clone)]
-pub struct Tally {
+pub struct UartCounters {
     /// Characters that left on the line.
     pub sent: u64,
     /// Characters that arrived for the program.
@@ -39,30 +39,30 @@ pub struct Tally {
     /// Characters lost because the program did not read them and nothing stopped the sender.
     pub overruns: u64,
     /// What the line did to the characters that left here.
-    pub defects: Defects,
+    pub defects: LineDefects,
     /// How late characters that left here were handed over, in nanoseconds, one entry a hand-over.
     pub lateness: Histogram<u64>,
     /// Hand-overs that were late by more than a character takes.
-    pub late: u64,
+    pub late_deliveries: u64,
 }
 
-impl Default for Tally {
-    fn default() -> Tally {
+impl Default for UartCounters {
+    fn default() -> UartCounters {
         // Two digits up to ten seconds: 28 kB.
         let lateness = Histogram::new_with_bounds(1, 10_000_000_000, 2);
-        Tally {
+        UartCounters {
             sent: 0,
             received: 0,
             overruns: 0,
-            defects: Defects::default(),
+            defects: LineDefects::default(),
             lateness: lateness.expect("constant bounds within the histogram's own limits"),
-            late: 0,
+            late_deliveries: 0,
         }
     }
 }
 
-impl Tally {
-    pub fn merge(&mut self, other: &Tally) {
+impl UartCounters {
+    pub fn merge(&mut self, other: &UartCounters) {
         self.sent += other.sent;
         self.received += other.received;
         self.overruns += other.overruns;
@@ -72,161 +72,161 @@ impl Tally {
         self.defects.lost += other.defects.lost;
         self.defects.breaks += other.defects.breaks;
         self.lateness.add(&other.lateness).expect("both have the same bounds");
-        self.late += other.late;
+        self.late_deliveries += other.late_deliveries;
     }
 }
 
 /// A terminal, the line that leaves it, and what waits for its program.
-pub struct End {
+pub struct LineEnd {
     pub pty: Pty,
     pub wire: Wire,
-    pub disturber: Disturber,
+    pub noise: NoiseSource,
     /// Where its line leads, and where what it receives comes from.
-    pub other: usize,
-    settings: Settings,
-    inbox: Inbox,
+    pub peer_index: usize,
+    settings: SerialSettings,
+    inbox: ReceiveQueue,
     /// XOFF arrived: its line waits for XON.
-    xoff: bool,
+    is_xoff: bool,
     /// The terminal has something for us, as far as is known.
-    readable: bool,
+    is_readable: bool,
     /// A notice among it, that does not wait for room.
-    notice: bool,
+    has_notice: bool,
     /// When to try a terminal again that had no room.
-    again: Time,
-    tally: Tally,
+    retry_at: Time,
+    counters: UartCounters,
 }
 
-impl End {
-    pub fn new(pty: Pty, wire: Wire, disturber: Disturber, other: usize) -> End {
-        End {
+impl LineEnd {
+    pub fn new(pty: Pty, wire: Wire, disturber: NoiseSource, other: usize) -> LineEnd {
+        LineEnd {
             pty,
             wire,
-            disturber,
-            other,
-            settings: Settings::default(),
-            inbox: Inbox::default(),
-            xoff: false,
-            readable: true,
-            notice: true,
-            again: Time::NEVER,
-            tally: Tally::default(),
+            noise: disturber,
+            peer_index: other,
+            settings: SerialSettings::default(),
+            inbox: ReceiveQueue::default(),
+            is_xoff: false,
+            is_readable: true,
+            has_notice: true,
+            retry_at: Time::NEVER,
+            counters: UartCounters::default(),
         }
     }
 
     /// Throws away what the program wrote but did not find room on the line: the kernel drops what is on its way to the
     /// master when a program flushes, but not what has reached it.
-    fn discard(&self, buffer: &mut [u8]) {
+    fn discard_written(&self, buffer: &mut [u8]) {
         let mut left = rustix::io::ioctl_fionread(&self.pty.master).unwrap_or(0) as usize;
         while left > 0 {
-            match rustix::io::read(&self.pty.master, &mut buffer[..left.min(READ - 1) + 1]) {
+            match rustix::io::read(&self.pty.master, &mut buffer[..left.min(READ_BUFFER_BYTES - 1) + 1]) {
                 Ok(length) if length > 1 => left = left.saturating_sub(length - 1),
                 _ => return,
             }
         }
     }
 
-    fn tally(mut self) -> Tally {
-        self.tally.overruns = self.inbox.overruns;
-        self.tally.defects = self.disturber.defects;
-        self.tally
+    fn into_counters(mut self) -> UartCounters {
+        self.counters.overruns = self.inbox.overruns;
+        self.counters.defects = self.noise.defects;
+        self.counters
     }
 }
 
 /// All ends, and what is due at each.
-pub struct Engine {
-    ends: Vec<End>,
-    due: Vec<Due>,
-    frame: Frame,
+pub struct UartEngine {
+    ends: Vec<LineEnd>,
+    due: Vec<NextDelivery>,
+    frame_override: FrameOverride,
     /// Whether a sender is never overrun, whatever its settings say.
-    lossless: bool,
+    is_lossless: bool,
     epoll: OwnedFd,
     clock: Clock,
-    pause: Pause,
+    early_wake: EarlyWake,
     buffer: Vec<u8>,
     arrived: Vec<u8>,
 }
 
 /// The mark of the event that ends it all.
-const STOP: u64 = u64::MAX;
+const STOP_EVENT: u64 = u64::MAX;
 
 /// A write to a terminal by its program wakes us once; we remember until there is nothing left.
-const AWAKE: EventFlags = EventFlags::IN.union(EventFlags::PRI).union(EventFlags::ET);
+const WAKE_EVENTS: EventFlags = EventFlags::IN.union(EventFlags::PRI).union(EventFlags::ET);
 
-impl Engine {
+impl UartEngine {
     /// `stop` ends the engine when it can be read.
     pub fn new(
-        ends: Vec<End>,
-        frame: Frame,
+        ends: Vec<LineEnd>,
+        frame: FrameOverride,
         lossless: bool,
         stop: &OwnedFd,
         clock: Clock,
-    ) -> Result<Engine, Errno> {
+    ) -> Result<UartEngine, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, stop, EventData::new_u64(STOP), EventFlags::IN)?;
+        epoll::add(&epoll, stop, EventData::new_u64(STOP_EVENT), EventFlags::IN)?;
         for (index, end) in ends.iter().enumerate() {
-            epoll::add(&epoll, &end.pty.master, EventData::new_u64(index as u64), AWAKE)?;
+            epoll::add(&epoll, &end.pty.master, EventData::new_u64(index as u64), WAKE_EVENTS)?;
         }
-        Ok(Engine {
-            due: vec![NOTHING; ends.len()],
+        Ok(UartEngine {
+            due: vec![NOTHING_DUE; ends.len()],
             ends,
-            frame,
-            lossless,
+            frame_override: frame,
+            is_lossless: lossless,
             epoll,
-            pause: Pause::new(clock.now()),
+            early_wake: EarlyWake::new(clock.now()),
             clock,
-            buffer: vec![0; READ],
-            arrived: Vec::with_capacity(READ),
+            buffer: vec![0; READ_BUFFER_BYTES],
+            arrived: Vec::with_capacity(READ_BUFFER_BYTES),
         })
     }
 
     /// Runs until it is stopped; what each end has seen.
-    pub fn run(mut self) -> Result<Vec<Tally>, Errno> {
+    pub fn run(mut self) -> Result<Vec<UartCounters>, Errno> {
         // Where it is refused timers are a little later, which is measured.
         let _ = cpu::set_timer_slack_ns(1);
         let mut events: Vec<Event> = Vec::with_capacity(self.ends.len() + 1);
         loop {
-            self.wait(&mut events)?;
+            self.wait_for_events(&mut events)?;
             for event in &events {
                 // Copied: the event is packed.
                 let (data, flags) = (event.data, event.flags);
-                if data.u64() == STOP {
-                    return Ok(self.ends.into_iter().map(End::tally).collect());
+                if data.u64() == STOP_EVENT {
+                    return Ok(self.ends.into_iter().map(LineEnd::into_counters).collect());
                 }
                 let index = data.u64() as usize;
                 let end = &mut self.ends[index];
-                end.readable |= flags.intersects(EventFlags::IN | EventFlags::PRI);
-                end.notice |= flags.contains(EventFlags::PRI);
+                end.is_readable |= flags.intersects(EventFlags::IN | EventFlags::PRI);
+                end.has_notice |= flags.contains(EventFlags::PRI);
                 if flags.contains(EventFlags::OUT) {
-                    end.again = Time(0);
+                    end.retry_at = Time(0);
                 }
-                self.read(index)?;
-                self.plan(index);
+                self.read_program(index)?;
+                self.schedule_end(index);
             }
             let now = self.clock.now();
             for index in 0..self.ends.len() {
                 if self.due[index].at <= now {
-                    self.serve(index)?;
+                    self.serve_end(index)?;
                 }
             }
         }
     }
 
     /// Waits for the next instant at which something is due, or for an event before that.
-    fn wait(&mut self, events: &mut Vec<Event>) -> Result<(), Errno> {
+    fn wait_for_events(&mut self, events: &mut Vec<Event>) -> Result<(), Errno> {
         events.clear();
-        let due = self.due.iter().min_by_key(|due| due.at).copied().unwrap_or(NOTHING);
+        let due = self.due.iter().min_by_key(|due| due.at).copied().unwrap_or(NOTHING_DUE);
         let now = self.clock.now();
         if due.at <= now {
-            return self.events(events);
+            return self.poll_events(events);
         }
-        let early = if due.ends_run { self.pause.early(now) } else { Duration::ZERO };
+        let early = if due.ends_run { self.early_wake.lead_time(now) } else { Duration::ZERO };
         let until = Time(due.at.0.saturating_sub(early.as_nanos() as u64));
         if until > now {
             let timeout = (due.at != Time::NEVER).then(|| timespec(until.since(now)));
             // Not epoll's own waiting: its time-out is in milliseconds on the kernels that all have.
             match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout.as_ref()) {
-                Ok(0) => self.pause.woke(self.clock.now().since(until)),
-                Ok(_) => return self.events(events),
+                Ok(0) => self.early_wake.record_wake(self.clock.now().since(until)),
+                Ok(_) => return self.poll_events(events),
                 Err(Errno::INTR) => return Ok(()),
                 Err(errno) => return Err(errno),
             }
@@ -235,16 +235,16 @@ impl Engine {
             let began = self.clock.now();
             let mut now = began;
             while now < due.at && events.is_empty() {
-                self.events(events)?;
+                self.poll_events(events)?;
                 now = self.clock.now();
             }
-            self.pause.spun(now.since(began));
+            self.early_wake.record_busy_poll(now.since(began));
         }
         Ok(())
     }
 
     /// What has happened, without waiting.
-    fn events(&self, events: &mut Vec<Event>) -> Result<(), Errno> {
+    fn poll_events(&self, events: &mut Vec<Event>) -> Result<(), Errno> {
         match epoll::wait(
             &self.epoll,
             rustix::buffer::spare_capacity(events),
@@ -256,30 +256,31 @@ impl Engine {
     }
 
     /// Notes when an end wants to be served next.
-    fn plan(&mut self, index: usize) {
+    fn schedule_end(&mut self, index: usize) {
         let end = &self.ends[index];
-        let wire = end.wire.due().unwrap_or(NOTHING);
-        self.due[index] = if end.again < wire.at { Due { at: end.again, ends_run: false } } else { wire };
+        let wire = end.wire.next_delivery().unwrap_or(NOTHING_DUE);
+        self.due[index] =
+            if end.retry_at < wire.at { NextDelivery { at: end.retry_at, ends_run: false } } else { wire };
     }
 
     /// Does what is due at an end.
-    fn serve(&mut self, index: usize) -> Result<(), Errno> {
-        if self.ends[index].again <= self.clock.now() {
-            self.write(index)?;
+    fn serve_end(&mut self, index: usize) -> Result<(), Errno> {
+        if self.ends[index].retry_at <= self.clock.now() {
+            self.write_program(index)?;
         }
-        self.hand_over(index)?;
+        self.deliver_characters(index)?;
         // There is room for what the program could not be rid of.
-        self.read(index)?;
-        self.plan(index);
+        self.read_program(index)?;
+        self.schedule_end(index);
         Ok(())
     }
 
     /// Reads what the program wrote, as far as the line has room, and what it wants to be thrown away.
-    fn read(&mut self, index: usize) -> Result<(), Errno> {
+    fn read_program(&mut self, index: usize) -> Result<(), Errno> {
         loop {
             let end = &mut self.ends[index];
-            let room = end.wire.room(&end.settings).min(READ - 1);
-            if !end.readable || (room == 0 && !end.notice) {
+            let room = end.wire.free_characters(&end.settings).min(READ_BUFFER_BYTES - 1);
+            if !end.is_readable || (room == 0 && !end.has_notice) {
                 return Ok(());
             }
             let length = match rustix::io::read(&end.pty.master, &mut self.buffer[..room + 1]) {
@@ -291,28 +292,30 @@ impl Engine {
             };
             let now = self.clock.now();
             // What came later than a read that was not filled has made an event.
-            let packet = Packet::read(&self.buffer[..length]);
-            let is_notice = matches!(packet, Packet::Notice { .. });
-            end.readable = is_notice || length > room;
-            end.notice &= is_notice;
+            let packet = PtyPacket::parse(&self.buffer[..length]);
+            let is_notice = matches!(packet, PtyPacket::Notice { .. });
+            end.is_readable = is_notice || length > room;
+            end.has_notice &= is_notice;
             match packet {
-                Packet::Nothing => {}
-                Packet::Data(_) => {
-                    let settings =
-                        end.pty.settings().map_or(end.settings, |settings| self.frame.of(settings));
-                    self.set(index, settings, now);
+                PtyPacket::Nothing => {}
+                PtyPacket::Data(_) => {
+                    let settings = end
+                        .pty
+                        .settings()
+                        .map_or(end.settings, |settings| self.frame_override.apply_to(settings));
+                    self.apply_settings(index, settings, now);
                     self.ends[index].wire.offer(&self.buffer[1..length], &settings, now);
                 }
-                Packet::Notice { flush_read, flush_write } => {
+                PtyPacket::Notice { is_read_flushed: flush_read, is_write_flushed: flush_write } => {
                     if flush_write {
                         end.wire.flush(now);
                         if room == 0 {
-                            end.discard(&mut self.buffer);
+                            end.discard_written(&mut self.buffer);
                         }
                     }
                     if flush_read {
                         end.inbox.flush();
-                        self.let_go(index, now);
+                        self.resume_sender(index, now);
                     }
                 }
             }
@@ -320,21 +323,22 @@ impl Engine {
     }
 
     /// Takes note of the settings that the program has made.
-    fn set(&mut self, index: usize, settings: Settings, now: Time) {
+    fn apply_settings(&mut self, index: usize, settings: SerialSettings, now: Time) {
         let end = &mut self.ends[index];
         end.settings = settings;
-        if end.xoff && settings.flow != Flow::XonXoff {
-            end.xoff = false;
-            self.hold(index, now);
+        if end.is_xoff && settings.flow_control != FlowControl::XonXoff {
+            end.is_xoff = false;
+            self.update_hold(index, now);
         }
     }
 
     /// Hands over what is due on the line that leaves an end.
-    fn hand_over(&mut self, index: usize) -> Result<(), Errno> {
-        let other = self.ends[index].other;
+    fn deliver_characters(&mut self, index: usize) -> Result<(), Errno> {
+        let other = self.ends[index].peer_index;
         if other != index && self.due[index].at != Time::NEVER {
             let end = &mut self.ends[other];
-            end.settings = end.pty.settings().map_or(end.settings, |settings| self.frame.of(settings));
+            end.settings =
+                end.pty.settings().map_or(end.settings, |settings| self.frame_override.apply_to(settings));
         }
         let receiver = (other != index).then(|| self.ends[other].settings);
         loop {
@@ -342,33 +346,33 @@ impl Engine {
             self.arrived.clear();
             let end = &mut self.ends[index];
             let (mut count, mut character) = (0, Duration::ZERO);
-            let due = end.wire.take(now, |sent, characters| {
+            let due = end.wire.deliver(now, |sent, characters| {
                 count += characters.len() as u64;
-                character = sent.time_of(1);
-                end.disturber.pass(sent, receiver.as_ref().unwrap_or(sent), characters, &mut self.arrived);
+                character = sent.transmission_time(1);
+                end.noise.transmit(sent, receiver.as_ref().unwrap_or(sent), characters, &mut self.arrived);
             });
             let Some(due) = due else { return Ok(()) };
             let late = now.since(due);
-            end.tally.sent += count;
-            end.tally.late += u64::from(late > character);
-            end.tally.lateness.saturating_record((late.as_nanos() as u64).max(1));
-            self.arrive(other, due)?;
+            end.counters.sent += count;
+            end.counters.late_deliveries += u64::from(late > character);
+            end.counters.lateness.saturating_record((late.as_nanos() as u64).max(1));
+            self.receive_characters(other, due)?;
         }
     }
 
     /// Characters have arrived at an end, at that time.
-    fn arrive(&mut self, index: usize, at: Time) -> Result<(), Errno> {
+    fn receive_characters(&mut self, index: usize, at: Time) -> Result<(), Errno> {
         let mut arrived = std::mem::take(&mut self.arrived);
-        if self.ends[index].settings.flow == Flow::XonXoff {
+        if self.ends[index].settings.flow_control == FlowControl::XonXoff {
             let last = arrived.iter().rev().find(|character| matches!(**character, XON | XOFF));
             if let Some(last) = last {
-                self.ends[index].xoff = *last == XOFF;
-                self.hold(index, self.clock.now());
-                self.plan(index);
+                self.ends[index].is_xoff = *last == XOFF;
+                self.update_hold(index, self.clock.now());
+                self.schedule_end(index);
                 arrived.retain(|character| !matches!(*character, XON | XOFF));
             }
         }
-        let holds = self.holds_sender(index);
+        let holds = self.can_hold_sender(index);
         let end = &mut self.ends[index];
         let before = end.inbox.overruns;
         let mut rest = &arrived[..];
@@ -377,24 +381,24 @@ impl Engine {
                 Ok(count) if count > 0 => rest = &rest[count..],
                 Err(Errno::INTR) => {}
                 Ok(_) | Err(Errno::AGAIN) => {
-                    self.listen(index, true)?;
+                    self.watch_for_room(index, true)?;
                     break;
                 }
                 Err(errno) => return Err(errno),
             }
         }
         let end = &mut self.ends[index];
-        end.inbox.put(rest, holds);
-        end.tally.received += arrived.len() as u64 - (end.inbox.overruns - before);
+        end.inbox.push(rest, holds);
+        end.counters.received += arrived.len() as u64 - (end.inbox.overruns - before);
         self.arrived = arrived;
-        if self.ends[index].inbox.is_high() {
-            self.stop(index, at);
+        if self.ends[index].inbox.should_stop_sender() {
+            self.stop_sender(index, at);
         }
         Ok(())
     }
 
     /// Gives a program what waits for it.
-    fn write(&mut self, index: usize) -> Result<(), Errno> {
+    fn write_program(&mut self, index: usize) -> Result<(), Errno> {
         let end = &mut self.ends[index];
         loop {
             let waiting = end.inbox.front();
@@ -402,75 +406,75 @@ impl Engine {
                 break;
             }
             match rustix::io::write(&end.pty.master, waiting) {
-                Ok(count) if count > 0 => end.inbox.written(count),
+                Ok(count) if count > 0 => end.inbox.remove_written(count),
                 Err(Errno::INTR) => {}
                 Ok(_) | Err(Errno::AGAIN) => break,
                 Err(errno) => return Err(errno),
             }
         }
         let waits = !end.inbox.is_empty();
-        self.let_go(index, self.clock.now());
-        self.listen(index, waits)
+        self.resume_sender(index, self.clock.now());
+        self.watch_for_room(index, waits)
     }
 
     /// Whether to wait for room in the terminal of an end.
-    fn listen(&mut self, index: usize, for_room: bool) -> Result<(), Errno> {
+    fn watch_for_room(&mut self, index: usize, for_room: bool) -> Result<(), Errno> {
         let end = &mut self.ends[index];
-        let listened = end.again != Time::NEVER;
-        end.again = if for_room { self.clock.now() + AGAIN } else { Time::NEVER };
+        let listened = end.retry_at != Time::NEVER;
+        end.retry_at = if for_room { self.clock.now() + RETRY_INTERVAL } else { Time::NEVER };
         if listened != for_room {
-            let flags = if for_room { AWAKE | EventFlags::OUT } else { AWAKE };
+            let flags = if for_room { WAKE_EVENTS | EventFlags::OUT } else { WAKE_EVENTS };
             epoll::modify(&self.epoll, &end.pty.master, EventData::new_u64(index as u64), flags)?;
         }
-        self.plan(index);
+        self.schedule_end(index);
         Ok(())
     }
 
     /// Whether who sends to an end can be stopped by wire.
-    fn holds_sender(&self, index: usize) -> bool {
+    fn can_hold_sender(&self, index: usize) -> bool {
         let end = &self.ends[index];
-        let both = [end, &self.ends[end.other]].map(|end| end.settings.flow);
-        self.lossless || both == [Flow::RtsCts; 2]
+        let both = [end, &self.ends[end.peer_index]].map(|end| end.settings.flow_control);
+        self.is_lossless || both == [FlowControl::RtsCts; 2]
     }
 
     /// Stops whoever sends to an end, if he lets himself be stopped.
-    fn stop(&mut self, index: usize, at: Time) {
+    fn stop_sender(&mut self, index: usize, at: Time) {
         let end = &self.ends[index];
-        let (other, settings) = (end.other, end.settings);
-        if self.holds_sender(index) {
-            self.ends[index].inbox.stopped = Some(Stopped::Line);
-            self.hold(other, at);
-        } else if settings.flow == Flow::XonXoff {
+        let (other, settings) = (end.peer_index, end.settings);
+        if self.can_hold_sender(index) {
+            self.ends[index].inbox.stop_method = Some(StopMethod::HoldLine);
+            self.update_hold(other, at);
+        } else if settings.flow_control == FlowControl::XonXoff {
             let end = &mut self.ends[index];
-            end.inbox.stopped = Some(Stopped::Xoff);
-            end.wire.offer_first(XOFF, &settings, self.clock.now());
-            self.plan(index);
+            end.inbox.stop_method = Some(StopMethod::Xoff);
+            end.wire.offer_priority(XOFF, &settings, self.clock.now());
+            self.schedule_end(index);
         }
     }
 
     /// Lets whoever sends to an end go on, if there is room again.
-    fn let_go(&mut self, index: usize, now: Time) {
+    fn resume_sender(&mut self, index: usize, now: Time) {
         let end = &mut self.ends[index];
-        match end.inbox.lets_go() {
+        match end.inbox.take_resumable() {
             None => {}
-            Some(Stopped::Line) => {
-                let other = end.other;
-                self.hold(other, now);
-                self.plan(other);
+            Some(StopMethod::HoldLine) => {
+                let other = end.peer_index;
+                self.update_hold(other, now);
+                self.schedule_end(other);
             }
-            Some(Stopped::Xoff) => {
+            Some(StopMethod::Xoff) => {
                 let settings = end.settings;
-                end.wire.offer_first(XON, &settings, now);
-                self.plan(index);
+                end.wire.offer_priority(XON, &settings, now);
+                self.schedule_end(index);
             }
         }
     }
 
     /// Has the line that leaves an end stand or go, as those at its ends want it.
-    fn hold(&mut self, index: usize, at: Time) {
+    fn update_hold(&mut self, index: usize, at: Time) {
         let end = &self.ends[index];
-        let held = end.xoff || self.ends[end.other].inbox.stopped == Some(Stopped::Line);
-        self.ends[index].wire.hold(held, at);
+        let held = end.is_xoff || self.ends[end.peer_index].inbox.stop_method == Some(StopMethod::HoldLine);
+        self.ends[index].wire.set_held(held, at);
     }
 }
 

@@ -16,32 +16,32 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::super::internet::interface_facts;
 use super::super::{Facts, Fault, sys};
-use super::carrier::{Carrier, Control, Incoming, Item, Outgoing};
-use super::ethernet_cm::connection::{Connection, Event, entry};
-use super::ethernet_cm::{LARGEST_FRAME, Mac, VERSION};
-use super::{Ending, Side};
+use super::carrier::{Carrier, CarrierControl, CarrierReader, CarrierWriter, ReceivedItem};
+use super::ethernet_cm::connection::{ConnectionEvent, EthernetConnection, split_first_entry};
+use super::ethernet_cm::{MAX_FRAME_BYTES, MacAddress, VERSION};
+use super::{ConnectionRole, DisconnectReason};
 use crate::clock::{Clock, Time};
-use crate::plan::Wait;
+use crate::plan::WaitMode;
 
 /// Where the far node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct EthernetNode {
     pub device: String,
-    pub far: Mac,
+    pub remote: MacAddress,
     pub ethertype: u16,
 }
 
 /// Frames taken in under one lock.
-const AT_ONCE: usize = 64;
+const MAX_FRAMES_PER_LOCK: usize = 64;
 
 /// The kernel keeps so many bytes of frames for us at least, as far as it may: several windows.
-const SOCKET_BUFFER: usize = 4 << 20;
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
 /// How long the far node may take to answer our going.
-const LAST_ANSWER: Duration = Duration::from_millis(20);
+const CLOSE_REPLY_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// A socket that hears this Ethernet type on this device, and the device.
-pub fn socket(place: &Place) -> Result<(Socket, sys::Device), Fault> {
+pub fn open_socket(place: &EthernetNode) -> Result<(Socket, sys::NetworkDevice), Fault> {
     let socket = Socket::new(Domain::PACKET, Type::DGRAM, None).map_err(|error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => Fault::Other(
             "this user may not open packet sockets: LINX over Ethernet needs root or the capability CAP_NET_RAW"
@@ -49,148 +49,162 @@ pub fn socket(place: &Place) -> Result<(Socket, sys::Device), Fault> {
         ),
         _ => Fault::System { operation: "open a packet socket", source: error },
     })?;
-    let device = sys::device(&socket, &place.device).map_err(|error| {
+    let device = sys::find_device(&socket, &place.device).map_err(|error| {
         Fault::Other(format!("no network device '{}' here ({error}): see 'ip link'", place.device))
     })?;
     // Where the kernel grants less, less is on its way at once.
-    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
     socket
-        .bind(&sys::station(&device, place.ethertype, device.address))
+        .bind(&sys::packet_address(&device, place.ethertype, device.address))
         .map_err(Fault::system("bind to the network device"))?;
     Ok((socket, device))
 }
 
-struct Shared {
+struct EthernetControl {
     socket: Socket,
-    to: SockAddr,
-    far: Mac,
+    remote_address: SockAddr,
+    remote: MacAddress,
     device: String,
     clock: Clock,
-    work: Mutex<Work>,
-    owes: AtomicBool,
+    work: Mutex<EthernetWork>,
+    has_outbox: AtomicBool,
     /// Frames wait for the device.
-    stuck: AtomicBool,
+    is_device_blocked: AtomicBool,
     /// Wakes the receiving side when something was taken in for it, while it waits.
     wake: OwnedFd,
-    waits: AtomicBool,
+    is_reader_waiting: AtomicBool,
 }
 
-struct Work {
-    connection: Connection,
-    room: Vec<u8>,
+struct EthernetWork {
+    connection: EthernetConnection,
+    receive_buffer: Vec<u8>,
     /// Short messages that go before any other.
-    said: VecDeque<(u32, u32, Vec<u8>)>,
+    outbox: VecDeque<(u32, u32, Vec<u8>)>,
     /// The connection has come up, and nobody has been told.
-    up: bool,
-    ending: Option<Ending>,
+    is_newly_up: bool,
+    disconnect_reason: Option<DisconnectReason>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a connection on a socket of [`socket`].
-pub fn carrier(
+/// Makes a connection on a socket of [`open_socket`].
+pub fn make_carrier(
     socket: &Socket,
-    device: &sys::Device,
-    place: &Place,
-    side: Side,
+    device: &sys::NetworkDevice,
+    place: &EthernetNode,
+    side: ConnectionRole,
     clock: &Clock,
 ) -> Result<Carrier, Fault> {
     let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
         .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
-    let connection =
-        Connection::new(side, device.address, place.far, device.mtu, fastrand::u64(..), clock.now());
-    let shared = Arc::new(Shared {
+    let connection = EthernetConnection::new(
+        side,
+        device.address,
+        place.remote,
+        device.mtu,
+        fastrand::u64(..),
+        clock.now(),
+    );
+    let shared = Arc::new(EthernetControl {
         socket: socket.try_clone().map_err(Fault::system("clone the socket"))?,
-        to: sys::station(device, place.ethertype, place.far),
-        far: place.far,
+        remote_address: sys::packet_address(device, place.ethertype, place.remote),
+        remote: place.remote,
         device: place.device.clone(),
         clock: clock.clone(),
-        work: Mutex::new(Work {
+        work: Mutex::new(EthernetWork {
             connection,
-            room: vec![0; LARGEST_FRAME + 1],
-            said: VecDeque::new(),
-            up: false,
-            ending: None,
+            receive_buffer: vec![0; MAX_FRAME_BYTES + 1],
+            outbox: VecDeque::new(),
+            is_newly_up: false,
+            disconnect_reason: None,
         }),
-        owes: AtomicBool::new(false),
-        stuck: AtomicBool::new(false),
+        has_outbox: AtomicBool::new(false),
+        is_device_blocked: AtomicBool::new(false),
         wake,
-        waits: AtomicBool::new(false),
+        is_reader_waiting: AtomicBool::new(false),
     });
-    let incoming = Reader { shared: shared.clone(), messages: Vec::new(), start: 0, up: false, ending: None };
-    let outgoing = Writer { shared: shared.clone() };
-    Ok(Carrier { incoming: Box::new(incoming), outgoing: Box::new(outgoing), control: shared })
+    let incoming = EthernetReader {
+        shared: shared.clone(),
+        messages: Vec::new(),
+        start: 0,
+        is_newly_up: false,
+        disconnect_reason: None,
+    };
+    let outgoing = EthernetWriter { shared: shared.clone() };
+    Ok(Carrier { reader: Box::new(incoming), writer: Box::new(outgoing), control: shared })
 }
 
-impl Shared {
+impl EthernetControl {
     /// What the connection wants sent goes, if the device takes it now: whoever waited for that here would keep others
     /// from answering the far node. Any other failure is as good as a loss on the way.
-    fn out(&self) -> impl FnMut(&[u8]) -> bool + '_ {
+    fn frame_sink(&self) -> impl FnMut(&[u8]) -> bool + '_ {
         |frame| {
-            let sent = sys::send_to(&self.socket, frame, &self.to, None, false);
+            let sent = sys::send_to(&self.socket, frame, &self.remote_address, None, false);
             !matches!(sent, Err(Errno::AGAIN | Errno::NOBUFS))
         }
     }
 
-    fn note(&self, work: &mut Work, event: Event) {
+    fn apply_event(&self, work: &mut EthernetWork, event: ConnectionEvent) {
         match event {
-            Event::Nothing => {}
-            Event::Up => work.up = true,
-            Event::Down(ending) => work.ending = Some(ending),
+            ConnectionEvent::Nothing => {}
+            ConnectionEvent::Up => work.is_newly_up = true,
+            ConnectionEvent::Down(ending) => work.disconnect_reason = Some(ending),
         }
     }
 
     /// Takes in the frames that are here.
-    fn take_in(&self, work: &mut Work) {
+    fn receive_frames(&self, work: &mut EthernetWork) {
         let now = self.clock.now();
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_FRAMES_PER_LOCK {
             // What comes behind the end belongs to the next connection on this socket.
-            if work.ending.is_some() {
+            if work.disconnect_reason.is_some() {
                 break;
             }
-            let arrival = match sys::receive_frame(&self.socket, &mut work.room) {
+            let arrival = match sys::receive_frame(&self.socket, &mut work.receive_buffer) {
                 Ok(arrival) => arrival,
                 Err(error) => {
                     if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) {
-                        work.ending =
-                            Some(Ending::System(format!("receive from '{}': {error}", self.device)));
+                        work.disconnect_reason = Some(DisconnectReason::System(format!(
+                            "receive from '{}': {error}",
+                            self.device
+                        )));
                     }
                     break;
                 }
             };
-            if sys::station_of(&arrival.from) != Some(self.far) {
+            if sys::source_mac(&arrival.from) != Some(self.remote) {
                 continue;
             }
-            let frame = &work.room[..arrival.length.min(LARGEST_FRAME)];
-            let event = work.connection.received(frame, now, &mut self.out());
-            self.note(work, event);
+            let frame = &work.receive_buffer[..arrival.length.min(MAX_FRAME_BYTES)];
+            let event = work.connection.handle_frame(frame, now, &mut self.frame_sink());
+            self.apply_event(work, event);
         }
-        work.connection.transmit(&mut self.out());
-        self.stuck.store(work.connection.is_stuck(), SeqCst);
-        let news = work.connection.has_messages() || work.up || work.ending.is_some();
-        if news && self.waits.load(SeqCst) {
+        work.connection.transmit(&mut self.frame_sink());
+        self.is_device_blocked.store(work.connection.is_device_blocked(), SeqCst);
+        let news = work.connection.has_messages() || work.is_newly_up || work.disconnect_reason.is_some();
+        if news && self.is_reader_waiting.load(SeqCst) {
             // If the count is full the reader has been woken already.
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }
     }
 
     /// Sends what was said, as far as the connection takes it.
-    fn settle(&self, work: &mut Work) {
-        while work.connection.takes()
-            && let Some((source, destination, bytes)) = work.said.pop_front()
+    fn flush_outbox(&self, work: &mut EthernetWork) {
+        while work.connection.can_queue()
+            && let Some((source, destination, bytes)) = work.outbox.pop_front()
         {
-            work.connection.send(source, destination, [&[], &bytes], &mut self.out());
+            work.connection.queue_message(source, destination, [&[], &bytes], &mut self.frame_sink());
         }
-        self.stuck.store(work.connection.is_stuck(), SeqCst);
-        self.owes.store(!work.said.is_empty() && work.connection.is_up(), SeqCst);
+        self.is_device_blocked.store(work.connection.is_device_blocked(), SeqCst);
+        self.has_outbox.store(!work.outbox.is_empty() && work.connection.is_up(), SeqCst);
     }
 
     /// Waits for frames, for a device that takes some again, or for what another took in for us.
-    fn poll(&self, within: Duration, and_wake: bool) -> bool {
+    fn wait_ready(&self, within: Duration, and_wake: bool) -> bool {
         let left = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-        let room = if self.stuck.load(SeqCst) { PollFlags::OUT } else { PollFlags::empty() };
+        let room = if self.is_device_blocked.load(SeqCst) { PollFlags::OUT } else { PollFlags::empty() };
         let mut both =
             [PollFd::new(&self.socket, PollFlags::IN | room), PollFd::new(&self.wake, PollFlags::IN)];
         let watched = if and_wake { &mut both[..] } else { &mut both[..1] };
@@ -202,39 +216,41 @@ impl Shared {
     }
 }
 
-struct Reader {
-    shared: Arc<Shared>,
+struct EthernetReader {
+    shared: Arc<EthernetControl>,
     messages: Vec<u8>,
     start: usize,
-    up: bool,
-    ending: Option<Ending>,
+    is_newly_up: bool,
+    disconnect_reason: Option<DisconnectReason>,
 }
 
-impl Reader {
+impl EthernetReader {
     /// Gets what has been taken in; whether that is anything.
-    fn collect(&mut self, work: &mut Work) -> bool {
+    fn collect_messages(&mut self, work: &mut EthernetWork) -> bool {
         if self.start == self.messages.len() {
             self.messages.clear();
             self.start = 0;
-            if let Err(ending) = work.connection.take(&mut self.messages, &mut self.shared.out()) {
-                work.ending = Some(ending);
+            if let Err(ending) =
+                work.connection.take_messages(&mut self.messages, &mut self.shared.frame_sink())
+            {
+                work.disconnect_reason = Some(ending);
             }
         }
-        self.up |= std::mem::take(&mut work.up);
-        self.ending = work.ending.clone();
-        self.up || self.ending.is_some() || !self.messages.is_empty()
+        self.is_newly_up |= std::mem::take(&mut work.is_newly_up);
+        self.disconnect_reason = work.disconnect_reason.clone();
+        self.is_newly_up || self.disconnect_reason.is_some() || !self.messages.is_empty()
     }
 }
 
-impl Incoming for Reader {
+impl CarrierReader for EthernetReader {
     #[inline]
-    fn peek(&mut self) -> Result<Option<Item<'_>>, Ending> {
-        if self.up {
-            return Ok(Some(Item::Up));
+    fn peek(&mut self) -> Result<Option<ReceivedItem<'_>>, DisconnectReason> {
+        if self.is_newly_up {
+            return Ok(Some(ReceivedItem::Up));
         }
-        match (entry(&self.messages[self.start..]), &self.ending) {
+        match (split_first_entry(&self.messages[self.start..]), &self.disconnect_reason) {
             (Some((source, destination, bytes, _)), _) => {
-                Ok(Some(Item::Message { source, destination, bytes }))
+                Ok(Some(ReceivedItem::Message { source, destination, bytes }))
             }
             (None, Some(ending)) => Err(ending.clone()),
             (None, None) => Ok(None),
@@ -243,34 +259,34 @@ impl Incoming for Reader {
 
     #[inline]
     fn advance(&mut self) {
-        if std::mem::take(&mut self.up) {
+        if std::mem::take(&mut self.is_newly_up) {
             return;
         }
-        if let Some((_, _, _, used)) = entry(&self.messages[self.start..]) {
+        if let Some((_, _, _, used)) = split_first_entry(&self.messages[self.start..]) {
             self.start += used;
         }
     }
 
-    fn fill(&mut self, wait: Wait, within: Duration) -> Result<(), Fault> {
+    fn receive(&mut self, wait: WaitMode, within: Duration) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let (mut left, mut until) = (within, None);
         loop {
-            shared.waits.store(true, SeqCst);
+            shared.is_reader_waiting.store(true, SeqCst);
             let came = {
                 let mut work = lock(&shared.work);
-                shared.take_in(&mut work);
-                self.collect(&mut work)
+                shared.receive_frames(&mut work);
+                self.collect_messages(&mut work)
             };
             if came {
-                shared.waits.store(false, SeqCst);
+                shared.is_reader_waiting.store(false, SeqCst);
                 return Ok(());
             }
             if left.is_zero() {
-                shared.waits.store(false, SeqCst);
+                shared.is_reader_waiting.store(false, SeqCst);
                 return Err(Fault::TimedOut);
             }
-            if wait == Wait::Block {
-                shared.poll(left, true);
+            if wait == WaitMode::Block {
+                shared.wait_ready(left, true);
             }
             let now = shared.clock.now();
             left = until.get_or_insert(now + within).since(now);
@@ -278,47 +294,47 @@ impl Incoming for Reader {
     }
 }
 
-struct Writer {
-    shared: Arc<Shared>,
+struct EthernetWriter {
+    shared: Arc<EthernetControl>,
 }
 
-impl Outgoing for Writer {
-    fn put(&mut self, source: u32, destination: u32, head: &[u8], bytes: &[u8]) -> bool {
+impl CarrierWriter for EthernetWriter {
+    fn queue(&mut self, source: u32, destination: u32, head: &[u8], bytes: &[u8]) -> bool {
         let mut work = lock(&self.shared.work);
-        self.shared.settle(&mut work);
-        if work.connection.is_held_up() {
-            self.shared.take_in(&mut work);
+        self.shared.flush_outbox(&mut work);
+        if work.connection.has_unsent_frames() {
+            self.shared.receive_frames(&mut work);
         }
-        if !work.said.is_empty() || !work.connection.takes() {
+        if !work.outbox.is_empty() || !work.connection.can_queue() {
             return false;
         }
-        work.connection.send(source, destination, [head, bytes], &mut self.shared.out());
-        self.shared.stuck.store(work.connection.is_stuck(), SeqCst);
+        work.connection.queue_message(source, destination, [head, bytes], &mut self.shared.frame_sink());
+        self.shared.is_device_blocked.store(work.connection.is_device_blocked(), SeqCst);
         true
     }
 
-    fn flush(&mut self, wait: Wait, within: Duration) -> Result<(), Fault> {
+    fn flush(&mut self, wait: WaitMode, within: Duration) -> Result<(), Fault> {
         let (mut left, mut until) = (within, None);
         loop {
             {
                 let mut work = lock(&self.shared.work);
-                self.shared.settle(&mut work);
-                if let Some(ending) = &work.ending {
+                self.shared.flush_outbox(&mut work);
+                if let Some(ending) = &work.disconnect_reason {
                     return Err(ending.fault());
                 }
-                if !work.connection.is_up() || work.said.is_empty() && work.connection.takes() {
+                if !work.connection.is_up() || work.outbox.is_empty() && work.connection.can_queue() {
                     return Ok(());
                 }
-                self.shared.take_in(&mut work);
-                if work.connection.takes() {
+                self.shared.receive_frames(&mut work);
+                if work.connection.can_queue() {
                     continue;
                 }
             }
             if left.is_zero() {
                 return Err(Fault::TimedOut);
             }
-            if wait == Wait::Block {
-                self.shared.poll(left, false);
+            if wait == WaitMode::Block {
+                self.shared.wait_ready(left, false);
             }
             let now = self.shared.clock.now();
             left = until.get_or_insert(now + within).since(now);
@@ -326,34 +342,34 @@ impl Outgoing for Writer {
     }
 }
 
-impl Control for Shared {
-    fn say(&self, source: u32, destination: u32, message: &[u8]) {
-        lock(&self.work).said.push_back((source, destination, message.to_vec()));
-        self.owes.store(true, SeqCst);
+impl CarrierControl for EthernetControl {
+    fn queue_message(&self, source: u32, destination: u32, message: &[u8]) {
+        lock(&self.work).outbox.push_back((source, destination, message.to_vec()));
+        self.has_outbox.store(true, SeqCst);
     }
 
-    fn owes(&self) -> bool {
-        self.owes.load(SeqCst)
+    fn has_pending(&self) -> bool {
+        self.has_outbox.load(SeqCst)
     }
 
-    fn tick(&self, now: Time) -> Result<Time, Ending> {
+    fn tick(&self, now: Time) -> Result<Time, DisconnectReason> {
         let mut work = lock(&self.work);
         // A frame that nobody has read yet is a sign of life.
-        self.take_in(&mut work);
-        let event = work.connection.tick(now, &mut self.out());
-        self.note(&mut work, event);
-        work.ending.clone().map_or(Ok(work.connection.due()), Err)
+        self.receive_frames(&mut work);
+        let event = work.connection.tick(now, &mut self.frame_sink());
+        self.apply_event(&mut work, event);
+        work.disconnect_reason.clone().map_or(Ok(work.connection.next_due()), Err)
     }
 
-    fn wait(&self, within: Duration) -> bool {
+    fn wait_readable(&self, within: Duration) -> bool {
         // The writer may have taken something in.
-        lock(&self.work).connection.has_messages() || self.poll(within, false)
+        lock(&self.work).connection.has_messages() || self.wait_ready(within, false)
     }
 
     fn facts(&self, facts: &mut Facts) {
         facts.insert("connection_manager".to_owned(), "Ethernet".into());
         facts.insert("connection_manager_version".to_owned(), VERSION.into());
-        facts.insert("remote".to_owned(), mac_text(self.far).into());
+        facts.insert("remote".to_owned(), format_mac(self.remote).into());
         facts.insert("frame_bytes".to_owned(), lock(&self.work).connection.mtu().into());
         let interface = interface_facts(&self.socket, &self.device);
         facts.insert("interface".to_owned(), interface.into());
@@ -364,50 +380,50 @@ impl Control for Shared {
         loop {
             let now = self.clock.now();
             let mut work = lock(&self.work);
-            self.settle(&mut work);
-            self.take_in(&mut work);
-            let event = work.connection.tick(now, &mut self.out());
-            self.note(&mut work, event);
-            if work.ending.is_some() {
+            self.flush_outbox(&mut work);
+            self.receive_frames(&mut work);
+            let event = work.connection.tick(now, &mut self.frame_sink());
+            self.apply_event(&mut work, event);
+            if work.disconnect_reason.is_some() {
                 return;
             }
-            if !work.connection.is_up() || work.connection.is_settled() || now >= until {
-                work.connection.leave(&mut self.out());
+            if !work.connection.is_up() || work.connection.is_all_acknowledged() || now >= until {
+                work.connection.send_reset(&mut self.frame_sink());
                 break;
             }
             drop(work);
-            self.poll(LAST_ANSWER, false);
+            self.wait_ready(CLOSE_REPLY_TIMEOUT, false);
         }
-        let until = self.clock.now() + LAST_ANSWER;
+        let until = self.clock.now() + CLOSE_REPLY_TIMEOUT;
         loop {
             let left = until.since(self.clock.now());
             let mut work = lock(&self.work);
-            self.take_in(&mut work);
-            if left.is_zero() || work.ending.is_some() {
-                work.ending.get_or_insert(Ending::Closed);
+            self.receive_frames(&mut work);
+            if left.is_zero() || work.disconnect_reason.is_some() {
+                work.disconnect_reason.get_or_insert(DisconnectReason::Closed);
                 return;
             }
             drop(work);
-            self.poll(left, false);
+            self.wait_ready(left, false);
         }
     }
 
     fn abort(&self) {
         let mut work = lock(&self.work);
-        if work.ending.is_none() {
-            work.connection.leave(&mut self.out());
-            work.ending = Some(Ending::Closed);
+        if work.disconnect_reason.is_none() {
+            work.connection.send_reset(&mut self.frame_sink());
+            work.disconnect_reason = Some(DisconnectReason::Closed);
         }
     }
 }
 
 /// An address as one writes it.
-pub fn mac_text(mac: Mac) -> String {
+pub fn format_mac(mac: MacAddress) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// Six bytes in hex, between colons.
-pub fn mac_of(text: &str) -> Option<Mac> {
+pub fn parse_mac(text: &str) -> Option<MacAddress> {
     let mut bytes = text.split(':').map(|part| match part.len() {
         2 => u8::from_str_radix(part, 16).ok(),
         _ => None,

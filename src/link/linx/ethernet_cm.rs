@@ -4,15 +4,16 @@
 //! A frame is a chain of headers, each of which says in its upper four bits which one is next. Ethernet's own header is
 //! not part of it.
 
-use super::Ending;
+use super::DisconnectReason;
 
 pub mod connection;
 
 pub const VERSION: u32 = 3;
 
 /// How many frames of at most `mtu` bytes a message takes.
-pub fn frames(message_bytes: usize, mtu: usize) -> u32 {
-    let (first, further) = (mtu.saturating_sub(DATA_HEAD), mtu.saturating_sub(FRAGMENT_HEAD).max(1));
+pub fn frame_count(message_bytes: usize, mtu: usize) -> u32 {
+    let (first, further) =
+        (mtu.saturating_sub(DATA_HEADER_BYTES), mtu.saturating_sub(FRAGMENT_HEADER_BYTES).max(1));
     let rest = message_bytes.saturating_sub(first).div_ceil(further);
     u32::try_from(rest).map_or(u32::MAX, |rest| rest.saturating_add(1))
 }
@@ -21,14 +22,14 @@ pub fn frames(message_bytes: usize, mtu: usize) -> u32 {
 pub const ETHERTYPE: u16 = 0x8911;
 
 /// Largest frame: what 14 bits can say.
-pub const LARGEST_FRAME: usize = (1 << 14) - 1;
+pub const MAX_FRAME_BYTES: usize = (1 << 14) - 1;
 
 /// Bytes in front of the data of a message, and of a further fragment of it.
-pub const DATA_HEAD: usize = 20;
-pub const FRAGMENT_HEAD: usize = 12;
+pub const DATA_HEADER_BYTES: usize = 20;
+pub const FRAGMENT_HEADER_BYTES: usize = 12;
 
 /// The tag of a message that goes in one frame.
-pub const WHOLE: u16 = 0x7fff;
+pub const UNFRAGMENTED_TAG: u16 = 0x7fff;
 
 const CONN: u32 = 1;
 const UDATA: u32 = 2;
@@ -37,10 +38,10 @@ const ACK: u32 = 4;
 const NACK: u32 = 5;
 const NONE: u32 = 15;
 
-pub type Mac = [u8; 6];
+pub type MacAddress = [u8; 6];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ConnectKind {
     Reset = 1,
     Connect = 2,
     ConnectAck = 3,
@@ -49,20 +50,20 @@ pub enum Kind {
 
 /// A frame of the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Connect {
-    pub kind: Kind,
+pub struct ConnectFrame {
+    pub kind: ConnectKind,
     /// Frames on their way at once, as a power of two.
     pub window: u8,
     /// What frames to its sender shall carry; 0 if it tells peers apart by their addresses.
     pub id: u8,
-    pub to: Mac,
-    pub from: Mac,
+    pub to: MacAddress,
+    pub from: MacAddress,
     /// What its sender can take in one frame, if it says so.
     pub mtu: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Body<'a> {
+pub enum FrameBody<'a> {
     Empty,
     /// So many frames from this one on are missing.
     Nack {
@@ -86,42 +87,46 @@ pub enum Body<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Frame<'a> {
-    Connect(Connect),
+pub enum EthernetFrame<'a> {
+    Connect(ConnectFrame),
     /// `ack`: the sequence number that is expected next; `id`: the one that its receiver asked for.
     Ack {
         id: u8,
         request: bool,
         ack: u16,
         sequence: u16,
-        body: Body<'a>,
+        body: FrameBody<'a>,
     },
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-const MALFORMED: Ending = Ending::Broken("a frame of the far node is malformed");
+const MALFORMED: DisconnectReason = DisconnectReason::ProtocolError("a frame of the far node is malformed");
 
-impl Frame<'_> {
+impl EthernetFrame<'_> {
     /// Reads a frame, which may be padded.
-    pub fn read(bytes: &[u8]) -> Result<Frame<'_>, Ending> {
+    pub fn parse(bytes: &[u8]) -> Result<EthernetFrame<'_>, DisconnectReason> {
         // The optional header for several cores is as long as any and says nothing that we need.
         let start = if bytes.first().is_some_and(|byte| byte >> 4 == 0) { 4 } else { 0 };
-        let main = word(bytes, start).ok_or(MALFORMED)?;
+        let main = read_u32(bytes, start).ok_or(MALFORMED)?;
         let theirs = main >> 25 & 7;
         if theirs != VERSION {
-            return Err(Ending::Version { of: "Ethernet connection manager", theirs, ours: VERSION });
+            return Err(DisconnectReason::VersionMismatch {
+                protocol: "Ethernet connection manager",
+                remote_version: theirs,
+                local_version: VERSION,
+            });
         }
         let size = (main & 0x3fff) as usize;
         let bytes = bytes.get(..size).and_then(|bytes| bytes.get(start..)).ok_or(MALFORMED)?;
         match main >> 28 {
-            CONN => Connect::read(bytes).map(Frame::Connect).ok_or(MALFORMED),
+            CONN => ConnectFrame::parse(bytes).map(EthernetFrame::Connect).ok_or(MALFORMED),
             ACK => {
-                let ack = word(bytes, 4).ok_or(MALFORMED)?;
-                let body = body(bytes, ack >> 28).ok_or(MALFORMED)?;
-                Ok(Frame::Ack {
+                let ack = read_u32(bytes, 4).ok_or(MALFORMED)?;
+                let body = parse_body(bytes, ack >> 28).ok_or(MALFORMED)?;
+                Ok(EthernetFrame::Ack {
                     id: (main >> 15) as u8,
                     request: ack >> 27 & 1 != 0,
                     ack: (ack >> 12 & 0xfff) as u16,
@@ -134,26 +139,26 @@ impl Frame<'_> {
     }
 }
 
-fn body(bytes: &[u8], next: u32) -> Option<Body<'_>> {
+fn parse_body(bytes: &[u8], next: u32) -> Option<FrameBody<'_>> {
     if next == NONE {
-        return Some(Body::Empty);
+        return Some(FrameBody::Empty);
     }
-    let head = word(bytes, 8)?;
+    let head = read_u32(bytes, 8)?;
     // Nothing but data follows.
     if head >> 28 != NONE {
         return None;
     }
     let (more, tag) = (head >> 15 & 1 != 0, (head & 0x7fff) as u16);
     match next {
-        NACK => Some(Body::Nack { first: (head & 0xfff) as u16, count: (head >> 16) as u8 }),
-        FRAG => Some(Body::Fragment { more, tag, bytes: bytes.get(FRAGMENT_HEAD..)? }),
-        UDATA => Some(Body::Data {
+        NACK => Some(FrameBody::Nack { first: (head & 0xfff) as u16, count: (head >> 16) as u8 }),
+        FRAG => Some(FrameBody::Fragment { more, tag, bytes: bytes.get(FRAGMENT_HEADER_BYTES..)? }),
+        UDATA => Some(FrameBody::Data {
             out_of_band: head >> 27 & 1 != 0,
             more,
             tag,
-            destination: word(bytes, 12)?,
-            source: word(bytes, 16)?,
-            bytes: bytes.get(DATA_HEAD..)?,
+            destination: read_u32(bytes, 12)?,
+            source: read_u32(bytes, 16)?,
+            bytes: bytes.get(DATA_HEADER_BYTES..)?,
         }),
         _ => None,
     }
@@ -170,14 +175,14 @@ fn ack_word(next: u32, request: bool, ack: u16, sequence: u16) -> [u8; 4] {
 }
 
 /// A frame that acknowledges and asks for nothing else than, perhaps, an answer.
-pub fn empty(id: u8, request: bool, ack: u16) -> [u8; 8] {
+pub fn encode_ack(id: u8, request: bool, ack: u16) -> [u8; 8] {
     let mut frame = [0; 8];
     frame[..4].copy_from_slice(&main_word(ACK, id, 8));
     frame[4..].copy_from_slice(&ack_word(NONE, request, ack, 0));
     frame
 }
 
-pub fn nack(id: u8, ack: u16, first: u16, count: u8) -> [u8; 12] {
+pub fn encode_nack(id: u8, ack: u16, first: u16, count: u8) -> [u8; 12] {
     let mut frame = [0; 12];
     frame[..4].copy_from_slice(&main_word(ACK, id, 12));
     frame[4..8].copy_from_slice(&ack_word(NACK, false, ack, 0));
@@ -186,9 +191,17 @@ pub fn nack(id: u8, ack: u16, first: u16, count: u8) -> [u8; 12] {
     frame
 }
 
-/// The first frame of a message, with data of two pieces; acknowledgement and number are written by [`stamp`].
-pub fn data(id: u8, more: bool, tag: u16, to: u32, from: u32, pieces: [&[u8]; 2], frame: &mut Vec<u8>) {
-    frame.extend_from_slice(&main_word(ACK, id, DATA_HEAD + pieces[0].len() + pieces[1].len()));
+/// The first frame of a message, with data of two pieces; acknowledgement and number are written by [`write_sequence`].
+pub fn encode_data(
+    id: u8,
+    more: bool,
+    tag: u16,
+    to: u32,
+    from: u32,
+    pieces: [&[u8]; 2],
+    frame: &mut Vec<u8>,
+) {
+    frame.extend_from_slice(&main_word(ACK, id, DATA_HEADER_BYTES + pieces[0].len() + pieces[1].len()));
     frame.extend_from_slice(&ack_word(UDATA, false, 0, 0));
     frame.extend_from_slice(&(NONE << 28 | u32::from(more) << 15 | u32::from(tag)).to_be_bytes());
     frame.extend_from_slice(&to.to_be_bytes());
@@ -197,27 +210,27 @@ pub fn data(id: u8, more: bool, tag: u16, to: u32, from: u32, pieces: [&[u8]; 2]
 }
 
 /// A further frame of a message.
-pub fn fragment(id: u8, more: bool, tag: u16, bytes: &[u8], frame: &mut Vec<u8>) {
-    frame.extend_from_slice(&main_word(ACK, id, FRAGMENT_HEAD + bytes.len()));
+pub fn encode_fragment(id: u8, more: bool, tag: u16, bytes: &[u8], frame: &mut Vec<u8>) {
+    frame.extend_from_slice(&main_word(ACK, id, FRAGMENT_HEADER_BYTES + bytes.len()));
     frame.extend_from_slice(&ack_word(FRAG, false, 0, 0));
     frame.extend_from_slice(&(NONE << 28 | u32::from(more) << 15 | u32::from(tag)).to_be_bytes());
     frame.extend_from_slice(bytes);
 }
 
 /// Writes into a frame of a message what is known when it goes.
-pub fn stamp(frame: &mut [u8], request: bool, ack: u16, sequence: u16) {
+pub fn write_sequence(frame: &mut [u8], request: bool, ack: u16, sequence: u16) {
     let next = u32::from(frame[4] >> 4);
     frame[4..8].copy_from_slice(&ack_word(next, request, ack, sequence));
 }
 
-impl Connect {
-    fn read(bytes: &[u8]) -> Option<Connect> {
-        let head = word(bytes, 4)?;
+impl ConnectFrame {
+    fn parse(bytes: &[u8]) -> Option<ConnectFrame> {
+        let head = read_u32(bytes, 4)?;
         let kind = match head >> 24 & 15 {
-            1 => Kind::Reset,
-            2 => Kind::Connect,
-            3 => Kind::ConnectAck,
-            4 => Kind::Ack,
+            1 => ConnectKind::Reset,
+            2 => ConnectKind::Connect,
+            3 => ConnectKind::ConnectAck,
+            4 => ConnectKind::Ack,
             _ => return None,
         };
         // All have addresses of six bytes and nothing behind.
@@ -227,7 +240,7 @@ impl Connect {
         let features = bytes.get(20..)?;
         let features = features.split(|&byte| byte == 0).next().and_then(|text| str::from_utf8(text).ok())?;
         let mtu = features.split(',').find_map(|feature| feature.strip_prefix("mtu:")?.parse().ok());
-        Some(Connect {
+        Some(ConnectFrame {
             kind,
             window: (head >> 17 & 15) as u8,
             id: head as u8,
@@ -238,7 +251,7 @@ impl Connect {
     }
 
     /// As long as real nodes make all of them: with room for the longest of their features.
-    pub fn write(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let room = format!("mtu:{}", self.mtu.unwrap_or(1500)).len() + 1;
         let size = 20 + room;
         let mut bytes = main_word(CONN, 0, size).to_vec();

@@ -9,37 +9,37 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use socket2::{Domain, Socket, Type};
 
 use super::super::socket::{self, ReadFacts, accept};
-use super::super::{Caps, Fault, Link, Listener, Opening, sys, tcp};
-use super::book::Service;
+use super::super::{Caps, Fault, Link, Listener, OpenContext, sys, tcp};
+use super::directory::ServedName;
 use super::link::NodeLink;
-use super::mailbox::{Mailbox, SIGNAL, Style};
-use super::pairing::{LAST_WORDS, Pairing};
-use super::{Options, Side, Way, ethernet, facts_of_unix, stream, tcp_cm};
+use super::mailbox::{Mailbox, SIGNAL_NUMBER_BYTES, SignalFormat};
+use super::node_connection::{CLOSE_TIMEOUT, NodeConnection};
+use super::{ConnectionRole, NodeAddress, Options, ethernet, no_facts, stream, tcp_cm};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
-use crate::plan::Wait;
+use crate::plan::WaitMode;
 
 /// Nodes at once: LINX has one connection for each pair of them.
-const MOST_NODES: usize = 256;
+const MAX_NODES: usize = 256;
 
 /// Connections that queue; the kernel caps it at `net.core.somaxconn`.
-const BACKLOG: i32 = 256;
+const LISTEN_BACKLOG: i32 = 256;
 
 /// Clients that have come and nobody has taken yet.
-struct Arrived {
-    queue: Mutex<VecDeque<(Arc<Pairing>, Arc<Mailbox>)>>,
+struct ArrivalQueue {
+    queue: Mutex<VecDeque<(Arc<NodeConnection>, Arc<Mailbox>)>>,
     /// Counts them, for whoever polls.
     wake: OwnedFd,
 }
 
-impl Arrived {
-    fn queue(&self) -> MutexGuard<'_, VecDeque<(Arc<Pairing>, Arc<Mailbox>)>> {
+impl ArrivalQueue {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<(Arc<NodeConnection>, Arc<Mailbox>)>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Where nodes come from.
-enum Door {
+enum NodeAcceptor {
     Stream {
         socket: Socket,
         read_facts: ReadFacts,
@@ -47,47 +47,47 @@ enum Door {
     /// One node, which calls when it likes.
     Ethernet {
         socket: Socket,
-        device: sys::Device,
-        place: ethernet::Place,
+        device: sys::NetworkDevice,
+        node: ethernet::EthernetNode,
     },
 }
 
 struct NodeListener {
-    door: Door,
+    acceptor: NodeAcceptor,
     endpoint: Endpoint,
-    service: Service,
-    arrived: Arc<Arrived>,
-    nodes: Vec<Arc<Pairing>>,
+    served_name: ServedName,
+    arrivals: Arc<ArrivalQueue>,
+    nodes: Vec<Arc<NodeConnection>>,
     clock: Clock,
-    wait: Wait,
+    wait: WaitMode,
 }
 
-pub fn listen(endpoint: &Endpoint, opening: &Opening) -> Result<Box<dyn Listener>, Fault> {
-    let options = Options::of(endpoint)?;
-    let (door, endpoint) = match &options.way {
-        Way::Tcp(node) => {
-            let (socket, port) = tcp::listening(node, opening)?;
-            (Door::Stream { socket, read_facts: tcp::facts }, with_port(endpoint, node, port)?)
+pub fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+    let options = Options::from_endpoint(endpoint)?;
+    let (door, endpoint) = match &options.node_address {
+        NodeAddress::Tcp(node) => {
+            let (socket, port) = tcp::bind_listener(node, opening)?;
+            (NodeAcceptor::Stream { socket, read_facts: tcp::facts }, with_port(endpoint, node, port)?)
         }
-        Way::Local => {
-            (Door::Stream { socket: local(&options)?, read_facts: facts_of_unix }, endpoint.clone())
+        NodeAddress::ThisHost => {
+            (NodeAcceptor::Stream { socket: bind_local(&options)?, read_facts: no_facts }, endpoint.clone())
         }
-        Way::Ethernet(place) => {
-            let (socket, device) = ethernet::socket(place)?;
-            (Door::Ethernet { socket, device, place: place.clone() }, endpoint.clone())
+        NodeAddress::Ethernet(place) => {
+            let (socket, device) = ethernet::open_socket(place)?;
+            (NodeAcceptor::Ethernet { socket, device, node: place.clone() }, endpoint.clone())
         }
     };
     let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
         .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
     Ok(Box::new(NodeListener {
-        door,
+        acceptor: door,
         endpoint,
-        service: Service {
+        served_name: ServedName {
             name: options.name.clone(),
-            ends: options.own_name.unwrap_or_else(|| format!("{}_", options.name)),
-            begins: None,
+            name_prefix: options.own_name.unwrap_or_else(|| format!("{}_", options.name)),
+            opening_prefix: None,
         },
-        arrived: Arc::new(Arrived { queue: Mutex::default(), wake }),
+        arrivals: Arc::new(ArrivalQueue { queue: Mutex::default(), wake }),
         nodes: Vec::new(),
         clock: opening.clock.clone(),
         wait: opening.wait,
@@ -102,22 +102,25 @@ fn with_port(endpoint: &Endpoint, node: &Endpoint, port: u16) -> Result<Endpoint
     let text = endpoint.as_str();
     let rest = &text[text.find("://").map_or(0, |at| at + 3)..];
     let rest = &rest[rest.find('/').unwrap_or(0)..];
-    Ok(format!("{}://{}{rest}", endpoint.scheme(), node.with_port(port)?.place()).parse()?)
+    Ok(format!("{}://{}{rest}", endpoint.scheme(), node.with_port(port)?.address()).parse()?)
 }
 
-fn local(options: &Options) -> Result<Socket, Fault> {
+fn bind_local(options: &Options) -> Result<Socket, Fault> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(Fault::system("open a socket"))?;
     socket.bind(&options.local_address()?).map_err(Fault::system("bind"))?;
-    socket::listen(&socket, BACKLOG).map_err(Fault::system("listen"))?;
+    socket::listen(&socket, LISTEN_BACKLOG).map_err(Fault::system("listen"))?;
     Ok(socket)
 }
 
 impl NodeListener {
-    fn take_arrived(&mut self) -> Option<(Box<dyn Link>, String)> {
-        let (pairing, mailbox) = self.arrived.queue().pop_front()?;
+    fn take_arrival(&mut self) -> Option<(Box<dyn Link>, String)> {
+        let (pairing, mailbox) = self.arrivals.queue().pop_front()?;
         let from = pairing.facts().get("remote").and_then(|remote| remote.as_str()).map(str::to_owned);
         let caps = Caps {
-            max_message: Some(tcp_cm::LARGEST - if mailbox.style == Style::Raw { 0 } else { SIGNAL }),
+            max_message_bytes: Some(
+                tcp_cm::MAX_MESSAGE_BYTES
+                    - if mailbox.signal_format == SignalFormat::Raw { 0 } else { SIGNAL_NUMBER_BYTES },
+            ),
             framing: super::super::Framing::Message,
             ..Caps::STREAM
         };
@@ -126,41 +129,45 @@ impl NodeListener {
     }
 
     /// Lets in whoever calls; false if nobody does.
-    fn admit(&mut self) -> Result<bool, Fault> {
+    fn accept_node(&mut self) -> Result<bool, Fault> {
         self.nodes.retain(|node| !node.is_over());
-        let carrier = match &self.door {
-            Door::Stream { socket, read_facts } => match accept(socket, Duration::ZERO) {
-                Ok(_) if self.nodes.len() >= MOST_NODES => return Ok(true),
-                Ok((socket, _)) => stream::carrier(socket, Side::Passive, &self.clock, *read_facts)?,
+        let carrier = match &self.acceptor {
+            NodeAcceptor::Stream { socket, read_facts } => match accept(socket, Duration::ZERO) {
+                Ok(_) if self.nodes.len() >= MAX_NODES => return Ok(true),
+                Ok((socket, _)) => {
+                    stream::make_carrier(socket, ConnectionRole::Passive, &self.clock, *read_facts)?
+                }
                 Err(Fault::TimedOut) => return Ok(false),
                 Err(fault) => return Err(fault),
             },
-            Door::Ethernet { .. } if !self.nodes.is_empty() => return Ok(false),
-            Door::Ethernet { socket, device, place } => {
-                ethernet::carrier(socket, device, place, Side::Passive, &self.clock)?
+            NodeAcceptor::Ethernet { .. } if !self.nodes.is_empty() => return Ok(false),
+            NodeAcceptor::Ethernet { socket, device, node: place } => {
+                ethernet::make_carrier(socket, device, place, ConnectionRole::Passive, &self.clock)?
             }
         };
-        let arrived = self.arrived.clone();
+        let arrived = self.arrivals.clone();
         let arrivals = move |came| {
             arrived.queue().extend(came);
             // If the count is full the listener has been woken already.
             let _ = rustix::io::write(&arrived.wake, &1u64.to_ne_bytes());
         };
-        let service = Some(self.service.clone());
-        self.nodes.push(Pairing::start(carrier, &self.clock, service, Some(Box::new(arrivals)))?);
+        let service = Some(self.served_name.clone());
+        self.nodes.push(NodeConnection::start(carrier, &self.clock, service, Some(Box::new(arrivals)))?);
         Ok(true)
     }
 
     /// Waits for a node or a client.
-    fn wait(&self, left: Duration) {
+    fn wait_for_arrival(&self, left: Duration) {
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        let wake = PollFd::new(&self.arrived.wake, PollFlags::IN);
+        let wake = PollFd::new(&self.arrivals.wake, PollFlags::IN);
         // A failed poll shows itself in what follows.
-        let _ = match &self.door {
-            Door::Stream { socket, .. } => poll(&mut [wake, PollFd::new(socket, PollFlags::IN)], Some(&left)),
-            Door::Ethernet { .. } => poll(&mut [wake], Some(&left)),
+        let _ = match &self.acceptor {
+            NodeAcceptor::Stream { socket, .. } => {
+                poll(&mut [wake, PollFd::new(socket, PollFlags::IN)], Some(&left))
+            }
+            NodeAcceptor::Ethernet { .. } => poll(&mut [wake], Some(&left)),
         };
-        let _ = rustix::io::read(&self.arrived.wake, &mut [0u8; 8]);
+        let _ = rustix::io::read(&self.arrivals.wake, &mut [0u8; 8]);
     }
 }
 
@@ -169,26 +176,26 @@ impl Listener for NodeListener {
         self.endpoint.clone()
     }
 
-    fn begin_with(&mut self, bytes: &'static [u8]) {
-        self.service.begins = Some(bytes);
+    fn set_opening_prefix(&mut self, bytes: &'static [u8]) {
+        self.served_name.opening_prefix = Some(bytes);
     }
 
     fn accept(
         &mut self,
         within: Duration,
-        _door: &mut super::super::Door,
+        _door: &mut super::super::AcceptFilter,
     ) -> Result<(Box<dyn Link>, String), Fault> {
         let until = self.clock.now() + within;
         loop {
-            if let Some(arrived) = self.take_arrived() {
+            if let Some(arrived) = self.take_arrival() {
                 return Ok(arrived);
             }
             let left = until.since(self.clock.now());
-            if !self.admit()? {
+            if !self.accept_node()? {
                 if left.is_zero() {
                     return Err(Fault::TimedOut);
                 }
-                self.wait(left);
+                self.wait_for_arrival(left);
             }
         }
     }
@@ -200,11 +207,11 @@ impl Drop for NodeListener {
             node.stop_serving();
         }
         // Each of them holds its node, which holds the queue.
-        self.arrived.queue().clear();
+        self.arrivals.queue().clear();
         // Many nodes that do not answer our going take no longer than one.
-        let until = self.clock.now() + LAST_WORDS;
+        let until = self.clock.now() + CLOSE_TIMEOUT;
         for node in self.nodes.drain(..).filter_map(Arc::into_inner) {
-            node.leave(until);
+            node.close_until(until);
         }
     }
 }

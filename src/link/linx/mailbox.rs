@@ -5,25 +5,25 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::super::{Batch, MOST_IN_BATCH};
+use super::super::{Batch, MAX_BATCH_MESSAGES};
 
 /// Signal numbers of ours, "LG" and one of these: a payload; we answer you from here; nothing more will be sent.
-pub const PAYLOAD: u32 = 0x4C47_0001;
-pub const ACCEPTED: u32 = 0x4C47_0002;
-pub const FINISHED: u32 = 0x4C47_0003;
+pub const PAYLOAD_SIGNAL: u32 = 0x4C47_0001;
+pub const ACCEPTED_SIGNAL: u32 = 0x4C47_0002;
+pub const FINISHED_SIGNAL: u32 = 0x4C47_0003;
 
 /// Bytes of a signal number.
-pub const SIGNAL: usize = 4;
+pub const SIGNAL_NUMBER_BYTES: usize = 4;
 
 /// Most that waits in a mailbox; beyond, nothing more is read from the connection.
-const MOST_WAITING: usize = 1 << 20;
+const MAX_INBOX_BYTES: usize = 1 << 20;
 
 /// So often an owner reads for others only before it leaves reading to them.
-const PATIENCE: u32 = 8;
+const MAX_READS_FOR_OTHERS: u32 = 8;
 
 /// How the bytes of a link become signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub enum SignalFormat {
     /// A signal number of ours in front.
     Numbered,
     /// As they are: they begin with a signal number of their own.
@@ -33,18 +33,18 @@ pub enum Style {
 #[derive(Debug)]
 pub struct Mailbox {
     /// Our address.
-    pub own: u32,
-    pub style: Style,
+    pub own_address: u32,
+    pub signal_format: SignalFormat,
     /// Hears nobody but its partner; else whoever speaks becomes the partner.
-    faithful: bool,
+    is_partner_fixed: bool,
     partner: AtomicU32,
     inbox: Mutex<Inbox>,
     /// Messages in the inbox.
-    count: AtomicUsize,
+    message_count: AtomicUsize,
     /// The partner sends no more.
-    finished: AtomicBool,
+    is_partner_finished: AtomicBool,
     /// The partner is gone.
-    gone: AtomicBool,
+    is_partner_gone: AtomicBool,
     /// How often its owner has read for others only since it last sent or received something.
     reads_for_others: AtomicU32,
 }
@@ -61,16 +61,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Mailbox {
-    pub fn new(own: u32, partner: u32, style: Style, faithful: bool) -> Mailbox {
+    pub fn new(own: u32, partner: u32, style: SignalFormat, faithful: bool) -> Mailbox {
         Mailbox {
-            own,
-            style,
-            faithful,
+            own_address: own,
+            signal_format: style,
+            is_partner_fixed: faithful,
             partner: AtomicU32::new(partner),
             inbox: Mutex::default(),
-            count: AtomicUsize::new(0),
-            finished: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+            message_count: AtomicUsize::new(0),
+            is_partner_finished: AtomicBool::new(false),
+            is_partner_gone: AtomicBool::new(false),
             reads_for_others: AtomicU32::new(0),
         }
     }
@@ -79,60 +79,60 @@ impl Mailbox {
         self.partner.load(Relaxed)
     }
 
-    pub fn has_mail(&self) -> bool {
-        self.count.load(SeqCst) > 0
+    pub fn has_messages(&self) -> bool {
+        self.message_count.load(SeqCst) > 0
     }
 
     /// Nothing more will come than what is here.
     pub fn is_ended(&self) -> bool {
-        self.finished.load(SeqCst) || self.gone.load(SeqCst)
+        self.is_partner_finished.load(SeqCst) || self.is_partner_gone.load(SeqCst)
     }
 
     /// Nobody hears what is sent.
-    pub fn is_gone(&self) -> bool {
-        self.gone.load(Relaxed)
+    pub fn is_partner_gone(&self) -> bool {
+        self.is_partner_gone.load(Relaxed)
     }
 
-    pub fn partner_gone(&self) {
-        self.gone.store(true, SeqCst);
+    pub fn set_partner_gone(&self) {
+        self.is_partner_gone.store(true, SeqCst);
     }
 
     /// The owner sent or received something.
     #[inline]
-    pub fn stir(&self) {
+    pub fn note_activity(&self) {
         self.reads_for_others.store(0, Relaxed);
     }
 
     /// The owner read what was for others; whether it has done so often enough.
-    pub fn read_for_others(&self) -> bool {
+    pub fn count_read_for_others(&self) -> bool {
         self.reads_for_others.fetch_add(1, Relaxed);
-        self.is_patient()
+        self.leaves_reading_to_others()
     }
 
     /// Whether the owner leaves reading to others.
-    pub fn is_patient(&self) -> bool {
-        self.reads_for_others.load(Relaxed) >= PATIENCE
+    pub fn leaves_reading_to_others(&self) -> bool {
+        self.reads_for_others.load(Relaxed) >= MAX_READS_FOR_OTHERS
     }
 
     /// What is for the owner of a signal that came from `source`.
     #[inline]
-    pub fn open<'a>(&self, source: u32, signal: &'a [u8]) -> Option<&'a [u8]> {
+    pub fn payload_of<'a>(&self, source: u32, signal: &'a [u8]) -> Option<&'a [u8]> {
         if source != self.partner() {
-            if self.faithful {
+            if self.is_partner_fixed {
                 return None;
             }
             self.partner.store(source, Relaxed);
         }
-        if self.style == Style::Raw {
+        if self.signal_format == SignalFormat::Raw {
             return Some(signal);
         }
-        let (number, payload) = signal.split_first_chunk::<SIGNAL>()?;
+        let (number, payload) = signal.split_first_chunk::<SIGNAL_NUMBER_BYTES>()?;
         match u32::from_be_bytes(*number) {
             // Nobody waits for what comes behind the last word, and it must not hold up others.
-            _ if self.finished.load(SeqCst) => None,
-            ACCEPTED => None,
-            FINISHED => {
-                self.finished.store(true, SeqCst);
+            _ if self.is_partner_finished.load(SeqCst) => None,
+            ACCEPTED_SIGNAL => None,
+            FINISHED_SIGNAL => {
+                self.is_partner_finished.store(true, SeqCst);
                 None
             }
             _ => Some(payload),
@@ -140,36 +140,36 @@ impl Mailbox {
     }
 
     /// Keeps a message for the owner; false if there is no room.
-    pub fn push(&self, message: &[u8]) -> bool {
+    pub fn push_message(&self, message: &[u8]) -> bool {
         let mut inbox = lock(&self.inbox);
         let waiting = inbox.bytes.len() - inbox.start;
-        if waiting > 0 && waiting + message.len() > MOST_WAITING {
+        if waiting > 0 && waiting + message.len() > MAX_INBOX_BYTES {
             return false;
         }
-        if inbox.bytes.len() + message.len() > 2 * MOST_WAITING {
+        if inbox.bytes.len() + message.len() > 2 * MAX_INBOX_BYTES {
             let start = std::mem::take(&mut inbox.start);
             inbox.bytes.copy_within(start.., 0);
             inbox.bytes.truncate(waiting);
         }
         inbox.bytes.extend_from_slice(&(message.len() as u32).to_ne_bytes());
         inbox.bytes.extend_from_slice(message);
-        self.count.fetch_add(1, SeqCst);
+        self.message_count.fetch_add(1, SeqCst);
         true
     }
 
     /// Moves what fits into `room`.
-    pub fn take(&self, room: &mut Room) {
-        if !self.has_mail() {
+    pub fn take_messages(&self, room: &mut ReceiveTarget) {
+        if !self.has_messages() {
             return;
         }
         let mut inbox = lock(&self.inbox);
         while let Some((length, rest)) = inbox.bytes[inbox.start..].split_first_chunk::<4>() {
             let length = u32::from_ne_bytes(*length) as usize;
-            if !room.put(&rest[..length]) {
+            if !room.put_message(&rest[..length]) {
                 return;
             }
             inbox.start += 4 + length;
-            self.count.fetch_sub(1, SeqCst);
+            self.message_count.fetch_sub(1, SeqCst);
         }
         inbox.bytes.clear();
         inbox.start = 0;
@@ -178,42 +178,42 @@ impl Mailbox {
     /// So little waits that reading can go on.
     pub fn has_room(&self) -> bool {
         let inbox = lock(&self.inbox);
-        inbox.bytes.len() - inbox.start <= MOST_WAITING / 2
+        inbox.bytes.len() - inbox.start <= MAX_INBOX_BYTES / 2
     }
 }
 
 /// Where a receiver wants its messages.
-pub enum Room<'a> {
+pub enum ReceiveTarget<'a> {
     One { into: &'a mut [u8], length: Option<usize> },
     Many { batch: &'a mut Batch, used: usize },
 }
 
-impl Room<'_> {
-    pub fn has_some(&self) -> bool {
+impl ReceiveTarget<'_> {
+    pub fn has_messages(&self) -> bool {
         match self {
-            Room::One { length, .. } => length.is_some(),
-            Room::Many { batch, .. } => !batch.is_empty(),
+            ReceiveTarget::One { length, .. } => length.is_some(),
+            ReceiveTarget::Many { batch, .. } => !batch.is_empty(),
         }
     }
 
     /// Copies a message in, cut off at the length of what was given; false if there is no room for one more.
     #[inline]
-    pub fn put(&mut self, message: &[u8]) -> bool {
+    pub fn put_message(&mut self, message: &[u8]) -> bool {
         match self {
-            Room::One { length: Some(_), .. } => false,
-            Room::One { into, length } => {
+            ReceiveTarget::One { length: Some(_), .. } => false,
+            ReceiveTarget::One { into, length } => {
                 let fits = message.len().min(into.len());
                 into[..fits].copy_from_slice(&message[..fits]);
                 *length = Some(fits);
                 true
             }
-            Room::Many { batch, used } => {
-                let fits = message.len().min(batch.slot);
-                if batch.len() >= MOST_IN_BATCH || *used + fits > batch.bytes.len() {
+            ReceiveTarget::Many { batch, used } => {
+                let fits = message.len().min(batch.slot_bytes);
+                if batch.len() >= MAX_BATCH_MESSAGES || *used + fits > batch.bytes.len() {
                     return false;
                 }
                 batch.bytes[*used..*used + fits].copy_from_slice(&message[..fits]);
-                batch.push(*used, fits);
+                batch.push_span(*used, fits);
                 *used += fits;
                 true
             }
@@ -225,51 +225,51 @@ impl Room<'_> {
 mod tests {
     use super::*;
 
-    fn one(mailbox: &Mailbox) -> Option<Vec<u8>> {
+    fn take_one(mailbox: &Mailbox) -> Option<Vec<u8>> {
         let mut into = [0; 100];
-        let mut room = Room::One { into: &mut into, length: None };
-        mailbox.take(&mut room);
-        let Room::One { length, .. } = room else { return None };
+        let mut room = ReceiveTarget::One { into: &mut into, length: None };
+        mailbox.take_messages(&mut room);
+        let ReceiveTarget::One { length, .. } = room else { return None };
         length.map(|length| into[..length].to_vec())
     }
 
     #[test]
     fn messages_come_out_as_they_went_in_and_memory_is_bounded() {
-        let mailbox = Mailbox::new(1, 2, Style::Raw, true);
+        let mailbox = Mailbox::new(1, 2, SignalFormat::Raw, true);
         let mut random = fastrand::Rng::with_seed(5);
         let (mut sent, mut got) = (0u32, 0u32);
         for _ in 0..200_000 {
-            if random.bool() && mailbox.push(&sent.to_be_bytes()) {
+            if random.bool() && mailbox.push_message(&sent.to_be_bytes()) {
                 sent += 1;
             } else if random.u8(..) < 120
-                && let Some(message) = one(&mailbox)
+                && let Some(message) = take_one(&mailbox)
             {
                 assert_eq!(message, got.to_be_bytes());
                 got += 1;
             }
         }
         assert!(got > 40_000);
-        while mailbox.push(&[7; 1000]) {}
-        assert!(lock(&mailbox.inbox).bytes.len() <= 2 * MOST_WAITING + 1004);
+        while mailbox.push_message(&[7; 1000]) {}
+        assert!(lock(&mailbox.inbox).bytes.len() <= 2 * MAX_INBOX_BYTES + 1004);
         assert!(!mailbox.has_room());
         // A message larger than all the room there is comes through an empty mailbox.
-        while one(&mailbox).is_some() {}
-        assert!(mailbox.push(&vec![1; MOST_WAITING + 1]) && !mailbox.push(&[1]));
+        while take_one(&mailbox).is_some() {}
+        assert!(mailbox.push_message(&vec![1; MAX_INBOX_BYTES + 1]) && !mailbox.push_message(&[1]));
     }
 
     #[test]
-    fn a_server_is_faithful_and_a_client_follows_who_answers() {
-        let signal = [&PAYLOAD.to_be_bytes()[..], b"hello"].concat();
-        let client = Mailbox::new(1, 1, Style::Numbered, false);
-        assert_eq!(client.open(1, &signal), Some(&b"hello"[..]));
-        assert_eq!(client.open(7, &ACCEPTED.to_be_bytes()), None);
+    fn a_server_has_one_partner_and_a_client_follows_the_replying_one() {
+        let signal = [&PAYLOAD_SIGNAL.to_be_bytes()[..], b"hello"].concat();
+        let client = Mailbox::new(1, 1, SignalFormat::Numbered, false);
+        assert_eq!(client.payload_of(1, &signal), Some(&b"hello"[..]));
+        assert_eq!(client.payload_of(7, &ACCEPTED_SIGNAL.to_be_bytes()), None);
         assert_eq!(client.partner(), 7);
-        assert_eq!(client.open(7, &FINISHED.to_be_bytes()), None);
-        assert!(client.is_ended() && !client.is_gone());
-        assert_eq!(client.open(7, &signal), None, "it had said its last word");
-        let server = Mailbox::new(1, 1, Style::Numbered, true);
-        assert_eq!(server.open(7, &signal), None);
-        assert_eq!(server.open(1, b"abc"), None, "shorter than a signal number");
-        assert_eq!(Mailbox::new(1, 1, Style::Raw, true).open(1, &signal), Some(&signal[..]));
+        assert_eq!(client.payload_of(7, &FINISHED_SIGNAL.to_be_bytes()), None);
+        assert!(client.is_ended() && !client.is_partner_gone());
+        assert_eq!(client.payload_of(7, &signal), None, "it had said its last word");
+        let server = Mailbox::new(1, 1, SignalFormat::Numbered, true);
+        assert_eq!(server.payload_of(7, &signal), None);
+        assert_eq!(server.payload_of(1, b"abc"), None, "shorter than a signal number");
+        assert_eq!(Mailbox::new(1, 1, SignalFormat::Raw, true).payload_of(1, &signal), Some(&signal[..]));
     }
 }

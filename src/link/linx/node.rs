@@ -3,18 +3,18 @@
 
 use std::collections::HashMap;
 
-use super::Ending;
-use super::rlnh::{LONGEST_NAME, Message, VERSION};
+use super::DisconnectReason;
+use super::rlnh::{MAX_NAME_BYTES, RlnhMessage, VERSION};
 
 /// Addresses of one side on one link: the usual limit of real nodes.
-pub const MOST_ADDRESSES: u32 = 1024;
+pub const MAX_ADDRESSES: u32 = 1024;
 
 /// Names that do not exist here yet and that the far node asked for: more are not remembered.
-const MOST_WANTED: usize = 1024;
+const MAX_REQUESTED_NAMES: usize = 1024;
 
 /// How far the first words have come. Real nodes drop a connection that says anything else in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Opening {
+enum NodeHandshake {
     NotStarted,
     AwaitsInit,
     AwaitsReply,
@@ -23,7 +23,7 @@ enum Opening {
 
 /// An address of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Own {
+enum OwnEndpoint {
     Published(Vec<u8>),
     /// The far node has not said yet that nothing leads to it any more.
     Leaving,
@@ -31,176 +31,197 @@ enum Own {
 
 /// What came of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum NodeEvent {
     Nothing,
     /// Names can be published and hunted for.
     Up,
     /// The far node published an endpoint.
-    Appeared(u32),
+    EndpointPublished(u32),
     /// The endpoint at that address of the far node is gone.
-    Gone(u32),
+    EndpointGone(u32),
     /// The far node asks for a name that nobody has published to it.
-    Wanted(Vec<u8>),
+    NameRequested(Vec<u8>),
 }
 
 #[derive(Debug)]
 pub struct Node {
-    opening: Opening,
+    handshake: NodeHandshake,
     /// From address 1 on.
-    own: Vec<Option<Own>>,
-    theirs: HashMap<u32, Vec<u8>>,
-    wanted: Vec<Vec<u8>>,
+    own_endpoints: Vec<Option<OwnEndpoint>>,
+    remote_names: HashMap<u32, Vec<u8>>,
+    requested_names: Vec<Vec<u8>>,
 }
 
 impl Default for Node {
     fn default() -> Node {
-        Node { opening: Opening::NotStarted, own: Vec::new(), theirs: HashMap::new(), wanted: Vec::new() }
+        Node {
+            handshake: NodeHandshake::NotStarted,
+            own_endpoints: Vec::new(),
+            remote_names: HashMap::new(),
+            requested_names: Vec::new(),
+        }
     }
 }
 
 impl Node {
     /// The connection manager is connected: our first word.
-    pub fn start(&mut self, out: &mut Vec<Message>) {
-        self.opening = Opening::AwaitsInit;
-        out.push(Message::Init { version: VERSION });
+    pub fn start(&mut self, out: &mut Vec<RlnhMessage>) {
+        self.handshake = NodeHandshake::AwaitsInit;
+        out.push(RlnhMessage::Init { version: VERSION });
     }
 
     pub fn is_up(&self) -> bool {
-        self.opening == Opening::Up
+        self.handshake == NodeHandshake::Up
     }
 
-    pub fn received(&mut self, bytes: &[u8], out: &mut Vec<Message>) -> Result<Event, Ending> {
-        let message =
-            Message::read(bytes).map_err(|_| Ending::Broken("a message between the nodes is malformed"))?;
-        match (self.opening, message) {
-            (Opening::AwaitsInit, Message::Init { version }) if version < VERSION => {
-                Err(Ending::Version { of: "RLNH", theirs: version, ours: VERSION })
+    pub fn handle_bytes(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<RlnhMessage>,
+    ) -> Result<NodeEvent, DisconnectReason> {
+        let message = RlnhMessage::parse(bytes)
+            .map_err(|_| DisconnectReason::ProtocolError("a message between the nodes is malformed"))?;
+        match (self.handshake, message) {
+            (NodeHandshake::AwaitsInit, RlnhMessage::Init { version }) if version < VERSION => {
+                Err(DisconnectReason::VersionMismatch {
+                    protocol: "RLNH",
+                    remote_version: version,
+                    local_version: VERSION,
+                })
             }
-            (Opening::AwaitsInit, Message::Init { .. }) => {
-                self.opening = Opening::AwaitsReply;
-                out.push(Message::InitReply { supported: true });
-                Ok(Event::Nothing)
+            (NodeHandshake::AwaitsInit, RlnhMessage::Init { .. }) => {
+                self.handshake = NodeHandshake::AwaitsReply;
+                out.push(RlnhMessage::InitReply { supported: true });
+                Ok(NodeEvent::Nothing)
             }
             // Whether the version is supported there is only logged by real nodes.
-            (Opening::AwaitsReply, Message::InitReply { .. }) => {
-                self.opening = Opening::Up;
-                Ok(Event::Up)
+            (NodeHandshake::AwaitsReply, RlnhMessage::InitReply { .. }) => {
+                self.handshake = NodeHandshake::Up;
+                Ok(NodeEvent::Up)
             }
-            (Opening::Up, message) => self.heard(message, out),
-            _ => Err(Ending::Broken("the far node's first messages came out of order")),
+            (NodeHandshake::Up, message) => self.handle_message(message, out),
+            _ => Err(DisconnectReason::ProtocolError("the far node's first messages came out of order")),
         }
     }
 
-    fn heard(&mut self, message: Message, out: &mut Vec<Message>) -> Result<Event, Ending> {
+    fn handle_message(
+        &mut self,
+        message: RlnhMessage,
+        out: &mut Vec<RlnhMessage>,
+    ) -> Result<NodeEvent, DisconnectReason> {
         Ok(match message {
-            Message::QueryName { asker, name } => {
-                self.check(asker)?;
-                let published = self.own.iter().flatten().any(|own| *own == Own::Published(name.clone()));
+            RlnhMessage::QueryName { asker, name } => {
+                self.check_address(asker)?;
+                let published = self
+                    .own_endpoints
+                    .iter()
+                    .flatten()
+                    .any(|own| *own == OwnEndpoint::Published(name.clone()));
                 // Who has been told once knows it.
                 if published {
-                    return Ok(Event::Nothing);
+                    return Ok(NodeEvent::Nothing);
                 }
-                if !self.wanted.contains(&name) && self.wanted.len() < MOST_WANTED {
-                    self.wanted.push(name.clone());
+                if !self.requested_names.contains(&name) && self.requested_names.len() < MAX_REQUESTED_NAMES {
+                    self.requested_names.push(name.clone());
                 }
-                Event::Wanted(name)
+                NodeEvent::NameRequested(name)
             }
-            Message::Publish { address, name } => {
-                self.check(address)?;
-                self.theirs.insert(address, name);
-                Event::Appeared(address)
+            RlnhMessage::Publish { address, name } => {
+                self.check_address(address)?;
+                self.remote_names.insert(address, name);
+                NodeEvent::EndpointPublished(address)
             }
-            Message::Unpublish { address } => {
-                self.check(address)?;
-                self.theirs.remove(&address);
-                out.push(Message::UnpublishAck { address });
-                Event::Gone(address)
+            RlnhMessage::Unpublish { address } => {
+                self.check_address(address)?;
+                self.remote_names.remove(&address);
+                out.push(RlnhMessage::UnpublishAck { address });
+                NodeEvent::EndpointGone(address)
             }
-            Message::UnpublishAck { address } => {
-                if let Some(own) = self.slot(address)
-                    && *own == Some(Own::Leaving)
+            RlnhMessage::UnpublishAck { address } => {
+                if let Some(own) = self.own_slot(address)
+                    && *own == Some(OwnEndpoint::Leaving)
                 {
                     *own = None;
                 }
-                Event::Nothing
+                NodeEvent::Nothing
             }
-            Message::PublishPeer { address, peer } => {
-                self.check(address)?;
+            RlnhMessage::PublishPeer { address, peer } => {
+                self.check_address(address)?;
                 // Messages from there come from an endpoint of our own, forwarded; it has the name that we gave it.
-                let name = match self.slot(peer) {
-                    Some(Some(Own::Published(name))) => name.clone(),
+                let name = match self.own_slot(peer) {
+                    Some(Some(OwnEndpoint::Published(name))) => name.clone(),
                     _ => Vec::new(),
                 };
-                self.theirs.insert(address, name);
-                Event::Nothing
+                self.remote_names.insert(address, name);
+                NodeEvent::Nothing
             }
-            Message::Init { .. } | Message::InitReply { .. } => {
-                return Err(Ending::Broken("the far node began again in the middle"));
+            RlnhMessage::Init { .. } | RlnhMessage::InitReply { .. } => {
+                return Err(DisconnectReason::ProtocolError("the far node began again in the middle"));
             }
-            Message::Unknown(_) => Event::Nothing,
+            RlnhMessage::Unknown(_) => NodeEvent::Nothing,
         })
     }
 
     /// Real nodes drop a link on which an address exceeds their limit.
-    fn check(&self, address: u32) -> Result<(), Ending> {
-        if (1..=MOST_ADDRESSES).contains(&address) {
+    fn check_address(&self, address: u32) -> Result<(), DisconnectReason> {
+        if (1..=MAX_ADDRESSES).contains(&address) {
             return Ok(());
         }
-        Err(Ending::Broken("the far node used an address above 1024"))
+        Err(DisconnectReason::ProtocolError("the far node used an address above 1024"))
     }
 
-    fn slot(&mut self, address: u32) -> Option<&mut Option<Own>> {
-        self.own.get_mut((address as usize).checked_sub(1)?)
+    fn own_slot(&mut self, address: u32) -> Option<&mut Option<OwnEndpoint>> {
+        self.own_endpoints.get_mut((address as usize).checked_sub(1)?)
     }
 
     /// Gives an endpoint of ours the lowest free address and tells the far node; the address if there is one left.
-    pub fn publish(&mut self, name: &[u8], out: &mut Vec<Message>) -> Option<u32> {
-        let free = self.own.iter().position(Option::is_none).unwrap_or(self.own.len());
+    pub fn publish(&mut self, name: &[u8], out: &mut Vec<RlnhMessage>) -> Option<u32> {
+        let free = self.own_endpoints.iter().position(Option::is_none).unwrap_or(self.own_endpoints.len());
         let address = u32::try_from(free).ok()? + 1;
-        if address > MOST_ADDRESSES || name.len() > LONGEST_NAME {
+        if address > MAX_ADDRESSES || name.len() > MAX_NAME_BYTES {
             return None;
         }
-        if free == self.own.len() {
-            self.own.push(None);
+        if free == self.own_endpoints.len() {
+            self.own_endpoints.push(None);
         }
-        self.own[free] = Some(Own::Published(name.to_vec()));
-        self.wanted.retain(|wanted| wanted != name);
-        out.push(Message::Publish { address, name: name.to_vec() });
+        self.own_endpoints[free] = Some(OwnEndpoint::Published(name.to_vec()));
+        self.requested_names.retain(|wanted| wanted != name);
+        out.push(RlnhMessage::Publish { address, name: name.to_vec() });
         Some(address)
     }
 
     /// An endpoint of ours is gone. Its address is free when the far node has said so.
-    pub fn unpublish(&mut self, address: u32, out: &mut Vec<Message>) {
-        if let Some(own) = self.slot(address)
-            && matches!(own, Some(Own::Published(_)))
+    pub fn unpublish(&mut self, address: u32, out: &mut Vec<RlnhMessage>) {
+        if let Some(own) = self.own_slot(address)
+            && matches!(own, Some(OwnEndpoint::Published(_)))
         {
-            *own = Some(Own::Leaving);
-            out.push(Message::Unpublish { address });
+            *own = Some(OwnEndpoint::Leaving);
+            out.push(RlnhMessage::Unpublish { address });
         }
     }
 
     /// The address of a name at the far node, if it is published; asks for it otherwise.
-    pub fn hunt(&mut self, name: &[u8], asker: u32, out: &mut Vec<Message>) -> Option<u32> {
-        let known = self.find(name);
+    pub fn hunt(&mut self, name: &[u8], asker: u32, out: &mut Vec<RlnhMessage>) -> Option<u32> {
+        let known = self.find_address(name);
         if known.is_none() {
-            out.push(Message::QueryName { asker, name: name.to_vec() });
+            out.push(RlnhMessage::QueryName { asker, name: name.to_vec() });
         }
         known
     }
 
     /// The address of a name that the far node has published.
-    pub fn find(&self, name: &[u8]) -> Option<u32> {
-        self.theirs.iter().filter(|(_, theirs)| *theirs == name).map(|(address, _)| *address).min()
+    pub fn find_address(&self, name: &[u8]) -> Option<u32> {
+        self.remote_names.iter().filter(|(_, theirs)| *theirs == name).map(|(address, _)| *address).min()
     }
 
     /// Whether the far node has published that address of its own.
-    pub fn knows(&self, address: u32) -> bool {
-        self.theirs.contains_key(&address)
+    pub fn has_remote_address(&self, address: u32) -> bool {
+        self.remote_names.contains_key(&address)
     }
 
     /// Whether the far node waits for that name to appear.
-    pub fn is_wanted(&self, name: &[u8]) -> bool {
-        self.wanted.iter().any(|wanted| wanted == name)
+    pub fn is_requested(&self, name: &[u8]) -> bool {
+        self.requested_names.iter().any(|wanted| wanted == name)
     }
 }
 
@@ -211,7 +232,7 @@ mod tests {
     /// Two nodes and what they have to say to each other, one word after the other.
     struct Pair {
         nodes: [Node; 2],
-        said: Vec<(usize, Message)>,
+        said: Vec<(usize, RlnhMessage)>,
     }
 
     impl Pair {
@@ -220,11 +241,11 @@ mod tests {
             for side in 0..2 {
                 pair.with(side, |node, out| node.start(out));
             }
-            assert_eq!(pair.settle(), [(0, Event::Up), (1, Event::Up)]);
+            assert_eq!(pair.settle(), [(0, NodeEvent::Up), (1, NodeEvent::Up)]);
             pair
         }
 
-        fn with<T>(&mut self, side: usize, act: impl FnOnce(&mut Node, &mut Vec<Message>) -> T) -> T {
+        fn with<T>(&mut self, side: usize, act: impl FnOnce(&mut Node, &mut Vec<RlnhMessage>) -> T) -> T {
             let mut out = Vec::new();
             let result = act(&mut self.nodes[side], &mut out);
             self.said.extend(out.into_iter().map(|message| (side, message)));
@@ -232,12 +253,13 @@ mod tests {
         }
 
         /// Delivers everything; what happened where.
-        fn settle(&mut self) -> Vec<(usize, Event)> {
+        fn settle(&mut self) -> Vec<(usize, NodeEvent)> {
             let mut events = Vec::new();
             while !self.said.is_empty() {
                 let (from, message) = self.said.remove(0);
-                let event = self.with(1 - from, |node, out| node.received(&message.write(), out).unwrap());
-                if event != Event::Nothing {
+                let event =
+                    self.with(1 - from, |node, out| node.handle_bytes(&message.encode(), out).unwrap());
+                if event != NodeEvent::Nothing {
                     events.push((1 - from, event));
                 }
             }
@@ -250,67 +272,86 @@ mod tests {
         let mut pair = Pair::up();
         let client = pair.with(0, |node, out| node.publish(b"client", out)).unwrap();
         assert_eq!(pair.with(0, |node, out| node.hunt(b"server", client, out)), None);
-        assert_eq!(pair.settle(), [(1, Event::Appeared(1)), (1, Event::Wanted(b"server".to_vec()))]);
-        assert!(pair.nodes[1].is_wanted(b"server"));
+        assert_eq!(
+            pair.settle(),
+            [(1, NodeEvent::EndpointPublished(1)), (1, NodeEvent::NameRequested(b"server".to_vec()))]
+        );
+        assert!(pair.nodes[1].is_requested(b"server"));
         pair.with(1, |node, out| node.publish(b"server", out)).unwrap();
-        assert_eq!(pair.settle(), [(0, Event::Appeared(1))]);
-        assert!(!pair.nodes[1].is_wanted(b"server"));
-        assert_eq!(pair.nodes[0].find(b"server"), Some(1));
+        assert_eq!(pair.settle(), [(0, NodeEvent::EndpointPublished(1))]);
+        assert!(!pair.nodes[1].is_requested(b"server"));
+        assert_eq!(pair.nodes[0].find_address(b"server"), Some(1));
         // Who asks again is not told again.
-        pair.with(0, |_, out| out.push(Message::QueryName { asker: client, name: b"server".to_vec() }));
+        pair.with(0, |_, out| out.push(RlnhMessage::QueryName { asker: client, name: b"server".to_vec() }));
         assert_eq!(pair.settle(), []);
 
         pair.with(1, |node, out| node.unpublish(1, out));
         // Until the far node has said that it knows, the address is not free.
         assert_eq!(pair.with(1, |node, out| node.publish(b"other", out)), Some(2));
-        assert_eq!(pair.settle(), [(0, Event::Gone(1)), (0, Event::Appeared(2))]);
+        assert_eq!(pair.settle(), [(0, NodeEvent::EndpointGone(1)), (0, NodeEvent::EndpointPublished(2))]);
         assert_eq!(pair.with(1, |node, out| node.publish(b"third", out)), Some(1));
-        assert!(!pair.nodes[0].knows(1) && pair.nodes[0].knows(2));
+        assert!(!pair.nodes[0].has_remote_address(1) && pair.nodes[0].has_remote_address(2));
     }
 
     #[test]
     fn nothing_may_come_before_init_and_its_reply() {
         let words = [
-            Message::InitReply { supported: true },
-            Message::Publish { address: 1, name: b"early".to_vec() },
-            Message::Unknown(9),
+            RlnhMessage::InitReply { supported: true },
+            RlnhMessage::Publish { address: 1, name: b"early".to_vec() },
+            RlnhMessage::Unknown(9),
         ];
         for word in words {
             let mut node = Node::default();
             let mut out = Vec::new();
             node.start(&mut out);
-            assert!(matches!(node.received(&word.write(), &mut out), Err(Ending::Broken(_))), "{word:?}");
+            assert!(
+                matches!(
+                    node.handle_bytes(&word.encode(), &mut out),
+                    Err(DisconnectReason::ProtocolError(_))
+                ),
+                "{word:?}"
+            );
             let mut node = Node::default();
             node.start(&mut out);
-            node.received(&Message::Init { version: 3 }.write(), &mut out).unwrap();
-            if word != (Message::InitReply { supported: true }) {
-                assert!(matches!(node.received(&word.write(), &mut out), Err(Ending::Broken(_))), "{word:?}");
+            node.handle_bytes(&RlnhMessage::Init { version: 3 }.encode(), &mut out).unwrap();
+            if word != (RlnhMessage::InitReply { supported: true }) {
+                assert!(
+                    matches!(
+                        node.handle_bytes(&word.encode(), &mut out),
+                        Err(DisconnectReason::ProtocolError(_))
+                    ),
+                    "{word:?}"
+                );
             }
         }
         let mut pair = Pair::up();
-        pair.nodes[0].received(&Message::Init { version: 2 }.write(), &mut Vec::new()).unwrap_err();
+        pair.nodes[0].handle_bytes(&RlnhMessage::Init { version: 2 }.encode(), &mut Vec::new()).unwrap_err();
     }
 
     #[test]
     fn an_older_rlnh_is_named() {
         let mut node = Node::default();
         node.start(&mut Vec::new());
-        let error = node.received(&Message::Init { version: 1 }.write(), &mut Vec::new()).unwrap_err();
-        assert_eq!(error, Ending::Version { of: "RLNH", theirs: 1, ours: 2 });
+        let error =
+            node.handle_bytes(&RlnhMessage::Init { version: 1 }.encode(), &mut Vec::new()).unwrap_err();
+        assert_eq!(
+            error,
+            DisconnectReason::VersionMismatch { protocol: "RLNH", remote_version: 1, local_version: 2 }
+        );
     }
 
     #[test]
     fn addresses_have_a_limit() {
         let mut pair = Pair::up();
         for word in [
-            Message::Publish { address: MOST_ADDRESSES + 1, name: b"x".to_vec() },
-            Message::QueryName { asker: 0, name: b"x".to_vec() },
-            Message::Unpublish { address: u32::MAX },
+            RlnhMessage::Publish { address: MAX_ADDRESSES + 1, name: b"x".to_vec() },
+            RlnhMessage::QueryName { asker: 0, name: b"x".to_vec() },
+            RlnhMessage::Unpublish { address: u32::MAX },
         ] {
-            let error = pair.nodes[0].received(&word.write(), &mut Vec::new()).unwrap_err();
-            assert!(matches!(error, Ending::Broken(_)), "{word:?}");
+            let error = pair.nodes[0].handle_bytes(&word.encode(), &mut Vec::new()).unwrap_err();
+            assert!(matches!(error, DisconnectReason::ProtocolError(_)), "{word:?}");
         }
-        for address in 1..=MOST_ADDRESSES {
+        for address in 1..=MAX_ADDRESSES {
             assert_eq!(pair.with(0, |node, out| node.publish(b"many", out)), Some(address));
         }
         assert_eq!(pair.with(0, |node, out| node.publish(b"many", out)), None);
@@ -320,8 +361,8 @@ mod tests {
     fn another_name_for_an_endpoint_is_taken() {
         let mut pair = Pair::up();
         pair.with(0, |node, out| node.publish(b"client", out)).unwrap();
-        let word = Message::PublishPeer { address: 9, peer: 1 };
-        assert_eq!(pair.nodes[0].received(&word.write(), &mut Vec::new()), Ok(Event::Nothing));
-        assert!(pair.nodes[0].knows(9));
+        let word = RlnhMessage::PublishPeer { address: 9, peer: 1 };
+        assert_eq!(pair.nodes[0].handle_bytes(&word.encode(), &mut Vec::new()), Ok(NodeEvent::Nothing));
+        assert!(pair.nodes[0].has_remote_address(9));
     }
 }

@@ -7,11 +7,11 @@
 pub const VERSION: u32 = 2;
 
 /// Names longer than this are nobody's.
-pub const LONGEST_NAME: usize = 1024;
+pub const MAX_NAME_BYTES: usize = 1024;
 
 /// One message. Addresses are those of the sender's own endpoints, unless it says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Message {
+pub enum RlnhMessage {
     /// `asker` wants to know when an endpoint of that name exists.
     QueryName {
         asker: u32,
@@ -45,39 +45,39 @@ pub enum Message {
 
 /// What no node says: too short, or a name without end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed;
+pub struct MalformedMessage;
 
-impl Message {
-    pub fn read(bytes: &[u8]) -> Result<Message, Malformed> {
+impl RlnhMessage {
+    pub fn parse(bytes: &[u8]) -> Result<RlnhMessage, MalformedMessage> {
         let word = |index: usize| {
-            let word = bytes.get(4 * index..4 * index + 4).ok_or(Malformed)?;
-            Ok(u32::from_be_bytes(word.try_into().map_err(|_| Malformed)?))
+            let word = bytes.get(4 * index..4 * index + 4).ok_or(MalformedMessage)?;
+            Ok(u32::from_be_bytes(word.try_into().map_err(|_| MalformedMessage)?))
         };
         // The upper bits are reserved.
         let kind = word(0)? as u8;
         Ok(match kind {
-            1 => Message::QueryName { asker: word(1)?, name: name(bytes)? },
-            2 => Message::Publish { address: word(1)?, name: name(bytes)? },
-            3 => Message::Unpublish { address: word(1)? },
-            4 => Message::UnpublishAck { address: word(1)? },
-            5 => Message::Init { version: word(1)? },
-            6 => Message::InitReply { supported: word(1)? == 0 },
-            7 => Message::PublishPeer { address: word(1)?, peer: word(2)? },
-            kind => Message::Unknown(kind),
+            1 => RlnhMessage::QueryName { asker: word(1)?, name: parse_name(bytes)? },
+            2 => RlnhMessage::Publish { address: word(1)?, name: parse_name(bytes)? },
+            3 => RlnhMessage::Unpublish { address: word(1)? },
+            4 => RlnhMessage::UnpublishAck { address: word(1)? },
+            5 => RlnhMessage::Init { version: word(1)? },
+            6 => RlnhMessage::InitReply { supported: word(1)? == 0 },
+            7 => RlnhMessage::PublishPeer { address: word(1)?, peer: word(2)? },
+            kind => RlnhMessage::Unknown(kind),
         })
     }
 
-    pub fn write(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let (words, text): (&[u32], Option<&[u8]>) = match self {
-            Message::QueryName { asker, name } => (&[1, *asker], Some(name)),
-            Message::Publish { address, name } => (&[2, *address], Some(name)),
-            Message::Unpublish { address } => (&[3, *address], None),
-            Message::UnpublishAck { address } => (&[4, *address], None),
-            Message::Init { version } => (&[5, *version], None),
+            RlnhMessage::QueryName { asker, name } => (&[1, *asker], Some(name)),
+            RlnhMessage::Publish { address, name } => (&[2, *address], Some(name)),
+            RlnhMessage::Unpublish { address } => (&[3, *address], None),
+            RlnhMessage::UnpublishAck { address } => (&[4, *address], None),
+            RlnhMessage::Init { version } => (&[5, *version], None),
             // The feature string: nobody ever defined a feature.
-            Message::InitReply { supported } => (&[6, u32::from(!supported)], Some(&[])),
-            Message::PublishPeer { address, peer } => (&[7, *address, *peer], None),
-            Message::Unknown(kind) => (&[u32::from(*kind)], None),
+            RlnhMessage::InitReply { supported } => (&[6, u32::from(!supported)], Some(&[])),
+            RlnhMessage::PublishPeer { address, peer } => (&[7, *address, *peer], None),
+            RlnhMessage::Unknown(kind) => (&[u32::from(*kind)], None),
         };
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
         if let Some(text) = text {
@@ -92,9 +92,13 @@ impl Message {
 }
 
 /// The text behind two words, up to its NUL.
-fn name(bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
-    let text = bytes.get(8..).ok_or(Malformed)?;
-    let end = text.iter().position(|&byte| byte == 0).filter(|&end| end <= LONGEST_NAME).ok_or(Malformed)?;
+fn parse_name(bytes: &[u8]) -> Result<Vec<u8>, MalformedMessage> {
+    let text = bytes.get(8..).ok_or(MalformedMessage)?;
+    let end = text
+        .iter()
+        .position(|&byte| byte == 0)
+        .filter(|&end| end <= MAX_NAME_BYTES)
+        .ok_or(MalformedMessage)?;
     Ok(text[..end].to_vec())
 }
 
@@ -111,32 +115,32 @@ mod tests {
         let all = [
             (
                 "00000001 00000001 73657276 65720000",
-                Message::QueryName { asker: 1, name: b"server".to_vec() },
+                RlnhMessage::QueryName { asker: 1, name: b"server".to_vec() },
             ),
             (
                 "00000002 00000001 636c6965 6e740000",
-                Message::Publish { address: 1, name: b"client".to_vec() },
+                RlnhMessage::Publish { address: 1, name: b"client".to_vec() },
             ),
             (
                 "00000002 00000002 6c696e78 5f626d61 726b5f30 30303030 30303100",
-                Message::Publish { address: 2, name: b"linx_bmark_00000001".to_vec() },
+                RlnhMessage::Publish { address: 2, name: b"linx_bmark_00000001".to_vec() },
             ),
-            ("00000003 00000002", Message::Unpublish { address: 2 }),
-            ("00000004 00000002", Message::UnpublishAck { address: 2 }),
-            ("00000005 00000002", Message::Init { version: 2 }),
-            ("00000006 00000000 00", Message::InitReply { supported: true }),
-            ("00000006 00000001 00", Message::InitReply { supported: false }),
-            ("00000007 00000009 00000002", Message::PublishPeer { address: 9, peer: 2 }),
+            ("00000003 00000002", RlnhMessage::Unpublish { address: 2 }),
+            ("00000004 00000002", RlnhMessage::UnpublishAck { address: 2 }),
+            ("00000005 00000002", RlnhMessage::Init { version: 2 }),
+            ("00000006 00000000 00", RlnhMessage::InitReply { supported: true }),
+            ("00000006 00000001 00", RlnhMessage::InitReply { supported: false }),
+            ("00000007 00000009 00000002", RlnhMessage::PublishPeer { address: 9, peer: 2 }),
         ];
         for (bytes, message) in all {
-            assert_eq!(Message::read(&hex(bytes)), Ok(message.clone()), "{bytes}");
-            assert_eq!(message.write(), hex(bytes), "{message:?}");
+            assert_eq!(RlnhMessage::parse(&hex(bytes)), Ok(message.clone()), "{bytes}");
+            assert_eq!(message.encode(), hex(bytes), "{message:?}");
         }
         // Real nodes send junk behind the feature string, and perhaps something above the type.
-        let reply = Message::InitReply { supported: true };
-        assert_eq!(Message::read(&hex("00000006 00000000 00 deadbeef")), Ok(reply));
-        assert_eq!(Message::read(&hex("abcdef05 00000002")), Ok(Message::Init { version: 2 }));
-        assert_eq!(Message::read(&hex("00000009")), Ok(Message::Unknown(9)));
+        let reply = RlnhMessage::InitReply { supported: true };
+        assert_eq!(RlnhMessage::parse(&hex("00000006 00000000 00 deadbeef")), Ok(reply));
+        assert_eq!(RlnhMessage::parse(&hex("abcdef05 00000002")), Ok(RlnhMessage::Init { version: 2 }));
+        assert_eq!(RlnhMessage::parse(&hex("00000009")), Ok(RlnhMessage::Unknown(9)));
     }
 
     #[test]
@@ -144,11 +148,11 @@ mod tests {
         for bytes in
             ["", "000000", "00000005", "00000005 0000", "00000007 00000001", "00000002 00000001 61626364"]
         {
-            assert_eq!(Message::read(&hex(bytes)), Err(Malformed), "{bytes}");
+            assert_eq!(RlnhMessage::parse(&hex(bytes)), Err(MalformedMessage), "{bytes}");
         }
         let mut long = hex("00000002 00000001");
-        long.resize(8 + LONGEST_NAME + 1, b'n');
+        long.resize(8 + MAX_NAME_BYTES + 1, b'n');
         long.push(0);
-        assert_eq!(Message::read(&long), Err(Malformed));
+        assert_eq!(RlnhMessage::parse(&long), Err(MalformedMessage));
     }
 }

@@ -9,27 +9,29 @@ use socket2::Socket;
 
 use super::super::socket::{ReadFacts, SocketLink};
 use super::super::{Caps, Facts, Fault, Link};
-use super::carrier::{Carrier, Control, Incoming, Item, Outgoing};
-use super::tcp_cm::{self, Connection, HEADER, Header, Heard, Kind, LARGEST};
-use super::{Ending, Side};
+use super::carrier::{Carrier, CarrierControl, CarrierReader, CarrierWriter, ReceivedItem};
+use super::tcp_cm::{
+    self, ControlOutcome, FrameHeader, FrameKind, HEADER_BYTES, MAX_MESSAGE_BYTES, TcpConnection,
+};
+use super::{ConnectionRole, DisconnectReason};
 use crate::clock::{Clock, Time};
-use crate::plan::Wait;
+use crate::plan::WaitMode;
 
 /// Room for one message at least while another is on its way, and what one system call moves at most.
-const ROOM: usize = 2 * (HEADER + LARGEST);
+const BUFFER_BYTES: usize = 2 * (HEADER_BYTES + MAX_MESSAGE_BYTES);
 
 /// Most that a far node is owed that does not read; honest ones are owed some bytes.
-const MOST_OWED: usize = 256 * 1024;
+const MAX_PENDING_BYTES: usize = 256 * 1024;
 
-struct Shared {
+struct StreamControl {
     socket: Socket,
     clock: Clock,
     read_facts: ReadFacts,
-    connection: Mutex<Connection>,
+    connection: Mutex<TcpConnection>,
     /// Whole frames that go out before the next message.
-    owed: Mutex<Vec<u8>>,
-    owes: AtomicBool,
-    closed: AtomicBool,
+    pending_output: Mutex<Vec<u8>>,
+    has_pending_output: AtomicBool,
+    is_closed: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -37,154 +39,170 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Takes over a stream that is open.
-pub fn carrier(socket: Socket, side: Side, clock: &Clock, read_facts: ReadFacts) -> Result<Carrier, Fault> {
+pub fn make_carrier(
+    socket: Socket,
+    side: ConnectionRole,
+    clock: &Clock,
+    read_facts: ReadFacts,
+) -> Result<Carrier, Fault> {
     let clone = || socket.try_clone().map_err(Fault::system("clone the socket"));
-    let link = |socket| SocketLink::new(socket, Caps::STREAM, clock, Wait::Block, read_facts);
+    let link = |socket| SocketLink::new(socket, Caps::STREAM, clock, WaitMode::Block, read_facts);
     let (reads, writes) = (link(clone()?), link(clone()?));
     let mut owed = Vec::new();
-    let connection = Connection::new(side, clock.now(), &mut owed);
+    let connection = TcpConnection::new(side, clock.now(), &mut owed);
     let owes = AtomicBool::new(!owed.is_empty());
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(StreamControl {
         socket,
         clock: clock.clone(),
         read_facts,
         connection: Mutex::new(connection),
-        owed: Mutex::new(owed),
-        owes,
-        closed: AtomicBool::new(false),
+        pending_output: Mutex::new(owed),
+        has_pending_output: owes,
+        is_closed: AtomicBool::new(false),
     });
-    let bytes = vec![0; ROOM].into();
-    let first = First::Unknown;
-    let incoming =
-        Reader { socket: reads, shared: shared.clone(), bytes, start: 0, end: 0, first, fresh: false };
-    let outgoing =
-        Writer { socket: writes, shared: shared.clone(), bytes: Vec::with_capacity(ROOM), sent: 0 };
-    Ok(Carrier { incoming: Box::new(incoming), outgoing: Box::new(outgoing), control: shared })
+    let bytes = vec![0; BUFFER_BYTES].into();
+    let first = BufferHead::Unknown;
+    let incoming = StreamReader {
+        socket: reads,
+        shared: shared.clone(),
+        bytes,
+        start: 0,
+        end: 0,
+        head: first,
+        has_new_bytes: false,
+    };
+    let outgoing = StreamWriter {
+        socket: writes,
+        shared: shared.clone(),
+        bytes: Vec::with_capacity(BUFFER_BYTES),
+        sent: 0,
+    };
+    Ok(Carrier { reader: Box::new(incoming), writer: Box::new(outgoing), control: shared })
 }
 
 /// What the first bytes of the buffer are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum First {
+enum BufferHead {
     Unknown,
     Up,
     /// A message of that many bytes.
-    Message(Header),
+    Message(FrameHeader),
 }
 
-struct Reader {
+struct StreamReader {
     socket: SocketLink,
-    shared: Arc<Shared>,
+    shared: Arc<StreamControl>,
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
-    first: First,
+    head: BufferHead,
     /// Bytes came that the supervision has not been told of.
-    fresh: bool,
+    has_new_bytes: bool,
 }
 
-impl Reader {
+impl StreamReader {
     /// Finds out what comes first; deals with frames that are not messages.
     #[inline]
-    fn look(&mut self) -> Result<bool, Ending> {
-        while self.first == First::Unknown {
-            let Some((header, _)) = tcp_cm::frame(&self.bytes[self.start..self.end])? else {
+    fn parse_next(&mut self) -> Result<bool, DisconnectReason> {
+        while self.head == BufferHead::Unknown {
+            let Some((header, _)) = tcp_cm::split_first_frame(&self.bytes[self.start..self.end])? else {
                 return Ok(false);
             };
-            if header.kind == Kind::Data {
-                if std::mem::take(&mut self.fresh) {
-                    lock(&self.shared.connection).message()?;
+            if header.kind == FrameKind::Data {
+                if std::mem::take(&mut self.has_new_bytes) {
+                    lock(&self.shared.connection).note_data()?;
                 }
-                self.first = First::Message(header);
+                self.head = BufferHead::Message(header);
                 return Ok(true);
             }
             let now = self.shared.clock.now();
             let mut connection = lock(&self.shared.connection);
-            let mut heard = Heard::Nothing;
-            self.shared.owe(|owed| {
-                heard = connection.control(header.kind, now, owed)?;
+            let mut heard = ControlOutcome::Nothing;
+            self.shared.queue_output(|owed| {
+                heard = connection.handle_control(header.kind, now, owed)?;
                 Ok(())
             })?;
-            self.start += HEADER + header.size as usize;
-            if heard == Heard::Up {
-                self.first = First::Up;
+            self.start += HEADER_BYTES + header.size as usize;
+            if heard == ControlOutcome::Up {
+                self.head = BufferHead::Up;
             }
         }
         Ok(true)
     }
 }
 
-impl Incoming for Reader {
+impl CarrierReader for StreamReader {
     #[inline]
-    fn peek(&mut self) -> Result<Option<Item<'_>>, Ending> {
-        if !self.look()? {
+    fn peek(&mut self) -> Result<Option<ReceivedItem<'_>>, DisconnectReason> {
+        if !self.parse_next()? {
             return Ok(None);
         }
-        Ok(match self.first {
-            First::Message(Header { source, destination, size, .. }) => {
-                let bytes = &self.bytes[self.start + HEADER..][..size as usize];
-                Some(Item::Message { source, destination, bytes })
+        Ok(match self.head {
+            BufferHead::Message(FrameHeader { source, destination, size, .. }) => {
+                let bytes = &self.bytes[self.start + HEADER_BYTES..][..size as usize];
+                Some(ReceivedItem::Message { source, destination, bytes })
             }
-            First::Up => Some(Item::Up),
-            First::Unknown => None,
+            BufferHead::Up => Some(ReceivedItem::Up),
+            BufferHead::Unknown => None,
         })
     }
 
     #[inline]
     fn advance(&mut self) {
-        if let First::Message(header) = std::mem::replace(&mut self.first, First::Unknown) {
-            self.start += HEADER + header.size as usize;
+        if let BufferHead::Message(header) = std::mem::replace(&mut self.head, BufferHead::Unknown) {
+            self.start += HEADER_BYTES + header.size as usize;
         }
     }
 
-    fn fill(&mut self, wait: Wait, within: Duration) -> Result<(), Fault> {
+    fn receive(&mut self, wait: WaitMode, within: Duration) -> Result<(), Fault> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-        } else if self.bytes.len() - self.end < HEADER + LARGEST {
+        } else if self.bytes.len() - self.end < HEADER_BYTES + MAX_MESSAGE_BYTES {
             // The rest of a frame, which is shorter than the room before it will be.
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
         self.socket.wait = wait;
         self.end += self.socket.receive(&mut self.bytes[self.end..], within)?;
-        self.fresh = true;
+        self.has_new_bytes = true;
         Ok(())
     }
 }
 
-struct Writer {
+struct StreamWriter {
     socket: SocketLink,
-    shared: Arc<Shared>,
+    shared: Arc<StreamControl>,
     /// Whole frames, of which the first `sent` bytes are gone.
     bytes: Vec<u8>,
     sent: usize,
 }
 
-impl Outgoing for Writer {
+impl CarrierWriter for StreamWriter {
     #[inline]
-    fn put(&mut self, source: u32, destination: u32, head: &[u8], bytes: &[u8]) -> bool {
+    fn queue(&mut self, source: u32, destination: u32, head: &[u8], bytes: &[u8]) -> bool {
         let size = head.len() + bytes.len();
-        if self.shared.owes() {
+        if self.shared.has_pending() {
             // What was said before goes before: nobody may speak whose address is not known yet.
-            self.shared.take_owed(&mut self.bytes);
+            self.shared.take_pending(&mut self.bytes);
         }
-        if self.bytes.len() + HEADER + size > ROOM {
+        if self.bytes.len() + HEADER_BYTES + size > BUFFER_BYTES {
             return false;
         }
-        self.bytes.extend_from_slice(&Header::data(source, destination, size).write());
+        self.bytes.extend_from_slice(&FrameHeader::data(source, destination, size).encode());
         self.bytes.extend_from_slice(head);
         self.bytes.extend_from_slice(bytes);
         true
     }
 
     #[inline]
-    fn flush(&mut self, wait: Wait, within: Duration) -> Result<(), Fault> {
+    fn flush(&mut self, wait: WaitMode, within: Duration) -> Result<(), Fault> {
         self.socket.wait = wait;
         let (mut left, mut until) = (within, None);
         loop {
             if self.sent == self.bytes.len() {
                 self.bytes.clear();
                 self.sent = 0;
-                if !self.shared.take_owed(&mut self.bytes) {
+                if !self.shared.take_pending(&mut self.bytes) {
                     return Ok(());
                 }
             }
@@ -197,52 +215,55 @@ impl Outgoing for Writer {
     }
 }
 
-impl Shared {
+impl StreamControl {
     /// Adds to what is owed.
-    fn owe(&self, write: impl FnOnce(&mut Vec<u8>) -> Result<(), Ending>) -> Result<(), Ending> {
-        let mut owed = lock(&self.owed);
+    fn queue_output(
+        &self,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), DisconnectReason>,
+    ) -> Result<(), DisconnectReason> {
+        let mut owed = lock(&self.pending_output);
         write(&mut owed)?;
-        self.owes.store(!owed.is_empty(), SeqCst);
-        if owed.len() > MOST_OWED {
-            return Err(Ending::Broken("it asks and asks, and reads no answers"));
+        self.has_pending_output.store(!owed.is_empty(), SeqCst);
+        if owed.len() > MAX_PENDING_BYTES {
+            return Err(DisconnectReason::ProtocolError("it asks and asks, and reads no answers"));
         }
         Ok(())
     }
 
     /// Moves what is owed behind `bytes`; false if there is nothing.
-    fn take_owed(&self, bytes: &mut Vec<u8>) -> bool {
-        if !self.owes.swap(false, SeqCst) {
+    fn take_pending(&self, bytes: &mut Vec<u8>) -> bool {
+        if !self.has_pending_output.swap(false, SeqCst) {
             return false;
         }
-        bytes.append(&mut lock(&self.owed));
+        bytes.append(&mut lock(&self.pending_output));
         true
     }
 }
 
-impl Control for Shared {
-    fn say(&self, source: u32, destination: u32, message: &[u8]) {
+impl CarrierControl for StreamControl {
+    fn queue_message(&self, source: u32, destination: u32, message: &[u8]) {
         // Too much of it shows when the far node says the next word.
-        let _ = self.owe(|owed| {
-            owed.extend_from_slice(&Header::data(source, destination, message.len()).write());
+        let _ = self.queue_output(|owed| {
+            owed.extend_from_slice(&FrameHeader::data(source, destination, message.len()).encode());
             owed.extend_from_slice(message);
             Ok(())
         });
     }
 
-    fn owes(&self) -> bool {
-        self.owes.load(SeqCst)
+    fn has_pending(&self) -> bool {
+        self.has_pending_output.load(SeqCst)
     }
 
-    fn tick(&self, now: Time) -> Result<Time, Ending> {
+    fn tick(&self, now: Time) -> Result<Time, DisconnectReason> {
         let mut connection = lock(&self.connection);
-        if now >= connection.due() {
-            let unread = self.wait(Duration::ZERO);
-            self.owe(|owed| connection.tick(now, unread, owed))?;
+        if now >= connection.next_due() {
+            let unread = self.wait_readable(Duration::ZERO);
+            self.queue_output(|owed| connection.tick(now, unread, owed))?;
         }
-        Ok(connection.due())
+        Ok(connection.next_due())
     }
 
-    fn wait(&self, within: Duration) -> bool {
+    fn wait_readable(&self, within: Duration) -> bool {
         let left = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
         poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)).is_ok_and(|ready| ready > 0)
     }
@@ -253,19 +274,19 @@ impl Control for Shared {
         (self.read_facts)(&self.socket, facts);
     }
 
-    fn is_closed_by_node(&self) -> bool {
+    fn is_closed_by_remote(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // An error and the end of both directions are reported as well.
         poll(&mut [PollFd::new(&self.socket, PollFlags::RDHUP)], Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
     fn abort(&self) {
-        self.closed.store(true, Relaxed);
+        self.is_closed.store(true, Relaxed);
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
     fn close(&self, until: Time) {
-        if self.closed.load(Relaxed) {
+        if self.is_closed.load(Relaxed) {
             return;
         }
         if !lock(&self.connection).is_up() {
@@ -278,7 +299,7 @@ impl Control for Shared {
         let mut rest = [0; 4096];
         loop {
             let left = until.since(self.clock.now());
-            if left.is_zero() || !self.wait(left) {
+            if left.is_zero() || !self.wait_readable(left) {
                 break;
             }
             if !matches!(

@@ -5,25 +5,25 @@
 
 use std::time::Duration;
 
-use super::{Ending, Side};
+use super::{ConnectionRole, DisconnectReason};
 use crate::clock::Time;
 
 pub const VERSION: u8 = 3;
 
 /// Bytes in front of every message.
-pub const HEADER: usize = 16;
+pub const HEADER_BYTES: usize = 16;
 
 /// Most payload of one message; real nodes send no more.
-pub const LARGEST: usize = 65_536;
+pub const MAX_MESSAGE_BYTES: usize = 65_536;
 
 /// Real nodes check each connection once in so long (`live_tmo`).
-const CHECK: Duration = Duration::from_millis(1000);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1000);
 
 /// A node that called and does not go on is given up after so long; real nodes choose 2 to 10 s.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameKind {
     Connect,
     Data,
     Ping,
@@ -32,33 +32,33 @@ pub enum Kind {
 
 /// What stands in front of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
-    pub kind: Kind,
+pub struct FrameHeader {
+    pub kind: FrameKind,
     pub out_of_band: bool,
     pub source: u32,
     pub destination: u32,
     pub size: u32,
 }
 
-impl Header {
+impl FrameHeader {
     /// A frame without a message.
-    fn bare(kind: Kind) -> Header {
-        Header { kind, out_of_band: false, source: 0, destination: 0, size: 0 }
+    fn without_message(kind: FrameKind) -> FrameHeader {
+        FrameHeader { kind, out_of_band: false, source: 0, destination: 0, size: 0 }
     }
 
-    pub fn data(source: u32, destination: u32, size: usize) -> Header {
-        Header { kind: Kind::Data, out_of_band: false, source, destination, size: size as u32 }
+    pub fn data(source: u32, destination: u32, size: usize) -> FrameHeader {
+        FrameHeader { kind: FrameKind::Data, out_of_band: false, source, destination, size: size as u32 }
     }
 
     #[inline]
-    pub fn write(&self) -> [u8; HEADER] {
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let kind = match self.kind {
-            Kind::Connect => b'C',
-            Kind::Data => b'U',
-            Kind::Ping => b'P',
-            Kind::Pong => b'Q',
+            FrameKind::Connect => b'C',
+            FrameKind::Data => b'U',
+            FrameKind::Ping => b'P',
+            FrameKind::Pong => b'Q',
         };
-        let mut bytes = [0; HEADER];
+        let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&[kind, VERSION, u8::from(self.out_of_band) << 7, 0]);
         bytes[4..8].copy_from_slice(&self.source.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.destination.to_be_bytes());
@@ -67,31 +67,35 @@ impl Header {
     }
 
     #[inline]
-    pub fn read(bytes: &[u8; HEADER]) -> Result<Header, Ending> {
+    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<FrameHeader, DisconnectReason> {
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let kind = match bytes[0] {
-            b'U' => Kind::Data,
-            b'C' => Kind::Connect,
-            b'P' => Kind::Ping,
-            b'Q' => Kind::Pong,
-            _ => return Err(Ending::Broken("it does not speak LINX: no frame begins like this")),
+            b'U' => FrameKind::Data,
+            b'C' => FrameKind::Connect,
+            b'P' => FrameKind::Ping,
+            b'Q' => FrameKind::Pong,
+            _ => {
+                return Err(DisconnectReason::ProtocolError(
+                    "it does not speak LINX: no frame begins like this",
+                ));
+            }
         };
         if bytes[1] != VERSION {
-            return Err(Ending::Version {
-                of: "TCP connection manager",
-                theirs: bytes[1].into(),
-                ours: VERSION.into(),
+            return Err(DisconnectReason::VersionMismatch {
+                protocol: "TCP connection manager",
+                remote_version: bytes[1].into(),
+                local_version: VERSION.into(),
             });
         }
-        let header = Header {
+        let header = FrameHeader {
             kind,
             out_of_band: bytes[2] & 0x80 != 0,
             source: word(4),
             destination: word(8),
             size: word(12),
         };
-        if header.size as usize > LARGEST {
-            return Err(Ending::Broken("a message is longer than LINX over TCP allows"));
+        if header.size as usize > MAX_MESSAGE_BYTES {
+            return Err(DisconnectReason::ProtocolError("a message is longer than LINX over TCP allows"));
         }
         Ok(header)
     }
@@ -99,15 +103,15 @@ impl Header {
 
 /// The first frame of `bytes`: its header and its message, once all of it is there.
 #[inline]
-pub fn frame(bytes: &[u8]) -> Result<Option<(Header, &[u8])>, Ending> {
-    let Some((head, rest)) = bytes.split_first_chunk::<HEADER>() else { return Ok(None) };
-    let header = Header::read(head)?;
+pub fn split_first_frame(bytes: &[u8]) -> Result<Option<(FrameHeader, &[u8])>, DisconnectReason> {
+    let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let header = FrameHeader::parse(head)?;
     Ok(rest.get(..header.size as usize).map(|message| (header, message)))
 }
 
 /// What a frame without a message brought about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum ControlOutcome {
     Nothing,
     /// Messages may go now.
     Up,
@@ -115,82 +119,89 @@ pub enum Heard {
 
 /// One connection.
 #[derive(Debug)]
-pub struct Connection {
-    up: bool,
-    side: Side,
+pub struct TcpConnection {
+    is_up: bool,
+    role: ConnectionRole,
     /// Something came since the last check.
-    heard: bool,
-    check: Time,
+    has_traffic: bool,
+    next_check: Time,
 }
 
-impl Connection {
+impl TcpConnection {
     /// The stream is open; whoever opened it speaks first.
-    pub fn new(side: Side, now: Time, out: &mut Vec<u8>) -> Connection {
+    pub fn new(side: ConnectionRole, now: Time, out: &mut Vec<u8>) -> TcpConnection {
         // A real node looks at our call only 2 to 10 s later, so it is the caller's to say how long that may take.
         let check = match side {
-            Side::Active => {
-                out.extend_from_slice(&Header::bare(Kind::Connect).write());
+            ConnectionRole::Active => {
+                out.extend_from_slice(&FrameHeader::without_message(FrameKind::Connect).encode());
                 Time::NEVER
             }
-            Side::Passive => now + HANDSHAKE,
+            ConnectionRole::Passive => now + HANDSHAKE_TIMEOUT,
         };
-        Connection { up: false, side, heard: false, check }
+        TcpConnection { is_up: false, role: side, has_traffic: false, next_check: check }
     }
 
     /// Whether messages may go.
     pub fn is_up(&self) -> bool {
-        self.up
+        self.is_up
     }
 
     /// Data came.
     #[inline]
-    pub fn message(&mut self) -> Result<(), Ending> {
-        self.heard = true;
-        if self.up {
+    pub fn note_data(&mut self) -> Result<(), DisconnectReason> {
+        self.has_traffic = true;
+        if self.is_up {
             Ok(())
         } else {
-            Err(Ending::Broken("it sent a message before the connection was agreed on"))
+            Err(DisconnectReason::ProtocolError("it sent a message before the connection was agreed on"))
         }
     }
 
     /// A frame of another kind came.
-    pub fn control(&mut self, kind: Kind, now: Time, out: &mut Vec<u8>) -> Result<Heard, Ending> {
+    pub fn handle_control(
+        &mut self,
+        kind: FrameKind,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) -> Result<ControlOutcome, DisconnectReason> {
         match kind {
-            Kind::Connect if self.up => return Err(Ending::Closed),
-            Kind::Connect => {
-                if self.side == Side::Passive {
-                    out.extend_from_slice(&Header::bare(Kind::Connect).write());
+            FrameKind::Connect if self.is_up => return Err(DisconnectReason::Closed),
+            FrameKind::Connect => {
+                if self.role == ConnectionRole::Passive {
+                    out.extend_from_slice(&FrameHeader::without_message(FrameKind::Connect).encode());
                 }
-                (self.up, self.heard, self.check) = (true, true, now + CHECK);
-                return Ok(Heard::Up);
+                (self.is_up, self.has_traffic, self.next_check) = (true, true, now + CHECK_INTERVAL);
+                return Ok(ControlOutcome::Up);
             }
-            Kind::Ping if self.up => out.extend_from_slice(&Header::bare(Kind::Pong).write()),
+            FrameKind::Ping if self.is_up => {
+                out.extend_from_slice(&FrameHeader::without_message(FrameKind::Pong).encode())
+            }
             _ => {}
         }
-        self.heard = true;
-        Ok(Heard::Nothing)
+        self.has_traffic = true;
+        Ok(ControlOutcome::Nothing)
     }
 
-    /// When [`Connection::tick`] has something to do.
-    pub fn due(&self) -> Time {
-        self.check
+    /// When [`TcpConnection::tick`] has something to do.
+    pub fn next_due(&self) -> Time {
+        self.next_check
     }
 
     /// Checks whether the far node lives. `unread`: bytes of it wait that nobody has read yet, so it does.
-    pub fn tick(&mut self, now: Time, unread: bool, out: &mut Vec<u8>) -> Result<(), Ending> {
-        if now < self.check {
+    pub fn tick(&mut self, now: Time, unread: bool, out: &mut Vec<u8>) -> Result<(), DisconnectReason> {
+        if now < self.next_check {
             return Ok(());
         }
-        if !self.up {
-            return Err(Ending::Silent(
+        if !self.is_up {
+            return Err(DisconnectReason::Timeout(
                 "it did not answer as a LINX node: is it told to connect to this host?",
             ));
         }
-        if !std::mem::take(&mut self.heard) && !unread {
-            return Err(Ending::Silent("the far node fell silent"));
+        if !std::mem::take(&mut self.has_traffic) && !unread {
+            return Err(DisconnectReason::Timeout("the far node fell silent"));
         }
-        self.check = now + CHECK;
-        out.extend_from_slice(&Header::bare(Kind::Ping).write());
+        self.next_check = now + CHECK_INTERVAL;
+        out.extend_from_slice(&FrameHeader::without_message(FrameKind::Ping).encode());
         Ok(())
     }
 }

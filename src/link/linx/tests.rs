@@ -1,9 +1,9 @@
 //! What the tests of LINX share, and what real nodes said to each other, read again.
 
-use super::Side;
-use super::node::{Event, Node};
-use super::rlnh::Message;
-use super::tcp_cm::{self, Connection, HEADER, Heard, Kind};
+use super::ConnectionRole;
+use super::node::{Node, NodeEvent};
+use super::rlnh::RlnhMessage;
+use super::tcp_cm::{self, ControlOutcome, FrameKind, HEADER_BYTES, TcpConnection};
 use crate::clock::Time;
 
 /// Bytes written as hex digits, blanks where they read well; `00*13` is thirteen zeros.
@@ -29,9 +29,9 @@ pub fn captured(text: &str) -> Vec<(char, Vec<u8>)> {
 pub fn described(source: u32, destination: u32, bytes: &[u8]) -> String {
     let text = |name: Vec<u8>| String::from_utf8(name).unwrap();
     if destination == 0 {
-        return match Message::read(bytes).unwrap() {
-            Message::Publish { address, name } => format!("publish {address} = {}", text(name)),
-            Message::QueryName { asker, name } => format!("query from {asker}: {}", text(name)),
+        return match RlnhMessage::parse(bytes).unwrap() {
+            RlnhMessage::Publish { address, name } => format!("publish {address} = {}", text(name)),
+            RlnhMessage::QueryName { asker, name } => format!("query from {asker}: {}", text(name)),
             message => format!("{message:?}"),
         };
     }
@@ -55,15 +55,15 @@ fn a_captured_benchmark_over_tcp_is_read_as_it_was_meant() {
     let mut lines = Vec::new();
     for (from, bytes) in captured(include_str!("captured/tcp.txt")) {
         let mut rest = &bytes[..];
-        while let Some((header, message)) = tcp_cm::frame(rest).unwrap() {
-            assert_eq!(header.write(), rest[..HEADER]);
-            rest = &rest[HEADER + message.len()..];
+        while let Some((header, message)) = tcp_cm::split_first_frame(rest).unwrap() {
+            assert_eq!(header.encode(), rest[..HEADER_BYTES]);
+            rest = &rest[HEADER_BYTES + message.len()..];
             match header.kind {
-                Kind::Ping | Kind::Pong => {}
-                Kind::Data => {
+                FrameKind::Ping | FrameKind::Pong => {}
+                FrameKind::Data => {
                     lines.push(format!("{from} {}", described(header.source, header.destination, message)));
                 }
-                Kind::Connect => lines.push(format!("{from} connect")),
+                FrameKind::Connect => lines.push(format!("{from} connect")),
             }
         }
         assert!(rest.is_empty(), "a message in pieces");
@@ -115,48 +115,53 @@ fn a_captured_benchmark_over_tcp_is_read_as_it_was_meant() {
 
 /// What came from one side, given to a node of ours: it says what the other real one said.
 #[test]
-fn our_node_answers_a_captured_one_as_a_real_one_did() {
-    for (side, them) in [(Side::Active, '>'), (Side::Passive, '<'), (Side::Passive, '>')] {
+fn our_node_replies_to_a_captured_one_as_a_real_one_did() {
+    for (side, them) in
+        [(ConnectionRole::Active, '>'), (ConnectionRole::Passive, '<'), (ConnectionRole::Passive, '>')]
+    {
         let (mut out, mut said) = (Vec::new(), Vec::new());
-        let (mut connection, mut node) = (Connection::new(side, Time(0), &mut out), Node::default());
+        let (mut connection, mut node) = (TcpConnection::new(side, Time(0), &mut out), Node::default());
         let mut events = Vec::new();
         for (from, bytes) in captured(include_str!("captured/tcp.txt")) {
-            let Some((header, message)) = tcp_cm::frame(&bytes).unwrap().filter(|_| from == them) else {
+            let Some((header, message)) = tcp_cm::split_first_frame(&bytes).unwrap().filter(|_| from == them)
+            else {
                 continue;
             };
             match header.kind {
-                Kind::Data if header.destination == 0 => {
-                    connection.message().unwrap();
-                    events.push(node.received(message, &mut said).unwrap());
+                FrameKind::Data if header.destination == 0 => {
+                    connection.note_data().unwrap();
+                    events.push(node.handle_bytes(message, &mut said).unwrap());
                 }
-                Kind::Data => connection.message().unwrap(),
+                FrameKind::Data => connection.note_data().unwrap(),
                 kind => {
                     let before = out.len();
-                    if connection.control(kind, Time(0), &mut out).unwrap() == Heard::Up {
+                    if connection.handle_control(kind, Time(0), &mut out).unwrap() == ControlOutcome::Up {
                         node.start(&mut said);
                     }
                     let answered = &out[before..];
                     match (kind, side) {
-                        (Kind::Ping, _) => assert_eq!(answered, hex("51030000 00*12")),
-                        (Kind::Connect, Side::Passive) => assert_eq!(answered, hex("43030000 00*12")),
+                        (FrameKind::Ping, _) => assert_eq!(answered, hex("51030000 00*12")),
+                        (FrameKind::Connect, ConnectionRole::Passive) => {
+                            assert_eq!(answered, hex("43030000 00*12"))
+                        }
                         _ => assert!(answered.is_empty()),
                     }
                 }
             }
         }
         assert!(node.is_up());
-        assert_eq!(said[..2], [Message::Init { version: 2 }, Message::InitReply { supported: true }]);
+        assert_eq!(said[..2], [RlnhMessage::Init { version: 2 }, RlnhMessage::InitReply { supported: true }]);
         let gone: Vec<u32> = events
             .iter()
             .filter_map(|event| match event {
-                Event::Gone(address) => Some(*address),
+                NodeEvent::EndpointGone(address) => Some(*address),
                 _ => None,
             })
             .collect();
         let acknowledged: Vec<u32> = said
             .iter()
             .filter_map(|message| match message {
-                Message::UnpublishAck { address } => Some(*address),
+                RlnhMessage::UnpublishAck { address } => Some(*address),
                 _ => None,
             })
             .collect();

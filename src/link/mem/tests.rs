@@ -13,7 +13,7 @@ struct Echo {
 }
 
 impl Party for Echo {
-    fn next(&mut self, _now: Time) -> Step<'_> {
+    fn next_step(&mut self, _now: Time) -> Step<'_> {
         if self.batch.is_empty() {
             return Step::Receive { into: &mut self.batch, until: Time::NEVER };
         }
@@ -21,27 +21,27 @@ impl Party for Echo {
         Step::Send { bytes: &message[self.offset..], message: message.len() }
     }
 
-    fn sent(&mut self, bytes: usize, _at: Time) {
+    fn on_sent(&mut self, bytes: usize, _at: Time) {
         self.offset += bytes;
-        if self.offset as u64 >= self.batch.total() {
+        if self.offset as u64 >= self.batch.total_bytes() {
             self.batch.clear();
         }
     }
 
-    fn received(&mut self, _now: Time) {
+    fn on_received(&mut self, _now: Time) {
         self.offset = 0;
         self.seen[0].fetch_add(1, SeqCst);
     }
 
-    fn timed_out(&mut self, _now: Time) {}
+    fn on_timeout(&mut self, _now: Time) {}
 
-    fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
         self.seen[1].fetch_add(1, SeqCst);
         Err(Fault::Closed)
     }
 }
 
-const LONG: Duration = Duration::from_secs(3600);
+const LONG_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A dialer on a virtual clock with an echo at `mem://echo`, and what the echo has seen.
 fn net() -> (Dialer, Arc<[AtomicUsize; 2]>) {
@@ -49,9 +49,9 @@ fn net() -> (Dialer, Arc<[AtomicUsize; 2]>) {
     let seen = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let mut listener = dialer.listen(&"mem://echo".parse().unwrap()).unwrap();
     let shared = seen.clone();
-    let hosting: Hosting =
+    let hosting: PartyFactory =
         Box::new(move |_| Box::new(Echo { batch: Batch::new(1 << 17, 1), offset: 0, seen: shared.clone() }));
-    assert!(listener.host(hosting).is_ok());
+    assert!(listener.set_party_factory(hosting).is_ok());
     (dialer, seen)
 }
 
@@ -63,10 +63,10 @@ fn open(dialer: &Dialer, options: &str) -> Box<dyn Link> {
 fn round_trip(options: &str, bytes: usize) -> Duration {
     let (dialer, _) = net();
     let mut link = open(&dialer, options);
-    assert_eq!(link.send(&vec![1; bytes], LONG).unwrap(), bytes);
+    assert_eq!(link.send(&vec![1; bytes], LONG_TIMEOUT).unwrap(), bytes);
     let (mut got, mut room) = (0, vec![0; bytes]);
     while got < bytes {
-        got += link.receive(&mut room, LONG).unwrap();
+        got += link.receive(&mut room, LONG_TIMEOUT).unwrap();
     }
     dialer.now().since(Time(0))
 }
@@ -76,7 +76,7 @@ fn numbers(options: &str, count: u8) -> Vec<u8> {
     let (dialer, _) = net();
     let mut link = open(&dialer, options);
     for number in 1..=count {
-        link.send(&[number; 3], LONG).unwrap();
+        link.send(&[number; 3], LONG_TIMEOUT).unwrap();
     }
     let mut got = Vec::new();
     let mut room = [0; 8];
@@ -101,24 +101,24 @@ fn a_rate_is_shared_by_what_is_sent_at_once() {
     let (dialer, _) = net();
     let mut link = open(&dialer, "?rate=8kbit/s&type=message");
     for _ in 0..3 {
-        link.send(&[0; 100], LONG).unwrap();
+        link.send(&[0; 100], LONG_TIMEOUT).unwrap();
     }
     let mut room = [0; 100];
     // One behind the other there, and each back while the next one comes: 100 ms apart.
     for expected in [200, 300, 400] {
-        link.receive(&mut room, LONG).unwrap();
+        link.receive(&mut room, LONG_TIMEOUT).unwrap();
         assert_eq!(dialer.now(), Time(expected * 1_000_000));
     }
 }
 
 #[test]
-fn a_full_buffer_takes_no_more_until_it_empties() {
+fn a_full_buffer_accepts_nothing_until_it_drains() {
     let (dialer, _) = net();
     let mut link = open(&dialer, "?buffer=65536&rate=524288bit/s");
-    assert_eq!(link.send(&vec![0; 100_000], LONG).unwrap(), 65_536);
+    assert_eq!(link.send(&vec![0; 100_000], LONG_TIMEOUT).unwrap(), 65_536);
     assert!(matches!(link.send(&[0], Duration::from_millis(999)), Err(Fault::TimedOut)));
     assert_eq!(dialer.now(), Time(999_000_000));
-    assert_eq!(link.send(&[0], LONG).unwrap(), 1);
+    assert_eq!(link.send(&[0], LONG_TIMEOUT).unwrap(), 1);
     assert_eq!(dialer.now(), Time(1_000_000_000), "65536 bytes at 65536 bytes per second");
 }
 
@@ -131,7 +131,9 @@ fn every_nth_message_is_lost_doubled_or_overtaken() {
     assert_eq!(numbers("?type=message&double=2", 4), [1, 2, 2, 2, 3, 3, 4, 4, 4]);
     // Lets 4 overtake 3 there, and what comes third back is overtaken again.
     assert_eq!(numbers("?type=message&swap=3&delay=1ms", 5), [1, 2, 3, 4, 5]);
-    let mut way = Way::new(&Options::of(&"mem://x?type=message&swap=3&delay=1ms".parse().unwrap()).unwrap());
+    let mut way = MemDirection::new(
+        &Options::from_endpoint(&"mem://x?type=message&swap=3&delay=1ms".parse().unwrap()).unwrap(),
+    );
     for number in 1..=8 {
         way.send(&[number], Time(0)).unwrap();
     }
@@ -141,8 +143,10 @@ fn every_nth_message_is_lost_doubled_or_overtaken() {
 }
 
 #[test]
-fn what_has_arrived_is_not_overtaken() {
-    let mut way = Way::new(&Options::of(&"mem://x?type=message&swap=2&delay=1ms".parse().unwrap()).unwrap());
+fn an_arrived_message_is_not_overtaken() {
+    let mut way = MemDirection::new(
+        &Options::from_endpoint(&"mem://x?type=message&swap=2&delay=1ms".parse().unwrap()).unwrap(),
+    );
     let mut room = [0; 4];
     for (number, now) in [(1, 0), (2, 0), (3, 1_000_000)] {
         way.send(&[number], Time(now)).unwrap();
@@ -152,7 +156,7 @@ fn what_has_arrived_is_not_overtaken() {
         assert_eq!(way.pipe.receive(&mut room, Time(1_000_000)), Some(1));
         assert_eq!(room[0], number);
     }
-    assert_eq!(way.pipe.due(), Some(Time(2_000_000)));
+    assert_eq!(way.pipe.next_due(), Some(Time(2_000_000)));
     assert_eq!(way.pipe.receive(&mut room, Time(2_000_000)), Some(1));
 
     // Number 4 is in flight when 5 leaves half a millisecond later: both arrive when 5 does.
@@ -166,49 +170,49 @@ fn what_has_arrived_is_not_overtaken() {
 }
 
 #[test]
-fn waiting_in_vain_takes_exactly_as_long_as_allowed() {
+fn a_timeout_is_exact() {
     let (dialer, _) = net();
     let mut link = open(&dialer, "?delay=1s");
-    link.send(&[1], LONG).unwrap();
+    link.send(&[1], LONG_TIMEOUT).unwrap();
     assert!(matches!(link.receive(&mut [0], Duration::from_nanos(1_999_999_999)), Err(Fault::TimedOut)));
     assert_eq!(dialer.now(), Time(1_999_999_999));
     assert_eq!(link.receive(&mut [0], Duration::from_nanos(1)).unwrap(), 1);
 }
 
 #[test]
-fn what_is_in_flight_arrives_after_the_link_is_dropped() {
+fn data_in_flight_arrives_after_the_link_is_dropped() {
     let (dialer, seen) = net();
     let mut link = open(&dialer, "?delay=1s&type=message");
-    link.send(&[1], LONG).unwrap();
+    link.send(&[1], LONG_TIMEOUT).unwrap();
     drop(link);
     assert_eq!(seen[0].load(SeqCst), 0);
-    dialer.memory.step(Time::NEVER);
+    dialer.memory_network.advance(Time::NEVER);
     assert_eq!(dialer.now(), Time(1_000_000_000));
-    dialer.memory.step(dialer.now());
+    dialer.memory_network.advance(dialer.now());
     assert_eq!((seen[0].load(SeqCst), seen[1].load(SeqCst)), (1, 0), "its answer finds nobody");
-    assert_eq!(dialer.memory.world().connections.iter().flatten().count(), 0);
+    assert_eq!(dialer.memory_network.lock_state().connections.iter().flatten().count(), 0);
 }
 
 #[test]
-fn a_far_end_begins_when_it_is_opened() {
+fn a_server_party_starts_when_the_link_is_opened() {
     struct Begins(Arc<Mutex<Option<Time>>>);
     impl Party for Begins {
-        fn next(&mut self, now: Time) -> Step<'_> {
+        fn next_step(&mut self, now: Time) -> Step<'_> {
             self.0.lock().unwrap().get_or_insert(now);
             Step::Done
         }
-        fn sent(&mut self, _bytes: usize, _at: Time) {}
-        fn received(&mut self, _now: Time) {}
-        fn timed_out(&mut self, _now: Time) {}
+        fn on_sent(&mut self, _bytes: usize, _at: Time) {}
+        fn on_received(&mut self, _now: Time) {}
+        fn on_timeout(&mut self, _now: Time) {}
     }
     let dialer = Dialer::new(Clock::new_virtual());
     let began = Arc::new(Mutex::new(None));
     let shared = began.clone();
     let mut listener = dialer.listen(&"mem://late".parse().unwrap()).unwrap();
-    assert!(listener.host(Box::new(move |_| Box::new(Begins(shared.clone())))).is_ok());
+    assert!(listener.set_party_factory(Box::new(move |_| Box::new(Begins(shared.clone())))).is_ok());
     dialer.clock.sleep_until(Time(5_000));
     let mut link = dialer.open(&"mem://late".parse().unwrap()).unwrap();
-    assert!(matches!(link.receive(&mut [0], LONG), Err(Fault::Closed)));
+    assert!(matches!(link.receive(&mut [0], LONG_TIMEOUT), Err(Fault::Closed)));
     assert_eq!(*began.lock().unwrap(), Some(Time(5_000)));
 }
 
@@ -216,29 +220,29 @@ fn a_far_end_begins_when_it_is_opened() {
 fn empty_messages_are_messages() {
     let (dialer, _) = net();
     let mut link = open(&dialer, "?type=message");
-    assert_eq!(link.send(&[], LONG).unwrap(), 0);
-    assert_eq!(link.receive(&mut [0; 4], LONG).unwrap(), 0);
+    assert_eq!(link.send(&[], LONG_TIMEOUT).unwrap(), 0);
+    assert_eq!(link.receive(&mut [0; 4], LONG_TIMEOUT).unwrap(), 0);
 }
 
 #[test]
 fn a_far_end_that_sleeps_for_ever_lets_time_end() {
     struct Sleeps;
     impl Party for Sleeps {
-        fn next(&mut self, _now: Time) -> Step<'_> {
+        fn next_step(&mut self, _now: Time) -> Step<'_> {
             Step::Sleep(Time::NEVER)
         }
-        fn sent(&mut self, _bytes: usize, _at: Time) {}
-        fn received(&mut self, _now: Time) {}
-        fn timed_out(&mut self, _now: Time) {}
+        fn on_sent(&mut self, _bytes: usize, _at: Time) {}
+        fn on_received(&mut self, _now: Time) {}
+        fn on_timeout(&mut self, _now: Time) {}
     }
     let dialer = Dialer::new(Clock::new_virtual());
     let mut listener = dialer.listen(&"mem://asleep".parse().unwrap()).unwrap();
-    assert!(listener.host(Box::new(|_| Box::new(Sleeps))).is_ok());
+    assert!(listener.set_party_factory(Box::new(|_| Box::new(Sleeps))).is_ok());
     let mut link = dialer.open(&"mem://asleep".parse().unwrap()).unwrap();
-    assert!(matches!(link.receive(&mut [0], LONG), Err(Fault::TimedOut)));
+    assert!(matches!(link.receive(&mut [0], LONG_TIMEOUT), Err(Fault::TimedOut)));
     for _ in 0..2 {
-        dialer.memory.step(Time::NEVER);
+        dialer.memory_network.advance(Time::NEVER);
         assert_eq!(dialer.now(), Time::NEVER);
     }
-    assert!(matches!(link.receive(&mut [0], LONG), Err(Fault::TimedOut)));
+    assert!(matches!(link.receive(&mut [0], LONG_TIMEOUT), Err(Fault::TimedOut)));
 }

@@ -2,12 +2,12 @@
 //!
 //! Not for moving bytes or for waiting: `link.rs` does that.
 
-use super::super::line::{Errors, Modem, Settings};
-use super::command::{self, ANSWER, code};
-use super::telnet::{Agreement, Event, Negotiation, option};
+use super::super::serial_line::{ModemLines, SerialSettings, UartErrors};
+use super::command::{self, REPLY_OFFSET, code};
+use super::telnet::{OptionAgreement, OptionNegotiation, TelnetEvent, option};
 
 /// The commands that settings are made of, each with its name for messages.
-pub const SETTINGS: [(u8, &str); 5] = [
+pub const SETTING_COMMANDS: [(u8, &str); 5] = [
     (code::BAUD, "rate"),
     (code::DATA, "data bits"),
     (code::PARITY, "parity"),
@@ -16,122 +16,128 @@ pub const SETTINGS: [(u8, &str); 5] = [
 ];
 
 /// More of a signature is not kept.
-const LONGEST_SIGNATURE: usize = 100;
+const MAX_SIGNATURE_CHARS: usize = 100;
 
 /// What a server has said.
 #[derive(Debug, Default)]
-pub struct Heard {
-    negotiation: Negotiation,
+pub struct ServerState {
+    negotiation: OptionNegotiation,
     /// Bit n: command n has been answered.
-    answered: u16,
+    answered_commands: u16,
     /// There was Telnet in what came.
     pub is_telnet: bool,
     /// It says what a client says: what it is told comes back.
-    pub echoes: bool,
+    pub is_echo: bool,
     /// In force, as far as it has answered.
-    pub settings: Settings,
-    pub modem: Option<Modem>,
+    pub settings: SerialSettings,
+    pub modem_lines: Option<ModemLines>,
     /// At least so many.
-    pub errors: Errors,
+    pub uart_errors: UartErrors,
     pub signature: Option<String>,
 }
 
-impl Heard {
+impl ServerState {
     /// Writes what a client says first.
-    pub fn open(&mut self, out: &mut Vec<u8>) {
+    pub fn write_offers(&mut self, out: &mut Vec<u8>) {
         for option in [option::BINARY, option::SUPPRESS_GO_AHEAD] {
             self.negotiation.offer(option, out);
-            self.negotiation.ask(option, out);
+            self.negotiation.request(option, out);
         }
         self.negotiation.offer(option::COM_PORT, out);
     }
 
     /// Whether the server lets its port be controlled: it takes our offer, or makes one of its own.
-    pub fn agreement(&self) -> Agreement {
-        match self.negotiation.theirs(option::COM_PORT) {
-            Agreement::Yes => Agreement::Yes,
-            _ => self.negotiation.ours(option::COM_PORT),
+    pub fn control_agreement(&self) -> OptionAgreement {
+        match self.negotiation.remote(option::COM_PORT) {
+            OptionAgreement::Yes => OptionAgreement::Yes,
+            _ => self.negotiation.local(option::COM_PORT),
         }
     }
 
     /// Takes what came, of which data say nothing; writes what has to be answered.
-    pub fn take(&mut self, event: Event, answers: &mut Vec<u8>) {
-        self.is_telnet |= !matches!(event, Event::Data(_));
+    pub fn handle_event(&mut self, event: TelnetEvent, answers: &mut Vec<u8>) {
+        self.is_telnet |= !matches!(event, TelnetEvent::Data(_));
         match event {
-            Event::Negotiation(verb, option) => self.negotiation.received(verb, option, answers),
-            Event::Subnegotiation(option::COM_PORT, said) => {
+            TelnetEvent::Negotiation(verb, option) => self.negotiation.handle(verb, option, answers),
+            TelnetEvent::Subnegotiation(option::COM_PORT, said) => {
                 if let Some((&code, value)) = said.split_first() {
-                    match code.checked_sub(ANSWER) {
-                        Some(code) => self.answer(code, value),
-                        None => self.echoes |= (code::BAUD..=code::CONTROL).contains(&code),
+                    match code.checked_sub(REPLY_OFFSET) {
+                        Some(code) => self.handle_reply(code, value),
+                        None => self.is_echo |= (code::BAUD..=code::CONTROL).contains(&code),
                     }
                 }
             }
-            Event::Data(_) | Event::Opened | Event::Subnegotiation(..) => {}
+            TelnetEvent::Data(_) | TelnetEvent::SubnegotiationStart | TelnetEvent::Subnegotiation(..) => {}
         }
     }
 
     /// What makes no sense is no answer.
-    fn answer(&mut self, code: u8, value: &[u8]) {
+    fn handle_reply(&mut self, code: u8, value: &[u8]) {
         let settings = &mut self.settings;
         let first = value.first().copied();
         let understood = match code {
             code::SIGNATURE => {
                 let text = String::from_utf8_lossy(value);
-                let printable = text.chars().filter(|c| !c.is_control()).take(LONGEST_SIGNATURE);
+                let printable = text.chars().filter(|c| !c.is_control()).take(MAX_SIGNATURE_CHARS);
                 self.signature = Some(printable.collect());
                 true
             }
-            code::BAUD => put(&mut settings.baud, command::baud_of(value)),
-            code::DATA => put(&mut settings.data_bits, first.and_then(command::data_of)),
-            code::PARITY => put(&mut settings.parity, first.and_then(command::parity_of)),
-            code::STOP => put(&mut settings.stop, first.and_then(command::stop_of)),
-            code::CONTROL => put(&mut settings.flow, first.and_then(command::flow_of)),
+            code::BAUD => assign(&mut settings.baud, command::decode_baud(value)),
+            code::DATA => assign(&mut settings.data_bits, first.and_then(command::decode_data_bits)),
+            code::PARITY => assign(&mut settings.parity, first.and_then(command::decode_parity)),
+            code::STOP => assign(&mut settings.stop_bits, first.and_then(command::decode_stop_bits)),
+            code::CONTROL => assign(&mut settings.flow_control, first.and_then(command::decode_flow_control)),
             code::LINE_STATE => {
-                command::count(first.unwrap_or(0), &mut self.errors);
+                command::count_errors(first.unwrap_or(0), &mut self.uart_errors);
                 true
             }
-            code::MODEM_STATE => put(&mut self.modem, first.map(|state| Some(command::modem_of(state)))),
+            code::MODEM_STATE => {
+                assign(&mut self.modem_lines, first.map(|state| Some(command::decode_modem_state(state))))
+            }
             _ => code == code::PURGE,
         };
         if understood {
-            self.answered |= 1 << code;
+            self.answered_commands |= 1 << code;
         }
     }
 
     /// Forgets that a command was ever answered: it is about to be sent.
-    pub fn forget(&mut self, code: u8) {
-        self.answered &= !(1 << code);
+    pub fn clear_answered(&mut self, code: u8) {
+        self.answered_commands &= !(1 << code);
     }
 
     pub fn has_answered(&self, code: u8) -> bool {
-        self.answered & (1 << code) != 0
+        self.answered_commands & (1 << code) != 0
     }
 
     /// Settings that were asked for and not answered, for a message.
-    pub fn unanswered(&self) -> Vec<&'static str> {
-        SETTINGS.iter().filter(|(code, _)| !self.has_answered(*code)).map(|(_, name)| *name).collect()
+    pub fn unanswered_settings(&self) -> Vec<&'static str> {
+        SETTING_COMMANDS.iter().filter(|(code, _)| !self.has_answered(*code)).map(|(_, name)| *name).collect()
     }
 
     /// Writes the commands for what is `wanted`: all of them, or those that change something.
-    pub fn ask(&mut self, wanted: &Settings, all: bool, out: &mut Vec<u8>) {
+    pub fn write_settings(&mut self, wanted: &SerialSettings, all: bool, out: &mut Vec<u8>) {
         let now = self.settings;
         let baud = wanted.baud.to_be_bytes();
         let commands = [
             (code::BAUD, &baud[..], wanted.baud != now.baud),
             (code::DATA, &[wanted.data_bits], wanted.data_bits != now.data_bits),
-            (code::PARITY, &[command::parity(wanted.parity)], wanted.parity != now.parity),
-            (code::STOP, &[command::stop(wanted.stop)], wanted.stop != now.stop),
-            (code::CONTROL, &[command::flow(wanted.flow)], wanted.flow != now.flow),
+            (code::PARITY, &[command::encode_parity(wanted.parity)], wanted.parity != now.parity),
+            (code::STOP, &[command::encode_stop_bits(wanted.stop_bits)], wanted.stop_bits != now.stop_bits),
+            (
+                code::CONTROL,
+                &[command::encode_flow_control(wanted.flow_control)],
+                wanted.flow_control != now.flow_control,
+            ),
         ];
         for (code, value, _) in commands.into_iter().filter(|(.., changes)| all || *changes) {
-            self.forget(code);
-            command::write(code, value, out);
+            self.clear_answered(code);
+            command::write_command(code, value, out);
         }
     }
 }
 
-fn put<T>(place: &mut T, value: Option<T>) -> bool {
+fn assign<T>(place: &mut T, value: Option<T>) -> bool {
     let understood = value.is_some();
     if let Some(value) = value {
         *place = value;
@@ -143,55 +149,66 @@ fn put<T>(place: &mut T, value: Option<T>) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::super::line::{Flow, Parity};
-    use super::super::telnet::Decoder;
+    use super::super::super::serial_line::{FlowControl, Parity};
+    use super::super::telnet::TelnetDecoder;
     use super::*;
 
     /// A client that has said what it says first, and then hears this; what it answers.
-    fn heard(bytes: &[u8]) -> (Heard, Vec<u8>) {
-        let (mut heard, mut first, mut answers) = (Heard::default(), Vec::new(), Vec::new());
-        heard.open(&mut first);
+    fn state_after(bytes: &[u8]) -> (ServerState, Vec<u8>) {
+        let (mut heard, mut first, mut answers) = (ServerState::default(), Vec::new(), Vec::new());
+        heard.write_offers(&mut first);
         assert_eq!(first, b"\xff\xfb\x00\xff\xfd\x00\xff\xfb\x03\xff\xfd\x03\xff\xfb\x2c");
-        let (mut decoder, mut rest) = (Decoder::default(), bytes);
-        while let Some(event) = decoder.next(&mut rest) {
-            heard.take(event, &mut answers);
+        let (mut decoder, mut rest) = (TelnetDecoder::default(), bytes);
+        while let Some(event) = decoder.next_event(&mut rest) {
+            heard.handle_event(event, &mut answers);
         }
         (heard, answers)
     }
 
     #[test]
-    fn servers_agree_each_in_its_way() {
+    fn every_form_of_agreement_is_accepted() {
         // ser2net's greeting; its WONT 44 to a DO 44 of ours is no refusal.
         let ser2net = b"\xff\xfb\x03\xff\xfd\x03\xff\xfb\x01\xff\xfe\x01\xff\xfd\x00\xff\xfb\x00\xff\xfd\x2c\xff\xfc\x2c";
-        let (client, answers) = heard(ser2net);
-        assert_eq!((client.agreement(), &answers[..]), (Agreement::Yes, &b"\xff\xfe\x01"[..]), "no ECHO");
+        let (client, answers) = state_after(ser2net);
+        assert_eq!(
+            (client.control_agreement(), &answers[..]),
+            (OptionAgreement::Yes, &b"\xff\xfe\x01"[..]),
+            "no ECHO"
+        );
         // pyserial's says WILL and DO, sredird's DO and WILL: the former is answered, since it was not asked for.
-        let (client, answers) = heard(b"\xff\xfb\x2c");
-        assert_eq!((client.agreement(), &answers[..]), (Agreement::Yes, &b"\xff\xfd\x2c"[..]));
-        assert_eq!(heard(b"\xff\xfe\x2c").0.agreement(), Agreement::Refused);
-        assert_eq!(heard(b"\xff\xfd\x00").0.agreement(), Agreement::Open);
-        let (client, answers) = heard(b"login: ");
-        assert_eq!((client.agreement(), client.is_telnet, &answers[..]), (Agreement::Open, false, &b""[..]));
+        let (client, answers) = state_after(b"\xff\xfb\x2c");
+        assert_eq!((client.control_agreement(), &answers[..]), (OptionAgreement::Yes, &b"\xff\xfd\x2c"[..]));
+        assert_eq!(state_after(b"\xff\xfe\x2c").0.control_agreement(), OptionAgreement::Refused);
+        assert_eq!(state_after(b"\xff\xfd\x00").0.control_agreement(), OptionAgreement::Pending);
+        let (client, answers) = state_after(b"login: ");
+        assert_eq!(
+            (client.control_agreement(), client.is_telnet, &answers[..]),
+            (OptionAgreement::Pending, false, &b""[..])
+        );
     }
 
     #[test]
-    fn answers_are_what_is_in_force() {
-        let (mut client, _) = heard(
+    fn replies_are_the_settings_in_force() {
+        let (mut client, _) = state_after(
             b"\xff\xfa\x2c\x65\x00\x00\x4b\x00\x00\x00\x00\x00\xff\xf0\xff\xfa\x2c\x67\x03\xff\xf0\
               \xff\xfa\x2c\x69\x03\xff\xf0\xff\xfa\x2c\x69\x08\xff\xf0\xff\xfa\x2c\x6b\xb0\xff\xf0\
               \xff\xfa\x2c\x6a\x1e\xff\xf0\xff\xfa\x2c\x6a\x62\xff\xf0\xff\xfa\x2c\x64Box\x07 1\xff\xf0\
               \xff\xfa\x2c\x66\x09\xff\xf0\xff\xfa\x2c\xc8\x09\xff\xf0\xff\xfa\x2c\xff\xf0",
         );
-        let expected =
-            Settings { baud: 19200, parity: Parity::Even, flow: Flow::RtsCts, ..Settings::default() };
+        let expected = SerialSettings {
+            baud: 19200,
+            parity: Parity::Even,
+            flow_control: FlowControl::RtsCts,
+            ..SerialSettings::default()
+        };
         assert_eq!(client.settings, expected);
-        assert_eq!(client.unanswered(), ["data bits", "stop bits"], "nine data bits are no answer");
-        assert_eq!(client.modem, Some(Modem { cts: true, dsr: true, ri: false, cd: true }));
-        assert_eq!(client.errors, Errors { framing: 1, parity: 1, breaks: 1, overruns: 2 });
+        assert_eq!(client.unanswered_settings(), ["data bits", "stop bits"], "nine data bits are no answer");
+        assert_eq!(client.modem_lines, Some(ModemLines { cts: true, dsr: true, ri: false, cd: true }));
+        assert_eq!(client.uart_errors, UartErrors { framing: 1, parity: 1, breaks: 1, overruns: 2 });
         assert_eq!(client.signature.as_deref(), Some("Box 1"));
-        assert!(!client.echoes);
+        assert!(!client.is_echo);
         let mut out = Vec::new();
-        client.ask(&Settings { baud: 9600, ..expected }, false, &mut out);
+        client.write_settings(&SerialSettings { baud: 9600, ..expected }, false, &mut out);
         assert_eq!(out, b"\xff\xfa\x2c\x01\x00\x00\x25\x80\xff\xf0");
         assert!(!client.has_answered(code::BAUD));
     }
@@ -210,14 +227,14 @@ mod tests {
             ),
         ) {
             let bytes = words.concat();
-            let (client, answers) = heard(&bytes);
+            let (client, answers) = state_after(&bytes);
             prop_assert!(answers.len() <= bytes.len());
             prop_assert!((5..=8).contains(&client.settings.data_bits));
         }
     }
 
     #[test]
-    fn a_client_of_its_own_words_is_an_echo() {
-        assert!(heard(b"\xff\xfa\x2c\x01\x00\x00\x25\x80\xff\xf0").0.echoes);
+    fn an_echo_of_our_commands_is_detected() {
+        assert!(state_after(b"\xff\xfa\x2c\x01\x00\x00\x25\x80\xff\xf0").0.is_echo);
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! Not for who says what when: `server.rs` and `client.rs` know that.
 
-use super::super::line::{Errors, Flow, Modem, Parity, Purge, Signal, StopBits};
-use super::telnet::{option, subnegotiate};
+use super::super::serial_line::{
+    FlowControl, ModemLines, OutputSignal, Parity, PurgeTarget, StopBits, UartErrors,
+};
+use super::telnet::{option, write_subnegotiation};
 
-/// What a client asks for. Servers answer with the same code and [`ANSWER`] added.
+/// What a client asks for. Servers answer with the same code and [`REPLY_OFFSET`] added.
 pub mod code {
     pub const SIGNATURE: u8 = 0;
     pub const BAUD: u8 = 1;
@@ -13,9 +15,9 @@ pub mod code {
     pub const PARITY: u8 = 3;
     pub const STOP: u8 = 4;
     pub const CONTROL: u8 = 5;
-    /// From servers only, with [`super::ANSWER`]; some clients ask with it.
+    /// From servers only, with [`super::REPLY_OFFSET`]; some clients ask with it.
     pub const LINE_STATE: u8 = 6;
-    /// From servers only, with [`super::ANSWER`]; some clients ask with it.
+    /// From servers only, with [`super::REPLY_OFFSET`]; some clients ask with it.
     pub const MODEM_STATE: u8 = 7;
     pub const SUSPEND: u8 = 8;
     pub const RESUME: u8 = 9;
@@ -25,12 +27,12 @@ pub mod code {
 }
 
 /// Added to the code of a command by the server's answer to it.
-pub const ANSWER: u8 = 100;
+pub const REPLY_OFFSET: u8 = 100;
 
 /// Values of [`code::CONTROL`] that are neither a flow control nor a signal.
 pub mod control {
-    pub const ASK_FLOW: u8 = 0;
-    pub const ASK_INBOUND_FLOW: u8 = 13;
+    pub const QUERY_FLOW_CONTROL: u8 = 0;
+    pub const QUERY_INBOUND_FLOW_CONTROL: u8 = 13;
     /// Flow control of what is sent by DCD, of what is received by DTR, of what is sent by DSR.
     pub const BY_DCD: u8 = 17;
     pub const BY_DTR: u8 = 18;
@@ -38,7 +40,7 @@ pub mod control {
 }
 
 /// Bits of a line state that stand for errors.
-pub mod line_state {
+pub mod line_state_bit {
     pub const BREAK: u8 = 0x10;
     pub const FRAMING: u8 = 0x08;
     pub const PARITY: u8 = 0x04;
@@ -47,21 +49,21 @@ pub mod line_state {
 }
 
 /// Writes a command or an answer.
-pub fn write(code: u8, value: &[u8], out: &mut Vec<u8>) {
-    subnegotiate(option::COM_PORT, code, value, out);
+pub fn write_command(code: u8, value: &[u8], out: &mut Vec<u8>) {
+    write_subnegotiation(option::COM_PORT, code, value, out);
 }
 
 /// The rate in the first four bytes of a value; at least one server appends zeros.
-pub fn baud_of(value: &[u8]) -> Option<u32> {
+pub fn decode_baud(value: &[u8]) -> Option<u32> {
     value.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
 /// Data bits stand for themselves.
-pub fn data_of(value: u8) -> Option<u8> {
+pub fn decode_data_bits(value: u8) -> Option<u8> {
     (5..=8).contains(&value).then_some(value)
 }
 
-pub fn parity(parity: Parity) -> u8 {
+pub fn encode_parity(parity: Parity) -> u8 {
     match parity {
         Parity::None => 1,
         Parity::Odd => 2,
@@ -71,11 +73,11 @@ pub fn parity(parity: Parity) -> u8 {
     }
 }
 
-pub fn parity_of(value: u8) -> Option<Parity> {
-    Parity::ALL.into_iter().find(|&known| parity(known) == value)
+pub fn decode_parity(value: u8) -> Option<Parity> {
+    Parity::ALL.into_iter().find(|&known| encode_parity(known) == value)
 }
 
-pub fn stop(stop: StopBits) -> u8 {
+pub fn encode_stop_bits(stop: StopBits) -> u8 {
     match stop {
         StopBits::One => 1,
         StopBits::Two => 2,
@@ -83,64 +85,66 @@ pub fn stop(stop: StopBits) -> u8 {
     }
 }
 
-pub fn stop_of(value: u8) -> Option<StopBits> {
-    StopBits::ALL.into_iter().find(|&known| stop(known) == value)
+pub fn decode_stop_bits(value: u8) -> Option<StopBits> {
+    StopBits::ALL.into_iter().find(|&known| encode_stop_bits(known) == value)
 }
 
 /// Flow control as a value of [`code::CONTROL`].
-pub fn flow(flow: Flow) -> u8 {
+pub fn encode_flow_control(flow: FlowControl) -> u8 {
     match flow {
-        Flow::None => 1,
-        Flow::XonXoff => 2,
-        Flow::RtsCts => 3,
+        FlowControl::None => 1,
+        FlowControl::XonXoff => 2,
+        FlowControl::RtsCts => 3,
     }
 }
 
-pub fn flow_of(value: u8) -> Option<Flow> {
-    Flow::ALL.into_iter().find(|&known| flow(known) == value)
+pub fn decode_flow_control(value: u8) -> Option<FlowControl> {
+    FlowControl::ALL.into_iter().find(|&known| encode_flow_control(known) == value)
 }
 
 /// The same for what is received only.
-pub fn inbound_flow(flow: Flow) -> u8 {
+pub fn encode_inbound_flow_control(flow: FlowControl) -> u8 {
     match flow {
-        Flow::None => 14,
-        Flow::XonXoff => 15,
-        Flow::RtsCts => 16,
+        FlowControl::None => 14,
+        FlowControl::XonXoff => 15,
+        FlowControl::RtsCts => 16,
     }
 }
 
 /// The signals in the order of their values of [`code::CONTROL`]: for each of them ask, on, off.
-const SIGNALS: [Signal; 3] = [Signal::Break, Signal::Dtr, Signal::Rts];
+const SIGNAL_ORDER: [OutputSignal; 3] = [OutputSignal::Break, OutputSignal::Dtr, OutputSignal::Rts];
 /// The first of these values: asks for the state of BREAK.
-const ASK_BREAK: u8 = 4;
+const QUERY_BREAK: u8 = 4;
 
 /// A signal as a value of [`code::CONTROL`].
-pub fn signal(signal: Signal, on: bool) -> u8 {
-    let place = SIGNALS.iter().take_while(|&&known| known != signal).count() as u8;
-    ASK_BREAK + 3 * place + if on { 1 } else { 2 }
+pub fn encode_signal(signal: OutputSignal, on: bool) -> u8 {
+    let place = SIGNAL_ORDER.iter().take_while(|&&known| known != signal).count() as u8;
+    QUERY_BREAK + 3 * place + if on { 1 } else { 2 }
 }
 
 /// The signal that a value of [`code::CONTROL`] is about, and what it is to become; `None` asks for its state.
-pub fn signal_of(value: u8) -> Option<(Signal, Option<bool>)> {
-    let value = value.checked_sub(ASK_BREAK)?;
-    let signal = SIGNALS.get(usize::from(value / 3))?;
+pub fn decode_signal(value: u8) -> Option<(OutputSignal, Option<bool>)> {
+    let value = value.checked_sub(QUERY_BREAK)?;
+    let signal = SIGNAL_ORDER.get(usize::from(value / 3))?;
     Some((*signal, [None, Some(true), Some(false)][usize::from(value % 3)]))
 }
 
-pub fn purge(purge: Purge) -> u8 {
+pub fn encode_purge(purge: PurgeTarget) -> u8 {
     match purge {
-        Purge::Received => 1,
-        Purge::ToSend => 2,
-        Purge::Both => 3,
+        PurgeTarget::Received => 1,
+        PurgeTarget::ToSend => 2,
+        PurgeTarget::Both => 3,
     }
 }
 
-pub fn purge_of(value: u8) -> Option<Purge> {
-    [Purge::Received, Purge::ToSend, Purge::Both].into_iter().find(|&known| purge(known) == value)
+pub fn decode_purge(value: u8) -> Option<PurgeTarget> {
+    [PurgeTarget::Received, PurgeTarget::ToSend, PurgeTarget::Both]
+        .into_iter()
+        .find(|&known| encode_purge(known) == value)
 }
 
 /// The inputs as bits; how they were `before` shows what has changed (for RI: that it ended).
-pub fn modem_state(now: Modem, before: Modem) -> u8 {
+pub fn encode_modem_state(now: ModemLines, before: ModemLines) -> u8 {
     let bit = |on: bool, bit: u8| if on { bit } else { 0 };
     bit(now.cd, 0x80)
         | bit(now.ri, 0x40)
@@ -152,27 +156,27 @@ pub fn modem_state(now: Modem, before: Modem) -> u8 {
         | bit(now.cts != before.cts, 0x01)
 }
 
-pub fn modem_of(state: u8) -> Modem {
+pub fn decode_modem_state(state: u8) -> ModemLines {
     let on = |bit| state & bit != 0;
-    Modem { cd: on(0x80), ri: on(0x40), dsr: on(0x20), cts: on(0x10) }
+    ModemLines { cd: on(0x80), ri: on(0x40), dsr: on(0x20), cts: on(0x10) }
 }
 
 /// The line state that says what has gone wrong since `before`.
-pub fn line_state(now: Errors, before: Errors) -> u8 {
+pub fn encode_line_state(now: UartErrors, before: UartErrors) -> u8 {
     let bit = |now: u64, before: u64, bit| if now > before { bit } else { 0 };
-    bit(now.breaks, before.breaks, line_state::BREAK)
-        | bit(now.framing, before.framing, line_state::FRAMING)
-        | bit(now.parity, before.parity, line_state::PARITY)
-        | bit(now.overruns, before.overruns, line_state::OVERRUN)
+    bit(now.breaks, before.breaks, line_state_bit::BREAK)
+        | bit(now.framing, before.framing, line_state_bit::FRAMING)
+        | bit(now.parity, before.parity, line_state_bit::PARITY)
+        | bit(now.overruns, before.overruns, line_state_bit::OVERRUN)
 }
 
 /// Counts a line state's errors: at least so many, since a server may say several at once.
-pub fn count(state: u8, errors: &mut Errors) {
+pub fn count_errors(state: u8, errors: &mut UartErrors) {
     let one = |bit| u64::from(state & bit != 0);
-    errors.breaks += one(line_state::BREAK);
-    errors.framing += one(line_state::FRAMING);
-    errors.parity += one(line_state::PARITY);
-    errors.overruns += one(line_state::OVERRUN);
+    errors.breaks += one(line_state_bit::BREAK);
+    errors.framing += one(line_state_bit::FRAMING);
+    errors.parity += one(line_state_bit::PARITY);
+    errors.overruns += one(line_state_bit::OVERRUN);
 }
 
 #[cfg(test)]
@@ -182,12 +186,12 @@ mod tests {
     /// A command as it goes over the network.
     fn written(code: u8, value: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        write(code, value, &mut out);
+        write_command(code, value, &mut out);
         out
     }
 
     #[test]
-    fn what_is_ff_is_doubled() {
+    fn ff_is_doubled() {
         assert_eq!(written(1, &9600u32.to_be_bytes()), b"\xff\xfa\x2c\x01\x00\x00\x25\x80\xff\xf0");
         assert_eq!(written(1, &65535u32.to_be_bytes()), b"\xff\xfa\x2c\x01\x00\x00\xff\xff\xff\xff\xff\xf0");
         assert_eq!(written(1, &130_816u32.to_be_bytes()), b"\xff\xfa\x2c\x01\x00\x01\xff\xff\x00\xff\xf0");
@@ -196,39 +200,55 @@ mod tests {
     }
 
     #[test]
-    fn values_are_those_of_the_standard_and_come_back() {
-        assert_eq!(Parity::ALL.map(parity), [1, 2, 3, 4, 5]);
-        assert_eq!(StopBits::ALL.map(stop), [1, 3, 2]);
-        assert_eq!(Flow::ALL.map(flow), [1, 3, 2]);
-        assert_eq!(Flow::ALL.map(inbound_flow), [14, 16, 15]);
+    fn values_follow_the_standard_and_round_trip() {
+        assert_eq!(Parity::ALL.map(encode_parity), [1, 2, 3, 4, 5]);
+        assert_eq!(StopBits::ALL.map(encode_stop_bits), [1, 3, 2]);
+        assert_eq!(FlowControl::ALL.map(encode_flow_control), [1, 3, 2]);
+        assert_eq!(FlowControl::ALL.map(encode_inbound_flow_control), [14, 16, 15]);
         for value in 0..=u8::MAX {
-            assert_eq!(parity_of(value).map(parity), Some(value).filter(|value| (1..=5).contains(value)));
-            assert_eq!(stop_of(value).map(stop), Some(value).filter(|value| (1..=3).contains(value)));
-            assert_eq!(flow_of(value).map(flow), Some(value).filter(|value| (1..=3).contains(value)));
-            assert_eq!(purge_of(value).map(purge), Some(value).filter(|value| (1..=3).contains(value)));
-            let (of, on) = signal_of(value).unzip();
-            let back = on.flatten().map(|on| signal(of.unwrap_or(Signal::Dtr), on));
+            assert_eq!(
+                decode_parity(value).map(encode_parity),
+                Some(value).filter(|value| (1..=5).contains(value))
+            );
+            assert_eq!(
+                decode_stop_bits(value).map(encode_stop_bits),
+                Some(value).filter(|value| (1..=3).contains(value))
+            );
+            assert_eq!(
+                decode_flow_control(value).map(encode_flow_control),
+                Some(value).filter(|value| (1..=3).contains(value))
+            );
+            assert_eq!(
+                decode_purge(value).map(encode_purge),
+                Some(value).filter(|value| (1..=3).contains(value))
+            );
+            let (of, on) = decode_signal(value).unzip();
+            let back = on.flatten().map(|on| encode_signal(of.unwrap_or(OutputSignal::Dtr), on));
             assert_eq!(back, Some(value).filter(|value| matches!(value, 5 | 6 | 8 | 9 | 11 | 12)));
-            assert_eq!(data_of(value), Some(value).filter(|value| (5..=8).contains(value)));
+            assert_eq!(decode_data_bits(value), Some(value).filter(|value| (5..=8).contains(value)));
         }
-        assert_eq!(baud_of(b"\x00\x00\x4b\x00\x00\x00\x00\x00"), Some(19200), "four zeros too many");
-        assert_eq!(baud_of(b"\x00\x4b"), None);
+        assert_eq!(decode_baud(b"\x00\x00\x4b\x00\x00\x00\x00\x00"), Some(19200), "four zeros too many");
+        assert_eq!(decode_baud(b"\x00\x4b"), None);
     }
 
     #[test]
-    fn states_say_what_is_and_what_has_changed() {
-        let all = Modem { cts: true, dsr: true, ri: true, cd: true };
-        assert_eq!(modem_state(all, all), 0xf0);
-        assert_eq!(modem_state(all, Modem::default()), 0xfb, "a ring that begins is no trailing edge");
-        assert_eq!(modem_state(Modem::default(), all), 0x0f);
-        assert_eq!(modem_of(0xff), all);
-        assert_eq!(modem_of(0x0f), Modem::default());
-        let one = Errors { framing: 1, parity: 2, breaks: 3, overruns: 4 };
-        assert_eq!(line_state(one, Errors::default()), line_state::ERRORS);
-        assert_eq!(line_state(one, Errors { overruns: 3, ..one }), line_state::OVERRUN);
-        let mut counted = Errors::default();
-        count(0xff, &mut counted);
-        count(0x61, &mut counted);
-        assert_eq!(counted, Errors { framing: 1, parity: 1, breaks: 1, overruns: 1 });
+    fn states_have_current_and_changed_bits() {
+        let all = ModemLines { cts: true, dsr: true, ri: true, cd: true };
+        assert_eq!(encode_modem_state(all, all), 0xf0);
+        assert_eq!(
+            encode_modem_state(all, ModemLines::default()),
+            0xfb,
+            "a ring that begins is no trailing edge"
+        );
+        assert_eq!(encode_modem_state(ModemLines::default(), all), 0x0f);
+        assert_eq!(decode_modem_state(0xff), all);
+        assert_eq!(decode_modem_state(0x0f), ModemLines::default());
+        let one = UartErrors { framing: 1, parity: 2, breaks: 3, overruns: 4 };
+        assert_eq!(encode_line_state(one, UartErrors::default()), line_state_bit::ERRORS);
+        assert_eq!(encode_line_state(one, UartErrors { overruns: 3, ..one }), line_state_bit::OVERRUN);
+        let mut counted = UartErrors::default();
+        count_errors(0xff, &mut counted);
+        count_errors(0x61, &mut counted);
+        assert_eq!(counted, UartErrors { framing: 1, parity: 1, breaks: 1, overruns: 1 });
     }
 }

@@ -6,120 +6,122 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::super::line::{self, Errors, Modem, Port, Purge, Settings, Signal};
 use super::super::party::Tuning;
-use super::super::socket::{SocketLink, Wants, wait_for};
+use super::super::serial_line::{
+    self, ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
+};
+use super::super::socket::{IoDirection, SocketLink, wait_ready};
 use super::super::{Caps, Facts, Fault, Link};
-use super::client::Heard;
+use super::client::ServerState;
 use super::command::{self, code};
-use super::telnet::{self, Decoder, Event, IAC};
+use super::telnet::{self, IAC, TelnetDecoder, TelnetEvent};
 
 /// A serial port at the far end of a connection.
 pub struct PortLink {
     pub socket: SocketLink,
-    pub shared: Arc<Shared>,
+    pub state: Arc<PortLinkState>,
 }
 
 /// What the halves of a link share. The locks are free unless both halves are at the same end of the stream at the same
 /// time; then they are what keeps the stream whole.
-pub struct Shared {
-    asked: Settings,
+pub struct PortLinkState {
+    requested: SerialSettings,
     /// How long an answer may take.
-    patience: Duration,
+    reply_timeout: Duration,
     /// Held while bytes go out, so that nothing comes between the two bytes of an FF or into the middle of a command.
     /// Room for data in which FF is doubled.
-    writing: Mutex<Vec<u8>>,
+    writer: Mutex<Vec<u8>>,
     /// Goes out before anything else: commands, answers, the second half of an FF.
-    owed: Mutex<Vec<u8>>,
-    owes: AtomicBool,
-    reading: Mutex<Reader>,
-    heard: Mutex<Heard>,
+    pending_output: Mutex<Vec<u8>>,
+    has_pending_output: AtomicBool,
+    reader: Mutex<PortReader>,
+    server_state: Mutex<ServerState>,
     /// Something was heard.
-    changed: Condvar,
+    state_changed: Condvar,
 }
 
-struct Reader {
-    decoder: Decoder,
-    raw: Box<[u8]>,
+struct PortReader {
+    decoder: TelnetDecoder,
+    receive_buffer: Box<[u8]>,
     /// Data that came while an answer was waited for.
     inbox: Vec<u8>,
 }
 
 /// Most bytes of one receive or send operation.
-const PIECE: usize = 64 * 1024;
+const MAX_CHUNK_BYTES: usize = 64 * 1024;
 
 /// Most that is kept for a far end that does not take it; what is beyond is not said. Honest ones are owed some bytes.
-const MOST_OWED: usize = 64 * 1024;
+const MAX_PENDING_BYTES: usize = 64 * 1024;
 
 /// Most data that are kept while an answer is waited for: more than a port brings in that time.
-const MOST_KEPT: usize = 8 << 20;
+const MAX_INBOX_BYTES: usize = 8 << 20;
 
 /// How long one attempt lasts while two things are waited for.
-const SLICE: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
-    pub fn new(asked: Settings, patience: Duration) -> Shared {
-        Shared {
-            asked,
-            patience,
-            writing: Mutex::new(Vec::with_capacity(2 * PIECE)),
-            owed: Mutex::default(),
-            owes: AtomicBool::new(false),
-            reading: Mutex::new(Reader {
-                decoder: Decoder::default(),
-                raw: vec![0; PIECE].into(),
+impl PortLinkState {
+    pub fn new(asked: SerialSettings, patience: Duration) -> PortLinkState {
+        PortLinkState {
+            requested: asked,
+            reply_timeout: patience,
+            writer: Mutex::new(Vec::with_capacity(2 * MAX_CHUNK_BYTES)),
+            pending_output: Mutex::default(),
+            has_pending_output: AtomicBool::new(false),
+            reader: Mutex::new(PortReader {
+                decoder: TelnetDecoder::default(),
+                receive_buffer: vec![0; MAX_CHUNK_BYTES].into(),
                 inbox: Vec::new(),
             }),
-            heard: Mutex::default(),
-            changed: Condvar::new(),
+            server_state: Mutex::default(),
+            state_changed: Condvar::new(),
         }
     }
 
     /// What has been heard so far.
-    pub fn heard(&self) -> MutexGuard<'_, Heard> {
-        lock(&self.heard)
+    pub fn server_state(&self) -> MutexGuard<'_, ServerState> {
+        lock(&self.server_state)
     }
 
     /// Data that came before anybody received them; they are gone then.
     pub fn take_inbox(&self) -> Vec<u8> {
-        std::mem::take(&mut lock(&self.reading).inbox)
+        std::mem::take(&mut lock(&self.reader).inbox)
     }
 
     /// Has something said as soon as the socket takes it.
-    pub fn say(&self, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut owed = lock(&self.owed);
+    pub fn queue_output(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut owed = lock(&self.pending_output);
         let before = owed.len();
         write(&mut owed);
-        if owed.len() > MOST_OWED {
+        if owed.len() > MAX_PENDING_BYTES {
             owed.truncate(before);
         }
-        self.owes.store(!owed.is_empty(), SeqCst);
+        self.has_pending_output.store(!owed.is_empty(), SeqCst);
     }
 
     /// The same, where what is said depends on what was heard.
-    pub fn say_with_heard(&self, write: impl FnOnce(&mut Heard, &mut Vec<u8>)) {
-        let mut heard = lock(&self.heard);
-        self.say(|out| write(&mut heard, out));
+    pub fn queue_with_state(&self, write: impl FnOnce(&mut ServerState, &mut Vec<u8>)) {
+        let mut heard = lock(&self.server_state);
+        self.queue_output(|out| write(&mut heard, out));
     }
 
     /// Sends what is owed as far as the socket takes it now, unless the other half is sending: then that one does.
-    fn settle(&self, socket: &mut SocketLink) -> Result<(), Fault> {
-        if !self.owes.load(SeqCst) {
+    fn flush_pending(&self, socket: &mut SocketLink) -> Result<(), Fault> {
+        if !self.has_pending_output.load(SeqCst) {
             return Ok(());
         }
-        match self.writing.try_lock() {
-            Ok(_writing) => self.settle_as_writer(socket),
+        match self.writer.try_lock() {
+            Ok(_writing) => self.flush_pending_locked(socket),
             Err(_) => Ok(()),
         }
     }
 
     /// The same for the half that is sending.
-    fn settle_as_writer(&self, socket: &mut SocketLink) -> Result<(), Fault> {
-        let mut owed = lock(&self.owed);
+    fn flush_pending_locked(&self, socket: &mut SocketLink) -> Result<(), Fault> {
+        let mut owed = lock(&self.pending_output);
         if !owed.is_empty() {
             match socket.send(&owed, Duration::ZERO) {
                 Ok(sent) => drop(owed.drain(..sent)),
@@ -127,45 +129,45 @@ impl Shared {
                 Err(fault) => return Err(fault),
             }
         }
-        self.owes.store(!owed.is_empty(), SeqCst);
+        self.has_pending_output.store(!owed.is_empty(), SeqCst);
         Ok(())
     }
 
     fn send(&self, socket: &mut SocketLink, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
-        let mut escaped = lock(&self.writing);
+        let mut escaped = lock(&self.writer);
         let mut left = within;
-        if self.owes.load(SeqCst) {
+        if self.has_pending_output.load(SeqCst) {
             let until = socket.clock.now() + within;
-            self.settle_as_writer(socket)?;
-            while self.owes.load(SeqCst) {
+            self.flush_pending_locked(socket)?;
+            while self.has_pending_output.load(SeqCst) {
                 left = until.since(socket.clock.now());
                 if left.is_zero() {
                     return Err(Fault::TimedOut);
                 }
-                wait_for(&socket.socket, Wants::ToSend, left);
-                self.settle_as_writer(socket)?;
+                wait_ready(&socket.socket, IoDirection::Send, left);
+                self.flush_pending_locked(socket)?;
             }
             left = until.since(socket.clock.now());
         }
-        let piece = &bytes[..bytes.len().min(PIECE)];
+        let piece = &bytes[..bytes.len().min(MAX_CHUNK_BYTES)];
         if !piece.contains(&IAC) {
             return socket.send(piece, left);
         }
         escaped.clear();
         telnet::escape(piece, &mut escaped);
         let sent = socket.send(&escaped, left)?;
-        let (taken, is_cut) = taken(piece, sent);
+        let (taken, is_cut) = unescaped_length(piece, sent);
         if is_cut {
             // Before anything that the other half has come to owe meanwhile.
-            lock(&self.owed).insert(0, IAC);
-            self.owes.store(true, SeqCst);
+            lock(&self.pending_output).insert(0, IAC);
+            self.has_pending_output.store(true, SeqCst);
         }
         Ok(taken)
     }
 
     fn receive(&self, socket: &mut SocketLink, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
         let until = socket.clock.now() + within;
-        let mut reader = lock(&self.reading);
+        let mut reader = lock(&self.reader);
         let mut left = within;
         loop {
             if !reader.inbox.is_empty() {
@@ -174,12 +176,12 @@ impl Shared {
                 reader.inbox.drain(..length);
                 return Ok(length);
             }
-            self.settle(socket)?;
-            let slice = if self.owes.load(SeqCst) { left.min(SLICE) } else { left };
+            self.flush_pending(socket)?;
+            let slice = if self.has_pending_output.load(SeqCst) { left.min(POLL_INTERVAL) } else { left };
             let mut length = 0;
-            let Reader { decoder, raw, .. } = &mut *reader;
-            let most = into.len().min(PIECE);
-            let came = self.read(socket, decoder, &mut raw[..most], slice, |data| {
+            let PortReader { decoder, receive_buffer: raw, .. } = &mut *reader;
+            let most = into.len().min(MAX_CHUNK_BYTES);
+            let came = self.receive_events(socket, decoder, &mut raw[..most], slice, |data| {
                 into[length..length + data.len()].copy_from_slice(data);
                 length += data.len();
             });
@@ -197,62 +199,67 @@ impl Shared {
     }
 
     /// One operation of the socket: hands data on, hears the rest, answers it.
-    fn read(
+    fn receive_events(
         &self,
         socket: &mut SocketLink,
-        decoder: &mut Decoder,
+        decoder: &mut TelnetDecoder,
         raw: &mut [u8],
         within: Duration,
         mut keep: impl FnMut(&[u8]),
     ) -> Result<(), Fault> {
         let length = socket.receive(raw, within)?;
         let mut rest = &raw[..length];
-        while let Some(event) = decoder.next(&mut rest) {
+        while let Some(event) = decoder.next_event(&mut rest) {
             match event {
-                Event::Data(data) => keep(data),
+                TelnetEvent::Data(data) => keep(data),
                 event => {
-                    self.say_with_heard(|heard, answers| heard.take(event, answers));
-                    self.changed.notify_all();
+                    self.queue_with_state(|heard, answers| heard.handle_event(event, answers));
+                    self.state_changed.notify_all();
                 }
             }
         }
-        self.settle(socket)
+        self.flush_pending(socket)
     }
 
     /// Waits until something was heard, whichever half receives it; false if it was not within `patience`.
-    pub fn wait(
+    pub fn wait_until(
         &self,
         socket: &mut SocketLink,
         patience: Duration,
-        mut done: impl FnMut(&Heard) -> bool,
+        mut done: impl FnMut(&ServerState) -> bool,
     ) -> Result<bool, Fault> {
         let until = socket.clock.now() + patience;
         loop {
-            self.settle(socket)?;
-            let heard = lock(&self.heard);
+            self.flush_pending(socket)?;
+            let heard = lock(&self.server_state);
             if done(&heard) {
                 return Ok(true);
             }
-            let slice = until.since(socket.clock.now()).min(SLICE);
+            let slice = until.since(socket.clock.now()).min(POLL_INTERVAL);
             if slice.is_zero() {
                 return Ok(false);
             }
-            match self.reading.try_lock() {
+            match self.reader.try_lock() {
                 Ok(mut reader) => {
                     drop(heard);
-                    self.keep_data(socket, &mut reader, slice)?;
+                    self.receive_into_inbox(socket, &mut reader, slice)?;
                 }
-                Err(_) => drop(self.changed.wait_timeout(heard, slice)),
+                Err(_) => drop(self.state_changed.wait_timeout(heard, slice)),
             }
         }
     }
 
-    fn keep_data(&self, socket: &mut SocketLink, reader: &mut Reader, within: Duration) -> Result<(), Fault> {
-        let Reader { decoder, raw, inbox } = reader;
-        if inbox.len() > MOST_KEPT {
+    fn receive_into_inbox(
+        &self,
+        socket: &mut SocketLink,
+        reader: &mut PortReader,
+        within: Duration,
+    ) -> Result<(), Fault> {
+        let PortReader { decoder, receive_buffer: raw, inbox } = reader;
+        if inbox.len() > MAX_INBOX_BYTES {
             return Err(Fault::Other("the port sends and sends, and does not answer commands".to_owned()));
         }
-        match self.read(socket, decoder, raw, within, |data| inbox.extend_from_slice(data)) {
+        match self.receive_events(socket, decoder, raw, within, |data| inbox.extend_from_slice(data)) {
             Err(Fault::TimedOut) => Ok(()),
             done => done,
         }
@@ -261,7 +268,7 @@ impl Shared {
 
 /// How many of these bytes went out with so many of their escaped form, and whether the last is an FF of which only one
 /// half did.
-fn taken(bytes: &[u8], sent: usize) -> (usize, bool) {
+fn unescaped_length(bytes: &[u8], sent: usize) -> (usize, bool) {
     let mut escaped = 0;
     for (index, &byte) in bytes.iter().enumerate() {
         if escaped >= sent {
@@ -276,18 +283,22 @@ fn taken(bytes: &[u8], sent: usize) -> (usize, bool) {
 }
 
 impl PortLink {
-    pub fn wait(&mut self, patience: Duration, done: impl FnMut(&Heard) -> bool) -> Result<bool, Fault> {
-        self.shared.wait(&mut self.socket, patience, done)
+    pub fn wait_until(
+        &mut self,
+        patience: Duration,
+        done: impl FnMut(&ServerState) -> bool,
+    ) -> Result<bool, Fault> {
+        self.state.wait_until(&mut self.socket, patience, done)
     }
 
     /// Asks for settings, all of them or those that differ; fails unless each is answered.
-    pub fn ask(&mut self, wanted: &Settings, all: bool) -> Result<Settings, Fault> {
-        self.shared.say_with_heard(|heard, out| heard.ask(wanted, all, out));
-        let patience = self.shared.patience;
-        self.wait(patience, |heard| heard.unanswered().is_empty() || heard.echoes)?;
-        let heard = self.shared.heard();
-        let missing = heard.unanswered();
-        if heard.echoes {
+    pub fn apply_settings(&mut self, wanted: &SerialSettings, all: bool) -> Result<SerialSettings, Fault> {
+        self.state.queue_with_state(|heard, out| heard.write_settings(wanted, all, out));
+        let patience = self.state.reply_timeout;
+        self.wait_until(patience, |heard| heard.unanswered_settings().is_empty() || heard.is_echo)?;
+        let heard = self.state.server_state();
+        let missing = heard.unanswered_settings();
+        if heard.is_echo {
             return Err(Fault::Other(
                 "what is sent comes back: this is a raw port with a plug on its line; use tcp://…?baud=…"
                     .to_owned(),
@@ -311,8 +322,8 @@ impl Link for PortLink {
 
     fn facts(&self) -> Facts {
         let mut facts = self.socket.facts();
-        let heard = self.shared.heard();
-        line::note(&mut facts, &self.shared.asked, &heard.settings);
+        let heard = self.state.server_state();
+        serial_line::insert_line_facts(&mut facts, &self.state.requested, &heard.settings);
         if let Some(signature) = &heard.signature {
             facts.insert("signature".to_owned(), signature.as_str().into());
         }
@@ -324,59 +335,59 @@ impl Link for PortLink {
     }
 
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
-        self.shared.send(&mut self.socket, bytes, within)
+        self.state.send(&mut self.socket, bytes, within)
     }
 
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        self.shared.receive(&mut self.socket, into, within)
+        self.state.receive(&mut self.socket, into, within)
     }
 
-    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
-        Ok(Box::new(PortLink { socket: self.socket.half()?, shared: self.shared.clone() }))
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        Ok(Box::new(PortLink { socket: self.socket.duplicate()?, state: self.state.clone() }))
     }
 
     /// The device behind the port is never told.
-    fn polled(&self) -> Duration {
-        self.socket.polled()
+    fn busy_poll_time(&self) -> Duration {
+        self.socket.busy_poll_time()
     }
 
-    fn finish(&mut self) -> Result<(), Fault> {
+    fn finish_sending(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
-    fn port(&mut self) -> Option<&mut dyn Port> {
+    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         Some(self)
     }
 }
 
-impl Port for PortLink {
-    fn settings(&mut self) -> Result<Settings, Fault> {
-        Ok(self.shared.heard().settings)
+impl PortControl for PortLink {
+    fn settings(&mut self) -> Result<SerialSettings, Fault> {
+        Ok(self.state.server_state().settings)
     }
 
-    fn set(&mut self, wanted: &Settings) -> Result<Settings, Fault> {
-        self.ask(wanted, false)
+    fn configure(&mut self, wanted: &SerialSettings) -> Result<SerialSettings, Fault> {
+        self.apply_settings(wanted, false)
     }
 
     /// Not waited for: some servers do not answer where their port has no such wire.
-    fn signal(&mut self, signal: Signal, on: bool) -> Result<(), Fault> {
-        let value = command::signal(signal, on);
-        self.shared.say(|out| command::write(code::CONTROL, &[value], out));
-        self.shared.settle(&mut self.socket)
+    fn set_signal(&mut self, signal: OutputSignal, on: bool) -> Result<(), Fault> {
+        let value = command::encode_signal(signal, on);
+        self.state.queue_output(|out| command::write_command(code::CONTROL, &[value], out));
+        self.state.flush_pending(&mut self.socket)
     }
 
-    fn modem(&mut self) -> Option<Modem> {
-        self.shared.heard().modem
+    fn modem_lines(&mut self) -> Option<ModemLines> {
+        self.state.server_state().modem_lines
     }
 
-    fn purge(&mut self, purge: Purge) -> Result<(), Fault> {
-        let value = command::purge(purge);
-        self.shared.say(|out| command::write(code::PURGE, &[value], out));
-        self.shared.settle(&mut self.socket)
+    fn purge(&mut self, purge: PurgeTarget) -> Result<(), Fault> {
+        let value = command::encode_purge(purge);
+        self.state.queue_output(|out| command::write_command(code::PURGE, &[value], out));
+        self.state.flush_pending(&mut self.socket)
     }
 
-    fn errors(&mut self) -> Option<Errors> {
-        Some(self.shared.heard().errors)
+    fn uart_errors(&mut self) -> Option<UartErrors> {
+        Some(self.state.server_state().uart_errors)
     }
 }
 
@@ -398,7 +409,7 @@ mod tests {
                 telnet::escape(left, &mut escaped);
                 let sent = cut.min(escaped.len());
                 wire.extend_from_slice(&escaped[..sent]);
-                let (used, is_cut) = taken(left, sent);
+                let (used, is_cut) = unescaped_length(left, sent);
                 if is_cut {
                     wire.push(IAC);
                 }

@@ -3,80 +3,80 @@
 //! Not for moving the bytes: whoever has the connection and the port does that, and decides who may connect.
 
 use super::super::Fault;
-use super::super::line::{self, Errors, Modem, Port, Settings, Signal};
-use super::command::{self, ANSWER, code, control};
-use super::telnet::{Agreement, Decoder, Event, Negotiation, Verb, option};
+use super::super::serial_line::{self, ModemLines, OutputSignal, PortControl, SerialSettings, UartErrors};
+use super::command::{self, REPLY_OFFSET, code, control};
+use super::telnet::{OptionAgreement, OptionNegotiation, TelnetDecoder, TelnetEvent, TelnetVerb, option};
 
 /// One client's session.
 ///
-/// What the connection brings goes through [`Server::received`], what the port brings through [`escape`](super::escape); while
-/// [`Server::suspended`] the latter has to wait. States and errors of the line are passed on with
-/// [`Server::modem_changed`] and [`Server::line_errors`], called whenever the port is looked at. Nobody is made to read
+/// What the connection brings goes through [`PortServer::handle_bytes`], what the port brings through [`escape`](super::escape); while
+/// [`PortServer::is_suspended`] the latter has to wait. States and errors of the line are passed on with
+/// [`PortServer::report_modem_lines`] and [`PortServer::report_line_errors`], called whenever the port is looked at. Nobody is made to read
 /// answers: stop reading from a client who does not take them. When the session ends, the port's owner sets it back to
 /// its defaults.
 #[derive(Debug)]
-pub struct Server {
-    decoder: Decoder,
-    session: Session,
+pub struct PortServer {
+    decoder: TelnetDecoder,
+    session: PortSession,
 }
 
 #[derive(Debug)]
-struct Session {
-    negotiation: Negotiation,
+struct PortSession {
+    negotiation: OptionNegotiation,
     signature: String,
     /// As the client knows them: the rate is the one asked for where the granted one is as good.
-    settings: Settings,
+    settings: SerialSettings,
     dtr: bool,
     rts: bool,
-    holds_break: bool,
+    is_break_held: bool,
     line_mask: u8,
     modem_mask: u8,
-    modem: Modem,
+    modem_lines: ModemLines,
     /// The inputs as the client heard of them last; none until both know that they speak option 44.
-    told: Option<Modem>,
-    errors: Errors,
-    suspended: bool,
+    reported_modem_lines: Option<ModemLines>,
+    reported_errors: UartErrors,
+    is_suspended: bool,
     /// The last character was a CR, after which a terminal sends NUL or LF.
-    after_return: bool,
+    is_after_cr: bool,
 }
 
 /// What a port without inputs is said to have: what a cable of three wires looks like when they are bridged in the
 /// plug, so that a client which waits for a ready device goes on.
-const WITHOUT_WIRES: Modem = Modem { cts: true, dsr: true, ri: false, cd: true };
+const DEFAULT_MODEM_LINES: ModemLines = ModemLines { cts: true, dsr: true, ri: false, cd: true };
 
 /// How a Telnet terminal pads a CR that stands alone.
 const NUL: u8 = 0;
 const CR: u8 = b'\r';
 
-impl Server {
+impl PortServer {
     /// A session on a port that is set to `settings`. The signature is what clients are told who ask for one.
-    pub fn new(settings: Settings, signature: &str) -> Server {
-        let session = Session {
-            negotiation: Negotiation::default(),
+    pub fn new(settings: SerialSettings, signature: &str) -> PortServer {
+        let session = PortSession {
+            negotiation: OptionNegotiation::default(),
             signature: signature.to_owned(),
             settings,
             dtr: true,
             rts: true,
-            holds_break: false,
+            is_break_held: false,
             line_mask: 0,
             modem_mask: u8::MAX,
-            modem: WITHOUT_WIRES,
-            told: None,
-            errors: Errors::default(),
-            suspended: false,
-            after_return: false,
+            modem_lines: DEFAULT_MODEM_LINES,
+            reported_modem_lines: None,
+            reported_errors: UartErrors::default(),
+            is_suspended: false,
+            is_after_cr: false,
         };
-        Server { decoder: Decoder::default(), session }
+        PortServer { decoder: TelnetDecoder::default(), session }
     }
 
     /// What is said first. A client that knows only terminals can live with it.
-    pub fn greeting(&mut self, out: &mut Vec<u8>) {
+    pub fn write_greeting(&mut self, out: &mut Vec<u8>) {
         let negotiation = &mut self.session.negotiation;
         for option in [option::BINARY, option::SUPPRESS_GO_AHEAD] {
             negotiation.offer(option, out);
-            negotiation.ask(option, out);
+            negotiation.request(option, out);
         }
-        negotiation.ask(option::COM_PORT, out);
+        negotiation.request(option::COM_PORT, out);
     }
 
     /// Takes bytes from the client: appends what is for the line to `data` and what is for the client to `answers`, and
@@ -85,151 +85,162 @@ impl Server {
     ///
     /// Returns how many bytes were used. Fewer than were given when a command follows data: what is in `data` belongs
     /// on the line before the port changes. Write it, then call again with the rest.
-    pub fn received(
+    pub fn handle_bytes(
         &mut self,
         bytes: &[u8],
         data: &mut Vec<u8>,
         answers: &mut Vec<u8>,
-        port: &mut dyn Port,
+        port: &mut dyn PortControl,
     ) -> Result<usize, Fault> {
         let had = data.len();
         let mut rest = bytes;
-        while let Some(event) = self.decoder.next(&mut rest) {
+        while let Some(event) = self.decoder.next_event(&mut rest) {
             match event {
-                Event::Data(bytes) => self.session.take(bytes, data),
-                Event::Negotiation(verb, option) => self.session.negotiated(verb, option, answers, port),
-                Event::Opened if data.len() > had => break,
-                Event::Subnegotiation(option::COM_PORT, said) => {
+                TelnetEvent::Data(bytes) => self.session.unpad_data(bytes, data),
+                TelnetEvent::Negotiation(verb, option) => {
+                    self.session.handle_negotiation(verb, option, answers, port)
+                }
+                TelnetEvent::SubnegotiationStart if data.len() > had => break,
+                TelnetEvent::Subnegotiation(option::COM_PORT, said) => {
                     if let Some((&code, value)) = said.split_first() {
-                        self.session.command(code, value, answers, port)?;
+                        self.session.handle_command(code, value, answers, port)?;
                     }
                 }
-                Event::Opened | Event::Subnegotiation(..) => {}
+                TelnetEvent::SubnegotiationStart | TelnetEvent::Subnegotiation(..) => {}
             }
         }
         Ok(bytes.len() - rest.len())
     }
 
     /// The client wants no data for now. Answers to what it asks go on.
-    pub fn suspended(&self) -> bool {
-        self.session.suspended
+    pub fn is_suspended(&self) -> bool {
+        self.session.is_suspended
     }
 
     /// Says how the inputs are, if that has changed and the client wants to know.
-    pub fn modem_changed(&mut self, now: Modem, out: &mut Vec<u8>) {
-        self.session.modem = now;
-        self.session.tell_modem(out);
+    pub fn report_modem_lines(&mut self, now: ModemLines, out: &mut Vec<u8>) {
+        self.session.modem_lines = now;
+        self.session.report_modem_changes(out);
     }
 
     /// Says what has gone wrong on the line, if there is more of it and the client wants to know. `now` is what the port
     /// counted since it was opened.
-    pub fn line_errors(&mut self, now: Errors, out: &mut Vec<u8>) {
+    pub fn report_line_errors(&mut self, now: UartErrors, out: &mut Vec<u8>) {
         let session = &mut self.session;
-        if session.suspended {
+        if session.is_suspended {
             return;
         }
-        let state = command::line_state(now, session.errors) & session.line_mask;
-        session.errors = now;
+        let state = command::encode_line_state(now, session.reported_errors) & session.line_mask;
+        session.reported_errors = now;
         if state != 0 {
-            command::write(code::LINE_STATE + ANSWER, &[state], out);
+            command::write_command(code::LINE_STATE + REPLY_OFFSET, &[state], out);
         }
     }
 }
 
-impl Session {
-    fn take(&mut self, bytes: &[u8], data: &mut Vec<u8>) {
+impl PortSession {
+    fn unpad_data(&mut self, bytes: &[u8], data: &mut Vec<u8>) {
         if self.is_transparent() {
             data.extend_from_slice(bytes);
             return;
         }
         for &byte in bytes {
-            if !(self.after_return && byte == NUL) {
+            if !(self.is_after_cr && byte == NUL) {
                 data.push(byte);
             }
-            self.after_return = byte == CR;
+            self.is_after_cr = byte == CR;
         }
     }
 
     fn is_transparent(&self) -> bool {
-        self.told.is_some() || self.negotiation.theirs(option::BINARY) == Agreement::Yes
+        self.reported_modem_lines.is_some() || self.negotiation.remote(option::BINARY) == OptionAgreement::Yes
     }
 
-    fn negotiated(&mut self, verb: Verb, option: u8, answers: &mut Vec<u8>, port: &mut dyn Port) {
-        self.negotiation.received(verb, option, answers);
-        let sides = [self.negotiation.ours(option::COM_PORT), self.negotiation.theirs(option::COM_PORT)];
-        if self.told.is_none() && sides.contains(&Agreement::Yes) {
-            self.modem = port.modem().unwrap_or(self.modem);
-            self.tell_modem_now(answers);
+    fn handle_negotiation(
+        &mut self,
+        verb: TelnetVerb,
+        option: u8,
+        answers: &mut Vec<u8>,
+        port: &mut dyn PortControl,
+    ) {
+        self.negotiation.handle(verb, option, answers);
+        let sides = [self.negotiation.local(option::COM_PORT), self.negotiation.remote(option::COM_PORT)];
+        if self.reported_modem_lines.is_none() && sides.contains(&OptionAgreement::Yes) {
+            self.modem_lines = port.modem_lines().unwrap_or(self.modem_lines);
+            self.report_modem_state(answers);
         }
     }
 
-    fn tell_modem(&mut self, out: &mut Vec<u8>) {
-        let Some(told) = self.told.filter(|_| !self.suspended) else { return };
-        let state = command::modem_state(self.modem, told) & self.modem_mask;
-        if told != self.modem {
-            self.told = Some(self.modem);
+    fn report_modem_changes(&mut self, out: &mut Vec<u8>) {
+        let Some(told) = self.reported_modem_lines.filter(|_| !self.is_suspended) else { return };
+        let state = command::encode_modem_state(self.modem_lines, told) & self.modem_mask;
+        if told != self.modem_lines {
+            self.reported_modem_lines = Some(self.modem_lines);
             if state != 0 {
-                command::write(code::MODEM_STATE + ANSWER, &[state], out);
+                command::write_command(code::MODEM_STATE + REPLY_OFFSET, &[state], out);
             }
         }
     }
 
-    fn tell_modem_now(&mut self, out: &mut Vec<u8>) {
-        let state = command::modem_state(self.modem, self.told.unwrap_or(self.modem)) & self.modem_mask;
-        self.told = Some(self.modem);
-        command::write(code::MODEM_STATE + ANSWER, &[state], out);
+    fn report_modem_state(&mut self, out: &mut Vec<u8>) {
+        let state = command::encode_modem_state(
+            self.modem_lines,
+            self.reported_modem_lines.unwrap_or(self.modem_lines),
+        ) & self.modem_mask;
+        self.reported_modem_lines = Some(self.modem_lines);
+        command::write_command(code::MODEM_STATE + REPLY_OFFSET, &[state], out);
     }
 
     /// Does what a command says and answers it. Commands that nobody knows are not answered.
-    fn command(
+    fn handle_command(
         &mut self,
         code: u8,
         value: &[u8],
         answers: &mut Vec<u8>,
-        port: &mut dyn Port,
+        port: &mut dyn PortControl,
     ) -> Result<(), Fault> {
         let first = value.first().copied().unwrap_or(0);
         let now = self.settings;
         let one = match code {
             // Asked for with nothing, or with the zero that one server wants there.
             code::SIGNATURE if value.iter().all(|&byte| byte == 0) => {
-                command::write(code + ANSWER, self.signature.as_bytes(), answers);
+                command::write_command(code + REPLY_OFFSET, self.signature.as_bytes(), answers);
                 return Ok(());
             }
             code::BAUD => {
-                let wanted = command::baud_of(value).filter(|&baud| baud > 0);
-                self.set(wanted.map(|baud| Settings { baud, ..now }), port)?;
-                command::write(code + ANSWER, &self.settings.baud.to_be_bytes(), answers);
+                let wanted = command::decode_baud(value).filter(|&baud| baud > 0);
+                self.apply_settings(wanted.map(|baud| SerialSettings { baud, ..now }), port)?;
+                command::write_command(code + REPLY_OFFSET, &self.settings.baud.to_be_bytes(), answers);
                 return Ok(());
             }
             code::DATA => {
-                let wanted = command::data_of(first);
-                self.set(wanted.map(|data_bits| Settings { data_bits, ..now }), port)?;
+                let wanted = command::decode_data_bits(first);
+                self.apply_settings(wanted.map(|data_bits| SerialSettings { data_bits, ..now }), port)?;
                 self.settings.data_bits
             }
             code::PARITY => {
-                let wanted = command::parity_of(first);
-                self.set(wanted.map(|parity| Settings { parity, ..now }), port)?;
-                command::parity(self.settings.parity)
+                let wanted = command::decode_parity(first);
+                self.apply_settings(wanted.map(|parity| SerialSettings { parity, ..now }), port)?;
+                command::encode_parity(self.settings.parity)
             }
             code::STOP => {
-                let wanted = command::stop_of(first);
-                self.set(wanted.map(|stop| Settings { stop, ..now }), port)?;
-                command::stop(self.settings.stop)
+                let wanted = command::decode_stop_bits(first);
+                self.apply_settings(wanted.map(|stop| SerialSettings { stop_bits: stop, ..now }), port)?;
+                command::encode_stop_bits(self.settings.stop_bits)
             }
-            code::CONTROL => match self.control(first, port)? {
+            code::CONTROL => match self.handle_control(first, port)? {
                 Some(state) => state,
                 None => return Ok(()),
             },
             code::LINE_STATE => 0,
             code::MODEM_STATE => {
-                self.modem = port.modem().unwrap_or(self.modem);
-                self.tell_modem_now(answers);
+                self.modem_lines = port.modem_lines().unwrap_or(self.modem_lines);
+                self.report_modem_state(answers);
                 return Ok(());
             }
             code::SUSPEND | code::RESUME => {
-                self.suspended = code == code::SUSPEND;
-                self.tell_modem(answers);
+                self.is_suspended = code == code::SUSPEND;
+                self.report_modem_changes(answers);
                 return Ok(());
             }
             code::LINE_STATE_MASK => {
@@ -241,64 +252,77 @@ impl Session {
                 first
             }
             code::PURGE => {
-                let Some(purge) = command::purge_of(first) else { return Ok(()) };
+                let Some(purge) = command::decode_purge(first) else { return Ok(()) };
                 let done = port.purge(purge);
-                unless_gone(done, port)?;
+                ignore_refusal(done, port)?;
                 first
             }
             _ => return Ok(()),
         };
-        command::write(code + ANSWER, &[one], answers);
+        command::write_command(code + REPLY_OFFSET, &[one], answers);
         Ok(())
     }
 
     /// Sets the port, if there is something to set: a driver may disturb the line even where nothing changes.
-    fn set(&mut self, wanted: Option<Settings>, port: &mut dyn Port) -> Result<(), Fault> {
+    fn apply_settings(
+        &mut self,
+        wanted: Option<SerialSettings>,
+        port: &mut dyn PortControl,
+    ) -> Result<(), Fault> {
         let Some(wanted) = wanted.filter(|wanted| *wanted != self.settings) else { return Ok(()) };
-        let granted = port.set(&wanted);
-        if let Some(granted) = unless_gone(granted, port)? {
+        let granted = port.configure(&wanted);
+        if let Some(granted) = ignore_refusal(granted, port)? {
             // Clients want to read the rate they asked for, not the one that a divisor makes of it.
-            let is_as_good = line::check_granted(&wanted, &granted).is_ok();
+            let is_as_good = serial_line::check_granted(&wanted, &granted).is_ok();
             let baud = if is_as_good { wanted.baud } else { granted.baud };
-            self.settings = Settings { baud, ..granted };
+            self.settings = SerialSettings { baud, ..granted };
         }
         Ok(())
     }
 
     /// The state after a value of [`code::CONTROL`]; what is received is held up as what is sent is.
-    fn control(&mut self, value: u8, port: &mut dyn Port) -> Result<Option<u8>, Fault> {
-        if let Some(flow) = command::flow_of(value) {
-            self.set(Some(Settings { flow, ..self.settings }), port)?;
+    fn handle_control(&mut self, value: u8, port: &mut dyn PortControl) -> Result<Option<u8>, Fault> {
+        if let Some(flow) = command::decode_flow_control(value) {
+            self.apply_settings(Some(SerialSettings { flow_control: flow, ..self.settings }), port)?;
         }
-        if let Some((signal, wanted)) = command::signal_of(value) {
-            return self.signal(signal, wanted, port).map(Some);
+        if let Some((signal, wanted)) = command::decode_signal(value) {
+            return self.handle_signal(signal, wanted, port).map(Some);
         }
-        let flow = self.settings.flow;
+        let flow = self.settings.flow_control;
         Ok(match value {
-            control::ASK_FLOW..=3 | control::BY_DCD | control::BY_DSR => Some(command::flow(flow)),
-            control::ASK_INBOUND_FLOW..=16 | control::BY_DTR => Some(command::inbound_flow(flow)),
+            control::QUERY_FLOW_CONTROL..=3 | control::BY_DCD | control::BY_DSR => {
+                Some(command::encode_flow_control(flow))
+            }
+            control::QUERY_INBOUND_FLOW_CONTROL..=16 | control::BY_DTR => {
+                Some(command::encode_inbound_flow_control(flow))
+            }
             _ => None,
         })
     }
 
-    fn signal(&mut self, signal: Signal, wanted: Option<bool>, port: &mut dyn Port) -> Result<u8, Fault> {
+    fn handle_signal(
+        &mut self,
+        signal: OutputSignal,
+        wanted: Option<bool>,
+        port: &mut dyn PortControl,
+    ) -> Result<u8, Fault> {
         let state = match signal {
-            Signal::Dtr => &mut self.dtr,
-            Signal::Rts => &mut self.rts,
-            Signal::Break => &mut self.holds_break,
+            OutputSignal::Dtr => &mut self.dtr,
+            OutputSignal::Rts => &mut self.rts,
+            OutputSignal::Break => &mut self.is_break_held,
         };
         if let Some(on) = wanted {
-            let done = port.signal(signal, on);
-            if unless_gone(done, port)?.is_some() {
+            let done = port.set_signal(signal, on);
+            if ignore_refusal(done, port)?.is_some() {
                 *state = on;
             }
         }
-        Ok(command::signal(signal, *state))
+        Ok(command::encode_signal(signal, *state))
     }
 }
 
 /// What was done, or nothing where the port refused; a port that cannot even say how it is set is gone.
-fn unless_gone<T>(done: Result<T, Fault>, port: &mut dyn Port) -> Result<Option<T>, Fault> {
+fn ignore_refusal<T>(done: Result<T, Fault>, port: &mut dyn PortControl) -> Result<Option<T>, Fault> {
     match done {
         Ok(done) => Ok(Some(done)),
         Err(_) => port.settings().map(|_| None),

@@ -21,131 +21,145 @@ pub mod option {
 
 /// The longest sub-negotiation that is kept, with its option: a command of option 44 takes six bytes, a signature is a
 /// line of text. What is longer is passed over.
-pub const LONGEST: usize = 256;
+pub const MAX_SUBNEGOTIATION_BYTES: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum TelnetVerb {
     Will,
     Wont,
     Do,
     Dont,
 }
 
-impl Verb {
-    fn of(byte: u8) -> Option<Verb> {
+impl TelnetVerb {
+    fn from_byte(byte: u8) -> Option<TelnetVerb> {
         Some(match byte {
-            0xfb => Verb::Will,
-            0xfc => Verb::Wont,
-            0xfd => Verb::Do,
-            0xfe => Verb::Dont,
+            0xfb => TelnetVerb::Will,
+            0xfc => TelnetVerb::Wont,
+            0xfd => TelnetVerb::Do,
+            0xfe => TelnetVerb::Dont,
             _ => return None,
         })
     }
 
-    fn byte(self) -> u8 {
+    fn to_byte(self) -> u8 {
         match self {
-            Verb::Will => 0xfb,
-            Verb::Wont => 0xfc,
-            Verb::Do => 0xfd,
-            Verb::Dont => 0xfe,
+            TelnetVerb::Will => 0xfb,
+            TelnetVerb::Wont => 0xfc,
+            TelnetVerb::Do => 0xfd,
+            TelnetVerb::Dont => 0xfe,
         }
     }
 }
 
 /// What came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum TelnetEvent<'a> {
     Data(&'a [u8]),
-    Negotiation(Verb, u8),
+    Negotiation(TelnetVerb, u8),
     /// A sub-negotiation begins: what came before it can be dealt with first.
-    Opened,
+    SubnegotiationStart,
     /// Its option and what it says, FF no longer doubled.
     Subnegotiation(u8, &'a [u8]),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum DecoderState {
     Data,
     Command,
-    Option(Verb),
-    Inside,
-    CommandInside,
+    Option(TelnetVerb),
+    Subnegotiation,
+    SubnegotiationCommand,
 }
 
 /// Reads a stream that may be cut anywhere.
 #[derive(Debug)]
-pub struct Decoder {
-    state: State,
-    inside: Vec<u8>,
+pub struct TelnetDecoder {
+    state: DecoderState,
+    subnegotiation: Vec<u8>,
 }
 
-impl Default for Decoder {
-    fn default() -> Decoder {
-        Decoder { state: State::Data, inside: Vec::with_capacity(LONGEST + 1) }
+impl Default for TelnetDecoder {
+    fn default() -> TelnetDecoder {
+        TelnetDecoder {
+            state: DecoderState::Data,
+            subnegotiation: Vec::with_capacity(MAX_SUBNEGOTIATION_BYTES + 1),
+        }
     }
 }
 
-impl Decoder {
+impl TelnetDecoder {
     /// The next event of `bytes`, which loses what was used; `None` when all of them are. Allocates nothing.
-    pub fn next<'event, 'bytes: 'event>(&'event mut self, bytes: &mut &'bytes [u8]) -> Option<Event<'event>> {
+    pub fn next_event<'event, 'bytes: 'event>(
+        &'event mut self,
+        bytes: &mut &'bytes [u8],
+    ) -> Option<TelnetEvent<'event>> {
         loop {
-            if self.state == State::Data {
+            if self.state == DecoderState::Data {
                 let length = bytes.iter().position(|&byte| byte == IAC).unwrap_or(bytes.len());
                 if length > 0 {
                     let (data, rest) = bytes.split_at(length);
                     *bytes = rest;
-                    return Some(Event::Data(data));
+                    return Some(TelnetEvent::Data(data));
                 }
             }
             let (first, rest) = bytes.split_at_checked(1)?;
             *bytes = rest;
             let byte = first[0];
             match self.state {
-                State::Data => self.state = State::Command,
-                State::Command => {
-                    self.state = State::Data;
+                DecoderState::Data => self.state = DecoderState::Command,
+                DecoderState::Command => {
+                    self.state = DecoderState::Data;
                     match byte {
-                        IAC => return Some(Event::Data(first)),
+                        IAC => return Some(TelnetEvent::Data(first)),
                         SB => {
-                            self.inside.clear();
-                            self.state = State::Inside;
-                            return Some(Event::Opened);
+                            self.subnegotiation.clear();
+                            self.state = DecoderState::Subnegotiation;
+                            return Some(TelnetEvent::SubnegotiationStart);
                         }
                         // The commands of one byte are for terminals.
-                        _ => self.state = Verb::of(byte).map_or(State::Data, State::Option),
+                        _ => {
+                            self.state =
+                                TelnetVerb::from_byte(byte).map_or(DecoderState::Data, DecoderState::Option)
+                        }
                     }
                 }
-                State::Option(verb) => {
-                    self.state = State::Data;
-                    return Some(Event::Negotiation(verb, byte));
+                DecoderState::Option(verb) => {
+                    self.state = DecoderState::Data;
+                    return Some(TelnetEvent::Negotiation(verb, byte));
                 }
-                State::Inside if byte == IAC => self.state = State::CommandInside,
-                State::Inside => self.keep(byte),
-                State::CommandInside if byte == IAC => {
-                    self.keep(byte);
-                    self.state = State::Inside;
+                DecoderState::Subnegotiation if byte == IAC => {
+                    self.state = DecoderState::SubnegotiationCommand
                 }
-                State::CommandInside if byte == SE => {
-                    self.state = State::Data;
-                    if (1..=LONGEST).contains(&self.inside.len()) {
-                        return Some(Event::Subnegotiation(self.inside[0], &self.inside[1..]));
+                DecoderState::Subnegotiation => self.push_byte(byte),
+                DecoderState::SubnegotiationCommand if byte == IAC => {
+                    self.push_byte(byte);
+                    self.state = DecoderState::Subnegotiation;
+                }
+                DecoderState::SubnegotiationCommand if byte == SE => {
+                    self.state = DecoderState::Data;
+                    if (1..=MAX_SUBNEGOTIATION_BYTES).contains(&self.subnegotiation.len()) {
+                        return Some(TelnetEvent::Subnegotiation(
+                            self.subnegotiation[0],
+                            &self.subnegotiation[1..],
+                        ));
                     }
                 }
                 // No end, but the beginning of something else: the sub-negotiation was broken off.
-                State::CommandInside if byte == SB => {
-                    self.inside.clear();
-                    self.state = State::Inside;
+                DecoderState::SubnegotiationCommand if byte == SB => {
+                    self.subnegotiation.clear();
+                    self.state = DecoderState::Subnegotiation;
                 }
-                State::CommandInside => {
-                    self.state = Verb::of(byte).map_or(State::Data, State::Option);
+                DecoderState::SubnegotiationCommand => {
+                    self.state = TelnetVerb::from_byte(byte).map_or(DecoderState::Data, DecoderState::Option);
                 }
             }
         }
     }
 
-    fn keep(&mut self, byte: u8) {
-        if self.inside.len() <= LONGEST {
-            self.inside.push(byte);
+    fn push_byte(&mut self, byte: u8) {
+        if self.subnegotiation.len() <= MAX_SUBNEGOTIATION_BYTES {
+            self.subnegotiation.push(byte);
         }
     }
 }
@@ -161,12 +175,12 @@ pub fn escape(data: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Writes one word of negotiation.
-pub fn negotiate(verb: Verb, option: u8, out: &mut Vec<u8>) {
-    out.extend_from_slice(&[IAC, verb.byte(), option]);
+pub fn write_negotiation(verb: TelnetVerb, option: u8, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[IAC, verb.to_byte(), option]);
 }
 
 /// Writes a sub-negotiation of an option: a code and its value, in which FF is doubled.
-pub fn subnegotiate(option: u8, code: u8, value: &[u8], out: &mut Vec<u8>) {
+pub fn write_subnegotiation(option: u8, code: u8, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&[IAC, SB, option, code]);
     escape(value, out);
     out.extend_from_slice(&[IAC, SE]);
@@ -174,81 +188,83 @@ pub fn subnegotiate(option: u8, code: u8, value: &[u8], out: &mut Vec<u8>) {
 
 /// Whether one side does what an option says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Agreement {
+pub enum OptionAgreement {
     #[default]
     No,
     /// Offered or asked for; the answer has not come.
-    Open,
+    Pending,
     Yes,
     /// Offered or asked for, and refused.
     Refused,
 }
 
 /// The options that this program knows; all others are refused.
-const KNOWN: [u8; 3] = [option::BINARY, option::SUPPRESS_GO_AHEAD, option::COM_PORT];
+const KNOWN_OPTIONS: [u8; 3] = [option::BINARY, option::SUPPRESS_GO_AHEAD, option::COM_PORT];
 
 /// What both sides agreed on. Answers only what changes something, so that two sides never answer each other for ever.
 #[derive(Debug, Default)]
-pub struct Negotiation {
-    ours: [Agreement; KNOWN.len()],
-    theirs: [Agreement; KNOWN.len()],
+pub struct OptionNegotiation {
+    local: [OptionAgreement; KNOWN_OPTIONS.len()],
+    remote: [OptionAgreement; KNOWN_OPTIONS.len()],
 }
 
-impl Negotiation {
+impl OptionNegotiation {
     /// Says that this side will do what an option means.
     pub fn offer(&mut self, option: u8, out: &mut Vec<u8>) {
-        if let Some(known) = place(option) {
-            self.ours[known] = Agreement::Open;
-            negotiate(Verb::Will, option, out);
+        if let Some(known) = option_index(option) {
+            self.local[known] = OptionAgreement::Pending;
+            write_negotiation(TelnetVerb::Will, option, out);
         }
     }
 
     /// Asks the other side to do what an option means.
-    pub fn ask(&mut self, option: u8, out: &mut Vec<u8>) {
-        if let Some(known) = place(option) {
-            self.theirs[known] = Agreement::Open;
-            negotiate(Verb::Do, option, out);
+    pub fn request(&mut self, option: u8, out: &mut Vec<u8>) {
+        if let Some(known) = option_index(option) {
+            self.remote[known] = OptionAgreement::Pending;
+            write_negotiation(TelnetVerb::Do, option, out);
         }
     }
 
     /// Takes what the other side said, and answers where it has to be.
-    pub fn received(&mut self, verb: Verb, option: u8, answers: &mut Vec<u8>) {
+    pub fn handle(&mut self, verb: TelnetVerb, option: u8, answers: &mut Vec<u8>) {
         let (side, agree, refuse) = match verb {
-            Verb::Will | Verb::Wont => (&mut self.theirs, Verb::Do, Verb::Dont),
-            Verb::Do | Verb::Dont => (&mut self.ours, Verb::Will, Verb::Wont),
+            TelnetVerb::Will | TelnetVerb::Wont => (&mut self.remote, TelnetVerb::Do, TelnetVerb::Dont),
+            TelnetVerb::Do | TelnetVerb::Dont => (&mut self.local, TelnetVerb::Will, TelnetVerb::Wont),
         };
-        let wants = matches!(verb, Verb::Will | Verb::Do);
-        let Some(agreement) = place(option).map(|known| &mut side[known]) else {
+        let wants = matches!(verb, TelnetVerb::Will | TelnetVerb::Do);
+        let Some(agreement) = option_index(option).map(|known| &mut side[known]) else {
             if wants {
-                negotiate(refuse, option, answers);
+                write_negotiation(refuse, option, answers);
             }
             return;
         };
         match (wants, *agreement) {
-            (true, Agreement::No | Agreement::Refused) => negotiate(agree, option, answers),
-            (false, Agreement::Yes) => negotiate(refuse, option, answers),
+            (true, OptionAgreement::No | OptionAgreement::Refused) => {
+                write_negotiation(agree, option, answers)
+            }
+            (false, OptionAgreement::Yes) => write_negotiation(refuse, option, answers),
             _ => {}
         }
         *agreement = match (wants, *agreement) {
-            (true, _) => Agreement::Yes,
-            (false, Agreement::Open | Agreement::Refused) => Agreement::Refused,
-            (false, _) => Agreement::No,
+            (true, _) => OptionAgreement::Yes,
+            (false, OptionAgreement::Pending | OptionAgreement::Refused) => OptionAgreement::Refused,
+            (false, _) => OptionAgreement::No,
         };
     }
 
     /// What this side does.
-    pub fn ours(&self, option: u8) -> Agreement {
-        place(option).map_or(Agreement::No, |known| self.ours[known])
+    pub fn local(&self, option: u8) -> OptionAgreement {
+        option_index(option).map_or(OptionAgreement::No, |known| self.local[known])
     }
 
     /// What the other side does.
-    pub fn theirs(&self, option: u8) -> Agreement {
-        place(option).map_or(Agreement::No, |known| self.theirs[known])
+    pub fn remote(&self, option: u8) -> OptionAgreement {
+        option_index(option).map_or(OptionAgreement::No, |known| self.remote[known])
     }
 }
 
-fn place(option: u8) -> Option<usize> {
-    KNOWN.iter().position(|&known| known == option)
+fn option_index(option: u8) -> Option<usize> {
+    KNOWN_OPTIONS.iter().position(|&known| known == option)
 }
 
 #[cfg(test)]
@@ -259,12 +275,12 @@ mod tests {
 
     /// What a decoder makes of pieces, in words; neighbouring data are one.
     fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
-        let (mut decoder, mut words, mut data) = (Decoder::default(), Vec::new(), Vec::new());
+        let (mut decoder, mut words, mut data) = (TelnetDecoder::default(), Vec::new(), Vec::new());
         for mut piece in pieces {
-            while let Some(event) = decoder.next(&mut piece) {
+            while let Some(event) = decoder.next_event(&mut piece) {
                 match event {
-                    Event::Data(bytes) => data.extend_from_slice(bytes),
-                    Event::Opened => {}
+                    TelnetEvent::Data(bytes) => data.extend_from_slice(bytes),
+                    TelnetEvent::SubnegotiationStart => {}
                     other => {
                         if !data.is_empty() {
                             words.push(format!("{:02x?}", std::mem::take(&mut data)));
@@ -281,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_read_the_same_wherever_it_is_cut() {
+    fn decoding_is_independent_of_segmentation() {
         let stream =
             b"A\xff\xffB\xff\xfb\x2c\xff\xfa\x2c\x01\x00\x00\xff\xff\x25\xff\xf0C\xff\xf1D\xff\xfe\x01";
         let whole = read([&stream[..]]);
@@ -300,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_is_passed_over() {
+    fn an_unterminated_subnegotiation_is_skipped() {
         // Broken off by a negotiation, by another one, by a lone command; nothing inside; far too long.
         let mut stream =
             b"\xff\xfa\x2c\x01\xff\xfb\x00A\xff\xfa\x2c\x01\xff\xfa\x2c\x02\x08\xff\xf0B".to_vec();
@@ -317,25 +333,25 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changes_something_is_answered() {
-        let (mut negotiation, mut out) = (Negotiation::default(), Vec::new());
+    fn only_changes_are_answered() {
+        let (mut negotiation, mut out) = (OptionNegotiation::default(), Vec::new());
         negotiation.offer(option::BINARY, &mut out);
-        negotiation.ask(option::COM_PORT, &mut out);
+        negotiation.request(option::COM_PORT, &mut out);
         assert_eq!(out, b"\xff\xfb\x00\xff\xfd\x2c");
         let mut say = |verb, option| {
             let mut answers = Vec::new();
-            negotiation.received(verb, option, &mut answers);
+            negotiation.handle(verb, option, &mut answers);
             answers
         };
-        assert_eq!(say(Verb::Do, option::BINARY), b"", "an agreement");
-        assert_eq!(say(Verb::Do, option::BINARY), b"", "said again");
-        assert_eq!(say(Verb::Will, option::BINARY), b"\xff\xfd\x00", "a wish of theirs");
-        assert_eq!(say(Verb::Will, option::COM_PORT), b"");
-        assert_eq!(say(Verb::Dont, option::COM_PORT), b"", "was never offered");
-        assert_eq!(say(Verb::Do, 1), b"\xff\xfc\x01", "unknown");
-        assert_eq!(say(Verb::Dont, 1), b"");
-        assert_eq!(say(Verb::Wont, option::COM_PORT), b"\xff\xfe\x2c", "taken back");
-        assert_eq!(say(Verb::Wont, option::COM_PORT), b"");
+        assert_eq!(say(TelnetVerb::Do, option::BINARY), b"", "an agreement");
+        assert_eq!(say(TelnetVerb::Do, option::BINARY), b"", "said again");
+        assert_eq!(say(TelnetVerb::Will, option::BINARY), b"\xff\xfd\x00", "a wish of theirs");
+        assert_eq!(say(TelnetVerb::Will, option::COM_PORT), b"");
+        assert_eq!(say(TelnetVerb::Dont, option::COM_PORT), b"", "was never offered");
+        assert_eq!(say(TelnetVerb::Do, 1), b"\xff\xfc\x01", "unknown");
+        assert_eq!(say(TelnetVerb::Dont, 1), b"");
+        assert_eq!(say(TelnetVerb::Wont, option::COM_PORT), b"\xff\xfe\x2c", "taken back");
+        assert_eq!(say(TelnetVerb::Wont, option::COM_PORT), b"");
     }
 
     proptest! {
@@ -343,11 +359,11 @@ mod tests {
         fn data_survive(data in prop::collection::vec(prop_oneof![Just(0xffu8), any::<u8>()], 0..600), cut in 1usize..40) {
             let mut sent = Vec::new();
             escape(&data, &mut sent);
-            let (mut decoder, mut came) = (Decoder::default(), Vec::new());
+            let (mut decoder, mut came) = (TelnetDecoder::default(), Vec::new());
             for mut piece in sent.chunks(cut) {
-                while let Some(event) = decoder.next(&mut piece) {
+                while let Some(event) = decoder.next_event(&mut piece) {
                     match event {
-                        Event::Data(bytes) => came.extend_from_slice(bytes),
+                        TelnetEvent::Data(bytes) => came.extend_from_slice(bytes),
                         other => prop_assert!(false, "{:?}", other),
                     }
                 }
@@ -357,18 +373,18 @@ mod tests {
 
         #[test]
         fn two_sides_never_answer_each_other_for_ever(said in prop::collection::btree_map(0u8..50, 0u8..4, 0..40)) {
-            let (mut one, mut other) = (Negotiation::default(), Negotiation::default());
+            let (mut one, mut other) = (OptionNegotiation::default(), OptionNegotiation::default());
             let mut out = Vec::new();
             other.offer(option::COM_PORT, &mut out);
             for (option, verb) in said {
-                negotiate(Verb::of(0xfb + verb).unwrap(), option, &mut out);
+                write_negotiation(TelnetVerb::from_byte(0xfb + verb).unwrap(), option, &mut out);
             }
             for _ in 0..4 {
-                let (mut decoder, mut answers) = (Decoder::default(), Vec::new());
+                let (mut decoder, mut answers) = (TelnetDecoder::default(), Vec::new());
                 let mut bytes = &out[..];
-                while let Some(event) = decoder.next(&mut bytes) {
-                    let Event::Negotiation(verb, option) = event else { continue };
-                    one.received(verb, option, &mut answers);
+                while let Some(event) = decoder.next_event(&mut bytes) {
+                    let TelnetEvent::Negotiation(verb, option) = event else { continue };
+                    one.handle(verb, option, &mut answers);
                 }
                 prop_assert!(answers.len() <= out.len());
                 out = answers;

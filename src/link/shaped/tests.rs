@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::link::MOST_OF_ONE;
+use super::link::MAX_LINK_IN_FLIGHT_BYTES;
 use super::*;
 use crate::clock::Clock;
 use crate::link::party::{Party, Step};
@@ -18,26 +18,26 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn path(shape: Shape) -> Path {
-    Path::new(shape, 1)
+fn path(shape: Shape) -> ShapedPath {
+    ShapedPath::new(shape, 1)
 }
 
 /// Everything that is there by `now`, message by message.
-fn all(pipe: &mut Pipe, now: Time) -> Vec<Vec<u8>> {
+fn all(pipe: &mut ShapedPipe, now: Time) -> Vec<Vec<u8>> {
     let mut room = [0; 2000];
     std::iter::from_fn(|| pipe.receive(&mut room, now).map(|length| room[..length].to_vec())).collect()
 }
 
 #[test]
-fn a_piece_arrives_when_the_line_and_the_delay_are_over() {
-    let mut path = path(Shape { delay: ms(500), rate: 80_000.0, ..Shape::default() });
-    let mut pipe = Pipe::new(Framing::Message);
+fn a_chunk_arrives_after_transmission_and_delay() {
+    let mut path = path(Shape { delay: ms(500), bits_per_second: 80_000.0, ..Shape::default() });
+    let mut pipe = ShapedPipe::new(Framing::Message);
     pipe.send(&mut path, &[1; 1000], at(0));
     pipe.send(&mut path, &[2; 100], at(0));
     // After the line has been idle it begins anew.
     pipe.send(&mut path, &[3; 10], at(1000));
     for (due, byte) in [(600, 1), (610, 2), (1501, 3)] {
-        assert_eq!(pipe.due(), Some(at(due)));
+        assert_eq!(pipe.next_due(), Some(at(due)));
         assert_eq!(pipe.receive(&mut [0; 2000], Time(at(due).0 - 1)), None);
         assert_eq!(all(&mut pipe, at(due))[0][0], byte);
     }
@@ -46,52 +46,52 @@ fn a_piece_arrives_when_the_line_and_the_delay_are_over() {
 #[test]
 fn a_rate_does_not_drift() {
     // A byte takes 2/3 ns more than a whole number of them; a million bytes take what they take.
-    let mut path = path(Shape { rate: 3e6, ..Shape::default() });
-    let mut pipe = Pipe::new(Framing::Stream);
+    let mut path = path(Shape { bits_per_second: 3e6, ..Shape::default() });
+    let mut pipe = ShapedPipe::new(Framing::Stream);
     for _ in 0..1_000_000 {
         pipe.send(&mut path, &[0], Time(7));
         pipe.receive(&mut [0; 9], Time::NEVER);
     }
     pipe.send(&mut path, &[0], Time(7));
-    assert_eq!(pipe.due(), Some(Time(7 + 2_666_669_333)));
+    assert_eq!(pipe.next_due(), Some(Time(7 + 2_666_669_333)));
 }
 
 #[test]
-fn connections_share_the_line() {
-    let mut path = path(Shape { rate: 8000.0, ..Shape::default() });
-    let mut pipes = [Pipe::new(Framing::Stream), Pipe::new(Framing::Stream)];
+fn connections_share_the_link_rate() {
+    let mut path = path(Shape { bits_per_second: 8000.0, ..Shape::default() });
+    let mut pipes = [ShapedPipe::new(Framing::Stream), ShapedPipe::new(Framing::Stream)];
     for pipe in &mut pipes {
         pipe.send(&mut path, &[0; 100], at(0));
     }
-    assert_eq!(pipes.map(|pipe| pipe.due()), [Some(at(100)), Some(at(200))]);
+    assert_eq!(pipes.map(|pipe| pipe.next_due()), [Some(at(100)), Some(at(200))]);
 }
 
 #[test]
 fn a_full_queue_drops_messages() {
-    let mut path = path(Shape { rate: 8000.0, queue: 250, ..Shape::default() });
-    let mut pipe = Pipe::new(Framing::Message);
+    let mut path = path(Shape { bits_per_second: 8000.0, queue_bytes: 250, ..Shape::default() });
+    let mut pipe = ShapedPipe::new(Framing::Message);
     for _ in 0..4 {
         pipe.send(&mut path, &[0; 100], at(0));
     }
-    assert_eq!((path.tally.dropped, pipe.due()), (2, Some(at(100))));
-    assert_eq!((path.room(at(0)), path.room(at(150)), path.half_empty()), (50, 200, at(75)));
+    assert_eq!((path.counters.dropped, pipe.next_due()), (2, Some(at(100))));
+    assert_eq!((path.free_bytes(at(0)), path.free_bytes(at(150)), path.half_empty_at()), (50, 200, at(75)));
     pipe.send(&mut path, &[0; 100], at(50));
-    assert_eq!(path.tally.dropped, 2, "50 bytes have gone");
+    assert_eq!(path.counters.dropped, 2, "50 bytes have gone");
     pipe.send(&mut path, &[0; 1000], at(299));
-    assert_eq!(path.tally.dropped, 3);
+    assert_eq!(path.counters.dropped, 3);
     pipe.send(&mut path, &[0; 1000], at(300));
-    assert_eq!(path.tally.dropped, 3, "nothing else is in the queue");
+    assert_eq!(path.counters.dropped, 3, "nothing else is in the queue");
 }
 
 #[test]
-fn jitter_is_uniform_and_keeps_streams_in_order() {
+fn jitter_is_uniform_and_streams_stay_in_order() {
     let shape = Shape { delay: ms(10), jitter: ms(10), ..Shape::default() };
     let mut bins = [0; 4];
     let mut random = path(shape.clone());
     for n in 0..4000 {
-        let mut pipe = Pipe::new(Framing::Message);
+        let mut pipe = ShapedPipe::new(Framing::Message);
         pipe.send(&mut random, &[0], at(n));
-        let delay = pipe.due().unwrap() - at(n);
+        let delay = pipe.next_due().unwrap() - at(n);
         assert!(delay <= ms(20));
         bins[(delay.as_nanos() as usize / 5_000_001).min(3)] += 1;
     }
@@ -99,7 +99,7 @@ fn jitter_is_uniform_and_keeps_streams_in_order() {
     assert!(bins.iter().all(|&count| (890..1110).contains(&count)), "{bins:?}");
 
     for framing in [Framing::Stream, Framing::Message] {
-        let (mut path, mut pipe) = (path(shape.clone()), Pipe::new(framing));
+        let (mut path, mut pipe) = (path(shape.clone()), ShapedPipe::new(framing));
         for n in 0..200u8 {
             pipe.send(&mut path, &[n], at(u64::from(n)));
         }
@@ -110,20 +110,20 @@ fn jitter_is_uniform_and_keeps_streams_in_order() {
 }
 
 #[test]
-fn shares_are_kept_and_the_seed_repeats_them() {
+fn fault_shares_hold_and_the_seed_repeats_them() {
     let shape = Shape {
         delay: ms(5),
-        loss: Often::Share(0.1),
-        duplicate: Often::Share(0.05),
-        reorder: Often::Share(0.02),
+        loss: Occurrence::Share(0.1),
+        duplicate: Occurrence::Share(0.05),
+        reorder: Occurrence::Share(0.02),
         ..Shape::default()
     };
     let run = |seed| {
-        let (mut path, mut pipe) = (Path::new(shape.clone(), seed), Pipe::new(Framing::Message));
+        let (mut path, mut pipe) = (ShapedPath::new(shape.clone(), seed), ShapedPipe::new(Framing::Message));
         for n in 0..10_000u32 {
             pipe.send(&mut path, &n.to_be_bytes(), Time(u64::from(n) * 1000));
         }
-        (path.tally, all(&mut pipe, Time::NEVER))
+        (path.counters, all(&mut pipe, Time::NEVER))
     };
     let (tally, got) = run(1);
     // Five standard deviations.
@@ -138,21 +138,21 @@ fn shares_are_kept_and_the_seed_repeats_them() {
 #[test]
 fn a_stream_ends_when_its_last_byte_has_arrived() {
     let mut path = path(Shape { delay: ms(5), ..Shape::default() });
-    let mut pipe = Pipe::new(Framing::Stream);
+    let mut pipe = ShapedPipe::new(Framing::Stream);
     pipe.send(&mut path, b"end", at(0));
-    let end = path.pass_end(at(3));
+    let end = path.transit_end(at(3));
     pipe.finish(end);
-    assert_eq!((pipe.ended(at(8)), all(&mut pipe, at(8)).concat()), (false, b"end".to_vec()));
-    assert_eq!((pipe.ended(Time(at(8).0 - 1)), pipe.ended(at(8))), (false, true));
+    assert_eq!((pipe.is_ended(at(8)), all(&mut pipe, at(8)).concat()), (false, b"end".to_vec()));
+    assert_eq!((pipe.is_ended(Time(at(8).0 - 1)), pipe.is_ended(at(8))), (false, true));
 }
 
 /// The delays of so many messages, one a millisecond.
 fn delays(shape: Shape, count: u64) -> Vec<Duration> {
     let mut path = path(shape);
     let delay = |n| {
-        let mut pipe = Pipe::new(Framing::Message);
+        let mut pipe = ShapedPipe::new(Framing::Message);
         pipe.send(&mut path, &[0], at(n));
-        pipe.due().unwrap() - at(n)
+        pipe.next_due().unwrap() - at(n)
     };
     (0..count).map(delay).collect()
 }
@@ -169,8 +169,13 @@ fn a_tail_is_long() {
 }
 
 #[test]
-fn spikes_are_a_share_of_exactly_so_much_more() {
-    let shape = Shape { delay: ms(10), spikes: Often::Share(0.02), spike: ms(300), ..Shape::default() };
+fn spikes_add_exactly_their_delay_to_their_share() {
+    let shape = Shape {
+        delay: ms(10),
+        spike_occurrence: Occurrence::Share(0.02),
+        spike_delay: ms(300),
+        ..Shape::default()
+    };
     let all = delays(shape, 10_000);
     let spikes = all.iter().filter(|&&delay| delay == ms(310)).count();
     // 200; five standard deviations.
@@ -179,7 +184,7 @@ fn spikes_are_a_share_of_exactly_so_much_more() {
 }
 
 #[test]
-fn slots_are_kept_and_nothing_is_early() {
+fn arrivals_are_aligned_to_slots_and_never_early() {
     let slot = Duration::from_micros(1_250);
     let shape = Shape { delay: ms(3), tail: Duration::from_micros(50), slot, ..Shape::default() };
     for (n, delay) in delays(shape, 1_000).into_iter().enumerate() {
@@ -192,47 +197,51 @@ fn slots_are_kept_and_nothing_is_early() {
 
 #[test]
 fn a_stream_waits_behind_a_spike() {
-    let shape = Shape { spikes: Often::Every(3), spike: ms(100), ..Shape::default() };
-    let (mut path, mut pipe) = (path(shape), Pipe::new(Framing::Stream));
+    let shape = Shape { spike_occurrence: Occurrence::Every(3), spike_delay: ms(100), ..Shape::default() };
+    let (mut path, mut pipe) = (path(shape), ShapedPipe::new(Framing::Stream));
     (0..5u8).for_each(|n| pipe.send(&mut path, &[n], at(u64::from(n))));
     assert_eq!(all(&mut pipe, at(101)).concat(), [0, 1]);
     assert_eq!(all(&mut pipe, at(102)).concat(), [2, 3, 4]);
 }
 
 #[test]
-fn the_log_says_what_was_done_to_each_message() {
+fn the_log_records_the_fate_of_each_message() {
     let shape = Shape {
         delay: ms(5),
-        rate: 8000.0,
-        queue: 3,
-        loss: Often::Every(2),
-        duplicate: Often::Every(3),
+        bits_per_second: 8000.0,
+        queue_bytes: 3,
+        loss: Occurrence::Every(2),
+        duplicate: Occurrence::Every(3),
         ..Shape::default()
     };
     let mut path = path(shape);
     let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let log = told.clone();
-    path.log = Some(Log(Box::new(move |deed| log.lock().unwrap().push(deed))));
-    let mut pipe = Pipe::new(Framing::Message);
+    path.log = Some(MessageLog(Box::new(move |deed| log.lock().unwrap().push(deed))));
+    let mut pipe = ShapedPipe::new(Framing::Message);
     (0..4).for_each(|_| pipe.send(&mut path, &[0], at(1)));
-    let deed = |number, fate, delay| Deed { number, came: at(1), bytes: 1, fate, delay };
+    let deed = |number, fate, delay| MessageRecord { number, arrival: at(1), bytes: 1, fate, delay };
     assert_eq!(
         *told.lock().unwrap(),
         [
-            deed(0, Fate::Passed, Some(ms(6))),
-            deed(1, Fate::Lost, None),
-            deed(2, Fate::Twice, Some(ms(8))),
-            deed(3, Fate::Dropped, None),
+            deed(0, MessageFate::Passed, Some(ms(6))),
+            deed(1, MessageFate::Lost, None),
+            deed(2, MessageFate::Duplicated, Some(ms(8))),
+            deed(3, MessageFate::Dropped, None),
         ]
     );
-    assert_eq!((path.tally.lost, path.tally.duplicated, path.tally.dropped), (1, 1, 1));
-    let _ = path.pass(1, Framing::Stream, at(9));
+    assert_eq!((path.counters.lost, path.counters.duplicated, path.counters.dropped), (1, 1, 1));
+    let _ = path.transit(1, Framing::Stream, at(9));
     assert_eq!(told.lock().unwrap().len(), 4, "a stream has no messages");
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {
     let often = || {
-        prop_oneof![Just(Often::Never), (0.0..1.0).prop_map(Often::Share), (1u64..5).prop_map(Often::Every)]
+        prop_oneof![
+            Just(Occurrence::Never),
+            (0.0..1.0).prop_map(Occurrence::Share),
+            (1u64..5).prop_map(Occurrence::Every)
+        ]
     };
     let rate = prop_oneof![Just(f64::INFINITY), 1e3..1e9];
     let radio = (0..3u64, often(), 0..400u64, 0..20u64);
@@ -241,11 +250,11 @@ fn shapes() -> impl Strategy<Value = Shape> {
             delay: ms(delay),
             jitter: ms(jitter.min(delay)),
             tail: ms(tail),
-            spikes,
-            spike: ms(spike),
+            spike_occurrence: spikes,
+            spike_delay: ms(spike),
             slot: ms(slot),
-            rate,
-            queue,
+            bits_per_second: rate,
+            queue_bytes: queue,
             loss,
             duplicate,
             reorder,
@@ -256,8 +265,8 @@ fn shapes() -> impl Strategy<Value = Shape> {
 proptest! {
     #[test]
     fn a_stream_is_whole_and_in_order(shape in shapes(), writes in prop::collection::vec((1..400usize, 0..30u64), 1..40)) {
-        let shape = Shape { loss: Often::Never, duplicate: Often::Never, reorder: Often::Never, ..shape };
-        let (mut path, mut pipe) = (path(shape), Pipe::new(Framing::Stream));
+        let shape = Shape { loss: Occurrence::Never, duplicate: Occurrence::Never, reorder: Occurrence::Never, ..shape };
+        let (mut path, mut pipe) = (path(shape), ShapedPipe::new(Framing::Stream));
         let (mut sent, mut got, mut now) = (Vec::new(), Vec::new(), 0);
         for (length, pause) in writes {
             let bytes: Vec<u8> = (0..length).map(|n| (sent.len() + n) as u8).collect();
@@ -268,17 +277,17 @@ proptest! {
             if let Some(length) = pipe.receive(&mut room, at(now)) {
                 got.extend_from_slice(&room[..length]);
             }
-            prop_assert_eq!(pipe.held(), sent.len() - got.len());
+            prop_assert_eq!(pipe.held_bytes(), sent.len() - got.len());
         }
         got.extend(all(&mut pipe, Time::NEVER).concat());
-        prop_assert_eq!((got, pipe.memory()), (sent, 0));
+        prop_assert_eq!((got, pipe.memory_bytes()), (sent, 0));
     }
 
     #[test]
     fn messages_add_up(shape in shapes(), messages in prop::collection::vec((0..400usize, 0..30u64), 1..40)) {
-        let even = shape.jitter.is_zero() && shape.tail.is_zero() && shape.spikes == Often::Never;
-        let fault_free = !shape.is_faulty() && even;
-        let (mut path, mut pipe) = (path(shape), Pipe::new(Framing::Message));
+        let even = shape.jitter.is_zero() && shape.tail.is_zero() && shape.spike_occurrence == Occurrence::Never;
+        let fault_free = !shape.has_faults() && even;
+        let (mut path, mut pipe) = (path(shape), ShapedPipe::new(Framing::Message));
         let (mut got, mut now) = (Vec::new(), 0);
         for (number, &(length, pause)) in messages.iter().enumerate() {
             pipe.send(&mut path, &vec![number as u8; length], at(now));
@@ -286,14 +295,14 @@ proptest! {
             got.extend(all(&mut pipe, at(now)));
         }
         got.extend(all(&mut pipe, Time::NEVER));
-        let tally = path.tally;
+        let tally = path.counters;
         prop_assert_eq!(got.len() as u64 + tally.dropped + tally.lost, messages.len() as u64 + tally.duplicated);
         for message in got.iter().filter(|message| !message.is_empty()) {
             prop_assert_eq!(message, &vec![message[0]; messages[usize::from(message[0])].0], "a message as it was");
         }
         let numbers: Vec<u8> = got.iter().filter_map(|message| message.first().copied()).collect();
         prop_assert!(!fault_free || numbers.is_sorted());
-        prop_assert_eq!(pipe.memory(), 0);
+        prop_assert_eq!(pipe.memory_bytes(), 0);
     }
 }
 
@@ -301,7 +310,7 @@ proptest! {
 struct Echo(Batch, usize, bool);
 
 impl Party for Echo {
-    fn next(&mut self, _now: Time) -> Step<'_> {
+    fn next_step(&mut self, _now: Time) -> Step<'_> {
         if self.2 {
             return Step::Done;
         }
@@ -311,32 +320,34 @@ impl Party for Echo {
         let message = self.0.messages().next().unwrap();
         Step::Send { bytes: &message[self.1..], message: message.len() }
     }
-    fn sent(&mut self, bytes: usize, _at: Time) {
+    fn on_sent(&mut self, bytes: usize, _at: Time) {
         self.1 += bytes;
-        if self.1 as u64 == self.0.total() {
+        if self.1 as u64 == self.0.total_bytes() {
             self.0.clear();
         }
     }
-    fn received(&mut self, _now: Time) {
+    fn on_received(&mut self, _now: Time) {
         self.1 = 0;
     }
-    fn timed_out(&mut self, _now: Time) {}
-    fn closed(&mut self, _now: Time) -> Result<(), Fault> {
+    fn on_timeout(&mut self, _now: Time) {}
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
         self.2 = true;
         Ok(())
     }
 }
 
-const LONG: Duration = Duration::from_secs(3600);
+const LONG_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A link to an echo in memory on the virtual clock, with `shape` around it.
-fn shaped(options: &str, shape: Shape) -> (Dialer, Shared, Shaped) {
+fn shaped(options: &str, shape: Shape) -> (Dialer, SharedPath, ShapedLink) {
     let dialer = Dialer::new(Clock::new_virtual());
     let mut listener = dialer.listen(&"mem://echo".parse().unwrap()).unwrap();
-    assert!(listener.host(Box::new(|_| Box::new(Echo(Batch::new(1 << 16, 1), 0, false)))).is_ok());
+    assert!(
+        listener.set_party_factory(Box::new(|_| Box::new(Echo(Batch::new(1 << 16, 1), 0, false)))).is_ok()
+    );
     let inner = dialer.open(&format!("mem://echo{options}").parse().unwrap()).unwrap();
-    let path = Shared::new(shape, 1);
-    let link = Shaped::new(inner, &dialer.clock, &path);
+    let path = SharedPath::new(shape, 1);
+    let link = ShapedLink::new(inner, &dialer.clock, &path);
     (dialer, path, link)
 }
 
@@ -344,32 +355,37 @@ fn receive_all(link: &mut dyn Link, bytes: usize) -> Vec<u8> {
     let mut got = Vec::new();
     while got.len() < bytes {
         let mut room = [0; 1000];
-        let length = link.receive(&mut room, LONG).unwrap();
+        let length = link.receive(&mut room, LONG_TIMEOUT).unwrap();
         got.extend_from_slice(&room[..length]);
     }
     got
 }
 
 #[test]
-fn a_link_around_a_link_is_exact_on_the_virtual_clock() {
+fn a_shaped_link_is_exact_on_the_virtual_clock() {
     let (dialer, path, mut link) =
-        shaped("?delay=7ms", Shape { delay: ms(500), rate: 80_000.0, ..Shape::default() });
+        shaped("?delay=7ms", Shape { delay: ms(500), bits_per_second: 80_000.0, ..Shape::default() });
     for round in 1..=3 {
-        link.send(&[round; 1000], LONG).unwrap();
+        link.send(&[round; 1000], LONG_TIMEOUT).unwrap();
         assert_eq!(receive_all(&mut link, 1000), [round; 1000]);
         assert_eq!(dialer.now(), at(u64::from(round) * (7 + 7 + 100 + 500)));
     }
     assert!(matches!(link.receive(&mut [0], ms(3)), Err(Fault::TimedOut)));
     assert_eq!(dialer.now(), at(3 * 614 + 3));
-    assert_eq!(path.tally(), Tally { bytes: 3000, receipts: 3, ..Tally::default() }, "never late");
-    link.finish().unwrap();
-    assert!(matches!(link.receive(&mut [0], LONG), Err(Fault::Closed)));
+    assert_eq!(
+        path.counters(),
+        PathCounters { bytes: 3000, receive_count: 3, ..PathCounters::default() },
+        "never late"
+    );
+    link.finish_sending().unwrap();
+    assert!(matches!(link.receive(&mut [0], LONG_TIMEOUT), Err(Fault::Closed)));
     assert_eq!(dialer.now(), at(3 * 614 + 3 + 500), "the end takes as long as a byte");
 }
 
 #[test]
-fn a_stream_keeps_the_line_busy_and_its_queue_bounded() {
-    let (dialer, path, mut link) = shaped("", Shape { rate: 8e6, queue: 4000, ..Shape::default() });
+fn a_stream_fills_the_link_rate_with_a_bounded_queue() {
+    let (dialer, path, mut link) =
+        shaped("", Shape { bits_per_second: 8e6, queue_bytes: 4000, ..Shape::default() });
     let sent: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
     let (mut left, mut got) = (&sent[..], Vec::new());
     while got.len() < sent.len() {
@@ -385,30 +401,30 @@ fn a_stream_keeps_the_line_busy_and_its_queue_bounded() {
 }
 
 #[test]
-fn halves_share_what_is_on_its_way() {
+fn handles_share_data_in_flight() {
     let (dialer, _, mut link) = shaped("?type=message", Shape { delay: ms(5), ..Shape::default() });
-    link.send(b"one", LONG).unwrap();
+    link.send(b"one", LONG_TIMEOUT).unwrap();
     assert!(matches!(link.receive(&mut [0; 9], ms(1)), Err(Fault::TimedOut)));
     assert!(!link.is_empty());
-    let mut half = link.other_half().unwrap();
-    assert_eq!(half.receive(&mut [0; 9], LONG).unwrap(), 3);
+    let mut half = link.second_handle().unwrap();
+    assert_eq!(half.receive(&mut [0; 9], LONG_TIMEOUT).unwrap(), 3);
     assert_eq!((dialer.now(), link.is_empty()), (at(5), true));
 }
 
 #[test]
-fn what_is_on_its_way_takes_bounded_memory() {
+fn data_in_flight_takes_bounded_memory() {
     for options in ["", "?type=message"] {
-        let (_, path, mut link) = shaped(options, Shape { delay: LONG, ..Shape::default() });
-        for _ in 0..(MOST_OF_ONE / 60_000 + 20) {
+        let (_, path, mut link) = shaped(options, Shape { delay: LONG_TIMEOUT, ..Shape::default() });
+        for _ in 0..(MAX_LINK_IN_FLIGHT_BYTES / 60_000 + 20) {
             link.send(&[0; 60_000], Duration::ZERO).unwrap_or(0);
             assert!(matches!(link.receive(&mut [0], Duration::ZERO), Err(Fault::TimedOut)));
         }
-        let in_flight = path.lock().in_flight;
+        let in_flight = path.lock().in_flight_bytes;
         assert!(
-            (MOST_OF_ONE - 200_000..=MOST_OF_ONE + 66_000).contains(&in_flight),
+            (MAX_LINK_IN_FLIGHT_BYTES - 200_000..=MAX_LINK_IN_FLIGHT_BYTES + 66_000).contains(&in_flight),
             "{options}: {in_flight}"
         );
         drop(link);
-        assert_eq!(path.lock().in_flight, 0);
+        assert_eq!(path.lock().in_flight_bytes, 0);
     }
 }

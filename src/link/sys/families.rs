@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use libc::{c_int, socklen_t};
 use socket2::{SockAddr, SockAddrStorage};
 
-use super::{Plain, interface_request, option, set_option};
+use super::{PlainData, get_option, interface_request, set_option};
 
 /// `SCTP_NODELAY` of linux/sctp.h.
 pub fn set_sctp_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
@@ -29,11 +29,11 @@ pub struct SctpStatus {
 }
 
 // SAFETY: a C structure of integers.
-unsafe impl Plain for SctpStatus {}
+unsafe impl PlainData for SctpStatus {}
 
 /// What `SCTP_STATUS` says of an association.
 pub fn sctp_status(fd: impl AsFd) -> Option<SctpStatus> {
-    option(fd, libc::IPPROTO_SCTP, 14)
+    get_option(fd, libc::IPPROTO_SCTP, 14)
 }
 
 /// `SO_VM_SOCKETS_BUFFER_SIZE` and `…_MAX_SIZE` of linux/vm_sockets.h: the bound comes first, it holds the size.
@@ -43,16 +43,16 @@ pub fn set_vsock_buffer(fd: impl AsFd, bytes: u64) -> io::Result<()> {
 }
 
 pub fn vsock_buffer(fd: impl AsFd) -> Option<u64> {
-    option(fd, libc::AF_VSOCK, 0)
+    get_option(fd, libc::AF_VSOCK, 0)
 }
 
 /// Sets an option of the level `SOL_TIPC`; all of them are 32 bits wide.
-pub fn set_tipc(fd: impl AsFd, name: c_int, value: u32) -> io::Result<()> {
+pub fn set_tipc_option(fd: impl AsFd, name: c_int, value: u32) -> io::Result<()> {
     set_option(fd, libc::SOL_TIPC, name, value)
 }
 
-pub fn tipc_number(fd: impl AsFd, name: c_int) -> Option<u32> {
-    option(fd, libc::SOL_TIPC, name)
+pub fn tipc_option(fd: impl AsFd, name: c_int) -> Option<u32> {
+    get_option(fd, libc::SOL_TIPC, name)
 }
 
 /// `sockaddr_tipc` of linux/tipc.h: what the words mean depends on the kind.
@@ -111,12 +111,12 @@ pub fn raw_bytes(address: &SockAddr) -> &[u8] {
 }
 
 /// Most adapters asked for: as many as the kernel tells at once (`HCI_MAX_DEV`).
-const MOST_ADAPTERS: usize = 16;
+const MAX_ADAPTERS: usize = 16;
 
 /// `hci_dev_req` of the kernel's hci_sock.h.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Adapter {
+struct AdapterEntry {
     number: u16,
     flags: u32,
 }
@@ -126,11 +126,11 @@ struct Adapter {
 #[derive(Clone, Copy)]
 struct AdapterList {
     count: u16,
-    adapters: [Adapter; MOST_ADAPTERS],
+    adapters: [AdapterEntry; MAX_ADAPTERS],
 }
 
 // As the kernel lays them out.
-const _: () = assert!(size_of::<Adapter>() == 8 && std::mem::offset_of!(Adapter, flags) == 4);
+const _: () = assert!(size_of::<AdapterEntry>() == 8 && std::mem::offset_of!(AdapterEntry, flags) == 4);
 const _: () = assert!(std::mem::offset_of!(AdapterList, adapters) == 4);
 const _: () = assert!(size_of::<AdapterInfo>() >= 92);
 
@@ -150,14 +150,14 @@ pub fn bluetooth_adapters(fd: impl AsFd) -> io::Result<Vec<(u16, [u8; 6], bool)>
     const LIST: libc::Ioctl = 0x8004_48d2_u32 as libc::Ioctl;
     const INFO: libc::Ioctl = 0x8004_48d3_u32 as libc::Ioctl;
     let descriptor = fd.as_fd().as_raw_fd();
-    let nothing = Adapter { number: 0, flags: 0 };
-    let mut list = AdapterList { count: MOST_ADAPTERS as u16, adapters: [nothing; MOST_ADAPTERS] };
+    let nothing = AdapterEntry { number: 0, flags: 0 };
+    let mut list = AdapterList { count: MAX_ADAPTERS as u16, adapters: [nothing; MAX_ADAPTERS] };
     // SAFETY: `HCIGETDEVLIST` writes as many entries as the structure says it has room for, and lives through the call.
     if unsafe { libc::ioctl(descriptor, LIST, &raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mut found = Vec::new();
-    for Adapter { number, .. } in list.adapters.into_iter().take(list.count.into()) {
+    for AdapterEntry { number, .. } in list.adapters.into_iter().take(list.count.into()) {
         let mut info = AdapterInfo { number, name: [0; 8], address: [0; 6], flags: 0, others: [0; 32] };
         // SAFETY: `HCIGETDEVINFO` reads the number and writes an `hci_dev_info` (92 bytes), for which there is room.
         if unsafe { libc::ioctl(descriptor, INFO, &raw mut info) } == 0 {
@@ -184,7 +184,7 @@ pub struct BluetoothConnection {
     pub handle: u16,
     address: [u8; 6],
     pub kind: u8,
-    is_ours: u8,
+    is_outgoing: u8,
     state: u16,
     pub mode: u32,
 }
@@ -193,7 +193,8 @@ pub struct BluetoothConnection {
 pub fn bluetooth_connection(fd: impl AsFd, address: [u8; 6]) -> Option<BluetoothConnection> {
     const CONNECTION: libc::Ioctl = 0x8004_48d5_u32 as libc::Ioctl;
     // Of the kind ACL.
-    let nothing = BluetoothConnection { handle: 0, address: [0; 6], kind: 0, is_ours: 0, state: 0, mode: 0 };
+    let nothing =
+        BluetoothConnection { handle: 0, address: [0; 6], kind: 0, is_outgoing: 0, state: 0, mode: 0 };
     let mut request = ConnectionRequest { address, kind: 1, others: 0, connection: nothing };
     // SAFETY: `HCIGETCONNINFO` reads the first eight bytes and writes one `hci_conn_info` behind them; the structure has
     // room for both and lives through the call.
@@ -211,10 +212,10 @@ struct EventFilter {
 }
 
 // SAFETY: a C structure of integers.
-unsafe impl Plain for EventFilter {}
+unsafe impl PlainData for EventFilter {}
 
 /// Has a socket of HCI receive only one kind of event, and of these what answers one command.
-pub fn set_bluetooth_events(fd: impl AsFd, packet: u8, event: u8, command: u16) -> io::Result<()> {
+pub fn set_bluetooth_event_filter(fd: impl AsFd, packet: u8, event: u8, command: u16) -> io::Result<()> {
     let events = [1 << (event & 31), 0];
     // Level `SOL_HCI`, option `HCI_FILTER`.
     set_option(fd, 0, 2, EventFilter { packets: 1 << packet, events, command })
@@ -224,44 +225,45 @@ pub fn set_bluetooth_events(fd: impl AsFd, packet: u8, event: u8, command: u16) 
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct L2capOptions {
-    outward_mtu: u16,
-    inward_mtu: u16,
+    outgoing_mtu: u16,
+    incoming_mtu: u16,
     flush_timeout: u16,
     mode: u8,
     check: u8,
-    most_sends: u8,
+    max_transmissions: u8,
     window: u16,
 }
 
 // SAFETY: a C structure of integers.
-unsafe impl Plain for L2capOptions {}
+unsafe impl PlainData for L2capOptions {}
 
 const SOL_L2CAP: c_int = 6;
 const L2CAP_OPTIONS: c_int = 1;
 
 /// Largest message of an L2CAP socket, outward and inward.
-pub fn l2cap_mtu(fd: impl AsFd) -> Option<(u16, u16)> {
-    let options: L2capOptions = option(fd, SOL_L2CAP, L2CAP_OPTIONS)?;
-    Some((options.outward_mtu, options.inward_mtu))
+pub fn l2cap_mtus(fd: impl AsFd) -> Option<(u16, u16)> {
+    let options: L2capOptions = get_option(fd, SOL_L2CAP, L2CAP_OPTIONS)?;
+    Some((options.outgoing_mtu, options.incoming_mtu))
 }
 
 /// Before it connects or listens.
-pub fn set_l2cap(fd: impl AsFd, bytes: u16, mode: u8) -> io::Result<()> {
-    let options: L2capOptions = option(&fd, SOL_L2CAP, L2CAP_OPTIONS).ok_or_else(io::Error::last_os_error)?;
-    let options = L2capOptions { outward_mtu: bytes, inward_mtu: bytes, mode, ..options };
+pub fn set_l2cap_options(fd: impl AsFd, bytes: u16, mode: u8) -> io::Result<()> {
+    let options: L2capOptions =
+        get_option(&fd, SOL_L2CAP, L2CAP_OPTIONS).ok_or_else(io::Error::last_os_error)?;
+    let options = L2capOptions { outgoing_mtu: bytes, incoming_mtu: bytes, mode, ..options };
     set_option(fd, SOL_L2CAP, L2CAP_OPTIONS, options)
 }
 
 /// A network device as packet sockets need it.
 #[derive(Debug, Clone, Copy)]
-pub struct Device {
+pub struct NetworkDevice {
     pub index: c_int,
     pub mtu: usize,
     pub address: [u8; 6],
 }
 
 /// The network device of that name, asked for through any socket.
-pub fn device(fd: impl AsFd, name: &str) -> io::Result<Device> {
+pub fn find_device(fd: impl AsFd, name: &str) -> io::Result<NetworkDevice> {
     let ask = |question: libc::Ioctl| {
         let mut request = interface_request(name);
         // SAFETY: the kernel reads the name and writes the answer into the `ifreq`, which lives through the call.
@@ -273,7 +275,7 @@ pub fn device(fd: impl AsFd, name: &str) -> io::Result<Device> {
     // SAFETY: each answer is read as what its question writes: two integers, and an address of bytes.
     unsafe {
         let bytes = address.ifru_hwaddr.sa_data;
-        Ok(Device {
+        Ok(NetworkDevice {
             index: index.ifru_ifindex,
             mtu: usize::try_from(mtu.ifru_mtu).unwrap_or(0),
             address: std::array::from_fn(|at| bytes[at] as u8),
@@ -282,7 +284,7 @@ pub fn device(fd: impl AsFd, name: &str) -> io::Result<Device> {
 }
 
 /// The address of a station on a device, for frames of one Ethernet type.
-pub fn station(device: &Device, ethertype: u16, address: [u8; 6]) -> SockAddr {
+pub fn packet_address(device: &NetworkDevice, ethertype: u16, address: [u8; 6]) -> SockAddr {
     let mut bytes = [0; 8];
     bytes[..6].copy_from_slice(&address);
     let link = libc::sockaddr_ll {
@@ -306,7 +308,7 @@ pub fn station(device: &Device, ethertype: u16, address: [u8; 6]) -> SockAddr {
 }
 
 /// The station that a frame came from.
-pub fn station_of(address: &SockAddr) -> Option<[u8; 6]> {
+pub fn source_mac(address: &SockAddr) -> Option<[u8; 6]> {
     // The kernel counts no more of it than the six bytes of the address.
     let least = std::mem::offset_of!(libc::sockaddr_ll, sll_addr) + 6;
     if address.family() != libc::AF_PACKET as libc::sa_family_t || (address.len() as usize) < least {

@@ -25,7 +25,7 @@ unsafe fn terminal_control<T: Copy>(fd: impl AsFd, request: libc::Ioctl, value: 
 }
 
 /// The wires of a serial port: `TIOCM_…` bits.
-pub fn wires(fd: impl AsFd) -> io::Result<c_int> {
+pub fn modem_bits(fd: impl AsFd) -> io::Result<c_int> {
     let mut bits: c_int = 0;
     // SAFETY: `TIOCMGET` writes one `int`.
     unsafe { terminal_control(fd, libc::TIOCMGET, &mut bits) }?;
@@ -33,7 +33,7 @@ pub fn wires(fd: impl AsFd) -> io::Result<c_int> {
 }
 
 /// Raises or drops the outputs among the `TIOCM_…` bits.
-pub fn set_wires(fd: impl AsFd, mut bits: c_int, on: bool) -> io::Result<()> {
+pub fn set_modem_bits(fd: impl AsFd, mut bits: c_int, on: bool) -> io::Result<()> {
     let request = if on { libc::TIOCMBIS } else { libc::TIOCMBIC };
     // SAFETY: both requests read one `int`.
     unsafe { terminal_control(fd, request, &mut bits) }
@@ -100,7 +100,7 @@ fn serial_struct(fd: impl AsFd) -> io::Result<SerialStruct> {
 }
 
 /// Whether the driver hands over what it received at once.
-pub fn low_latency(fd: impl AsFd) -> io::Result<bool> {
+pub fn is_low_latency(fd: impl AsFd) -> io::Result<bool> {
     Ok(serial_struct(fd)?.flags & LOW_LATENCY != 0)
 }
 
@@ -123,13 +123,13 @@ pub struct Rs485 {
 
 impl Rs485 {
     /// `SER_RS485_ENABLED`, and `SER_RS485_RTS_ON_SEND`: the driver of the pair is on while RTS is.
-    const ON: u32 = 1 | 1 << 1;
+    const ENABLED_FLAGS: u32 = 1 | 1 << 1;
 
-    pub fn on(delay_before_send_ms: u32, delay_after_send_ms: u32) -> Rs485 {
-        Rs485 { flags: Rs485::ON, delay_before_send_ms, delay_after_send_ms, addresses: [0; 5] }
+    pub fn enabled(delay_before_send_ms: u32, delay_after_send_ms: u32) -> Rs485 {
+        Rs485 { flags: Rs485::ENABLED_FLAGS, delay_before_send_ms, delay_after_send_ms, addresses: [0; 5] }
     }
 
-    pub fn is_on(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.flags & 1 != 0
     }
 }

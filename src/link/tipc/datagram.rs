@@ -14,63 +14,65 @@ use std::time::Duration;
 use rustix::io::Errno;
 use socket2::{SockAddr, Socket};
 
-use super::{Options, Port, range, service};
+use super::{Options, TipcPort, range_address, service_address};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
 use crate::link::party::Tuning;
-use crate::link::socket::{SocketLink, Wants, wait_for};
-use crate::link::{Admission, Caps, Door, Facts, Fault, Link, Listener, Opening, sys};
-use crate::plan::Wait;
+use crate::link::socket::{IoDirection, SocketLink, wait_ready};
+use crate::link::{AcceptFilter, Admission, Caps, Facts, Fault, Link, Listener, OpenContext, sys};
+use crate::plan::WaitMode;
 
 /// Whom a link listens to; its halves share this.
-enum Hears {
+enum AcceptedSenders {
     Anyone,
     /// The far end, once it is known: 0 before. A listener of ours may forward what it said.
     One {
-        peer: AtomicU64,
-        listener: Port,
+        remote: AtomicU64,
+        listener: TipcPort,
     },
 }
 
 /// A port in one word; none is 0, for references never are.
-fn word(port: Port) -> u64 {
+fn port_key(port: TipcPort) -> u64 {
     u64::from(port.node) << 32 | u64::from(port.reference)
 }
 
-struct MeetingLink {
+struct TipcDatagramLink {
     inner: SocketLink,
-    hears: Arc<Hears>,
+    accepted_senders: Arc<AcceptedSenders>,
 }
 
-impl MeetingLink {
+impl TipcDatagramLink {
     /// Whether a message is for this link. The first one at a client that is not the listener's own tells where the far
     /// end really is.
     #[inline]
-    fn is_heard(&self, from: &SockAddr) -> bool {
-        let Hears::One { peer, listener } = self.hears.as_ref() else { return true };
-        let Some(from) = Port::of(from) else { return false };
+    fn is_accepted(&self, from: &SockAddr) -> bool {
+        let AcceptedSenders::One { remote: peer, listener } = self.accepted_senders.as_ref() else {
+            return true;
+        };
+        let Some(from) = TipcPort::from_address(from) else { return false };
         match peer.load(Relaxed) {
             // It may answer without making a link, or forward.
             _ if from == *listener => true,
             0 if from.node == listener.node => {
-                peer.store(word(from), Relaxed);
+                peer.store(port_key(from), Relaxed);
                 self.inner.socket.connect(&from.address()).is_ok()
             }
-            known => known == word(from),
+            known => known == port_key(from),
         }
     }
 }
 
-impl Link for MeetingLink {
+impl Link for TipcDatagramLink {
     fn caps(&self) -> &Caps {
         self.inner.caps()
     }
 
     fn facts(&self) -> Facts {
         let mut facts = self.inner.facts();
-        if let Hears::One { peer, .. } = self.hears.as_ref() {
+        if let AcceptedSenders::One { remote: peer, .. } = self.accepted_senders.as_ref() {
             let known = peer.load(Relaxed);
-            let port = Port { node: (known >> 32) as u32, reference: known as u32 };
+            let port = TipcPort { node: (known >> 32) as u32, reference: known as u32 };
             if known != 0 {
                 facts.insert("remote".to_owned(), port.to_string().into());
             }
@@ -91,11 +93,11 @@ impl Link for MeetingLink {
         let mut until: Option<Time> = None;
         let mut left = within;
         loop {
-            let arrival = self.inner.attempt(Wants::ToReceive, left, |socket, may_block| {
+            let arrival = self.inner.attempt(IoDirection::Receive, left, |socket, may_block| {
                 sys::receive_from(socket, into, may_block)
                     .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             })?;
-            if self.is_heard(&arrival.from) {
+            if self.is_accepted(&arrival.from) {
                 return Ok(arrival.length);
             }
             let now = self.inner.clock.now();
@@ -103,16 +105,19 @@ impl Link for MeetingLink {
         }
     }
 
-    fn other_half(&self) -> Result<Box<dyn Link>, Fault> {
-        Ok(Box::new(MeetingLink { inner: self.inner.half()?, hears: self.hears.clone() }))
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        Ok(Box::new(TipcDatagramLink {
+            inner: self.inner.duplicate()?,
+            accepted_senders: self.accepted_senders.clone(),
+        }))
     }
 
-    fn polled(&self) -> Duration {
-        self.inner.polled()
+    fn busy_poll_time(&self) -> Duration {
+        self.inner.busy_poll_time()
     }
 
-    fn finish(&mut self) -> Result<(), Fault> {
-        self.inner.finish()
+    fn finish_sending(&mut self) -> Result<(), Fault> {
+        self.inner.finish_sending()
     }
 
     fn socket_drops(&self) -> Option<u64> {
@@ -121,103 +126,110 @@ impl Link for MeetingLink {
 }
 
 /// A link to the socket at `port`, which has published the name, or to the name itself.
-pub fn open(options: &Options, port: Port, opening: &Opening) -> Result<Box<dyn Link>, Fault> {
-    let socket = options.socket()?;
-    if let Some(own) = options.bind {
-        socket.bind(&range(own)).map_err(Fault::system("bind"))?;
+pub fn open(options: &Options, port: TipcPort, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+    let socket = options.open_socket()?;
+    if let Some(own) = options.bind_name {
+        socket.bind(&range_address(own)).map_err(Fault::system("bind"))?;
     }
-    let (destination, hears) = match (options.multicast, options.bind) {
-        (true, _) => (range(options.name), Hears::Anyone),
-        (false, Some(_)) => (service(options.name), Hears::Anyone),
-        (false, None) => (port.address(), Hears::One { peer: AtomicU64::new(0), listener: port }),
+    let (destination, hears) = match (options.is_multicast, options.bind_name) {
+        (true, _) => (range_address(options.service_name), AcceptedSenders::Anyone),
+        (false, Some(_)) => (service_address(options.service_name), AcceptedSenders::Anyone),
+        (false, None) => (port.address(), AcceptedSenders::One { remote: AtomicU64::new(0), listener: port }),
     };
     socket.connect(&destination).map_err(Fault::system("connect"))?;
     let inner = options.socket_link(socket, &opening.clock, opening.wait);
-    Ok(Box::new(MeetingLink { inner, hears: Arc::new(hears) }))
+    Ok(Box::new(TipcDatagramLink { inner, accepted_senders: Arc::new(hears) }))
 }
 
 /// Where a socket of this node is reached.
-fn local(socket: &Socket) -> Result<Port, Fault> {
+fn local_port(socket: &Socket) -> Result<TipcPort, Fault> {
     let address = socket.local_addr().map_err(Fault::system("read the local address"))?;
-    Port::of(&address).ok_or_else(|| Fault::Other("the kernel gave a socket no address".to_owned()))
+    TipcPort::from_address(&address)
+        .ok_or_else(|| Fault::Other("the kernel gave a socket no address".to_owned()))
 }
 
-struct DatagramListener {
+struct TipcDatagramListener {
     socket: Socket,
     endpoint: Endpoint,
     options: Options,
     clock: Clock,
-    wait: Wait,
-    room: Vec<u8>,
+    wait: WaitMode,
+    receive_buffer: Vec<u8>,
     /// The links that were made and live, by sender, and where they receive.
-    links: HashMap<Port, (Port, Weak<Hears>)>,
+    links: HashMap<TipcPort, (TipcPort, Weak<AcceptedSenders>)>,
 }
 
 pub fn listen(
     endpoint: &Endpoint,
     options: Options,
     socket: Socket,
-    opening: &Opening,
+    opening: &OpenContext,
 ) -> Result<Box<dyn Listener>, Fault> {
-    socket.bind(&range(options.name)).map_err(Fault::system("bind"))?;
-    Ok(Box::new(DatagramListener {
+    socket.bind(&range_address(options.service_name)).map_err(Fault::system("bind"))?;
+    Ok(Box::new(TipcDatagramListener {
         socket,
         endpoint: endpoint.clone(),
         options,
         clock: opening.clock.clone(),
         wait: opening.wait,
-        room: vec![0; super::MAX_MESSAGE],
+        receive_buffer: vec![0; super::MAX_MESSAGE_BYTES],
         links: HashMap::new(),
     }))
 }
 
-impl DatagramListener {
+impl TipcDatagramListener {
     /// Hands a message to the link of its sender, if there is one.
-    fn forward(&mut self, length: usize, from: Port) -> bool {
+    fn forward(&mut self, length: usize, from: TipcPort) -> bool {
         let Some((to, hears)) = self.links.get(&from) else { return false };
         if hears.strong_count() == 0 {
             self.links.remove(&from);
             return false;
         }
         // A link that is full loses it, as it would have lost it itself.
-        let _ = sys::send_to(&self.socket, &self.room[..length], &to.address(), None, false);
+        let _ = sys::send_to(&self.socket, &self.receive_buffer[..length], &to.address(), None, false);
         true
     }
 
-    fn admit(&mut self, length: usize, from: Port) -> Result<Box<dyn Link>, Fault> {
-        let socket = self.options.socket()?;
-        let address = local(&socket)?;
-        let destination = self.options.answers.map_or_else(|| from.address(), service);
+    fn open_link(&mut self, length: usize, from: TipcPort) -> Result<Box<dyn Link>, Fault> {
+        let socket = self.options.open_socket()?;
+        let address = local_port(&socket)?;
+        let destination = self.options.reply_name.map_or_else(|| from.address(), service_address);
         socket.connect(&destination).map_err(Fault::system("connect"))?;
-        sys::send_to(&self.socket, &self.room[..length], &address.address(), None, true)
+        sys::send_to(&self.socket, &self.receive_buffer[..length], &address.address(), None, true)
             .map_err(|errno| Fault::system("forward")(errno.into()))?;
         // A node gets its number with its first bearer, perhaps after this began to listen.
-        let listener = local(&self.socket)?;
-        let hears = Arc::new(Hears::One { peer: AtomicU64::new(word(from)), listener });
+        let listener = local_port(&self.socket)?;
+        let hears = Arc::new(AcceptedSenders::One { remote: AtomicU64::new(port_key(from)), listener });
         self.links.retain(|_, (_, hears)| hears.strong_count() > 0);
         self.links.insert(from, (address, Arc::downgrade(&hears)));
         let inner = self.options.socket_link(socket, &self.clock, self.wait);
-        Ok(Box::new(MeetingLink { inner, hears }))
+        Ok(Box::new(TipcDatagramLink { inner, accepted_senders: hears }))
     }
 }
 
-impl Listener for DatagramListener {
+impl Listener for TipcDatagramListener {
     fn endpoint(&self) -> Endpoint {
         self.endpoint.clone()
     }
 
-    fn accept(&mut self, within: Duration, door: &mut Door) -> Result<(Box<dyn Link>, String), Fault> {
+    fn accept(
+        &mut self,
+        within: Duration,
+        door: &mut AcceptFilter,
+    ) -> Result<(Box<dyn Link>, String), Fault> {
         let until = self.clock.now() + within;
         let mut reply = Vec::new();
         loop {
             let left = until - self.clock.now();
-            match sys::receive_from(&self.socket, &mut self.room, false) {
+            match sys::receive_from(&self.socket, &mut self.receive_buffer, false) {
                 Ok(arrival) => {
-                    let (length, Some(from)) = (arrival.length, Port::of(&arrival.from)) else { continue };
+                    let (length, Some(from)) = (arrival.length, TipcPort::from_address(&arrival.from)) else {
+                        continue;
+                    };
                     if !self.forward(length, from) {
                         reply.clear();
-                        match door(&self.room[..length], &from.to_string(), &mut reply) {
-                            Admission::Open => return Ok((self.admit(length, from)?, from.to_string())),
+                        match door(&self.receive_buffer[..length], &from.to_string(), &mut reply) {
+                            Admission::Open => return Ok((self.open_link(length, from)?, from.to_string())),
                             Admission::Reply => {
                                 // A reply that cannot be sent is a lost one.
                                 let _ = sys::send_to(&self.socket, &reply, &from.address(), None, false);
@@ -231,7 +243,7 @@ impl Listener for DatagramListener {
                 }
                 Err(_) if left.is_zero() => return Err(Fault::TimedOut),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    wait_for(&self.socket, Wants::ToReceive, left);
+                    wait_ready(&self.socket, IoDirection::Receive, left);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Fault::System { operation: "receive", source: error }),

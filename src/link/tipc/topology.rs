@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use socket2::Type;
 
-use super::{Name, Port, service, socket};
+use super::{ServiceName, TipcPort, open_socket, service_address};
 use crate::link::{Fault, sys};
-use crate::units::print_duration;
+use crate::units::format_duration;
 
 /// Where it is found (`TIPC_TOP_SRV` of linux/tipc.h).
-const SERVER: Name = Name { kind: 1, instance: 1 };
+const TOPOLOGY_SERVICE: ServiceName = ServiceName { service_type: 1, instance: 1 };
 
 /// One event for each socket that binds a name (`TIPC_SUB_PORTS`).
-const EACH_SOCKET: u32 = 1;
+const TIPC_SUB_PORTS: u32 = 1;
 
-const PUBLISHED: u32 = 1;
+const TIPC_PUBLISHED: u32 = 1;
 
 /// Asks for one name, in this machine's order of bytes: the server answers in the same.
-pub fn subscription(name: Name, milliseconds: u32) -> [u8; 28] {
-    let words = [name.kind, name.instance, name.instance, milliseconds, EACH_SOCKET, 0, 0];
+pub fn encode_subscription(name: ServiceName, milliseconds: u32) -> [u8; 28] {
+    let words = [name.service_type, name.instance, name.instance, milliseconds, TIPC_SUB_PORTS, 0, 0];
     let mut bytes = [0; 28];
     for (at, word) in words.into_iter().enumerate() {
         bytes[4 * at..4 * at + 4].copy_from_slice(&word.to_ne_bytes());
@@ -28,53 +28,55 @@ pub fn subscription(name: Name, milliseconds: u32) -> [u8; 28] {
 }
 
 /// What an event says: who published the name, or that the time is over; `None` for what is no event.
-pub fn event(bytes: &[u8]) -> Option<Option<Port>> {
+pub fn parse_event(bytes: &[u8]) -> Option<Option<TipcPort>> {
     let word = |at: usize| {
         bytes.get(4 * at..4 * at + 4).map(|word| u32::from_ne_bytes(word.try_into().unwrap_or_default()))
     };
     if bytes.len() != 48 {
         return None;
     }
-    Some((word(0)? == PUBLISHED).then_some(Port { reference: word(3)?, node: word(4)? }))
+    Some((word(0)? == TIPC_PUBLISHED).then_some(TipcPort { reference: word(3)?, node: word(4)? }))
 }
 
 /// Waits until somebody has published `name`; a socket that has.
-pub fn await_name(name: Name, within: Duration) -> Result<Port, Fault> {
-    let server = socket(Type::SEQPACKET)?;
-    server.connect(&service(SERVER)).map_err(Fault::system("connect to the topology server"))?;
+pub fn await_name(name: ServiceName, within: Duration) -> Result<TipcPort, Fault> {
+    let server = open_socket(Type::SEQPACKET)?;
+    server
+        .connect(&service_address(TOPOLOGY_SERVICE))
+        .map_err(Fault::system("connect to the topology server"))?;
     let milliseconds = u32::try_from(within.as_millis()).unwrap_or(u32::MAX - 1);
-    server.send(&subscription(name, milliseconds)).map_err(Fault::system("subscribe for a name"))?;
+    server.send(&encode_subscription(name, milliseconds)).map_err(Fault::system("subscribe for a name"))?;
     // It tells when the time is over; this bounds the wait all the same.
     let longest = within.saturating_add(Duration::from_secs(1));
     server.set_read_timeout(Some(longest)).map_err(Fault::system("set a time-out"))?;
     let mut room = [0; 64];
     let told = match rustix::net::recv(&server, &mut room, rustix::net::RecvFlags::empty()) {
-        Ok((length, _)) => event(&room[..length]).flatten(),
+        Ok((length, _)) => parse_event(&room[..length]).flatten(),
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
         Err(errno) => return Err(Fault::system("wait for a name")(io::Error::from(errno))),
     };
-    told.ok_or_else(|| never_appeared(name, within))
+    told.ok_or_else(|| name_timeout_fault(name, within))
 }
 
-fn never_appeared(name: Name, within: Duration) -> Fault {
-    let remedy = match super::limit() {
+fn name_timeout_fault(name: ServiceName, within: Duration) -> Fault {
+    let remedy = match super::limitation() {
         Some(limit) => format!("; on another machine? {}: {}", limit.reason, limit.remedy),
         None => "; 'tipc link list' says which machines are reached".to_owned(),
     };
-    let within = print_duration(within);
+    let within = format_duration(within);
     Fault::Other(format!("the name {name} did not appear in {within}: is its server running?{remedy}"))
 }
 
 /// The node's number; 0 while it has no bearer and no identity.
 pub fn own_node() -> Option<u32> {
-    let unbound = socket(Type::SEQPACKET).ok()?;
-    Some(Port::of(&unbound.local_addr().ok()?)?.node)
+    let unbound = open_socket(Type::SEQPACKET).ok()?;
+    Some(TipcPort::from_address(&unbound.local_addr().ok()?)?.node)
 }
 
 /// `TIPC_CONN_TIMEOUT` counts milliseconds.
 pub fn set_connect_timeout(socket: &socket2::Socket, within: Duration) -> Result<(), Fault> {
     let milliseconds = u32::try_from(within.as_millis()).unwrap_or(u32::MAX).max(1);
-    sys::set_tipc(socket, 130, milliseconds).map_err(Fault::system("set the connect time-out"))
+    sys::set_tipc_option(socket, 130, milliseconds).map_err(Fault::system("set the connect time-out"))
 }
 
 #[cfg(test)]
@@ -87,7 +89,7 @@ mod tests {
 
     #[test]
     fn asks_for_a_name() {
-        let asked = subscription(Name { kind: 18888, instance: 17 }, 3000);
+        let asked = encode_subscription(ServiceName { service_type: 18888, instance: 17 }, 3000);
         assert_eq!(asked.to_vec(), words(&[18888, 17, 17, 3000, 1, 0, 0]));
     }
 
@@ -97,9 +99,9 @@ mod tests {
             let asked = words(&[16666, 0, 0, 3000, 1, 0, 0]);
             [words(&[kind, 0, 0, 0xe1bd_3d43, 0x6e31_0000]), asked].concat()
         };
-        let port = Port { node: 0x6e31_0000, reference: 0xe1bd_3d43 };
-        assert_eq!(event(&told(1)), Some(Some(port)));
-        assert_eq!(event(&told(3)), Some(None));
-        assert_eq!(event(&told(1)[..47]), None);
+        let port = TipcPort { node: 0x6e31_0000, reference: 0xe1bd_3d43 };
+        assert_eq!(parse_event(&told(1)), Some(Some(port)));
+        assert_eq!(parse_event(&told(3)), Some(None));
+        assert_eq!(parse_event(&told(1)[..47]), None);
     }
 }

@@ -1,11 +1,11 @@
 //! Axes: how far they reach, where their ticks stand, and what the page's script reads from a place on them.
 
-use crate::report::svg::{Axis, Series};
-use crate::units::{print_bit_rate, print_bytes, print_nanoseconds};
+use crate::report::svg::{Axis, ChartSeries};
+use crate::units::{format_bit_rate, format_bytes, format_nanoseconds};
 
 /// What the values on an axis are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum AxisUnit {
     Nanoseconds,
     BitsPerSecond,
     Baud,
@@ -15,49 +15,49 @@ pub enum Unit {
     Number,
 }
 
-impl Unit {
+impl AxisUnit {
     /// As `page.html` knows it.
     fn name(self) -> &'static str {
         match self {
-            Unit::Nanoseconds => "ns",
-            Unit::BitsPerSecond => "bit/s",
-            Unit::Baud => "baud",
-            Unit::Bytes => "B",
-            Unit::Seconds => "s",
-            Unit::Percent => "%",
-            Unit::Number => "",
+            AxisUnit::Nanoseconds => "ns",
+            AxisUnit::BitsPerSecond => "bit/s",
+            AxisUnit::Baud => "baud",
+            AxisUnit::Bytes => "B",
+            AxisUnit::Seconds => "s",
+            AxisUnit::Percent => "%",
+            AxisUnit::Number => "",
         }
     }
 
-    fn print(self, value: f64) -> String {
+    fn format(self, value: f64) -> String {
         match self {
-            Unit::Nanoseconds => tidy(&print_nanoseconds(value)),
-            Unit::BitsPerSecond => tidy(&print_bit_rate(value)),
-            Unit::Baud => format!("{value:.0}"),
-            Unit::Bytes => tidy(&print_bytes(value.round() as u64)),
-            Unit::Seconds => format!("{} s", figures(value)),
-            Unit::Percent => format!("{} %", figures(value)),
-            Unit::Number => figures(value),
+            AxisUnit::Nanoseconds => trim_zeros(&format_nanoseconds(value)),
+            AxisUnit::BitsPerSecond => trim_zeros(&format_bit_rate(value)),
+            AxisUnit::Baud => format!("{value:.0}"),
+            AxisUnit::Bytes => trim_zeros(&format_bytes(value.round() as u64)),
+            AxisUnit::Seconds => format!("{} s", format_number(value)),
+            AxisUnit::Percent => format!("{} %", format_number(value)),
+            AxisUnit::Number => format_number(value),
         }
     }
 }
 
-impl Unit {
+impl AxisUnit {
     /// Where a value stands on a logarithmic axis. There is no shorter time than a nanosecond; of others a thousandth
     /// of one stands for nothing.
-    pub fn log(self, value: f64) -> f64 {
-        value.max(if self == Unit::Nanoseconds { 1.0 } else { 1e-3 }).log10()
+    pub fn log_position(self, value: f64) -> f64 {
+        value.max(if self == AxisUnit::Nanoseconds { 1.0 } else { 1e-3 }).log10()
     }
 }
 
 /// Without the tail that a sum of tenths has.
-fn figures(value: f64) -> String {
+fn format_number(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// `10.00 µs` as `10 µs`: a tick is a round number.
-fn tidy(text: &str) -> String {
+fn trim_zeros(text: &str) -> String {
     match text.split_once(' ') {
         Some((number, unit)) if number.contains('.') => {
             format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
@@ -67,22 +67,22 @@ fn tidy(text: &str) -> String {
 }
 
 /// From this ratio on a linear axis hides the small values.
-const LOG_FROM: f64 = 8.0;
+const MIN_LOG_RATIO: f64 = 8.0;
 
 /// From 0 to a little above `most`, with four to six steps of 1, 2 or 5.
-pub fn linear(label: &str, unit: Unit, most: f64) -> Axis {
+pub fn linear_axis(label: &str, unit: AxisUnit, most: f64) -> Axis {
     let rough = most.max(f64::MIN_POSITIVE) / 4.0;
     let decade = 10f64.powf(rough.log10().floor());
     let step =
         [1.0, 2.0, 5.0, 10.0].iter().map(|n| n * decade).rfind(|step| *step <= rough).unwrap_or(decade);
     let high = most * 1.04;
     let ticks = (0..20).map(|n| f64::from(n) * step).take_while(|at| *at <= high);
-    let ticks = ticks.map(|at| (at, if at == 0.0 { "0".to_owned() } else { unit.print(at) })).collect();
-    Axis { label: label.to_owned(), low: 0.0, high, ticks, reads: format!("linear {}", unit.name()) }
+    let ticks = ticks.map(|at| (at, if at == 0.0 { "0".to_owned() } else { unit.format(at) })).collect();
+    Axis { label: label.to_owned(), low: 0.0, high, ticks, script_scale: format!("linear {}", unit.name()) }
 }
 
-pub fn logarithmic(label: &str, unit: Unit, least: f64, most: f64) -> Axis {
-    let (low, high) = (unit.log(least) - 0.08, unit.log(most) + 0.08);
+pub fn log_axis(label: &str, unit: AxisUnit, least: f64, most: f64) -> Axis {
+    let (low, high) = (unit.log_position(least) - 0.08, unit.log_position(most) + 0.08);
     let decades = (high - low).ceil() as i32;
     let steps: &[f64] = if decades <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     // Twelve decades still have room, and 64 bits of ns have no more than twenty.
@@ -90,45 +90,49 @@ pub fn logarithmic(label: &str, unit: Unit, least: f64, most: f64) -> Axis {
     let exponents = (low.floor() as i32..=high.ceil() as i32).filter(|exponent| exponent % every == 0);
     let ticks = exponents
         .flat_map(|exponent| steps.iter().map(move |step| step * 10f64.powi(exponent)))
-        .map(|value| (value.log10(), unit.print(value)))
+        .map(|value| (value.log10(), unit.format(value)))
         .filter(|(at, _)| (low..=high).contains(at));
     Axis {
         label: format!("{label} (log scale)"),
         low,
         high,
         ticks: ticks.collect(),
-        reads: format!("log {}", unit.name()),
+        script_scale: format!("log {}", unit.name()),
     }
 }
 
 /// A logarithmic axis with a tick at each of these values that finds room.
-pub fn logarithmic_at(label: &str, unit: Unit, values: impl Iterator<Item = f64>) -> Option<Axis> {
-    let mut at: Vec<f64> = values.map(|value| unit.log(value)).collect();
+pub fn log_axis_with_ticks(label: &str, unit: AxisUnit, values: impl Iterator<Item = f64>) -> Option<Axis> {
+    let mut at: Vec<f64> = values.map(|value| unit.log_position(value)).collect();
     at.sort_by(f64::total_cmp);
     at.dedup();
     let (low, high) = (*at.first()?, *at.last()?);
-    let ticks = with_room(at, low, high).into_iter();
-    let ticks = ticks.map(|place| (place, unit.print(10f64.powf(place).round()))).collect();
+    let ticks = thin_out_ticks(at, low, high).into_iter();
+    let ticks = ticks.map(|place| (place, unit.format(10f64.powf(place).round()))).collect();
     let margin = (high - low) * 0.03;
     let reads = format!("log {}", unit.name());
     let label = format!("{label} (log scale)");
-    (low < high).then_some(Axis { label, low: low - margin, high: high + margin, ticks, reads })
+    (low < high).then_some(Axis { label, low: low - margin, high: high + margin, ticks, script_scale: reads })
 }
 
 /// A linear axis with a tick at each of these values that finds room.
-pub fn linear_at(label: &str, unit: Unit, values: impl Iterator<Item = f64>) -> Option<Axis> {
+pub fn linear_axis_with_ticks(
+    label: &str,
+    unit: AxisUnit,
+    values: impl Iterator<Item = f64>,
+) -> Option<Axis> {
     let mut at: Vec<f64> = values.collect();
     at.sort_by(f64::total_cmp);
     at.dedup();
     let (low, high) = (*at.first()?, *at.last()?);
-    let ticks = with_room(at, low, high).into_iter().map(|place| (place, unit.print(place))).collect();
+    let ticks = thin_out_ticks(at, low, high).into_iter().map(|place| (place, unit.format(place))).collect();
     let margin = (high - low) * 0.03;
     let (label, reads) = (label.to_owned(), format!("linear {}", unit.name()));
-    (low < high).then_some(Axis { label, low: low - margin, high: high + margin, ticks, reads })
+    (low < high).then_some(Axis { label, low: low - margin, high: high + margin, ticks, script_scale: reads })
 }
 
 /// Two names need about an eighth of the width between them.
-fn with_room(places: Vec<f64>, low: f64, high: f64) -> Vec<f64> {
+fn thin_out_ticks(places: Vec<f64>, low: f64, high: f64) -> Vec<f64> {
     let mut kept: Vec<f64> = Vec::new();
     for place in places {
         if kept.last().is_none_or(|last| place - last >= (high - low) / 8.0) {
@@ -139,12 +143,17 @@ fn with_room(places: Vec<f64>, low: f64, high: f64) -> Vec<f64> {
 }
 
 /// The upright axis on which all these series can be read, linear or logarithmic; moves them onto it.
-pub fn upright(label: &str, unit: Unit, series: &mut [Series]) -> Axis {
-    spanning(label, unit, series, |point| &mut point.1)
+pub fn y_axis(label: &str, unit: AxisUnit, series: &mut [ChartSeries]) -> Axis {
+    axis_of_series(label, unit, series, |point| &mut point.1)
 }
 
 /// The same of either axis.
-pub fn spanning(label: &str, unit: Unit, series: &mut [Series], on: fn(&mut (f64, f64)) -> &mut f64) -> Axis {
+pub fn axis_of_series(
+    label: &str,
+    unit: AxisUnit,
+    series: &mut [ChartSeries],
+    on: fn(&mut (f64, f64)) -> &mut f64,
+) -> Axis {
     let mut all: Vec<&mut f64> = series
         .iter_mut()
         .flat_map(|one| one.points.iter_mut().chain(&mut one.dots).chain(&mut one.rings))
@@ -153,11 +162,13 @@ pub fn spanning(label: &str, unit: Unit, series: &mut [Series], on: fn(&mut (f64
     let (least, most) =
         all.iter().fold((f64::MAX, 0.0), |(low, high), value| (value.min(low), value.max(high)));
     // A share is read against the whole.
-    if unit == Unit::Percent || unit.log(most) - unit.log(least.min(most)) < LOG_FROM.log10() {
-        return linear(label, unit, if most > 0.0 { most } else { 1.0 });
+    if unit == AxisUnit::Percent
+        || unit.log_position(most) - unit.log_position(least.min(most)) < MIN_LOG_RATIO.log10()
+    {
+        return linear_axis(label, unit, if most > 0.0 { most } else { 1.0 });
     }
-    all.iter_mut().for_each(|value| **value = unit.log(**value));
-    logarithmic(label, unit, least, most)
+    all.iter_mut().for_each(|value| **value = unit.log_position(**value));
+    log_axis(label, unit, least, most)
 }
 
 #[cfg(test)]
@@ -167,13 +178,13 @@ mod tests {
     #[test]
     fn ticks_are_round() {
         let names = |axis: Axis| axis.ticks.into_iter().map(|(_, name)| name).collect::<Vec<_>>().join(", ");
-        insta::assert_snapshot!(names(linear("", Unit::BitsPerSecond, 41.3e9)), @"0, 10 Gbit/s, 20 Gbit/s, 30 Gbit/s, 40 Gbit/s");
-        insta::assert_snapshot!(names(linear("", Unit::Seconds, 9.0)), @"0, 2 s, 4 s, 6 s, 8 s");
-        insta::assert_snapshot!(names(linear("", Unit::Percent, 0.7)), @"0, 0.1 %, 0.2 %, 0.3 %, 0.4 %, 0.5 %, 0.6 %, 0.7 %");
-        insta::assert_snapshot!(names(logarithmic("", Unit::Nanoseconds, 13e3, 310e3)), @"20 µs, 50 µs, 100 µs, 200 µs");
-        insta::assert_snapshot!(names(logarithmic("", Unit::Nanoseconds, 0.0, 1.8e19)), @"1 ns, 1 µs, 1 ms, 1 s, 1000 s, 1000000 s, 1000000000 s");
+        insta::assert_snapshot!(names(linear_axis("", AxisUnit::BitsPerSecond, 41.3e9)), @"0, 10 Gbit/s, 20 Gbit/s, 30 Gbit/s, 40 Gbit/s");
+        insta::assert_snapshot!(names(linear_axis("", AxisUnit::Seconds, 9.0)), @"0, 2 s, 4 s, 6 s, 8 s");
+        insta::assert_snapshot!(names(linear_axis("", AxisUnit::Percent, 0.7)), @"0, 0.1 %, 0.2 %, 0.3 %, 0.4 %, 0.5 %, 0.6 %, 0.7 %");
+        insta::assert_snapshot!(names(log_axis("", AxisUnit::Nanoseconds, 13e3, 310e3)), @"20 µs, 50 µs, 100 µs, 200 µs");
+        insta::assert_snapshot!(names(log_axis("", AxisUnit::Nanoseconds, 0.0, 1.8e19)), @"1 ns, 1 µs, 1 ms, 1 s, 1000 s, 1000000 s, 1000000000 s");
         let rates = [75.0, 150.0, 9600.0, 230_400.0, 9600.0];
-        insta::assert_snapshot!(names(logarithmic_at("", Unit::Baud, rates.into_iter()).unwrap()), @"75, 9600, 230400");
-        assert!(logarithmic_at("", Unit::Baud, [75.0].into_iter()).is_none());
+        insta::assert_snapshot!(names(log_axis_with_ticks("", AxisUnit::Baud, rates.into_iter()).unwrap()), @"75, 9600, 230400");
+        assert!(log_axis_with_ticks("", AxisUnit::Baud, [75.0].into_iter()).is_none());
     }
 }

@@ -1,14 +1,14 @@
 //! Several runs in one chart: the same case of each, told apart by colour, dashes and name.
 
-use super::{Chart, density, percentile, ports, sweep, time};
-use crate::report::svg::Series;
+use super::{Chart, density, percentile, ports, sweep, time_series};
+use crate::report::svg::ChartSeries;
 use crate::run::CaseResult;
 
 /// A case of one run, and how it is told from the same case of the others.
 #[derive(Clone, Copy)]
-pub struct Layer<'a> {
+pub struct ChartLayer<'a> {
     /// Place of its run among all of the overlay.
-    pub run: usize,
+    pub run_index: usize,
     /// Of its side, from 0.
     pub colour: usize,
     /// Of its side; the runs of a side share it.
@@ -18,47 +18,50 @@ pub struct Layer<'a> {
     pub case: &'a CaseResult,
 }
 
-impl Layer<'_> {
-    fn series(&self, series: Series) -> Series {
-        Series { label: self.label.to_owned(), colour: Some(self.colour), ..series }
+impl ChartLayer<'_> {
+    fn styled_series(&self, series: ChartSeries) -> ChartSeries {
+        ChartSeries { label: self.label.to_owned(), colour: Some(self.colour), ..series }
     }
 }
 
 /// Charts of one case.
-pub fn of_case(layers: &[Layer]) -> Vec<Chart> {
+pub fn case_charts(layers: &[ChartLayer]) -> Vec<Chart> {
     let Some(first) = layers.first() else { return Vec::new() };
     let of = format!(" of {}", first.endpoint);
-    let cases: Vec<(Series, &CaseResult)> =
-        layers.iter().map(|layer| (layer.series(Series::curve("", vec![])), layer.case)).collect();
-    let curve = |layer: &Layer| Some(layer.series(percentile::beside("", layer.case)?));
+    let cases: Vec<(ChartSeries, &CaseResult)> = layers
+        .iter()
+        .map(|layer| (layer.styled_series(ChartSeries::curve("", vec![])), layer.case))
+        .collect();
+    let curve = |layer: &ChartLayer| Some(layer.styled_series(percentile::case_curve("", layer.case)?));
     let curves = layers.iter().filter_map(curve).collect();
     let charts = [
-        percentile::percentiles(percentile::title(first.case), &of, String::new(), curves),
-        density::spread(density::title(first.case), &of, String::new(), &cases),
-        ports::beside(&of, &cases),
-        time::means(&of, String::new(), &cases),
-        time::rates(&of, String::new(), &cases),
+        percentile::percentile_chart(percentile::chart_title(first.case), &of, String::new(), curves),
+        density::overlay_chart(density::chart_title(first.case), &of, String::new(), &cases),
+        ports::overlay_chart(&of, &cases),
+        time_series::latency_overlay(&of, String::new(), &cases),
+        time_series::rate_overlay(&of, String::new(), &cases),
     ];
     charts.into_iter().flatten().collect()
 }
 
 /// What was swept, one chart for each kind of case.
-pub fn sweeps(layers: &[Layer]) -> Vec<Chart> {
-    let kinds: [fn(&[sweep::Told]) -> sweep::Sweep; 2] = [sweep::sizes, sweep::line_rates];
-    kinds.into_iter().flat_map(|kind| swept(layers, kind)).collect()
+pub fn sweep_charts(layers: &[ChartLayer]) -> Vec<Chart> {
+    let kinds: [fn(&[sweep::NamedCase]) -> sweep::SweepChart; 2] =
+        [sweep::size_sweep, sweep::line_rate_sweep];
+    kinds.into_iter().flat_map(|kind| charts_of_sweep(layers, kind)).collect()
 }
 
-fn swept(layers: &[Layer], kind: fn(&[sweep::Told]) -> sweep::Sweep) -> Vec<Chart> {
-    let mut all: Vec<(String, sweep::Sweep)> = Vec::new();
-    for run in layers.chunk_by(|a, b| a.run == b.run) {
-        let told: Vec<sweep::Told> = run.iter().map(|layer| (layer.endpoint, layer.case)).collect();
-        for (name, mut sweep) in kind(&told).apart() {
-            sweep.series = sweep.series.into_iter().map(|series| run[0].series(series)).collect();
+fn charts_of_sweep(layers: &[ChartLayer], kind: fn(&[sweep::NamedCase]) -> sweep::SweepChart) -> Vec<Chart> {
+    let mut all: Vec<(String, sweep::SweepChart)> = Vec::new();
+    for run in layers.chunk_by(|a, b| a.run_index == b.run_index) {
+        let told: Vec<sweep::NamedCase> = run.iter().map(|layer| (layer.endpoint, layer.case)).collect();
+        for (name, mut sweep) in kind(&told).split_by_series() {
+            sweep.series = sweep.series.into_iter().map(|series| run[0].styled_series(series)).collect();
             match all.iter_mut().find(|(other, _)| *other == name) {
-                Some((_, sweeps)) => sweeps.join(sweep),
+                Some((_, sweeps)) => sweeps.merge(sweep),
                 None => all.push((name, sweep)),
             }
         }
     }
-    all.into_iter().filter_map(|(name, sweep)| sweep.chart(&format!(" of {name}"), name)).collect()
+    all.into_iter().filter_map(|(name, sweep)| sweep.into_chart(&format!(" of {name}"), name)).collect()
 }

@@ -2,34 +2,39 @@
 
 use hdrhistogram::Histogram;
 
-use super::axes::{Unit, upright};
-use super::{Chart, MOST_POINTS, chart};
-use crate::report::histogram;
-use crate::report::svg::{Axis, COLOURS, Series};
+use super::axes::{AxisUnit, y_axis};
+use super::{Chart, MAX_CURVE_POINTS, build_chart};
+use crate::report::decode_figures_histogram;
+use crate::report::svg::{Axis, COLOUR_COUNT, ChartSeries};
 use crate::report::table::{is_download, is_latency};
-use crate::report::words::{host_and_date, loss, shorten, wait};
+use crate::report::wording::{format_loss, host_and_date, shorten, wait_mode};
 use crate::run::{CaseResult, Distribution, Figures, Run};
-use crate::units::print_bytes;
+use crate::units::format_bytes;
 
 /// Service, response and loaded times of one case.
-pub fn of_case(run: &Run, case: &CaseResult) -> Option<Chart> {
+pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     let own = [("service time", &case.figures.latency_ns), ("response time", &case.figures.response_ns)];
-    let mut curves: Vec<Series> =
-        own.into_iter().filter_map(|(label, times)| curve(label, &case.figures, times.as_ref()?)).collect();
+    let mut curves: Vec<ChartSeries> = own
+        .into_iter()
+        .filter_map(|(label, times)| percentile_curve(label, &case.figures, times.as_ref()?))
+        .collect();
     if let Some(loaded) = &case.under_load {
         curves.extend(
-            loaded.latency_ns.as_ref().and_then(|times| curve("round trip under load", loaded, times)),
+            loaded
+                .latency_ns
+                .as_ref()
+                .and_then(|times| percentile_curve("round trip under load", loaded, times)),
         );
     }
     let note = match case.figures.lost {
         0 => String::new(),
         _ if !is_latency(case) => String::new(),
-        _ => format!(" · ends where the lost begin ({})", loss(&case.figures)),
+        _ => format!(" · ends where the lost begin ({})", format_loss(&case.figures)),
     };
-    percentiles(title(case), &format!(" of {}", case.endpoint), host_and_date(run) + &note, curves)
+    percentile_chart(chart_title(case), &format!(" of {}", case.endpoint), host_and_date(run) + &note, curves)
 }
 
-pub fn title(case: &CaseResult) -> &'static str {
+pub fn chart_title(case: &CaseResult) -> &'static str {
     match (is_latency(case), is_download(case)) {
         (true, _) => "Round-trip time by percentile",
         (_, true) => "Time of a piece by percentile",
@@ -38,63 +43,63 @@ pub fn title(case: &CaseResult) -> &'static str {
 }
 
 /// The curve that stands for a case beside others: service time, or the round trip under its load.
-pub fn beside(label: &str, case: &CaseResult) -> Option<Series> {
+pub fn case_curve(label: &str, case: &CaseResult) -> Option<ChartSeries> {
     let figures = case.under_load.as_ref().unwrap_or(&case.figures);
-    curve(label, figures, figures.latency_ns.as_ref()?)
+    percentile_curve(label, figures, figures.latency_ns.as_ref()?)
 }
 
 /// The curves of all cases, where they are few enough to be told apart.
-pub fn of_all(run: &Run) -> Option<Chart> {
+pub fn side_by_side_chart(run: &Run) -> Option<Chart> {
     let measured = |case: &CaseResult| is_latency(case) && case.figures.latency_ns.is_some();
     let cases = || run.cases.iter().enumerate().filter(|(_, case)| measured(case));
-    if !(2..=COLOURS).contains(&cases().count()) {
+    if !(2..=COLOUR_COUNT).contains(&cases().count()) {
         return None;
     }
     let curves = cases().filter_map(|(index, case)| {
-        let spin = if wait(case) == "spin" { ", spin" } else { "" };
+        let spin = if wait_mode(case) == "spin" { ", spin" } else { "" };
         let label = format!(
             "{}: {}{spin}, {}",
             index + 1,
             shorten(&case.endpoint, 48),
-            print_bytes(case.message_bytes.into())
+            format_bytes(case.message_bytes.into())
         );
-        beside(&label, case)
+        case_curve(&label, case)
     });
-    percentiles("Round-trip times side by side", "", host_and_date(run), curves.collect())
+    percentile_chart("Round-trip times side by side", "", host_and_date(run), curves.collect())
 }
 
 /// Distance along the axis: 50 % at 0.3, 90 % at 1, 99 % at 2.
-fn nines(share: f64) -> f64 {
+fn nines_position(share: f64) -> f64 {
     -(1.0 - share).log10()
 }
 
 /// From the histogram where it can be read, with a dot at each named percentile.
-fn curve(label: &str, figures: &Figures, times: &Distribution) -> Option<Series> {
+fn percentile_curve(label: &str, figures: &Figures, times: &Distribution) -> Option<ChartSeries> {
     let named = times.percentiles.iter().filter_map(|(name, value)| {
         let share = name.strip_prefix('p')?.parse::<f64>().ok()? / 100.0;
-        let known = (0.0..1.0).contains(&share) && nines(share).is_finite();
-        Some((nines(share), (*value)? as f64)).filter(|_| known)
+        let known = (0.0..1.0).contains(&share) && nines_position(share).is_finite();
+        Some((nines_position(share), (*value)? as f64)).filter(|_| known)
     });
     let mut dots: Vec<(f64, f64)> = named.collect();
     dots.sort_by(|a, b| a.0.total_cmp(&b.0));
     let is_service = figures.latency_ns.as_ref().is_some_and(|latency| std::ptr::eq(latency, times));
-    let points = match histogram(figures).filter(|_| is_service) {
-        Some(histogram) => stairs(&histogram, figures.sent),
+    let points = match decode_figures_histogram(figures).filter(|_| is_service) {
+        Some(histogram) => percentile_steps(&histogram, figures.sent),
         None => dots.clone(),
     };
-    (!points.is_empty()).then(|| Series { dots, ..Series::curve(label, points) })
+    (!points.is_empty()).then(|| ChartSeries { dots, ..ChartSeries::curve(label, points) })
 }
 
 /// The distribution as it is: level over the ranks that have a value, then up. Steps too narrow to see are joined.
-fn stairs(histogram: &Histogram<u64>, sent: u64) -> Vec<(f64, f64)> {
+fn percentile_steps(histogram: &Histogram<u64>, sent: u64) -> Vec<(f64, f64)> {
     let sent = sent.max(histogram.len()) as f64;
     // Half a rank before the end: the slowest one then has a place on the axis.
-    let end = nines(1.0 - 0.5 / sent);
+    let end = nines_position(1.0 - 0.5 / sent);
     let (mut points, mut answered, mut from) = (Vec::new(), 0, 0.0);
     for step in histogram.iter_recorded() {
         answered += step.count_at_value();
-        let to = nines(answered as f64 / sent).min(end);
-        if to - from >= end / MOST_POINTS as f64 || answered == histogram.len() {
+        let to = nines_position(answered as f64 / sent).min(end);
+        if to - from >= end / MAX_CURVE_POINTS as f64 || answered == histogram.len() {
             let value = step.value_iterated_to() as f64;
             points.extend([(from, value), (to, value)]);
             from = to;
@@ -103,10 +108,15 @@ fn stairs(histogram: &Histogram<u64>, sent: u64) -> Vec<(f64, f64)> {
     points
 }
 
-pub fn percentiles(title: &str, of: &str, caption: String, mut series: Vec<Series>) -> Option<Chart> {
+pub fn percentile_chart(
+    title: &str,
+    of: &str,
+    caption: String,
+    mut series: Vec<ChartSeries>,
+) -> Option<Chart> {
     let all = || series.iter().flat_map(|one| one.points.iter().chain(&one.dots));
     let high = all().map(|point| point.0).fold(2.0, f64::max);
-    let mut ticks = vec![(nines(0.5), "50 %".to_owned())];
+    let mut ticks = vec![(nines_position(0.5), "50 %".to_owned())];
     if high < 3.5 {
         ticks.insert(0, (0.0, "0 %".to_owned()));
     }
@@ -124,30 +134,30 @@ pub fn percentiles(title: &str, of: &str, caption: String, mut series: Vec<Serie
         low: 0.0,
         high,
         ticks,
-        reads: "nines %".to_owned(),
+        script_scale: "nines %".to_owned(),
     };
-    let y = upright("round-trip time", Unit::Nanoseconds, &mut series);
-    chart(title, of, caption, &x, &y, series)
+    let y = y_axis("round-trip time", AxisUnit::Nanoseconds, &mut series);
+    build_chart(title, of, caption, &x, &y, series)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample_run;
+    use crate::report::sample_runs;
 
     #[test]
-    fn the_curve_ends_where_the_lost_begin() {
-        let run = sample_run::full();
+    fn curve_ends_at_the_lost_requests() {
+        let run = sample_runs::full();
         let (whole, lossy) = (&run.cases[0].figures, &run.cases[2].figures);
         let end = |figures: &Figures| {
-            let curve = curve("", figures, figures.latency_ns.as_ref().unwrap()).unwrap();
+            let curve = percentile_curve("", figures, figures.latency_ns.as_ref().unwrap()).unwrap();
             let last = curve.points.last().copied().unwrap();
-            assert!(curve.points.len() <= 2 * MOST_POINTS + 2 && curve.points.is_sorted());
+            assert!(curve.points.len() <= 2 * MAX_CURVE_POINTS + 2 && curve.points.is_sorted());
             1.0 - 10f64.powf(-last.0)
         };
         assert!((end(whole) - 0.99995).abs() < 1e-9);
         assert!((end(lossy) - 0.94).abs() < 1e-9);
-        let caption = of_case(&run, &run.cases[2]).unwrap().caption;
+        let caption = case_chart(&run, &run.cases[2]).unwrap().caption;
         assert_eq!(caption, "gauge-1 · 2026-11-20 10:00 UTC · ends where the lost begin (6.00 %)");
     }
 }

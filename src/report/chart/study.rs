@@ -3,31 +3,31 @@
 //! Where the rows are numbers (rates, sizes, delays, percentiles), figures stand against them, one curve a column;
 //! otherwise every row has a line of its own and its figures lie along it.
 
-use super::axes::{Unit, linear, linear_at, logarithmic_at, spanning};
-use super::{Chart, chart};
-use crate::report::svg::{Axis, Kind, Series};
-use crate::report::words::{host_and_date, printable, shorten};
-use crate::run::{PaperRow, PaperTable, Run};
+use super::axes::{AxisUnit, axis_of_series, linear_axis, linear_axis_with_ticks, log_axis_with_ticks};
+use super::{Chart, build_chart};
+use crate::report::svg::{Axis, ChartSeries, SeriesKind};
+use crate::report::wording::{host_and_date, printable, shorten};
+use crate::run::{Run, StudyRow, StudyTable};
 
 /// More lines than this are no chart but a table.
-const MOST_ROWS: usize = 64;
+const MAX_ROWS: usize = 64;
 /// Of the name of a row, beside its line.
-const NAME: usize = 13;
+const MAX_NAME_COLUMNS: usize = 13;
 
 /// None where too little of the table is numbers.
-pub fn of_table(run: &Run, table: &PaperTable) -> Option<Chart> {
-    let unit = shown(table)?;
-    let rows: Vec<&PaperRow> = table.rows.iter().filter(|row| row.unit == unit).collect();
-    match numbered(&rows) {
-        Some(numbered) => against_numbers(run, table, numbered),
-        None => line_by_line(run, table, &rows),
+pub fn table_chart(run: &Run, table: &StudyTable) -> Option<Chart> {
+    let unit = charted_unit(table)?;
+    let rows: Vec<&StudyRow> = table.rows.iter().filter(|row| row.unit == unit).collect();
+    match positioned_rows(&rows) {
+        Some(numbered) => numeric_chart(run, table, numbered),
+        None => named_rows_chart(run, table, &rows),
     }
 }
 
 /// Whose figures these are, and how they are told apart.
-fn title(table: &PaperTable, series: &[Series]) -> String {
+fn chart_title(table: &StudyTable, series: &[ChartSeries]) -> String {
     let any = |kind| series.iter().any(|one| one.kind == kind);
-    let whose = match (any(Kind::Published), any(Kind::Measured)) {
+    let whose = match (any(SeriesKind::Published), any(SeriesKind::Measured)) {
         (true, true) => "open as published, filled as measured",
         (true, false) => "as published",
         _ => "as measured",
@@ -36,7 +36,7 @@ fn title(table: &PaperTable, series: &[Series]) -> String {
 }
 
 /// The unit of which the chart is; a table that gives a share as well is read by that.
-fn shown(table: &PaperTable) -> Option<&str> {
+fn charted_unit(table: &StudyTable) -> Option<&str> {
     let share = table.rows.iter().find(|row| row.unit == "%");
     share.or(table.rows.first()).map(|row| row.unit.as_str())
 }
@@ -46,29 +46,29 @@ fn positive(value: f64) -> Option<f64> {
 }
 
 /// What the axes know of a unit of a study: theirs, and how much of it one of the study's is.
-fn scale(unit: &str) -> (Unit, f64) {
+fn axis_scale(unit: &str) -> (AxisUnit, f64) {
     match unit {
-        "ns" => (Unit::Nanoseconds, 1.0),
-        "us" | "µs" => (Unit::Nanoseconds, 1e3),
-        "ms" => (Unit::Nanoseconds, 1e6),
-        "s" => (Unit::Nanoseconds, 1e9),
-        "bit/s" => (Unit::BitsPerSecond, 1.0),
-        "%" => (Unit::Percent, 1.0),
-        _ => (Unit::Number, 1.0),
+        "ns" => (AxisUnit::Nanoseconds, 1.0),
+        "us" | "µs" => (AxisUnit::Nanoseconds, 1e3),
+        "ms" => (AxisUnit::Nanoseconds, 1e6),
+        "s" => (AxisUnit::Nanoseconds, 1e9),
+        "bit/s" => (AxisUnit::BitsPerSecond, 1.0),
+        "%" => (AxisUnit::Percent, 1.0),
+        _ => (AxisUnit::Number, 1.0),
     }
 }
 
 /// What lies along the axis, and what its ticks know of the unit; the title says of what.
-fn figure(unit: &str) -> (String, Unit) {
-    match scale(unit).0 {
-        Unit::Number => (format!("figure of the table ({})", printable(unit)), Unit::Number),
+fn value_axis(unit: &str) -> (String, AxisUnit) {
+    match axis_scale(unit).0 {
+        AxisUnit::Number => (format!("figure of the table ({})", printable(unit)), AxisUnit::Number),
         known => ("figure of the table".to_owned(), known),
     }
 }
 
 /// The name of a row as a place on an axis.
 #[derive(Debug, PartialEq)]
-struct Place<'a> {
+struct RowPosition<'a> {
     value: f64,
     /// `p` of a percentile, otherwise what stands behind the number.
     unit: &'a str,
@@ -77,42 +77,42 @@ struct Place<'a> {
 }
 
 /// `9600`, `64 B`, `p90`, `over 50 ms`, `500 ms, 10/1000`.
-fn place(row: &str) -> Option<Place<'_>> {
+fn parse_row_position(row: &str) -> Option<RowPosition<'_>> {
     let (name, rest) = row.split_once(", ").unwrap_or((row, ""));
     let number = |text: &str| text.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0);
     if let Some(value) = name.strip_prefix('p').and_then(number) {
-        return Some(Place { value, unit: "p", rest });
+        return Some(RowPosition { value, unit: "p", rest });
     }
     let split = |text| str::split_once(text, ' ').unwrap_or((text, ""));
     let (first, behind) = split(name);
     // One word may stand before the number; what follows it is its unit, no sentence.
     let (first, unit) = if number(first).is_some() { (first, behind) } else { split(behind) };
-    (!unit.contains(' ')).then_some(Place { value: number(first)?, unit, rest })
+    (!unit.contains(' ')).then_some(RowPosition { value: number(first)?, unit, rest })
 }
 
 /// What was published and what was measured of one column, in one colour; `at` makes a point of a figure of that row,
 /// `named` the name of its column.
-fn series(
-    rows: &[&PaperRow],
+fn column_series(
+    rows: &[&StudyRow],
     named: impl Fn(usize) -> String,
     at: impl Fn(usize, f64) -> (f64, f64),
-) -> Vec<Series> {
+) -> Vec<ChartSeries> {
     let mut names: Vec<String> = Vec::new();
-    let mut pairs: Vec<[Series; 2]> = Vec::new();
-    let known = |row: &PaperRow| row.published.parse().ok().and_then(positive);
+    let mut pairs: Vec<[ChartSeries; 2]> = Vec::new();
+    let known = |row: &StudyRow| row.published.parse().ok().and_then(positive);
     // Beside a word there is nothing to compare with; a column of words alone is there for what was measured.
-    let compared = |row: &PaperRow| {
+    let compared = |row: &StudyRow| {
         known(row).is_some() || !rows.iter().any(|other| other.column == row.column && known(other).is_some())
     };
     for (index, row) in rows.iter().enumerate().filter(|(_, row)| compared(row)) {
-        let (_, factor) = scale(&row.unit);
+        let (_, factor) = axis_scale(&row.unit);
         let name = named(index);
         let number = names.iter().position(|other| *other == name).unwrap_or_else(|| {
-            let kinds = [Kind::Published, Kind::Measured];
-            pairs.push(kinds.map(|kind| Series {
+            let kinds = [SeriesKind::Published, SeriesKind::Measured];
+            pairs.push(kinds.map(|kind| ChartSeries {
                 kind,
                 colour: Some(names.len()),
-                ..Series::curve("", vec![])
+                ..ChartSeries::curve("", vec![])
             }));
             names.push(name);
             names.len() - 1
@@ -125,25 +125,26 @@ fn series(
         let told = usize::from(!pair[1].dots.is_empty());
         pair[told].label = name;
     }
-    let drawn = |one: &Series| !one.rings.is_empty() || !one.dots.is_empty();
+    let drawn = |one: &ChartSeries| !one.rings.is_empty() || !one.dots.is_empty();
     pairs.into_iter().flatten().filter(drawn).collect()
 }
 
 /// Rows that have a place on an axis.
-type Numbered<'a> = (Vec<&'a PaperRow>, Vec<Place<'a>>);
+type PositionedRows<'a> = (Vec<&'a StudyRow>, Vec<RowPosition<'a>>);
 
 /// The rows that are numbers, if most of them are: one of another kind (a mean among percentiles) stands in the table
 /// alone.
-fn numbered<'a>(rows: &[&'a PaperRow]) -> Option<Numbered<'a>> {
-    let units = rows.iter().filter_map(|row| Some(place(&row.row)?.unit));
+fn positioned_rows<'a>(rows: &[&'a StudyRow]) -> Option<PositionedRows<'a>> {
+    let units = rows.iter().filter_map(|row| Some(parse_row_position(&row.row)?.unit));
     let units: Vec<&str> = units.collect();
     let usual = units.iter().max_by_key(|unit| units.iter().filter(|other| other == unit).count())?;
-    let on_axis = |row: &&'a PaperRow| Some((*row, place(&row.row).filter(|place| place.unit == *usual)?));
-    let numbered: Numbered = rows.iter().filter_map(on_axis).unzip();
+    let on_axis =
+        |row: &&'a StudyRow| Some((*row, parse_row_position(&row.row).filter(|place| place.unit == *usual)?));
+    let numbered: PositionedRows = rows.iter().filter_map(on_axis).unzip();
     (3 * numbered.0.len() >= 2 * rows.len()).then_some(numbered)
 }
 
-fn against_numbers(run: &Run, table: &PaperTable, (kept, places): Numbered) -> Option<Chart> {
+fn numeric_chart(run: &Run, table: &StudyTable, (kept, places): PositionedRows) -> Option<Chart> {
     let columns = kept.iter().any(|row| row.column != kept[0].column);
     let rests = places.iter().any(|place| place.rest != places[0].rest);
     let (what, rest_is) = table.rows_are.split_once(", ").unwrap_or((&table.rows_are, ""));
@@ -156,37 +157,37 @@ fn against_numbers(run: &Run, table: &PaperTable, (kept, places): Numbered) -> O
     };
     let values = || places.iter().map(|place| place.value);
     let (label, unit) = match (places.first()?.unit, what) {
-        ("", "baud") => (what.to_owned(), Unit::Baud),
-        ("p", what) => (what.to_owned(), Unit::Percent),
-        ("", what) => (what.to_owned(), Unit::Number),
-        ("B", what) => (what.to_owned(), Unit::Bytes),
-        (unit, what) => (format!("{what} ({unit})"), Unit::Number),
+        ("", "baud") => (what.to_owned(), AxisUnit::Baud),
+        ("p", what) => (what.to_owned(), AxisUnit::Percent),
+        ("", what) => (what.to_owned(), AxisUnit::Number),
+        ("B", what) => (what.to_owned(), AxisUnit::Bytes),
+        (unit, what) => (format!("{what} ({unit})"), AxisUnit::Number),
     };
     let spread = values().fold(0.0, f64::max) / values().fold(f64::MAX, f64::min);
-    let log = spread.is_finite() && unit != Unit::Percent && spread > LEAST_DECADES;
+    let log = spread.is_finite() && unit != AxisUnit::Percent && spread > MIN_LOG_RATIO;
     let x = match log {
-        true => logarithmic_at(&printable(&label), unit, values())?,
-        false => linear_at(&printable(&label), unit, values())?,
+        true => log_axis_with_ticks(&printable(&label), unit, values())?,
+        false => linear_axis_with_ticks(&printable(&label), unit, values())?,
     };
-    let on = |value: f64| if log { Unit::Number.log(value) } else { value };
-    let mut series = series(&kept, named, |row, value| (on(places[row].value), value));
+    let on = |value: f64| if log { AxisUnit::Number.log_position(value) } else { value };
+    let mut series = column_series(&kept, named, |row, value| (on(places[row].value), value));
     for one in &mut series {
-        let marks = if one.kind == Kind::Published { &mut one.rings } else { &mut one.dots };
+        let marks = if one.kind == SeriesKind::Published { &mut one.rings } else { &mut one.dots };
         marks.sort_by(|a, b| a.0.total_cmp(&b.0));
         one.points = marks.clone();
     }
-    series.extend(limit(&kept, &places, on));
-    let (label, unit) = figure(&kept.first()?.unit);
-    let y = spanning(&label, unit, &mut series, |point| &mut point.1);
-    chart(&title(table, &series), "", host_and_date(run), &x, &y, series)
+    series.extend(limit_series(&kept, &places, on));
+    let (label, unit) = value_axis(&kept.first()?.unit);
+    let y = axis_of_series(&label, unit, &mut series, |point| &mut point.1);
+    build_chart(&chart_title(table, &series), "", host_and_date(run), &x, &y, series)
 }
 
 /// From this ratio on the small places of an axis need room of their own.
-const LEAST_DECADES: f64 = 8.0;
+const MIN_LOG_RATIO: f64 = 8.0;
 
 /// What the physical line allows at best, where that is one figure a place.
-fn limit(rows: &[&PaperRow], places: &[Place], on: impl Fn(f64) -> f64) -> Option<Series> {
-    let (_, factor) = scale(&rows.first()?.unit);
+fn limit_series(rows: &[&StudyRow], places: &[RowPosition], on: impl Fn(f64) -> f64) -> Option<ChartSeries> {
+    let (_, factor) = axis_scale(&rows.first()?.unit);
     let limits = rows
         .iter()
         .zip(places)
@@ -195,41 +196,42 @@ fn limit(rows: &[&PaperRow], places: &[Place], on: impl Fn(f64) -> f64) -> Optio
     limits.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     limits.dedup();
     let one_each = limits.len() > 1 && limits.windows(2).all(|pair| pair[0].0 < pair[1].0);
-    let curve = || Series::curve("what the line can carry", limits.clone());
-    one_each.then(|| Series { kind: Kind::Limit, ..curve() })
+    let curve = || ChartSeries::curve("what the line can carry", limits.clone());
+    one_each.then(|| ChartSeries { kind: SeriesKind::Limit, ..curve() })
 }
 
-fn line_by_line(run: &Run, table: &PaperTable, rows: &[&PaperRow]) -> Option<Chart> {
-    let figures = |row: &&&PaperRow| row.published.parse::<f64>().is_ok();
+fn named_rows_chart(run: &Run, table: &StudyTable, rows: &[&StudyRow]) -> Option<Chart> {
+    let figures = |row: &&&StudyRow| row.published.parse::<f64>().is_ok();
     let mut names: Vec<&str> = Vec::new();
     for row in rows.iter().filter(figures) {
         if !names.contains(&row.row.as_str()) {
             names.push(&row.row);
         }
     }
-    if names.is_empty() || names.len() > MOST_ROWS {
+    if names.is_empty() || names.len() > MAX_ROWS {
         return None;
     }
     // The first row is the uppermost.
     let line = |name: &str| names.iter().rev().position(|one| *one == name).map_or(0.0, |at| at as f64 + 1.0);
     let named = |index: usize| printable(&rows[index].column);
-    let mut series = series(rows, named, |row, value| (value, line(&rows[row].row)));
-    let (label, unit) = figure(&rows.first()?.unit);
-    let x = spanning(&label, unit, &mut series, |point| &mut point.0);
-    let ticks = names.iter().map(|name| (line(name), shorten(&printable(name), NAME))).collect();
-    let y = Axis { ticks, low: 0.5, high: names.len() as f64 + 0.5, ..linear("", Unit::Number, 1.0) };
-    let y = Axis { reads: "names".to_owned(), ..y };
-    chart(&title(table, &series), "", host_and_date(run), &x, &y, series)
+    let mut series = column_series(rows, named, |row, value| (value, line(&rows[row].row)));
+    let (label, unit) = value_axis(&rows.first()?.unit);
+    let x = axis_of_series(&label, unit, &mut series, |point| &mut point.0);
+    let ticks = names.iter().map(|name| (line(name), shorten(&printable(name), MAX_NAME_COLUMNS))).collect();
+    let y =
+        Axis { ticks, low: 0.5, high: names.len() as f64 + 0.5, ..linear_axis("", AxisUnit::Number, 1.0) };
+    let y = Axis { script_scale: "names".to_owned(), ..y };
+    build_chart(&chart_title(table, &series), "", host_and_date(run), &x, &y, series)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample_run;
+    use crate::report::sample_runs;
 
     #[test]
-    fn rows_that_are_places() {
-        let told = |row| place(row).map(|place| (place.value, place.unit, place.rest));
+    fn row_names_become_positions() {
+        let told = |row| parse_row_position(row).map(|place| (place.value, place.unit, place.rest));
         assert_eq!(told("9600"), Some((9600.0, "", "")));
         assert_eq!(told("64 B"), Some((64.0, "B", "")));
         assert_eq!(told("p90"), Some((90.0, "p", "")));
@@ -241,23 +243,23 @@ mod tests {
     }
 
     #[test]
-    fn rings_and_dots_stand_where_the_figures_are() {
-        let run = sample_run::reproduced();
+    fn published_and_measured_points_have_their_values() {
+        let run = sample_runs::study();
         let tables = &run.paper.as_ref().unwrap().tables;
-        let latency = of_table(&run, &tables[0]).unwrap();
+        let latency = table_chart(&run, &tables[0]).unwrap();
         // Four published, one of them a word; two measured.
         assert_eq!(latency.svg.matches("<use").count(), 3 + 2, "{}", latency.svg);
         assert!(latency.svg.contains("STS1600") && latency.svg.contains("LS100"));
         // A single rate is no axis.
-        assert!(of_table(&run, &tables[1]).is_none());
+        assert!(table_chart(&run, &tables[1]).is_none());
         let mut sweep = tables[1].clone();
         for (row, baud) in ["300", "9600", "115200"].iter().zip([300.0, 9600.0, 115_200.0]) {
             let more =
-                PaperRow { row: (*row).to_owned(), measured: Some(baud / 10.0), ..sweep.rows[0].clone() };
-            sweep.rows.push(PaperRow { unit: "%".to_owned(), ..more });
+                StudyRow { row: (*row).to_owned(), measured: Some(baud / 10.0), ..sweep.rows[0].clone() };
+            sweep.rows.push(StudyRow { unit: "%".to_owned(), ..more });
         }
-        let chart = of_table(&run, &sweep).unwrap();
+        let chart = table_chart(&run, &sweep).unwrap();
         assert_eq!(chart.svg.matches("<use").count(), 8, "{}", chart.svg);
-        assert_eq!(chart.x.reads, "log baud");
+        assert_eq!(chart.x.script_scale, "log baud");
     }
 }

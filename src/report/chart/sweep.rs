@@ -1,87 +1,89 @@
 //! Rate by message size and by the rate of the line, with what the line can carry beside it.
 
-use super::axes::{Unit, linear, logarithmic_at, upright};
-use super::{Chart, chart};
-use crate::report::svg::{Kind, Series};
+use super::axes::{AxisUnit, linear_axis, log_axis_with_ticks, y_axis};
+use super::{Chart, build_chart};
+use crate::report::svg::{ChartSeries, SeriesKind};
 use crate::report::table::is_latency;
-use crate::report::words::{host_and_date, limit_bps, line_bps, shorten, wait};
+use crate::report::wording::{host_and_date, line_limit_bps, line_rate_bps, shorten, wait_mode};
 use crate::run::{CaseResult, Run};
 
 /// One curve for each endpoint, peer, direction and number of ports that was measured with several sizes.
-pub fn by_size(run: &Run, workload: &str) -> Option<Chart> {
-    sizes(&cases(run, workload)).chart("", host_and_date(run))
+pub fn size_chart(run: &Run, workload: &str) -> Option<Chart> {
+    size_sweep(&named_cases(run, workload)).into_chart("", host_and_date(run))
 }
 
 /// A case, and the endpoint that it is to be told by.
-pub type Told<'a> = (&'a str, &'a CaseResult);
+pub type NamedCase<'a> = (&'a str, &'a CaseResult);
 
-fn cases<'a>(run: &'a Run, workload: &str) -> Vec<Told<'a>> {
+fn named_cases<'a>(run: &'a Run, workload: &str) -> Vec<NamedCase<'a>> {
     let cases = run.cases.iter().filter(|case| case.workload == workload);
     cases.map(|case| (case.endpoint.as_str(), case)).collect()
 }
 
-pub fn sizes(cases: &[Told]) -> Sweep {
+pub fn size_sweep(cases: &[NamedCase]) -> SweepChart {
     let place = |endpoint: &str| shorten(endpoint, 48);
-    Sweep::of(Swept::Size, cases, &place, |case| Some(f64::from(case.message_bytes)))
+    SweepChart::collect_cases(SweepVariable::Size, cases, &place, |case| Some(f64::from(case.message_bytes)))
 }
 
 /// One curve for each kind of line that was measured at several rates.
-pub fn by_line_rate(run: &Run, workload: &str) -> Option<Chart> {
-    line_rates(&cases(run, workload)).chart("", host_and_date(run))
+pub fn line_rate_chart(run: &Run, workload: &str) -> Option<Chart> {
+    line_rate_sweep(&named_cases(run, workload)).into_chart("", host_and_date(run))
 }
 
-pub fn line_rates(cases: &[Told]) -> Sweep {
+pub fn line_rate_sweep(cases: &[NamedCase]) -> SweepChart {
     // The options of a URL say how fast its line is: without them one kind of line is one curve.
     let place = |endpoint: &str| {
         let place = endpoint.split('?').next().unwrap_or_default();
         shorten(place.split_once("://").map_or(place, |(scheme, _)| scheme), 48)
     };
-    Sweep::of(Swept::LineRate, cases, &place, |case| line_bps(case).filter(|_| case.ports > 0))
+    SweepChart::collect_cases(SweepVariable::LineRate, cases, &place, |case| {
+        line_rate_bps(case).filter(|_| case.ports > 0)
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Swept {
+enum SweepVariable {
     Size,
     LineRate,
 }
 
-impl Swept {
-    fn words(self) -> (&'static str, &'static str, Unit) {
+impl SweepVariable {
+    fn title_and_axis(self) -> (&'static str, &'static str, AxisUnit) {
         match self {
-            Swept::Size => ("Rate by message size", "message size", Unit::Bytes),
-            Swept::LineRate => ("Rate by the rate of the line", "rate of the line", Unit::Baud),
+            SweepVariable::Size => ("Rate by message size", "message size", AxisUnit::Bytes),
+            SweepVariable::LineRate => ("Rate by the rate of the line", "rate of the line", AxisUnit::Baud),
         }
     }
 }
 
 /// One series for each kind of case, on scales that are not chosen yet.
-pub struct Sweep {
-    swept: Swept,
-    pub series: Vec<Series>,
+pub struct SweepChart {
+    variable: SweepVariable,
+    pub series: Vec<ChartSeries>,
     /// What the lines can carry; each with the label of the series that it belongs to.
     limits: Vec<(String, (f64, f64))>,
 }
 
-impl Sweep {
-    fn of(
-        swept: Swept,
-        cases: &[Told],
+impl SweepChart {
+    fn collect_cases(
+        swept: SweepVariable,
+        cases: &[NamedCase],
         place: &dyn Fn(&str) -> String,
         value: impl Fn(&CaseResult) -> Option<f64>,
-    ) -> Sweep {
-        let mut series: Vec<Series> = Vec::new();
+    ) -> SweepChart {
+        let mut series: Vec<ChartSeries> = Vec::new();
         let mut limits: Vec<(String, (f64, f64))> = Vec::new();
         let mut add = |label: String, at: f64, rate: Option<f64>| {
             let Some(rate) = rate.filter(|rate| rate.is_finite() && *rate >= 0.0 && at > 0.0) else { return };
             match series.iter_mut().find(|one| one.label == label) {
                 Some(one) => one.points.push((at, rate)),
-                None => series.push(Series::curve(&label, vec![(at, rate)])),
+                None => series.push(ChartSeries::curve(&label, vec![(at, rate)])),
             }
         };
         for (endpoint, case) in cases.iter().filter(|(_, case)| !is_latency(case)) {
             let Some(at) = value(case) else { continue };
             let ports = if case.ports > 1 { format!(", {} ports", case.ports) } else { String::new() };
-            let spin = if wait(case) == "spin" { ", spin" } else { "" };
+            let spin = if wait_mode(case) == "spin" { ", spin" } else { "" };
             let parallel = if case.parallel > 1 { format!(" × {}", case.parallel) } else { String::new() };
             let label = format!(
                 "{}{spin}{ports}{parallel}, {}, {}",
@@ -91,7 +93,7 @@ impl Sweep {
             );
             add(label.clone(), at, case.figures.throughput_bps);
             add(format!("{label}, other way"), at, case.figures.throughput_back_bps);
-            if let Some(limit) = limit_bps(case).filter(|limit| limit.is_finite() && *limit > 0.0) {
+            if let Some(limit) = line_limit_bps(case).filter(|limit| limit.is_finite() && *limit > 0.0) {
                 limits.push((label, (at, limit)));
             }
         }
@@ -102,43 +104,46 @@ impl Sweep {
         }
         series.retain(|one| one.points.len() > 1);
         limits.retain(|(label, _)| series.iter().any(|one| one.label == *label));
-        Sweep { swept, series, limits }
+        SweepChart { variable: swept, series, limits }
     }
 
     /// Each of its series as a sweep of its own, by its label.
-    pub fn apart(self) -> impl Iterator<Item = (String, Sweep)> {
+    pub fn split_by_series(self) -> impl Iterator<Item = (String, SweepChart)> {
         self.series.into_iter().map(move |one| {
             let limits = self.limits.iter().filter(|(label, _)| *label == one.label).cloned().collect();
-            (one.label.clone(), Sweep { swept: self.swept, series: vec![one], limits })
+            (one.label.clone(), SweepChart { variable: self.variable, series: vec![one], limits })
         })
     }
 
     /// Takes in the same sweep of another run.
-    pub fn join(&mut self, other: Sweep) {
+    pub fn merge(&mut self, other: SweepChart) {
         self.series.extend(other.series);
         self.limits.extend(other.limits);
     }
 
-    pub fn chart(mut self, of: &str, caption: String) -> Option<Chart> {
-        let (title, label, unit) = self.swept.words();
+    pub fn into_chart(mut self, of: &str, caption: String) -> Option<Chart> {
+        let (title, label, unit) = self.variable.title_and_axis();
         let mut limits: Vec<(f64, f64)> = self.limits.into_iter().map(|(_, limit)| limit).collect();
         limits.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
         limits.dedup_by(|a, b| a.0 == b.0);
         if limits.len() > 1 {
-            let curve = Series::curve("what the line can carry", limits);
-            self.series.push(Series { kind: Kind::Limit, ..curve });
+            let curve = ChartSeries::curve("what the line can carry", limits);
+            self.series.push(ChartSeries { kind: SeriesKind::Limit, ..curve });
         }
         let values = self.series.iter().flat_map(|one| &one.points).map(|point| point.0);
-        let x = logarithmic_at(label, unit, values)?;
+        let x = log_axis_with_ticks(label, unit, values)?;
         for one in &mut self.series {
-            one.points.iter_mut().chain(&mut one.dots).for_each(|point| point.0 = Unit::Bytes.log(point.0));
+            one.points
+                .iter_mut()
+                .chain(&mut one.dots)
+                .for_each(|point| point.0 = AxisUnit::Bytes.log_position(point.0));
         }
-        let on_lines = self.series.iter().any(|one| one.kind == Kind::Limit);
+        let on_lines = self.series.iter().any(|one| one.kind == SeriesKind::Limit);
         let most = self.series.iter().flat_map(|one| &one.points).map(|point| point.1).fold(1.0, f64::max);
         let y = match on_lines {
-            true => upright("delivered payload", Unit::BitsPerSecond, &mut self.series),
-            false => linear("delivered payload", Unit::BitsPerSecond, most),
+            true => y_axis("delivered payload", AxisUnit::BitsPerSecond, &mut self.series),
+            false => linear_axis("delivered payload", AxisUnit::BitsPerSecond, most),
         };
-        chart(title, of, caption, &x, &y, self.series)
+        build_chart(title, of, caption, &x, &y, self.series)
     }
 }

@@ -1,17 +1,17 @@
 //! The text report as it is read in a terminal, whole pages pinned.
 
 use super::*;
-use crate::report::sample_run;
+use crate::report::sample_runs;
 
-fn text(run: &Run, options: Options) -> String {
+fn render_text(run: &Run, options: ReportOptions) -> String {
     let mut out = Vec::new();
     write(run, &options, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
 #[test]
-fn a_download_tells_its_round_trips() {
-    insta::assert_snapshot!(text(&sample_run::downloaded(), Options::default()), @r"
+fn download_shows_its_round_trips() {
+    insta::assert_snapshot!(render_text(&sample_runs::download(), ReportOptions::default()), @r"
     Over the hill: 2 cases in 42.10 s, 2026-11-20 10:00 UTC
 
     Download, peer pakbus
@@ -26,8 +26,8 @@ fn a_download_tells_its_round_trips() {
 }
 
 #[test]
-fn everything_in_80_columns() {
-    insta::assert_snapshot!(text(&sample_run::full(), Options::default()), @r"
+fn full_run_fits_80_columns() {
+    insta::assert_snapshot!(render_text(&sample_runs::full(), ReportOptions::default()), @r"
     A Friday in the lab: 7 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
 
     Latency (round trips), peer linkgauge, 14 B messages
@@ -102,7 +102,7 @@ fn everything_in_80_columns() {
 
 #[test]
 fn a_sweep_of_messages() {
-    insta::assert_snapshot!(text(&sample_run::messages(), Options::default()), @r"
+    insta::assert_snapshot!(render_text(&sample_runs::message_sizes(), ReportOptions::default()), @r"
     linkgauge: 5 cases in 42.10 s, 2026-11-20 10:00 UTC
 
     Throughput, peer linkgauge, direction send
@@ -127,8 +127,8 @@ fn a_sweep_of_messages() {
 }
 
 #[test]
-fn lines_and_their_limits() {
-    insta::assert_snapshot!(text(&sample_run::line(), Options::default()), @r"
+fn serial_lines_and_their_limits() {
+    insta::assert_snapshot!(render_text(&sample_runs::serial_line(), ReportOptions::default()), @r"
     Loops through plugs: 2 cases in 42.10 s, 2026-11-20 10:00 UTC
 
     Throughput over lines, peer linkgauge, 8 B messages
@@ -147,15 +147,15 @@ fn lines_and_their_limits() {
 }
 
 #[test]
-fn almost_nothing() {
-    insta::assert_snapshot!(text(&sample_run::minimal(), Options::default()), @r"
+fn minimal_run() {
+    insta::assert_snapshot!(render_text(&sample_runs::minimal(), ReportOptions::default()), @r"
     linkgauge: 1 case in 42.10 s, 2026-11-20 10:00 UTC
 
     Latency (round trips), peer linkgauge, 1 B messages
       endpoint  p50  max  lost
       mem://a     –    –     2
     ");
-    insta::assert_snapshot!(text(&sample_run::empty(), Options::default()), @r"
+    insta::assert_snapshot!(render_text(&sample_runs::empty(), ReportOptions::default()), @r"
     linkgauge: 0 cases in 42.10 s, 2026-11-20 10:00 UTC
 
     interrupted: stopped by a signal; the figures are of what was measured by then
@@ -164,14 +164,14 @@ fn almost_nothing() {
 
 #[test]
 fn endpoints_that_do_not_fit() {
-    let mut run = sample_run::full();
+    let mut run = sample_runs::full();
     run.cases.truncate(3);
     for (case, size) in run.cases.iter_mut().zip([1, 1024, 65_536]) {
         case.endpoint =
             format!("serial:///dev/serial/by-id/usb-FTDI_FT232R_USB_UART_A10{size}-if00-port0?baud=9600");
         case.message_bytes = size;
     }
-    insta::assert_snapshot!(text(&run, Options::default()), @r"
+    insta::assert_snapshot!(render_text(&run, ReportOptions::default()), @r"
     A Friday in the lab: 3 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
 
     Latency (round trips), peer linkgauge
@@ -226,7 +226,7 @@ fn endpoints_that_do_not_fit() {
         (case.message_bytes, case.ports, case.peer) = (1, 1, "echo".to_owned());
         case.placement.clear();
     }
-    insta::assert_snapshot!(text(&run, Options::default()).lines().take(5).collect::<Vec<_>>().join("\n"), @r"
+    insta::assert_snapshot!(render_text(&run, ReportOptions::default()).lines().take(5).collect::<Vec<_>>().join("\n"), @r"
     A Friday in the lab: 3 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
 
     Latency (round trips), peer echo, 1 B messages
@@ -237,7 +237,7 @@ fn endpoints_that_do_not_fit() {
 
 /// Six links with one case each, of which one spins.
 fn many_links() -> Run {
-    let mut run = sample_run::full();
+    let mut run = sample_runs::full();
     let case = run.cases[0].clone();
     run.cases = (1..=6).map(|_| case.clone()).collect();
     run.warnings.clear();
@@ -256,7 +256,7 @@ fn many_links() -> Run {
 #[test]
 fn a_line_for_each_of_many_links() {
     let mut run = many_links();
-    insta::assert_snapshot!(text(&run, Options::default()), @r"
+    insta::assert_snapshot!(render_text(&run, ReportOptions::default()), @r"
     demo on gauge-1: 6 cases in 42.10 s, 2026-11-20 10:00 UTC
 
     Latency (round trips), peer linkgauge, 14 B messages
@@ -296,16 +296,16 @@ fn a_line_for_each_of_many_links() {
     for (index, case) in run.cases.iter_mut().enumerate() {
         case.endpoint = format!("unix:///run/user/1000/gauge/{index}/stream.socket?type=stream");
     }
-    let text = text(&run, Options::default());
+    let text = render_text(&run, ReportOptions::default());
     assert!(text.contains("\n  unix:///run/user/1000/gauge/5/stream.socket?type=stream\n"), "{text}");
 }
 
 #[test]
-fn what_nearly_all_have_in_common_is_said_once() {
+fn common_values_are_stated_once() {
     let mut run = many_links();
     run.cases[1].placement.clear();
     (run.cases[4].peer, run.cases[4].endpoint) = ("echo".to_owned(), "icmp://gauge-4.example".to_owned());
-    let text = text(&run, Options::default());
+    let text = render_text(&run, ReportOptions::default());
     insta::assert_snapshot!(text.lines().skip(2).take(8).collect::<Vec<_>>().join("\n"), @r"
     Latency (round trips), 14 B messages; unless said: peer linkgauge
       #  endpoint                            p50       p90       p99       max  lost
@@ -319,14 +319,14 @@ fn what_nearly_all_have_in_common_is_said_once() {
 }
 
 #[test]
-fn what_was_not_come_to_has_no_row() {
+fn unmeasured_cases_have_no_row() {
     let mut run = many_links();
     run.interrupted = true;
     for case in &mut run.cases[2..] {
         case.figures = Default::default();
         case.complete = false;
     }
-    insta::assert_snapshot!(text(&run, Options::default()), @r"
+    insta::assert_snapshot!(render_text(&run, ReportOptions::default()), @r"
     demo on gauge-1: 6 cases in 42.10 s, 2026-11-20 10:00 UTC
 
     Latency (round trips), peer linkgauge, 14 B messages
@@ -354,8 +354,8 @@ fn what_was_not_come_to_has_no_row() {
 #[test]
 fn no_line_is_too_long() {
     for width in [40, 60, 80, 132] {
-        for run in sample_run::all() {
-            let text = text(&run, Options { width, ..Options::default() });
+        for run in sample_runs::all_samples() {
+            let text = render_text(&run, ReportOptions { width, ..ReportOptions::default() });
             for line in text.lines() {
                 // A table has a least width: at 80 columns and above it must fit.
                 let fits = line.chars().count() <= width.max(80);
@@ -366,17 +366,18 @@ fn no_line_is_too_long() {
 }
 
 #[test]
-fn nothing_reaches_the_terminal_but_text() {
+fn only_text_reaches_the_terminal() {
     for colour in [false, true] {
-        let text = text(&sample_run::hostile(), Options { colour, ..Options::default() });
+        let text = render_text(&sample_runs::hostile(), ReportOptions { colour, ..ReportOptions::default() });
         assert!(!text.contains("\u{1b}[2J"));
     }
-    assert!(!text(&sample_run::full(), Options::default()).contains('\u{1b}'));
+    assert!(!render_text(&sample_runs::full(), ReportOptions::default()).contains('\u{1b}'));
 }
 
 #[test]
 fn ascii_only() {
-    let text = text(&sample_run::full(), Options { unicode: false, ..Options::default() });
+    let text =
+        render_text(&sample_runs::full(), ReportOptions { unicode: false, ..ReportOptions::default() });
     assert!(text.is_ascii());
     assert!(text.contains("13.") && text.contains(" us") && !text.contains("? "), "{text}");
 }

@@ -1,59 +1,59 @@
 //! Checks that numbered records come one after the other: which are missing, came again or out of order.
 
 use crate::run::{RecordFault, RecordFaultKind};
-use crate::sample::Records;
+use crate::sample::RecordCounts;
 
 /// Faults that are listed, of each kind; all are counted.
-const LISTED: usize = 16;
+const MAX_LISTED_FAULTS: usize = 16;
 
 /// Gaps remembered, so that a straggler is known from a copy.
-const REMEMBERED: usize = 1024;
+const MAX_TRACKED_GAPS: usize = 1024;
 
 /// What a record is by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum RecordStatus {
     New,
     /// It was missing until now.
     Late,
-    Repeated,
+    Duplicate,
 }
 
 /// Numbers follow one another, and begin again after 2^32 - 1.
 #[derive(Debug, Default)]
-pub struct Checker {
-    next: Option<u32>,
+pub struct RecordChecker {
+    next_number: Option<u32>,
     /// First number and length, in the order of the numbers.
     gaps: Vec<(u32, u32)>,
     repeated: Vec<RecordFault>,
     out_of_order: Vec<RecordFault>,
-    counts: Records,
+    counts: RecordCounts,
 }
 
-impl Checker {
+impl RecordChecker {
     /// The record of this number has come.
-    pub fn take(&mut self, number: u32) -> Place {
-        let next = *self.next.get_or_insert(number);
+    pub fn check(&mut self, number: u32) -> RecordStatus {
+        let next = *self.next_number.get_or_insert(number);
         let ahead = number.wrapping_sub(next);
         if ahead > u32::MAX / 2 {
-            return self.behind(number);
+            return self.check_past(number);
         }
         if ahead > 0 {
             self.counts.missing += u64::from(ahead);
-            if self.gaps.len() < REMEMBERED {
+            if self.gaps.len() < MAX_TRACKED_GAPS {
                 self.gaps.push((next, ahead));
             }
         }
-        self.next = Some(number.wrapping_add(1));
+        self.next_number = Some(number.wrapping_add(1));
         self.counts.received += 1;
-        Place::New
+        RecordStatus::New
     }
 
-    fn behind(&mut self, number: u32) -> Place {
+    fn check_past(&mut self, number: u32) -> RecordStatus {
         let holds = |&(first, length): &(u32, u32)| number.wrapping_sub(first) < length;
         let Some(at) = self.gaps.iter().position(holds) else {
             self.counts.repeated += 1;
-            note(&mut self.repeated, number, RecordFaultKind::Repeated);
-            return Place::Repeated;
+            push_fault(&mut self.repeated, number, RecordFaultKind::Repeated);
+            return RecordStatus::Duplicate;
         };
         let (first, length) = self.gaps[at];
         let before = number.wrapping_sub(first);
@@ -62,26 +62,29 @@ impl Checker {
         self.counts.missing -= 1;
         self.counts.received += 1;
         self.counts.out_of_order += 1;
-        note(&mut self.out_of_order, number, RecordFaultKind::OutOfOrder);
-        Place::Late
+        push_fault(&mut self.out_of_order, number, RecordFaultKind::OutOfOrder);
+        RecordStatus::Late
     }
 
     /// What came until now.
-    pub fn records(&self) -> Records {
+    pub fn records(&self) -> RecordCounts {
         let missing = self.gaps.iter().map(|&(first, length)| RecordFault {
             first_record: first.into(),
             records: length.into(),
             kind: RecordFaultKind::Missing,
         });
         let others = self.repeated.iter().chain(&self.out_of_order).copied();
-        Records { faults: missing.take(LISTED).chain(others).collect(), ..self.counts.clone() }
+        RecordCounts {
+            faults: missing.take(MAX_LISTED_FAULTS).chain(others).collect(),
+            ..self.counts.clone()
+        }
     }
 }
 
 /// Lists a fault, those in a row as one.
-fn note(faults: &mut Vec<RecordFault>, number: u32, kind: RecordFaultKind) {
+fn push_fault(faults: &mut Vec<RecordFault>, number: u32, kind: RecordFaultKind) {
     let number = u64::from(number);
-    let room = faults.len() < LISTED;
+    let room = faults.len() < MAX_LISTED_FAULTS;
     match faults.last_mut().filter(|last| last.first_record + last.records == number) {
         Some(last) => last.records += 1,
         None if room => faults.push(RecordFault { first_record: number, records: 1, kind }),
@@ -94,9 +97,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn taken(numbers: impl IntoIterator<Item = u32>) -> (Vec<Place>, Records) {
-        let mut checker = Checker::default();
-        let places = numbers.into_iter().map(|number| checker.take(number)).collect();
+    fn check_all(numbers: impl IntoIterator<Item = u32>) -> (Vec<RecordStatus>, RecordCounts) {
+        let mut checker = RecordChecker::default();
+        let places = numbers.into_iter().map(|number| checker.check(number)).collect();
         (places, checker.records())
     }
 
@@ -105,13 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn gaps_repeats_and_stragglers_are_told_apart() {
-        let (places, records) = taken([7, 8, 12, 13, 8, 9, 10, 10, 14, 6]);
-        use Place::*;
-        assert_eq!(places, [New, New, New, New, Repeated, Late, Late, Repeated, New, Repeated]);
+    fn gaps_duplicates_and_late_records_are_distinguished() {
+        let (places, records) = check_all([7, 8, 12, 13, 8, 9, 10, 10, 14, 6]);
+        use RecordStatus::*;
+        assert_eq!(places, [New, New, New, New, Duplicate, Late, Late, Duplicate, New, Duplicate]);
         assert_eq!(
             records,
-            Records {
+            RecordCounts {
                 received: 7,
                 missing: 1,
                 repeated: 3,
@@ -128,8 +131,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_go_on_after_the_last_one() {
-        let (_, records) = taken([u32::MAX - 1, u32::MAX, 0, 2]);
+    fn record_numbers_wrap() {
+        let (_, records) = check_all([u32::MAX - 1, u32::MAX, 0, 2]);
         assert_eq!((records.received, records.missing, records.repeated), (4, 1, 0));
         assert_eq!(records.faults, [fault(1, 1, RecordFaultKind::Missing)]);
     }
@@ -137,12 +140,12 @@ mod tests {
     proptest! {
         #[test]
         fn every_record_is_counted_once(numbers in prop::collection::vec(0u32..60, 0..200)) {
-            let (places, records) = taken(numbers.iter().copied());
+            let (places, records) = check_all(numbers.iter().copied());
             let mut seen = std::collections::BTreeSet::new();
             for (number, place) in numbers.iter().zip(places) {
                 // What is before the first one was never expected.
                 let early = *number < numbers[0];
-                prop_assert_eq!(place == Place::Repeated, early || !seen.insert(*number));
+                prop_assert_eq!(place == RecordStatus::Duplicate, early || !seen.insert(*number));
             }
             prop_assert_eq!(records.received, seen.len() as u64);
             let all = seen.last().map_or(0, |last| last - seen.first().unwrap() + 1);

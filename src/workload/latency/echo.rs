@@ -5,156 +5,166 @@
 
 use std::ops::Range;
 
-use super::{Answer, Exchange, WINDOW};
+use super::{MAX_OUTSTANDING_REQUESTS, ReplyStatus, RequestReplyCodec};
 use crate::link::{Caps, Framing};
 use crate::plan::{Case, Pacing};
-use crate::workload::pattern::{self, Alphabet, HEADER, Message};
+use crate::workload::pattern::{self, Alphabet, PatternMessage, SEQUENCE_BYTES};
 
-pub struct Echo {
-    message: Message,
+pub struct EchoCodec {
+    message: PatternMessage,
     framing: Framing,
     /// Bytes may vanish from the stream, so an unfinished answer is dropped when it is given up.
-    lossy: bool,
+    is_lossy: bool,
     /// The answer is known by its place.
-    placed: bool,
-    head: [u8; HEADER],
-    got: usize,
+    matches_by_position: bool,
+    header: [u8; SEQUENCE_BYTES],
+    received_bytes: usize,
     sequence: u64,
-    corrupt: u64,
+    corrupt_bytes: u64,
     /// By place: whose answer has not come whole, and the last one of those that was given up.
-    asked: Option<u64>,
-    given_up: Option<u64>,
+    outstanding: Option<u64>,
+    abandoned: Option<u64>,
 }
 
-impl Echo {
-    pub fn new(case: &Case, caps: &Caps) -> Echo {
-        let lossy = caps.framing == Framing::Stream && !caps.reliable;
-        Echo {
-            message: Message::new(case.message_bytes as usize, Alphabet::of(caps)),
+impl EchoCodec {
+    pub fn new(case: &Case, caps: &Caps) -> EchoCodec {
+        let lossy = caps.framing == Framing::Stream && !caps.is_reliable;
+        EchoCodec {
+            message: PatternMessage::new(case.message_bytes as usize, Alphabet::from_caps(caps)),
             framing: caps.framing,
-            lossy,
-            placed: lossy && case.pacing == Pacing::Closed,
-            head: [0; HEADER],
-            got: 0,
+            is_lossy: lossy,
+            matches_by_position: lossy && case.pacing == Pacing::Closed,
+            header: [0; SEQUENCE_BYTES],
+            received_bytes: 0,
             sequence: 0,
-            corrupt: 0,
-            asked: None,
-            given_up: None,
+            corrupt_bytes: 0,
+            outstanding: None,
+            abandoned: None,
         }
     }
 
-    fn head_length(&self) -> usize {
-        self.message.len().min(HEADER)
+    fn header_bytes(&self) -> usize {
+        self.message.len().min(SEQUENCE_BYTES)
     }
 
-    fn whole_message(&self, data: &[u8], waiting: &Range<u64>) -> Answer {
+    fn parse_message(&self, data: &[u8], waiting: &Range<u64>) -> ReplyStatus {
         let used = data.len();
-        if used < self.head_length() {
-            return Answer::Stray { used };
+        if used < self.header_bytes() {
+            return ReplyStatus::Unrelated { used };
         }
-        let (head, body) = data.split_at(self.head_length());
-        let Some(sequence) = self.message.number(head, waiting.start) else { return Answer::Stray { used } };
-        let corrupt_bytes = pattern::differing(body, self.message.body());
-        Answer::Whole { sequence, used, corrupt_bytes }
+        let (head, body) = data.split_at(self.header_bytes());
+        let Some(sequence) = self.message.read_sequence(head, waiting.start) else {
+            return ReplyStatus::Unrelated { used };
+        };
+        let corrupt_bytes = pattern::count_differing(body, self.message.body());
+        ReplyStatus::Complete { sequence, used, corrupt_bytes }
     }
 
     /// What comes belongs to the one request that is on its way, or was given up last.
-    fn by_place(&mut self, data: &[u8]) -> Answer {
-        let Some(sequence) = self.asked else { return Answer::Stray { used: data.len() } };
-        let rest = &self.message.bytes()[self.got..];
+    fn parse_by_position(&mut self, data: &[u8]) -> ReplyStatus {
+        let Some(sequence) = self.outstanding else { return ReplyStatus::Unrelated { used: data.len() } };
+        let rest = &self.message.bytes()[self.received_bytes..];
         let used = rest.len().min(data.len());
-        self.corrupt += pattern::differing(&data[..used], &rest[..used]);
-        let in_head = self.head_length().saturating_sub(self.got).min(used);
-        self.head[self.got.min(HEADER)..][..in_head].copy_from_slice(&data[..in_head]);
-        self.got += used;
-        if self.got < self.message.len() {
-            return Answer::Partial;
+        self.corrupt_bytes += pattern::count_differing(&data[..used], &rest[..used]);
+        let in_head = self.header_bytes().saturating_sub(self.received_bytes).min(used);
+        self.header[self.received_bytes.min(SEQUENCE_BYTES)..][..in_head].copy_from_slice(&data[..in_head]);
+        self.received_bytes += used;
+        if self.received_bytes < self.message.len() {
+            return ReplyStatus::Incomplete;
         }
-        self.got = 0;
-        let corrupt_bytes = std::mem::take(&mut self.corrupt);
-        if corrupt_bytes > 0 && self.given_up.is_some() {
+        self.received_bytes = 0;
+        let corrupt_bytes = std::mem::take(&mut self.corrupt_bytes);
+        if corrupt_bytes > 0 && self.abandoned.is_some() {
             // Later than anybody listened for it, and known by its number all the same.
-            let number = self.message.number(&self.head[..self.head_length()], sequence);
-            if number == self.given_up && number != self.asked {
-                self.given_up = None;
-                return Answer::Whole { sequence: number.unwrap_or(sequence), used, corrupt_bytes: 0 };
+            let number = self.message.read_sequence(&self.header[..self.header_bytes()], sequence);
+            if number == self.abandoned && number != self.outstanding {
+                self.abandoned = None;
+                return ReplyStatus::Complete {
+                    sequence: number.unwrap_or(sequence),
+                    used,
+                    corrupt_bytes: 0,
+                };
             }
         }
         // Nothing overtakes on a stream: what has not come by now is lost for good.
-        (self.asked, self.given_up) = (None, None);
-        Answer::Whole { sequence, used, corrupt_bytes }
+        (self.outstanding, self.abandoned) = (None, None);
+        ReplyStatus::Complete { sequence, used, corrupt_bytes }
     }
 
     /// The next answers of a stream, by their numbers.
-    fn by_number(&mut self, data: &[u8], waiting: &Range<u64>) -> Answer {
+    fn parse_by_number(&mut self, data: &[u8], waiting: &Range<u64>) -> ReplyStatus {
         let mut used = 0;
-        let head_length = self.head_length();
-        if self.got < head_length {
-            let part = (head_length - self.got).min(data.len());
-            self.head[self.got..self.got + part].copy_from_slice(&data[..part]);
-            self.got += part;
+        let head_length = self.header_bytes();
+        if self.received_bytes < head_length {
+            let part = (head_length - self.received_bytes).min(data.len());
+            self.header[self.received_bytes..self.received_bytes + part].copy_from_slice(&data[..part]);
+            self.received_bytes += part;
             used = part;
-            if self.got < head_length {
-                return Answer::Partial;
+            if self.received_bytes < head_length {
+                return ReplyStatus::Incomplete;
             }
-            let recent = waiting.start.saturating_sub(2 * WINDOW)..waiting.end;
-            let number = self.message.number(&self.head[..head_length], waiting.start);
+            let recent = waiting.start.saturating_sub(2 * MAX_OUTSTANDING_REQUESTS)..waiting.end;
+            let number = self.message.read_sequence(&self.header[..head_length], waiting.start);
             let Some(sequence) = number.filter(|number| recent.contains(number)) else {
                 // Not the beginning of any of our messages: the stream is out of step by at least a byte. The others
                 // are looked at again, those of this piece where they lie.
                 let before = head_length - part;
-                self.got = before.saturating_sub(1);
+                self.received_bytes = before.saturating_sub(1);
                 if before == 0 {
-                    return Answer::Stray { used: 1 };
+                    return ReplyStatus::Unrelated { used: 1 };
                 }
-                self.head.copy_within(1..before, 0);
-                self.corrupt += 1;
-                return Answer::Stray { used: 0 };
+                self.header.copy_within(1..before, 0);
+                self.corrupt_bytes += 1;
+                return ReplyStatus::Unrelated { used: 0 };
             };
             self.sequence = sequence;
         }
         let body = self.message.body();
-        let from = self.got - head_length;
+        let from = self.received_bytes - head_length;
         let part = (body.len() - from).min(data.len() - used);
-        self.corrupt += pattern::differing(&data[used..used + part], &body[from..from + part]);
-        self.got += part;
+        self.corrupt_bytes += pattern::count_differing(&data[used..used + part], &body[from..from + part]);
+        self.received_bytes += part;
         used += part;
-        if self.got < self.message.len() {
-            return Answer::Partial;
+        if self.received_bytes < self.message.len() {
+            return ReplyStatus::Incomplete;
         }
-        self.got = 0;
-        Answer::Whole { sequence: self.sequence, used, corrupt_bytes: std::mem::take(&mut self.corrupt) }
+        self.received_bytes = 0;
+        ReplyStatus::Complete {
+            sequence: self.sequence,
+            used,
+            corrupt_bytes: std::mem::take(&mut self.corrupt_bytes),
+        }
     }
 }
 
-impl Exchange for Echo {
+impl RequestReplyCodec for EchoCodec {
     #[inline]
-    fn request(&mut self, sequence: u64) -> &[u8] {
+    fn encode_request(&mut self, sequence: u64) -> &[u8] {
         // Asked for again while the link takes it in parts.
-        if self.placed && self.asked != Some(sequence) {
-            (self.asked, self.got, self.corrupt) = (Some(sequence), 0, 0);
+        if self.matches_by_position && self.outstanding != Some(sequence) {
+            (self.outstanding, self.received_bytes, self.corrupt_bytes) = (Some(sequence), 0, 0);
         }
-        self.message.numbered(sequence)
+        self.message.set_sequence(sequence)
     }
 
     #[inline]
-    fn answer(&mut self, data: &[u8], waiting: Range<u64>) -> Answer {
+    fn parse_reply(&mut self, data: &[u8], waiting: Range<u64>) -> ReplyStatus {
         match self.framing {
-            Framing::Message => self.whole_message(data, &waiting),
-            Framing::Stream if self.placed => self.by_place(data),
-            Framing::Stream => self.by_number(data, &waiting),
+            Framing::Message => self.parse_message(data, &waiting),
+            Framing::Stream if self.matches_by_position => self.parse_by_position(data),
+            Framing::Stream => self.parse_by_number(data, &waiting),
         }
     }
 
-    fn given_up(&mut self, sequence: u64) {
-        if self.placed {
-            self.given_up = Some(sequence);
-        } else if self.lossy {
-            (self.got, self.corrupt) = (0, 0);
+    fn abandon(&mut self, sequence: u64) {
+        if self.matches_by_position {
+            self.abandoned = Some(sequence);
+        } else if self.is_lossy {
+            (self.received_bytes, self.corrupt_bytes) = (0, 0);
         }
     }
 
-    fn is_numbered(&self) -> bool {
-        !self.placed
+    fn has_sequence_numbers(&self) -> bool {
+        !self.matches_by_position
     }
 }

@@ -9,31 +9,31 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::run::{Defect, DefectKind};
-use crate::workload::pattern::{self, Alphabet, Stream};
+use crate::workload::pattern::{self, Alphabet, PatternStream};
 
 /// What a sender and the receiver of the same bytes (direction `loop`) know of each other.
 #[derive(Debug, Default)]
-pub struct Looped {
+pub struct LoopbackState {
     /// When the first byte was sent; 0 before.
-    pub(super) first_ns: AtomicU64,
+    pub(super) first_sent_ns: AtomicU64,
     pub(super) sent_bytes: AtomicU64,
-    pub(super) all_sent: AtomicBool,
+    pub(super) is_all_sent: AtomicBool,
     /// Nobody listens for more.
-    pub(super) over: AtomicBool,
+    pub(super) is_finished: AtomicBool,
 }
 
 /// Bytes that tell a place of the stream: fewer would occur twice, more would be met less often.
-const ANCHOR: usize = 8;
+const ANCHOR_BYTES: usize = 8;
 
 /// Bytes held back at most while it is unknown where they belong. So long may be what is inserted, and so far may a
 /// block have fallen behind; what is missing may be as long as the period of the noise less this.
-const HELD: usize = 16_384;
+const MAX_HELD_BYTES: usize = 16_384;
 
 /// Ranges that are missing and may still come, at most.
-const GAPS: usize = 64;
+const MAX_GAPS: usize = 64;
 
 /// Defects kept with their places.
-pub const DEFECTS: usize = 16;
+pub const MAX_DEFECTS: usize = 16;
 
 /// A range that has not come, and the defect it was noted as.
 #[derive(Debug, Clone, Copy)]
@@ -45,18 +45,18 @@ struct Gap {
 
 /// Told what comes back, counts what is wrong with it.
 #[derive(Debug)]
-pub struct Comparison {
-    stream: Stream,
+pub struct StreamComparison {
+    stream: PatternStream,
     /// The place that the next byte should come from.
-    next: u64,
+    next_position: u64,
     /// Up to here the stream has come, but for the gaps.
     reached: u64,
     gaps: VecDeque<Gap>,
     /// Bytes since a defect, whose place is not known yet.
-    held: VecDeque<u8>,
+    unplaced: VecDeque<u8>,
     /// The last eight of them.
-    anchor: u64,
-    index: Option<Index>,
+    last_anchor: u64,
+    index: Option<AnchorIndex>,
     pub changed: u64,
     pub lost: u64,
     pub inserted: u64,
@@ -65,115 +65,116 @@ pub struct Comparison {
     pub defects: Vec<Defect>,
 }
 
-impl Comparison {
+impl StreamComparison {
     /// Compares pieces of at most `longest` bytes.
-    pub fn new(longest: usize, alphabet: &Alphabet) -> Comparison {
-        Comparison {
-            stream: Stream::new(longest.max(HELD), alphabet),
-            next: 0,
+    pub fn new(longest: usize, alphabet: &Alphabet) -> StreamComparison {
+        StreamComparison {
+            stream: PatternStream::new(longest.max(MAX_HELD_BYTES), alphabet),
+            next_position: 0,
             reached: 0,
-            gaps: VecDeque::with_capacity(GAPS),
-            held: VecDeque::new(),
-            anchor: 0,
+            gaps: VecDeque::with_capacity(MAX_GAPS),
+            unplaced: VecDeque::new(),
+            last_anchor: 0,
             index: None,
             changed: 0,
             lost: 0,
             inserted: 0,
             reordered: 0,
-            defects: Vec::with_capacity(DEFECTS),
+            defects: Vec::with_capacity(MAX_DEFECTS),
         }
     }
 
     /// Up to here all that was sent has come or is accounted for, if what is held back belongs there.
     pub fn position(&self) -> u64 {
-        self.reached.max(self.next + self.held.len() as u64)
+        self.reached.max(self.next_position + self.unplaced.len() as u64)
     }
 
     /// Where each of the bytes that came belongs is known.
-    pub fn is_settled(&self) -> bool {
-        self.held.is_empty()
+    pub fn is_in_sync(&self) -> bool {
+        self.unplaced.is_empty()
     }
 
     /// Takes the next bytes that came.
     #[inline]
-    pub fn take(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         // Nearly always all is as it should be.
-        if self.next == self.reached
-            && self.held.is_empty()
-            && bytes == self.stream.at(self.next, bytes.len())
+        if self.next_position == self.reached
+            && self.unplaced.is_empty()
+            && bytes == self.stream.slice_at(self.next_position, bytes.len())
         {
-            self.next += bytes.len() as u64;
-            self.reached = self.next;
+            self.next_position += bytes.len() as u64;
+            self.reached = self.next_position;
             return;
         }
-        self.look_closer(bytes);
+        self.compare_bytewise(bytes);
     }
 
     #[cold]
-    fn look_closer(&mut self, mut bytes: &[u8]) {
+    fn compare_bytewise(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            bytes = match self.held.is_empty() {
-                true => self.follow(bytes),
-                false => self.search(bytes),
+            bytes = match self.unplaced.is_empty() {
+                true => self.match_expected(bytes),
+                false => self.search_position(bytes),
             };
         }
     }
 
     /// Takes what agrees with the stream at the next place, and then one byte that does not.
-    fn follow<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        let (_, limit) = self.region();
-        let length = (limit - self.next).min(bytes.len() as u64) as usize;
-        let expected = self.stream.at(self.next, length);
+    fn match_expected<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let (_, limit) = self.current_region();
+        let length = (limit - self.next_position).min(bytes.len() as u64) as usize;
+        let expected = self.stream.slice_at(self.next_position, length);
         let agree = bytes[..length].iter().zip(expected).take_while(|(came, sent)| came == sent).count();
-        self.arrive(agree as u64);
+        self.accept(agree as u64);
         if agree == length {
             return &bytes[length..];
         }
-        self.anchor = u64::from(bytes[agree]) << 56;
-        self.held.push_back(bytes[agree]);
+        self.last_anchor = u64::from(bytes[agree]) << 56;
+        self.unplaced.push_back(bytes[agree]);
         &bytes[agree + 1..]
     }
 
     /// The gap that the next place lies in, if it does; and where that ends, or what has come already.
-    fn region(&self) -> (Option<usize>, u64) {
-        if self.next >= self.reached {
+    fn current_region(&self) -> (Option<usize>, u64) {
+        if self.next_position >= self.reached {
             return (None, u64::MAX);
         }
-        if let Some(gap) = self.gaps.iter().position(|gap| (gap.begin..gap.end).contains(&self.next)) {
+        if let Some(gap) = self.gaps.iter().position(|gap| (gap.begin..gap.end).contains(&self.next_position))
+        {
             return (Some(gap), self.gaps[gap].end);
         }
-        let ahead = self.gaps.iter().map(|gap| gap.begin).filter(|&begin| begin > self.next);
+        let ahead = self.gaps.iter().map(|gap| gap.begin).filter(|&begin| begin > self.next_position);
         (None, ahead.min().unwrap_or(self.reached))
     }
 
     /// So many bytes from the next place on have come.
-    fn arrive(&mut self, bytes: u64) {
-        let end = self.next + bytes;
-        while self.next < end {
-            let (gap, limit) = self.region();
+    fn accept(&mut self, bytes: u64) {
+        let end = self.next_position + bytes;
+        while self.next_position < end {
+            let (gap, limit) = self.current_region();
             let to = end.min(limit);
             match gap {
-                Some(gap) => self.fill(gap, to),
-                None if self.next >= self.reached => self.reached = to,
-                None => self.inserted += to - self.next,
+                Some(gap) => self.fill_gap(gap, to),
+                None if self.next_position >= self.reached => self.reached = to,
+                None => self.inserted += to - self.next_position,
             }
-            self.next = to;
+            self.next_position = to;
             // A block that was late is followed by what is new.
             if gap.is_some() && to == limit && to == end {
-                self.next = self.reached;
+                self.next_position = self.reached;
                 return;
             }
         }
     }
 
     /// A gap is filled from the next place on.
-    fn fill(&mut self, index: usize, to: u64) {
+    fn fill_gap(&mut self, index: usize, to: u64) {
         let gap = self.gaps[index];
-        self.lost -= to - self.next;
-        if gap.begin < self.next && self.gaps.len() < GAPS {
-            self.gaps.push_back(Gap { end: self.next, ..gap });
+        self.lost -= to - self.next_position;
+        if gap.begin < self.next_position && self.gaps.len() < MAX_GAPS {
+            self.gaps.push_back(Gap { end: self.next_position, ..gap });
         }
-        let whole = gap.begin == self.next && to == gap.end;
+        let whole = gap.begin == self.next_position && to == gap.end;
         if let Some(defect) = gap.defect.filter(|_| whole) {
             // It was not lost, it came late.
             self.defects[defect].kind = DefectKind::Reordered;
@@ -186,17 +187,17 @@ impl Comparison {
     }
 
     /// Holds bytes until they tell where they come from.
-    fn search<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+    fn search_position<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         for (taken, &byte) in bytes.iter().enumerate() {
-            if self.held.len() == HELD {
-                self.give_up();
+            if self.unplaced.len() == MAX_HELD_BYTES {
+                self.give_up_half();
             }
-            self.held.push_back(byte);
-            self.anchor = self.anchor >> 8 | u64::from(byte) << 56;
-            if self.held.len() >= ANCHOR
-                && let Some(place) = self.place()
+            self.unplaced.push_back(byte);
+            self.last_anchor = self.last_anchor >> 8 | u64::from(byte) << 56;
+            if self.unplaced.len() >= ANCHOR_BYTES
+                && let Some(place) = self.find_position()
             {
-                self.resume(place);
+                self.resume_at(place);
                 return &bytes[taken + 1..];
             }
         }
@@ -204,76 +205,76 @@ impl Comparison {
     }
 
     /// Where in the stream the last eight bytes come from.
-    fn place(&mut self) -> Option<u64> {
-        let before = (self.held.len() - ANCHOR) as u64;
-        let straight = self.next + before;
-        if self.anchor == anchor(self.stream.at(straight, ANCHOR)) {
+    fn find_position(&mut self) -> Option<u64> {
+        let before = (self.unplaced.len() - ANCHOR_BYTES) as u64;
+        let straight = self.next_position + before;
+        if self.last_anchor == read_anchor(self.stream.slice_at(straight, ANCHOR_BYTES)) {
             return Some(straight);
         }
-        let index = self.index.get_or_insert_with(|| Index::new(&self.stream));
-        let found = index.find(self.anchor, &self.stream)?;
+        let index = self.index.get_or_insert_with(|| AnchorIndex::new(&self.stream));
+        let found = index.find(self.last_anchor, &self.stream)?;
         // The noise comes round again and again: a bit behind, or else ahead.
-        let period = pattern::PERIOD as u64;
-        let from = (self.next.max(self.reached) + before).saturating_sub(HELD as u64);
+        let period = pattern::NOISE_PERIOD_BYTES as u64;
+        let from = (self.next_position.max(self.reached) + before).saturating_sub(MAX_HELD_BYTES as u64);
         Some(from + (found + period - from % period) % period)
     }
 
     /// The last eight of the bytes held come from `place`: settles what came before them, and goes on behind them.
-    fn resume(&mut self, place: u64) {
-        let mut held = std::mem::take(&mut self.held);
+    fn resume_at(&mut self, place: u64) {
+        let mut held = std::mem::take(&mut self.unplaced);
         let bytes: &[u8] = held.make_contiguous();
         // The place may be right for more of them.
-        let mut unknown = bytes.len() - ANCHOR;
+        let mut unknown = bytes.len() - ANCHOR_BYTES;
         let mut from = place;
-        while unknown > 0 && from > 0 && bytes[unknown - 1] == self.stream.at(from - 1, 1)[0] {
+        while unknown > 0 && from > 0 && bytes[unknown - 1] == self.stream.slice_at(from - 1, 1)[0] {
             (unknown, from) = (unknown - 1, from - 1);
         }
         let known = (bytes.len() - unknown) as u64;
         let unknown = &bytes[..unknown];
-        if from == self.next + unknown.len() as u64 {
-            self.change(unknown);
+        if from == self.next_position + unknown.len() as u64 {
+            self.record_changes(unknown);
         } else if from >= self.reached {
-            self.skip(unknown, from);
+            self.skip_to(unknown, from);
         } else {
-            self.insert(self.next, unknown.len() as u64);
+            self.record_insertion(self.next_position, unknown.len() as u64);
             self.step_back(from);
         }
-        self.next = from;
-        self.arrive(known);
+        self.next_position = from;
+        self.accept(known);
         held.clear();
-        self.held = held;
+        self.unplaced = held;
     }
 
     /// Goes on at `from`, ahead; `unknown` came instead of what was sent up to there. What explains it with fewest
     /// defects is taken: one hole, or one piece too many, with changed bytes around it, or several holes.
-    fn skip(&mut self, unknown: &[u8], from: u64) {
-        self.next = self.reached;
-        let missing = from - self.next;
-        let (before, behind, changed) = self.split(unknown, from);
+    fn skip_to(&mut self, unknown: &[u8], from: u64) {
+        self.next_position = self.reached;
+        let missing = from - self.next_position;
+        let (before, behind, changed) = self.split_unknown(unknown, from);
         // So that the work stays in proportion to what came.
         let few = missing <= 4 * unknown.len() as u64 + 64;
-        if changed > 0 && few && self.is_left(unknown, from) {
+        if changed > 0 && few && self.is_subsequence(unknown, from) {
             for byte in unknown {
-                let at = (self.next..from).find(|at| self.stream.at(*at, 1)[0] == *byte);
-                self.lose(at.unwrap_or(from));
-                self.arrive(1);
+                let at = (self.next_position..from).find(|at| self.stream.slice_at(*at, 1)[0] == *byte);
+                self.record_loss(at.unwrap_or(from));
+                self.accept(1);
             }
         } else {
-            self.change(&unknown[..before]);
-            self.insert(self.next, (unknown.len() - before - behind) as u64);
-            self.lose(from - behind as u64);
-            self.change(&unknown[unknown.len() - behind..]);
+            self.record_changes(&unknown[..before]);
+            self.record_insertion(self.next_position, (unknown.len() - before - behind) as u64);
+            self.record_loss(from - behind as u64);
+            self.record_changes(&unknown[unknown.len() - behind..]);
         }
-        self.lose(from);
+        self.record_loss(from);
     }
 
     /// How many of these bytes, at their beginning and at their end, stand for what was sent from the next place on and
     /// up to `from`, so that fewest are changed; and how many these are.
-    fn split(&self, unknown: &[u8], from: u64) -> (usize, usize, usize) {
-        let all = unknown.len().min((from - self.next) as usize);
+    fn split_unknown(&self, unknown: &[u8], from: u64) -> (usize, usize, usize) {
+        let all = unknown.len().min((from - self.next_position) as usize);
         let end = unknown.len() - all;
-        let (first, last) = (self.next, from - all as u64);
-        let differs = |at: u64, byte: u8| usize::from(self.stream.at(at, 1)[0] != byte);
+        let (first, last) = (self.next_position, from - all as u64);
+        let differs = |at: u64, byte: u8| usize::from(self.stream.slice_at(at, 1)[0] != byte);
         let mut changed: usize =
             (0..all).map(|index| differs(last + index as u64, unknown[end + index])).sum();
         let mut best = (0, all, changed);
@@ -288,22 +289,22 @@ impl Comparison {
     }
 
     /// Whether these bytes, in this order, remain of what was sent up to `from` when others are left out.
-    fn is_left(&self, unknown: &[u8], from: u64) -> bool {
-        let mut sent = (self.next..from).map(|at| self.stream.at(at, 1)[0]);
+    fn is_subsequence(&self, unknown: &[u8], from: u64) -> bool {
+        let mut sent = (self.next_position..from).map(|at| self.stream.slice_at(at, 1)[0]);
         unknown.iter().all(|byte| sent.any(|other| other == *byte))
     }
 
     /// All from the next place up to this one is missing.
-    fn lose(&mut self, to: u64) {
-        let (begin, end) = (self.next, to);
+    fn record_loss(&mut self, to: u64) {
+        let (begin, end) = (self.next_position, to);
         if begin < end {
             self.lost += end - begin;
-            let defect = self.note(begin, end - begin, DefectKind::Lost);
-            if self.gaps.len() == GAPS {
+            let defect = self.record_defect(begin, end - begin, DefectKind::Lost);
+            if self.gaps.len() == MAX_GAPS {
                 self.gaps.pop_front();
             }
             self.gaps.push_back(Gap { begin, end, defect });
-            (self.next, self.reached) = (end, end);
+            (self.next_position, self.reached) = (end, end);
         }
     }
 
@@ -312,47 +313,47 @@ impl Comparison {
         if self.gaps.iter().any(|gap| (gap.begin..gap.end).contains(&from)) {
             self.reordered += 1;
         } else {
-            self.note(from, self.reached - from, DefectKind::Inserted);
+            self.record_defect(from, self.reached - from, DefectKind::Inserted);
         }
     }
 
     /// These bytes came in the place of as many others.
-    fn change(&mut self, bytes: &[u8]) {
-        let (begin, mut run) = (self.next, 0);
+    fn record_changes(&mut self, bytes: &[u8]) {
+        let (begin, mut run) = (self.next_position, 0);
         for (at, byte) in (begin..).zip(bytes) {
-            if *byte == self.stream.at(at, 1)[0] {
-                self.note_changed(at - run, run);
+            if *byte == self.stream.slice_at(at, 1)[0] {
+                self.record_changed_run(at - run, run);
                 run = 0;
             } else {
                 run += 1;
             }
         }
-        self.note_changed(begin + bytes.len() as u64 - run, run);
-        self.arrive(bytes.len() as u64);
+        self.record_changed_run(begin + bytes.len() as u64 - run, run);
+        self.accept(bytes.len() as u64);
     }
 
-    fn note_changed(&mut self, at: u64, bytes: u64) {
+    fn record_changed_run(&mut self, at: u64, bytes: u64) {
         if bytes > 0 {
             self.changed += bytes;
-            self.note(at, bytes, DefectKind::Changed);
+            self.record_defect(at, bytes, DefectKind::Changed);
         }
     }
 
-    fn insert(&mut self, at: u64, bytes: u64) {
+    fn record_insertion(&mut self, at: u64, bytes: u64) {
         if bytes > 0 {
             self.inserted += bytes;
-            self.note(at, bytes, DefectKind::Inserted);
+            self.record_defect(at, bytes, DefectKind::Inserted);
         }
     }
 
     /// Keeps a defect if there is room, or makes the last one longer; its place among them.
-    fn note(&mut self, offset: u64, bytes: u64, kind: DefectKind) -> Option<usize> {
+    fn record_defect(&mut self, offset: u64, bytes: u64, kind: DefectKind) -> Option<usize> {
         if let Some(last) = self.defects.last_mut()
             && last.kind == kind
             && last.offset + last.bytes == offset
         {
             last.bytes += bytes;
-        } else if self.defects.len() < DEFECTS {
+        } else if self.defects.len() < MAX_DEFECTS {
             self.defects.push(Defect { offset, bytes, kind });
         } else {
             return None;
@@ -361,66 +362,66 @@ impl Comparison {
     }
 
     /// Takes the first half of what is held as changed.
-    fn give_up(&mut self) {
-        let mut held = std::mem::take(&mut self.held);
-        self.change(&held.make_contiguous()[..HELD / 2]);
-        held.drain(..HELD / 2);
-        self.held = held;
+    fn give_up_half(&mut self) {
+        let mut held = std::mem::take(&mut self.unplaced);
+        self.record_changes(&held.make_contiguous()[..MAX_HELD_BYTES / 2]);
+        held.drain(..MAX_HELD_BYTES / 2);
+        self.unplaced = held;
     }
 
     /// Nothing more comes, and so much had been sent.
     pub fn finish(&mut self, sent: u64) {
-        let held: Vec<u8> = self.held.drain(..).collect();
-        self.skip(&held, sent.max(self.reached));
+        let held: Vec<u8> = self.unplaced.drain(..).collect();
+        self.skip_to(&held, sent.max(self.reached));
     }
 }
 
 /// Eight bytes as one number, the first one lowest.
-fn anchor(bytes: &[u8]) -> u64 {
+fn read_anchor(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |anchor, byte| anchor << 8 | u64::from(*byte))
 }
 
 /// Finds eight bytes in a period of the noise: a hash table of their places.
-struct Index {
-    places: Vec<u16>,
+struct AnchorIndex {
+    positions: Vec<u16>,
 }
 
 /// A quarter full or less, so that few places collide.
-const PLACES: usize = 1 << 18;
+const INDEX_SLOTS: usize = 1 << 18;
 /// No place: the period is shorter.
-const FREE: u16 = u16::MAX;
+const FREE_SLOT: u16 = u16::MAX;
 
-impl std::fmt::Debug for Index {
+impl std::fmt::Debug for AnchorIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Index")
     }
 }
 
-impl Index {
-    fn new(stream: &Stream) -> Index {
-        let mut places = vec![FREE; PLACES];
-        for place in 0..pattern::PERIOD as u16 {
-            let mut slot = Index::slot(anchor(stream.at(place.into(), ANCHOR)));
-            while places[slot] != FREE {
-                slot = (slot + 1) % PLACES;
+impl AnchorIndex {
+    fn new(stream: &PatternStream) -> AnchorIndex {
+        let mut places = vec![FREE_SLOT; INDEX_SLOTS];
+        for place in 0..pattern::NOISE_PERIOD_BYTES as u16 {
+            let mut slot = AnchorIndex::slot(read_anchor(stream.slice_at(place.into(), ANCHOR_BYTES)));
+            while places[slot] != FREE_SLOT {
+                slot = (slot + 1) % INDEX_SLOTS;
             }
             places[slot] = place;
         }
-        Index { places }
+        AnchorIndex { positions: places }
     }
 
     fn slot(anchor: u64) -> usize {
         (anchor.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 46) as usize
     }
 
-    fn find(&self, wanted: u64, stream: &Stream) -> Option<u64> {
-        let mut slot = Index::slot(wanted);
-        while self.places[slot] != FREE {
-            let place = u64::from(self.places[slot]);
-            if anchor(stream.at(place, ANCHOR)) == wanted {
+    fn find(&self, wanted: u64, stream: &PatternStream) -> Option<u64> {
+        let mut slot = AnchorIndex::slot(wanted);
+        while self.positions[slot] != FREE_SLOT {
+            let place = u64::from(self.positions[slot]);
+            if read_anchor(stream.slice_at(place, ANCHOR_BYTES)) == wanted {
                 return Some(place);
             }
-            slot = (slot + 1) % PLACES;
+            slot = (slot + 1) % INDEX_SLOTS;
         }
         None
     }

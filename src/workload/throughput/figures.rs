@@ -4,51 +4,52 @@ use crate::link::{Caps, Framing};
 use crate::plan::{Case, Direction};
 use crate::run::Figures;
 use crate::sample::Recorder;
-use crate::workload::{FarFlow, FarReport, Flowed, Role, merged};
+use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport, merged_recorder};
 
 /// What reached the other end, in numbers.
-pub fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figures {
+pub fn figures(case: &Case, flows: &[FlowResult], far: Option<&ServerReport>) -> Figures {
     let mut figures = Figures::default();
     let loop_ = case.direction == Some(Direction::Loop);
-    let outward = merged(flows, Role::Outward).filter(|_| !loop_);
-    let inward = merged(flows, Role::Inward);
+    let outward = merged_recorder(flows, FlowRole::Upload).filter(|_| !loop_);
+    let inward = merged_recorder(flows, FlowRole::Download);
     let mut drops: Option<u64> = None;
     let mut sent = 0;
     if let Some(near) = &outward {
         let mut far_flows = far.iter().flat_map(|far| &far.flows).filter(|flow| !flow.inward).peekable();
-        sent += sent_in_all(far_flows.clone()).map_or(near.counts.sent, |(warm_up, _)| {
-            measured(near.counts.warm_up, near.counts.sent, warm_up)
+        sent += total_sent(far_flows.clone()).map_or(near.counts.sent, |(warm_up, _)| {
+            measured_sent(near.counts.warm_up, near.counts.sent, warm_up)
         });
         // Without a report nobody knows what was delivered, and nothing is claimed.
         if far_flows.peek().is_some() {
-            let delivered = far_flows.fold(Delivered::default(), |all, flow| all.with_far(flow));
-            drops = add(drops, delivered.drops);
+            let delivered = far_flows.fold(DeliveredCounts::default(), |all, flow| all.add_report(flow));
+            drops = add_optional(drops, delivered.socket_drops);
             figures.received += delivered.messages;
             figures.duplicate = figures.duplicate.saturating_add(delivered.duplicate);
             figures.reordered = figures.reordered.saturating_add(delivered.reordered);
             figures.corrupt_messages = figures.corrupt_messages.saturating_add(delivered.corrupt_messages);
             figures.delivered_bytes = Some(delivered.bytes);
-            figures.throughput_bps = delivered.rate();
-            figures.messages_per_second = delivered.message_rate();
+            figures.throughput_bps = delivered.rate_bps();
+            figures.messages_per_second = delivered.messages_per_second();
         }
     }
     if let Some(near) = &inward {
-        let delivered = Delivered::near(near);
+        let delivered = DeliveredCounts::from_recorder(near);
         let sent_inward = match loop_ {
             // Where no flow goes outward, the one that listens has sent as well.
-            true => merged(flows, Role::Outward).map_or(near.counts.sent, |source| {
-                measured(source.counts.warm_up, source.counts.sent, near.counts.warm_up)
+            true => merged_recorder(flows, FlowRole::Upload).map_or(near.counts.sent, |source| {
+                measured_sent(source.counts.warm_up, source.counts.sent, near.counts.warm_up)
             }),
             false => {
                 let inward = far.iter().flat_map(|far| &far.flows).filter(|flow| flow.inward);
                 let told = inward.clone().fold(0, |sum: u64, flow| sum.saturating_add(flow.messages));
-                sent_in_all(inward)
-                    .map_or(told, |(warm_up, sent)| measured(warm_up, sent, near.counts.warm_up))
+                total_sent(inward)
+                    .map_or(told, |(warm_up, sent)| measured_sent(warm_up, sent, near.counts.warm_up))
             }
         };
         sent = sent_inward.saturating_add(sent);
-        let socket = flows.iter().filter(|flow| flow.role == Role::Inward).map(|flow| flow.socket_drops);
-        drops = socket.fold(drops, add);
+        let socket =
+            flows.iter().filter(|flow| flow.role == FlowRole::Download).map(|flow| flow.socket_drops);
+        drops = socket.fold(drops, add_optional);
         figures.received = figures.received.saturating_add(delivered.messages);
         figures.corrupt_bytes += near.counts.corrupt_bytes;
         figures.lost_bytes += near.counts.lost_bytes;
@@ -59,15 +60,15 @@ pub fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figure
         figures.reordered = figures.reordered.saturating_add(delivered.reordered);
         if outward.is_some() {
             figures.delivered_back_bytes = Some(delivered.bytes);
-            figures.throughput_back_bps = delivered.rate();
+            figures.throughput_back_bps = delivered.rate_bps();
         } else {
             figures.delivered_bytes = Some(delivered.bytes);
-            figures.throughput_bps = delivered.rate();
-            figures.messages_per_second = delivered.message_rate();
+            figures.throughput_bps = delivered.rate_bps();
+            figures.messages_per_second = delivered.messages_per_second();
         }
     }
     figures.sent = sent;
-    let broken_off = inward.is_some_and(|near| near.counts.broken_off);
+    let broken_off = inward.is_some_and(|near| near.counts.is_interrupted);
     // An echo may lose what no link loses.
     let loses = loop_ || !is_reliable_stream(case);
     if figures.delivered_bytes.is_some() && !broken_off && loses {
@@ -81,7 +82,7 @@ pub fn figures(case: &Case, flows: &[Flowed], far: Option<&FarReport>) -> Figure
 }
 
 /// The messages of warm-up and measurement of all these flows, where there are any and each of them tells both.
-fn sent_in_all<'a>(flows: impl Iterator<Item = &'a FarFlow>) -> Option<(u64, u64)> {
+fn total_sent<'a>(flows: impl Iterator<Item = &'a FlowReport>) -> Option<(u64, u64)> {
     let told = flows.map(|flow| Some((flow.warm_up_messages?, flow.messages)));
     told.reduce(|all, one| {
         let ((warm_up, sent), (more_warm_up, more)) = (all?, one?);
@@ -91,72 +92,74 @@ fn sent_in_all<'a>(flows: impl Iterator<Item = &'a FarFlow>) -> Option<(u64, u64
 
 /// The messages that a sender sent since the receiver began to measure, which passed `before` of them by then. Each end ends
 /// its warm-up by its own clock; the messages themselves are what both agree on.
-fn measured(warm_up: u64, sent: u64, before: u64) -> u64 {
+fn measured_sent(warm_up: u64, sent: u64, before: u64) -> u64 {
     warm_up.saturating_add(sent).saturating_sub(before)
 }
 
 /// Whether all links bring every byte, or break: what has not come of their messages is not lost.
 fn is_reliable_stream(case: &Case) -> bool {
-    let is_one = |caps: Caps| caps.reliable && caps.framing == Framing::Stream;
-    case.endpoints.iter().all(|endpoint| crate::link::caps(endpoint).is_ok_and(is_one))
+    let is_one = |caps: Caps| caps.is_reliable && caps.framing == Framing::Stream;
+    case.endpoints.iter().all(|endpoint| crate::link::endpoint_caps(endpoint).is_ok_and(is_one))
 }
 
-fn add(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
+fn add_optional(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
     more.map_or(sum, |more| Some(sum.unwrap_or(0).saturating_add(more)))
 }
 
 /// What reached the receiving end of all flows of one direction.
 #[derive(Default)]
-struct Delivered {
+struct DeliveredCounts {
     bytes: u64,
     /// Those that came first: they mark the start of the receiver's time and took none of it.
-    head_bytes: u64,
+    initial_bytes: u64,
     messages: u64,
     duplicate: u64,
     reordered: u64,
     corrupt_messages: u64,
     elapsed_ns: u64,
-    drops: Option<u64>,
+    socket_drops: Option<u64>,
 }
 
-impl Delivered {
-    fn near(recorder: &Recorder) -> Delivered {
+impl DeliveredCounts {
+    fn from_recorder(recorder: &Recorder) -> DeliveredCounts {
         let counts = &recorder.counts;
-        Delivered {
-            bytes: counts.bytes,
-            head_bytes: recorder.head_bytes,
+        DeliveredCounts {
+            bytes: counts.delivered_bytes,
+            initial_bytes: recorder.initial_bytes,
             messages: counts.received,
             duplicate: counts.duplicate,
             reordered: counts.reordered,
             corrupt_messages: counts.corrupt_messages,
             elapsed_ns: recorder.elapsed_ns(),
-            drops: None,
+            socket_drops: None,
         }
     }
 
-    fn with_far(self, flow: &crate::workload::FarFlow) -> Delivered {
-        Delivered {
+    fn add_report(self, flow: &crate::workload::FlowReport) -> DeliveredCounts {
+        DeliveredCounts {
             // What the far end tells may be anything.
             bytes: self.bytes.saturating_add(flow.bytes),
-            head_bytes: self.head_bytes.saturating_add(flow.head_bytes),
+            initial_bytes: self.initial_bytes.saturating_add(flow.head_bytes),
             messages: self.messages.saturating_add(flow.messages),
             duplicate: self.duplicate.saturating_add(flow.duplicate),
             reordered: self.reordered.saturating_add(flow.reordered),
             corrupt_messages: self.corrupt_messages.saturating_add(flow.corrupt_messages),
             elapsed_ns: self.elapsed_ns.max(flow.elapsed_ns),
-            drops: add(self.drops, flow.socket_drops),
+            socket_drops: add_optional(self.socket_drops, flow.socket_drops),
         }
     }
 
-    fn rate(&self) -> Option<f64> {
-        let timed = self.bytes.saturating_sub(self.head_bytes);
+    fn rate_bps(&self) -> Option<f64> {
+        let timed = self.bytes.saturating_sub(self.initial_bytes);
         // What came in a single receipt has no rate.
         (self.elapsed_ns > 0 && (timed > 0 || self.bytes == 0))
             .then(|| timed as f64 * 8e9 / self.elapsed_ns as f64)
     }
 
-    fn message_rate(&self) -> Option<f64> {
+    fn messages_per_second(&self) -> Option<f64> {
         let bytes_per_message = self.bytes as f64 / self.messages as f64;
-        self.rate().filter(|_| self.messages > 0 && self.bytes > 0).map(|rate| rate / 8.0 / bytes_per_message)
+        self.rate_bps()
+            .filter(|_| self.messages > 0 && self.bytes > 0)
+            .map(|rate| rate / 8.0 / bytes_per_message)
     }
 }

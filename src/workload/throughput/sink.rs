@@ -4,26 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
-use super::OFFER;
-use super::bounds::{Bounds, Held, quiet};
-use super::comparison::{Comparison, Looped};
-use super::head::{Blocks, Head, Numbered, Read};
-use super::sign::Sign;
-use super::tracker::Tracker;
+use super::MAX_SEND_BATCH_BYTES;
+use super::comparison::{LoopbackState, StreamComparison};
+use super::header::{BlockParser, HeaderCodec, ParsedHeader, SequenceHeader};
+use super::keepalive::Keepalive;
+use super::sender_limits::{LimitCheck, SenderLimits, quiet_time};
+use super::sequence_tracker::SequenceTracker;
 use crate::clock::Time;
-use crate::link::party::{Cost, Party, Step, Tuning};
-use crate::link::{Batch, Caps, Fault, Framing, MOST_IN_BATCH};
-use crate::plan::{Case, Stop};
+use crate::link::party::{Party, PartyCost, Step, Tuning};
+use crate::link::{Batch, Caps, Fault, Framing, MAX_BATCH_MESSAGES};
+use crate::plan::{Case, StopCondition};
 use crate::sample::Recorder;
-use crate::workload::Measured;
+use crate::workload::RecordingParty;
 use crate::workload::pattern::{self, Alphabet};
-use crate::workload::phases::{Phase, Phases};
+use crate::workload::phases::{Phase, PhaseTracker};
 
 /// Room for what one receive operation brings of a stream: stays in the cache where the next operation reuses it.
-const STREAM_ROOM: usize = 128 * 1024;
+const STREAM_RECEIVE_BYTES: usize = 128 * 1024;
 
 /// What a line would carry in this time is not lost in one piece: it is a line that carries nothing any more.
-const STOPPED: Duration = Duration::from_secs(1);
+const STALLED_LINE_TIME: Duration = Duration::from_secs(1);
 
 /// Why a loop ends that brings something back for much longer than planned.
 const TOO_SLOW: &str =
@@ -39,41 +39,41 @@ struct Came {
 }
 
 /// What comes back in a loop when nothing is changed on the way.
-enum Expected {
-    Stream(Box<Comparison>),
-    Message(pattern::Message),
+enum ExpectedEcho {
+    Stream(Box<StreamComparison>),
+    Message(pattern::PatternMessage),
 }
 
 /// The receiving end.
 pub struct Sink {
     framing: Framing,
-    phases: Phases,
+    phases: PhaseTracker,
     timeout: Duration,
     tuning: Option<Tuning>,
     batch: Batch,
-    tracker: Tracker,
+    tracker: SequenceTracker,
     /// In front of each message; a stream has blocks instead, if the peer puts heads into it.
-    head: Option<Box<dyn Head>>,
-    blocks: Option<Blocks>,
-    looped: Option<(Arc<Looped>, Expected)>,
+    header: Option<Box<dyn HeaderCodec>>,
+    blocks: Option<BlockParser>,
+    looped: Option<(Arc<LoopbackState>, ExpectedEcho)>,
     /// Bytes may be missing from the stream; of more than so many at its end the line has stopped.
-    lossy: Option<u64>,
+    max_missing_tail_bytes: Option<u64>,
     /// Nothing but silence tells that no more will come.
-    ends_silently: bool,
+    ends_by_silence: bool,
     position: u64,
     /// Messages before the measurement, and those missing among them.
-    warmed_up: (u64, u64),
-    message: u64,
-    quiet: Duration,
-    waits_since: Option<Time>,
-    bounds: Bounds,
-    begun: bool,
-    over: bool,
+    warm_up_counts: (u64, u64),
+    message_bytes: u64,
+    quiet_time: Duration,
+    waiting_since: Option<Time>,
+    sender_limits: SenderLimits,
+    has_begun: bool,
+    is_finished: bool,
     /// The link was closed behind the last byte.
     closed: bool,
     fault: Option<Fault>,
     /// What tells a sender on a link without connections that somebody receives.
-    sign: Option<Sign>,
+    keepalive: Option<Keepalive>,
     recorder: Recorder,
 }
 
@@ -81,75 +81,83 @@ impl Sink {
     pub fn new(case: &Case, caps: &Caps, tuning: Tuning, recorder: Recorder) -> Sink {
         let message = case.message_bytes as usize;
         let batch = match caps.framing {
-            Framing::Stream => Batch::new(STREAM_ROOM, 1),
-            Framing::Message => Batch::new(message, (2 * OFFER / message).clamp(2, MOST_IN_BATCH)),
+            Framing::Stream => Batch::new(STREAM_RECEIVE_BYTES, 1),
+            Framing::Message => {
+                Batch::new(message, (2 * MAX_SEND_BATCH_BYTES / message).clamp(2, MAX_BATCH_MESSAGES))
+            }
         };
         Sink {
             framing: caps.framing,
-            phases: Phases::new(case.warm_up.unwrap_or_default(), Stop::default()),
+            phases: PhaseTracker::new(case.warm_up.unwrap_or_default(), StopCondition::default()),
             timeout: case.timeout,
-            tuning: Some(Tuning { batches_of: Some(case.message_bytes), ..tuning }),
+            tuning: Some(Tuning { batch_message_bytes: Some(case.message_bytes), ..tuning }),
             batch,
-            tracker: Tracker::new(),
-            head: (caps.framing == Framing::Message).then(|| Box::new(Numbered) as Box<dyn Head>),
+            tracker: SequenceTracker::new(),
+            header: (caps.framing == Framing::Message)
+                .then(|| Box::new(SequenceHeader) as Box<dyn HeaderCodec>),
             blocks: None,
             looped: None,
-            lossy: (!caps.reliable).then(|| caps.line.map_or(u64::MAX, |line| line.bytes_in(STOPPED))),
-            ends_silently: caps.framing == Framing::Message && !caps.closes,
+            max_missing_tail_bytes: (!caps.is_reliable)
+                .then(|| caps.link_rate.map_or(u64::MAX, |line| line.bytes_in(STALLED_LINE_TIME))),
+            ends_by_silence: caps.framing == Framing::Message && !caps.can_signal_close,
             position: 0,
-            warmed_up: (0, 0),
-            message: u64::from(case.message_bytes),
-            quiet: quiet(case.pacing),
-            waits_since: None,
-            bounds: Bounds::new(case),
-            begun: false,
-            over: false,
+            warm_up_counts: (0, 0),
+            message_bytes: u64::from(case.message_bytes),
+            quiet_time: quiet_time(case.pacing),
+            waiting_since: None,
+            sender_limits: SenderLimits::new(case),
+            has_begun: false,
+            is_finished: false,
             closed: false,
             fault: None,
-            sign: None,
+            keepalive: None,
             recorder,
         }
     }
 
     /// Says that it is there, now and again, with this message.
-    pub fn with_sign(mut self, bytes: Vec<u8>) -> Sink {
-        self.sign = Some(Sign::new(bytes));
+    pub fn with_keepalive(mut self, bytes: Vec<u8>) -> Sink {
+        self.keepalive = Some(Keepalive::new(bytes));
         self
     }
 
     /// The bytes are those that a [`super::Source`] on the other half of the link sent.
-    pub fn looped(mut self, caps: &Caps, looped: Arc<Looped>) -> Sink {
-        let alphabet = Alphabet::of(caps);
+    pub fn looped(mut self, caps: &Caps, looped: Arc<LoopbackState>) -> Sink {
+        let alphabet = Alphabet::from_caps(caps);
         let expected = match self.framing {
-            Framing::Stream => Expected::Stream(Box::new(Comparison::new(STREAM_ROOM, &alphabet))),
-            Framing::Message => Expected::Message(pattern::Message::new(self.message as usize, alphabet)),
+            Framing::Stream => {
+                ExpectedEcho::Stream(Box::new(StreamComparison::new(STREAM_RECEIVE_BYTES, &alphabet)))
+            }
+            Framing::Message => {
+                ExpectedEcho::Message(pattern::PatternMessage::new(self.message_bytes as usize, alphabet))
+            }
         };
         self.looped = Some((looped, expected));
         self
     }
 
     /// The peer's head instead of our own; a stream is then one of blocks.
-    pub fn with_head(mut self, head: Box<dyn Head>) -> Sink {
+    pub fn with_header(mut self, head: Box<dyn HeaderCodec>) -> Sink {
         match self.framing {
-            Framing::Stream => self.blocks = Some(Blocks::new(head, self.message)),
-            Framing::Message => self.head = Some(head),
+            Framing::Stream => self.blocks = Some(BlockParser::new(head, self.message_bytes)),
+            Framing::Message => self.header = Some(head),
         }
         self
     }
 
     /// What came behind the end of a stream of blocks: the peer's next words.
-    pub fn surplus(&self) -> &[u8] {
-        self.blocks.as_ref().map_or(&[], Blocks::surplus)
+    pub fn trailing_bytes(&self) -> &[u8] {
+        self.blocks.as_ref().map_or(&[], BlockParser::trailing_bytes)
     }
 
     /// The flow begins: what was waited before does not count.
-    pub fn wait_from(&mut self, now: Time) {
-        self.waits_since = Some(now);
+    pub fn start_waiting(&mut self, now: Time) {
+        self.waiting_since = Some(now);
     }
 
     /// Whether silence is its regular end: what the sender has finished with cannot be told otherwise.
     pub fn may_end_in_silence(&self) -> bool {
-        self.begun && self.framing == Framing::Message && (self.ends_silently || self.looped.is_some())
+        self.has_begun && self.framing == Framing::Message && (self.ends_by_silence || self.looped.is_some())
     }
 
     /// What came last.
@@ -174,106 +182,111 @@ impl Sink {
         let before = self.position;
         for message in self.batch.messages() {
             match &mut self.looped {
-                Some((_, Expected::Stream(comparison))) => comparison.take(message),
-                Some((_, Expected::Message(expected))) => {
-                    let body = message.get(pattern::HEADER..).unwrap_or_default();
-                    self.recorder.counts.corrupt_bytes += pattern::differing(body, expected.body());
+                Some((_, ExpectedEcho::Stream(comparison))) => comparison.push(message),
+                Some((_, ExpectedEcho::Message(expected))) => {
+                    let body = message.get(pattern::SEQUENCE_BYTES..).unwrap_or_default();
+                    self.recorder.counts.corrupt_bytes += pattern::count_differing(body, expected.body());
                 }
                 None => {}
             }
             let length = message.len() as u64;
-            let Some(head) = &mut self.head else {
-                let payload = self.blocks.as_mut().map_or(length, |blocks| blocks.take(message, now));
+            let Some(head) = &mut self.header else {
+                let payload = self.blocks.as_mut().map_or(length, |blocks| blocks.push(message, now));
                 self.position += payload;
                 came.bytes += payload;
                 came.is_of_flow = true;
                 continue;
             };
             self.position += length;
-            let strange = self.tracker.strange;
-            match head.read(message, self.tracker.next, now) {
-                Read::End => self.over = true,
-                Read::Number(number) if length == self.message => {
-                    if self.tracker.is_new(number) {
+            let strange = self.tracker.foreign;
+            match head.read(message, self.tracker.next_sequence, now) {
+                ParsedHeader::End => self.is_finished = true,
+                ParsedHeader::Sequence(number) if length == self.message_bytes => {
+                    if self.tracker.observe(number) {
                         came.messages += 1;
                         came.bytes += length;
                     }
                 }
-                _ => self.tracker.strange += 1,
+                _ => self.tracker.foreign += 1,
             }
-            came.is_of_flow |= self.tracker.strange == strange;
+            came.is_of_flow |= self.tracker.foreign == strange;
         }
-        self.over |= self.blocks.as_ref().is_some_and(Blocks::is_over);
+        self.is_finished |= self.blocks.as_ref().is_some_and(BlockParser::is_finished);
         if self.framing == Framing::Stream {
             // A stream has no message boundaries: its messages are counted by its bytes.
-            came.messages = self.position / self.message - before / self.message;
+            came.messages = self.position / self.message_bytes - before / self.message_bytes;
         }
         came
     }
 
     /// Whether the last byte that was sent has come back, as far as can be told.
-    fn has_all(&self) -> bool {
+    fn has_received_all(&self) -> bool {
         self.looped.as_ref().is_some_and(|(looped, expected)| {
             let position = match expected {
-                Expected::Stream(comparison) if self.lossy.is_some() => comparison.position(),
-                Expected::Stream(_) => self.position,
+                ExpectedEcho::Stream(comparison) if self.max_missing_tail_bytes.is_some() => {
+                    comparison.position()
+                }
+                ExpectedEcho::Stream(_) => self.position,
                 // Neither copies nor strange messages take the place of one that is missing.
-                Expected::Message(_) => self.tracker.new * self.message,
+                ExpectedEcho::Message(_) => self.tracker.distinct * self.message_bytes,
             };
-            looped.all_sent.load(Acquire) && position >= looped.sent_bytes.load(Relaxed)
+            looped.is_all_sent.load(Acquire) && position >= looped.sent_bytes.load(Relaxed)
         })
     }
 
     /// The same, and nothing that comes could still tell otherwise.
-    fn all_back(&self) -> bool {
+    fn is_loopback_complete(&self) -> bool {
         let settled = match &self.looped {
-            Some((_, Expected::Stream(comparison))) if self.lossy.is_some() => comparison.is_settled(),
+            Some((_, ExpectedEcho::Stream(comparison))) if self.max_missing_tail_bytes.is_some() => {
+                comparison.is_in_sync()
+            }
             _ => true,
         };
-        settled && self.has_all()
+        settled && self.has_received_all()
     }
 
     /// Messages that were sent to get here since the measurement began, as far as can be seen.
-    pub fn counted(&self) -> u64 {
-        self.passed() - self.warmed_up.0
+    pub fn measured_messages(&self) -> u64 {
+        self.passed_messages() - self.warm_up_counts.0
     }
 
     /// The same with those of the warm-up.
-    pub fn passed(&self) -> u64 {
-        if self.head.is_some() { self.tracker.next } else { self.position / self.message }
+    pub fn passed_messages(&self) -> u64 {
+        if self.header.is_some() { self.tracker.next_sequence } else { self.position / self.message_bytes }
     }
 
     /// Messages that are missing among those, as far as they have numbers.
-    pub fn missing(&self) -> u64 {
-        self.tracker.next - self.tracker.new
+    pub fn missing_messages(&self) -> u64 {
+        self.tracker.next_sequence - self.tracker.distinct
     }
 
     /// Of the missing, those of the warm-up.
-    pub fn missing_in_warm_up(&self) -> u64 {
-        self.warmed_up.1
+    pub fn missing_warm_up_messages(&self) -> u64 {
+        self.warm_up_counts.1
     }
 
     /// How long it waits for more.
     #[inline]
-    fn patience(&self) -> Duration {
-        match self.ends_silently && self.begun {
-            true => self.quiet,
+    fn receive_timeout(&self) -> Duration {
+        match self.ends_by_silence && self.has_begun {
+            true => self.quiet_time,
             // A slow schedule is not silence.
-            false => self.timeout.max(self.quiet),
+            false => self.timeout.max(self.quiet_time),
         }
     }
 
-    fn silent(&mut self) {
+    fn handle_silence(&mut self) {
         // A message link without a notion of closing ends in silence, and so does a loop over a line that loses bytes:
         // what has not come back is counted. Any other stream that falls silent has failed.
-        self.over = true;
+        self.is_finished = true;
         let may_be_silent = match (self.framing, &self.looped) {
-            (Framing::Stream, Some((looped, Expected::Stream(comparison)))) => {
+            (Framing::Stream, Some((looped, ExpectedEcho::Stream(comparison)))) => {
                 let rest = looped.sent_bytes.load(Relaxed).saturating_sub(comparison.position());
                 // Where nothing ever came, that is said.
-                self.has_all() || self.lossy.is_some_and(|most| rest <= most || self.position == 0)
+                self.has_received_all()
+                    || self.max_missing_tail_bytes.is_some_and(|most| rest <= most || self.position == 0)
             }
-            (Framing::Stream, Some(_)) => self.has_all(),
+            (Framing::Stream, Some(_)) => self.has_received_all(),
             (Framing::Stream, None) => false,
             (Framing::Message, _) => self.may_end_in_silence(),
         };
@@ -283,12 +296,12 @@ impl Sink {
     }
 
     /// What became of the stream of a loop.
-    fn judge(&mut self) {
-        let over = self.over;
-        self.recorder.counts.broken_off = self.looped.is_some() && !over && !self.has_all();
+    fn finish_loopback(&mut self) {
+        let over = self.is_finished;
+        self.recorder.counts.is_interrupted = self.looped.is_some() && !over && !self.has_received_all();
         let Some((looped, expected)) = &mut self.looped else { return };
-        looped.over.store(true, Relaxed);
-        let Expected::Stream(comparison) = expected else { return };
+        looped.is_finished.store(true, Relaxed);
+        let ExpectedEcho::Stream(comparison) = expected else { return };
         // Of a run that was broken off, nobody knows what would still have come.
         let sent = if over { looped.sent_bytes.load(Relaxed) } else { comparison.position() };
         comparison.finish(sent);
@@ -303,87 +316,88 @@ impl Sink {
 
 impl Party for Sink {
     #[inline]
-    fn next(&mut self, now: Time) -> Step<'_> {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
         if let Some(tuning) = self.tuning.take() {
             return Step::Tune(tuning);
         }
         if let Some(fault) = self.fault.take() {
             return Step::Fail(fault);
         }
-        if self.over || self.all_back() {
+        if self.is_finished || self.is_loopback_complete() {
             return Step::Done;
         }
-        let until = *self.waits_since.get_or_insert(now) + self.patience();
-        match &self.sign {
-            Some(sign) if now >= sign.due && now < until => sign.step(),
+        let until = *self.waiting_since.get_or_insert(now) + self.receive_timeout();
+        match &self.keepalive {
+            Some(sign) if now >= sign.next_due && now < until => sign.send_step(),
             sign => Step::Receive {
                 into: &mut self.batch,
-                until: sign.as_ref().map_or(until, |s| until.min(s.due)),
+                until: sign.as_ref().map_or(until, |s| until.min(s.next_due)),
             },
         }
     }
 
     #[inline]
-    fn received(&mut self, now: Time) {
-        let (before, passed, missing) = (self.position, self.passed(), self.missing());
+    fn on_received(&mut self, now: Time) {
+        let (before, passed, missing) = (self.position, self.passed_messages(), self.missing_messages());
         let came = self.take(now);
         if came.is_of_flow {
-            (self.waits_since, self.begun) = (Some(now), true);
-            let (phase, begins) = self.phases.at(now);
+            (self.waiting_since, self.has_begun) = (Some(now), true);
+            let (phase, begins) = self.phases.advance_to(now);
             if begins {
-                self.warmed_up = (passed, missing);
+                self.warm_up_counts = (passed, missing);
                 match &self.looped {
-                    Some((looped, _)) => self.recorder.begin(Time(looped.first_ns.load(Relaxed))),
+                    Some((looped, _)) => self.recorder.begin(Time(looped.first_sent_ns.load(Relaxed))),
                     // What arrives first was on its way before the receiver's time began.
-                    None => self.recorder.begin_with(now, came.bytes),
+                    None => self.recorder.begin_with_bytes(now, came.bytes),
                 }
             }
             if phase == Phase::Measuring {
-                self.recorder.delivered(now, came.messages, came.bytes);
+                self.recorder.record_delivery(now, came.messages, came.bytes);
             } else {
-                self.phases.sent(self.passed() - passed, came.bytes);
+                self.phases.count_sent(self.passed_messages() - passed, came.bytes);
             }
         }
-        match self.bounds.hold(now, self.position - before) {
-            Held::Within => {}
-            Held::TooLong if self.looped.is_none() => self.over = true,
-            Held::TooLong => self.fault = Some(Fault::Other(TOO_SLOW.to_owned())),
-            Held::TooMuch => {
+        match self.sender_limits.check(now, self.position - before) {
+            LimitCheck::Within => {}
+            LimitCheck::TooLong if self.looped.is_none() => self.is_finished = true,
+            LimitCheck::TooLong => self.fault = Some(Fault::Other(TOO_SLOW.to_owned())),
+            LimitCheck::TooManyBytes => {
                 self.fault = Some(Fault::Other("the server sends more than was requested".to_owned()));
             }
         }
     }
 
-    fn sent(&mut self, _bytes: usize, at: Time) {
-        if let Some(sign) = &mut self.sign {
-            sign.was_sent(at);
+    fn on_sent(&mut self, _bytes: usize, at: Time) {
+        if let Some(sign) = &mut self.keepalive {
+            sign.mark_sent(at);
         }
     }
 
-    fn timed_out(&mut self, now: Time) {
-        if self.waits_since.is_none_or(|since| now >= since + self.patience()) {
-            self.silent();
+    fn on_timeout(&mut self, now: Time) {
+        if self.waiting_since.is_none_or(|since| now >= since + self.receive_timeout()) {
+            self.handle_silence();
         }
     }
 
-    fn closed(&mut self, _now: Time) -> Result<(), Fault> {
-        (self.over, self.closed) = (true, true);
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
+        (self.is_finished, self.closed) = (true, true);
         // What was sent into a loop and is still in it will not come back. A reliable stream has to bring all of it.
-        if self.looped.is_some() && !self.has_all() { Err(Fault::Closed) } else { Ok(()) }
+        if self.looped.is_some() && !self.has_received_all() { Err(Fault::Closed) } else { Ok(()) }
     }
 
-    fn ended(&mut self, _cost: Cost) {
-        self.judge();
+    fn on_ended(&mut self, _cost: PartyCost) {
+        self.finish_loopback();
         let has_warmed_up = self.phases.phase() != Phase::WarmUp;
-        self.recorder.counts.warm_up = if has_warmed_up { self.warmed_up.0 } else { self.passed() };
+        self.recorder.counts.warm_up =
+            if has_warmed_up { self.warm_up_counts.0 } else { self.passed_messages() };
         self.recorder.counts.duplicate += self.tracker.duplicate;
         self.recorder.counts.reordered += self.tracker.reordered;
-        let strange = self.blocks.as_ref().map_or(0, |blocks| blocks.strange);
-        self.recorder.counts.corrupt_messages += self.tracker.strange + strange;
+        let strange = self.blocks.as_ref().map_or(0, |blocks| blocks.foreign_blocks);
+        self.recorder.counts.corrupt_messages += self.tracker.foreign + strange;
     }
 }
 
-impl Measured for Sink {
+impl RecordingParty for Sink {
     fn recorder(&self) -> &Recorder {
         &self.recorder
     }

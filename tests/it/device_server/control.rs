@@ -96,16 +96,16 @@ fn garbage_after_an_escape_ends_nothing() {
 fn our_own_link_controls_a_port() {
     let device = Device::new();
     let server = serve_controlled(&device);
-    let place = server.links()[0].place().to_owned();
+    let place = server.link_endpoints()[0].address().to_owned();
     let url = format!("rfc2217://{place}?baud=19200&parity=odd&stop=2");
     let mut link = Dialer::new(Clock::System).open(&url.parse().unwrap()).unwrap();
     is_set(&device, "19200,8O2");
     link.send(&all_bytes(), PATIENCE).unwrap();
     assert_eq!(device.hear(256), all_bytes());
-    let port = link.port().unwrap();
+    let port = link.port_control().unwrap();
     let wanted = "57600,8N1,rtscts".parse().unwrap();
-    assert_eq!(port.set(&wanted).unwrap(), wanted);
-    assert!(port.modem().unwrap().cts);
+    assert_eq!(port.configure(&wanted).unwrap(), wanted);
+    assert!(port.modem_lines().unwrap().cts);
     is_set(&device, "57600,8N1,rtscts");
     drop(link);
     is_set(&device, "9600");

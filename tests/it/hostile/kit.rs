@@ -154,7 +154,7 @@ impl Meddler {
 }
 
 impl Party for Meddler {
-    fn next(&mut self, now: Time) -> Step<'_> {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
         self.inners = false;
         if self.sent < self.out.len() {
             return self.rest(now);
@@ -179,7 +179,7 @@ impl Party for Meddler {
             }
         }
         let hostile = self.said >= self.after;
-        match self.inner.next(now) {
+        match self.inner.next_step(now) {
             Step::Send { bytes, .. } if hostile && !bytes.is_empty() => {
                 self.stands_for = bytes.len();
                 self.sent = 0;
@@ -199,10 +199,10 @@ impl Party for Meddler {
         Step::Sleep(now)
     }
 
-    fn sent(&mut self, bytes: usize, at: Time) {
+    fn on_sent(&mut self, bytes: usize, at: Time) {
         if self.inners {
             self.said += 1;
-            self.inner.sent(bytes, at);
+            self.inner.on_sent(bytes, at);
             return;
         }
         self.sent += bytes;
@@ -211,24 +211,24 @@ impl Party for Meddler {
         }
         if self.sent >= self.out.len() && self.stands_for > 0 {
             let stood_for = std::mem::take(&mut self.stands_for);
-            self.inner.sent(stood_for, at);
+            self.inner.on_sent(stood_for, at);
         }
     }
 
-    fn received(&mut self, now: Time) {
+    fn on_received(&mut self, now: Time) {
         if self.inners {
-            self.inner.received(now);
+            self.inner.on_received(now);
         }
     }
 
-    fn timed_out(&mut self, now: Time) {
+    fn on_timeout(&mut self, now: Time) {
         if self.inners {
-            self.inner.timed_out(now);
+            self.inner.on_timeout(now);
         }
     }
 
-    fn closed(&mut self, now: Time) -> Result<(), Fault> {
-        if self.inners { self.inner.closed(now) } else { Err(Fault::Closed) }
+    fn on_closed(&mut self, now: Time) -> Result<(), Fault> {
+        if self.inners { self.inner.on_closed(now) } else { Err(Fault::Closed) }
     }
 }
 
@@ -246,7 +246,7 @@ impl Mirror {
 }
 
 impl Party for Mirror {
-    fn next(&mut self, _now: Time) -> Step<'_> {
+    fn next_step(&mut self, _now: Time) -> Step<'_> {
         if self.returned < self.pending {
             let rest = &self.batch.bytes[self.returned..self.pending];
             return Step::Send { bytes: rest, message: rest.len() };
@@ -254,15 +254,15 @@ impl Party for Mirror {
         Step::Receive { into: &mut self.batch, until: Time::NEVER }
     }
 
-    fn sent(&mut self, bytes: usize, _at: Time) {
+    fn on_sent(&mut self, bytes: usize, _at: Time) {
         self.returned += bytes;
     }
 
-    fn received(&mut self, _now: Time) {
-        (self.pending, self.returned) = (self.batch.total() as usize, 0);
+    fn on_received(&mut self, _now: Time) {
+        (self.pending, self.returned) = (self.batch.total_bytes() as usize, 0);
     }
 
-    fn timed_out(&mut self, _now: Time) {}
+    fn on_timeout(&mut self, _now: Time) {}
 }
 
 /// A hostile server on a TCP and a UDP port of this host; its threads end with it, as far as they are not blocked.

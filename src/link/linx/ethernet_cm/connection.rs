@@ -6,71 +6,74 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::super::{Ending, Side};
-use super::{Body, Connect, DATA_HEAD, FRAGMENT_HEAD, Frame, Kind, LARGEST_FRAME, Mac, WHOLE};
+use super::super::{ConnectionRole, DisconnectReason};
+use super::{
+    ConnectFrame, ConnectKind, DATA_HEADER_BYTES, EthernetFrame, FRAGMENT_HEADER_BYTES, FrameBody,
+    MAX_FRAME_BYTES, MacAddress, UNFRAGMENTED_TAG,
+};
 use crate::clock::Time;
 
 /// Largest message taken from the far node; real benchmarks send no more.
-pub const LARGEST: usize = 65_536;
+pub const MAX_MESSAGE_BYTES: usize = 65_536;
 
 /// Three of them are `conn_tmo`, 1000 ms unless real nodes are told otherwise.
-const TICK: Duration = Duration::from_micros(333_333);
+const TICK_INTERVAL: Duration = Duration::from_micros(333_333);
 
 /// So much a tick varies while not connected, either way, so that two nodes do not keep colliding.
-const SPREAD: Duration = Duration::from_millis(128);
+const TICK_JITTER: Duration = Duration::from_millis(128);
 
 /// Ticks without a word from the far node until it is given up.
-const PATIENCE: u32 = 4;
+const MAX_SILENT_TICKS: u32 = 4;
 
 /// How often missing frames are asked for again, and an unanswered one is sent again.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRANSMIT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Frames on their way at once, as real nodes have it: 128.
-const WINDOW: u8 = 7;
+const WINDOW_EXPONENT: u8 = 7;
 
 /// Sequence numbers have 12 bits.
-const NUMBERS: u16 = 1 << 12;
+const SEQUENCE_MODULUS: u16 = 1 << 12;
 
 /// Frames that wait behind the window before nothing more is taken, besides those of one message.
-const MOST_QUEUED: usize = 128;
+const MAX_QUEUED_FRAMES: usize = 128;
 
 /// Messages of the far node in pieces at once.
-const MOST_PARTIAL: usize = 64;
+const MAX_PARTIAL_MESSAGES: usize = 64;
 
 /// Most that waits to be taken; beyond, the far node's window stays shut.
-const MOST_WAITING: usize = 1 << 20;
+const MAX_INBOX_BYTES: usize = 1 << 20;
 
 /// A frame holds a signal number at least.
-const SMALLEST_MTU: usize = DATA_HEAD + 4;
+const MIN_MTU: usize = DATA_HEADER_BYTES + 4;
 
 /// Frames kept for reuse.
-const MOST_SPARE: usize = 512;
+const MAX_SPARE_FRAMES: usize = 512;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum HandshakeState {
     /// Hears nothing until the next tick.
     Disconnected,
     Idle,
-    Called,
-    Answered,
+    ConnectSent,
+    ConnectAckSent,
     Up,
 }
 
 /// What has happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum ConnectionEvent {
     Nothing,
     Up,
-    Down(Ending),
+    Down(DisconnectReason),
 }
 
 /// Where frames go; false if the device cannot take one now. That one is lost, unless it is the first try of a frame of a
 /// message: such a frame waits, and so do those behind it.
-pub type Out<'a> = dyn FnMut(&[u8]) -> bool + 'a;
+pub type FrameSink<'a> = dyn FnMut(&[u8]) -> bool + 'a;
 
 /// A message that is not whole.
 #[derive(Debug)]
-struct Partial {
+struct PartialMessage {
     tag: u16,
     source: u32,
     destination: u32,
@@ -78,320 +81,365 @@ struct Partial {
 }
 
 #[derive(Debug)]
-pub struct Connection {
-    side: Side,
-    own: Mac,
-    far: Mac,
-    own_mtu: usize,
-    own_id: u8,
+pub struct EthernetConnection {
+    role: ConnectionRole,
+    local_mac: MacAddress,
+    remote_mac: MacAddress,
+    local_mtu: usize,
+    local_id: u8,
     random: Rng,
-    state: State,
-    tick: Time,
-    patience: u32,
+    state: HandshakeState,
+    next_tick: Time,
+    silent_ticks_left: u32,
     // As agreed on.
-    far_id: u8,
+    remote_id: u8,
     mtu: usize,
     window: u16,
     // Sending: frames from number `acked` on, of which the first `sent` have gone.
     frames: VecDeque<Vec<u8>>,
-    spare: Vec<Vec<u8>>,
-    acked: u16,
+    spare_frames: Vec<Vec<u8>>,
+    first_unacked: u16,
     sent: usize,
     /// The device took no more.
-    stuck: bool,
+    is_device_blocked: bool,
     tag: u16,
-    again: Time,
-    moved: bool,
+    next_retransmit: Time,
+    has_send_progress: bool,
     // Receiving: the number expected next, and what came ahead of it, by its distance.
     expected: u16,
-    ahead: VecDeque<Option<Vec<u8>>>,
-    progressed: bool,
-    partial: Vec<Partial>,
+    out_of_order: VecDeque<Option<Vec<u8>>>,
+    has_receive_progress: bool,
+    partial_messages: Vec<PartialMessage>,
     /// Whole messages end to end: length, source, destination, bytes.
     inbox: Vec<u8>,
 }
 
 /// Length, source and destination in front of a message of the inbox.
-const ENTRY: usize = 12;
+const ENTRY_HEADER_BYTES: usize = 12;
 
-impl Connection {
+impl EthernetConnection {
     /// `own_mtu`: what the device takes; `seed` makes the ticks and our identity differ from others'.
-    pub fn new(side: Side, own: Mac, far: Mac, own_mtu: usize, seed: u64, now: Time) -> Connection {
+    pub fn new(
+        side: ConnectionRole,
+        own: MacAddress,
+        far: MacAddress,
+        own_mtu: usize,
+        seed: u64,
+        now: Time,
+    ) -> EthernetConnection {
         let mut random = Rng::with_seed(seed);
         // Who calls is odd, who is called even: so two ends that share a wire and an address know their own frames.
-        let own_id = 2 * random.u8(1..=127) + u8::from(side == Side::Active);
-        Connection {
-            side,
-            own,
-            far,
-            own_mtu: own_mtu.min(LARGEST_FRAME),
-            own_id,
+        let own_id = 2 * random.u8(1..=127) + u8::from(side == ConnectionRole::Active);
+        EthernetConnection {
+            role: side,
+            local_mac: own,
+            remote_mac: far,
+            local_mtu: own_mtu.min(MAX_FRAME_BYTES),
+            local_id: own_id,
             random,
-            state: State::Idle,
-            tick: now,
-            patience: PATIENCE,
-            far_id: 0,
+            state: HandshakeState::Idle,
+            next_tick: now,
+            silent_ticks_left: MAX_SILENT_TICKS,
+            remote_id: 0,
             mtu: 0,
             window: 1,
             frames: VecDeque::new(),
-            spare: Vec::new(),
-            acked: 0,
+            spare_frames: Vec::new(),
+            first_unacked: 0,
             sent: 0,
-            stuck: false,
+            is_device_blocked: false,
             tag: 0,
-            again: now,
-            moved: false,
+            next_retransmit: now,
+            has_send_progress: false,
             expected: 0,
-            ahead: VecDeque::new(),
-            progressed: false,
-            partial: Vec::new(),
+            out_of_order: VecDeque::new(),
+            has_receive_progress: false,
+            partial_messages: Vec::new(),
             inbox: Vec::new(),
         }
     }
 
     pub fn is_up(&self) -> bool {
-        self.state == State::Up
+        self.state == HandshakeState::Up
     }
 
     pub fn mtu(&self) -> usize {
         self.mtu
     }
 
-    /// When [`Connection::tick`] has something to do.
-    pub fn due(&self) -> Time {
-        if self.is_up() { self.tick.min(self.again) } else { self.tick }
+    /// When [`EthernetConnection::tick`] has something to do.
+    pub fn next_due(&self) -> Time {
+        if self.is_up() { self.next_tick.min(self.next_retransmit) } else { self.next_tick }
     }
 
     // ---- the handshake ----
 
-    fn connect(&self, kind: Kind) -> Vec<u8> {
-        let mtu = matches!(kind, Kind::ConnectAck | Kind::Ack).then_some(self.own_mtu);
-        Connect { kind, window: WINDOW, id: self.own_id, to: self.far, from: self.own, mtu }.write()
+    fn connect_frame(&self, kind: ConnectKind) -> Vec<u8> {
+        let mtu = matches!(kind, ConnectKind::ConnectAck | ConnectKind::Ack).then_some(self.local_mtu);
+        ConnectFrame {
+            kind,
+            window: WINDOW_EXPONENT,
+            id: self.local_id,
+            to: self.remote_mac,
+            from: self.local_mac,
+            mtu,
+        }
+        .encode()
     }
 
     /// Begins again after a reset, sent or received.
-    fn reset(&mut self, says_so: bool, out: &mut Out) {
+    fn restart_handshake(&mut self, says_so: bool, out: &mut FrameSink) {
         if says_so {
-            out(&self.connect(Kind::Reset));
+            out(&self.connect_frame(ConnectKind::Reset));
         }
-        self.state = State::Idle;
+        self.state = HandshakeState::Idle;
     }
 
-    fn down(&mut self, ending: Ending, now: Time, out: &mut Out) -> Event {
-        self.reset(true, out);
-        (self.state, self.tick) = (State::Disconnected, now + TICK);
-        Event::Down(ending)
+    fn disconnect(&mut self, ending: DisconnectReason, now: Time, out: &mut FrameSink) -> ConnectionEvent {
+        self.restart_handshake(true, out);
+        (self.state, self.next_tick) = (HandshakeState::Disconnected, now + TICK_INTERVAL);
+        ConnectionEvent::Down(ending)
     }
 
-    fn up(&mut self, now: Time) -> Event {
-        self.state = State::Up;
-        (self.tick, self.again, self.patience) = (now + TICK, now + AGAIN, PATIENCE);
-        self.spare.extend(self.frames.drain(..));
-        self.spare.truncate(MOST_SPARE);
-        (self.acked, self.sent, self.stuck, self.tag, self.expected) = (0, 0, false, 0, 0);
-        self.ahead.clear();
-        self.partial.clear();
-        Event::Up
+    fn set_up(&mut self, now: Time) -> ConnectionEvent {
+        self.state = HandshakeState::Up;
+        (self.next_tick, self.next_retransmit, self.silent_ticks_left) =
+            (now + TICK_INTERVAL, now + RETRANSMIT_INTERVAL, MAX_SILENT_TICKS);
+        self.spare_frames.extend(self.frames.drain(..));
+        self.spare_frames.truncate(MAX_SPARE_FRAMES);
+        (self.first_unacked, self.sent, self.is_device_blocked, self.tag, self.expected) =
+            (0, 0, false, 0, 0);
+        self.out_of_order.clear();
+        self.partial_messages.clear();
+        ConnectionEvent::Up
     }
 
     /// Takes from a frame of the handshake what it says; false if nothing can go over such a connection.
-    fn agree(&mut self, connect: &Connect) -> bool {
-        self.far_id = connect.id;
-        self.window = 1 << connect.window.min(WINDOW);
-        self.mtu = connect.mtu.unwrap_or(self.own_mtu).min(self.own_mtu);
-        self.mtu >= SMALLEST_MTU
+    fn accept_parameters(&mut self, connect: &ConnectFrame) -> bool {
+        self.remote_id = connect.id;
+        self.window = 1 << connect.window.min(WINDOW_EXPONENT);
+        self.mtu = connect.mtu.unwrap_or(self.local_mtu).min(self.local_mtu);
+        self.mtu >= MIN_MTU
     }
 
-    fn shake(&mut self, connect: &Connect, now: Time, out: &mut Out) -> Event {
+    fn handle_connect(&mut self, connect: &ConnectFrame, now: Time, out: &mut FrameSink) -> ConnectionEvent {
         // Our own frame, come back over a wire that returns everything.
-        if connect.id == self.own_id && connect.from == self.own {
-            return Event::Nothing;
+        if connect.id == self.local_id && connect.from == self.local_mac {
+            return ConnectionEvent::Nothing;
         }
         match (self.state, connect.kind) {
-            (State::Disconnected, _) => {}
-            (State::Up, Kind::Reset) => return self.down(Ending::Closed, now, out),
-            (State::Up, _) => return self.down(Ending::Broken("the far node began again"), now, out),
-            (_, Kind::Reset) => self.reset(false, out),
-            (State::Idle, Kind::Connect) if self.agree(connect) => {
-                out(&self.connect(Kind::ConnectAck));
-                (self.state, self.tick) = (State::Answered, now + TICK);
+            (HandshakeState::Disconnected, _) => {}
+            (HandshakeState::Up, ConnectKind::Reset) => {
+                return self.disconnect(DisconnectReason::Closed, now, out);
             }
-            (State::Called, Kind::ConnectAck) if self.agree(connect) => {
-                out(&self.connect(Kind::Ack));
-                return self.up(now);
+            (HandshakeState::Up, _) => {
+                return self.disconnect(
+                    DisconnectReason::ProtocolError("the far node began again"),
+                    now,
+                    out,
+                );
             }
-            (State::Answered, Kind::Ack) if self.agree(connect) => return self.up(now),
-            _ => self.reset(true, out),
+            (_, ConnectKind::Reset) => self.restart_handshake(false, out),
+            (HandshakeState::Idle, ConnectKind::Connect) if self.accept_parameters(connect) => {
+                out(&self.connect_frame(ConnectKind::ConnectAck));
+                (self.state, self.next_tick) = (HandshakeState::ConnectAckSent, now + TICK_INTERVAL);
+            }
+            (HandshakeState::ConnectSent, ConnectKind::ConnectAck) if self.accept_parameters(connect) => {
+                out(&self.connect_frame(ConnectKind::Ack));
+                return self.set_up(now);
+            }
+            (HandshakeState::ConnectAckSent, ConnectKind::Ack) if self.accept_parameters(connect) => {
+                return self.set_up(now);
+            }
+            _ => self.restart_handshake(true, out),
         }
-        Event::Nothing
+        ConnectionEvent::Nothing
     }
 
     // ---- time ----
 
-    pub fn tick(&mut self, now: Time, out: &mut Out) -> Event {
-        if now >= self.again && self.is_up() {
-            self.again = now + AGAIN;
-            self.repeat(out);
+    pub fn tick(&mut self, now: Time, out: &mut FrameSink) -> ConnectionEvent {
+        if now >= self.next_retransmit && self.is_up() {
+            self.next_retransmit = now + RETRANSMIT_INTERVAL;
+            self.recover_losses(out);
         }
-        if now < self.tick {
-            return Event::Nothing;
+        if now < self.next_tick {
+            return ConnectionEvent::Nothing;
         }
-        self.tick = now + TICK;
+        self.next_tick = now + TICK_INTERVAL;
         if self.is_up() {
-            self.patience -= 1;
-            if self.patience == 0 {
-                return self.down(Ending::Silent("the far node fell silent"), now, out);
+            self.silent_ticks_left -= 1;
+            if self.silent_ticks_left == 0 {
+                return self.disconnect(DisconnectReason::Timeout("the far node fell silent"), now, out);
             }
-            out(&super::empty(self.far_id, true, self.expected));
-            return Event::Nothing;
+            out(&super::encode_ack(self.remote_id, true, self.expected));
+            return ConnectionEvent::Nothing;
         }
-        let spread = SPREAD.as_nanos() as u64;
-        self.tick = now + (TICK - SPREAD) + Duration::from_nanos(self.random.u64(..2 * spread));
-        match (self.state, self.side) {
-            (State::Idle, Side::Active) => {
-                out(&self.connect(Kind::Connect));
-                self.state = State::Called;
+        let spread = TICK_JITTER.as_nanos() as u64;
+        self.next_tick =
+            now + (TICK_INTERVAL - TICK_JITTER) + Duration::from_nanos(self.random.u64(..2 * spread));
+        match (self.state, self.role) {
+            (HandshakeState::Idle, ConnectionRole::Active) => {
+                out(&self.connect_frame(ConnectKind::Connect));
+                self.state = HandshakeState::ConnectSent;
             }
-            (State::Idle, Side::Passive) => {}
-            (State::Disconnected, _) => self.state = State::Idle,
-            _ => self.reset(true, out),
+            (HandshakeState::Idle, ConnectionRole::Passive) => {}
+            (HandshakeState::Disconnected, _) => self.state = HandshakeState::Idle,
+            _ => self.restart_handshake(true, out),
         }
-        Event::Nothing
+        ConnectionEvent::Nothing
     }
 
     /// What got lost is asked for, or sent, again.
-    fn repeat(&mut self, out: &mut Out) {
-        if !std::mem::take(&mut self.progressed) && self.has_room() {
+    fn recover_losses(&mut self, out: &mut FrameSink) {
+        if !std::mem::take(&mut self.has_receive_progress) && self.has_room() {
             let mut missing = 0;
-            for distance in 0..self.ahead.len() {
-                match (&self.ahead[distance], missing) {
+            for distance in 0..self.out_of_order.len() {
+                match (&self.out_of_order[distance], missing) {
                     (None, _) => missing += 1,
                     (Some(_), 0) => {}
                     (Some(_), _) => {
-                        self.nack(distance - missing, missing, out);
+                        self.send_nack(distance - missing, missing, out);
                         missing = 0;
                     }
                 }
             }
         }
-        if !std::mem::take(&mut self.moved) && self.sent > 0 {
-            self.send_again(0, true, out);
+        if !std::mem::take(&mut self.has_send_progress) && self.sent > 0 {
+            self.transmit_frame(0, true, out);
         }
     }
 
     // ---- receiving ----
 
     /// A frame from the far node, or one that only looks like it.
-    pub fn received(&mut self, bytes: &[u8], now: Time, out: &mut Out) -> Event {
-        let frame = match Frame::read(bytes) {
+    pub fn handle_frame(&mut self, bytes: &[u8], now: Time, out: &mut FrameSink) -> ConnectionEvent {
+        let frame = match EthernetFrame::parse(bytes) {
             Ok(frame) => frame,
-            Err(ending @ Ending::Version { .. }) => return Event::Down(ending),
+            Err(ending @ DisconnectReason::VersionMismatch { .. }) => return ConnectionEvent::Down(ending),
             // Whoever sent that: it is as good as lost.
-            Err(_) => return Event::Nothing,
+            Err(_) => return ConnectionEvent::Nothing,
         };
         let (id, request, ack, sequence, body) = match frame {
-            Frame::Connect(connect) => return self.shake(&connect, now, out),
-            Frame::Ack { id, request, ack, sequence, body } => (id, request, ack, sequence, body),
+            EthernetFrame::Connect(connect) => return self.handle_connect(&connect, now, out),
+            EthernetFrame::Ack { id, request, ack, sequence, body } => (id, request, ack, sequence, body),
         };
-        if !self.is_up() || id != self.own_id {
-            return Event::Nothing;
+        if !self.is_up() || id != self.local_id {
+            return ConnectionEvent::Nothing;
         }
-        self.patience = PATIENCE;
-        self.acknowledged(ack, out);
+        self.silent_ticks_left = MAX_SILENT_TICKS;
+        self.handle_ack(ack, out);
         match body {
-            Body::Nack { first, count } => {
-                let distance = usize::from(distance(self.acked, first));
+            FrameBody::Nack { first, count } => {
+                let distance = usize::from(sequence_distance(self.first_unacked, first));
                 for index in distance..(distance + usize::from(count)).min(self.sent) {
-                    self.send_again(index, false, out);
+                    self.transmit_frame(index, false, out);
                 }
             }
-            Body::Empty => {}
-            Body::Data { .. } | Body::Fragment { .. } => {
-                if let Err(ending) = self.data(bytes, sequence, body, out) {
-                    return self.down(ending, now, out);
+            FrameBody::Empty => {}
+            FrameBody::Data { .. } | FrameBody::Fragment { .. } => {
+                if let Err(ending) = self.handle_data(bytes, sequence, body, out) {
+                    return self.disconnect(ending, now, out);
                 }
             }
         }
         if request {
-            out(&super::empty(self.far_id, false, self.expected));
+            out(&super::encode_ack(self.remote_id, false, self.expected));
         }
-        Event::Nothing
+        ConnectionEvent::Nothing
     }
 
-    fn data(&mut self, frame: &[u8], sequence: u16, body: Body, out: &mut Out) -> Result<(), Ending> {
-        let distance = usize::from(distance(self.expected, sequence));
+    fn handle_data(
+        &mut self,
+        frame: &[u8],
+        sequence: u16,
+        body: FrameBody,
+        out: &mut FrameSink,
+    ) -> Result<(), DisconnectReason> {
+        let distance = usize::from(sequence_distance(self.expected, sequence));
         if distance >= usize::from(self.window) {
             // It has been here already; the acknowledgement was lost.
-            out(&super::empty(self.far_id, false, self.expected));
+            out(&super::encode_ack(self.remote_id, false, self.expected));
             return Ok(());
         }
         if distance == 0 && self.has_room() {
-            self.accept(body)?;
-            self.advance();
-            return self.follow_up();
+            self.accept_body(body)?;
+            self.advance_expected();
+            return self.deliver_out_of_order();
         }
-        while self.ahead.len() <= distance {
-            self.ahead.push_back(None);
+        while self.out_of_order.len() <= distance {
+            self.out_of_order.push_back(None);
         }
-        if self.ahead[distance].is_some() {
+        if self.out_of_order[distance].is_some() {
             return Ok(());
         }
-        self.ahead[distance] = Some(frame.to_vec());
+        self.out_of_order[distance] = Some(frame.to_vec());
         // The frame before it is missing, so a gap has just been found.
-        let missing = self.ahead.iter().take(distance).rev().take_while(|frame| frame.is_none()).count();
+        let missing =
+            self.out_of_order.iter().take(distance).rev().take_while(|frame| frame.is_none()).count();
         if missing > 0 {
-            self.nack(distance - missing, missing, out);
+            self.send_nack(distance - missing, missing, out);
         }
         Ok(())
     }
 
-    fn nack(&self, distance: usize, missing: usize, out: &mut Out) {
+    fn send_nack(&self, distance: usize, missing: usize, out: &mut FrameSink) {
         let first = self.expected.wrapping_add(distance as u16);
-        out(&super::nack(self.far_id, self.expected, first, missing as u8));
+        out(&super::encode_nack(self.remote_id, self.expected, first, missing as u8));
     }
 
-    fn advance(&mut self) {
-        self.expected = (self.expected + 1) % NUMBERS;
-        self.ahead.pop_front();
-        self.progressed = true;
+    fn advance_expected(&mut self) {
+        self.expected = (self.expected + 1) % SEQUENCE_MODULUS;
+        self.out_of_order.pop_front();
+        self.has_receive_progress = true;
     }
 
     /// Takes in what was waiting for the frame that has come.
-    fn follow_up(&mut self) -> Result<(), Ending> {
+    fn deliver_out_of_order(&mut self) -> Result<(), DisconnectReason> {
         while self.has_room()
-            && let Some(frame) = self.ahead.front_mut().and_then(Option::take)
+            && let Some(frame) = self.out_of_order.front_mut().and_then(Option::take)
         {
-            if let Frame::Ack { body, .. } = Frame::read(&frame)? {
-                self.accept(body)?;
+            if let EthernetFrame::Ack { body, .. } = EthernetFrame::parse(&frame)? {
+                self.accept_body(body)?;
             }
-            self.advance();
+            self.advance_expected();
         }
         Ok(())
     }
 
-    fn accept(&mut self, body: Body) -> Result<(), Ending> {
+    fn accept_body(&mut self, body: FrameBody) -> Result<(), DisconnectReason> {
         match body {
-            Body::Data { more: false, source, destination, bytes, .. } => {
+            FrameBody::Data { more: false, source, destination, bytes, .. } => {
                 self.deliver(source, destination, bytes);
             }
-            Body::Data { tag, source, destination, bytes, .. } => {
-                if self.partial.len() >= MOST_PARTIAL {
-                    return Err(Ending::Broken("the far node begins too many messages at once"));
+            FrameBody::Data { tag, source, destination, bytes, .. } => {
+                if self.partial_messages.len() >= MAX_PARTIAL_MESSAGES {
+                    return Err(DisconnectReason::ProtocolError(
+                        "the far node begins too many messages at once",
+                    ));
                 }
-                self.partial.push(Partial { tag, source, destination, bytes: bytes.to_vec() });
+                self.partial_messages.push(PartialMessage {
+                    tag,
+                    source,
+                    destination,
+                    bytes: bytes.to_vec(),
+                });
             }
-            Body::Fragment { more, tag, bytes } => {
+            FrameBody::Fragment { more, tag, bytes } => {
                 // The protocol's book numbers fragments instead; nobody was seen to do so, but it would be understood.
-                let alone = self.partial.len() == 1;
-                let found = self.partial.iter().position(|partial| partial.tag == tag || alone);
+                let alone = self.partial_messages.len() == 1;
+                let found = self.partial_messages.iter().position(|partial| partial.tag == tag || alone);
                 let Some(index) = found else { return Ok(()) };
-                let partial = &mut self.partial[index];
-                if partial.bytes.len() + bytes.len() > LARGEST {
-                    return Err(Ending::Broken("a message of the far node is longer than 65536 bytes"));
+                let partial = &mut self.partial_messages[index];
+                if partial.bytes.len() + bytes.len() > MAX_MESSAGE_BYTES {
+                    return Err(DisconnectReason::ProtocolError(
+                        "a message of the far node is longer than 65536 bytes",
+                    ));
                 }
                 partial.bytes.extend_from_slice(bytes);
                 if !more {
-                    let Partial { source, destination, bytes, .. } = self.partial.remove(index);
+                    let PartialMessage { source, destination, bytes, .. } =
+                        self.partial_messages.remove(index);
                     self.deliver(source, destination, &bytes);
                 }
             }
@@ -408,7 +456,7 @@ impl Connection {
     }
 
     fn has_room(&self) -> bool {
-        self.inbox.len() <= MOST_WAITING
+        self.inbox.len() <= MAX_INBOX_BYTES
     }
 
     /// Whether a message is whole.
@@ -416,78 +464,78 @@ impl Connection {
         !self.inbox.is_empty()
     }
 
-    /// Hands over all messages that are whole, as [`entry`] reads them; `into` is empty.
-    pub fn take(&mut self, into: &mut Vec<u8>, out: &mut Out) -> Result<(), Ending> {
+    /// Hands over all messages that are whole, as [`split_first_entry`] reads them; `into` is empty.
+    pub fn take_messages(&mut self, into: &mut Vec<u8>, out: &mut FrameSink) -> Result<(), DisconnectReason> {
         let was_shut = !self.has_room();
         std::mem::swap(&mut self.inbox, into);
         if was_shut && self.is_up() {
-            self.follow_up()?;
-            out(&super::empty(self.far_id, false, self.expected));
+            self.deliver_out_of_order()?;
+            out(&super::encode_ack(self.remote_id, false, self.expected));
         }
         Ok(())
     }
 
     // ---- sending ----
 
-    fn acknowledged(&mut self, ack: u16, out: &mut Out) {
-        let count = usize::from(distance(self.acked, ack));
+    fn handle_ack(&mut self, ack: u16, out: &mut FrameSink) {
+        let count = usize::from(sequence_distance(self.first_unacked, ack));
         if count == 0 || count > self.sent {
             return;
         }
         for frame in self.frames.drain(..count) {
-            if self.spare.len() < MOST_SPARE {
-                self.spare.push(frame);
+            if self.spare_frames.len() < MAX_SPARE_FRAMES {
+                self.spare_frames.push(frame);
             }
         }
-        (self.acked, self.moved) = (ack, true);
+        (self.first_unacked, self.has_send_progress) = (ack, true);
         self.sent -= count;
         self.transmit(out);
     }
 
     /// Whether one more message is taken.
-    pub fn takes(&self) -> bool {
-        self.is_up() && self.frames.len() < usize::from(self.window) + MOST_QUEUED
+    pub fn can_queue(&self) -> bool {
+        self.is_up() && self.frames.len() < usize::from(self.window) + MAX_QUEUED_FRAMES
     }
 
     /// Sends a message of two pieces as soon as the window allows; the first piece fits a frame.
-    pub fn send(&mut self, source: u32, destination: u32, pieces: [&[u8]; 2], out: &mut Out) {
-        let (most, further) = (self.mtu - DATA_HEAD, self.mtu - FRAGMENT_HEAD);
+    pub fn queue_message(&mut self, source: u32, destination: u32, pieces: [&[u8]; 2], out: &mut FrameSink) {
+        let (most, further) = (self.mtu - DATA_HEADER_BYTES, self.mtu - FRAGMENT_HEADER_BYTES);
         let [head, bytes] = pieces;
         let whole = head.len() + bytes.len() <= most;
         let (first, mut rest) = bytes.split_at(if whole { bytes.len() } else { most - head.len() });
         if !whole {
             self.tag = (self.tag + 1) % 0x800;
         }
-        let tag = if whole { WHOLE } else { self.tag };
-        let mut frame = self.blank();
-        super::data(self.far_id, !whole, tag, destination, source, [head, first], &mut frame);
+        let tag = if whole { UNFRAGMENTED_TAG } else { self.tag };
+        let mut frame = self.take_spare_frame();
+        super::encode_data(self.remote_id, !whole, tag, destination, source, [head, first], &mut frame);
         self.frames.push_back(frame);
         while !rest.is_empty() {
             let (piece, left) = rest.split_at(rest.len().min(further));
-            let mut frame = self.blank();
-            super::fragment(self.far_id, !left.is_empty(), tag, piece, &mut frame);
+            let mut frame = self.take_spare_frame();
+            super::encode_fragment(self.remote_id, !left.is_empty(), tag, piece, &mut frame);
             self.frames.push_back(frame);
             rest = left;
         }
         self.transmit(out);
     }
 
-    fn blank(&mut self) -> Vec<u8> {
-        let mut frame = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(self.mtu));
+    fn take_spare_frame(&mut self) -> Vec<u8> {
+        let mut frame = self.spare_frames.pop().unwrap_or_else(|| Vec::with_capacity(self.mtu));
         frame.clear();
         frame
     }
 
     /// Sends what the window allows and the device takes.
-    pub fn transmit(&mut self, out: &mut Out) {
+    pub fn transmit(&mut self, out: &mut FrameSink) {
         let window = usize::from(self.window);
-        self.stuck = false;
+        self.is_device_blocked = false;
         while self.is_up() && self.sent < self.frames.len().min(window) {
             let (index, used) = (self.sent, self.sent + 1);
             // More than half of the window is in use: an answer is wanted, and not of every frame.
             let asks = used * 2 > window && (index.is_multiple_of(8) || used == window);
-            if !self.send_again(index, asks || window == 1, out) {
-                self.stuck = true;
+            if !self.transmit_frame(index, asks || window == 1, out) {
+                self.is_device_blocked = true;
                 break;
             }
             self.sent = used;
@@ -495,48 +543,48 @@ impl Connection {
     }
 
     /// Whether frames wait for the device, and not for the far node.
-    pub fn is_stuck(&self) -> bool {
-        self.stuck
+    pub fn is_device_blocked(&self) -> bool {
+        self.is_device_blocked
     }
 
     /// Whether the device took the frame.
-    fn send_again(&mut self, index: usize, asks: bool, out: &mut Out) -> bool {
-        let sequence = self.acked.wrapping_add(index as u16);
+    fn transmit_frame(&mut self, index: usize, asks: bool, out: &mut FrameSink) -> bool {
+        let sequence = self.first_unacked.wrapping_add(index as u16);
         let Some(frame) = self.frames.get_mut(index) else { return true };
-        super::stamp(frame, asks, self.expected, sequence);
+        super::write_sequence(frame, asks, self.expected, sequence);
         out(frame)
     }
 
     /// Some of what was taken waits for the window.
-    pub fn is_held_up(&self) -> bool {
+    pub fn has_unsent_frames(&self) -> bool {
         self.sent < self.frames.len()
     }
 
     /// Everything that was sent has arrived.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_all_acknowledged(&self) -> bool {
         self.frames.is_empty()
     }
 
     /// Our end goes. The far node's answer to that is a reset, too.
-    pub fn leave(&mut self, out: &mut Out) {
-        if self.state != State::Disconnected {
-            out(&self.connect(Kind::Reset));
+    pub fn send_reset(&mut self, out: &mut FrameSink) {
+        if self.state != HandshakeState::Disconnected {
+            out(&self.connect_frame(ConnectKind::Reset));
         }
     }
 }
 
 /// The first of messages that were handed over: source, destination, bytes, and the bytes it takes up.
 #[inline]
-pub fn entry(messages: &[u8]) -> Option<(u32, u32, &[u8], usize)> {
-    let (head, rest) = messages.split_first_chunk::<ENTRY>()?;
+pub fn split_first_entry(messages: &[u8]) -> Option<(u32, u32, &[u8], usize)> {
+    let (head, rest) = messages.split_first_chunk::<ENTRY_HEADER_BYTES>()?;
     let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let length = word(0) as usize;
-    Some((word(4), word(8), &rest[..length], ENTRY + length))
+    Some((word(4), word(8), &rest[..length], ENTRY_HEADER_BYTES + length))
 }
 
 /// From one sequence number on to another.
-fn distance(from: u16, to: u16) -> u16 {
-    to.wrapping_sub(from) % NUMBERS
+fn sequence_distance(from: u16, to: u16) -> u16 {
+    to.wrapping_sub(from) % SEQUENCE_MODULUS
 }
 
 #[cfg(test)]

@@ -2,29 +2,29 @@
 
 use proptest::prelude::*;
 
-use super::super::super::line::{Flow, Parity, Purge, StopBits};
+use super::super::super::serial_line::{FlowControl, Parity, PurgeTarget, StopBits};
 use super::super::telnet;
 use super::*;
 
 /// A port that notes what is done to it.
 #[derive(Default)]
-struct Noted {
-    settings: Settings,
+struct LoggingPort {
+    settings: SerialSettings,
     /// What the driver makes of a rate.
     round: Option<fn(u32) -> u32>,
     refuses: bool,
     gone: bool,
-    modem: Option<Modem>,
+    modem: Option<ModemLines>,
     done: Vec<String>,
 }
 
-impl Noted {
-    fn is_there(&self) -> Result<(), Fault> {
+impl LoggingPort {
+    fn check_present(&self) -> Result<(), Fault> {
         if self.gone { Err(Fault::Closed) } else { Ok(()) }
     }
 
-    fn does(&mut self, what: String) -> Result<(), Fault> {
-        self.is_there()?;
+    fn log_call(&mut self, what: String) -> Result<(), Fault> {
+        self.check_present()?;
         if self.refuses {
             return Err(Fault::Other("no".to_owned()));
         }
@@ -33,62 +33,62 @@ impl Noted {
     }
 }
 
-impl Port for Noted {
-    fn settings(&mut self) -> Result<Settings, Fault> {
-        self.is_there().map(|()| self.settings)
+impl PortControl for LoggingPort {
+    fn settings(&mut self) -> Result<SerialSettings, Fault> {
+        self.check_present().map(|()| self.settings)
     }
 
-    fn set(&mut self, wanted: &Settings) -> Result<Settings, Fault> {
-        self.does(wanted.to_string())?;
+    fn configure(&mut self, wanted: &SerialSettings) -> Result<SerialSettings, Fault> {
+        self.log_call(wanted.to_string())?;
         let baud = self.round.map_or(wanted.baud, |round| round(wanted.baud));
-        self.settings = Settings { baud, ..*wanted };
+        self.settings = SerialSettings { baud, ..*wanted };
         Ok(self.settings)
     }
 
-    fn signal(&mut self, signal: Signal, on: bool) -> Result<(), Fault> {
-        self.does(format!("{signal:?} {on}"))
+    fn set_signal(&mut self, signal: OutputSignal, on: bool) -> Result<(), Fault> {
+        self.log_call(format!("{signal:?} {on}"))
     }
 
-    fn modem(&mut self) -> Option<Modem> {
+    fn modem_lines(&mut self) -> Option<ModemLines> {
         self.modem
     }
 
-    fn purge(&mut self, purge: Purge) -> Result<(), Fault> {
-        self.does(format!("purge {purge:?}"))
+    fn purge(&mut self, purge: PurgeTarget) -> Result<(), Fault> {
+        self.log_call(format!("purge {purge:?}"))
     }
 
-    fn errors(&mut self) -> Option<Errors> {
+    fn uart_errors(&mut self) -> Option<UartErrors> {
         None
     }
 }
 
 /// A session with its port, and what it said and passed on.
-struct Held {
-    server: Server,
-    port: Noted,
+struct ServerWithPort {
+    server: PortServer,
+    port: LoggingPort,
     data: Vec<u8>,
 }
 
-impl Held {
-    fn new(port: Noted) -> Held {
-        Held { server: Server::new(port.settings, "linkgauge"), port, data: Vec::new() }
+impl ServerWithPort {
+    fn new(port: LoggingPort) -> ServerWithPort {
+        ServerWithPort { server: PortServer::new(port.settings, "linkgauge"), port, data: Vec::new() }
     }
 
     /// The greeting is out.
-    fn greeted(port: Noted) -> Held {
-        let mut held = Held::new(port);
+    fn greeted(port: LoggingPort) -> ServerWithPort {
+        let mut held = ServerWithPort::new(port);
         let mut greeting = Vec::new();
-        held.server.greeting(&mut greeting);
+        held.server.write_greeting(&mut greeting);
         assert_eq!(hex(&greeting), "FF FB 00 FF FD 00 FF FB 03 FF FD 03 FF FD 2C");
         held
     }
 
     /// Gives the client's bytes to the server, call by call; what it answers.
-    fn heard(&mut self, bytes: &[u8]) -> Vec<u8> {
+    fn receive_bytes(&mut self, bytes: &[u8]) -> Vec<u8> {
         let (mut rest, mut answers) = (bytes, Vec::new());
         while !rest.is_empty() {
             let mut data = Vec::new();
-            let used = self.server.received(rest, &mut data, &mut answers, &mut self.port).unwrap();
+            let used = self.server.handle_bytes(rest, &mut data, &mut answers, &mut self.port).unwrap();
             assert!(used > 0 && (used == rest.len() || !data.is_empty()));
             if !data.is_empty() {
                 self.port.done.push(format!("data {:?}", String::from_utf8_lossy(&data)));
@@ -99,8 +99,8 @@ impl Held {
         answers
     }
 
-    fn says(&mut self, bytes: &str) -> String {
-        let answers = self.heard(&unhex(bytes));
+    fn replies_to(&mut self, bytes: &str) -> String {
+        let answers = self.receive_bytes(&unhex(bytes));
         hex(&answers)
     }
 }
@@ -133,9 +133,9 @@ const PYSERIAL: [(&str, &str); 10] = [
 
 #[test]
 fn pyserial_opens_a_port() {
-    let mut held = Held::greeted(Noted::default());
+    let mut held = ServerWithPort::greeted(LoggingPort::default());
     for (said, answered) in PYSERIAL {
-        assert_eq!(held.says(said), answered, "to {said}");
+        assert_eq!(held.replies_to(said), answered, "to {said}");
     }
     assert_eq!(held.data, b"A\xffB");
     assert_eq!(
@@ -145,37 +145,41 @@ fn pyserial_opens_a_port() {
 }
 
 #[test]
-fn a_conversation_is_the_same_wherever_it_is_cut() {
+fn a_conversation_is_independent_of_segmentation() {
     let said: Vec<u8> = PYSERIAL.iter().flat_map(|(said, _)| unhex(said)).collect();
     let answered: Vec<u8> = PYSERIAL.iter().flat_map(|(_, answered)| unhex(answered)).collect();
     for cut in 0..=said.len() {
-        let mut held = Held::greeted(Noted::default());
-        let mut answers = held.heard(&said[..cut]);
-        answers.extend(held.heard(&said[cut..]));
+        let mut held = ServerWithPort::greeted(LoggingPort::default());
+        let mut answers = held.receive_bytes(&said[..cut]);
+        answers.extend(held.receive_bytes(&said[cut..]));
         assert_eq!((answers, &held.data[..]), (answered.clone(), &b"A\xffB"[..]), "cut at {cut}");
     }
-    let mut held = Held::greeted(Noted::default());
-    let answers: Vec<u8> = said.iter().flat_map(|byte| held.heard(&[*byte])).collect();
+    let mut held = ServerWithPort::greeted(LoggingPort::default());
+    let answers: Vec<u8> = said.iter().flat_map(|byte| held.receive_bytes(&[*byte])).collect();
     assert_eq!(answers, answered);
 }
 
 #[test]
 fn a_terminal_is_served_as_one() {
     // What inetutils-telnet says to the greeting: no option 44. Its lone CR comes with a NUL until BINARY is agreed.
-    let mut held = Held::greeted(Noted::default());
-    assert_eq!(held.says("FF FD 03 FF FB 03 FF FD 01 FF FC 2C"), "FF FC 01");
-    assert_eq!(held.says("41 0D 00 42 0D"), "");
-    assert_eq!(held.says("00 43 00 0D 0A FF FB 00 0D 00"), "");
+    let mut held = ServerWithPort::greeted(LoggingPort::default());
+    assert_eq!(held.replies_to("FF FD 03 FF FB 03 FF FD 01 FF FC 2C"), "FF FC 01");
+    assert_eq!(held.replies_to("41 0D 00 42 0D"), "");
+    assert_eq!(held.replies_to("00 43 00 0D 0A FF FB 00 0D 00"), "");
     assert_eq!(held.data, b"A\rB\rC\0\r\n\r\0");
     let mut out = Vec::new();
     telnet::escape(b"\r\xff\n", &mut out);
     assert_eq!(hex(&out), "0D FF FF 0A");
-    assert_eq!(held.says("FF FB 1F FF FB 18 FF F6 FF F1"), "FF FE 1F FF FE 18", "window size, terminal type");
+    assert_eq!(
+        held.replies_to("FF FB 1F FF FB 18 FF F6 FF F1"),
+        "FF FE 1F FF FE 18",
+        "window size, terminal type"
+    );
 }
 
 #[test]
-fn every_setting_is_set_and_told() {
-    let mut held = Held::greeted(Noted::default());
+fn every_setting_is_set_and_confirmed() {
+    let mut held = ServerWithPort::greeted(LoggingPort::default());
     for (said, answered) in [
         ("01 00 00 25 80", "65 00 00 25 80"),
         ("01 00 00 FF FF FF FF", "65 00 00 FF FF FF FF"),
@@ -193,7 +197,7 @@ fn every_setting_is_set_and_told() {
         ("04", "68 02"),
     ] {
         let (said, answered) = (format!("FF FA 2C {said} FF F0"), format!("FF FA 2C {answered} FF F0"));
-        assert_eq!(held.says(&said), answered, "to {said}");
+        assert_eq!(held.replies_to(&said), answered, "to {said}");
     }
     assert_eq!(
         held.port.done,
@@ -204,8 +208,8 @@ fn every_setting_is_set_and_told() {
 }
 
 #[test]
-fn control_is_answered_with_the_state() {
-    let mut held = Held::greeted(Noted::default());
+fn control_commands_reply_with_the_state() {
+    let mut held = ServerWithPort::greeted(LoggingPort::default());
     for (said, answered) in [
         // Flow control: asked, set, asked for what is received only, set for that, kinds that nobody has.
         ("00", "01"),
@@ -231,9 +235,13 @@ fn control_is_answered_with_the_state() {
         ("0A", "0C"),
     ] {
         let answered = format!("FF FA 2C 69 {answered} FF F0");
-        assert_eq!(held.says(&format!("FF FA 2C 05 {said} FF F0")), answered, "to {said}");
+        assert_eq!(held.replies_to(&format!("FF FA 2C 05 {said} FF F0")), answered, "to {said}");
     }
-    assert_eq!(held.says("FF FA 2C 05 14 FF F0 FF FA 2C 0D 01 FF F0 FF FA 2C 65 01 FF F0"), "", "unknown");
+    assert_eq!(
+        held.replies_to("FF FA 2C 05 14 FF F0 FF FA 2C 0D 01 FF F0 FF FA 2C 65 01 FF F0"),
+        "",
+        "unknown"
+    );
     assert_eq!(
         held.port.done,
         ["9600 8N1 rtscts", "9600 8N1 xonxoff", "Break true", "Break false", "Dtr false", "Rts false"]
@@ -241,110 +249,116 @@ fn control_is_answered_with_the_state() {
 }
 
 #[test]
-fn a_rate_that_is_as_good_is_told_as_asked_for() {
+fn a_rate_within_tolerance_is_reported_as_requested() {
     // A clock of 1.8432 MHz divided by 16 and a whole number.
     let round: fn(u32) -> u32 = |asked| 115_200 / (115_200 / asked).max(1);
-    let mut held = Held::greeted(Noted { round: Some(round), ..Noted::default() });
-    assert_eq!(held.says("FF FA 2C 01 00 00 25 6C FF F0"), "FF FA 2C 65 00 00 25 6C FF F0", "9580 by 9600");
+    let mut held = ServerWithPort::greeted(LoggingPort { round: Some(round), ..LoggingPort::default() });
+    assert_eq!(
+        held.replies_to("FF FA 2C 01 00 00 25 6C FF F0"),
+        "FF FA 2C 65 00 00 25 6C FF F0",
+        "9580 by 9600"
+    );
     assert_eq!(held.port.settings.baud, 9600);
     // 250000 is far above what it can do.
-    assert_eq!(held.says("FF FA 2C 01 00 03 D0 90 FF F0"), "FF FA 2C 65 00 01 C2 00 FF F0");
+    assert_eq!(held.replies_to("FF FA 2C 01 00 03 D0 90 FF F0"), "FF FA 2C 65 00 01 C2 00 FF F0");
 }
 
 #[test]
-fn what_the_port_refuses_stays_as_it_was() {
-    let mut held = Held::greeted(Noted { refuses: true, ..Noted::default() });
-    assert_eq!(held.says("FF FA 2C 01 00 00 4B 00 FF F0"), "FF FA 2C 65 00 00 25 80 FF F0");
-    assert_eq!(held.says("FF FA 2C 05 09 FF F0"), "FF FA 2C 69 08 FF F0");
-    assert_eq!(held.says("FF FA 2C 0C 03 FF F0"), "FF FA 2C 70 03 FF F0");
+fn refused_settings_stay_unchanged() {
+    let mut held = ServerWithPort::greeted(LoggingPort { refuses: true, ..LoggingPort::default() });
+    assert_eq!(held.replies_to("FF FA 2C 01 00 00 4B 00 FF F0"), "FF FA 2C 65 00 00 25 80 FF F0");
+    assert_eq!(held.replies_to("FF FA 2C 05 09 FF F0"), "FF FA 2C 69 08 FF F0");
+    assert_eq!(held.replies_to("FF FA 2C 0C 03 FF F0"), "FF FA 2C 70 03 FF F0");
     held.port.gone = true;
     let gone = unhex("FF FA 2C 01 00 00 4B 00 FF F0");
-    let ended = held.server.received(&gone, &mut Vec::new(), &mut Vec::new(), &mut held.port);
+    let ended = held.server.handle_bytes(&gone, &mut Vec::new(), &mut Vec::new(), &mut held.port);
     assert!(matches!(ended, Err(Fault::Closed)), "{ended:?}");
 }
 
 #[test]
-fn inputs_are_told_once_and_then_when_they_change() {
-    let inputs = Modem { cts: true, dsr: true, ri: false, cd: false };
-    let mut held = Held::greeted(Noted { modem: Some(inputs), ..Noted::default() });
-    let told = |held: &mut Held, now| {
+fn inputs_are_reported_once_and_then_on_change() {
+    let inputs = ModemLines { cts: true, dsr: true, ri: false, cd: false };
+    let mut held = ServerWithPort::greeted(LoggingPort { modem: Some(inputs), ..LoggingPort::default() });
+    let told = |held: &mut ServerWithPort, now| {
         let mut out = Vec::new();
-        held.server.modem_changed(now, &mut out);
+        held.server.report_modem_lines(now, &mut out);
         hex(&out)
     };
     assert_eq!(told(&mut held, inputs), "", "not before both agree");
-    assert_eq!(held.says("FF FB 2C"), "FF FA 2C 6B 30 FF F0");
+    assert_eq!(held.replies_to("FF FB 2C"), "FF FA 2C 6B 30 FF F0");
     assert_eq!(told(&mut held, inputs), "");
-    let all = Modem { ri: true, cd: true, ..inputs };
+    let all = ModemLines { ri: true, cd: true, ..inputs };
     assert_eq!(told(&mut held, all), "FF FA 2C 6B F8 FF F0");
-    assert_eq!(told(&mut held, Modem::default()), "FF FA 2C 6B 0F FF F0");
+    assert_eq!(told(&mut held, ModemLines::default()), "FF FA 2C 6B 0F FF F0");
     // Only CD is of interest, then nothing.
-    assert_eq!(held.says("FF FA 2C 0B 80 FF F0"), "FF FA 2C 6F 80 FF F0");
+    assert_eq!(held.replies_to("FF FA 2C 0B 80 FF F0"), "FF FA 2C 6F 80 FF F0");
     assert_eq!(told(&mut held, inputs), "");
     assert_eq!(told(&mut held, all), "FF FA 2C 6B 80 FF F0");
-    assert_eq!(held.says("FF FA 2C 0B FF FF FF F0"), "FF FA 2C 6F FF FF FF F0");
+    assert_eq!(held.replies_to("FF FA 2C 0B FF FF FF F0"), "FF FA 2C 6F FF FF FF F0");
     // A client that asks with an empty notification is told what the port has now.
-    assert_eq!(held.says("FF FA 2C 07 FF F0"), "FF FA 2C 6B 3C FF F0");
-    assert_eq!(held.says("FF FA 2C 06 FF F0"), "FF FA 2C 6A 00 FF F0");
+    assert_eq!(held.replies_to("FF FA 2C 07 FF F0"), "FF FA 2C 6B 3C FF F0");
+    assert_eq!(held.replies_to("FF FA 2C 06 FF F0"), "FF FA 2C 6A 00 FF F0");
 }
 
 #[test]
-fn errors_are_told_to_those_who_asked_for_them() {
-    let mut held = Held::greeted(Noted::default());
-    let told = |held: &mut Held, framing, overruns| {
+fn errors_are_reported_to_clients_that_requested_them() {
+    let mut held = ServerWithPort::greeted(LoggingPort::default());
+    let told = |held: &mut ServerWithPort, framing, overruns| {
         let mut out = Vec::new();
-        held.server.line_errors(Errors { framing, overruns, ..Errors::default() }, &mut out);
+        held.server.report_line_errors(UartErrors { framing, overruns, ..UartErrors::default() }, &mut out);
         hex(&out)
     };
     assert_eq!(told(&mut held, 1, 1), "", "the mask is empty at first");
-    assert_eq!(held.says("FF FA 2C 0A 1E FF F0"), "FF FA 2C 6E 1E FF F0");
+    assert_eq!(held.replies_to("FF FA 2C 0A 1E FF F0"), "FF FA 2C 6E 1E FF F0");
     assert_eq!(told(&mut held, 1, 1), "");
     assert_eq!(told(&mut held, 2, 5), "FF FA 2C 6A 0A FF F0");
-    assert_eq!(held.says("FF FA 2C 0A 08 FF F0"), "FF FA 2C 6E 08 FF F0");
+    assert_eq!(held.replies_to("FF FA 2C 0A 08 FF F0"), "FF FA 2C 6E 08 FF F0");
     assert_eq!(told(&mut held, 2, 6), "");
-    assert_eq!(held.says("FF FA 2C 08 FF F0"), "");
+    assert_eq!(held.replies_to("FF FA 2C 08 FF F0"), "");
     assert_eq!(told(&mut held, 3, 6), "", "suspended");
-    assert_eq!(held.says("FF FA 2C 09 FF F0"), "");
+    assert_eq!(held.replies_to("FF FA 2C 09 FF F0"), "");
     assert_eq!(told(&mut held, 3, 6), "FF FA 2C 6A 08 FF F0");
 }
 
 #[test]
 fn a_suspended_session_still_answers() {
-    let mut held = Held::greeted(Noted::default());
-    assert_eq!(held.says("FF FB 2C"), "FF FA 2C 6B B0 FF F0");
-    assert_eq!(held.says("FF FA 2C 08 FF F0 FF FA 2C 08 FF F0"), "");
-    assert!(held.server.suspended());
+    let mut held = ServerWithPort::greeted(LoggingPort::default());
+    assert_eq!(held.replies_to("FF FB 2C"), "FF FA 2C 6B B0 FF F0");
+    assert_eq!(held.replies_to("FF FA 2C 08 FF F0 FF FA 2C 08 FF F0"), "");
+    assert!(held.server.is_suspended());
     let mut out = Vec::new();
-    held.server.modem_changed(Modem::default(), &mut out);
+    held.server.report_modem_lines(ModemLines::default(), &mut out);
     assert_eq!(hex(&out), "");
-    assert_eq!(held.says("FF FA 2C 02 00 FF F0"), "FF FA 2C 66 08 FF F0");
-    assert_eq!(held.says("FF FA 2C 09 FF F0"), "FF FA 2C 6B 0B FF F0", "what was held back");
-    assert!(!held.server.suspended());
+    assert_eq!(held.replies_to("FF FA 2C 02 00 FF F0"), "FF FA 2C 66 08 FF F0");
+    assert_eq!(held.replies_to("FF FA 2C 09 FF F0"), "FF FA 2C 6B 0B FF F0", "what was held back");
+    assert!(!held.server.is_suspended());
 }
 
 #[test]
-fn the_signature_is_told_however_it_is_asked_for() {
-    let mut held = Held::greeted(Noted::default());
+fn the_signature_is_sent_for_every_form_of_request() {
+    let mut held = ServerWithPort::greeted(LoggingPort::default());
     let signature = "FF FA 2C 64 6C 69 6E 6B 67 61 75 67 65 FF F0";
-    assert_eq!(held.says("FF FA 2C 00 FF F0"), signature);
-    assert_eq!(held.says("FF FA 2C 00 00 FF F0"), signature);
-    assert_eq!(held.says("FF FA 2C 00 48 69 FF F0"), "", "its own");
+    assert_eq!(held.replies_to("FF FA 2C 00 FF F0"), signature);
+    assert_eq!(held.replies_to("FF FA 2C 00 00 FF F0"), signature);
+    assert_eq!(held.replies_to("FF FA 2C 00 48 69 FF F0"), "", "its own");
 }
 
 #[test]
 fn the_port_changes_after_the_data_before_it() {
-    let mut held = Held::greeted(Noted::default());
-    held.heard(b"old\xff\xfa\x2c\x01\x00\x00\x4b\x00\xff\xf0new\xff\xfa\x2c\x05\x06\xff\xf0");
+    let mut held = ServerWithPort::greeted(LoggingPort::default());
+    held.receive_bytes(b"old\xff\xfa\x2c\x01\x00\x00\x4b\x00\xff\xf0new\xff\xfa\x2c\x05\x06\xff\xf0");
     assert_eq!(held.port.done, ["data \"old\"", "19200 8N1", "data \"new\"", "Break false"]);
     // A value with all there is.
-    let frame = Settings {
+    let frame = SerialSettings {
         baud: 19200,
         data_bits: 5,
         parity: Parity::Space,
-        stop: StopBits::OneAndHalf,
-        flow: Flow::RtsCts,
+        stop_bits: StopBits::OneAndHalf,
+        flow_control: FlowControl::RtsCts,
     };
-    held.heard(&unhex("FF FA 2C 02 05 FF F0 FF FA 2C 03 05 FF F0 FF FA 2C 04 03 FF F0 FF FA 2C 05 03 FF F0"));
+    held.receive_bytes(&unhex(
+        "FF FA 2C 02 05 FF F0 FF FA 2C 03 05 FF F0 FF FA 2C 04 03 FF F0 FF FA 2C 05 03 FF F0",
+    ));
     assert_eq!(held.port.settings, frame);
 }
 
@@ -365,10 +379,10 @@ fn garbage() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn whatever_comes_is_answered_within_bounds(bytes in garbage(), cut in 1usize..50) {
-        let mut held = Held::greeted(Noted::default());
+        let mut held = ServerWithPort::greeted(LoggingPort::default());
         let mut answers = 0;
         for piece in bytes.chunks(cut) {
-            answers += held.heard(piece).len();
+            answers += held.receive_bytes(piece).len();
         }
         // The longest answer for its question is the signature: 15 bytes for 6; the inputs are told once unasked.
         prop_assert!(answers <= 3 * bytes.len() + 8, "{} for {}", answers, bytes.len());
@@ -377,11 +391,11 @@ proptest! {
 
     #[test]
     fn data_go_through_whole(data in prop::collection::vec(prop_oneof![Just(0xffu8), Just(13), Just(0), any::<u8>()], 0..600)) {
-        let mut held = Held::greeted(Noted::default());
-        held.says("FF FB 2C");
+        let mut held = ServerWithPort::greeted(LoggingPort::default());
+        held.replies_to("FF FB 2C");
         let mut sent = Vec::new();
         telnet::escape(&data, &mut sent);
-        prop_assert!(held.heard(&sent).is_empty());
+        prop_assert!(held.receive_bytes(&sent).is_empty());
         prop_assert_eq!(&held.data, &data);
     }
 }

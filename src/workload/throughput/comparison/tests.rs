@@ -3,28 +3,31 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::link::{Caps, Line};
+use crate::link::{Caps, LinkRate};
 
-const LONGEST: usize = 4096;
+const MAX_CHUNK_BYTES: usize = 4096;
 
 /// Every kind of alphabet, the smallest one first.
 fn alphabets() -> [Alphabet; 3] {
-    let line = |data_bits, in_band| Some(Line { data_bits, in_band, ..Line::bare(9600.0) });
-    [line(5, true), line(8, true), None].map(|line| Alphabet::of(&Caps { line, ..Caps::STREAM }))
+    let line = |data_bits, in_band| {
+        Some(LinkRate { data_bits, has_in_band_flow_control: in_band, ..LinkRate::without_overhead(9600.0) })
+    };
+    [line(5, true), line(8, true), None]
+        .map(|line| Alphabet::from_caps(&Caps { link_rate: line, ..Caps::STREAM }))
 }
 
 fn sent(alphabet: &Alphabet, length: usize) -> Vec<u8> {
-    let stream = Stream::new(LONGEST, alphabet);
+    let stream = PatternStream::new(MAX_CHUNK_BYTES, alphabet);
     let mut bytes = Vec::with_capacity(length);
     while bytes.len() < length {
-        bytes.extend(stream.at(bytes.len() as u64, LONGEST.min(length - bytes.len())));
+        bytes.extend(stream.slice_at(bytes.len() as u64, MAX_CHUNK_BYTES.min(length - bytes.len())));
     }
     bytes
 }
 
-fn compared(alphabet: &Alphabet, came: &[u8], sent: usize, piece: usize) -> Comparison {
-    let mut comparison = Comparison::new(LONGEST, alphabet);
-    came.chunks(piece).for_each(|piece| comparison.take(piece));
+fn compared(alphabet: &Alphabet, came: &[u8], sent: usize, piece: usize) -> StreamComparison {
+    let mut comparison = StreamComparison::new(MAX_CHUNK_BYTES, alphabet);
+    came.chunks(piece).for_each(|piece| comparison.push(piece));
     comparison.finish(sent as u64);
     let all = comparison.reached - comparison.lost + comparison.inserted;
     assert_eq!(all, came.len() as u64, "every byte that came is accounted for");
@@ -32,12 +35,12 @@ fn compared(alphabet: &Alphabet, came: &[u8], sent: usize, piece: usize) -> Comp
 }
 
 /// Changed, lost, inserted, reordered.
-fn counts(comparison: &Comparison) -> (u64, u64, u64, u64) {
+fn counts(comparison: &StreamComparison) -> (u64, u64, u64, u64) {
     (comparison.changed, comparison.lost, comparison.inserted, comparison.reordered)
 }
 
 /// What is done to a stream, and what must be counted; in all alphabets and pieces of several lengths.
-fn each(
+fn check_all_alphabets(
     length: usize,
     spoil: impl Fn(&mut Vec<u8>),
     expected: (u64, u64, u64, u64),
@@ -46,7 +49,7 @@ fn each(
     for alphabet in alphabets() {
         let mut came = sent(&alphabet, length);
         spoil(&mut came);
-        for piece in [1, 7, 1000, LONGEST] {
+        for piece in [1, 7, 1000, MAX_CHUNK_BYTES] {
             let comparison = compared(&alphabet, &came, length, piece);
             assert_eq!(counts(&comparison), expected, "pieces of {piece}");
             let found: Vec<_> = comparison.defects.iter().map(|d| (d.offset, d.bytes, d.kind)).collect();
@@ -58,23 +61,28 @@ fn each(
 use DefectKind::*;
 
 #[test]
-fn nothing_is_wrong_with_what_comes_back_as_it_was_sent() {
-    each(200_000, |_| {}, (0, 0, 0, 0), &[]);
-    each(3, |_| {}, (0, 0, 0, 0), &[]);
+fn an_unchanged_stream_has_no_defects() {
+    check_all_alphabets(200_000, |_| {}, (0, 0, 0, 0), &[]);
+    check_all_alphabets(3, |_| {}, (0, 0, 0, 0), &[]);
 }
 
 #[test]
-fn changed_bytes_are_counted_where_they_are() {
+fn changed_bytes_are_located() {
     let change = |came: &mut Vec<u8>| [5, 6, 5000, 9999].into_iter().for_each(|at| came[at] ^= 4);
-    each(10_000, change, (4, 0, 0, 0), &[(5, 2, Changed), (5000, 1, Changed), (9999, 1, Changed)]);
+    check_all_alphabets(
+        10_000,
+        change,
+        (4, 0, 0, 0),
+        &[(5, 2, Changed), (5000, 1, Changed), (9999, 1, Changed)],
+    );
     // Never eight in a row that are right.
     let often = |came: &mut Vec<u8>| came.iter_mut().step_by(5).for_each(|byte| *byte ^= 2);
     let places: Vec<_> = (0..16).map(|number| (5 * number, 1, Changed)).collect();
-    each(50_000, often, (10_000, 0, 0, 0), &places);
+    check_all_alphabets(50_000, often, (10_000, 0, 0, 0), &places);
 }
 
 #[test]
-fn what_is_lost_moves_nothing_else() {
+fn lost_bytes_do_not_shift_the_rest() {
     for (at, bytes) in [(0, 1), (0, 300), (700, 1), (700, 8), (700, 40_000), (65_000, 2000), (69_000, 999)] {
         // A byte like the one that is lost may stand behind it.
         let alphabet = &alphabets()[2];
@@ -86,8 +94,8 @@ fn what_is_lost_moves_nothing_else() {
         assert_eq!((first.bytes, first.kind), (bytes as u64, Lost));
         assert!(first.offset.abs_diff(at as u64) <= 3, "{at} {first:?}");
     }
-    each(5000, |came| came.truncate(4321), (0, 679, 0, 0), &[(4321, 679, Lost)]);
-    each(5000, |came| came.clear(), (0, 5000, 0, 0), &[(0, 5000, Lost)]);
+    check_all_alphabets(5000, |came| came.truncate(4321), (0, 679, 0, 0), &[(4321, 679, Lost)]);
+    check_all_alphabets(5000, |came| came.clear(), (0, 5000, 0, 0), &[(0, 5000, Lost)]);
 }
 
 #[test]
@@ -135,22 +143,22 @@ fn losses_close_to_each_other_change_nothing_between_them() {
 }
 
 #[test]
-fn what_was_never_sent_is_inserted() {
+fn unsent_bytes_count_as_inserted() {
     let noise = |came: &mut Vec<u8>| drop(came.splice(600..600, [3; 100]));
-    each(20_000, noise, (0, 0, 100, 0), &[(600, 100, Inserted)]);
+    check_all_alphabets(20_000, noise, (0, 0, 100, 0), &[(600, 100, Inserted)]);
     let before = |came: &mut Vec<u8>| drop(came.splice(0..0, [3; 20]));
-    each(20_000, before, (0, 0, 20, 0), &[(0, 20, Inserted)]);
+    check_all_alphabets(20_000, before, (0, 0, 20, 0), &[(0, 20, Inserted)]);
     let behind = |came: &mut Vec<u8>| came.extend([3; 20]);
-    each(20_000, behind, (0, 0, 20, 0), &[(20_000, 20, Inserted)]);
+    check_all_alphabets(20_000, behind, (0, 0, 20, 0), &[(20_000, 20, Inserted)]);
 }
 
 #[test]
-fn what_comes_twice_is_inserted() {
+fn duplicated_bytes_count_as_inserted() {
     let twice = |came: &mut Vec<u8>| {
         let block = came[1000..1500].to_vec();
         drop(came.splice(1500..1500, block));
     };
-    each(20_000, twice, (0, 0, 500, 0), &[(1000, 500, Inserted)]);
+    check_all_alphabets(20_000, twice, (0, 0, 500, 0), &[(1000, 500, Inserted)]);
     // Long after, and with other things behind it.
     let later = |came: &mut Vec<u8>| {
         let block = came[1000..1500].to_vec();
@@ -166,7 +174,7 @@ fn what_comes_twice_is_inserted() {
 #[test]
 fn a_block_that_comes_later_is_not_lost() {
     let swap = |came: &mut Vec<u8>| came[2000..3500].rotate_left(500);
-    each(20_000, swap, (0, 0, 0, 1), &[(2000, 500, Reordered)]);
+    check_all_alphabets(20_000, swap, (0, 0, 0, 1), &[(2000, 500, Reordered)]);
     // With others in between, and only part of what was missing.
     for alphabet in alphabets() {
         let mut came = sent(&alphabet, 20_000);
@@ -178,7 +186,7 @@ fn a_block_that_comes_later_is_not_lost() {
 }
 
 #[test]
-fn several_kinds_at_once_are_told_apart() {
+fn several_kinds_of_defects_are_distinguished() {
     let spoil = |came: &mut Vec<u8>| {
         came[9000] ^= 1;
         drop(came.drain(6000..6010));
@@ -196,22 +204,25 @@ fn several_kinds_at_once_are_told_apart() {
 }
 
 #[test]
-fn rubbish_counts_as_changed_and_costs_no_memory() {
+fn garbage_counts_as_changed_in_bounded_memory() {
     let alphabet = &alphabets()[2];
     let mut random = fastrand::Rng::with_seed(7);
-    let mut comparison = Comparison::new(LONGEST, alphabet);
+    let mut comparison = StreamComparison::new(MAX_CHUNK_BYTES, alphabet);
     for _ in 0..200 {
-        let piece: Vec<u8> = (0..LONGEST).map(|_| random.u8(..)).collect();
-        comparison.take(&piece);
-        assert!(comparison.held.len() <= HELD && comparison.held.capacity() <= 2 * HELD);
+        let piece: Vec<u8> = (0..MAX_CHUNK_BYTES).map(|_| random.u8(..)).collect();
+        comparison.push(&piece);
+        assert!(
+            comparison.unplaced.len() <= MAX_HELD_BYTES
+                && comparison.unplaced.capacity() <= 2 * MAX_HELD_BYTES
+        );
     }
-    let came = 200 * LONGEST as u64;
+    let came = 200 * MAX_CHUNK_BYTES as u64;
     assert!(comparison.position() == came);
     comparison.finish(came);
     let (changed, lost, inserted, reordered) = counts(&comparison);
     assert_eq!((lost, inserted, reordered), (0, 0, 0));
     assert!(changed > came / 256 * 254, "one of 256 is right by chance");
-    assert_eq!(comparison.defects.len(), DEFECTS);
+    assert_eq!(comparison.defects.len(), MAX_DEFECTS);
 }
 
 proptest! {
@@ -230,8 +241,8 @@ proptest! {
             let part = &stream[at..at + length];
             came.extend(part.iter().map(|byte| if rubbish { byte ^ 1 } else { *byte }));
         }
-        let comparison = compared(alphabet, &came, 100_000, piece.min(LONGEST));
-        prop_assert!(comparison.gaps.len() <= GAPS && comparison.defects.len() <= DEFECTS);
+        let comparison = compared(alphabet, &came, 100_000, piece.min(MAX_CHUNK_BYTES));
+        prop_assert!(comparison.gaps.len() <= MAX_GAPS && comparison.defects.len() <= MAX_DEFECTS);
         prop_assert!(comparison.reached >= 100_000);
     }
 }

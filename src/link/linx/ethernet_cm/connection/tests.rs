@@ -3,20 +3,20 @@
 use super::*;
 use crate::link::linx::tests::{captured, described, without_rows};
 
-const A: Mac = [0x52, 0x54, 0, 0, 0, 0x0a];
-const B: Mac = [0x52, 0x54, 0, 0, 0, 0x0b];
+const A: MacAddress = [0x52, 0x54, 0, 0, 0, 0x0a];
+const B: MacAddress = [0x52, 0x54, 0, 0, 0, 0x0b];
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Two ends and the wire between them.
 struct Pair {
-    ends: [Connection; 2],
+    ends: [EthernetConnection; 2],
     now: Time,
     /// When a frame arrives, at which end.
     wire: VecDeque<(Time, usize, Vec<u8>)>,
     /// Every so many frames one is lost; 1: all are.
     loses: usize,
     frames: usize,
-    events: Vec<(Time, usize, Event)>,
+    events: Vec<(Time, usize, ConnectionEvent)>,
     /// What each end has got.
     got: [Vec<(u32, u32, Vec<u8>)>; 2],
     /// Ends that take nothing.
@@ -28,8 +28,8 @@ struct Pair {
 impl Pair {
     fn new(mtu: usize) -> Pair {
         let ends = [
-            Connection::new(Side::Active, A, B, mtu, 1, Time(0)),
-            Connection::new(Side::Passive, B, A, 1500, 2, Time(0)),
+            EthernetConnection::new(ConnectionRole::Active, A, B, mtu, 1, Time(0)),
+            EthernetConnection::new(ConnectionRole::Passive, B, A, 1500, 2, Time(0)),
         ];
         Pair {
             ends,
@@ -46,13 +46,17 @@ impl Pair {
 
     fn up(mtu: usize) -> Pair {
         let mut pair = Pair::new(mtu);
-        while !pair.ends.iter().all(Connection::is_up) {
+        while !pair.ends.iter().all(EthernetConnection::is_up) {
             pair.step();
         }
         pair
     }
 
-    fn act<T>(&mut self, end: usize, act: impl FnOnce(&mut Connection, Time, &mut Out) -> T) -> T {
+    fn act<T>(
+        &mut self,
+        end: usize,
+        act: impl FnOnce(&mut EthernetConnection, Time, &mut FrameSink) -> T,
+    ) -> T {
         let (now, loses) = (self.now, self.loses);
         let (wire, frames, room) = (&mut self.wire, &mut self.frames, &mut self.room[end]);
         let mut out = |frame: &[u8]| {
@@ -72,18 +76,19 @@ impl Pair {
     /// Goes to the next instant at which something happens.
     fn step(&mut self) {
         let arrival = self.wire.front().map(|(at, _, _)| *at);
-        let due = self.ends.iter().map(Connection::due);
+        let due = self.ends.iter().map(EthernetConnection::next_due);
         self.now = due.chain(arrival).min().unwrap().max(self.now);
         let mut events = Vec::new();
         if arrival.is_some_and(|at| at <= self.now)
             && let Some((_, end, frame)) = self.wire.pop_front()
         {
-            events.push((end, self.act(end, |connection, now, out| connection.received(&frame, now, out))));
+            events
+                .push((end, self.act(end, |connection, now, out| connection.handle_frame(&frame, now, out))));
         }
         for end in 0..2 {
             events.push((end, self.act(end, |connection, now, out| connection.tick(now, out))));
         }
-        events.retain(|(_, event)| *event != Event::Nothing);
+        events.retain(|(_, event)| *event != ConnectionEvent::Nothing);
         self.events.extend(events.into_iter().map(|(end, event)| (self.now, end, event)));
         for end in 0..2 {
             self.take(end);
@@ -93,7 +98,7 @@ impl Pair {
     fn take(&mut self, end: usize) {
         while !self.lazy[end] && self.ends[end].has_messages() {
             let mut messages = Vec::new();
-            self.act(end, |connection, _, out| connection.take(&mut messages, out)).unwrap();
+            self.act(end, |connection, _, out| connection.take_messages(&mut messages, out)).unwrap();
             self.got[end].extend(entries(&messages));
         }
     }
@@ -101,7 +106,7 @@ impl Pair {
 
 fn entries(mut messages: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
     let mut all = Vec::new();
-    while let Some((source, destination, bytes, used)) = entry(messages) {
+    while let Some((source, destination, bytes, used)) = split_first_entry(messages) {
         all.push((source, destination, bytes.to_vec()));
         messages = &messages[used..];
     }
@@ -128,9 +133,9 @@ fn ten_thousand_messages_arrive_complete_in_order_and_once_though_every_seventh_
         .collect();
     let mut next = 0;
     while pair.got[1].len() < sizes.len() {
-        while next < sizes.len() && pair.ends[0].takes() {
+        while next < sizes.len() && pair.ends[0].can_queue() {
             let bytes = pattern(sizes[next], next as u64);
-            pair.act(0, |connection, _, out| connection.send(1, 2, [b"sign", &bytes], out));
+            pair.act(0, |connection, _, out| connection.queue_message(1, 2, [b"sign", &bytes], out));
             next += 1;
         }
         pair.step();
@@ -144,21 +149,21 @@ fn ten_thousand_messages_arrive_complete_in_order_and_once_though_every_seventh_
 }
 
 #[test]
-fn both_ways_at_once_and_a_smaller_mtu_at_one_end() {
-    for mtu in [SMALLEST_MTU, 100, 1500, 16_383] {
+fn both_directions_at_once_and_a_smaller_mtu_at_one_end() {
+    for mtu in [MIN_MTU, 100, 1500, 16_383] {
         let mut pair = Pair::up(mtu);
         assert_eq!([pair.ends[0].mtu(), pair.ends[1].mtu()], [mtu.min(1500); 2]);
         pair.loses = 5;
         for number in 0..50 {
             let bytes = pattern(number * 29, number as u64);
             for end in 0..2 {
-                while !pair.ends[end].takes() {
+                while !pair.ends[end].can_queue() {
                     pair.step();
                 }
-                pair.act(end, |connection, _, out| connection.send(1, 1, [&[], &bytes], out));
+                pair.act(end, |connection, _, out| connection.queue_message(1, 1, [&[], &bytes], out));
             }
         }
-        while !pair.ends.iter().all(Connection::is_settled) {
+        while !pair.ends.iter().all(EthernetConnection::is_all_acknowledged) {
             pair.step();
         }
         for end in 0..2 {
@@ -182,16 +187,20 @@ fn a_healthy_link_lives_for_a_day_and_a_dead_one_is_noticed_in_1_4_seconds() {
         pair.step();
     }
     for (at, end, event) in &pair.events[2..] {
-        assert_eq!(*event, Event::Down(Ending::Silent("the far node fell silent")), "end {end}");
+        assert_eq!(
+            *event,
+            ConnectionEvent::Down(DisconnectReason::Timeout("the far node fell silent")),
+            "end {end}"
+        );
         assert!(*at - last <= Duration::from_millis(1400), "{:?}", *at - last);
     }
     // And joined again once frames get through.
     pair.loses = usize::MAX;
-    while !pair.ends.iter().all(Connection::is_up) {
+    while !pair.ends.iter().all(EthernetConnection::is_up) {
         pair.step();
     }
     assert!(pair.now - last < Duration::from_secs(5));
-    pair.act(0, |connection, _, out| connection.send(3, 4, [b"", b"again"], out));
+    pair.act(0, |connection, _, out| connection.queue_message(3, 4, [b"", b"again"], out));
     while pair.got[1].is_empty() {
         pair.step();
     }
@@ -204,14 +213,14 @@ fn a_receiver_that_takes_nothing_shuts_the_window_and_opens_it_again() {
     let mut sent = 0;
     let stuck = pair.now + Duration::from_secs(20);
     while pair.now < stuck {
-        while pair.ends[0].takes() && sent < 5000 {
-            pair.act(0, |connection, _, out| connection.send(1, 1, [b"", &[7; 1000]], out));
+        while pair.ends[0].can_queue() && sent < 5000 {
+            pair.act(0, |connection, _, out| connection.queue_message(1, 1, [b"", &[7; 1000]], out));
             sent += 1;
         }
         pair.step();
     }
     assert!(sent < 2500, "{sent} messages were taken");
-    assert!(pair.ends[1].inbox.len() < 2 * MOST_WAITING);
+    assert!(pair.ends[1].inbox.len() < 2 * MAX_INBOX_BYTES);
     let began = pair.now;
     pair.lazy[1] = false;
     pair.take(1);
@@ -229,16 +238,16 @@ fn a_lone_message_and_its_answer_need_two_frames() {
         pair.step();
     }
     let before = pair.frames;
-    pair.act(0, |connection, _, out| connection.send(1, 1, [b"", b"ping"], out));
+    pair.act(0, |connection, _, out| connection.queue_message(1, 1, [b"", b"ping"], out));
     while pair.got[1].is_empty() {
         pair.step();
     }
-    pair.act(1, |connection, _, out| connection.send(1, 1, [b"", b"pong"], out));
+    pair.act(1, |connection, _, out| connection.queue_message(1, 1, [b"", b"pong"], out));
     assert_eq!(pair.frames - before, 2);
     while pair.got[0].is_empty() {
         pair.step();
     }
-    assert!(pair.ends[0].is_settled(), "the answer acknowledges");
+    assert!(pair.ends[0].is_all_acknowledged(), "the answer acknowledges");
 }
 
 #[test]
@@ -248,10 +257,10 @@ fn a_frame_that_asks_is_answered_at_once_with_an_empty_one_that_does_not() {
         pair.step();
     }
     for asks in [true, false] {
-        let frame = super::super::empty(pair.ends[0].far_id, asks, pair.ends[0].expected);
-        let event = pair.act(1, |connection, now, out| connection.received(&frame, now, out));
-        assert_eq!((event, pair.wire.len()), (Event::Nothing, usize::from(asks)));
-        let answer = super::super::empty(pair.ends[1].far_id, false, pair.ends[1].expected);
+        let frame = super::super::encode_ack(pair.ends[0].remote_id, asks, pair.ends[0].expected);
+        let event = pair.act(1, |connection, now, out| connection.handle_frame(&frame, now, out));
+        assert_eq!((event, pair.wire.len()), (ConnectionEvent::Nothing, usize::from(asks)));
+        let answer = super::super::encode_ack(pair.ends[1].remote_id, false, pair.ends[1].expected);
         let answers: Vec<_> =
             pair.wire.drain(..).map(|(at, end, frame)| (at > pair.now, end, frame)).collect();
         assert_eq!(answers, vec![(true, 0, answer.to_vec()); usize::from(asks)]);
@@ -259,26 +268,26 @@ fn a_frame_that_asks_is_answered_at_once_with_an_empty_one_that_does_not() {
 }
 
 /// What an end of ours makes of the frames that one of two real nodes sent.
-fn heard(text: &str, them: char) -> Vec<String> {
+fn transcript(text: &str, them: char) -> Vec<String> {
     let (own, far) = if them == '>' { (B, A) } else { (A, B) };
     // The node in '>' called.
-    let side = if them == '>' { Side::Passive } else { Side::Active };
-    let mut connection = Connection::new(side, own, far, 1500, 1, Time(0));
-    connection.own_id = 1;
+    let side = if them == '>' { ConnectionRole::Passive } else { ConnectionRole::Active };
+    let mut connection = EthernetConnection::new(side, own, far, 1500, 1, Time(0));
+    connection.local_id = 1;
     let mut lines = Vec::new();
     for (from, frame) in captured(text) {
         // We call when the real node did.
-        if from != them && side == Side::Active && frame[4] == 0xf2 {
-            connection.state = State::Called;
+        if from != them && side == ConnectionRole::Active && frame[4] == 0xf2 {
+            connection.state = HandshakeState::ConnectSent;
         }
         if from == them {
-            match connection.received(&frame, Time(0), &mut |_| true) {
-                Event::Nothing => {}
+            match connection.handle_frame(&frame, Time(0), &mut |_| true) {
+                ConnectionEvent::Nothing => {}
                 event => lines.push(format!("{them} {event:?}")),
             }
         }
         let mut messages = Vec::new();
-        connection.take(&mut messages, &mut |_| true).unwrap();
+        connection.take_messages(&mut messages, &mut |_| true).unwrap();
         for (source, destination, bytes) in entries(&messages) {
             lines.push(format!("{them} {}", described(source, destination, &bytes)));
         }
@@ -290,7 +299,7 @@ fn heard(text: &str, them: char) -> Vec<String> {
 fn captured_benchmarks_bring_the_same_messages_with_and_without_loss() {
     let (clean, lossy) =
         (include_str!("../../captured/ethernet.txt"), include_str!("../../captured/ethernet_loss.txt"));
-    let both = |text: &str| without_rows(heard(text, '<').into_iter().chain(heard(text, '>')));
+    let both = |text: &str| without_rows(transcript(text, '<').into_iter().chain(transcript(text, '>')));
     insta::assert_snapshot!(both(clean), @r"
     < Up
     < Init { version: 2 }
@@ -374,9 +383,9 @@ fn a_device_that_takes_nothing_for_a_while_loses_nothing_and_nacks_are_answered_
     pair.room[0] = 2;
     for number in 0..5 {
         let bytes = pattern(1000, number);
-        pair.act(0, |connection, _, out| connection.send(1, 2, [b"sign", &bytes], out));
+        pair.act(0, |connection, _, out| connection.queue_message(1, 2, [b"sign", &bytes], out));
     }
-    assert!(pair.ends[0].is_stuck() && pair.ends[0].is_held_up());
+    assert!(pair.ends[0].is_device_blocked() && pair.ends[0].has_unsent_frames());
     // The first of the two that went is lost: the other end asks for it, and gets it before those that never went.
     pair.wire.pop_front();
     pair.room[0] = 1;
@@ -386,7 +395,7 @@ fn a_device_that_takes_nothing_for_a_while_loses_nothing_and_nacks_are_answered_
     assert_eq!(pair.events.len(), 2, "{:?}", pair.events.last());
     pair.room[0] = usize::MAX;
     pair.act(0, |connection, _, out| connection.transmit(out));
-    assert!(!pair.ends[0].is_stuck());
+    assert!(!pair.ends[0].is_device_blocked());
     while pair.got[1].len() < 5 {
         pair.step();
     }

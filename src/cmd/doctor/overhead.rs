@@ -1,0 +1,133 @@
+//! What the tool itself costs on this host: no figure of any link can be smaller.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use linkgauge::clock::{self, Clock};
+use linkgauge::endpoint::Endpoint;
+use linkgauge::host::cpu;
+use linkgauge::link::Dialer;
+use linkgauge::plan::{CaseSpec, OneOrMany, Plan};
+use linkgauge::protocol::{self, ServerConfig};
+use linkgauge::schedule::{self, RunContext};
+use linkgauge::serve::Server;
+use linkgauge::units::{Bytes, Span};
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+pub struct MeasurementOverhead {
+    pub clock_read_ns: f64,
+    pub clock_step_ns: u64,
+    /// Median of an exchange in memory: both ends in one thread, no system call.
+    pub memory_exchange_ns: f64,
+    pub round_trips: Vec<LoopbackRoundTrip>,
+}
+
+/// TCP over loop-back, with both ends where we put them.
+#[derive(Debug, Serialize)]
+pub struct LoopbackRoundTrip {
+    pub wait: &'static str,
+    pub near_cpu: Option<u32>,
+    pub far_cpu: Option<u32>,
+    pub exchanges: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<u64>,
+    /// Why it was not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+}
+
+/// How long each round trip is measured.
+const MEASURING_TIME: Duration = Duration::from_millis(400);
+const WARM_UP_TIME: Duration = Duration::from_millis(50);
+/// The size of the demo's latencies.
+const MESSAGE_BYTES: u64 = 14;
+
+impl MeasurementOverhead {
+    /// Whether all was measured that can be on this host.
+    pub fn is_complete(&self) -> bool {
+        self.memory_exchange_ns > 0.0 && self.round_trips.iter().all(|one| one.missing.is_none())
+    }
+}
+
+/// Measures it all (about 1.5 s).
+pub fn measure_overhead() -> MeasurementOverhead {
+    let reading = clock::measure_read_cost();
+    let cpus = cpu::current_affinity();
+    let placements: Vec<(Option<u32>, Option<u32>, bool)> = match cpus.as_slice() {
+        [] => vec![(None, None, false)],
+        &[only] => vec![(Some(only), Some(only), false)],
+        // Neighbours in number are often two threads of one core.
+        &[first, .., last] => vec![
+            (Some(first), Some(first), false),
+            (Some(first), Some(last), false),
+            (Some(first), Some(last), true),
+        ],
+    };
+    MeasurementOverhead {
+        clock_read_ns: reading.read_ns,
+        clock_step_ns: reading.step_ns,
+        memory_exchange_ns: schedule::measure_overhead_ns(),
+        round_trips: placements
+            .into_iter()
+            .map(|(near, far, spin)| measure_round_trip(near, far, spin))
+            .collect(),
+    }
+}
+
+fn measure_round_trip(near_cpu: Option<u32>, far_cpu: Option<u32>, spin: bool) -> LoopbackRoundTrip {
+    let mut one = LoopbackRoundTrip {
+        wait: if spin { "spin" } else { "block" },
+        near_cpu,
+        far_cpu,
+        exchanges: 0,
+        p50_ns: None,
+        p99_ns: None,
+        missing: None,
+    };
+    if let Err(error) = run_latency_case(&mut one, spin) {
+        one.missing = Some(format!("{error:#}"));
+    }
+    one
+}
+
+fn run_latency_case(one: &mut LoopbackRoundTrip, spin: bool) -> Result<()> {
+    let dialer = Dialer::new(Clock::System);
+    let far = protocol::find_protocol("linkgauge")
+        .and_then(|peer| peer.serve)
+        .context("our own session can be served")?;
+    let facts = ServerConfig::default();
+    let url: Endpoint = "tcp://127.0.0.1:0".parse()?;
+    let limits = facts.limits;
+    let server = Server::start(&[url], &far(&Arc::new(facts)), &limits, &dialer)?;
+    let pin: Vec<u32> = [one.near_cpu, one.far_cpu].into_iter().flatten().collect();
+    let spec = CaseSpec {
+        url: Some(OneOrMany::Many(server.endpoints().to_vec())),
+        peer: Some("linkgauge".to_owned()),
+        workload: Some("latency".to_owned()),
+        size: Some(OneOrMany::One(Bytes(MESSAGE_BYTES))),
+        time: Some(Span(MEASURING_TIME)),
+        warm_up_time: Some(Span(WARM_UP_TIME)),
+        spin: Some(spin),
+        pin: (!pin.is_empty()).then_some(OneOrMany::Many(pin)),
+        ..CaseSpec::default()
+    };
+    let plan = Plan::new(None, 1, false, spec.expand().map_err(anyhow::Error::msg)?)?;
+    let plan = schedule::check(plan)?;
+    let cancel = AtomicBool::new(false);
+    let mut bench = RunContext::new(dialer, &(), &cancel);
+    let run = schedule::run(&plan, &mut bench);
+    let case = run.cases.first().context("nothing was measured")?;
+    if !case.complete {
+        let why = case.warnings.iter().find(|warning| warning.code == "incomplete");
+        bail!("{}", why.map_or("nothing was measured", |warning| warning.text.as_str()));
+    }
+    let latency = case.figures.latency_ns.as_ref().context("nothing was measured")?;
+    one.exchanges = latency.count;
+    (one.p50_ns, one.p99_ns) = (latency.percentile("p50"), latency.percentile("p99"));
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! What stands in the lab for the cells of a study: pieces in threads of this process, or a process of
+//! this program, that stop when they are dropped.
+
+use std::any::Any;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Result, anyhow, bail};
+use linkgauge::endpoint::Endpoint;
+use linkgauge::lab::device_server::{self, DeviceServer};
+use linkgauge::lab::logger::{self, Logger, LoggerConfig, generate_content};
+use linkgauge::lab::redirect::{self, Redirector};
+use linkgauge::lab::shaper::{self, PROFILES, Shaper, default_queue_bytes};
+use linkgauge::lab::uart::{self, LabUarts};
+use linkgauge::link::serial_line::SerialSettings;
+use linkgauge::link::shaped::{Occurrence, Shape};
+use linkgauge::link::{self, Dialer, tty};
+use linkgauge::report::printable;
+use linkgauge::study::{Cell, DelayedLink, DownloadPlan, MeasuringPoint, PlannedCase};
+
+use super::super::UNTIL_INPUT_ENDS_FLAG;
+
+const LISTEN_URL: &str = "tcp://127.0.0.1:0";
+/// What the emulated logger holds: more than any download of a study.
+const LOGGER_FILE_NAME: &str = "CPU:bench.bin";
+const LOGGER_FILE_BYTES: usize = 1_000_000;
+/// Requests that it bears at once: more than a real one is known to, so that a window meets the link first.
+const LOGGER_QUEUE_COMMANDS: usize = 64;
+
+/// Of what a process says when it cannot start.
+const MAX_STDERR_BYTES: u64 = 4096;
+
+/// In a command: an endpoint of this host of the transport that follows.
+const LOOPBACK_PREFIX: &str = "here:";
+
+/// A word of a command as it is given to the process.
+fn expand_word(word: &str, place: &MeasuringPoint) -> Result<String> {
+    if let Some(scheme) = word.strip_prefix(LOOPBACK_PREFIX) {
+        return loopback_url(scheme);
+    }
+    // So that the names of two runs at once differ.
+    let id = std::process::id().to_string();
+    let values = [("{id}", id), ("{ports}", place.ports.to_string()), ("{at}", place.value.to_string())];
+    Ok(values.iter().fold(word.to_owned(), |word, (name, value)| word.replace(name, value)))
+}
+
+/// Where one can listen and connect on this host over that transport.
+fn loopback_url(scheme: &str) -> Result<String> {
+    let transport = link::TRANSPORTS.iter().find(|transport| transport.scheme == scheme);
+    let transport = transport.ok_or_else(|| anyhow!("there is no transport {scheme}"))?;
+    let endpoints = (transport.loopback_urls)("/tmp").into_iter();
+    endpoints.into_iter().next().ok_or_else(|| anyhow!("{scheme} does not lead from this host to itself"))
+}
+
+/// A place of the study in the lab.
+pub struct LabSetup {
+    /// Where the links to its ports lead.
+    pub endpoints: Vec<Endpoint>,
+    /// From the line up: what was started last uses those before, and must go first.
+    components: Vec<Box<dyn Any>>,
+}
+
+impl Drop for LabSetup {
+    fn drop(&mut self) {
+        while self.components.pop().is_some() {}
+    }
+}
+
+/// A process that ends when it is dropped.
+struct ServerProcess(Child);
+
+impl ServerProcess {
+    /// Why it did not start, in its own words.
+    fn start_error(&mut self) -> String {
+        // It has ended already, or has said what nobody expects.
+        let _ = self.0.kill();
+        let mut words = String::new();
+        let _ = self.0.stderr.take().map(|stderr| stderr.take(MAX_STDERR_BYTES).read_to_string(&mut words));
+        format!("the server process did not start: {}", printable(words.lines().last().unwrap_or_default()))
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // One that has ended already needs neither.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl LabSetup {
+    /// Starts what the cell of a case needs.
+    pub fn start(cell: &Cell, case: &PlannedCase, dialer: &Dialer, quick: bool) -> Result<LabSetup> {
+        let mut stand = LabSetup { endpoints: Vec::new(), components: Vec::new() };
+        match (cell.lab.as_deref(), &case.download) {
+            (Some("process"), _) => {
+                stand.start_process(cell, &case.point, quick)?;
+                stand.start_shaper(case.link.as_ref(), dialer)?;
+                cell.shaper.iter().try_for_each(|profile| stand.start_profile_shapers(profile, dialer))?;
+            }
+            (Some("logger"), Some(download)) => {
+                stand.start_logger(download)?;
+                stand.start_shaper(download.link.as_ref(), dialer)?;
+            }
+            (Some(piece), None) => stand.start_serial_ports(piece, cell, &case.point)?,
+            (lab, _) => bail!("the lab has no {}", lab.unwrap_or("such thing")),
+        }
+        Ok(stand)
+    }
+
+    /// A server in a process of its own, that says where it listens, port by port.
+    fn start_process(&mut self, cell: &Cell, place: &MeasuringPoint, quick: bool) -> Result<()> {
+        let program = std::env::current_exe()?;
+        let mut under = cell.under.split_whitespace().map(OsStr::new).chain([program.as_os_str()]);
+        let mut command = Command::new(under.next().unwrap_or_default());
+        let words: Result<Vec<String>> =
+            cell.command_words(quick).map(|word| expand_word(word, place)).collect();
+        command.args(under).args(words?);
+        // Ctrl-C is for the end that measures; this one is ended when that is through with it, or ends itself when that is
+        // gone and nobody holds the other end of its input.
+        command.arg(UNTIL_INPUT_ENDS_FLAG);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = ServerProcess(command.process_group(0).spawn()?);
+        let mut said = process.0.stdout.as_mut().map(BufReader::new);
+        for _ in 0..place.ports {
+            let mut line = String::new();
+            said.as_mut().map_or(Ok(0), |said| said.read_line(&mut line))?;
+            let Some((_, url)) = line.rsplit_once(" on ") else { bail!("{}", process.start_error()) };
+            let endpoint = cell.near.clone().map_or_else(|| url.trim().parse(), Ok)?;
+            self.endpoints
+                .push(cell.configure_endpoint(&endpoint, place.value).map_err(|what| anyhow!(what))?);
+        }
+        self.components.push(Box::new(process));
+        Ok(())
+    }
+
+    /// A link of that profile in front of what is there.
+    fn start_profile_shapers(&mut self, profile: &str, dialer: &Dialer) -> Result<()> {
+        let profile = PROFILES.iter().find(|known| known.name == profile);
+        let profile = profile.ok_or_else(|| anyhow!("the shaper has no such profile"))?;
+        for endpoint in &mut self.endpoints {
+            let (listen, to) = (endpoint.with_port(0)?, endpoint.clone());
+            // A stream loses nothing.
+            let loss = if shaper::is_stream_endpoint(&to)? { Occurrence::Never } else { profile.shape.loss };
+            let shape = |rate| Shape {
+                bits_per_second: rate,
+                queue_bytes: default_queue_bytes(rate),
+                loss,
+                ..profile.shape.clone()
+            };
+            let (up, down) = (shape(profile.rate_up), shape(profile.rate_down));
+            let options = shaper::ShaperOptions { listen, to, up, down, seed: 1, log: None };
+            let shaper = Shaper::start(&options, dialer)?;
+            *endpoint = shaper.endpoint().clone();
+            self.components.push(Box::new(shaper));
+        }
+        Ok(())
+    }
+
+    /// An emulated logger.
+    fn start_logger(&mut self, download: &DownloadPlan) -> Result<()> {
+        let device = LoggerConfig {
+            files: vec![(LOGGER_FILE_NAME.to_owned(), generate_content(1, LOGGER_FILE_BYTES))],
+            command_time: download.protocol.processing.0,
+            queue_commands: LOGGER_QUEUE_COMMANDS,
+            ..LoggerConfig::default()
+        };
+        let logger = Logger::start(&logger::LoggerOptions {
+            listen: vec![LISTEN_URL.parse()?],
+            config: device,
+            ..Default::default()
+        })?;
+        self.endpoints = logger.endpoints().to_vec();
+        self.components.push(Box::new(logger));
+        Ok(())
+    }
+
+    /// A link of such rates and delay before what stands there, if it has one. What goes over a stream is shaped as its
+    /// bytes.
+    fn start_shaper(&mut self, path: Option<&DelayedLink>, dialer: &Dialer) -> Result<()> {
+        let (Some(path), [at]) = (path, self.endpoints.as_slice()) else { return Ok(()) };
+        let shape = |rate| Shape {
+            delay: path.delay,
+            bits_per_second: rate,
+            queue_bytes: default_queue_bytes(rate),
+            ..Shape::default()
+        };
+        let (up, down) = (shape(path.rate_to), shape(path.rate_from));
+        let listen: Endpoint = LISTEN_URL.parse()?;
+        let port = endpoint_port(at)?;
+        let to = listen.with_port(port.parse()?)?;
+        let shaper =
+            Shaper::start(&shaper::ShaperOptions { listen, to, up, down, seed: 1, log: None }, dialer)?;
+        let [of_it, of_shaper] =
+            [port, self::endpoint_port(shaper.endpoint())?].map(|port| format!(":{port}"));
+        self.endpoints = vec![at.as_str().replacen(&of_it, &of_shaper, 1).parse()?];
+        self.components.push(Box::new(shaper));
+        Ok(())
+    }
+
+    /// Serial lines, and what stands before them. A device server leaves the line as it was started with, so each rate has
+    /// one of its own.
+    fn start_serial_ports(&mut self, piece: &str, cell: &Cell, place: &MeasuringPoint) -> Result<()> {
+        let listen: Endpoint = LISTEN_URL.parse()?;
+        let on_line = |endpoint: &Endpoint| {
+            cell.configure_endpoint(endpoint, place.value).map_err(|what| anyhow!(what))
+        };
+        let line = SerialSettings::from_endpoint(&on_line(&listen)?)?;
+        self.start_uarts(place.ports as usize, &line)?;
+        match piece {
+            "uart" => {}
+            "device-server" => {
+                self.start_device_server(listen)?;
+                self.endpoints = self.endpoints.iter().map(on_line).collect::<Result<_>>()?;
+            }
+            "redirect" => {
+                self.start_device_server(listen)?;
+                self.start_redirectors(on_line, &line)?;
+            }
+            other => bail!("the lab has no {other}"),
+        }
+        Ok(())
+    }
+
+    /// Serial ports with a plug in each.
+    fn start_uarts(&mut self, ports: usize, line: &SerialSettings) -> Result<()> {
+        let uarts = LabUarts::start(&uart::UartOptions { ports, ..uart::UartOptions::default() })?;
+        let terminals = uarts.paths();
+        self.endpoints = terminals.iter().map(|path| tty::endpoint(path, line)).collect::<Result<_, _>>()?;
+        self.components.push(Box::new(uarts));
+        Ok(())
+    }
+
+    /// A device server in front of them.
+    fn start_device_server(&mut self, listen: Endpoint) -> Result<()> {
+        let serial = std::mem::take(&mut self.endpoints);
+        let server = DeviceServer::start(&device_server::DeviceServerOptions::new(listen, serial))?;
+        self.endpoints = server.endpoints().to_vec();
+        self.components.push(Box::new(server));
+        Ok(())
+    }
+
+    /// A virtual COM port in front of each port of the device server.
+    fn start_redirectors(
+        &mut self,
+        on_line: impl Fn(&Endpoint) -> Result<Endpoint>,
+        line: &SerialSettings,
+    ) -> Result<()> {
+        for endpoint in &mut self.endpoints {
+            let redirector = Redirector::start(&redirect::RedirectorOptions::new(on_line(endpoint)?))?;
+            *endpoint = tty::endpoint(redirector.path(), line)?;
+            self.components.push(Box::new(redirector));
+        }
+        Ok(())
+    }
+}
+
+/// Of what the lab listens on: 127.0.0.1:PORT, and perhaps a name behind it.
+fn endpoint_port(endpoint: &Endpoint) -> Result<&str> {
+    let port = endpoint.address().split_once(':').map(|(_, rest)| rest.split('/').next().unwrap_or(rest));
+    port.ok_or_else(|| anyhow!("{endpoint} has no port"))
+}

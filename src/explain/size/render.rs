@@ -1,0 +1,206 @@
+//! The lines in words and tables.
+
+use super::super::FindingBlock;
+use super::{Breakpoint, LineComparison, LineSource, MessageCosts, SizeFit, SizeModel};
+use crate::stats::Interval;
+use crate::units::{format_byte_rate, format_bytes, format_four_digits, format_nanoseconds};
+
+const ABSENT: &str = "–";
+
+impl SizeModel {
+    pub(super) fn blocks(&self) -> Vec<FindingBlock> {
+        let source = if self.published { "published" } else { "measured" };
+        let mut blocks = vec![
+            FindingBlock::Heading("The size: what a message costs, and what each byte of it".to_owned()),
+            FindingBlock::Text(format!(
+                "{}, {source} figures by Theil–Sen; the interval of the rate is Sen's (95 %, from five sizes on)",
+                self.form
+            )),
+        ];
+        let mut groups: Vec<(&str, Vec<&SizeFit>)> = Vec::new();
+        for fit in &self.fits {
+            match groups.iter_mut().find(|(group, _)| *group == fit.group) {
+                Some((_, fits)) => fits.push(fit),
+                None => groups.push((&fit.group, vec![fit])),
+            }
+        }
+        for (group, fits) in groups {
+            blocks.push(FindingBlock::Text(group.to_owned()));
+            blocks.push(fits_table(&fits));
+            blocks.extend(fits.iter().flat_map(|fit| fit.sentences()).map(FindingBlock::Text));
+        }
+        blocks.push(FindingBlock::Text(
+            "half at: the size that gets half of the rate (n½). last two: the slope between the two largest sizes. off: the \
+             most that the line is above (+) or below (−) a time."
+                .to_owned(),
+        ));
+        blocks
+    }
+}
+
+/// The share in percent by which a line may miss a time and still stand for it.
+const MAX_RESIDUAL_PERCENT: f64 = 20.0;
+
+fn fits_table(fits: &[&SizeFit]) -> FindingBlock {
+    let head = ["", "sizes", "its own", "rate", "95 %", "half at", "last two", "off"];
+    let rows = fits.iter().map(|fit| {
+        let costs = fit.costs_if_fitting();
+        let interval = costs.and_then(|costs| costs.rate_bps.zip(costs.rate_bps_interval));
+        vec![
+            fit.case_numbers().map_or(fit.name.clone(), |numbers| format!("{numbers} {}", fit.name)),
+            fit.rows.len().to_string(),
+            costs.and_then(|costs| costs.message_ns).map_or(ABSENT.to_owned(), format_nanoseconds),
+            rate_text(costs.and_then(|costs| costs.rate_bps)),
+            interval.map_or(ABSENT.to_owned(), |(rate, interval)| interval_text(rate, interval)),
+            costs.map_or(ABSENT.to_owned(), half_size_text),
+            rate_text(fit.last_rate_bps),
+            signed_percent(fit.max_residual_percent()),
+        ]
+    });
+    FindingBlock::Table { text_columns: 1, header: head.map(str::to_owned).to_vec(), rows: rows.collect() }
+}
+
+impl SizeFit {
+    /// The whole in one line, for below a table: `21.21 µs + size ÷ 91.64 MB/s, half 1.943 kB; last 89.69 MB/s = 74 %`.
+    pub fn summary_line(&self) -> String {
+        let fits = self.costs_if_fitting().is_some();
+        let mut line = if fits { self.costs.describe() } else { self.misfit_text() };
+        if self.beyond_line && fits {
+            line += " (beyond the line)";
+        }
+        if fits && self.costs.rate_bps.is_some() && self.costs.half_performance_bytes.is_some() {
+            line += &format!(", half {}", half_size_text(&self.costs));
+        }
+        if let Some(last) = self.last_rate_bps {
+            line += &format!("; last {}", format_byte_rate(last));
+        }
+        if let Some(share) = self.last_of_line_percent {
+            line += &format!(" = {share:.0} %");
+        }
+        if self.against_line == Some(LineComparison::BeyondTheLine) {
+            line += ", beyond the line";
+        }
+        if let Some(broken) = &self.segmented {
+            line += &format!("; break at {}", broken.range_text());
+        }
+        line
+    }
+
+    /// Which cases it is of; nothing of a published table: `4–7`, or `1, 4 … 13`.
+    pub fn case_numbers(&self) -> Option<String> {
+        let mut cases: Vec<usize> = self.rows.iter().filter_map(|row| row.sample.case).collect();
+        cases.sort_unstable();
+        let ([first, second, ..], Some(last)) = (cases.as_slice(), cases.last()) else { return None };
+        let in_a_row = last - first + 1 == cases.len();
+        Some(if in_a_row { format!("{first}–{last}") } else { format!("{first}, {second} … {last}") })
+    }
+
+    /// What a message and a byte cost, where the model holds.
+    fn costs_if_fitting(&self) -> Option<&MessageCosts> {
+        (self.max_residual_percent().abs() <= MAX_RESIDUAL_PERCENT).then_some(&self.costs)
+    }
+
+    fn misfit_text(&self) -> String {
+        format!("the model does not fit (off by {})", signed_percent(self.max_residual_percent()))
+    }
+
+    fn max_residual_percent(&self) -> f64 {
+        let off = self.rows.iter().map(|row| row.residual_percent);
+        off.fold(0.0, |most, off| if off.abs() > f64::abs(most) { off } else { most })
+    }
+
+    /// What is to be said beside its row.
+    fn sentences(&self) -> Vec<String> {
+        let mut sentences: Vec<String> = Vec::new();
+        if self.costs_if_fitting().is_none() {
+            sentences.push(format!("{}: no costs shown.", self.misfit_text()));
+        } else if self.costs.rate_bps.is_none() {
+            sentences.push("no cost per byte shown: it may be nothing.".to_owned());
+        }
+        if let Some((limit, share)) = self.line_limit.zip(self.last_of_line_percent) {
+            let (line, carries) = (limit.line_by.name(), format_byte_rate(limit.line_limit_bps));
+            let verdict = match self.against_line {
+                Some(LineComparison::TheLine) => "it is the line",
+                Some(LineComparison::BeyondTheLine) => {
+                    "no line can do that; it, or a figure, is another than was said"
+                }
+                _ => "not the line",
+            };
+            sentences.push(format!("last two {share:.1} % of {line} ({carries}): {verdict}."));
+        }
+        if self.beyond_line
+            && self.costs_if_fitting().is_some()
+            && self.against_line != Some(LineComparison::BeyondTheLine)
+        {
+            sentences.push("the rate of all sizes is beyond the line: no byte costs so little.".to_owned());
+        }
+        sentences.extend(self.segmented.as_ref().map(Breakpoint::describe));
+        let name = self.case_numbers().map_or(self.name.clone(), |numbers| format!("cases {numbers}"));
+        sentences.into_iter().map(|sentence| format!("{name}: {sentence}")).collect()
+    }
+}
+
+impl MessageCosts {
+    /// `21.21 µs + size ÷ 91.64 MB/s`.
+    fn describe(&self) -> String {
+        let Some(rate) = self.rate_bps else { return "no cost per byte shown".to_owned() };
+        let own = self.message_ns.map_or(String::new(), |own| format!("{} + ", format_nanoseconds(own)));
+        format!("{own}size ÷ {}", format_byte_rate(rate))
+    }
+}
+
+impl Breakpoint {
+    /// `1024–2048 B`.
+    fn range_text(&self) -> String {
+        format!("{}–{} B", self.last_below_bytes, self.first_above_bytes)
+    }
+
+    fn describe(&self) -> String {
+        let there = match self.between.as_slice() {
+            [] => String::new(),
+            between => format!(" ({} lies there)", between.join(", ")),
+        };
+        format!(
+            "two lines fit clearly better, with a break at {}{there}: below {}, above {}.",
+            self.range_text(),
+            self.below.describe(),
+            self.above.describe()
+        )
+    }
+}
+
+impl LineSource {
+    fn name(self) -> &'static str {
+        match self {
+            LineSource::Declared => "the line as declared",
+            LineSource::Line => "the line",
+            LineSource::Interface => "the interface",
+        }
+    }
+}
+
+fn rate_text(rate: Option<f64>) -> String {
+    rate.map_or(ABSENT.to_owned(), format_byte_rate)
+}
+
+fn half_size_text(costs: &MessageCosts) -> String {
+    costs.half_performance_bytes.map_or(ABSENT.to_owned(), |bytes| format_bytes(bytes.round() as u64))
+}
+
+/// An interval in the unit that its value is printed in: `89.04–240.0`.
+fn interval_text(value: f64, interval: Interval) -> String {
+    let printed = format_byte_rate(value);
+    let number: f64 = printed.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(value);
+    let scaled = |end: f64| format_four_digits(end * number / value);
+    format!("{}–{}", scaled(interval.low), scaled(interval.high))
+}
+
+/// With its sign: `+87 %`, `−2 %`.
+fn signed_percent(percent: f64) -> String {
+    let sign = match percent {
+        percent if percent < -0.5 => "−",
+        percent if percent >= 0.5 => "+",
+        _ => "",
+    };
+    format!("{sign}{:.0} %", percent.abs())
+}

@@ -1,0 +1,206 @@
+//! What one direction of a test came to, by the sums at the end of a file of iperf3.
+//!
+//! A file is one end's: what the other end counted is in a client's file only. And versions differ: sums of datagrams have
+//! been told apart by sender and receiver since 3.2 or so, and the counts of a time left out at the beginning since 3.16.
+
+use serde::Deserialize;
+
+#[derive(Deserialize, Default, Clone)]
+#[serde(default)]
+pub struct PacketSum {
+    pub start: f64,
+    pub seconds: f64,
+    pub bytes: u64,
+    pub bits_per_second: f64,
+    /// Some versions write −1, or 2⁶⁴ less a few.
+    lost_packets: Option<f64>,
+    packets: Option<f64>,
+    pub omitted: bool,
+}
+
+/// No count of datagrams is larger; what no float holds exactly is none.
+const MAX_PACKETS: f64 = 9e15;
+
+impl PacketSum {
+    pub fn packets(&self) -> Option<u64> {
+        self.packets.filter(|packets| (0.0..MAX_PACKETS).contains(packets)).map(|packets| packets as u64)
+    }
+
+    pub fn lost_packets(&self) -> u64 {
+        self.lost_packets.filter(|lost| (0.0..MAX_PACKETS).contains(lost)).map_or(0, |lost| lost as u64)
+    }
+}
+
+/// The sums of one direction.
+pub struct DirectionSums<'a> {
+    pub sent: Option<&'a PacketSum>,
+    pub received: Option<&'a PacketSum>,
+    /// The only sum of datagrams in files of old versions.
+    pub combined: Option<&'a PacketSum>,
+    /// This end knows what was received.
+    pub knows_received: bool,
+    /// This end knows what was sent.
+    pub knows_sent: bool,
+    /// A time at the beginning was left out.
+    pub omits_start: bool,
+    pub datagram_bytes: u64,
+}
+
+/// What is known of one direction.
+#[derive(Debug, Default, PartialEq)]
+pub struct DirectionTotals {
+    /// None: the file does not say what was received.
+    pub delivered_bytes: Option<u64>,
+    pub throughput_bps: Option<f64>,
+    pub seconds: f64,
+    /// Datagrams sent and received, where these counts are of the same time.
+    pub datagrams: Option<(u64, u64)>,
+    /// There are counts of datagrams, but not of the same time as the bytes.
+    pub mixes_periods: bool,
+}
+
+fn positive_rate(bits_per_second: f64) -> Option<f64> {
+    Some(bits_per_second).filter(|rate| rate.is_finite() && *rate > 0.0)
+}
+
+impl DirectionSums<'_> {
+    /// None where the file has no sum of this direction.
+    pub fn result(&self) -> Option<DirectionTotals> {
+        let seconds = [self.received, self.combined, self.sent].into_iter().flatten().next()?.seconds;
+        if !self.knows_received {
+            return Some(DirectionTotals { seconds, ..DirectionTotals::default() });
+        }
+        match (self.received, self.combined) {
+            (Some(received), _) => Some(self.result_of_receiver(received)),
+            (None, Some(all)) => Some(self.result_of_old_version(all)),
+            (None, None) => None,
+        }
+    }
+
+    fn result_of_receiver(&self, received: &PacketSum) -> DirectionTotals {
+        let way = DirectionTotals {
+            delivered_bytes: Some(received.bytes),
+            throughput_bps: positive_rate(received.bits_per_second),
+            seconds: received.seconds,
+            ..DirectionTotals::default()
+        };
+        let Some(counted) = received.packets() else { return way };
+        let arrived = counted.saturating_sub(received.lost_packets());
+        // Duplicates, and what comes late, let the two differ by a little.
+        let blocks = received.bytes / self.datagram_bytes.max(1);
+        let fits = received.lost_packets() <= counted && arrived.abs_diff(blocks) <= 1 + counted / 100;
+        if self.omits_start && !fits {
+            return DirectionTotals { mixes_periods: true, ..way };
+        }
+        // What the receiver saw no gap behind is lost as well; of a time that both ends measure for themselves, nobody
+        // knows.
+        let sent = self.sent.filter(|_| self.knows_sent && !self.omits_start).and_then(PacketSum::packets);
+        let sent = sent.map_or(counted, |sent| sent.max(arrived));
+        DirectionTotals { datagrams: Some((sent, arrived)), ..way }
+    }
+
+    /// Its bytes are the sender's, where there are any.
+    fn result_of_old_version(&self, all: &PacketSum) -> DirectionTotals {
+        let seconds = all.seconds;
+        let Some(counted) = all.packets() else {
+            return DirectionTotals {
+                delivered_bytes: Some(all.bytes),
+                throughput_bps: positive_rate(all.bits_per_second),
+                seconds,
+                ..DirectionTotals::default()
+            };
+        };
+        if self.omits_start {
+            return DirectionTotals { seconds, mixes_periods: true, ..DirectionTotals::default() };
+        }
+        let arrived = counted.saturating_sub(all.lost_packets());
+        let delivered = arrived.saturating_mul(self.datagram_bytes);
+        DirectionTotals {
+            delivered_bytes: Some(delivered),
+            throughput_bps: positive_rate(delivered as f64 * 8.0 / seconds),
+            seconds,
+            datagrams: Some((counted, arrived)),
+            mixes_periods: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet_sum(bytes: u64, packets: f64, lost_packets: f64) -> PacketSum {
+        PacketSum {
+            seconds: 2.0,
+            bytes,
+            bits_per_second: bytes as f64 * 4.0,
+            packets: Some(packets),
+            lost_packets: Some(lost_packets),
+            ..PacketSum::default()
+        }
+    }
+
+    fn direction_sums<'a>(sent: &'a PacketSum, received: Option<&'a PacketSum>) -> DirectionSums<'a> {
+        DirectionSums {
+            sent: Some(sent),
+            received,
+            combined: None,
+            knows_received: true,
+            knows_sent: true,
+            omits_start: false,
+            datagram_bytes: 1000,
+        }
+    }
+
+    #[test]
+    fn datagrams_after_the_last_gap_count_as_lost() {
+        let (sent, received) =
+            (packet_sum(76_790_000, 76_790.0, 0.0), packet_sum(20_761_000, 76_781.0, 56_020.0));
+        let way = direction_sums(&sent, Some(&received)).result().unwrap();
+        assert_eq!((way.datagrams, way.delivered_bytes), (Some((76_790, 20_761)), Some(20_761_000)));
+        // What a server's file says of the sender is nothing.
+        let nothing = packet_sum(0, 0.0, 0.0);
+        let way = DirectionSums { knows_sent: false, ..direction_sums(&nothing, Some(&received)) }
+            .result()
+            .unwrap();
+        assert_eq!(way.datagrams, Some((76_781, 20_761)));
+    }
+
+    #[test]
+    fn omitted_start_keeps_only_counts_of_one_period() {
+        // 3.12: lost in all of the time, received in a part of it.
+        let (sent, received) =
+            (packet_sum(119_870_000, 119_870.0, 0.0), packet_sum(43_591_000, 119_870.0, 182_955.0));
+        let way =
+            DirectionSums { omits_start: true, ..direction_sums(&sent, Some(&received)) }.result().unwrap();
+        assert_eq!((way.datagrams, way.mixes_periods, way.delivered_bytes), (None, true, Some(43_591_000)));
+        // 3.21: the receiver's time, not the sender's.
+        let (sent, received) =
+            (packet_sum(182_016_000, 182_016.0, 0.0), packet_sum(59_328_000, 182_475.0, 123_147.0));
+        let way =
+            DirectionSums { omits_start: true, ..direction_sums(&sent, Some(&received)) }.result().unwrap();
+        assert_eq!((way.datagrams, way.mixes_periods), (Some((182_475, 59_328)), false));
+    }
+
+    #[test]
+    fn old_versions_sum_the_sender_bytes() {
+        let (all, nothing) = (packet_sum(159_980_000, 159_980.0, 99_719.0), packet_sum(0, 0.0, 0.0));
+        let old = || DirectionSums { sent: None, combined: Some(&all), ..direction_sums(&nothing, None) };
+        let way = old().result().unwrap();
+        assert_eq!((way.delivered_bytes, way.datagrams), (Some(60_261_000), Some((159_980, 60_261))));
+        assert_eq!(way.throughput_bps, Some(60_261_000.0 * 4.0));
+        let way = DirectionSums { omits_start: true, ..old() }.result().unwrap();
+        assert_eq!((way.delivered_bytes, way.datagrams, way.mixes_periods), (None, None, true));
+    }
+
+    #[test]
+    fn sender_only_file_has_no_delivery() {
+        let (sent, received) =
+            (packet_sum(40_491_000, 40_492.0, 0.0), packet_sum(0, 18_446_744_073_709_381_146.0, 0.0));
+        let way = DirectionSums { knows_received: false, ..direction_sums(&sent, Some(&received)) }
+            .result()
+            .unwrap();
+        assert_eq!(way, DirectionTotals { seconds: 2.0, ..DirectionTotals::default() });
+        assert_eq!((received.packets(), packet_sum(0, -1.0, -1.0).lost_packets()), (None, 0));
+    }
+}

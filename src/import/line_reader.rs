@@ -1,0 +1,55 @@
+//! The lines of a file, one at a time and none too long. Not for what stands in them.
+
+use std::io::{BufRead, Read};
+
+use super::ImportError;
+
+/// Reads line by line, and knows which one it is at.
+pub struct LineReader<'a> {
+    file: &'a mut dyn BufRead,
+    buffer: Vec<u8>,
+    max_bytes: u64,
+    line_number: u64,
+}
+
+impl<'a> LineReader<'a> {
+    /// Of at most `most` bytes each.
+    pub fn new(file: &'a mut dyn BufRead, most: u64) -> LineReader<'a> {
+        LineReader { file, buffer: Vec::new(), max_bytes: most, line_number: 0 }
+    }
+
+    /// The next line without its end; `None` after the last.
+    pub fn next_line(&mut self) -> Result<Option<&str>, ImportError> {
+        self.buffer.clear();
+        self.line_number += 1;
+        let read = (&mut *self.file).take(self.max_bytes).read_until(b'\n', &mut self.buffer)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        if read as u64 == self.max_bytes && self.buffer.last() != Some(&b'\n') {
+            return Err(self.error(format!("longer than {} bytes", self.max_bytes)));
+        }
+        match str::from_utf8(&self.buffer) {
+            Ok(line) => Ok(Some(line.trim_end_matches(['\n', '\r']))),
+            Err(_) => Err(line_error(self.line_number, "not text".to_owned())),
+        }
+    }
+
+    /// What is wrong with the line read last.
+    pub fn error(&self, what: String) -> ImportError {
+        line_error(self.line_number, what)
+    }
+}
+
+pub fn line_error(line: u64, what: String) -> ImportError {
+    ImportError::Line { line, what }
+}
+
+/// What somebody wrote, short enough for a line.
+pub fn quote(text: &str) -> String {
+    const MOST: usize = 40;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("'{}…'", &text[..end]),
+        None => format!("'{text}'"),
+    }
+}

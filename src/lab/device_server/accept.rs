@@ -1,0 +1,125 @@
+//! The door of a port: who is let in, who is refused, who has to make room.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::client::PortClient;
+use super::control::ControlSession;
+use super::{BusyPolicy, DeviceServerEvent, SerialPort, spawn_thread};
+use crate::link::party::CANCEL_CHECK_INTERVAL;
+use crate::link::{Admission, Fault, Link, Listener};
+
+/// A client that is known to go keeps the next one waiting for so long at most.
+const MAX_DISCONNECT_WAIT: Duration = Duration::from_millis(500);
+/// How often it is looked whether it has gone.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Somebody who was let in.
+struct ConnectedClient {
+    client: Arc<PortClient>,
+    /// To see that it hangs up.
+    link: Box<dyn Link>,
+    session_thread: JoinHandle<()>,
+}
+
+impl SerialPort {
+    /// Runs until the port is over; all sessions are ended then.
+    pub fn accept_clients(self: Arc<SerialPort>, listener: &mut dyn Listener, line: &dyn Link) {
+        let mut guests: Vec<ConnectedClient> = Vec::new();
+        while !self.is_stopping() {
+            let accepted = listener.accept(CANCEL_CHECK_INTERVAL, &mut |_, _, _| Admission::Drop);
+            guests.retain(|guest| !guest.session_thread.is_finished());
+            match accepted {
+                Ok((link, from)) => {
+                    if !self.make_room(&mut guests) {
+                        self.refuse(from);
+                        continue;
+                    }
+                    match self.start_session(link, from.clone(), line) {
+                        Ok(guest) => guests.push(guest),
+                        Err(_) => self.refuse(from),
+                    }
+                }
+                Err(Fault::TimedOut) => {}
+                // Out of descriptors, usually: those in use will be freed.
+                Err(_) => self.state.clock.sleep_until(self.state.clock.now() + CANCEL_CHECK_INTERVAL),
+            }
+        }
+        for guest in guests {
+            // A session that panicked has said so already.
+            let _ = guest.session_thread.join();
+        }
+    }
+
+    fn refuse(&self, from: String) {
+        self.counters.refused.fetch_add(1, Relaxed);
+        self.emit(DeviceServerEvent::Refused { port: self.number, from });
+    }
+
+    /// Whether there is a place for one more. Waits for one that is about to go.
+    fn make_room(&self, guests: &mut Vec<ConnectedClient>) -> bool {
+        if guests.len() < self.state.max_clients {
+            return true;
+        }
+        if self.state.busy_policy == BusyPolicy::Replace {
+            guests[0].client.end();
+        }
+        let clock = &self.state.clock;
+        let until = clock.now() + MAX_DISCONNECT_WAIT;
+        // Who reconnects at once must not find the port taken by its own last connection.
+        while guests.iter().any(|guest| guest.client.has_ended() || guest.link.is_hung_up())
+            && clock.now() < until
+        {
+            clock.sleep_until(clock.now() + POLL_INTERVAL);
+            guests.retain(|guest| !guest.session_thread.is_finished());
+            if guests.len() < self.state.max_clients {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Starts a session.
+    fn start_session(
+        self: &Arc<SerialPort>,
+        link: Box<dyn Link>,
+        from: String,
+        line: &dyn Link,
+    ) -> Result<ConnectedClient, Fault> {
+        let mut line = line.second_handle()?;
+        let mut receiving = link.second_handle()?;
+        let client = Arc::new(PortClient::new(from.clone(), link.second_handle()?, self.is_controllable));
+        let begin = || ControlSession::start(&mut *line, &client, self);
+        let control = self.is_controllable.then(begin).transpose()?;
+        // Before it can ask anything, so that it gets the answer.
+        self.register_client(&client);
+        self.counters.sessions.fetch_add(1, Relaxed);
+        self.emit(DeviceServerEvent::Connected { port: self.number, from });
+        let (port, inside) = (self.clone(), client.clone());
+        let session =
+            spawn_thread("to line", move || port.serve_client(&inside, control, &mut *receiving, &mut *line));
+        match session {
+            Ok(session) => Ok(ConnectedClient { client, link, session_thread: session }),
+            Err(fault) => {
+                self.unregister_client(&client);
+                Err(fault)
+            }
+        }
+    }
+
+    fn register_client(&self, client: &Arc<PortClient>) {
+        let mut clients = self.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        clients.push(client.clone());
+        self.change_count.fetch_add(1, Release);
+    }
+
+    /// Whether it was the last.
+    pub fn unregister_client(&self, client: &Arc<PortClient>) -> bool {
+        let mut clients = self.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        clients.retain(|other| !Arc::ptr_eq(other, client));
+        self.change_count.fetch_add(1, Release);
+        clients.is_empty()
+    }
+}

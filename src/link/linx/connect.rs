@@ -1,0 +1,238 @@
+//! Joins this node to another one: our call, and the call that the other node may make meanwhile.
+//!
+//! A real node without a connection looks for one every 2 to 10 s: first among the calls that it has accepted, then by a
+//! call of its own. So our call stays open until the node looks at it, we listen where it would call, and the
+//! connection that is agreed on first is used. Links of one dialer share it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
+
+use super::super::{Fault, OpenContext, socket, tcp};
+use super::node_connection::NodeConnection;
+use super::{ConnectionRole, NodeAddress, Options, ethernet, no_facts, stream};
+use crate::clock::Time;
+
+/// A real node looks at our call 10 s later at the latest, and takes a moment for the rest.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How soon a node is called again that took the connection and closed it: real ones do while they call us.
+const CONNECT_RETRY_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How often we look whether the node has called.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Calls of the node that wait for our answer.
+const LISTEN_BACKLOG: i32 = 4;
+
+/// The nodes that this process has called, each once.
+static NODE_SLOTS: Mutex<Vec<(String, NodeSlot)>> = Mutex::new(Vec::new());
+
+/// Locked while it is called; leads nowhere once nobody uses it.
+type NodeSlot = Arc<Mutex<Weak<NodeConnection>>>;
+
+fn node_slot(key: &str) -> NodeSlot {
+    let mut called = NODE_SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+    // Those that nobody uses or is about to use are forgotten.
+    called.retain(|(other, node)| {
+        other == key
+            || Arc::strong_count(node) > 1
+            || node.try_lock().map_or(true, |pairing| pairing.strong_count() > 0)
+    });
+    if let Some((_, node)) = called.iter().find(|(other, _)| other == key) {
+        return node.clone();
+    }
+    let node = Arc::new(Mutex::new(Weak::new()));
+    called.push((key.to_owned(), node.clone()));
+    node
+}
+
+/// The connection to the far node, made if there is none yet.
+pub fn connect_node(options: &Options, opening: &OpenContext) -> Result<Arc<NodeConnection>, Fault> {
+    let key = match &options.node_address {
+        NodeAddress::Tcp(node) => node.to_string(),
+        NodeAddress::ThisHost => format!("/{}", options.name),
+        NodeAddress::Ethernet(place) => format!("{place:?}"),
+    };
+    let node = node_slot(&key);
+    let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
+    let pairing = match node.upgrade().filter(|pairing| pairing.is_usable()) {
+        Some(pairing) => pairing,
+        None => ConnectAttempt::new(options, opening).run()?,
+    };
+    *node = Arc::downgrade(&pairing);
+    opening.shared_resources.insert(format!("linx {key}"), pairing.clone());
+    Ok(pairing)
+}
+
+/// The search for a connection that both nodes agree on.
+struct ConnectAttempt<'a> {
+    options: &'a Options,
+    context: &'a OpenContext,
+    until: Time,
+    outgoing: Option<Arc<NodeConnection>>,
+    /// When the node is called again that closed our call.
+    next_call: Time,
+    callback_listener: Option<CallbackListener>,
+    incoming: Option<Arc<NodeConnection>>,
+}
+
+/// Where the node's own calls come in.
+struct CallbackListener {
+    socket: Socket,
+    node: IpAddr,
+}
+
+impl CallbackListener {
+    /// Beside our call: real nodes call the port on which they listen. `None` where another program has it.
+    fn bind_beside(call: &Socket) -> Option<CallbackListener> {
+        let own = call.local_addr().ok()?.as_socket()?;
+        let node = call.peer_addr().ok()?.as_socket()?;
+        let place = SocketAddr::new(own.ip(), node.port());
+        let socket = Socket::new(Domain::for_address(place), Type::STREAM, None).ok()?;
+        socket.set_reuse_address(true).ok()?;
+        socket.bind(&place.into()).ok()?;
+        socket::listen(&socket, LISTEN_BACKLOG).ok()?;
+        Some(CallbackListener { socket, node: node.ip() })
+    }
+
+    /// A call of the node, and of nobody else.
+    fn accept(&self) -> Option<Socket> {
+        let (socket, from) = socket::accept(&self.socket, Duration::ZERO).ok()?;
+        from.as_socket().is_some_and(|from| from.ip() == self.node).then_some(socket)
+    }
+}
+
+/// Whether the nodes have agreed on a connection in that time; `Closed` where it is over.
+fn is_up(pairing: &NodeConnection, within: Duration) -> Result<bool, Fault> {
+    match pairing.await_directory(within, |book| book.node.is_up().then_some(())) {
+        Ok(()) => Ok(true),
+        Err(Fault::TimedOut) => Ok(false),
+        Err(fault) => Err(fault),
+    }
+}
+
+impl<'a> ConnectAttempt<'a> {
+    fn new(options: &'a Options, opening: &'a OpenContext) -> ConnectAttempt<'a> {
+        let until = opening.clock.now() + opening.timeout;
+        ConnectAttempt {
+            options,
+            context: opening,
+            until,
+            outgoing: None,
+            next_call: Time(0),
+            callback_listener: None,
+            incoming: None,
+        }
+    }
+
+    fn run(mut self) -> Result<Arc<NodeConnection>, Fault> {
+        loop {
+            if let Some(pairing) = self.try_outgoing()? {
+                return Ok(pairing);
+            }
+            if let Some(pairing) = self.try_incoming() {
+                return Ok(pairing);
+            }
+            if self.time_left().is_zero() {
+                return Err(self.timeout_fault());
+            }
+        }
+    }
+
+    fn time_left(&self) -> Duration {
+        self.until.since(self.context.clock.now())
+    }
+
+    fn try_outgoing(&mut self) -> Result<Option<Arc<NodeConnection>>, Fault> {
+        let clock = &self.context.clock;
+        if self.outgoing.is_none() {
+            clock.sleep_until(self.next_call);
+            self.outgoing = Some(self.connect()?);
+        }
+        let Some(ours) = &self.outgoing else { return Ok(None) };
+        let within = if self.callback_listener.is_some() {
+            self.time_left().min(POLL_INTERVAL)
+        } else {
+            self.time_left()
+        };
+        match is_up(ours, within) {
+            Ok(true) => Ok(self.outgoing.take()),
+            Ok(false) => Ok(None),
+            Err(Fault::Closed) if clock.now() + CONNECT_RETRY_INTERVAL < self.until => {
+                (self.outgoing, self.next_call) = (None, clock.now() + CONNECT_RETRY_INTERVAL);
+                Ok(None)
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn try_incoming(&mut self) -> Option<Arc<NodeConnection>> {
+        if self.incoming.as_ref().is_some_and(|theirs| theirs.is_over()) {
+            self.incoming = None;
+        }
+        if self.incoming.is_none()
+            && let Some(socket) = self.callback_listener.as_ref().and_then(CallbackListener::accept)
+        {
+            let clock = &self.context.clock;
+            let pairing = stream::make_carrier(socket, ConnectionRole::Passive, clock, tcp::facts)
+                .and_then(|carrier| NodeConnection::start(carrier, clock, None, None));
+            self.incoming = pairing.ok();
+        }
+        match is_up(self.incoming.as_ref()?, Duration::ZERO) {
+            Ok(true) => self.incoming.take(),
+            _ => None,
+        }
+    }
+
+    fn connect(&mut self) -> Result<Arc<NodeConnection>, Fault> {
+        let opening = OpenContext { timeout: self.time_left(), ..self.context.clone() };
+        let clock = &opening.clock;
+        let stream = |socket, facts| stream::make_carrier(socket, ConnectionRole::Active, clock, facts);
+        let carrier = match &self.options.node_address {
+            NodeAddress::Tcp(node) => {
+                let socket = tcp::connect_any(node, &opening)?;
+                self.callback_listener =
+                    self.callback_listener.take().or_else(|| CallbackListener::bind_beside(&socket));
+                stream(socket, tcp::facts)?
+            }
+            NodeAddress::ThisHost => stream(connect_local(self.options)?, no_facts)?,
+            NodeAddress::Ethernet(place) => {
+                let (socket, device) = ethernet::open_socket(place)?;
+                ethernet::make_carrier(&socket, &device, place, ConnectionRole::Active, clock)?
+            }
+        };
+        NodeConnection::start(carrier, clock, None, None)
+    }
+
+    /// Why nothing came of it.
+    fn timeout_fault(&self) -> Fault {
+        let within = crate::units::format_duration(self.context.timeout);
+        let configured = "is a link to this host configured on that node";
+        let looks = "A real node looks for calls every 2 to 10 s: try a longer --timeout";
+        Fault::Other(match (&self.options.node_address, &self.callback_listener) {
+            (NodeAddress::Ethernet(_), _) => {
+                format!(
+                    "no LINX node answered in {within}: {configured} (mkethcon, mklink)? Try a longer --timeout"
+                )
+            }
+            (_, Some(_)) => format!(
+                "the node took the connection, but neither answered nor called back in {within}: {configured} (mktcpcon, \
+                 mklink)? {looks}"
+            ),
+            (_, None) => format!(
+                "it took the connection but did not answer as a LINX node in {within}: {configured} \
+                 (mktcpcon, mklink)? {looks}"
+            ),
+        })
+    }
+}
+
+/// A connection to this host's own node: the one endpoint of that name.
+fn connect_local(options: &Options) -> Result<Socket, Fault> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(Fault::system("open a socket"))?;
+    socket.connect(&options.local_address()?).map_err(Fault::system("connect"))?;
+    Ok(socket)
+}

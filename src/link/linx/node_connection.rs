@@ -1,0 +1,632 @@
+//! Two nodes and what is between them: one connection, on which all endpoints of this one talk to those of the other.
+//!
+//! Whoever waits for a message reads the connection, and hands out what is for others. So a lone receiver needs nobody
+//! to wake it. If several wait, one of them reads for all; one that has read for others only leaves it to them. The
+//! thread that stays with the connection sees to what is due and reads only when nobody else does.
+//!
+//! A message for a mailbox that is full stays where it is, and so does everything behind it: memory is bounded, and
+//! the far node's system holds its senders.
+
+use std::ops::Deref;
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::Builder;
+use std::time::Duration;
+
+use super::super::{Facts, Fault};
+use super::DisconnectReason;
+use super::carrier::{Carrier, CarrierControl, CarrierReader, CarrierWriter, ReceivedItem};
+use super::directory::{EndpointDirectory, ServedName, accepted_signal};
+use super::mailbox::{FINISHED_SIGNAL, Mailbox, PAYLOAD_SIGNAL, ReceiveTarget, SignalFormat};
+use crate::clock::{Clock, Time};
+use crate::plan::WaitMode;
+
+/// The keeper looks around at least this often, and so does whoever waits for another to read.
+const KEEPER_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long the end of a connection may take. A real node does not notice that we have gone before it misses our answers
+/// to two of its pings, 2 s later at most; only then does it close its side.
+pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The keeper's needs.
+const KEEPER_STACK_BYTES: usize = 128 * 1024;
+
+/// Told of each client that comes, and of the end.
+pub type ArrivalHandler = dyn Fn(Option<(Arc<NodeConnection>, Arc<Mailbox>)>) + Send + Sync;
+
+/// A connection as long as somebody uses it. The last user closes it, and has seen it closed when it goes on: a process
+/// that ended before would reset the connection instead, and real nodes take a reset badly.
+pub struct NodeConnection(Arc<NodeConnectionCore>);
+
+impl Deref for NodeConnection {
+    type Target = NodeConnectionCore;
+
+    fn deref(&self) -> &NodeConnectionCore {
+        &self.0
+    }
+}
+
+/// What the users of a connection and its keeper work on.
+pub struct NodeConnectionCore {
+    clock: Clock,
+    reader: Mutex<Box<dyn CarrierReader>>,
+    writer: Mutex<Box<dyn CarrierWriter>>,
+    control: Arc<dyn CarrierControl>,
+    directory: Mutex<EndpointDirectory>,
+    arrival_handler: Option<Box<ArrivalHandler>>,
+    weak_self: OnceLock<Weak<NodeConnection>>,
+    /// Somebody is reading.
+    has_reader: AtomicBool,
+    /// Our address whose mailbox is full; 0: none.
+    full_mailbox: AtomicU32,
+    /// The keeper's rounds, and the one in which somebody read last.
+    keeper_round: AtomicU32,
+    last_read_round: AtomicU32,
+    /// Those who wait for another to read: all, and those who would read themselves.
+    waiters: AtomicUsize,
+    ready_readers: AtomicUsize,
+    turn_lock: Mutex<()>,
+    reader_free: Condvar,
+    changed: Condvar,
+    disconnect_reason: OnceLock<DisconnectReason>,
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What came of an attempt to read.
+enum ReadOutcome {
+    /// Nothing in the time allowed.
+    NothingCame,
+    /// Something has changed: look again.
+    Retry,
+    /// Another should read.
+    LeaveToOther,
+}
+
+/// What was found in what has come.
+#[derive(Default)]
+struct DispatchResult {
+    /// Something for whoever asked.
+    is_for_caller: bool,
+    /// Something for another.
+    is_for_other: bool,
+    /// Something that others may wait for.
+    has_news: bool,
+}
+
+impl NodeConnection {
+    /// Takes a connection over and starts its keeper.
+    pub fn start(
+        carrier: Carrier,
+        clock: &Clock,
+        service: Option<ServedName>,
+        arrivals: Option<Box<ArrivalHandler>>,
+    ) -> Result<Arc<NodeConnection>, Fault> {
+        let Carrier { reader: incoming, writer: outgoing, control } = carrier;
+        let core = Arc::new(NodeConnectionCore {
+            clock: clock.clone(),
+            reader: Mutex::new(incoming),
+            writer: Mutex::new(outgoing),
+            control,
+            directory: Mutex::new(EndpointDirectory::new(service)),
+            arrival_handler: arrivals,
+            weak_self: OnceLock::new(),
+            has_reader: AtomicBool::new(false),
+            full_mailbox: AtomicU32::new(0),
+            keeper_round: AtomicU32::new(2),
+            last_read_round: AtomicU32::new(0),
+            waiters: AtomicUsize::new(0),
+            ready_readers: AtomicUsize::new(0),
+            turn_lock: Mutex::new(()),
+            reader_free: Condvar::new(),
+            changed: Condvar::new(),
+            disconnect_reason: OnceLock::new(),
+        });
+        let pairing = Arc::new(NodeConnection(core.clone()));
+        let _ = core.weak_self.set(Arc::downgrade(&pairing));
+        core.flush_pending();
+        Builder::new()
+            .name("linx keeper".to_owned())
+            .stack_size(KEEPER_STACK_BYTES)
+            .spawn(move || run_keeper(&core))
+            .map_err(Fault::system("start a thread"))?;
+        Ok(pairing)
+    }
+}
+
+impl Drop for NodeConnection {
+    fn drop(&mut self) {
+        self.close_until(self.clock.now() + CLOSE_TIMEOUT);
+    }
+}
+
+impl NodeConnectionCore {
+    /// Nobody uses the connection any more: lets the last words through and closes it, at the latest then.
+    pub fn close_until(&self, until: Time) {
+        if self.disconnect_reason.set(DisconnectReason::Closed).is_err() {
+            return;
+        }
+        self.notify_waiters();
+        {
+            let mut outgoing = lock(&self.writer);
+            let _ = outgoing.flush(WaitMode::Block, until.since(self.clock.now()));
+        }
+        self.control.close(until);
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.disconnect_reason.get().is_some()
+    }
+
+    /// Whether another link may use the connection.
+    pub fn is_usable(&self) -> bool {
+        !self.is_over() && !self.control.is_closed_by_remote()
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        self.disconnect_reason.get().map(DisconnectReason::fault)
+    }
+
+    fn disconnect(&self, ending: DisconnectReason) -> Fault {
+        let _ = self.disconnect_reason.set(ending);
+        self.control.abort();
+        self.notify_waiters();
+        if let Some(arrivals) = &self.arrival_handler {
+            arrivals(None);
+        }
+        self.fault().unwrap_or(Fault::Closed)
+    }
+
+    /// A failed operation of the socket ends the connection; one that took too long does not.
+    fn handle_fault(&self, fault: Fault) -> Fault {
+        match fault {
+            Fault::TimedOut => Fault::TimedOut,
+            Fault::Closed => self.disconnect(DisconnectReason::Closed),
+            fault => self.disconnect(DisconnectReason::System(fault.to_string())),
+        }
+    }
+
+    /// Something has come: wakes whoever waits for another to read.
+    fn notify_waiters(&self) {
+        fence(SeqCst);
+        if self.waiters.load(SeqCst) > 0 {
+            drop(lock(&self.turn_lock));
+            self.changed.notify_all();
+            self.reader_free.notify_all();
+        }
+    }
+
+    /// Nobody reads: wakes those who would.
+    fn wake_readers(&self) {
+        fence(SeqCst);
+        if self.ready_readers.load(SeqCst) > 0 {
+            drop(lock(&self.turn_lock));
+            self.reader_free.notify_all();
+        }
+    }
+
+    /// Sends what is owed, unless somebody is sending: that one will.
+    fn flush_pending(&self) {
+        while self.control.has_pending() {
+            let Ok(mut outgoing) = self.writer.try_lock() else { return };
+            if let Err(fault) = outgoing.flush(WaitMode::Block, Duration::ZERO) {
+                drop(outgoing);
+                self.handle_fault(fault);
+                return;
+            }
+        }
+    }
+
+    /// Does something with the book and sends what comes of it.
+    pub fn with_directory<T>(&self, act: impl FnOnce(&mut EndpointDirectory) -> T) -> T {
+        let (result, arrived) = {
+            let mut book = lock(&self.directory);
+            let result = act(&mut book);
+            self.queue_outbox(&mut book);
+            (result, std::mem::take(&mut book.arrivals))
+        };
+        self.flush_pending();
+        self.announce_clients(arrived);
+        result
+    }
+
+    fn queue_outbox(&self, book: &mut EndpointDirectory) {
+        for message in book.outbox.drain(..) {
+            self.control.queue_message(0, 0, &message.encode());
+        }
+        for mailbox in &book.arrivals {
+            if let Some(signal) = accepted_signal(mailbox) {
+                self.control.queue_message(mailbox.own_address, mailbox.partner(), &signal);
+            }
+        }
+    }
+
+    /// Clients have come.
+    fn announce_clients(&self, arrived: Vec<Arc<Mailbox>>) {
+        for mailbox in arrived {
+            match (&self.arrival_handler, self.weak_self.get().and_then(Weak::upgrade)) {
+                (Some(arrivals), Some(this)) => arrivals(Some((this, mailbox))),
+                _ => self.remove_endpoint(mailbox.own_address),
+            }
+        }
+    }
+
+    // ---- receiving ----
+
+    /// Receives for the owner of a mailbox.
+    pub fn receive(
+        &self,
+        mailbox: &Mailbox,
+        room: &mut ReceiveTarget,
+        wait: WaitMode,
+        within: Duration,
+    ) -> Result<(), Fault> {
+        let (mut left, mut until) = (within, None);
+        loop {
+            let ended = mailbox.is_ended();
+            if mailbox.has_messages() {
+                mailbox.take_messages(room);
+                mailbox.note_activity();
+                self.resume_reading(mailbox);
+            }
+            if room.has_messages() {
+                return Ok(());
+            }
+            if ended {
+                return Err(Fault::Closed);
+            }
+            if let Some(fault) = self.fault() {
+                return Err(fault);
+            }
+            match self.try_read(Some((mailbox, room)), wait, left) {
+                // What came before the end has come.
+                Err(_) if room.has_messages() => {}
+                Err(fault) => return Err(fault),
+                Ok(ReadOutcome::Retry) => {}
+                Ok(ReadOutcome::NothingCame | ReadOutcome::LeaveToOther) if left.is_zero() => {
+                    return Err(Fault::TimedOut);
+                }
+                Ok(ReadOutcome::NothingCame) => {}
+                Ok(ReadOutcome::LeaveToOther) => self.wait_for_reader(mailbox, left),
+            }
+            if room.has_messages() {
+                return Ok(());
+            }
+            let now = self.clock.now();
+            left = until.get_or_insert(now + within).since(now);
+        }
+    }
+
+    /// The mailbox was full and is no longer: reading can go on.
+    fn resume_reading(&self, mailbox: &Mailbox) {
+        if self.full_mailbox.load(SeqCst) == mailbox.own_address && mailbox.has_room() {
+            self.full_mailbox.store(0, SeqCst);
+            self.notify_waiters();
+        }
+    }
+
+    /// Whether the owner of a mailbox should read.
+    fn can_read(&self, mailbox: Option<&Mailbox>) -> bool {
+        let nobody = || self.keeper_round.load(Relaxed).wrapping_sub(self.last_read_round.load(Relaxed)) > 1;
+        self.full_mailbox.load(SeqCst) == 0
+            && (mailbox.is_none_or(|mailbox| !mailbox.leaves_reading_to_others()) || nobody())
+    }
+
+    /// Reads, if it is our turn.
+    fn try_read(
+        &self,
+        asked: Option<(&Mailbox, &mut ReceiveTarget)>,
+        wait: WaitMode,
+        left: Duration,
+    ) -> Result<ReadOutcome, Fault> {
+        if !self.can_read(asked.as_ref().map(|(mailbox, _)| *mailbox)) {
+            return Ok(ReadOutcome::LeaveToOther);
+        }
+        let Ok(mut incoming) = self.reader.try_lock() else { return Ok(ReadOutcome::LeaveToOther) };
+        self.has_reader.store(true, SeqCst);
+        self.last_read_round.store(self.keeper_round.load(Relaxed), Relaxed);
+        let led = self.read_until_found(incoming.as_mut(), asked, wait, left);
+        self.has_reader.store(false, SeqCst);
+        drop(incoming);
+        if self.control.has_pending() {
+            self.flush_pending();
+        }
+        self.wake_readers();
+        led
+    }
+
+    /// Reads until something has come for us, or for another who waits.
+    fn read_until_found(
+        &self,
+        incoming: &mut dyn CarrierReader,
+        mut asked: Option<(&Mailbox, &mut ReceiveTarget)>,
+        wait: WaitMode,
+        left: Duration,
+    ) -> Result<ReadOutcome, Fault> {
+        // What came before we had the lead lies in the mailbox.
+        if asked.as_ref().is_some_and(|(mailbox, _)| mailbox.has_messages() || mailbox.is_ended()) {
+            return Ok(ReadOutcome::Retry);
+        }
+        for tries in 0.. {
+            let found = self.dispatch(incoming, asked.as_mut())?;
+            if found.is_for_caller || asked.as_ref().is_some_and(|(mailbox, _)| mailbox.is_ended()) {
+                return Ok(ReadOutcome::Retry);
+            }
+            if self.full_mailbox.load(SeqCst) != 0 {
+                return Ok(ReadOutcome::LeaveToOther);
+            }
+            if let Some((mailbox, _)) = asked.as_ref().filter(|_| found.is_for_other)
+                && mailbox.count_read_for_others()
+            {
+                return Ok(ReadOutcome::LeaveToOther);
+            }
+            if found.has_news {
+                return Ok(ReadOutcome::Retry);
+            }
+            if tries > 0 {
+                break;
+            }
+            match incoming.receive(wait, left) {
+                Ok(()) => {}
+                Err(Fault::TimedOut) => return Ok(ReadOutcome::NothingCame),
+                // What has come before the end is still handed out.
+                Err(fault) => return Err(self.handle_fault(fault)),
+            }
+        }
+        Ok(ReadOutcome::Retry)
+    }
+
+    /// Hands out what has come, as far as there is room for it.
+    #[inline]
+    fn dispatch(
+        &self,
+        incoming: &mut dyn CarrierReader,
+        mut asked: Option<&mut (&Mailbox, &mut ReceiveTarget)>,
+    ) -> Result<DispatchResult, Fault> {
+        let mut found = DispatchResult::default();
+        let mut book = lock(&self.directory);
+        loop {
+            let (source, destination, bytes) = match incoming
+                .peek()
+                .map_err(|ending| self.disconnect(ending))?
+            {
+                None => break,
+                Some(ReceivedItem::Up) => {
+                    let EndpointDirectory { node, outbox: said, .. } = &mut *book;
+                    node.start(said);
+                    incoming.advance();
+                    continue;
+                }
+                Some(ReceivedItem::Message { source, destination, bytes }) => (source, destination, bytes),
+            };
+            if destination == 0 {
+                found.has_news |= book.handle_control(bytes).map_err(|ending| self.disconnect(ending))?;
+            } else if let Some(mailbox) = book.mailbox_for(source, destination, bytes) {
+                if let Some(message) = mailbox.payload_of(source, bytes) {
+                    match &mut asked {
+                        Some((asked, room)) if asked.own_address == mailbox.own_address => {
+                            if !room.put_message(message) {
+                                break;
+                            }
+                            found.is_for_caller = true;
+                            mailbox.note_activity();
+                        }
+                        _ if !mailbox.push_message(message) => {
+                            self.full_mailbox.store(mailbox.own_address, SeqCst);
+                            break;
+                        }
+                        _ => found.is_for_other = true,
+                    }
+                } else if mailbox.is_ended() {
+                    found.has_news = true;
+                }
+            }
+            incoming.advance();
+        }
+        self.queue_outbox(&mut book);
+        let arrived = std::mem::take(&mut book.arrivals);
+        drop(book);
+        if !arrived.is_empty() {
+            self.announce_clients(arrived);
+        }
+        if found.has_news || found.is_for_other {
+            self.notify_waiters();
+        }
+        Ok(found)
+    }
+
+    /// Waits until something comes that another has read, or it is our turn to read.
+    fn wait_for_reader(&self, mailbox: &Mailbox, left: Duration) {
+        let would_read = !mailbox.leaves_reading_to_others();
+        self.waiters.fetch_add(1, SeqCst);
+        self.ready_readers.fetch_add(usize::from(would_read), SeqCst);
+        let turn = lock(&self.turn_lock);
+        let ready = mailbox.has_messages()
+            || mailbox.is_ended()
+            || self.is_over()
+            || self.can_read(Some(mailbox)) && !self.has_reader.load(SeqCst);
+        if !ready {
+            let condition = if would_read { &self.reader_free } else { &self.changed };
+            drop(condition.wait_timeout(turn, left.min(KEEPER_INTERVAL)));
+        }
+        self.ready_readers.fetch_sub(usize::from(would_read), SeqCst);
+        self.waiters.fetch_sub(1, SeqCst);
+    }
+
+    /// Waits until the book gives something, reading meanwhile if nobody else does.
+    pub fn await_directory<T>(
+        &self,
+        within: Duration,
+        mut ready: impl FnMut(&mut EndpointDirectory) -> Option<T>,
+    ) -> Result<T, Fault> {
+        let until = self.clock.now() + within;
+        loop {
+            if let Some(fault) = self.fault() {
+                return Err(fault);
+            }
+            if let Some(result) = self.with_directory(&mut ready) {
+                return Ok(result);
+            }
+            let left = until.since(self.clock.now());
+            if left.is_zero() {
+                return Err(Fault::TimedOut);
+            }
+            if let ReadOutcome::LeaveToOther =
+                self.try_read(None, WaitMode::Block, left.min(KEEPER_INTERVAL))?
+            {
+                self.waiters.fetch_add(1, SeqCst);
+                let turn = lock(&self.turn_lock);
+                // Whoever reads meanwhile tells of news; a moment later we look for ourselves.
+                drop(self.changed.wait_timeout(turn, left.min(KEEPER_INTERVAL / 20)));
+                self.waiters.fetch_sub(1, SeqCst);
+            }
+        }
+    }
+
+    // ---- sending ----
+
+    /// Sends messages of `message` bytes that lie end to end; returns the bytes taken.
+    #[inline]
+    pub fn send(
+        &self,
+        mailbox: &Mailbox,
+        messages: &[u8],
+        message: usize,
+        wait: WaitMode,
+        within: Duration,
+    ) -> Result<usize, Fault> {
+        if let Some(fault) = self.fault() {
+            return Err(fault);
+        }
+        if mailbox.is_partner_gone() {
+            return Err(Fault::Closed);
+        }
+        let number = PAYLOAD_SIGNAL.to_be_bytes();
+        let head = if mailbox.signal_format == SignalFormat::Numbered { &number[..] } else { &[] };
+        let partner = mailbox.partner();
+        mailbox.note_activity();
+        let mut outgoing = lock(&self.writer);
+        let put = |outgoing: &mut dyn CarrierWriter| {
+            let (mut taken, mut any) = (0, false);
+            loop {
+                let rest = &messages[taken..];
+                let one = &rest[..rest.len().min(message)];
+                if !outgoing.queue(mailbox.own_address, partner, head, one) {
+                    return any.then_some(taken);
+                }
+                (taken, any) = (taken + one.len(), true);
+                if taken == messages.len() || one.is_empty() {
+                    return Some(taken);
+                }
+            }
+        };
+        let taken = match put(outgoing.as_mut()) {
+            Some(taken) => taken,
+            None => {
+                // Full of what went before.
+                outgoing.flush(wait, within).map_err(|fault| self.handle_fault(fault))?;
+                put(outgoing.as_mut()).ok_or(Fault::TimedOut)?
+            }
+        };
+        match outgoing.flush(wait, within) {
+            // The rest goes before anything else does.
+            Ok(()) | Err(Fault::TimedOut) => {}
+            Err(fault) => return Err(self.handle_fault(fault)),
+        }
+        drop(outgoing);
+        if self.control.has_pending() {
+            self.flush_pending();
+        }
+        Ok(taken)
+    }
+
+    /// The partner is told that nothing more will come, where it understands that.
+    pub fn finish(&self, mailbox: &Mailbox) {
+        if mailbox.signal_format == SignalFormat::Numbered && !mailbox.is_partner_gone() && !self.is_over() {
+            self.control.queue_message(
+                mailbox.own_address,
+                mailbox.partner(),
+                &FINISHED_SIGNAL.to_be_bytes(),
+            );
+            self.flush_pending();
+        }
+    }
+
+    /// An endpoint of ours is gone.
+    pub fn remove_endpoint(&self, own: u32) {
+        self.with_directory(|book| book.remove_endpoint(own));
+        let _ = self.full_mailbox.compare_exchange(own, 0, SeqCst, SeqCst);
+        self.notify_waiters();
+    }
+
+    pub fn stop_serving(&self) {
+        self.with_directory(EndpointDirectory::stop_serving);
+    }
+
+    pub fn facts(&self) -> Facts {
+        let mut facts = Facts::new();
+        self.control.facts(&mut facts);
+        facts
+    }
+
+    // ---- keeping ----
+
+    /// One round of the keeper; how long it may rest, and whether it should read.
+    fn run_keeper_round(&self) -> (Duration, bool) {
+        let now = self.clock.now();
+        let due = self.control.tick(now).unwrap_or_else(|ending| {
+            self.disconnect(ending);
+            Time::NEVER
+        });
+        if let Ok(mut outgoing) = self.writer.try_lock() {
+            // What a full socket did not take.
+            if let Err(fault) = outgoing.flush(WaitMode::Block, Duration::ZERO) {
+                self.handle_fault(fault);
+            }
+        }
+        let round = self.keeper_round.fetch_add(1, Relaxed);
+        let idle =
+            round.wrapping_sub(self.last_read_round.load(Relaxed)) > 1 && !self.has_reader.load(SeqCst);
+        (due.since(now).min(KEEPER_INTERVAL), idle && self.full_mailbox.load(SeqCst) == 0)
+    }
+
+    /// Reads what has come, if nobody else does.
+    fn read_pending(&self) {
+        if let Ok(mut incoming) = self.reader.try_lock() {
+            self.has_reader.store(true, SeqCst);
+            // A fault has been told to everybody.
+            while self.dispatch(incoming.as_mut(), None).is_ok()
+                && self.full_mailbox.load(SeqCst) == 0
+                && match incoming.receive(WaitMode::Block, Duration::ZERO) {
+                    Ok(()) => true,
+                    Err(Fault::TimedOut) => false,
+                    Err(fault) => {
+                        self.handle_fault(fault);
+                        false
+                    }
+                }
+            {}
+            self.has_reader.store(false, SeqCst);
+        }
+        self.flush_pending();
+        self.notify_waiters();
+    }
+}
+
+/// The thread that stays with a connection until it is over.
+fn run_keeper(core: &NodeConnectionCore) {
+    while !core.is_over() {
+        let (rest, reads) = core.run_keeper_round();
+        if !reads {
+            core.clock.sleep_until(core.clock.now() + rest);
+        } else if core.control.wait_readable(rest) && !core.is_over() {
+            core.read_pending();
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! A serial line: its rate, frame and flow control, and the control of the port that drives it.
+//!
+//! Not for reaching one: `serial.rs` does that on this host, other transports through a network.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::{Caps, Facts, Fault, LinkRate};
+use crate::endpoint::{Endpoint, EndpointError};
+use crate::units;
+
+/// What both ends of a serial line must agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SerialSettings {
+    /// Bits per second on the line, start, parity and stop bits included.
+    pub baud: u32,
+    /// 5 to 8.
+    pub data_bits: u8,
+    pub parity: Parity,
+    pub stop_bits: StopBits,
+    pub flow_control: FlowControl,
+}
+
+/// 9600 8N1 without flow control.
+impl Default for SerialSettings {
+    fn default() -> SerialSettings {
+        SerialSettings {
+            baud: 9600,
+            data_bits: 8,
+            parity: Parity::None,
+            stop_bits: StopBits::One,
+            flow_control: FlowControl::None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parity {
+    None,
+    Odd,
+    Even,
+    /// Always one.
+    Mark,
+    /// Always zero.
+    Space,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopBits {
+    One,
+    /// With five data bits only, as UARTs have it.
+    OneAndHalf,
+    Two,
+}
+
+/// How the receiver holds up the sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowControl {
+    None,
+    /// Hardware: the RTS and CTS wires.
+    RtsCts,
+    /// In band: the characters XON and XOFF.
+    XonXoff,
+}
+
+/// Stops the sender of a line with [`FlowControl::XonXoff`].
+pub const XOFF: u8 = 0x13;
+/// Lets it go on.
+pub const XON: u8 = 0x11;
+
+impl Parity {
+    pub const ALL: [Parity; 5] = [Parity::None, Parity::Odd, Parity::Even, Parity::Mark, Parity::Space];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Parity::None => "none",
+            Parity::Odd => "odd",
+            Parity::Even => "even",
+            Parity::Mark => "mark",
+            Parity::Space => "space",
+        }
+    }
+
+    fn letter(self) -> &'static str {
+        match self {
+            Parity::None => "N",
+            Parity::Odd => "O",
+            Parity::Even => "E",
+            Parity::Mark => "M",
+            Parity::Space => "S",
+        }
+    }
+}
+
+impl StopBits {
+    pub const ALL: [StopBits; 3] = [StopBits::One, StopBits::OneAndHalf, StopBits::Two];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            StopBits::One => "1",
+            StopBits::OneAndHalf => "1.5",
+            StopBits::Two => "2",
+        }
+    }
+
+    /// In halves of a bit.
+    fn half_bits(self) -> u32 {
+        match self {
+            StopBits::One => 2,
+            StopBits::OneAndHalf => 3,
+            StopBits::Two => 4,
+        }
+    }
+}
+
+impl FlowControl {
+    pub const ALL: [FlowControl; 3] = [FlowControl::None, FlowControl::RtsCts, FlowControl::XonXoff];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            FlowControl::None => "none",
+            FlowControl::RtsCts => "rtscts",
+            FlowControl::XonXoff => "xonxoff",
+        }
+    }
+}
+
+/// The options of an endpoint that name settings, for the lists of the transports that have them.
+pub const BAUD_OPTION: (&str, &str) = ("baud", "rate of the line in bits per second (9600)");
+pub const DATA_BITS_OPTION: (&str, &str) = ("data", "data bits of a character: 5, 6, 7 or 8 (8)");
+pub const PARITY_OPTION: (&str, &str) = ("parity", "none, odd, even, mark or space (none)");
+pub const STOP_BITS_OPTION: (&str, &str) = ("stop", "stop bits: 1, 1.5 (with 5 data bits) or 2 (1)");
+pub const FLOW_CONTROL_OPTION: (&str, &str) = ("flow", "flow control: none, rtscts or xonxoff (none)");
+
+impl SerialSettings {
+    /// What an endpoint's options say; where they say nothing, the defaults.
+    pub fn from_endpoint(endpoint: &Endpoint) -> Result<SerialSettings, EndpointError> {
+        let otherwise = SerialSettings::default();
+        let settings = SerialSettings {
+            baud: endpoint
+                .parse_option(BAUD_OPTION.0, "a rate in bits per second, like 9600", parse_baud)?
+                .unwrap_or(otherwise.baud),
+            data_bits: endpoint
+                .parse_option(DATA_BITS_OPTION.0, "5, 6, 7 or 8", |text| {
+                    text.parse().ok().filter(|bits| (5..=8).contains(bits))
+                })?
+                .unwrap_or(otherwise.data_bits),
+            parity: endpoint
+                .parse_option(PARITY_OPTION.0, "none, odd, even, mark or space", |text| {
+                    Parity::ALL.into_iter().find(|parity| parity.name() == text)
+                })?
+                .unwrap_or(otherwise.parity),
+            stop_bits: endpoint
+                .parse_option(STOP_BITS_OPTION.0, "1, 1.5 or 2", |text| {
+                    StopBits::ALL.into_iter().find(|stop| stop.name() == text)
+                })?
+                .unwrap_or(otherwise.stop_bits),
+            flow_control: endpoint
+                .parse_option(FLOW_CONTROL_OPTION.0, "none, rtscts or xonxoff", |text| {
+                    FlowControl::ALL.into_iter().find(|flow| flow.name() == text)
+                })?
+                .unwrap_or(otherwise.flow_control),
+        };
+        // A UART makes 1.5 stop bits of five data bits and 2 of more; there is no other choice.
+        let five = settings.data_bits == 5;
+        if five && settings.stop_bits == StopBits::Two || !five && settings.stop_bits == StopBits::OneAndHalf
+        {
+            let what = if five { "1 or 1.5 with 5 data bits" } else { "1 or 2 with more than 5 data bits" };
+            endpoint.parse_option(STOP_BITS_OPTION.0, what, |_| None::<()>)?;
+        }
+        Ok(settings)
+    }
+
+    /// The line behind a far end, where an endpoint names its rate.
+    pub fn declared_in(endpoint: &Endpoint) -> Result<Option<SerialSettings>, EndpointError> {
+        let settings = SerialSettings::from_endpoint(endpoint)?;
+        Ok(endpoint.option(BAUD_OPTION.0).map(|_| settings))
+    }
+
+    /// The options of an endpoint that say the same: the rate, and whatever is not usual.
+    pub fn endpoint_options(&self) -> String {
+        let usual = SerialSettings::default();
+        let mut options = format!("{}={}", BAUD_OPTION.0, self.baud);
+        for ((name, _), value, otherwise) in [
+            (DATA_BITS_OPTION, self.data_bits.to_string(), usual.data_bits.to_string()),
+            (PARITY_OPTION, self.parity.name().to_owned(), usual.parity.name().to_owned()),
+            (STOP_BITS_OPTION, self.stop_bits.name().to_owned(), usual.stop_bits.name().to_owned()),
+            (FLOW_CONTROL_OPTION, self.flow_control.name().to_owned(), usual.flow_control.name().to_owned()),
+        ] {
+            if value != otherwise {
+                options += &format!("&{name}={value}");
+            }
+        }
+        options
+    }
+
+    /// Halves of a bit that one character takes on the line: start, data, parity, stop.
+    pub fn half_bits(&self) -> u32 {
+        let parity = if self.parity == Parity::None { 0 } else { 1 };
+        2 * (1 + u32::from(self.data_bits) + parity) + self.stop_bits.half_bits()
+    }
+
+    /// Bits that one character takes on the line (8N1: 10).
+    pub fn bits_per_character(&self) -> f64 {
+        f64::from(self.half_bits()) / 2.0
+    }
+
+    /// How long so many characters take on the line, one after the other, rounded up to the nanosecond.
+    pub fn transmission_time(&self, characters: u64) -> Duration {
+        let halves = u128::from(characters) * u128::from(self.half_bits()) * 1_000_000_000;
+        let nanoseconds = halves.div_ceil(2 * u128::from(self.baud.max(1)));
+        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+    }
+
+    /// What is known of the line.
+    pub fn link_rate(&self) -> LinkRate {
+        LinkRate {
+            bits_per_second: f64::from(self.baud),
+            bits_per_byte: self.bits_per_character(),
+            data_bits: self.data_bits,
+            has_in_band_flow_control: self.flow_control == FlowControl::XonXoff,
+        }
+    }
+
+    /// What a link can do that ends in such a line. Whoever opens it is alone there, and noise or a full buffer may
+    /// take bytes away; most device servers drop what is on the line when their client has finished.
+    pub fn caps(&self) -> Caps {
+        Caps {
+            is_device: true,
+            can_signal_close: false,
+            can_open_parallel: false,
+            is_reliable: false,
+            link_rate: Some(self.link_rate()),
+            ..Caps::STREAM
+        }
+    }
+}
+
+/// A UART samples a bit in its middle: with ten bits a character the two ends may be 5 % apart in all, of which each
+/// end and its clock take their part.
+const BAUD_TOLERANCE_PERCENT: u64 = 2;
+
+/// Fails where the rate that was granted is so far from the one asked for that the far end would not understand.
+pub fn check_granted(asked: &SerialSettings, granted: &SerialSettings) -> Result<(), Fault> {
+    let off = u64::from(granted.baud.abs_diff(asked.baud));
+    if 100 * off <= BAUD_TOLERANCE_PERCENT * u64::from(asked.baud) {
+        return Ok(());
+    }
+    Err(Fault::Other(format!(
+        "the port makes {} baud of the {} asked for: choose a rate that it can make",
+        granted.baud, asked.baud
+    )))
+}
+
+/// Notes among the facts of a link what was asked of the port behind it, and what was granted.
+pub fn insert_line_facts(facts: &mut Facts, asked: &SerialSettings, granted: &SerialSettings) {
+    facts.insert("line_asked".to_owned(), asked.to_string().into());
+    facts.insert("line_granted".to_owned(), granted.to_string().into());
+    facts.insert("line_asked_bits_per_byte".to_owned(), asked.bits_per_character().into());
+}
+
+fn parse_baud(text: &str) -> Option<u32> {
+    units::parse_count(text).ok().and_then(|baud| u32::try_from(baud).ok()).filter(|&baud| baud > 0)
+}
+
+/// `8N1`: data bits, parity, stop bits.
+fn parse_frame(text: &str) -> Option<(u8, Parity, StopBits)> {
+    let (data, rest) = text.split_at_checked(1)?;
+    let (parity, stop) = rest.split_at_checked(1)?;
+    let data_bits = data.parse().ok().filter(|bits| (5..=8).contains(bits))?;
+    let parity = Parity::ALL.into_iter().find(|other| other.letter() == parity)?;
+    let stop = StopBits::ALL.into_iter().find(|other| other.name() == stop)?;
+    let made = match data_bits {
+        5 => stop != StopBits::Two,
+        _ => stop != StopBits::OneAndHalf,
+    };
+    made.then_some((data_bits, parity, stop))
+}
+
+/// As people write it: `9600 8N1 rtscts`.
+impl fmt::Display for SerialSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}{}{}", self.baud, self.data_bits, self.parity.letter(), self.stop_bits.name())?;
+        match self.flow_control {
+            FlowControl::None => Ok(()),
+            flow => write!(f, " {}", flow.name()),
+        }
+    }
+}
+
+/// Reads what is printed above, with commas for spaces: `115200`, `9600,7E1`, `230400,8N1,rtscts`.
+impl FromStr for SerialSettings {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SerialSettings, String> {
+        let mut parts = text.split([',', ' ']);
+        let otherwise = SerialSettings::default();
+        let mut read = || {
+            let baud = parse_baud(parts.next()?)?;
+            let (data_bits, parity, stop) = match parts.next() {
+                Some(text) => parse_frame(text)?,
+                None => (otherwise.data_bits, otherwise.parity, otherwise.stop_bits),
+            };
+            let flow = match parts.next() {
+                Some(text) => FlowControl::ALL.into_iter().find(|flow| flow.name() == text)?,
+                None => otherwise.flow_control,
+            };
+            parts.next().is_none().then_some(SerialSettings {
+                baud,
+                data_bits,
+                parity,
+                stop_bits: stop,
+                flow_control: flow,
+            })
+        };
+        read().ok_or_else(|| format!("'{text}' is no line: write it like 115200,8N1,rtscts"))
+    }
+}
+
+/// Control of the serial port that drives a link's line, wherever it is.
+pub trait PortControl: Send {
+    /// What is in force.
+    fn settings(&mut self) -> Result<SerialSettings, Fault>;
+
+    /// Asks for settings; returns what is in force then, which a driver may have rounded.
+    fn configure(&mut self, wanted: &SerialSettings) -> Result<SerialSettings, Fault>;
+
+    /// Raises or drops an output. Ports that have no such wire do nothing.
+    fn set_signal(&mut self, signal: OutputSignal, on: bool) -> Result<(), Fault>;
+
+    /// The inputs, where the port has any.
+    fn modem_lines(&mut self) -> Option<ModemLines>;
+
+    /// Throws away what lies in the port's own buffers.
+    fn purge(&mut self, purge: PurgeTarget) -> Result<(), Fault>;
+
+    /// What went wrong on the line since the port was opened, where it counts that.
+    fn uart_errors(&mut self) -> Option<UartErrors>;
+}
+
+/// An output of a serial port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputSignal {
+    Dtr,
+    Rts,
+    /// The line is held at zero.
+    Break,
+}
+
+/// The inputs of a serial port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ModemLines {
+    pub cts: bool,
+    pub dsr: bool,
+    pub ri: bool,
+    pub cd: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PurgeTarget {
+    Received,
+    ToSend,
+    Both,
+}
+
+/// What a UART counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UartErrors {
+    pub framing: u64,
+    pub parity: u64,
+    pub breaks: u64,
+    /// Characters lost because the UART or the driver's buffer was full.
+    pub overruns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(options: &str) -> Result<SerialSettings, String> {
+        let endpoint: Endpoint = format!("serial:///dev/ttyS0{options}").parse().unwrap();
+        SerialSettings::from_endpoint(&endpoint).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn options_give_serial_settings() {
+        assert_eq!(parse("").unwrap(), SerialSettings::default());
+        let all = parse("?baud=115200&data=7&parity=even&stop=2&flow=rtscts").unwrap();
+        assert_eq!(all.to_string(), "115200 7E2 rtscts");
+        assert_eq!(all.bits_per_character(), 11.0);
+        assert_eq!(parse("?data=5&stop=1.5").unwrap().bits_per_character(), 7.5);
+        insta::assert_snapshot!(
+            ["?baud=0", "?data=9", "?parity=N", "?stop=1.5", "?data=5&stop=2", "?flow=hard"]
+                .map(|options| parse(options).unwrap_err())
+                .join("\n"),
+            @r"
+            serial:///dev/ttyS0?baud=0: 'baud=0' is not a rate in bits per second, like 9600
+            serial:///dev/ttyS0?data=9: 'data=9' is not 5, 6, 7 or 8
+            serial:///dev/ttyS0?parity=N: 'parity=N' is not none, odd, even, mark or space
+            serial:///dev/ttyS0?stop=1.5: 'stop=1.5' is not 1 or 2 with more than 5 data bits
+            serial:///dev/ttyS0?data=5&stop=2: 'stop=2' is not 1 or 1.5 with 5 data bits
+            serial:///dev/ttyS0?flow=hard: 'flow=hard' is not none, rtscts or xonxoff
+            "
+        );
+    }
+
+    #[test]
+    fn a_rate_beyond_tolerance_is_refused() {
+        let check = |granted| {
+            let (asked, granted) = (
+                SerialSettings { baud: 1_000_000, ..SerialSettings::default() },
+                SerialSettings { baud: granted, ..SerialSettings::default() },
+            );
+            check_granted(&asked, &granted).map_err(|fault| fault.to_string())
+        };
+        assert!([980_000, 1_000_000, 1_020_000].into_iter().all(|granted| check(granted).is_ok()));
+        assert!(check(979_999).is_err() && check(1_020_001).is_err() && check(0).is_err());
+        insta::assert_snapshot!(check(115_200).unwrap_err(), @"the port makes 115200 baud of the 1000000 asked for: choose a rate that it can make");
+    }
+
+    #[test]
+    fn settings_parse_back_as_printed() {
+        for text in ["115200 7E2 rtscts", "75 5N1.5", "9600 8N1", "4000000 8M1 xonxoff"] {
+            assert_eq!(text.parse::<SerialSettings>().unwrap().to_string(), text);
+            assert_eq!(text.replace(' ', ",").parse::<SerialSettings>().unwrap().to_string(), text);
+        }
+        assert_eq!("115200".parse::<SerialSettings>().unwrap().to_string(), "115200 8N1");
+        for text in [
+            "",
+            "fast",
+            "0",
+            "9600,",
+            "9600,9N1",
+            "9600,8N1.5",
+            "9600,5N2",
+            "9600,8N1,hard",
+            "9600,8N1,none,1",
+            "1,µ",
+        ] {
+            let error = text.parse::<SerialSettings>().unwrap_err();
+            assert_eq!(error, format!("'{text}' is no line: write it like 115200,8N1,rtscts"));
+        }
+    }
+
+    #[test]
+    fn transmission_time_follows_the_frame() {
+        let nanoseconds = |baud, characters| {
+            SerialSettings { baud, ..SerialSettings::default() }.transmission_time(characters).as_nanos()
+        };
+        assert_eq!(nanoseconds(9600, 1), 1_041_667);
+        assert_eq!(nanoseconds(9600, 960), 1_000_000_000);
+        assert_eq!(nanoseconds(4_000_000, 1), 2_500);
+        assert_eq!(nanoseconds(75, 1), 133_333_334);
+    }
+}

@@ -1,0 +1,185 @@
+//! `ask`: a device that answers but does not echo. The same request goes out again and again; where the answer ends is
+//! told by an option. Nothing but the request is ever sent.
+//!
+//! Neither request nor answer has a number, so there is one question at a time, and a schedule waits for the answer
+//! (the response time tells for how long). After a lost exchange the line is listened to for as long as the time-out
+//! again, until the late answer is whole: a later one still would be taken for the answer to the next question.
+
+use std::ops::Range;
+
+use super::{ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, open_flows};
+use crate::link::{Caps, Framing};
+use crate::plan::{Case, Direction};
+use crate::workload::FlowRole;
+use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
+
+pub mod reply_scanner;
+pub mod text;
+
+use reply_scanner::{LengthField, MAX_REPLY_BYTES, PatternSearch, ReplyEnd, ReplyScanner, ScanResult};
+
+pub const PROTOCOL: Protocol = Protocol {
+    name: "ask",
+    summary: "answers a question (Modbus, SCPI, AT commands); nothing but the question is sent",
+    default_ports: &[],
+    workloads: &[("latency", &[Direction::Loop])],
+    options: &[
+        ("send", "the request: text with \\r \\n \\t \\0 \\\\ \\xHH, or hex:01 03 0A"),
+        ("until", "the answer ends with these bytes"),
+        ("reply-bytes", "the answer always has so many bytes"),
+        ("reply-length", "the answer says its length: offset,size,endian,add (Modbus/TCP: 4,2,big,6)"),
+        ("message", "true: the next message is the answer (the default on message links)"),
+        ("expect", "bytes that must stand in the answer, or it counts as corrupt"),
+    ],
+    sizes: &[],
+    prepare_case,
+    connect,
+    serve: None,
+};
+
+/// What is asked, and how the answer is read.
+struct RequestSpec {
+    request: Vec<u8>,
+    scanner: ReplyScanner,
+}
+
+impl RequestSpec {
+    fn from_case(case: &Case, caps: &Caps) -> Result<RequestSpec, String> {
+        let option = |name: &str| case.peer_options.get(name).map(String::as_str);
+        let named = |name: &'static str| move |what: String| format!("peer ask: {name} {what}");
+        let send = option("send").ok_or("peer ask: say what to send (--send 'AT\\r')")?;
+        let request = text::parse_bytes(send).map_err(named("send"))?;
+        let mut ends = Vec::new();
+        if let Some(text) = option("until") {
+            ends.push(ReplyEnd::Terminator(PatternSearch::parse(text).map_err(named("until"))?));
+        }
+        if let Some(text) = option("reply-bytes") {
+            let bytes = text.parse().ok().filter(|bytes| (1..=MAX_REPLY_BYTES).contains(bytes));
+            let wrong = || format!("'{text}' is not a number of bytes: use 1 to {MAX_REPLY_BYTES}");
+            ends.push(ReplyEnd::FixedLength(bytes.ok_or_else(wrong).map_err(named("reply-bytes"))?));
+        }
+        if let Some(text) = option("reply-length") {
+            ends.push(ReplyEnd::LengthField(LengthField::parse(text).map_err(named("reply-length"))?));
+        }
+        match option("message") {
+            None => {}
+            Some("true") if caps.framing == Framing::Message => ends.push(ReplyEnd::Message),
+            Some("true") => {
+                return Err(
+                    "peer ask: a stream has no messages; use until, reply-bytes or reply-length".to_owned()
+                );
+            }
+            Some(other) => return Err(format!("peer ask: message '{other}' is not true")),
+        }
+        if ends.is_empty() && caps.framing == Framing::Message {
+            ends.push(ReplyEnd::Message);
+        }
+        let [end] = <[ReplyEnd; 1]>::try_from(ends).map_err(|ends| match ends.len() {
+            0 => "peer ask: say where the answer ends, with until, reply-bytes or reply-length".to_owned(),
+            _ => "peer ask: only one of until, reply-bytes, reply-length and message tells where the answer ends".to_owned(),
+        })?;
+        let expect = option("expect").map(PatternSearch::parse).transpose().map_err(named("expect"))?;
+        Ok(RequestSpec { request, scanner: ReplyScanner::new(end, expect) })
+    }
+}
+
+/// Reads the options; the request is the message, so its length is the case's.
+fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
+    let length = RequestSpec::from_case(case, caps)?.request.len();
+    let length =
+        u32::try_from(length).map_err(|_| format!("peer ask: a request of {length} bytes is too long"))?;
+    if case.message_bytes != 0 && case.message_bytes != length {
+        let asked = case.message_bytes;
+        return Err(format!(
+            "peer ask: the size is the request's ({length} bytes), not {asked}: leave it out"
+        ));
+    }
+    case.message_bytes = length;
+    Ok(())
+}
+
+fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let flows = open_flows(case, near, |port, link, flows| {
+        let caps = link.caps().clone();
+        let question = RequestSpec::from_case(case, &caps).map_err(ProtocolError::InvalidCase)?;
+        let party = Pinger::new(
+            Box::new(AskCodec::new(question)),
+            case,
+            &caps,
+            (near.new_recorder)(FlowRole::RoundTrip, port),
+        );
+        flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
+        Ok(())
+    })?;
+    Ok(FlowsOnlySession::boxed(flows))
+}
+
+/// The exchange in which whatever message comes next is the answer.
+pub fn any_reply_codec(request: Vec<u8>) -> Box<dyn RequestReplyCodec> {
+    Box::new(AskCodec::new(RequestSpec { request, scanner: ReplyScanner::new(ReplyEnd::Message, None) }))
+}
+
+/// Whom the next byte belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AskState {
+    /// Nobody: nothing was asked, or what came was no answer.
+    Idle,
+    /// The question of that number.
+    Awaiting(u64),
+    /// A question that was given up.
+    Late(u64),
+}
+
+/// One question at a time.
+struct AskCodec {
+    spec: RequestSpec,
+    state: AskState,
+}
+
+impl AskCodec {
+    fn new(question: RequestSpec) -> AskCodec {
+        AskCodec { spec: question, state: AskState::Idle }
+    }
+}
+
+impl RequestReplyCodec for AskCodec {
+    fn encode_request(&mut self, sequence: u64) -> &[u8] {
+        // Asked for again while the link takes it in parts.
+        if self.state != AskState::Awaiting(sequence) {
+            self.state = AskState::Awaiting(sequence);
+            self.spec.scanner.restart();
+        }
+        &self.spec.request
+    }
+
+    fn parse_reply(&mut self, data: &[u8], _waiting: Range<u64>) -> ReplyStatus {
+        let (AskState::Awaiting(sequence) | AskState::Late(sequence)) = self.state else {
+            return ReplyStatus::Unrelated { used: data.len() };
+        };
+        let found = self.spec.scanner.scan(data);
+        if found != ScanResult::Incomplete {
+            self.state = AskState::Idle;
+        }
+        match found {
+            ScanResult::Incomplete => ReplyStatus::Incomplete,
+            ScanResult::Complete { used, is_expected: true } => {
+                ReplyStatus::Complete { sequence, used, corrupt_bytes: 0 }
+            }
+            ScanResult::Complete { used, is_expected: false } => ReplyStatus::Unexpected { sequence, used },
+            ScanResult::Malformed { used } => ReplyStatus::Malformed { used },
+        }
+    }
+
+    fn abandon(&mut self, sequence: u64) {
+        if self.state == AskState::Awaiting(sequence) {
+            self.state = AskState::Late(sequence);
+        }
+    }
+
+    fn has_sequence_numbers(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! `auto`: finds out what the far end speaks before anything is measured, on a connection of its own.
+//!
+//! One hello goes out and as many bytes are waited for. Nothing is ever sent to an endpoint behind which an unknown
+//! device may be: there the peer is `echo`, unless one was named.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use super::{PROTOCOLS, Protocol, ProtocolError, find_protocol, linkgauge};
+use crate::endpoint::Endpoint;
+use crate::link::{Caps, Dialer, Fault, Framing, Link};
+
+/// The name under which a plan leaves the choice to us.
+pub const NAME: &str = "auto";
+
+/// Datagrams get lost: so many hellos before silence counts as silence.
+const MAX_TRIES: u32 = 3;
+
+/// The peer at `endpoint`.
+pub fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Protocol, ProtocolError> {
+    let named =
+        |name: &str| find_protocol(name).ok_or_else(|| ProtocolError::InvalidCase(format!("no peer {name}")));
+    let caps =
+        crate::link::endpoint_caps(endpoint).map_err(|fault| crate::link::LinkError::new(endpoint, fault))?;
+    if caps.is_device {
+        return named("echo");
+    }
+    let hello = linkgauge::Hello::new();
+    let mut link = dialer.open(endpoint)?;
+    let asked = probe(link.as_mut(), &caps, hello.bytes(), dialer);
+    let (answer, silence) = match asked {
+        Ok(asked) => asked,
+        // Others end what they do not understand, also in this way.
+        Err(Fault::System { source, .. }) if source.kind() == ErrorKind::ConnectionReset => {
+            (Vec::new(), NoReply::Closed)
+        }
+        Err(fault) => return Err(crate::link::LinkError::new(endpoint, fault).into()),
+    };
+    if hello.is_answered_by(&answer) {
+        return named("linkgauge");
+    }
+    if answer == hello.bytes() {
+        return named("echo");
+    }
+    Err(ProtocolError::unexpected_reply(endpoint, describe_failure(endpoint, &answer, silence)))
+}
+
+/// How a server that sent nothing did so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NoReply {
+    /// It kept the connection, or there is none.
+    Open,
+    Closed,
+}
+
+/// What came back in answer to the hello: at most as many bytes; and what came instead.
+fn probe(
+    link: &mut dyn Link,
+    caps: &Caps,
+    hello: &[u8],
+    dialer: &Dialer,
+) -> Result<(Vec<u8>, NoReply), Fault> {
+    let mut silence = NoReply::Open;
+    let tries = if caps.is_reliable { 1 } else { MAX_TRIES };
+    let mut answer = Vec::new();
+    let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(hello.len()).max(hello.len())];
+    for _ in 0..tries {
+        let mut sent = 0;
+        while sent < hello.len() {
+            sent += link.send(&hello[sent..], dialer.timeout)?;
+        }
+        let until = dialer.now() + dialer.timeout / tries;
+        while answer.len() < hello.len() {
+            let left = until.since(dialer.now());
+            if left == Duration::ZERO {
+                break;
+            }
+            let room = if caps.framing == Framing::Stream { hello.len() - answer.len() } else { chunk.len() };
+            match link.receive(&mut chunk[..room], left) {
+                Ok(length) => answer.extend_from_slice(&chunk[..length]),
+                Err(Fault::TimedOut) => break,
+                Err(Fault::Closed) => {
+                    silence = NoReply::Closed;
+                    break;
+                }
+                Err(fault) => return Err(fault),
+            }
+            if caps.framing == Framing::Message {
+                break;
+            }
+        }
+        if !answer.is_empty() {
+            break;
+        }
+    }
+    Ok((answer, silence))
+}
+
+/// So much of an unknown answer tells what sent it.
+const MAX_SHOWN_BYTES: usize = 16;
+
+/// The protocols whose port an endpoint names.
+fn protocols_of_port(endpoint: &Endpoint) -> Vec<&'static str> {
+    let Ok((_, Some(port))) = endpoint.host_port() else { return Vec::new() };
+    let uses = |peer: &&Protocol| peer.default_ports.contains(&(endpoint.scheme(), port));
+    PROTOCOLS.iter().filter(uses).map(|peer| peer.name).collect()
+}
+
+/// What to name as the protocol: that of the port, where one has it.
+fn advice(endpoint: &Endpoint) -> String {
+    let port = endpoint.host_port().ok().and_then(|(_, port)| port).unwrap_or_default();
+    match protocols_of_port(endpoint).as_slice() {
+        [] => {
+            let names: Vec<&str> = PROTOCOLS.iter().map(|peer| peer.name).collect();
+            format!("name the protocol with --peer ({})", names.join(", "))
+        }
+        names => format!("port {port} is that of {}: try --peer {}", names.join(" and "), names.join(" or ")),
+    }
+}
+
+/// One line on what the server is not.
+fn describe_failure(endpoint: &Endpoint, answer: &[u8], silence: NoReply) -> String {
+    let choose = advice(endpoint);
+    if answer.is_empty() {
+        let how = match silence {
+            NoReply::Open => "nothing came back: the server is silent",
+            NoReply::Closed => {
+                "nothing came back: the server closed the connection, so it is busy or speaks another protocol"
+            }
+        };
+        return format!("{how}: {choose}");
+    }
+    let mut first = String::new();
+    for &byte in answer.iter().take(MAX_SHOWN_BYTES) {
+        match byte {
+            b' '..=b'~' => first.push(char::from(byte)),
+            _ => first.extend(byte.escape_ascii().map(char::from)),
+        }
+    }
+    let more = if answer.len() > MAX_SHOWN_BYTES { "…" } else { "" };
+    format!("the server is neither linkgauge nor an echo, it says '{first}{more}': {choose}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_known_names_its_protocol() {
+        let said = |url: &str, answer: &[u8]| describe_failure(&url.parse().unwrap(), answer, NoReply::Open);
+        insta::assert_snapshot!(
+            [
+                said("tcp://a:5201", b""),
+                said("tcp://a:11111", b"x"),
+                said("tcp://a:18767", b""),
+                said("udp://a:862", b""),
+                said("tcp://a:6785", b"\xbd"),
+            ]
+            .join("\n"),
+            @r"
+        nothing came back: the server is silent: port 5201 is that of iperf3: try --peer iperf3
+        the server is neither linkgauge nor an echo, it says 'x': port 11111 is that of sockperf: try --peer sockperf
+        nothing came back: the server is silent: port 18767 is that of netio: try --peer netio
+        nothing came back: the server is silent: port 862 is that of stamp and twamp-light: try --peer stamp or twamp-light
+        the server is neither linkgauge nor an echo, it says '\xbd': port 6785 is that of pakbus: try --peer pakbus
+        "
+        );
+        assert!(
+            said("tcp://a:7", b"SSH-").ends_with("it says 'SSH-': port 7 is that of echo: try --peer echo")
+        );
+        assert!(said("tcp://a:22", b"SSH-").contains("name the protocol with --peer (linkgauge, echo, "));
+    }
+}

@@ -1,0 +1,346 @@
+//! `chargen`: the far end sends lines of characters for ever (RFC 864). Over a stream it is a source of payload that asks
+//! for nothing; over datagrams it answers each with one of its own, so a round trip can be timed.
+//!
+//! The lines are the 95 printable characters in a ring, 72 to a line, each line beginning one further on. Where the first
+//! begins differs from program to program and is not looked at.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{
+    ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, Service, ask, open_flows,
+};
+use crate::clock::Time;
+use crate::link::party::{Party, PartyCost, Step, Tuning};
+use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
+use crate::plan::{Case, Direction};
+use crate::sample::Recorder;
+use crate::workload::latency::Pinger;
+use crate::workload::phases::{Phase, PhaseTracker};
+use crate::workload::{FlowReport, FlowResult, FlowRole, RecordingParty, ServerReport};
+
+pub const PROTOCOL: Protocol = Protocol {
+    name: "chargen",
+    summary: "sends characters for ever, or one datagram for each (RFC 864)",
+    default_ports: &[("tcp", 19), ("udp", 19)],
+    workloads: &[("throughput", &[Direction::Receive]), ("latency", &[Direction::Loop])],
+    options: &[],
+    sizes: &[],
+    prepare_case: |case, caps| match (case.workload.as_str(), caps.framing) {
+        ("latency", Framing::Message) | ("throughput", Framing::Stream) => Ok(()),
+        ("latency", _) => Err(format!(
+            "{}: a chargen answers nothing on a stream: measure throughput, or latency over udp",
+            case.endpoints[0]
+        )),
+        _ => Err(format!(
+            "{}: a chargen sends no datagrams by itself: measure latency, or throughput over tcp",
+            case.endpoints[0]
+        )),
+    },
+    connect,
+    serve: Some(|_| Arc::new(ChargenService { lines: lines().into() })),
+};
+
+fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let flows = open_flows(case, near, |port, link, flows| {
+        let caps = link.caps().clone();
+        let (role, party): (FlowRole, Box<dyn RecordingParty>) = if case.workload == "latency" {
+            let exchange = ask::any_reply_codec(vec![b'?'; case.message_bytes as usize]);
+            let party = Pinger::new(exchange, case, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
+            (FlowRole::RoundTrip, Box::new(party))
+        } else {
+            (
+                FlowRole::Download,
+                Box::new(ChargenReceiver::new(case, (near.new_recorder)(FlowRole::Download, port))),
+            )
+        };
+        flows.push(Flow { role, endpoint_index: port, link, party });
+        Ok(())
+    })?;
+    Ok(if case.workload == "latency" {
+        FlowsOnlySession::boxed(flows)
+    } else {
+        Box::new(ChargenSession { flows })
+    })
+}
+
+struct ChargenSession {
+    flows: Vec<Flow>,
+}
+
+impl ClientSession for ChargenSession {
+    fn take_flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    /// The far end reports nothing; a stream brings what was sent.
+    fn finish(
+        &mut self,
+        flows: &[FlowResult],
+        _links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<ServerReport>, ProtocolError> {
+        let inward = |flow: &FlowResult| FlowReport {
+            port: flow.endpoint_index,
+            inward: true,
+            messages: flow.recorder.counts.received,
+            ..FlowReport::default()
+        };
+        Ok(Some(ServerReport { flows: flows.iter().map(inward).collect(), ..ServerReport::default() }))
+    }
+}
+
+/// The printable characters of ASCII.
+const FIRST_CHARACTER: u8 = b' ';
+const LAST_CHARACTER: u8 = b'~';
+const RING_CHARACTERS: usize = 95;
+/// Characters of a line; behind them come CR and LF.
+const LINE_CHARACTERS: usize = 72;
+const LAST_COLUMN: usize = LINE_CHARACTERS + 1;
+
+/// All lines, until the first comes again.
+fn lines() -> Vec<u8> {
+    let mut lines = Vec::with_capacity(RING_CHARACTERS * (LAST_COLUMN + 1));
+    for first in 0..RING_CHARACTERS {
+        lines.extend(
+            (first..first + LINE_CHARACTERS).map(|at| FIRST_CHARACTER + (at % RING_CHARACTERS) as u8),
+        );
+        lines.extend(b"\r\n");
+    }
+    lines
+}
+
+/// Compares what comes with what should. Programs differ in which characters their ring has at its ends, and in which
+/// line comes next: so each line is looked at by itself.
+#[derive(Default)]
+pub struct LineChecker {
+    /// Place in the line.
+    column: usize,
+    last_character: u8,
+}
+
+impl LineChecker {
+    /// How many of these bytes are wrong.
+    pub fn count_wrong(&mut self, bytes: &[u8]) -> u64 {
+        let mut wrong = 0;
+        for &byte in bytes {
+            let right = match self.column {
+                0 => (FIRST_CHARACTER..=LAST_CHARACTER).contains(&byte),
+                LINE_CHARACTERS => byte == b'\r',
+                LAST_COLUMN => byte == b'\n',
+                _ => {
+                    byte == self.last_character.wrapping_add(1)
+                        || self.last_character >= LAST_CHARACTER - 1 && byte <= FIRST_CHARACTER + 1
+                }
+            };
+            wrong += u64::from(!right);
+            self.last_character = byte;
+            self.column = if self.column == LAST_COLUMN { 0 } else { self.column + 1 };
+        }
+        wrong
+    }
+}
+
+/// Room for what one receive operation brings: stays in the cache where the next one reuses it.
+const RECEIVE_BYTES: usize = 128 * 1024;
+
+/// The near end of a stream: reads, compares, counts.
+struct ChargenReceiver {
+    batch: Batch,
+    checker: LineChecker,
+    phases: PhaseTracker,
+    message_bytes: u64,
+    timeout: Duration,
+    tuning: Option<Tuning>,
+    received_bytes: u64,
+    last_received: Option<Time>,
+    is_finished: bool,
+    recorder: Recorder,
+}
+
+impl ChargenReceiver {
+    fn new(case: &Case, recorder: Recorder) -> ChargenReceiver {
+        ChargenReceiver {
+            batch: Batch::new(RECEIVE_BYTES, 1),
+            checker: LineChecker::default(),
+            phases: PhaseTracker::new(case.warm_up.unwrap_or_default(), case.stop),
+            message_bytes: u64::from(case.message_bytes).max(1),
+            timeout: case.timeout,
+            tuning: Some(Tuning { wait: case.wait, cpu: case.pin.near, ..Tuning::default() }),
+            received_bytes: 0,
+            last_received: None,
+            is_finished: false,
+            recorder,
+        }
+    }
+}
+
+impl Party for ChargenReceiver {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if let Some(tuning) = self.tuning.take() {
+            return Step::Tune(tuning);
+        }
+        if self.is_finished {
+            return Step::Done;
+        }
+        let last = *self.last_received.get_or_insert(now);
+        if now >= last + self.timeout {
+            return Step::Fail(Fault::TimedOut);
+        }
+        Step::Receive { into: &mut self.batch, until: last + self.timeout }
+    }
+
+    fn on_sent(&mut self, _bytes: usize, _at: Time) {}
+
+    fn on_received(&mut self, now: Time) {
+        self.last_received = Some(now);
+        let (phase, begins) = self.phases.advance_to(now);
+        let chunk = self.batch.messages().next().unwrap_or_default();
+        let wrong = self.checker.count_wrong(chunk);
+        // Of a volume or a count no more is counted than was asked for.
+        let bytes = (chunk.len() as u64).min(self.phases.bytes_left(self.message_bytes));
+        let before = self.received_bytes / self.message_bytes;
+        self.received_bytes += bytes;
+        let messages = self.received_bytes / self.message_bytes - before;
+        if begins {
+            self.recorder.begin_with_bytes(now, bytes);
+        }
+        if phase == Phase::Measuring {
+            self.recorder.counts.corrupt_bytes += wrong;
+            self.recorder.record_delivery(now, messages, bytes);
+        }
+        self.phases.count_sent(messages, bytes);
+        self.is_finished = self.phases.advance_to(now).0 == Phase::Finished || phase == Phase::Finished;
+    }
+
+    fn on_timeout(&mut self, _now: Time) {}
+
+    fn on_ended(&mut self, _cost: PartyCost) {}
+}
+
+impl RecordingParty for ChargenReceiver {
+    fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        self.recorder
+    }
+}
+
+struct ChargenService {
+    lines: Arc<[u8]>,
+}
+
+impl Service for ChargenService {
+    fn new_party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
+        Box::new(ChargenSender {
+            lines: self.lines.clone(),
+            // One at a time, as the door does; there is none in memory.
+            request_batch: (caps.framing == Framing::Message).then(|| Batch::new(MAX_REPLY_BYTES, 1)),
+            reply_bytes: 0,
+            sent_bytes: 0,
+            is_finished: false,
+        })
+    }
+
+    /// The client of a stream says nothing.
+    fn speaks_first(&self, caps: &Caps) -> bool {
+        caps.framing == Framing::Stream
+    }
+
+    fn admit_sender(&self, first: &[u8], _from: &str, reply: &mut Vec<u8>) -> Admission {
+        // Any length up to this will do (RFC 864); one that is no longer than what was sent is of no use to whoever
+        // forges senders.
+        reply.extend(self.lines.iter().take(first.len().min(MAX_REPLY_BYTES)));
+        Admission::Reply
+    }
+}
+
+/// Most characters of an answer (RFC 864).
+const MAX_REPLY_BYTES: usize = 512;
+
+/// The far end.
+struct ChargenSender {
+    lines: Arc<[u8]>,
+    request_batch: Option<Batch>,
+    /// Bytes of an answer that is to be sent.
+    reply_bytes: usize,
+    sent_bytes: u64,
+    is_finished: bool,
+}
+
+impl Party for ChargenSender {
+    fn next_step(&mut self, _now: Time) -> Step<'_> {
+        if self.is_finished {
+            return Step::Done;
+        }
+        if let Some(batch) = &mut self.request_batch {
+            if self.reply_bytes == 0 {
+                return Step::Receive { into: batch, until: Time::NEVER };
+            }
+            return Step::Send { bytes: &self.lines[..self.reply_bytes], message: self.reply_bytes };
+        }
+        let rest = &self.lines[(self.sent_bytes % self.lines.len() as u64) as usize..];
+        Step::Send { bytes: rest, message: rest.len() }
+    }
+
+    fn on_sent(&mut self, bytes: usize, _at: Time) {
+        (self.sent_bytes, self.reply_bytes) = (self.sent_bytes + bytes as u64, 0);
+    }
+
+    fn on_received(&mut self, _now: Time) {
+        let length = self.request_batch.iter().flat_map(Batch::messages).next().map_or(0, <[u8]>::len);
+        self.reply_bytes = length.min(MAX_REPLY_BYTES);
+    }
+
+    fn on_timeout(&mut self, _now: Time) {}
+
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_those_of_the_rfc() {
+        let lines = lines();
+        let text: Vec<&str> = str::from_utf8(&lines).unwrap().split_terminator("\r\n").collect();
+        assert_eq!(text.len(), 95);
+        assert_eq!(text[0], r##" !"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\]^_`abcdefg"##);
+        assert_eq!(text[94], r##"~ !"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\]^_`abcdef"##);
+    }
+
+    #[test]
+    fn any_line_may_come_and_its_characters_must() {
+        // xinetd leaves the first and the last character out of its ring.
+        let all = [
+            lines(),
+            br##"}!"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\]^_`abcdefg"##.to_vec(),
+        ]
+        .concat();
+        for begin in [0, 74, 50 * 74, 94 * 74] {
+            for size in [1, 7, 74, 1000, 10_000] {
+                let mut check = LineChecker::default();
+                let wrong: u64 = all[begin..].chunks(size).map(|chunk| check.count_wrong(chunk)).sum();
+                assert_eq!(wrong, 0, "from {begin}, {size} at a time");
+            }
+        }
+        let mut changed = all.clone();
+        changed[72] = b' ';
+        assert_eq!(LineChecker::default().count_wrong(&changed), 1, "a line without its end");
+        changed[100] = 0;
+        assert_eq!(
+            LineChecker::default().count_wrong(&changed),
+            3,
+            "a character, and the one that does not follow it"
+        );
+        assert!(
+            LineChecker::default().count_wrong(&[0xff; 1000]) > 900
+                && LineChecker::default().count_wrong(&[b'x'; 1000]) > 900
+        );
+    }
+}

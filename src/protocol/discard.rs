@@ -1,0 +1,209 @@
+//! `discard`: the far end reads and drops (RFC 863). It reports nothing, so what counts as delivered is what the
+//! near system says the far system has acknowledged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{ClientSession, ConnectContext, Flow, Protocol, ProtocolError, Service, open_flows};
+use crate::clock::{Clock, Time};
+use crate::endpoint::Endpoint;
+use crate::link::party::{Party, Step, Tuning};
+use crate::link::{Batch, Caps, Fault, Framing, Link};
+use crate::plan::{Case, Direction};
+use crate::workload::throughput::Source;
+use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
+
+pub const PROTOCOL: Protocol = Protocol {
+    name: "discard",
+    summary: "reads and drops (RFC 863); delivery is counted by acknowledged bytes",
+    default_ports: &[("tcp", 9), ("udp", 9)],
+    workloads: &[("throughput", &[Direction::Send])],
+    options: &[],
+    sizes: &[],
+    prepare_case,
+    connect,
+    serve: Some(|_| Arc::new(DiscardService)),
+};
+
+fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
+    match caps.framing {
+        Framing::Stream => Ok(()),
+        Framing::Message => Err(format!(
+            "{}: nobody counts what a discard over datagrams gets: use --peer linkgauge or echo, or a stream",
+            case.endpoints[0]
+        )),
+    }
+}
+
+fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None };
+    let flows = open_flows(case, near, |port, link, flows| {
+        let caps = link.caps().clone();
+        let party = Source::new(case, &caps, tuning, (near.new_recorder)(FlowRole::Upload, port));
+        flows.push(Flow { role: FlowRole::Upload, endpoint_index: port, link, party: Box::new(party) });
+        Ok(())
+    })?;
+    Ok(Box::new(DiscardSession {
+        flows,
+        clock: near.dialer.clock.clone(),
+        timeout: case.timeout,
+        message_bytes: u64::from(case.message_bytes).max(1),
+        endpoints: case.endpoints.clone(),
+    }))
+}
+
+struct DiscardSession {
+    flows: Vec<Flow>,
+    clock: Clock,
+    timeout: Duration,
+    message_bytes: u64,
+    endpoints: Vec<Endpoint>,
+}
+
+/// How often the send queue is looked at while it drains.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
+
+impl ClientSession for DiscardSession {
+    fn take_flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    fn finish(
+        &mut self,
+        flows: &[FlowResult],
+        links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<ServerReport>, ProtocolError> {
+        let links: Vec<_> = flows.iter().zip(links.iter().map(AsRef::as_ref)).collect();
+        let mut flows = drain_and_report(&links, self.message_bytes, &self.clock, self.timeout);
+        for flow in &mut flows {
+            flow.fault = flow.fault.take().map(|fault| format!("{}: {fault}", self.endpoints[flow.port]));
+        }
+        Ok(Some(ServerReport { flows, ..ServerReport::default() }))
+    }
+}
+
+/// A link that is to drain.
+#[derive(Clone, Copy)]
+struct DrainState {
+    /// Bytes that the remote system has not acknowledged.
+    unacknowledged_bytes: u64,
+    /// When that became fewer for the last time.
+    last_progress: Time,
+    /// Nothing more is expected of it.
+    is_finished: bool,
+}
+
+impl DrainState {
+    fn update(&mut self, flowed: &FlowResult, link: &dyn Link, now: Time, gives_up: Time, timeout: Duration) {
+        if self.is_finished {
+            return;
+        }
+        if link.is_broken() {
+            // What it still held is forgotten there, so the last count stands.
+            self.is_finished = true;
+            return;
+        }
+        let left = link.unacknowledged_bytes().unwrap_or(0);
+        if left < self.unacknowledged_bytes {
+            (self.unacknowledged_bytes, self.last_progress) = (left, now);
+        }
+        self.is_finished =
+            left == 0 || flowed.fault.is_some() || now >= gives_up || now >= self.last_progress + timeout;
+    }
+
+    /// Why it does not count as delivered in whole.
+    fn fault(&self, flowed: &FlowResult, timeout: Duration) -> Option<String> {
+        (self.unacknowledged_bytes > 0 && flowed.fault.is_none()).then(|| {
+            format!(
+                "{} of {} bytes were not acknowledged within {timeout:?}: does the server still read? Check --timeout, too",
+                self.unacknowledged_bytes, flowed.recorder.counts.delivered_bytes
+            )
+        })
+    }
+}
+
+/// What the remote system has acknowledged of what these flows sent, once their links have drained, or none of it moves for
+/// the time-out; messages have `message_bytes`, at least 1. Draining takes no longer than sending and the time-out.
+pub(super) fn drain_and_report(
+    sent: &[(&FlowResult, &dyn Link)],
+    message_bytes: u64,
+    clock: &Clock,
+    timeout: Duration,
+) -> Vec<FlowReport> {
+    let began = clock.now();
+    let sending_ns = sent.iter().map(|(flowed, _)| flowed.recorder.elapsed_ns()).max().unwrap_or(0);
+    let gives_up = began + timeout + Duration::from_nanos(sending_ns);
+    // All are looked at in turn, so that none is timed while it waits for another to drain.
+    let all = |(flowed, _): &(&FlowResult, &dyn Link)| DrainState {
+        unacknowledged_bytes: flowed.recorder.counts.delivered_bytes,
+        last_progress: began,
+        is_finished: false,
+    };
+    let mut draining: Vec<DrainState> = sent.iter().map(all).collect();
+    loop {
+        let now = clock.now();
+        for (draining, (flowed, link)) in draining.iter_mut().zip(sent) {
+            draining.update(flowed, *link, now, gives_up, timeout);
+        }
+        if draining.iter().all(|draining| draining.is_finished) {
+            break;
+        }
+        clock.sleep_until(now + POLL_INTERVAL);
+    }
+    let of_one = |((flowed, _), draining): (&(&FlowResult, &dyn Link), DrainState)| {
+        let (counts, first) =
+            (&flowed.recorder.counts, flowed.recorder.first_instant.unwrap_or(draining.last_progress));
+        let bytes = counts.delivered_bytes.saturating_sub(draining.unacknowledged_bytes);
+        FlowReport {
+            port: flowed.endpoint_index,
+            bytes,
+            messages: if draining.unacknowledged_bytes == 0 {
+                counts.sent
+            } else {
+                counts.sent.min(bytes / message_bytes)
+            },
+            // No bytes took no time, which gives no rate.
+            elapsed_ns: if bytes > 0 { draining.last_progress.since(first).as_nanos() as u64 } else { 0 },
+            fault: draining.fault(flowed, timeout),
+            ..FlowReport::default()
+        }
+    };
+    sent.iter().zip(draining).map(of_one).collect()
+}
+
+struct DiscardService;
+
+impl Service for DiscardService {
+    fn new_party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
+        Box::new(DiscardParty {
+            batch: Batch::new(caps.max_message_bytes.unwrap_or(256 * 1024), 1),
+            is_finished: false,
+        })
+    }
+}
+
+/// Reads and forgets.
+struct DiscardParty {
+    batch: Batch,
+    is_finished: bool,
+}
+
+impl Party for DiscardParty {
+    fn next_step(&mut self, _now: Time) -> Step<'_> {
+        if self.is_finished {
+            return Step::Done;
+        }
+        Step::Receive { into: &mut self.batch, until: Time::NEVER }
+    }
+
+    fn on_sent(&mut self, _bytes: usize, _at: Time) {}
+
+    fn on_received(&mut self, _now: Time) {}
+
+    fn on_timeout(&mut self, _now: Time) {}
+
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.is_finished = true;
+        Ok(())
+    }
+}

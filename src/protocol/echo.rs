@@ -1,0 +1,89 @@
+//! `echo`: the far end sends back what it gets. RFC 862 over TCP and UDP, a loop-back plug, anything of that kind.
+//!
+//! Latency is the time of an exchange; throughput goes in a loop, out on one half of the link and back on the other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{
+    ACCEPT_CASE, ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, Service,
+    open_flows,
+};
+use crate::link::party::{Party, Tuning};
+use crate::link::{Admission, Caps, Framing, LinkError};
+use crate::plan::{Case, Direction};
+use crate::workload::FlowRole;
+use crate::workload::latency::{EchoCodec, Pinger, Reflector};
+use crate::workload::throughput::{LoopbackState, Sink, Source};
+
+pub const PROTOCOL: Protocol = Protocol {
+    name: "echo",
+    summary: "sends back what it gets (RFC 862, a loop-back plug)",
+    default_ports: &[("tcp", 7), ("udp", 7)],
+    workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Loop])],
+    options: &[],
+    sizes: &[],
+    prepare_case: ACCEPT_CASE,
+    connect,
+    serve: Some(|facts| Arc::new(EchoService { idle_timeout: Duration::from_secs(facts.limits.idle_s) })),
+};
+
+fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None };
+    let flows = open_flows(case, near, |port, link, flows| {
+        let caps = link.caps().clone();
+        if case.workload == "latency" {
+            let exchange = Box::new(EchoCodec::new(case, &caps));
+            let party = Pinger::new(exchange, case, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
+            flows.push(Flow {
+                role: FlowRole::RoundTrip,
+                endpoint_index: port,
+                link,
+                party: Box::new(party),
+            });
+            return Ok(());
+        }
+        let looped = Arc::new(LoopbackState::default());
+        let back = link.second_handle().map_err(|fault| LinkError::new(&case.endpoints[port], fault))?;
+        let sink = Sink::new(case, &caps, tuning, (near.new_recorder)(FlowRole::Download, port))
+            .looped(&caps, looped.clone());
+        let source = Source::new(case, &caps, tuning, (near.new_recorder)(FlowRole::Upload, port))
+            .looped(case, &caps, looped);
+        flows.push(Flow {
+            role: FlowRole::Download,
+            endpoint_index: port,
+            link: back,
+            party: Box::new(sink),
+        });
+        flows.push(Flow { role: FlowRole::Upload, endpoint_index: port, link, party: Box::new(source) });
+        Ok(())
+    })?;
+    Ok(FlowsOnlySession::boxed(flows))
+}
+
+/// Largest piece sent back at once.
+pub const MAX_ECHO_BYTES: usize = 65_536;
+
+struct EchoService {
+    idle_timeout: Duration,
+}
+
+impl Service for EchoService {
+    fn new_party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
+        Box::new(new_reflector(caps, Tuning::default(), self.idle_timeout))
+    }
+
+    fn admit_sender(&self, first: &[u8], _from: &str, reply: &mut Vec<u8>) -> Admission {
+        reply.extend_from_slice(first);
+        Admission::Reply
+    }
+}
+
+/// The far end of an echo on a link that can do `caps`.
+pub fn new_reflector(caps: &Caps, tuning: Tuning, idle: Duration) -> Reflector {
+    let largest = match caps.framing {
+        Framing::Stream => MAX_ECHO_BYTES,
+        Framing::Message => caps.max_message_bytes.unwrap_or(MAX_ECHO_BYTES),
+    };
+    Reflector::new(caps.framing, largest, tuning, idle)
+}

@@ -1,0 +1,471 @@
+//! The client's control connection: says what is wanted, says when it is over, tells and hears results. A machine like
+//! any party; it is driven up to each point at which the session has something to do.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::control_channel::ControlChannel;
+use super::data::TestState;
+use super::wire::{self, ControlState, Cookie, Parameters, TestResults};
+use crate::clock::Time;
+use crate::link::party::{Party, PartyCost, Step};
+use crate::link::{Fault, Framing};
+use crate::sample::Recorder;
+use crate::workload::RecordingParty;
+
+/// Where nothing was agreed yet.
+pub const CLOSED_EARLY: &str = "the server closed the connection: is it iperf3, with room for us?";
+
+/// Servers since 3.13 close without a word where the password is wrong or missing.
+const CLOSED_AFTER_PARAMETERS: &str = "the server closed the connection when it had heard the parameters: if it wants a user name and a \
+                       password, use a server without, because linkgauge gives none";
+
+pub const NO_BIDIRECTIONAL: &str =
+    "iperf3 before 3.7 cannot do both directions at once: use --direction send,receive";
+
+/// How often it looks whether the streams have ended, and while they cannot have.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+const RUNNING_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What the far program may still have to read when its system has acknowledged all of a stream. It stops counting when
+/// the end is said.
+const STREAM_READ_DELAY: Duration = Duration::from_millis(100);
+
+/// What may still be on its way of datagrams, which nobody acknowledges.
+const DATAGRAM_FLIGHT_DELAY: Duration = Duration::from_millis(300);
+
+/// After the client has said the end, the receivers of a server take what is still on its way for up to this time, and it
+/// reports only then. Ours does so for 5 s, iperf3's ends at once. The whole exchange of results may take that and a time-out.
+const STREAM_END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Whether all that was sent has been acknowledged; none where the system does not tell.
+pub type DrainCheck = Box<dyn FnMut() -> Option<bool> + Send>;
+
+/// What the client wants to happen when.
+pub struct ClientPlan {
+    pub parameters: Parameters,
+    pub framing: Framing,
+    /// For each answer.
+    pub reply_timeout: Duration,
+    /// Receiving ends then, or after so much payload on all streams together.
+    pub max_time: Option<Duration>,
+    pub max_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientStage {
+    /// Cookie said; the server asks for the parameters.
+    CookieSent,
+    ParametersSent,
+    /// The server waits for the streams.
+    AwaitingStreams,
+    StreamsOpen,
+    TestStarted,
+    /// Everything is open, and the server lets the streams go.
+    Ready,
+    Running,
+    /// All has been sent; waits until it is there.
+    Draining(Time),
+    /// The end has been said.
+    EndSent,
+    /// Waits for its own receivers, to tell what they got.
+    AwaitingReceivers,
+    ResultsSent,
+    ResultsReceived,
+    Finished,
+}
+
+pub struct ClientControl {
+    plan: ClientPlan,
+    test: Arc<TestState>,
+    channel: ControlChannel,
+    stage: ClientStage,
+    stage_since: Option<Time>,
+    began_at: Option<Time>,
+    drain_check: DrainCheck,
+    /// When nothing was left to be sent.
+    settled_at: Option<Time>,
+    /// The same, if the far system had acknowledged the last byte then.
+    pub drained_at: Option<Time>,
+    /// When the end was said.
+    pub ended_at: Option<Time>,
+    pub results: Option<TestResults>,
+    /// Congestion control of this end's streams.
+    pub congestion_control: Option<String>,
+    fault: Option<String>,
+}
+
+impl ClientControl {
+    pub fn new(cookie: &Cookie, plan: ClientPlan, test: Arc<TestState>) -> ClientControl {
+        let mut talk = ControlChannel::new();
+        talk.queue(cookie.bytes());
+        ClientControl {
+            plan,
+            test,
+            channel: talk,
+            stage: ClientStage::CookieSent,
+            stage_since: None,
+            began_at: None,
+            drain_check: Box::new(|| None),
+            settled_at: None,
+            drained_at: None,
+            ended_at: None,
+            results: None,
+            congestion_control: None,
+            fault: None,
+        }
+    }
+
+    /// Whether the server waits for streams; they are open now.
+    pub fn streams_opened(&mut self, drained: DrainCheck) -> bool {
+        let waits = self.stage == ClientStage::AwaitingStreams;
+        if waits {
+            self.drain_check = drained;
+            self.enter_stage(ClientStage::StreamsOpen);
+            self.process_input();
+        }
+        waits
+    }
+
+    /// The streams run from now on.
+    pub fn start(&mut self) -> bool {
+        let ready = self.stage == ClientStage::Ready;
+        if ready {
+            self.enter_stage(ClientStage::Running);
+            self.process_input();
+        }
+        ready
+    }
+
+    fn enter_stage(&mut self, stage: ClientStage) {
+        (self.stage, self.stage_since) = (stage, None);
+    }
+
+    fn fail(&mut self, why: impl Into<String>) {
+        self.fault.get_or_insert(why.into());
+    }
+
+    /// What it has to have heard by now to go on.
+    fn expected_state(&self) -> Option<ControlState> {
+        match self.stage {
+            ClientStage::CookieSent => Some(ControlState::ParameterExchange),
+            ClientStage::ParametersSent => Some(ControlState::CreateStreams),
+            ClientStage::StreamsOpen => Some(ControlState::TestStart),
+            ClientStage::TestStarted => Some(ControlState::TestRunning),
+            ClientStage::EndSent => Some(ControlState::ExchangeResults),
+            ClientStage::ResultsReceived => Some(ControlState::DisplayResults),
+            _ => None,
+        }
+    }
+
+    /// Goes on as far as what was heard allows.
+    fn process_input(&mut self) {
+        while self.fault.is_none() {
+            let before = (self.stage, self.channel.input().len());
+            // No results are so long that their length begins like an error.
+            let is_error = self.channel.input().first() == Some(&(ControlState::ServerError as u8));
+            match (self.stage, self.expected_state()) {
+                (ClientStage::ResultsSent, _) if !is_error => self.read_results(),
+                (_, wanted) => self.read_state(wanted),
+            }
+            if before == (self.stage, self.channel.input().len()) {
+                return;
+            }
+        }
+    }
+
+    fn read_state(&mut self, wanted: Option<ControlState>) {
+        let Some(&first) = self.channel.input().first() else { return };
+        match ControlState::from_byte(first) {
+            Some(ControlState::AccessDenied) => {
+                self.fail("the server is busy with another test, iperf3 does one at a time: try again later");
+            }
+            Some(ControlState::ServerTerminates) => self.fail("the server was stopped"),
+            Some(ControlState::ServerError) => {
+                // The numbers may still be on their way; closed without them it is an error all the same.
+                if let Some(error) = self.channel.input().get(1..1 + wire::ERROR_BYTES) {
+                    self.fail(wire::explain_error(error));
+                }
+            }
+            Some(state) if wanted == Some(state) => {
+                self.channel.take_byte();
+                self.advance();
+            }
+            // It speaks before it has to: later.
+            Some(_) if wanted.is_none() => {}
+            _ => self.fail(describe_unexpected(self.channel.input(), self.stage == ClientStage::CookieSent)),
+        }
+    }
+
+    fn advance(&mut self) {
+        let next = match self.stage {
+            ClientStage::CookieSent => {
+                self.channel.queue(&wire::encode_framed(&self.plan.parameters.to_json()));
+                ClientStage::ParametersSent
+            }
+            ClientStage::ParametersSent => ClientStage::AwaitingStreams,
+            ClientStage::StreamsOpen => ClientStage::TestStarted,
+            ClientStage::TestStarted => ClientStage::Ready,
+            ClientStage::EndSent => ClientStage::AwaitingReceivers,
+            ClientStage::ResultsReceived => {
+                self.channel.queue(&[ControlState::Done as u8]);
+                ClientStage::Finished
+            }
+            stage => stage,
+        };
+        self.enter_stage(next);
+    }
+
+    fn read_results(&mut self) {
+        let streams = self.plan.parameters.stream_count();
+        let results = self.channel.take_object(wire::MAX_RESULTS_BYTES);
+        match results
+            .and_then(|object| object.map(|object| TestResults::from_json(&object, streams)).transpose())
+        {
+            Ok(None) => {}
+            Ok(Some(results)) => {
+                self.results = Some(results);
+                self.enter_stage(ClientStage::ResultsReceived);
+            }
+            Err(error) => self.fail(format!("the server's results cannot be understood: {error}")),
+        }
+    }
+
+    /// Whether the test is to end: both directions have done what was planned.
+    fn is_test_done(&mut self, now: Time) -> bool {
+        let began = *self.began_at.get_or_insert(now);
+        let parameters = &self.plan.parameters;
+        let receives = parameters.reverse || parameters.bidirectional;
+        let enough = self.plan.max_time.is_some_and(|time| now.since(began) >= time)
+            || self.plan.max_bytes.is_some_and(|volume| self.test.received_bytes() >= volume);
+        let received = !receives || enough || self.test.receivers() == 0;
+        received && self.test.senders() == 0
+    }
+
+    /// What time alone brings about.
+    fn poll(&mut self, now: Time) {
+        if self.stage == ClientStage::Running && self.is_test_done(now) {
+            self.enter_stage(ClientStage::Draining(now));
+        }
+        if let ClientStage::Draining(since) = self.stage {
+            let sends = !self.plan.parameters.reverse;
+            let drained = if sends && self.settled_at.is_none() { (self.drain_check)() } else { None };
+            match drained {
+                Some(false) => {}
+                told => {
+                    let settled = *self.settled_at.get_or_insert(now);
+                    self.drained_at = self.drained_at.or(told.map(|_| settled));
+                }
+            }
+            let wait = match self.plan.framing {
+                _ if !sends => Duration::ZERO,
+                // The other direction would have the link for itself meanwhile.
+                Framing::Stream if self.plan.parameters.bidirectional => Duration::ZERO,
+                Framing::Stream => STREAM_READ_DELAY,
+                Framing::Message => DATAGRAM_FLIGHT_DELAY,
+            };
+            let waited = self.settled_at.is_some_and(|settled| now.since(settled) >= wait);
+            if waited || now.since(since) >= self.plan.reply_timeout.saturating_add(wait) {
+                self.test.signal_end();
+                self.ended_at = Some(now);
+                self.channel.queue(&[ControlState::TestEnd as u8]);
+                self.enter_stage(ClientStage::EndSent);
+            }
+        }
+        if self.stage == ClientStage::AwaitingReceivers {
+            let waited = self.ended_at.map_or(STREAM_END_TIMEOUT, |ended| now.since(ended));
+            if self.test.receivers() == 0 || waited >= STREAM_END_TIMEOUT {
+                self.channel.queue(&wire::encode_framed(&self.local_results().to_json()));
+                self.enter_stage(ClientStage::ResultsSent);
+                self.process_input();
+            }
+        }
+    }
+
+    /// What this end counted.
+    fn local_results(&self) -> TestResults {
+        let parameters = &self.plan.parameters;
+        let ended = self.test.stream_results(parameters.stream_count());
+        let seconds = |ended: &super::data::StreamResult| {
+            let time = ended.first_instant.zip(ended.last_instant).map(|(first, last)| last.since(first));
+            time.unwrap_or_default().as_secs_f64()
+        };
+        let longest = ended.iter().map(seconds).fold(0.0, f64::max);
+        let cpu: f64 = ended.iter().map(|ended| ended.cpu_seconds).sum();
+        let streams = ended.iter().map(|ended| wire::StreamCounts {
+            bytes: ended.bytes,
+            retransmits: ended.retransmits,
+            jitter_s: ended.jitter_s,
+            lost: ended.missing_packets,
+            packets: ended.packets,
+            omitted: Some(ended.omitted),
+            seconds: seconds(ended),
+        });
+        TestResults {
+            cpu_percent: if longest > 0.0 { 100.0 * cpu / longest } else { 0.0 },
+            has_retransmits: (!parameters.reverse)
+                .then(|| ended.iter().any(|ended| ended.retransmits.is_some())),
+            congestion_control: self.congestion_control.clone(),
+            streams: streams.collect(),
+            server_output: None,
+        }
+    }
+
+    /// Whether nothing is left to be done, or nothing can be done.
+    pub fn is_finished(&self) -> bool {
+        self.stage == ClientStage::Finished
+    }
+
+    /// Until when the server may answer.
+    fn answers_by(&mut self, now: Time) -> Time {
+        let since = *self.stage_since.get_or_insert(now);
+        match self.ended_at {
+            Some(ended) => ended + self.plan.reply_timeout.saturating_add(STREAM_END_TIMEOUT),
+            None => since + self.plan.reply_timeout,
+        }
+    }
+}
+
+/// One line on what came instead of iperf3's words.
+fn describe_unexpected(heard: &[u8], at_once: bool) -> String {
+    const SHOWN: usize = 16;
+    let shown = heard[..heard.len().min(SHOWN)].escape_ascii();
+    let more = if heard.len() > SHOWN { "…" } else { "" };
+    match at_once {
+        true => {
+            format!("no iperf3 server is there, it says '{shown}{more}': name what it speaks with --peer")
+        }
+        false => format!("the server said '{shown}{more}' where iperf3 says something else"),
+    }
+}
+
+impl Party for ClientControl {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        self.poll(now);
+        if let Some(fault) = self.fault.take() {
+            self.test.abort();
+            self.stage = ClientStage::Finished;
+            return Step::Fail(Fault::Other(fault));
+        }
+        if !self.channel.is_flushed() {
+            return self.channel.step(now);
+        }
+        let until = self.answers_by(now);
+        match self.stage {
+            ClientStage::AwaitingStreams | ClientStage::Ready | ClientStage::Finished => Step::Done,
+            ClientStage::Running => {
+                let planned = self.began_at.zip(self.plan.max_time).map(|(began, time)| began + time);
+                let next = planned.filter(|&end| end > now).unwrap_or(now + POLL_INTERVAL);
+                self.channel.step(next.min(now + RUNNING_POLL_INTERVAL))
+            }
+            ClientStage::Draining(_) | ClientStage::AwaitingReceivers => {
+                self.channel.step(now + POLL_INTERVAL)
+            }
+            _ => self.channel.step(until),
+        }
+    }
+
+    fn on_sent(&mut self, bytes: usize, _at: Time) {
+        self.channel.mark_sent(bytes);
+    }
+
+    fn on_received(&mut self, _now: Time) {
+        match self.channel.read_batch() {
+            Ok(()) => self.process_input(),
+            Err(error) => self.fail(format!("the server cannot be understood: {error}")),
+        }
+    }
+
+    fn on_timeout(&mut self, _now: Time) {
+        match self.stage {
+            ClientStage::Running | ClientStage::Draining(_) | ClientStage::AwaitingReceivers => {}
+            ClientStage::CookieSent => {
+                self.fail("no iperf3 server answered in time: name what is there with --peer")
+            }
+            _ => self.fail("the server did not answer in time: check that it runs, and --timeout"),
+        }
+    }
+
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
+        let error =
+            self.channel.input().strip_prefix(&[ControlState::ServerError as u8]).map(wire::explain_error);
+        let why = match self.stage {
+            // What is to come has been said.
+            ClientStage::ResultsReceived | ClientStage::Finished => {
+                self.stage = ClientStage::Finished;
+                self.channel = ControlChannel::new();
+                return Ok(());
+            }
+            ClientStage::ParametersSent => CLOSED_AFTER_PARAMETERS.to_owned(),
+            ClientStage::CookieSent => CLOSED_EARLY.to_owned(),
+            ClientStage::StreamsOpen | ClientStage::TestStarted => {
+                "the server did not begin the test: does it limit the rate?".to_owned()
+            }
+            _ if self.plan.parameters.bidirectional => {
+                format!("the server broke off the test: {NO_BIDIRECTIONAL}")
+            }
+            _ => "the server broke off the test: it was killed, it failed, or it limits the rate".to_owned(),
+        };
+        self.fail(error.unwrap_or(why));
+        Ok(())
+    }
+}
+
+/// The control connection while the streams run; afterwards the session has it back.
+pub struct ControlParty {
+    control: Option<ClientControl>,
+    slot: ControlSlot,
+    recorder: Recorder,
+}
+
+/// Where the control is when no thread has it.
+pub type ControlSlot = Arc<Mutex<Option<ClientControl>>>;
+
+impl ControlParty {
+    pub fn new(control: ClientControl, recorder: Recorder) -> (ControlParty, ControlSlot) {
+        let home = ControlSlot::default();
+        (ControlParty { control: Some(control), slot: home.clone(), recorder }, home)
+    }
+}
+
+impl Party for ControlParty {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        self.control.as_mut().map_or(Step::Done, |control| control.next_step(now))
+    }
+
+    fn on_sent(&mut self, bytes: usize, at: Time) {
+        if let Some(control) = &mut self.control {
+            control.on_sent(bytes, at);
+        }
+    }
+
+    fn on_received(&mut self, now: Time) {
+        if let Some(control) = &mut self.control {
+            control.on_received(now);
+        }
+    }
+
+    fn on_timeout(&mut self, now: Time) {
+        if let Some(control) = &mut self.control {
+            control.on_timeout(now);
+        }
+    }
+
+    fn on_closed(&mut self, now: Time) -> Result<(), Fault> {
+        self.control.as_mut().map_or(Err(Fault::Closed), |control| control.on_closed(now))
+    }
+
+    fn on_ended(&mut self, _cost: PartyCost) {
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = self.control.take();
+    }
+}
+
+impl RecordingParty for ControlParty {
+    fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        self.recorder
+    }
+}

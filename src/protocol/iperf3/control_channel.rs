@@ -1,0 +1,77 @@
+//! The control connection as both ends use it: bytes that wait to be understood, words that wait to be sent. Knows no order
+//! of things: `near` and `far` do.
+
+use super::wire::{self, Iperf3WireError};
+use crate::clock::Time;
+use crate::link::Batch;
+use crate::link::party::Step;
+
+pub struct ControlChannel {
+    input: Vec<u8>,
+    output: Vec<u8>,
+    output_sent: usize,
+    batch: Batch,
+}
+
+impl ControlChannel {
+    pub fn new() -> ControlChannel {
+        ControlChannel { input: Vec::new(), output: Vec::new(), output_sent: 0, batch: Batch::new(4096, 1) }
+    }
+
+    pub fn queue(&mut self, words: &[u8]) {
+        self.output.extend_from_slice(words);
+    }
+
+    /// Whether everything has been sent.
+    pub fn is_flushed(&self) -> bool {
+        self.output_sent >= self.output.len()
+    }
+
+    /// Sends what is to be said; else listens, until then.
+    pub fn step(&mut self, until: Time) -> Step<'_> {
+        if !self.is_flushed() {
+            return Step::Send { bytes: &self.output[self.output_sent..], message: self.output.len() };
+        }
+        Step::Receive { into: &mut self.batch, until }
+    }
+
+    pub fn mark_sent(&mut self, bytes: usize) {
+        self.output_sent += bytes;
+        if self.is_flushed() {
+            self.output.clear();
+            self.output_sent = 0;
+        }
+    }
+
+    /// The bytes of the last receipt are heard. Whoever talks on and on without being understood is not listened to.
+    pub fn read_batch(&mut self) -> Result<(), Iperf3WireError> {
+        for message in self.batch.messages() {
+            self.input.extend_from_slice(message);
+        }
+        match self.input.len() > wire::MAX_RESULTS_BYTES + 4096 {
+            true => Err(Iperf3WireError::TooLong(self.input.len())),
+            false => Ok(()),
+        }
+    }
+
+    /// What was heard and is not understood yet.
+    pub fn input(&self) -> &[u8] {
+        &self.input
+    }
+
+    /// Takes so many bytes, if they are there.
+    pub fn take(&mut self, bytes: usize) -> Option<Vec<u8>> {
+        (self.input.len() >= bytes).then(|| self.input.drain(..bytes).collect())
+    }
+
+    pub fn take_byte(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    /// Takes the JSON that comes next, once it is whole.
+    pub fn take_object(&mut self, longest: usize) -> Result<Option<wire::JsonObject>, Iperf3WireError> {
+        let Some((object, used)) = wire::decode_framed(&self.input, longest)? else { return Ok(None) };
+        self.input.drain(..used);
+        Ok(Some(object))
+    }
+}

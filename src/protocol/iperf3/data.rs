@@ -1,0 +1,388 @@
+//! A stream of a test, at either end: the workload's sender or receiver, which begins and ends with the test.
+//!
+//! The end is said on the control connection and not on the stream: senders stop then, receivers take what is still on
+//! its way, so that both ends count the same.
+
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use super::datagram::{DatagramHeader, SharedJitter};
+use super::wire;
+use crate::clock::Time;
+use crate::link::party::{Party, PartyCost, Step, Tuning};
+use crate::link::{Caps, Fault, Framing};
+use crate::plan::{Case, Pacing, StopCondition};
+use crate::protocol::connection_limits::ConnectionLimits;
+use crate::sample::Recorder;
+use crate::workload::RecordingParty;
+use crate::workload::throughput::{Sink, Source};
+
+/// A stream looks so often whether the test is over.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Silence after the end by which a receiver has got what there is: datagrams may be lost, and of a stream nobody may
+/// have said how much is to come.
+const MAX_DATAGRAM_END_SILENCE: Duration = Duration::from_millis(300);
+
+/// The same where the rest of a stream is sure to come: longer than a repetition takes, shorter than any peer waits.
+const MAX_STREAM_END_SILENCE: Duration = Duration::from_secs(3);
+
+/// A sender that goes on after the end is not listened to for longer.
+const MAX_OVERTIME: Duration = Duration::from_secs(5);
+
+/// What the streams of a test and its control connection share.
+#[derive(Default)]
+pub struct TestState {
+    /// The end has been said.
+    end_signalled: AtomicBool,
+    /// It cannot go on: nobody waits for anything.
+    aborted: AtomicBool,
+    senders: AtomicUsize,
+    receivers: AtomicUsize,
+    /// Payload that this end has received, on all streams.
+    received_bytes: AtomicU64,
+    /// What the far end says to have sent on each stream, where all of that counts.
+    expected_bytes: OnceLock<Vec<u64>>,
+    stream_results: Mutex<Vec<(usize, StreamResult)>>,
+}
+
+/// What became of a stream.
+#[derive(Debug, Clone, Default)]
+pub struct StreamResult {
+    pub bytes: u64,
+    /// Messages sent or received, and how many of them must have been sent; both without those of the warm-up.
+    pub messages: u64,
+    pub sent_messages: u64,
+    /// Datagrams sent, or sent as told by the highest number received, and those missing; both with the warm-up.
+    pub packets: u64,
+    pub missing_packets: u64,
+    /// Of these, missing and sent in the warm-up.
+    pub omitted: (u64, u64),
+    /// Segments that the system sent again.
+    pub retransmits: Option<u64>,
+    pub jitter_s: f64,
+    pub first_instant: Option<Time>,
+    pub last_instant: Option<Time>,
+    pub cpu_seconds: f64,
+    pub fault: Option<String>,
+}
+
+impl TestState {
+    pub fn is_ended(&self) -> bool {
+        self.end_signalled.load(Relaxed)
+    }
+
+    pub fn signal_end(&self) {
+        self.end_signalled.store(true, Relaxed);
+    }
+
+    pub fn is_aborted(&self) -> bool {
+        self.aborted.load(Relaxed)
+    }
+
+    pub fn abort(&self) {
+        self.aborted.store(true, Relaxed);
+    }
+
+    pub fn senders(&self) -> usize {
+        self.senders.load(Acquire)
+    }
+
+    pub fn receivers(&self) -> usize {
+        self.receivers.load(Acquire)
+    }
+
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes.load(Relaxed)
+    }
+
+    /// The far end has told what it sent on each stream.
+    pub fn set_expected_bytes(&self, bytes: Vec<u64>) {
+        // Said once; a second time changes nothing.
+        let _ = self.expected_bytes.set(bytes);
+    }
+
+    fn lock_stream_results(&self) -> MutexGuard<'_, Vec<(usize, StreamResult)>> {
+        self.stream_results.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What became of so many streams; nothing yet of those that still run.
+    pub fn stream_results(&self, streams: usize) -> Vec<StreamResult> {
+        let mut all = vec![StreamResult::default(); streams];
+        for (number, ended) in self.lock_stream_results().iter().filter(|(number, _)| *number < streams) {
+            all[*number] = ended.clone();
+        }
+        all
+    }
+
+    /// Why a stream ended early, if one did.
+    pub fn fault(&self) -> Option<String> {
+        self.lock_stream_results().iter().find_map(|(_, ended)| ended.fault.clone())
+    }
+}
+
+enum StreamParty {
+    Sender(Box<Source>),
+    Receiver(Box<Sink>),
+}
+
+impl StreamParty {
+    fn as_party(&mut self) -> &mut dyn Party {
+        match self {
+            StreamParty::Sender(source) => source.as_mut(),
+            StreamParty::Receiver(sink) => sink.as_mut(),
+        }
+    }
+
+    fn recorder(&self) -> &Recorder {
+        match self {
+            StreamParty::Sender(source) => source.recorder(),
+            StreamParty::Receiver(sink) => sink.recorder(),
+        }
+    }
+
+    fn moved_bytes(&self) -> u64 {
+        match self {
+            StreamParty::Sender(source) => source.position(),
+            StreamParty::Receiver(sink) => sink.position(),
+        }
+    }
+}
+
+/// One end of a stream.
+pub struct TestStream {
+    party: StreamParty,
+    index: usize,
+    test: Arc<TestState>,
+    framing: Framing,
+    jitter: SharedJitter,
+    /// How long a receiver waits for more before the end was said.
+    receive_timeout: Duration,
+    limits: Option<ConnectionLimits>,
+    /// Since then nothing has come; since then the test is known to be over.
+    silent_since: Option<Time>,
+    ended_since: Option<Time>,
+    has_received_all: bool,
+    fault: Option<String>,
+}
+
+/// What a stream is made from besides its case.
+pub struct StreamParams<'a> {
+    pub case: &'a Case,
+    pub caps: &'a Caps,
+    pub index: usize,
+    pub test: &'a Arc<TestState>,
+    pub counters_64bit: bool,
+    pub recorder: Recorder,
+    pub pinned_cpu: Option<u32>,
+}
+
+impl TestStream {
+    pub fn sender(making: StreamParams) -> TestStream {
+        TestStream::new(making, true)
+    }
+
+    pub fn receiver(making: StreamParams) -> TestStream {
+        TestStream::new(making, false)
+    }
+
+    fn new(making: StreamParams, sends: bool) -> TestStream {
+        let StreamParams { case, caps, index: number, test, counters_64bit, recorder, pinned_cpu: cpu } =
+            making;
+        let tuning = Tuning { wait: case.wait, cpu, batch_message_bytes: None };
+        let jitter = SharedJitter::default();
+        let head = || Box::new(DatagramHeader::new(counters_64bit, jitter.clone()));
+        // A stream of bytes has no heads.
+        let has_heads = caps.framing == Framing::Message;
+        let end = if sends {
+            test.senders.fetch_add(1, Relaxed);
+            let source = Source::new(case, caps, tuning, recorder);
+            StreamParty::Sender(Box::new(if has_heads { source.with_header(head(), caps) } else { source }))
+        } else {
+            test.receivers.fetch_add(1, Relaxed);
+            // It ends when that is said, not by its own plan.
+            let case = Case { stop: StopCondition::default(), ..case.clone() };
+            let sink = Sink::new(&case, caps, tuning, recorder);
+            StreamParty::Receiver(Box::new(if has_heads { sink.with_header(head()) } else { sink }))
+        };
+        let gap = match case.pacing {
+            Pacing::Closed => 0.0,
+            Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => {
+                (10.0 / per_second).min(60.0)
+            }
+        };
+        TestStream {
+            party: end,
+            index: number,
+            test: test.clone(),
+            framing: caps.framing,
+            jitter,
+            receive_timeout: case.timeout.max(Duration::from_secs_f64(gap)),
+            limits: None,
+            silent_since: None,
+            ended_since: None,
+            has_received_all: false,
+            fault: None,
+        }
+    }
+
+    pub fn is_sender(&self) -> bool {
+        matches!(self.party, StreamParty::Sender(_))
+    }
+
+    /// Whether what came last is the word that opened the stream, said again because its answer was lost.
+    pub fn is_repeated_hello(&self) -> bool {
+        let StreamParty::Receiver(sink) = &self.party else { return false };
+        let mut messages = sink.batch().messages();
+        self.framing == Framing::Message
+            && sink.batch().len() == 1
+            && messages.next().is_some_and(|message| message.len() == wire::UDP_HELLO.len())
+    }
+
+    pub fn with_limits(self, leash: ConnectionLimits) -> TestStream {
+        TestStream { limits: Some(leash), ..self }
+    }
+
+    /// Whether a receiver has got all there is, once the end has been said.
+    fn is_complete(&mut self, now: Time) -> bool {
+        if now.since(*self.ended_since.get_or_insert(now)) >= MAX_OVERTIME {
+            return true;
+        }
+        let expected = self.test.expected_bytes.get().and_then(|all| all.get(self.index));
+        self.has_received_all
+            || expected.is_some_and(|bytes| self.party.recorder().counts.delivered_bytes >= *bytes)
+    }
+
+    /// How long a receiver listens on after the end.
+    fn max_end_silence(&self) -> Duration {
+        match (self.framing, self.test.expected_bytes.get()) {
+            (Framing::Stream, Some(_)) => MAX_STREAM_END_SILENCE,
+            _ => MAX_DATAGRAM_END_SILENCE,
+        }
+    }
+}
+
+impl Party for TestStream {
+    #[inline]
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        let over = self.test.is_ended();
+        let at_rest = match self.party {
+            StreamParty::Sender(_) => over,
+            StreamParty::Receiver(_) => over && self.is_complete(now),
+        };
+        if at_rest || self.test.is_aborted() {
+            return Step::Done;
+        }
+        if let Some(leash) = &mut self.limits
+            && let Some(reason) = leash.exceeded_limit(now, self.party.moved_bytes())
+        {
+            self.fault = Some(reason.to_owned());
+            return Step::Fail(Fault::Other(reason.to_owned()));
+        }
+        let stays = self.limits.is_some() && self.is_sender();
+        match self.party.as_party().next_step(now) {
+            // A server's stream is open until the client has said the end.
+            Step::FinishSending | Step::Done if stays => Step::Sleep(now + POLL_INTERVAL),
+            Step::FinishSending => Step::Done,
+            // Silence is no end here; how long it may last is decided in `timed_out`.
+            Step::Receive { into, .. } => Step::Receive { into, until: now + POLL_INTERVAL },
+            Step::Sleep(until) => Step::Sleep(until.min(now + POLL_INTERVAL)),
+            Step::Fail(fault) => {
+                self.fault = Some(fault.to_string());
+                Step::Fail(fault)
+            }
+            step => step,
+        }
+    }
+
+    #[inline]
+    fn on_sent(&mut self, bytes: usize, at: Time) {
+        self.party.as_party().on_sent(bytes, at);
+    }
+
+    #[inline]
+    fn on_received(&mut self, now: Time) {
+        self.silent_since = Some(now);
+        let before = self.party.recorder().counts.delivered_bytes;
+        self.party.as_party().on_received(now);
+        self.test.received_bytes.fetch_add(self.party.recorder().counts.delivered_bytes - before, Relaxed);
+    }
+
+    fn on_send_blocked(&mut self, now: Time, unacknowledged: Option<u64>) {
+        self.party.as_party().on_send_blocked(now, unacknowledged);
+    }
+
+    fn on_timeout(&mut self, now: Time) {
+        let silent = now.since(*self.silent_since.get_or_insert(now));
+        if self.test.is_ended() {
+            self.has_received_all = silent >= self.max_end_silence();
+        } else if silent >= self.receive_timeout {
+            self.party.as_party().on_timeout(now);
+        }
+    }
+
+    fn on_closed(&mut self, now: Time) -> Result<(), Fault> {
+        self.party.as_party().on_closed(now)
+    }
+
+    fn on_stopped(&mut self, reason: &'static str) {
+        self.fault = Some(reason.to_owned());
+    }
+
+    fn on_ended(&mut self, cost: PartyCost) {
+        self.party.as_party().on_ended(cost);
+        let recorder = self.party.recorder();
+        let counts = &recorder.counts;
+        let (running, messages, offered, packets, missing) = match &self.party {
+            StreamParty::Sender(source) => {
+                (&self.test.senders, counts.sent, counts.sent, source.messages(), 0)
+            }
+            StreamParty::Receiver(sink) => (
+                &self.test.receivers,
+                counts.received,
+                sink.measured_messages(),
+                sink.passed_messages(),
+                sink.missing_messages(),
+            ),
+        };
+        let omitted_missing = match &self.party {
+            StreamParty::Sender(_) => 0,
+            StreamParty::Receiver(sink) => sink.missing_warm_up_messages(),
+        };
+        let has_packets = self.framing == Framing::Message;
+        let ended = StreamResult {
+            bytes: counts.delivered_bytes,
+            messages,
+            sent_messages: offered,
+            packets: if has_packets { packets } else { 0 },
+            missing_packets: missing,
+            omitted: if has_packets { (omitted_missing, packets.saturating_sub(offered)) } else { (0, 0) },
+            retransmits: cost.retransmits.filter(|_| self.is_sender()),
+            jitter_s: self.jitter.seconds(),
+            first_instant: recorder.first_instant,
+            last_instant: recorder.last_instant,
+            cpu_seconds: cost.cpu_seconds,
+            fault: self.fault.take(),
+        };
+        self.test.lock_stream_results().push((self.index, ended));
+        // Last: whoever sees that none runs reads what became of them.
+        running.fetch_sub(1, Release);
+    }
+}
+
+impl RecordingParty for TestStream {
+    fn recorder(&self) -> &Recorder {
+        self.party.recorder()
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        match self.party {
+            StreamParty::Sender(source) => source.into_recorder(),
+            StreamParty::Receiver(sink) => sink.into_recorder(),
+        }
+    }
+}

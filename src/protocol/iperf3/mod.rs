@@ -1,0 +1,456 @@
+//! `iperf3`: the far end is an iperf3 server, or an iperf3 client is at the near end of ours. One control connection says
+//! what is to be done and, afterwards, what each end counted; payload goes over streams of its own, TCP or UDP.
+//!
+//! This file is the near side; `far` the far side, `wire` the words, `data` a stream at either end.
+
+pub mod client;
+mod control_channel;
+mod data;
+pub mod datagram;
+mod server;
+pub mod wire;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::{ClientSession, ConnectContext, Flow, Protocol, ProtocolError};
+use crate::clock::{Clock, Time};
+use crate::endpoint::Endpoint;
+use crate::link::party::{CANCEL_CHECK_INTERVAL, Tuning, drive};
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, companion_stream};
+use crate::plan::{Case, Direction, Pacing, StopCondition, WaitMode};
+use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
+use client::{ClientControl, ClientPlan, ControlParty, ControlSlot};
+use data::{StreamParams, StreamResult, TestState, TestStream};
+use wire::{Cookie, Parameters, StreamCounts};
+
+#[cfg(test)]
+mod tests;
+
+pub const PROTOCOL: Protocol = Protocol {
+    name: "iperf3",
+    summary: "an iperf3 server or client: both ends count, over TCP or UDP",
+    default_ports: &[("tcp", 5201), ("udp", 5201)],
+    workloads: &[("throughput", &[Direction::Send, Direction::Receive, Direction::Both])],
+    options: &[],
+    sizes: &[],
+    prepare_case,
+    connect,
+    serve: Some(server::new_service),
+};
+
+/// UDP streams are opened by a datagram each, which may be lost, and so may its answer.
+const MAX_HELLO_TRIES: u32 = 5;
+
+/// Checks what iperf3 has no words for.
+fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
+    let endpoint = &case.endpoints[0];
+    let unfit = |what: String| Err(format!("{endpoint}: iperf3 {what}"));
+    if caps.is_device || !caps.can_open_parallel {
+        return unfit("needs a network, with several connections".to_owned());
+    }
+    if caps.framing == Framing::Message && companion_stream(endpoint).is_err() {
+        return unfit("agrees on a stream what goes in datagrams, and has none beside such links".to_owned());
+    }
+    if case.parallel > wire::MAX_STREAMS {
+        return unfit(format!("has at most {} connections: use a smaller --parallel", wire::MAX_STREAMS));
+    }
+    let (least, most) = match caps.framing {
+        Framing::Stream => (1, wire::MAX_BLOCK_BYTES),
+        Framing::Message => (*wire::DATAGRAM_BYTES.start(), *wire::DATAGRAM_BYTES.end()),
+    };
+    if case.message_bytes != 0 && !(least..=most).contains(&case.message_bytes) {
+        return unfit(format!("takes sizes from {least} to {most} here, not {}", case.message_bytes));
+    }
+    let warm_up = case.warm_up.unwrap_or_default();
+    let omit_ns = warm_up.time_ns.unwrap_or(0);
+    if warm_up.count.is_some()
+        || !omit_ns.is_multiple_of(SECOND_NS)
+        || omit_ns / SECOND_NS > wire::MAX_OMIT_SECONDS
+    {
+        let most = wire::MAX_OMIT_SECONDS;
+        return unfit(format!("leaves out whole seconds, at most {most}: use a --warm-up like 1s"));
+    }
+    let receives = case.direction.is_some_and(|direction| direction != Direction::Send);
+    if receives && matches!(case.pacing, Pacing::Poisson { .. }) {
+        return unfit("sends on a fixed schedule, not on a random one".to_owned());
+    }
+    if case.stop.time_ns.is_some_and(|time| time / SECOND_NS > wire::MAX_TEST_SECONDS) {
+        return unfit(format!("measures for at most {} s: use a shorter --time", wire::MAX_TEST_SECONDS));
+    }
+    Ok(())
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The case in iperf3's words.
+fn test_parameters(case: &Case, framing: Framing) -> Parameters {
+    let StopCondition { count, time_ns, volume_bytes } = case.stop;
+    let seconds = |time_ns: Option<u64>| time_ns.unwrap_or(0).div_ceil(SECOND_NS);
+    let all = |one: Option<u64>| one.unwrap_or(0).saturating_mul(case.parallel.into());
+    let bits = 8.0 * f64::from(case.message_bytes);
+    Parameters {
+        udp: framing == Framing::Message,
+        omit_s: seconds(case.warm_up.unwrap_or_default().time_ns),
+        // One end is told; this side keeps the others.
+        time_s: seconds(time_ns),
+        bytes: if time_ns.is_some() { 0 } else { all(volume_bytes) },
+        blocks: if time_ns.is_some() || volume_bytes.is_some() { 0 } else { all(count) },
+        parallel: case.parallel,
+        reverse: case.direction == Some(Direction::Receive),
+        bidirectional: case.direction == Some(Direction::Both),
+        length: case.message_bytes,
+        bits_per_second: match case.pacing {
+            Pacing::Closed => 0.0,
+            Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => per_second * bits,
+        },
+        counters_64bit: framing == Framing::Message && max_datagrams(case) > f64::from(u32::MAX),
+        server_output: false,
+        server_cpu: case.pin.far,
+        client_minor: wire::PROTOCOL_MINOR_VERSION,
+    }
+}
+
+/// More datagrams a second than any one flow sends.
+const MAX_DATAGRAMS_PER_SECOND: f64 = 1e7;
+
+/// The most datagrams that one flow may send. Numbers of 64 bits are asked for only where those of 32 bits may not do,
+/// because servers before 3.1 have no others.
+fn max_datagrams(case: &Case) -> f64 {
+    let per_second = match case.pacing {
+        Pacing::Closed => MAX_DATAGRAMS_PER_SECOND,
+        Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => per_second,
+    };
+    let of = |stop: StopCondition| {
+        let of_volume = stop.volume_bytes.map(|bytes| bytes as f64 / f64::from(case.message_bytes.max(1)));
+        let of_time = stop.time_ns.map(|time_ns| time_ns as f64 / SECOND_NS as f64 * per_second);
+        [stop.count.map(|count| count as f64), of_volume, of_time].into_iter().flatten().reduce(f64::min)
+    };
+    let warm_up = case.warm_up.and_then(of).unwrap_or(0.0);
+    of(case.stop).map_or(f64::INFINITY, |most| most + warm_up)
+}
+
+/// The client's plan for one server.
+fn client_plan(case: &Case, framing: Framing) -> ClientPlan {
+    let StopCondition { count, time_ns, volume_bytes } = case.stop;
+    let of_count = count.map(|count| count.saturating_mul(case.message_bytes.into()));
+    let volume = [volume_bytes, of_count].into_iter().flatten().min();
+    let warm_up = Duration::from_nanos(case.warm_up.unwrap_or_default().time_ns.unwrap_or(0));
+    ClientPlan {
+        parameters: test_parameters(case, framing),
+        framing,
+        reply_timeout: case.timeout.max(Duration::from_secs(1)),
+        max_time: time_ns.map(|time| Duration::from_nanos(time).saturating_add(warm_up)),
+        max_bytes: volume.map(|volume| volume.saturating_mul(case.parallel.into())),
+    }
+}
+
+fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let mut session = Iperf3Session {
+        case: case.clone(),
+        clock: near.dialer.clock.clone(),
+        flows: Vec::new(),
+        endpoint_tests: Vec::new(),
+    };
+    for port in 0..case.endpoints.len() {
+        session.open_endpoint(near, port)?;
+    }
+    let mut leaders = Vec::new();
+    for (number, port) in session.endpoint_tests.iter_mut().enumerate() {
+        let (leader, home) = ControlParty::new(port.start()?, (near.new_recorder)(FlowRole::Control, number));
+        port.control_slot = home;
+        if let Some(link) = port.link.take() {
+            leaders.push(Flow {
+                role: FlowRole::Control,
+                endpoint_index: number,
+                link,
+                party: Box::new(leader),
+            });
+        }
+    }
+    // Behind the streams: the first link's facts stand for all.
+    session.flows.append(&mut leaders);
+    Ok(Box::new(session))
+}
+
+struct Iperf3Session {
+    case: Case,
+    clock: Clock,
+    flows: Vec<Flow>,
+    endpoint_tests: Vec<EndpointTest>,
+}
+
+/// The test with the server of one endpoint.
+struct EndpointTest {
+    endpoint: Endpoint,
+    parameters: Parameters,
+    test: Arc<TestState>,
+    /// Until its flow has them.
+    control: Option<ClientControl>,
+    link: Option<Box<dyn Link>>,
+    control_slot: ControlSlot,
+}
+
+impl EndpointTest {
+    fn start(&mut self) -> Result<ClientControl, ProtocolError> {
+        let control = self.control.take().filter(|_| self.link.is_some());
+        let mut control = control.ok_or_else(|| self.not_started_error())?;
+        if control.start() { Ok(control) } else { Err(self.not_started_error()) }
+    }
+
+    fn not_started_error(&self) -> ProtocolError {
+        ProtocolError::unexpected_reply(&self.endpoint, "the server did not begin the test")
+    }
+}
+
+impl Iperf3Session {
+    /// Agrees with the server of one endpoint, opens the streams and waits until it lets them go.
+    fn open_endpoint(&mut self, near: &ConnectContext, port: usize) -> Result<(), ProtocolError> {
+        let (case, clock) = (&self.case, &self.clock);
+        let endpoint = &case.endpoints[port];
+        let fault = |fault: Fault| match fault {
+            // It did not even hear us out.
+            Fault::Closed => ProtocolError::unexpected_reply(endpoint, client::CLOSED_EARLY),
+            fault => LinkError::new(endpoint, fault).into(),
+        };
+        let of_stream = |number: u32, why: Fault| match case.direction {
+            // An old server closes its port once it has the streams of one direction.
+            Some(Direction::Both) if number >= case.parallel => ProtocolError::unexpected_reply(
+                endpoint,
+                format!("no connection for the second direction: {}", client::NO_BIDIRECTIONAL),
+            ),
+            _ => fault(why),
+        };
+        let framing = crate::link::endpoint_caps(endpoint).map_err(fault)?.framing;
+        let beside = match framing {
+            Framing::Stream => endpoint.clone(),
+            Framing::Message => companion_stream(endpoint).map_err(fault)?,
+        };
+        let quiet = Dialer { wait: WaitMode::Block, ..near.dialer.clone() };
+        let mut link = quiet.open(&beside)?;
+        let (cookie, test) = (Cookie::random(), Arc::new(TestState::default()));
+        let mut control = ClientControl::new(&cookie, client_plan(case, framing), test.clone());
+        let never = AtomicBool::new(false);
+        drive(&mut control, link.as_mut(), clock, &never, CANCEL_CHECK_INTERVAL).map_err(fault)?;
+
+        let parameters = test_parameters(case, framing);
+        let mut halves = Vec::new();
+        for number in 0..parameters.stream_count() {
+            let mut link = near.dialer.open(endpoint)?;
+            match framing {
+                Framing::Stream => {
+                    control.congestion_control = congestion_control(link.as_ref());
+                    send_all(link.as_mut(), cookie.bytes(), near.dialer.timeout)
+                }
+                Framing::Message => open_datagram_stream(link.as_mut(), near.dialer),
+            }
+            .map_err(|fault| of_stream(number as u32, fault))?;
+            let role = if parameters.is_upload(number) { FlowRole::Upload } else { FlowRole::Download };
+            if role == FlowRole::Upload {
+                halves.extend(link.second_handle().ok());
+            }
+            // Takes its time, and the server may send as soon as all are open.
+            link.tune(&Tuning { wait: case.wait, cpu: None, batch_message_bytes: Some(case.message_bytes) });
+            let caps = link.caps().clone();
+            let making = StreamParams {
+                case,
+                caps: &caps,
+                index: number,
+                test: &test,
+                counters_64bit: parameters.counters_64bit,
+                recorder: (near.new_recorder)(role, port),
+                pinned_cpu: case.pin.near,
+            };
+            let party = if role == FlowRole::Upload {
+                TestStream::sender(making)
+            } else {
+                TestStream::receiver(making)
+            };
+            self.flows.push(Flow { role, endpoint_index: port, link, party: Box::new(party) });
+        }
+        let drained =
+            move || halves.iter().try_fold(true, |all, half| Some(half.unacknowledged_bytes()? == 0 && all));
+        if control.streams_opened(Box::new(drained)) {
+            drive(&mut control, link.as_mut(), clock, &never, CANCEL_CHECK_INTERVAL).map_err(fault)?;
+        }
+        self.endpoint_tests.push(EndpointTest {
+            endpoint: endpoint.clone(),
+            parameters,
+            test,
+            control: Some(control),
+            link: Some(link),
+            control_slot: ControlSlot::default(),
+        });
+        Ok(())
+    }
+}
+
+fn congestion_control(link: &dyn Link) -> Option<String> {
+    link.facts().get("congestion_control")?.as_str().map(str::to_owned)
+}
+
+/// Says all of this.
+fn send_all(link: &mut dyn Link, words: &[u8], timeout: Duration) -> Result<(), Fault> {
+    let mut said = 0;
+    while said < words.len() {
+        said += link.send(&words[said..], timeout)?;
+    }
+    Ok(())
+}
+
+/// Opens a stream of datagrams.
+fn open_datagram_stream(link: &mut dyn Link, dialer: &Dialer) -> Result<(), Fault> {
+    for _ in 0..MAX_HELLO_TRIES {
+        link.send(&wire::UDP_HELLO, dialer.timeout)?;
+        let mut answer = [0; 5];
+        let words = [wire::UDP_REPLY, wire::LEGACY_UDP_REPLY];
+        match link.receive(&mut answer, dialer.timeout / MAX_HELLO_TRIES) {
+            Ok(4) if words.iter().any(|word| answer.starts_with(word)) => return Ok(()),
+            // The answer was lost, and it sends already.
+            Ok(5) => return Ok(()),
+            Ok(_) | Err(Fault::TimedOut) => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Err(Fault::Other(
+        "the server takes the test but answers no datagram: does a firewall stop UDP?".to_owned(),
+    ))
+}
+
+impl ClientSession for Iperf3Session {
+    fn take_flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    fn finish(
+        &mut self,
+        flows: &[FlowResult],
+        mut links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<ServerReport>, ProtocolError> {
+        let mut all = ServerReport::default();
+        for (number, port) in self.endpoint_tests.iter().enumerate() {
+            let control = port.control_slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let place =
+                flows.iter().position(|flow| flow.role == FlowRole::Control && flow.endpoint_index == number);
+            let (Some(mut control), Some(place)) = (control, place) else { continue };
+            // Broken off here: what was measured so far still gets its counts.
+            let whole = control.is_finished();
+            if !whole {
+                let never = AtomicBool::new(false);
+                drive(&mut control, links[place].as_mut(), &self.clock, &never, CANCEL_CHECK_INTERVAL)
+                    .map_err(|fault| LinkError::new(&port.endpoint, fault))?;
+            }
+            port.add_report(number, &control, whole, &mut all);
+            *port.control_slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(control);
+        }
+        Ok((!all.flows.is_empty()).then_some(all))
+    }
+
+    fn effective_settings(&self) -> Map<String, Value> {
+        let mut got = Map::new();
+        for port in &self.endpoint_tests {
+            port.add_effective_settings(&mut got);
+        }
+        got
+    }
+}
+
+impl EndpointTest {
+    /// What the server counted.
+    fn add_report(&self, number: usize, control: &ClientControl, whole: bool, all: &mut ServerReport) {
+        let Some(results) = &control.results else { return };
+        let ended = self.test.stream_results(self.parameters.stream_count());
+        let mut longest = 0.0_f64;
+        for (stream, (told, own)) in results.streams.iter().zip(&ended).enumerate() {
+            longest = longest.max(told.seconds);
+            let inward = !self.parameters.is_upload(stream);
+            all.flows.push(FlowReport {
+                port: number,
+                inward,
+                ..self.flow_report(control, told, own, inward, whole)
+            });
+        }
+        *all.cpu_seconds.get_or_insert(0.0) += results.cpu_percent / 100.0 * longest;
+    }
+
+    /// What the server received on a stream, or sent.
+    fn flow_report(
+        &self,
+        control: &ClientControl,
+        told: &StreamCounts,
+        own: &StreamResult,
+        inward: bool,
+        whole: bool,
+    ) -> FlowReport {
+        let Parameters { udp, omit_s, length, .. } = self.parameters;
+        let time = |from: Option<Time>, to: Option<Time>| from.zip(to).map(|(from, to)| to.since(from));
+        // Datagrams have no acknowledgement: their time is that of sending.
+        let last = if udp { own.last_instant } else { control.drained_at };
+        let near = time(own.first_instant, last);
+        // Each end leaves out a time of its own at the beginning: of the server's counts only the losses fit our time.
+        let lost = told.omitted.map(|(lost, _)| told.lost.saturating_sub(lost));
+        if let (true, false, Some(lost), Some(near)) = (udp && omit_s > 0, inward, lost, near) {
+            let messages = own.messages.saturating_sub(lost);
+            return FlowReport {
+                bytes: messages.saturating_mul(length.into()),
+                messages,
+                head_bytes: length.into(),
+                elapsed_ns: near.as_nanos() as u64,
+                ..FlowReport::default()
+            };
+        }
+        let elapsed = near.filter(|_| omit_s == 0).or_else(|| {
+            // The server's own time ends with the word that it is over, some time after the last byte. Servers before 3.2
+            // report none.
+            let told = Duration::try_from_secs_f64(told.seconds).ok().filter(|told| !told.is_zero());
+            let told = told.map(|told| told.saturating_sub(time(last, control.ended_at).unwrap_or_default()));
+            told.or(near)
+        });
+        FlowReport {
+            bytes: told.bytes,
+            messages: match (inward, udp) {
+                // Of a stream nothing is lost, however the two ends count its beginning and its end.
+                (true, false) => own.messages,
+                (false, _) => told.bytes / u64::from(length.max(1)),
+                // What is missing at the end no number tells; what was left out nobody.
+                (true, true) if whole && omit_s == 0 => own.sent_messages.max(told.packets),
+                (true, true) => own.sent_messages,
+            },
+            // From the first datagram sent to the last: the first takes none of that time.
+            head_bytes: if udp && omit_s == 0 && !inward { length.into() } else { 0 },
+            elapsed_ns: elapsed.unwrap_or_default().as_nanos() as u64,
+            ..FlowReport::default()
+        }
+    }
+
+    /// What the ends told of the streams and no figure holds.
+    fn add_effective_settings(&self, got: &mut Map<String, Value>) {
+        let home = self.control_slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(results) = home.as_ref().and_then(|control| control.results.as_ref()) else { return };
+        let ended = self.test.stream_results(self.parameters.stream_count());
+        let worse = |jitter: Option<f64>, other: f64| Some(jitter.map_or(other, |jitter| jitter.max(other)));
+        let (mut outward, mut inward, mut retransmits) = (None, None, None::<u64>);
+        for (stream, (told, own)) in results.streams.iter().zip(&ended).enumerate() {
+            match self.parameters.is_upload(stream) {
+                true => outward = worse(outward, told.jitter_s),
+                false => {
+                    inward = worse(inward, own.jitter_s);
+                    let more = told.retransmits.filter(|_| results.has_retransmits == Some(true));
+                    retransmits = more.map_or(retransmits, |more| Some(retransmits.unwrap_or(0) + more));
+                }
+            }
+        }
+        for (name, jitter) in [("outward_jitter_ns", outward), ("inward_jitter_ns", inward)] {
+            if let Some(jitter) = jitter.filter(|_| self.parameters.udp) {
+                got.insert(name.to_owned(), ((jitter * 1e9).round() as u64).into());
+            }
+        }
+        got.extend(retransmits.map(|count| ("far_retransmits".to_owned(), count.into())));
+        let congestion = results.congestion_control.as_deref();
+        got.extend(congestion.map(|name| ("far_congestion_control".to_owned(), name.into())));
+        got.insert("far_cpu_percent".to_owned(), results.cpu_percent.into());
+    }
+}

@@ -1,0 +1,169 @@
+//! A connection that has joined a test: waits until all have, then is one of its streams.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::{POLL_INTERVAL, ServerTest};
+use crate::clock::Time;
+use crate::link::party::{Party, PartyCost, Step};
+use crate::link::{Batch, Caps, Fault, Framing};
+use crate::plan::{Case, Pacing, StopCondition};
+use crate::protocol::connection_limits::{ConnectionLimits, GRACE_PERIOD};
+use crate::protocol::iperf3::data::{StreamParams, TestStream};
+use crate::protocol::iperf3::wire::{self, Parameters};
+use crate::protocol::{ServerConfig, ServerLimits, server_case};
+use crate::sample::Recorder;
+
+pub struct ServerStream {
+    config: Arc<ServerConfig>,
+    test: Arc<ServerTest>,
+    arrival: u64,
+    caps: Caps,
+    /// For a hello of datagrams, which may come more than once, and its answer.
+    batch: Batch,
+    must_reply: bool,
+    /// It has said what it belongs to, and heard that it was understood.
+    is_identified: bool,
+    /// Its link does what the stream wants; and the test knows that.
+    is_set_up: bool,
+    is_ready: bool,
+    stream: Option<Box<TestStream>>,
+}
+
+impl ServerStream {
+    pub fn new(facts: &Arc<ServerConfig>, test: Arc<ServerTest>, arrival: u64, caps: &Caps) -> ServerStream {
+        let batch = Batch::new(wire::UDP_HELLO.len(), 1);
+        ServerStream {
+            config: facts.clone(),
+            test,
+            arrival,
+            caps: caps.clone(),
+            batch,
+            must_reply: false,
+            // A stream of bytes has said its cookie.
+            is_identified: caps.framing == Framing::Stream,
+            is_set_up: false,
+            is_ready: false,
+            stream: None,
+        }
+    }
+
+    /// The stream, once all have arrived.
+    fn start_stream(&mut self) {
+        let number = self.test.stream_index(self.arrival);
+        let Some((number, parameters)) = number.zip(self.test.parameters.get()) else { return };
+        let limits = &self.config.limits;
+        let making = StreamParams {
+            case: &stream_case(parameters, number, limits),
+            caps: &self.caps,
+            index: number,
+            test: &self.test.state,
+            counters_64bit: parameters.counters_64bit,
+            recorder: Recorder::for_counting(),
+            pinned_cpu: parameters.server_cpu,
+        };
+        let stream = match parameters.is_upload(number) {
+            true => TestStream::receiver(making),
+            false => TestStream::sender(making),
+        };
+        let leash = ConnectionLimits::new(limits, parameters.stream_count() as u32, GRACE_PERIOD);
+        self.stream = Some(Box::new(stream.with_limits(leash)));
+    }
+}
+
+/// What a server's end of a stream has to do; the client says when it is over. Where it wants so many bytes over TCP, no
+/// more are sent: it ends when it has them. Of datagrams some may be lost.
+fn stream_case(parameters: &Parameters, number: usize, limits: &ServerLimits) -> Case {
+    let length = u64::from(parameters.length);
+    let all = match (parameters.bytes, parameters.blocks) {
+        (0, blocks) => blocks.saturating_mul(length),
+        (bytes, _) => bytes,
+    };
+    let counted = all > 0 && !parameters.udp && !parameters.is_upload(number);
+    let bits = 8.0 * f64::from(parameters.length);
+    let most = limits.bit_rate.map(|rate| rate / parameters.stream_count() as f64);
+    let asked = Some(parameters.bits_per_second).filter(|rate| *rate > 0.0);
+    let rate = asked.into_iter().chain(most).reduce(f64::min);
+    let omit = Duration::from_secs(parameters.omit_s);
+    Case {
+        pacing: rate.map_or(Pacing::Closed, |rate| Pacing::Fixed { per_second: rate / bits }),
+        warm_up: (!omit.is_zero()).then(|| StopCondition::after_time(omit)),
+        stop: StopCondition {
+            volume_bytes: counted.then(|| all.div_ceil(parameters.parallel.into())),
+            ..StopCondition::default()
+        },
+        timeout: Duration::from_secs(limits.idle_s),
+        ..server_case(parameters.length)
+    }
+}
+
+impl Party for ServerStream {
+    #[inline]
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if self.must_reply {
+            return Step::Send { bytes: &wire::UDP_REPLY, message: wire::UDP_REPLY.len() };
+        }
+        if self.stream.is_none() && self.is_identified {
+            self.start_stream();
+        }
+        if let Some(stream) = &mut self.stream {
+            // Its first step sets the link up, which takes time; the client is told to begin when that is done.
+            if !std::mem::replace(&mut self.is_set_up, true) {
+                return stream.next_step(now);
+            }
+            if !std::mem::replace(&mut self.is_ready, true) {
+                self.test.ready_streams.fetch_add(1, Relaxed);
+            }
+            if stream.is_sender() && !self.test.is_running.load(Relaxed) && !self.test.state.is_aborted() {
+                return Step::Sleep(now + POLL_INTERVAL);
+            }
+            return stream.next_step(now);
+        }
+        // The control connection knows how long to wait for the others.
+        match self.caps.framing {
+            _ if self.test.state.is_aborted() => Step::Done,
+            Framing::Stream => Step::Sleep(now + POLL_INTERVAL),
+            Framing::Message => Step::Receive { into: &mut self.batch, until: now + POLL_INTERVAL },
+        }
+    }
+
+    #[inline]
+    fn on_sent(&mut self, bytes: usize, at: Time) {
+        match &mut self.stream {
+            Some(stream) if !self.must_reply => stream.on_sent(bytes, at),
+            _ => (self.must_reply, self.is_identified) = (false, true),
+        }
+    }
+
+    #[inline]
+    fn on_received(&mut self, now: Time) {
+        match &mut self.stream {
+            Some(stream) if !stream.is_repeated_hello() => stream.on_received(now),
+            _ => self.must_reply = true,
+        }
+    }
+
+    fn on_timeout(&mut self, now: Time) {
+        if let Some(stream) = &mut self.stream {
+            stream.on_timeout(now);
+        }
+    }
+
+    fn on_closed(&mut self, now: Time) -> Result<(), Fault> {
+        self.stream.as_mut().map_or(Err(Fault::Closed), |stream| stream.on_closed(now))
+    }
+
+    fn on_stopped(&mut self, reason: &'static str) {
+        if let Some(stream) = &mut self.stream {
+            stream.on_stopped(reason);
+        }
+    }
+
+    fn on_ended(&mut self, cost: PartyCost) {
+        match &mut self.stream {
+            Some(stream) => stream.on_ended(cost),
+            None => self.test.leave(self.arrival),
+        }
+    }
+}

@@ -1,0 +1,532 @@
+//! iperf3's words: cookie, states, parameters, results, errors. Pure: bytes in, values out, and back.
+//!
+//! Made from the protocol as iperf3 3.0 to 3.21 speak it on the wire; nothing here is its code.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// Bytes of a cookie: 36 letters and digits, and a zero.
+pub const COOKIE_BYTES: usize = 37;
+
+/// The alphabet of base32, as iperf3 uses it.
+const COOKIE_ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// Names a test: the first thing said on every stream of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cookie([u8; COOKIE_BYTES]);
+
+impl Cookie {
+    pub fn random() -> Cookie {
+        let mut cookie = [0; COOKIE_BYTES];
+        cookie[..COOKIE_BYTES - 1].fill_with(|| COOKIE_ALPHABET[fastrand::usize(..COOKIE_ALPHABET.len())]);
+        Cookie(cookie)
+    }
+
+    /// The cookie in front of `bytes`; none if they are something else.
+    pub fn parse(bytes: &[u8]) -> Option<Cookie> {
+        let cookie: [u8; COOKIE_BYTES] = bytes.get(..COOKIE_BYTES)?.try_into().ok()?;
+        let (zero, letters) = cookie.split_last()?;
+        (*zero == 0 && Cookie::is_valid_prefix(letters)).then_some(Cookie(cookie))
+    }
+
+    /// Whether a cookie may begin like this. Clients before 3.2 put their host name and the time into it.
+    pub fn is_valid_prefix(bytes: &[u8]) -> bool {
+        bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(byte))
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// One byte on the control connection: what comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ControlState {
+    TestStart = 1,
+    TestRunning = 2,
+    /// Said by the client, in either direction of the payload.
+    TestEnd = 4,
+    ParameterExchange = 9,
+    CreateStreams = 10,
+    ServerTerminates = 11,
+    ClientTerminates = 12,
+    ExchangeResults = 13,
+    DisplayResults = 14,
+    Done = 16,
+    /// Two numbers follow: an error of iperf3's and one of the system's.
+    ServerError = 0xFE,
+    /// Busy.
+    AccessDenied = 0xFF,
+}
+
+impl ControlState {
+    pub fn from_byte(byte: u8) -> Option<ControlState> {
+        use ControlState::*;
+        let all = [
+            TestStart,
+            TestRunning,
+            TestEnd,
+            ParameterExchange,
+            CreateStreams,
+            ServerTerminates,
+            ClientTerminates,
+            ExchangeResults,
+            DisplayResults,
+            Done,
+            ServerError,
+            AccessDenied,
+        ];
+        all.into_iter().find(|state| *state as u8 == byte)
+    }
+}
+
+/// Bytes of the two numbers behind [`ControlState::ServerError`].
+pub const ERROR_BYTES: usize = 8;
+
+/// What a server says before it closes.
+pub fn encode_error(code: ErrorCode) -> [u8; 1 + ERROR_BYTES] {
+    let mut bytes = [0; 1 + ERROR_BYTES];
+    bytes[0] = ControlState::ServerError as u8;
+    bytes[1..5].copy_from_slice(&(code as i32).to_be_bytes());
+    bytes
+}
+
+/// Errors that we report, by iperf3's numbers (3.21).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum ErrorCode {
+    Duration = 5,
+    Streams = 6,
+    Block = 7,
+    Omit = 12,
+    NotDone = 13,
+    Sctp = 18,
+    Datagram = 20,
+    Directions = 25,
+    Rate = 27,
+    /// The test is longer than this server allows; known since 3.20, older clients print the number.
+    ServerDuration = 37,
+    Parameters = 114,
+    Results = 117,
+    Processor = 132,
+    Authorisation = 142,
+    Silent = 144,
+    /// The test took longer than this server allows; known since 3.20.
+    DurationExpired = 160,
+    StreamAccept = 204,
+    StreamRead = 206,
+}
+
+/// What a server's two numbers say, in our words; the numbers are those of iperf3 3.21. The second number does not always
+/// come: iperf3 3.12 leaves it out where it refuses a test.
+pub fn explain_error(error: &[u8]) -> String {
+    let number = |bytes: &[u8; 4]| i32::from_be_bytes(*bytes);
+    let Some((code, system)) = error.split_first_chunk() else {
+        return "the server refused the test and closed the connection before it said why".to_owned();
+    };
+    let (code, system) = (number(code), system.first_chunk().map_or(0, number));
+    let what = match code {
+        5 => "the time is too long for it",
+        6 => "too many connections: use a smaller --parallel",
+        7 => "blocks too large for it: use a smaller --size",
+        8 => "socket buffers too large for it",
+        12 => "it cannot leave out so long a time at the beginning: use a shorter --warm-up",
+        13 => "it does not do what was asked for",
+        18 => "it has no SCTP",
+        20 => "datagrams of a size that it does not take",
+        25 => "it cannot do both directions at once",
+        27 => "more than the rate that it allows: use a --bit-rate below its limit",
+        30 | 144 => "nothing came for longer than it waits",
+        37 => {
+            "longer than it allows (--server-max-duration): use a shorter --time, without --volume and --count"
+        }
+        109 => "a connection closed unexpectedly",
+        110 => "it did not understand this client",
+        114 => "it did not understand the parameters",
+        117 => "it did not understand the results",
+        119 => "it reports that this client ended the test",
+        120 => "it was stopped",
+        121 => "it is busy with another test: try again later",
+        123 | 124 | 130 | 140 | 141 | 148 => "its system refused a setting of the sockets",
+        132 => "it cannot run on that CPU: choose another for the server in --pin",
+        134 => "it does not have that congestion control",
+        142 => "it wants a user name and a password, which linkgauge does not give: use a server without",
+        160 => "the test took longer than it allows (--server-max-duration): use a shorter --time",
+        200..=208 => "it had trouble with the data connections",
+        _ => return format!("the server reports error {code} (system error {system})"),
+    };
+    format!("the server refused: {what} (error {code})")
+}
+
+/// Longest parameters, as iperf3 takes them.
+pub const MAX_PARAMETERS_BYTES: usize = 8 * 1024;
+
+/// Longest results of a client, with 256 streams of some 250 bytes; and of a server, with what it has printed.
+pub const MAX_CLIENT_RESULTS_BYTES: usize = 1 << 17;
+pub const MAX_RESULTS_BYTES: usize = 1 << 20;
+
+/// JSON with its length in front.
+pub fn encode_framed(value: &Value) -> Vec<u8> {
+    let text = value.to_string();
+    let mut bytes = (text.len() as u32).to_be_bytes().to_vec();
+    bytes.extend_from_slice(text.as_bytes());
+    bytes
+}
+
+/// What cannot be understood, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Iperf3WireError {
+    #[error("it announces {0} bytes at once")]
+    TooLong(usize),
+    #[error("what it sends is no JSON object")]
+    NotAnObject,
+    #[error("'{0}' is missing or no number")]
+    NotANumber(&'static str),
+    #[error("'{0}' is negative")]
+    Negative(&'static str),
+    #[error("the results are not about the streams of this test")]
+    StreamMismatch,
+}
+
+pub type JsonObject = Map<String, Value>;
+
+/// The JSON in front of `bytes` and how many of them it takes; none until it is whole.
+pub fn decode_framed(bytes: &[u8], longest: usize) -> Result<Option<(JsonObject, usize)>, Iperf3WireError> {
+    let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
+    let length = u32::from_be_bytes(*length) as usize;
+    if length > longest {
+        return Err(Iperf3WireError::TooLong(length));
+    }
+    let Some(text) = rest.get(..length) else { return Ok(None) };
+    // The reader itself bounds how deep objects may stand within each other.
+    let object = serde_json::from_slice(text).map_err(|_| Iperf3WireError::NotAnObject)?;
+    Ok(Some((object, 4 + length)))
+}
+
+/// iperf3 writes some numbers as others would not (−1 as 2⁶⁴ − 1): everything is read as a float.
+fn get_number(object: &JsonObject, name: &str) -> Option<f64> {
+    object.get(name)?.as_f64()
+}
+
+/// A count that has to be there. What no f64 holds exactly is no count of ours.
+fn get_count(object: &JsonObject, name: &'static str) -> Result<u64, Iperf3WireError> {
+    if let Some(count) = object.get(name).and_then(Value::as_u64) {
+        return Ok(count);
+    }
+    match get_number(object, name) {
+        None => Err(Iperf3WireError::NotANumber(name)),
+        Some(number) if number < 0.0 => Err(Iperf3WireError::Negative(name)),
+        Some(number) => Ok(number as u64),
+    }
+}
+
+fn get_flag(object: &JsonObject, name: &str) -> bool {
+    match object.get(name) {
+        Some(Value::Bool(on)) => *on,
+        Some(Value::Number(number)) => number.as_f64().is_some_and(|number| number != 0.0),
+        _ => false,
+    }
+}
+
+/// What a client asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameters {
+    pub udp: bool,
+    /// Seconds at the beginning that count for nothing.
+    pub omit_s: u64,
+    /// 0: until so many bytes or blocks are through, on all streams together.
+    pub time_s: u64,
+    pub bytes: u64,
+    pub blocks: u64,
+    /// Streams in each direction.
+    pub parallel: u32,
+    pub reverse: bool,
+    pub bidirectional: bool,
+    /// Bytes of a block or datagram.
+    pub length: u32,
+    /// Of each stream; 0: unlimited.
+    pub bits_per_second: f64,
+    pub counters_64bit: bool,
+    pub server_output: bool,
+    /// The CPU that the server shall run on.
+    pub server_cpu: Option<u32>,
+    /// Of the client's version 3.x; 0 where it does not say.
+    pub client_minor: u32,
+}
+
+/// The version that we behave like.
+pub const PROTOCOL_MINOR_VERSION: u32 = 21;
+
+/// Versions from this one on know why a server ends a test that is too long.
+const MIN_MINOR_WITH_DURATION_CODES: u32 = 20;
+
+/// What carries the payload: one of these is true, and only that is said.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct TransportFlags {
+    #[serde(skip_serializing_if = "is_false")]
+    tcp: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    udp: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    sctp: bool,
+}
+
+fn is_false(said: &bool) -> bool {
+    !said
+}
+
+/// Most streams in each direction (iperf3's own limit).
+pub const MAX_STREAMS: u32 = 128;
+
+/// Largest block on a stream, smallest and largest datagram (iperf3's own limits).
+pub const MAX_BLOCK_BYTES: u32 = 1 << 20;
+pub const DATAGRAM_BYTES: std::ops::RangeInclusive<u32> = 16..=65_507;
+
+/// Longest test, and longest time left out at its beginning (iperf3's own limits), in seconds.
+pub const MAX_TEST_SECONDS: u64 = 86_400;
+pub const MAX_OMIT_SECONDS: u64 = 60;
+
+impl Parameters {
+    /// For the server; booleans are said only when they are true.
+    pub fn to_json(&self) -> Value {
+        let carrier = json!(TransportFlags { tcp: !self.udp, udp: self.udp, sctp: false });
+        let mut object = carrier.as_object().cloned().unwrap_or_default();
+        let mut say = |name: &str, value: Value| object.insert(name.to_owned(), value);
+        say("omit", self.omit_s.into());
+        if let Some(cpu) = self.server_cpu {
+            say("server_affinity", cpu.into());
+        }
+        say("time", self.time_s.into());
+        say("num", self.bytes.into());
+        say("blockcount", self.blocks.into());
+        say("parallel", self.parallel.into());
+        for (name, on) in [("reverse", self.reverse), ("bidirectional", self.bidirectional)] {
+            if on {
+                say(name, true.into());
+            }
+        }
+        say("len", self.length.into());
+        if self.bits_per_second > 0.0 || self.udp {
+            say("bandwidth", (self.bits_per_second.round() as u64).into());
+        }
+        say("pacing_timer", 1000.into());
+        // Numbers, not booleans: servers since 3.18 ignore any other type.
+        for (name, on) in
+            [("get_server_output", self.server_output), ("udp_counters_64bit", self.counters_64bit)]
+        {
+            if on {
+                say(name, 1.into());
+            }
+        }
+        // The protocol's version, for servers that look.
+        say("client_version", format!("3.{}", self.client_minor).into());
+        Value::Object(object)
+    }
+
+    /// What a client says; an error is what the server answers.
+    pub fn from_json(object: &JsonObject) -> Result<Parameters, ErrorCode> {
+        let carrier = TransportFlags::deserialize(object).map_err(|_| ErrorCode::Parameters)?;
+        if carrier.sctp {
+            return Err(ErrorCode::Sctp);
+        }
+        let udp = carrier.udp;
+        if !udp && !carrier.tcp {
+            return Err(ErrorCode::NotDone);
+        }
+        let or = |name: &'static str, otherwise: u64, code: ErrorCode| match get_count(object, name) {
+            Ok(count) => Ok(count),
+            Err(Iperf3WireError::NotANumber(_)) if !object.contains_key(name) => Ok(otherwise),
+            Err(_) => Err(code),
+        };
+        let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let parameters = Parameters {
+            udp,
+            omit_s: or("omit", 0, ErrorCode::Omit)?,
+            time_s: or("time", 0, ErrorCode::Duration)?,
+            bytes: or("num", 0, ErrorCode::Parameters)?,
+            blocks: or("blockcount", 0, ErrorCode::Parameters)?,
+            parallel: small(or("parallel", 1, ErrorCode::Streams)?),
+            reverse: get_flag(object, "reverse"),
+            bidirectional: get_flag(object, "bidirectional"),
+            length: small(or("len", 0, if udp { ErrorCode::Datagram } else { ErrorCode::Block })?),
+            bits_per_second: or("bandwidth", 0, ErrorCode::Parameters)? as f64,
+            counters_64bit: get_flag(object, "udp_counters_64bit"),
+            server_output: get_flag(object, "get_server_output"),
+            // −1 where nothing was said.
+            server_cpu: get_number(object, "server_affinity").filter(|cpu| *cpu >= 0.0).map(|cpu| cpu as u32),
+            client_minor: object
+                .get("client_version")
+                .and_then(Value::as_str)
+                .and_then(parse_minor_version)
+                .unwrap_or(0),
+        };
+        parameters.check_limits()
+    }
+
+    /// Within the limits of the protocol.
+    fn check_limits(self) -> Result<Parameters, ErrorCode> {
+        match () {
+            () if self.parallel == 0 || self.parallel > MAX_STREAMS => Err(ErrorCode::Streams),
+            () if self.udp && !DATAGRAM_BYTES.contains(&self.length) => Err(ErrorCode::Datagram),
+            () if !self.udp && !(1..=MAX_BLOCK_BYTES).contains(&self.length) => Err(ErrorCode::Block),
+            () if self.reverse && self.bidirectional => Err(ErrorCode::Directions),
+            () if self.time_s > MAX_TEST_SECONDS => Err(ErrorCode::Duration),
+            () if self.omit_s > MAX_OMIT_SECONDS => Err(ErrorCode::Omit),
+            () => Ok(self),
+        }
+    }
+
+    /// This code for a test that is too long, or one that the client knows.
+    pub fn duration_code(&self, code: ErrorCode) -> ErrorCode {
+        if self.client_minor >= MIN_MINOR_WITH_DURATION_CODES { code } else { ErrorCode::Duration }
+    }
+
+    /// Streams of the test, both directions together.
+    pub fn stream_count(&self) -> usize {
+        self.parallel as usize * if self.bidirectional { 2 } else { 1 }
+    }
+
+    /// Whether the client sends on the stream with this number; numbers go in the order of opening.
+    pub fn is_upload(&self, stream: usize) -> bool {
+        if self.bidirectional { stream < self.parallel as usize } else { !self.reverse }
+    }
+}
+
+/// The second number of a version like 3.19.1 or 3.21+.
+fn parse_minor_version(version: &str) -> Option<u32> {
+    let digits = version.split('.').nth(1)?;
+    digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())].parse().ok()
+}
+
+/// The name of a stream in the results: 1, 3, 4, 5, … in the order of opening; iperf3 leaves out 2.
+pub fn stream_id(stream: usize) -> u64 {
+    stream as u64 + if stream == 0 { 1 } else { 2 }
+}
+
+/// What one end counted of one stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct StreamCounts {
+    /// Payload sent, or received.
+    pub bytes: u64,
+    /// None where nobody counts them: at the receiver, or where the system does not tell.
+    pub retransmits: Option<u64>,
+    pub jitter_s: f64,
+    /// Datagrams lost, and sent, or as many as must have been sent by the highest number received; all with the time that
+    /// was left out at the beginning.
+    pub lost: u64,
+    pub packets: u64,
+    /// Lost and sent in the time that was left out at the beginning; reported since 3.16.
+    pub omitted: Option<(u64, u64)>,
+    pub seconds: f64,
+}
+
+/// What one end tells after a test.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TestResults {
+    /// CPU time of the process in % of the time of the test.
+    pub cpu_percent: f64,
+    /// Of senders: whether retransmissions are counted. None at receivers.
+    pub has_retransmits: Option<bool>,
+    /// Congestion control of this end's sockets, where it has any.
+    pub congestion_control: Option<String>,
+    /// In the order of opening.
+    pub streams: Vec<StreamCounts>,
+    /// What a server has printed, if that was asked for.
+    pub server_output: Option<String>,
+}
+
+impl TestResults {
+    pub fn to_json(&self) -> Value {
+        let or_minus_one = |number: Option<u64>| number.map_or(json!(-1), Value::from);
+        let stream = |(number, counted): (usize, &StreamCounts)| {
+            let (omitted_lost, omitted_packets) = counted.omitted.unwrap_or_default();
+            json!({
+                "id": stream_id(number),
+                "bytes": counted.bytes,
+                "retransmits": or_minus_one(counted.retransmits),
+                "jitter": clamp_finite(counted.jitter_s),
+                "errors": counted.lost,
+                "omitted_errors": omitted_lost,
+                "packets": counted.packets,
+                "omitted_packets": omitted_packets,
+                "start_time": 0,
+                "end_time": clamp_finite(counted.seconds),
+            })
+        };
+        let mut value = json!({
+            "cpu_util_total": clamp_finite(self.cpu_percent),
+            "cpu_util_user": 0.0,
+            "cpu_util_system": 0.0,
+            "sender_has_retransmits": or_minus_one(self.has_retransmits.map(u64::from)),
+            "streams": self.streams.iter().enumerate().map(stream).collect::<Vec<Value>>(),
+        });
+        for (name, text) in
+            [("congestion_used", &self.congestion_control), ("server_output_text", &self.server_output)]
+        {
+            if let Some(text) = text {
+                value[name] = text.as_str().into();
+            }
+        }
+        value
+    }
+
+    /// Results of a test of so many streams.
+    pub fn from_json(object: &JsonObject, streams: usize) -> Result<TestResults, Iperf3WireError> {
+        let told = object.get("streams").and_then(Value::as_array).ok_or(Iperf3WireError::StreamMismatch)?;
+        if told.len() != streams {
+            return Err(Iperf3WireError::StreamMismatch);
+        }
+        let mut all = vec![None; streams];
+        for stream in told {
+            let stream = stream.as_object().ok_or(Iperf3WireError::NotAnObject)?;
+            let id = get_count(stream, "id")?;
+            let place = (0..streams)
+                .find(|number| stream_id(*number) == id)
+                .ok_or(Iperf3WireError::StreamMismatch)?;
+            all[place] = Some(StreamCounts {
+                bytes: get_count(stream, "bytes")?,
+                retransmits: get_count(stream, "retransmits")
+                    .ok()
+                    .filter(|count| *count < u64::from(u32::MAX)),
+                jitter_s: clamp_finite(get_number(stream, "jitter").unwrap_or(0.0)),
+                lost: get_count(stream, "errors")?,
+                packets: get_count(stream, "packets")?,
+                omitted: get_count(stream, "omitted_errors")
+                    .ok()
+                    .zip(get_count(stream, "omitted_packets").ok()),
+                seconds: clamp_finite(
+                    get_number(stream, "end_time").unwrap_or(0.0)
+                        - get_number(stream, "start_time").unwrap_or(0.0),
+                ),
+            });
+        }
+        let cpu_percent =
+            get_number(object, "cpu_util_total").ok_or(Iperf3WireError::NotANumber("cpu_util_total"))?;
+        let has_retransmits = get_number(object, "sender_has_retransmits");
+        let text = |name: &str| object.get(name).and_then(Value::as_str).map(str::to_owned);
+        Ok(TestResults {
+            cpu_percent: clamp_finite(cpu_percent),
+            has_retransmits: has_retransmits.filter(|has| (0.0..=1.0).contains(has)).map(|has| has > 0.0),
+            streams: all.into_iter().collect::<Option<_>>().ok_or(Iperf3WireError::StreamMismatch)?,
+            congestion_control: text("congestion_used"),
+            server_output: text("server_output_text"),
+        })
+    }
+}
+
+/// What a float may be: never negative, never more than any test has.
+fn clamp_finite(number: f64) -> f64 {
+    if number.is_finite() { number.clamp(0.0, 1e9) } else { 0.0 }
+}
+
+/// What opens a UDP stream, and what answers it: the digits in the order in which a little-endian machine writes them.
+pub const UDP_HELLO: [u8; 4] = *b"9876";
+pub const UDP_REPLY: [u8; 4] = *b"6789";
+
+/// What servers before 3.10 answer: 987654321, little-endian.
+pub const LEGACY_UDP_REPLY: [u8; 4] = 987_654_321_u32.to_le_bytes();
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,618 @@
+//! `linkgauge`: our own session. Both ends agree on a plan, both ends count, the far end reports.
+//!
+//! A control connection carries requests and replies (`wire`); every flow has a connection of its own, attached to the
+//! session by its first message. This file is the near side, `far` the far side.
+
+mod drain;
+pub mod proof;
+mod server;
+pub mod wire;
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::{ClientSession, ConnectContext, Flow, Protocol, ProtocolError};
+use crate::clock::Clock;
+use crate::endpoint::Endpoint;
+use crate::link::party::Tuning;
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
+use crate::plan::{Case, Direction, Pacing, StopCondition};
+use crate::sample::Recorder;
+use crate::workload::latency::{EchoCodec, Pinger};
+use crate::workload::throughput::{Sink, Source};
+use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
+
+use drain::DrainTracker;
+use proof::TokenProof;
+use server::{VALID_MESSAGE_RATES, is_connectionless};
+pub use wire::Hello;
+use wire::{
+    Attach, FlowKind, FrameCodec, HANDSHAKE_BYTES, ServerPlan, SessionReply, SessionRequest, SessionWireError,
+};
+
+pub const PROTOCOL: Protocol = Protocol {
+    name: "linkgauge",
+    summary: "our own session: both ends agree on a plan, count and report",
+    default_ports: &[],
+    workloads: &[
+        ("latency", &[Direction::Loop]),
+        ("throughput", &[Direction::Send, Direction::Receive, Direction::Both]),
+    ],
+    options: &[],
+    sizes: &[],
+    prepare_case,
+    connect,
+    serve: Some(server::new_service),
+};
+
+/// On links that lose messages a request is repeated this often within the time-out.
+const MAX_REQUEST_TRIES: u32 = 5;
+
+/// Bytes of a probe: enough for a number, small beside any load.
+const PROBE_BYTES: u32 = 14;
+
+fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let mut session = LinkgaugeSession {
+        endpoint_sessions: Vec::new(),
+        flows: Vec::new(),
+        clock: near.dialer.clock.clone(),
+        drain: DrainTracker::new(case),
+    };
+    for port in 0..case.endpoints.len() {
+        session.endpoint_sessions.push(EndpointSession::open(case, near, port, &mut session.flows)?);
+    }
+    for port in &mut session.endpoint_sessions {
+        port.control.request(&SessionRequest::Start)?;
+    }
+    Ok(Box::new(session))
+}
+
+/// A message that holds whatever a server tells of its machine.
+const MIN_MESSAGE_BYTES: usize = 16 * 1024;
+
+/// What is said of the payload goes beside it.
+fn prepare_case(_case: &mut Case, caps: &Caps) -> Result<(), String> {
+    match (caps.can_open_parallel, caps.max_message_bytes) {
+        (true, Some(most)) if most < MIN_MESSAGE_BYTES => Err(format!(
+            "linkgauge: a session needs messages of {} and more, here they end at {most} bytes: see the link's options, or \
+             use --peer echo",
+            crate::units::format_bytes(MIN_MESSAGE_BYTES as u64)
+        )),
+        (true, _) => Ok(()),
+        (false, _) => Err("linkgauge: this link carries one connection at a time, and a session needs two: use --peer echo, \
+                      which 'linkgauge serve' answers too"
+            .to_owned()),
+    }
+}
+
+/// The flows of one endpoint: what the far end does on each, and what we do.
+fn flow_kinds(case: &Case, caps: &Caps) -> Vec<(FlowKind, FlowRole)> {
+    let one: &[(FlowKind, FlowRole)] = match (case.workload.as_str(), case.direction) {
+        ("latency", _) => &[(FlowKind::Reflect, FlowRole::RoundTrip)],
+        (_, Some(Direction::Receive)) => &[(FlowKind::Send, FlowRole::Download)],
+        (_, Some(Direction::Both)) => {
+            &[(FlowKind::Receive, FlowRole::Upload), (FlowKind::Send, FlowRole::Download)]
+        }
+        _ => &[(FlowKind::Receive, FlowRole::Upload)],
+    };
+    let mut kinds = one.repeat(case.parallel as usize);
+    if case.workload != "latency" && case.probe_per_second.is_some() && caps.can_open_parallel {
+        kinds.push((FlowKind::Reflect, FlowRole::Probe));
+    }
+    kinds
+}
+
+struct LinkgaugeSession {
+    endpoint_sessions: Vec<EndpointSession>,
+    flows: Vec<Flow>,
+    clock: Clock,
+    drain: DrainTracker,
+}
+
+/// The session with the server of one endpoint.
+struct EndpointSession {
+    control: ControlConnection,
+    flow_kinds: Vec<FlowKind>,
+    effective_settings: Map<String, Value>,
+    server_environment: Map<String, Value>,
+    /// The first part of the report, or why there is none.
+    report: Option<Result<ServerReport, ProtocolError>>,
+}
+
+impl EndpointSession {
+    fn open(
+        case: &Case,
+        near: &ConnectContext,
+        port: usize,
+        flows: &mut Vec<Flow>,
+    ) -> Result<EndpointSession, ProtocolError> {
+        let endpoint = &case.endpoints[port];
+        let mut control = ControlConnection::open(endpoint, near.dialer)?;
+        let opened = control.open_session(near.token)?;
+        let kinds = flow_kinds(case, control.link.caps());
+        if let Some((kind, _)) =
+            kinds.iter().find(|(kind, _)| !opened.capabilities.iter().any(|name| name == kind.name()))
+        {
+            let what = format!("the server cannot {}: use the same linkgauge at both ends", kind.name());
+            return Err(ProtocolError::unexpected_reply(endpoint, what));
+        }
+        let mut case = case.clone();
+        let plan = ServerPlan {
+            flows: kinds.iter().map(|(kind, _)| *kind).collect(),
+            message_bytes: case.message_bytes,
+            pacing: case.pacing,
+            stop: case.stop,
+            warm_up: case.warm_up.unwrap_or_default(),
+            timeout_ns: case.timeout.as_nanos() as u64,
+            wait: case.wait,
+            cpu: case.pin.far,
+        };
+        let mut got = Map::new();
+        got.insert("far_tool".to_owned(), opened.tool.into());
+        match control.request(&SessionRequest::Plan(plan.clone()))? {
+            SessionReply::Planned { per_second: None } => {}
+            SessionReply::Planned { per_second: Some(per_second) } => {
+                check_granted_rate(endpoint, per_second, case.pacing)?;
+                // The server limits the rate; what we send obeys as well.
+                got.insert("server_limit_messages_per_second".to_owned(), per_second.into());
+                case.pacing = Pacing::Fixed { per_second };
+            }
+            reply => return Err(control.unexpected_reply(&reply)),
+        }
+        for (number, (_, role)) in kinds.iter().enumerate() {
+            let attach = Attach { session_id: opened.session_id, flow_index: number as u32 };
+            let link = open_attached(endpoint, near.dialer, attach, &opened.key)?;
+            let sign = is_connectionless(link.caps()).then(|| attach.keepalive(&opened.key).to_vec());
+            let party = new_party(&case, link.caps(), *role, sign, (near.new_recorder)(*role, port));
+            flows.push(Flow { role: *role, endpoint_index: port, link, party });
+        }
+        Ok(EndpointSession {
+            control,
+            flow_kinds: plan.flows,
+            effective_settings: got,
+            server_environment: opened.environment,
+            report: None,
+        })
+    }
+}
+
+/// Refuses a rate that is none, or higher than what was requested: a server limits, it does not command.
+fn check_granted_rate(endpoint: &Endpoint, per_second: f64, requested: Pacing) -> Result<(), ProtocolError> {
+    let requested = requested.per_second();
+    if VALID_MESSAGE_RATES.contains(&per_second) && requested.is_none_or(|requested| per_second <= requested)
+    {
+        return Ok(());
+    }
+    let requested = requested.map_or_else(|| "no rate was".to_owned(), |rate| format!("{rate:?} were"));
+    Err(ProtocolError::unexpected_reply(
+        endpoint,
+        format!(
+            "the server grants {per_second:?} messages/s where {requested} requested: use the same linkgauge at both ends"
+        ),
+    ))
+}
+
+/// The near end of a flow; `sign` is what says on a link without connections that somebody receives.
+fn new_party(
+    case: &Case,
+    caps: &Caps,
+    role: FlowRole,
+    sign: Option<Vec<u8>>,
+    recorder: Recorder,
+) -> Box<dyn crate::workload::RecordingParty> {
+    let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None };
+    match role {
+        FlowRole::RoundTrip => {
+            Box::new(Pinger::new(Box::new(EchoCodec::new(case, caps)), case, caps, recorder))
+        }
+        FlowRole::Upload => Box::new(Source::new(case, caps, tuning, recorder)),
+        FlowRole::Download => {
+            let sink = Sink::new(case, caps, tuning, recorder);
+            Box::new(match sign {
+                Some(sign) => sink.with_keepalive(sign),
+                None => sink,
+            })
+        }
+        // Our words have a connection that is no flow.
+        FlowRole::Probe | FlowRole::Control => {
+            let probe = Case {
+                message_bytes: PROBE_BYTES,
+                pacing: Pacing::Fixed { per_second: case.probe_per_second.unwrap_or(1.0) },
+                // It goes on until the load has ended.
+                stop: StopCondition::default(),
+                warm_up: None,
+                // A probe sleeps; it must not take a CPU from the load.
+                wait: crate::plan::WaitMode::Block,
+                ..case.clone()
+            };
+            Box::new(Pinger::new(Box::new(EchoCodec::new(&probe, caps)), &probe, caps, recorder))
+        }
+    }
+}
+
+/// Opens a connection and attaches it to a flow of the session.
+fn open_attached(
+    endpoint: &Endpoint,
+    dialer: &Dialer,
+    attach: Attach,
+    key: &[u8],
+) -> Result<Box<dyn Link>, ProtocolError> {
+    let mut link = dialer.open(endpoint)?;
+    let mut talk = RequestSender::new(link.as_mut(), &dialer.clock, dialer.timeout);
+    let request = attach.request(key);
+    let granted = talk.send_until_answered(&request, |bytes| match bytes.get(..HANDSHAKE_BYTES) {
+        None => ParsedInput::Incomplete,
+        Some(answer) if attach.is_valid_reply(answer, key) => ParsedInput::Parsed(true),
+        Some(_) => ParsedInput::Unexpected(false),
+    });
+    match granted {
+        Ok(true) => Ok(link),
+        Ok(false) | Err(Fault::Closed) => Err(ProtocolError::unexpected_reply(
+            endpoint,
+            "the server did not take a connection of its own session: is it overloaded?",
+        )),
+        Err(fault) => Err(LinkError::new(endpoint, fault).into()),
+    }
+}
+
+/// Words of a server, fit to be shown: one line of modest length, without control characters.
+fn single_line(text: &str) -> String {
+    const MOST: usize = 200;
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()
+}
+
+/// How often it is looked whether all has arrived, and how long that still counts when the user has had enough.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const CANCEL_DRAIN_TIME: Duration = Duration::from_millis(500);
+
+/// A server notices within this time that it is to wait for nothing more.
+const CUT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Why a flow has no end.
+const UNFINISHED_FAULT: &str = "not all that was sent arrived in time: check the link, and --timeout";
+
+impl EndpointSession {
+    /// Asks for the report; the bytes that have come where the server still receives.
+    fn request_report(&mut self, request: &SessionRequest) -> Option<u64> {
+        match self.control.request(request) {
+            Ok(SessionReply::Pending { bytes }) => return Some(bytes),
+            Ok(SessionReply::Report(report)) => self.report = Some(Ok(report)),
+            Ok(reply) => self.report = Some(Err(self.control.unexpected_reply(&reply))),
+            Err(error) => self.report = Some(Err(error)),
+        }
+        None
+    }
+
+    /// What the far end counted of all flows, once they have ended.
+    fn complete_report(&mut self) -> Result<ServerReport, ProtocolError> {
+        let what = "the report is not about the flows of this case";
+        let strange = ProtocolError::unexpected_reply(&self.control.endpoint, what);
+        let mut report =
+            self.report.take().unwrap_or_else(|| Err(self.control.link_error(Fault::TimedOut)))?;
+        while report.flows.len() < self.flow_kinds.len() {
+            match self.control.request(&SessionRequest::Rest { from: report.flows.len() as u32 })? {
+                SessionReply::Report(rest) if !rest.flows.is_empty() => report.flows.extend(rest.flows),
+                _ => return Err(strange),
+            }
+        }
+        if report.flows.len() > self.flow_kinds.len() { Err(strange) } else { Ok(report) }
+    }
+
+    /// Has the server end what still receives, where the report is still to come.
+    fn cut_off(&mut self, clock: &Clock) {
+        let until = clock.now() + CUT_TIMEOUT;
+        while self.report.is_none()
+            && self.request_report(&SessionRequest::Cut).is_some()
+            && clock.now() < until
+        {
+            clock.sleep_until(clock.now() + POLL_INTERVAL);
+        }
+    }
+}
+
+impl ClientSession for LinkgaugeSession {
+    fn take_flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    fn is_draining(&mut self, links: &mut [Box<dyn Link>]) -> bool {
+        let now = self.clock.now();
+        if self.drain.begin(now) {
+            // Far ends that receive see the end of what we sent; a fault here shows itself in the report.
+            links.iter_mut().for_each(|link| drop(link.finish_sending()));
+        }
+        // Our words would only queue behind what this host still holds.
+        if self.drain.update_local(now, links) {
+            return true;
+        }
+        let mut bytes = None;
+        for port in self.endpoint_sessions.iter_mut().filter(|port| port.report.is_none()) {
+            if let Some(more) = port.request_report(&SessionRequest::Finish) {
+                bytes = Some(bytes.unwrap_or(0u64).saturating_add(more));
+            }
+        }
+        bytes.is_some_and(|bytes| self.drain.update_remote(self.clock.now(), bytes))
+    }
+
+    fn finish(
+        &mut self,
+        _flows: &[FlowResult],
+        mut links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<ServerReport>, ProtocolError> {
+        // The user may have had enough: then what is nearly there still counts.
+        let soon = self.clock.now() + CANCEL_DRAIN_TIME;
+        while !self.drain.has_timed_out() && self.is_draining(&mut links) && self.clock.now() < soon {
+            self.clock.sleep_until(self.clock.now() + POLL_INTERVAL);
+        }
+        let mut all = ServerReport::default();
+        let several = self.endpoint_sessions.len() > 1;
+        for (number, port) in self.endpoint_sessions.iter_mut().enumerate() {
+            let cut = port.report.is_none();
+            port.cut_off(&self.clock);
+            let report = match port.complete_report() {
+                Ok(report) => report,
+                // What the other ports tell is kept.
+                Err(error) if several => {
+                    let fault = Some(error.to_string());
+                    all.flows.push(FlowReport { port: number, fault, ..FlowReport::default() });
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            // Reflectors count nothing that we do not.
+            let counts =
+                |(flow, kind): &(FlowReport, &FlowKind)| **kind != FlowKind::Reflect || flow.fault.is_some();
+            let counted = report.flows.into_iter().zip(&port.flow_kinds).filter(counts);
+            let first = all.flows.len();
+            all.flows.extend(counted.map(|(flow, kind)| FlowReport {
+                port: number,
+                inward: *kind == FlowKind::Send,
+                fault: flow.fault.as_deref().map(|fault| port.control.server_fault(fault)),
+                ..flow
+            }));
+            if let Some(flow) = all.flows.get_mut(first).filter(|_| cut && self.drain.has_timed_out()) {
+                flow.fault.get_or_insert_with(|| format!("{}: {UNFINISHED_FAULT}", port.control.endpoint));
+            }
+            let seconds = report.cpu_seconds.filter(|seconds| (0.0..1e12).contains(seconds));
+            if let Some(seconds) = seconds {
+                *all.cpu_seconds.get_or_insert(0.0) += seconds;
+            }
+            // The server would notice by itself; told, it frees the place at once.
+            let _ = port.control.notify(&SessionRequest::Bye);
+        }
+        drop(links);
+        all.is_complete = !all.flows.iter().any(|flow| flow.unfinished);
+        Ok(Some(all))
+    }
+
+    fn effective_settings(&self) -> Map<String, Value> {
+        self.endpoint_sessions.iter().flat_map(|port| port.effective_settings.clone()).collect()
+    }
+
+    fn server_environment(&self) -> Map<String, Value> {
+        self.endpoint_sessions.first().map(|port| port.server_environment.clone()).unwrap_or_default()
+    }
+}
+
+/// What a server said when the session was opened.
+struct OpenedSession {
+    tool: String,
+    capabilities: Vec<String>,
+    session_id: u64,
+    key: Vec<u8>,
+    environment: Map<String, Value>,
+}
+
+/// The control connection.
+struct ControlConnection {
+    link: Box<dyn Link>,
+    endpoint: Endpoint,
+    clock: Clock,
+    timeout: Duration,
+    last_request: u32,
+    frames: FrameCodec,
+}
+
+impl ControlConnection {
+    fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<ControlConnection, ProtocolError> {
+        let dialer = Dialer { wait: crate::plan::WaitMode::Block, ..dialer.clone() };
+        Ok(ControlConnection {
+            link: dialer.open(endpoint)?,
+            endpoint: endpoint.clone(),
+            clock: dialer.clock.clone(),
+            timeout: dialer.timeout,
+            last_request: 0,
+            frames: FrameCodec::default(),
+        })
+    }
+
+    fn link_error(&self, fault: Fault) -> ProtocolError {
+        LinkError::new(&self.endpoint, fault).into()
+    }
+
+    fn unexpected_reply(&self, reply: &SessionReply) -> ProtocolError {
+        let what = match reply {
+            SessionReply::Refused { reason } => format!("the server refused: {}", single_line(reason)),
+            _ => "the server answered something else than was asked: is it another version?".to_owned(),
+        };
+        ProtocolError::unexpected_reply(&self.endpoint, what)
+    }
+
+    /// What the server says went wrong with a flow.
+    fn server_fault(&self, fault: &str) -> String {
+        format!("{}: the server ended it: {}", self.endpoint, single_line(fault))
+    }
+
+    fn open_session(&mut self, token: Option<&str>) -> Result<OpenedSession, ProtocolError> {
+        let hello = Hello::new();
+        let mut talk = RequestSender::new(self.link.as_mut(), &self.clock, self.timeout);
+        let answer = talk.send_until_answered(hello.bytes(), |bytes| match hello.challenge_in(bytes) {
+            Some(challenge) => ParsedInput::Parsed(Some(challenge.to_vec())),
+            None if bytes.len() < HANDSHAKE_BYTES => ParsedInput::Incomplete,
+            None => ParsedInput::Unexpected(None),
+        });
+        let answer = match answer {
+            Err(Fault::Closed) => Ok(None),
+            answer => answer.map_err(|fault| LinkError::new(&self.endpoint, fault)),
+        };
+        let Some(challenge) = answer? else {
+            let what = "no linkgauge with room for us answers there: start 'linkgauge serve', or name another --peer";
+            return Err(ProtocolError::unexpected_reply(&self.endpoint, what));
+        };
+        let token = token.map(|token| TokenProof { token, nonce: hello.nonce(), challenge: &challenge });
+        let open = SessionRequest::Open {
+            version: wire::VERSION,
+            tool: crate::run::TOOL.to_owned(),
+            nonce: wire::encode_hex(hello.nonce()),
+            challenge: wire::encode_hex(&challenge),
+            proof: token.as_ref().map(TokenProof::proof),
+        };
+        match self.request(&open)? {
+            SessionReply::Opened { version, .. } if version != wire::VERSION => {
+                let what = format!(
+                    "the server speaks session version {version}, we speak {}: use the same linkgauge at both ends",
+                    wire::VERSION
+                );
+                Err(ProtocolError::unexpected_reply(&self.endpoint, what))
+            }
+            SessionReply::Opened { tool, capabilities, session, key, environment, .. } => {
+                let session = u64::from_str_radix(&session, 16).ok();
+                let key = match (&key, token, session) {
+                    (Some(key), ..) => wire::decode_hex(key),
+                    // A server that knows the token derives the same; all that is said from here on is signed with it.
+                    (None, Some(token), Some(session)) => {
+                        let key = token.session_key(session);
+                        self.frames = FrameCodec::signed(key);
+                        Some(key.to_vec())
+                    }
+                    _ => None,
+                };
+                match session.zip(key) {
+                    Some((session, key)) => Ok(OpenedSession {
+                        tool: single_line(&tool),
+                        capabilities,
+                        session_id: session,
+                        key,
+                        environment,
+                    }),
+                    None => Err(ProtocolError::unexpected_reply(
+                        &self.endpoint,
+                        "the server gave a session without a key",
+                    )),
+                }
+            }
+            reply => Err(self.unexpected_reply(&reply)),
+        }
+    }
+
+    /// A request and its reply.
+    fn request(&mut self, request: &SessionRequest) -> Result<SessionReply, ProtocolError> {
+        self.last_request += 1;
+        let number = self.last_request;
+        let frame = self.frames.encode(number, request);
+        let mut talk = RequestSender::new(self.link.as_mut(), &self.clock, self.timeout);
+        let frames = &self.frames;
+        let reply = talk.send_until_answered(&frame, |bytes| {
+            match frames.decode::<SessionReply>(bytes, wire::MAX_JSON_BYTES) {
+                // What a server could not read had no number for it.
+                Ok(Some((other, reply, _)))
+                    if other == number || matches!(reply, SessionReply::Refused { .. }) =>
+                {
+                    ParsedInput::Parsed(Ok(reply))
+                }
+                // An older reply that came twice, on a link where that happens.
+                Ok(Some(_)) => ParsedInput::Unexpected(Err(SessionWireError::UnrelatedReply)),
+                Ok(None) => ParsedInput::Incomplete,
+                Err(error) => ParsedInput::Unexpected(Err(error)),
+            }
+        });
+        match reply {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(error)) => {
+                let what = format!("the server cannot be understood: {error}");
+                Err(ProtocolError::unexpected_reply(&self.endpoint, what))
+            }
+            Err(fault) => Err(self.link_error(fault)),
+        }
+    }
+
+    /// A request without a reply.
+    fn notify(&mut self, request: &SessionRequest) -> Result<(), Fault> {
+        self.last_request += 1;
+        let frame = self.frames.encode(self.last_request, request);
+        let mut sent = 0;
+        while sent < frame.len() {
+            sent += self.link.send(&frame[sent..], self.timeout)?;
+        }
+        Ok(())
+    }
+}
+
+/// Words on a link before and after the measurement: waits, repeats where words get lost, never longer than it may.
+struct RequestSender<'a> {
+    link: &'a mut dyn Link,
+    clock: &'a Clock,
+    timeout: Duration,
+}
+
+impl<'a> RequestSender<'a> {
+    fn new(link: &'a mut dyn Link, clock: &'a Clock, timeout: Duration) -> RequestSender<'a> {
+        RequestSender { link, clock, timeout }
+    }
+
+    /// Says `words` until `understand` makes something of what came back: all bytes so far on a stream, one message on
+    /// a message link. There a strange message is passed over, it may be a late copy; on a stream it is the answer.
+    fn send_until_answered<T>(
+        &mut self,
+        words: &[u8],
+        mut understand: impl FnMut(&[u8]) -> ParsedInput<T>,
+    ) -> Result<T, Fault> {
+        let caps = self.link.caps().clone();
+        let tries = if caps.is_reliable { 1 } else { MAX_REQUEST_TRIES };
+        let until = self.clock.now() + self.timeout;
+        let mut heard = Vec::new();
+        let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(4096)];
+        let mut strange = None;
+        for _ in 0..tries {
+            let mut sent = 0;
+            while sent < words.len() {
+                sent += self.link.send(&words[sent..], until.since(self.clock.now()))?;
+            }
+            let again = (self.clock.now() + self.timeout / tries).min(until);
+            loop {
+                let left = again.since(self.clock.now());
+                if left.is_zero() {
+                    break;
+                }
+                match self.link.receive(&mut chunk, left) {
+                    Ok(length) if caps.framing == Framing::Message => heard = chunk[..length].to_vec(),
+                    Ok(length) => heard.extend_from_slice(&chunk[..length]),
+                    Err(Fault::TimedOut) => break,
+                    Err(fault) => return Err(fault),
+                }
+                match understand(&heard) {
+                    ParsedInput::Parsed(answer) => return Ok(answer),
+                    ParsedInput::Unexpected(answer) if caps.framing == Framing::Stream => return Ok(answer),
+                    ParsedInput::Unexpected(answer) => strange = Some(answer),
+                    ParsedInput::Incomplete
+                        if heard.len() > wire::MAX_JSON_BYTES + wire::FRAME_HEADER_BYTES =>
+                    {
+                        return Err(Fault::Other("the far end talks without end".to_owned()));
+                    }
+                    ParsedInput::Incomplete => {}
+                }
+            }
+        }
+        strange.ok_or(Fault::TimedOut)
+    }
+}
+
+/// What was made of bytes that came back.
+enum ParsedInput<T> {
+    /// More is needed.
+    Incomplete,
+    Parsed(T),
+    /// Not what was asked for.
+    Unexpected(T),
+}

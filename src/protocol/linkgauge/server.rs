@@ -1,0 +1,542 @@
+//! The far side of our own session: one party for each connection, one registry of sessions between them.
+//!
+//! A connection says in its first bytes what it is: a control connection (hello), a flow of a session (attach), or
+//! somebody who does not know us, whose bytes are sent back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+mod flow;
+mod session;
+
+pub(super) use flow::is_connectionless;
+use flow::{Attachment, FlowParty, ReceiverLiveness, ServerFlow};
+pub(super) use session::VALID_MESSAGE_RATES;
+use session::{
+    OpenRequest, STAGE_CUT, STAGE_FINISHING, ServerSession, SessionRegistry, flows_sharing_rate,
+    granted_rate, plan_duration,
+};
+
+use super::wire::{
+    self, Attach, FlowKind, FrameCodec, HANDSHAKE_BYTES, SessionReply, SessionRequest, SessionWireError,
+};
+use crate::clock::Time;
+use crate::link::party::{ClientTrust, Party, PartyCost, Step, Tuning};
+use crate::link::{Admission, Batch, Caps, Fault, Framing};
+use crate::protocol::connection_limits::{ConnectionLimits, GRACE_PERIOD};
+use crate::protocol::{ServerConfig, ServerLimits, ServerSetting, Service, echo};
+
+/// Bytes that look like the beginning of our words are held back this long before they are taken for somebody else's.
+const IDENTIFY_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// A client opens its session within this time after its first hello, or is closed.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
+    Arc::new(LinkgaugeService { registry: Arc::new(SessionRegistry::new(facts)) })
+}
+
+struct LinkgaugeService {
+    registry: Arc<SessionRegistry>,
+}
+
+impl Service for LinkgaugeService {
+    fn new_party(&self, caps: &Caps, from: &str) -> Box<dyn Party> {
+        Box::new(LinkgaugeConnection::new(self.registry.clone(), caps.clone(), from.to_owned()))
+    }
+
+    fn limits_sessions_itself(&self) -> bool {
+        true
+    }
+
+    fn grace_period(&self) -> Duration {
+        GRACE_PERIOD
+    }
+
+    fn supported_settings(&self) -> &'static [ServerSetting] {
+        &[ServerSetting::Token, ServerSetting::MessageBytes, ServerSetting::Flows]
+    }
+
+    fn admit_sender(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
+        let facts = &self.registry.config;
+        if let Some(ready) = wire::ready_reply(first, &facts.secret, from, self.registry.uptime_s()) {
+            reply.extend_from_slice(&ready);
+            return Admission::Reply;
+        }
+        let frame = wire::decode_frame(first, wire::MAX_OPEN_JSON_BYTES);
+        if let Ok(Some((_, request @ SessionRequest::Open { .. }, _))) = frame {
+            let known = OpenRequest::from_request(request)
+                .is_some_and(|opening| self.registry.is_own_challenge(from, &opening));
+            return if known { Admission::Open } else { Admission::Drop };
+        }
+        if let Some(attach) = Attach::parse(first) {
+            let session = self.registry.session(attach.session_id);
+            let known = session.is_some_and(|session| attach.is_valid_request(first, &session.key));
+            return if known { Admission::Open } else { Admission::Drop };
+        }
+        // The receiver of a flow that has ended already.
+        if first.starts_with(wire::ALIVE_MAGIC) || facts.token.is_some() {
+            return Admission::Drop;
+        }
+        reply.extend_from_slice(first);
+        Admission::Reply
+    }
+}
+
+/// Bytes of flows in one part of a report: a datagram that needs few fragments, or a piece of a stream of which a thousand
+/// clients that do not read may hold one each.
+const MAX_DATAGRAM_REPORT_BYTES: usize = 8 * 1024;
+const MAX_STREAM_REPORT_BYTES: usize = 32 * 1024;
+
+/// Bytes of a request for each flow of its plan, at most.
+const MAX_REQUEST_BYTES_PER_FLOW: usize = 16;
+
+/// Whatever a connection turns out to be.
+struct LinkgaugeConnection {
+    registry: Arc<SessionRegistry>,
+    caps: Caps,
+    client: String,
+    /// Bytes that came and are not understood yet; words that are to go out.
+    input: Vec<u8>,
+    output: Vec<u8>,
+    output_sent: usize,
+    batch: Batch,
+    state: LinkgaugeConnectionState,
+    last_activity: Option<Time>,
+    frame_codec: FrameCodec,
+    refusal_reason: Option<String>,
+}
+
+enum LinkgaugeConnectionState {
+    /// Nothing is known yet.
+    Unidentified,
+    /// A client of ours; `None` until it has opened a session.
+    Control {
+        session: Option<Arc<ServerSession>>,
+        /// The last request, and the reply to it where it may get lost.
+        last_reply: (u32, Vec<u8>),
+    },
+    /// A flow, or an echo for a stranger.
+    Delegated(Box<dyn Party>),
+    Closed,
+}
+
+impl Drop for LinkgaugeConnection {
+    fn drop(&mut self) {
+        // A session lives as long as its control connection.
+        self.end_session();
+    }
+}
+
+impl LinkgaugeConnection {
+    fn new(registry: Arc<SessionRegistry>, caps: Caps, from: String) -> LinkgaugeConnection {
+        let room = match caps.framing {
+            // A thousand idle sessions wait here: a page each, not more.
+            Framing::Stream => 4096,
+            Framing::Message => caps.max_message_bytes.unwrap_or(65_536).min(65_536),
+        };
+        LinkgaugeConnection {
+            registry,
+            caps,
+            client: from,
+            input: Vec::new(),
+            output: Vec::new(),
+            output_sent: 0,
+            batch: Batch::new(room, 1),
+            state: LinkgaugeConnectionState::Unidentified,
+            last_activity: None,
+            frame_codec: FrameCodec::default(),
+            refusal_reason: None,
+        }
+    }
+
+    fn limits(&self) -> &ServerLimits {
+        &self.registry.config.limits
+    }
+
+    fn idle_timeout(&self) -> Duration {
+        match &self.state {
+            LinkgaugeConnectionState::Unidentified if !self.input.is_empty() => IDENTIFY_TIMEOUT,
+            LinkgaugeConnectionState::Control { session: None, .. } => HANDSHAKE_TIMEOUT,
+            _ => Duration::from_secs(self.limits().idle_s),
+        }
+    }
+
+    fn has_no_session(&self) -> bool {
+        matches!(self.state, LinkgaugeConnectionState::Control { session: None, .. })
+    }
+
+    /// Makes what it can of what was heard, while nothing waits to be said: a client that does not read is not read.
+    fn process_input(&mut self) {
+        while self.output.is_empty() {
+            let before = self.input.len();
+            match self.state {
+                LinkgaugeConnectionState::Unidentified => self.identify(),
+                LinkgaugeConnectionState::Control { .. } => self.handle_control(),
+                LinkgaugeConnectionState::Delegated(_) | LinkgaugeConnectionState::Closed => return,
+            }
+            if self.input.is_empty() || self.input.len() == before {
+                return;
+            }
+        }
+    }
+
+    fn identify(&mut self) {
+        let begins = |magic: &[u8]| {
+            let common = self.input.len().min(magic.len());
+            self.input[..common] == magic[..common]
+        };
+        if begins(wire::HELLO_MAGIC) || begins(wire::FRAME_MAGIC) {
+            if self.input.len() >= wire::MAGIC_BYTES {
+                self.state = LinkgaugeConnectionState::Control { session: None, last_reply: (0, Vec::new()) };
+                self.handle_control();
+            }
+        } else if begins(wire::ATTACH_MAGIC) {
+            if self.input.len() >= HANDSHAKE_BYTES {
+                self.attach_flow();
+            }
+        } else {
+            self.become_echo();
+        }
+    }
+
+    /// Somebody who does not know us gets back what he sends, unless this server wants a token.
+    fn become_echo(&mut self) {
+        if self.registry.config.token.is_some() {
+            self.state = LinkgaugeConnectionState::Closed;
+            return;
+        }
+        let idle = Duration::from_secs(self.limits().idle_s);
+        let reflector =
+            echo::new_reflector(&self.caps, Tuning::default(), idle).with_initial_bytes(&self.input);
+        self.input.clear();
+        let leash = ConnectionLimits::new(self.limits(), 1, Duration::ZERO);
+        self.state = LinkgaugeConnectionState::Delegated(Box::new(ServerFlow::new(
+            FlowParty::Reflect(reflector),
+            leash,
+            None,
+        )));
+    }
+
+    fn attach_flow(&mut self) {
+        let request: Vec<u8> = self.input.drain(..).take(HANDSHAKE_BYTES).collect();
+        self.state = LinkgaugeConnectionState::Closed;
+        let Some(attach) = Attach::parse(&request) else { return };
+        let Some(session) = self.registry.session(attach.session_id) else { return };
+        if !attach.is_valid_request(&request, &session.key) {
+            return;
+        }
+        let Some((kind, plan, place)) = session.claim_flow(attach.flow_index) else { return };
+        let limits = *self.limits();
+        // Where it is refused, not on this kind of connection, the place is given back.
+        let Ok(per_second) = granted_rate(&plan, &limits, &self.caps) else { return };
+        let hears = is_connectionless(&self.caps);
+        let task = Attachment {
+            reply: attach.reply(&session.key).to_vec(),
+            must_repeat_reply: false,
+            may_repeat_request: self.caps.framing == Framing::Message,
+            batch: Batch::new(2 * HANDSHAKE_BYTES, 1),
+            request,
+            slot: place,
+            session_flows: plan.flows.len() as u32,
+            liveness: (hears && kind == FlowKind::Send)
+                .then(|| ReceiverLiveness::new(attach.keepalive(&session.key))),
+            is_connectionless: hears,
+        };
+        self.output = task.reply.clone();
+        self.output_sent = 0;
+        let grace = plan_duration(&plan).map_or(Duration::ZERO, |_| GRACE_PERIOD);
+        let leash = ConnectionLimits::new(&limits, flows_sharing_rate(&plan), grace);
+        let role = FlowParty::new(kind, &plan, per_second, &self.caps, &limits);
+        self.state = LinkgaugeConnectionState::Delegated(Box::new(ServerFlow::new(role, leash, Some(task))));
+    }
+
+    /// Answers hellos and requests.
+    fn handle_control(&mut self) {
+        if self.input.starts_with(wire::HELLO_MAGIC) {
+            if self.input.len() >= HANDSHAKE_BYTES {
+                let hello: Vec<u8> = self.input.drain(..HANDSHAKE_BYTES).collect();
+                let now_s = self.registry.uptime_s();
+                if let Some(ready) =
+                    wire::ready_reply(&hello, &self.registry.config.secret, &self.client, now_s)
+                {
+                    self.output.extend_from_slice(&ready);
+                }
+            }
+            return;
+        }
+        let longest = match self.state {
+            LinkgaugeConnectionState::Control { session: Some(_), .. } => {
+                wire::MAX_OPEN_JSON_BYTES + MAX_REQUEST_BYTES_PER_FLOW * self.limits().flows as usize
+            }
+            _ => wire::MAX_OPEN_JSON_BYTES,
+        };
+        match self.frame_codec.decode::<SessionRequest>(&self.input, longest) {
+            Ok(None) => {}
+            Ok(Some((number, request, used))) => {
+                self.input.drain(..used);
+                self.handle_request(number, request);
+            }
+            // The reply that opened the session was lost; or it is none of the client's.
+            Err(SessionWireError::Unsigned) if self.caps.framing == Framing::Message => {
+                if let Ok(Some((number, SessionRequest::Open { .. }, _))) =
+                    wire::decode_frame(&self.input, longest)
+                {
+                    self.repeat_reply(number);
+                }
+                self.input.clear();
+            }
+            Err(error) => {
+                let reason = format!("your message cannot be understood: {error}");
+                self.refusal_reason = Some(reason.clone());
+                self.output = self.frame_codec.encode(0, &SessionReply::Refused { reason });
+                self.input.clear();
+                self.close_after_output();
+            }
+        }
+    }
+
+    /// Whether this request has been answered already: then the same reply goes out, and nothing is done twice.
+    fn repeat_reply(&mut self, number: u32) -> bool {
+        let LinkgaugeConnectionState::Control { last_reply: (last, words), .. } = &self.state else {
+            return false;
+        };
+        if number == *last {
+            self.output.extend_from_slice(words);
+        }
+        number <= *last
+    }
+
+    fn close_after_output(&mut self) {
+        self.end_session();
+        self.state = LinkgaugeConnectionState::Closed;
+    }
+
+    fn end_session(&mut self) {
+        if let LinkgaugeConnectionState::Control { session: Some(session), .. } = &self.state {
+            // Nobody can ask for the report any more.
+            session.advance_stage(STAGE_CUT);
+            self.registry.sessions().remove(&session.id);
+        }
+    }
+
+    fn handle_request(&mut self, number: u32, request: SessionRequest) {
+        if self.repeat_reply(number) {
+            return;
+        }
+        let frames = self.frame_codec.clone();
+        let (reply, over) = match self.reply_to(request) {
+            Some((reply, over)) => {
+                if let SessionReply::Refused { reason } = &reply {
+                    self.refusal_reason = Some(reason.clone());
+                }
+                (frames.encode(number, &reply), over)
+            }
+            None => (Vec::new(), true),
+        };
+        self.output.extend_from_slice(&reply);
+        if let LinkgaugeConnectionState::Control { last_reply: answered, .. } = &mut self.state {
+            *answered = (number, if self.caps.is_reliable { Vec::new() } else { reply });
+        }
+        if over {
+            self.close_after_output();
+        }
+    }
+
+    /// The reply to a request, and whether the connection is over with it; no reply to a goodbye.
+    fn reply_to(&mut self, request: SessionRequest) -> Option<(SessionReply, bool)> {
+        let LinkgaugeConnectionState::Control { session, .. } = &self.state else { return None };
+        let Some(session) = session.clone() else { return Some(self.open_session(request)) };
+        let reply = match request {
+            SessionRequest::Bye => return None,
+            SessionRequest::Open { .. } => {
+                return Some((
+                    SessionReply::Refused { reason: "this session is open already".to_owned() },
+                    true,
+                ));
+            }
+            SessionRequest::Plan(plan) => {
+                let granted = granted_rate(&plan, self.limits(), &self.caps);
+                match granted.and_then(|per_second| session.set_plan(plan).map(|()| per_second)) {
+                    Ok(per_second) => SessionReply::Planned { per_second },
+                    Err(reason) => SessionReply::Refused { reason },
+                }
+            }
+            SessionRequest::Start => {
+                session.has_started.store(true, Relaxed);
+                SessionReply::Started
+            }
+            SessionRequest::Finish => self.finish_flows(&session, STAGE_FINISHING),
+            SessionRequest::Cut => self.finish_flows(&session, STAGE_CUT),
+            SessionRequest::Rest { from } => self.report_part(&session, from as usize),
+        };
+        Some((reply, false))
+    }
+
+    fn finish_flows(&self, session: &ServerSession, stage: u8) -> SessionReply {
+        session.advance_stage(stage);
+        match session.has_running_flows() {
+            true => SessionReply::Pending { bytes: session.moved_bytes() },
+            false => self.report_part(session, 0),
+        }
+    }
+
+    fn report_part(&self, session: &ServerSession, from: usize) -> SessionReply {
+        let room = if self.caps.framing == Framing::Stream {
+            MAX_STREAM_REPORT_BYTES
+        } else {
+            MAX_DATAGRAM_REPORT_BYTES
+        };
+        SessionReply::Report(session.report_from(from, room))
+    }
+
+    /// What a client without a session gets.
+    fn open_session(&mut self, request: SessionRequest) -> (SessionReply, bool) {
+        let refused = |reason: String| (SessionReply::Refused { reason }, true);
+        let Some(opening) = OpenRequest::from_request(request) else {
+            return refused("say hello and open a session first".to_owned());
+        };
+        let opened = match self.registry.admit(&self.client, &opening) {
+            Ok(opened) => opened,
+            Err(reason) => return refused(reason),
+        };
+        let facts = &self.registry.config;
+        let reply = SessionReply::Opened {
+            version: wire::VERSION,
+            tool: crate::run::TOOL.to_owned(),
+            capabilities: FlowKind::ALL.map(|kind| kind.name().to_owned()).to_vec(),
+            limits: facts.limits,
+            session: format!("{:016x}", opened.id),
+            key: (!opened.is_key_derived).then(|| wire::encode_hex(&opened.key)),
+            environment: facts.environment.clone(),
+        };
+        self.frame_codec = opened.frame_codec.clone();
+        if let LinkgaugeConnectionState::Control { session, .. } = &mut self.state {
+            *session = Some(opened);
+        }
+        (reply, false)
+    }
+}
+
+impl Party for LinkgaugeConnection {
+    #[inline]
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if self.output_sent < self.output.len() {
+            return Step::Send { bytes: &self.output[self.output_sent..], message: self.output.len() };
+        }
+        let until = *self.last_activity.get_or_insert(now) + self.idle_timeout();
+        // Where there is always more to be read, no receipt times out.
+        if now >= until && self.has_no_session() {
+            self.close_after_output();
+        }
+        match &mut self.state {
+            LinkgaugeConnectionState::Closed => Step::Done,
+            LinkgaugeConnectionState::Delegated(party) => party.next_step(now),
+            _ => Step::Receive { into: &mut self.batch, until },
+        }
+    }
+
+    #[inline]
+    fn on_sent(&mut self, bytes: usize, at: Time) {
+        if self.output_sent < self.output.len() {
+            self.output_sent += bytes;
+            if self.output_sent >= self.output.len() {
+                (self.output, self.output_sent) = (Vec::new(), 0);
+                // Requests that came meanwhile.
+                self.process_input();
+            }
+        } else if let LinkgaugeConnectionState::Delegated(party) = &mut self.state {
+            party.on_sent(bytes, at);
+        }
+    }
+
+    #[inline]
+    fn on_received(&mut self, now: Time) {
+        if let LinkgaugeConnectionState::Delegated(party) = &mut self.state {
+            party.on_received(now);
+            return;
+        }
+        let before = self.input.len();
+        for message in self.batch.messages() {
+            if self.caps.framing == Framing::Message {
+                self.input.clear();
+            }
+            self.input.extend_from_slice(message);
+        }
+        let (heard, had_no_session) = (self.input.len(), self.has_no_session());
+        self.process_input();
+        // Only whole words and the first byte of one count, not bytes that trickle in; and hellos after the first do not.
+        let is_word = before == 0 || self.input.len() < heard;
+        if is_word && !(had_no_session && self.has_no_session()) {
+            self.last_activity = Some(now);
+        }
+    }
+
+    fn client_trust(&self) -> ClientTrust {
+        match &self.state {
+            // It ends when nothing is said and no flow of its session runs; each of those has its own limits.
+            LinkgaugeConnectionState::Control { session: Some(_), .. } => ClientTrust::Exempt,
+            // The door has seen that the sender got its challenge, or the key of its session.
+            _ if !self.caps.can_signal_close => ClientTrust::AddressVerified,
+            LinkgaugeConnectionState::Unidentified
+            | LinkgaugeConnectionState::Control { session: None, .. } => ClientTrust::Unidentified,
+            LinkgaugeConnectionState::Delegated(_) | LinkgaugeConnectionState::Closed => {
+                ClientTrust::Unverified
+            }
+        }
+    }
+
+    fn on_timeout(&mut self, now: Time) {
+        match &mut self.state {
+            LinkgaugeConnectionState::Delegated(party) => party.on_timeout(now),
+            LinkgaugeConnectionState::Unidentified if !self.input.is_empty() => self.become_echo(),
+            // While flows run there is nothing to say; their own limits end them.
+            LinkgaugeConnectionState::Control { session: Some(session), .. }
+                if session.has_running_flows() =>
+            {
+                self.last_activity = Some(now)
+            }
+            _ => self.close_after_output(),
+        }
+    }
+
+    fn on_send_blocked(&mut self, now: Time, unacknowledged: Option<u64>) {
+        if let LinkgaugeConnectionState::Delegated(party) = &mut self.state {
+            party.on_send_blocked(now, unacknowledged);
+        }
+    }
+
+    fn on_closed(&mut self, now: Time) -> Result<(), Fault> {
+        match &mut self.state {
+            LinkgaugeConnectionState::Delegated(party) => party.on_closed(now),
+            LinkgaugeConnectionState::Unidentified if !self.input.is_empty() => {
+                self.become_echo();
+                Ok(())
+            }
+            _ => {
+                self.close_after_output();
+                Ok(())
+            }
+        }
+    }
+
+    fn refusal(&self) -> Option<&str> {
+        match &self.state {
+            LinkgaugeConnectionState::Delegated(party) => party.refusal(),
+            _ => self.refusal_reason.as_deref(),
+        }
+    }
+
+    fn on_stopped(&mut self, reason: &'static str) {
+        if let LinkgaugeConnectionState::Delegated(party) = &mut self.state {
+            party.on_stopped(reason);
+        }
+    }
+
+    fn on_ended(&mut self, cost: PartyCost) {
+        if let LinkgaugeConnectionState::Delegated(party) = &mut self.state {
+            party.on_ended(cost);
+        }
+    }
+}

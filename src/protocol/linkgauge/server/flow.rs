@@ -1,0 +1,452 @@
+//! The far end of a flow: a workload's party on a leash, so that no client gets more than the server grants.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::session::{FlowSlot, STAGE_CUT, STAGE_MEASURING};
+use crate::clock::Time;
+use crate::link::party::{Party, PartyCost, Step, Tuning};
+use crate::link::{Batch, Caps, Fault, Framing};
+use crate::plan::{Case, Pacing};
+use crate::protocol::connection_limits::ConnectionLimits;
+use crate::protocol::linkgauge::wire::{FlowKind, HANDSHAKE_BYTES, ServerPlan};
+use crate::protocol::{ServerLimits, echo, server_case};
+use crate::sample::Recorder;
+use crate::workload::latency::Reflector;
+use crate::workload::throughput::{Sink, Source};
+use crate::workload::{FlowReport, RecordingParty};
+
+/// A far end that waits for a word of the session looks for it this often.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// A flow that reflects notices the end of the case within this time.
+const END_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// All flows of a session together look around at most once in this time: a thousand that wait leave the CPU alone.
+const MIN_SESSION_POLL_INTERVAL: Duration = Duration::from_micros(100);
+
+/// The far end of a flow: a workload's party that begins and ends with the session; or an echo for a stranger.
+pub struct ServerFlow {
+    party: FlowParty,
+    limits: ConnectionLimits,
+    attachment: Option<Attachment>,
+    /// Instant at which the inner party gives up, when it is asked in smaller steps.
+    deadline: Time,
+    has_begun: bool,
+    /// Bytes that all flows of the session had moved when this one last began to wait.
+    moved_by_all: u64,
+    fault: Option<String>,
+}
+
+/// What ties a flow to its session.
+pub struct Attachment {
+    pub slot: FlowSlot,
+    /// On links that lose messages the attach may come again, until something else does.
+    pub may_repeat_request: bool,
+    pub request: Vec<u8>,
+    pub reply: Vec<u8>,
+    pub must_repeat_reply: bool,
+    /// For a flow that itself receives nothing.
+    pub batch: Batch,
+    /// How many flows the session has: the more, the less often each looks around.
+    pub session_flows: u32,
+    /// Of a flow that sends on a link without connections.
+    pub liveness: Option<ReceiverLiveness>,
+    /// The link has no connection, so that what comes says that the client is there.
+    pub is_connectionless: bool,
+}
+
+impl Attachment {
+    /// How long to wait for a word, of which nothing but a flag of the session tells.
+    fn poll_interval(&self, least: Duration) -> Duration {
+        least.max(MIN_SESSION_POLL_INTERVAL * self.session_flows)
+    }
+}
+
+/// Whether a receiver on a link without connections is still there: what is sent to it does not say so.
+pub struct ReceiverLiveness {
+    keepalive: [u8; HANDSHAKE_BYTES],
+    last_heard: Option<Time>,
+    next_check: Time,
+}
+
+/// A sender stops when it has heard nothing for so long; receivers say that they are there some ten times within that.
+const RECEIVER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A sender that is busy looks for signs of life this often.
+const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What a lifeline says of a receiver.
+enum Liveness {
+    Alive,
+    /// Nothing may be sent before it was heard; or it is time to look, without waiting.
+    MustListen(Time),
+    Gone,
+}
+
+impl ReceiverLiveness {
+    pub fn new(sign: [u8; HANDSHAKE_BYTES]) -> ReceiverLiveness {
+        ReceiverLiveness { keepalive: sign, last_heard: None, next_check: Time(0) }
+    }
+
+    /// `also` is when the client was heard elsewhere.
+    fn check(&mut self, now: Time, also: Time) -> Liveness {
+        let Some(heard) = self.last_heard else { return Liveness::MustListen(now + LIVENESS_CHECK_INTERVAL) };
+        if now >= self.next_check {
+            self.next_check = now + LIVENESS_CHECK_INTERVAL;
+            return Liveness::MustListen(now);
+        }
+        if now.since(heard.max(also)) > RECEIVER_TIMEOUT { Liveness::Gone } else { Liveness::Alive }
+    }
+
+    fn received(&mut self, batch: &Batch, now: Time) {
+        if batch.messages().any(|message| message == self.keepalive) {
+            self.last_heard = Some(now);
+        }
+        // More may lie there.
+        self.next_check = now;
+    }
+}
+
+pub enum FlowParty {
+    Reflect(Reflector),
+    Receive(Box<Sink>),
+    Send(Box<Source>),
+}
+
+impl FlowParty {
+    pub fn new(
+        kind: FlowKind,
+        plan: &ServerPlan,
+        per_second: Option<f64>,
+        caps: &Caps,
+        limits: &ServerLimits,
+    ) -> FlowParty {
+        let tuning = Tuning { wait: plan.wait, cpu: plan.cpu, batch_message_bytes: None };
+        let case = flow_case(plan, per_second);
+        let recorder = Recorder::for_counting();
+        match kind {
+            FlowKind::Reflect => {
+                FlowParty::Reflect(echo::new_reflector(caps, tuning, Duration::from_secs(limits.idle_s)))
+            }
+            FlowKind::Receive => FlowParty::Receive(Box::new(Sink::new(&case, caps, tuning, recorder))),
+            FlowKind::Send => FlowParty::Send(Box::new(Source::new(&case, caps, tuning, recorder))),
+        }
+    }
+
+    #[inline]
+    fn as_party(&mut self) -> &mut dyn Party {
+        match self {
+            FlowParty::Reflect(party) => party,
+            FlowParty::Receive(party) => party.as_mut(),
+            FlowParty::Send(party) => party.as_mut(),
+        }
+    }
+
+    /// Bytes moved so far.
+    #[inline]
+    fn moved_bytes(&self) -> u64 {
+        match self {
+            FlowParty::Reflect(party) => party.returned_bytes(),
+            FlowParty::Receive(party) => party.position(),
+            FlowParty::Send(party) => party.position(),
+        }
+    }
+
+    /// What came last; nothing on a flow that only sends.
+    fn batch(&self) -> Option<&Batch> {
+        match self {
+            FlowParty::Reflect(party) => Some(party.batch()),
+            FlowParty::Receive(party) => Some(party.batch()),
+            FlowParty::Send(_) => None,
+        }
+    }
+
+    fn recorder(&self) -> Option<&Recorder> {
+        match self {
+            FlowParty::Reflect(_) => None,
+            FlowParty::Receive(party) => Some(party.recorder()),
+            FlowParty::Send(party) => Some(party.recorder()),
+        }
+    }
+}
+
+/// The plan as the workload's parties read it.
+fn flow_case(plan: &ServerPlan, per_second: Option<f64>) -> Case {
+    Case {
+        pacing: per_second.map_or(plan.pacing, |per_second| Pacing::Fixed { per_second }),
+        stop: plan.stop,
+        warm_up: Some(plan.warm_up),
+        timeout: Duration::from_nanos(plan.timeout_ns),
+        wait: plan.wait,
+        ..server_case(plan.message_bytes)
+    }
+}
+
+/// Whether the ends of such a link learn nothing of each other but by messages.
+pub fn is_connectionless(caps: &Caps) -> bool {
+    caps.framing == Framing::Message && !caps.can_signal_close
+}
+
+impl ServerFlow {
+    pub fn new(role: FlowParty, leash: ConnectionLimits, task: Option<Attachment>) -> ServerFlow {
+        ServerFlow {
+            party: role,
+            limits: leash,
+            attachment: task,
+            deadline: Time::NEVER,
+            has_begun: false,
+            moved_by_all: 0,
+            fault: None,
+        }
+    }
+
+    /// Whether this receiver goes on waiting although nothing came for its time-out: other flows of the session moved
+    /// meanwhile, so the client is there. Of a thousand threads some get no CPU for seconds.
+    fn waits_on(&mut self, now: Time) -> bool {
+        let (FlowParty::Receive(sink), Some(task)) = (&mut self.party, &self.attachment) else {
+            return false;
+        };
+        let moved = task.slot.session.moved_bytes();
+        if sink.may_end_in_silence() || std::mem::replace(&mut self.moved_by_all, moved) == moved {
+            return false;
+        }
+        sink.start_waiting(now);
+        true
+    }
+
+    fn has_started(&self) -> bool {
+        self.attachment.as_ref().is_none_or(|task| task.slot.session.has_started.load(Relaxed))
+    }
+
+    fn must_end(&self, started: bool) -> bool {
+        let ending = self.attachment.as_ref().map_or(STAGE_MEASURING, |task| task.slot.session.stage());
+        let is_receiver = matches!(self.party, FlowParty::Receive(_));
+        ending != STAGE_MEASURING && (ending == STAGE_CUT || !is_receiver || !started)
+    }
+}
+
+impl Party for ServerFlow {
+    #[inline]
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        let started = self.has_started();
+        if self.must_end(started) {
+            return Step::Done;
+        }
+        if let Some(reason) = self.limits.exceeded_limit(now, self.party.moved_bytes()) {
+            self.fault = Some(reason.to_owned());
+            return Step::Fail(Fault::Other(reason.to_owned()));
+        }
+        let notice =
+            self.attachment.as_ref().map_or(END_POLL_INTERVAL, |task| task.poll_interval(END_POLL_INTERVAL));
+        if let Some(task) = &mut self.attachment {
+            if task.must_repeat_reply {
+                return Step::Send { bytes: &task.reply, message: task.reply.len() };
+            }
+            if !started && matches!(self.party, FlowParty::Send(_)) {
+                let until = now + task.poll_interval(POLL_INTERVAL);
+                return match task.may_repeat_request {
+                    true => Step::Receive { into: &mut task.batch, until },
+                    false => Step::Sleep(until),
+                };
+            }
+            let also = Time(task.slot.session.last_heard_ns.load(Relaxed));
+            match task.liveness.as_mut().map_or(Liveness::Alive, |lifeline| lifeline.check(now, also)) {
+                Liveness::Alive => {}
+                Liveness::MustListen(until) => return Step::Receive { into: &mut task.batch, until },
+                Liveness::Gone => {
+                    let reason = "the client gave no sign of life";
+                    self.fault = Some(reason.to_owned());
+                    return Step::Fail(Fault::Other(reason.to_owned()));
+                }
+            }
+        }
+        if started && !self.has_begun {
+            self.has_begun = true;
+            if let FlowParty::Receive(sink) = &mut self.party {
+                sink.start_waiting(now);
+            }
+        }
+        match self.party.as_party().next_step(now) {
+            Step::Receive { into, until } => {
+                self.deadline = until;
+                Step::Receive { into, until: until.min(now + notice) }
+            }
+            Step::Fail(fault) => {
+                self.fault = Some(fault.to_string());
+                Step::Fail(fault)
+            }
+            step => step,
+        }
+    }
+
+    #[inline]
+    fn on_sent(&mut self, bytes: usize, at: Time) {
+        if let Some(task) = self.attachment.as_mut().filter(|task| task.must_repeat_reply) {
+            task.must_repeat_reply = false;
+            return;
+        }
+        self.party.as_party().on_sent(bytes, at);
+        if let Some(task) = &self.attachment {
+            task.slot.set_moved_bytes(self.party.moved_bytes());
+        }
+    }
+
+    #[inline]
+    fn on_received(&mut self, now: Time) {
+        if let Some(task) = &mut self.attachment {
+            let batch = self.party.batch().unwrap_or(&task.batch);
+            if task.may_repeat_request {
+                task.must_repeat_reply = batch.messages().any(|message| message == task.request.as_slice());
+                if task.must_repeat_reply {
+                    return;
+                }
+                task.may_repeat_request = false;
+            }
+            if let Some(lifeline) = &mut task.liveness {
+                lifeline.received(batch, now);
+                return;
+            }
+            if task.is_connectionless {
+                task.slot.session.last_heard_ns.store(now.0, Relaxed);
+            }
+        }
+        self.party.as_party().on_received(now);
+        if let Some(task) = &self.attachment {
+            task.slot.set_moved_bytes(self.party.moved_bytes());
+        }
+    }
+
+    fn on_timeout(&mut self, now: Time) {
+        if now >= self.deadline && self.has_begun && !self.waits_on(now) {
+            self.party.as_party().on_timeout(now);
+        }
+    }
+
+    fn on_send_blocked(&mut self, now: Time, unacknowledged: Option<u64>) {
+        self.party.as_party().on_send_blocked(now, unacknowledged);
+    }
+
+    fn on_closed(&mut self, now: Time) -> Result<(), Fault> {
+        self.party.as_party().on_closed(now)
+    }
+
+    fn on_stopped(&mut self, reason: &'static str) {
+        self.fault = Some(reason.to_owned());
+    }
+
+    fn on_ended(&mut self, cost: PartyCost) {
+        self.party.as_party().on_ended(cost);
+        let mut flow =
+            FlowReport { socket_drops: cost.socket_drops, fault: self.fault.take(), ..FlowReport::default() };
+        if let Some(recorder) = self.party.recorder() {
+            let counts = &recorder.counts;
+            flow = FlowReport {
+                bytes: counts.delivered_bytes,
+                messages: counts.received,
+                head_bytes: recorder.initial_bytes,
+                elapsed_ns: recorder.elapsed_ns(),
+                duplicate: counts.duplicate,
+                reordered: counts.reordered,
+                corrupt_messages: counts.corrupt_messages,
+                warm_up_messages: Some(counts.warm_up),
+                unfinished: matches!(&self.party, FlowParty::Receive(sink) if !sink.has_seen_end()),
+                ..flow
+            };
+        }
+        if let Some(task) = &self.attachment {
+            task.slot.record_end(flow, cost.cpu_seconds);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::plan::{StopCondition, WaitMode};
+    use crate::protocol::ServerConfig;
+    use crate::protocol::linkgauge::server::session::SessionRegistry;
+
+    /// A receiver among two flows of a client, and the place of the other one.
+    fn one_of_two(timeout: Duration) -> (ServerFlow, FlowSlot) {
+        let plan = ServerPlan {
+            flows: vec![FlowKind::Receive; 2],
+            message_bytes: 100,
+            pacing: Pacing::Closed,
+            stop: StopCondition::default(),
+            warm_up: StopCondition::default(),
+            timeout_ns: timeout.as_nanos() as u64,
+            wait: WaitMode::Block,
+            cpu: None,
+        };
+        let session = SessionRegistry::new(&Arc::new(ServerConfig::default())).open(None).unwrap();
+        session.set_plan(plan).unwrap();
+        let [(kind, plan, place), (_, _, other)] = [0, 1].map(|flow| session.claim_flow(flow).unwrap());
+        session.has_started.store(true, Relaxed);
+        let limits = ServerLimits::default();
+        let task = Attachment {
+            slot: place,
+            may_repeat_request: false,
+            request: Vec::new(),
+            reply: Vec::new(),
+            must_repeat_reply: false,
+            batch: Batch::new(2 * HANDSHAKE_BYTES, 1),
+            session_flows: 2,
+            liveness: None,
+            is_connectionless: false,
+        };
+        let role = FlowParty::new(kind, &plan, None, &Caps::STREAM, &limits);
+        (ServerFlow::new(role, ConnectionLimits::new(&limits, 2, Duration::ZERO), Some(task)), other)
+    }
+
+    #[test]
+    fn a_receiver_waits_as_long_as_other_flows_of_its_client_move() {
+        let (mut receiver, other) = one_of_two(Duration::from_secs(5));
+        let fails = (0u64..).find(|&seconds| {
+            let now = Time(seconds * 1_000_000_000);
+            // The other flow gets something every second, for twenty.
+            other.set_moved_bytes(100 * seconds.min(20));
+            loop {
+                match receiver.next_step(now) {
+                    Step::Tune(_) => {}
+                    Step::Receive { .. } => break receiver.on_timeout(now),
+                    Step::Fail(fault) => return matches!(fault, Fault::TimedOut),
+                    _ => panic!("it receives"),
+                }
+            }
+            false
+        });
+        // It waits from 20 to 25, and then once without a word from anyone.
+        assert_eq!(fails, Some(26));
+    }
+
+    #[test]
+    fn nothing_is_sent_to_a_silent_receiver() {
+        let mut lifeline = ReceiverLiveness::new([7; HANDSHAKE_BYTES]);
+        let at = |milliseconds: u64| Time(milliseconds * 1_000_000);
+        let mut sign = Batch::new(2 * HANDSHAKE_BYTES, 1);
+        sign.bytes[..HANDSHAKE_BYTES].fill(7);
+        sign.push_span(0, HANDSHAKE_BYTES);
+        let mut strange = Batch::new(2 * HANDSHAKE_BYTES, 1);
+        strange.push_span(0, HANDSHAKE_BYTES);
+        lifeline.received(&strange, at(0));
+        for now in [0, 1000, 100_000] {
+            assert!(
+                matches!(lifeline.check(at(now), Time(0)), Liveness::MustListen(until) if until > at(now))
+            );
+        }
+        lifeline.received(&sign, at(100_000));
+        // It looks without waiting, and sends in between.
+        assert!(
+            matches!(lifeline.check(at(100_000), Time(0)), Liveness::MustListen(until) if until == at(100_000))
+        );
+        assert!(matches!(lifeline.check(at(100_001), Time(0)), Liveness::Alive));
+        let mut ends = |from: u64, also: Time| {
+            (from..from + 10_000).find(|now| matches!(lifeline.check(at(*now), also), Liveness::Gone))
+        };
+        assert_eq!(ends(100_002, at(101_000)), Some(103_001), "it was heard elsewhere");
+        assert_eq!(ends(101_000, Time(0)), Some(102_001));
+    }
+}

@@ -1,0 +1,445 @@
+//! The sessions of a server: who has one, what was planned in it, what became of its flows.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::clock::{Clock, Time};
+use crate::host::cpu;
+use crate::link::Caps;
+use crate::protocol::linkgauge::proof::{self, CHALLENGE_BYTES, CHALLENGE_LIFETIME_S, KEY_BYTES, TokenProof};
+use crate::protocol::linkgauge::wire::{self, FlowKind, FrameCodec, ServerPlan, SessionRequest};
+use crate::protocol::{ServerConfig, ServerLimits};
+use crate::workload::{FlowReport, ServerReport};
+
+/// All sessions of a server.
+pub struct SessionRegistry {
+    pub config: Arc<ServerConfig>,
+    pub sessions: Mutex<HashMap<u64, Arc<ServerSession>>>,
+    opened_sessions: AtomicU64,
+    started_at: Time,
+    used_challenges: Mutex<UsedChallenges>,
+}
+
+/// Challenges that have opened a session, until they hold no longer.
+#[derive(Default)]
+struct UsedChallenges {
+    challenges: HashSet<[u8; CHALLENGE_BYTES]>,
+    /// In the order in which they were used, each with the second of that.
+    by_age: VecDeque<(u32, [u8; CHALLENGE_BYTES])>,
+}
+
+/// Used challenges remembered at most: two thousand sessions a second.
+const MAX_USED_CHALLENGES: usize = 1 << 16;
+
+impl UsedChallenges {
+    /// Whether this is its first use.
+    fn try_use(&mut self, challenge: [u8; CHALLENGE_BYTES], now_s: u32) -> bool {
+        while let Some((used_s, oldest)) = self.by_age.front().copied()
+            && (now_s.saturating_sub(used_s) > CHALLENGE_LIFETIME_S
+                || self.by_age.len() >= MAX_USED_CHALLENGES)
+        {
+            self.by_age.pop_front();
+            self.challenges.remove(&oldest);
+        }
+        let is_first = self.challenges.insert(challenge);
+        if is_first {
+            self.by_age.push_back((now_s, challenge));
+        }
+        is_first
+    }
+}
+
+/// What a client says to open a session.
+pub struct OpenRequest {
+    pub version: u32,
+    pub nonce: Vec<u8>,
+    pub challenge: Vec<u8>,
+    pub proof: Option<String>,
+}
+
+impl OpenRequest {
+    /// The opening in a request, if it is one.
+    pub fn from_request(request: SessionRequest) -> Option<OpenRequest> {
+        match request {
+            SessionRequest::Open { version, nonce, challenge, proof, .. } => Some(OpenRequest {
+                version,
+                nonce: wire::decode_hex(&nonce).unwrap_or_default(),
+                challenge: wire::decode_hex(&challenge).unwrap_or_default(),
+                proof,
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl SessionRegistry {
+    pub fn new(facts: &Arc<ServerConfig>) -> SessionRegistry {
+        SessionRegistry {
+            config: facts.clone(),
+            sessions: Mutex::default(),
+            opened_sessions: AtomicU64::default(),
+            started_at: Clock::System.now(),
+            used_challenges: Mutex::default(),
+        }
+    }
+
+    /// Seconds since the server started, by which challenges expire.
+    pub fn uptime_s(&self) -> u32 {
+        Clock::System.now().since(self.started_at).as_secs() as u32
+    }
+
+    pub fn sessions(&self) -> MutexGuard<'_, HashMap<u64, Arc<ServerSession>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn session(&self, id: u64) -> Option<Arc<ServerSession>> {
+        self.sessions().get(&id).cloned()
+    }
+
+    pub fn is_own_challenge(&self, from: &str, opening: &OpenRequest) -> bool {
+        let secret = &self.config.secret;
+        proof::is_own_challenge(secret, from, &opening.nonce, &opening.challenge, self.uptime_s())
+    }
+
+    /// Opens a session for a client at `from` that may have one.
+    pub fn admit(&self, from: &str, opening: &OpenRequest) -> Result<Arc<ServerSession>, String> {
+        if opening.version != wire::VERSION {
+            return Err(format!(
+                "it speaks session version {}, you speak {}: use the same linkgauge",
+                wire::VERSION,
+                opening.version
+            ));
+        }
+        if !self.is_own_challenge(from, opening) {
+            return Err("it did not give you that challenge, or too long ago: try again".to_owned());
+        }
+        let token = self.config.token.as_ref().map(|token| TokenProof {
+            token,
+            nonce: &opening.nonce,
+            challenge: &opening.challenge,
+        });
+        if let Some(token) = &token {
+            match &opening.proof {
+                None => return Err("it wants a token: give it with --token-file".to_owned()),
+                Some(proof) if !token.is_proved_by(proof) => {
+                    return Err("wrong token: give the server's own with --token-file".to_owned());
+                }
+                Some(_) => {}
+            }
+        }
+        let challenge = opening.challenge.as_slice().try_into().unwrap_or_default();
+        let mut used = self.used_challenges.lock().unwrap_or_else(PoisonError::into_inner);
+        if !used.try_use(challenge, self.uptime_s()) {
+            return Err("that challenge has opened a session before: say hello again".to_owned());
+        }
+        drop(used);
+        self.open(token.as_ref())
+    }
+
+    pub fn open(&self, token: Option<&TokenProof>) -> Result<Arc<ServerSession>, String> {
+        let mut sessions = self.sessions();
+        let most = self.config.limits.sessions;
+        if sessions.len() >= most as usize {
+            return Err(format!("it has {most} sessions open, its limit; try again later"));
+        }
+        let (id, open_key) =
+            proof::session_identity(&self.config.secret, self.opened_sessions.fetch_add(1, Relaxed));
+        let derived = token.map(|token| token.session_key(id));
+        let session = Arc::new(ServerSession {
+            id,
+            key: derived.unwrap_or(open_key),
+            frame_codec: derived.map_or_else(FrameCodec::default, FrameCodec::signed),
+            is_key_derived: derived.is_some(),
+            plan: Mutex::default(),
+            has_started: AtomicBool::new(false),
+            stage: AtomicU8::new(STAGE_MEASURING),
+            last_heard_ns: AtomicU64::new(0),
+        });
+        sessions.insert(session.id, session.clone());
+        Ok(session)
+    }
+}
+
+/// States of [`ServerSession::stage`]: the client still measures; it has what it wanted; it waits for nothing more.
+pub const STAGE_MEASURING: u8 = 0;
+pub const STAGE_FINISHING: u8 = 1;
+pub const STAGE_CUT: u8 = 2;
+
+/// What the connections of one session share.
+pub struct ServerSession {
+    pub id: u64,
+    pub key: [u8; KEY_BYTES],
+    /// Both ends derive the key; it is not sent.
+    pub is_key_derived: bool,
+    /// What is said on the control connection once the session is open.
+    pub frame_codec: FrameCodec,
+    pub plan: Mutex<Option<SessionPlan>>,
+    pub has_started: AtomicBool,
+    stage: AtomicU8,
+    /// When the client was heard last on a link without connections.
+    pub last_heard_ns: AtomicU64,
+}
+
+pub struct SessionPlan {
+    pub plan: Arc<ServerPlan>,
+    pub flows: Vec<FlowEntry>,
+}
+
+/// Where a flow of the plan stands, and the bytes that it has moved.
+#[derive(Default)]
+pub struct FlowEntry {
+    state: FlowState,
+    moved_bytes: Arc<AtomicU64>,
+}
+
+#[derive(Default)]
+enum FlowState {
+    #[default]
+    Expected,
+    Running,
+    Ended(FlowReport, f64),
+}
+
+/// The place of a running flow. However the flow ends, its place is free then.
+pub struct FlowSlot {
+    pub session: Arc<ServerSession>,
+    pub flow_index: usize,
+    moved_bytes: Arc<AtomicU64>,
+}
+
+/// What a report says of a flow whose end was never booked.
+const BROKEN_OFF: &str = "this flow broke off at the server";
+
+impl FlowSlot {
+    /// Bytes moved so far; a plain store.
+    #[inline]
+    pub fn set_moved_bytes(&self, bytes: u64) {
+        self.moved_bytes.store(bytes, Relaxed);
+    }
+
+    /// Books what became of the flow; the first word counts.
+    pub fn record_end(&self, flow: FlowReport, cpu_seconds: f64) {
+        if let Some(planned) = self.session.plan().as_mut()
+            && let Some(place) = planned.flows.get_mut(self.flow_index)
+            && matches!(place.state, FlowState::Running)
+        {
+            place.state = FlowState::Ended(flow, cpu_seconds);
+        }
+    }
+}
+
+impl Drop for FlowSlot {
+    fn drop(&mut self) {
+        self.record_end(FlowReport { fault: Some(BROKEN_OFF.to_owned()), ..FlowReport::default() }, 0.0);
+    }
+}
+
+/// What a flow is taken for: its kind, the plan, its place.
+pub type ClaimedFlow = (FlowKind, Arc<ServerPlan>, FlowSlot);
+
+impl ServerSession {
+    pub fn plan(&self) -> MutexGuard<'_, Option<SessionPlan>> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what is planned, once.
+    pub fn set_plan(&self, plan: ServerPlan) -> Result<(), String> {
+        let mut planned = self.plan();
+        if planned.is_some() {
+            return Err("this session has its plan: open another".to_owned());
+        }
+        let flows = plan.flows.iter().map(|_| FlowEntry::default()).collect();
+        *planned = Some(SessionPlan { plan: Arc::new(plan), flows });
+        Ok(())
+    }
+
+    /// Takes the place of a flow, once.
+    pub fn claim_flow(self: &Arc<Self>, flow: u32) -> Option<ClaimedFlow> {
+        let mut plan = self.plan();
+        let planned = plan.as_mut()?;
+        let place = planned.flows.get_mut(flow as usize)?;
+        if !matches!(place.state, FlowState::Expected) {
+            return None;
+        }
+        place.state = FlowState::Running;
+        let moved = place.moved_bytes.clone();
+        let place = FlowSlot { session: self.clone(), flow_index: flow as usize, moved_bytes: moved };
+        Some((planned.plan.flows[flow as usize], planned.plan.clone(), place))
+    }
+
+    pub fn has_running_flows(&self) -> bool {
+        let is_running = |place: &FlowEntry| matches!(place.state, FlowState::Running);
+        self.plan().as_ref().is_some_and(|planned| planned.flows.iter().any(is_running))
+    }
+
+    /// Bytes that all flows have moved so far.
+    pub fn moved_bytes(&self) -> u64 {
+        let moved = |planned: &SessionPlan| {
+            planned.flows.iter().fold(0u64, |sum, place| sum.saturating_add(place.moved_bytes.load(Relaxed)))
+        };
+        self.plan().as_ref().map_or(0, moved)
+    }
+
+    pub fn stage(&self) -> u8 {
+        self.stage.load(Relaxed)
+    }
+
+    /// The end comes nearer, never farther.
+    pub fn advance_stage(&self, stage: u8) {
+        self.stage.fetch_max(stage, Relaxed);
+    }
+
+    /// The report of the flows from `from` on, as many as fit into `room` bytes of JSON, at least one.
+    pub fn report_from(&self, from: usize, room: usize) -> ServerReport {
+        let plan = self.plan();
+        let flows = plan.as_ref().map_or(&[][..], |planned| &planned.flows);
+        let seconds = |place: &FlowEntry| match place.state {
+            FlowState::Ended(_, seconds) => seconds,
+            _ => 0.0,
+        };
+        let mut report = ServerReport {
+            cpu_seconds: Some(flows.iter().map(seconds).sum::<f64>()),
+            ..ServerReport::default()
+        };
+        let mut used = 0;
+        for place in flows.iter().skip(from) {
+            let flow = match &place.state {
+                FlowState::Ended(flow, _) => flow.clone(),
+                _ => FlowReport::default(),
+            };
+            used += serde_json::to_vec(&flow).map_or(0, |json| json.len() + 1);
+            if used > room && !report.flows.is_empty() {
+                break;
+            }
+            report.flows.push(flow);
+        }
+        report
+    }
+}
+
+/// Rates of messages that make sense: one in eleven days, to more than any link carries.
+pub const VALID_MESSAGE_RATES: RangeInclusive<f64> = 1e-6..=1e12;
+
+/// Checks a plan against the limits; the message rate granted to each flow where the server limits it.
+pub fn granted_rate(plan: &ServerPlan, limits: &ServerLimits, caps: &Caps) -> Result<Option<f64>, String> {
+    if plan.flows.len() > limits.flows as usize {
+        return Err(format!("{} connections are too many, its limit is {}", plan.flows.len(), limits.flows));
+    }
+    if plan.message_bytes == 0 || plan.message_bytes > limits.message_bytes {
+        return Err(format!(
+            "messages of {} bytes: its limit is {}",
+            plan.message_bytes, limits.message_bytes
+        ));
+    }
+    if let Some(most) = caps.max_message_bytes.filter(|most| plan.message_bytes as usize > *most) {
+        return Err(format!("messages of {} bytes: the link bears {most}", plan.message_bytes));
+    }
+    if plan_duration(plan).is_some_and(|time| time > Duration::from_secs(limits.duration_s)) {
+        return Err(format!("that takes too long, its limit is {} s", limits.duration_s));
+    }
+    if let Some(cpu) = plan.cpu.filter(|cpu| !cpu::current_affinity().contains(cpu)) {
+        return Err(format!("it has no CPU {cpu}: choose another for the far end in --pin"));
+    }
+    let requested = plan.pacing.per_second();
+    if let Some(rate) = requested.filter(|rate| !VALID_MESSAGE_RATES.contains(rate)) {
+        let (least, most) = (VALID_MESSAGE_RATES.start(), VALID_MESSAGE_RATES.end());
+        return Err(format!("a rate of {rate:e} messages/s: give one from {least:e} to {most:e}"));
+    }
+    let bits = 8.0 * f64::from(plan.message_bytes) * f64::from(flows_sharing_rate(plan));
+    let most = limits.bit_rate.map(|rate| rate / bits);
+    if most.is_some_and(|most| most < *VALID_MESSAGE_RATES.start()) {
+        return Err(format!("messages of {} bytes are too large for its rate", plan.message_bytes));
+    }
+    Ok(most.filter(|most| requested.is_none_or(|requested| requested > *most)))
+}
+
+/// How many flows share the rate: the loads, or all where there is no load. A probe beside a load is too small to count.
+pub fn flows_sharing_rate(plan: &ServerPlan) -> u32 {
+    let loads = plan.flows.iter().filter(|kind| **kind != FlowKind::Reflect).count();
+    (if loads > 0 { loads } else { plan.flows.len() }).max(1) as u32
+}
+
+/// Warm-up and measurement, where the plan says how long they are.
+pub fn plan_duration(plan: &ServerPlan) -> Option<Duration> {
+    let time = plan.stop.time_ns?.saturating_add(plan.warm_up.time_ns.unwrap_or(0));
+    Some(Duration::from_nanos(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Pacing, StopCondition, WaitMode};
+
+    fn plan(pacing: Pacing) -> ServerPlan {
+        ServerPlan {
+            flows: vec![FlowKind::Send],
+            message_bytes: 100,
+            pacing,
+            stop: StopCondition::default(),
+            warm_up: StopCondition::default(),
+            timeout_ns: u64::MAX,
+            wait: WaitMode::Block,
+            cpu: None,
+        }
+    }
+
+    #[test]
+    fn an_invalid_rate_is_refused_before_the_start() {
+        let limits = ServerLimits::default();
+        for per_second in [0.0, -1.0, 1e-300, 5e-324, -1e308, 1e308, f64::INFINITY, f64::NAN] {
+            for pacing in [Pacing::Fixed { per_second }, Pacing::Poisson { per_second, seed: 1 }] {
+                let refused = granted_rate(&plan(pacing), &limits, &Caps::STREAM).unwrap_err();
+                assert!(refused.starts_with("a rate of "), "{refused}");
+            }
+        }
+        for per_second in [1e-6, 0.5, 1e12] {
+            let pacing = Pacing::Poisson { per_second, seed: 1 };
+            assert_eq!(granted_rate(&plan(pacing), &limits, &Caps::STREAM), Ok(None));
+        }
+        // A limit so low that no message fits is said, not granted.
+        let tiny = ServerLimits { bit_rate: Some(1e-4), ..limits };
+        assert!(granted_rate(&plan(Pacing::Closed), &tiny, &Caps::STREAM).is_err());
+    }
+
+    #[test]
+    fn a_challenge_is_used_once_and_then_forgotten() {
+        let mut used = UsedChallenges::default();
+        assert!(used.try_use([1; CHALLENGE_BYTES], 5));
+        assert!(!used.try_use([1; CHALLENGE_BYTES], 5 + CHALLENGE_LIFETIME_S));
+        assert!(used.try_use([2; CHALLENGE_BYTES], 6 + CHALLENGE_LIFETIME_S));
+        assert_eq!(used.by_age.len(), 1, "the first holds no longer anyhow");
+        for number in 0..2 * MAX_USED_CHALLENGES as u128 {
+            assert!(used.try_use(number.to_be_bytes(), 50));
+        }
+        assert!(used.by_age.len() <= MAX_USED_CHALLENGES && used.challenges.len() == used.by_age.len());
+    }
+
+    #[test]
+    fn a_broken_flow_frees_its_slot() {
+        let registry = SessionRegistry::new(&Arc::new(ServerConfig::default()));
+        let session = registry.open(None).unwrap();
+        session.set_plan(ServerPlan { flows: vec![FlowKind::Send; 3], ..plan(Pacing::Closed) }).unwrap();
+        assert!(session.set_plan(plan(Pacing::Closed)).is_err(), "once");
+        let (_, _, broken) = session.claim_flow(1).unwrap();
+        let (_, _, honest) = session.claim_flow(2).unwrap();
+        assert!(session.claim_flow(1).is_none());
+        honest.set_moved_bytes(70);
+        assert_eq!(session.moved_bytes(), 70);
+        honest.record_end(FlowReport { bytes: 70, ..FlowReport::default() }, 0.5);
+        drop(honest);
+        assert!(session.has_running_flows());
+        // As it goes when its thread panics.
+        drop(broken);
+        assert!(!session.has_running_flows());
+        let report = session.report_from(0, usize::MAX);
+        assert_eq!(report.flows[1].fault.as_deref(), Some(BROKEN_OFF));
+        assert_eq!((report.flows[2].bytes, &report.flows[2].fault), (70, &None));
+        assert_eq!(report.cpu_seconds, Some(0.5));
+        // In parts, each with one flow at least.
+        assert_eq!(session.report_from(1, 0).flows, report.flows[1..2]);
+        assert_eq!(session.report_from(3, 1000).flows, []);
+    }
+}

@@ -1,0 +1,447 @@
+//! The words of our own session: bytes in, bytes out, no I/O.
+//!
+//! Everything begins with eight bytes that say what it is, so that a server can tell us from any other client:
+//!
+//! ```text
+//! hello   "LGhello1" nonce[24]                           32 bytes
+//! ready   "LGready1" challenge[16] proof[8]              32 bytes, never longer than the hello
+//! attach  "LGattch1" session[8] flow[4] mac[12]          32 bytes
+//! done    "LGattok1" session[8] flow[4] mac[12]          32 bytes
+//! alive   "LGalive1" session[8] flow[4] mac[12]          32 bytes
+//! frame   "LGframe1" length[4] number[4] JSON[length]
+//! signed  "LGframe1" length[4] number[4] JSON[length - 16] mac[16]
+//! ```
+//!
+//! Numbers are big-endian. Requests and replies are JSON; a reply carries the number of its request, so that on a link
+//! that loses messages a request can be repeated and is answered once. Where a token is in use, all frames behind the reply
+//! that opens the session are signed. On links without connections the receiver of a flow says `alive` a few times a second.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::proof::{CHALLENGE_BYTES, KEY_BYTES, compute_mac, is_valid_mac, make_challenge};
+use crate::plan::{Pacing, StopCondition, WaitMode};
+use crate::protocol::{ServerLimits, random_bytes};
+use crate::workload::ServerReport;
+
+/// The version of the session; both ends must speak the same.
+pub const VERSION: u32 = 2;
+
+pub const MAGIC_BYTES: usize = 8;
+pub const HELLO_MAGIC: &[u8; MAGIC_BYTES] = b"LGhello1";
+const READY_MAGIC: &[u8; MAGIC_BYTES] = b"LGready1";
+pub const ATTACH_MAGIC: &[u8; MAGIC_BYTES] = b"LGattch1";
+const ATTACHED_MAGIC: &[u8; MAGIC_BYTES] = b"LGattok1";
+pub const ALIVE_MAGIC: &[u8; MAGIC_BYTES] = b"LGalive1";
+pub const FRAME_MAGIC: &[u8; MAGIC_BYTES] = b"LGframe1";
+
+/// Length of a hello, of its answer and of an attach.
+pub const HANDSHAKE_BYTES: usize = 32;
+/// What stands before the JSON of a frame.
+pub const FRAME_HEADER_BYTES: usize = 16;
+/// Longest JSON taken from anybody; the reports of a thousand flows need about a fifth.
+pub const MAX_JSON_BYTES: usize = 1 << 20;
+/// Longest JSON taken from somebody without a session: an opening needs about a tenth.
+pub const MAX_OPEN_JSON_BYTES: usize = 4096;
+
+pub const NONCE_BYTES: usize = 24;
+
+/// Bytes of the signature of a frame.
+const SIGNATURE_BYTES: usize = 16;
+
+/// The first words of a client.
+#[derive(Debug, Clone)]
+pub struct Hello {
+    bytes: [u8; HANDSHAKE_BYTES],
+}
+
+impl Hello {
+    #[allow(clippy::new_without_default)] // each one is different
+    pub fn new() -> Hello {
+        let mut bytes = [0; HANDSHAKE_BYTES];
+        bytes[..MAGIC_BYTES].copy_from_slice(HELLO_MAGIC);
+        bytes[MAGIC_BYTES..].copy_from_slice(&random_bytes::<NONCE_BYTES>());
+        Hello { bytes }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub fn nonce(&self) -> &[u8] {
+        &self.bytes[MAGIC_BYTES..]
+    }
+
+    /// Whether these bytes are our server's answer to this very hello.
+    pub fn is_answered_by(&self, answer: &[u8]) -> bool {
+        self.challenge_in(answer).is_some()
+    }
+
+    /// The challenge in our server's answer.
+    pub fn challenge_in<'a>(&self, answer: &'a [u8]) -> Option<&'a [u8]> {
+        let body = answer.strip_prefix(READY_MAGIC).filter(|_| answer.len() == HANDSHAKE_BYTES)?;
+        let (challenge, proof) = body.split_at(CHALLENGE_BYTES);
+        (proof == ready_proof(self.nonce(), challenge)).then_some(challenge)
+    }
+}
+
+fn ready_proof(nonce: &[u8], challenge: &[u8]) -> [u8; 8] {
+    let digest = Sha256::new().chain_update(b"linkgauge ready").chain_update(nonce).chain_update(challenge);
+    digest.finalize()[..8].try_into().expect("a digest has 32 bytes")
+}
+
+/// The answer to a hello, `now_s` seconds after the start of the server; `None` if it is none.
+pub fn ready_reply(hello: &[u8], secret: &[u8; 32], from: &str, now_s: u32) -> Option<[u8; HANDSHAKE_BYTES]> {
+    let nonce = hello.strip_prefix(HELLO_MAGIC).filter(|nonce| nonce.len() == NONCE_BYTES)?;
+    let challenge = make_challenge(secret, from, nonce, now_s);
+    let mut answer = [0; HANDSHAKE_BYTES];
+    answer[..MAGIC_BYTES].copy_from_slice(READY_MAGIC);
+    answer[MAGIC_BYTES..MAGIC_BYTES + CHALLENGE_BYTES].copy_from_slice(&challenge);
+    answer[MAGIC_BYTES + CHALLENGE_BYTES..].copy_from_slice(&ready_proof(nonce, &challenge));
+    Some(answer)
+}
+
+/// Which flow of which session a new connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attach {
+    pub session_id: u64,
+    pub flow_index: u32,
+}
+
+impl Attach {
+    /// What these words begin with.
+    fn header(self, magic: &[u8; MAGIC_BYTES]) -> [u8; 20] {
+        let mut head = [0; 20];
+        head[..8].copy_from_slice(magic);
+        head[8..16].copy_from_slice(&self.session_id.to_be_bytes());
+        head[16..].copy_from_slice(&self.flow_index.to_be_bytes());
+        head
+    }
+
+    fn encode(self, magic: &[u8; MAGIC_BYTES], key: &[u8]) -> [u8; HANDSHAKE_BYTES] {
+        let head = self.header(magic);
+        let mut bytes = [0; HANDSHAKE_BYTES];
+        bytes[..20].copy_from_slice(&head);
+        bytes[20..].copy_from_slice(&compute_mac(key, &[&head])[..12]);
+        bytes
+    }
+
+    fn matches(self, magic: &[u8; MAGIC_BYTES], key: &[u8], bytes: &[u8]) -> bool {
+        let head = self.header(magic);
+        bytes.strip_prefix(&head).is_some_and(|tag| tag.len() == 12 && is_valid_mac(key, &[&head], tag))
+    }
+
+    pub fn request(self, key: &[u8]) -> [u8; HANDSHAKE_BYTES] {
+        self.encode(ATTACH_MAGIC, key)
+    }
+
+    pub fn reply(self, key: &[u8]) -> [u8; HANDSHAKE_BYTES] {
+        self.encode(ATTACHED_MAGIC, key)
+    }
+
+    /// The receiver of this flow is there.
+    pub fn keepalive(self, key: &[u8]) -> [u8; HANDSHAKE_BYTES] {
+        self.encode(ALIVE_MAGIC, key)
+    }
+
+    /// Reads a request without checking its MAC: the key depends on the session.
+    pub fn parse(bytes: &[u8]) -> Option<Attach> {
+        let body = bytes.strip_prefix(ATTACH_MAGIC).filter(|_| bytes.len() == HANDSHAKE_BYTES)?;
+        let session = u64::from_be_bytes(body[..8].try_into().ok()?);
+        let flow = u32::from_be_bytes(body[8..12].try_into().ok()?);
+        Some(Attach { session_id: session, flow_index: flow })
+    }
+
+    /// Whether `bytes` are this request, made by who has the key.
+    pub fn is_valid_request(self, bytes: &[u8], key: &[u8]) -> bool {
+        self.matches(ATTACH_MAGIC, key, bytes)
+    }
+
+    pub fn is_valid_reply(self, bytes: &[u8], key: &[u8]) -> bool {
+        self.matches(ATTACHED_MAGIC, key, bytes)
+    }
+}
+
+/// What a client asks for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum SessionRequest {
+    Open {
+        version: u32,
+        tool: String,
+        /// Given back so that the server need not remember them.
+        nonce: String,
+        challenge: String,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        proof: Option<String>,
+    },
+    Plan(ServerPlan),
+    /// All connections are attached; the far end may send.
+    Start,
+    /// The client's flows are through: ends exchanges, and asks for the report.
+    Finish,
+    /// The same, and ends what still receives: its report is of what came.
+    Cut,
+    /// The part of the report that begins with this flow.
+    Rest {
+        from: u32,
+    },
+    Bye,
+}
+
+/// What the far end has to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ServerPlan {
+    pub flows: Vec<FlowKind>,
+    pub message_bytes: u32,
+    pub pacing: Pacing,
+    pub stop: StopCondition,
+    pub warm_up: StopCondition,
+    pub timeout_ns: u64,
+    pub wait: WaitMode,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cpu: Option<u32>,
+}
+
+/// What a flow is for, as the far end sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlowKind {
+    /// Send back.
+    Reflect,
+    /// Receive and count.
+    Receive,
+    /// Send.
+    Send,
+}
+
+impl FlowKind {
+    pub const ALL: [FlowKind; 3] = [FlowKind::Reflect, FlowKind::Receive, FlowKind::Send];
+
+    /// The name under which the kind goes over the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            FlowKind::Reflect => "reflect",
+            FlowKind::Receive => "receive",
+            FlowKind::Send => "send",
+        }
+    }
+}
+
+/// What a server answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub enum SessionReply {
+    Opened {
+        version: u32,
+        tool: String,
+        /// Names of the kinds of flow that it can be the far end of; a newer server may name more.
+        capabilities: Vec<String>,
+        limits: ServerLimits,
+        /// Hexadecimal: JSON numbers are not exact that far.
+        session: String,
+        /// None where both ends derive it from their token.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        key: Option<String>,
+        environment: Map<String, Value>,
+    },
+    Planned {
+        /// Message rate that the server grants to each flow, where it limits.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        per_second: Option<f64>,
+    },
+    Started,
+    /// Not all flows have ended; ask again. As long as the bytes change, something still comes.
+    Pending {
+        bytes: u64,
+    },
+    /// As many flows as one frame holds.
+    Report(ServerReport),
+    Refused {
+        reason: String,
+    },
+}
+
+/// A frame with its number.
+pub fn encode_frame(number: u32, body: &impl Serialize) -> Vec<u8> {
+    FrameCodec::default().encode(number, body)
+}
+
+/// How the frames of a connection are written and read: signed, where both ends have a key for that.
+#[derive(Clone, Default)]
+pub struct FrameCodec {
+    key: Option<[u8; KEY_BYTES]>,
+}
+
+impl FrameCodec {
+    pub fn signed(key: [u8; KEY_BYTES]) -> FrameCodec {
+        FrameCodec { key: Some(key) }
+    }
+
+    pub fn encode(&self, number: u32, body: &impl Serialize) -> Vec<u8> {
+        let json = serde_json::to_vec(body).expect("our own words are JSON");
+        let length = json.len() + self.key.map_or(0, |_| SIGNATURE_BYTES);
+        let mut bytes = Vec::with_capacity(FRAME_HEADER_BYTES + length);
+        bytes.extend_from_slice(FRAME_MAGIC);
+        bytes.extend_from_slice(&(length as u32).to_be_bytes());
+        bytes.extend_from_slice(&number.to_be_bytes());
+        bytes.extend_from_slice(&json);
+        if let Some(key) = &self.key {
+            let mac = compute_mac(key, &[b"frame", &bytes]);
+            bytes.extend_from_slice(&mac[..SIGNATURE_BYTES]);
+        }
+        bytes
+    }
+
+    /// One whole frame from the front of `bytes`: its number, its body and how many bytes it took. `None`: more is needed.
+    pub fn decode<T: for<'de> Deserialize<'de>>(
+        &self,
+        bytes: &[u8],
+        longest: usize,
+    ) -> Result<Option<(u32, T, usize)>, SessionWireError> {
+        let magic = bytes.len().min(MAGIC_BYTES);
+        if bytes[..magic] != FRAME_MAGIC[..magic] {
+            return Err(SessionWireError::NotLinkgauge);
+        }
+        let Some(head) = bytes.get(MAGIC_BYTES..FRAME_HEADER_BYTES) else { return Ok(None) };
+        let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let length = word(0) as usize;
+        if length > longest {
+            return Err(SessionWireError::TooLong(length));
+        }
+        let whole = FRAME_HEADER_BYTES + length;
+        let Some(mut json) = bytes.get(FRAME_HEADER_BYTES..whole) else { return Ok(None) };
+        if let Some(key) = &self.key {
+            let (body, tag) = json
+                .split_at_checked(length.wrapping_sub(SIGNATURE_BYTES))
+                .ok_or(SessionWireError::Unsigned)?;
+            if !is_valid_mac(key, &[b"frame", &bytes[..FRAME_HEADER_BYTES], body], tag) {
+                return Err(SessionWireError::Unsigned);
+            }
+            json = body;
+        }
+        let body =
+            serde_json::from_slice(json).map_err(|error| SessionWireError::Unreadable(error.to_string()))?;
+        Ok(Some((word(4), body, whole)))
+    }
+}
+
+/// What was wrong with the words of the other side.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SessionWireError {
+    #[error("it says something that is not our session")]
+    NotLinkgauge,
+    #[error("it announces a message of {0} bytes")]
+    TooLong(usize),
+    #[error("it answers what was not asked")]
+    UnrelatedReply,
+    #[error("its message is not signed with the token of this session")]
+    Unsigned,
+    #[error("its message cannot be read: {0}")]
+    Unreadable(String),
+}
+
+/// The same as [`FrameCodec::decode`], of a frame that is not signed.
+pub fn decode_frame<T: for<'de> Deserialize<'de>>(
+    bytes: &[u8],
+    longest: usize,
+) -> Result<Option<(u32, T, usize)>, SessionWireError> {
+    FrameCodec::default().decode(bytes, longest)
+}
+
+pub fn encode_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes from hexadecimal digits; `None` if they are none.
+pub fn decode_hex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_hello_gets_a_reply_of_equal_length_from_its_server_only() {
+        let hello = Hello::new();
+        let answer = ready_reply(hello.bytes(), &[7; 32], "10.0.0.1:4", 0).unwrap();
+        assert_eq!(answer.len(), hello.bytes().len());
+        assert!(hello.is_answered_by(&answer));
+        assert!(!Hello::new().is_answered_by(&answer), "the answer to another nonce");
+        assert!(!hello.is_answered_by(hello.bytes()), "an echo");
+        assert!(!hello.is_answered_by(&answer[..31]));
+    }
+
+    #[test]
+    fn a_signed_frame_needs_the_key_and_is_not_changed() {
+        let (ours, others) = (FrameCodec::signed([1; KEY_BYTES]), FrameCodec::signed([2; KEY_BYTES]));
+        let bytes = ours.encode(7, &SessionRequest::Start);
+        assert_eq!(ours.decode(&bytes, MAX_JSON_BYTES), Ok(Some((7, SessionRequest::Start, bytes.len()))));
+        assert_eq!(ours.decode::<SessionRequest>(&bytes[..bytes.len() - 1], MAX_JSON_BYTES), Ok(None));
+        assert_eq!(others.decode::<SessionRequest>(&bytes, MAX_JSON_BYTES), Err(SessionWireError::Unsigned));
+        assert_eq!(
+            ours.decode::<SessionRequest>(&encode_frame(7, &SessionRequest::Start), MAX_JSON_BYTES),
+            Err(SessionWireError::Unsigned)
+        );
+        assert_eq!(
+            ours.decode::<SessionRequest>(b"LGframe1\0\0\0\x02\0\0\0\x01{}", MAX_JSON_BYTES),
+            Err(SessionWireError::Unsigned)
+        );
+        let mut renumbered = bytes;
+        renumbered[FRAME_HEADER_BYTES - 1] += 1;
+        assert_eq!(
+            ours.decode::<SessionRequest>(&renumbered, MAX_JSON_BYTES),
+            Err(SessionWireError::Unsigned)
+        );
+    }
+
+    #[test]
+    fn an_attach_needs_the_key() {
+        let attach = Attach { session_id: 0x0123_4567_89ab_cdef, flow_index: 3 };
+        let request = attach.request(b"key");
+        assert_eq!(Attach::parse(&request), Some(attach));
+        assert!(attach.is_valid_request(&request, b"key"));
+        assert!(!attach.is_valid_request(&request, b"other"));
+        assert!(attach.is_valid_reply(&attach.reply(b"key"), b"key"));
+        assert!(!attach.is_valid_reply(&request, b"key"), "an echo is no grant");
+        assert!(!attach.is_valid_request(&request[..31], b"key"));
+        assert!(!attach.is_valid_request(&attach.keepalive(b"key"), b"key"));
+    }
+
+    #[test]
+    fn an_excessive_length_is_rejected() {
+        let mut bytes = encode_frame(1, &SessionRequest::Start);
+        bytes[8..12].copy_from_slice(&u32::MAX.to_be_bytes());
+        assert_eq!(
+            decode_frame::<SessionRequest>(&bytes, MAX_JSON_BYTES),
+            Err(SessionWireError::TooLong(u32::MAX as usize))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_back_from_any_pieces(number: u32, cut in 0usize..60) {
+            let bytes = encode_frame(number, &SessionRequest::Finish);
+            let cut = cut.min(bytes.len() - 1);
+            prop_assert_eq!(decode_frame::<SessionRequest>(&bytes[..cut], MAX_JSON_BYTES), Ok(None));
+            prop_assert_eq!(decode_frame(&bytes, MAX_JSON_BYTES), Ok(Some((number, SessionRequest::Finish, bytes.len()))));
+        }
+
+        #[test]
+        fn nothing_panics(bytes: Vec<u8>, text in ".{0,20}") {
+            let _ = (decode_frame::<SessionRequest>(&bytes, MAX_JSON_BYTES), decode_frame::<SessionReply>(&bytes, MAX_JSON_BYTES), Attach::parse(&bytes));
+            let _ = (ready_reply(&bytes, &[0; 32], &text, 0), decode_hex(&text), Hello::new().is_answered_by(&bytes));
+        }
+
+        #[test]
+        fn hexadecimal_comes_back(bytes: Vec<u8>) {
+            prop_assert_eq!(decode_hex(&encode_hex(&bytes)), Some(bytes));
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The near end of a burst: asks for as many signals as a burst has, counts them as they come, and asks again. An echo is
+//! a burst of one signal that looks like the asking.
+//!
+//! What is delivered counts from the asking, so the rate holds one round trip for each burst, as the original's does.
+
+use std::time::Duration;
+
+use super::ClientStyle;
+use super::signal::{self, ALLOC_FINI, BURST_SIGNO, ECHO, signal_number};
+use crate::clock::Time;
+use crate::link::party::{Party, Step, Tuning};
+use crate::link::{Batch, Fault, MAX_BATCH_MESSAGES};
+use crate::plan::Case;
+use crate::sample::Recorder;
+use crate::workload::RecordingParty;
+use crate::workload::pattern::count_differing;
+use crate::workload::phases::{Phase, PhaseTracker};
+
+/// Bytes taken in one receive operation at most, as far as a signal allows.
+const MAX_BATCH_BYTES: usize = 128 * 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BurstStage {
+    /// Nothing is on its way: the next burst can be asked for.
+    Idle,
+    /// Signals are to be made ready.
+    Allocating,
+    AwaitingAllocation,
+    Requesting,
+    /// So many signals are still to come.
+    Receiving(u32),
+}
+
+pub struct BurstReceiver {
+    stage: BurstStage,
+    allocation_request: Option<Vec<u8>>,
+    burst_request: Vec<u8>,
+    /// Number of the signals that are asked for.
+    signal_number: u32,
+    signals_per_burst: u32,
+    signal_bytes: u64,
+    phases: PhaseTracker,
+    timeout: Duration,
+    last_progress: Option<Time>,
+    tuning: Option<Tuning>,
+    batch: Batch,
+    fault: Option<Fault>,
+    recorder: Recorder,
+}
+
+impl BurstReceiver {
+    pub fn new(case: &Case, style: ClientStyle, count: u32, recorder: Recorder) -> BurstReceiver {
+        let (allocate, ask) = signal::encode_burst(style, count, case.message_bytes);
+        BurstReceiver {
+            allocation_request: allocate,
+            ..BurstReceiver::with_request(case, ask, BURST_SIGNO, count, recorder)
+        }
+    }
+
+    /// `echo`: the signal that goes out and back.
+    pub fn new_echo(case: &Case, echo: Vec<u8>, recorder: Recorder) -> BurstReceiver {
+        BurstReceiver::with_request(case, echo, ECHO, 1, recorder)
+    }
+
+    fn with_request(case: &Case, ask: Vec<u8>, wanted: u32, count: u32, recorder: Recorder) -> BurstReceiver {
+        let size = case.message_bytes;
+        let at_once = (MAX_BATCH_BYTES / size as usize).clamp(1, MAX_BATCH_MESSAGES);
+        BurstReceiver {
+            stage: BurstStage::Idle,
+            allocation_request: None,
+            burst_request: ask,
+            signal_number: wanted,
+            signals_per_burst: count,
+            signal_bytes: size.into(),
+            phases: PhaseTracker::new(case.warm_up.unwrap_or_default(), case.stop),
+            timeout: case.timeout,
+            last_progress: None,
+            tuning: Some(Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: Some(size) }),
+            batch: Batch::new(size as usize, at_once),
+            fault: None,
+            recorder,
+        }
+    }
+
+    fn begin_burst(&mut self, now: Time) -> bool {
+        let (phase, begins) = self.phases.advance_to(now);
+        if begins {
+            self.recorder.begin(now);
+        }
+        self.last_progress = Some(now);
+        self.stage =
+            if self.allocation_request.is_some() { BurstStage::Allocating } else { BurstStage::Requesting };
+        phase != Phase::Finished
+    }
+}
+
+impl Party for BurstReceiver {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if let Some(tuning) = self.tuning.take() {
+            return Step::Tune(tuning);
+        }
+        if let Some(fault) = self.fault.take() {
+            return Step::Fail(fault);
+        }
+        if self.stage == BurstStage::Idle && !self.begin_burst(now) {
+            return Step::Done;
+        }
+        let until = *self.last_progress.get_or_insert(now) + self.timeout;
+        match (self.stage, &self.allocation_request) {
+            _ if now >= until => Step::Fail(Fault::TimedOut),
+            (BurstStage::Allocating, Some(allocate)) => {
+                Step::Send { bytes: allocate, message: allocate.len() }
+            }
+            (BurstStage::Requesting, _) => {
+                Step::Send { bytes: &self.burst_request, message: self.burst_request.len() }
+            }
+            _ => Step::Receive { into: &mut self.batch, until },
+        }
+    }
+
+    fn on_sent(&mut self, _bytes: usize, at: Time) {
+        self.last_progress = Some(at);
+        self.stage = match self.stage {
+            BurstStage::Allocating => BurstStage::AwaitingAllocation,
+            _ => {
+                if self.phases.phase() == Phase::Measuring {
+                    self.recorder.counts.sent += u64::from(self.signals_per_burst);
+                }
+                BurstStage::Receiving(self.signals_per_burst)
+            }
+        };
+    }
+
+    fn on_received(&mut self, now: Time) {
+        let (mut messages, mut strange, mut corrupt) = (0, 0, 0);
+        for signal in self.batch.messages() {
+            match (self.stage, signal_number(signal)) {
+                (BurstStage::AwaitingAllocation, Some(ALLOC_FINI)) => self.stage = BurstStage::Requesting,
+                (BurstStage::Receiving(left), Some(number))
+                    if number == self.signal_number && signal.len() as u64 == self.signal_bytes =>
+                {
+                    messages += 1;
+                    if self.signal_number == ECHO {
+                        corrupt += count_differing(signal, &self.burst_request);
+                    }
+                    self.stage = if left > 1 { BurstStage::Receiving(left - 1) } else { BurstStage::Idle };
+                }
+                _ => strange += 1,
+            }
+        }
+        if messages > 0 {
+            self.last_progress = Some(now);
+            self.phases.count_sent(messages, messages * self.signal_bytes);
+        }
+        if self.phases.phase() == Phase::Measuring {
+            self.recorder.counts.corrupt_messages += strange;
+            self.recorder.counts.corrupt_bytes += corrupt;
+            self.recorder.record_delivery(now, messages, messages * self.signal_bytes);
+        }
+    }
+
+    fn on_timeout(&mut self, _now: Time) {
+        self.fault = Some(Fault::TimedOut);
+    }
+}
+
+impl RecordingParty for BurstReceiver {
+    fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        self.recorder
+    }
+}

@@ -1,0 +1,273 @@
+//! `linx-bmark`: the benchmark that comes with LINX (linx_bmark, 2.5 to 2.6.9), both sides of it.
+//!
+//! A client tells the server that it is there; an end of its own answers it and serves it from then on: it sends echoes
+//! back, or bursts of as many signals as it is asked for. A message is a whole signal, its number in front.
+
+mod burst_receiver;
+mod server;
+mod signal;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::{ClientSession, ConnectContext, Flow, Protocol, ProtocolError, open_flows};
+use crate::clock::Clock;
+use crate::endpoint::Endpoint;
+use crate::link::linx::ethernet_cm::frame_count;
+use crate::link::linx::with_raw_signals;
+use crate::link::{Caps, Fault, Framing, Link, LinkError};
+use crate::plan::{Case, Direction};
+use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
+use crate::workload::pattern::{Alphabet, PatternMessage, SEQUENCE_BYTES};
+use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
+use burst_receiver::BurstReceiver;
+use signal::{CONN_EST, ECHO, SIGNAL_NUMBER_BYTES, TERMINATE_REQ, signal_number};
+
+pub const PROTOCOL: Protocol = Protocol {
+    name: "linx-bmark",
+    summary: "the benchmark of LINX (linx_bmark): echoes and bursts of signals",
+    default_ports: &[],
+    workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Receive, Direction::Loop])],
+    options: &[
+        ("style", "new (default), as LINX 2.6.8 and later ask for a burst, or old, as those before"),
+        ("burst", "signals of one burst, 1 to 1M (40); over Ethernet no more than a real node queues"),
+    ],
+    sizes: &[],
+    prepare_case,
+    connect,
+    serve: Some(|_| Arc::new(server::BmarkService)),
+};
+
+/// What the original sends unless told otherwise.
+const DEFAULT_SIGNAL_BYTES: u32 = 2048;
+const DEFAULT_BURST_SIGNALS: u32 = 40;
+
+/// Over Ethernet a real node queues at most 2048 frames of a connection, and drops the connection beyond. Some room is
+/// left for what else it says.
+const MAX_QUEUED_FRAMES: u32 = 1920;
+
+/// How the client speaks, by the release it is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientStyle {
+    Old,
+    New,
+}
+
+fn parse_style(case: &Case) -> Result<ClientStyle, String> {
+    match case.peer_options.get("style").map(String::as_str) {
+        None | Some("new") => Ok(ClientStyle::New),
+        Some("old") => Ok(ClientStyle::Old),
+        Some(other) => Err(format!("peer linx-bmark: style '{other}' is neither new nor old")),
+    }
+}
+
+fn parse_burst(case: &Case) -> Result<u32, String> {
+    let Some(text) = case.peer_options.get("burst") else { return Ok(DEFAULT_BURST_SIGNALS) };
+    let count = crate::units::parse_count(text).ok().filter(|count| (1..=1_000_000).contains(count));
+    let count = count.and_then(|count| u32::try_from(count).ok());
+    count.ok_or_else(|| format!("peer linx-bmark: burst '{text}' is not a count from 1 to 1M"))
+}
+
+fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
+    parse_style(case)?;
+    parse_burst(case)?;
+    require_messages(caps)?;
+    if case.message_bytes == 0 {
+        case.message_bytes = DEFAULT_SIGNAL_BYTES;
+    }
+    if (case.message_bytes as usize) < SIGNAL_NUMBER_BYTES {
+        let bytes = case.message_bytes;
+        return Err(format!(
+            "peer linx-bmark: a signal has at least {SIGNAL_NUMBER_BYTES} bytes, its number, not {bytes}"
+        ));
+    }
+    for endpoint in &mut case.endpoints {
+        *endpoint = with_raw_signals(endpoint).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// A stream has no signals.
+fn require_messages(caps: &Caps) -> Result<(), String> {
+    match caps.framing {
+        Framing::Message => Ok(()),
+        Framing::Stream => {
+            Err("peer linx-bmark: signals need a link with messages, like linx://host/server".to_owned())
+        }
+    }
+}
+
+/// How many signals a burst may have so that all that are on their way at once fit into the queue of a real node.
+/// `mtu`: bytes of a frame, where there are frames.
+fn limit_burst(count: u32, case: &Case, mtu: Option<u64>) -> u32 {
+    let Some(mtu) = mtu else { return count };
+    let frames = frame_count(case.message_bytes as usize, mtu as usize).saturating_mul(case.parallel);
+    count.min((MAX_QUEUED_FRAMES / frames.max(1)).max(1))
+}
+
+fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let (style, count) = parse_style(case)
+        .and_then(|style| Ok((style, parse_burst(case)?)))
+        .map_err(ProtocolError::InvalidCase)?;
+    let clock = &near.dialer.clock;
+    let mut effective = None;
+    let flows = open_flows(case, near, |port, mut link, flows| {
+        handshake(link.as_mut(), style, &case.endpoints[port], clock, near.dialer.timeout)?;
+        let caps = link.caps().clone();
+        if case.workload == "latency" {
+            let exchange = Box::new(SignalEchoCodec::new(case.message_bytes as usize, &caps));
+            let party = Pinger::new(exchange, case, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
+            flows.push(Flow {
+                role: FlowRole::RoundTrip,
+                endpoint_index: port,
+                link,
+                party: Box::new(party),
+            });
+        } else {
+            let recorder = (near.new_recorder)(FlowRole::Download, port);
+            let party = match case.direction {
+                Some(Direction::Loop) => BurstReceiver::new_echo(
+                    case,
+                    SignalEchoCodec::new(case.message_bytes as usize, &caps).signal,
+                    recorder,
+                ),
+                _ => {
+                    let mtu = link.facts().get("frame_bytes").and_then(Value::as_u64);
+                    let count = limit_burst(count, case, mtu);
+                    effective = Some(count);
+                    BurstReceiver::new(case, style, count, recorder)
+                }
+            };
+            flows.push(Flow { role: FlowRole::Download, endpoint_index: port, link, party: Box::new(party) });
+        }
+        Ok(())
+    })?;
+    Ok(Box::new(BmarkSession {
+        flows,
+        burst_signals: effective,
+        clock: clock.clone(),
+        timeout: near.dialer.timeout,
+    }))
+}
+
+/// Tells the server that we are here, and waits for the end that will serve us.
+fn handshake(
+    link: &mut dyn Link,
+    style: ClientStyle,
+    endpoint: &Endpoint,
+    clock: &Clock,
+    timeout: Duration,
+) -> Result<(), ProtocolError> {
+    let until = clock.now() + timeout;
+    let fault = |fault| ProtocolError::Link(LinkError::new(endpoint, fault));
+    link.send(&signal::encode_conn_est(style), timeout).map_err(fault)?;
+    let mut answer = vec![0; link.caps().max_message_bytes.unwrap_or(1)];
+    loop {
+        match link.receive(&mut answer, until.since(clock.now())) {
+            Ok(length) if signal_number(&answer[..length]) == Some(CONN_EST) => return Ok(()),
+            Ok(_) => {}
+            Err(Fault::TimedOut | Fault::Closed) => {
+                let what = "no linx_bmark server answered there: start 'linx_bmark -S', or 'linkgauge serve --peer \
+                            linx-bmark'";
+                return Err(ProtocolError::unexpected_reply(endpoint, what));
+            }
+            Err(other) => return Err(fault(other)),
+        }
+    }
+}
+
+struct BmarkSession {
+    flows: Vec<Flow>,
+    /// Signals of one burst.
+    burst_signals: Option<u32>,
+    clock: Clock,
+    timeout: Duration,
+}
+
+impl ClientSession for BmarkSession {
+    fn take_flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    /// The ends that served us are told to go, and seen going.
+    fn finish(
+        &mut self,
+        flows: &[FlowResult],
+        mut links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<ServerReport>, ProtocolError> {
+        let until = self.clock.now() + self.timeout;
+        for link in &mut links {
+            // One that is gone has nothing to be told.
+            let _ = link.send(&TERMINATE_REQ.to_be_bytes(), self.timeout);
+        }
+        let mut rest = [0; SIGNAL_NUMBER_BYTES];
+        for link in &mut links {
+            while link.receive(&mut rest, until.since(self.clock.now())).is_ok() {}
+        }
+        let asked = |flow: &&FlowResult| flow.role == FlowRole::Download;
+        let far = flows.iter().filter(asked).map(|flow| FlowReport {
+            port: flow.endpoint_index,
+            messages: flow.recorder.counts.sent,
+            inward: true,
+            ..FlowReport::default()
+        });
+        Ok(Some(ServerReport { flows: far.collect(), ..ServerReport::default() }))
+    }
+
+    fn effective_settings(&self) -> Map<String, Value> {
+        self.burst_signals.map(|count| ("burst_signals".to_owned(), count.into())).into_iter().collect()
+    }
+}
+
+/// An echo behind its signal number.
+struct SignalEchoCodec {
+    signal: Vec<u8>,
+    message: PatternMessage,
+}
+
+impl SignalEchoCodec {
+    fn new(bytes: usize, caps: &Caps) -> SignalEchoCodec {
+        let message = PatternMessage::new(bytes - SIGNAL_NUMBER_BYTES, Alphabet::from_caps(caps));
+        let mut signal = ECHO.to_be_bytes().to_vec();
+        signal.extend_from_slice(message.bytes());
+        SignalEchoCodec { signal, message }
+    }
+}
+
+impl RequestReplyCodec for SignalEchoCodec {
+    #[inline]
+    fn encode_request(&mut self, sequence: u64) -> &[u8] {
+        let head = self.message.len().min(SEQUENCE_BYTES);
+        self.signal[SIGNAL_NUMBER_BYTES..SIGNAL_NUMBER_BYTES + head]
+            .copy_from_slice(&sequence.to_le_bytes()[..head]);
+        &self.signal
+    }
+
+    #[inline]
+    fn parse_reply(&mut self, data: &[u8], waiting: Range<u64>) -> ReplyStatus {
+        let used = data.len();
+        if signal_number(data) != Some(ECHO) || used < self.signal.len().min(SIGNAL_NUMBER_BYTES + 1) {
+            return ReplyStatus::Unrelated { used };
+        }
+        let (head, body) = data[SIGNAL_NUMBER_BYTES..]
+            .split_at((used - SIGNAL_NUMBER_BYTES).min(SEQUENCE_BYTES).min(self.message.len()));
+        // Without a number it answers the one that is on its way.
+        let sequence = match self.has_sequence_numbers() {
+            true => self.message.read_sequence(head, waiting.start),
+            false => Some(waiting.start),
+        };
+        let Some(sequence) = sequence else { return ReplyStatus::Unrelated { used } };
+        let corrupt_bytes = crate::workload::pattern::count_differing(body, self.message.body());
+        ReplyStatus::Complete { sequence, used, corrupt_bytes }
+    }
+
+    fn has_sequence_numbers(&self) -> bool {
+        !self.message.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! The server's side of linx_bmark: one party for each client. It finds out by itself which style the client speaks.
+
+use super::super::Service;
+use super::signal::{
+    ALLOC_FINI, ALLOC_REQ, ATTACH_TEST_REQ, BURST_REQ, CONN_EST, CONN_TERM, ECHO, SIGNAL_NUMBER_BYTES,
+    TERMINATE_REQ, THREE_FIELD_SIGNAL_BYTES, read_word, signal_number,
+};
+use crate::clock::Time;
+use crate::link::party::{Party, Step, Tuning};
+use crate::link::{Batch, Caps, Fault};
+
+/// Largest signal where the link does not say.
+const MAX_SIGNAL_BYTES: usize = 65_536;
+
+pub struct BmarkService;
+
+impl Service for BmarkService {
+    fn check_link(&self, caps: &Caps) -> Result<(), String> {
+        super::require_messages(caps)?;
+        match caps.can_signal_close {
+            true => Ok(()),
+            false => {
+                Err("bursts go only to clients that have connected: linx is usual, udp will not do"
+                    .to_owned())
+            }
+        }
+    }
+
+    fn new_party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
+        Box::new(BmarkConnection::new(caps))
+    }
+
+    /// The original makes an end for each of them, and its clients tell them apart.
+    fn opening_prefix(&self) -> Option<&'static [u8]> {
+        const BEGINS: [u8; SIGNAL_NUMBER_BYTES] = CONN_EST.to_be_bytes();
+        Some(&BEGINS)
+    }
+}
+
+/// The end that serves one client.
+pub struct BmarkConnection {
+    tuning: Option<Tuning>,
+    batch: Batch,
+    max_signal_bytes: usize,
+    pending: PendingOutput,
+    /// What is said: an answer, or a signal of a burst as often as it is due.
+    output_signal: Vec<u8>,
+    /// The client is one of 2.6.8 or later.
+    is_new_style: bool,
+    /// Count, number and size of the signals that will be asked for.
+    allocated: Option<[u32; 3]>,
+    /// Nothing more is done once all is said.
+    is_finished: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PendingOutput {
+    Empty,
+    /// What came, as it came.
+    Echo,
+    /// So many times the words.
+    Signals(u32),
+}
+
+impl BmarkConnection {
+    pub fn new(caps: &Caps) -> BmarkConnection {
+        let largest = caps.max_message_bytes.unwrap_or(MAX_SIGNAL_BYTES).min(MAX_SIGNAL_BYTES);
+        BmarkConnection {
+            tuning: Some(Tuning::default()),
+            batch: Batch::new(largest, 1),
+            max_signal_bytes: largest,
+            pending: PendingOutput::Empty,
+            output_signal: vec![0; largest],
+            is_new_style: false,
+            allocated: None,
+            is_finished: false,
+        }
+    }
+
+    fn handle_signal(&mut self) {
+        let Some(signal) = self.batch.messages().next() else { return };
+        let fields = || Some([read_word(signal, 1)?, read_word(signal, 2)?, read_word(signal, 3)?]);
+        match signal_number(signal) {
+            Some(ECHO) => self.pending = PendingOutput::Echo,
+            Some(CONN_EST) => {
+                self.is_new_style |= signal.len() >= THREE_FIELD_SIGNAL_BYTES;
+                self.pending = PendingOutput::Echo;
+            }
+            Some(ALLOC_REQ) => {
+                self.is_new_style = true;
+                self.allocated = fields();
+                self.output_signal.resize(signal.len(), 0);
+                self.output_signal.copy_from_slice(signal);
+                self.output_signal[..SIGNAL_NUMBER_BYTES].copy_from_slice(&ALLOC_FINI.to_be_bytes());
+                self.pending = PendingOutput::Signals(1);
+            }
+            Some(BURST_REQ) => {
+                if let Some([count, number, size]) = self.allocated.take().or_else(fields) {
+                    self.output_signal.clear();
+                    self.output_signal
+                        .resize((size as usize).clamp(SIGNAL_NUMBER_BYTES, self.max_signal_bytes), 0);
+                    self.output_signal[..SIGNAL_NUMBER_BYTES].copy_from_slice(&number.to_be_bytes());
+                    self.pending = PendingOutput::Signals(count);
+                }
+            }
+            Some(ATTACH_TEST_REQ) => {
+                // Those before 2.6.8 send it back first.
+                self.pending = if self.is_new_style { PendingOutput::Empty } else { PendingOutput::Echo };
+                self.is_finished = true;
+            }
+            // What the server itself is told ends this end only: others use it, too.
+            Some(TERMINATE_REQ | CONN_TERM) => self.is_finished = true,
+            _ => {}
+        }
+    }
+}
+
+impl Party for BmarkConnection {
+    #[inline]
+    fn next_step(&mut self, _now: Time) -> Step<'_> {
+        if let Some(tuning) = self.tuning.take() {
+            return Step::Tune(tuning);
+        }
+        match self.pending {
+            PendingOutput::Echo => {
+                let bytes = self.batch.messages().next().unwrap_or_default();
+                return Step::Send { bytes, message: bytes.len() };
+            }
+            PendingOutput::Signals(1..) => {
+                return Step::Send { bytes: &self.output_signal, message: self.output_signal.len() };
+            }
+            _ => {}
+        }
+        if self.is_finished {
+            return Step::Done;
+        }
+        Step::Receive { into: &mut self.batch, until: Time::NEVER }
+    }
+
+    #[inline]
+    fn on_sent(&mut self, _bytes: usize, _at: Time) {
+        self.pending = match self.pending {
+            PendingOutput::Signals(left @ 2..) => PendingOutput::Signals(left - 1),
+            _ => PendingOutput::Empty,
+        };
+    }
+
+    #[inline]
+    fn on_received(&mut self, _now: Time) {
+        self.handle_signal();
+    }
+
+    fn on_timeout(&mut self, _now: Time) {}
+
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.is_finished = true;
+        Ok(())
+    }
+}

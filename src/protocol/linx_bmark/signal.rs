@@ -1,0 +1,57 @@
+//! The signals of linx_bmark: their numbers and fields, all big-endian words.
+
+use super::ClientStyle;
+
+/// Client to server, and back from the end that serves it. Who uses which programming interface follows; nobody reads it.
+pub const CONN_EST: u32 = 0x2870;
+pub const ECHO: u32 = 0x2873;
+pub const TERMINATE_REQ: u32 = 0x2874;
+/// Old style: count, number and size of the signals wanted. New style: what was allocated is wanted now.
+pub const BURST_REQ: u32 = 0x2875;
+/// The server shall quit.
+pub const CONN_TERM: u32 = 0x2876;
+/// The end that serves shall go.
+pub const ATTACH_TEST_REQ: u32 = 0x2877;
+/// Count, number and size of the signals that will be wanted (2.6.8 and later), and that they are ready.
+pub const ALLOC_REQ: u32 = 0x287a;
+pub const ALLOC_FINI: u32 = 0x287b;
+/// The signals of a burst.
+pub const BURST_SIGNO: u32 = 0x8765;
+
+/// Bytes of a signal number.
+pub const SIGNAL_NUMBER_BYTES: usize = 4;
+
+/// Bytes of the signals with three fields.
+pub const THREE_FIELD_SIGNAL_BYTES: usize = 16;
+
+pub fn signal_number(signal: &[u8]) -> Option<u32> {
+    read_word(signal, 0)
+}
+
+/// The word at that place; a missing one counts as 0 where it may be missing.
+pub fn read_word(signal: &[u8], index: usize) -> Option<u32> {
+    let bytes = signal.get(4 * index..4 * index + 4)?;
+    Some(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
+pub fn from_words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// Who opens: with the LINX interface, without threads, without its own memory.
+pub fn encode_conn_est(style: ClientStyle) -> Vec<u8> {
+    match style {
+        ClientStyle::Old => from_words(&[CONN_EST, 1, 0]),
+        ClientStyle::New => from_words(&[CONN_EST, 1, 0, 0]),
+    }
+}
+
+/// Asks for `count` signals of `size` bytes: what to say first, if anything, and what then.
+pub fn encode_burst(style: ClientStyle, count: u32, size: u32) -> (Option<Vec<u8>>, Vec<u8>) {
+    match style {
+        ClientStyle::Old => (None, from_words(&[BURST_REQ, count, BURST_SIGNO, size])),
+        ClientStyle::New => {
+            (Some(from_words(&[ALLOC_REQ, count, BURST_SIGNO, size])), from_words(&[BURST_REQ]))
+        }
+    }
+}

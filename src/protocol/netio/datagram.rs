@@ -1,0 +1,303 @@
+//! The client over datagrams: blocks are datagrams without any head, what is to happen is said on a stream beside them.
+//!
+//! Both ends use the server's port, this one too, because the server sends its datagrams there. The sender's count and
+//! the receiver's are exchanged on the stream; what is still on its way then counts as lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::sender::BlockSender;
+use super::wire::{ControlWord, NetioDialect, WORD_BYTES, loss_percent, make_block};
+use super::{CachedConnection, DATAGRAM_PORT, DIALECT_OPTION, MAX_SERVER_SEND_TIME, PROTOCOL};
+use crate::clock::{Clock, Time};
+use crate::endpoint::Endpoint;
+use crate::link::party::Tuning;
+use crate::link::{Fault, Link, LinkError, companion_stream};
+use crate::plan::{Case, Direction, StopCondition};
+use crate::protocol::{ClientSession, ConnectContext, ConnectionCache, Flow, ProtocolError};
+use crate::workload::throughput::Sink;
+use crate::workload::throughput::header::{HeaderCodec, ParsedHeader};
+use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
+
+/// Datagrams as they are: nothing tells one from another.
+struct NoHeader;
+
+impl HeaderCodec for NoHeader {
+    fn length(&self) -> usize {
+        0
+    }
+
+    fn write(&mut self, _message: &mut [u8], _number: u64, _now: Time) {}
+
+    fn read(&mut self, _message: &[u8], next: u64, _now: Time) -> ParsedHeader {
+        ParsedHeader::Sequence(next)
+    }
+}
+
+/// Where the stream and the datagrams of an endpoint go, each with this end's address and port.
+fn split_endpoint(endpoint: &Endpoint) -> Result<(Endpoint, Endpoint), Fault> {
+    let (_, port) = endpoint.host_port()?;
+    let port = port.unwrap_or(DATAGRAM_PORT);
+    let at = endpoint.with_port(port)?;
+    let stream = companion_stream(&at)?;
+    let from = endpoint.option(BIND_OPTION).unwrap_or_default();
+    let others = endpoint.options().filter(|(name, _)| *name != BIND_OPTION);
+    let options: String = others.map(|(name, value)| format!("&{name}={value}")).collect();
+    // An address of IPv6 stands in brackets before a port.
+    let from = if from.contains(':') { format!("[{from}]") } else { from.to_owned() };
+    let datagrams = format!("{}://{}?{BIND_OPTION}={from}:{port}{options}", at.scheme(), at.address())
+        .parse::<Endpoint>()?;
+    Ok((stream, datagrams))
+}
+
+const BIND_OPTION: &str = "bind";
+
+/// Checks what only an endpoint of datagrams can get wrong.
+pub fn check_case(case: &Case) -> Result<(), String> {
+    if case.direction == Some(Direction::Both) || case.parallel > 1 {
+        return Err(
+            "over datagrams one connection and one way at a time: --direction send,receive".to_owned()
+        );
+    }
+    for endpoint in &case.endpoints {
+        split_endpoint(endpoint).map_err(|fault| fault.to_string())?;
+    }
+    Ok(())
+}
+
+/// The stream of one port.
+struct DatagramControl {
+    link: Box<dyn Link>,
+    endpoint: Endpoint,
+    /// When the server was asked to send.
+    requested_at: Option<Time>,
+    /// How long the server took to answer when no datagrams were on their way.
+    round_trip: Duration,
+    /// When the server's count was here.
+    counted_at: Option<Time>,
+}
+
+/// How long the round with the one datagram lasts at least. The original counts time in steps of 1/1024 s and divides by it.
+const MIN_OPENING_TIME: Duration = Duration::from_millis(20);
+
+impl DatagramControl {
+    fn link_error(&self, fault: Fault) -> ProtocolError {
+        LinkError::new(&self.endpoint, fault).into()
+    }
+}
+
+struct NetioDatagramSession {
+    flows: Vec<Flow>,
+    controls: Vec<DatagramControl>,
+    case: Case,
+    dialect: NetioDialect,
+    connection_cache: Arc<ConnectionCache>,
+    clock: Clock,
+    effective_settings: Map<String, Value>,
+}
+
+pub fn connect(
+    case: &Case,
+    near: &ConnectContext,
+    dialect: NetioDialect,
+) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let mut session = NetioDatagramSession {
+        flows: Vec::new(),
+        controls: Vec::new(),
+        case: case.clone(),
+        dialect,
+        connection_cache: near.connection_cache.clone(),
+        clock: near.dialer.clock.clone(),
+        effective_settings: Map::from_iter([(DIALECT_OPTION.to_owned(), dialect.name().into())]),
+    };
+    for port in 0..case.endpoints.len() {
+        session.open_endpoint(near, port)?;
+    }
+    for port in 0..case.endpoints.len() {
+        session.begin_endpoint(port)?;
+    }
+    Ok(Box::new(session))
+}
+
+impl NetioDatagramSession {
+    fn is_sending(&self) -> bool {
+        self.case.direction != Some(Direction::Receive)
+    }
+
+    fn cache_key(&self, endpoint: &Endpoint) -> String {
+        format!("{} {} {endpoint}", PROTOCOL.name, self.dialect.name())
+    }
+
+    /// The socket is there before anybody is asked to send to it.
+    fn open_endpoint(&mut self, near: &ConnectContext, port: usize) -> Result<(), ProtocolError> {
+        let at = &self.case.endpoints[port];
+        let (stream, datagrams) = split_endpoint(at).map_err(|fault| LinkError::new(at, fault))?;
+        let link = near.dialer.open(&datagrams)?;
+        let caps = link.caps().clone();
+        let tuning = Tuning { wait: self.case.wait, cpu: self.case.pin.near, batch_message_bytes: None };
+        let role = if self.is_sending() { FlowRole::Upload } else { FlowRole::Download };
+        let recorder = (near.new_recorder)(role, port);
+        let party: Box<dyn crate::workload::RecordingParty> = if self.is_sending() {
+            Box::new(BlockSender::new(&self.case, &caps, tuning, recorder))
+        } else {
+            let case = Case { stop: StopCondition::after_time(MAX_SERVER_SEND_TIME), ..self.case.clone() };
+            Box::new(Sink::new(&case, &caps, tuning, recorder).with_header(Box::new(NoHeader)))
+        };
+        self.flows.push(Flow { role, endpoint_index: port, link, party });
+        let kept = near
+            .connection_cache
+            .take::<CachedConnection>(&self.cache_key(&stream))
+            .and_then(CachedConnection::into_link);
+        let link = match kept {
+            Some(link) => link,
+            None => near.dialer.open(&stream)?,
+        };
+        self.controls.push(DatagramControl {
+            link,
+            endpoint: stream,
+            requested_at: None,
+            round_trip: Duration::ZERO,
+            counted_at: None,
+        });
+        Ok(())
+    }
+
+    /// Says what is about to come; before it sends, this end waits for the same word back. Before it receives it lets one
+    /// datagram through the other way, counted as NETIO counts: servers like ours, and what lies between, then know where
+    /// this end is.
+    fn begin_endpoint(&mut self, port: usize) -> Result<(), ProtocolError> {
+        let size = self.case.message_bytes;
+        let said = self.clock.now();
+        self.send_word(port, ControlWord::ClientSends(size))?;
+        let go = self.receive_word(port)?;
+        self.controls[port].round_trip = self.clock.now().since(said);
+        if ControlWord::decode(go, self.dialect) != ControlWord::ClientSends(size) {
+            return Err(self.unexpected_word(port, go));
+        }
+        if self.is_sending() {
+            return Ok(());
+        }
+        let (one, timeout) = (make_block(size as usize), self.case.timeout);
+        let sent = self.flows[port].link.send(&one, timeout);
+        sent.map_err(|fault| LinkError::new(&self.case.endpoints[port], fault))?;
+        self.clock.sleep_until(self.clock.now() + MIN_OPENING_TIME);
+        self.send_word(port, ControlWord::Result(size))?;
+        self.receive_count(port)?;
+        self.send_word(port, ControlWord::ServerSends(size))?;
+        self.controls[port].requested_at = Some(self.clock.now());
+        Ok(())
+    }
+
+    fn unexpected_word(&self, port: usize, said: [u8; WORD_BYTES]) -> ProtocolError {
+        let said = said.escape_ascii();
+        let what = format!("it said \"{said}\", which NETIO does not here: does it speak another dialect?");
+        ProtocolError::unexpected_reply(&self.controls[port].endpoint, what)
+    }
+
+    fn send_word(&mut self, port: usize, word: ControlWord) -> Result<(), ProtocolError> {
+        let (timeout, control) = (self.case.timeout, &mut self.controls[port]);
+        let said = control.link.send(&word.encode(self.dialect), timeout);
+        // So few bytes go at once, or not at all.
+        said.map(|_| ()).map_err(|fault| control.link_error(fault))
+    }
+
+    fn receive_word(&mut self, port: usize) -> Result<[u8; WORD_BYTES], ProtocolError> {
+        let until = self.clock.now() + self.case.timeout;
+        let (clock, control) = (self.clock.clone(), &mut self.controls[port]);
+        let (mut word, mut filled) = ([0; WORD_BYTES], 0);
+        while filled < WORD_BYTES {
+            match control.link.receive(&mut word[filled..], until.since(clock.now())) {
+                Ok(length) => filled += length,
+                Err(fault) => return Err(control.link_error(fault)),
+            }
+        }
+        Ok(word)
+    }
+
+    /// The count of the far end.
+    fn receive_count(&mut self, port: usize) -> Result<u64, ProtocolError> {
+        let said = self.receive_word(port)?;
+        match ControlWord::decode(said, self.dialect) {
+            ControlWord::Result(count) => Ok(count.into()),
+            _ => Err(self.unexpected_word(port, said)),
+        }
+    }
+
+    /// What the case comes to by both counts; more cannot arrive than was sent.
+    fn flow_report(
+        &mut self,
+        port: usize,
+        flow: &FlowResult,
+        told: u64,
+    ) -> Result<FlowReport, ProtocolError> {
+        let (recorder, size) = (&flow.recorder, u64::from(self.case.message_bytes));
+        let here = if self.is_sending() { recorder.counts.sent } else { recorder.counts.received };
+        let (sent, received) = if self.is_sending() { (here, told) } else { (told, here) };
+        let Some(percent) = loss_percent(sent, received) else {
+            let what = format!("{received} of {sent} datagrams arrived, by its count and ours: one is wrong");
+            return Err(ProtocolError::unexpected_reply(&self.controls[port].endpoint, what));
+        };
+        let control = &self.controls[port];
+        let elapsed = match control.requested_at {
+            Some(asked) => recorder.last_instant.map_or(0, |last| last.since(asked).as_nanos() as u64),
+            None => recorder.elapsed_ns(),
+        };
+        // NETIO's own figure of sending is by the sender's time. What waited in a queue then arrived later: the server has
+        // it when it counts, which is known here half a round trip later than the first datagram was on its way.
+        let counting =
+            control.counted_at.zip(recorder.first_instant).map(|(counted, first)| counted.since(first));
+        let counting = counting.map(|time| time.saturating_sub(control.round_trip).as_nanos() as u64);
+        let receiving = counting.filter(|_| self.is_sending()).map_or(elapsed, |time| time.max(elapsed));
+        let way = if self.is_sending() { "tx" } else { "rx" };
+        for (what, value) in [("bytes", received * size), ("ns", elapsed), ("loss_percent", percent)] {
+            self.effective_settings.insert(format!("{way}_{what}"), value.into());
+        }
+        let (bytes, messages) =
+            if self.is_sending() { (told * size, told) } else { (recorder.counts.delivered_bytes, told) };
+        let inward = !self.is_sending();
+        // The first datagram marks the beginning of that time and takes none of it.
+        let head_bytes = if self.is_sending() { size.min(bytes) } else { 0 };
+        Ok(FlowReport {
+            port,
+            bytes,
+            messages,
+            head_bytes,
+            elapsed_ns: receiving,
+            inward,
+            ..FlowReport::default()
+        })
+    }
+}
+
+impl ClientSession for NetioDatagramSession {
+    fn take_flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    fn finish(
+        &mut self,
+        flows: &[FlowResult],
+        _links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<ServerReport>, ProtocolError> {
+        let mut report = ServerReport::default();
+        for (port, flow) in flows.iter().enumerate() {
+            if self.is_sending() {
+                self.send_word(port, ControlWord::Result(self.case.message_bytes))?;
+            }
+            let told = self.receive_count(port)?;
+            self.controls[port].counted_at = Some(self.clock.now());
+            report.flows.push(self.flow_report(port, flow, told)?);
+        }
+        for DatagramControl { link, endpoint, .. } in std::mem::take(&mut self.controls) {
+            let connection = CachedConnection { link: Some(link), dialect: self.dialect };
+            self.connection_cache.store(self.cache_key(&endpoint), connection);
+        }
+        Ok(Some(report))
+    }
+
+    fn effective_settings(&self) -> Map<String, Value> {
+        self.effective_settings.clone()
+    }
+}

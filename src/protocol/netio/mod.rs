@@ -1,0 +1,478 @@
+//! `netio`: Kai Uwe Rommel's NETIO, the network throughput benchmark, or whatever speaks like it.
+//!
+//! Blocks of one size go one way for a while; the last one has a flag in its first byte. The receiver says nothing back,
+//! so NETIO's own figure of the sending direction is what it could hand to its system: it stands beside what the far
+//! system acknowledged. All cases of a run that lead to one endpoint share a connection, as NETIO's sizes do.
+//! This file is the session over streams, `datagram` the other one; `wire` the words, `sender` and `receiver` the client's
+//! parties, `far` and `clients` the server.
+
+mod clients;
+mod datagram;
+mod receiver;
+mod sender;
+mod server;
+pub mod wire;
+
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::discard::drain_and_report;
+use super::{ClientSession, ConnectContext, ConnectionCache, Flow, Protocol, ProtocolError};
+use crate::clock::{Clock, Time};
+use crate::link::party::Tuning;
+use crate::link::{Caps, Framing, Link, LinkError};
+use crate::plan::{Case, Direction, StopCondition};
+use crate::workload::throughput::Sink;
+use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
+use receiver::BlockReceiver;
+use sender::BlockSender;
+use wire::{BLOCK_SIZES, ControlWord, MAX_BLOCK_BYTES, NetioDialect};
+
+pub const PROTOCOL: Protocol = Protocol {
+    name: "netio",
+    summary: "NETIO, the network throughput benchmark: blocks of 1 to 32 KB, its counts beside ours",
+    default_ports: &[("tcp", 18767), ("udp", DATAGRAM_PORT), ("tcp", DATAGRAM_PORT)],
+    workloads: &[("throughput", &[Direction::Send, Direction::Receive, Direction::Both])],
+    options: &[(
+        DIALECT_OPTION,
+        "a (NETIO up to 1.14, send only), b (1.15 to 1.22, from a little-endian machine), c (from 1.23, the default)",
+    )],
+    sizes: &BLOCK_SIZES,
+    prepare_case,
+    connect,
+    serve: Some(server::new_service),
+};
+
+/// Of the datagrams, and of the stream beside them.
+const DATAGRAM_PORT: u16 = 18768;
+
+const DIALECT_OPTION: &str = "dialect";
+
+/// A direction may take so much longer than the longest that is allowed, until its last bytes are through.
+const GRACE_PERIOD: Duration = Duration::from_secs(10);
+
+/// The client cannot end what a server sends, and the protocol does not say how long that takes: 6 s in the original, 10 s in
+/// its older versions.
+const MAX_SERVER_SEND_TIME: Duration = Duration::from_secs(10);
+
+/// How long the last words of a connection may take.
+const FINAL_SEND_TIMEOUT: Duration = Duration::from_millis(500);
+
+fn parse_dialect(case: &Case) -> Result<NetioDialect, String> {
+    let Some(name) = case.peer_options.get(DIALECT_OPTION) else { return Ok(NetioDialect::C) };
+    NetioDialect::from_name(name)
+        .ok_or_else(|| format!("peer netio: there is no dialect '{name}' (known: a, b, c)"))
+}
+
+fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
+    let wrong = |what: String| Err(format!("peer netio: {what}"));
+    let sends_only = case.direction.is_none_or(|direction| direction == Direction::Send);
+    if parse_dialect(case)? == NetioDialect::A && !sends_only {
+        return wrong("dialect a only sends: use --direction send, or dialect c".to_owned());
+    }
+    if caps.framing == Framing::Message {
+        if parse_dialect(case)? == NetioDialect::A {
+            return wrong("dialect a has no datagrams: use dialect b or c".to_owned());
+        }
+        datagram::check_case(case).or_else(wrong)?;
+    }
+    if case.message_bytes > MAX_BLOCK_BYTES {
+        return wrong(format!(
+            "blocks of {} bytes do not fit: use a --size of at most {MAX_BLOCK_BYTES}",
+            case.message_bytes
+        ));
+    }
+    if case.warm_up.is_some_and(|warm_up| !warm_up.is_unlimited()) {
+        return wrong("it has no warm-up: leave it out".to_owned());
+    }
+    if case.direction == Some(Direction::Receive)
+        && (case.stop.count.is_some() || case.stop.volume_bytes.is_some())
+    {
+        return wrong("the server alone decides how much it sends: leave count and volume out".to_owned());
+    }
+    Ok(())
+}
+
+fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let dialect = parse_dialect(case).map_err(ProtocolError::InvalidCase)?;
+    let framing = crate::link::endpoint_caps(&case.endpoints[0]).map(|caps| caps.framing);
+    if framing.is_ok_and(|framing| framing == Framing::Message) {
+        return datagram::connect(case, near, dialect);
+    }
+    let mut session = NetioSession {
+        flows: Vec::new(),
+        connections: Vec::new(),
+        dialect,
+        block_bytes: u64::from(case.message_bytes).max(1),
+        connection_cache: near.connection_cache.clone(),
+        clock: near.dialer.clock.clone(),
+        timeout: case.timeout,
+        endpoints: case.endpoints.iter().map(ToString::to_string).collect(),
+        effective_settings: Map::from_iter([(DIALECT_OPTION.to_owned(), dialect.name().into())]),
+    };
+    for (port, endpoint) in case.endpoints.iter().enumerate() {
+        for _ in 0..case.parallel {
+            let key = session.cache_key(port);
+            let link = match near
+                .connection_cache
+                .take::<CachedConnection>(&key)
+                .and_then(CachedConnection::into_link)
+            {
+                Some(link) => link,
+                None => near.dialer.open(endpoint)?,
+            };
+            session.add_connection(case, near, port, link)?;
+        }
+    }
+    Ok(Box::new(session))
+}
+
+/// What one end of a direction counted as NETIO does, and how far it came.
+#[derive(Debug, Default)]
+struct BlockTally {
+    bytes: u64,
+    first_instant: Option<Time>,
+    last_instant: Option<Time>,
+    /// The receiver saw the last block.
+    is_complete: bool,
+    /// What a sender that was stopped owes the far end, so that this sees a whole block and the last one.
+    owed_bytes: Vec<u8>,
+    fault: Option<String>,
+}
+
+/// The word that turns a connection round, between the two flows that use it.
+#[derive(Debug, Default)]
+struct Handoff {
+    /// The word is about to be sent: the answer may be here before its sender knows that it is out.
+    request_started: AtomicBool,
+    /// When it was sent; 0 before.
+    requested_ns: AtomicU64,
+    /// Nobody will ask any more.
+    given_up: AtomicBool,
+}
+
+impl Handoff {
+    fn start_request(&self) {
+        self.request_started.store(true, Relaxed);
+    }
+
+    fn is_request_started(&self) -> bool {
+        self.request_started.load(Relaxed)
+    }
+
+    fn mark_requested(&self, at: Time) {
+        self.requested_ns.store(at.0.max(1), Relaxed);
+    }
+
+    fn give_up(&self) {
+        self.given_up.store(true, Release);
+    }
+
+    fn requested_at(&self) -> Option<Time> {
+        Some(self.requested_ns.load(Relaxed)).filter(|&at| at > 0).map(Time)
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.given_up.load(Acquire)
+    }
+}
+
+/// A connection between two cases: says QUIT when nobody takes it up.
+struct CachedConnection {
+    link: Option<Box<dyn Link>>,
+    dialect: NetioDialect,
+}
+
+impl CachedConnection {
+    /// The link, unless the far end has left it.
+    fn into_link(mut self) -> Option<Box<dyn Link>> {
+        self.link.take().filter(|link| !link.is_hung_up())
+    }
+}
+
+impl Drop for CachedConnection {
+    fn drop(&mut self) {
+        if let (Some(link), true) = (&mut self.link, self.dialect != NetioDialect::A) {
+            // A server that is gone needs no word.
+            let _ = link.send(&ControlWord::Quit.encode(self.dialect), FINAL_SEND_TIMEOUT);
+        }
+    }
+}
+
+/// Where the count of one end will stand.
+type SharedTally = Arc<Mutex<BlockTally>>;
+
+/// A connection of the case: its flows follow each other, the one that sends first.
+struct ConnectionFlows {
+    endpoint_index: usize,
+    sender: Option<SharedTally>,
+    receiver: Option<SharedTally>,
+    handoff: Arc<Handoff>,
+}
+
+/// What one end of a connection did.
+struct NetioDirectionResult<'a> {
+    tally: BlockTally,
+    flow: &'a FlowResult,
+    link: Box<dyn Link>,
+}
+
+/// A connection whose flows have ended.
+struct ConnectionResult<'a> {
+    endpoint_index: usize,
+    sent: Option<NetioDirectionResult<'a>>,
+    received: Option<NetioDirectionResult<'a>>,
+}
+
+impl ConnectionResult<'_> {
+    /// Why it ended early.
+    fn fault(&self, endpoint: &str) -> Option<String> {
+        let ran = self.sent.iter().chain(&self.received);
+        let told =
+            |ran: &NetioDirectionResult| ran.tally.fault.as_ref().map(|what| format!("{endpoint}: {what}"));
+        ran.clone().find_map(told).or_else(|| ran.clone().find_map(|ran| ran.flow.fault.clone()))
+    }
+
+    /// The far end did nothing that this dialect has.
+    fn is_wrong_dialect(&self) -> bool {
+        match (&self.sent, &self.received) {
+            (_, Some(ran)) if ran.tally.first_instant.is_some() => ran.tally.bytes == 0,
+            (Some(ran), _) => ran.tally.fault.is_none() && ran.link.is_hung_up(),
+            _ => false,
+        }
+    }
+
+    /// The link, and what the far end is owed before it listens for a word; none while it still sends.
+    fn into_idle_link(self) -> Option<(Box<dyn Link>, Vec<u8>)> {
+        if self
+            .received
+            .as_ref()
+            .is_some_and(|ran| ran.tally.first_instant.is_some() && !ran.tally.is_complete)
+        {
+            return None;
+        }
+        let ran = self.sent.or(self.received)?;
+        // What speaks otherwise is sent nothing more.
+        ran.tally.fault.is_none().then_some((ran.link, ran.tally.owed_bytes))
+    }
+}
+
+struct NetioSession {
+    flows: Vec<Flow>,
+    connections: Vec<ConnectionFlows>,
+    dialect: NetioDialect,
+    block_bytes: u64,
+    connection_cache: Arc<ConnectionCache>,
+    clock: Clock,
+    timeout: Duration,
+    endpoints: Vec<String>,
+    effective_settings: Map<String, Value>,
+}
+
+impl NetioSession {
+    /// What a connection is kept under.
+    fn cache_key(&self, port: usize) -> String {
+        format!("{} {} {}", PROTOCOL.name, self.dialect.name(), self.endpoints[port])
+    }
+
+    /// The flows of one connection.
+    fn add_connection(
+        &mut self,
+        case: &Case,
+        near: &ConnectContext,
+        port: usize,
+        link: Box<dyn Link>,
+    ) -> Result<(), ProtocolError> {
+        let caps = link.caps().clone();
+        let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None };
+        let (dialect, handoff) = (self.dialect, Arc::<Handoff>::default());
+        let sends = case.direction != Some(Direction::Receive);
+        let receives = matches!(case.direction, Some(Direction::Receive | Direction::Both));
+        let back = match sends && receives {
+            true => Some(link.second_handle().map_err(|fault| LinkError::new(&case.endpoints[port], fault))?),
+            false => None,
+        };
+        let mut links = [Some(link), back].into_iter().flatten();
+        let mut line =
+            ConnectionFlows { endpoint_index: port, sender: None, receiver: None, handoff: handoff.clone() };
+        if sends && let Some(link) = links.next() {
+            let recorder = (near.new_recorder)(FlowRole::Upload, port);
+            let mut sender = BlockSender::new(case, &caps, tuning, recorder).with_announcement(dialect);
+            if receives {
+                sender = sender.with_next_request(dialect, handoff.clone());
+            }
+            line.sender = Some(sender.shared_tally());
+            self.flows.push(Flow {
+                role: FlowRole::Upload,
+                endpoint_index: port,
+                link,
+                party: Box::new(sender),
+            });
+        }
+        if receives && let Some(link) = links.next() {
+            // How long it takes is the server's business; the sink only needs to know what would be too much.
+            let case = Case { stop: StopCondition::after_time(MAX_SERVER_SEND_TIME), ..case.clone() };
+            let sink = Sink::new(&case, &caps, tuning, (near.new_recorder)(FlowRole::Download, port));
+            let word = (!sends).then(|| ControlWord::ServerSends(case.message_bytes).encode(dialect));
+            let receiver = BlockReceiver::new(sink, &case, word, handoff);
+            line.receiver = Some(receiver.shared_tally());
+            self.flows.push(Flow {
+                role: FlowRole::Download,
+                endpoint_index: port,
+                link,
+                party: Box::new(receiver),
+            });
+        }
+        self.connections.push(line);
+        Ok(())
+    }
+
+    /// The connections with what their ends did.
+    fn connection_results<'a>(
+        &self,
+        flows: &'a [FlowResult],
+        links: Vec<Box<dyn Link>>,
+    ) -> Vec<ConnectionResult<'a>> {
+        let mut flows = flows.iter().zip(links);
+        let mut ran = |told: &Option<SharedTally>| {
+            let tally = std::mem::take(&mut *told.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner));
+            flows.next().map(|(flow, link)| NetioDirectionResult { tally, flow, link })
+        };
+        let used = |line: &ConnectionFlows| {
+            let mut used = ConnectionResult {
+                endpoint_index: line.endpoint_index,
+                sent: ran(&line.sender),
+                received: ran(&line.receiver),
+            };
+            if let Some(received) = &mut used.received {
+                // The end that received may have been through before the other one knew when it had asked.
+                received.tally.first_instant = line.handoff.requested_at();
+            }
+            used
+        };
+        self.connections.iter().map(used).collect()
+    }
+
+    /// What the ends of one direction counted together, for the document.
+    fn record_direction<'a>(
+        &mut self,
+        ran: impl Iterator<Item = &'a NetioDirectionResult<'a>> + Clone,
+        bytes: &str,
+        time: &str,
+    ) {
+        let tallies = ran.map(|ran| &ran.tally);
+        let first = tallies.clone().filter_map(|tally| tally.first_instant).min();
+        let last = tallies.clone().filter_map(|tally| tally.last_instant).max();
+        if let (Some(first), Some(last)) = (first, last) {
+            let sum: u64 = tallies.map(|tally| tally.bytes).sum();
+            self.effective_settings.insert(bytes.to_owned(), sum.into());
+            self.effective_settings.insert(time.to_owned(), (last.since(first).as_nanos() as u64).into());
+        }
+    }
+
+    /// What became of the payload: of what was sent, what is acknowledged. Where blocks came back, the first of them
+    /// says that everything before was read.
+    fn build_report(&self, used: &[ConnectionResult]) -> ServerReport {
+        let sent: Vec<&NetioDirectionResult> = used.iter().filter_map(|used| used.sent.as_ref()).collect();
+        let links: Vec<_> = sent.iter().map(|ran| (ran.flow, &*ran.link)).collect();
+        let mut flows = drain_and_report(&links, self.block_bytes, &self.clock, self.timeout);
+        for (flow, used) in flows.iter_mut().zip(used) {
+            flow.fault = flow.fault.take().map(|fault| format!("{}: {fault}", self.endpoints[flow.port]));
+            let first = |ran: &Option<NetioDirectionResult>| ran.as_ref()?.flow.recorder.first_instant;
+            // What comes before it was asked for says nothing of what was read.
+            let asked = used.received.as_ref().and_then(|ran| ran.tally.first_instant);
+            if let (Some(sent), Some((first, back))) =
+                (&used.sent, first(&used.sent).zip(first(&used.received)))
+                && asked.is_some_and(|asked| asked <= back)
+            {
+                let counts = &sent.flow.recorder.counts;
+                (flow.bytes, flow.messages, flow.fault) = (counts.delivered_bytes, counts.sent, None);
+                flow.elapsed_ns = back.since(first).as_nanos() as u64;
+            }
+        }
+        let received = used.iter().filter_map(|used| used.received.as_ref()).map(|ran| FlowReport {
+            port: ran.flow.endpoint_index,
+            inward: true,
+            bytes: ran.flow.recorder.counts.delivered_bytes,
+            messages: ran.flow.recorder.counts.received,
+            ..FlowReport::default()
+        });
+        flows.extend(received);
+        ServerReport { flows, ..ServerReport::default() }
+    }
+
+    /// The connection at the border between two directions, if the rest of what was begun can be sent. Else it is
+    /// reset: an original that is closed in mid-block looks for the rest at 100 % CPU for ever.
+    fn complete_block(&self, mut link: Box<dyn Link>, owed: &[u8]) -> Option<CachedConnection> {
+        let mut left = owed;
+        let until = self.clock.now() + FINAL_SEND_TIMEOUT;
+        while !left.is_empty() {
+            match link.send(left, until.since(self.clock.now())) {
+                Ok(taken) => left = &left[taken..],
+                Err(_) => {
+                    link.abort();
+                    return None;
+                }
+            }
+        }
+        Some(CachedConnection { link: Some(link), dialect: self.dialect })
+    }
+}
+
+impl ClientSession for NetioSession {
+    fn take_flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    fn finish(
+        &mut self,
+        flows: &[FlowResult],
+        links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<ServerReport>, ProtocolError> {
+        let used = self.connection_results(flows, links);
+        self.record_direction(used.iter().filter_map(|used| used.sent.as_ref()), "tx_bytes", "tx_ns");
+        self.record_direction(used.iter().filter_map(|used| used.received.as_ref()), "rx_bytes", "rx_ns");
+        let mut report = self.build_report(&used);
+        let fault = used.iter().find_map(|used| {
+            let fault = used.fault(&self.endpoints[used.endpoint_index])?;
+            Some(if used.is_wrong_dialect() { fault + dialect_hint(self.dialect) } else { fault })
+        });
+        if let (Some(fault), Some(flow)) = (fault, report.flows.first_mut()) {
+            flow.fault = Some(fault);
+        }
+        // A server that does not read hears no next word either.
+        let failed = report.flows.iter().any(|flow| flow.fault.is_some());
+        for used in used {
+            let port = used.endpoint_index;
+            if let Some((link, owed)) = used.into_idle_link()
+                && let Some(connection) = self.complete_block(link, &owed)
+                && !failed
+            {
+                self.connection_cache.store(self.cache_key(port), connection);
+            }
+        }
+        Ok(Some(report))
+    }
+
+    fn effective_settings(&self) -> Map<String, Value> {
+        self.effective_settings.clone()
+    }
+}
+
+/// What to try where the far end did not do as this dialect has it.
+fn dialect_hint(dialect: NetioDialect) -> &'static str {
+    match dialect {
+        NetioDialect::C => "; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a",
+        NetioDialect::B => "; a NETIO from 1.23 on needs --dialect c",
+        NetioDialect::A => "",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! The receiving end of one direction at the client: a [`Sink`] counts and records, the blocks say when it is over.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::wire::{FlaggedBlockParser, LAST_BLOCK_FLAG, WORD_BYTES};
+use super::{BlockTally, Handoff, MAX_SERVER_SEND_TIME};
+use crate::clock::Time;
+use crate::link::Fault;
+use crate::link::party::{CANCEL_CHECK_INTERVAL, Party, PartyCost, Step};
+use crate::plan::Case;
+use crate::sample::Recorder;
+use crate::workload::RecordingParty;
+use crate::workload::throughput::{Sink, overtime};
+
+/// Bytes that are shown of what is no block.
+const MAX_SHOWN_BYTES: usize = 16;
+
+pub struct BlockReceiver {
+    sink: Sink,
+    blocks: FlaggedBlockParser,
+    block_bytes: u32,
+    /// The word that asks for the blocks, where this end sends it, and how much of it is out.
+    request_word: Option<[u8; WORD_BYTES]>,
+    word_sent_bytes: usize,
+    timeout: Duration,
+    word_since: Option<Time>,
+    handoff: Arc<Handoff>,
+    has_begun: bool,
+    begun_at: Option<Time>,
+    fault: Option<Fault>,
+    /// As NETIO counts, to the end of the last block, which counts as well; it begins with the word.
+    local_tally: BlockTally,
+    shared_tally: Arc<Mutex<BlockTally>>,
+}
+
+impl BlockReceiver {
+    /// Blocks that `word` asks for; without it they begin once the other flow has asked.
+    pub fn new(
+        sink: Sink,
+        case: &Case,
+        word: Option<[u8; WORD_BYTES]>,
+        handoff: Arc<Handoff>,
+    ) -> BlockReceiver {
+        BlockReceiver {
+            sink,
+            blocks: FlaggedBlockParser::new(case.message_bytes),
+            block_bytes: case.message_bytes,
+            request_word: word,
+            word_sent_bytes: 0,
+            timeout: case.timeout,
+            word_since: None,
+            handoff,
+            has_begun: false,
+            begun_at: None,
+            fault: None,
+            local_tally: BlockTally::default(),
+            shared_tally: Arc::default(),
+        }
+    }
+
+    /// Where its count will stand once it has ended.
+    pub fn shared_tally(&self) -> Arc<Mutex<BlockTally>> {
+        self.shared_tally.clone()
+    }
+
+    /// Why the blocks ended too early.
+    fn interrupted_fault(&self, how: &str) -> Fault {
+        Fault::Other(match (self.blocks.whole_blocks(), self.blocks.block_offset()) {
+            (0, 0) => format!("no block came: the far end {how}"),
+            (blocks, 0) => format!("the far end {how} after {blocks} blocks, before its last one"),
+            (_, into) => {
+                format!("the far end {how} in mid-block, after {into} of {} bytes", self.block_bytes)
+            }
+        })
+    }
+
+    /// What came cannot be what a NETIO server sends.
+    fn unexpected_data(&self, taken: usize) -> Option<String> {
+        let came = self.sink.batch();
+        let first = || {
+            let shown = came.messages().next().unwrap_or_default();
+            shown[..shown.len().min(MAX_SHOWN_BYTES)].escape_ascii().to_string()
+        };
+        if !self.has_begun {
+            return Some(format!("it said \"{}\" before it was asked for blocks", first()));
+        }
+        let flag = self.blocks.block_flag();
+        if self.sink.position() == came.total_bytes() && flag != 0 && flag != LAST_BLOCK_FLAG {
+            return Some(format!("no block begins like \"{}\": does it speak NETIO?", first()));
+        }
+        (taken < came.total_bytes() as usize).then(|| "it goes on behind its last block".to_owned())
+    }
+}
+
+impl Party for BlockReceiver {
+    #[inline]
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if let Some(fault) = self.fault.take() {
+            return Step::Fail(fault);
+        }
+        if let Some(word) = self.request_word.as_ref().filter(|word| self.word_sent_bytes < word.len()) {
+            if now > *self.word_since.get_or_insert(now) + self.timeout {
+                return Step::Fail(Fault::TimedOut);
+            }
+            return Step::Send { bytes: &word[self.word_sent_bytes..], message: word.len() };
+        }
+        if !self.has_begun {
+            // In this order: whoever asked says so before it says that it is over.
+            let is_over = self.handoff.is_given_up();
+            self.has_begun = self.handoff.is_request_started();
+            if !self.has_begun && is_over {
+                return Step::Done;
+            }
+            self.sink.start_waiting(now);
+        }
+        if self.blocks.is_finished() {
+            return Step::Done;
+        }
+        if self.has_begun
+            && now > *self.begun_at.get_or_insert(now) + MAX_SERVER_SEND_TIME + overtime(MAX_SERVER_SEND_TIME)
+        {
+            return Step::Fail(self.interrupted_fault("did not end in time"));
+        }
+        match self.sink.next_step(now) {
+            Step::Receive { into, .. } if !self.has_begun => {
+                Step::Receive { into, until: now + CANCEL_CHECK_INTERVAL }
+            }
+            step => step,
+        }
+    }
+
+    fn on_sent(&mut self, bytes: usize, at: Time) {
+        self.word_sent_bytes += bytes;
+        if self.request_word.is_some_and(|word| word.len() == self.word_sent_bytes) {
+            self.handoff.start_request();
+            self.handoff.mark_requested(at);
+        }
+    }
+
+    #[inline]
+    fn on_received(&mut self, now: Time) {
+        // It may have been asked while this end waited.
+        self.has_begun |= self.handoff.is_request_started();
+        let taken: usize = self.sink.batch().messages().map(|bytes| self.blocks.push(bytes)).sum();
+        self.sink.on_received(now);
+        self.local_tally.bytes += taken as u64;
+        self.local_tally.last_instant = Some(now);
+        if let Some(what) = self.unexpected_data(taken) {
+            self.fault = Some(Fault::Other(what));
+        }
+    }
+
+    fn on_timeout(&mut self, _now: Time) {
+        if self.has_begun {
+            self.fault = Some(self.interrupted_fault("fell silent"));
+        }
+    }
+
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
+        Err(self.interrupted_fault("closed the link"))
+    }
+
+    fn on_ended(&mut self, cost: PartyCost) {
+        self.sink.on_ended(cost);
+        self.local_tally.is_complete = self.blocks.is_finished();
+        *self.shared_tally.lock().unwrap_or_else(PoisonError::into_inner) =
+            std::mem::take(&mut self.local_tally);
+    }
+}
+
+impl RecordingParty for BlockReceiver {
+    fn recorder(&self) -> &Recorder {
+        self.sink.recorder()
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        Box::new(self.sink).into_recorder()
+    }
+}

@@ -1,0 +1,372 @@
+//! The far side: a server for NETIO's clients of every dialect, any number of them at once.
+//!
+//! The first bytes of a connection tell its dialect. Then it is a plain loop of commands, as the original is: receive
+//! blocks until the last one, send blocks for a while, end. Nothing is said back, but on a stream beside datagrams.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::GRACE_PERIOD;
+use super::clients::{ClientRegistry, DatagramClient, DatagramParty, POLL_INTERVAL, RegisteredClient};
+use super::sender::BlockSender;
+use super::wire::{ControlWord, DialectGuess, FlaggedBlockParser, MAX_BLOCK_BYTES, NetioDialect, WORD_BYTES};
+use crate::clock::Time;
+use crate::endpoint::Endpoint;
+use crate::link::party::{ClientTrust, Party, PartyCost, Step, Tuning};
+use crate::link::{Admission, Batch, Caps, Fault, Framing, companion_stream};
+use crate::plan::{Case, Pacing, StopCondition};
+use crate::protocol::{ServerConfig, ServerLimits, ServerSetting, Service, server_case};
+use crate::sample::Recorder;
+
+/// How long the original sends, a constant of its program (1.26 to 1.34).
+const SERVER_SEND_TIME: Duration = Duration::from_secs(6);
+
+/// Most payload of a datagram over IPv4: larger ones cannot be sent.
+const MAX_DATAGRAM_BYTES: u32 = 65_507;
+
+/// A client of datagrams is sent none where none of its own has come until then: nobody knows where to.
+const UNREACHABLE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Room for what one receive operation brings.
+const RECEIVE_BYTES: usize = 128 * 1024;
+
+pub fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
+    Arc::new(NetioService { limits: facts.limits, clients: Arc::default(), has_datagrams: false })
+}
+
+struct NetioService {
+    limits: ServerLimits,
+    clients: Arc<ClientRegistry>,
+    /// Its streams say what is to happen with datagrams.
+    has_datagrams: bool,
+}
+
+impl Service for NetioService {
+    fn for_endpoint(&self, endpoint: &Endpoint, all: &[Endpoint]) -> Option<Arc<dyn Service>> {
+        // Ports that the system chooses are never the same.
+        let has_port = matches!(endpoint.host_port(), Ok((_, Some(1..))));
+        let is_beside = |datagrams: &Endpoint| {
+            let stream = companion_stream(datagrams).ok().filter(|_| has_port);
+            stream.is_some_and(|at| (at.scheme(), at.address()) == (endpoint.scheme(), endpoint.address()))
+        };
+        all.iter().any(is_beside).then(|| {
+            let clients = self.clients.clone();
+            Arc::new(NetioService { limits: self.limits, clients, has_datagrams: true }) as Arc<dyn Service>
+        })
+    }
+
+    fn new_party(&self, caps: &Caps, from: &str) -> Box<dyn Party> {
+        if caps.framing == Framing::Message {
+            return match self.clients.find(from) {
+                Some(found) => Box::new(DatagramParty::new(found, self.limits, caps)),
+                None => {
+                    Box::new(NetioConnection::refusing(self.limits, caps, "nobody told of these datagrams"))
+                }
+            };
+        }
+        let mut connection = NetioConnection::new(self.limits, caps);
+        connection.registered_client = self.has_datagrams.then(|| self.clients.register(from));
+        Box::new(connection)
+    }
+
+    fn supported_settings(&self) -> &'static [ServerSetting] {
+        &[ServerSetting::MessageBytes]
+    }
+
+    fn admit_sender(&self, _first: &[u8], from: &str, _reply: &mut Vec<u8>) -> Admission {
+        if self.clients.find(from).is_some() { Admission::Open } else { Admission::Drop }
+    }
+}
+
+/// What a connection is about.
+enum NetioConnectionState {
+    /// The next word, or the first bytes of a client without words.
+    AwaitingCommand,
+    /// Blocks of the client.
+    Receiving(FlaggedBlockParser),
+    /// Bytes of a client without words, until it closes.
+    Draining,
+    Sending(Box<BlockSender>),
+    /// A word of this end, and how much of it is out.
+    Replying([u8; WORD_BYTES], usize),
+    /// Datagrams are being sent, at the latest until then.
+    AwaitingDatagrams(Time),
+    Closed,
+    Refused(String),
+}
+
+struct NetioConnection {
+    limits: ServerLimits,
+    caps: Caps,
+    dialect: Option<NetioDialect>,
+    state: NetioConnectionState,
+    command: [u8; WORD_BYTES],
+    /// Bytes of the word that have come.
+    command_filled: usize,
+    batch: Batch,
+    /// Bytes of the batch that have been dealt with.
+    batch_used: usize,
+    /// When something moved last.
+    last_activity: Option<Time>,
+    /// When the direction began.
+    direction_began: Option<Time>,
+    /// Of a stream beside datagrams.
+    registered_client: Option<RegisteredClient>,
+}
+
+impl NetioConnection {
+    fn new(limits: ServerLimits, caps: &Caps) -> NetioConnection {
+        NetioConnection {
+            limits,
+            caps: caps.clone(),
+            dialect: None,
+            state: NetioConnectionState::AwaitingCommand,
+            command: [0; WORD_BYTES],
+            command_filled: 0,
+            batch: Batch::new(RECEIVE_BYTES, 1),
+            batch_used: 0,
+            last_activity: None,
+            direction_began: None,
+            registered_client: None,
+        }
+    }
+
+    fn refusing(limits: ServerLimits, caps: &Caps, why: &str) -> NetioConnection {
+        NetioConnection {
+            state: NetioConnectionState::Refused(why.to_owned()),
+            ..NetioConnection::new(limits, caps)
+        }
+    }
+
+    fn idle_timeout(&self) -> Duration {
+        Duration::from_secs(self.limits.idle_s)
+    }
+
+    /// Deals with what has come and was not looked at yet, until this end has to send or to hear more.
+    fn process_input(&mut self, now: Time) {
+        while matches!(
+            self.state,
+            NetioConnectionState::AwaitingCommand
+                | NetioConnectionState::Receiving(_)
+                | NetioConnectionState::Draining
+        ) {
+            let came = self.batch.messages().next().unwrap_or_default();
+            let rest = &came[self.batch_used.min(came.len())..];
+            if rest.is_empty() {
+                return;
+            }
+            match &mut self.state {
+                NetioConnectionState::Receiving(blocks) => {
+                    self.batch_used += blocks.push(rest);
+                    if blocks.is_finished() {
+                        self.state = NetioConnectionState::AwaitingCommand;
+                    }
+                }
+                NetioConnectionState::AwaitingCommand => {
+                    let length = rest.len().min(WORD_BYTES - self.command_filled);
+                    self.command[self.command_filled..self.command_filled + length]
+                        .copy_from_slice(&rest[..length]);
+                    (self.command_filled, self.batch_used) =
+                        (self.command_filled + length, self.batch_used + length);
+                    self.handle_command(now);
+                }
+                _ => self.batch_used = came.len(),
+            }
+        }
+    }
+
+    /// Does as the word says, once it is whole.
+    fn handle_command(&mut self, now: Time) {
+        let dialect = match self.dialect {
+            Some(dialect) => dialect,
+            None => match DialectGuess::from_first_bytes(&self.command[..self.command_filled]) {
+                DialectGuess::Undecided => return,
+                DialectGuess::NotNetio => {
+                    let said = self.command[..self.command_filled].escape_ascii();
+                    self.state =
+                        NetioConnectionState::Refused(format!("no NETIO client begins with \"{said}\""));
+                    return;
+                }
+                DialectGuess::Known(NetioDialect::A) => {
+                    (self.state, self.direction_began) = (NetioConnectionState::Draining, Some(now));
+                    return;
+                }
+                DialectGuess::Known(dialect) => *self.dialect.insert(dialect),
+            },
+        };
+        if self.command_filled < WORD_BYTES {
+            return;
+        }
+        self.command_filled = 0;
+        self.direction_began = Some(now);
+        let word = ControlWord::decode(self.command, dialect);
+        if let Some(entered) = &self.registered_client {
+            self.state = self.handle_datagram_command(&entered.client, word, dialect, now);
+            return;
+        }
+        self.state = match word {
+            ControlWord::ClientSends(0)
+            | ControlWord::ServerSends(0)
+            | ControlWord::Quit
+            | ControlWord::Result(_) => NetioConnectionState::Closed,
+            ControlWord::ClientSends(size) | ControlWord::ServerSends(size)
+                if size > self.max_block_bytes() =>
+            {
+                NetioConnectionState::Refused(format!(
+                    "blocks of {size} bytes: at most {}",
+                    self.max_block_bytes()
+                ))
+            }
+            ControlWord::ClientSends(size) => NetioConnectionState::Receiving(FlaggedBlockParser::new(size)),
+            ControlWord::ServerSends(size) => NetioConnectionState::Sending(Box::new(self.new_sender(size))),
+        };
+    }
+
+    /// What a word means where the blocks are datagrams.
+    fn handle_datagram_command(
+        &self,
+        client: &DatagramClient,
+        word: ControlWord,
+        dialect: NetioDialect,
+        now: Time,
+    ) -> NetioConnectionState {
+        let largest = self.max_block_bytes().min(MAX_DATAGRAM_BYTES);
+        client.has_announced.store(matches!(word, ControlWord::ClientSends(_)), Relaxed);
+        match word {
+            ControlWord::ClientSends(0) | ControlWord::ServerSends(0) | ControlWord::Quit => {
+                NetioConnectionState::Closed
+            }
+            ControlWord::ClientSends(size) | ControlWord::ServerSends(size) if size > largest => {
+                NetioConnectionState::Refused(format!("datagrams of {size} bytes: at most {largest}"))
+            }
+            ControlWord::ClientSends(_) => {
+                client.received_packets.store(0, Relaxed);
+                NetioConnectionState::Replying(word.encode(dialect), 0)
+            }
+            ControlWord::ServerSends(size) => {
+                client.request_datagrams(size);
+                NetioConnectionState::AwaitingDatagrams(now + send_time(&self.limits) + GRACE_PERIOD)
+            }
+            ControlWord::Result(_) => {
+                let packets = u32::try_from(client.received_packets.load(Relaxed)).unwrap_or(u32::MAX);
+                NetioConnectionState::Replying(ControlWord::Result(packets).encode(dialect), 0)
+            }
+        }
+    }
+
+    /// Whether the datagrams that a client waits for are out; then it is told how many.
+    fn poll_datagrams(&mut self, until: Time, now: Time) {
+        let (Some(entered), Some(dialect)) = (&self.registered_client, self.dialect) else { return };
+        let nowhere = !entered.client.is_reachable.load(Relaxed)
+            && self.direction_began.is_some_and(|began| now > began + UNREACHABLE_TIMEOUT);
+        if nowhere {
+            entered.client.request_datagrams(0);
+        }
+        if let Some(sent) = entered.client.completed_packets() {
+            // Never none: the original divides by it.
+            let sent = u32::try_from(sent.max(1)).unwrap_or(u32::MAX);
+            self.state = NetioConnectionState::Replying(ControlWord::Result(sent).encode(dialect), 0);
+        } else if now > until {
+            self.state = NetioConnectionState::Refused("its datagrams could not be sent".to_owned());
+        }
+    }
+
+    fn max_block_bytes(&self) -> u32 {
+        self.limits.message_bytes.min(MAX_BLOCK_BYTES)
+    }
+
+    fn new_sender(&self, size: u32) -> BlockSender {
+        let case = sending_case(&self.limits, size);
+        BlockSender::new(&case, &self.caps, Tuning::default(), Recorder::for_counting()).with_last_block()
+    }
+}
+
+/// How long this end sends.
+fn send_time(limits: &ServerLimits) -> Duration {
+    SERVER_SEND_TIME.min(Duration::from_secs(limits.duration_s))
+}
+
+/// What this end sends when it is asked to, as far as it is allowed to.
+pub fn sending_case(limits: &ServerLimits, size: u32) -> Case {
+    let per_second = |rate: f64| rate / 8.0 / f64::from(size);
+    Case {
+        pacing: limits.bit_rate.map_or(Pacing::Closed, |rate| Pacing::Fixed { per_second: per_second(rate) }),
+        stop: StopCondition::after_time(send_time(limits)),
+        timeout: Duration::from_secs(limits.idle_s),
+        ..server_case(size)
+    }
+}
+
+impl Party for NetioConnection {
+    #[inline]
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        let until = *self.last_activity.get_or_insert(now) + self.idle_timeout();
+        let longest = Duration::from_secs(self.limits.duration_s) + GRACE_PERIOD;
+        if matches!(self.state, NetioConnectionState::Receiving(_) | NetioConnectionState::Draining)
+            && self.direction_began.is_some_and(|began| now > began + longest)
+        {
+            self.state = NetioConnectionState::Refused("longer than this server allows".to_owned());
+        }
+        if matches!(&self.state, NetioConnectionState::Sending(sender) if sender.is_finished()) {
+            (self.state, self.last_activity) = (NetioConnectionState::AwaitingCommand, Some(now));
+            self.process_input(now);
+        }
+        if self.registered_client.as_ref().is_some_and(|entered| entered.client.is_closed()) {
+            return Step::Done;
+        }
+        if let NetioConnectionState::AwaitingDatagrams(until) = self.state {
+            self.poll_datagrams(until, now);
+        }
+        if let NetioConnectionState::Replying(_, WORD_BYTES) = self.state {
+            (self.state, self.last_activity) = (NetioConnectionState::AwaitingCommand, Some(now));
+            self.process_input(now);
+        }
+        match &mut self.state {
+            NetioConnectionState::Sending(sender) => sender.next_step(now),
+            NetioConnectionState::Replying(word, said) => {
+                Step::Send { bytes: &word[*said..], message: WORD_BYTES }
+            }
+            NetioConnectionState::AwaitingDatagrams(_) => Step::Sleep(now + POLL_INTERVAL),
+            NetioConnectionState::Closed => Step::Done,
+            NetioConnectionState::Refused(why) => Step::Fail(Fault::Other(why.clone())),
+            _ => Step::Receive { into: &mut self.batch, until },
+        }
+    }
+
+    #[inline]
+    fn on_sent(&mut self, bytes: usize, at: Time) {
+        match &mut self.state {
+            NetioConnectionState::Sending(sender) => sender.on_sent(bytes, at),
+            NetioConnectionState::Replying(_, said) => *said += bytes,
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn on_received(&mut self, now: Time) {
+        (self.last_activity, self.batch_used) = (Some(now), 0);
+        self.process_input(now);
+    }
+
+    /// Its limits are those of each direction, of which a client has many, one after the other.
+    fn client_trust(&self) -> ClientTrust {
+        ClientTrust::Exempt
+    }
+
+    fn on_timeout(&mut self, _now: Time) {
+        self.state = NetioConnectionState::Closed;
+    }
+
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
+        // In the middle of anything that is a client that went away; there is nothing to wait for.
+        self.state = NetioConnectionState::Closed;
+        Ok(())
+    }
+
+    fn on_ended(&mut self, cost: PartyCost) {
+        if let NetioConnectionState::Sending(sender) = &mut self.state {
+            sender.on_ended(cost);
+        }
+    }
+}

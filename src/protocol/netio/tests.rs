@@ -1,0 +1,284 @@
+//! What is on the wire, byte for byte, in both roles and every dialect; and what the ends count.
+
+use std::time::Duration;
+
+use super::wire::make_block;
+use super::*;
+use crate::link::Fault;
+use crate::link::party::{Party, Step};
+use crate::plan::{CaseSpec, OneOrMany};
+use crate::protocol::{ServerLimits, Service};
+use crate::sample::Recorder;
+use crate::units::{Bytes, Count};
+use crate::workload::RecordingParty;
+
+/// Blocks of 16 bytes, two of them.
+fn case(direction: Direction) -> Case {
+    let spec = CaseSpec {
+        url: Some(OneOrMany::One("mem://far".parse().unwrap())),
+        peer: Some("netio".to_owned()),
+        workload: Some("throughput".to_owned()),
+        direction: Some(OneOrMany::One(direction)),
+        size: Some(OneOrMany::One(Bytes(16))),
+        count: Some(Count(2)),
+        timeout: Some("5s".parse().unwrap()),
+        ..CaseSpec::default()
+    };
+    spec.expand().unwrap().remove(0)
+}
+
+/// What a party did until it ended, heard everything or wanted nothing but to hear more.
+struct Transcript {
+    output: Vec<u8>,
+    outcome: Option<Result<(), Fault>>,
+}
+
+/// Lets a party talk; what it says takes a second, what it hears no time. The pieces come one after the other whenever it listens, then silence.
+fn run_party(party: &mut dyn Party, pieces: &[&[u8]]) -> Transcript {
+    let (mut said, mut now) = (Vec::new(), Time(1));
+    let mut pieces = pieces.iter();
+    for _ in 0..1000 {
+        match party.next_step(now) {
+            Step::Send { bytes, .. } => {
+                said.extend_from_slice(bytes);
+                let length = bytes.len();
+                party.on_sent(length, now);
+                now = now + Duration::from_secs(1);
+            }
+            Step::Receive { into, until } => match pieces.as_slice().first() {
+                // A look without waiting finds nothing.
+                Some(_) | None if until <= now => party.on_timeout(now),
+                Some(piece) => {
+                    pieces.next();
+                    into.clear();
+                    into.bytes[..piece.len()].copy_from_slice(piece);
+                    into.push_span(0, piece.len());
+                    party.on_received(now);
+                }
+                None => return Transcript { output: said, outcome: None },
+            },
+            Step::Sleep(_) | Step::Tune(_) | Step::FinishSending | Step::Reopen => {}
+            Step::Done => return Transcript { output: said, outcome: Some(Ok(())) },
+            Step::Fail(fault) => return Transcript { output: said, outcome: Some(Err(fault)) },
+        }
+    }
+    panic!("it never rests");
+}
+
+fn word_bytes(bytes: [u8; 8]) -> Vec<u8> {
+    bytes.to_vec()
+}
+
+/// A block of the test's transcripts: flag, then filler from `first` on.
+fn filled_block(flag: u8, first: u8) -> Vec<u8> {
+    std::iter::once(flag).chain(first..first + 15).collect()
+}
+
+/// A block as we send it.
+fn own_block(flag: u8) -> Vec<u8> {
+    let mut block = make_block(16);
+    block[0] = flag;
+    block
+}
+
+fn sender(direction: Direction, dialect: NetioDialect) -> BlockSender {
+    BlockSender::new(&case(direction), &Caps::STREAM, Tuning::default(), Recorder::for_counting())
+        .with_announcement(dialect)
+}
+
+fn receiver(word: Option<[u8; 8]>) -> BlockReceiver {
+    let case = case(Direction::Receive);
+    let sink = Sink::new(&case, &Caps::STREAM, Tuning::default(), Recorder::for_counting());
+    BlockReceiver::new(sink, &case, word, Arc::default())
+}
+
+fn server(limits: ServerLimits) -> Box<dyn Party> {
+    let facts = crate::protocol::ServerConfig { limits, secret: [7; 32], ..Default::default() };
+    let service: Arc<dyn Service> = server::new_service(&Arc::new(facts));
+    service.new_party(&Caps::STREAM, "test")
+}
+
+/// One that sends two blocks: two steps of a talk.
+fn short_limits() -> ServerLimits {
+    ServerLimits { duration_s: 2, ..ServerLimits::default() }
+}
+
+#[test]
+fn a_client_sends_what_the_transcripts_contain() {
+    let c = [word_bytes([0, 0, 0, 1, 0, 0, 0, 0x10]), own_block(0), own_block(0), own_block(1)].concat();
+    let b = [word_bytes([1, 0, 0, 0, 0x10, 0, 0, 0]), own_block(0), own_block(0), own_block(1)].concat();
+    let a = [own_block(0), own_block(0)].concat();
+    for (dialect, wanted) in [(NetioDialect::C, c), (NetioDialect::B, b), (NetioDialect::A, a)] {
+        let mut party = sender(Direction::Send, dialect);
+        let talk = run_party(&mut party, &[]);
+        assert_eq!(talk.output, wanted, "{dialect:?}");
+        assert!(matches!(talk.outcome, Some(Ok(()))));
+        party.on_ended(Default::default());
+        let told = party.shared_tally();
+        let tally = told.lock().unwrap();
+        assert_eq!((tally.bytes, tally.owed_bytes.len()), (32, 0), "the last block does not count");
+        assert_eq!(party.recorder().counts.delivered_bytes, 32);
+    }
+}
+
+#[test]
+fn a_client_reverses_direction_in_dialects_b_and_c() {
+    let back =
+        [(NetioDialect::C, [0, 0, 0, 2, 0, 0, 0, 0x10]), (NetioDialect::B, [2, 0, 0, 0, 0x10, 0, 0, 0])];
+    for (dialect, ask) in back {
+        let handoff = Arc::<Handoff>::default();
+        let mut party = sender(Direction::Both, dialect).with_next_request(dialect, handoff.clone());
+        let said = run_party(&mut party, &[]).output;
+        assert_eq!(said[8 + 32..], [own_block(1), word_bytes(ask)].concat());
+        assert!(handoff.requested_at().is_some());
+        assert_eq!(run_party(&mut receiver(Some(ask)), &[]).output, ask);
+    }
+}
+
+#[test]
+fn a_client_counts_what_it_receives_with_the_last_block() {
+    let blocks = [filled_block(0, 0xb1), filled_block(0, 0xb1), filled_block(1, 0xb1)].concat();
+    for piece in [1, 7, 16, 48] {
+        let mut party = receiver(Some(ControlWord::ServerSends(16).encode(NetioDialect::C)));
+        let pieces: Vec<&[u8]> = blocks.chunks(piece).collect();
+        let talk = run_party(&mut party, &pieces);
+        assert!(matches!(talk.outcome, Some(Ok(()))));
+        party.on_ended(Default::default());
+        let told = party.shared_tally();
+        let tally = told.lock().unwrap();
+        assert_eq!((tally.bytes, tally.is_complete), (48, true));
+        assert_eq!(party.recorder().counts.delivered_bytes, 48);
+    }
+}
+
+#[test]
+fn a_client_explains_invalid_blocks() {
+    let fault = |pieces: &[&[u8]], closes: bool| {
+        let mut party = receiver(Some(ControlWord::ServerSends(16).encode(NetioDialect::C)));
+        let fault = match run_party(&mut party, pieces).outcome {
+            Some(ended) => ended.unwrap_err(),
+            None if closes => party.on_closed(Time(1)).unwrap_err(),
+            None => {
+                party.on_timeout(Time(1));
+                run_party(&mut party, &[]).outcome.unwrap().unwrap_err()
+            }
+        };
+        fault.to_string()
+    };
+    let (block, last) = (filled_block(0, 1), filled_block(1, 1));
+    insta::assert_snapshot!([
+        fault(&[], false),
+        fault(&[], true),
+        fault(&[&block, &block[..5]], false),
+        fault(&[&block], true),
+        fault(&[b"SSH-2.0-OpenSSH_9\r\n"], true),
+        fault(&[&[last, b"more".to_vec()].concat()], true),
+    ].join("\n"), @r#"
+    no block came: the far end fell silent
+    no block came: the far end closed the link
+    the far end fell silent in mid-block, after 5 of 16 bytes
+    the far end closed the link after 1 blocks, before its last one
+    no block begins like "SSH-2.0-OpenSSH_": does it speak NETIO?
+    it goes on behind its last block
+    "#);
+}
+
+#[test]
+fn a_receiver_that_sends_data_is_rejected() {
+    let mut party = sender(Direction::Send, NetioDialect::C);
+    while !matches!(party.next_step(Time(9)), Step::Receive { .. }) {
+        let length = match party.next_step(Time(9)) {
+            Step::Send { bytes, .. } => bytes.len(),
+            _ => 0,
+        };
+        party.on_sent(length, Time(9));
+    }
+    if let Step::Receive { into, .. } = party.next_step(Time(9)) {
+        into.clear();
+        into.bytes[..5].copy_from_slice(b"500 \n");
+        into.push_span(0, 5);
+    }
+    party.on_received(Time(9));
+    assert!(matches!(party.next_step(Time(9)), Step::Done));
+    party.on_ended(Default::default());
+    let fault = party.shared_tally().lock().unwrap().fault.take().unwrap();
+    assert_eq!(fault, "a NETIO server says nothing while it receives, but this one said \"500 \\n\"");
+}
+
+#[test]
+fn an_interrupted_client_completes_its_block() {
+    let mut party = sender(Direction::Send, NetioDialect::C);
+    // The word, a block, and five bytes of the next.
+    for length in [8, 16, 5] {
+        while !matches!(party.next_step(Time(9)), Step::Send { .. }) {}
+        party.on_sent(length, Time(9));
+    }
+    party.on_ended(Default::default());
+    let owed = party.shared_tally().lock().unwrap().owed_bytes.clone();
+    assert_eq!(owed, [&own_block(0)[5..], &own_block(1)].concat());
+}
+
+#[test]
+fn a_server_follows_the_transcripts_in_any_chunks() {
+    let dialogue = |dialect| {
+        let said = [
+            ControlWord::ClientSends(16).encode(dialect).to_vec(),
+            filled_block(0, 0xa1),
+            filled_block(0, 0xa1),
+            filled_block(1, 0xa1),
+            ControlWord::ServerSends(16).encode(dialect).to_vec(),
+            ControlWord::Quit.encode(dialect).to_vec(),
+        ];
+        said.concat()
+    };
+    for dialect in [NetioDialect::C, NetioDialect::B] {
+        let client = dialogue(dialect);
+        for piece in [1, 3, 8, 16, client.len()] {
+            let pieces: Vec<&[u8]> = client.chunks(piece).collect();
+            let talk = run_party(server(short_limits()).as_mut(), &pieces);
+            assert_eq!(
+                talk.output,
+                [own_block(0), own_block(0), own_block(1)].concat(),
+                "{dialect:?} in {piece}s"
+            );
+            assert!(matches!(talk.outcome, Some(Ok(()))), "QUIT ends it");
+        }
+    }
+}
+
+#[test]
+fn a_server_drains_a_dialect_a_client_until_it_closes() {
+    let mut party = server(short_limits());
+    let blocks = [own_block(0), own_block(0)].concat();
+    let talk = run_party(party.as_mut(), &[&blocks, &[1; 16], &blocks]);
+    assert!(talk.output.is_empty() && talk.outcome.is_none());
+    party.on_closed(Time(1)).unwrap();
+    assert!(matches!(party.next_step(Time(2)), Step::Done));
+}
+
+#[test]
+fn a_server_refuses_invalid_requests() {
+    let ended = |said: &[u8]| match run_party(server(short_limits()).as_mut(), &[said]).outcome {
+        Some(Ok(())) => "ends".to_owned(),
+        Some(Err(fault)) => fault.to_string(),
+        None => "waits".to_owned(),
+    };
+    let c = |word: ControlWord| word.encode(NetioDialect::C);
+    insta::assert_snapshot!([
+        ended(&c(ControlWord::ClientSends(0))),
+        ended(&c(ControlWord::ServerSends(0))),
+        ended(&c(ControlWord::ServerSends(65_537))),
+        ended(&c(ControlWord::ClientSends(u32::MAX))),
+        ended(&[0; 8]),
+        ended(b"GET / HTTP/1.1\r\n"),
+        ended(&c(ControlWord::ClientSends(65_536))),
+    ].join("\n"), @r#"
+    ends
+    ends
+    blocks of 65537 bytes: at most 65536
+    blocks of 4294967295 bytes: at most 65536
+    ends
+    no NETIO client begins with "GET / HT"
+    waits
+    "#);
+}

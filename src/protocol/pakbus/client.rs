@@ -1,0 +1,236 @@
+//! The near side of PakBus: downloads of files and tables from a data logger, and reads of its clock. The far side is a
+//! real logger, or the lab's (`lab/logger.rs`).
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use serde_json::{Map, Value};
+
+use super::{DEFAULT_ADDRESS, DEFAULT_PORT};
+use crate::link::reopen::ReopeningLink;
+use crate::link::{Caps, Framing, Link};
+use crate::plan::{Case, Direction};
+use crate::protocol::shorthand::Shorthand;
+use crate::protocol::{ClientSession, ConnectContext, Flow, Protocol, ProtocolError};
+use crate::workload::latency::Pinger;
+use crate::workload::{FlowResult, FlowRole, ServerReport};
+
+mod chunks;
+mod clock;
+mod collection;
+mod conversation;
+mod downloader;
+mod job;
+mod rows;
+
+pub use downloader::Downloader;
+use rows::TableFormat;
+
+pub const PROTOCOL: Protocol = Protocol {
+    name: "pakbus",
+    summary: "a Campbell data logger: files, tables, its clock (PakBus)",
+    default_ports: &[("tcp", DEFAULT_PORT)],
+    workloads: &[("latency", &[Direction::Loop]), ("download", &[Direction::Receive])],
+    options: &[
+        ("node", "PakBus address of the logger, 1 to 4094 (1)"),
+        ("security", "security code of the logger, 0 to 65535 (0: none)"),
+        ("file", "file to download, with its drive: CPU:data.dat"),
+        ("table", "table to download instead"),
+        ("format", "how a table is written: csv or toa5 (csv)"),
+        ("window", "requests kept on their way, 1 to 255 (1: the next one waits for the answer)"),
+        ("retries", "times that a request is sent again when its answer does not come in time, 0 to 100 (3)"),
+        ("reconnects", "times that a lost link is opened anew without getting further, 0 to 1000 (10)"),
+    ],
+    sizes: &[],
+    prepare_case,
+    connect,
+    serve: None,
+};
+
+/// `pakbus://host:6785/ADDRESS`.
+pub const SHORTHAND: Shorthand = Shorthand { scheme: PROTOCOL.name, protocol: PROTOCOL.name, option: "node" };
+
+/// What fits a message of 998 bytes, the longest that loggers take.
+const MAX_CHUNK_BYTES: u32 = 991;
+
+/// A logger fills an answer with records up to this (BMP5 manual).
+const RECORD_REPLY_BYTES: u32 = 512;
+
+/// The longest name of a file (BMP5 manual).
+const MAX_NAME_CHARACTERS: usize = 64;
+
+/// How a logger refuses a security code.
+const PERMISSION_DENIED: &str = "permission denied: the logger wants another security code (--security)";
+
+/// What to download.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum DownloadTarget {
+    File(String),
+    Table { name: String, format: TableFormat },
+}
+
+impl DownloadTarget {
+    fn name(&self) -> &str {
+        match self {
+            DownloadTarget::File(name) | DownloadTarget::Table { name, .. } => name,
+        }
+    }
+}
+
+/// The options of a case, read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PakBusOptions {
+    node: u16,
+    security: u16,
+    target: DownloadTarget,
+    window: usize,
+    retries: u32,
+    reconnects: u32,
+}
+
+impl PakBusOptions {
+    /// Those of a case, or why they make no sense.
+    pub fn from_case(case: &Case) -> Result<PakBusOptions, String> {
+        let text = |name: &str| case.peer_options.get(name).map(String::as_str);
+        let window = parse_number(case, "window", 1, 1..=255)?;
+        let format = match text("format") {
+            None => TableFormat::default(),
+            Some(name) => {
+                let known = TableFormat::NAMES.iter().find(|(known, _)| *known == name);
+                known.ok_or_else(|| format!("peer pakbus: format '{name}' is neither csv nor toa5"))?.1
+            }
+        };
+        let what = match (text("file"), text("table")) {
+            (Some(_), Some(_)) => return Err("peer pakbus: either a file or a table, not both".to_owned()),
+            (Some(name), None) => DownloadTarget::File(parse_name("file", name)?),
+            (None, Some(name)) => DownloadTarget::Table { name: parse_name("table", name)?, format },
+            (None, None) if case.workload == crate::workload::download::WORKLOAD.name => {
+                return Err(
+                    "peer pakbus: say what to download (--file CPU:data.dat, or --table NAME)".to_owned()
+                );
+            }
+            (None, None) => DownloadTarget::File(String::new()),
+        };
+        Ok(PakBusOptions {
+            node: parse_number(case, "node", DEFAULT_ADDRESS, 1..=4094)?,
+            security: parse_number(case, "security", 0, 0..=u16::MAX)?,
+            target: what,
+            window,
+            retries: parse_number(case, "retries", 3, 0..=100)?,
+            reconnects: parse_number(case, "reconnects", 10, 0..=1000)?,
+        })
+    }
+}
+
+/// An option that is a number.
+fn parse_number<T: FromStr + PartialOrd + Display>(
+    case: &Case,
+    name: &str,
+    usual: T,
+    range: RangeInclusive<T>,
+) -> Result<T, String> {
+    let Some(text) = case.peer_options.get(name) else { return Ok(usual) };
+    text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
+        format!("peer pakbus: {name} '{text}' is not a number from {} to {}", range.start(), range.end())
+    })
+}
+
+/// A name as loggers have them.
+fn parse_name(what: &str, name: &str) -> Result<String, String> {
+    let fits = (1..=MAX_NAME_CHARACTERS).contains(&name.chars().count());
+    if fits && name.chars().all(|c| !c.is_control() && u32::from(c) < 256) {
+        return Ok(name.to_owned());
+    }
+    Err(format!(
+        "peer pakbus: {what} '{}' is no name of a logger: at most {MAX_NAME_CHARACTERS} letters of Latin-1",
+        name.escape_debug()
+    ))
+}
+
+/// Reads the options, and says what is a message: a question for the time, a piece of a file, an answer with records.
+fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
+    let options = PakBusOptions::from_case(case)?;
+    if caps.framing == Framing::Message {
+        return Err(format!("{}: a logger speaks on streams, like TCP, and on lines", case.endpoints[0]));
+    }
+    if case.parallel != 1 {
+        return Err("peer pakbus: a logger has one connection for a client (leave out --parallel)".to_owned());
+    }
+    let fixed = match (case.workload == crate::workload::download::WORKLOAD.name, &options.target) {
+        (false, _) => Some((clock::REQUEST_BYTES, "a question for the time")),
+        (true, DownloadTarget::Table { .. }) => {
+            Some((RECORD_REPLY_BYTES, "an answer with records, which the logger sets"))
+        }
+        (true, DownloadTarget::File(_)) => None,
+    };
+    match (case.message_bytes, fixed) {
+        (0, fixed) => case.message_bytes = fixed.map_or(MAX_CHUNK_BYTES, |(bytes, _)| bytes),
+        (size, Some((bytes, what))) if size != bytes => {
+            return Err(format!(
+                "peer pakbus: the size is that of {what} ({bytes} bytes), not {size}: leave it out"
+            ));
+        }
+        (size, None) if size > MAX_CHUNK_BYTES => {
+            return Err(format!(
+                "peer pakbus: a piece of {size} bytes is too large: use a --size of at most {MAX_CHUNK_BYTES}"
+            ));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let options = PakBusOptions::from_case(case).map_err(ProtocolError::InvalidCase)?;
+    if near.content.is_some() && case.endpoints.len() > 1 {
+        return Err(ProtocolError::InvalidCase(
+            "the content of several downloads cannot go to one place".to_owned(),
+        ));
+    }
+    let mut flows = Vec::new();
+    for (port, endpoint) in case.endpoints.iter().enumerate() {
+        if case.workload == crate::workload::download::WORKLOAD.name {
+            let link = Box::new(ReopeningLink::open(endpoint, near.dialer)?);
+            let recorder = (near.new_recorder)(FlowRole::Download, port);
+            let party =
+                Downloader::new(options.clone(), case, near.content.cloned(), near.dialer.now().0, recorder);
+            flows.push(Flow { role: FlowRole::Download, endpoint_index: port, link, party: Box::new(party) });
+            continue;
+        }
+        let link = near.dialer.open(endpoint)?;
+        let exchange = Box::new(clock::ClockCodec::new(options.clone()));
+        let party = Pinger::new(exchange, case, link.caps(), (near.new_recorder)(FlowRole::RoundTrip, port));
+        flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
+    }
+    Ok(Box::new(LoggerSession { flows, effective_settings: Map::new() }))
+}
+
+/// A logger that was asked.
+struct LoggerSession {
+    flows: Vec<Flow>,
+    effective_settings: Map<String, Value>,
+}
+
+impl ClientSession for LoggerSession {
+    fn take_flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    fn finish(
+        &mut self,
+        flows: &[FlowResult],
+        _links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<ServerReport>, ProtocolError> {
+        let told = flows.iter().filter_map(|flow| flow.recorder.transfer_counts.as_ref());
+        self.effective_settings = told.flat_map(|transfer| transfer.server_facts.clone()).collect();
+        Ok(None)
+    }
+
+    fn effective_settings(&self) -> Map<String, Value> {
+        self.effective_settings.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

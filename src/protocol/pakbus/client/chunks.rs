@@ -1,0 +1,212 @@
+//! A file in pieces: which are to be asked for, which have come, where it ends. Not for asking (`talk.rs`).
+//!
+//! A file ends where less comes than was asked for; but a logger with smaller packets always sends less. So a short piece
+//! is the last one only where the directory says so, or nothing comes behind it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// A file that is being read.
+#[derive(Debug)]
+pub struct FileChunks {
+    /// Most bytes of a piece.
+    chunk_bytes: u16,
+    /// The first byte that was never asked for.
+    next_offset: u64,
+    /// Places and lengths of what has to be asked for again.
+    missing_ranges: VecDeque<(u32, u16)>,
+    /// Up to here everything was handed out.
+    delivered_bytes: u64,
+    /// What came before its turn.
+    buffered_chunks: BTreeMap<u32, Vec<u8>>,
+    /// What the directory says.
+    file_bytes: Option<u64>,
+    /// No more is wanted, or there is no more.
+    end_offset: u64,
+    /// Its end was seen.
+    has_seen_end: bool,
+}
+
+/// Offsets have 32 bits.
+const MAX_FILE_BYTES: u64 = 1 << 32;
+
+/// Pieces held that came before their turn, at most: as many as can be on their way.
+const MAX_HELD_CHUNKS: usize = 255;
+
+impl FileChunks {
+    /// A file of that `size`, if it is known, read in pieces of `chunk` bytes, at most up to `end`.
+    pub fn new(chunk: u16, size: Option<u64>, end: Option<u64>) -> FileChunks {
+        let end = end.unwrap_or(MAX_FILE_BYTES).min(MAX_FILE_BYTES);
+        let (missing, ready) = (VecDeque::new(), BTreeMap::new());
+        FileChunks {
+            chunk_bytes: chunk.max(1),
+            next_offset: 0,
+            missing_ranges: missing,
+            delivered_bytes: 0,
+            buffered_chunks: ready,
+            file_bytes: size,
+            end_offset: end,
+            has_seen_end: false,
+        }
+    }
+
+    /// Bytes that were handed out.
+    pub fn delivered_bytes(&self) -> u64 {
+        self.delivered_bytes
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.delivered_bytes >= self.end_offset
+    }
+
+    /// Whether all of the file was handed out, and not only what was wanted of it.
+    pub fn is_complete(&self) -> bool {
+        self.file_bytes.is_some_and(|size| self.delivered_bytes >= size)
+            || self.has_seen_end && self.is_done()
+    }
+
+    /// How many bytes it will be, where that is known.
+    pub fn planned_bytes(&self) -> Option<u64> {
+        self.file_bytes.map(|size| size.min(self.end_offset))
+    }
+
+    /// Whether the piece there can still be of use.
+    pub fn is_needed(&self, offset: u64) -> bool {
+        offset < self.end_offset
+    }
+
+    /// Place and length of the next piece to ask for.
+    pub fn next_request(&mut self) -> Option<(u32, u16)> {
+        if let Some((offset, length)) = self.missing_ranges.pop_front() {
+            let now = length.min(self.chunk_bytes);
+            if now < length {
+                self.missing_ranges.push_front((offset + u32::from(now), length - now));
+            }
+            return Some((offset, now));
+        }
+        // Behind the end that the directory tells there is something only if the file has grown.
+        let beyond = self.file_bytes.is_some_and(|size| self.next_offset >= size)
+            && self.delivered_bytes < self.next_offset;
+        if beyond || self.next_offset >= self.end_offset || self.buffered_chunks.len() >= MAX_HELD_CHUNKS {
+            return None;
+        }
+        let length = u64::from(self.chunk_bytes).min(self.end_offset - self.next_offset);
+        let offset = self.next_offset as u32;
+        self.next_offset += length;
+        Some((offset, length as u16))
+    }
+
+    /// What came for a piece, which may be shorter.
+    pub fn add_chunk(&mut self, offset: u32, length: u16, data: Vec<u8>) {
+        let end = u64::from(offset) + data.len() as u64;
+        if data.is_empty() {
+            self.set_end(end);
+        } else if data.len() < usize::from(length) {
+            if self.file_bytes.is_some_and(|size| end >= size) {
+                self.set_end(end);
+            } else {
+                self.chunk_bytes = data.len() as u16;
+                self.missing_ranges.push_back((end as u32, length - self.chunk_bytes));
+            }
+        }
+        if u64::from(offset) >= self.delivered_bytes && !data.is_empty() {
+            self.buffered_chunks.insert(offset, data);
+        }
+        let end = self.end_offset;
+        self.missing_ranges.retain(|&(offset, _)| u64::from(offset) < end);
+        self.buffered_chunks.retain(|&offset, _| u64::from(offset) < end);
+    }
+
+    fn set_end(&mut self, end: u64) {
+        self.has_seen_end |= end <= self.end_offset;
+        self.end_offset = self.end_offset.min(end);
+    }
+
+    /// The next bytes of the file, in order.
+    pub fn take_chunk(&mut self) -> Option<Vec<u8>> {
+        let data = self.buffered_chunks.remove(&u32::try_from(self.delivered_bytes).ok()?)?;
+        self.delivered_bytes += data.len() as u64;
+        Some(data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Reads a file whose logger sends at most `most` bytes at once and answers `window` requests in any order.
+    fn read(
+        file: &[u8],
+        chunk: u16,
+        most: usize,
+        told: bool,
+        window: usize,
+        random: &mut fastrand::Rng,
+    ) -> (Vec<u8>, usize) {
+        let mut pieces = FileChunks::new(chunk, told.then_some(file.len() as u64), None);
+        let (mut asked, mut read, mut round_trips) = (Vec::new(), Vec::new(), 0);
+        while !pieces.is_done() {
+            while asked.len() < window
+                && let Some(ask) = pieces.next_request()
+            {
+                asked.push(ask);
+            }
+            let (offset, length) = asked.swap_remove(random.usize(..asked.len()));
+            round_trips += 1;
+            let begin = (offset as usize).min(file.len());
+            let end = (begin + most.min(length.into())).min(file.len());
+            pieces.add_chunk(offset, length, file[begin..end].to_vec());
+            while let Some(data) = pieces.take_chunk() {
+                read.extend(data);
+            }
+            asked.retain(|&(offset, _)| pieces.is_needed(offset.into()));
+        }
+        assert!(pieces.is_complete());
+        (read, round_trips)
+    }
+
+    #[test]
+    fn round_trips_are_minimal() {
+        let random = &mut fastrand::Rng::with_seed(1);
+        let mut count = |size: usize, told| read(&vec![7; size], 100, 1000, told, 1, random).1;
+        assert_eq!([count(0, true), count(99, true), count(250, true)], [1, 1, 3]);
+        assert_eq!(count(200, true), 3, "only an empty answer tells that it has not grown");
+        assert_eq!([count(200, false), count(250, false)], [3, 4]);
+    }
+
+    #[test]
+    fn requests_stop_at_the_wanted_end() {
+        let mut pieces = FileChunks::new(100, Some(1000), Some(250));
+        assert_eq!(
+            [(); 4].map(|()| pieces.next_request()),
+            [Some((0, 100)), Some((100, 100)), Some((200, 50)), None]
+        );
+        for (offset, length) in [(0, 100), (100, 100), (200, 50)] {
+            pieces.add_chunk(offset, length, vec![7; length.into()]);
+            pieces.take_chunk();
+        }
+        assert!(pieces.is_done() && !pieces.is_complete());
+    }
+
+    proptest! {
+        #[test]
+        fn a_file_is_read_whole(
+            size in 0usize..3000, chunk in 1u16..992, most in 1usize..992, told: bool, window in 1usize..20, seed: u64,
+        ) {
+            let random = &mut fastrand::Rng::with_seed(seed);
+            let file: Vec<u8> = (0..size).map(|_| random.u8(..)).collect();
+            let (read, _) = read(&file, chunk.max(100), most.max(50), told, window, random);
+            prop_assert!(read == file);
+        }
+
+        #[test]
+        fn nothing_panics(answers in prop::collection::vec((any::<u32>(), any::<u16>(), 0usize..1000), 0..50)) {
+            let mut pieces = FileChunks::new(100, Some(5000), None);
+            for (offset, length, got) in answers {
+                pieces.next_request();
+                pieces.add_chunk(offset, length, vec![0; got.min(length.into())]);
+                pieces.take_chunk();
+            }
+        }
+    }
+}

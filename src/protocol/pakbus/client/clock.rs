@@ -1,0 +1,131 @@
+//! Reading the logger's clock: the shortest question that its processor answers, as an exchange of `latency`.
+
+use std::ops::Range;
+
+use super::conversation::{CLIENT_ADDRESS, WAKE_BYTES};
+use super::{PERMISSION_DENIED, PakBusOptions};
+use crate::protocol::pakbus::frame::{self, FrameDecoder};
+use crate::protocol::pakbus::message::{LoggerCommand, ReplyCode};
+use crate::protocol::pakbus::packet::{Hop, LinkState, PacketRoute, PakBusPacket};
+use crate::protocol::pakbus::reply::{FailureCode, LoggerReply};
+use crate::protocol::pakbus::value::LoggerTime;
+use crate::workload::latency::{ReplyStatus, RequestReplyCodec};
+
+/// Bytes of the question on a line, its sync bytes included and nothing quoted.
+pub const REQUEST_BYTES: u32 = 24;
+
+/// Transaction numbers go from 1 to 255.
+const TRANSACTION_NUMBERS: u64 = 255;
+
+/// One question after the other, told apart by their transaction numbers.
+pub struct ClockCodec {
+    options: PakBusOptions,
+    decoder: FrameDecoder,
+    request: Vec<u8>,
+    /// The number that stands in the request.
+    written_sequence: Option<u64>,
+    refusal: String,
+}
+
+impl ClockCodec {
+    pub fn new(options: PakBusOptions) -> ClockCodec {
+        ClockCodec {
+            options,
+            decoder: FrameDecoder::default(),
+            request: Vec::with_capacity(64),
+            written_sequence: None,
+            refusal: String::new(),
+        }
+    }
+
+    fn write_request(&mut self, sequence: u64) {
+        self.request.clear();
+        if self.written_sequence.is_none() {
+            self.request.extend(WAKE_BYTES);
+        }
+        let command =
+            LoggerCommand::Clock { security: self.options.security, adjustment: LoggerTime::default() };
+        let (protocol, message) = command.write(transaction_number(sequence));
+        let (to, from) = (self.options.node, CLIENT_ADDRESS);
+        let hop = Hop { state: LinkState::READY, to, from, expect_more: 2, priority: 1 };
+        let route = PacketRoute { protocol, to, from, hops: 0 };
+        frame::write(&PakBusPacket { hop, message: Some((route, &message)) }.write(), &mut self.request);
+        self.written_sequence = Some(sequence);
+    }
+}
+
+fn transaction_number(sequence: u64) -> u8 {
+    (sequence % TRANSACTION_NUMBERS + 1) as u8
+}
+
+/// What became of a question.
+enum ClockReply {
+    Time,
+    /// The logger has no room for it now.
+    Busy,
+    Refused(String),
+}
+
+/// The number of the question that a packet answers, and what it tells.
+fn parse_clock_reply(packet: &[u8], node: u16, waiting: &Range<u64>) -> Option<(u64, ClockReply)> {
+    let packet = PakBusPacket::read(packet).ok()?;
+    let (route, message) =
+        packet.message.filter(|(route, _)| route.from == node && route.to == CLIENT_ADDRESS)?;
+    let (number, told) = match LoggerReply::read(route.protocol, message).ok()? {
+        (number, LoggerReply::Clock(Ok(_))) => (number, ClockReply::Time),
+        (number, LoggerReply::Clock(Err(ReplyCode::DENIED))) => {
+            (number, ClockReply::Refused(PERMISSION_DENIED.to_owned()))
+        }
+        (number, LoggerReply::Clock(Err(code))) => {
+            (number, ClockReply::Refused(format!("the logger says: {code}")))
+        }
+        (_, LoggerReply::Failure(failure)) if failure.code == FailureCode::OVERFLOW => {
+            (failure.command()?.1, ClockReply::Busy)
+        }
+        (_, LoggerReply::Failure(failure)) => {
+            (failure.command()?.1, ClockReply::Refused(format!("the logger says: {}", failure.code)))
+        }
+        _ => return None,
+    };
+    waiting.clone().find(|&sequence| transaction_number(sequence) == number).map(|sequence| (sequence, told))
+}
+
+impl RequestReplyCodec for ClockCodec {
+    fn encode_request(&mut self, sequence: u64) -> &[u8] {
+        // Asked for again while the link takes it in parts.
+        if self.written_sequence != Some(sequence) {
+            self.write_request(sequence);
+        }
+        &self.request
+    }
+
+    fn parse_reply(&mut self, data: &[u8], waiting: Range<u64>) -> ReplyStatus {
+        let mut used = 0;
+        while used < data.len() {
+            let (taken, packet) = self.decoder.read(&data[used..]);
+            used += taken;
+            if let Some((sequence, told)) =
+                packet.and_then(|packet| parse_clock_reply(packet, self.options.node, &waiting))
+            {
+                return match told {
+                    ClockReply::Time => ReplyStatus::Complete { sequence, used, corrupt_bytes: 0 },
+                    ClockReply::Busy => ReplyStatus::Unexpected { sequence, used },
+                    ClockReply::Refused(why) => {
+                        self.refusal = why;
+                        ReplyStatus::Refused
+                    }
+                };
+            }
+        }
+        ReplyStatus::Incomplete
+    }
+
+    fn refusal_reason(&self) -> String {
+        self.refusal.clone()
+    }
+
+    /// A logger carries out one command after the other, and may have no room for those that wait.
+    fn has_sequence_numbers(&self) -> bool {
+        false
+    }
+}

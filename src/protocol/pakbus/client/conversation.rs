@@ -1,0 +1,592 @@
+//! The client's side of a conversation with one logger: what was asked and waits for its answer, what is asked again, and
+//! what the logger says unasked. Bytes in, bytes out; not for what the answers mean.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::clock::Time;
+use crate::protocol::pakbus::frame::{self, FrameDecoder, SYNC_BYTE};
+use crate::protocol::pakbus::message::{HelloFields, LoggerCommand};
+use crate::protocol::pakbus::packet::{Hop, LinkState, PacketRoute, PakBusPacket};
+use crate::protocol::pakbus::reply::{DeliveryFailure, FailureCode, LoggerReply};
+use crate::protocol::pakbus::{BROADCAST_ADDRESS, PakBusParseError};
+use crate::sample::TransferCounts;
+
+/// Our own address. Those of 4000 and more are computers, and no logger shuts them out; 4094 is LoggerNet's.
+pub const CLIENT_ADDRESS: u16 = 4093;
+
+/// So many sync bytes wake a logger on a serial line and let it find the rate (BMP5 manual); on others they do no harm.
+pub const WAKE_BYTES: [u8; 6] = [SYNC_BYTE; 6];
+
+/// "5 s or less" for the way, and half an hour between two greetings: what other clients say and loggers repeat.
+const CLIENT_HELLO: HelloFields = HelloFields { is_router: false, metric: 2, verify: 1800 };
+
+/// However often a logger asks for patience, one command may take so long.
+const MAX_COMMAND_WAIT: Duration = Duration::from_secs(600);
+
+/// An answer after which so many later ones came was lost, where several are on their way.
+const MAX_OVERTAKES: u32 = 3;
+
+/// The pause before a command is repeated for which there was no room, although it was alone; it doubles every time.
+const MIN_RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a logger says unasked is answered, but not more of it than this at once.
+const MAX_UNSOLICITED_REPLIES: usize = 16;
+
+/// Answers to nothing that is being asked, by what they were: what to blame when no answer comes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReceiveStats {
+    /// Whole answers to what was asked.
+    replies: u64,
+    /// Another logger that spoke.
+    other_node: Option<u16>,
+    bad_signatures: u64,
+    /// Frames, or messages in them, that are cut or make no sense.
+    malformed: u64,
+    /// Answers with another number or place than any that is waited for.
+    stray_replies: u64,
+    junk_bytes: u64,
+    /// Packets of our own address.
+    own_packets: u64,
+    /// Times it asked for patience since its last answer.
+    please_waits: u64,
+}
+
+/// No answer came after all tries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoReplyError;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CommandState {
+    /// Not before this instant.
+    Queued(Time),
+    Sending,
+    /// An answer is waited for until then.
+    Sent(Time),
+}
+
+/// A command without an answer.
+#[derive(Debug)]
+struct PendingCommand {
+    key: u64,
+    transaction: u8,
+    command: LoggerCommand,
+    state: CommandState,
+    /// When its first byte left for the first time, and the last time.
+    first_sent: Option<Time>,
+    last_sent: Time,
+    /// Which sending of all it was.
+    send_order: u64,
+    tries: u32,
+    times_overtaken: u32,
+}
+
+/// What became of a command.
+#[derive(Debug)]
+pub struct CommandOutcome {
+    /// As given with it.
+    pub key: u64,
+    pub command: LoggerCommand,
+    /// When it left for the first time.
+    pub first_sent: Time,
+    /// The reply, or why it could not be delivered.
+    pub outcome: Result<LoggerReply, FailureCode>,
+}
+
+/// A frame on its way into the link.
+#[derive(Debug)]
+struct OutgoingFrame {
+    bytes: Vec<u8>,
+    sent_bytes: usize,
+    /// The command it carries; none for what is said beside.
+    send_order: Option<u64>,
+    last_progress: Option<Time>,
+}
+
+/// Everything between the link and the transfer.
+#[derive(Debug)]
+pub struct Conversation {
+    node: u16,
+    timeout: Duration,
+    retries: u32,
+    decoder: FrameDecoder,
+    pending: VecDeque<PendingCommand>,
+    unsolicited: VecDeque<Vec<u8>>,
+    outgoing_frame: Option<OutgoingFrame>,
+    must_wake: bool,
+    next_transaction: u8,
+    sendings: u64,
+    /// Commands that may be on their way at once.
+    window: usize,
+    /// Trouble with what was sent up to then has made the window smaller already.
+    narrowed_at: u64,
+    /// When something was answered last.
+    last_reply: Time,
+    pub stats: ReceiveStats,
+    pub transfer: TransferCounts,
+}
+
+impl Conversation {
+    /// `seed` sets the first transaction number, so that what an earlier client left on a line is not taken for an answer.
+    pub fn new(node: u16, timeout: Duration, retries: u32, window: usize, seed: u64) -> Conversation {
+        Conversation {
+            node,
+            timeout,
+            retries,
+            decoder: FrameDecoder::default(),
+            pending: VecDeque::new(),
+            unsolicited: VecDeque::new(),
+            outgoing_frame: None,
+            must_wake: true,
+            next_transaction: (seed % 255) as u8,
+            sendings: 0,
+            window,
+            narrowed_at: 0,
+            last_reply: Time(0),
+            stats: ReceiveStats::default(),
+            transfer: TransferCounts { window: window as u64, ..TransferCounts::default() },
+        }
+    }
+
+    /// A number for a command or for all pieces of a file: 1 to 255, in turn.
+    pub fn allocate_transaction(&mut self) -> u8 {
+        for _ in 0..u8::MAX {
+            self.next_transaction = self.next_transaction % u8::MAX + 1;
+            if self.pending.iter().all(|pending| pending.transaction != self.next_transaction) {
+                break;
+            }
+        }
+        self.next_transaction
+    }
+
+    /// Whether one more command may be on its way.
+    pub fn has_room(&self) -> bool {
+        self.pending.len() < self.window && !self.is_greeting()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Whether everything has been handed to the link.
+    pub fn is_flushed(&self) -> bool {
+        self.outgoing_frame.is_none() && self.unsolicited.is_empty()
+    }
+
+    fn is_greeting(&self) -> bool {
+        self.pending.front().is_some_and(|pending| matches!(pending.command, LoggerCommand::Hello(_)))
+    }
+
+    /// Asks for something; `key` comes back with the answer.
+    pub fn queue_command(&mut self, key: u64, transaction: u8, command: LoggerCommand) {
+        let pending = PendingCommand {
+            key,
+            transaction,
+            command,
+            state: CommandState::Queued(Time(0)),
+            first_sent: None,
+            last_sent: Time(0),
+            send_order: 0,
+            tries: 0,
+            times_overtaken: 0,
+        };
+        match pending.command {
+            LoggerCommand::Hello(_) => self.pending.push_front(pending),
+            _ => self.pending.push_back(pending),
+        }
+    }
+
+    /// Greets the logger; nothing else is asked until it has answered.
+    pub fn queue_hello(&mut self) {
+        let transaction = self.allocate_transaction();
+        self.queue_command(0, transaction, LoggerCommand::Hello(CLIENT_HELLO));
+    }
+
+    /// Says something that needs no answer.
+    pub fn queue_message(&mut self, state: LinkState, transaction: u8, command: &LoggerCommand) {
+        let (protocol, message) = command.write(transaction);
+        let packet = self.new_packet(state, protocol, &message);
+        self.unsolicited.push_back(packet);
+    }
+
+    /// Answers to what is not among these are waited for no more.
+    pub fn retain_commands(&mut self, wanted: impl Fn(u64) -> bool) {
+        self.pending.retain(|pending| wanted(pending.key));
+    }
+
+    /// The link is a new one: what was on its way is asked again, after a greeting. Pieces of files get a new number,
+    /// under which the logger opens the file anew; it is returned.
+    pub fn restart(&mut self) -> u8 {
+        self.decoder = FrameDecoder::default();
+        (self.outgoing_frame, self.must_wake) = (None, true);
+        self.unsolicited.clear();
+        let number = self.allocate_transaction();
+        self.pending.retain(|pending| !matches!(pending.command, LoggerCommand::Hello(_)));
+        for pending in &mut self.pending {
+            self.transfer.retransmissions += u64::from(pending.first_sent.is_some());
+            (pending.state, pending.tries) = (CommandState::Queued(Time(0)), 0);
+            if matches!(pending.command, LoggerCommand::Fetch(_)) {
+                pending.transaction = number;
+            }
+        }
+        self.queue_hello();
+        number
+    }
+
+    /// Looks after what waits too long.
+    pub fn check_timeouts(&mut self, now: Time) -> Result<(), NoReplyError> {
+        if let Some(since) = self.outgoing_frame.as_ref().and_then(|outgoing| outgoing.last_progress)
+            && now >= since + self.timeout
+        {
+            return Err(NoReplyError);
+        }
+        let heard_until = self.last_reply + self.timeout;
+        let mut late = None;
+        for pending in &mut self.pending {
+            let CommandState::Sent(until) = pending.state else { continue };
+            let lost = self.window > 1 && pending.times_overtaken >= MAX_OVERTAKES;
+            if !lost && now < until.max(heard_until) {
+                continue;
+            }
+            if pending.tries >= self.retries {
+                return Err(NoReplyError);
+            }
+            pending.tries += 1;
+            pending.state = CommandState::Queued(now);
+            self.transfer.retransmissions += 1;
+            late = late.max(Some(pending.send_order));
+        }
+        if let Some(order) = late {
+            self.narrow_window(order);
+        }
+        Ok(())
+    }
+
+    /// Trouble with the sending of that number: fewer commands are on their way from now on.
+    fn narrow_window(&mut self, order: u64) {
+        if order > self.narrowed_at {
+            self.narrowed_at = self.sendings;
+            self.window = (self.window / 2).max(1);
+            self.transfer.window = self.window as u64;
+        }
+    }
+
+    /// When `look` or `outgoing` may have something to do, if nothing comes until then.
+    pub fn next_deadline(&self) -> Time {
+        let heard_until = self.last_reply + self.timeout;
+        let waits = self.is_full();
+        let at = self.pending.iter().map(|pending| match pending.state {
+            // Its turn comes with an answer to another.
+            CommandState::Queued(_) if waits => Time::NEVER,
+            CommandState::Queued(at) => at,
+            CommandState::Sending => Time::NEVER,
+            CommandState::Sent(until) => until.max(heard_until),
+        });
+        at.min().unwrap_or(Time::NEVER)
+    }
+
+    /// What is to be sent now.
+    pub fn next_frame(&mut self, now: Time) -> Option<&[u8]> {
+        if self.outgoing_frame.is_none() {
+            let (packet, order) = match self.unsolicited.pop_front() {
+                Some(packet) => (packet, None),
+                None => {
+                    let (packet, order) = self.next_due_packet(now)?;
+                    (packet, Some(order))
+                }
+            };
+            let mut bytes = Vec::with_capacity(2 * packet.len());
+            if std::mem::take(&mut self.must_wake) {
+                bytes.extend(WAKE_BYTES);
+            }
+            frame::write(&packet, &mut bytes);
+            self.outgoing_frame =
+                Some(OutgoingFrame { bytes, sent_bytes: 0, send_order: order, last_progress: None });
+        }
+        let outgoing = self.outgoing_frame.as_mut()?;
+        outgoing.last_progress.get_or_insert(now);
+        Some(&outgoing.bytes[outgoing.sent_bytes..])
+    }
+
+    /// Whether as many commands are on their way as may be; a greeting is alone.
+    fn is_full(&self) -> bool {
+        let sent = self.pending.iter().filter(|pending| matches!(pending.state, CommandState::Sent(_)));
+        sent.count() >= if self.is_greeting() { 1 } else { self.window }
+    }
+
+    /// The packet of the first command that may be sent.
+    fn next_due_packet(&mut self, now: Time) -> Option<(Vec<u8>, u64)> {
+        if self.is_full() {
+            return None;
+        }
+        let alone = self.is_greeting();
+        let ready = |pending: &PendingCommand| matches!(pending.state, CommandState::Queued(at) if at <= now);
+        let at = self.pending.iter().position(ready).filter(|&at| !alone || at == 0)?;
+        self.sendings += 1;
+        let pending = &mut self.pending[at];
+        (pending.state, pending.send_order, pending.times_overtaken) =
+            (CommandState::Sending, self.sendings, 0);
+        let (protocol, message) = pending.command.write(pending.transaction);
+        let state = if alone { LinkState::RING } else { LinkState::READY };
+        Some((self.new_packet(state, protocol, &message), self.sendings))
+    }
+
+    /// Nothing more can be said.
+    pub fn drop_outgoing(&mut self) {
+        self.outgoing_frame = None;
+        self.unsolicited.clear();
+    }
+
+    /// The link took so many bytes; whether a command began to leave with them that had not been sent before.
+    pub fn mark_sent(&mut self, bytes: usize, at: Time) -> bool {
+        let Some(outgoing) = &mut self.outgoing_frame else { return false };
+        let begins = outgoing.sent_bytes == 0 && bytes > 0;
+        outgoing.sent_bytes += bytes;
+        outgoing.last_progress = Some(at);
+        let (order, whole) = (outgoing.send_order, outgoing.sent_bytes >= outgoing.bytes.len());
+        if whole {
+            self.outgoing_frame = None;
+        }
+        let Some(pending) = self.pending.iter_mut().find(|pending| Some(pending.send_order) == order) else {
+            return false;
+        };
+        let first = begins && pending.first_sent.is_none();
+        if begins {
+            pending.first_sent.get_or_insert(at);
+            pending.last_sent = at;
+        }
+        if whole && pending.state == CommandState::Sending {
+            pending.state = CommandState::Sent(at + self.timeout);
+        }
+        first && !matches!(pending.command, LoggerCommand::Hello(_))
+    }
+
+    /// Bytes have come; what they answer goes to `heard`.
+    pub fn process_input(&mut self, mut bytes: &[u8], now: Time, heard: &mut VecDeque<CommandOutcome>) {
+        while !bytes.is_empty() {
+            let (used, packet) = self.decoder.read(bytes);
+            bytes = &bytes[used..];
+            let packet = packet.map(<[u8]>::to_vec);
+            if let Some(packet) = packet {
+                heard.extend(self.handle_packet(&packet, now));
+            }
+        }
+        let counts = self.decoder.take_counts();
+        self.stats.bad_signatures += counts.bad_signatures;
+        self.stats.malformed += counts.malformed;
+        self.stats.junk_bytes += counts.junk_bytes;
+    }
+
+    fn handle_packet(&mut self, packet: &[u8], now: Time) -> Option<CommandOutcome> {
+        let Ok(PakBusPacket { hop, message }) = PakBusPacket::read(packet) else {
+            self.stats.malformed += 1;
+            return None;
+        };
+        if ![CLIENT_ADDRESS, BROADCAST_ADDRESS].contains(&hop.to) {
+            self.stats.own_packets += u64::from(hop.from == CLIENT_ADDRESS);
+            return None;
+        }
+        let Some((route, message)) = message else {
+            self.handle_link_state(&hop);
+            return None;
+        };
+        if ![CLIENT_ADDRESS, BROADCAST_ADDRESS].contains(&route.to) {
+            return None;
+        }
+        if route.from != self.node {
+            self.stats.other_node = Some(route.from);
+            return None;
+        }
+        match LoggerReply::read(route.protocol, message) {
+            Ok((_, LoggerReply::Failure(failure))) => self.handle_failure(&failure, now),
+            Ok((transaction, LoggerReply::PleaseWait { command, seconds })) => {
+                self.extend_wait(transaction, command, seconds, now);
+                None
+            }
+            Ok((transaction, reply)) => self.handle_reply(transaction, reply, now),
+            Err(PakBusParseError::Unknown) => {
+                if let Ok((transaction, LoggerCommand::Hello(hello))) =
+                    LoggerCommand::read(route.protocol, message)
+                    && self.unsolicited.len() < MAX_UNSOLICITED_REPLIES
+                {
+                    let reply = LoggerReply::Hello(HelloFields { is_router: false, ..hello });
+                    let (protocol, message) = reply.write(transaction);
+                    self.unsolicited.push_back(self.new_packet(LinkState::READY, protocol, &message));
+                }
+                None
+            }
+            Err(PakBusParseError::TooShort) => {
+                self.stats.malformed += 1;
+                None
+            }
+        }
+    }
+
+    /// The logger tells the state of the link.
+    fn handle_link_state(&mut self, hop: &Hop) {
+        let state = match hop.state {
+            LinkState::RING => LinkState::READY,
+            LinkState::FINISHED => LinkState::OFF_LINE,
+            LinkState::PAUSE => LinkState::FINISHED,
+            _ => return,
+        };
+        if hop.from == self.node && self.unsolicited.len() < MAX_UNSOLICITED_REPLIES {
+            let hop = Hop { state, to: hop.from, from: CLIENT_ADDRESS, expect_more: 0, priority: 0 };
+            self.unsolicited.push_back(PakBusPacket { hop, message: None }.write());
+        }
+    }
+
+    fn handle_reply(&mut self, transaction: u8, reply: LoggerReply, now: Time) -> Option<CommandOutcome> {
+        let answered = |pending: &PendingCommand| {
+            pending.first_sent.is_some()
+                && pending.transaction == transaction
+                && is_reply_to(&pending.command, &reply)
+        };
+        let Some(at) = self.pending.iter().position(answered) else {
+            self.stats.stray_replies += 1;
+            return None;
+        };
+        (self.stats.replies, self.stats.please_waits) = (self.stats.replies + 1, 0);
+        self.last_reply = now;
+        let order = self.pending[at].send_order;
+        for other in &mut self.pending {
+            other.times_overtaken +=
+                u32::from(other.send_order < order && matches!(other.state, CommandState::Sent(_)));
+        }
+        self.complete_command(at, Ok(reply))
+    }
+
+    fn complete_command(
+        &mut self,
+        at: usize,
+        outcome: Result<LoggerReply, FailureCode>,
+    ) -> Option<CommandOutcome> {
+        let pending = self.pending.remove(at)?;
+        self.transfer.round_trips += 1;
+        let sent = pending.first_sent.unwrap_or(pending.last_sent);
+        Some(CommandOutcome { key: pending.key, command: pending.command, first_sent: sent, outcome })
+    }
+
+    /// A command could not be delivered or understood, or there was no room for it.
+    fn handle_failure(&mut self, failure: &DeliveryFailure, now: Time) -> Option<CommandOutcome> {
+        let (kind, transaction) = failure.command()?;
+        // What is sent back of the command does not always tell the piece; the last one sent met the full queue.
+        let mut candidates = self.pending.iter().enumerate().filter(|(_, pending)| {
+            pending.transaction == transaction
+                && matches!(pending.state, CommandState::Sent(_))
+                && kind == command_kind(&pending.command)
+        });
+        let Some((at, _)) = (match failure.code {
+            FailureCode::OVERFLOW => candidates.max_by_key(|(_, pending)| pending.send_order),
+            _ => candidates.next(),
+        }) else {
+            self.stats.stray_replies += 1;
+            return None;
+        };
+        if failure.code != FailureCode::OVERFLOW {
+            return self.complete_command(at, Err(failure.code));
+        }
+        self.transfer.refusals += 1;
+        self.transfer.retransmissions += 1;
+        let alone = !self
+            .pending
+            .iter()
+            .enumerate()
+            .any(|(other, pending)| other != at && matches!(pending.state, CommandState::Sent(_)));
+        let pending = &mut self.pending[at];
+        if alone {
+            if pending.tries >= self.retries {
+                return self.complete_command(at, Err(failure.code));
+            }
+            pending.state = CommandState::Queued(now + MIN_RETRY_PAUSE * (1 << pending.tries.min(6)));
+            pending.tries += 1;
+        } else {
+            pending.state = CommandState::Queued(now);
+        }
+        let order = pending.send_order;
+        self.narrow_window(order);
+        None
+    }
+
+    /// The answer takes so many seconds more.
+    fn extend_wait(&mut self, transaction: u8, kind: u8, seconds: u16, now: Time) {
+        self.transfer.please_waits += 1;
+        self.stats.please_waits += 1;
+        // It promises no more than 30 s at once (BMP5 manual).
+        let wait = Duration::from_secs(u64::from(seconds.min(30)));
+        for pending in self.pending.iter_mut().filter(|pending| pending.transaction == transaction) {
+            if let CommandState::Sent(until) = pending.state
+                && kind == command_kind(&pending.command)
+            {
+                let most = pending.first_sent.unwrap_or(now) + MAX_COMMAND_WAIT;
+                pending.state = CommandState::Sent(until.max((now + wait + self.timeout).min(most)));
+            }
+        }
+    }
+
+    fn new_packet(&self, state: LinkState, protocol: u8, message: &[u8]) -> Vec<u8> {
+        let hop = Hop { state, to: self.node, from: CLIENT_ADDRESS, expect_more: 2, priority: 1 };
+        let route = PacketRoute { protocol, to: self.node, from: CLIENT_ADDRESS, hops: 0 };
+        PakBusPacket { hop, message: Some((route, message)) }.write()
+    }
+}
+
+/// The first byte of a command's message.
+fn command_kind(command: &LoggerCommand) -> u8 {
+    command.kind().1
+}
+
+/// Whether a reply with the right number is the one to this command.
+fn is_reply_to(command: &LoggerCommand, reply: &LoggerReply) -> bool {
+    use crate::protocol::pakbus::message::ReplyCode;
+    match (command, reply) {
+        (LoggerCommand::Fetch(fetch), LoggerReply::Fetch { code, offset, data }) => {
+            // What is refused is refused for all pieces, wherever it says that it was.
+            *code != ReplyCode::COMPLETE || fetch.offset == *offset && data.len() <= usize::from(fetch.swath)
+        }
+        (LoggerCommand::Hello(_), LoggerReply::Hello(_))
+        | (LoggerCommand::Settings { .. }, LoggerReply::Settings(_))
+        | (LoggerCommand::Program { .. }, LoggerReply::Program(_))
+        | (LoggerCommand::Collect { .. }, LoggerReply::Collect(_)) => true,
+        _ => false,
+    }
+}
+
+impl ReceiveStats {
+    /// Whether the logger has ever answered.
+    pub fn has_replies(&self) -> bool {
+        self.replies > 0
+    }
+
+    /// What there was instead of answers, and what to try; `tries` in vain.
+    pub fn describe_silence(&self, node: u16, tries: u32) -> String {
+        let tries = if tries == 1 { "1 try".to_owned() } else { format!("{tries} tries") };
+        let what = match *self {
+            ReceiveStats { other_node: Some(other), .. } => {
+                format!("the logger there says that its address is {other}: give that (--node {other})")
+            }
+            ReceiveStats { please_waits: waits @ 1.., .. } => {
+                format!("it asked for patience, {waits} times: is it busy with something else?")
+            }
+            ReceiveStats { bad_signatures: bad_signatures @ 1.., .. } => {
+                format!("{bad_signatures} frames came with wrong signatures: check the line, its rate and frame")
+            }
+            ReceiveStats { malformed: malformed @ 1.., .. } => {
+                format!("{malformed} packets came that are too short or make no sense: what listens there?")
+            }
+            ReceiveStats { stray_replies: strays @ 1.., .. } => {
+                format!("{strays} answers came to what was not asked (other numbers or offsets): does something else use the logger?")
+            }
+            ReceiveStats { junk_bytes: junk @ 1.., .. } => {
+                format!("{junk} bytes came that are not PakBus: what listens there?")
+            }
+            ReceiveStats { own_packets: 1.., .. } => {
+                "what was asked came back: is there a plug or an echo instead of a logger?".to_owned()
+            }
+            _ => "nothing came: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check \
+                  --timeout, too"
+                .to_owned(),
+        };
+        format!("no answer from PakBus address {node} in {tries}; {what}")
+    }
+}

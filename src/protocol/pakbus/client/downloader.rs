@@ -1,0 +1,273 @@
+//! The near end of a download on its link: sends what is asked, hands over what came, opens a link that broke anew and
+//! goes on where it was. Not for what is asked (`job.rs`).
+
+use std::collections::VecDeque;
+use std::sync::mpsc::TrySendError;
+use std::time::Duration;
+
+use super::PakBusOptions;
+use super::conversation::{Conversation, NoReplyError};
+use super::job::DownloadJob;
+use crate::clock::Time;
+use crate::link::party::{Party, PartyCost, Step, Tuning};
+use crate::link::{Batch, Fault};
+use crate::plan::Case;
+use crate::protocol::pakbus::EMULATED_MARKER;
+use crate::sample::{Recorder, TransferCounts};
+use crate::workload::RecordingParty;
+use crate::workload::download::{ContentSender, WHOLE_FACT};
+
+/// Bytes taken from a link at once.
+const RECEIVE_BYTES: usize = 4096;
+
+/// How soon it is looked again whether there is room for content.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// The pause before a link is opened anew for the second time: it doubles from one to the other.
+const MIN_REOPEN_PAUSE: Duration = Duration::from_millis(100);
+const MAX_REOPEN_PAUSE: Duration = Duration::from_secs(5);
+
+/// A logger that fell silent is called anew so often, unless it goes on.
+const MAX_SILENT_REOPENS: u32 = 1;
+
+/// The near end.
+pub struct Downloader {
+    options: PakBusOptions,
+    job: DownloadJob,
+    conversation: Conversation,
+    batch: Batch,
+    tuning: Option<Tuning>,
+    content_sender: Option<ContentSender>,
+    /// The link is broken, to be opened anew at that instant.
+    reopen_at: Option<Time>,
+    /// Times it was opened anew, or tried to be, without getting further; and those of them because of silence.
+    reopen_attempts: u32,
+    silent_reopens: u32,
+    fault: Option<Fault>,
+    has_failed: bool,
+    is_finished: bool,
+    now: Time,
+    recorder: Recorder,
+}
+
+impl Downloader {
+    /// `content` takes what comes; `seed` is any number, best another one every time.
+    pub fn new(
+        options: PakBusOptions,
+        case: &Case,
+        content: Option<ContentSender>,
+        seed: u64,
+        recorder: Recorder,
+    ) -> Downloader {
+        let mut talk = Conversation::new(options.node, case.timeout, options.retries, options.window, seed);
+        talk.queue_hello();
+        let transaction = talk.allocate_transaction();
+        Downloader {
+            job: DownloadJob::new(options.clone(), case, content.is_some(), transaction),
+            options,
+            conversation: talk,
+            batch: Batch::new(RECEIVE_BYTES, 1),
+            tuning: Some(Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None }),
+            content_sender: content,
+            reopen_at: None,
+            reopen_attempts: 0,
+            silent_reopens: 0,
+            fault: None,
+            has_failed: false,
+            is_finished: false,
+            now: Time(0),
+            recorder,
+        }
+    }
+
+    fn fail(&mut self, what: String) {
+        self.has_failed = true;
+        self.fault.get_or_insert(Fault::Other(what));
+    }
+
+    /// No answer after all tries.
+    fn handle_silence(&mut self, now: Time) {
+        let complaint = self.conversation.stats.describe_silence(self.options.node, self.options.retries + 1);
+        if !self.conversation.stats.has_replies() {
+            self.fail(complaint);
+        } else if self.silent_reopens < MAX_SILENT_REOPENS && self.options.reconnects > 0 {
+            self.silent_reopens += 1;
+            self.schedule_reopen(now);
+        } else {
+            self.fail(format!("{complaint} ({})", self.job.progress_text()));
+        }
+    }
+
+    /// The link is of no use any more.
+    fn schedule_reopen(&mut self, now: Time) {
+        if self.reopen_attempts >= self.options.reconnects {
+            let place = self.job.progress_text();
+            let again = match self.reopen_attempts {
+                0 => String::new(),
+                attempts => format!(", and opened anew in vain ({attempts} times without getting further)"),
+            };
+            self.fail(format!("the connection was lost {place}{again}; see --reconnects"));
+            return;
+        }
+        let pause = match self.reopen_attempts {
+            0 => Duration::ZERO,
+            attempts => (MIN_REOPEN_PAUSE * (1 << attempts.min(10))).min(MAX_REOPEN_PAUSE),
+        };
+        self.reopen_attempts += 1;
+        self.reopen_at = Some(now + pause);
+        let transaction = self.conversation.restart();
+        self.job.set_transaction(transaction);
+    }
+
+    /// Hands over what has come, as far as there is room.
+    fn deliver_content(&mut self) {
+        let Some(content) = &self.content_sender else { return };
+        while let Some(piece) = self.job.content.pop_front() {
+            match content.try_send(piece) {
+                Ok(()) => {}
+                Err(TrySendError::Full(piece)) => {
+                    self.job.content.push_front(piece);
+                    return;
+                }
+                Err(TrySendError::Disconnected(_)) => {
+                    return self.fail(format!("what comes cannot be kept, {}", self.job.progress_text()));
+                }
+            }
+        }
+    }
+
+    /// Does all there is to do but wait, send and receive.
+    fn advance(&mut self, now: Time) {
+        self.now = now;
+        self.deliver_content();
+        if self.job.is_finished() || self.fault.is_some() {
+            return;
+        }
+        if let Err(NoReplyError) = self.conversation.check_timeouts(now) {
+            return self.handle_silence(now);
+        }
+        self.job.send_requests(&mut self.conversation, &self.recorder, now);
+        self.job.finish_if_done(&mut self.conversation, &self.recorder, now);
+    }
+}
+
+impl Party for Downloader {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if let Some(tuning) = self.tuning.take() {
+            return Step::Tune(tuning);
+        }
+        if self.reopen_at.is_none() {
+            self.advance(now);
+        }
+        if let Some(fault) = self.fault.take() {
+            return Step::Fail(fault);
+        }
+        match self.reopen_at {
+            Some(at) if now < at => return Step::Sleep(at),
+            Some(_) => return Step::Reopen,
+            None => {}
+        }
+        let full = !self.job.content.is_empty();
+        let over = self.job.is_finished() && self.conversation.is_flushed();
+        if over && full {
+            return Step::Sleep(now + POLL_INTERVAL);
+        }
+        if over && self.is_finished {
+            return Step::Done;
+        }
+        if over {
+            self.is_finished = true;
+            return Step::FinishSending;
+        }
+        let until = if full { now + POLL_INTERVAL } else { self.conversation.next_deadline() };
+        match self.conversation.next_frame(now) {
+            Some(bytes) => Step::Send { bytes, message: usize::MAX },
+            None => Step::Receive { into: &mut self.batch, until },
+        }
+    }
+
+    fn on_sent(&mut self, bytes: usize, at: Time) {
+        let left = self.conversation.mark_sent(bytes, at);
+        if left && self.job.is_measured() {
+            if self.recorder.first_instant.is_none() {
+                self.recorder.begin(at);
+                // What came before was needed to begin.
+                let TransferCounts { window, reconnects, .. } = self.conversation.transfer;
+                self.conversation.transfer =
+                    TransferCounts { window, reconnects, ..TransferCounts::default() };
+            }
+            self.recorder.counts.sent += 1;
+        }
+    }
+
+    fn on_received(&mut self, now: Time) {
+        let mut heard = VecDeque::new();
+        for bytes in self.batch.messages() {
+            self.conversation.process_input(bytes, now, &mut heard);
+        }
+        for heard in heard {
+            match self.job.handle_reply(heard, &mut self.conversation, &mut self.recorder, now) {
+                Ok(false) => {}
+                Ok(true) => (self.reopen_attempts, self.silent_reopens) = (0, 0),
+                Err(what) => self.fail(what),
+            }
+        }
+    }
+
+    fn on_timeout(&mut self, _now: Time) {}
+
+    fn on_closed(&mut self, now: Time) -> Result<(), Fault> {
+        if self.job.is_finished() {
+            self.conversation.drop_outgoing();
+            return Ok(());
+        }
+        if self.conversation.stats.has_replies() {
+            self.schedule_reopen(now);
+        } else {
+            self.fail(format!(
+                "{}; then the connection was closed",
+                self.conversation.stats.describe_silence(self.options.node, 1)
+            ));
+        }
+        Ok(())
+    }
+
+    fn on_reopened(&mut self, outcome: Result<(), Fault>, now: Time) -> Result<(), Fault> {
+        self.reopen_at = None;
+        match outcome {
+            Ok(()) => self.conversation.transfer.reconnects += 1,
+            Err(_) => self.schedule_reopen(now),
+        }
+        Ok(())
+    }
+
+    fn on_ended(&mut self, _cost: PartyCost) {
+        let mut transfer = self.conversation.transfer.clone();
+        transfer.records = self.job.records();
+        transfer.server_facts.insert(WHOLE_FACT.to_owned(), self.job.is_complete().into());
+        if let Some(program) = self.job.program() {
+            transfer.server_facts.insert("logger_os".to_owned(), program.os.clone().into());
+            let emulated = program.result.contains(EMULATED_MARKER);
+            transfer.server_facts.insert("emulated".to_owned(), emulated.into());
+        }
+        self.recorder.transfer_counts = Some(transfer);
+        let counts = &mut self.recorder.counts;
+        let unanswered = counts.sent - counts.received;
+        if self.has_failed && counts.received > 0 {
+            (0..unanswered).for_each(|_| self.recorder.record_loss(self.now));
+        } else {
+            // Behind the end, stopped in the middle, or refused at once: neither answered nor lost.
+            counts.sent = counts.received;
+        }
+    }
+}
+
+impl RecordingParty for Downloader {
+    fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        self.recorder
+    }
+}

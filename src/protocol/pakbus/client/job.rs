@@ -1,0 +1,407 @@
+//! What a download asks for and makes of the answers: the lists it needs first, then the file or table. Not for how
+//! anything is asked (`talk.rs`), nor for links (`party.rs`).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::chunks::FileChunks;
+use super::collection::TableCollection;
+use super::conversation::{CommandOutcome, Conversation};
+use super::rows::TableFormat;
+use super::{DownloadTarget, PERMISSION_DENIED, PakBusOptions};
+use crate::clock::Time;
+use crate::plan::{Case, StopCondition};
+use crate::protocol::pakbus::message::{FetchRequest, LoggerCommand, ReplyCode};
+use crate::protocol::pakbus::packet::LinkState;
+use crate::protocol::pakbus::reply::{LoggerProgram, LoggerReply};
+use crate::protocol::pakbus::{directory, table};
+use crate::sample::{RecordCounts, Recorder, Sample};
+use crate::workload::download::{RecordChecker, RecordStatus};
+
+/// Longest list of files or tables that is read: far more than loggers hold.
+const MAX_LIST_BYTES: usize = 1 << 20;
+
+/// Lists are read in pieces as large as any.
+const LIST_CHUNK_BYTES: u16 = 991;
+
+const DIRECTORY_FILE: &str = ".DIR";
+const DEFINITIONS_FILE: &str = ".TDF";
+
+/// Answers in a row without a record that is new.
+const MAX_STALE_REPLIES: u32 = 3;
+
+/// Longest piece of text that is handed over. So many of them are on their way to a disk that only their number is bounded
+/// there.
+const MAX_TEXT_CHUNK_BYTES: usize = 4096;
+
+/// The setting that holds the name of the station.
+const STATION_NAME_SETTING: u16 = 2;
+
+/// What is being done.
+enum DownloadStage {
+    /// What runs on the logger.
+    Program,
+    /// The directory, for the size of a file; the definitions of the tables, for the records of one.
+    List {
+        name: &'static str,
+        chunks: FileChunks,
+        bytes: Vec<u8>,
+    },
+    /// The name of the station, for the head of a table.
+    StationName(Box<TableCollection>),
+    File(FileChunks),
+    Table(Box<TableCollection>),
+    Finished,
+}
+
+/// A download as far as it has come.
+pub struct DownloadJob {
+    options: PakBusOptions,
+    chunk_bytes: u16,
+    stop: StopCondition,
+    stage: DownloadStage,
+    /// Of all pieces of the file that is being read.
+    transaction: u8,
+    program: Option<LoggerProgram>,
+    record_checker: RecordChecker,
+    stale_replies: u32,
+    /// Pieces that were asked for.
+    requested_chunks: u64,
+    /// All of it came, and not only what the plan wanted.
+    is_complete: bool,
+    /// What came and is not handed over yet, in order; nothing where nobody wants it.
+    pub content: VecDeque<Vec<u8>>,
+    keeps_content: bool,
+}
+
+impl DownloadJob {
+    /// `keeps`: the content is wanted.
+    pub fn new(options: PakBusOptions, case: &Case, keeps: bool, transaction: u8) -> DownloadJob {
+        DownloadJob {
+            chunk_bytes: u16::try_from(case.message_bytes).unwrap_or(u16::MAX),
+            stop: case.stop,
+            options,
+            stage: DownloadStage::Program,
+            transaction,
+            program: None,
+            record_checker: RecordChecker::default(),
+            stale_replies: 0,
+            requested_chunks: 0,
+            is_complete: false,
+            content: VecDeque::new(),
+            keeps_content: keeps,
+        }
+    }
+
+    /// Whether what is asked now is the download itself.
+    pub fn is_measured(&self) -> bool {
+        matches!(self.stage, DownloadStage::File(_) | DownloadStage::Table(_))
+    }
+
+    pub fn is_finished(&self) -> bool {
+        matches!(self.stage, DownloadStage::Finished)
+    }
+
+    /// Whether the file or table came to its end, and not only to that of the plan.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// The number under which the logger opened the file is no more.
+    pub fn set_transaction(&mut self, transaction: u8) {
+        self.transaction = transaction;
+    }
+
+    /// What the logger told of its program.
+    pub fn program(&self) -> Option<&LoggerProgram> {
+        self.program.as_ref()
+    }
+
+    pub fn records(&self) -> Option<RecordCounts> {
+        matches!(self.options.target, DownloadTarget::Table { .. }).then(|| self.record_checker.records())
+    }
+
+    /// How far it has come, for people.
+    pub fn progress_text(&self) -> String {
+        let name = self.options.target.name();
+        match &self.stage {
+            DownloadStage::File(pieces) => format!("at byte {} of {name}", pieces.delivered_bytes()),
+            DownloadStage::Table(_) => {
+                format!("after {} records of {name}", self.record_checker.records().received)
+            }
+            DownloadStage::Finished => format!("at the end of {name}"),
+            _ => format!("before {name} was begun"),
+        }
+    }
+
+    /// Whether the plan lets another piece be asked for.
+    fn may_request_more(&self, recorder: &Recorder, now: Time) -> bool {
+        let elapsed = recorder.first_instant.map_or(Duration::ZERO, |first| now.since(first));
+        // The volume of a file is its end, to the byte.
+        let bytes =
+            if matches!(self.stage, DownloadStage::File(_)) { 0 } else { recorder.counts.delivered_bytes };
+        !self.stop.is_reached(self.requested_chunks, elapsed, bytes)
+    }
+
+    /// Asks for as much as may be on its way.
+    pub fn send_requests(&mut self, talk: &mut Conversation, recorder: &Recorder, now: Time) {
+        while talk.has_room() {
+            if self.is_measured() && !(self.content.is_empty() && self.may_request_more(recorder, now)) {
+                return;
+            }
+            let security = self.options.security;
+            let fetch = |name: &str, (offset, swath)| {
+                let fetch = FetchRequest { security, name: name.to_owned(), is_last: false, offset, swath };
+                (u64::from(offset), LoggerCommand::Fetch(fetch))
+            };
+            // Lists and heads come one answer after the other: nobody waits for them.
+            let idle = talk.is_idle();
+            let asked = match &mut self.stage {
+                DownloadStage::List { name, chunks: pieces, .. } if idle => {
+                    pieces.next_request().map(|piece| fetch(name, piece))
+                }
+                DownloadStage::Program if idle => Some((0, LoggerCommand::Program { security })),
+                DownloadStage::StationName(_) if idle => Some((
+                    0,
+                    LoggerCommand::Settings {
+                        security,
+                        range: Some((STATION_NAME_SETTING, STATION_NAME_SETTING)),
+                    },
+                )),
+                DownloadStage::File(pieces) => {
+                    pieces.next_request().map(|piece| fetch(self.options.target.name(), piece))
+                }
+                DownloadStage::Table(collection) => collection.next_request().map(|(part, selection)| {
+                    let (mode, selections) = (selection.span.mode(), vec![selection]);
+                    (part, LoggerCommand::Collect { security, mode, selections })
+                }),
+                _ => None,
+            };
+            let Some((key, command)) = asked else { return };
+            self.requested_chunks += u64::from(self.is_measured());
+            let of_file = matches!(command, LoggerCommand::Fetch(_));
+            let transaction = if of_file { self.transaction } else { talk.allocate_transaction() };
+            talk.queue_command(key, transaction, command);
+        }
+    }
+
+    /// Ends a download that has all, or all that was wanted.
+    pub fn finish_if_done(&mut self, talk: &mut Conversation, recorder: &Recorder, now: Time) {
+        let stopped = talk.is_idle() && !self.may_request_more(recorder, now);
+        match &self.stage {
+            DownloadStage::File(pieces) if pieces.is_done() || stopped => {
+                self.is_complete = pieces.is_complete();
+                // It is closed by being read beyond its end; else it has to be said.
+                let (security, name) = (self.options.security, self.options.target.name().to_owned());
+                let offset = u32::try_from(pieces.delivered_bytes()).unwrap_or(u32::MAX);
+                let close =
+                    LoggerCommand::Fetch(FetchRequest { security, name, is_last: true, offset, swath: 0 });
+                if !self.stop.is_unlimited() {
+                    talk.queue_message(LinkState::READY, self.transaction, &close);
+                }
+            }
+            DownloadStage::Table(collection) if collection.is_done() || stopped => {
+                self.is_complete = collection.is_done();
+            }
+            _ => return,
+        }
+        talk.retain_commands(|_| false);
+        talk.queue_message(LinkState::FINISHED, 0, &LoggerCommand::Bye);
+        self.stage = DownloadStage::Finished;
+    }
+
+    /// Makes use of an answer; `true` if it brought more of the download. The error is what the logger refuses, or what
+    /// no logger may say.
+    pub fn handle_reply(
+        &mut self,
+        heard: CommandOutcome,
+        talk: &mut Conversation,
+        recorder: &mut Recorder,
+        now: Time,
+    ) -> Result<bool, String> {
+        let reply = match heard.outcome {
+            Ok(reply) => reply,
+            Err(why) => {
+                match &self.stage {
+                    // What would be good to know; there is a download all the same.
+                    DownloadStage::Program => self.begin_list(),
+                    DownloadStage::StationName(_) => self.begin_table(""),
+                    DownloadStage::List { name: DIRECTORY_FILE, .. } => self.begin_file(None, talk),
+                    _ => return Err(format!("the logger says {}: {why}", self.progress_text())),
+                }
+                return Ok(false);
+            }
+        };
+        let mut measured = |bytes: usize| {
+            let sequence = recorder.counts.received;
+            recorder.record_reply(
+                Sample { sequence, intended: heard.first_sent, sent: heard.first_sent, received: now },
+                bytes as u64,
+            );
+        };
+        match (reply, heard.command) {
+            (LoggerReply::Fetch { code: ReplyCode::COMPLETE, data, .. }, LoggerCommand::Fetch(fetch)) => {
+                let DownloadStage::File(pieces) = &mut self.stage else {
+                    return self.add_list_chunk(&fetch, data, talk, recorder);
+                };
+                measured(data.len());
+                let further = !data.is_empty();
+                pieces.add_chunk(fetch.offset, fetch.swath, data);
+                while let Some(data) = pieces.take_chunk() {
+                    if self.keeps_content {
+                        self.content.push_back(data);
+                    }
+                }
+                talk.retain_commands(|offset| pieces.is_needed(offset));
+                Ok(further)
+            }
+            (
+                LoggerReply::Fetch { code: ReplyCode::DENIED, .. }
+                | LoggerReply::Collect(Err(ReplyCode::DENIED)),
+                _,
+            ) => Err(PERMISSION_DENIED.to_owned()),
+            (LoggerReply::Fetch { code, .. }, LoggerCommand::Fetch(fetch)) => match &self.stage {
+                DownloadStage::List { name: DIRECTORY_FILE, .. } => {
+                    self.begin_file(None, talk);
+                    Ok(false)
+                }
+                _ => Err(format!("{}: the logger says: {code}", fetch.name)),
+            },
+            (LoggerReply::Collect(Ok(body)), _) => {
+                let DownloadStage::Table(collection) = &mut self.stage else { return Ok(false) };
+                measured(body.len());
+                collection.add_reply(heard.key, &body)?;
+                talk.retain_commands(|part| collection.is_needed(part));
+                self.write_records()
+            }
+            (LoggerReply::Collect(Err(ReplyCode::OTHER_DEFINITION)), _) => Err(format!(
+                "the definition of table {} has changed: download it anew",
+                self.options.target.name()
+            )),
+            (LoggerReply::Collect(Err(code)), _) => {
+                Err(format!("{}: the logger says: {code}", self.options.target.name()))
+            }
+            (LoggerReply::Settings(settings), _) => {
+                let setting = settings.ok().and_then(|settings| settings.settings.into_iter().next());
+                let value = setting.map(|setting| setting.value).unwrap_or_default();
+                let name = value.split(|&byte| byte == 0).next().unwrap_or_default();
+                let name: String = name.iter().map(|&byte| char::from(byte)).collect();
+                self.begin_table(&name);
+                Ok(false)
+            }
+            (LoggerReply::Program(program), _) => {
+                self.program = program.ok();
+                self.begin_list();
+                Ok(false)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn begin_list(&mut self) {
+        let name = if matches!(self.options.target, DownloadTarget::File(_)) {
+            DIRECTORY_FILE
+        } else {
+            DEFINITIONS_FILE
+        };
+        self.stage = DownloadStage::List {
+            name,
+            chunks: FileChunks::new(LIST_CHUNK_BYTES, None, None),
+            bytes: Vec::new(),
+        };
+    }
+
+    /// A piece of a list.
+    fn add_list_chunk(
+        &mut self,
+        fetch: &FetchRequest,
+        data: Vec<u8>,
+        talk: &mut Conversation,
+        recorder: &Recorder,
+    ) -> Result<bool, String> {
+        let DownloadStage::List { name, chunks: pieces, bytes } = &mut self.stage else { return Ok(false) };
+        pieces.add_chunk(fetch.offset, fetch.swath, data);
+        while let Some(data) = pieces.take_chunk() {
+            bytes.extend(data);
+        }
+        if bytes.len() > MAX_LIST_BYTES {
+            return Err(format!("{name} of the logger does not end"));
+        }
+        if !pieces.is_done() {
+            return Ok(false);
+        }
+        match &self.options.target {
+            DownloadTarget::File(file) => {
+                let entries = directory::read(bytes).unwrap_or_default();
+                let size =
+                    entries.into_iter().find(|entry| entry.name == *file).map(|entry| entry.size.into());
+                self.begin_file(size, talk);
+                if let DownloadStage::File(pieces) = &self.stage {
+                    pieces.planned_bytes().into_iter().for_each(|bytes| recorder.set_planned_bytes(bytes));
+                }
+            }
+            DownloadTarget::Table { name, format } => {
+                let tables = table::read(bytes)
+                    .map_err(|error| format!("the list of tables cannot be read: {error}"))?;
+                let collection = Box::new(TableCollection::new(tables, name, self.options.window > 1)?);
+                let named = *format == TableFormat::Toa5;
+                self.stage = DownloadStage::StationName(collection);
+                if !named {
+                    self.begin_table("");
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn begin_file(&mut self, size: Option<u64>, talk: &mut Conversation) {
+        self.transaction = talk.allocate_transaction();
+        self.stage = DownloadStage::File(FileChunks::new(self.chunk_bytes, size, self.stop.volume_bytes));
+    }
+
+    fn begin_table(&mut self, station: &str) {
+        if let DownloadStage::StationName(collection) =
+            std::mem::replace(&mut self.stage, DownloadStage::Finished)
+        {
+            let head = self.format().format_header(collection.table(), station, self.program.as_ref());
+            self.queue_text(head);
+            self.stage = DownloadStage::Table(collection);
+        }
+    }
+
+    fn format(&self) -> TableFormat {
+        match self.options.target {
+            DownloadTarget::Table { format, .. } => format,
+            DownloadTarget::File(_) => TableFormat::default(),
+        }
+    }
+
+    fn queue_text(&mut self, text: String) {
+        if self.keeps_content {
+            self.content.extend(text.as_bytes().chunks(MAX_TEXT_CHUNK_BYTES).map(<[u8]>::to_vec));
+        }
+    }
+
+    /// Checks the records that have their turn, and writes those that are new.
+    fn write_records(&mut self) -> Result<bool, String> {
+        let format = self.format();
+        let DownloadStage::Table(collection) = &mut self.stage else { return Ok(false) };
+        let (mut text, mut further) = (String::new(), false);
+        while let Some(records) = collection.take_records() {
+            let mut new = 0;
+            for record in &records {
+                if self.record_checker.check(record.number) != RecordStatus::Duplicate {
+                    new += 1;
+                    text += &format.format_row(collection.table(), record);
+                }
+            }
+            further |= new > 0;
+            self.stale_replies = if new > 0 || records.is_empty() { 0 } else { self.stale_replies + 1 };
+        }
+        if self.stale_replies > MAX_STALE_REPLIES {
+            return Err("the logger sends the same records again and again: was the table reset?".to_owned());
+        }
+        self.queue_text(text);
+        Ok(further)
+    }
+}

@@ -1,0 +1,328 @@
+//! Downloads from the lab's logger on the virtual clock, exact to the nanosecond: content, rates, windows, records.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::endpoint::Endpoint;
+use crate::lab::logger::{FullQueuePolicy, Logger, LoggerConfig, LoggerOptions, generate_content};
+use crate::link::Dialer;
+use crate::plan::{CaseSpec, OneOrMany, Plan};
+use crate::protocol::pakbus::value::LoggerTime;
+use crate::run::{CaseResult, RecordFault, RecordFaultKind};
+use crate::schedule::{self, RunContext};
+use crate::units::{Bytes, Count};
+use crate::workload::download::MAX_QUEUED_CHUNKS;
+
+const FILE: &str = "CPU:data.dat";
+
+/// What was downloaded, and what was measured of it.
+struct DownloadResult {
+    content: Vec<u8>,
+    case: CaseResult,
+}
+
+/// A logger with a file of that size and a table.
+fn file_device(size: usize) -> LoggerConfig {
+    LoggerConfig {
+        files: vec![(FILE.to_owned(), generate_content(7, size))],
+        tables: vec!["Bench:10s:Seq=Int4,Volts=IEEE4,Temp=FP2:500".parse().unwrap()],
+        ..LoggerConfig::default()
+    }
+}
+
+fn spec(url: &str, workload: &str, options: &[(&str, &str)]) -> CaseSpec {
+    CaseSpec {
+        url: Some(OneOrMany::One(url.parse().unwrap())),
+        peer: Some("pakbus".to_owned()),
+        workload: Some(workload.to_owned()),
+        peer_options: options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        ..CaseSpec::default()
+    }
+}
+
+/// Runs a case against a logger that is reached over `mem://logger` with any options.
+fn run(device: LoggerConfig, spec: &CaseSpec) -> (DownloadResult, Logger) {
+    let dialer = Dialer::new(Clock::new_virtual());
+    let listen: Vec<Endpoint> = vec!["mem://logger".parse().unwrap()];
+    let options = LoggerOptions { listen, serial_lines: Vec::new(), config: device };
+    let clock = LoggerTime { seconds: 1_000_000, nanoseconds: 0 };
+    let logger = Logger::start_with(&options, clock, dialer.clone()).unwrap();
+    let plan = schedule::check(Plan::new(None, 1, false, spec.expand().unwrap()).unwrap()).unwrap();
+    let (sender, receiver): (_, Receiver<Vec<u8>>) = sync_channel(MAX_QUEUED_CHUNKS * 16);
+    let cancel = AtomicBool::new(false);
+    let mut bench = RunContext::new(dialer, &(), &cancel);
+    bench.content = (spec.workload.as_deref() == Some("download")).then_some(sender);
+    let mut run = schedule::run(&plan, &mut bench);
+    drop(bench);
+    (DownloadResult { content: receiver.iter().flatten().collect(), case: run.cases.remove(0) }, logger)
+}
+
+fn download(device: LoggerConfig, url: &str, options: &[(&str, &str)]) -> DownloadResult {
+    run(device, &spec(url, "download", options)).0
+}
+
+/// The line that says why a case is incomplete.
+fn incomplete_reason(case: &CaseResult) -> &str {
+    assert!(!case.complete);
+    &case.warnings.iter().find(|warning| warning.code == "incomplete").unwrap().text
+}
+
+#[test]
+fn a_file_arrives_as_it_is() {
+    for size in [0, 1, 990, 991, 992, 5 * 991, 100_000] {
+        let got = download(file_device(size), "mem://logger", &[("file", FILE)]);
+        assert!(got.case.complete, "{:?}", got.case.warnings);
+        assert!(got.content == generate_content(7, size), "{size}");
+        let figures = &got.case.figures;
+        assert_eq!(figures.delivered_bytes, Some(size as u64));
+        // A file that fills its pieces ends with an empty one.
+        let round_trips = size as u64 / 991 + 1;
+        assert_eq!((figures.round_trips, figures.retransmissions), (Some(round_trips), Some(0)));
+        assert_eq!((figures.sent, figures.received, figures.lost), (round_trips, round_trips, 0));
+    }
+}
+
+#[test]
+fn the_rate_is_one_chunk_per_round_trip() {
+    // The delays of the study, one way; 10 kB/s, 20 ms of work for a piece.
+    for delay_ms in [0, 50, 100, 250, 500] {
+        let url = format!("mem://logger?delay={delay_ms}ms&rate=80kbit/s");
+        let slow = LoggerConfig { command_time: Duration::from_millis(20), ..file_device(60_000) };
+        let got = download(slow, &url, &[("file", FILE)]);
+        assert!(got.content == generate_content(7, 60_000));
+        let line = 8.0 * (991.0 * (1.0 + 2.0 / 256.0) + 19.0 + 24.0 + 12.0) / 80_000.0;
+        let predicted = 8.0 * 991.0 / (2.0 * f64::from(delay_ms) / 1e3 + 0.02 + line);
+        let rate = got.case.figures.throughput_bps.unwrap();
+        assert!((rate / predicted - 1.0).abs() < 0.03, "{delay_ms} ms: {rate} instead of {predicted}");
+    }
+}
+
+#[test]
+fn only_so_much_of_a_file_is_downloaded() {
+    let spec = CaseSpec { volume: Some(Bytes(2500)), ..spec("mem://logger", "download", &[("file", FILE)]) };
+    let (got, _) = run(file_device(100_000), &spec);
+    assert!(got.case.complete, "{:?}", got.case.warnings);
+    assert!(got.content == generate_content(7, 100_000)[..2500]);
+    assert_eq!(got.case.figures.round_trips, Some(3));
+    let spec = CaseSpec { count: Some(Count(5)), size: Some(OneOrMany::One(Bytes(100))), ..spec };
+    let (got, _) = run(file_device(100_000), &spec);
+    assert!(got.case.complete && got.content == generate_content(7, 100_000)[..500]);
+}
+
+#[test]
+fn short_chunks_do_not_end_a_file() {
+    for window in ["1", "7"] {
+        let small = LoggerConfig { max_packet_bytes: 300, ..file_device(10_000) };
+        let got = download(small, "mem://logger?delay=1ms", &[("file", FILE), ("window", window)]);
+        assert!(got.case.complete && got.content == generate_content(7, 10_000), "{window}");
+    }
+}
+
+#[test]
+fn a_window_fills_the_link() {
+    // 10 kB/s and a second there and back: a round trip carries twelve pieces.
+    let url = "mem://logger?delay=500ms&rate=80kbit/s";
+    for (window, least, most) in [("1", 0.05, 0.1), ("4", 0.3, 0.4), ("12", 0.9, 1.0), ("64", 0.95, 1.0)] {
+        let deep = LoggerConfig { queue_commands: 80, ..file_device(600_000) };
+        let got = download(deep, url, &[("file", FILE), ("window", window)]);
+        assert!(got.case.complete && got.content == generate_content(7, 600_000), "{:?}", got.case.warnings);
+        let share = got.case.figures.throughput_bps.unwrap() / 80_000.0;
+        assert!((least..most).contains(&share), "window {window}: {share}");
+        let figures = &got.case.figures;
+        assert_eq!((figures.retransmissions, figures.refusals), (Some(0), Some(0)));
+        assert_eq!(figures.window, Some(window.parse().unwrap()));
+    }
+}
+
+#[test]
+fn a_window_shrinks_to_what_the_logger_accepts() {
+    for (queue, full) in [
+        (1, FullQueuePolicy::Refuse),
+        (3, FullQueuePolicy::Refuse),
+        (3, FullQueuePolicy::Drop),
+        (8, FullQueuePolicy::Refuse),
+    ] {
+        let work = Duration::from_millis(20);
+        let shallow = LoggerConfig {
+            queue_commands: queue,
+            full_queue_policy: full,
+            command_time: work,
+            ..file_device(100_000)
+        };
+        let got = download(shallow, "mem://logger?delay=200ms", &[("file", FILE), ("window", "16")]);
+        assert!(got.case.complete && got.content == generate_content(7, 100_000), "{:?}", got.case.warnings);
+        // Most are on their way, so a few more than the queue holds may be borne.
+        let window = got.case.figures.window.unwrap();
+        assert!((queue as u64 / 2..=2 * queue as u64).contains(&window), "{queue} {full:?}: {window}");
+        assert!(got.case.figures.retransmissions.unwrap() > 0);
+        assert!(got.case.warnings.iter().any(|warning| warning.code == "window_reduced"));
+    }
+}
+
+#[test]
+fn a_table_becomes_lines() {
+    for window in ["1", "5"] {
+        let got =
+            download(file_device(0), "mem://logger?delay=10ms", &[("table", "bench"), ("window", window)]);
+        assert!(got.case.complete, "{:?}", got.case.warnings);
+        let text = String::from_utf8(got.content).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "time,record,Seq,Volts,Temp");
+        // All that are there, and those that came meanwhile.
+        assert!((501..503).contains(&lines.len()), "{}", lines.len());
+        let records = lines.len() as u64 - 1;
+        for (line, number) in lines[1..].iter().zip(1..) {
+            assert_eq!(line.split(',').nth(1), Some(number.to_string().as_str()), "{line}");
+        }
+        let figures = &got.case.figures;
+        assert_eq!(
+            (figures.records, figures.record_gaps, figures.record_repeats),
+            (Some(records), Some(0), Some(0))
+        );
+    }
+}
+
+#[test]
+fn toa5_contains_the_station_name() {
+    let got = download(file_device(0), "mem://logger", &[("table", "Bench"), ("format", "toa5")]);
+    let text = String::from_utf8(got.content).unwrap();
+    let head = "\"TOA5\",\"linkgauge emulation\",\"CR1000\",\"12345\",\"CR1000.Std.24\",\"CPU:bench.CR1\",\"48879\",\"Bench\"\r\n\
+                \"TIMESTAMP\",\"RECORD\",\"Seq\",\"Volts\",\"Temp\"\r\n";
+    assert!(text.starts_with(head), "{}", &text[..300]);
+}
+
+#[test]
+fn records_longer_than_an_answer_come_whole() {
+    for window in ["1", "3"] {
+        let long = LoggerConfig {
+            tables: vec!["Long:1s:Name=ASCII(2000),Seq=UInt4:5".parse().unwrap()],
+            ..file_device(0)
+        };
+        let got = download(long, "mem://logger", &[("table", "Long"), ("window", window)]);
+        assert!(got.case.complete, "{:?}", got.case.warnings);
+        let text = String::from_utf8(got.content).unwrap();
+        assert_eq!(text.lines().count(), 6, "{text}");
+        assert_eq!(
+            text.lines().last().unwrap().split(',').skip(1).collect::<Vec<_>>(),
+            ["5", "record 5", "5"]
+        );
+    }
+}
+
+#[test]
+fn exactly_the_records_that_were_skipped_are_missed() {
+    let skips =
+        LoggerConfig { skip_records: true, command_time: Duration::from_millis(50), ..file_device(0) };
+    let options = [("table", "Bench"), ("window", "4")];
+    let (got, logger) = run(skips, &spec("mem://logger?delay=1ms", "download", &options));
+    assert!(got.case.complete, "{:?}", got.case.warnings);
+    let figures = &got.case.figures;
+    let skipped = logger.counters().skipped;
+    assert!(skipped > 3, "{skipped}");
+    assert_eq!(figures.record_gaps, Some(skipped));
+    let text = String::from_utf8(got.content).unwrap();
+    let numbers = text.lines().skip(1).map(|line| line.split(',').nth(1).unwrap().parse::<u64>().unwrap());
+    let numbers: Vec<u64> = numbers.collect();
+    let missing = numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1).map(|pair| RecordFault {
+        first_record: pair[0] + 1,
+        records: pair[1] - pair[0] - 1,
+        kind: RecordFaultKind::Missing,
+    });
+    assert_eq!(figures.record_faults, missing.take(16).collect::<Vec<_>>());
+    assert!(got.case.warnings.iter().any(|warning| warning.code == "record_numbers"));
+}
+
+#[test]
+fn a_slow_logger_gets_more_time() {
+    let slow = LoggerConfig { command_time: Duration::from_secs(40), ..file_device(1500) };
+    let got = download(slow, "mem://logger", &[("file", FILE)]);
+    assert!(got.case.complete && got.content == generate_content(7, 1500), "{:?}", got.case.warnings);
+    let figures = &got.case.figures;
+    assert_eq!((figures.please_waits, figures.retransmissions), (Some(4), Some(0)));
+}
+
+#[test]
+fn the_clock_is_a_round_trip() {
+    let spec = CaseSpec { count: Some(Count(100)), ..spec("mem://logger?delay=7ms", "latency", &[]) };
+    let (got, logger) = run(LoggerConfig { command_time: Duration::from_millis(3), ..file_device(0) }, &spec);
+    let figures = &got.case.figures;
+    assert_eq!((figures.sent, figures.received, figures.corrupt_messages), (100, 100, 0));
+    let latency = figures.latency_ns.as_ref().unwrap();
+    assert_eq!((latency.min, latency.max), (17_000_000, 17_000_000));
+    assert_eq!(got.case.message_bytes, 24);
+    // With the warm-up.
+    assert!(logger.counters().answered >= 100);
+}
+
+#[test]
+fn a_denied_clock_read_is_reported() {
+    let (got, _) =
+        run(LoggerConfig { security_code: 77, ..file_device(0) }, &spec("mem://logger", "latency", &[]));
+    assert!(
+        incomplete_reason(&got.case)
+            .ends_with("permission denied: the logger wants another security code (--security)")
+    );
+    let spec = CaseSpec { count: Some(Count(9)), ..spec("mem://logger", "latency", &[("security", "77")]) };
+    assert!(run(LoggerConfig { security_code: 77, ..file_device(0) }, &spec).0.case.complete);
+}
+
+#[test]
+fn refusals_are_reported_in_one_line() {
+    let file = &[("file", FILE)][..];
+    let locked = || LoggerConfig { security_code: 77, ..file_device(5000) };
+    let said = |device: LoggerConfig, options: &[(&str, &str)]| {
+        let got = download(device, "mem://logger", options);
+        assert!(got.content.is_empty());
+        incomplete_reason(&got.case).to_owned()
+    };
+    insta::assert_snapshot!([
+        said(file_device(9), &[("file", FILE), ("node", "7")]),
+        said(locked(), file),
+        said(locked(), &[("table", "Bench"), ("security", "76")]),
+        said(file_device(9), &[("file", "CPU:nothing.dat")]),
+        said(file_device(9), &[("table", "Wind")]),
+    ].join("\n"), @r"
+    not measured as planned: mem://logger: no answer from PakBus address 7 in 4 tries; nothing came: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check --timeout, too
+    not measured as planned: mem://logger: permission denied: the logger wants another security code (--security)
+    not measured as planned: mem://logger: permission denied: the logger wants another security code (--security)
+    not measured as planned: mem://logger: CPU:nothing.dat: the logger says: invalid file name
+    not measured as planned: mem://logger: there is no table 'Wind' (the logger has: Status, Bench)
+    ");
+    let got = download(locked(), "mem://logger", &[("file", FILE), ("security", "77")]);
+    assert!(got.case.complete);
+}
+
+#[test]
+fn an_invalid_case_is_refused() {
+    let said = |spec: CaseSpec| {
+        let plan = Plan::new(None, 1, false, spec.expand().unwrap()).unwrap();
+        schedule::check(plan).unwrap_err().to_string()
+    };
+    let options = |options: &[(&str, &str)]| said(spec("tcp://box", "download", options));
+    let file = spec("tcp://box", "download", &[("file", FILE)]);
+    insta::assert_snapshot!([
+        options(&[]),
+        options(&[("file", FILE), ("table", "Bench")]),
+        options(&[("file", "")]),
+        options(&[("file", FILE), ("node", "4095")]),
+        options(&[("file", FILE), ("window", "0")]),
+        options(&[("table", "Bench"), ("format", "xls")]),
+        said(CaseSpec { size: Some(OneOrMany::One(Bytes(992))), ..file.clone() }),
+        said(CaseSpec { parallel: Some(OneOrMany::One(2)), ..file.clone() }),
+        said(CaseSpec { size: Some(OneOrMany::One(Bytes(9))), ..spec("tcp://box", "latency", &[]) }),
+        said(spec("udp://box", "download", &[("file", FILE)])),
+    ].join("\n"), @r"
+    peer pakbus: say what to download (--file CPU:data.dat, or --table NAME)
+    peer pakbus: either a file or a table, not both
+    peer pakbus: file '' is no name of a logger: at most 64 letters of Latin-1
+    peer pakbus: node '4095' is not a number from 1 to 4094
+    peer pakbus: window '0' is not a number from 1 to 255
+    peer pakbus: format 'xls' is neither csv nor toa5
+    peer pakbus: a piece of 992 bytes is too large: use a --size of at most 991
+    peer pakbus: a logger has one connection for a client (leave out --parallel)
+    peer pakbus: the size is that of a question for the time (24 bytes), not 9: leave it out
+    udp://box: a logger speaks on streams, like TCP, and on lines
+    ");
+}

@@ -1,0 +1,410 @@
+//! Messages: what a client asks of a logger. What the logger answers is in `reply.rs`.
+//!
+//! Files are *fetched* from the logger and *stored* on it; its makers call that upload and download.
+
+use std::fmt;
+
+use super::PakBusParseError;
+use super::codec::{MessageReader, MessageWriter};
+use super::packet::{BMP5, PAKCTRL};
+use super::value::LoggerTime;
+
+pub(super) mod kind {
+    //! The first byte of a message, by protocol. A reply has the top bit set.
+    pub const HELLO: u8 = 0x09;
+    pub const HELLO_REQUEST: u8 = 0x0E;
+    pub const BYE: u8 = 0x0D;
+    pub const SETTINGS: u8 = 0x0F;
+    pub const REPLY: u8 = 0x80;
+    pub const FAILURE: u8 = 0x81;
+
+    pub const COLLECT: u8 = 0x09;
+    pub const CLOCK: u8 = 0x17;
+    pub const PROGRAM: u8 = 0x18;
+    pub const VALUES: u8 = 0x1A;
+    pub const STORE: u8 = 0x1C;
+    pub const FETCH: u8 = 0x1D;
+    pub const CONTROL: u8 = 0x1E;
+    pub const PLEASE_WAIT: u8 = 0xA1;
+}
+
+/// How a logger took a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplyCode(pub u8);
+
+impl ReplyCode {
+    pub const COMPLETE: ReplyCode = ReplyCode(0x00);
+    pub const DENIED: ReplyCode = ReplyCode(0x01);
+    pub const FULL: ReplyCode = ReplyCode(0x02);
+    pub const OTHER_DEFINITION: ReplyCode = ReplyCode(0x07);
+    pub const WRONG_FRAGMENT: ReplyCode = ReplyCode(0x09);
+    pub const BAD_NAME: ReplyCode = ReplyCode(0x0D);
+    pub const NO_SUCH_TABLE: ReplyCode = ReplyCode(0x10);
+    pub const NO_CONVERSION: ReplyCode = ReplyCode(0x11);
+    pub const OUT_OF_BOUNDS: ReplyCode = ReplyCode(0x12);
+    pub const UNSUPPORTED: ReplyCode = ReplyCode(0x13);
+}
+
+impl fmt::Display for ReplyCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            0x00 => "complete",
+            0x01 => "permission denied",
+            0x02 => "insufficient resources or memory",
+            0x07 => "invalid table definition",
+            0x09 => "invalid fragment",
+            0x0D => "invalid file name",
+            0x0E => "file not accessible",
+            0x0F => "option not applicable",
+            0x10 => "invalid table or field",
+            0x11 => "conversion not supported",
+            0x12 => "out of the memory's bounds",
+            0x13 => "unsupported file command",
+            0x14 => "directory full",
+            other => return write!(f, "code {other}"),
+        })
+    }
+}
+
+/// The fields of a hello and of its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HelloFields {
+    pub is_router: bool,
+    /// 0 to 7: how long a way may take (0: 0.2 s, 1: 1 s, 2: 5 s …).
+    pub metric: u8,
+    /// How long a neighbour may be silent, in seconds.
+    pub verify: u16,
+}
+
+/// What a client asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoggerCommand {
+    Hello(HelloFields),
+    /// Asks for a hello; nobody answers the message itself.
+    HelloRequest,
+    Bye,
+    /// Settings by number, from the first to the last; all without.
+    Settings {
+        security: u16,
+        range: Option<(u16, u16)>,
+    },
+    /// Moves the clock by so much, which may be nothing, and asks for it.
+    Clock {
+        security: u16,
+        adjustment: LoggerTime,
+    },
+    Program {
+        security: u16,
+    },
+    Fetch(FetchRequest),
+    Store(StoreRequest),
+    /// 4 deletes a file; other actions start and stop programs.
+    Control {
+        security: u16,
+        name: String,
+        action: u8,
+    },
+    Collect {
+        security: u16,
+        mode: u8,
+        selections: Vec<RecordSelection>,
+    },
+    /// `count` values from a field on, each as a value of type `kind`.
+    Values {
+        security: u16,
+        table: String,
+        kind: u8,
+        field: String,
+        count: u16,
+    },
+}
+
+/// A piece of a file on the logger. All pieces of a file have one transaction number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchRequest {
+    pub security: u16,
+    pub name: String,
+    /// Nothing more is wanted of it.
+    pub is_last: bool,
+    pub offset: u32,
+    /// Most bytes in the reply; fewer mean that the file ends there.
+    pub swath: u16,
+}
+
+/// A piece of a file for the logger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreRequest {
+    pub security: u16,
+    /// May be empty after the first piece.
+    pub name: String,
+    /// This is the last piece.
+    pub is_last: bool,
+    pub offset: u32,
+    pub data: Vec<u8>,
+}
+
+/// Records of one table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordSelection {
+    /// Number of the table, from 1.
+    pub table: u16,
+    pub signature: u16,
+    pub span: RecordRange,
+    /// Numbers of fields, from 1; none: all.
+    pub fields: Vec<u16>,
+}
+
+/// Which records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordRange {
+    All,
+    /// From this number on.
+    From(u32),
+    /// So many of the newest.
+    Newest(u32),
+    /// From the first number to below the second.
+    Numbers(u32, u32),
+    /// From the first time to before the second.
+    Times(LoggerTime, LoggerTime),
+    /// The rest of one long record, from a byte on.
+    Rest(u32, u32),
+}
+
+impl RecordRange {
+    /// The mode under which a collection asks for it.
+    pub fn mode(&self) -> u8 {
+        match self {
+            RecordRange::All => 3,
+            RecordRange::From(_) => 4,
+            RecordRange::Newest(_) => 5,
+            RecordRange::Numbers(..) => 6,
+            RecordRange::Times(..) => 7,
+            RecordRange::Rest(..) => 8,
+        }
+    }
+
+    fn read(mode: u8, reader: &mut MessageReader) -> Result<RecordRange, PakBusParseError> {
+        Ok(match mode {
+            3 => RecordRange::All,
+            4 => RecordRange::From(reader.u32()?),
+            5 => RecordRange::Newest(reader.u32()?),
+            6 => RecordRange::Numbers(reader.u32()?, reader.u32()?),
+            7 => RecordRange::Times(reader.instant()?, reader.instant()?),
+            8 => RecordRange::Rest(reader.u32()?, reader.u32()?),
+            _ => return Err(PakBusParseError::Unknown),
+        })
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        match *self {
+            RecordRange::All => {}
+            RecordRange::From(number) | RecordRange::Newest(number) => bytes.u32(number),
+            RecordRange::Numbers(first, second) | RecordRange::Rest(first, second) => {
+                bytes.u32(first);
+                bytes.u32(second);
+            }
+            RecordRange::Times(first, second) => {
+                bytes.instant(first);
+                bytes.instant(second);
+            }
+        }
+    }
+}
+
+impl LoggerCommand {
+    /// The transaction number and the command in a message; [`PakBusParseError::Unknown`] for a kind not known here.
+    pub fn read(protocol: u8, message: &[u8]) -> Result<(u8, LoggerCommand), PakBusParseError> {
+        let mut reader = MessageReader(message);
+        let (kind, transaction) = (reader.u8()?, reader.u8()?);
+        let command = match protocol {
+            PAKCTRL => LoggerCommand::read_control(kind, &mut reader)?,
+            BMP5 => LoggerCommand::read_bmp5(kind, &mut reader)?,
+            _ => return Err(PakBusParseError::Unknown),
+        };
+        Ok((transaction, command))
+    }
+
+    fn read_control(kind: u8, reader: &mut MessageReader) -> Result<LoggerCommand, PakBusParseError> {
+        Ok(match kind {
+            kind::HELLO => LoggerCommand::Hello(HelloFields::read(reader)?),
+            kind::HELLO_REQUEST => LoggerCommand::HelloRequest,
+            kind::BYE => LoggerCommand::Bye,
+            // Some clients leave the security code out, and with it all that follows.
+            kind::SETTINGS => {
+                let security = if reader.is_empty() { 0 } else { reader.u16()? };
+                let first = if reader.is_empty() { None } else { Some(reader.u16()?) };
+                let last = if reader.is_empty() { u16::MAX } else { reader.u16()? };
+                LoggerCommand::Settings { security, range: first.map(|first| (first, last)) }
+            }
+            _ => return Err(PakBusParseError::Unknown),
+        })
+    }
+
+    fn read_bmp5(kind: u8, reader: &mut MessageReader) -> Result<LoggerCommand, PakBusParseError> {
+        if kind & kind::REPLY != 0 {
+            return Err(PakBusParseError::Unknown);
+        }
+        Ok(match kind {
+            kind::CLOCK => LoggerCommand::Clock { security: reader.u16()?, adjustment: reader.instant()? },
+            kind::PROGRAM => LoggerCommand::Program { security: reader.u16()? },
+            kind::FETCH => LoggerCommand::Fetch(FetchRequest {
+                security: reader.u16()?,
+                name: reader.text()?,
+                is_last: reader.u8()? != 0,
+                offset: reader.u32()?,
+                swath: reader.u16()?,
+            }),
+            kind::STORE => {
+                let (security, name, _attribute) = (reader.u16()?, reader.text()?, reader.u8()?);
+                let (close, offset) = (reader.u8()? != 0, reader.u32()?);
+                LoggerCommand::Store(StoreRequest {
+                    security,
+                    name,
+                    is_last: close,
+                    offset,
+                    data: reader.rest().to_vec(),
+                })
+            }
+            kind::CONTROL => {
+                LoggerCommand::Control { security: reader.u16()?, name: reader.text()?, action: reader.u8()? }
+            }
+            kind::COLLECT => {
+                let (security, mode) = (reader.u16()?, reader.u8()?);
+                let mut selections = Vec::new();
+                while !reader.is_empty() {
+                    selections.push(RecordSelection::read(mode, reader)?);
+                }
+                LoggerCommand::Collect { security, mode, selections }
+            }
+            kind::VALUES => LoggerCommand::Values {
+                security: reader.u16()?,
+                table: reader.text()?,
+                kind: reader.u8()?,
+                field: reader.text()?,
+                count: reader.u16()?,
+            },
+            _ => return Err(PakBusParseError::Unknown),
+        })
+    }
+
+    /// The protocol of the command, and its message.
+    pub fn write(&self, transaction: u8) -> (u8, Vec<u8>) {
+        let (protocol, kind) = self.kind();
+        let mut bytes = vec![kind, transaction];
+        match self {
+            LoggerCommand::Hello(hello) => hello.write(&mut bytes),
+            LoggerCommand::HelloRequest | LoggerCommand::Bye => {}
+            LoggerCommand::Settings { security, range } => {
+                bytes.u16(*security);
+                if let Some((first, last)) = range {
+                    bytes.u16(*first);
+                    bytes.u16(*last);
+                }
+            }
+            LoggerCommand::Clock { security, adjustment } => {
+                bytes.u16(*security);
+                bytes.instant(*adjustment);
+            }
+            LoggerCommand::Program { security } => bytes.u16(*security),
+            LoggerCommand::Fetch(fetch) => {
+                bytes.u16(fetch.security);
+                bytes.text(&fetch.name);
+                bytes.u8(fetch.is_last.into());
+                bytes.u32(fetch.offset);
+                bytes.u16(fetch.swath);
+            }
+            LoggerCommand::Store(store) => {
+                bytes.u16(store.security);
+                bytes.text(&store.name);
+                bytes.u8(0);
+                bytes.u8(store.is_last.into());
+                bytes.u32(store.offset);
+                bytes.extend(&store.data);
+            }
+            LoggerCommand::Control { security, name, action } => {
+                bytes.u16(*security);
+                bytes.text(name);
+                bytes.u8(*action);
+            }
+            LoggerCommand::Collect { security, mode, selections } => {
+                bytes.u16(*security);
+                bytes.u8(*mode);
+                selections.iter().for_each(|selection| selection.write(&mut bytes));
+            }
+            LoggerCommand::Values { security, table, kind, field, count } => {
+                bytes.u16(*security);
+                bytes.text(table);
+                bytes.u8(*kind);
+                bytes.text(field);
+                bytes.u16(*count);
+            }
+        }
+        (protocol, bytes)
+    }
+
+    /// The security code, where a command carries one.
+    pub fn security(&self) -> Option<u16> {
+        match self {
+            LoggerCommand::Hello(_) | LoggerCommand::HelloRequest | LoggerCommand::Bye => None,
+            LoggerCommand::Fetch(fetch) => Some(fetch.security),
+            LoggerCommand::Store(store) => Some(store.security),
+            LoggerCommand::Settings { security, .. }
+            | LoggerCommand::Clock { security, .. }
+            | LoggerCommand::Program { security }
+            | LoggerCommand::Control { security, .. }
+            | LoggerCommand::Collect { security, .. }
+            | LoggerCommand::Values { security, .. } => Some(*security),
+        }
+    }
+
+    /// Protocol and first byte.
+    pub(super) fn kind(&self) -> (u8, u8) {
+        match self {
+            LoggerCommand::Hello(_) => (PAKCTRL, kind::HELLO),
+            LoggerCommand::HelloRequest => (PAKCTRL, kind::HELLO_REQUEST),
+            LoggerCommand::Bye => (PAKCTRL, kind::BYE),
+            LoggerCommand::Settings { .. } => (PAKCTRL, kind::SETTINGS),
+            LoggerCommand::Clock { .. } => (BMP5, kind::CLOCK),
+            LoggerCommand::Program { .. } => (BMP5, kind::PROGRAM),
+            LoggerCommand::Fetch(_) => (BMP5, kind::FETCH),
+            LoggerCommand::Store(_) => (BMP5, kind::STORE),
+            LoggerCommand::Control { .. } => (BMP5, kind::CONTROL),
+            LoggerCommand::Collect { .. } => (BMP5, kind::COLLECT),
+            LoggerCommand::Values { .. } => (BMP5, kind::VALUES),
+        }
+    }
+}
+
+impl HelloFields {
+    pub(super) fn read(reader: &mut MessageReader) -> Result<HelloFields, PakBusParseError> {
+        Ok(HelloFields { is_router: reader.u8()? != 0, metric: reader.u8()?, verify: reader.u16()? })
+    }
+
+    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.u8(self.is_router.into());
+        bytes.u8(self.metric);
+        bytes.u16(self.verify);
+    }
+}
+
+impl RecordSelection {
+    fn read(mode: u8, reader: &mut MessageReader) -> Result<RecordSelection, PakBusParseError> {
+        let (table, signature) = (reader.u16()?, reader.u16()?);
+        let span = RecordRange::read(mode, reader)?;
+        let mut fields = Vec::new();
+        loop {
+            match reader.u16()? {
+                0 => return Ok(RecordSelection { table, signature, span, fields }),
+                field => fields.push(field),
+            }
+        }
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.u16(self.table);
+        bytes.u16(self.signature);
+        self.span.write(bytes);
+        self.fields.iter().for_each(|&field| bytes.u16(field));
+        bytes.u16(0);
+    }
+}

@@ -1,0 +1,106 @@
+//! Shorthands: URLs that name a peer instead of a transport, and what of the peer is to be reached. They stand for another
+//! URL and options of the peer, and are replaced before anything else looks at a case.
+
+use super::{PROTOCOLS, pakbus};
+use crate::endpoint::Endpoint;
+use crate::plan::Case;
+
+/// `SCHEME://host:port/VALUE`, over the first transport for which the peer has a port.
+pub struct Shorthand {
+    pub scheme: &'static str,
+    pub protocol: &'static str,
+    /// The option of the peer that the part behind the slash is; without one it is left as it is.
+    pub option: &'static str,
+}
+
+/// Every shorthand.
+pub static SHORTHANDS: &[Shorthand] = &[pakbus::client::SHORTHAND];
+
+/// Puts in place of shorthands what they stand for.
+pub fn expand_url(case: &mut Case) -> Result<(), String> {
+    for at in 0..case.endpoints.len() {
+        let scheme = case.endpoints[at].scheme();
+        if let Some(shorthand) = SHORTHANDS.iter().find(|shorthand| shorthand.scheme == scheme) {
+            case.endpoints[at] = shorthand.expand(&case.endpoints[at].clone(), case)?;
+        }
+    }
+    Ok(())
+}
+
+impl Shorthand {
+    /// The URL it stands for; the rest goes into the case.
+    fn expand(&self, url: &Endpoint, case: &mut Case) -> Result<Endpoint, String> {
+        if ![self.protocol, super::auto::NAME].contains(&case.peer.as_str()) {
+            return Err(format!(
+                "{url}: that is peer {}, not {}: leave --peer out",
+                self.protocol, case.peer
+            ));
+        }
+        case.peer = self.protocol.to_owned();
+        let (place, value) = url.address().split_once('/').unwrap_or((url.address(), ""));
+        if !value.is_empty() {
+            let before = case.peer_options.insert(self.option.to_owned(), value.to_owned());
+            if before.is_some_and(|before| before != value) {
+                return Err(format!("{url}: {} is another one already: give it once", self.option));
+            }
+        }
+        let ports =
+            PROTOCOLS.iter().filter(|peer| peer.name == self.protocol).flat_map(|peer| peer.default_ports);
+        let transport = ports.map(|(transport, _)| *transport).next().unwrap_or_default();
+        let options = url.as_str().find('?').map_or("", |at| &url.as_str()[at..]);
+        format!("{transport}://{place}{options}").parse().map_err(|_| {
+            format!("{url}: needed is {}://host:port/{}", self.scheme, self.option.to_uppercase())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{CaseSpec, OneOrMany};
+
+    fn expand_shorthand(
+        urls: &[&str],
+        peer: Option<&str>,
+        node: Option<&str>,
+    ) -> Result<(String, String), String> {
+        let spec = CaseSpec {
+            url: Some(OneOrMany::Many(urls.iter().map(|url| url.parse().unwrap()).collect())),
+            together: Some(true),
+            peer: peer.map(str::to_owned),
+            workload: Some("latency".to_owned()),
+            peer_options: node.map(|node| ("node".to_owned(), node.to_owned())).into_iter().collect(),
+            ..CaseSpec::default()
+        };
+        let mut case = spec.expand()?.remove(0);
+        expand_url(&mut case)?;
+        let options: Vec<String> = case.peer_options.values().cloned().collect();
+        Ok((case.endpoints[0].to_string(), format!("{} {}", case.peer, options.join(","))))
+    }
+
+    #[test]
+    fn shorthands_expand_to_a_url_and_an_option() {
+        let of = |url| expand_shorthand(&[url], None, None).unwrap();
+        let is = |url: &str, peer: &str| (url.to_owned(), peer.to_owned());
+        assert_eq!(of("pakbus://box:6785/17"), is("tcp://box:6785", "pakbus 17"));
+        assert_eq!(of("pakbus://[::1]/4094?keepalive=30s"), is("tcp://[::1]?keepalive=30s", "pakbus 4094"));
+        assert_eq!(of("pakbus://box"), is("tcp://box", "pakbus "));
+        assert_eq!(of("tcp://box:1"), is("tcp://box:1", "auto "));
+    }
+
+    #[test]
+    fn conflicting_options_are_refused() {
+        let error = |urls: &[&str], peer, node| expand_shorthand(urls, peer, node).unwrap_err();
+        insta::assert_snapshot!([
+            error(&["pakbus://box/1"], Some("echo"), None),
+            error(&["pakbus://box/1"], Some("pakbus"), Some("2")),
+            error(&["pakbus://box/1", "pakbus://other/2"], None, None),
+            error(&["pakbus:///1"], None, None),
+        ].join("\n"), @r"
+        pakbus://box/1: that is peer pakbus, not echo: leave --peer out
+        pakbus://box/1: node is another one already: give it once
+        pakbus://other/2: node is another one already: give it once
+        pakbus:///1: needed is pakbus://host:port/NODE
+        ");
+    }
+}

@@ -1,0 +1,398 @@
+//! `sockperf`: messages as Mellanox's sockperf sends them. Its server is an echo that changes a flag, so a plain echo
+//! will not do at either end.
+//!
+//! A header of 14 bytes in network order: number (from 1), flags, length of the message. On streams messages lie end to
+//! end. Not for sockperf's multicast, nor for its under-load and throughput modes, which our far end takes in silence.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{
+    ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, Service, open_flows,
+};
+use crate::clock::Time;
+use crate::link::party::{Party, Step};
+use crate::link::{Admission, Batch, Caps, Fault, Framing};
+use crate::plan::{Case, Direction};
+use crate::workload::FlowRole;
+use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
+use crate::workload::pattern::{Alphabet, PatternMessage, count_differing};
+
+pub const PROTOCOL: Protocol = Protocol {
+    name: "sockperf",
+    summary: "answers as a sockperf server does, TCP and UDP",
+    default_ports: &[("tcp", 11111), ("udp", 11111)],
+    workloads: &[("latency", &[Direction::Loop])],
+    options: &[],
+    sizes: &[],
+    prepare_case: |case, _| {
+        if case.message_bytes == 0 {
+            case.message_bytes = HEADER_BYTES as u32;
+        }
+        match case.message_bytes as usize {
+            HEADER_BYTES.. => Ok(()),
+            bytes => Err(format!(
+                "a message of sockperf has {HEADER_BYTES} bytes or more, not {bytes}: choose another --size"
+            )),
+        }
+    },
+    connect,
+    serve: Some(|_| Arc::new(SockperfService)),
+};
+
+/// Bytes of the header, and so of the shortest message.
+pub const HEADER_BYTES: usize = 14;
+
+const FROM_CLIENT: u16 = 1;
+/// The sender wants an answer.
+const PONG: u16 = 2;
+
+/// What stands in front of every message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SockperfHeader {
+    pub sequence: u64,
+    pub flags: u16,
+    /// Bytes of the message, this header included.
+    pub length: u32,
+}
+
+impl SockperfHeader {
+    pub fn read(bytes: &[u8; HEADER_BYTES]) -> SockperfHeader {
+        let [n7, n6, n5, n4, n3, n2, n1, n0, f1, f0, length @ ..] = *bytes;
+        SockperfHeader {
+            sequence: u64::from_be_bytes([n7, n6, n5, n4, n3, n2, n1, n0]),
+            flags: u16::from_be_bytes([f1, f0]),
+            length: u32::from_be_bytes(length),
+        }
+    }
+
+    pub fn write(&self, into: &mut [u8]) {
+        into[..8].copy_from_slice(&self.sequence.to_be_bytes());
+        into[8..10].copy_from_slice(&self.flags.to_be_bytes());
+        into[10..HEADER_BYTES].copy_from_slice(&self.length.to_be_bytes());
+    }
+
+    /// The header of the answer; `None` where none is wanted. Servers do not answer each other.
+    fn reply_header(self) -> Option<SockperfHeader> {
+        const ASKS: u16 = FROM_CLIENT | PONG;
+        (self.flags & ASKS == ASKS).then_some(SockperfHeader { flags: self.flags & !FROM_CLIENT, ..self })
+    }
+}
+
+fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let flows = open_flows(case, near, |port, link, flows| {
+        let caps = link.caps().clone();
+        let exchange = Box::new(PingPongCodec::new(case.message_bytes as usize, &caps));
+        let party = Pinger::new(exchange, case, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
+        flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
+        Ok(())
+    })?;
+    Ok(FlowsOnlySession::boxed(flows))
+}
+
+/// The near end of a ping-pong.
+struct PingPongCodec {
+    message: Vec<u8>,
+    is_stream: bool,
+    /// The answer that is coming in on a stream: its header, and how much of it is here.
+    header: [u8; HEADER_BYTES],
+    received_bytes: usize,
+    corrupt_bytes: u64,
+}
+
+impl PingPongCodec {
+    fn new(length: usize, caps: &Caps) -> PingPongCodec {
+        let noise = PatternMessage::new(length, Alphabet::from_caps(caps)).bytes().to_vec();
+        PingPongCodec {
+            message: noise,
+            is_stream: caps.framing == Framing::Stream,
+            header: [0; HEADER_BYTES],
+            received_bytes: 0,
+            corrupt_bytes: 0,
+        }
+    }
+
+    /// The number that a header answers.
+    fn reply_sequence(&self, head: &[u8; HEADER_BYTES]) -> Option<u64> {
+        let header = SockperfHeader::read(head);
+        let ours =
+            header.flags & (FROM_CLIENT | PONG) == PONG && header.length as usize == self.message.len();
+        ours.then(|| header.sequence.checked_sub(1)).flatten()
+    }
+
+    fn parse_message(&self, data: &[u8]) -> ReplyStatus {
+        let used = data.len();
+        let Some((head, body)) = data.split_first_chunk().filter(|_| used == self.message.len()) else {
+            return ReplyStatus::Malformed { used };
+        };
+        match self.reply_sequence(head) {
+            Some(sequence) => ReplyStatus::Complete {
+                sequence,
+                used,
+                corrupt_bytes: count_differing(body, &self.message[HEADER_BYTES..]),
+            },
+            None => ReplyStatus::Malformed { used },
+        }
+    }
+
+    fn parse_stream(&mut self, data: &[u8]) -> ReplyStatus {
+        let in_head = (HEADER_BYTES - self.received_bytes.min(HEADER_BYTES)).min(data.len());
+        self.header[self.received_bytes.min(HEADER_BYTES)..][..in_head].copy_from_slice(&data[..in_head]);
+        self.received_bytes += in_head;
+        if self.received_bytes < HEADER_BYTES {
+            return ReplyStatus::Incomplete;
+        }
+        let Some(sequence) = self.reply_sequence(&self.header) else {
+            self.received_bytes = 0;
+            return ReplyStatus::Malformed { used: data.len() };
+        };
+        let rest = &self.message[self.received_bytes..];
+        let in_body = rest.len().min(data.len() - in_head);
+        self.corrupt_bytes += count_differing(&data[in_head..][..in_body], &rest[..in_body]);
+        self.received_bytes += in_body;
+        if self.received_bytes < self.message.len() {
+            return ReplyStatus::Incomplete;
+        }
+        self.received_bytes = 0;
+        ReplyStatus::Complete {
+            sequence,
+            used: in_head + in_body,
+            corrupt_bytes: std::mem::take(&mut self.corrupt_bytes),
+        }
+    }
+}
+
+impl RequestReplyCodec for PingPongCodec {
+    fn encode_request(&mut self, sequence: u64) -> &[u8] {
+        let length = self.message.len() as u32;
+        SockperfHeader { sequence: sequence + 1, flags: FROM_CLIENT | PONG, length }.write(&mut self.message);
+        &self.message
+    }
+
+    fn parse_reply(&mut self, data: &[u8], _waiting: Range<u64>) -> ReplyStatus {
+        if self.is_stream { self.parse_stream(data) } else { self.parse_message(data) }
+    }
+}
+
+struct SockperfService;
+
+impl Service for SockperfService {
+    fn new_party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
+        let room = caps.max_message_bytes.unwrap_or(MAX_CHUNK_BYTES);
+        Box::new(SockperfConnection {
+            batch: Batch::new(room, 1),
+            is_stream: caps.framing == Framing::Stream,
+            replies: ReplyBuilder::default(),
+            output: Vec::with_capacity(room + HEADER_BYTES),
+            output_sent: 0,
+            is_finished: false,
+            is_malformed: false,
+        })
+    }
+
+    fn admit_sender(&self, first: &[u8], _from: &str, reply: &mut Vec<u8>) -> Admission {
+        match ReplyBuilder::default().reply_to_message(first, reply) {
+            Some(()) => Admission::Reply,
+            None => Admission::Drop,
+        }
+    }
+}
+
+/// Largest piece taken of a stream at once.
+const MAX_CHUNK_BYTES: usize = 65_536;
+
+/// What is said in answer, as messages come in.
+#[derive(Debug, Default)]
+pub struct ReplyBuilder {
+    header: [u8; HEADER_BYTES],
+    header_bytes: usize,
+    /// Bytes of the message that are still to come, and whether they go back.
+    bytes_left: usize,
+    must_reply: bool,
+}
+
+impl ReplyBuilder {
+    /// Answers whatever is whole of a stream; fails where no message begins.
+    pub fn reply_to_stream(&mut self, mut data: &[u8], out: &mut Vec<u8>) -> Option<()> {
+        while !data.is_empty() {
+            if self.bytes_left > 0 {
+                let (body, rest) = data.split_at(self.bytes_left.min(data.len()));
+                if self.must_reply {
+                    out.extend_from_slice(body);
+                }
+                (self.bytes_left, data) = (self.bytes_left - body.len(), rest);
+                continue;
+            }
+            let (part, rest) = data.split_at((HEADER_BYTES - self.header_bytes).min(data.len()));
+            self.header[self.header_bytes..][..part.len()].copy_from_slice(part);
+            (self.header_bytes, data) = (self.header_bytes + part.len(), rest);
+            if self.header_bytes == HEADER_BYTES {
+                self.header_bytes = 0;
+                self.begin_reply(out)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Answers a message, if it wants an answer and has the length that it says.
+    fn reply_to_message(&mut self, message: &[u8], out: &mut Vec<u8>) -> Option<()> {
+        let (head, body) = message.split_first_chunk()?;
+        let header = SockperfHeader::read(head);
+        let answer = header.reply_header().filter(|_| header.length as usize == message.len())?;
+        out.resize(HEADER_BYTES, 0);
+        answer.write(out);
+        out.extend_from_slice(body);
+        Some(())
+    }
+
+    fn begin_reply(&mut self, out: &mut Vec<u8>) -> Option<()> {
+        let header = SockperfHeader::read(&self.header);
+        self.bytes_left = (header.length as usize).checked_sub(HEADER_BYTES)?;
+        let answer = header.reply_header();
+        self.must_reply = answer.is_some();
+        if let Some(answer) = answer {
+            let at = out.len();
+            out.resize(at + HEADER_BYTES, 0);
+            answer.write(&mut out[at..]);
+        }
+        Some(())
+    }
+}
+
+/// The far end.
+struct SockperfConnection {
+    batch: Batch,
+    is_stream: bool,
+    replies: ReplyBuilder,
+    output: Vec<u8>,
+    /// How much of it has gone.
+    output_sent: usize,
+    is_finished: bool,
+    is_malformed: bool,
+}
+
+impl Party for SockperfConnection {
+    fn next_step(&mut self, _now: Time) -> Step<'_> {
+        if self.output_sent < self.output.len() {
+            return Step::Send { bytes: &self.output[self.output_sent..], message: self.output.len() };
+        }
+        if self.is_malformed {
+            return Step::Fail(Fault::Other("this is no message of sockperf".to_owned()));
+        }
+        if self.is_finished {
+            return Step::Done;
+        }
+        Step::Receive { into: &mut self.batch, until: Time::NEVER }
+    }
+
+    fn on_sent(&mut self, bytes: usize, _at: Time) {
+        self.output_sent += bytes;
+    }
+
+    fn on_received(&mut self, _now: Time) {
+        self.output.clear();
+        self.output_sent = 0;
+        let data = self.batch.messages().next().unwrap_or_default();
+        if self.is_stream {
+            self.is_malformed = self.replies.reply_to_stream(data, &mut self.output).is_none();
+        } else {
+            // What is no message, or wants no answer, gets none.
+            let _ = self.replies.reply_to_message(data, &mut self.output);
+        }
+    }
+
+    fn on_timeout(&mut self, _now: Time) {}
+
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::ask::text;
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        text::parse_bytes(&format!("hex:{hex}")).unwrap()
+    }
+
+    /// As sockperf 3.7 said them.
+    const REQUEST_HEX: &str = "0000000000000001 0003 00000020 D4ABB2CDC69BB454110E827441213DDC8770";
+    const REPLY_HEX: &str = "0000000000000001 0002 00000020 D4ABB2CDC69BB454110E827441213DDC8770";
+
+    fn build_replies<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
+        let (mut answers, mut out) = (ReplyBuilder::default(), Vec::new());
+        for piece in pieces {
+            answers.reply_to_stream(piece, &mut out)?;
+        }
+        Some(out)
+    }
+
+    #[test]
+    fn the_server_clears_a_flag() {
+        let (asked, answered) = (bytes(REQUEST_HEX), bytes(REPLY_HEX));
+        let mut out = Vec::new();
+        assert_eq!(ReplyBuilder::default().reply_to_message(&asked, &mut out), Some(()));
+        assert_eq!(out, answered);
+        // On a stream in pieces of any length, several messages after each other, one of which wants no answer.
+        let silent = bytes("0000000000000002 0001 00000010 FFFF");
+        let stream = [&asked[..], &silent, &asked].concat();
+        for size in 1..stream.len() {
+            assert_eq!(
+                build_replies(stream.chunks(size)),
+                Some([&answered[..], &answered].concat()),
+                "{size}"
+            );
+        }
+        assert_eq!(
+            build_replies([&b"GET / HTTP/1.0\r\n"[..]].into_iter()).map(|out| out.len()),
+            Some(0),
+            "it waits"
+        );
+        assert_eq!(build_replies([&[0; 14][..]].into_iter()), None, "a message of no length");
+    }
+
+    #[test]
+    fn the_client_accepts_only_its_own_replies() {
+        for caps in
+            [Caps::STREAM, Caps { framing: Framing::Message, max_message_bytes: Some(1000), ..Caps::STREAM }]
+        {
+            let mut near = PingPongCodec::new(32, &caps);
+            let asked = near.encode_request(6).to_vec();
+            assert_eq!(asked[..HEADER_BYTES], bytes("0000000000000007 0003 00000020"));
+            let mut answered = asked.clone();
+            answered[9] = 2;
+            assert_eq!(
+                near.parse_reply(&answered, 6..7),
+                ReplyStatus::Complete { sequence: 6, used: 32, corrupt_bytes: 0 }
+            );
+            assert_eq!(
+                near.parse_reply(&asked, 6..7),
+                ReplyStatus::Malformed { used: 32 },
+                "an echo is none"
+            );
+            answered[20] ^= 1;
+            assert_eq!(
+                near.parse_reply(&answered, 6..7),
+                ReplyStatus::Complete { sequence: 6, used: 32, corrupt_bytes: 1 }
+            );
+        }
+        let mut near = PingPongCodec::new(32, &Caps::STREAM);
+        let mut answered = near.encode_request(0).to_vec();
+        answered[9] = 2;
+        for at in 0..31 {
+            assert_eq!(near.parse_reply(&answered[at..=at], 0..1), ReplyStatus::Incomplete);
+        }
+        let two = [&answered[31..], &answered].concat();
+        assert_eq!(
+            near.parse_reply(&two, 0..1),
+            ReplyStatus::Complete { sequence: 0, used: 1, corrupt_bytes: 0 }
+        );
+        assert_eq!(
+            near.parse_reply(&answered, 0..1),
+            ReplyStatus::Complete { sequence: 0, used: 32, corrupt_bytes: 0 }
+        );
+    }
+}

@@ -1,0 +1,284 @@
+//! `stamp` and `twamp-light`: the far end tells when a request came and when its answer left (RFC 8762, RFC 5357), so
+//! that its own time can be told from that of the way, and the way there from the way back.
+//!
+//! Neither has a control connection; the token, where one is wanted, is the key of STAMP's authenticated mode. Packets
+//! are `packet`, their extensions `tlv`, times of day `time`, the far side is `reflector`.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde_json::{Map, Value};
+
+use super::ask::text;
+use super::{ClientSession, ConnectContext, Flow, Protocol, ProtocolError, open_flows};
+use crate::clock::Time;
+use crate::link::{Caps, Framing};
+use crate::plan::{Case, Direction};
+use crate::sample::ServerTimestamps;
+use crate::workload::FlowRole;
+use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
+
+pub mod packet;
+mod reflector;
+pub mod time;
+pub mod tlv;
+
+use packet::{
+    AUTHENTICATED_BYTES, HmacKey, MIN_REQUEST_BYTES, ReflectorPacket, SenderPacket, TWAMP_REPLY_BYTES,
+    UNAUTHENTICATED_BYTES, base_bytes,
+};
+use time::{ErrorEstimate, WallClock};
+
+pub const PROTOCOL: Protocol = Protocol {
+    name: "stamp",
+    summary: "tells when a request came and its answer left (STAMP, RFC 8762)",
+    default_ports: &[("udp", 862)],
+    workloads: &[("latency", &[Direction::Loop])],
+    options: &[(
+        AUTHENTICATED_OPTION,
+        "true: packets are signed with the token, and only signed ones believed (false)",
+    )],
+    sizes: &[],
+    prepare_case: |case, caps| prepare_case(case, caps, StampVariant::Stamp),
+    connect: |case, near| connect(case, near, StampVariant::Stamp),
+    serve: Some(|facts| reflector::new_service(facts, StampVariant::Stamp)),
+};
+
+pub const TWAMP_LIGHT: Protocol = Protocol {
+    name: "twamp-light",
+    summary: "the same as TWAMP without its control connection has it (RFC 5357)",
+    options: &[],
+    prepare_case: |case, caps| prepare_case(case, caps, StampVariant::TwampLight),
+    connect: |case, near| connect(case, near, StampVariant::TwampLight),
+    serve: Some(|facts| reflector::new_service(facts, StampVariant::TwampLight)),
+    ..PROTOCOL
+};
+
+const AUTHENTICATED_OPTION: &str = "authenticated";
+
+/// Whose packets they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StampVariant {
+    Stamp,
+    TwampLight,
+}
+
+/// The key that a token stands for: its bytes, or those that it spells after `hex:`.
+fn key_from_token(token: &str) -> HmacKey {
+    let spelt = token.starts_with("hex:").then(|| text::parse_bytes(token).ok()).flatten();
+    HmacKey::new(spelt.as_deref().unwrap_or(token.as_bytes()))
+}
+
+fn is_authenticated(case: &Case) -> Result<bool, String> {
+    match case.peer_options.get(AUTHENTICATED_OPTION).map(String::as_str) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => Err(format!("peer stamp: authenticated '{other}' is neither true nor false")),
+    }
+}
+
+/// Checks the size, which is that of a packet, or sets the usual one.
+fn prepare_case(case: &mut Case, caps: &Caps, dialect: StampVariant) -> Result<(), String> {
+    let (peer, url) = (&case.peer, &case.endpoints[0]);
+    if caps.framing == Framing::Stream {
+        return Err(format!("{url}: peer {peer} needs messages, not a stream: udp is usual"));
+    }
+    let signed = is_authenticated(case)?;
+    let (usual, least, more) = match (dialect, signed) {
+        (StampVariant::Stamp, false) => {
+            (UNAUTHENTICATED_BYTES, UNAUTHENTICATED_BYTES, tlv::min_extension_bytes(signed))
+        }
+        (StampVariant::Stamp, true) => {
+            (AUTHENTICATED_BYTES, AUTHENTICATED_BYTES, tlv::min_extension_bytes(signed))
+        }
+        // The answer is as long as the request only if that is long enough.
+        (StampVariant::TwampLight, _) => (TWAMP_REPLY_BYTES, MIN_REQUEST_BYTES, 0),
+    };
+    let bytes = match case.message_bytes as usize {
+        0 => usual,
+        bytes => bytes,
+    };
+    if bytes < least || (least < bytes && bytes < least + more) {
+        let from = if more > 0 {
+            format!("{least}, or {} and more", least + more)
+        } else {
+            format!("{least} and more")
+        };
+        return Err(format!(
+            "{url}: a packet of {peer} has {from} bytes, not {bytes}: choose another --size"
+        ));
+    }
+    case.message_bytes = bytes as u32;
+    Ok(())
+}
+
+fn connect(
+    case: &Case,
+    near: &ConnectContext,
+    dialect: StampVariant,
+) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let key = match (is_authenticated(case).map_err(ProtocolError::InvalidCase)?, near.token) {
+        (false, _) => None,
+        (true, Some(token)) => Some(key_from_token(token)),
+        (true, None) => {
+            return Err(ProtocolError::InvalidCase(
+                "peer stamp: signing needs the key that the reflector has: give it with --token-file"
+                    .to_owned(),
+            ));
+        }
+    };
+    let heard = Arc::<LastReply>::default();
+    let wall = WallClock::now(&near.dialer.clock);
+    let flows = open_flows(case, near, |port, link, flows| {
+        let caps = link.caps().clone();
+        let sender = StampCodec::new(dialect, key.clone(), wall, case.message_bytes as usize, heard.clone());
+        let party =
+            Pinger::new(Box::new(sender), case, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
+        flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
+        Ok(())
+    })?;
+    Ok(Box::new(StampSession { flows, last_reply: heard, is_authenticated: key.is_some() }))
+}
+
+/// What the last answer said besides times: its error estimate and TTL, and that there was one.
+#[derive(Default)]
+struct LastReply(AtomicU64);
+
+impl LastReply {
+    const PRESENT_FLAG: u64 = 1 << 32;
+
+    fn record(&self, reply: &ReflectorPacket) {
+        self.0.store(
+            Self::PRESENT_FLAG | u64::from(reply.error_estimate.0) << 8 | u64::from(reply.ttl),
+            Relaxed,
+        );
+    }
+
+    fn facts(&self) -> Map<String, Value> {
+        let mut facts = Map::new();
+        let heard = self.0.load(Relaxed);
+        if heard & Self::PRESENT_FLAG == 0 {
+            return facts;
+        }
+        let (error, ttl) = (ErrorEstimate((heard >> 8) as u16), heard as u8);
+        let mut note = |name: &str, value: Value| facts.insert(name.to_owned(), value);
+        note("far_time_stamps", if error.is_ptp() { "ptp" } else { "ntp" }.into());
+        note("far_clock_synchronised", error.is_synchronised().into());
+        // What one that is not claims of its error means nothing.
+        if error.is_synchronised() {
+            note("far_clock_error_seconds", error.seconds().into());
+        }
+        if ttl > 0 {
+            note("ttl_at_far_end", ttl.into());
+        }
+        facts
+    }
+}
+
+struct StampSession {
+    flows: Vec<Flow>,
+    last_reply: Arc<LastReply>,
+    is_authenticated: bool,
+}
+
+impl ClientSession for StampSession {
+    fn take_flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    fn effective_settings(&self) -> Map<String, Value> {
+        let mut got = self.last_reply.facts();
+        got.insert(AUTHENTICATED_OPTION.to_owned(), self.is_authenticated.into());
+        got
+    }
+}
+
+/// What a sender says, and how it reads the answers.
+pub struct StampCodec {
+    key: Option<HmacKey>,
+    wall_clock: WallClock,
+    /// Tells our answers from others'; 0 where the dialect has no such number.
+    session_id: u16,
+    packet: Vec<u8>,
+    now: Time,
+    server_timestamps: Option<ServerTimestamps>,
+    last_reply: Arc<LastReply>,
+}
+
+impl StampCodec {
+    fn new(
+        dialect: StampVariant,
+        key: Option<HmacKey>,
+        wall: WallClock,
+        length: usize,
+        heard: Arc<LastReply>,
+    ) -> StampCodec {
+        let mut packet = vec![0; length];
+        if dialect == StampVariant::Stamp {
+            tlv::write_padding(&mut packet[base_bytes(key.as_ref())..], key.as_ref());
+        }
+        let session = if dialect == StampVariant::Stamp { fastrand::u16(1..) } else { 0 };
+        StampCodec {
+            key,
+            wall_clock: wall,
+            session_id: session,
+            packet,
+            now: Time(0),
+            server_timestamps: None,
+            last_reply: heard,
+        }
+    }
+}
+
+impl RequestReplyCodec for StampCodec {
+    fn set_time(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    fn encode_request(&mut self, sequence: u64) -> &[u8] {
+        let request = SenderPacket {
+            sequence: sequence as u32,
+            sent: self.wall_clock.ntp_at(self.now).0,
+            error_estimate: ErrorEstimate::UNKNOWN,
+            session_id: self.session_id,
+        };
+        request.write(&mut self.packet, self.key.as_ref());
+        &self.packet
+    }
+
+    fn parse_reply(&mut self, data: &[u8], waiting: Range<u64>) -> ReplyStatus {
+        let used = data.len();
+        self.server_timestamps = None;
+        let Some(reply) = ReflectorPacket::read(data, self.key.as_ref()) else {
+            return ReplyStatus::Malformed { used };
+        };
+        // A reflector that does not know of sessions says 0.
+        let ours = reply.session_id == self.session_id || reply.session_id == 0;
+        let Some((received, sent)) = reply.times().filter(|_| ours) else {
+            return ReplyStatus::Malformed { used };
+        };
+        let near = reply.request.sequence.wrapping_sub(waiting.start as u32) as i32;
+        let Some(sequence) = waiting.start.checked_add_signed(near.into()) else {
+            return ReplyStatus::Malformed { used };
+        };
+        self.last_reply.record(&reply);
+        self.server_timestamps = Some(ServerTimestamps {
+            received_ns: self.wall_clock.clock_ns_of(received),
+            sent_ns: self.wall_clock.clock_ns_of(sent),
+            reply_number: reply.sequence,
+        });
+        ReplyStatus::Complete { sequence, used, corrupt_bytes: 0 }
+    }
+
+    fn has_server_timestamps(&self) -> bool {
+        true
+    }
+
+    fn server_timestamps(&self) -> Option<ServerTimestamps> {
+        self.server_timestamps
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! The far side of STAMP and TWAMP-Light: answers each request with when it came and when the answer left.
+//!
+//! A sender has a thread and, unless the reflector is to be stateless, a counter for each of its sessions. An answer is
+//! never longer than its request: a TWAMP sender that pads nothing gets none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::packet::{HmacKey, ReflectorPacket, SenderPacket, TWAMP_REPLY_BYTES, base_bytes};
+use super::time::{ErrorEstimate, NtpTime, WallClock};
+use super::tlv::{self, SessionCounts};
+use super::{StampVariant, key_from_token};
+use crate::clock::{Clock, Time};
+use crate::link::party::{Party, Step};
+use crate::link::{Admission, Batch, Caps, Fault, Framing};
+use crate::protocol::{ServerConfig, ServerSetting, Service};
+
+/// Most sessions of one sender that are counted apart; a further one takes the place of the eldest.
+const MAX_SESSIONS: usize = 16;
+
+/// An answer to an answer of ours comes within this time.
+const MAX_LOOP_AGE: Duration = Duration::from_secs(60);
+
+/// Longest packet that is answered: what a link takes at most.
+const MAX_PACKET_BYTES: usize = 65_536;
+
+pub fn new_service(facts: &Arc<ServerConfig>, dialect: StampVariant) -> Arc<dyn Service> {
+    Arc::new(StampService {
+        variant: dialect,
+        is_stateless: facts.is_stateless,
+        // TWAMP's own signatures need its control connection.
+        key: facts.token.as_deref().filter(|_| dialect == StampVariant::Stamp).map(key_from_token),
+    })
+}
+
+struct StampService {
+    variant: StampVariant,
+    is_stateless: bool,
+    /// Only what is signed with it is answered.
+    key: Option<HmacKey>,
+}
+
+impl Service for StampService {
+    fn check_link(&self, caps: &Caps) -> Result<(), String> {
+        match caps.framing {
+            Framing::Message => Ok(()),
+            Framing::Stream => Err("test packets need messages, not a stream: udp is usual".to_owned()),
+        }
+    }
+
+    fn new_party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
+        Box::new(StampReflector {
+            variant: self.variant,
+            is_stateless: self.is_stateless,
+            key: self.key.clone(),
+            wall_clock: WallClock::now(&Clock::System),
+            batch: Batch::with_ttl(caps.max_message_bytes.unwrap_or(MAX_PACKET_BYTES).min(MAX_PACKET_BYTES)),
+            pending: None,
+            reply: Vec::with_capacity(MAX_PACKET_BYTES),
+            sessions: Vec::with_capacity(MAX_SESSIONS),
+            is_finished: false,
+        })
+    }
+
+    fn admit_sender(&self, first: &[u8], _from: &str, _reply: &mut Vec<u8>) -> Admission {
+        let known = read_request(first, self.variant, self.key.as_ref()).is_some();
+        if known { Admission::Open } else { Admission::Drop }
+    }
+
+    fn supported_settings(&self) -> &'static [ServerSetting] {
+        match self.variant {
+            StampVariant::Stamp => &[ServerSetting::Token, ServerSetting::Stateless],
+            StampVariant::TwampLight => &[ServerSetting::Stateless],
+        }
+    }
+}
+
+/// A request that is answered: as long as its answer, and signed if a key is wanted. Anybody could have answers sent to
+/// others that are longer than what asks for them.
+fn read_request(bytes: &[u8], dialect: StampVariant, key: Option<&HmacKey>) -> Option<SenderPacket> {
+    let least = match dialect {
+        StampVariant::Stamp => base_bytes(key),
+        StampVariant::TwampLight => TWAMP_REPLY_BYTES,
+    };
+    let request = SenderPacket::read(bytes, key).filter(|_| bytes.len() >= least)?;
+    // Where STAMP has the number of a session, TWAMP has padding.
+    Some(SenderPacket {
+        session_id: if dialect == StampVariant::Stamp { request.session_id } else { 0 },
+        ..request
+    })
+}
+
+/// A session of a sender.
+struct ReflectorSession {
+    id: u16,
+    counts: SessionCounts,
+}
+
+/// A request that waits for its answer.
+struct PendingRequest {
+    request: SenderPacket,
+    received_at: Time,
+    /// The clock was read again since.
+    has_reread_clock: bool,
+}
+
+struct StampReflector {
+    variant: StampVariant,
+    is_stateless: bool,
+    key: Option<HmacKey>,
+    wall_clock: WallClock,
+    batch: Batch,
+    pending: Option<PendingRequest>,
+    reply: Vec<u8>,
+    sessions: Vec<ReflectorSession>,
+    is_finished: bool,
+}
+
+impl StampReflector {
+    /// The session of that number, a new one if need be.
+    fn session(&mut self, id: u16) -> &mut ReflectorSession {
+        let at = self.sessions.iter().position(|session| session.id == id).unwrap_or_else(|| {
+            if self.sessions.len() == MAX_SESSIONS {
+                self.sessions.remove(0);
+            }
+            self.sessions.push(ReflectorSession { id, counts: SessionCounts::default() });
+            self.sessions.len() - 1
+        });
+        &mut self.sessions[at]
+    }
+
+    /// Whether another reflector has answered one of our answers: it says when that one left, a moment ago by our clock. To
+    /// answer it would go on for ever.
+    fn is_looped_reply(&self, message: &[u8], now: Time) -> bool {
+        let reply = ReflectorPacket::read(message, self.key.as_ref());
+        let age = reply.map(|reply| self.wall_clock.ntp_at(now).since(NtpTime(reply.request.sent)));
+        age.is_some_and(|age| (0..=MAX_LOOP_AGE.as_nanos() as i64).contains(&age))
+    }
+
+    /// Writes the answer that leaves now.
+    fn write_reply(&mut self, request: SenderPacket, received: Time, now: Time) {
+        let (dialect, stateless) = (self.variant, self.is_stateless);
+        let sent = self.wall_clock.ntp_at(now).0;
+        let counts = self.session(request.session_id).counts;
+        let reply = ReflectorPacket {
+            sequence: if stateless { request.sequence } else { counts.sent },
+            sent,
+            error_estimate: ErrorEstimate::UNKNOWN,
+            session_id: request.session_id,
+            received: self.wall_clock.ntp_at(received).0,
+            request,
+            ttl: self.batch.ttl().unwrap_or(0),
+        };
+        let asked = self.batch.messages().next().unwrap_or_default();
+        let head = match dialect {
+            StampVariant::Stamp => base_bytes(self.key.as_ref()),
+            StampVariant::TwampLight => TWAMP_REPLY_BYTES,
+        };
+        self.reply.clear();
+        self.reply.resize(head, 0);
+        reply.write(&mut self.reply, self.key.as_ref());
+        // Of padding the end comes back, so that request and answer have the same length.
+        self.reply.extend_from_slice(asked.get(head..).unwrap_or_default());
+        if dialect == StampVariant::Stamp {
+            tlv::write_reply(&mut self.reply[head..], &counts, self.key.as_ref());
+        }
+    }
+}
+
+impl Party for StampReflector {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if let Some(PendingRequest { request, received_at: received, has_reread_clock: ref mut late }) =
+            self.pending
+        {
+            if !std::mem::replace(late, true) {
+                // The time of leaving is not the one of coming: it is read once more.
+                return Step::Sleep(now);
+            }
+            self.write_reply(request, received, now);
+            return Step::Send { bytes: &self.reply, message: self.reply.len() };
+        }
+        if self.is_finished {
+            return Step::Done;
+        }
+        Step::Receive { into: &mut self.batch, until: Time::NEVER }
+    }
+
+    fn on_sent(&mut self, _bytes: usize, at: Time) {
+        let sent = self.wall_clock.ntp_at(at).0;
+        let Some(PendingRequest { request, .. }) = self.pending.take() else { return };
+        let counts = &mut self.session(request.session_id).counts;
+        counts.last_reply = Some((counts.sent, sent));
+        counts.sent = counts.sent.wrapping_add(1);
+    }
+
+    fn on_received(&mut self, now: Time) {
+        let message = self.batch.messages().next().unwrap_or_default();
+        let Some(request) = read_request(message, self.variant, self.key.as_ref()) else { return };
+        if self.is_looped_reply(message, now) {
+            return;
+        }
+        let counts = &mut self.session(request.session_id).counts;
+        counts.received = counts.received.wrapping_add(1);
+        self.pending = Some(PendingRequest { request, received_at: now, has_reread_clock: false });
+    }
+
+    fn on_timeout(&mut self, _now: Time) {}
+
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.is_finished = true;
+        Ok(())
+    }
+}

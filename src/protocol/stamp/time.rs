@@ -1,0 +1,147 @@
+//! Time as STAMP and TWAMP write it: 64 bits of NTP or of PTP, and how far the clock behind it may be trusted.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::clock::{Clock, Time};
+
+/// Seconds from the beginning of 1900 to that of 1970.
+const NTP_TO_UNIX_SECONDS: u64 = 2_208_988_800;
+
+const NANOSECONDS_PER_SECOND: i128 = 1_000_000_000;
+
+/// Seconds since 1900 modulo 2³² (again 0 in February 2036), and the fraction in units of 2⁻³² s.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NtpTime(pub u64);
+
+impl NtpTime {
+    /// From nanoseconds since 1970, at most 136 years of them.
+    pub fn from_unix_ns(nanoseconds: i128) -> NtpTime {
+        let seconds = nanoseconds.div_euclid(NANOSECONDS_PER_SECOND) as u64;
+        let fraction = (nanoseconds.rem_euclid(NANOSECONDS_PER_SECOND) << 32) / NANOSECONDS_PER_SECOND;
+        NtpTime(seconds.wrapping_add(NTP_TO_UNIX_SECONDS) << 32 | fraction as u64)
+    }
+
+    /// PTP's truncated form: 32 bits of seconds since 1970, and nanoseconds. `None` with a second or more of those.
+    fn from_ptp(bits: u64) -> Option<NtpTime> {
+        let (seconds, nanoseconds) = (bits >> 32, bits as u32);
+        (nanoseconds < 1_000_000_000).then(|| {
+            NtpTime::from_unix_ns(i128::from(seconds) * NANOSECONDS_PER_SECOND + i128::from(nanoseconds))
+        })
+    }
+
+    /// Nanoseconds from `earlier` to this instant, which may lie up to 68 years before or after it.
+    pub fn since(self, earlier: NtpTime) -> i64 {
+        let units = i128::from(self.0.wrapping_sub(earlier.0) as i64);
+        // Writing cuts less than a unit off, so the nearest nanosecond is the one that was meant.
+        ((units * NANOSECONDS_PER_SECOND + (1 << 31)) >> 32) as i64
+    }
+}
+
+/// Which time of day it was at an instant of the clock that we measure with: read once, so that it never jumps.
+#[derive(Debug, Clone, Copy)]
+pub struct WallClock {
+    clock_time: Time,
+    unix_ns: i128,
+}
+
+impl WallClock {
+    pub fn now(clock: &Clock) -> WallClock {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        WallClock { clock_time: clock.now(), unix_ns: unix.as_nanos() as i128 }
+    }
+
+    /// The time of day at an instant of the clock.
+    pub fn ntp_at(&self, at: Time) -> NtpTime {
+        NtpTime::from_unix_ns(self.unix_ns + i128::from(at.0) - i128::from(self.clock_time.0))
+    }
+
+    /// Where a time of day, of whatever clock, lies on ours: nanoseconds, off by as much as the two clocks differ.
+    pub fn clock_ns_of(&self, time: NtpTime) -> i64 {
+        (self.clock_time.0 as i64).wrapping_add(time.since(NtpTime::from_unix_ns(self.unix_ns)))
+    }
+}
+
+/// What an end says of its clock (RFC 4656 4.1.2, RFC 8186).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErrorEstimate(pub u16);
+
+impl ErrorEstimate {
+    /// Not known to be synchronised, the error not known either: the largest that can be written.
+    pub const UNKNOWN: ErrorEstimate = ErrorEstimate(0x3fff);
+
+    const SYNCHRONISED: u16 = 1 << 15;
+    const PTP: u16 = 1 << 14;
+
+    /// A multiplier of zero is forbidden: such a packet is broken.
+    pub fn is_valid(self) -> bool {
+        self.0 & 0xff != 0
+    }
+
+    pub fn is_synchronised(self) -> bool {
+        self.0 & Self::SYNCHRONISED != 0
+    }
+
+    pub fn is_ptp(self) -> bool {
+        self.0 & Self::PTP != 0
+    }
+
+    /// The error it claims, in seconds.
+    pub fn seconds(self) -> f64 {
+        let (scale, multiplier) = (self.0 >> 8 & 0x3f, self.0 & 0xff);
+        f64::from(multiplier) * 2f64.powi(i32::from(scale) - 32)
+    }
+
+    /// A time stamp as this end writes them; `None` where it is none.
+    pub fn read(self, bits: u64) -> Option<NtpTime> {
+        if self.is_ptp() { NtpTime::from_ptp(bits) } else { Some(NtpTime(bits)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_day_match_rfc_5905() {
+        for (unix_ns, bits) in [
+            (0, 0x83aa_7e80_0000_0000),
+            (500_000_000, 0x83aa_7e80_8000_0000),
+            (1_735_689_600_123_456_789, 0xeb1f_0400_1f9a_dd37),
+            // The first second of the next era, 2036-02-07 06:28:16.
+            (2_085_978_496_000_000_000, 0),
+        ] {
+            assert_eq!(NtpTime::from_unix_ns(unix_ns), NtpTime(bits), "{unix_ns}");
+        }
+        assert_eq!(ErrorEstimate(0x4001).read(0x6774_8580_075b_cd15), Some(NtpTime(0xeb1f_0400_1f9a_dd37)));
+        assert_eq!(ErrorEstimate(0x4001).read(0x6774_8580_3b9a_ca00), None, "a whole second of nanoseconds");
+    }
+
+    #[test]
+    fn differences_are_exact_to_the_nanosecond() {
+        let era = 2_085_978_496_000_000_000;
+        for start in [0, 1_735_689_600_123_456_789, era - 7] {
+            for difference in [0, 1, -1, 17, 999_999_999, -3_600_000_000_001, 1_234_567_890_123_456_789] {
+                let (from, to) = (NtpTime::from_unix_ns(start), NtpTime::from_unix_ns(start + difference));
+                assert_eq!(i128::from(to.since(from)), difference, "from {start}");
+            }
+        }
+    }
+
+    #[test]
+    fn clock_and_wall_clock_convert_both_ways() {
+        let wall = WallClock { clock_time: Time(1_000), unix_ns: 1_735_689_600_123_456_789 };
+        assert_eq!(wall.ntp_at(Time(1_000)), NtpTime(0xeb1f_0400_1f9a_dd37));
+        for at in [0, 999, 1_000, 123_456_789_012] {
+            assert_eq!(wall.clock_ns_of(wall.ntp_at(Time(at))), at as i64);
+        }
+    }
+
+    #[test]
+    fn errors_are_read() {
+        let known = ErrorEstimate(0x8a05);
+        assert!(known.is_synchronised() && !known.is_ptp() && known.is_valid());
+        assert!((known.seconds() - 1.192e-6).abs() < 1e-9);
+        assert!(!ErrorEstimate(0x0100).is_valid());
+        assert!(!ErrorEstimate::UNKNOWN.is_synchronised() && ErrorEstimate::UNKNOWN.seconds() > 1e11);
+    }
+}

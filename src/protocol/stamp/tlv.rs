@@ -1,0 +1,197 @@
+//! Extensions of STAMP packets (RFC 8972): type, length and value behind the packet proper, answered in their place.
+
+use super::packet::HmacKey;
+
+/// Flags, type, length.
+const TLV_HEADER_BYTES: usize = 4;
+
+/// The reflector does not know this type.
+const UNRECOGNISED_FLAG: u8 = 0x80;
+const MALFORMED_FLAG: u8 = 0x40;
+const INTEGRITY_FLAG: u8 = 0x20;
+
+const PADDING_TYPE: u8 = 1;
+const TIMESTAMP_INFORMATION_TYPE: u8 = 3;
+const DIRECT_MEASUREMENT_TYPE: u8 = 5;
+const FOLLOW_UP_TYPE: u8 = 7;
+const HMAC_TYPE: u8 = 8;
+/// Bytes of the value of a signature.
+const HMAC_VALUE_BYTES: usize = 16;
+
+/// A clock that nobody is known to steer, read by a program.
+const SYNC_SOURCE_FREE_RUNNING: u8 = 5;
+const TIMESTAMP_METHOD_SOFTWARE: u8 = 2;
+
+/// What a reflector knows of a session when it answers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SessionCounts {
+    /// Packets received and sent before, this one included.
+    pub received: u32,
+    pub sent: u32,
+    /// Number and time of the answer before, if there was one.
+    pub last_reply: Option<(u32, u64)>,
+}
+
+/// Turns the extensions of a request, which lie in `bytes`, into those of its answer; the length stays.
+pub fn write_reply(bytes: &mut [u8], counts: &SessionCounts, key: Option<&HmacKey>) {
+    if let Some(signature) = find_signature(bytes)
+        && let Some(key) = key
+        && !key.is_valid_signature(
+            &bytes[..signature],
+            &bytes[signature + TLV_HEADER_BYTES..][..HMAC_VALUE_BYTES],
+        )
+    {
+        for_each_tlv(bytes, |flags, _, _| *flags = *flags & !UNRECOGNISED_FLAG | INTEGRITY_FLAG);
+        return;
+    }
+    for_each_tlv(bytes, |flags, kind, value| {
+        let known = match (kind, value.len()) {
+            (PADDING_TYPE, _) => true,
+            (TIMESTAMP_INFORMATION_TYPE, 4) => {
+                value.copy_from_slice(&[
+                    SYNC_SOURCE_FREE_RUNNING,
+                    TIMESTAMP_METHOD_SOFTWARE,
+                    SYNC_SOURCE_FREE_RUNNING,
+                    TIMESTAMP_METHOD_SOFTWARE,
+                ]);
+                true
+            }
+            (DIRECT_MEASUREMENT_TYPE, 12) => {
+                value[4..8].copy_from_slice(&counts.received.to_be_bytes());
+                value[8..].copy_from_slice(&counts.sent.to_be_bytes());
+                true
+            }
+            (FOLLOW_UP_TYPE, 16) => {
+                if let Some((sequence, sent)) = counts.last_reply {
+                    value[..4].copy_from_slice(&sequence.to_be_bytes());
+                    value[4..12].copy_from_slice(&sent.to_be_bytes());
+                    value[12] = TIMESTAMP_METHOD_SOFTWARE;
+                }
+                true
+            }
+            (HMAC_TYPE, HMAC_VALUE_BYTES) => key.is_some(),
+            (TIMESTAMP_INFORMATION_TYPE | DIRECT_MEASUREMENT_TYPE | FOLLOW_UP_TYPE | HMAC_TYPE, _) => {
+                *flags |= MALFORMED_FLAG;
+                true
+            }
+            _ => false,
+        };
+        *flags = if known { *flags & !UNRECOGNISED_FLAG } else { *flags | UNRECOGNISED_FLAG };
+    });
+    if let Some(signature) = find_signature(bytes)
+        && let Some(key) = key
+    {
+        let signed = key.sign(&bytes[..signature]);
+        bytes[signature + TLV_HEADER_BYTES..][..HMAC_VALUE_BYTES].copy_from_slice(&signed);
+    }
+}
+
+/// Shows each extension: its flags, its type and its value. One that is longer than what is there is marked as
+/// malformed, and ends it.
+fn for_each_tlv(bytes: &mut [u8], mut show: impl FnMut(&mut u8, u8, &mut [u8])) {
+    let mut rest = bytes;
+    while let Some(([flags, kind, high, low], after)) = rest.split_first_chunk_mut() {
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let Some((value, next)) = after.split_at_mut_checked(length) else {
+            *flags |= MALFORMED_FLAG;
+            return;
+        };
+        show(flags, *kind, value);
+        // What is malformed by its length is still passed over by it; nothing behind it can be trusted.
+        if *flags & MALFORMED_FLAG != 0 {
+            return;
+        }
+        rest = next;
+    }
+}
+
+/// Where the signature begins, if there is a whole one.
+fn find_signature(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while let Some([_, kind, high, low]) = bytes.get(at..)?.first_chunk() {
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let end = at + TLV_HEADER_BYTES + length;
+        if *kind == HMAC_TYPE && length == HMAC_VALUE_BYTES && end <= bytes.len() {
+            return Some(at);
+        }
+        at = end;
+    }
+    None
+}
+
+/// Fills `into` with padding, and behind it a signature where there is a key. It has room for that, or none at all.
+pub fn write_padding(into: &mut [u8], key: Option<&HmacKey>) {
+    if into.is_empty() {
+        return;
+    }
+    let signature = if key.is_some() { TLV_HEADER_BYTES + HMAC_VALUE_BYTES } else { 0 };
+    let (padding, signed) = into.split_at_mut(into.len() - signature);
+    write_tlv_header(padding, PADDING_TYPE);
+    if let Some(key) = key {
+        write_tlv_header(signed, HMAC_TYPE);
+        signed[TLV_HEADER_BYTES..].copy_from_slice(&key.sign(padding));
+    }
+}
+
+/// Bytes that [`write_padding`] needs at least, if it is to fill any.
+pub fn min_extension_bytes(signed: bool) -> usize {
+    if signed { TLV_HEADER_BYTES + TLV_HEADER_BYTES + HMAC_VALUE_BYTES } else { TLV_HEADER_BYTES }
+}
+
+fn write_tlv_header(extension: &mut [u8], kind: u8) {
+    let [high, low] = ((extension.len() - TLV_HEADER_BYTES) as u16).to_be_bytes();
+    extension[..TLV_HEADER_BYTES].copy_from_slice(&[UNRECOGNISED_FLAG, kind, high, low]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COUNTS: SessionCounts =
+        SessionCounts { received: 7, sent: 6, last_reply: Some((5, 0xeeab_5176_c000_0000)) };
+
+    fn answered(bytes: &[u8], key: Option<&HmacKey>) -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        write_reply(&mut bytes, &COUNTS, key);
+        bytes
+    }
+
+    #[test]
+    fn known_extensions_are_answered() {
+        assert_eq!(answered(&[0x80, 1, 0, 2, 9, 9], None), [0, 1, 0, 2, 9, 9]);
+        assert_eq!(answered(&[0x80, 3, 0, 4, 0, 0, 0, 0], None), [0, 3, 0, 4, 5, 2, 5, 2]);
+        let counted = answered(&[&[0x80, 5, 0, 12, 0, 0, 0, 8][..], &[0; 8]].concat(), None);
+        assert_eq!(counted, [0, 5, 0, 12, 0, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 6]);
+        let followed = answered(&[&[0x80, 7, 0, 16][..], &[0; 16]].concat(), None);
+        assert_eq!(followed, [0, 7, 0, 16, 0, 0, 0, 5, 0xee, 0xab, 0x51, 0x76, 0xc0, 0, 0, 0, 2, 0, 0, 0]);
+    }
+
+    #[test]
+    fn unknown_extensions_are_marked_and_malformed_ones_end_parsing() {
+        assert_eq!(answered(&[0, 200, 0, 1, 9, 0x80, 1, 0, 0], None), [0x80, 200, 0, 1, 9, 0, 1, 0, 0]);
+        // Longer than the packet; a known one of another length; the rest comes back as it is.
+        assert_eq!(answered(&[0x80, 1, 0, 9, 1, 2], None), [0xc0, 1, 0, 9, 1, 2]);
+        assert_eq!(answered(&[0x80, 3, 0, 1, 0, 0x80, 1, 0, 0], None), [0x40, 3, 0, 1, 0, 0x80, 1, 0, 0]);
+        assert_eq!(answered(&[1, 2, 3], None), [1, 2, 3]);
+        assert_eq!(answered(&[0x80, 8, 0, 0], None), [0x40, 8, 0, 0]);
+    }
+
+    #[test]
+    fn signatures_are_checked_and_renewed() {
+        let key = HmacKey::new(b"key");
+        let mut request = vec![0; min_extension_bytes(true) + 3];
+        write_padding(&mut request, Some(&key));
+        let reply = answered(&request, Some(&key));
+        assert_eq!(reply[..8], [0, 1, 0, 3, 0, 0, 0, 0]);
+        let at = find_signature(&reply).unwrap();
+        assert!(key.is_valid_signature(&reply[..at], &reply[at + TLV_HEADER_BYTES..]));
+        let reply = answered(&request, Some(&HmacKey::new(b"another")));
+        assert_eq!((reply[0], reply[at]), (INTEGRITY_FLAG, INTEGRITY_FLAG));
+        assert_eq!(
+            reply[at + TLV_HEADER_BYTES..],
+            request[at + TLV_HEADER_BYTES..],
+            "nothing is signed for a stranger"
+        );
+        assert_eq!(answered(&request, None)[at], UNRECOGNISED_FLAG, "without a key nothing is known of it");
+    }
+}

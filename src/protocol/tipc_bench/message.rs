@@ -1,0 +1,136 @@
+//! What client and server of the benchmark say beside the data: two fixed formats, numbers of 32 bits in network order.
+//!
+//! The data has no format: messages of the announced size, end to end on a stream.
+
+/// The longest message of the benchmark, announced to servers (`TIPC_MAX_USER_MSG_SIZE`).
+pub const MAX_MESSAGE_BYTES: u32 = 66_000;
+
+/// What a client says to all servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BenchCommand {
+    /// Listen for connections that bring messages of at most so many bytes; over TCP if so.
+    Listen { max_message_bytes: u32, tcp: bool },
+    /// On each connection so many messages of that size follow; send them back, or swallow them.
+    Measure { message_bytes: u32, count: u32, echo: bool },
+    /// Close what an earlier client has left.
+    Restart,
+}
+
+impl BenchCommand {
+    pub const ENCODED_BYTES: usize = 16;
+
+    pub fn write(self) -> [u8; BenchCommand::ENCODED_BYTES] {
+        let words = match self {
+            BenchCommand::Listen { max_message_bytes: longest, tcp } => [u32::from(tcp), longest, 0, 0],
+            BenchCommand::Measure { message_bytes: size, count, echo } => [2, size, count, u32::from(echo)],
+            BenchCommand::Restart => [3, 0, 0, 0],
+        };
+        let mut bytes = [0; BenchCommand::ENCODED_BYTES];
+        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// `None` for what is no command.
+    pub fn read(bytes: &[u8]) -> Option<BenchCommand> {
+        let bytes: &[u8; BenchCommand::ENCODED_BYTES] = bytes.try_into().ok()?;
+        let [kind, size, count, echo] = [0, 4, 8, 12]
+            .map(|at| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
+        match (kind, echo) {
+            (0 | 1, _) => Some(BenchCommand::Listen { max_message_bytes: size, tcp: kind == 1 }),
+            (2, 0 | 1) => Some(BenchCommand::Measure { message_bytes: size, count, echo: echo == 1 }),
+            (3, _) => Some(BenchCommand::Restart),
+            _ => None,
+        }
+    }
+}
+
+/// What a server says, once for each connection except for the first kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BenchStatus {
+    /// It listens.
+    Listening,
+    /// It knows what follows.
+    Ready,
+    /// All messages of a connection have come, or gone back.
+    Finished,
+}
+
+/// A word and the number of the node that says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BenchReply {
+    pub status: BenchStatus,
+    pub node: u32,
+}
+
+impl BenchReply {
+    /// Behind word and node: a port and sixteen addresses, for TCP.
+    pub const ENCODED_BYTES: usize = 76;
+
+    pub fn write(self) -> [u8; BenchReply::ENCODED_BYTES] {
+        let mut bytes = [0; BenchReply::ENCODED_BYTES];
+        bytes[..4].copy_from_slice(&(self.status as u32).to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.node.to_be_bytes());
+        bytes
+    }
+
+    /// `None` for what is no answer, also by its length.
+    pub fn read(bytes: &[u8]) -> Option<BenchReply> {
+        let bytes: &[u8; BenchReply::ENCODED_BYTES] = bytes.try_into().ok()?;
+        let number = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let words = [BenchStatus::Listening, BenchStatus::Ready, BenchStatus::Finished];
+        Some(BenchReply { status: *words.get(number(0) as usize)?, node: number(4) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words of four bytes as they stand in a trace.
+    fn bytes(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    #[test]
+    fn commands_are_those_of_the_original() {
+        for (command, words) in [
+            (BenchCommand::Restart, [3, 0, 0, 0]),
+            (
+                BenchCommand::Listen { max_message_bytes: MAX_MESSAGE_BYTES, tcp: false },
+                [0, 0x0001_01d0, 0, 0],
+            ),
+            (BenchCommand::Listen { max_message_bytes: 64, tcp: true }, [1, 64, 0, 0]),
+            (BenchCommand::Measure { message_bytes: 64, count: 400, echo: true }, [2, 0x40, 0x190, 1]),
+            (
+                BenchCommand::Measure { message_bytes: 65_536, count: 20_000, echo: false },
+                [2, 0x10000, 0x4e20, 0],
+            ),
+        ] {
+            assert_eq!(command.write().to_vec(), bytes(&words));
+            assert_eq!(BenchCommand::read(&bytes(&words)), Some(command));
+        }
+    }
+
+    #[test]
+    fn answers_are_those_of_the_original() {
+        for (number, word) in
+            [(0, BenchStatus::Listening), (1, BenchStatus::Ready), (2, BenchStatus::Finished)]
+        {
+            let said = [bytes(&[number, 0x6e32_0000]), vec![0; 68]].concat();
+            assert_eq!(said.len(), 76);
+            assert_eq!(BenchReply { status: word, node: 0x6e32_0000 }.write().to_vec(), said);
+            assert_eq!(BenchReply::read(&said), Some(BenchReply { status: word, node: 0x6e32_0000 }));
+        }
+    }
+
+    #[test]
+    fn what_is_something_else_is_refused() {
+        assert_eq!(BenchCommand::read(&bytes(&[4, 64, 400, 1])), None);
+        assert_eq!(BenchCommand::read(&bytes(&[2, 64, 400, 2])), None);
+        assert_eq!(BenchCommand::read(&bytes(&[2, 64, 400])), None);
+        assert_eq!(BenchReply::read(&[0; 75]), None);
+        assert_eq!(BenchReply::read(&[bytes(&[3, 0]), vec![0; 68]].concat()), None);
+    }
+}

@@ -1,0 +1,367 @@
+//! `tipc-bench`: the benchmark of tipcutils, as client and (`far`) as server. The link says which generation is meant: a
+//! stream is the second and third, which speak with each other; one with message bounds is the `first`.
+//!
+//! Commands go to all servers at once by a name, answers come to a name of the client's; the data goes over streams to a
+//! third name. A server is told how many messages will follow, so a case has a count and not a time.
+
+mod first_generation;
+pub mod message;
+pub mod server;
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::{ClientSession, ConnectContext, Flow, Protocol, ProtocolError, open_flows};
+use crate::clock::{Clock, Time};
+use crate::endpoint::{Endpoint, EndpointError};
+use crate::link::party::Tuning;
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, endpoint_caps};
+use crate::plan::{Case, Direction, StopCondition};
+use crate::workload::latency::{self, EchoCodec, Pinger};
+use crate::workload::throughput::{self, Source};
+use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
+use message::{BenchCommand, BenchReply, BenchStatus, MAX_MESSAGE_BYTES};
+
+pub const PROTOCOL: Protocol = Protocol {
+    name: "tipc-bench",
+    summary: "the benchmark of tipcutils, client and server",
+    default_ports: &[],
+    workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Send])],
+    options: &[],
+    sizes: &[],
+    prepare_case,
+    connect,
+    serve: Some(server::new_service),
+};
+
+/// Where its data goes.
+const REQUIRED_ENDPOINT: &str = "a stream of TIPC: type 18888, instance 0, and type=stream; for the benchmark of before 2014 type \
+                    17777, instance 0, and type=seqpacket";
+
+/// Where servers hear commands, and where the client hears answers.
+const SERVER_ADDRESS: &str = "17777:0";
+const CLIENT_ADDRESS: &str = "16666:0";
+
+/// Old server processes need this time to go after a restart, and new ones after connecting to begin to listen.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+
+/// The endpoint for words that belongs to one for data.
+fn control_endpoint(endpoint: &Endpoint, options: &str) -> Result<Endpoint, EndpointError> {
+    format!("{}://{SERVER_ADDRESS}?type=rdm&{options}", endpoint.scheme()).parse()
+}
+
+/// How the client reaches all servers.
+fn command_endpoint(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> {
+    control_endpoint(endpoint, &format!("multicast=1&bind={CLIENT_ADDRESS}"))
+}
+
+/// How many messages of such a size the third generation sends, unless told otherwise.
+fn default_count(size: u32) -> u64 {
+    640_000 >> ((size.max(64) / 64).ilog2() / 2)
+}
+
+fn prepare_case(case: &mut Case, link: &Caps) -> Result<(), String> {
+    let names = case
+        .endpoints
+        .iter()
+        .all(|endpoint| command_endpoint(endpoint).is_ok_and(|url| endpoint_caps(&url).is_ok()));
+    if !names || link.framing != Framing::Stream && !first_generation::is_first_generation(link) {
+        return Err(format!("peer tipc-bench: needed is {REQUIRED_ENDPOINT}"));
+    }
+    if case.message_bytes == 0 {
+        case.message_bytes = 64;
+    }
+    if case.message_bytes > MAX_MESSAGE_BYTES {
+        return Err(format!(
+            "peer tipc-bench: messages have at most {MAX_MESSAGE_BYTES} bytes, not {}",
+            case.message_bytes
+        ));
+    }
+    if first_generation::is_first_generation(link) {
+        return match case.workload.as_str() {
+            "latency" => Ok(()),
+            _ => Err("peer tipc-bench: before 2014 it had echoes only: take 'latency' with --parallel 8"
+                .to_owned()),
+        };
+    }
+    if case.endpoints.len() > 1 {
+        return Err(
+            "peer tipc-bench: there is one benchmark at a time in a cluster: name one endpoint".to_owned()
+        );
+    }
+    let size = u64::from(case.message_bytes);
+    let count = match case.stop {
+        StopCondition { count: Some(count), time_ns: None, .. } => count,
+        StopCondition { volume_bytes: Some(volume), time_ns: None, .. } => volume.div_ceil(size),
+        StopCondition { count: Some(count), .. } if case.stop == latency::WORKLOAD.default_stop => count,
+        stop if stop == throughput::WORKLOAD.default_stop => default_count(case.message_bytes),
+        _ => {
+            return Err(
+                "peer tipc-bench: a server is told how many messages come: give --count or --volume, \
+                        no time"
+                    .to_owned(),
+            );
+        }
+    };
+    case.stop = StopCondition::after_count(count);
+    let warm_up = case.warm_up.unwrap_or_default();
+    if warm_up.count.is_none() && !warm_up.is_unlimited() {
+        return Err("peer tipc-bench: give the warm-up in messages".to_owned());
+    }
+    case.warm_up = Some(StopCondition { time_ns: None, volume_bytes: None, ..warm_up });
+    match u32::try_from(total_messages(case)) {
+        Ok(1..) => Ok(()),
+        _ => Err(format!("peer tipc-bench: 1 to {} messages on a connection, not {count}", u32::MAX)),
+    }
+}
+
+/// Warm-up included: to the server they are all the same.
+fn total_messages(case: &Case) -> u64 {
+    let count = |stop: Option<StopCondition>| stop.and_then(|stop| stop.count).unwrap_or(0);
+    count(Some(case.stop)).saturating_add(count(case.warm_up))
+}
+
+fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    if endpoint_caps(&case.endpoints[0]).is_ok_and(|link| first_generation::is_first_generation(&link)) {
+        return first_generation::connect(case, near);
+    }
+    let mut control = CommandChannel::open(&case.endpoints[0], near.dialer)?;
+    control.send_command(BenchCommand::Restart)?;
+    control.pause();
+    control.discard_pending();
+    control.send_command(BenchCommand::Listen { max_message_bytes: MAX_MESSAGE_BYTES, tcp: false })?;
+    control.server_node = Some(control.await_status(BenchStatus::Listening, near.dialer.timeout)?);
+    let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None };
+    let flows = open_flows(case, near, |port, link, flows| {
+        let caps = link.caps().clone();
+        flows.push(match case.workload.as_str() {
+            "latency" => {
+                let recorder = (near.new_recorder)(FlowRole::RoundTrip, port);
+                let party = Pinger::new(Box::new(EchoCodec::new(case, &caps)), case, &caps, recorder);
+                Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) }
+            }
+            _ => {
+                let party = Source::new(case, &caps, tuning, (near.new_recorder)(FlowRole::Upload, port));
+                Flow {
+                    role: FlowRole::Upload,
+                    endpoint_index: port,
+                    link,
+                    party: Box::new(party.without_finish()),
+                }
+            }
+        });
+        Ok(())
+    })?;
+    control.pause();
+    let echo = case.workload == "latency";
+    let count = total_messages(case) as u32;
+    control.send_command(BenchCommand::Measure { message_bytes: case.message_bytes, count, echo })?;
+    control.await_all(BenchStatus::Ready, case.parallel, near.dialer.timeout)?;
+    Ok(Box::new(TipcBenchSession {
+        control,
+        flows,
+        connections: case.parallel,
+        messages_per_connection: case.stop.count.unwrap_or(0),
+        timeout: case.timeout,
+        is_echo: echo,
+    }))
+}
+
+struct TipcBenchSession {
+    control: CommandChannel,
+    flows: Vec<Flow>,
+    connections: u32,
+    /// Messages on each, without the warm-up.
+    messages_per_connection: u64,
+    timeout: Duration,
+    is_echo: bool,
+}
+
+impl ClientSession for TipcBenchSession {
+    fn take_flows(&mut self) -> Vec<Flow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    fn finish(
+        &mut self,
+        flows: &[FlowResult],
+        mut links: Vec<Box<dyn Link>>,
+    ) -> Result<Option<ServerReport>, ProtocolError> {
+        let whole = |flow: &FlowResult| {
+            flow.fault.is_none() && flow.recorder.counts.sent >= self.messages_per_connection
+        };
+        if !flows.iter().all(whole) {
+            // The server waits for the rest of what was broken off, and says nothing.
+            return Ok(None);
+        }
+        let finished = self.control.await_all(BenchStatus::Finished, self.connections, self.timeout);
+        links.iter_mut().for_each(|link| drop(link.finish_sending()));
+        let at = finished?;
+        if self.is_echo {
+            return Ok(None);
+        }
+        let all_came = |flowed: &FlowResult| FlowReport {
+            port: flowed.endpoint_index,
+            bytes: flowed.recorder.counts.delivered_bytes,
+            messages: flowed.recorder.counts.sent,
+            elapsed_ns: at.since(flowed.recorder.first_instant.unwrap_or(at)).as_nanos() as u64,
+            ..FlowReport::default()
+        };
+        Ok(Some(ServerReport { flows: flows.iter().map(all_came).collect(), ..ServerReport::default() }))
+    }
+
+    fn effective_settings(&self) -> Map<String, Value> {
+        let node = self.control.server_node.map(|node| format!("{node:x}").into());
+        node.map(|node| ("server_node".to_owned(), node)).into_iter().collect()
+    }
+}
+
+/// Where commands go out and answers come in.
+struct CommandChannel {
+    link: Box<dyn Link>,
+    endpoint: Endpoint,
+    clock: Clock,
+    /// Of the server that is measured; others may hear the commands and answer too.
+    server_node: Option<u32>,
+}
+
+impl CommandChannel {
+    fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<CommandChannel, ProtocolError> {
+        let url =
+            command_endpoint(endpoint).map_err(|error| ProtocolError::InvalidCase(error.to_string()))?;
+        let dialer = Dialer { wait: crate::plan::WaitMode::Block, ..dialer.clone() };
+        let (link, clock) = (dialer.open(&url)?, dialer.clock);
+        Ok(CommandChannel { link, endpoint: endpoint.clone(), clock, server_node: None })
+    }
+
+    fn pause(&self) {
+        self.clock.sleep_until(self.clock.now() + RESTART_PAUSE);
+    }
+
+    fn link_error(&self, fault: Fault) -> ProtocolError {
+        LinkError::new(&self.endpoint, fault).into()
+    }
+
+    fn send_command(&mut self, command: BenchCommand) -> Result<(), ProtocolError> {
+        self.link.send(&command.write(), RESTART_PAUSE).map(|_| ()).map_err(|fault| self.link_error(fault))
+    }
+
+    /// Drops what an earlier run has left, which is not much.
+    fn discard_pending(&mut self) {
+        let mut room = [0; BenchReply::ENCODED_BYTES];
+        for _ in 0..1000 {
+            if self.link.receive(&mut room, Duration::ZERO).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits for a word; the node that said it.
+    fn await_status(&mut self, word: BenchStatus, within: Duration) -> Result<u32, ProtocolError> {
+        // One byte more than an answer has, so that a longer message is none.
+        let mut room = [0; BenchReply::ENCODED_BYTES + 1];
+        let until = self.clock.now() + within;
+        loop {
+            let length = match self.link.receive(&mut room, until.since(self.clock.now())) {
+                Ok(length) => length,
+                Err(Fault::TimedOut) => {
+                    return Err(ProtocolError::unexpected_reply(&self.endpoint, describe_silence(word)));
+                }
+                Err(fault) => return Err(self.link_error(fault)),
+            };
+            let answer = BenchReply::read(&room[..length]).filter(|answer| answer.status == word);
+            if let Some(answer) =
+                answer.filter(|answer| self.server_node.is_none_or(|node| node == answer.node))
+            {
+                return Ok(answer.node);
+            }
+        }
+    }
+
+    /// Waits for a word of each connection; when the last was heard.
+    fn await_all(
+        &mut self,
+        word: BenchStatus,
+        connections: u32,
+        within: Duration,
+    ) -> Result<Time, ProtocolError> {
+        let until = self.clock.now() + within;
+        for _ in 0..connections {
+            self.await_status(word, until.since(self.clock.now()))?;
+        }
+        Ok(self.clock.now())
+    }
+}
+
+/// What it means that a word did not come.
+fn describe_silence(word: BenchStatus) -> &'static str {
+    match word {
+        BenchStatus::Listening => {
+            "a benchmark has published its name and does not answer: is it busy with another client, or one of before \
+             2014 (type 17777, instance 0, and type=seqpacket)?"
+        }
+        BenchStatus::Ready => {
+            "the server did not say for each connection that it is ready: is another client at work?"
+        }
+        BenchStatus::Finished => "the server did not confirm all messages in time: raise --timeout",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{CaseSpec, OneOrMany};
+    use crate::units::{Bytes, Count};
+
+    fn fitted(url: &str, workload: &str, size: u64, count: Option<u64>) -> Result<Case, String> {
+        let spec = CaseSpec {
+            url: Some(OneOrMany::One(url.parse().unwrap())),
+            workload: Some(workload.to_owned()),
+            size: Some(OneOrMany::One(Bytes(size))),
+            count: count.map(Count),
+            ..CaseSpec::default()
+        };
+        let mut case = spec.expand()?.remove(0);
+        if case.stop.is_unlimited() {
+            case.stop = crate::workload::find_workload(workload).unwrap().default_stop;
+        }
+        let link = endpoint_caps(&case.endpoints[0]).unwrap();
+        prepare_case(&mut case, &link)?;
+        Ok(case)
+    }
+
+    const STREAM: &str = "tipc://18888:0?type=stream";
+
+    #[test]
+    fn counts_are_those_of_the_third_generation() {
+        let count = |size| fitted(STREAM, "throughput", size, None).unwrap().stop.count.unwrap();
+        let sizes = [64, 256, 1024, 4096, 16384, 65536];
+        assert_eq!(sizes.map(count), [640_000, 320_000, 160_000, 80_000, 40_000, 20_000]);
+        assert_eq!(fitted(STREAM, "latency", 64, Some(7)).unwrap().stop, StopCondition::after_count(7));
+    }
+
+    #[test]
+    fn the_first_generation_has_echoes_without_a_limit() {
+        let url = "tipc://17777:0";
+        let usual = crate::workload::find_workload("latency").unwrap().default_stop;
+        assert_eq!(fitted(url, "latency", 64, None).unwrap().stop, usual);
+        assert!(fitted(url, "throughput", 64, None).unwrap_err().contains("--parallel 8"));
+    }
+
+    #[test]
+    fn unsupported_cases_are_explained() {
+        let error = |url, size, count| fitted(url, "latency", size, count).unwrap_err();
+        insta::assert_snapshot!([
+            error("tipc://18888:0?type=rdm", 64, None),
+            error("tcp://127.0.0.1:18888", 64, None),
+            error(STREAM, 66_001, None),
+            error(STREAM, 64, Some(1 << 32)),
+        ].join("\n"), @r"
+        peer tipc-bench: needed is a stream of TIPC: type 18888, instance 0, and type=stream; for the benchmark of before 2014 type 17777, instance 0, and type=seqpacket
+        peer tipc-bench: needed is a stream of TIPC: type 18888, instance 0, and type=stream; for the benchmark of before 2014 type 17777, instance 0, and type=seqpacket
+        peer tipc-bench: messages have at most 66000 bytes, not 66001
+        peer tipc-bench: 1 to 4294967295 messages on a connection, not 4294967296
+        ");
+    }
+}

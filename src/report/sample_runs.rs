@@ -1,0 +1,531 @@
+//! Runs for the tests of the reports: one with everything in it, one with almost nothing, one that means harm.
+
+use base64::Engine as _;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer, V2Serializer};
+use serde_json::{Map, Value, json};
+
+use crate::plan::Direction;
+use crate::run::{
+    CaseResult, CpuUse, Defect, DefectKind, Distribution, Environment, Figures, MissedFrame, MissedFrames,
+    OneWayFigures, PartResult, RecordFault, RecordFaultKind, Run, SCHEMA, SeriesEntry, StudyResult, StudyRow,
+    StudyTable, ThresholdResult, Warning,
+};
+use crate::stats::Interval;
+
+pub const HOSTILE_SCRIPT: &str = "<script>alert('x')</script>";
+
+pub fn all_samples() -> Vec<Run> {
+    vec![
+        full(),
+        serial_line(),
+        message_sizes(),
+        download(),
+        one_way_delays(),
+        minimal(),
+        empty(),
+        hostile(),
+        study(),
+        study_with_prediction(),
+        hostile_study(),
+    ]
+}
+
+fn map(value: Value) -> Map<String, Value> {
+    value.as_object().expect("an object").clone()
+}
+
+/// Latencies like those of a real link: most close together, a tail, a few far out. In ns, exact.
+fn latency_histogram(base: u64, count: u64) -> Histogram<u64> {
+    let mut histogram = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).unwrap();
+    for index in 0..count {
+        let tail =
+            if index % 100 == 0 { base * 8 / 10 } else { 0 } + if index % 2500 == 7 { base * 20 } else { 0 };
+        histogram.record(base + (index * 7919) % (base / 8) + tail).unwrap();
+    }
+    histogram
+}
+
+fn encode_histogram(histogram: &Histogram<u64>) -> String {
+    let mut bytes = Vec::new();
+    V2Serializer::new().serialize(histogram, &mut bytes).unwrap();
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+fn distribution(histogram: &Histogram<u64>) -> Distribution {
+    let percentiles = [10.0, 50.0, 90.0, 99.0, 99.9];
+    Distribution {
+        count: histogram.len(),
+        min: histogram.min(),
+        mean: histogram.mean(),
+        standard_deviation: histogram.stdev(),
+        max: histogram.max(),
+        mean_fastest_95_percent: Some(histogram.mean() * 0.98),
+        percentiles: percentiles
+            .map(|p| (format!("p{p}"), Some(histogram.value_at_quantile(p / 100.0))))
+            .into_iter()
+            .collect(),
+        later_than_ms: [("50".to_owned(), 0.0), ("100".to_owned(), 0.0)].into_iter().collect(),
+    }
+}
+
+fn latency_figures(base: u64, answered: u64) -> Figures {
+    let histogram = latency_histogram(base, answered);
+    let latency = distribution(&histogram);
+    let median = latency.percentile("p50").unwrap() as f64;
+    Figures {
+        sent: 10_000,
+        received: answered,
+        lost: 10_000 - answered,
+        jitter_ns: Some(410.5),
+        messages_per_second: Some(75_471.7),
+        latency_ns: Some(latency),
+        intervals: [("latency_ns.p50".to_owned(), Interval { low: median * 0.99, high: median * 1.012 })]
+            .into(),
+        histogram_hdr_v2: Some(encode_histogram(&histogram)),
+        ..Figures::default()
+    }
+}
+
+fn rate_figures(rate: f64) -> Figures {
+    let bytes = (rate / 8.0 * 10.0) as u64;
+    Figures {
+        sent: bytes / 1024,
+        received: bytes / 1024,
+        throughput_bps: Some(rate),
+        messages_per_second: Some(rate / 8192.0),
+        delivered_bytes: Some(bytes),
+        intervals: [("throughput_bps".to_owned(), Interval { low: rate * 0.97, high: rate * 1.01 })].into(),
+        ..Figures::default()
+    }
+}
+
+fn case(
+    endpoint: &str,
+    workload: &str,
+    direction: Direction,
+    message_bytes: u32,
+    figures: Figures,
+) -> CaseResult {
+    CaseResult {
+        endpoint: endpoint.to_owned(),
+        peer: "linkgauge".to_owned(),
+        workload: workload.to_owned(),
+        direction,
+        message_bytes,
+        ports: 1,
+        parallel: 1,
+        method: format!("{workload}/closed/block/1"),
+        complete: true,
+        elapsed_ns: 10_000_000_000,
+        figures,
+        fairness: None,
+        latency_spread: None,
+        under_load: None,
+        series: Vec::new(),
+        cpu: None,
+        asked: Map::new(),
+        got: Map::new(),
+        line: Map::new(),
+        shaped: Map::new(),
+        placement: Map::new(),
+        repeats: Vec::new(),
+        per_port: Vec::new(),
+        thresholds: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+fn part(endpoint: &str, figures: Figures) -> PartResult {
+    PartResult {
+        endpoint: endpoint.to_owned(),
+        elapsed_ns: 2_000_000_000,
+        figures: Figures { histogram_hdr_v2: None, ..figures },
+    }
+}
+
+fn run(title: Option<&str>, cases: Vec<CaseResult>) -> Run {
+    Run {
+        schema: SCHEMA.to_owned(),
+        id: "20261120T100000Z-7f3a".to_owned(),
+        title: title.map(str::to_owned),
+        tool: "linkgauge 0.1.0".to_owned(),
+        started: "2026-11-20T10:00:00Z".parse().unwrap(),
+        elapsed_ns: 42_100_000_000,
+        interrupted: false,
+        cases,
+        paper: None,
+        environment: Environment::default(),
+        warnings: Vec::new(),
+    }
+}
+
+/// A file, and a table with a record missing.
+pub fn download() -> Run {
+    let logger = "tcp://logger.example:6785";
+    let figures = || Figures {
+        round_trips: Some(607),
+        retransmissions: Some(2),
+        please_waits: Some(0),
+        refusals: Some(0),
+        reconnects: Some(1),
+        window: Some(1),
+        delivered_bytes: Some(600_000),
+        throughput_bps: Some(4931.0),
+        sent: 607,
+        ..latency_figures(1_200_000_000, 607)
+    };
+    let fault = RecordFault { first_record: 4711, records: 3, kind: RecordFaultKind::Missing };
+    let table = Figures {
+        records: Some(25_000),
+        record_gaps: Some(3),
+        record_repeats: Some(0),
+        records_out_of_order: Some(0),
+        record_faults: vec![fault],
+        retransmissions: Some(0),
+        ..figures()
+    };
+    let case = |bytes, figures| {
+        let case = case(logger, "download", Direction::Receive, bytes, figures);
+        CaseResult { peer: "pakbus".to_owned(), ..case }
+    };
+    run(Some("Over the hill"), vec![case(991, figures()), case(512, table)])
+}
+
+/// Every optional field is filled somewhere.
+pub fn full() -> Run {
+    let near_floor = || {
+        Warning::new(
+            "near-floor",
+            "the median is within 20 times of what the same exchange costs without a link (1.9 µs)",
+            "read it as an upper bound, or pin both ends and wait by spinning",
+        )
+    };
+    let tcp = "tcp://127.0.0.1:7100";
+    let mut latency = case(tcp, "latency", Direction::Loop, 14, latency_figures(13_000, 10_000));
+    latency.figures.response_ns = Some(distribution(&latency_histogram(15_200, 10_000)));
+    latency.figures.missed_frames = Some(MissedFrames {
+        count_later_than_ms: [("16.7", 2), ("50", 0), ("100", 0)]
+            .map(|(limit, n)| (limit.to_owned(), n))
+            .into(),
+        first: [(312, 3_120_000_000, Some(17_204_113)), (4711, 47_110_000_000, Some(20_418_002))]
+            .map(|(sequence, due_ns, response_ns)| MissedFrame { sequence, due_ns, response_ns })
+            .into(),
+    });
+    latency.repeats = [13_000, 13_080, 12_960].map(|base| part(tcp, latency_figures(base, 10_000))).into();
+    latency.asked = map(json!({"rate_per_second": 100, "timeout_ns": 1_000_000_000, "nodelay": true}));
+    latency.got = map(json!({"nodelay": true, "mss_bytes": 32_768, "send_buffer_bytes": 2_626_560}));
+    latency.placement = map(json!({"near_cpu": 0, "far_cpu": 1, "wait": "block"}));
+    latency.warnings = vec![near_floor()];
+
+    let mut ports = case(
+        "tcp://moxa-5610.example:7001",
+        "latency",
+        Direction::Loop,
+        1,
+        latency_figures(2_083_000, 10_000),
+    );
+    ports.ports = 3;
+    ports.peer = "echo".to_owned();
+    ports.per_port = [2_080_000, 2_083_000, 2_110_000]
+        .iter()
+        .zip(7001..)
+        .map(|(base, port)| part(&format!("tcp://moxa-5610.example:{port}"), latency_figures(*base, 10_000)))
+        .collect();
+    ports.line = map(
+        json!({"bits_per_second": 9600, "bits_per_byte": 10, "limit_bps": 23_040, "floor_ns": 1_041_667}),
+    );
+    ports.latency_spread = Some(1.015);
+    ports.shaped = map(json!({"delay_ns": 500_000_000, "loss": 0.01}));
+    ports.warnings = vec![near_floor()];
+
+    let mut lossy =
+        case("udp://gauge-2.example:7100", "latency", Direction::Loop, 14, latency_figures(840_000, 9_400));
+    lossy.complete = false;
+    let figures = &mut lossy.figures;
+    (figures.late, figures.duplicate, figures.early) = (12, 3, 1);
+    (figures.reordered, figures.corrupt_bytes, figures.corrupt_messages, figures.missed_sends) = (5, 2, 1, 9);
+    (figures.lost_in_socket, figures.lost_on_path) = (Some(100), Some(500));
+    let distribution_ = figures.latency_ns.as_mut().unwrap();
+    distribution_.mean_fastest_95_percent = None;
+    distribution_.percentiles.insert("p99".to_owned(), None);
+    distribution_.percentiles.insert("p99.9".to_owned(), None);
+    lossy.warnings = vec![Warning::new(
+        "socket-drops",
+        "100 answers were dropped by the receiving socket, not by the path",
+        "raise the receive buffer: ?receive_buffer=4Mi",
+    )];
+
+    let mut cases = vec![latency, ports, lossy];
+    for (bytes, rate) in [(64, 0.31e9), (1024, 4.2e9), (16_384, 28.6e9), (131_072, 41.3e9)] {
+        cases.push(throughput(tcp, bytes, rate));
+    }
+    let mut run = run(Some("A Friday in the lab"), cases);
+    run.interrupted = true;
+    run.environment.near = map(json!({
+        "host": "gauge-1", "system": "Linux 6.12.48", "cpus": 2, "cpu_model": "AMD EPYC 7B13",
+        "clock_read_ns": 21.4, "timer_error_p99_ns": 58_000, "governor": null,
+    }));
+    run.environment.far = map(json!({"host": "gauge-2", "system": "Linux 6.1.0"}));
+    run.warnings = vec![Warning::new(
+        "busy-machine",
+        "the machine was 40 % busy before the first case",
+        "stop what else runs, or repeat with --repeat 10",
+    )];
+    run
+}
+
+fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
+    let mut case = case(endpoint, "throughput", Direction::Both, bytes, rate_figures(rate));
+    case.figures.throughput_back_bps = Some(rate * 0.93);
+    case.figures.delivered_back_bytes = case.figures.delivered_bytes;
+    case.figures.line_rate_percent = Some(rate / 42e9 * 100.0);
+    case.under_load = Some(latency_figures(310_000, 10_000));
+    case.cpu = Some(CpuUse {
+        near_seconds: 9.1,
+        near_waiting_seconds: Some(0.4),
+        far_seconds: Some(8.2),
+        seconds_per_gigabyte: Some(3.3e9 / rate),
+    });
+    case.series = (0..10u64)
+        .map(|second| SeriesEntry {
+            start_ns: second * 1_000_000_000,
+            length_ns: 1_000_000_000,
+            messages: 100,
+            bytes: (rate / 8.0 * (1.0 + 0.05 * ((second * 7 % 5) as f64 - 2.0))) as u64,
+            lost: 0,
+            latency_mean_ns: Some(310_000.0),
+            latency_max_ns: Some(910_000),
+        })
+        .collect();
+    case
+}
+
+/// Messages of several sizes one way, over a card of a gigabit: 20 µs each, and 10 ns for a byte.
+pub fn message_sizes() -> Run {
+    let sizes = [64, 256, 1024, 4096, 16_384];
+    let of_size = |bytes: u32| {
+        let per_second = 1e9 / (20_000.0 + 10.0 * f64::from(bytes));
+        let mut figures = rate_figures(8.0 * f64::from(bytes) * per_second);
+        figures.messages_per_second = Some(per_second);
+        let mut case = case("udp://gauge-2.example:7100", "throughput", Direction::Send, bytes, figures);
+        case.cpu = Some(CpuUse {
+            near_seconds: 9.8,
+            near_waiting_seconds: None,
+            far_seconds: Some(6.3),
+            seconds_per_gigabyte: Some(2.1),
+        });
+        let card = json!({ "interface": "eth0", "kind": "ethernet", "driver": "e1000e", "speed_mbit": 1000, "mtu_bytes": 1500 });
+        case.got = map(json!({ "framing": "message", "interface": card }));
+        case
+    };
+    run(None, sizes.map(of_size).to_vec())
+}
+
+/// One that was kept and one that was not.
+fn threshold_results() -> Vec<ThresholdResult> {
+    let judged = |threshold: &str, measured: &str, kept| ThresholdResult {
+        threshold: threshold.to_owned(),
+        measured: measured.to_owned(),
+        kept,
+    };
+    vec![judged("line_rate > 90 %", "94.434 %", true), judged("loss = 0 %", "0.5 %", false)]
+}
+
+/// Loops through plugs on serial lines: one that is as it should be, and several at once that are not.
+pub fn serial_line() -> Run {
+    let (serial, loop_) = ("serial:///dev/ttyUSB0?baud=9600", Direction::Loop);
+    let lines =
+        |ports: u32| map(json!({"bits_per_second": 9600, "bits_per_byte": 10, "limit_bps": 7680 * ports}));
+    let mut good = case(serial, "throughput", loop_, 8, rate_figures(7671.3));
+    good.figures.line_rate_percent = Some(99.886);
+    good.line = lines(1);
+    let mut bad = case(serial, "throughput", loop_, 8, rate_figures(29_010.0));
+    (bad.ports, bad.line, bad.fairness) = (4, lines(4), Some(0.9451));
+    bad.thresholds = threshold_results();
+    let figures = &mut bad.figures;
+    figures.line_rate_percent = Some(94.434);
+    (figures.lost, figures.lost_bytes, figures.inserted_bytes, figures.corrupt_bytes) = (4, 31, 2, 1);
+    (figures.framing_errors, figures.parity_errors) = (Some(1), Some(0));
+    (figures.breaks, figures.overruns) = (Some(0), Some(31));
+    figures.defects =
+        [(471, 1, DefectKind::Changed), (2048, 31, DefectKind::Lost), (9001, 2, DefectKind::Inserted)]
+            .map(|(offset, bytes, kind)| Defect { offset, bytes, kind })
+            .into();
+    let port = |number: usize, rate: f64| {
+        let mut part = part(&format!("serial:///dev/ttyUSB{number}?baud=9600"), rate_figures(rate));
+        part.figures.line_rate_percent = Some(rate / 76.8);
+        part
+    };
+    bad.per_port = vec![port(0, 7250.1), port(1, 7671.3), port(2, 7669.0), port(3, 7670.2)];
+    bad.per_port[0].figures = Figures { line_rate_percent: Some(94.4), ..bad.figures.clone() };
+    bad.per_port[0].figures.throughput_bps = Some(7250.1);
+    run(Some("Loops through plugs"), vec![good, bad])
+}
+
+/// A far end that tells when requests came and answers left.
+pub fn one_way_delays() -> Run {
+    let mut figures = latency_figures(40_000, 9_993);
+    figures.ways = Some(OneWayFigures {
+        turnaround_ns: distribution(&latency_histogram(1_200, 9_993)),
+        path_ns: distribution(&latency_histogram(38_800, 9_993)),
+        there_variation_ns: distribution(&latency_histogram(2_400, 9_993)),
+        back_variation_ns: distribution(&latency_histogram(800, 9_993)),
+        there_p50_ns: 20_512.5,
+        back_p50_ns: 18_912.5,
+        one_way_error_bound_ns: 19_400.0,
+        clock_offset_ns: -7_300_000.0,
+        clock_drift_ppm: 3.2,
+        clock_steps: 1,
+        lost_there: Some(5),
+        lost_back: Some(2),
+    });
+    run(None, vec![case("udp://router.example:862", "latency", Direction::Loop, 44, figures)])
+}
+
+/// One case and nothing that could be left out.
+pub fn minimal() -> Run {
+    let figures = Figures { sent: 3, received: 1, lost: 2, ..Figures::default() };
+    run(None, vec![case("mem://a", "latency", Direction::Loop, 1, figures)])
+}
+
+/// The same, of which one figure was predicted, in a guest, with a stand-in that has a name.
+pub fn study_with_prediction() -> Run {
+    let mut run = study();
+    if let Some(paper) = &mut run.paper {
+        let row = &mut paper.tables[0].rows[0];
+        (row.predicted, row.stand_in, row.guest) = (Some(1.2), true, true);
+        // A column that only one row has a figure in.
+        let sparse = StudyRow { unit: "%".to_owned(), ..row.clone() };
+        paper.tables[0].rows.push(sparse);
+        paper.stand_ins = vec!["emulated box".to_owned()];
+        paper.guests = vec!["Linux 6.1, a virtual CPU".to_owned()];
+    }
+    run
+}
+
+/// A published study beside what was measured, in the lab and elsewhere.
+pub fn study() -> Run {
+    let row = |row: &str, column: &str, published: &str, measured: Option<f64>| StudyRow {
+        row: row.to_owned(),
+        column: column.to_owned(),
+        published: published.to_owned(),
+        unit: "ms".to_owned(),
+        planned_case: "latency:tcp/1@9600".to_owned(),
+        statistic: "latency_mean_ms".to_owned(),
+        measured,
+        predicted: None,
+        limit: Some(1.041_667),
+        case: measured.map(|_| 1),
+        stand_in: false,
+        guest: false,
+        reason: None,
+        note: None,
+    };
+    let reason = Some("there is no such thing in the lab".to_owned());
+    let latencies = vec![
+        row("STS1600", "TCP/IP, 1 port", "12.35", Some(1.203_456)),
+        StudyRow { reason: reason.clone(), ..row("STS1600", "TCP/IP, 16 ports", "112.89", None) },
+        StudyRow { stand_in: true, case: Some(2), ..row("LS100", "TCP/IP, 1 port", "39.22", Some(1.25)) },
+        StudyRow { reason, ..row("LS100", "TCP/IP, 16 ports", "Not Available", None) },
+    ];
+    let rate = |unit: &str, published: &str, measured, limit| StudyRow {
+        unit: unit.to_owned(),
+        limit: Some(limit),
+        case: Some(2),
+        statistic: "port_line_bps".to_owned(),
+        planned_case: "throughput:tcp/1@19200".to_owned(),
+        ..row("19200", "SS100, 1 port", published, Some(measured))
+    };
+    let reason = Some("stopped before all that was planned was measured".to_owned());
+    let rates = vec![
+        StudyRow {
+            note: Some("above what a line of this rate can carry".to_owned()),
+            reason: reason.clone(),
+            ..rate("bit/s", "19252.38", 19_183.456, 19_200.0)
+        },
+        StudyRow {
+            reason,
+            statistic: "port_line_rate_percent".to_owned(),
+            ..rate("%", "100.27", 99.9138, 100.0)
+        },
+    ];
+    let table = |number: &str, title: &str, rows_are: &str, rows| StudyTable {
+        number: number.to_owned(),
+        title: title.to_owned(),
+        rows_are: rows_are.to_owned(),
+        rows,
+    };
+    let paper = StudyResult {
+        name: "study".to_owned(),
+        title: "Boxes compared".to_owned(),
+        source: "those who sell them, 2007".to_owned(),
+        shortened: Some("200 exchanges instead of 10 000".to_owned()),
+        stand_ins: Vec::new(),
+        guests: Vec::new(),
+        tables: vec![
+            table("6", "Mean latency", "product", latencies),
+            table("12", "Throughput", "baud", rates),
+        ],
+    };
+    let case = |endpoint| case(endpoint, "latency", Direction::Loop, 1, latency_figures(1_100_000, 10_000));
+    let cases = vec![case("serial:///dev/ttyS0"), case("tcp://127.0.0.1:7001")];
+    Run { paper: Some(paper), ..run(Some("A study again"), cases) }
+}
+
+/// Stopped before anything was measured.
+pub fn empty() -> Run {
+    Run { interrupted: true, ..run(None, vec![]) }
+}
+
+/// From a file that somebody else wrote.
+pub fn hostile() -> Run {
+    let mut run = full();
+    let script = || format!("{HOSTILE_SCRIPT}\u{1b}[2J\"'&");
+    run.title = Some(script());
+    run.tool = script();
+    run.id = script();
+    run.environment.near = map(json!({"host": script(), script(): [script()]}));
+    run.warnings = vec![Warning { code: script(), text: script(), remedy: script() }];
+    for case in &mut run.cases {
+        (case.endpoint, case.peer, case.method) = (script(), script(), script());
+        case.asked = map(json!({script(): {script(): script()}}));
+        case.got = case.asked.clone();
+        (case.line, case.shaped, case.placement) =
+            (case.asked.clone(), case.asked.clone(), case.asked.clone());
+        case.warnings = run.warnings.clone();
+        case.thresholds = vec![ThresholdResult { threshold: script(), measured: script(), kept: false }];
+        case.figures.histogram_hdr_v2 = Some(script());
+        case.figures.intervals.insert(script(), Interval { low: f64::MIN, high: f64::MAX });
+        for part in case.per_port.iter_mut().chain(&mut case.repeats) {
+            part.endpoint = script();
+        }
+        for entry in &mut case.series {
+            (entry.start_ns, entry.length_ns, entry.bytes) = (u64::MAX, 1, u64::MAX);
+        }
+    }
+    run.cases[0].workload = script();
+    run.cases[3].figures.throughput_bps = Some(f64::MAX);
+    let latency = run.cases[1].figures.latency_ns.as_mut().unwrap();
+    (latency.min, latency.max) = (0, u64::MAX);
+    latency.percentiles.insert("p99.99999999999999999999".to_owned(), Some(u64::MAX));
+    run
+}
+
+/// The same of a study.
+pub fn hostile_study() -> Run {
+    let script = || format!("{HOSTILE_SCRIPT}\u{1b}[2J\"'&");
+    let mut run = study();
+    let paper = run.paper.as_mut().expect("a study");
+    (paper.name, paper.title, paper.source, paper.shortened) = (script(), script(), script(), Some(script()));
+    for table in &mut paper.tables {
+        (table.number, table.title, table.rows_are) = (script(), script(), script());
+        for row in &mut table.rows {
+            (row.row, row.column, row.published, row.unit) = (script(), script(), script(), script());
+            (row.planned_case, row.statistic) = (script(), script());
+            (row.measured, row.limit, row.case) = (Some(f64::MAX), Some(f64::MIN), Some(usize::MAX));
+            (row.reason, row.note) = (Some(script()), Some(script()));
+        }
+    }
+    run
+}

@@ -1,0 +1,680 @@
+//! A published study beside what was measured: lines for a terminal, a table for spreadsheets, the study's own
+//! arrangement for the HTML page.
+//!
+//! Not for joining them: the document holds the rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use minijinja::context;
+use minijinja::value::Value;
+
+use super::layout::LineKind;
+use super::wording::{
+    ABSENT, fit_lines, format_case_list, plural, printable, shorten, statistic_label, wrap,
+};
+use super::{chart, csv, html};
+use crate::explain::size::SizeFit;
+use crate::run::{Run, StudyResult, StudyRow, StudyTable};
+
+mod grid;
+
+/// What stands where nothing was measured.
+const NOT_RUN_TEXT: &str = "not run";
+/// What stands where a case has no such figure, as the percentile of what was lost.
+const NO_FIGURE_TEXT: &str = "none";
+/// Behind a figure that something is wrong with.
+const FLAW_MARK: &str = "*";
+/// Of a measured figure that stands beside a word.
+const DEFAULT_DECIMALS: usize = 2;
+const INDENT: &str = "  ";
+const COLUMN_GAP: usize = 2;
+
+/// Column names of a study's CSV table and what they hold.
+static COLUMNS: &[(&str, &str)] = &[
+    ("run", "id of the run"),
+    ("paper", "name of the study"),
+    ("table", "number of its table"),
+    ("row", "row of the table"),
+    ("column", "column of the table"),
+    ("unit", "of the figures"),
+    ("published", "as printed"),
+    ("measured", "what met it; empty: not run"),
+    ("predicted", "what the study's settings lead one to expect; empty: nothing to predict it from"),
+    ("limit", "what the physical line allows at best"),
+    ("statistic", "which statistic met it"),
+    ("planned_case", "case of the study's plan"),
+    ("case", "number of the case in the run, from 1"),
+    ("endpoint", "where its first link led"),
+    ("ports", "ports measured side by side"),
+    ("stand_in", "measured in the lab: no hardware"),
+    ("guest", "measured in a guest: compares with others of it only"),
+    ("reason", "why nothing was measured, or what is wrong with what was"),
+    ("note", "what to know of the published figure"),
+];
+
+/// One row a published figure.
+pub fn write_csv(run: &Run, paper: &StudyResult, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut table = ::csv::Writer::from_writer(out);
+    table.write_record(COLUMNS.iter().map(|(name, _)| name))?;
+    for (number, row) in paper.tables.iter().flat_map(|t| t.rows.iter().map(|row| (&t.number, row))) {
+        let case = row.case.and_then(|case| run.cases.get(case.checked_sub(1)?));
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let cells = [
+            run.id.clone(),
+            paper.name.clone(),
+            number.clone(),
+            row.row.clone(),
+            row.column.clone(),
+            row.unit.clone(),
+            row.published.clone(),
+            format_number(row.measured),
+            format_number(row.predicted),
+            format_number(row.limit),
+            row.statistic.clone(),
+            row.planned_case.clone(),
+            row.case.map(|case| case.to_string()).unwrap_or_default(),
+            case.map(|case| case.endpoint.clone()).unwrap_or_default(),
+            case.map(|case| case.ports.to_string()).unwrap_or_default(),
+            row.measured.map(|_| row.stand_in.to_string()).unwrap_or_default(),
+            row.measured.map(|_| row.guest.to_string()).unwrap_or_default(),
+            text(&row.reason),
+            text(&row.note),
+        ];
+        csv::write_row(&mut table, &cells)?;
+    }
+    table.flush()
+}
+
+/// Six decimals: of a millisecond that is a nanosecond.
+fn format_number(value: Option<f64>) -> String {
+    let text = value.map(|value| format!("{value:.6}")).unwrap_or_default();
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// The tables for a terminal of that width, the fits of their cases below each.
+pub fn render_lines(
+    run: &Run,
+    paper: &StudyResult,
+    fits: &[SizeFit],
+    width: usize,
+) -> Vec<(String, LineKind)> {
+    let mut lines = Vec::new();
+    let put = |lines: &mut Vec<(String, LineKind)>, text: &str, first: &str, rest: &str, kind| {
+        let text = wrap(&printable(text), width, first, rest);
+        lines.extend(text.lines().map(|line| (line.to_owned(), kind)));
+    };
+    let title = format!("Published beside measured: {}", paper.title);
+    put(&mut lines, &title, "", INDENT, LineKind::Header);
+    for sentence in summary_sentences(paper) {
+        put(&mut lines, &sentence, INDENT, "    ", LineKind::Row);
+    }
+    for table in &paper.tables {
+        lines.push((String::new(), LineKind::Row));
+        let heading = format!("Table {}: {}", table.number, table.title);
+        put(&mut lines, &heading, "", INDENT, LineKind::Header);
+        let grid = grid::render_grid(table, width, &place_label(paper));
+        let left_out = if grid.is_some() { 0 } else { table.rows.len() - informative_rows(table).len() };
+        lines.extend(grid.unwrap_or_else(|| draw_list(paper, table, width)));
+        if left_out > 0 {
+            let left_out = plural(left_out, "figure");
+            let text = format!("left out, {left_out}: no number in the study; CSV, JSON and HTML have them.");
+            put(&mut lines, &text, INDENT, "    ", LineKind::Row);
+        }
+        for below in fit_lines(fits, &case_numbers(table)).into_iter().chain(table_remarks(run, table)) {
+            put(&mut lines, &below, INDENT, "    ", LineKind::Row);
+        }
+    }
+    lines
+}
+
+fn case_numbers(table: &StudyTable) -> Vec<usize> {
+    table.rows.iter().filter_map(|row| row.case).collect()
+}
+
+/// What holds for all tables, in sentences.
+fn summary_sentences(paper: &StudyResult) -> Vec<String> {
+    let rows = || paper.tables.iter().flat_map(|table| &table.rows);
+    let measured = rows().filter(|row| row.measured.is_some()).count();
+    let mut cases: Vec<usize> = rows().filter_map(|row| row.measured.and(row.case)).collect();
+    cases.sort_unstable();
+    cases.dedup();
+    let mut sentences = vec![format!("Published by {}.", paper.source)];
+    sentences.extend(paper.shortened.iter().map(|what| format!("Shorter than the study: {what}.")));
+    let met = format!(
+        "{} of {} met by {}; rows with the same # share one.",
+        measured,
+        plural(rows().count(), "figure"),
+        plural(cases.len(), "measured case")
+    );
+    sentences.push(met);
+    let what = match paper.stand_ins.as_slice() {
+        [] => "no hardware".to_owned(),
+        stand_ins => format!("{}, no hardware", stand_ins.join(", ")),
+    };
+    sentences.extend(match lab_share(paper) {
+        LabShare::All => Some(format!("Measured in the lab: {what}.")),
+        LabShare::Partial => Some(format!("lab: measured in the lab, {what}.")),
+        LabShare::Nothing => None,
+    });
+    if !paper.guests.is_empty() {
+        let guests = paper.guests.join("; ");
+        sentences.push(format!(
+            "guest: measured in a guest ({guests}); such figures compare with each other only."
+        ));
+    }
+    if has_predictions(paper) {
+        let sentence = "predicted: from chunk, delays, rates, processing time and window.";
+        sentences.push(sentence.to_owned());
+    }
+    if paper.tables.iter().any(has_limits) {
+        sentences.push("limit: what the physical line allows at best.".to_owned());
+    }
+    sentences
+}
+
+/// How much of what was measured is the lab's.
+#[derive(PartialEq)]
+enum LabShare {
+    Nothing,
+    Partial,
+    All,
+}
+
+fn lab_share(paper: &StudyResult) -> LabShare {
+    let measured = || paper.tables.iter().flat_map(|table| &table.rows).filter(|row| row.measured.is_some());
+    match (measured().any(|row| row.stand_in), measured().all(|row| row.stand_in)) {
+        (false, _) => LabShare::Nothing,
+        (true, false) => LabShare::Partial,
+        (true, true) => LabShare::All,
+    }
+}
+
+/// Says of a row where it was measured, where that differs from row to row.
+fn place_label(paper: &StudyResult) -> impl Fn(&StudyRow) -> &'static str {
+    let mixed = lab_share(paper) == LabShare::Partial;
+    move |row| match (row.guest, mixed && row.stand_in) {
+        (true, _) => "guest",
+        (false, true) => "lab",
+        (false, false) => "",
+    }
+}
+
+fn has_limits(table: &StudyTable) -> bool {
+    table.rows.iter().any(|row| row.limit.is_some())
+}
+
+fn has_predictions(paper: &StudyResult) -> bool {
+    paper.tables.iter().flat_map(|table| &table.rows).any(|row| row.predicted.is_some())
+}
+
+/// A line of a terminal's table: number, row, column, unit, published, measured, predicted, limit, where.
+type ListRow = [String; 9];
+
+fn draw_list(paper: &StudyResult, table: &StudyTable, width: usize) -> Vec<(String, LineKind)> {
+    let place = place_label(paper);
+    let predicts = has_predictions(paper);
+    let predicted = if predicts { "predicted" } else { "" };
+    let limits = has_limits(table);
+    let limit = if limits { "limit" } else { "" };
+    // A table of our own has nothing beside it.
+    let is_published = table.rows.iter().any(|row| row.published != ABSENT);
+    let published = if is_published { "published" } else { "" };
+    let on = if table.rows.iter().any(|row| !place(row).is_empty()) { "on" } else { "" };
+    let head = ["#", &table.rows_are, "", "unit", published, "measured", predicted, limit, on];
+    let cells = |row: &StudyRow| -> ListRow {
+        [
+            row.case.map(|case| case.to_string()).unwrap_or_default(),
+            printable(&row.row),
+            printable(&row.column),
+            printable(&row.unit),
+            if is_published { printable(&row.published) } else { String::new() },
+            format_measured(row),
+            if predicts { format_figure(row.predicted) } else { String::new() },
+            if limits { format_figure(row.limit) } else { String::new() },
+            place(row).to_owned(),
+        ]
+    };
+    let mut all: Vec<ListRow> = vec![head.map(printable)];
+    all.extend(informative_rows(table).into_iter().map(cells));
+    let widths = fit_columns(&all, width.saturating_sub(INDENT.len()));
+    let kinds = std::iter::once(LineKind::Header).chain(std::iter::repeat(LineKind::Row));
+    all.iter().zip(kinds).map(|(cells, kind)| (format_line(cells, &widths), kind)).collect()
+}
+
+/// The rows that tell something: where the study printed a word instead of a figure, only those whose case no other row
+/// shows.
+fn informative_rows(table: &StudyTable) -> Vec<&StudyRow> {
+    let is_figure = |row: &&StudyRow| row.published.parse::<f64>().is_ok();
+    let shown: BTreeSet<usize> = table.rows.iter().filter(is_figure).filter_map(|row| row.case).collect();
+    let tells = |row: &&StudyRow| {
+        is_figure(row) || row.measured.and(row.case).is_some_and(|case| !shown.contains(&case))
+    };
+    table.rows.iter().filter(tells).collect()
+}
+
+/// How a table that is too wide gives way, in this order: cells (by their place) down to so many characters.
+const COLUMN_SHRINK_ORDER: [(usize, usize); 8] =
+    [(0, 0), (8, 0), (4, 9), (2, 12), (1, 7), (3, 0), (7, 0), (2, 4)];
+
+/// Widths of the cells; 0 leaves a cell out.
+fn fit_columns(all: &[ListRow], room: usize) -> [usize; 9] {
+    let mut widths = [0; 9];
+    for cells in all {
+        for (width, cell) in widths.iter_mut().zip(cells) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for (index, least) in COLUMN_SHRINK_ORDER {
+        let taken: usize = widths.iter().filter(|width| **width > 0).map(|width| width + COLUMN_GAP).sum();
+        let above = taken.saturating_sub(room + COLUMN_GAP);
+        let narrower = widths[index].saturating_sub(above);
+        if above > 0 {
+            // Names shrink as little as need be; what can be left out goes whole.
+            widths[index] = if least == 0 { 0 } else { narrower.max(least).min(widths[index]) };
+        }
+    }
+    widths
+}
+
+fn format_line(cells: &ListRow, widths: &[usize; 9]) -> String {
+    let mut text = INDENT.to_owned();
+    for (index, (cell, &width)) in cells.iter().zip(widths).enumerate().filter(|(_, (_, width))| **width > 0)
+    {
+        let cell = shorten(cell, width);
+        // Names to the left, figures to the right.
+        let left = matches!(index, 1..=3 | 8);
+        text += &if left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
+        text += &" ".repeat(COLUMN_GAP);
+    }
+    text.trim_end().to_owned()
+}
+
+/// What stands for hardware in which cases of a table, where that is not one thing for all of them.
+fn stand_in_notes(run: &Run, table: &StudyTable) -> Vec<String> {
+    let mut cases: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for row in table.rows.iter().filter(|row| row.stand_in) {
+        let number = row.case.unwrap_or_default();
+        let case = run.cases.get(number.wrapping_sub(1));
+        if let Some(name) = case.and_then(|case| case.placement.get("stand_in")?.as_str()) {
+            cases.entry(name).or_default().insert(number);
+        }
+    }
+    let told = |(name, cases): (&&str, &BTreeSet<usize>)| {
+        format!("{}: {name}.", format_case_list(&cases.iter().copied().collect::<Vec<_>>()))
+    };
+    cases.iter().filter(|_| cases.len() > 1).map(told).collect()
+}
+
+/// What is to be said below a table: what stood for hardware, why cases are not whole, what is odd about published figures.
+fn table_remarks(run: &Run, table: &StudyTable) -> Vec<String> {
+    let mut reasons: BTreeMap<(bool, &str), Vec<&StudyRow>> = BTreeMap::new();
+    for row in &table.rows {
+        if let Some(reason) = &row.reason {
+            reasons.entry((row.measured.is_some(), reason)).or_default().push(row);
+        }
+    }
+    let why = reasons.iter().map(|((measured, reason), rows)| match measured {
+        false => format!(
+            "{}, {}: {}",
+            not_measured_text(rows[0]),
+            plural(rows.len(), "figure"),
+            end_sentence(reason)
+        ),
+        true => {
+            let mut cases: Vec<usize> = rows.iter().filter_map(|row| row.case).collect();
+            cases.sort_unstable();
+            format!("{FLAW_MARK} {}: {}", format_case_list(&cases), end_sentence(reason))
+        }
+    });
+    let notes = table.rows.iter().filter_map(|row| {
+        let note = row.note.as_ref()?;
+        Some(format!("{} {}, {} {}: {note}.", row.row, row.column, row.published, row.unit))
+    });
+    let mut statistics: Vec<&str> = table.rows.iter().map(|row| row.statistic.as_str()).collect();
+    statistics.sort_unstable();
+    statistics.dedup();
+    let words: Vec<String> = statistics.into_iter().map(statistic_label).collect();
+    let met = format!("measured: {}.", words.join(", "));
+    std::iter::once(met).chain(stand_in_notes(run, table)).chain(why).chain(notes).collect()
+}
+
+fn end_sentence(sentence: &str) -> String {
+    sentence.trim_end_matches('.').to_owned() + if sentence.ends_with(['?', '!']) { "" } else { "." }
+}
+
+fn not_measured_text(row: &StudyRow) -> &'static str {
+    if row.case.is_some() { NO_FIGURE_TEXT } else { NOT_RUN_TEXT }
+}
+
+fn format_measured(row: &StudyRow) -> String {
+    match row.measured {
+        None => not_measured_text(row).to_owned(),
+        Some(value) => {
+            let decimals =
+                row.published.split_once('.').map_or(DEFAULT_DECIMALS, |(_, decimals)| decimals.len());
+            format_digits(value, decimals) + if row.reason.is_some() { FLAW_MARK } else { "" }
+        }
+    }
+}
+
+fn format_figure(value: Option<f64>) -> String {
+    value.map_or(ABSENT.to_owned(), |value| format_digits(value, 0))
+}
+
+/// Four digits that matter, more where the published figure has more; whole numbers stay whole.
+fn format_digits(value: f64, decimals: usize) -> String {
+    // What stands in a document may be anything.
+    if !value.is_finite() || value.abs() >= 1e15 {
+        return format!("{value:.3e}");
+    }
+    let whole = value.abs().max(1.0).log10().floor() as usize + 1;
+    let decimals = decimals.min(3).max(4_usize.saturating_sub(whole));
+    let text = format!("{value:.decimals$}");
+    if value.fract() == 0.0 { format!("{value:.0}") } else { text }
+}
+
+/// The tables as the study arranges them, for the template.
+pub fn page_context(run: &Run, paper: &StudyResult, fits: &[SizeFit]) -> Value {
+    let tables: Vec<Value> =
+        paper.tables.iter().map(|table| table_context(run, paper, fits, table)).collect();
+    context! { title => paper.title.clone(), about => summary_sentences(paper), tables => tables }
+}
+
+/// Rows and columns of a table on the page: more than any study has, less than a document can make up.
+const MAX_PAGE_ROWS: usize = 256;
+
+/// A cell for which the study has no figure.
+fn empty_cell() -> Value {
+    context! { text => "", title => None::<String>, case => None::<usize>, place => "", run => false }
+}
+
+/// How many there are of the case that met a figure.
+fn warning_count(run: &Run, row: &StudyRow) -> usize {
+    let case = row.case.and_then(|number| run.cases.get(number.checked_sub(1)?));
+    case.map_or(0, |case| case.warnings.len())
+}
+
+fn table_context(run: &Run, paper: &StudyResult, fits: &[SizeFit], table: &StudyTable) -> Value {
+    let mut columns: Vec<(&str, &str)> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for row in &table.rows {
+        if columns.len() < MAX_PAGE_ROWS && !columns.contains(&(&row.column, &row.unit)) {
+            columns.push((&row.column, &row.unit));
+        }
+        if names.len() < MAX_PAGE_ROWS && !names.contains(&row.row.as_str()) {
+            names.push(&row.row);
+        }
+    }
+    let by_place: BTreeMap<(&str, &str, &str), &StudyRow> = table
+        .rows
+        .iter()
+        .map(|row| ((row.row.as_str(), row.column.as_str(), row.unit.as_str()), row))
+        .collect();
+    let place = place_label(paper);
+    let rows: Vec<Value> = names
+        .iter()
+        .map(|name| {
+            let of_row = columns.iter().map(|(column, unit)| by_place.get(&(*name, *column, *unit)).copied());
+            let of_row: Vec<Option<&StudyRow>> = of_row.collect();
+            let cells = |print: &dyn Fn(&StudyRow) -> Value| {
+                of_row.iter().map(|row| row.map_or_else(empty_cell, print)).collect::<Vec<_>>()
+            };
+            context! {
+                name => *name,
+                published => cells(&|row| context! { text => row.published.clone(), title => row.note.clone() }),
+                measured => cells(&|row| context! {
+                    text => format_measured(row), case => row.case, place => place(row),
+                    title => row.reason.clone(), run => row.measured.is_some(), warnings => warning_count(run, row),
+                }),
+                predicted => cells(&|row| context! { text => format_figure(row.predicted) }),
+                limit => cells(&|row| context! { text => format_figure(row.limit) }),
+            }
+        })
+        .collect();
+    let columns: Vec<Value> =
+        columns.iter().map(|(column, unit)| context! { name => *column, unit => *unit }).collect();
+    context! {
+        number => table.number.clone(), title => table.title.clone(), rows_are => table.rows_are.clone(),
+        predicts => has_predictions(paper), limits => has_limits(table),
+        columns => columns, rows => rows, remarks => table_remarks(run, table),
+        fits => html::fit_texts(fits, &case_numbers(table)),
+        charts => html::chart_contexts(chart::study_chart(run, table)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{ReportOptions, report_format, sample_runs};
+    use crate::run::CaseResult;
+
+    fn write_text(name: &str, options: &ReportOptions) -> String {
+        let mut out = Vec::new();
+        (report_format(name).unwrap().write)(&sample_runs::study(), options, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn figures_of_cases_with_warnings_are_marked() {
+        let mut run = sample_runs::study();
+        run.cases[0].warnings = vec![crate::run::Warning::new("few_samples", "few", "more")];
+        let mut page = Vec::new();
+        (report_format("html").unwrap().write)(&run, &ReportOptions::default(), &mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        let marked =
+            page.lines().find(|line| line.starts_with("<td") && line.contains(">1.203</a>")).unwrap();
+        assert!(marked.contains("title=\"1 warning\">⚠"), "{marked}");
+        assert!(!write_text("html", &ReportOptions::default()).contains("&nbsp;<span class=\"flag\""));
+    }
+
+    #[test]
+    fn text_fits_80_columns() {
+        let text = write_text("text", &ReportOptions::default());
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        insta::assert_snapshot!(text, @r"
+        A study again: 2 cases in 42.10 s, 2026-11-20 10:00 UTC
+
+        Published beside measured: Boxes compared
+          Published by those who sell them, 2007.
+          Shorter than the study: 200 exchanges instead of 10 000.
+          4 of 6 figures met by 2 measured cases; rows with the same # share one.
+          lab: measured in the lab, no hardware.
+          limit: what the physical line allows at best.
+
+        Table 6: Mean latency
+          #  product                    unit  published  measured  limit  on
+          1  STS1600  TCP/IP, 1 port    ms        12.35     1.203  1.042
+             STS1600  TCP/IP, 16 ports  ms       112.89   not run  1.042
+          2  LS100    TCP/IP, 1 port    ms        39.22     1.250  1.042  lab
+          left out, 1 figure: no number in the study; CSV, JSON and HTML have them.
+          measured: latency mean (ms).
+          not run, 2 figures: there is no such thing in the lab.
+
+        Table 12: Throughput
+          #  baud                  unit   published   measured  limit
+          2  19200  SS100, 1 port  bit/s   19252.38  19183.46*  19200
+          2  19200  SS100, 1 port  %         100.27     99.91*    100
+          measured: port line (bit/s), port line rate (%).
+          * case 2: stopped before all that was planned was measured.
+          19200 SS100, 1 port, 19252.38 bit/s: above what a line of this rate can carry.
+
+          A latency is a whole round trip, never half of one.
+        ");
+    }
+
+    #[test]
+    fn narrow_ascii_text() {
+        let text = write_text("text", &ReportOptions { width: 60, unicode: false, colour: false });
+        assert!(text.is_ascii() && text.lines().all(|line| line.len() <= 60), "{text}");
+    }
+
+    #[test]
+    fn one_csv_row_per_figure() {
+        insta::assert_snapshot!(write_text("csv", &ReportOptions::default()), @r#"
+        run,paper,table,row,column,unit,published,measured,predicted,limit,statistic,planned_case,case,endpoint,ports,stand_in,guest,reason,note
+        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 1 port",ms,12.35,1.203456,,1.041667,latency_mean_ms,latency:tcp/1@9600,1,serial:///dev/ttyS0,1,false,false,,
+        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,there is no such thing in the lab,
+        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,false,,
+        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 16 ports",ms,Not Available,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,there is no such thing in the lab,
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",bit/s,19252.38,19183.456,,19200,port_line_bps,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,false,stopped before all that was planned was measured,above what a line of this rate can carry
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",%,100.27,99.9138,,100,port_line_rate_percent,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,false,stopped before all that was planned was measured,
+        "#);
+    }
+
+    #[test]
+    fn page_follows_the_arrangement_of_the_study() {
+        let page = write_text("html", &ReportOptions::default());
+        let (_, section) = page.split_once("<section class=\"paper\">").unwrap();
+        let (section, _) = section.split_once("</section>").unwrap();
+        // A chart's own test is where it is made.
+        let charts = section
+            .split("<figure>")
+            .map(|rest| rest.split_once("</figure>\n").map_or(rest, |(_, rest)| rest));
+        let section = charts.collect::<Vec<_>>().join("<!-- chart -->\n");
+        insta::assert_snapshot!(section.trim(), @r##"
+        <h2>Published beside measured: Boxes compared</h2>
+        <p class="about">Published by those who sell them, 2007.</p>
+        <p class="about">Shorter than the study: 200 exchanges instead of 10 000.</p>
+        <p class="about">4 of 6 figures met by 2 measured cases; rows with the same # share one.</p>
+        <p class="about">lab: measured in the lab, no hardware.</p>
+        <p class="about">limit: what the physical line allows at best.</p>
+        <h3>Table 6: Mean latency</h3>
+        <div class="scroll" role="region" tabindex="0" aria-label="Table 6"><table>
+        <caption class="unseen">Mean latency</caption>
+        <thead><tr><th scope="col" class="left">product</th><th scope="col"><span class="unseen">figure</span></th>
+        <th scope="col">TCP/IP, 1 port<br>ms</th>
+        <th scope="col">TCP/IP, 16 ports<br>ms</th>
+        </tr></thead>
+        <tbody>
+        <tr><th scope="rowgroup" rowspan="3" class="left">STS1600</th><td class="left">published</td>
+        <td>12.35</td>
+        <td>112.89</td>
+        </tr>
+        <tr class="also measured"><td class="left">measured</td>
+        <td><a href="#case-1">1.203</a></td>
+        <td title="there is no such thing in the lab">not run</td>
+        </tr>
+        <tr class="also"><td class="left">limit</td>
+        <td>1.042</td>
+        <td>1.042</td>
+        </tr>
+        <tr><th scope="rowgroup" rowspan="3" class="left">LS100</th><td class="left">published</td>
+        <td>39.22</td>
+        <td>Not Available</td>
+        </tr>
+        <tr class="also measured"><td class="left">measured</td>
+        <td><a href="#case-2">1.250</a> lab</td>
+        <td title="there is no such thing in the lab">not run</td>
+        </tr>
+        <tr class="also"><td class="left">limit</td>
+        <td>1.042</td>
+        <td>1.042</td>
+        </tr>
+        </tbody></table></div>
+        <!-- chart -->
+
+        <p class="about">measured: latency mean (ms).</p>
+        <p class="about">not run, 2 figures: there is no such thing in the lab.</p>
+        <h3>Table 12: Throughput</h3>
+        <div class="scroll" role="region" tabindex="0" aria-label="Table 12"><table>
+        <caption class="unseen">Throughput</caption>
+        <thead><tr><th scope="col" class="left">baud</th><th scope="col"><span class="unseen">figure</span></th>
+        <th scope="col">SS100, 1 port<br>bit/s</th>
+        <th scope="col">SS100, 1 port<br>%</th>
+        </tr></thead>
+        <tbody>
+        <tr><th scope="rowgroup" rowspan="3" class="left">19200</th><td class="left">published</td>
+        <td title="above what a line of this rate can carry">19252.38&nbsp;⚠</td>
+        <td>100.27</td>
+        </tr>
+        <tr class="also measured"><td class="left">measured</td>
+        <td title="stopped before all that was planned was measured"><a href="#case-2">19183.46*</a></td>
+        <td title="stopped before all that was planned was measured"><a href="#case-2">99.91*</a></td>
+        </tr>
+        <tr class="also"><td class="left">limit</td>
+        <td>19200</td>
+        <td>100</td>
+        </tr>
+        </tbody></table></div>
+
+        <p class="about">measured: port line (bit/s), port line rate (%).</p>
+        <p class="about">* case 2: stopped before all that was planned was measured.</p>
+        <p class="about">19200 SS100, 1 port, 19252.38 bit/s: above what a line of this rate can carry.</p>
+        "##);
+    }
+
+    #[test]
+    fn predictions_are_shown() {
+        let run = sample_runs::study_with_prediction();
+        let written = |name: &str| {
+            let mut out = Vec::new();
+            (report_format(name).unwrap().write)(&run, &ReportOptions::default(), &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let text = written("text");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(
+            text.contains("measured  predicted  limit") && text.contains("1.203      1.200  1.042"),
+            "{text}"
+        );
+        assert!(text.contains("lab: measured in the lab, emulated box, no hardware."), "{text}");
+        let page = written("html");
+        assert!(page.contains("rowspan=\"4\"") && page.contains(">predicted</td>"));
+        assert!(written("csv").contains("12.35,1.203456,1.2,1.041667,"));
+    }
+
+    #[test]
+    fn fits_are_shown_below_their_table() {
+        let mut run = sample_runs::study();
+        let case = run.cases[0].clone();
+        let sizes = [100, 200, 300].map(|message_bytes| CaseResult { message_bytes, ..case.clone() });
+        run.cases = sizes.to_vec();
+        for (case, mean) in run.cases.iter_mut().zip([3e6, 4e6, 5e6]) {
+            let latency = case.figures.latency_ns.as_mut().unwrap();
+            (latency.mean, latency.percentiles) = (mean, BTreeMap::new());
+        }
+        let tables = &mut run.paper.as_mut().unwrap().tables;
+        for (row, case) in tables[0].rows.iter_mut().zip(1..=3) {
+            (row.case, row.planned_case) = (Some(case), format!("latency:tcp/1@{case}00"));
+        }
+        tables[1].rows.clear();
+        let written = |name: &str| {
+            let mut out = Vec::new();
+            (report_format(name).unwrap().write)(&run, &ReportOptions::default(), &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let text = written("text");
+        let line = "fit 1–3: 2.000 ms + size ÷ 100.0 kB/s, half 200 B; last 100.0 kB/s";
+        let (above, below) = text.split_once(line).unwrap_or_else(|| panic!("{text}"));
+        assert!(above.contains("Table 6") && !above.contains("Table 12"), "{text}");
+        assert!(!below.contains("fit 1–3") && below.contains("fit: time of a message"), "{text}");
+        let page = written("html").replace('\u{a0}', " ");
+        let (study, rest) = page.split_once("Table 12").unwrap();
+        assert!(study.contains(line) && rest.contains(line), "below its table, and below that of its cases");
+    }
+
+    #[test]
+    fn foreign_texts_are_escaped() {
+        let mut out = Vec::new();
+        (report_format("html").unwrap().write)(
+            &sample_runs::hostile_study(),
+            &ReportOptions::default(),
+            &mut out,
+        )
+        .unwrap();
+        let page = String::from_utf8(out).unwrap();
+        assert!(page.contains("&lt;script&gt;") && !page.contains(sample_runs::HOSTILE_SCRIPT));
+        assert!(!page.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn figures_keep_significant_digits() {
+        let printed = [(1.041_666, 2), (99.981, 2), (230_400.0, 2), (38_395.874, 2), (0.012_3, 0), (74.0, 0)];
+        assert_eq!(
+            printed.map(|(value, decimals)| format_digits(value, decimals)),
+            ["1.042", "99.98", "230400", "38395.87", "0.012", "74"]
+        );
+        assert_eq!(format_digits(f64::MAX, 2), "1.798e308");
+    }
+}

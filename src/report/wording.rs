@@ -1,0 +1,534 @@
+//! Words and figures as all reports write them: percentiles, shares, intervals, case numbers, one sentence a case.
+//!
+//! Not for layout, and not for units: `units` prints those.
+
+use serde_json::{Map, Value};
+
+use crate::endpoint::Endpoint;
+use crate::explain::size::SizeFit;
+use crate::plan::Direction;
+use crate::run::{CaseResult, Distribution, Figures, MissedFrame, OneWayFigures, Run, ThresholdResult};
+use crate::units::{self, format_bit_rate, format_bytes, format_count, format_nanoseconds};
+
+/// How both ends waited; blocking where nothing else is known.
+pub fn wait_mode(case: &CaseResult) -> &str {
+    case.placement.get("wait").and_then(Value::as_str).unwrap_or("block")
+}
+
+/// Not measured, or the sample was too small to say.
+pub const ABSENT: &str = "–";
+/// A percentile that falls among the lost exchanges.
+pub const LOST_TEXT: &str = "lost";
+
+/// Text from outside that cannot move the cursor, ring the bell, end the line or turn the writing direction.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if is_unprintable(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// Whether a character does something else than show: control characters (C0, C1), separators of lines and paragraphs, and
+/// what is invisible or turns the writing direction (Unicode's category Cf, without the two joiners that scripts need).
+pub fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e007f}')
+}
+
+/// At most `width` characters (3 or more), the middle left out: `tcp://very…name:7100`.
+pub fn shorten(text: &str, width: usize) -> String {
+    let characters: Vec<char> = text.chars().collect();
+    if characters.len() <= width {
+        return text.to_owned();
+    }
+    // The end holds the port, which tells neighbours apart.
+    let tail = width / 2;
+    let head = width.saturating_sub(tail + 1);
+    let (head, tail) = (&characters[..head], &characters[characters.len() - tail..]);
+    head.iter().chain(['…'].iter()).chain(tail).collect()
+}
+
+/// Lines of at most `width` printable characters; the first one starts with `first`, the others with `rest`.
+pub fn wrap(text: &str, width: usize, first: &str, rest: &str) -> String {
+    let mut lines = vec![first.to_owned()];
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        let mut word: Vec<char> = printable(word).chars().collect();
+        while !word.is_empty() {
+            let line = lines.last_mut().expect("never empty");
+            let room = width.saturating_sub(line.chars().count() + usize::from(!empty));
+            if word.len() <= room || (empty && room < 2) {
+                if !empty {
+                    line.push(' ');
+                }
+                line.extend(word.drain(..));
+                empty = false;
+            } else if empty {
+                line.extend(word.drain(..room));
+                empty = false;
+            } else {
+                lines.push(rest.to_owned());
+                empty = true;
+            }
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// For terminals that know only ASCII; every character becomes one, so that columns stay aligned.
+pub fn to_ascii(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            'µ' => 'u',
+            '–' | '−' => '-',
+            '×' => 'x',
+            '÷' => '/',
+            '±' => '~',
+            '…' => '~',
+            '’' => '\'',
+            '·' => '|',
+            '▁' => '_',
+            '▂' => '.',
+            '▃' => ':',
+            '▄' => '-',
+            '▅' => '=',
+            '▆' => '+',
+            '▇' => '*',
+            '█' => '#',
+            c if c.is_ascii() => c,
+            _ => '?',
+        })
+        .collect()
+}
+
+/// A named percentile: `13.25 µs`, `lost` or `–`.
+pub fn format_percentile(distribution: Option<&Distribution>, name: &str) -> String {
+    match distribution.and_then(|distribution| distribution.percentiles.get(name)) {
+        Some(Some(nanoseconds)) => format_nanoseconds(*nanoseconds as f64),
+        Some(None) => LOST_TEXT.to_owned(),
+        None => ABSENT.to_owned(),
+    }
+}
+
+/// What the message takes on the line, one way, in nanoseconds.
+pub fn line_time_ns(case: &CaseResult) -> Option<f64> {
+    case.line.get("floor_ns").and_then(Value::as_f64)
+}
+
+/// Payload that the lines of the case can carry together, in bits per second.
+pub fn line_limit_bps(case: &CaseResult) -> Option<f64> {
+    case.line.get("limit_bps").and_then(Value::as_f64)
+}
+
+/// The rate of one line of the case, in bits per second with its framing.
+pub fn line_rate_bps(case: &CaseResult) -> Option<f64> {
+    case.line.get("bits_per_second").and_then(Value::as_f64)
+}
+
+/// Of the line rate: `99.9 %`.
+pub fn format_percent(percent: f64) -> String {
+    format!("{percent:.1} %")
+}
+
+pub fn median_ns(distribution: Option<&Distribution>) -> Option<u64> {
+    distribution.and_then(|distribution| distribution.percentile("p50"))
+}
+
+/// Half the 95 % interval (its longer side) as a share of the value: `1.2 %`.
+pub fn format_half_interval(figures: &Figures, name: &str, value: Option<f64>) -> String {
+    let (Some(interval), Some(value)) = (figures.intervals.get(name), value) else {
+        return ABSENT.to_owned();
+    };
+    let half = (interval.high - value).max(value - interval.low);
+    let percent = half / value.abs() * 100.0;
+    if !percent.is_finite() || percent < 0.0 {
+        return ABSENT.to_owned();
+    }
+    match percent {
+        p if p < 0.05 => "<0.1 %".to_owned(),
+        p if p < 10.0 => format!("{p:.1} %"),
+        p if p < 1000.0 => format!("{p:.0} %"),
+        _ => ">999 %".to_owned(),
+    }
+}
+
+/// A share (0 to 1) in percent: `0 %`, `0.12 %`, `50.0 %`.
+pub fn format_share(share: f64) -> String {
+    match share * 100.0 {
+        0.0 => "0 %".to_owned(),
+        p if p < 0.01 => "<0.01 %".to_owned(),
+        p if p < 10.0 => format!("{p:.2} %"),
+        p => format!("{p:.1} %"),
+    }
+}
+
+pub fn format_loss(figures: &Figures) -> String {
+    figures.loss_share().map_or(ABSENT.to_owned(), format_share)
+}
+
+/// `case 3`, `cases 1–4 and 7`; numbers start at 1.
+pub fn format_case_list(cases: &[usize]) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for &case in cases {
+        match ranges.last_mut() {
+            Some((_, last)) if *last == case => {}
+            Some((_, last)) if *last + 1 == case => *last = case,
+            _ => ranges.push((case, case)),
+        }
+    }
+    let print = |&(first, last): &(usize, usize)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}–{last}"),
+    };
+    let word = if ranges.len() == 1 && ranges[0].0 == ranges[0].1 { "case" } else { "cases" };
+    match ranges.as_slice() {
+        [] => String::new(),
+        [one] => format!("{word} {}", print(one)),
+        [start @ .., last] => {
+            let start: Vec<String> = start.iter().map(print).collect();
+            format!("{word} {} and {}", start.join(", "), print(last))
+        }
+    }
+}
+
+/// What a threshold met.
+pub fn measured_text(judged: &ThresholdResult) -> String {
+    match judged.measured.starts_with("not ") {
+        true => judged.measured.clone(),
+        false => format!("measured {}", judged.measured),
+    }
+}
+
+/// The thresholds that were not kept, each with its case where there are several, and how many were kept.
+pub fn threshold_results(run: &Run) -> (Vec<String>, usize) {
+    let all = run
+        .cases
+        .iter()
+        .zip(1..)
+        .flat_map(|(case, number)| case.thresholds.iter().map(move |one| (one, number)));
+    let (kept, missed): (Vec<_>, Vec<_>) = all.partition(|(judged, _)| judged.kept);
+    let said = |(judged, number): &(&ThresholdResult, usize)| {
+        let case = if run.cases.len() > 1 { format!("case {number}: ") } else { String::new() };
+        printable(&format!("{case}{}, {}", judged.threshold, measured_text(judged)))
+    };
+    (missed.iter().map(said).collect(), kept.len())
+}
+
+/// `3 cases`, `1 case`.
+pub fn plural(count: usize, word: &str) -> String {
+    units::format_plural(count as u64, word)
+}
+
+/// A statistic of a study in words, with its unit: `latency mean (ms)`.
+pub fn statistic_label(name: &str) -> String {
+    const UNITS: [(&str, &str); 8] = [
+        ("_kbyte_per_second", "KByte/s"),
+        ("_bytes_per_second", "B/s"),
+        ("_percent", "%"),
+        ("_seconds", "s"),
+        ("_bytes", "B"),
+        ("_bps", "bit/s"),
+        ("_ms", "ms"),
+        ("_us", "µs"),
+    ];
+    let found = UNITS.iter().find_map(|(end, unit)| Some((name.strip_suffix(end)?, unit)));
+    found.map_or(name.replace('_', " "), |(name, unit)| format!("{} ({unit})", name.replace('_', " ")))
+}
+
+/// The near machine by name.
+pub fn local_host(run: &Run) -> Option<String> {
+    host_name(&run.environment.near)
+}
+
+fn host_name(machine: &Map<String, Value>) -> Option<String> {
+    let name = ["host", "hostname"].iter().find_map(|key| machine.get(*key))?;
+    name.as_str().map(printable)
+}
+
+/// The machines at both ends; the far one where it told its name and all cases led to one.
+pub fn host_names(run: &Run) -> Option<String> {
+    let near = local_host(run)?;
+    let place = |case: &CaseResult| {
+        let endpoint: Endpoint = case.endpoint.parse().ok()?;
+        Some(endpoint.host_port().ok()?.0.to_owned())
+    };
+    let first = run.cases.first().and_then(place);
+    let one = first.is_some() && run.cases.iter().all(|case| place(case) == first);
+    match host_name(&run.environment.far).filter(|far| one && *far != near) {
+        Some(far) => Some(format!("{near} → {far}")),
+        None => Some(near),
+    }
+}
+
+pub fn format_date(run: &Run) -> String {
+    run.started.strftime("%Y-%m-%d %H:%M UTC").to_string()
+}
+
+/// `gauge-1 → gauge-2 · 2026-11-20 10:00 UTC`.
+pub fn host_and_date(run: &Run) -> String {
+    match host_names(run) {
+        Some(hosts) => format!("{hosts} · {}", format_date(run)),
+        None => format_date(run),
+    }
+}
+
+/// A one-way delay is nothing without its bound.
+pub fn format_one_way(nanoseconds: f64, ways: &OneWayFigures) -> String {
+    let bound = format_nanoseconds(ways.one_way_error_bound_ns);
+    format!("{} ± {bound}", format_nanoseconds(nanoseconds.max(0.0)))
+}
+
+/// The parts of a round trip, where the far end tells them apart.
+pub fn one_way_sentence(case: &CaseResult) -> Option<String> {
+    let ways = case.figures.ways.as_ref()?;
+    let of = |times: &Distribution, name| match times.percentile(name) {
+        Some(value) => format!("{} at {name}", format_nanoseconds(value as f64)),
+        None => format!("at most {}", format_nanoseconds(times.max as f64)),
+    };
+    let lost = match (ways.lost_there, ways.lost_back) {
+        (Some(there), Some(back)) if there + back > 0 => {
+            format!(
+                " Lost: {} on the way there, {} on the way back.",
+                format_count(there),
+                format_count(back)
+            )
+        }
+        _ => String::new(),
+    };
+    Some(format!(
+        "of the round trip the far end took {} and the way {}. Above its shortest the way there was {}, the way back {}. \
+         One way at p50: there {}, back {}.{lost}",
+        of(&ways.turnaround_ns, "p50"),
+        of(&ways.path_ns, "p50"),
+        of(&ways.there_variation_ns, "p99"),
+        of(&ways.back_variation_ns, "p99"),
+        format_one_way(ways.there_p50_ns, ways),
+        format_one_way(ways.back_p50_ns, ways),
+    ))
+}
+
+/// How many of a schedule's exchanges came too late after they were due: by each limit from the shortest, to the first
+/// that none missed.
+pub fn format_missed_frames(figures: &Figures) -> Option<String> {
+    let counts = figures.missed_frames.as_ref()?.by_limit();
+    let last = counts.iter().position(|(_, count)| *count == 0).unwrap_or(counts.len());
+    let each = |&(limit, count): &(&str, u64)| match count {
+        0 => format!("none over {} ms", printable(limit)),
+        _ => {
+            let part = format_share(count as f64 / figures.sent.max(1) as f64);
+            format!("{} over {} ms ({part})", format_count(count), printable(limit))
+        }
+    };
+    let told: Vec<String> = counts.iter().take(last + 1).map(each).collect();
+    let lost = if figures.lost > 0 { "; the lost are among them" } else { "" };
+    (!told.is_empty()).then(|| told.join(", ") + lost)
+}
+
+/// Which share of a latency's exchanges came late, by each limit from the shortest to the first that none took, and the mean
+/// that stands beside; nothing where none was late.
+pub fn format_late(figures: &Figures) -> Option<String> {
+    let times = figures.latency_ns.as_ref()?;
+    let mut shares: Vec<(&str, f64)> =
+        times.later_than_ms.iter().map(|(limit, part)| (limit.as_str(), *part)).collect();
+    let length = |limit: &str| limit.parse().unwrap_or(f64::MAX);
+    shares.sort_by(|a, b| length(a.0).total_cmp(&length(b.0)));
+    let last = shares.iter().position(|(_, part)| *part == 0.0).unwrap_or(shares.len());
+    let each = |(limit, part): &(&str, f64)| format!("{} over {} ms", format_share(*part), printable(limit));
+    let told: Vec<String> = shares.iter().take(last).map(each).collect();
+    let lost = if figures.lost > 0 { "; the lost are among them" } else { "" };
+    let mean = times.mean_fastest_95_percent.map(format_nanoseconds);
+    let mean = mean.map_or(String::new(), |mean| format!(". Mean of the fastest 95 %: {mean}"));
+    (!told.is_empty()).then(|| told.join(", ") + lost + &mean)
+}
+
+/// The first of them: number, when it was due, when it was answered after that.
+pub fn format_first_missed_frames(figures: &Figures) -> Option<String> {
+    const SHOWN: usize = 16;
+    let first = &figures.missed_frames.as_ref()?.first;
+    let each = |frame: &MissedFrame| {
+        let due = format_nanoseconds(frame.due_ns as f64);
+        let came = frame
+            .response_ns
+            .map_or(LOST_TEXT.to_owned(), |ns| format!("+{}", format_nanoseconds(ns as f64)));
+        format!("{} at {due}: {came}", frame.sequence)
+    };
+    (!first.is_empty()).then(|| first.iter().take(SHOWN).map(each).collect::<Vec<_>>().join("; "))
+}
+
+/// What these lines say.
+pub const FIT_NOTE: &str = "fit: time of a message (a latency's median) = its own + size ÷ rate; half: the size that gets half of it; last: \
+     between the two largest sizes, =: of what the line can carry. linkgauge explain tells more.";
+
+/// A line for each fit whose cases are among these: `fit 4–7: 21.21 µs + size ÷ 91.64 MB/s …`.
+pub fn fit_lines(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
+    let here =
+        |fit: &&SizeFit| fit.rows.iter().any(|row| row.sample.case.is_some_and(|case| cases.contains(&case)));
+    fits.iter()
+        .filter(here)
+        .map(|fit| format!("fit {}: {}", fit.case_numbers().unwrap_or_default(), fit.summary_line()))
+        .collect()
+}
+
+/// What the interval of a case is over.
+pub fn interval_basis(case: &CaseResult) -> String {
+    match case.repeats.len() {
+        0 | 1 => "within the run".to_owned(),
+        repeats => format!("over {repeats} repetitions"),
+    }
+}
+
+/// One case in one sentence, for people: `14 bytes over tcp://[::1]:7100: 13.25 µs at the median; nothing lost.`
+pub fn case_sentence(case: &CaseResult) -> String {
+    let figures = &case.figures;
+    let size = match case.message_bytes {
+        0 => "Messages".to_owned(),
+        1 => "1 byte".to_owned(),
+        bytes if bytes < 1000 => format!("{bytes} bytes"),
+        bytes => format_bytes(bytes.into()),
+    };
+    let each = if case.message_bytes < 1000 { format!("{}-byte", case.message_bytes) } else { size.clone() };
+    let mut endpoint = printable(&case.endpoint);
+    if case.ports > 1 {
+        endpoint += &format!(" and {} more", plural(case.ports as usize - 1, "port"));
+    }
+    if case.parallel > 1 {
+        endpoint += &format!(" ({} connections)", case.parallel);
+    }
+    if wait_mode(case) == "spin" {
+        endpoint += ", both ends spinning";
+    }
+    let way = match (case.workload.as_str(), case.direction) {
+        ("latency", _) => format!("{size} over {endpoint}"),
+        ("download", _) => format!("Download from {endpoint}"),
+        (_, Direction::Loop) => format!("{each} messages through {endpoint} and back"),
+        (_, Direction::Send) => format!("{each} messages to {endpoint}"),
+        (_, Direction::Receive) => format!("{each} messages from {endpoint}"),
+        (_, Direction::Both) => format!("{each} messages to and from {endpoint}"),
+    };
+    let mut facts = Vec::new();
+    if let Some(rate) = figures.throughput_bps {
+        facts.push(match figures.throughput_back_bps {
+            Some(back) => format!("{} out, {} back", format_bit_rate(rate), format_bit_rate(back)),
+            None => format_bit_rate(rate),
+        });
+    }
+    if let Some(percent) = figures.line_rate_percent {
+        facts.push(format!("{percent:.1} % of the line rate"));
+    }
+    let times = figures.latency_ns.as_ref().map(|latency| median_and_tail_text(latency, line_time_ns(case)));
+    facts.extend(match case.workload.as_str() {
+        "download" => times.map(|times| format!("for a piece {times}")),
+        _ => times,
+    });
+    if let Some(loaded) = case.under_load.as_ref().and_then(|figures| median_ns(figures.latency_ns.as_ref()))
+    {
+        facts.push(format!("a round trip under this load {}", format_nanoseconds(loaded as f64)));
+    }
+    if facts.is_empty() {
+        facts.push("nothing was measured".to_owned());
+    }
+    format!("{way}: {}; {}.", facts.join(", "), loss_text(case))
+}
+
+fn median_and_tail_text(distribution: &Distribution, floor: Option<f64>) -> String {
+    let mut facts = Vec::new();
+    match distribution.percentiles.get("p50") {
+        Some(Some(median)) => {
+            let median = *median as f64;
+            facts.push(format!("{} at the median", format_nanoseconds(median)));
+            let above = floor.map(|floor| median - floor).filter(|above| *above > 0.0);
+            facts.extend(above.map(|above| format!("{} above the line’s floor", format_nanoseconds(above))));
+        }
+        Some(None) => facts.push("the median was not reached".to_owned()),
+        None => facts.push(format!("{} on average", format_nanoseconds(distribution.mean))),
+    }
+    match distribution.percentiles.get("p99") {
+        Some(Some(p99)) => facts.push(format!("{} at p99", format_nanoseconds(*p99 as f64))),
+        Some(None) => facts.push("p99 among the lost".to_owned()),
+        None => {}
+    }
+    facts.join(", ")
+}
+
+fn loss_text(case: &CaseResult) -> String {
+    let figures = &case.figures;
+    let mut text = match (figures.sent, figures.lost, figures.lost_bytes) {
+        // Of a stream it is the bytes that count.
+        (_, _, bytes) if bytes > 0 => format!("{} did not come back", units::format_plural(bytes, "byte")),
+        (0, 0, _) if figures.delivered_bytes.is_none() => "nothing was sent".to_owned(),
+        (_, 0, _) => "nothing lost".to_owned(),
+        (sent, lost, _) => format!("{} of {} lost", format_count(lost), format_count(sent)),
+    };
+    if figures.inserted_bytes > 0 {
+        text += &format!(", {} too many", units::format_plural(figures.inserted_bytes, "byte"));
+    }
+    if figures.corrupt_bytes > 0 {
+        text += &format!(", {} arrived corrupt", units::format_plural(figures.corrupt_bytes, "byte"));
+    }
+    if !case.complete {
+        text += ", stopped early";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample_runs;
+
+    #[test]
+    fn remote_host_is_named_when_known() {
+        let mut run = sample_runs::full();
+        assert_eq!(host_names(&run), Some("gauge-1".to_owned()), "several far ends, one environment");
+        run.cases.truncate(1);
+        assert_eq!(host_and_date(&run), "gauge-1 → gauge-2 · 2026-11-20 10:00 UTC");
+        run.environment.far = run.environment.near.clone();
+        assert_eq!(host_names(&run), Some("gauge-1".to_owned()));
+    }
+
+    #[test]
+    fn cases_become_sentences() {
+        let run = sample_runs::full();
+        let mut cases = run.cases.clone();
+        cases.extend(sample_runs::minimal().cases);
+        let sentences: Vec<String> = cases.iter().map(case_sentence).collect();
+        insta::assert_snapshot!(sentences.join("\n"), @r"
+        14 bytes over tcp://127.0.0.1:7100: 13.82 µs at the median, 23.44 µs at p99; nothing lost.
+        1 byte over tcp://moxa-5610.example:7001 and 2 ports more: 2.216 ms at the median, 1.174 ms above the line’s floor, 3.758 ms at p99; nothing lost.
+        14 bytes over udp://gauge-2.example:7100: 892.9 µs at the median, p99 among the lost; 600 of 10 000 lost, 2 bytes arrived corrupt, stopped early.
+        64-byte messages to and from tcp://127.0.0.1:7100: 310.0 Mbit/s out, 288.3 Mbit/s back, 0.7 % of the line rate, a round trip under this load 329.7 µs; nothing lost.
+        1.024 kB messages to and from tcp://127.0.0.1:7100: 4.200 Gbit/s out, 3.906 Gbit/s back, 10.0 % of the line rate, a round trip under this load 329.7 µs; nothing lost.
+        16.38 kB messages to and from tcp://127.0.0.1:7100: 28.60 Gbit/s out, 26.60 Gbit/s back, 68.1 % of the line rate, a round trip under this load 329.7 µs; nothing lost.
+        131.1 kB messages to and from tcp://127.0.0.1:7100: 41.30 Gbit/s out, 38.41 Gbit/s back, 98.3 % of the line rate, a round trip under this load 329.7 µs; nothing lost.
+        1 byte over mem://a: nothing was measured; 2 of 3 lost.
+        ");
+    }
+
+    #[test]
+    fn one_way_delays_are_described() {
+        insta::assert_snapshot!(one_way_sentence(&sample_runs::one_way_delays().cases[0]).unwrap(), @"of the round trip the far end took 1.276 µs at p50 and the way 41.28 µs at p50. Above its shortest the way there was 4.323 µs at p99, the way back 1.440 µs at p99. One way at p50: there 20.51 µs ± 19.40 µs, back 18.91 µs ± 19.40 µs. Lost: 5 on the way there, 2 on the way back.");
+        assert_eq!(one_way_sentence(&sample_runs::full().cases[0]), None);
+    }
+
+    #[test]
+    fn short_texts_are_formatted() {
+        assert_eq!(format_case_list(&[1]), "case 1");
+        assert_eq!(format_case_list(&[1, 2, 3, 4, 7]), "cases 1–4 and 7");
+        assert_eq!(format_case_list(&[2, 3, 3]), "cases 2, 3");
+        assert_eq!(format_case_list(&[1, 3, 5]), "cases 1, 3 and 5");
+        assert_eq!(
+            statistic_label("latency_mean_fastest_95_percent_ms"),
+            "latency mean fastest 95 percent (ms)"
+        );
+        assert_eq!(statistic_label("sent_kbyte_per_second"), "sent (KByte/s)");
+        assert_eq!(format_share(0.0), "0 %");
+        assert_eq!(format_share(1e-6), "<0.01 %");
+        assert_eq!(format_share(0.5), "50.0 %");
+        assert_eq!(shorten("tcp://a-very-long-name.example:7100", 20), "tcp://a-v…ample:7100");
+        assert_eq!(shorten("tcp://a:1", 20), "tcp://a:1");
+        assert_eq!(printable("a\u{1b}[31mb\u{202e}c\n"), "a\u{fffd}[31mb\u{fffd}c\u{fffd}");
+        assert_eq!(wrap("one two three", 9, "- ", "  "), "- one two\n  three\n");
+        assert_eq!(wrap("abcdefghij", 6, "- ", "  "), "- abcd\n  efgh\n  ij\n");
+    }
+}

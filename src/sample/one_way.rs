@@ -1,0 +1,450 @@
+//! The way there and the way back, told apart by a far end that says when a request came and when its answer left.
+//!
+//! The two clocks need not agree: what they differ by falls out of every difference along one way, and how far they may
+//! differ at most is known from the fastest round trip. Only a clock that is set in the middle of a run spoils it, and that shows.
+
+use std::ops::Range;
+
+use super::figures::distribution;
+use super::{Counts, TimeSamples};
+use crate::clock::Time;
+use crate::run;
+use crate::stats;
+
+/// What a far end told of an exchange: times by its clock, laid on ours, off by as much as the two differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerTimestamps {
+    pub received_ns: i64,
+    pub sent_ns: i64,
+    /// Which of its answers it was.
+    pub reply_number: u32,
+}
+
+/// Exchanges whose ways are kept one by one; those beyond count for the turn-around and the path alone (2.4 MB).
+const MAX_TIMED_REPLIES: usize = 100_000;
+
+/// A far end's clock may run so much faster than ours that its turn-around seems longer than the round trip, and its
+/// time stamps are rounded: so much is no lie.
+const CLOCK_TOLERANCE_NS: u64 = 1_000;
+const CLOCK_TOLERANCE_DIVISOR: u64 = 1_000;
+
+/// No oscillator runs further off than this (NTP's own limit); what seems to is the way itself.
+const MAX_CLOCK_DRIFT: f64 = 500e-6;
+
+/// Below so many exchanges, or nanoseconds, a drift cannot be told from chance.
+const MIN_DRIFT_SAMPLES: usize = 100;
+const MIN_DRIFT_TIME_NS: u64 = 100_000_000;
+
+/// One exchange: nanoseconds from sending here to receipt there, and from sending there to receipt here, both off by
+/// the difference of the clocks.
+#[derive(Debug, Clone, Copy)]
+struct TimedReply {
+    sent_at: Time,
+    forward_ns: i64,
+    reverse_ns: i64,
+}
+
+/// What is known of the ways of one flow, or of several together.
+#[derive(Debug, Clone)]
+pub struct OneWayDelays {
+    turnaround: TimeSamples,
+    network_time: TimeSamples,
+    exchanges: Vec<TimedReply>,
+    /// Number of the first and of the newest exchange, each with the far end's number of its answer.
+    first_reply: Option<(u64, u32)>,
+    newest_reply: Option<(u64, u32)>,
+    /// The far end counted for itself: some answer had another number than its request.
+    has_reply_numbers: bool,
+    /// Made of what was kept, when the flow ends.
+    comparison: Option<ClockComparison>,
+}
+
+#[derive(Debug, Clone)]
+struct ClockComparison {
+    forward: TimeSamples,
+    reverse: TimeSamples,
+    clock_relation: ClockRelation,
+    /// How often the far clock was set.
+    clock_steps: u64,
+}
+
+impl ClockComparison {
+    /// Joins another's; what is told of the clocks is of the one that knows them least.
+    fn merge(&mut self, other: &ClockComparison) {
+        self.forward.merge(&other.forward);
+        self.reverse.merge(&other.reverse);
+        self.clock_steps += other.clock_steps;
+        if other.clock_relation.error_bound_ns > self.clock_relation.error_bound_ns {
+            self.clock_relation = other.clock_relation;
+        }
+    }
+}
+
+/// How the two clocks stand to each other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct ClockRelation {
+    /// Half of the shortest path, and so the furthest that a one-way delay may be off.
+    error_bound_ns: f64,
+    offset_ns: f64,
+    drift: f64,
+    /// The shortest way there and back by the clock set right.
+    forward_ns: f64,
+    reverse_ns: f64,
+}
+
+impl OneWayDelays {
+    pub(super) fn new() -> OneWayDelays {
+        OneWayDelays {
+            turnaround: TimeSamples::new(),
+            network_time: TimeSamples::new(),
+            exchanges: Vec::with_capacity(MAX_TIMED_REPLIES),
+            first_reply: None,
+            newest_reply: None,
+            has_reply_numbers: false,
+            comparison: None,
+        }
+    }
+
+    /// An answered exchange; `false` if the far end cannot have taken so long.
+    pub(super) fn record_reply(
+        &mut self,
+        sequence: u64,
+        sent: Time,
+        received: Time,
+        stages: ServerTimestamps,
+    ) -> bool {
+        let whole = received.0.saturating_sub(sent.0);
+        let Ok(turnaround) = u64::try_from(stages.sent_ns.wrapping_sub(stages.received_ns)) else {
+            return false;
+        };
+        if turnaround > whole + CLOCK_TOLERANCE_NS + whole / CLOCK_TOLERANCE_DIVISOR {
+            return false;
+        }
+        self.turnaround.record(turnaround);
+        self.network_time.record(whole.saturating_sub(turnaround));
+        self.has_reply_numbers |= stages.reply_number != sequence as u32;
+        self.first_reply.get_or_insert((sequence, stages.reply_number));
+        if self.newest_reply.is_none_or(|(newest, _)| newest < sequence) {
+            self.newest_reply = Some((sequence, stages.reply_number));
+        }
+        if self.exchanges.len() < MAX_TIMED_REPLIES {
+            self.exchanges.push(TimedReply {
+                sent_at: sent,
+                forward_ns: stages.received_ns.wrapping_sub(sent.0 as i64),
+                reverse_ns: (received.0 as i64).wrapping_sub(stages.sent_ns),
+            });
+        }
+        true
+    }
+
+    /// The flow has ended: its clocks are compared. Several flows may have several far ends, so each does so alone.
+    pub(super) fn finish(&mut self) {
+        if self.comparison.is_some() || self.exchanges.is_empty() {
+            return;
+        }
+        self.exchanges.sort_by_key(|kept| kept.sent_at);
+        let parts = split_at_clock_steps(&self.exchanges);
+        let steps = parts.len() as u64 - 1;
+        let mut parts = parts.into_iter().map(|part| compare_clocks(&self.exchanges[part]));
+        let mut all = parts.next().expect("something was kept");
+        parts.for_each(|part| all.merge(&part));
+        all.clock_steps = steps;
+        self.comparison = Some(all);
+        self.exchanges = Vec::new();
+    }
+
+    /// Joins another flow's.
+    pub(super) fn merge(&mut self, other: &OneWayDelays) {
+        self.turnaround.merge(&other.turnaround);
+        self.network_time.merge(&other.network_time);
+        self.first_reply = self.first_reply.or(other.first_reply);
+        self.newest_reply = self.newest_reply.or(other.newest_reply);
+        self.has_reply_numbers |= other.has_reply_numbers;
+        match (&mut self.comparison, &other.comparison) {
+            (Some(own), Some(other)) => own.merge(other),
+            (own, other) => *own = own.take().or_else(|| other.clone()),
+        }
+    }
+
+    /// The figures, if there were answers.
+    pub(super) fn figures(&self, counts: &Counts) -> Option<run::OneWayFigures> {
+        let settled = self.comparison.as_ref()?;
+        let clocks = &settled.clock_relation;
+        let of = |times: &TimeSamples, lost: u64| distribution(times, lost, &[]).0;
+        let median =
+            |times: &TimeSamples| times.ranks().value_at_rank(stats::nearest_rank(times.count(), 0.5)) as f64;
+        let lost_there = self.lost_forward(counts);
+        Some(run::OneWayFigures {
+            turnaround_ns: of(&self.turnaround, 0)?,
+            path_ns: of(&self.network_time, counts.lost)?,
+            there_variation_ns: of(&settled.forward, 0)?,
+            back_variation_ns: of(&settled.reverse, 0)?,
+            there_p50_ns: clocks.forward_ns + median(&settled.forward),
+            back_p50_ns: clocks.reverse_ns + median(&settled.reverse),
+            one_way_error_bound_ns: clocks.error_bound_ns,
+            clock_offset_ns: clocks.offset_ns,
+            clock_drift_ppm: clocks.drift * 1e6,
+            clock_steps: settled.clock_steps,
+            lost_there,
+            lost_back: lost_there.map(|there| counts.lost - there),
+        })
+    }
+
+    /// How many of the lost requests never came to the far end, up to the last answer; `None` if it does not count.
+    fn lost_forward(&self, counts: &Counts) -> Option<u64> {
+        if counts.lost == 0 {
+            return Some(0);
+        }
+        let ((first, first_number), (newest, newest_number)) = (self.first_reply?, self.newest_reply?);
+        let answers = u64::from(newest_number.wrapping_sub(first_number));
+        self.has_reply_numbers.then(|| (newest - first).saturating_sub(answers).min(counts.lost))
+    }
+}
+
+/// The exchanges between which the far clock went on, the oldest first.
+///
+/// What it is ahead is at most what it shows at a receipt there, and at least what it lacks at a receipt here: neither way takes
+/// less than nothing. It was set where these limits contradict those before, widened by as much as any clock drifts.
+fn split_at_clock_steps(kept: &[TimedReply]) -> Vec<Range<usize>> {
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    let (mut least, mut most, mut at) = (i128::MIN, i128::MAX, Time(0));
+    for (index, kept) in kept.iter().enumerate() {
+        let drifted = (kept.sent_at.since(at).as_nanos() as f64 * MAX_CLOCK_DRIFT) as i128
+            + i128::from(CLOCK_TOLERANCE_NS);
+        let (low, high) = (-i128::from(kept.reverse_ns), i128::from(kept.forward_ns));
+        (least, most) = (least.saturating_sub(drifted), most.saturating_add(drifted));
+        if low > most || high < least {
+            parts.push(begin..index);
+            (begin, least, most) = (index, low, high);
+        } else {
+            (least, most) = (least.max(low), most.min(high));
+        }
+        at = kept.sent_at;
+    }
+    parts.push(begin..kept.len());
+    parts
+}
+
+/// Compares the clocks over exchanges, of which there is at least one.
+fn compare_clocks(kept: &[TimedReply]) -> ClockComparison {
+    let drift = clock_drift(kept).unwrap_or(0.0);
+    // Counted from the first, so that no digits are lost to an offset of years.
+    let first = kept[0];
+    let (mut there, mut back) = (Vec::new(), Vec::new());
+    for kept in kept {
+        let gained = drift * (kept.sent_at.0 - first.sent_at.0) as f64;
+        there.push(kept.forward_ns.wrapping_sub(first.forward_ns) as f64 - gained);
+        back.push(kept.reverse_ns.wrapping_sub(first.reverse_ns) as f64 + gained);
+    }
+    let least = |ways: &[f64]| ways.iter().copied().fold(f64::INFINITY, f64::min);
+    let (shortest_there, shortest_back) = (least(&there), least(&back));
+    let above = |ways: &[f64], shortest: f64| {
+        let mut times = TimeSamples::new();
+        ways.iter().for_each(|way| times.record((way - shortest).round() as u64));
+        times
+    };
+    let half_first = first.forward_ns.wrapping_add(first.reverse_ns) as f64 / 2.0;
+    let fastest = there.iter().zip(&back).min_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));
+    let (there_of_fastest, back_of_fastest) = fastest.map_or((0.0, 0.0), |(there, back)| (*there, *back));
+    let offset = (there_of_fastest - back_of_fastest) / 2.0;
+    ClockComparison {
+        forward: above(&there, shortest_there),
+        reverse: above(&back, shortest_back),
+        clock_relation: ClockRelation {
+            error_bound_ns: (half_first + (there_of_fastest + back_of_fastest) / 2.0).max(0.0),
+            offset_ns: first.forward_ns as f64 / 2.0 - first.reverse_ns as f64 / 2.0 + offset,
+            drift,
+            forward_ns: half_first + shortest_there - offset,
+            reverse_ns: half_first + shortest_back + offset,
+        },
+        clock_steps: 0,
+    }
+}
+
+/// How fast the far clock gains on ours, by the slopes under both ways: what the way itself does is the same in both, or
+/// in one alone; a clock shows in both, with opposite signs. `None` where it cannot be told.
+fn clock_drift(kept: &[TimedReply]) -> Option<f64> {
+    let (first, last) = (kept.first()?, kept.last()?);
+    if kept.len() < MIN_DRIFT_SAMPLES || last.sent_at.0 - first.sent_at.0 < MIN_DRIFT_TIME_NS {
+        return None;
+    }
+    let points = |way: fn(&TimedReply) -> i64| -> Vec<(f64, f64)> {
+        let height = |kept: &TimedReply| way(kept).wrapping_sub(way(first)) as f64;
+        kept.iter().map(|kept| ((kept.sent_at.0 - first.sent_at.0) as f64, height(kept))).collect()
+    };
+    let there = stats::lower_hull_slope(&points(|kept| kept.forward_ns))?;
+    let back = stats::lower_hull_slope(&points(|kept| kept.reverse_ns))?;
+    let drift = (there - back) / 2.0;
+    (drift.abs() <= MAX_CLOCK_DRIFT).then_some(drift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Exchanges every 10 ms over ways of these lengths, with a far clock that is `offset` ahead and gains `drift`.
+    fn one_way_figures(
+        ways: &[(u64, u64, u64)],
+        offset: i64,
+        drift: f64,
+    ) -> (OneWayDelays, run::OneWayFigures) {
+        let mut measured = OneWayDelays::new();
+        for (number, &(there, at, back)) in ways.iter().enumerate() {
+            let sent = 1_000 * MS + number as u64 * 10 * MS;
+            let far = |time: u64| time as i64 + offset + (drift * (time - 1_000 * MS) as f64).round() as i64;
+            let stages = ServerTimestamps {
+                received_ns: far(sent + there),
+                sent_ns: far(sent + there + at),
+                reply_number: number as u32,
+            };
+            assert!(measured.record_reply(number as u64, Time(sent), Time(sent + there + at + back), stages));
+        }
+        measured.finish();
+        let counts = Counts { received: ways.len() as u64, ..Counts::default() };
+        let figures = measured.figures(&counts).unwrap();
+        (measured, figures)
+    }
+
+    /// There 3 ms, and 0 to 9 ms more; 2 ms at the far end; back 1 ms, and now and then 5 ms more.
+    fn uneven_delays() -> Vec<(u64, u64, u64)> {
+        (0..500)
+            .map(|n| ((3 + n * 7 % 10) * MS, 2 * MS, (1 + if n % 50 == 7 { 5 } else { 0 }) * MS))
+            .collect()
+    }
+
+    #[test]
+    fn forward_and_reverse_delay_are_separated_at_any_clock_offset() {
+        for offset in [0, 1, -7_000_000_000_123, 2_000_000_000_000_000_000] {
+            let (_, ways) = one_way_figures(&uneven_delays(), offset, 0.0);
+            assert_eq!((ways.turnaround_ns.min, ways.turnaround_ns.max), (2 * MS, 2 * MS));
+            assert_eq!((ways.path_ns.min, ways.path_ns.max), (4 * MS, 18 * MS));
+            let p = |distribution: &run::Distribution, name| distribution.percentile(name).unwrap();
+            assert_eq!((p(&ways.there_variation_ns, "p50"), ways.there_variation_ns.max), (4 * MS, 9 * MS));
+            assert_eq!((p(&ways.back_variation_ns, "p90"), ways.back_variation_ns.max), (0, 5 * MS));
+            // The truth, 3 ms against 1 ms at their shortest, lies within the bound of what is told.
+            assert_eq!(ways.one_way_error_bound_ns, 2e6);
+            assert!(
+                (ways.there_p50_ns - 7e6).abs() <= 2e6 && (ways.back_p50_ns - 1e6).abs() <= 2e6,
+                "{ways:?}"
+            );
+            assert!((ways.clock_offset_ns - offset as f64).abs() <= 2e6 + 300.0, "{ways:?}");
+        }
+    }
+
+    #[test]
+    fn clock_drift_is_corrected() {
+        for drift in [40e-6, -40e-6] {
+            let (_, ways) = one_way_figures(&uneven_delays(), 5, drift);
+            assert!((ways.clock_drift_ppm - drift * 1e6).abs() < 0.5, "{}", ways.clock_drift_ppm);
+            assert!(ways.there_variation_ns.max.abs_diff(9 * MS) < 5_000, "{:?}", ways.there_variation_ns);
+            assert!(
+                ways.back_variation_ns.percentile("p90").unwrap() < 5_000,
+                "{:?}",
+                ways.back_variation_ns
+            );
+        }
+        // A queue that grows on the way there is no clock: half of the slope at most is taken for one, and this is too much.
+        let growing: Vec<_> = (0..500).map(|n| (MS + n * MS, MS, MS)).collect();
+        let (_, ways) = one_way_figures(&growing, 5, 0.0);
+        assert_eq!((ways.clock_drift_ppm, ways.there_variation_ns.max), (0.0, 499 * MS));
+    }
+
+    /// A far clock that goes from one offset to another after 250 of 500 exchanges, 10 ms apart.
+    fn figures_with_clock_step(before: i64, after: i64, drift: f64) -> run::OneWayFigures {
+        let mut measured = OneWayDelays::new();
+        for (number, (there, at, back)) in (0u64..).zip(uneven_delays()) {
+            let sent = 1_000 * MS + number * 10 * MS;
+            let offset = if number < 250 { before } else { after };
+            let far = |time: u64| time as i64 + offset + (drift * (time - 1_000 * MS) as f64).round() as i64;
+            let stages = ServerTimestamps {
+                received_ns: far(sent + there),
+                sent_ns: far(sent + there + at),
+                reply_number: number as u32,
+            };
+            assert!(measured.record_reply(number, Time(sent), Time(sent + there + at + back), stages));
+        }
+        measured.finish();
+        measured.figures(&Counts { received: 500, ..Counts::default() }).unwrap()
+    }
+
+    #[test]
+    fn a_clock_step_is_detected_and_corrected() {
+        let (ms, second) = (MS as i64, 1_000 * MS as i64);
+        for (before, after) in [(0, 20 * ms), (0, -20 * ms), (-3 * second, 3_600 * second), (5 << 60, 0)] {
+            for drift in [0.0, 40e-6] {
+                let ways = figures_with_clock_step(before, after, drift);
+                assert_eq!(ways.clock_steps, 1, "{before} to {after}");
+                assert!(
+                    ways.there_variation_ns.max.abs_diff(9 * MS) < 10_000,
+                    "{:?}",
+                    ways.there_variation_ns
+                );
+                assert!(ways.back_variation_ns.max.abs_diff(5 * MS) < 10_000, "{:?}", ways.back_variation_ns);
+                assert!(ways.one_way_error_bound_ns < 2.1e6, "{ways:?}");
+            }
+        }
+        // What the ways themselves may have done, or a clock that drifts, is no step.
+        for (offset, drift) in [(0, 0.0), (0, 400e-6), (7 * second, -400e-6)] {
+            assert_eq!(figures_with_clock_step(offset, offset, drift).clock_steps, 0);
+        }
+    }
+
+    #[test]
+    fn a_turnaround_beyond_the_round_trip_is_rejected() {
+        let mut ways = OneWayDelays::new();
+        let mut answered = |turnaround: i64| {
+            ways.record_reply(
+                0,
+                Time(0),
+                Time(MS),
+                ServerTimestamps { received_ns: 0, sent_ns: turnaround, reply_number: 0 },
+            )
+        };
+        assert!(answered(0) && answered(MS as i64) && answered(MS as i64 + 1_500));
+        assert!(!answered(MS as i64 + 3_000) && !answered(-1) && !answered(i64::MAX));
+        assert_eq!(ways.turnaround.count(), 3);
+    }
+
+    #[test]
+    fn a_server_that_counts_shows_the_direction_of_loss() {
+        let lost = |answers: &[(u64, u32)], lost: u64| {
+            let mut ways = OneWayDelays::new();
+            for &(sequence, number) in answers {
+                let sent = Time(sequence * 10 * MS);
+                let at = sent.0 as i64 + 1;
+                ways.record_reply(
+                    sequence,
+                    sent,
+                    Time(sent.0 + MS),
+                    ServerTimestamps { received_ns: at, sent_ns: at, reply_number: number },
+                );
+            }
+            ways.finish();
+            let figures = ways.figures(&Counts { lost, ..Counts::default() }).unwrap();
+            figures.lost_there.zip(figures.lost_back)
+        };
+        assert_eq!(lost(&[(0, 0), (1, 1)], 0), Some((0, 0)));
+        // 2 and 3 never came, the answer to 5 was lost.
+        assert_eq!(lost(&[(1, 1), (4, 2), (6, 4)], 3), Some((2, 1)));
+        assert_eq!(lost(&[(1, 1), (4, 4), (6, 6)], 3), None, "numbers that are copied tell nothing");
+        assert_eq!(
+            lost(&[(1, 9), (4, 2_000_000)], 3),
+            Some((0, 3)),
+            "and absurd ones nothing more than there is"
+        );
+    }
+
+    #[test]
+    fn flows_are_finished_before_they_are_merged() {
+        let (mut one, _) = one_way_figures(&uneven_delays(), 1_000_000, 0.0);
+        let (other, _) = one_way_figures(&uneven_delays(), -9_000_000_000, 0.0);
+        one.merge(&other);
+        let ways = one.figures(&Counts::default()).unwrap();
+        assert_eq!((ways.there_variation_ns.count, ways.there_variation_ns.max), (1_000, 9 * MS));
+        let mut blank = OneWayDelays::new();
+        blank.merge(&one);
+        assert_eq!(blank.figures(&Counts::default()).unwrap(), ways);
+    }
+}

@@ -1,0 +1,218 @@
+//! The time series of a run: what happened in each interval. When a run outgrows the room, neighbours are joined and
+//! the intervals grow, so a day needs no more memory than a minute.
+
+use crate::clock::Time;
+use crate::run::SeriesEntry;
+
+/// Entries kept; with one-second intervals the first ten minutes are at full resolution.
+const MAX_ENTRIES: usize = 600;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct IntervalTotals {
+    messages: u64,
+    bytes: u64,
+    lost: u64,
+    latency_sum_ns: u64,
+    latency_max_ns: u64,
+}
+
+impl IntervalTotals {
+    fn merge(&mut self, other: &IntervalTotals) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+        self.lost += other.lost;
+        self.latency_sum_ns += other.latency_sum_ns;
+        self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);
+    }
+}
+
+/// Intervals of equal length, from the beginning of the measurement.
+#[derive(Debug, Clone)]
+pub struct TimeSeries {
+    entries: Vec<IntervalTotals>,
+    interval_ns: u64,
+    start: Time,
+    /// Where the entry written now ends, so that most calls only compare.
+    entry_end: Time,
+}
+
+impl TimeSeries {
+    pub fn new(interval_ns: u64) -> TimeSeries {
+        TimeSeries {
+            entries: Vec::with_capacity(MAX_ENTRIES),
+            interval_ns,
+            start: Time(0),
+            entry_end: Time(0),
+        }
+    }
+
+    pub fn interval_ns(&self) -> u64 {
+        self.interval_ns
+    }
+
+    pub fn begin(&mut self, at: Time) {
+        self.start = at;
+        self.entry_end = at;
+        self.entries.clear();
+    }
+
+    #[inline]
+    fn entry_at(&mut self, now: Time) -> &mut IntervalTotals {
+        if now >= self.entry_end || self.entries.is_empty() {
+            self.grow_to(now);
+        }
+        // A time before the current entry (clocks of several flows) counts to it as well.
+        self.entries.last_mut().expect("grow leaves at least one")
+    }
+
+    #[cold]
+    fn grow_to(&mut self, now: Time) {
+        loop {
+            let index = (now.since(self.start).as_nanos() / u128::from(self.interval_ns)) as usize;
+            if index < MAX_ENTRIES {
+                let length = self.entries.len().max(index + 1);
+                self.entries.resize(length, IntervalTotals::default());
+                self.entry_end = Time(self.start.0 + length as u64 * self.interval_ns);
+                return;
+            }
+            self.halve_resolution();
+        }
+    }
+
+    fn halve_resolution(&mut self) {
+        for index in 0..self.entries.len().div_ceil(2) {
+            let mut joined = self.entries[2 * index];
+            if let Some(second) = self.entries.get(2 * index + 1) {
+                joined.merge(second);
+            }
+            self.entries[index] = joined;
+        }
+        self.entries.truncate(self.entries.len().div_ceil(2));
+        self.interval_ns *= 2;
+    }
+
+    #[inline]
+    pub fn record_reply(&mut self, now: Time, bytes: u64, latency_ns: u64) {
+        let entry = self.entry_at(now);
+        entry.messages += 1;
+        entry.bytes += bytes;
+        entry.latency_sum_ns += latency_ns;
+        entry.latency_max_ns = entry.latency_max_ns.max(latency_ns);
+    }
+
+    #[inline]
+    pub fn record_delivery(&mut self, now: Time, messages: u64, bytes: u64) {
+        let entry = self.entry_at(now);
+        entry.messages += messages;
+        entry.bytes += bytes;
+    }
+
+    pub fn record_loss(&mut self, now: Time) {
+        self.entry_at(now).lost += 1;
+    }
+
+    /// Joins the series of a flow that ran side by side, entry by entry.
+    pub fn merge(&mut self, other: &TimeSeries) {
+        let mut other = other.clone();
+        while self.interval_ns < other.interval_ns {
+            self.halve_resolution();
+        }
+        while other.interval_ns < self.interval_ns {
+            other.halve_resolution();
+        }
+        let length = self.entries.len().max(other.entries.len());
+        self.entries.resize(length, IntervalTotals::default());
+        for (mine, theirs) in self.entries.iter_mut().zip(&other.entries) {
+            mine.merge(theirs);
+        }
+    }
+
+    /// The entries for the run document, of a measurement of that length: the last one is as long as it lasted, and joined
+    /// to the one before where that is less than half an interval, too short for a rate.
+    pub fn entries(&self, elapsed_ns: u64) -> Vec<SeriesEntry> {
+        let (mut entries, interval_ns) = (self.entries.clone(), self.interval_ns);
+        let begun = entries.len().saturating_sub(1) as u64 * interval_ns;
+        let mut last_ns = elapsed_ns.saturating_sub(begun).min(interval_ns);
+        if last_ns == 0 {
+            // Only losses were noted, behind the end.
+            last_ns = interval_ns;
+        }
+        if last_ns < interval_ns / 2
+            && entries.len() > 1
+            && let Some(short) = entries.pop()
+            && let Some(last) = entries.last_mut()
+        {
+            last.merge(&short);
+            last_ns += interval_ns;
+        }
+        let timed = entries.iter().any(|entry| entry.latency_max_ns > 0);
+        let last = entries.len().saturating_sub(1);
+        let entries = entries.iter().enumerate().map(|(index, entry)| SeriesEntry {
+            start_ns: index as u64 * interval_ns,
+            length_ns: if index == last { last_ns } else { interval_ns },
+            messages: entry.messages,
+            bytes: entry.bytes,
+            lost: entry.lost,
+            latency_mean_ns: (timed && entry.messages > 0)
+                .then(|| entry.latency_sum_ns as f64 / entry.messages as f64),
+            latency_max_ns: (timed && entry.messages > 0).then_some(entry.latency_max_ns),
+        });
+        entries.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_run_loses_no_count() {
+        let mut series = TimeSeries::new(1_000);
+        series.begin(Time(500));
+        for i in 0..5_000u64 {
+            series.record_reply(Time(500 + i * 1_000), 2, 7);
+        }
+        let entries = series.entries(5_000_000);
+        assert!(entries.len() <= MAX_ENTRIES && entries.len() > MAX_ENTRIES / 2);
+        assert_eq!(entries.iter().map(|entry| entry.messages).sum::<u64>(), 5_000);
+        assert_eq!(entries[0].length_ns, 16_000);
+        assert_eq!(entries[0].messages, 16);
+        assert_eq!(entries[0].latency_mean_ns, Some(7.0));
+    }
+
+    #[test]
+    fn an_idle_period_leaves_empty_entries() {
+        let mut series = TimeSeries::new(1_000);
+        series.begin(Time(0));
+        series.record_delivery(Time(100), 1, 10);
+        series.record_delivery(Time(3_100), 1, 10);
+        let of = |elapsed_ns| -> Vec<(u64, u64)> {
+            series.entries(elapsed_ns).iter().map(|entry| (entry.messages, entry.length_ns)).collect()
+        };
+        assert_eq!(of(4_000), [(1, 1_000), (0, 1_000), (0, 1_000), (1, 1_000)]);
+        assert_eq!(of(9_000), of(4_000), "what came behind the last entry is in none");
+        assert_eq!(of(3_700), [(1, 1_000), (0, 1_000), (0, 1_000), (1, 700)]);
+        assert_eq!(of(3_100), [(1, 1_000), (0, 1_000), (1, 1_100)], "too short for a rate");
+        assert_eq!(of(0), of(4_000));
+    }
+
+    #[test]
+    fn a_short_run_is_one_entry_as_long_as_it_was() {
+        let mut series = TimeSeries::new(1_000);
+        assert!(series.entries(100).is_empty());
+        series.begin(Time(0));
+        series.record_delivery(Time(100), 1, 10);
+        assert_eq!(series.entries(100)[0].length_ns, 100);
+    }
+
+    #[test]
+    fn flows_of_different_resolution_merge() {
+        let (mut a, mut b) = (TimeSeries::new(1_000), TimeSeries::new(1_000));
+        a.begin(Time(0));
+        b.begin(Time(0));
+        a.record_delivery(Time(0), 1, 1);
+        b.record_delivery(Time(700_000), 1, 1);
+        a.merge(&b);
+        assert_eq!(a.entries(700_001).iter().map(|entry| entry.messages).sum::<u64>(), 2);
+    }
+}

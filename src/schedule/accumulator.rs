@@ -1,0 +1,369 @@
+//! The account of a case: what its repetitions and ports gave, booked one by one, and the result made of it.
+
+mod line_figures;
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::host::load::{HostLoad, HostSnapshot};
+use crate::link::LinkRate;
+use crate::plan::{Case, Direction, WaitMode};
+use crate::protocol::{ClientSession, Flow};
+use crate::run::{CaseResult, CpuUse, Figures, PartResult, Warning};
+use crate::sample::Recorder;
+use crate::stats;
+use crate::warnings;
+use crate::workload::report_check::{CheckedReport, LocalObservations, check_report};
+use crate::workload::{FlowResult, FlowRole, ServerReport, Workload, find_workload, merged_recorder};
+
+/// What is known of a case so far.
+pub(super) struct CaseAccumulator {
+    pub(super) case: Case,
+    requested: Map<String, Value>,
+    pub(super) effective: Map<String, Value>,
+    /// Of each port.
+    link_rates: Vec<Option<LinkRate>>,
+    pub(super) server_environment: Map<String, Value>,
+    pub(super) repetitions: Vec<PartResult>,
+    per_endpoint: Vec<PartResult>,
+    /// Exchanges, and those of the probe, of all repetitions.
+    round_trips: Option<Recorder>,
+    probes: Option<Recorder>,
+    /// The first latencies of one flow, in order.
+    first_latencies: Vec<u64>,
+    /// The flows whose time series is shown.
+    series_recorder: Option<Recorder>,
+    cpu: CpuUse,
+    /// What else the host did meanwhile, in the worst repetition.
+    host_load: Option<HostLoad>,
+    elapsed: Duration,
+    pub(super) failures: Vec<String>,
+    /// A signal came while it ran.
+    pub(super) was_interrupted: bool,
+    /// The far end did not tell what it received.
+    lacks_server_report: bool,
+    /// What the server reported and cannot be true.
+    report_problems: Vec<String>,
+}
+
+impl CaseAccumulator {
+    pub(super) fn new(case: &Case) -> CaseAccumulator {
+        CaseAccumulator {
+            case: case.clone(),
+            requested: requested_settings(case),
+            effective: Map::new(),
+            link_rates: vec![None; case.endpoints.len()],
+            server_environment: Map::new(),
+            repetitions: Vec::new(),
+            per_endpoint: Vec::new(),
+            round_trips: None,
+            probes: None,
+            first_latencies: Vec::new(),
+            series_recorder: None,
+            cpu: CpuUse::default(),
+            host_load: None,
+            elapsed: Duration::ZERO,
+            failures: Vec::new(),
+            was_interrupted: false,
+            lacks_server_report: false,
+            report_problems: Vec::new(),
+        }
+    }
+
+    /// What the links were granted; the facts of the first stand for all.
+    pub(super) fn record_links(&mut self, flows: &[Flow], session: &dyn ClientSession) {
+        if let Some(flow) = flows.first() {
+            self.effective = flow.link.facts();
+            self.effective.insert("framing".to_owned(), flow.link.caps().framing.name().into());
+        }
+        if self.requested.get("pacing") != Some(&json!(self.case.pacing)) {
+            self.effective.insert("pacing".to_owned(), json!(self.case.pacing));
+        }
+        for flow in flows {
+            self.link_rates[flow.endpoint_index] = flow.link.caps().link_rate;
+        }
+        self.effective.extend(session.effective_settings());
+    }
+
+    /// The report without what cannot be true, and why the case is incomplete where no rate is left.
+    pub(super) fn check_report(
+        &mut self,
+        report: Option<ServerReport>,
+        known: &LocalObservations,
+    ) -> (Option<ServerReport>, Option<String>) {
+        let Some(report) = report else { return (None, None) };
+        let CheckedReport { report, problems: doubts, is_rate_unknown } = check_report(report, known);
+        let unknown = doubts.first().filter(|_| is_rate_unknown);
+        let unknown = unknown.map(|doubt| format!("{doubt}: this cannot be true, so throughput is unknown"));
+        // The same in each repetition says nothing new.
+        let new =
+            doubts.into_iter().filter(|doubt| !self.report_problems.contains(doubt)).collect::<Vec<_>>();
+        self.report_problems.extend(new);
+        (Some(report), unknown)
+    }
+
+    /// What the host has done since a repetition began.
+    pub(super) fn record_load(&mut self, before: &HostSnapshot, elapsed: Duration, flows: &[FlowResult]) {
+        let waited = flows.iter().map(|flow| flow.cpu_wait_seconds).fold(0.0, f64::max);
+        let load = HostSnapshot::now().since(before, elapsed.as_secs_f64(), waited);
+        self.host_load = Some(self.host_load.take().unwrap_or_default().worst_of(load));
+    }
+
+    pub(super) fn record(
+        &mut self,
+        workload: &Workload,
+        flows: Vec<FlowResult>,
+        far: Option<ServerReport>,
+        elapsed: Duration,
+    ) {
+        let endpoint = |port: usize| self.case.endpoints[port].to_string();
+        let figures = (workload.figures)(&self.case, &flows, far.as_ref());
+        let figures = line_figures::with_line_figures(figures, &self.link_rates, &flows);
+        let elapsed_ns = elapsed.as_nanos() as u64;
+        self.elapsed += elapsed;
+        self.lacks_server_report |= far.is_none()
+            && self.case.direction != Some(Direction::Loop)
+            && flows.iter().any(|flow| flow.role == FlowRole::Upload);
+        self.repetitions.push(PartResult { endpoint: endpoint(0), elapsed_ns, figures });
+        self.cpu.near_seconds += flows.iter().map(|flow| flow.cpu_seconds).sum::<f64>();
+        let waiting: f64 = flows.iter().map(|flow| flow.busy_poll_seconds).sum();
+        if waiting > 0.0 {
+            *self.cpu.near_waiting_seconds.get_or_insert(0.0) += waiting;
+        }
+        if let Some(seconds) = far.as_ref().and_then(|far| far.cpu_seconds) {
+            *self.cpu.far_seconds.get_or_insert(0.0) += seconds;
+        }
+        if let Some(flow) = flows.iter().find(|flow| flow.role == FlowRole::RoundTrip) {
+            self.first_latencies = flow.recorder.service_times.first_times().to_vec();
+        }
+        // What came in and was asked for piece by piece has its times as well.
+        let pieces =
+            merged_recorder(&flows, FlowRole::Download).filter(|recorder| recorder.transfer_counts.is_some());
+        for (recorder, all) in [
+            (merged_recorder(&flows, FlowRole::RoundTrip).or(pieces), &mut self.round_trips),
+            (merged_recorder(&flows, FlowRole::Probe), &mut self.probes),
+        ] {
+            if let Some(recorder) = recorder {
+                all.get_or_insert_with(|| recorder.empty_like()).merge(&recorder);
+            }
+        }
+        let shown = [FlowRole::RoundTrip, FlowRole::Download, FlowRole::Upload];
+        if let Some(recorder) = shown.into_iter().find_map(|role| merged_recorder(&flows, role)) {
+            self.series_recorder = Some(recorder);
+        }
+        if self.case.endpoints.len() > 1 {
+            self.per_endpoint = self.figures_per_endpoint(workload, flows, far, elapsed_ns);
+        }
+    }
+
+    /// The figures of each port of the last repetition.
+    fn figures_per_endpoint(
+        &self,
+        workload: &Workload,
+        flows: Vec<FlowResult>,
+        far: Option<ServerReport>,
+        elapsed_ns: u64,
+    ) -> Vec<PartResult> {
+        let mut ports: Vec<Vec<FlowResult>> = self.case.endpoints.iter().map(|_| Vec::new()).collect();
+        for flow in flows {
+            ports[flow.endpoint_index].push(flow);
+        }
+        let parts = ports.iter().enumerate().map(|(port, flows)| {
+            let far = far.as_ref().map(|far| ServerReport {
+                flows: far.flows.iter().filter(|flow| flow.port == port).cloned().collect(),
+                ..ServerReport::default()
+            });
+            let figures = (workload.figures)(&self.case, flows, far.as_ref());
+            let figures = line_figures::with_line_figures(figures, &self.link_rates[port..=port], flows);
+            PartResult { endpoint: self.case.endpoints[port].to_string(), elapsed_ns, figures }
+        });
+        parts.collect()
+    }
+
+    /// The case for the document.
+    pub(super) fn into_result(self, repeat: u32, floor_ns: Option<f64>) -> CaseResult {
+        let case = &self.case;
+        let complete =
+            self.failures.is_empty() && !self.was_interrupted && self.repetitions.len() == repeat as usize;
+        let mut figures = combine_repetitions(&self.repetitions);
+        if let Some(exchanges) = &self.round_trips {
+            figures = Figures {
+                // The pauses between repetitions are nobody's time.
+                messages_per_second: figures.messages_per_second,
+                framing_errors: figures.framing_errors,
+                parity_errors: figures.parity_errors,
+                breaks: figures.breaks,
+                overruns: figures.overruns,
+                delivered_bytes: figures.delivered_bytes,
+                throughput_bps: figures.throughput_bps,
+                line_rate_percent: figures.line_rate_percent,
+                ..exchanges.latency_figures(&case.late_limits)
+            };
+            if let Some(transfer) = &exchanges.transfer_counts {
+                transfer.fill_figures(&mut figures);
+            }
+        }
+        if self.repetitions.len() > 1 {
+            replace_intervals(&mut figures, &self.repetitions);
+        }
+        let cpu = (!self.repetitions.is_empty()).then(|| {
+            let both = self.cpu.near_seconds + self.cpu.far_seconds.unwrap_or(0.0);
+            let delivered = figures.delivered_bytes.unwrap_or(0) as f64
+                + figures.delivered_back_bytes.unwrap_or(0) as f64;
+            // What a server has not reported took time as well.
+            let is_known = delivered > 0.0 && figures.delivered_bytes.is_some();
+            let seconds_per_gigabyte = is_known.then(|| both * 1e9 / delivered);
+            CpuUse { seconds_per_gigabyte, ..self.cpu.clone() }
+        });
+        let workload = find_workload(&case.workload);
+        let mut result = CaseResult {
+            endpoint: case.endpoints[0].to_string(),
+            peer: case.peer.clone(),
+            workload: case.workload.clone(),
+            direction: case
+                .direction
+                .unwrap_or_else(|| workload.map_or(Direction::Loop, |workload| workload.default_direction)),
+            message_bytes: case.message_bytes,
+            ports: case.endpoints.len() as u32,
+            parallel: case.parallel,
+            method: workload.map(|workload| (workload.method)(case)).unwrap_or_default(),
+            complete,
+            elapsed_ns: self.elapsed.as_nanos() as u64,
+            figures,
+            under_load: self.probes.as_ref().map(|probes| probes.latency_figures(&case.late_limits)),
+            fairness: line_figures::fairness(&self.per_endpoint),
+            latency_spread: line_figures::latency_spread(&self.per_endpoint),
+            series: self
+                .series_recorder
+                .as_ref()
+                .map(|shown| shown.time_series.entries(shown.elapsed_ns()))
+                .unwrap_or_default(),
+            cpu,
+            asked: self.requested,
+            got: self.effective,
+            line: line_figures::line_facts(case, &self.link_rates),
+            shaped: Map::new(),
+            placement: placement(case, self.host_load.as_ref()),
+            repeats: if self.repetitions.len() > 1 { self.repetitions } else { Vec::new() },
+            per_port: self.per_endpoint,
+            thresholds: Vec::new(),
+            warnings: Vec::new(),
+        };
+        result.thresholds = case.thresholds.iter().map(|threshold| threshold.evaluate(&result)).collect();
+        for failure in &self.failures {
+            let text = format!("not measured as planned: {failure}");
+            result.warnings.push(Warning::new("incomplete", text, "mend the cause and run again"));
+        }
+        if self.was_interrupted {
+            let text = "stopped before all that was planned was measured";
+            result.warnings.push(Warning::new("interrupted", text, "let it run to its end"));
+        }
+        if self.lacks_server_report {
+            let text = "the far end did not tell what it received, so nothing counts as delivered";
+            let remedy = "the time series holds what was handed to the link";
+            result.warnings.push(Warning::new("unconfirmed", text, remedy));
+        }
+        result.warnings.extend(warnings::implausible_report(&self.report_problems));
+        result.warnings.extend(warnings::case_warnings(&result, &self.first_latencies, floor_ns));
+        result
+    }
+}
+
+/// Counts of all repetitions together; rates are the median repetition's.
+fn combine_repetitions(parts: &[PartResult]) -> Figures {
+    let Some(first) = parts.first() else { return Figures::default() };
+    let mut all = first.figures.clone();
+    for part in &parts[1..] {
+        let more = &part.figures;
+        // What a far end told may be anything.
+        all.sent = all.sent.saturating_add(more.sent);
+        all.received = all.received.saturating_add(more.received);
+        all.lost = all.lost.saturating_add(more.lost);
+        all.duplicate = all.duplicate.saturating_add(more.duplicate);
+        all.early = all.early.saturating_add(more.early);
+        all.reordered = all.reordered.saturating_add(more.reordered);
+        all.corrupt_bytes += more.corrupt_bytes;
+        all.lost_bytes += more.lost_bytes;
+        all.inserted_bytes += more.inserted_bytes;
+        if all.defects.is_empty() {
+            all.defects.clone_from(&more.defects);
+        }
+        all.corrupt_messages = all.corrupt_messages.saturating_add(more.corrupt_messages);
+        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b)).or(a).or(b);
+        all.delivered_bytes = sum(all.delivered_bytes, more.delivered_bytes);
+        all.delivered_back_bytes = sum(all.delivered_back_bytes, more.delivered_back_bytes);
+        all.lost_in_socket = sum(all.lost_in_socket, more.lost_in_socket);
+        all.lost_on_path = sum(all.lost_on_path, more.lost_on_path);
+        all.framing_errors = sum(all.framing_errors, more.framing_errors);
+        all.parity_errors = sum(all.parity_errors, more.parity_errors);
+        all.breaks = sum(all.breaks, more.breaks);
+        all.overruns = sum(all.overruns, more.overruns);
+    }
+    let median = |get: fn(&Figures) -> Option<f64>| {
+        stats::median(&parts.iter().filter_map(|part| get(&part.figures)).collect::<Vec<f64>>())
+    };
+    all.throughput_bps = median(|figures| figures.throughput_bps);
+    all.throughput_back_bps = median(|figures| figures.throughput_back_bps);
+    all.messages_per_second = median(|figures| figures.messages_per_second);
+    all.line_rate_percent = median(|figures| figures.line_rate_percent);
+    all
+}
+
+/// A statistic that is compared over repetitions: its name and where it stands.
+type RepetitionStatistic = (&'static str, fn(&Figures) -> Option<f64>);
+
+/// Intervals over the repetitions replace those within: repetitions vary more than one run shows.
+fn replace_intervals(figures: &mut Figures, parts: &[PartResult]) {
+    fn percentile(figures: &Figures, name: &str) -> Option<f64> {
+        figures.latency_ns.as_ref()?.percentile(name).map(|ns| ns as f64)
+    }
+    const STATISTICS: [RepetitionStatistic; 5] = [
+        ("latency_ns.p50", |figures| percentile(figures, "p50")),
+        ("latency_ns.p90", |figures| percentile(figures, "p90")),
+        ("latency_ns.p99", |figures| percentile(figures, "p99")),
+        ("throughput_bps", |figures| figures.throughput_bps),
+        ("throughput_back_bps", |figures| figures.throughput_back_bps),
+    ];
+    for (name, get) in STATISTICS {
+        let values: Vec<f64> = parts.iter().filter_map(|part| get(&part.figures)).collect();
+        figures.intervals.remove(name);
+        // Too few repetitions give no interval, and the one within a run would promise too much.
+        if let Some(interval) = stats::median_interval(&values, 0.95) {
+            figures.intervals.insert(name.to_owned(), interval);
+        }
+    }
+}
+
+/// What the plan asked for, with units in the names.
+fn requested_settings(case: &Case) -> Map<String, Value> {
+    let value = json!({
+        "peer": case.peer,
+        "peer_options": case.peer_options,
+        "direction": case.direction.map(Direction::name),
+        "endpoints": case.endpoints,
+        "rate": case.rate,
+        "pacing": case.pacing,
+        "stop": case.stop,
+        "warm_up": case.warm_up,
+        "timeout_ns": case.timeout.as_nanos() as u64,
+        "wait": case.wait,
+        "pin": case.pin,
+        "probe_per_second": case.probe_per_second,
+    });
+    match value {
+        Value::Object(map) => map.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+        _ => Map::new(),
+    }
+}
+
+/// Where both ends ran, how they waited and what else the host did: a figure without it means nothing.
+fn placement(case: &Case, load: Option<&HostLoad>) -> Map<String, Value> {
+    let cpu = |cpu: Option<u32>| cpu.map_or_else(|| Value::from("any"), Value::from);
+    let mut placement = Map::new();
+    placement.insert("near_cpu".to_owned(), cpu(case.pin.near));
+    placement.insert("far_cpu".to_owned(), cpu(case.pin.far));
+    placement.insert("wait".to_owned(), if case.wait == WaitMode::Spin { "spin" } else { "block" }.into());
+    placement.extend(load.map(HostLoad::facts).unwrap_or_default());
+    placement
+}

@@ -1,0 +1,128 @@
+//! What the lines of a case add to its figures: its share of what they carry, their errors, how even its ports were.
+
+use serde_json::{Map, Value};
+
+use crate::link::LinkRate;
+use crate::link::serial_line::UartErrors;
+use crate::plan::Case;
+use crate::run::{Figures, PartResult};
+use crate::workload::FlowResult;
+
+/// Figures of what went over these lines, with the share of the line rate and the errors of the ports.
+pub(super) fn with_line_figures(
+    figures: Figures,
+    lines: &[Option<LinkRate>],
+    flows: &[FlowResult],
+) -> Figures {
+    let errors = total_errors(flows);
+    let limit = total_limit_bps(lines).filter(|limit| *limit > 0.0);
+    let percent = figures.throughput_bps.zip(limit).map(|(rate, limit)| 100.0 * rate / limit);
+    Figures {
+        line_rate_percent: percent,
+        framing_errors: errors.map(|errors| errors.framing),
+        parity_errors: errors.map(|errors| errors.parity),
+        breaks: errors.map(|errors| errors.breaks),
+        overruns: errors.map(|errors| errors.overruns),
+        ..figures
+    }
+}
+
+/// Payload that all the lines can carry together; none where one is not known.
+fn total_limit_bps(lines: &[Option<LinkRate>]) -> Option<f64> {
+    lines.iter().map(|line| line.map(|line| line.max_payload_bps())).sum()
+}
+
+/// What the ports counted. The flows of one port read the same counters, one a little later than the other.
+fn total_errors(flows: &[FlowResult]) -> Option<UartErrors> {
+    let ports = flows.iter().map(|flow| flow.endpoint_index).max()?;
+    let all = (0..=ports).filter_map(|port| {
+        let of_port =
+            flows.iter().filter(|flow| flow.endpoint_index == port).filter_map(|flow| flow.line_errors);
+        of_port.reduce(|a, b| merge_errors(a, b, u64::max))
+    });
+    all.reduce(|a, b| merge_errors(a, b, u64::saturating_add))
+}
+
+fn merge_errors(a: UartErrors, b: UartErrors, join: fn(u64, u64) -> u64) -> UartErrors {
+    UartErrors {
+        framing: join(a.framing, b.framing),
+        parity: join(a.parity, b.parity),
+        breaks: join(a.breaks, b.breaks),
+        overruns: join(a.overruns, b.overruns),
+    }
+}
+
+/// Rate of the slowest port ÷ rate of the fastest; a port that got nothing had no rate.
+pub(super) fn fairness(ports: &[PartResult]) -> Option<f64> {
+    let rates: Vec<f64> = ports.iter().map(|port| port.figures.throughput_bps.unwrap_or(0.0)).collect();
+    let slowest = rates.iter().copied().reduce(f64::min)?;
+    let fastest = rates.iter().copied().reduce(f64::max)?;
+    (fastest > 0.0).then(|| slowest / fastest)
+}
+
+/// Median of the slowest port ÷ median of the fastest; none unless every port has one.
+pub(super) fn latency_spread(ports: &[PartResult]) -> Option<f64> {
+    let median = |port: &PartResult| port.figures.latency_ns.as_ref()?.percentile("p50");
+    let medians: Vec<u64> = ports.iter().map(median).collect::<Option<_>>()?;
+    let (fastest, slowest) = (medians.iter().min()?, medians.iter().max()?);
+    (*fastest > 0).then(|| *slowest as f64 / *fastest as f64)
+}
+
+/// The lines for the document; of several the first stands for what they are.
+pub(super) fn line_facts(case: &Case, lines: &[Option<LinkRate>]) -> Map<String, Value> {
+    let mut facts = Map::new();
+    let Some(first) = lines.first().copied().flatten() else { return facts };
+    facts.insert("bits_per_second".to_owned(), first.bits_per_second.into());
+    facts.insert("bits_per_byte".to_owned(), first.bits_per_byte.into());
+    if let Some(limit) = total_limit_bps(lines) {
+        facts.insert("limit_bps".to_owned(), limit.into());
+    }
+    if case.workload == crate::workload::latency::WORKLOAD.name {
+        let times = lines.iter().flatten().map(|line| line.transmission_time(case.message_bytes.into()));
+        let floor = times.max().unwrap_or_default().as_nanos();
+        facts.insert("floor_ns".to_owned(), u64::try_from(floor).unwrap_or(u64::MAX).into());
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Recorder;
+    use crate::workload::FlowRole;
+
+    fn flow(port: usize, line_errors: Option<UartErrors>) -> FlowResult {
+        FlowResult {
+            role: FlowRole::Download,
+            endpoint_index: port,
+            recorder: Recorder::for_counting(),
+            cpu_seconds: 0.0,
+            cpu_wait_seconds: 0.0,
+            busy_poll_seconds: 0.0,
+            socket_drops: None,
+            line_errors,
+            fault: None,
+        }
+    }
+
+    #[test]
+    fn errors_are_counted_once_a_port() {
+        let errors = |framing, overruns| Some(UartErrors { framing, overruns, ..UartErrors::default() });
+        let flows = [flow(0, errors(2, 0)), flow(0, errors(3, 0)), flow(2, errors(1, 7)), flow(2, None)];
+        let figures = with_line_figures(Figures::default(), &[None], &flows);
+        assert_eq!((figures.framing_errors, figures.overruns), (Some(4), Some(7)));
+        assert_eq!((figures.parity_errors, figures.breaks), (Some(0), Some(0)));
+        assert_eq!(with_line_figures(Figures::default(), &[None], &[flow(0, None)]).framing_errors, None);
+    }
+
+    #[test]
+    fn the_share_is_that_of_all_lines_together() {
+        let line = |baud, bits_per_byte| Some(LinkRate { bits_per_byte, ..LinkRate::without_overhead(baud) });
+        let figures = || Figures { throughput_bps: Some(8000.0), ..Figures::default() };
+        let percent = |lines: &[Option<LinkRate>]| with_line_figures(figures(), lines, &[]).line_rate_percent;
+        assert_eq!(percent(&[line(10_000.0, 10.0)]), Some(100.0));
+        // 8000 and 16 000 bits of payload, whatever the frame.
+        assert_eq!(percent(&[line(10_000.0, 10.0), line(22_000.0, 11.0)]), Some(100.0 / 3.0));
+        assert_eq!(percent(&[line(10_000.0, 10.0), None]), None);
+    }
+}

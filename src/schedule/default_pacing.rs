@@ -1,0 +1,103 @@
+//! The pace of a case that asks for none, or for bits a second: what disturbs others is paced unless full speed is asked for.
+
+use crate::link::{Caps, Dialer, UnpacedScope};
+use crate::plan::{Case, Pacing, RequestedRate, default_late_limits};
+use crate::workload::latency;
+
+/// Bytes of a block of a paced stream: a hundred of them a second, none shorter than a packet.
+pub(super) fn paced_block_bytes(bits_per_second: f64) -> u32 {
+    const PACKET: f64 = 1400.0;
+    (bits_per_second / 8.0 / 100.0).max(PACKET) as u32
+}
+
+/// Requests a second to hosts that answer without a server of ours, where no rate is asked for: as many as hosts are used
+/// to.
+const DEFAULT_REQUESTS_PER_SECOND: f64 = 10.0;
+
+/// Bits a second on each connection of a load that nothing slows down, where no rate is asked for: those of iperf3.
+const DEFAULT_BITS_PER_SECOND: f64 = 1e6;
+
+/// Paces what would disturb others and was not asked for.
+pub(super) fn apply_default_pacing(case: &mut Case, all_caps: &[Caps], dialer: &Dialer) {
+    let asked_for = case.rate != RequestedRate::Default || case.pacing != Pacing::Closed;
+    if asked_for || all_caps.iter().any(|caps| caps.link_rate.is_some()) {
+        return;
+    }
+    let nowhere = all_caps.iter().any(|caps| caps.unpaced_scope == UnpacedScope::Nowhere);
+    let beyond = || {
+        all_caps.iter().zip(&case.endpoints).any(|(caps, endpoint)| {
+            caps.unpaced_scope != UnpacedScope::Anywhere && !dialer.is_local(endpoint)
+        })
+    };
+    let loads = case.workload != latency::WORKLOAD.name;
+    let per_second = if loads && beyond() {
+        DEFAULT_BITS_PER_SECOND / (8.0 * f64::from(case.message_bytes.max(1)))
+    } else if !loads && nowhere {
+        DEFAULT_REQUESTS_PER_SECOND
+    } else {
+        return;
+    };
+    let was_usual = case.late_limits == default_late_limits(case.pacing);
+    case.pacing = Pacing::Fixed { per_second };
+    if was_usual {
+        case.late_limits = default_late_limits(case.pacing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::endpoint::Endpoint;
+    use crate::plan::{CaseSpec, OneOrMany};
+    use crate::units::RateTarget;
+
+    /// Messages a second of a case, as it is run.
+    fn paced(url: &str, workload: &str, change: impl FnOnce(&mut CaseSpec)) -> Option<f64> {
+        let endpoint: Endpoint = url.parse().unwrap();
+        let mut spec = CaseSpec {
+            url: Some(OneOrMany::One(endpoint.clone())),
+            workload: Some(workload.to_owned()),
+            ..CaseSpec::default()
+        };
+        change(&mut spec);
+        let mut case = spec.expand().unwrap().remove(0);
+        super::super::resolve_case(&mut case).unwrap();
+        apply_default_pacing(
+            &mut case,
+            &[crate::link::endpoint_caps(&endpoint).unwrap()],
+            &Dialer::new(Clock::new_virtual()),
+        );
+        match case.pacing {
+            Pacing::Closed => None,
+            Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => Some(per_second),
+        }
+    }
+
+    #[test]
+    fn shared_networks_are_paced_by_default() {
+        let plain = |url: &str, workload: &str| paced(url, workload, |_| {});
+        assert_eq!(plain("udp://192.0.2.7", "throughput"), Some(1e6 / 8.0 / 1400.0));
+        assert_eq!(plain("udp://127.0.0.1", "throughput"), None);
+        assert_eq!(plain("tcp://192.0.2.7", "throughput"), None);
+        assert_eq!(plain("icmp://192.0.2.7", "latency"), Some(10.0));
+        assert_eq!(plain("udp://192.0.2.7", "latency"), None);
+        let most = |spec: &mut CaseSpec| spec.rate = Some(RateTarget::Max);
+        assert_eq!(paced("icmp://192.0.2.7", "latency", most), None);
+        assert_eq!(paced("udp://192.0.2.7", "throughput", most), None);
+    }
+
+    #[test]
+    fn a_bit_rate_needs_no_size() {
+        let at = |url: &str, bits: f64| {
+            paced(url, "throughput", |spec| {
+                spec.bit_rate = Some(RateTarget::Fixed(crate::units::BitRate(bits)))
+            })
+        };
+        assert_eq!(at("udp://127.0.0.1", 1.12e6), Some(100.0));
+        // Blocks are as large as a hundred a second make them, between a packet and the usual ones.
+        assert_eq!(at("tcp://127.0.0.1", 10e6), Some(100.0));
+        assert_eq!(at("tcp://127.0.0.1", 11.2e3), Some(1.0));
+        assert_eq!(at("tcp://127.0.0.1", 8.0 * 262_144.0 * 1000.0), Some(1000.0));
+    }
+}

@@ -1,0 +1,282 @@
+//! Runs the flows of a case side by side: in threads on the system clock, in one thread on the virtual one. Whatever
+//! becomes of one flow, the others end.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::thread::{Builder, ScopedJoinHandle};
+use std::time::Duration;
+
+use crate::clock::{Clock, Time};
+use crate::host::{cpu, load};
+use crate::link::party::{CANCEL_CHECK_INTERVAL, PartyCost, StepOutcome, drive_with_cost, perform_step};
+use crate::link::serial_line::PortControl;
+use crate::link::{Dialer, Fault, Link, LinkError};
+use crate::plan::Case;
+use crate::protocol::Flow;
+use crate::workload::{FlowResult, FlowRole};
+
+/// Runs flows at the same time, started together; calls `tick` every interval meanwhile.
+pub(super) fn run_flows(
+    flows: Vec<Flow>,
+    dialer: &Dialer,
+    cancel: &AtomicBool,
+    case: &Case,
+    tick: &dyn Fn(Duration),
+) -> (Vec<FlowResult>, Vec<Box<dyn Link>>) {
+    let ended: Vec<(Flow, FlowEnd)> = match &dialer.clock {
+        Clock::Virtual(_) => run_in_virtual_time(flows, dialer, cancel),
+        Clock::System => run_in_threads(flows, &dialer.clock, cancel, case.series_interval, tick),
+    };
+    let mut links = Vec::new();
+    let mut flowed = Vec::new();
+    for (mut flow, FlowEnd { cost, cpu_wait_seconds, result }) in ended {
+        let socket_drops = flow.link.socket_drops();
+        let line_errors = flow.link.port_control().and_then(PortControl::uart_errors);
+        let fault = result.err().map(|fault| match fault {
+            Fault::TimedOut if flow.link.caps().is_serial_device() => Fault::SilentLine,
+            fault => fault,
+        });
+        let fault =
+            fault.map(|fault| LinkError::new(&case.endpoints[flow.endpoint_index], fault).to_string());
+        links.push(flow.link);
+        flowed.push(FlowResult {
+            role: flow.role,
+            endpoint_index: flow.endpoint_index,
+            recorder: flow.party.into_recorder(),
+            cpu_seconds: cost.cpu_seconds,
+            cpu_wait_seconds,
+            busy_poll_seconds: cost.busy_poll_seconds,
+            socket_drops,
+            line_errors,
+            fault,
+        });
+    }
+    (flowed, links)
+}
+
+/// How a flow ended, what running it cost, and how long its thread waited for a CPU.
+struct FlowEnd {
+    cost: PartyCost,
+    cpu_wait_seconds: f64,
+    result: Result<(), Fault>,
+}
+
+/// What the threads of a case know of each other.
+struct FlowGroup<'a> {
+    /// Opened once all threads are there. No barrier: a thread that could not be started must not be waited for.
+    start_gate: RwLock<()>,
+    /// Flows that are no probe and have not ended.
+    running_loads: AtomicUsize,
+    /// The loads have ended, so the probe does too.
+    should_stop_probe: AtomicBool,
+    /// All end: a signal came, or a thread panicked.
+    should_stop: AtomicBool,
+    clock: &'a Clock,
+}
+
+impl FlowGroup<'_> {
+    /// Runs one flow in this thread.
+    fn run_flow(&self, flow: &mut Flow) -> FlowEnd {
+        // Timers of this thread end when they should, not up to 50 µs later.
+        let _ = cpu::set_timer_slack_ns(1);
+        drop(self.start_gate.read());
+        let _place = RunningFlowGuard { group: self, is_load: flow.role != FlowRole::Probe };
+        let waited = load::thread_wait_seconds();
+        let stop = if flow.role == FlowRole::Probe { &self.should_stop_probe } else { &self.should_stop };
+        let (cost, result) =
+            drive_with_cost(flow.party.as_mut(), flow.link.as_mut(), self.clock, stop, CANCEL_CHECK_INTERVAL);
+        FlowEnd { cost, cpu_wait_seconds: load::thread_wait_seconds() - waited, result }
+    }
+
+    /// Ends all flows within a slice.
+    fn stop_all(&self) {
+        self.should_stop.store(true, Relaxed);
+        self.should_stop_probe.store(true, Relaxed);
+    }
+}
+
+/// A running flow. However it ends, those that wait for its end learn of it.
+struct RunningFlowGuard<'a> {
+    group: &'a FlowGroup<'a>,
+    is_load: bool,
+}
+
+impl Drop for RunningFlowGuard<'_> {
+    fn drop(&mut self) {
+        if self.is_load && self.group.running_loads.fetch_sub(1, Relaxed) == 1 {
+            self.group.should_stop_probe.store(true, Relaxed);
+        }
+        if std::thread::panicking() {
+            self.group.stop_all();
+        }
+    }
+}
+
+fn run_in_threads(
+    flows: Vec<Flow>,
+    clock: &Clock,
+    cancel: &AtomicBool,
+    interval: Duration,
+    tick: &dyn Fn(Duration),
+) -> Vec<(Flow, FlowEnd)> {
+    let together = FlowGroup {
+        start_gate: RwLock::new(()),
+        running_loads: AtomicUsize::new(flows.iter().filter(|flow| flow.role != FlowRole::Probe).count()),
+        should_stop_probe: AtomicBool::new(false),
+        should_stop: AtomicBool::new(cancel.load(Relaxed)),
+        clock,
+    };
+    let flows: Vec<Mutex<Flow>> = flows.into_iter().map(Mutex::new).collect();
+    let ended: Vec<FlowEnd> = std::thread::scope(|scope| {
+        let closed = together.start_gate.write();
+        let spawned: Vec<_> = flows
+            .iter()
+            .map(|flow| {
+                // Each thread is the only one that uses its flow until it ends.
+                let run = || together.run_flow(&mut flow.lock().unwrap_or_else(PoisonError::into_inner));
+                Builder::new().spawn_scoped(scope, run)
+            })
+            .collect();
+        if spawned.iter().any(Result::is_err) {
+            // The loads will not all end, so nothing else would stop the probe.
+            together.should_stop_probe.store(true, Relaxed);
+        }
+        drop(closed);
+        let began = clock.now();
+        let mut next = began + interval;
+        while spawned.iter().flatten().any(|thread| !thread.is_finished()) {
+            // Short at first, so that a case of milliseconds does not wait for a tick.
+            let patience =
+                Duration::from_millis(50).min(clock.now().since(began) / 4).max(Duration::from_micros(200));
+            clock.sleep_until((clock.now() + patience).min(next));
+            if cancel.load(Relaxed) {
+                together.stop_all();
+            }
+            if clock.now() >= next {
+                tick(next.since(began));
+                next = next + interval;
+            }
+        }
+        let failed =
+            |fault| FlowEnd { cost: PartyCost::default(), cpu_wait_seconds: 0.0, result: Err(fault) };
+        let joined = spawned.into_iter().map(|thread| match thread.map(ScopedJoinHandle::join) {
+            Ok(Ok(ended)) => ended,
+            Ok(Err(_)) => failed(Fault::Other(PANIC_REASON.to_owned())),
+            Err(source) => failed(Fault::System { operation: "start a thread", source }),
+        });
+        joined.collect()
+    });
+    let flows = flows.into_iter().map(|flow| flow.into_inner().unwrap_or_else(PoisonError::into_inner));
+    flows.zip(ended).collect()
+}
+
+/// Why a flow ended whose thread panicked; the panic itself has been printed.
+const PANIC_REASON: &str = "a defect of linkgauge ended this flow: please report the panic message";
+
+/// On the virtual clock one thread does it all, in the order of the flows whenever several could move.
+fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, cancel: &AtomicBool) -> Vec<(Flow, FlowEnd)> {
+    let mut results: Vec<Option<Result<(), Fault>>> = flows.iter().map(|_| None).collect();
+    while results.iter().any(Option::is_none) {
+        let (mut moved, mut until) = (false, Time::NEVER);
+        let loads_over =
+            flows.iter().zip(&results).all(|(flow, result)| flow.role == FlowRole::Probe || result.is_some());
+        for (flow, result) in flows.iter_mut().zip(&mut results).filter(|(_, result)| result.is_none()) {
+            let mut now = dialer.now();
+            if cancel.load(Relaxed) || (loads_over && flow.role == FlowRole::Probe) {
+                *result = Some(Ok(()));
+            } else {
+                match perform_step(
+                    flow.party.as_mut(),
+                    flow.link.as_mut(),
+                    &dialer.clock,
+                    &mut now,
+                    Duration::ZERO,
+                ) {
+                    Ok(StepOutcome::Progress) => moved = true,
+                    Ok(StepOutcome::Waiting(at) | StepOutcome::Sleeping(at)) => until = until.min(at),
+                    Ok(StepOutcome::Done) => *result = Some(Ok(())),
+                    Err(fault) => *result = Some(Err(fault)),
+                }
+            }
+            if result.is_some() {
+                flow.party.on_ended(PartyCost::default());
+                moved = true;
+            }
+        }
+        if !moved {
+            dialer.memory_network.advance(until);
+        }
+    }
+    let ended = results.into_iter().map(|result| FlowEnd {
+        cost: PartyCost::default(),
+        cpu_wait_seconds: 0.0,
+        result: result.unwrap_or(Ok(())),
+    });
+    flows.into_iter().zip(ended).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::party::{Party, Step};
+    use crate::sample::Recorder;
+    use crate::workload::RecordingParty;
+
+    /// Panics at its first step, or goes on until it is stopped.
+    struct PanickingParty {
+        panics: bool,
+        recorder: Recorder,
+    }
+
+    impl Party for PanickingParty {
+        fn next_step(&mut self, now: Time) -> Step<'_> {
+            assert!(!self.panics, "as the test wants it");
+            Step::Sleep(now + Duration::from_millis(1))
+        }
+
+        fn on_sent(&mut self, _bytes: usize, _at: Time) {}
+
+        fn on_received(&mut self, _now: Time) {}
+
+        fn on_timeout(&mut self, _now: Time) {}
+    }
+
+    impl RecordingParty for PanickingParty {
+        fn recorder(&self) -> &Recorder {
+            &self.recorder
+        }
+
+        fn into_recorder(self: Box<Self>) -> Recorder {
+            self.recorder
+        }
+    }
+
+    #[test]
+    fn a_flow_that_panics_ends_all_others() {
+        let dialer = Dialer::new(Clock::System);
+        let endpoint = "mem://far".parse().unwrap();
+        let mut listener = dialer.listen(&endpoint).unwrap();
+        let caps = crate::link::endpoint_caps(&endpoint).unwrap();
+        let host = move |_: &str| -> Box<dyn Party> {
+            Box::new(crate::protocol::echo_reflector(&caps, Duration::from_secs(60)))
+        };
+        assert!(listener.set_party_factory(Box::new(host)).is_ok());
+        let flow = |role, panics| Flow {
+            role,
+            endpoint_index: 0,
+            link: dialer.open(&endpoint).unwrap(),
+            party: Box::new(PanickingParty { panics, recorder: Recorder::for_counting() }),
+        };
+        // Neither a load nor a probe waits for one that is gone.
+        for panicking in [FlowRole::Upload, FlowRole::Probe] {
+            let roles = [FlowRole::Upload, FlowRole::Download, FlowRole::Probe];
+            let flows = roles.map(|role| flow(role, role == panicking)).into();
+            let cancel = AtomicBool::new(false);
+            let ended = run_in_threads(flows, &dialer.clock, &cancel, Duration::from_secs(1), &|_| {});
+            for (flow, ended) in &ended {
+                assert_eq!(ended.result.is_err(), flow.role == panicking, "{:?}", flow.role);
+            }
+            assert!(!cancel.load(Relaxed), "it is no signal");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Why a case has no figure at all, in one line.
+
+use std::time::Duration;
+
+use crate::link::{CHECK_LINE_HINT, Caps};
+use crate::plan::{Case, Direction};
+use crate::run::Figures;
+use crate::units::{format_duration, format_plural};
+
+/// Where nothing at all arrived there is no figure, so nothing was measured.
+pub(super) fn reason(case: &Case, all_caps: &[Caps], figures: &Figures) -> Option<String> {
+    let delivered = figures.received > 0 || figures.delivered_bytes.is_some_and(|bytes| bytes > 0);
+    if delivered {
+        return None;
+    }
+    let (endpoint, sent) = (&case.endpoints[0], figures.sent);
+    if sent == 0 && figures.lost_bytes == 0 {
+        let within = case.stop.time_ns.map(|time| format_duration(Duration::from_nanos(time)));
+        let within = within.map_or(String::new(), |time| format!(" within the measured {time}"));
+        return Some(format!("{endpoint}: nothing was sent or received{within}: use a longer --time"));
+    }
+    if figures.corrupt_messages + figures.early > 0 {
+        let (strange, peer) = (figures.corrupt_messages + figures.early, &case.peer);
+        let (none, other) = match case.direction {
+            Some(Direction::Receive | Direction::Both) => ("arrived", "are none of them"),
+            _ => ("was answered", "are no answers"),
+        };
+        let key = if case.peer_options.is_empty() { "" } else { ", with the same options and key" };
+        return Some(format!(
+            "{endpoint}: none of {} {none}, but {strange} came that {other}: does the server speak {peer}{key}?",
+            format_plural(sent, "message")
+        ));
+    }
+    let remedy = match all_caps.iter().any(Caps::is_serial_device) {
+        true => CHECK_LINE_HINT,
+        // A port that is closed has said so, and ended it before.
+        false => ": the server is silent: check that it runs, a firewall on the way, and --timeout",
+    };
+    Some(format!("{endpoint}: none of {} came through{remedy}", describe_sent(sent, figures.lost_bytes)))
+}
+
+/// What was sent: messages, or bytes where not one was whole.
+fn describe_sent(messages: u64, bytes: u64) -> String {
+    if messages > 0 { format_plural(messages, "message") } else { format_plural(bytes, "byte") }
+}

@@ -1,0 +1,142 @@
+//! What becomes of the first datagram of an unknown sender, who may not be the one that the packet names.
+//!
+//! The protocol decides (`Service::door`), within what holds for all of them: nothing goes out that is longer than what
+//! came in, nothing to a program that would answer the answer, and no more than the rate of that source.
+
+use std::sync::Arc;
+
+use super::client_id::ClientId;
+use super::rate_limiter::{RateLimiter, RepeatLimiter};
+use super::refusals::Refusals;
+use crate::clock::Time;
+use crate::link::Admission;
+use crate::protocol::{Service, is_server_port};
+
+pub struct AdmissionControl {
+    rate_limiter: Option<Arc<RateLimiter>>,
+    repeat_limiter: RepeatLimiter,
+    refusals: Arc<Refusals>,
+}
+
+impl AdmissionControl {
+    pub fn new(rates: Option<Arc<RateLimiter>>, refusals: Arc<Refusals>) -> AdmissionControl {
+        AdmissionControl { rate_limiter: rates, repeat_limiter: RepeatLimiter::new(), refusals }
+    }
+
+    fn reject(&self, reason: &str, from: &str) -> Admission {
+        self.refusals.record(reason, from);
+        Admission::Drop
+    }
+
+    pub fn admit(
+        &self,
+        service: &dyn Service,
+        first: &[u8],
+        from: &str,
+        reply: &mut Vec<u8>,
+        now: Time,
+    ) -> Admission {
+        if is_server_port(from) {
+            return self.reject("a datagram from the port of a server, which would answer the answer", from);
+        }
+        match service.admit_sender(first, from, reply) {
+            Admission::Reply => {}
+            Admission::Open => return Admission::Open,
+            Admission::Drop => {
+                return self
+                    .reject("a datagram that this protocol does not answer, or without the token", from);
+            }
+        }
+        let within_rate = |rates: &Arc<RateLimiter>| {
+            rates.try_charge(&ClientId::from_sender(from), first.len() + reply.len(), now)
+        };
+        if reply.len() > first.len() {
+            return self.reject("a datagram that is shorter than its answer", from);
+        }
+        if !self.rate_limiter.as_ref().is_none_or(within_rate) {
+            return self.reject("a datagram beyond the rate of its sender (--max-rate)", from);
+        }
+        if !self.repeat_limiter.try_count(from, first, now) {
+            return self.reject("a datagram that was repeated unchanged too often", from);
+        }
+        Admission::Reply
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Caps;
+    use crate::link::party::Party;
+    use crate::serve::rate_limiter::MAX_FREE_REPEATS;
+
+    /// Answers with so many bytes.
+    struct FixedLengthReplies(usize);
+
+    impl Service for FixedLengthReplies {
+        fn new_party(&self, _caps: &Caps, _from: &str) -> Box<dyn Party> {
+            unreachable!("it only answers")
+        }
+
+        fn admit_sender(&self, _first: &[u8], _from: &str, reply: &mut Vec<u8>) -> Admission {
+            reply.resize(self.0, 0);
+            Admission::Reply
+        }
+    }
+
+    fn admit(gate: &AdmissionControl, bytes: usize, from: &str) -> Admission {
+        gate.admit(&FixedLengthReplies(bytes), &[1; 100], from, &mut Vec::new(), Time(0))
+    }
+
+    #[test]
+    fn replies_are_never_longer_than_requests_and_never_go_to_server_ports() {
+        let gate = AdmissionControl::new(None, Arc::default());
+        assert_eq!(admit(&gate, 100, "192.0.2.7:40000"), Admission::Reply);
+        assert_eq!(admit(&gate, 101, "192.0.2.7:40000"), Admission::Drop);
+        for port in [7, 9, 13, 17, 19, 53, 862, 5201, 7100, 11111, 18767] {
+            assert_eq!(admit(&gate, 10, &format!("192.0.2.7:{port}")), Admission::Drop, "{port}");
+            assert_eq!(admit(&gate, 10, &format!("[::1]:{port}")), Admission::Drop, "{port}");
+        }
+        // What a protocol that says nothing about datagrams does with them.
+        struct Silent;
+        impl Service for Silent {
+            fn new_party(&self, _caps: &Caps, _from: &str) -> Box<dyn Party> {
+                unreachable!("nothing opens it")
+            }
+        }
+        let silent = gate.admit(&Silent, b"x", "192.0.2.7:40000", &mut Vec::new(), Time(0));
+        assert_eq!(silent, Admission::Drop);
+    }
+
+    #[test]
+    fn answers_count_against_the_rate_of_their_source() {
+        let gate = AdmissionControl::new(Some(Arc::new(RateLimiter::new(8_000.0))), Arc::default());
+        let answered = |from: &str| (0..100).filter(|_| admit(&gate, 100, from) == Admission::Reply).count();
+        // 255 bytes are the burst of a kilobyte a second, and each answer costs 200.
+        assert_eq!((answered("192.0.2.7:40000"), answered("192.0.2.7:40001")), (2, 0));
+        assert_eq!(answered("192.0.2.8:40000"), 2);
+    }
+
+    #[test]
+    fn reply_loops_end() {
+        let gates =
+            [AdmissionControl::new(None, Arc::default()), AdmissionControl::new(None, Arc::default())];
+        let names = ["192.0.2.7:40000", "192.0.2.8:40000"];
+        // One datagram goes to and fro, a hundred thousand times a second.
+        let (mut hops, mut now) = (0, Time(0));
+        let answers = |hop: usize, now| {
+            gates[hop % 2].admit(
+                &FixedLengthReplies(100),
+                &[1; 100],
+                names[1 - hop % 2],
+                &mut Vec::new(),
+                now,
+            )
+        };
+        while answers(hops, now) == Admission::Reply {
+            (hops, now) = (hops + 1, Time(now.0 + 10_000));
+            assert!(hops < 3 * MAX_FREE_REPEATS as usize, "it never ends");
+        }
+        assert!(hops >= MAX_FREE_REPEATS as usize);
+    }
+}

@@ -1,0 +1,161 @@
+//! The rate that a server grants to one source, whatever it opens: on all its connections and in both directions together.
+//!
+//! Memory does not grow with the number of sources: each has a slot of a fixed table, and two sources may share one.
+
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::client_id::ClientId;
+use crate::clock::Time;
+
+const TABLE_SLOTS: usize = 1 << 16;
+
+/// A source may be ahead of its rate by so much, so that it can catch up after a pause.
+const MAX_BURST: Duration = Duration::from_millis(250);
+
+/// The rate counts payload. What the protocols themselves say comes on top.
+const RATE_MARGIN: f64 = 1.02;
+
+/// For each slot the instant at which everything that passed it is paid for.
+pub struct RateLimiter {
+    ns_per_byte: f64,
+    slots: Box<[AtomicU64]>,
+    hasher: RandomState,
+}
+
+impl RateLimiter {
+    pub fn new(bits_per_second: f64) -> RateLimiter {
+        RateLimiter {
+            ns_per_byte: 8e9 / (bits_per_second * RATE_MARGIN).max(1.0),
+            slots: (0..TABLE_SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    pub fn meter(self: &Arc<RateLimiter>, source: &ClientId) -> RateMeter {
+        RateMeter { slot: slot_index(&self.hasher, source), limiter: self.clone() }
+    }
+
+    /// Takes so many bytes of a source if it is within its rate.
+    pub fn try_charge(&self, source: &ClientId, bytes: usize, now: Time) -> bool {
+        let slot = &self.slots[slot_index(&self.hasher, source)];
+        let takes = next_allowed(slot, now).is_none();
+        if takes {
+            charge(slot, bytes as u64, self.ns_per_byte, now);
+        }
+        takes
+    }
+}
+
+fn slot_index(hasher: &RandomState, key: impl Hash) -> usize {
+    hasher.hash_one(key) as usize % TABLE_SLOTS
+}
+
+/// When the slot may be used again, if not yet.
+fn next_allowed(slot: &AtomicU64, now: Time) -> Option<Time> {
+    let at = Time(slot.load(Relaxed).saturating_sub(MAX_BURST.as_nanos() as u64));
+    (at > now).then_some(at)
+}
+
+fn charge(slot: &AtomicU64, bytes: u64, ns_per_byte: f64, now: Time) {
+    let cost = (bytes as f64 * ns_per_byte) as u64;
+    // Always succeeds: the function gives a value for any.
+    let _ = slot.fetch_update(Relaxed, Relaxed, |paid| Some(paid.max(now.0).saturating_add(cost)));
+}
+
+/// The rate of one source.
+pub struct RateMeter {
+    limiter: Arc<RateLimiter>,
+    slot: usize,
+}
+
+impl RateMeter {
+    /// When the next byte may move, if not yet.
+    #[inline]
+    pub fn next_allowed(&self, now: Time) -> Option<Time> {
+        next_allowed(&self.limiter.slots[self.slot], now)
+    }
+
+    #[inline]
+    pub fn charge(&self, bytes: u64, now: Time) {
+        charge(&self.limiter.slots[self.slot], bytes, self.limiter.ns_per_byte, now);
+    }
+}
+
+/// Counts how often one sender repeats one datagram: two programs that answer each other's answers do so for ever, while a
+/// client numbers what it sends.
+pub struct RepeatLimiter {
+    slots: Box<[AtomicU64]>,
+    hasher: RandomState,
+}
+
+/// A datagram is answered so often before the rate of its repetition counts.
+pub const MAX_FREE_REPEATS: u64 = 16_384;
+
+/// From then on it is answered this often.
+const REPEAT_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Enough to tell datagrams apart: numbers stand in front.
+const MAX_KEY_BYTES: usize = 64;
+
+impl RepeatLimiter {
+    pub fn new() -> RepeatLimiter {
+        let slots = (0..TABLE_SLOTS).map(|_| AtomicU64::new(0)).collect();
+        RepeatLimiter { slots, hasher: RandomState::new() }
+    }
+
+    /// Whether this datagram of that sender may be answered.
+    pub fn try_count(&self, from: &str, datagram: &[u8], now: Time) -> bool {
+        let key = (from, datagram.len(), &datagram[..datagram.len().min(MAX_KEY_BYTES)]);
+        let (each, most) =
+            (REPEAT_INTERVAL.as_nanos() as u64, REPEAT_INTERVAL.as_nanos() as u64 * MAX_FREE_REPEATS);
+        let counted = |paid: u64| {
+            let paid = paid.max(now.0) + each;
+            (paid <= now.0 + most).then_some(paid)
+        };
+        self.slots[slot_index(&self.hasher, key)].fetch_update(Relaxed, Relaxed, counted).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_connections_of_a_client_share_its_rate() {
+        let rates = Arc::new(RateLimiter::new(8e6 / RATE_MARGIN));
+        let source = ClientId::from_sender("192.0.2.7:1");
+        let meters = [rates.meter(&source), rates.meter(&ClientId::from_sender("192.0.2.7:2"))];
+        // A megabyte a second, on both connections together.
+        let (mut now, mut moved) = (Time(0), 0);
+        while now < Time(2_000_000_000) {
+            for meter in &meters {
+                match meter.next_allowed(now) {
+                    Some(at) => now = at,
+                    None => {
+                        meter.charge(1000, now);
+                        moved += 1000;
+                    }
+                }
+            }
+        }
+        assert!((2_240_000..=2_260_000).contains(&moved), "{moved}");
+        assert!(!rates.try_charge(&source, 1, now) || !rates.try_charge(&source, 1, now));
+    }
+
+    #[test]
+    fn repeated_datagrams_are_rate_limited() {
+        let repeats = RepeatLimiter::new();
+        let answered = |from: &str, count: u64| {
+            (0..count).filter(|_| repeats.try_count(from, b"hello", Time(0))).count() as u64
+        };
+        assert_eq!(answered("192.0.2.7:1", 2 * MAX_FREE_REPEATS), MAX_FREE_REPEATS);
+        assert_eq!(answered("192.0.2.7:2", 10), 10);
+        // What a client numbers is never the same.
+        for number in 0..3 * MAX_FREE_REPEATS {
+            assert!(repeats.try_count("192.0.2.7:1", &number.to_le_bytes(), Time(number * 10_000)));
+        }
+    }
+}

@@ -1,0 +1,679 @@
+//! A published study that can be run again: its plan, its tables, and the join of what was published and what was
+//! measured.
+//!
+//! Not for running anything and not for where links lead: whoever runs it says so, cell by cell. The studies are
+//! folders of `papers/`; what holds for one of them only stands there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::endpoint::Endpoint;
+use crate::plan::{Case, CaseSpec, Direction, OneOrMany};
+use crate::run::{CaseResult, Figures, StudyResult, StudyRow, StudyTable};
+use crate::units::{Bytes, RateTarget, Span};
+
+mod distribution;
+mod download;
+mod guest;
+mod join;
+mod message_times;
+mod protocol_counters;
+mod sizes;
+mod stand_in;
+mod trial;
+
+use download::LinkRates;
+pub use download::{ChunkProtocol, DelayedLink, DownloadPlan};
+pub use guest::GuestSpec;
+pub use sizes::PublishedTime;
+
+/// The texts of a study, as they lie in its folder.
+pub struct StudyFiles {
+    pub name: &'static str,
+    plan: &'static str,
+    tables: &'static str,
+}
+
+/// Every study that can be run again.
+pub static STUDIES: &[StudyFiles] = &[
+    StudyFiles {
+        name: "sena",
+        plan: include_str!("../papers/sena/plan.toml"),
+        tables: include_str!("../papers/sena/tables.csv"),
+    },
+    StudyFiles {
+        name: "loggernet",
+        plan: include_str!("../papers/loggernet/plan.toml"),
+        tables: include_str!("../papers/loggernet/tables.csv"),
+    },
+    StudyFiles {
+        name: "netio",
+        plan: include_str!("../papers/netio/plan.toml"),
+        tables: include_str!("../papers/netio/tables.csv"),
+    },
+    StudyFiles {
+        name: "wireless",
+        plan: include_str!("../papers/wireless/plan.toml"),
+        tables: include_str!("../papers/wireless/tables.csv"),
+    },
+    StudyFiles {
+        name: "linx",
+        plan: include_str!("../papers/linx/plan.toml"),
+        tables: include_str!("../papers/linx/tables.csv"),
+    },
+];
+
+/// What was wrong with the texts of a study.
+#[derive(Debug, thiserror::Error)]
+pub enum StudyError {
+    #[error("there is no study '{name}' (known: {known})")]
+    Unknown { name: String, known: String },
+    #[error("plan of the study: {0}")]
+    Plan(String),
+    #[error("tables of the study: {0}")]
+    Tables(String),
+    #[error("the study has no table {number} (known: {known})")]
+    NoTable { number: String, known: String },
+}
+
+/// A study.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Study {
+    pub name: String,
+    pub title: String,
+    /// Who published it, and when.
+    pub source: String,
+    /// What a quick run does shorter than the study did.
+    pub shortened: String,
+    /// Its links are serial lines; what follows the `@` of a place is their rate in bit/s.
+    #[serde(default)]
+    line: Option<SerialLineSpec>,
+    /// It downloads by request and answer; what follows the `@` of a place is the delay each way in ms.
+    #[serde(default)]
+    exchange: Option<ChunkProtocol>,
+    /// Kinds of guests, by name, for cells that need more of a kernel than a host may have.
+    #[serde(default, rename = "guest")]
+    guests: BTreeMap<String, GuestSpec>,
+    #[serde(rename = "cell")]
+    pub cells: Vec<Cell>,
+    #[serde(rename = "measure")]
+    measures: Vec<MeasureSpec>,
+    #[serde(rename = "table")]
+    tables: Vec<StudyTableSpec>,
+    /// Run after the tables.
+    #[serde(default)]
+    trial: Option<trial::WindowTrial>,
+    #[serde(skip)]
+    rows: Vec<PublishedFigure>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SerialLineSpec {
+    bits_per_character: f64,
+}
+
+/// A kind of place where links lead.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cell {
+    pub name: String,
+    /// What stands there.
+    pub is: String,
+    /// Numbers of ports that the study used at once.
+    pub ports: Vec<u32>,
+    /// What it is measured at, for measures that do not say.
+    #[serde(default)]
+    at: Vec<String>,
+    /// Options that its URLs get, `{at}` being the rate.
+    #[serde(default)]
+    options: String,
+    /// What its results say of where it is: the kind of network, hops.
+    #[serde(default)]
+    pub placement: Map<String, Value>,
+    /// What lies before it.
+    #[serde(default)]
+    link: Option<LinkRates>,
+    /// The line under it in the study, where that is known.
+    #[serde(default)]
+    frames: Option<sizes::FrameFormat>,
+    /// What the lab starts for it.
+    #[serde(default)]
+    pub lab: Option<String>,
+    /// What a process of this program does for it, as typed; and for a quick run. `{ports}` and `{at}` are those of the
+    /// place, `{id}` differs between runs, `here:rfcomm` is an endpoint of this host over that transport.
+    #[serde(default)]
+    command: String,
+    #[serde(default)]
+    quick_command: Option<String>,
+    /// The link in front of it: a profile of the shaper.
+    #[serde(default)]
+    pub shaper: Option<String>,
+    /// Words before that, which say where it runs: `ip netns exec far`.
+    #[serde(default)]
+    pub under: String,
+    /// Where links lead to it, if it names that otherwise.
+    #[serde(default)]
+    pub near: Option<Endpoint>,
+    /// The kind of guest that it is measured in where this host cannot.
+    #[serde(default)]
+    guest: Option<String>,
+    /// The kernel modules that it needs; without any all of that guest's.
+    #[serde(default)]
+    modules: Vec<String>,
+    /// What that is called wherever its figures appear.
+    #[serde(default)]
+    pub stand_in: Option<String>,
+    /// Why the lab has nothing that stands for it.
+    #[serde(default)]
+    pub not_in_lab: Option<String>,
+}
+
+/// What is measured at cells, at several rates of the line.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MeasureSpec {
+    name: String,
+    cells: Vec<String>,
+    /// Rates of the line, in bit/s; without any what the cells say.
+    #[serde(default)]
+    at: Vec<String>,
+    case: CaseSpec,
+    /// One case follows the other in the same place: what stands there stays, and what their peer leaves open.
+    #[serde(default)]
+    together: bool,
+    /// Measured before it at the same place.
+    #[serde(default)]
+    before: Option<CaseSpec>,
+    /// What a quick run does otherwise.
+    #[serde(default)]
+    quick: CaseSpec,
+    /// A quick run's volume: what the line carries in this time.
+    #[serde(default)]
+    quick_line_time: Option<Span>,
+    /// Volume by rate.
+    #[serde(default)]
+    volume: BTreeMap<String, Bytes>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StudyTableSpec {
+    number: String,
+    title: String,
+    rows_are: String,
+}
+
+/// One published figure.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PublishedFigure {
+    table: String,
+    row: String,
+    column: String,
+    published: String,
+    unit: String,
+    case: String,
+    statistic: String,
+    note: String,
+}
+
+/// A cell with its number of ports, at one rate, delay or size: `tcp/4@9600`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MeasuringPoint {
+    pub cell: String,
+    pub ports: u32,
+    /// Rate of the line in bit/s, delay of the link in ms, or bytes of a message.
+    pub value: u32,
+}
+
+impl fmt::Display for MeasuringPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}@{}", self.cell, self.ports, self.value)
+    }
+}
+
+/// A case of the study's plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedCase {
+    /// As the tables name it: `latency:tcp/4@9600`.
+    pub name: String,
+    pub point: MeasuringPoint,
+    /// Cases of the same name here follow each other in one place.
+    pub group: String,
+    spec: CaseSpec,
+    preparation: Option<CaseSpec>,
+    line: Option<PhysicalLine>,
+    pub download: Option<DownloadPlan>,
+    /// What messages go over.
+    pub link: Option<DelayedLink>,
+}
+
+/// The physical line of a case.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct PhysicalLine {
+    bits_per_second: f64,
+    bits_per_character: f64,
+}
+
+impl PhysicalLine {
+    /// Seconds that so many characters take; a plug returns each while it is being sent.
+    fn transfer_seconds(&self, characters: u64) -> f64 {
+        characters as f64 * self.bits_per_character / self.bits_per_second
+    }
+}
+
+/// A published rate of a download.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PublishedDownload {
+    /// Name of its row.
+    pub row: String,
+    pub bytes_per_second: f64,
+    pub download: DownloadPlan,
+}
+
+/// A statistic that meets a published figure.
+struct StudyStatistic {
+    name: &'static str,
+    /// Of the published figure, and of what `of` and `limit` return.
+    unit: &'static str,
+    measured: fn(&CaseResult, &PlannedCase) -> Option<f64>,
+    theoretical_limit: fn(&PlannedCase) -> Option<f64>,
+    predicted: fn(&PlannedCase) -> Option<f64>,
+    /// Whether a measured figure is beyond its limit.
+    is_beyond_limit: fn(f64, f64) -> bool,
+    /// It counts what is lost, which is no flaw of it then.
+    includes_lost: bool,
+}
+
+/// What is said of figures that were measured while the host had other work.
+pub const HOST_BUSY_NOTE: &str = "other programs kept the host busy meanwhile, see the warning host_busy";
+
+/// What is said of a figure that no line of the planned rate can have given.
+const BEYOND_LIMIT_NOTE: &str = "better than a line of this rate allows: it is set to another, or is none";
+/// Both ends of a line understand each other as long as their clocks differ by less than this share: half a bit in the
+/// ten of a character, half of that for each.
+const CLOCK_TOLERANCE: f64 = 0.025;
+
+/// An exchange over a network; less is rare.
+const MIN_ROUND_TRIP: Duration = Duration::from_micros(100);
+
+fn is_below_limit(measured: f64, limit: f64) -> bool {
+    measured < limit * (1.0 - CLOCK_TOLERANCE)
+}
+
+fn is_above_limit(measured: f64, limit: f64) -> bool {
+    measured > limit * (1.0 + CLOCK_TOLERANCE)
+}
+
+static STATISTICS: &[StudyStatistic] = &[
+    StudyStatistic {
+        name: "latency_mean_ms",
+        unit: "ms",
+        measured: |case, _| case.figures.latency_ns.as_ref().map(|latency| latency.mean / 1e6),
+        theoretical_limit: |planned| Some(1e3 * planned.line?.transfer_seconds(planned.message_bytes())),
+        predicted: |_| None,
+        is_beyond_limit: is_below_limit,
+        includes_lost: false,
+    },
+    StudyStatistic {
+        name: "port_line_bps",
+        unit: "bit/s",
+        measured: |case, planned| line_bps_per_port(case, &planned.line?),
+        theoretical_limit: |planned| Some(planned.line?.bits_per_second),
+        predicted: |_| None,
+        is_beyond_limit: is_above_limit,
+        includes_lost: false,
+    },
+    StudyStatistic {
+        name: "port_line_rate_percent",
+        unit: "%",
+        measured: |case, planned| {
+            let line = planned.line?;
+            line_bps_per_port(case, &line).map(|rate| 100.0 * rate / line.bits_per_second)
+        },
+        theoretical_limit: |_| Some(100.0),
+        predicted: |_| None,
+        is_beyond_limit: is_above_limit,
+        includes_lost: false,
+    },
+    StudyStatistic {
+        name: "download_bytes_per_second",
+        unit: "B/s",
+        measured: |case, _| case.figures.throughput_bps.map(|rate| rate / f64::from(u8::BITS)),
+        theoretical_limit: |planned| Some(planned.download?.max_rate()).filter(|limit| limit.is_finite()),
+        predicted: |planned| Some(planned.download?.predicted_rate(planned.window(), planned.volume())),
+        is_beyond_limit: is_above_limit,
+        includes_lost: false,
+    },
+    StudyStatistic {
+        name: "link_rate_percent",
+        unit: "%",
+        measured: |case, planned| {
+            let path = planned.download?.link?;
+            case.figures.throughput_bps.map(|rate| 100.0 * rate / path.rate_from)
+        },
+        theoretical_limit: |planned| {
+            let download = planned.download?;
+            Some(100.0 * f64::from(u8::BITS) * download.max_rate() / download.link?.rate_from)
+        },
+        predicted: |planned| {
+            let (download, window) = (planned.download?, planned.window());
+            let predicted = download.predicted_rate(window, planned.volume());
+            Some(100.0 * f64::from(u8::BITS) * predicted / download.link?.rate_from)
+        },
+        is_beyond_limit: is_above_limit,
+        includes_lost: false,
+    },
+];
+
+/// Bits a second on the line of one port, start and stop bits counted; the mean of the ports.
+fn line_bps_per_port(case: &CaseResult, line: &PhysicalLine) -> Option<f64> {
+    let ports: Vec<&Figures> = match case.per_port.as_slice() {
+        [] => vec![&case.figures],
+        ports => ports.iter().map(|part| &part.figures).collect(),
+    };
+    let rates: Option<Vec<f64>> = ports.iter().map(|figures| figures.throughput_bps).collect();
+    rates.map(|rates| {
+        rates.iter().sum::<f64>() / rates.len() as f64 / f64::from(u8::BITS) * line.bits_per_character
+    })
+}
+
+fn find_statistic(name: &str) -> Option<&'static StudyStatistic> {
+    STATISTICS
+        .iter()
+        .chain(&protocol_counters::STATISTICS)
+        .chain(&distribution::STATISTICS)
+        .chain(&message_times::STATISTICS)
+        .find(|statistic| statistic.name == name)
+}
+
+/// What became of a case.
+pub enum CaseOutcome<'a> {
+    Measured {
+        /// Of the case in the document, from 1.
+        number: usize,
+        case: &'a CaseResult,
+        /// It ran in the lab: no hardware.
+        is_stand_in: bool,
+        /// It ran in a guest.
+        is_guest: bool,
+    },
+    /// And why.
+    NotMeasured(String),
+}
+
+impl Study {
+    /// The study of that name.
+    pub fn by_name(name: &str) -> Result<Study, StudyError> {
+        let texts = STUDIES.iter().find(|study| study.name == name).ok_or_else(|| {
+            let known: Vec<&str> = STUDIES.iter().map(|study| study.name).collect();
+            StudyError::Unknown { name: name.to_owned(), known: known.join(", ") }
+        })?;
+        Study::parse(texts.plan, texts.tables)
+    }
+
+    fn parse(plan: &str, tables: &str) -> Result<Study, StudyError> {
+        let mut study: Study = toml::from_str(plan).map_err(|error| StudyError::Plan(error.to_string()))?;
+        let rows: Result<Vec<PublishedFigure>, csv::Error> =
+            csv::Reader::from_reader(tables.as_bytes()).into_deserialize().collect();
+        study.rows = rows.map_err(|error| StudyError::Tables(error.to_string()))?;
+        Ok(study)
+    }
+
+    /// Numbers of the tables, in the study's order.
+    pub fn table_numbers(&self) -> Vec<&str> {
+        self.tables.iter().map(|table| table.number.as_str()).collect()
+    }
+
+    /// Whether what follows the `@` of a place is the size of a message: of a study without lines.
+    pub fn has_sizes(&self) -> bool {
+        self.line.is_none() && self.exchange.is_none()
+    }
+
+    /// Whether what follows the `@` of a place is a delay, not a rate.
+    pub fn has_delays(&self) -> bool {
+        self.exchange.is_some()
+    }
+
+    /// The cell of that name.
+    pub fn find_cell(&self, name: &str) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.name == name)
+    }
+
+    /// Leaves only these tables; none leaves all.
+    pub fn select_tables(&mut self, numbers: &[String]) -> Result<(), StudyError> {
+        if let Some(number) = numbers.iter().find(|number| !self.table_numbers().contains(&number.as_str())) {
+            let known = self.table_numbers().join(", ");
+            return Err(StudyError::NoTable { number: number.clone(), known });
+        }
+        if !numbers.is_empty() {
+            self.tables.retain(|table| numbers.contains(&table.number));
+        }
+        Ok(())
+    }
+
+    /// The rows of the chosen tables.
+    fn selected_rows(&self) -> impl Iterator<Item = &PublishedFigure> {
+        self.tables.iter().flat_map(|table| self.table_rows(table))
+    }
+
+    fn table_rows<'a>(&'a self, table: &'a StudyTableSpec) -> impl Iterator<Item = &'a PublishedFigure> {
+        self.rows.iter().filter(|row| row.table == table.number)
+    }
+
+    /// The cases that the chosen tables name, each once, in the order in which they name them.
+    pub fn cases(&self, quick: bool) -> Result<Vec<PlannedCase>, StudyError> {
+        let mut all: BTreeMap<String, PlannedCase> =
+            self.all_cases(quick)?.into_iter().map(|case| (case.name.clone(), case)).collect();
+        Ok(self.selected_rows().filter_map(|row| all.remove(&row.case)).collect())
+    }
+
+    fn all_cases(&self, quick: bool) -> Result<Vec<PlannedCase>, StudyError> {
+        let mut cases = Vec::new();
+        for measure in &self.measures {
+            for name in &measure.cells {
+                let cell =
+                    self.find_cell(name).ok_or_else(|| StudyError::Plan(format!("no cell '{name}'")))?;
+                let at = if measure.at.is_empty() { &cell.at } else { &measure.at };
+                for &ports in &cell.ports {
+                    for at in at {
+                        let at: u32 =
+                            at.parse().map_err(|_| StudyError::Plan(format!("'{at}' is no number")))?;
+                        cases.push(self.plan_case(measure, cell, ports, at, quick));
+                    }
+                }
+            }
+        }
+        Ok(cases)
+    }
+
+    fn plan_case(&self, measure: &MeasureSpec, cell: &Cell, ports: u32, at: u32, quick: bool) -> PlannedCase {
+        let place = MeasuringPoint { cell: cell.name.clone(), ports, value: at };
+        let line = self.line.as_ref().map(|plan| PhysicalLine {
+            bits_per_second: f64::from(at),
+            bits_per_character: plan.bits_per_character,
+        });
+        let delay = Duration::from_millis(at.into());
+        let download = self.exchange.map(|exchange| DownloadPlan {
+            protocol: exchange,
+            link: cell.link.map(|rates| rates.with_delay(delay)),
+        });
+        let mut spec = if quick { measure.quick.with_defaults(&measure.case) } else { measure.case.clone() };
+        if self.has_sizes() {
+            spec.size = Some(OneOrMany::One(Bytes(at.into())));
+        }
+        let short = measure.quick_line_time.filter(|_| quick).zip(line).map(|(time, line)| {
+            let characters = time.0.as_secs_f64() * line.bits_per_second / line.bits_per_character;
+            Bytes((characters.ceil() as u64).max(1))
+        });
+        spec.volume = short.or_else(|| measure.volume.get(&at.to_string()).copied()).or(spec.volume);
+        // A message that is never whole would never count.
+        if let (Some(OneOrMany::One(size)), Some(volume)) = (&mut spec.size, spec.volume) {
+            size.0 = size.0.min(volume.0);
+        }
+        if spec.bit_rate.is_none() {
+            // A study says all that it wants slower.
+            spec.rate.get_or_insert(RateTarget::Max);
+        }
+        let before = measure.before.clone();
+        let name = format!("{}:{place}", measure.name);
+        let together =
+            if measure.together { format!("{}:{}", measure.name, cell.name) } else { name.clone() };
+        let link = cell.link.filter(|_| self.has_sizes()).map(|rates| rates.with_delay(Duration::ZERO));
+        PlannedCase { name, point: place, group: together, spec, preparation: before, line, download, link }
+    }
+
+    /// Published rates of downloads, with what they were downloaded over.
+    pub fn published_downloads(&self) -> Result<Vec<PublishedDownload>, StudyError> {
+        let cases = self.all_cases(false)?;
+        let published = |row: &PublishedFigure| {
+            let download = cases.iter().find(|case| case.name == row.case)?.download?;
+            let bytes_per_second = row.published.parse().ok()?;
+            (row.unit == "B/s").then(|| PublishedDownload {
+                row: row.row.clone(),
+                bytes_per_second,
+                download,
+            })
+        };
+        Ok(self.selected_rows().filter_map(published).collect())
+    }
+
+    /// The chosen tables, each published figure beside what `outcome` says became of its case.
+    pub fn join_results<'a>(
+        &self,
+        quick: bool,
+        outcome: &dyn Fn(&PlannedCase) -> CaseOutcome<'a>,
+    ) -> Result<StudyResult, StudyError> {
+        let cases: BTreeMap<String, PlannedCase> =
+            self.cases(quick)?.into_iter().map(|case| (case.name.clone(), case)).collect();
+        let table = |table: &StudyTableSpec| {
+            let rows: Result<Vec<StudyRow>, StudyError> =
+                self.table_rows(table).map(|row| row.join_outcome(&cases, outcome)).collect();
+            rows.map(|rows| StudyTable {
+                number: table.number.clone(),
+                title: self.table_title(table, &rows),
+                rows_are: table.rows_are.clone(),
+                rows,
+            })
+        };
+        Ok(StudyResult {
+            name: self.name.clone(),
+            title: self.title.clone(),
+            source: self.source.clone(),
+            shortened: quick.then(|| self.shortened.clone()),
+            stand_ins: self.stand_ins(),
+            guests: Vec::new(),
+            tables: self.tables.iter().map(table).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Cell {
+    /// What a process of this program does for it, word by word.
+    pub fn command_words(&self, quick: bool) -> impl Iterator<Item = &str> {
+        let short = self.quick_command.as_deref().filter(|_| quick);
+        short.unwrap_or(&self.command).split_whitespace()
+    }
+
+    /// The endpoint with what the study sets on the line; what it names itself stays, but for the rate.
+    pub fn configure_endpoint(&self, endpoint: &Endpoint, at: u32) -> Result<Endpoint, String> {
+        let mut text = endpoint.to_string();
+        for option in self.options.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            match endpoint.option(name) {
+                Some(_) if value.contains("{at}") => {
+                    return Err(format!("{endpoint}: leave '{name}' out, the study sets it"));
+                }
+                Some(_) => continue,
+                None => {}
+            }
+            text.push(if text.contains('?') { '&' } else { '?' });
+            text += &format!("{name}={}", value.replace("{at}", &at.to_string()));
+        }
+        text.parse().map_err(|error: crate::endpoint::EndpointError| error.to_string())
+    }
+}
+
+impl PlannedCase {
+    /// Gives the peer these options instead of the study's.
+    pub fn set_options(&mut self, options: &[(String, String)]) {
+        for spec in self.preparation.iter_mut().chain([&mut self.spec]) {
+            spec.peer_options.extend(options.iter().cloned());
+        }
+    }
+
+    /// What to run, the ports being at these endpoints: last the case itself, before it what its measure wants to have
+    /// been measured there.
+    pub fn expand(&self, endpoints: &[Endpoint]) -> Result<Vec<Case>, String> {
+        let mut cases = Vec::new();
+        for spec in self.preparation.iter().chain([&self.spec]) {
+            let url = Some(OneOrMany::Many(endpoints.to_vec()));
+            cases.extend(CaseSpec { url, together: Some(true), ..spec.clone() }.expand()?);
+        }
+        Ok(cases)
+    }
+
+    /// Requests under way at once.
+    fn window(&self) -> u32 {
+        self.spec.peer_options.get("window").and_then(|window| window.parse().ok()).unwrap_or(1)
+    }
+
+    fn volume(&self) -> u64 {
+        self.spec.volume.map_or(0, |volume| volume.0)
+    }
+
+    fn message_bytes(&self) -> u64 {
+        match &self.spec.size {
+            Some(OneOrMany::One(size)) => size.0,
+            _ => 1,
+        }
+    }
+
+    /// The same with a device that takes no time to process a request: as little as any can take.
+    pub fn without_processing(&self) -> PlannedCase {
+        let download = self.download.map(DownloadPlan::without_processing);
+        PlannedCase { download, ..self.clone() }
+    }
+
+    /// How long it takes where nothing but line, link or the device of the lab takes time.
+    pub fn min_duration(&self) -> Duration {
+        let own = self.min_duration_of(&self.spec);
+        own + self.preparation.as_ref().map_or(Duration::ZERO, |before| self.min_duration_of(before))
+    }
+
+    fn min_duration_of(&self, spec: &CaseSpec) -> Duration {
+        let exchanges = spec.count.map(|count| count.0 + spec.warm_up_count.map_or(0, |count| count.0));
+        let seconds = match (self.line, self.download, exchanges, spec.volume) {
+            (Some(line), _, Some(exchanges), _) => line.transfer_seconds(exchanges * self.message_bytes()),
+            (Some(line), _, None, Some(volume)) => line.transfer_seconds(volume.0),
+            (_, Some(download), Some(exchanges), _) => {
+                let path = download.link.map(|path| path.round_trip().as_secs_f64());
+                exchanges as f64 * path.unwrap_or_default()
+            }
+            (_, Some(download), None, Some(volume)) => {
+                volume.0 as f64 / download.predicted_rate(self.window(), volume.0)
+            }
+            (_, _, Some(exchanges), _) => {
+                let each = match spec.rate {
+                    Some(RateTarget::Fixed(rate)) => 1.0 / rate.0,
+                    Some(RateTarget::Max) | None => MIN_ROUND_TRIP.as_secs_f64(),
+                };
+                exchanges as f64 * each
+            }
+            _ => {
+                let ways = if spec.direction == Some(OneOrMany::One(Direction::Both)) { 2.0 } else { 1.0 };
+                ways * spec.time.map_or(0.0, |time| time.0.as_secs_f64())
+            }
+        };
+        Duration::from_secs_f64(seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! A download by request and answer: what a study sets for it, and the rate that this allows.
+//!
+//! Not for what was measured. The prediction knows chunk, frames, delay, rates and processing time, nothing else.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::units::{BitRate, Span};
+
+/// How a study's downloads go: one chunk of the file for each request.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChunkProtocol {
+    /// Of the file, in each answer.
+    pub chunk_bytes: u32,
+    /// Of a request and of an answer on the link.
+    request_bytes: u32,
+    answer_bytes: u32,
+    /// What the study counts to a chunk.
+    pub published_chunk_bytes: u32,
+    /// What the lab's far end takes for each request; one at a time.
+    pub processing: Span,
+}
+
+/// Rates of a link to the far end and from it.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LinkRates {
+    rate_to: BitRate,
+    rate_from: BitRate,
+}
+
+/// A link with a delay.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DelayedLink {
+    /// Each way.
+    pub delay: Duration,
+    /// Bits per second.
+    pub rate_to: f64,
+    pub rate_from: f64,
+}
+
+/// Downloads of a case.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DownloadPlan {
+    pub protocol: ChunkProtocol,
+    /// `None`: nothing is between the ends.
+    pub link: Option<DelayedLink>,
+}
+
+impl LinkRates {
+    pub(super) fn with_delay(self, delay: Duration) -> DelayedLink {
+        DelayedLink { delay, rate_to: self.rate_to.0, rate_from: self.rate_from.0 }
+    }
+}
+
+impl DelayedLink {
+    /// There and back, for what has no size.
+    pub fn round_trip(&self) -> Duration {
+        2 * self.delay
+    }
+}
+
+impl DownloadPlan {
+    /// Bytes of the file a second for so many bytes with so many requests under way at once.
+    pub fn predicted_rate(&self, window: u32, bytes: u64) -> f64 {
+        let ChunkProtocol { chunk_bytes, request_bytes, answer_bytes, processing, .. } = self.protocol;
+        let seconds = |bytes: u32, rate: fn(&DelayedLink) -> f64| {
+            self.link.map_or(0.0, |path| f64::from(bytes) * 8.0 / rate(&path))
+        };
+        let delay = self.link.map_or(0.0, |path| path.round_trip().as_secs_f64());
+        // Each of these works for one request at a time.
+        let stages = [
+            seconds(request_bytes, |path| path.rate_to),
+            processing.0.as_secs_f64(),
+            seconds(answer_bytes, |path| path.rate_from),
+        ];
+        let alone = delay + stages.iter().sum::<f64>();
+        let busiest = stages.into_iter().fold(0.0, f64::max);
+        let next = (alone / f64::from(window.max(1))).max(busiest);
+        let chunks = (bytes as f64 / f64::from(chunk_bytes)).max(1.0);
+        chunks * f64::from(chunk_bytes) / (alone + (chunks - 1.0) * next)
+    }
+
+    pub(super) fn without_processing(mut self) -> DownloadPlan {
+        self.protocol.processing = Span(Duration::ZERO);
+        self
+    }
+
+    /// Bytes of the file a second that the link from the far end carries; infinite without one.
+    pub(super) fn max_rate(&self) -> f64 {
+        let share = f64::from(self.protocol.chunk_bytes) / f64::from(self.protocol.answer_bytes);
+        self.link.map_or(f64::INFINITY, |path| share * path.rate_from / 8.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn download_plan(path: Option<DelayedLink>) -> DownloadPlan {
+        let exchange = ChunkProtocol {
+            chunk_bytes: 1000,
+            request_bytes: 50,
+            answer_bytes: 1250,
+            published_chunk_bytes: 1000,
+            processing: Span(Duration::from_millis(20)),
+        };
+        DownloadPlan { protocol: exchange, link: path }
+    }
+
+    #[test]
+    fn every_stage_counts_once_per_chunk() {
+        let path = DelayedLink { delay: Duration::from_millis(400), rate_to: 8_000.0, rate_from: 80_000.0 };
+        // 800 ms of delay, 50 ms for the request, 20 ms for the work, 125 ms for the answer.
+        let slow = download_plan(Some(path));
+        assert!((slow.predicted_rate(1, 1000) - 1000.0 / 0.995).abs() < 1e-6);
+        assert!((slow.predicted_rate(1, 60_000) - 1000.0 / 0.995).abs() < 1e-6);
+        // The first one waits for nobody, then each waits for a quarter of that.
+        assert!((slow.predicted_rate(4, 5000) - 2500.0 / 0.995).abs() < 1e-6);
+        // The answers fill the link.
+        assert!((slow.predicted_rate(40, 9000) - 9000.0 / (0.995 + 8.0 * 0.125)).abs() < 1e-6);
+        assert!((slow.max_rate() - 8000.0).abs() < 1e-6);
+        assert!((download_plan(None).predicted_rate(1, 60_000) - 50_000.0).abs() < 1e-6);
+    }
+}

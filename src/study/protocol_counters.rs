@@ -1,0 +1,54 @@
+//! Statistics of what the peer's own program counts (`tx_…` and `rx_…` in `got`), for studies that published its count.
+//! Not for what was delivered: that is in the figures. No line limits them.
+
+use super::{StudyStatistic, is_above_limit};
+use crate::run::CaseResult;
+
+pub(super) static STATISTICS: [StudyStatistic; 4] = [
+    StudyStatistic {
+        name: "sent_kbyte_per_second",
+        unit: "KByte/s",
+        measured: |case, _| kbyte_per_second(protocol_count(case, "tx")?),
+        ..UNLIMITED
+    },
+    StudyStatistic {
+        name: "received_kbyte_per_second",
+        unit: "KByte/s",
+        measured: |case, _| kbyte_per_second(protocol_count(case, "rx")?),
+        ..UNLIMITED
+    },
+    StudyStatistic {
+        name: "sent_bytes",
+        unit: "Byte",
+        measured: |case, _| protocol_count(case, "tx").map(|(bytes, _)| bytes),
+        ..UNLIMITED
+    },
+    StudyStatistic {
+        name: "sent_seconds",
+        unit: "s",
+        measured: |case, _| protocol_count(case, "tx").map(|(_, seconds)| seconds),
+        ..UNLIMITED
+    },
+];
+
+/// What nothing limits and nothing predicts.
+pub(super) const UNLIMITED: StudyStatistic = StudyStatistic {
+    name: "",
+    unit: "",
+    measured: |_, _| None,
+    theoretical_limit: |_| None,
+    predicted: |_| None,
+    is_beyond_limit: is_above_limit,
+    includes_lost: false,
+};
+
+/// Bytes and seconds as the peer's own program counts them.
+fn protocol_count(case: &CaseResult, way: &str) -> Option<(f64, f64)> {
+    let got = |what: &str| case.got.get(&format!("{way}_{what}"))?.as_u64();
+    Some((got("bytes")? as f64, got("ns")? as f64 / 1e9))
+}
+
+/// In units of 1024 bytes.
+fn kbyte_per_second((bytes, seconds): (f64, f64)) -> Option<f64> {
+    (seconds > 0.0).then(|| bytes / 1024.0 / seconds)
+}

@@ -1,0 +1,95 @@
+//! What a study did not measure but its figures ask for: a download with the window that a fit names.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{CaseOutcome, PlannedCase, PublishedFigure, Study, StudyError};
+use crate::plan::CaseSpec;
+use crate::run::{StudyResult, StudyTable};
+
+/// A download of one of the measures again, with several requests under way at once.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WindowTrial {
+    measure: String,
+    cell: String,
+    at: u32,
+    /// Of the table that shows it.
+    title: String,
+    /// What it does otherwise than the measure.
+    case: CaseSpec,
+    #[serde(default)]
+    quick: CaseSpec,
+}
+
+/// As no table of a study is called.
+const TABLE_NUMBER: &str = "W";
+/// What stands where the study has no figure.
+const NOT_PUBLISHED: &str = "–";
+/// Of each case: column and statistic, with its unit.
+const SHOWN_STATISTICS: [(&str, &str, &str); 2] =
+    [("download", "download_bytes_per_second", "B/s"), ("of the link's rate", "link_rate_percent", "%")];
+
+impl Study {
+    /// The case that the trial is to be better than: as the study did it, one request at a time. `None` where the study
+    /// has no trial, or its table is not chosen.
+    pub fn trial_baseline(&self, quick: bool) -> Result<Option<PlannedCase>, StudyError> {
+        let Some(trial) = &self.trial else { return Ok(None) };
+        let here = |case: &PlannedCase| {
+            let measure = case.name.split_once(':').map_or("", |(measure, _)| measure);
+            measure == trial.measure && case.point.cell == trial.cell && case.point.value == trial.at
+        };
+        Ok(self.cases(quick)?.into_iter().find(here))
+    }
+
+    /// The same with so many requests under way at once.
+    pub fn with_window(&self, case: &PlannedCase, window: u32, quick: bool) -> PlannedCase {
+        let mut spec = case.spec.clone();
+        if let Some(trial) = &self.trial {
+            spec = trial.case.with_defaults(&spec);
+            spec = if quick { trial.quick.with_defaults(&spec) } else { spec };
+        }
+        spec.peer_options.insert("window".to_owned(), window.to_string());
+        PlannedCase {
+            name: format!("{} window {window}", case.name),
+            spec,
+            preparation: None,
+            ..case.clone()
+        }
+    }
+
+    /// Adds what became of these cases to the tables.
+    pub fn join_trial_results<'a>(
+        &self,
+        paper: &mut StudyResult,
+        cases: &[PlannedCase],
+        outcome: &dyn Fn(&PlannedCase) -> CaseOutcome<'a>,
+    ) -> Result<(), StudyError> {
+        let Some(trial) = &self.trial else { return Ok(()) };
+        let by_name: BTreeMap<String, PlannedCase> =
+            cases.iter().map(|case| (case.name.clone(), case.clone())).collect();
+        let mut rows = Vec::new();
+        for case in cases {
+            let published = self.rows.iter().find(|row| row.case == case.name);
+            // What the study has measured stands there as it was printed.
+            let shown = if published.is_some() { &SHOWN_STATISTICS[..1] } else { &SHOWN_STATISTICS[..] };
+            for (column, statistic, unit) in shown {
+                let row = PublishedFigure {
+                    table: TABLE_NUMBER.to_owned(),
+                    row: format!("window {}", case.window()),
+                    column: (*column).to_owned(),
+                    published: published.map_or(NOT_PUBLISHED.to_owned(), |row| row.published.clone()),
+                    unit: (*unit).to_owned(),
+                    case: case.name.clone(),
+                    statistic: (*statistic).to_owned(),
+                    note: String::new(),
+                };
+                rows.push(row.join_outcome(&by_name, outcome)?);
+            }
+        }
+        let (number, title) = (TABLE_NUMBER.to_owned(), trial.title.clone());
+        paper.tables.push(StudyTable { number, title, rows_are: "window".to_owned(), rows });
+        Ok(())
+    }
+}

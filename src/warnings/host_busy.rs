@@ -1,0 +1,82 @@
+//! The mark of figures that were measured while other programs kept the host busy.
+
+use serde_json::Value;
+
+use crate::run::{CaseResult, Warning};
+
+/// Other programs that use less of all CPUs than this disturb nobody.
+const MIN_OTHER_CPU_PERCENT: f64 = 10.0;
+
+/// A thread of a measurement that waited longer for a CPU was disturbed; so was a host where some thread waited so long.
+const MIN_CPU_WAIT_PERCENT: f64 = 2.0;
+const MIN_CPU_PRESSURE_PERCENT: f64 = 20.0;
+
+/// A guest that lost more to others was disturbed.
+const MIN_STEAL_PERCENT: f64 = 2.0;
+
+/// Other programs kept the host busy meanwhile, and the measurement, or its lab or server, had to wait for them.
+pub fn host_busy(case: &CaseResult) -> Option<Warning> {
+    let percent = |name: &str| case.placement.get(name).and_then(Value::as_f64).unwrap_or(0.0);
+    let (others, stolen) = (percent("host_other_cpu_percent"), percent("host_steal_percent"));
+    let (waited, pressure) = (percent("host_cpu_wait_percent"), percent("host_cpu_pressure_percent"));
+    let by_others = others >= MIN_OTHER_CPU_PERCENT
+        && (waited >= MIN_CPU_WAIT_PERCENT || pressure >= MIN_CPU_PRESSURE_PERCENT);
+    if !by_others && stolen < MIN_STEAL_PERCENT {
+        return None;
+    }
+    let mut what = Vec::new();
+    if by_others {
+        let busiest = case.placement.get("host_busiest_program").and_then(Value::as_str);
+        let busiest = busiest.map(|name| format!(" ({name} most)")).unwrap_or_default();
+        what.push(format!("other programs used {others:.0} % of this host's CPU time{busiest}"));
+        what.push(format!("some thread waited for a CPU for {pressure:.0} % of the time"));
+        what.push(format!("a measuring thread for {waited:.0} %"));
+    }
+    if stolen >= MIN_STEAL_PERCENT {
+        what.push(format!("the hypervisor took {stolen:.0} % of the CPU time for others"));
+    }
+    Some(Warning::new(
+        "host_busy",
+        format!("the host was busy during this measurement: {}", what.join(", ")),
+        "stop the other programs and measure again, or give both ends CPUs of their own (--pin 0,1)",
+    ))
+}
+
+/// Whether a case carries the mark.
+pub fn was_host_busy(case: &CaseResult) -> bool {
+    case.warnings.iter().any(|warning| warning.code == "host_busy")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Others' CPU time, waiting of a measuring thread, of any thread, and the hypervisor's share; in percent.
+    fn busy_warning(others: f64, waited: f64, pressure: f64, stolen: f64) -> Option<String> {
+        let case = serde_json::json!({
+            "endpoint": "tcp://a", "peer": "echo", "workload": "latency", "direction": "loop", "message_bytes": 64,
+            "ports": 1, "parallel": 1, "method": "", "complete": true, "elapsed_ns": 1_000_000_000, "asked": {}, "got": {},
+            "placement": {
+                "host_other_cpu_percent": others, "host_cpu_wait_percent": waited, "host_busiest_program": "rustc",
+                "host_cpu_pressure_percent": pressure, "host_steal_percent": stolen,
+            },
+            "warnings": [],
+        });
+        host_busy(&serde_json::from_value(case).unwrap()).map(|warning| warning.text)
+    }
+
+    #[test]
+    fn other_programs_matter_only_when_threads_waited() {
+        insta::assert_snapshot!(busy_warning(48.3, 12.5, 61.0, 0.0).unwrap(), @"the host was busy during this measurement: other programs used 48 % of this host's CPU time (rustc most), some thread waited for a CPU for 61 % of the time, a measuring thread for 12 %");
+        assert!(busy_warning(48.3, 2.5, 3.0, 0.0).is_some(), "a thread of ours waited");
+        assert!(busy_warning(48.3, 0.0, 25.0, 0.0).is_some(), "the lab or a server may have waited");
+        assert_eq!(busy_warning(48.3, 1.0, 10.0, 0.0), None, "there was room for them");
+        assert_eq!(busy_warning(3.0, 30.0, 90.0, 0.0), None, "our own threads waited for each other");
+        insta::assert_snapshot!(busy_warning(0.0, 0.0, 0.0, 7.4).unwrap(), @"the host was busy during this measurement: the hypervisor took 7 % of the CPU time for others");
+    }
+
+    #[test]
+    fn case_without_host_facts_is_not_marked() {
+        assert_eq!(busy_warning(f64::NAN, f64::NAN, f64::NAN, f64::NAN), None);
+    }
+}

@@ -1,0 +1,285 @@
+//! What stands in front of each message, and in front of the one that says that it was the last: the peer's word. Ours
+//! is the message's number. A stream without a head is plain noise; one with a head is blocks, one behind the other.
+
+use crate::clock::Time;
+use crate::workload::pattern;
+
+/// Most bytes of a head.
+pub const MAX_HEADER_BYTES: usize = 64;
+
+/// The head of the messages of one flow, at the end that writes them or at the one that reads them.
+pub trait HeaderCodec: Send {
+    /// Bytes of it in a message that has room for them, at most [`MAX_HEADER_BYTES`].
+    fn length(&self) -> usize;
+
+    /// Writes the head of message `number` (from 0), sent at `now`, over the beginning of a message.
+    fn write(&mut self, message: &mut [u8], number: u64, now: Time);
+
+    /// What the head of a message says that came at `now`; `next` is the number behind the highest so far.
+    fn read(&mut self, message: &[u8], next: u64, now: Time) -> ParsedHeader;
+
+    /// Makes the message that follows the last and says so, if the protocol has one. It is sent after the stop, and is
+    /// no payload at either end.
+    fn write_end(&mut self, message: &mut [u8], now: Time) -> bool {
+        let _ = (message, now);
+        false
+    }
+}
+
+/// What a head says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParsedHeader {
+    /// A message of the flow.
+    Sequence(u64),
+    /// Behind this message the flow is over.
+    End,
+    /// None of this flow.
+    Foreign,
+}
+
+/// Our own head: the number, as far as the message has room.
+pub struct SequenceHeader;
+
+impl HeaderCodec for SequenceHeader {
+    fn length(&self) -> usize {
+        pattern::SEQUENCE_BYTES
+    }
+
+    #[inline]
+    fn write(&mut self, message: &mut [u8], number: u64, _now: Time) {
+        pattern::write_sequence(message, number);
+    }
+
+    #[inline]
+    fn read(&mut self, message: &[u8], next: u64, _now: Time) -> ParsedHeader {
+        ParsedHeader::Sequence(pattern::read_sequence(message, next))
+    }
+}
+
+/// Finds the heads in a stream of blocks of one length, however it is cut into pieces.
+pub struct BlockParser {
+    header: Box<dyn HeaderCodec>,
+    block_bytes: u64,
+    /// Bytes of the stream so far, and where it ends once that was said.
+    position: u64,
+    end_position: Option<u64>,
+    /// The beginning of a head that came in pieces.
+    partial_header: [u8; MAX_HEADER_BYTES],
+    /// Blocks that are none of this flow.
+    pub foreign_blocks: u64,
+    /// What came behind the end: the peer's next words.
+    trailing_bytes: Vec<u8>,
+}
+
+impl BlockParser {
+    pub fn new(head: Box<dyn HeaderCodec>, block: u64) -> BlockParser {
+        BlockParser {
+            header: head,
+            block_bytes: block,
+            position: 0,
+            end_position: None,
+            partial_header: [0; MAX_HEADER_BYTES],
+            foreign_blocks: 0,
+            trailing_bytes: Vec::new(),
+        }
+    }
+
+    fn header_length(&self) -> u64 {
+        (self.header.length().min(MAX_HEADER_BYTES) as u64).min(self.block_bytes)
+    }
+
+    /// Takes the next piece; how many bytes of it are payload.
+    pub fn push(&mut self, piece: &[u8], now: Time) -> u64 {
+        let mut payload = 0;
+        let mut rest = piece;
+        while !rest.is_empty() {
+            if self.is_finished() {
+                self.trailing_bytes.extend_from_slice(rest);
+                break;
+            }
+            let (into, length) = (self.position % self.block_bytes, self.header_length());
+            let left = if into < length { length - into } else { self.block_bytes - into };
+            let (taken, behind) = rest.split_at(rest.len().min(left as usize));
+            if into < length {
+                self.partial_header[into as usize..][..taken.len()].copy_from_slice(taken);
+            }
+            self.position += taken.len() as u64;
+            if into < length && into + taken.len() as u64 == length {
+                payload += self.parse_header(length, now);
+            } else if into >= length && self.end_position.is_none() {
+                payload += taken.len() as u64;
+            }
+            rest = behind;
+        }
+        payload
+    }
+
+    /// A head is whole; its bytes are payload, unless it is that of the end.
+    fn parse_header(&mut self, length: u64, now: Time) -> u64 {
+        let block = (self.position - length) / self.block_bytes;
+        match self.header.read(&self.partial_header[..length as usize], block, now) {
+            ParsedHeader::Sequence(_) => length,
+            ParsedHeader::Foreign => {
+                self.foreign_blocks += 1;
+                length
+            }
+            ParsedHeader::End => {
+                self.end_position = Some(self.position - length + self.block_bytes);
+                0
+            }
+        }
+    }
+
+    /// Whether the block that says so has come whole.
+    pub fn is_finished(&self) -> bool {
+        self.end_position.is_some_and(|end| self.position >= end)
+    }
+
+    /// What came behind the end, with the last piece.
+    pub fn trailing_bytes(&self) -> &[u8] {
+        &self.trailing_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::link::party::{Party, Step, Tuning};
+    use crate::link::{Caps, Framing};
+    use crate::plan::{Case, CaseSpec, OneOrMany, StopCondition};
+    use crate::sample::Recorder;
+    use crate::units::{Bytes, Span};
+    use crate::workload::RecordingParty;
+    use crate::workload::throughput::{Sink, Source};
+
+    /// Two bytes: 0 and the low byte of the number; 1 and 0 at the end.
+    pub struct FlaggedHeader;
+
+    impl HeaderCodec for FlaggedHeader {
+        fn length(&self) -> usize {
+            2
+        }
+
+        fn write(&mut self, message: &mut [u8], number: u64, _now: Time) {
+            let head = [0, number as u8];
+            let length = message.len().min(2);
+            message[..length].copy_from_slice(&head[..length]);
+        }
+
+        fn read(&mut self, message: &[u8], next: u64, _now: Time) -> ParsedHeader {
+            match message {
+                [0] => ParsedHeader::Sequence(next),
+                [0, low, ..] if *low == next as u8 => ParsedHeader::Sequence(next),
+                [1, ..] => ParsedHeader::End,
+                _ => ParsedHeader::Foreign,
+            }
+        }
+
+        fn write_end(&mut self, message: &mut [u8], now: Time) -> bool {
+            self.write(message, 0, now);
+            message[0] = 1;
+            true
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_are_found_however_they_are_cut(
+            block in 1usize..9, count in 0u64..20, cut in 1usize..30, behind in 0usize..5,
+        ) {
+            let mut stream = Vec::new();
+            let mut one = vec![7; block];
+            for number in 0..count {
+                FlaggedHeader.write(&mut one, number, Time(0));
+                stream.extend_from_slice(&one);
+            }
+            assert!(FlaggedHeader.write_end(&mut one, Time(0)));
+            stream.extend_from_slice(&one);
+            stream.extend_from_slice(&vec![9; behind]);
+            let mut blocks = BlockParser::new(Box::new(FlaggedHeader), block as u64);
+            let mut payload = 0;
+            for piece in stream.chunks(cut) {
+                payload += blocks.push(piece, Time(0));
+            }
+            prop_assert_eq!(payload, count * block as u64);
+            prop_assert!(blocks.is_finished());
+            prop_assert_eq!((blocks.foreign_blocks, blocks.trailing_bytes()), (0, &vec![9; behind][..]));
+        }
+    }
+
+    fn case(stop: StopCondition) -> Case {
+        let spec = CaseSpec {
+            url: Some(OneOrMany::One("mem://x".parse().unwrap())),
+            workload: Some("throughput".to_owned()),
+            size: Some(OneOrMany::One(Bytes(10))),
+            timeout: Some(Span(Duration::from_secs(1))),
+            ..CaseSpec::default()
+        };
+        Case { stop, ..spec.expand().unwrap().remove(0) }
+    }
+
+    /// What a source sends in pieces of at most `most` bytes, a microsecond each, goes to a sink.
+    fn transfer(caps: &Caps, stop: StopCondition, most: usize) -> (Source, Sink) {
+        let case = case(stop);
+        let tuning = Tuning::default();
+        let mut source = Source::new(&case, caps, tuning, Recorder::for_counting())
+            .with_header(Box::new(FlaggedHeader), caps);
+        let mut sink =
+            Sink::new(&case, caps, tuning, Recorder::for_counting()).with_header(Box::new(FlaggedHeader));
+        for now in (0..).map(|step| Time(step * 1000)) {
+            let mut on_its_way = Vec::new();
+            match source.next_step(now) {
+                Step::Send { bytes, .. } => on_its_way.extend_from_slice(&bytes[..bytes.len().min(most)]),
+                Step::FinishSending => return (source, sink),
+                _ => continue,
+            }
+            source.on_sent(on_its_way.len(), now);
+            loop {
+                match sink.next_step(now) {
+                    Step::Receive { into, .. } => {
+                        into.clear();
+                        into.bytes[..on_its_way.len()].copy_from_slice(&on_its_way);
+                        into.push_span(0, on_its_way.len());
+                    }
+                    _ => continue,
+                }
+                sink.on_received(now);
+                break;
+            }
+        }
+        unreachable!("it finishes")
+    }
+
+    #[test]
+    fn a_flow_with_heads_ends_by_its_last_message() {
+        let message = Caps { framing: Framing::Message, max_message_bytes: Some(100), ..Caps::STREAM };
+        // Blocks are whole however much the link takes at once, and also when the time is over in the middle of one.
+        for (caps, most) in [(Caps::STREAM, 3), (Caps::STREAM, 10), (message, 10)] {
+            for stop in [StopCondition::after_count(5), StopCondition::after_time(Duration::from_micros(14))]
+            {
+                let (source, mut sink) = transfer(&caps, stop, most);
+                let counts = source.recorder().counts;
+                assert_eq!(counts.delivered_bytes, counts.sent * 10);
+                assert!(counts.sent >= 4 && (stop.count.is_none() || counts.sent == 5), "{}", counts.sent);
+                assert!(matches!(sink.next_step(Time(1 << 30)), Step::Done));
+                let got = sink.recorder().counts;
+                assert_eq!(
+                    (got.received, got.delivered_bytes, got.corrupt_messages),
+                    (counts.sent, counts.delivered_bytes, 0)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_foreign_block_is_counted() {
+        let mut blocks = BlockParser::new(Box::new(FlaggedHeader), 4);
+        assert_eq!(blocks.push(&[0, 0, 7, 7, 5, 5, 7, 7, 0, 2, 7, 7], Time(0)), 12);
+        assert!(!blocks.is_finished());
+        assert_eq!(blocks.foreign_blocks, 1);
+    }
+}

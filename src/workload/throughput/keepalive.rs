@@ -1,0 +1,29 @@
+//! What tells a sender on a link without connections that somebody receives.
+
+use std::time::Duration;
+
+use crate::clock::Time;
+use crate::link::party::Step;
+
+/// How often a receiver says that it is there.
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The message that says so, and when it is due again.
+pub struct Keepalive {
+    bytes: Vec<u8>,
+    pub next_due: Time,
+}
+
+impl Keepalive {
+    pub fn new(bytes: Vec<u8>) -> Keepalive {
+        Keepalive { bytes, next_due: Time(0) }
+    }
+
+    pub fn send_step(&self) -> Step<'_> {
+        Step::Send { bytes: &self.bytes, message: self.bytes.len() }
+    }
+
+    pub fn mark_sent(&mut self, at: Time) {
+        self.next_due = at + KEEPALIVE_INTERVAL;
+    }
+}
