@@ -477,9 +477,12 @@ fn completed_share(
     .map(|share| share.min(1.0))
 }
 
-/// What an exchange costs the instrument itself: the median over `mem://` in real time, in nanoseconds (about 10 ms).
+/// What an exchange costs the instrument itself: the median over `mem://` in real time, in nanoseconds.
+///
+/// Takes about 10 ms, also on a slow host: as many exchanges as fit are enough for a median.
 pub fn measure_overhead_ns() -> f64 {
     const EXCHANGES: u64 = 20_000;
+    const TIME: Duration = Duration::from_millis(10);
     let measure = || -> Option<f64> {
         let dialer = Dialer::new(Clock::System);
         let endpoint: crate::endpoint::Endpoint = "mem://floor".parse().ok()?;
@@ -494,6 +497,7 @@ pub fn measure_overhead_ns() -> f64 {
             peer: Some("echo".to_owned()),
             workload: Some("latency".to_owned()),
             count: Some(crate::units::Count(EXCHANGES)),
+            time: Some(crate::units::Span(TIME)),
             ..Default::default()
         };
         let plan = check(Plan::new(None, 1, false, spec.expand().ok()?).ok()?).ok()?;
