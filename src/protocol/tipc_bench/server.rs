@@ -77,9 +77,9 @@ impl Service for TipcBenchService {
 
     fn extra_endpoints(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
         let url = control_endpoint(endpoint, &format!("answers={CLIENT_ADDRESS}"))?;
-        match (endpoint_caps(&url), endpoint_caps(endpoint)) {
-            (Ok(_), Ok(link)) if first_generation::is_first_generation(&link) => Ok(Vec::new()),
-            (Ok(_), Ok(link)) if link.framing == Framing::Stream => Ok(vec![url]),
+        match endpoint_caps(endpoint) {
+            Ok(link) if first_generation::is_first_generation(&link) => Ok(Vec::new()),
+            Ok(link) if link.framing == Framing::Stream && endpoint_caps(&url).is_ok() => Ok(vec![url]),
             _ => Err(EndpointError::BadAddress { url: endpoint.to_string(), wanted: REQUIRED_ENDPOINT }),
         }
     }
