@@ -1,6 +1,6 @@
-//! Runs a plan: order, repetitions, parallel ports, stop on a signal. Sends events, never prints.
+//! Runs a plan: order, repetitions, ports side by side, stop on a signal. Sends events, never prints.
 //!
-//! The measurement itself is done by the workload's parties on the protocol's links.
+//! Not for how anything is measured: that is the workload's parties on the peer's links.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -31,14 +31,14 @@ mod no_data;
 use accumulator::CaseAccumulator;
 use flow_runner::run_flows;
 
-/// Events while a plan runs.
+/// What happens while a plan runs.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum RunEvent<'a> {
     Begins {
         cases: usize,
         repeat: u32,
-        /// Estimate from the plan; absent when it depends on the speed of the links.
+        /// By the plan; absent when it depends on how fast the links are.
         #[serde(skip_serializing_if = "Option::is_none")]
         estimate_ns: Option<u64>,
     },
@@ -50,14 +50,14 @@ pub enum RunEvent<'a> {
         workload: &'a str,
         message_bytes: u32,
     },
-    /// Sent every interval while a case runs. Counts start at the beginning of the case.
+    /// Sent every interval while a case runs; what it counts, it counts since the beginning of the case.
     Progress {
         case: usize,
         repetition: u32,
         elapsed_ns: u64,
         messages: u64,
         bytes: u64,
-        /// Completed share of the plan, 0 to 1, if it is known.
+        /// Of what is planned, 0 to 1, where that is known.
         #[serde(skip_serializing_if = "Option::is_none")]
         share: Option<f64>,
     },
@@ -77,36 +77,36 @@ pub enum RunEvent<'a> {
     },
 }
 
-/// Receives the events of a run.
+/// Who is told.
 pub trait Observer: Sync {
     fn event(&self, event: &RunEvent);
 }
 
-/// Ignores all events.
+/// Nobody.
 impl Observer for () {
     fn event(&self, _event: &RunEvent) {}
 }
 
-/// Inputs of a run besides its plan.
+/// What a run needs besides its plan.
 pub struct RunContext<'a> {
     pub dialer: Dialer,
     pub observer: &'a dyn Observer,
-    /// Set by a signal: the current case ends with its data so far, and no further case starts.
+    /// Set by a signal: the case that runs ends with what it has, no other begins.
     pub cancel: &'a AtomicBool,
     pub token: Option<String>,
     pub raw: Option<RawFile>,
-    /// Receiver of the content of a download; takes the content of one case.
+    /// Where the content of a download goes; it can take that of one.
     pub content: Option<ContentSender>,
     /// Facts of this machine, for the document.
     pub environment: Map<String, Value>,
-    /// Connections that stay open between cases, of this run and others that share the cache.
+    /// What peers leave open between cases, of this run and others that share it.
     pub connection_cache: Arc<ConnectionCache>,
-    /// Median round trip over `mem://`, if it was measured: the measurement overhead.
+    /// Median of an exchange over `mem://`, if it was measured: what the instrument itself costs.
     pub overhead_ns: Option<f64>,
 }
 
 impl<'a> RunContext<'a> {
-    /// A context without token, raw file or machine facts.
+    /// A bench without token, raw file or facts of the machine.
     pub fn new(dialer: Dialer, observer: &'a dyn Observer, cancel: &'a AtomicBool) -> RunContext<'a> {
         RunContext {
             dialer,
@@ -122,16 +122,16 @@ impl<'a> RunContext<'a> {
     }
 }
 
-/// A case that cannot run as planned, found before any link is opened.
+/// What cannot be run as planned, found before anything is opened.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{what}", .case.map(|case| format!("case {case}: ")).unwrap_or_default())]
 pub struct InvalidCase {
-    /// Index of the case, if the plan has several.
+    /// Where there are several.
     case: Option<usize>,
     what: String,
 }
 
-/// Resolves every name of the plan, checks the combinations, and fills in defaults.
+/// Looks up every name of the plan, checks what fits with what, and fills in what the plan leaves to us.
 pub fn check(mut plan: Plan) -> Result<Plan, InvalidCase> {
     plan.cases = plan.cases.into_iter().flat_map(expand_sizes).collect();
     let several = plan.cases.len() > 1;
@@ -141,7 +141,7 @@ pub fn check(mut plan: Plan) -> Result<Plan, InvalidCase> {
     Ok(plan)
 }
 
-/// Expands a case without a size into one case for each default size of its protocol.
+/// A case without a size is one of each size that its peer has.
 fn expand_sizes(case: Case) -> Vec<Case> {
     match find_protocol(&case.peer).map_or(&[][..], |peer| peer.sizes) {
         sizes if case.message_bytes == 0 && !sizes.is_empty() => {
@@ -200,7 +200,7 @@ fn resolve_case(case: &mut Case) -> Result<(), String> {
     if case.timeout.is_zero() {
         case.timeout = default_timeout(workload, case.message_bytes, &all_caps);
     }
-    // The protocol may have changed the options of the endpoints.
+    // The peer may have had a word in how the endpoints are opened.
     if let Some(limit) = case_caps(case)?.iter().filter_map(|caps| caps.max_message_bytes).min()
         && case.message_bytes as usize > limit
     {
@@ -213,7 +213,7 @@ fn resolve_case(case: &mut Case) -> Result<(), String> {
     Ok(())
 }
 
-/// Capabilities of the links to each endpoint.
+/// What the links to each endpoint can do.
 fn case_caps(case: &Case) -> Result<Vec<Caps>, String> {
     let caps = case.endpoints.iter().map(|endpoint| {
         crate::link::endpoint_caps(endpoint).map_err(|fault| match fault {
@@ -224,7 +224,7 @@ fn case_caps(case: &Case) -> Result<Vec<Caps>, String> {
     caps.collect()
 }
 
-/// Checks that need the protocol to be known.
+/// What can be checked only once it is known what the far end speaks.
 fn check_protocol_support(case: &mut Case, workload: &Workload, all_caps: &[Caps]) -> Result<(), String> {
     let Some(peer) = find_protocol(&case.peer) else { return Ok(()) };
     let endpoint = &case.endpoints[0];
@@ -250,13 +250,13 @@ fn check_protocol_support(case: &mut Case, workload: &Workload, all_caps: &[Caps
     all_caps.iter().try_for_each(|caps| (peer.prepare_case)(case, caps))
 }
 
-/// Duration of the plan, if it follows from the plan alone.
+/// How long the plan takes, as far as it says so itself.
 pub fn estimate_duration(plan: &Plan) -> Option<Duration> {
     let once: Option<Duration> = plan.cases.iter().map(planned_time).sum();
     once.map(|once| once * plan.repeat)
 }
 
-/// Runs a checked plan. The document always has the data measured so far, even after an error or interrupt.
+/// Runs a checked plan. What was measured is always in the document, however it ended.
 pub fn run(plan: &Plan, bench: &mut RunContext) -> Run {
     let clock = bench.dialer.clock.clone();
     let started = clock.now();
@@ -310,10 +310,10 @@ pub fn run(plan: &Plan, bench: &mut RunContext) -> Run {
     run
 }
 
-/// Interval between queries while the server still receives.
+/// How often a session is asked while its server still receives.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Runs one case once and adds it to its accumulator.
+/// Runs one case once and books it on its account.
 fn run_case_once(
     bench: &RunContext,
     index: usize,
@@ -353,7 +353,7 @@ fn run_case_once(
         }
         let scheduled =
             role == FlowRole::Probe || (role == FlowRole::RoundTrip && case.pacing != Pacing::Closed);
-        // A sender's messages are not samples.
+        // A sender's messages are no samples.
         let raw = bench.raw.as_ref().filter(|_| role != FlowRole::Upload);
         let raw = raw.map(|raw| raw.sink(index, flow_number.fetch_add(1, Relaxed)));
         Recorder::new(scheduled, case.series_interval.as_nanos() as u64, shared, raw)
@@ -388,11 +388,11 @@ fn run_case_once(
             share,
         });
     };
-    // On the virtual clock, host load has no relation to the run.
+    // On the virtual clock the host's time is not the run's.
     let before = matches!(dialer.clock, Clock::System).then(load::HostSnapshot::now);
     let began = if before.is_some() { dialer.now() } else { began };
     let (flowed, mut links) = run_flows(flows, &dialer, bench.cancel, &case, &tick);
-    // An interrupted case has partial data but no fault of its own.
+    // It ended with what it had, without a fault of its own.
     account.was_interrupted |= bench.cancel.load(Relaxed);
     let elapsed = dialer.now().since(began);
     if let Some(before) = before {
@@ -410,7 +410,7 @@ fn run_case_once(
         Ok(far) => (far, None),
         Err(error) => (None, Some(error.to_string())),
     };
-    // Data accepted by the local system may still have been in transit for a while.
+    // What was handed over here may still have been on its way for a while.
     let far_elapsed = far.iter().flat_map(|far| &far.flows).map(|flow| flow.elapsed_ns).max();
     let elapsed = elapsed.max(Duration::from_nanos(far_elapsed.unwrap_or(0)).min(dialer.now().since(began)));
     let known = LocalObservations {
@@ -421,7 +421,7 @@ fn run_case_once(
         was_interrupted: bench.cancel.load(Relaxed),
     };
     let (far, doubt) = account.check_report(far, &known);
-    // After an abort by the server, the client sees only a closed link.
+    // When the far end broke it off, all that is seen here is that the link was closed.
     let told = far.iter().flat_map(|far| &far.flows).find_map(|flow| flow.fault.clone());
     account.record(workload, flowed, far, elapsed);
     let mut silence = None;
@@ -432,7 +432,7 @@ fn run_case_once(
     told.or(near_fault).or(far_fault).or(doubt).or(silence).map_or(Ok(()), Err)
 }
 
-/// The protocol of a case. `auto` probes the server, once for each endpoint.
+/// The peer of a case; asks the far end where that is left to us, once for each endpoint.
 fn resolve_protocol(
     case: &mut Case,
     dialer: &Dialer,
@@ -454,7 +454,7 @@ fn resolve_protocol(
         .ok_or_else(|| ProtocolError::InvalidCase(format!("unknown peer '{}'", case.peer)))
 }
 
-/// Completed share of the plan.
+/// How much of what is planned has been done.
 fn completed_share(
     case: &Case,
     messages: u64,
@@ -477,12 +477,9 @@ fn completed_share(
     .map(|share| share.min(1.0))
 }
 
-/// Measurement overhead of a round trip: the median over `mem://` in real time, in nanoseconds.
-///
-/// Takes about 10 ms, also on a slow host, which measures fewer round trips.
+/// What an exchange costs the instrument itself: the median over `mem://` in real time, in nanoseconds (about 10 ms).
 pub fn measure_overhead_ns() -> f64 {
     const EXCHANGES: u64 = 20_000;
-    const TIME: Duration = Duration::from_millis(10);
     let measure = || -> Option<f64> {
         let dialer = Dialer::new(Clock::System);
         let endpoint: crate::endpoint::Endpoint = "mem://floor".parse().ok()?;
@@ -497,7 +494,6 @@ pub fn measure_overhead_ns() -> f64 {
             peer: Some("echo".to_owned()),
             workload: Some("latency".to_owned()),
             count: Some(crate::units::Count(EXCHANGES)),
-            time: Some(crate::units::Span(TIME)),
             ..Default::default()
         };
         let plan = check(Plan::new(None, 1, false, spec.expand().ok()?).ok()?).ok()?;
@@ -506,7 +502,7 @@ pub fn measure_overhead_ns() -> f64 {
         let run = run(&plan, &mut bench);
         run.cases.first()?.figures.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)
     };
-    // The in-memory link cannot fail; 0 means that no overhead is shown.
+    // The in-memory link has nothing that could fail; if it did, no result is near its floor.
     measure().unwrap_or(0.0)
 }
 
@@ -515,7 +511,7 @@ mod tests {
     use super::*;
     use crate::plan::CaseSpec;
 
-    /// Interrupts at the first event of the first case.
+    /// Ctrl-C at the first word of the first case.
     struct CancelOnCaseStart<'a>(&'a AtomicBool);
 
     impl Observer for CancelOnCaseStart<'_> {

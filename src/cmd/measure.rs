@@ -228,8 +228,7 @@ pub fn report_and_save(run: &Run, flags: &PlanFlags, table: bool) -> Result<()> 
 
 /// How a run ended.
 pub fn run_status(run: &Run) -> Status {
-    let lacks_samples = run.warnings.iter().any(|warning| warning.code == "raw_incomplete");
-    match (run.interrupted, run.is_complete() && !lacks_samples) {
+    match (run.interrupted, run.is_complete()) {
         (true, _) => Status::Interrupted,
         (_, true) if run.thresholds_passed() => Status::Complete,
         (_, true) => Status::Failed,

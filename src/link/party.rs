@@ -79,7 +79,7 @@ pub trait Party: Send {
     }
 
     /// The server ends the link, for this reason. [`Party::on_ended`] follows.
-    fn on_stopped(&mut self, _reason: &'static str) {}
+    fn on_stopped(&mut self, _reason: StopReason) {}
 
     /// Why this end of a server refused its client something, if it did; the last reason.
     fn refusal(&self) -> Option<&str> {
@@ -107,6 +107,32 @@ pub enum ClientTrust {
     AddressVerified,
     /// The party itself, or a connection beside this one, sees to its silence and to the length of what it does.
     Exempt,
+}
+
+/// Why a server ends a link that its client would go on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReason {
+    Idle,
+    TooLong,
+    MessageTooLong,
+    /// More would go out than has come in.
+    Amplification,
+    /// Another takes its place.
+    Evicted,
+}
+
+impl StopReason {
+    pub fn message(self) -> &'static str {
+        match self {
+            StopReason::Idle => "nothing moved for longer than this server waits",
+            StopReason::TooLong => "longer than this server allows",
+            StopReason::MessageTooLong => "a message is longer than this server allows",
+            StopReason::Amplification => {
+                "a sender that has not proved its address gets no more than it sends"
+            }
+            StopReason::Evicted => "others need the place of a connection that has not introduced itself",
+        }
+    }
 }
 
 /// What running a party cost.

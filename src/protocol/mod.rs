@@ -1,9 +1,8 @@
-//! Protocols: the client and the server side of each. Each protocol is one file (or folder) and one line in
-//! [`PROTOCOLS`].
+//! Peers: what the far end may speak, both sides of it. One file (or folder) and one line in [`PROTOCOLS`] each.
 //!
-//! The client side is a [`ClientSession`]: it opens the links of a case and provides the party that runs on each link.
-//! The server side is a [`Service`]: it makes the party of each accepted connection. Neither runs a loop of its own,
-//! and neither controls the stop, the pacing or the recorder.
+//! The near side is a [`ClientSession`]: it opens the links a case needs and says which party runs on each. The far side is
+//! a [`Service`]: it makes the party of each connection that somebody opens. Neither runs a loop of its own, and
+//! neither touches the stop, the pacing or the recorder.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -23,7 +22,6 @@ use crate::workload::{FlowResult, FlowRole, RecordingParty, ServerReport};
 pub mod ask;
 pub mod auto;
 pub mod chargen;
-mod connection_limits;
 mod discard;
 mod echo;
 pub mod iperf3;
@@ -36,7 +34,7 @@ pub mod sockperf;
 pub mod stamp;
 pub mod tipc_bench;
 
-/// Every protocol, in the order of the help. `auto` is not in the list: it detects which of these the server uses.
+/// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
 pub static PROTOCOLS: &[Protocol] = &[
     linkgauge::PROTOCOL,
     echo::PROTOCOL,
@@ -53,47 +51,48 @@ pub static PROTOCOLS: &[Protocol] = &[
     linx_bmark::PROTOCOL,
 ];
 
-/// An entry of the list of protocols.
+/// What the list knows of a peer.
 pub struct Protocol {
     pub name: &'static str,
     pub summary: &'static str,
-    /// Default port by scheme.
+    /// Port by scheme, where the endpoint names none.
     pub default_ports: &'static [(&'static str, u16)],
-    /// Supported workloads, each with its directions; the default direction comes first.
+    /// Workloads it can serve, each with the directions it knows, the usual one first.
     pub workloads: &'static [(&'static str, &'static [Direction])],
-    /// Options that a plan may set: name and meaning.
+    /// Options that a plan may give it: name and meaning.
     pub options: &'static [(&'static str, &'static str)],
-    /// Default message sizes, one case each; empty means the default of the workload.
+    /// Sizes of its messages, one case each, where a plan names none; empty leaves that to the workload.
     pub sizes: &'static [u32],
     pub prepare_case: PrepareCase,
     pub connect: ConnectFn,
-    /// The server side, if `serve` supports it.
+    /// The far side, if `serve` can play it.
     pub serve: Option<ServeFn>,
 }
 
-/// Reads the options and completes a case before any link is opened. May run twice on one case.
+/// Reads the options and completes a case before anything is opened, for links that can do so much. May meet a case
+/// twice.
 pub type PrepareCase = fn(&mut Case, &Caps) -> Result<(), String>;
 
-/// For protocols that accept every case with a supported workload and direction.
+/// For peers that take every case their workloads and directions allow.
 pub const ACCEPT_CASE: PrepareCase = |_, _| Ok(());
 
-/// Prepares a server for a case.
+/// Makes a far end ready for a case.
 pub type ConnectFn = fn(&Case, &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError>;
 
-/// Creates the server side of a protocol.
+/// Makes the far side of a peer for a server.
 pub type ServeFn = fn(&Arc<ServerConfig>) -> Arc<dyn Service>;
 
-/// The protocol of that name.
+/// The peer of that name.
 pub fn find_protocol(name: &str) -> Option<&'static Protocol> {
     PROTOCOLS.iter().find(|peer| peer.name == name)
 }
 
-/// Why a protocol could not be used for a case.
+/// Why a peer could not be used for a case.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
     #[error("{0}")]
     Link(#[from] LinkError),
-    /// The server sent something that the protocol does not allow here.
+    /// The far end said something else than the peer's protocol has here.
     #[error("{endpoint}: {what}")]
     UnexpectedReply { endpoint: String, what: String },
     #[error("{0}")]
@@ -106,20 +105,20 @@ impl ProtocolError {
     }
 }
 
-/// Inputs of a client.
+/// What a near side works with.
 pub struct ConnectContext<'a> {
     pub dialer: &'a Dialer,
-    /// Shared secret, for servers that require one.
+    /// Shared secret with a server that wants one.
     pub token: Option<&'a str>,
-    /// Connections that earlier cases left open.
+    /// What cases before this one left open.
     pub connection_cache: &'a Arc<ConnectionCache>,
-    /// Receiver of the content of a download, if it is saved.
+    /// Where the content of a download goes, where it is kept.
     pub content: Option<&'a ContentSender>,
-    /// Makes the recorder of a flow from its role and the index of its endpoint.
+    /// Makes the recorder of a flow: its role, and which port of the case it belongs to.
     pub new_recorder: &'a dyn Fn(FlowRole, usize) -> Recorder,
 }
 
-/// Connections that a protocol leaves open for the next case of the run, by name. They close at the end of the run.
+/// What a peer leaves open for the next case of the same run, by a name of its own; closed at the end of the run.
 #[derive(Default)]
 pub struct ConnectionCache(Mutex<Vec<(String, Box<dyn Any + Send>)>>);
 
@@ -128,7 +127,7 @@ impl ConnectionCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((name, Box::new(thing)));
     }
 
-    /// Removes one entry of that name.
+    /// One of what was left under that name.
     pub fn take<T: Any>(&self, name: &str) -> Option<T> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = all.iter().position(|(kept, thing)| kept == name && thing.is::<T>())?;
@@ -136,29 +135,28 @@ impl ConnectionCache {
     }
 }
 
-/// A link and the party that runs on it.
+/// One link with the party that runs on it.
 pub struct Flow {
     pub role: FlowRole,
-    /// Index of its endpoint in the case.
+    /// Which port of the case it belongs to.
     pub endpoint_index: usize,
     pub link: Box<dyn Link>,
     pub party: Box<dyn RecordingParty>,
 }
 
-/// A server that is ready for one case, as the client sees it.
+/// A far end that is ready for one case.
 pub trait ClientSession: Send {
-    /// The flows to run in parallel; called once.
+    /// The flows to run side by side; asked for once.
     fn take_flows(&mut self) -> Vec<Flow>;
 
-    /// Returns whether the server still receives after all flows have ended. Called repeatedly until it returns `false`
-    /// or the user interrupts. `links` are the links of the flows.
+    /// All flows have ended; whether the server still receives what they sent. Asked again after a moment, as long as it
+    /// says so and the user has not had enough. `links` are those of the flows.
     fn is_draining(&mut self, links: &mut [Box<dyn Link>]) -> bool {
         let _ = links;
         false
     }
 
-    /// Returns the server's counts, if it reports any, after all flows have ended. `links` are the links of the flows,
-    /// still open.
+    /// All flows have ended; what the far end counted, if it counts. `links` are those of the flows, still open.
     fn finish(
         &mut self,
         flows: &[FlowResult],
@@ -168,18 +166,18 @@ pub trait ClientSession: Send {
         Ok(None)
     }
 
-    /// Settings that client and server agreed on.
+    /// What was agreed with the far end.
     fn effective_settings(&self) -> Map<String, Value> {
         Map::new()
     }
 
-    /// Facts of the server's host, if it reports them.
+    /// Facts of the far machine, if it told any.
     fn server_environment(&self) -> Map<String, Value> {
         Map::new()
     }
 }
 
-/// A session that only has flows: the server needs no control messages.
+/// A session whose far end needs no words: just flows.
 pub struct FlowsOnlySession {
     flows: Vec<Flow>,
 }
@@ -196,7 +194,7 @@ impl ClientSession for FlowsOnlySession {
     }
 }
 
-/// Opens one link for each endpoint and connection of a case, and makes a flow of each.
+/// Opens one link for every port and connection of a case and makes a flow of each.
 pub fn open_flows(
     case: &Case,
     near: &ConnectContext,
@@ -211,16 +209,16 @@ pub fn open_flows(
     Ok(flows)
 }
 
-/// Settings and limits of a server.
+/// What a server lets its clients do, and is.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     pub limits: ServerLimits,
     pub token: Option<String>,
-    /// Store nothing about senders, where the protocol supports that.
+    /// Nothing is remembered of senders, where a peer leaves the choice.
     pub is_stateless: bool,
-    /// Facts of this machine, for clients that request them.
+    /// Facts of this machine, told to clients that ask.
     pub environment: Map<String, Value>,
-    /// Signing key, random for each start. Signed tokens replace stored state.
+    /// What a server signs with, so that it need not remember: random for each start.
     pub secret: [u8; 32],
 }
 
@@ -236,7 +234,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// Unpredictable random bytes from the system.
+/// Random bytes of the system, which nobody can guess.
 pub(crate) fn random_bytes<const BYTES: usize>() -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     let mut filled = 0;
@@ -244,26 +242,27 @@ pub(crate) fn random_bytes<const BYTES: usize>() -> [u8; BYTES] {
         match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
             Ok(more) => filled += more,
             Err(rustix::io::Errno::INTR) => {}
-            // Available on every kernel since 3.17.
+            // Every kernel since 3.17 has them.
             Err(error) => panic!("the system gives no random bytes: {error}"),
         }
     }
     bytes
 }
 
-/// Limits that a server reports to its clients and enforces.
+/// What a server grants; it tells them to its clients and enforces them.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ServerLimits {
     /// Sessions at once.
     pub sessions: u32,
     /// Longest run of one case, in seconds.
     pub duration_s: u64,
-    /// Highest payload rate of one client, both directions together, in bits per second; `None` means unlimited.
+    /// Highest rate of payload for one source of connections, both directions together, in bits per second; none if it
+    /// does not limit.
     pub bit_rate: Option<f64>,
     pub message_bytes: u32,
     /// Connections of one session.
     pub flows: u32,
-    /// Seconds without traffic after which a connection is closed.
+    /// A connection on which nothing moves is closed after so many seconds.
     pub idle_s: u64,
 }
 
@@ -284,20 +283,20 @@ impl Default for ServerLimits {
     }
 }
 
-/// The server side of a protocol: makes the party of each connection.
+/// The far side of a peer: makes the party of each connection.
 pub trait Service: Send + Sync {
-    /// A different service for connections to this endpoint, if the other endpoints require one.
+    /// The far side for connections to this endpoint, where it is another one because of what else is listened on.
     fn for_endpoint(&self, endpoint: &Endpoint, all: &[Endpoint]) -> Option<Arc<dyn Service>> {
         let _ = (endpoint, all);
         None
     }
 
-    /// Whether connections stay open at a server stop until the reason has been sent to the clients.
+    /// Clients hear why their connections end when the server stops: all stay open until it has been said.
     fn sends_farewell(&self) -> bool {
         false
     }
 
-    /// Rejects unsupported links before the server listens.
+    /// Refuses links that it cannot be the far side of, before a server listens.
     fn check_link(&self, caps: &Caps) -> Result<(), String> {
         let _ = caps;
         Ok(())
@@ -305,31 +304,31 @@ pub trait Service: Send + Sync {
 
     fn new_party(&self, caps: &Caps, from: &str) -> Box<dyn Party>;
 
-    /// First bytes of a client's request, if one client may send several; each gets its own party.
+    /// What a client begins with each time, where one client may begin several times; each gets a party of its own.
     fn opening_prefix(&self) -> Option<&'static [u8]> {
         None
     }
 
-    /// Further endpoints to listen on, for protocols with separate control connections.
+    /// Where else a server of `endpoint` has to listen, for protocols that talk beside their data.
     fn extra_endpoints(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
         let _ = endpoint;
         Ok(Vec::new())
     }
 
-    /// Decides on the first message of an unknown sender on a connectionless link. Senders can be forged there, so
-    /// `Open` requires a proved address or an existing connection.
+    /// Decides on the first message of an unknown sender, on links without connections. Anybody can send in another's
+    /// name there: `Open` is for senders that have proved their address or that a connection vouches for.
     fn admit_sender(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
         let _ = (first, from, reply);
         Admission::Drop
     }
 
-    /// Whether the protocol limits its sessions itself, because a session may have several connections. Otherwise each
-    /// connection counts as a session.
+    /// Whether it limits its sessions itself, because one may have several connections. Otherwise each connection is a
+    /// session.
     fn limits_sessions_itself(&self) -> bool {
         false
     }
 
-    /// Whether the server acts on a connection before the client sends anything.
+    /// Whether the server acts on a connection before the client has said anything.
     fn speaks_first(&self, caps: &Caps) -> bool {
         let _ = caps;
         false
@@ -340,18 +339,18 @@ pub trait Service: Send + Sync {
         Duration::ZERO
     }
 
-    /// Supported server settings, besides those that every protocol supports.
+    /// The settings of a server that it can honour besides those that hold for all.
     fn supported_settings(&self) -> &'static [ServerSetting] {
         &[]
     }
 }
 
-/// Server settings that only some protocols support.
+/// Settings of a server that not every protocol can honour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerSetting {
     /// Clients prove that they know the token.
     Token,
-    /// Nothing is stored about senders.
+    /// Nothing is remembered of senders.
     Stateless,
     /// The largest message, on streams too.
     MessageBytes,
@@ -359,7 +358,7 @@ pub enum ServerSetting {
     Flows,
 }
 
-/// A case for a server that knows only the message size: unpaced, without a stop condition or time-out.
+/// A case for a far end that knows only the size of its messages: unpaced, without end, waiting as long as it is left.
 pub fn server_case(message_bytes: u32) -> Case {
     Case {
         endpoints: Vec::new(),
@@ -383,15 +382,15 @@ pub fn server_case(message_bytes: u32) -> Case {
     }
 }
 
-/// Whether a sender without a connection is likely to reply to a reply. Two such programs would never stop. Clients use
-/// ephemeral ports, which are above those of well-known services and of the protocols here.
+/// Whether a sender without a connection is likely to answer an answer: two that answer each other would never stop.
+/// Clients send from the ports that the system hands out, above those of well-known services and of the protocols here.
 pub fn is_server_port(from: &str) -> bool {
     let Ok(port) = from.parse::<SocketAddr>().map(|from| from.port()) else { return false };
     let is_default = |peer: &Protocol| peer.default_ports.iter().any(|(_, default)| *default == port);
     port < 1024 || port == crate::link::DEFAULT_PORT || PROTOCOLS.iter().any(is_default)
 }
 
-/// The server side of an echo, for use without a running server.
+/// The far end of an echo, for whoever needs one without a server.
 pub fn echo_reflector(caps: &Caps, idle: Duration) -> impl Party + use<> {
     echo::new_reflector(caps, crate::link::party::Tuning::default(), idle)
 }

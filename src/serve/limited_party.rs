@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::pending::PendingSlot;
 use super::rate_limiter::RateMeter;
 use crate::clock::Time;
-use crate::link::party::{ClientTrust, Party, PartyCost, Step};
+use crate::link::party::{ClientTrust, Party, PartyCost, Step, StopReason};
 use crate::link::{Caps, Fault, Framing};
 use crate::protocol::ServerLimits;
 
@@ -35,32 +35,6 @@ impl PartyLimits {
             idle_timeout: Duration::from_secs(limits.idle_s),
             max_duration: Duration::from_secs(limits.duration_s).saturating_add(grace),
             max_message_bytes: limits.message_bytes as usize,
-        }
-    }
-}
-
-/// Why a guard ends a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StopReason {
-    Idle,
-    TooLong,
-    MessageTooLong,
-    /// More would go out than has come in.
-    Amplification,
-    /// Another takes its place.
-    Evicted,
-}
-
-impl StopReason {
-    fn message(self) -> &'static str {
-        match self {
-            StopReason::Idle => "nothing moved for longer than this server waits",
-            StopReason::TooLong => "longer than this server allows",
-            StopReason::MessageTooLong => "a message is longer than this server allows",
-            StopReason::Amplification => {
-                "a sender that has not proved its address gets no more than it sends"
-            }
-            StopReason::Evicted => "others need the place of a connection that has not introduced itself",
         }
     }
 }
@@ -159,12 +133,12 @@ impl LimitedParty {
         }
     }
 
-    fn stop(&mut self, ending: StopReason) -> Step<'_> {
-        self.party.on_stopped(ending.message());
-        match ending {
+    fn stop(&mut self, reason: StopReason) -> Step<'_> {
+        self.party.on_stopped(reason);
+        match reason {
             // The usual end of a link without connections.
             StopReason::Idle => Step::Done,
-            ending => Step::Fail(Fault::Other(ending.message().to_owned())),
+            reason => Step::Fail(Fault::Other(reason.message().to_owned())),
         }
     }
 }
@@ -178,8 +152,8 @@ impl Party for LimitedParty {
         if self.pending_slot.as_ref().is_some_and(PendingSlot::is_evicted) {
             self.stop_reason = Some(StopReason::Evicted);
         }
-        if let Some(ending) = self.stop_reason {
-            return self.stop(ending);
+        if let Some(reason) = self.stop_reason {
+            return self.stop(reason);
         }
         let paid = self.rate_meter.as_ref().and_then(|meter| meter.next_allowed(now));
         if let Some(at) = paid.filter(|_| self.is_reliable) {

@@ -1,7 +1,6 @@
-//! Workloads: the kinds of measurement. One file has the client and the server side of a workload; each workload has
-//! one line in [`WORKLOADS`].
+//! Workloads: what is measured. Both ends of a workload stand in one file; each has one line in [`WORKLOADS`].
 //!
-//! Both sides are parties (`link::party`). The only loop that runs them is `link::party::drive`.
+//! A workload's ends are parties (`link::party`); the loop that runs them is `link::party::drive`, the only one.
 
 use std::time::Duration;
 
@@ -19,25 +18,25 @@ pub mod phases;
 pub mod report_check;
 pub mod throughput;
 
-/// Every workload, in the order of the help.
+/// Every workload, in the order in which help shows them.
 pub static WORKLOADS: &[Workload] = &[latency::WORKLOAD, throughput::WORKLOAD, download::WORKLOAD];
 
-/// An entry of the list of workloads.
+/// What the list knows of a workload.
 pub struct Workload {
     pub name: &'static str,
     pub summary: &'static str,
-    /// Default stop condition.
+    /// When no stop was asked for.
     pub default_stop: StopCondition,
     pub default_direction: Direction,
-    /// Default time-out. On a serial line, four times the time of a message on the line is added.
+    /// When none was asked for; on a line four times what a message takes there comes on top.
     pub default_timeout: Duration,
-    /// Default message size in bytes.
+    /// Message size when none was asked for.
     pub default_size: fn(&Caps) -> u32,
-    /// Default warm-up; its messages are excluded from the figures.
+    /// Left out of the figures when no warm-up was asked for.
     pub default_warm_up: StopCondition,
-    /// Identity of the measurement method. It changes whenever the method changes.
+    /// Identity of the way it measures; a change of method changes it.
     pub method: fn(&Case) -> String,
-    /// Figures of one repetition, from the records of its flows and the server's report.
+    /// Figures of one repetition from what its flows recorded and the far end told.
     pub figures: fn(&Case, &[FlowResult], Option<&ServerReport>) -> Figures,
 }
 
@@ -46,47 +45,47 @@ pub fn find_workload(name: &str) -> Option<&'static Workload> {
     WORKLOADS.iter().find(|workload| workload.name == name)
 }
 
-/// A client party that records.
+/// A near end that records.
 pub trait RecordingParty: Party {
     fn recorder(&self) -> &Recorder;
     fn into_recorder(self: Box<Self>) -> Recorder;
 }
 
-/// The purpose of a flow.
+/// What a flow is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowRole {
-    /// Round trips that are the measurement.
+    /// Exchanges that are the measurement.
     RoundTrip,
-    /// Payload from client to server.
+    /// Payload from the near end to the far end.
     Upload,
-    /// Payload from server to client.
+    /// Payload from the far end to the near end.
     Download,
-    /// Round trips in parallel with a load.
+    /// Exchanges beside a load.
     Probe,
-    /// Control messages of a protocol during the measurement.
+    /// What a peer says beside the payload while it flows.
     Control,
 }
 
-/// A flow after its run.
+/// A flow after it ran.
 #[derive(Debug)]
 pub struct FlowResult {
     pub role: FlowRole,
-    /// Index of its endpoint in the case.
+    /// Which port of the case it belongs to.
     pub endpoint_index: usize,
     pub recorder: Recorder,
     pub cpu_seconds: f64,
-    /// Time for which its thread was runnable but waited for a CPU, in seconds.
+    /// Its thread was ready to run for so long, and waited for a CPU.
     pub cpu_wait_seconds: f64,
-    /// CPU seconds spent busy-polling; not part of the other CPU times.
+    /// CPU time that waiting took, not among those.
     pub busy_poll_seconds: f64,
     pub socket_drops: Option<u64>,
-    /// Errors that its serial port counted.
+    /// What the serial port at its end counted.
     pub line_errors: Option<UartErrors>,
     /// Why it ended early.
     pub fault: Option<String>,
 }
 
-/// The merged records of all flows of one role.
+/// Everything that the flows of one role recorded, together.
 pub fn merged_recorder(flows: &[FlowResult], role: FlowRole) -> Option<Recorder> {
     let mut recorders = flows.iter().filter(|flow| flow.role == role).map(|flow| &flow.recorder);
     let first = recorders.next()?;
@@ -96,46 +95,46 @@ pub fn merged_recorder(flows: &[FlowResult], role: FlowRole) -> Option<Recorder>
     Some(all)
 }
 
-/// The server's counts of one flow.
+/// What the far end counted of one flow.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct FlowReport {
     pub port: usize,
-    /// Payload bytes that the server received or sent.
+    /// Payload delivered to the far end, or sent by it.
     pub bytes: u64,
     pub messages: u64,
-    /// Warm-up messages, if the server counts them. The measurement starts with the next message.
+    /// Messages of its warm-up, where it counts them: its measurement begins with the one that follows.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub warm_up_messages: Option<u64>,
-    /// Bytes of the first receipt, which took no part of the elapsed time.
+    /// Bytes of the first receipt, which took none of the time.
     pub head_bytes: u64,
-    /// First to last receipt by the server's clock, in nanoseconds.
+    /// First to last receipt, by the far end's clock.
     pub elapsed_ns: u64,
     pub duplicate: u64,
     pub reordered: u64,
     pub corrupt_messages: u64,
     pub socket_drops: Option<u64>,
     pub inward: bool,
-    /// The server did not receive until the end of the transfer.
+    /// The server did not receive to the end of what was sent.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub unfinished: bool,
-    /// Why the server aborted the flow.
+    /// Why the far end broke it off.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fault: Option<String>,
 }
 
-/// The server's report after a case.
+/// What the far end tells after a case.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ServerReport {
     pub flows: Vec<FlowReport>,
     pub cpu_seconds: Option<f64>,
-    /// Whether the server saw the end of each flow, so that no data of a stream is missing.
+    /// The server ends a report only when it has seen the end of each flow, so nothing of a stream is missing in it.
     #[serde(skip)]
     pub is_complete: bool,
 }
 
-/// Default time-out for a reply or for the next bytes.
+/// How long to wait for an answer, or for the next bytes, when nothing was asked for.
 pub fn default_timeout(workload: &Workload, message_bytes: u32, all_caps: &[Caps]) -> Duration {
-    // A round trip, plus one message time for devices that buffer characters; the rest is margin.
+    // There and back, and once more for what gathers the characters; the rest is leeway.
     let on_lines = all_caps
         .iter()
         .filter_map(|caps| caps.link_rate)
@@ -145,7 +144,7 @@ pub fn default_timeout(workload: &Workload, message_bytes: u32, all_caps: &[Caps
     all_caps.iter().map(|caps| caps.open_timeout).fold(answered, Duration::max)
 }
 
-/// Planned duration of one repetition, if the plan determines it. On a serial line this is the minimum.
+/// How long it takes by the plan to measure a case once, if that can be told: on a line, at best.
 pub fn planned_time(case: &Case) -> Option<Duration> {
     let (count, message) = (case.stop.count, u64::from(case.message_bytes));
     let counted = match case.pacing {
@@ -159,7 +158,7 @@ pub fn planned_time(case: &Case) -> Option<Duration> {
     [counted, timed, volume].into_iter().flatten().min()
 }
 
-/// Time for so many bytes on the slowest line; `None` if a port has no link rate.
+/// How long so many bytes take on the slowest of the lines; none where one port has no line.
 fn time_on_line(case: &Case, bytes: u64) -> Option<Duration> {
     let line = |endpoint| crate::link::endpoint_caps(endpoint).ok()?.link_rate;
     let times: Option<Vec<Duration>> =

@@ -1,5 +1,6 @@
 //! Whole runs on the virtual clock: every figure is what arithmetic says.
 
+use linkgauge::protocol::ServerLimits;
 use linkgauge::run::{CaseResult, Run};
 
 use crate::virtual_net::VirtualNet;
@@ -394,6 +395,20 @@ fn late_answers_are_lost_and_known_as_late() {
     assert_eq!(counts(&case), (50, 0, 50));
     assert_eq!(case.figures.late, 40);
     assert_eq!((case.figures.corrupt_messages, case.figures.corrupt_bytes), (0, 0));
+}
+
+#[test]
+fn the_longest_measurement_of_a_server_may_drain_a_slow_link() {
+    // Two megabytes wait in the buffer when the client has sent for 30 s: 17 s more at this rate.
+    let limits = ServerLimits { duration_s: 30, ..ServerLimits::default() };
+    let run = VirtualNet::serving_within("linkgauge", limits).run(
+        "[[case]]\nurl = \"mem://far?rate=1Mbit/s&buffer=2Mi\"\nworkload = \"throughput\"\ntime = \"30s\"\nsize = 1000\n\
+         probe = false",
+    );
+    let case = one(run);
+    assert_eq!(case.figures.sent, case.figures.received);
+    assert_eq!(case.figures.throughput_bps, Some(1e6));
+    assert!(case.figures.delivered_bytes.unwrap() > 125_000 * 46);
 }
 
 #[test]

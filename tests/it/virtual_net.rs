@@ -26,8 +26,12 @@ pub struct VirtualNet {
 
 impl VirtualNet {
     pub fn serving(peer: &str) -> VirtualNet {
+        VirtualNet::serving_within(peer, ServerLimits::default())
+    }
+
+    /// The same with limits of the server.
+    pub fn serving_within(peer: &str, limits: ServerLimits) -> VirtualNet {
         let dialer = Dialer::new(Clock::new_virtual());
-        let limits = ServerLimits::default();
         let service = service(peer, limits);
         let names = (0..10).map(|number| format!("mem://far{number}")).chain(["mem://far".to_owned()]);
         let endpoints: Vec<_> = names.map(|name| name.parse().unwrap()).collect();

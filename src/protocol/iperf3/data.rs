@@ -13,10 +13,9 @@ use std::time::Duration;
 use super::datagram::{DatagramHeader, SharedJitter};
 use super::wire;
 use crate::clock::Time;
-use crate::link::party::{Party, PartyCost, Step, Tuning};
+use crate::link::party::{Party, PartyCost, Step, StopReason, Tuning};
 use crate::link::{Caps, Fault, Framing};
 use crate::plan::{Case, Pacing, StopCondition};
-use crate::protocol::connection_limits::ConnectionLimits;
 use crate::sample::Recorder;
 use crate::workload::RecordingParty;
 use crate::workload::throughput::{Sink, Source};
@@ -68,7 +67,9 @@ pub struct StreamResult {
     pub first_instant: Option<Time>,
     pub last_instant: Option<Time>,
     pub cpu_seconds: f64,
+    /// Why it ended early, and whether the server's limits ended it.
     pub fault: Option<String>,
+    pub stopped: Option<StopReason>,
 }
 
 impl TestState {
@@ -119,9 +120,10 @@ impl TestState {
         all
     }
 
-    /// Why a stream ended early, if one did.
-    pub fn fault(&self) -> Option<String> {
-        self.lock_stream_results().iter().find_map(|(_, ended)| ended.fault.clone())
+    /// Whether a stream ended early, and by which limit of the server if it was one.
+    pub fn fault(&self) -> Option<Option<StopReason>> {
+        let all = self.lock_stream_results();
+        all.iter().find(|(_, ended)| ended.fault.is_some()).map(|(_, ended)| ended.stopped)
     }
 }
 
@@ -144,13 +146,6 @@ impl StreamParty {
             StreamParty::Receiver(sink) => sink.recorder(),
         }
     }
-
-    fn moved_bytes(&self) -> u64 {
-        match self {
-            StreamParty::Sender(source) => source.position(),
-            StreamParty::Receiver(sink) => sink.position(),
-        }
-    }
 }
 
 /// One end of a stream.
@@ -162,7 +157,9 @@ pub struct TestStream {
     jitter: SharedJitter,
     /// How long a receiver waits for more before the end was said.
     receive_timeout: Duration,
-    limits: Option<ConnectionLimits>,
+    /// A server's end: it stays open until the client has said the end.
+    stays: bool,
+    stopped: Option<StopReason>,
     /// Since then nothing has come; since then the test is known to be over.
     silent_since: Option<Time>,
     ended_since: Option<Time>,
@@ -222,7 +219,8 @@ impl TestStream {
             framing: caps.framing,
             jitter,
             receive_timeout: case.timeout.max(Duration::from_secs_f64(gap)),
-            limits: None,
+            stays: false,
+            stopped: None,
             silent_since: None,
             ended_since: None,
             has_received_all: false,
@@ -243,8 +241,9 @@ impl TestStream {
             && messages.next().is_some_and(|message| message.len() == wire::UDP_HELLO.len())
     }
 
-    pub fn with_limits(self, leash: ConnectionLimits) -> TestStream {
-        TestStream { limits: Some(leash), ..self }
+    /// At a server, where the client says when it is over.
+    pub fn at_server(self) -> TestStream {
+        TestStream { stays: true, ..self }
     }
 
     /// Whether a receiver has got all there is, once the end has been said.
@@ -277,15 +276,8 @@ impl Party for TestStream {
         if at_rest || self.test.is_aborted() {
             return Step::Done;
         }
-        if let Some(leash) = &mut self.limits
-            && let Some(reason) = leash.exceeded_limit(now, self.party.moved_bytes())
-        {
-            self.fault = Some(reason.to_owned());
-            return Step::Fail(Fault::Other(reason.to_owned()));
-        }
-        let stays = self.limits.is_some() && self.is_sender();
+        let stays = self.stays && self.is_sender();
         match self.party.as_party().next_step(now) {
-            // A server's stream is open until the client has said the end.
             Step::FinishSending | Step::Done if stays => Step::Sleep(now + POLL_INTERVAL),
             Step::FinishSending => Step::Done,
             // Silence is no end here; how long it may last is decided in `timed_out`.
@@ -329,8 +321,8 @@ impl Party for TestStream {
         self.party.as_party().on_closed(now)
     }
 
-    fn on_stopped(&mut self, reason: &'static str) {
-        self.fault = Some(reason.to_owned());
+    fn on_stopped(&mut self, reason: StopReason) {
+        (self.stopped, self.fault) = (Some(reason), Some(reason.message().to_owned()));
     }
 
     fn on_ended(&mut self, cost: PartyCost) {
@@ -367,6 +359,7 @@ impl Party for TestStream {
             last_instant: recorder.last_instant,
             cpu_seconds: cost.cpu_seconds,
             fault: self.fault.take(),
+            stopped: self.stopped,
         };
         self.test.lock_stream_results().push((self.index, ended));
         // Last: whoever sees that none runs reads what became of them.

@@ -17,15 +17,17 @@ use super::data::TestState;
 use super::wire::{self, COOKIE_BYTES, Cookie, Parameters};
 use crate::clock::Time;
 use crate::endpoint::Endpoint;
-use crate::link::party::{ClientTrust, Party, PartyCost, Step};
+use crate::link::party::{ClientTrust, Party, PartyCost, Step, StopReason};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
-use crate::protocol::connection_limits::GRACE_PERIOD;
 use crate::protocol::{ServerConfig, ServerSetting, Service};
 use control::ServerControl;
 use stream::ServerStream;
 
 /// A client that connects and says nothing, or stops in the middle of setting up, is not kept longer.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A test may take so much longer than planned, until its last bytes are through and the results are exchanged.
+const GRACE_PERIOD: Duration = Duration::from_secs(10);
 
 /// How often a connection that waits for another of its test looks for it.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -353,9 +355,16 @@ impl Party for Iperf3Connection {
         }
     }
 
-    fn on_stopped(&mut self, reason: &'static str) {
+    fn on_stopped(&mut self, reason: StopReason) {
         if let Some(party) = self.as_party() {
             party.on_stopped(reason);
+        }
+    }
+
+    fn refusal(&self) -> Option<&str> {
+        match &self.state {
+            Iperf3ConnectionState::Control(control) => control.refusal(),
+            _ => None,
         }
     }
 

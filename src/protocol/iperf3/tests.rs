@@ -9,7 +9,7 @@ use super::client::{ClientControl, ClientPlan};
 use super::server;
 use super::wire::{self, ControlState, Cookie, ErrorCode, Parameters, TestResults};
 use crate::clock::Time;
-use crate::link::party::{Party, PartyCost, Step};
+use crate::link::party::{Party, PartyCost, Step, StopReason};
 use crate::link::{Admission, Caps, Framing};
 use crate::plan::{Case, Pacing, StopCondition};
 use crate::protocol::{ServerConfig, ServerLimits, Service};
@@ -312,25 +312,34 @@ fn a_server_with_a_token_refuses_all_clients() {
 }
 
 #[test]
-fn a_client_above_the_rate_gets_the_rate_error() {
-    let service = service(ServerLimits { bit_rate: Some(8000.0), ..ServerLimits::default() }, None);
-    let (mut control, cookie) = open_control(&service, "192.0.2.1:1", &parameters().to_json());
-    assert_eq!(drain_output(control.as_mut(), Time(0)).0, [ControlState::CreateStreams as u8]);
-    let mut stream = service.new_party(&Caps::STREAM, "192.0.2.1:2");
-    deliver(stream.as_mut(), cookie.bytes(), Time(0));
-    drain_output(control.as_mut(), Time(0));
-    drain_output(stream.as_mut(), Time(0));
-    assert_eq!(
-        drain_output(control.as_mut(), Time(0)).0,
-        [ControlState::TestStart as u8, ControlState::TestRunning as u8]
-    );
-    deliver(stream.as_mut(), &vec![0; 3 << 20], Time(0));
-    assert!(matches!(drain_output(stream.as_mut(), Time(0)).1, NextStep::Fails(_)));
-    stream.on_ended(PartyCost::default());
-    assert_eq!(
-        drain_output(control.as_mut(), Time(0)),
-        (wire::encode_error(ErrorCode::Rate).to_vec(), NextStep::Done)
-    );
+fn a_client_that_a_limit_ends_hears_the_number_of_that_limit() {
+    let duration = parameters().duration_code(ErrorCode::DurationExpired);
+    for (reason, code) in [
+        (StopReason::TooLong, duration),
+        (StopReason::Idle, ErrorCode::Silent),
+        (StopReason::Evicted, ErrorCode::StreamRead),
+    ] {
+        let service = service(ServerLimits::default(), None);
+        let (mut control, cookie) = open_control(&service, "192.0.2.1:1", &parameters().to_json());
+        assert_eq!(drain_output(control.as_mut(), Time(0)).0, [ControlState::CreateStreams as u8]);
+        let mut stream = service.new_party(&Caps::STREAM, "192.0.2.1:2");
+        deliver(stream.as_mut(), cookie.bytes(), Time(0));
+        drain_output(control.as_mut(), Time(0));
+        drain_output(stream.as_mut(), Time(0));
+        assert_eq!(
+            drain_output(control.as_mut(), Time(0)).0,
+            [ControlState::TestStart as u8, ControlState::TestRunning as u8]
+        );
+        assert_eq!(control.refusal(), None);
+        // As the guard of the connection does it.
+        stream.on_stopped(reason);
+        stream.on_ended(PartyCost::default());
+        assert_eq!(
+            drain_output(control.as_mut(), Time(0)),
+            (wire::encode_error(code).to_vec(), NextStep::Done)
+        );
+        assert_eq!(control.refusal(), Some(code.reason()));
+    }
 }
 
 #[test]

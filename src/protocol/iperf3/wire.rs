@@ -118,6 +118,32 @@ pub enum ErrorCode {
     StreamRead = 206,
 }
 
+impl ErrorCode {
+    /// Why a server refuses a client or ends its test, for the server's own log.
+    pub fn reason(self) -> &'static str {
+        match self {
+            ErrorCode::Duration | ErrorCode::ServerDuration => {
+                "a client asked for a longer test than this server allows"
+            }
+            ErrorCode::DurationExpired => "a test took longer than this server allows",
+            ErrorCode::Streams => "a client asked for more connections than this server allows",
+            ErrorCode::Block | ErrorCode::Datagram => {
+                "a client asked for longer messages than this server allows"
+            }
+            ErrorCode::Rate => "a client asked for a higher rate than this server allows",
+            ErrorCode::Omit | ErrorCode::NotDone | ErrorCode::Sctp | ErrorCode::Directions => {
+                "a client asked for something that this server does not do"
+            }
+            ErrorCode::Parameters | ErrorCode::Results => "what a client sent cannot be understood",
+            ErrorCode::Processor => "a client asked for a CPU that this server does not have",
+            ErrorCode::Authorisation => "a client has no token, which iperf3 cannot send",
+            ErrorCode::Silent => "nothing moved for longer than this server waits",
+            ErrorCode::StreamAccept => "a client did not open the connections of its test in time",
+            ErrorCode::StreamRead => "a connection of a test broke",
+        }
+    }
+}
+
 /// What a server's two numbers say, in our words; the numbers are those of iperf3 3.21. The second number does not always
 /// come: iperf3 3.12 leaves it out where it refuses a test.
 pub fn explain_error(error: &[u8]) -> String {

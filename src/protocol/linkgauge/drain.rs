@@ -69,9 +69,7 @@ impl DrainTracker {
         if !self.sends_load {
             return false;
         }
-        // What a broken link holds leaves it no more.
-        let whole = links.iter().filter(|link| !link.is_broken());
-        let held = whole.filter_map(|link| link.unacknowledged_bytes()).sum();
+        let held = links.iter().filter_map(|link| link.unacknowledged_bytes()).sum();
         let before = std::mem::replace(&mut self.local_bytes, held);
         if held < before {
             self.last_progress = now;

@@ -13,19 +13,16 @@ mod session;
 pub(super) use flow::is_connectionless;
 use flow::{Attachment, FlowParty, ReceiverLiveness, ServerFlow};
 pub(super) use session::VALID_MESSAGE_RATES;
-use session::{
-    OpenRequest, STAGE_CUT, STAGE_FINISHING, ServerSession, SessionRegistry, flows_sharing_rate,
-    granted_rate, plan_duration,
-};
+use session::{OpenRequest, STAGE_CUT, STAGE_FINISHING, ServerSession, SessionRegistry, granted_rate};
 
 use super::wire::{
     self, Attach, FlowKind, FrameCodec, HANDSHAKE_BYTES, SessionReply, SessionRequest, SessionWireError,
 };
 use crate::clock::Time;
-use crate::link::party::{ClientTrust, Party, PartyCost, Step, Tuning};
+use crate::link::party::{ClientTrust, Party, PartyCost, Step, StopReason, Tuning};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
-use crate::protocol::connection_limits::{ConnectionLimits, GRACE_PERIOD};
 use crate::protocol::{ServerConfig, ServerLimits, ServerSetting, Service, echo};
+use crate::workload::throughput::overtime;
 
 /// Bytes that look like the beginning of our words are held back this long before they are taken for somebody else's.
 const IDENTIFY_TIMEOUT: Duration = Duration::from_millis(200);
@@ -50,8 +47,9 @@ impl Service for LinkgaugeService {
         true
     }
 
+    /// Receivers of the longest plan wait so long for what a slow link still holds.
     fn grace_period(&self) -> Duration {
-        GRACE_PERIOD
+        overtime(Duration::from_secs(self.registry.config.limits.duration_s))
     }
 
     fn supported_settings(&self) -> &'static [ServerSetting] {
@@ -211,10 +209,8 @@ impl LinkgaugeConnection {
         let reflector =
             echo::new_reflector(&self.caps, Tuning::default(), idle).with_initial_bytes(&self.input);
         self.input.clear();
-        let leash = ConnectionLimits::new(self.limits(), 1, Duration::ZERO);
         self.state = LinkgaugeConnectionState::Delegated(Box::new(ServerFlow::new(
             FlowParty::Reflect(reflector),
-            leash,
             None,
         )));
     }
@@ -246,10 +242,8 @@ impl LinkgaugeConnection {
         };
         self.output = task.reply.clone();
         self.output_sent = 0;
-        let grace = plan_duration(&plan).map_or(Duration::ZERO, |_| GRACE_PERIOD);
-        let leash = ConnectionLimits::new(&limits, flows_sharing_rate(&plan), grace);
         let role = FlowParty::new(kind, &plan, per_second, &self.caps, &limits);
-        self.state = LinkgaugeConnectionState::Delegated(Box::new(ServerFlow::new(role, leash, Some(task))));
+        self.state = LinkgaugeConnectionState::Delegated(Box::new(ServerFlow::new(role, Some(task))));
     }
 
     /// Answers hellos and requests.
@@ -528,7 +522,7 @@ impl Party for LinkgaugeConnection {
         }
     }
 
-    fn on_stopped(&mut self, reason: &'static str) {
+    fn on_stopped(&mut self, reason: StopReason) {
         if let LinkgaugeConnectionState::Delegated(party) = &mut self.state {
             party.on_stopped(reason);
         }

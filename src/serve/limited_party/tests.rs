@@ -35,8 +35,8 @@ impl Party for ScriptedParty {
         self.standing
     }
 
-    fn on_stopped(&mut self, reason: &'static str) {
-        self.events.lock().unwrap().push(reason.to_owned());
+    fn on_stopped(&mut self, reason: StopReason) {
+        self.events.lock().unwrap().push(reason.message().to_owned());
     }
 }
 

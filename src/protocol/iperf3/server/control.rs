@@ -4,12 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{HANDSHAKE_TIMEOUT, POLL_INTERVAL, ServerTest, TestRegistry};
+use super::{GRACE_PERIOD, HANDSHAKE_TIMEOUT, POLL_INTERVAL, ServerTest, TestRegistry};
 use crate::clock::Time;
 use crate::host::cpu;
 use crate::link::Fault;
-use crate::link::party::{ClientTrust, Party, Step};
-use crate::protocol::connection_limits::{self, GRACE_PERIOD};
+use crate::link::party::{ClientTrust, Party, Step, StopReason};
 use crate::protocol::iperf3::control_channel::ControlChannel;
 use crate::protocol::iperf3::data::StreamResult;
 use crate::protocol::iperf3::wire::{
@@ -54,6 +53,7 @@ pub struct ServerControl {
     arrived_streams: usize,
     began_at: Option<Time>,
     stopped_at: Option<Time>,
+    refused: Option<&'static str>,
 }
 
 impl Drop for ServerControl {
@@ -84,6 +84,8 @@ impl ServerControl {
             arrived_streams: 0,
             began_at: None,
             stopped_at: None,
+            refused: (stage == ServerStage::Finished)
+                .then_some("all sessions that this server allows are open"),
         }
     }
 
@@ -98,6 +100,7 @@ impl ServerControl {
 
     /// Says why not, and closes.
     fn refuse(&mut self, code: ErrorCode) {
+        self.refused = Some(code.reason());
         self.channel.queue(&wire::encode_error(code));
         self.finish();
     }
@@ -209,8 +212,8 @@ impl ServerControl {
             }
             ServerStage::Running if waited >= self.max_duration(&test) => self.refuse(duration_code(&test)),
             ServerStage::Running => {
-                if let Some(fault) = test.state.fault() {
-                    self.refuse(error_code(&fault, &test));
+                if let Some(stopped) = test.state.fault() {
+                    self.refuse(error_code(stopped, &test));
                 }
             }
             ServerStage::AwaitingSenders if test.state.senders() == 0 || waited >= STREAM_END_TIMEOUT => {
@@ -270,11 +273,10 @@ fn duration_code(test: &ServerTest) -> ErrorCode {
 }
 
 /// iperf3's number for why a stream ended early.
-fn error_code(fault: &str, test: &ServerTest) -> ErrorCode {
-    match fault {
-        connection_limits::RATE_EXCEEDED => ErrorCode::Rate,
-        connection_limits::DURATION_EXCEEDED => duration_code(test),
-        connection_limits::IDLE_EXCEEDED => ErrorCode::Silent,
+fn error_code(stopped: Option<StopReason>, test: &ServerTest) -> ErrorCode {
+    match stopped {
+        Some(StopReason::TooLong) => duration_code(test),
+        Some(StopReason::Idle) => ErrorCode::Silent,
         _ => ErrorCode::StreamRead,
     }
 }
@@ -313,6 +315,10 @@ impl Party for ServerControl {
             // While streams run nothing is said here, and each stage has its own end.
             _ => ClientTrust::Exempt,
         }
+    }
+
+    fn refusal(&self) -> Option<&str> {
+        self.refused
     }
 
     fn on_sent(&mut self, bytes: usize, _at: Time) {

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use super::{POLL_INTERVAL, ServerTest};
 use crate::clock::Time;
-use crate::link::party::{Party, PartyCost, Step};
+use crate::link::party::{Party, PartyCost, Step, StopReason};
 use crate::link::{Batch, Caps, Fault, Framing};
 use crate::plan::{Case, Pacing, StopCondition};
-use crate::protocol::connection_limits::{ConnectionLimits, GRACE_PERIOD};
 use crate::protocol::iperf3::data::{StreamParams, TestStream};
 use crate::protocol::iperf3::wire::{self, Parameters};
 use crate::protocol::{ServerConfig, ServerLimits, server_case};
@@ -67,8 +66,7 @@ impl ServerStream {
             true => TestStream::receiver(making),
             false => TestStream::sender(making),
         };
-        let leash = ConnectionLimits::new(limits, parameters.stream_count() as u32, GRACE_PERIOD);
-        self.stream = Some(Box::new(stream.with_limits(leash)));
+        self.stream = Some(Box::new(stream.at_server()));
     }
 }
 
@@ -154,7 +152,7 @@ impl Party for ServerStream {
         self.stream.as_mut().map_or(Err(Fault::Closed), |stream| stream.on_closed(now))
     }
 
-    fn on_stopped(&mut self, reason: &'static str) {
+    fn on_stopped(&mut self, reason: StopReason) {
         if let Some(stream) = &mut self.stream {
             stream.on_stopped(reason);
         }

@@ -1,14 +1,13 @@
-//! The far end of a flow: a workload's party on a leash, so that no client gets more than the server grants.
+//! The server's end of a flow: a workload's party that begins and ends with its session.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::session::{FlowSlot, STAGE_CUT, STAGE_MEASURING};
 use crate::clock::Time;
-use crate::link::party::{Party, PartyCost, Step, Tuning};
+use crate::link::party::{Party, PartyCost, Step, StopReason, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing};
 use crate::plan::{Case, Pacing};
-use crate::protocol::connection_limits::ConnectionLimits;
 use crate::protocol::linkgauge::wire::{FlowKind, HANDSHAKE_BYTES, ServerPlan};
 use crate::protocol::{ServerLimits, echo, server_case};
 use crate::sample::Recorder;
@@ -28,7 +27,6 @@ const MIN_SESSION_POLL_INTERVAL: Duration = Duration::from_micros(100);
 /// The far end of a flow: a workload's party that begins and ends with the session; or an echo for a stranger.
 pub struct ServerFlow {
     party: FlowParty,
-    limits: ConnectionLimits,
     attachment: Option<Attachment>,
     /// Instant at which the inner party gives up, when it is asked in smaller steps.
     deadline: Time,
@@ -189,10 +187,9 @@ pub fn is_connectionless(caps: &Caps) -> bool {
 }
 
 impl ServerFlow {
-    pub fn new(role: FlowParty, leash: ConnectionLimits, task: Option<Attachment>) -> ServerFlow {
+    pub fn new(role: FlowParty, task: Option<Attachment>) -> ServerFlow {
         ServerFlow {
             party: role,
-            limits: leash,
             attachment: task,
             deadline: Time::NEVER,
             has_begun: false,
@@ -232,10 +229,6 @@ impl Party for ServerFlow {
         let started = self.has_started();
         if self.must_end(started) {
             return Step::Done;
-        }
-        if let Some(reason) = self.limits.exceeded_limit(now, self.party.moved_bytes()) {
-            self.fault = Some(reason.to_owned());
-            return Step::Fail(Fault::Other(reason.to_owned()));
         }
         let notice =
             self.attachment.as_ref().map_or(END_POLL_INTERVAL, |task| task.poll_interval(END_POLL_INTERVAL));
@@ -331,8 +324,8 @@ impl Party for ServerFlow {
         self.party.as_party().on_closed(now)
     }
 
-    fn on_stopped(&mut self, reason: &'static str) {
-        self.fault = Some(reason.to_owned());
+    fn on_stopped(&mut self, reason: StopReason) {
+        self.fault = Some(reason.message().to_owned());
     }
 
     fn on_ended(&mut self, cost: PartyCost) {
@@ -398,7 +391,7 @@ mod tests {
             is_connectionless: false,
         };
         let role = FlowParty::new(kind, &plan, None, &Caps::STREAM, &limits);
-        (ServerFlow::new(role, ConnectionLimits::new(&limits, 2, Duration::ZERO), Some(task)), other)
+        (ServerFlow::new(role, Some(task)), other)
     }
 
     #[test]
