@@ -1,6 +1,10 @@
 //! linkgauge gauges any link: how long does a message take, how much gets through,
 //! why is it not better, and is it the same as last time?
 //!
+//! Features: `cli` (default) is the program; `report` writes text, CSV and pages, explains, and holds the published
+//! studies; `store` saves runs in SQLite; `plan-files` reads plans from TOML. Without them the library measures, serves,
+//! plays the lab, and reads and writes run documents as JSON.
+//!
 //! The program is a thin layer over this library: a plan is checked, run, and becomes a document that is reported.
 //!
 //! ```
@@ -22,6 +26,7 @@
 
 pub mod clock;
 pub mod endpoint;
+#[cfg(feature = "report")]
 pub mod explain;
 pub mod host;
 pub mod import;
@@ -30,6 +35,7 @@ pub mod link;
 pub mod metric;
 pub mod plan;
 pub mod protocol;
+#[cfg(feature = "report")]
 pub mod report;
 pub mod run;
 pub mod sample;
@@ -37,7 +43,9 @@ pub mod schedule;
 pub mod serve;
 pub mod spreadsheet;
 pub mod stats;
+#[cfg(feature = "store")]
 pub mod store;
+#[cfg(feature = "report")]
 pub mod study;
 pub mod units;
 pub mod verdict;

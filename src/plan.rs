@@ -12,6 +12,9 @@ use crate::endpoint::Endpoint;
 use crate::metric::Threshold;
 use crate::units::{BitRate, Bytes, Count, MessageRate, RateTarget, Span};
 
+#[cfg(feature = "plan-files")]
+mod file;
+
 /// What was wrong with a plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
@@ -313,29 +316,7 @@ pub fn default_late_limits(pacing: Pacing) -> Vec<Duration> {
 /// More than this many ports or connections at once is a slip of the finger.
 const MAX_PARALLEL: u32 = 1024;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct PlanFile {
-    title: Option<String>,
-    repeat: Option<u32>,
-    keep_going: Option<bool>,
-    defaults: CaseSpec,
-    case: Vec<CaseSpec>,
-}
-
 impl Plan {
-    /// Reads a plan file.
-    pub fn from_toml(text: &str) -> Result<Plan, PlanError> {
-        let file: PlanFile =
-            toml::from_str(text).map_err(|error| PlanError::Toml(error.to_string().trim_end().to_owned()))?;
-        let mut cases = Vec::new();
-        for (index, spec) in file.case.iter().enumerate() {
-            let spec = spec.with_defaults(&file.defaults);
-            cases.extend(spec.expand().map_err(|what| PlanError::Case { case: index + 1, what })?);
-        }
-        Plan::new(file.title, file.repeat.unwrap_or(1), file.keep_going.unwrap_or(false), cases)
-    }
-
     /// A plan of these cases; fails without any, or with no repetition.
     pub fn new(
         title: Option<String>,

@@ -1,6 +1,7 @@
 //! The licences of everything that is compiled in, against the list of `deny.toml`: what `cargo deny check licenses`
 //! does, without that tool.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
@@ -23,6 +24,26 @@ fn every_licence_is_allowed() {
          with its reason.\n",
         wrong.join("\n")
     );
+}
+
+/// Most packages that a program gets with the library alone, the library included.
+const MAX_LIBRARY_PACKAGES: usize = 45;
+
+#[test]
+fn the_library_alone_has_few_dependencies() {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}"])
+        .args(["--no-default-features", "--target", &platform()])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let packages: BTreeSet<&str> = text.lines().map(|line| line.trim_end_matches(" (*)")).collect();
+    assert!(packages.len() <= MAX_LIBRARY_PACKAGES, "{} packages: {packages:#?}", packages.len());
+    for heavy in ["clap", "indicatif", "plotters", "rusqlite"] {
+        assert!(!packages.iter().any(|package| package.starts_with(&format!("{heavy} "))), "{heavy}");
+    }
 }
 
 /// The licences that `deny.toml` allows.

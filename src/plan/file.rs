@@ -1,0 +1,29 @@
+//! Plan files: a plan in TOML.
+
+use serde::Deserialize;
+
+use super::{CaseSpec, Plan, PlanError};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct PlanFile {
+    title: Option<String>,
+    repeat: Option<u32>,
+    keep_going: Option<bool>,
+    defaults: CaseSpec,
+    case: Vec<CaseSpec>,
+}
+
+impl Plan {
+    /// Reads a plan file.
+    pub fn from_toml(text: &str) -> Result<Plan, PlanError> {
+        let file: PlanFile =
+            toml::from_str(text).map_err(|error| PlanError::Toml(error.to_string().trim_end().to_owned()))?;
+        let mut cases = Vec::new();
+        for (index, spec) in file.case.iter().enumerate() {
+            let spec = spec.with_defaults(&file.defaults);
+            cases.extend(spec.expand().map_err(|what| PlanError::Case { case: index + 1, what })?);
+        }
+        Plan::new(file.title, file.repeat.unwrap_or(1), file.keep_going.unwrap_or(false), cases)
+    }
+}
