@@ -1,7 +1,7 @@
-//! What the Bluetooth links share: addresses, adapters, what a refused call means. Sockets of the kernel only: no daemon
-//! is asked on the way of the data.
+//! Shared code of the Bluetooth links: addresses, adapters, errors of system calls. Data passes only kernel
+//! sockets, no daemon.
 //!
-//! Not for pairing, which people do once with `bluetoothctl`.
+//! Pairing is done once by the user with `bluetoothctl`.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use super::{Facts, Fault, Limitation, hci, sys};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::host::radio::{self, RadioBlock};
 
-/// Protocols of the family, from bluetooth.h of the kernel.
+/// Protocols of the family, from the kernel's bluetooth.h.
 #[derive(Clone, Copy)]
 pub enum BluetoothProtocol {
     L2cap = 0,
@@ -22,11 +22,11 @@ pub enum BluetoothProtocol {
     Rfcomm = 3,
 }
 
-/// A device's address, its first byte as it is written first.
+/// A device's address, in the order in which it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BluetoothAddress([u8; 6]);
 
-/// Every adapter of this host.
+/// Stands for every adapter of this host.
 pub const ANY_ADDRESS: BluetoothAddress = BluetoothAddress([0; 6]);
 
 impl BluetoothAddress {
@@ -35,7 +35,7 @@ impl BluetoothAddress {
         BluetoothAddress::reversed(self.0).0
     }
 
-    /// From and to the kernel's order, which is the other one.
+    /// Converts from or to the kernel's order, which is reversed.
     fn reversed(bytes: [u8; 6]) -> BluetoothAddress {
         let mut bytes = bytes;
         bytes.reverse();
@@ -64,12 +64,12 @@ impl fmt::Display for BluetoothAddress {
     }
 }
 
-/// The device of `AA:BB:CC:DD:EE:FF`; `any` stands for every adapter of this host.
+/// Parses the device `AA:BB:CC:DD:EE:FF`, or `any` for every adapter of this host.
 pub fn parse_device(text: &str) -> Option<BluetoothAddress> {
     if text == "any" { Some(ANY_ADDRESS) } else { text.parse().ok() }
 }
 
-/// Device and number of `AA:BB:CC:DD:EE:FF/1`.
+/// Parses device and number of `AA:BB:CC:DD:EE:FF/1`.
 pub fn parse_device_and_number(
     endpoint: &Endpoint,
     wanted: &'static str,
@@ -85,7 +85,7 @@ pub fn parse_device_and_number(
 pub const ADAPTER_OPTION: (&str, &str) =
     ("adapter", "the adapter to connect from, by name or address, like hci1 (the kernel's choice)");
 
-/// Which adapter the option names.
+/// The adapter that the option names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdapterSelector {
     Address(BluetoothAddress),
@@ -103,7 +103,7 @@ impl AdapterSelector {
         })
     }
 
-    /// Where it can be bound to.
+    /// The address to bind to.
     pub fn address(self) -> Result<BluetoothAddress, Fault> {
         let number = match self {
             AdapterSelector::Address(address) => return Ok(address),
@@ -130,7 +130,7 @@ impl LocalAdapter {
     }
 }
 
-/// The adapters of this host, as many as it tells about.
+/// The adapters of this host, as far as the kernel lists them.
 pub fn list_adapters() -> Vec<LocalAdapter> {
     let Ok(control) = open_socket(BluetoothProtocol::Hci) else { return Vec::new() };
     let found = sys::bluetooth_adapters(&control).unwrap_or_default().into_iter();
@@ -152,7 +152,7 @@ pub fn open_socket(speaks: BluetoothProtocol) -> io::Result<Socket> {
     Socket::new(Domain::from(libc::AF_BLUETOOTH), kind, Some(Protocol::from(speaks as i32)))
 }
 
-/// An address of the family: `before` and `after` are what stands around that of the device.
+/// An address of the family; `before` and `after` are the bytes around the device address.
 pub fn socket_address(before: &[u8], device: BluetoothAddress, after: &[u8]) -> SockAddr {
     let family = (libc::AF_BLUETOOTH as u16).to_ne_bytes();
     sys::raw_address(&[&family, before, &device.to_kernel_order(), after].concat())
@@ -164,7 +164,7 @@ pub fn adapter_address(number: u16) -> SockAddr {
     sys::raw_address(&[family, number.to_ne_bytes(), [0; 2]].concat())
 }
 
-/// The device of such an address, `before` bytes behind the family, and what stands around it.
+/// The device in such an address, `before` bytes after the family, and the bytes around it.
 pub fn split_address(address: &SockAddr, before: usize) -> Option<(BluetoothAddress, Vec<u8>, Vec<u8>)> {
     let bytes = sys::raw_bytes(address);
     let (before, rest) = bytes.get(2..)?.split_at_checked(before)?;
@@ -172,7 +172,7 @@ pub fn split_address(address: &SockAddr, before: usize) -> Option<(BluetoothAddr
     Some((BluetoothAddress::reversed(*device), before.to_vec(), after.to_vec()))
 }
 
-/// Whether the family is there; what is missing is told by the protocol that carries the link.
+/// Whether the address family exists. The error names the module of the protocol that carries the link.
 pub fn available(speaks: BluetoothProtocol, module: &'static str) -> Result<(), Limitation> {
     open_socket(speaks).map(|_| ()).map_err(|error| {
         Limitation::from_socket_error(
@@ -183,7 +183,7 @@ pub fn available(speaks: BluetoothProtocol, module: &'static str) -> Result<(), 
     })
 }
 
-/// What keeps this host from reaching any device.
+/// The reason why this host cannot reach other devices, if there is one.
 pub fn limitation() -> Option<Limitation> {
     let is_up: Vec<bool> = list_adapters().iter().map(|adapter| adapter.is_up).collect();
     limitation_from(&is_up, radio::bluetooth_block())
@@ -207,12 +207,12 @@ const LIST_ADAPTERS_HINT: &str = "'bluetoothctl list' and 'hciconfig' show those
 const UNBLOCK_COMMAND: &str = "rfkill unblock bluetooth; bluetoothctl power on";
 const HARDWARE_SWITCH_HINT: &str = "move the switch, or leave the aeroplane mode";
 
-/// What a refused system call means here, and what to do. `number` is what stands behind the slash.
+/// The meaning of a failed system call, and a remedy. `number` is the number after the slash.
 pub fn fault(operation: &'static str, number: &str, error: io::Error) -> Fault {
     fault_with_limitation(operation, number, error, limitation)
 }
 
-/// The same; `limit` is what keeps this host from reaching any device.
+/// Like [`fault`]; `limit` is the reason why this host cannot reach other devices.
 fn fault_with_limitation(
     operation: &'static str,
     number: &str,
@@ -223,7 +223,7 @@ fn fault_with_limitation(
         Some(Errno::CONNREFUSED) => {
             format!("nobody serves {number} there: is its server running, and its number right?")
         }
-        // The last of these: a connection that got no further.
+        // TIMEDOUT: a connection that made no progress.
         Some(Errno::HOSTDOWN | Errno::HOSTUNREACH | Errno::NETDOWN | Errno::TIMEDOUT) => match limit() {
             Some(limit) => format!("{}: {}", limit.reason, limit.remedy),
             None => {
@@ -235,7 +235,7 @@ fn fault_with_limitation(
         Some(Errno::ACCESS | Errno::PERM) if operation == "bind" => {
             format!("{number} is for root: use sudo, or a PSM of 4097 and above")
         }
-        // BADE: the key of a pairing is missing, at one end perhaps.
+        // BADE: the pairing key is missing, perhaps only at one end.
         Some(Errno::ACCESS | Errno::PERM | Errno::CONNABORTED | Errno::BADE) => {
             "the device refuses, or this is not permitted: pair with it (bluetoothctl pair ADDRESS)"
                 .to_owned()
@@ -251,14 +251,14 @@ fn fault_with_limitation(
     Fault::Other(format!("{operation}: {remedy} ({error})"))
 }
 
-/// The endpoint with another number behind its slash.
+/// The endpoint with another number after its slash.
 pub fn with_number(endpoint: &Endpoint, number: u16) -> Result<Endpoint, EndpointError> {
     let (device, _) = endpoint.address().split_once('/').unwrap_or((endpoint.address(), ""));
     let tail = endpoint.as_str().find('?').map_or("", |at| &endpoint.as_str()[at..]);
     format!("{}://{device}/{number}{tail}", endpoint.scheme()).parse()
 }
 
-/// Endpoints of this host that can be reached from this host: those of an adapter, from another one.
+/// Endpoints of this host that another of its adapters can reach.
 pub fn loopback_urls(scheme: &str) -> Vec<String> {
     match list_adapters()[..] {
         [near, far, ..] => vec![format!("{scheme}://{}/0?adapter=hci{}", far.address, near.number)],
@@ -266,8 +266,8 @@ pub fn loopback_urls(scheme: &str) -> Vec<String> {
     }
 }
 
-/// Ends of a link as facts, and what is known of the connection between them; `text` reads an address of the link's
-/// kind, `before` bytes stand in it before that of the device. Returns the devices, the near one first.
+/// Adds the addresses of both ends and facts about their connection. `text` formats an address of the
+/// transport; the device address follows after `before` bytes. Returns the devices, the local one first.
 pub fn facts(
     socket: &Socket,
     text: impl Fn(&SockAddr) -> Option<String>,
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(told(&[false, true], None), None);
         assert_eq!(told(&[], None).unwrap(), "there is no Bluetooth adapter");
         assert_eq!(told(&[false], None).unwrap(), "the Bluetooth adapter is off");
-        // A blocked adapter may be hidden altogether.
+        // A blocked adapter may be absent from the list.
         assert_eq!(told(&[], Some(RadioBlock::Software)).unwrap(), "Bluetooth is blocked");
         assert_eq!(
             told(&[false], Some(RadioBlock::HardwareSwitch)).unwrap(),

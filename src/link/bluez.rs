@@ -1,7 +1,8 @@
-//! Having the Bluetooth daemon of this host (BlueZ) tell others of a service of ours, so that they find its channel:
-//! `org.bluez.ProfileManager1.RegisterProfile` over the system bus (D-Bus), with a record of our own.
+//! Registers a service with the Bluetooth daemon of this host (BlueZ), so that other devices find its
+//! channel: `org.bluez.ProfileManager1.RegisterProfile` over the system bus (D-Bus), with a custom record.
 //!
-//! Only what that takes of D-Bus: two calls, and their answers. Not for the data, which never passes a daemon.
+//! Implements only the part of D-Bus that this needs: two calls and their replies. Data never passes a
+//! daemon.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,16 +10,19 @@ use std::time::Duration;
 
 use super::sdp::Uuid;
 
-/// Where the bus is, by its specification.
+/// Socket of the bus, by the specification of D-Bus.
 const SYSTEM_BUS_PATH: &str = "/run/dbus/system_bus_socket";
 
-/// A service that is told of for as long as this lives.
+/// The service stays registered while this value lives.
 pub struct ServiceRegistration {
     _bus: UnixStream,
 }
 
-/// Has the service told of, on the RFCOMM channel on which we listen. Fails in words: there is no bus, no daemon, or it
-/// refuses. Each answer is waited for `within`.
+/// Registers the service with the RFCOMM channel of the listener. Waits `within` for each reply.
+///
+/// # Errors
+///
+/// A message: there is no bus, no daemon, or it refuses.
 pub fn register_service(service: Uuid, channel: u8, within: Duration) -> Result<ServiceRegistration, String> {
     let mut bus =
         UnixStream::connect(SYSTEM_BUS_PATH).map_err(|error| format!("{SYSTEM_BUS_PATH}: {error}"))?;
@@ -46,10 +50,10 @@ pub fn register_service(service: Uuid, channel: u8, within: Duration) -> Result<
     }
 }
 
-/// Most bytes of an answer that is waited for.
+/// Maximum size of an awaited reply.
 const MAX_REPLY_BYTES: usize = 64 << 10;
 
-/// Reads until `find` sees something and says how many bytes it took.
+/// Reads until `find` returns a value and the number of bytes it used.
 fn read_until<T>(
     bus: &mut UnixStream,
     heard: &mut Vec<u8>,
@@ -70,14 +74,14 @@ fn read_until<T>(
     }
 }
 
-/// Says who we are; the kernel tells the bus that it is true.
+/// States the user; the kernel confirms it to the bus.
 fn auth_line() -> Vec<u8> {
     let user = rustix::process::getuid().as_raw().to_string();
     let hex: String = user.bytes().map(|digit| format!("{digit:02x}")).collect();
     format!("\0AUTH EXTERNAL {hex}\r\n").into_bytes()
 }
 
-/// Serial numbers of our calls.
+/// Serial numbers of the calls.
 const HELLO_SERIAL: u32 = 1;
 const REGISTER_SERIAL: u32 = 2;
 
@@ -93,7 +97,8 @@ fn registration_calls(service: Uuid, channel: u8) -> Vec<u8> {
     };
     let mut body = DbusBody::default();
     body.put_string("/linkgauge");
-    // Profiles that the daemon knows bring listeners of its own: ours is a new one, and its record tells the service.
+    // Known profiles make the daemon open listeners of its own. So the profile is new, and its record names
+    // the service.
     body.put_string(&Uuid::random().to_full_text());
     body.put_dictionary(&[("ServiceRecord", &service_record(service, channel)), ("Role", "server")]);
     let register = DbusCall {
@@ -108,7 +113,7 @@ fn registration_calls(service: Uuid, channel: u8) -> Vec<u8> {
     [b"BEGIN\r\n", &hello.encode()[..], &register.encode()].concat()
 }
 
-/// What others are told of the service, as the daemon wants to read it.
+/// The service record, in the form that the daemon expects.
 fn service_record(service: Uuid, channel: u8) -> String {
     let service = match service.to_string() {
         short if short.len() <= 8 => format!("0x{short}"),
@@ -124,7 +129,7 @@ fn service_record(service: Uuid, channel: u8) -> String {
     )
 }
 
-/// Values as D-Bus writes them, each aligned to its size, the smaller byte first.
+/// Encodes D-Bus values, each aligned to its size, in little-endian order.
 #[derive(Default)]
 struct DbusBody(Vec<u8>);
 
@@ -138,7 +143,7 @@ impl DbusBody {
         self.0.extend(number.to_le_bytes());
     }
 
-    /// A string, or the path of an object.
+    /// Adds a string, or the path of an object.
     fn put_string(&mut self, text: &str) {
         self.put_u32(text.len() as u32);
         self.0.extend(text.as_bytes());
@@ -151,11 +156,11 @@ impl DbusBody {
         self.0.push(0);
     }
 
-    /// A dictionary of strings, `a{sv}`.
+    /// Adds a dictionary of strings, `a{sv}`.
     fn put_dictionary(&mut self, options: &[(&str, &str)]) {
         self.put_u32(0);
         let length_at = self.0.len() - 4;
-        // An entry is aligned, and what stands before the first is not counted.
+        // An entry is aligned; the length excludes the padding before the first one.
         self.align(8);
         let start = self.0.len();
         for (name, value) in options {
@@ -169,7 +174,7 @@ impl DbusBody {
     }
 }
 
-/// Kinds of messages, and of what their headers tell.
+/// Message types, and header fields.
 const METHOD_CALL: u8 = 1;
 const METHOD_RETURN: u8 = 2;
 const ERROR_MESSAGE: u8 = 3;
@@ -181,7 +186,7 @@ const FIELD_REPLY_SERIAL: u8 = 5;
 const FIELD_DESTINATION: u8 = 6;
 const FIELD_SIGNATURE: u8 = 8;
 
-/// No daemon is to be started for it.
+/// Do not start a daemon for this call.
 const FLAG_NO_AUTO_START: u8 = 2;
 
 struct DbusCall {
@@ -225,27 +230,27 @@ impl DbusCall {
     }
 }
 
-/// Before the fields of a header.
+/// Bytes before the fields of a header.
 const FIXED_HEADER_BYTES: usize = 16;
 
-/// What matters of a message to us.
+/// The used parts of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DbusReply {
-    /// The serial number of the call that it answers.
+    /// The serial number of the call that this replies to.
     reply_serial: Option<u32>,
     error: Option<String>,
 }
 
 impl DbusReply {
-    /// The first message in `bytes`, and its length; None while it is not whole. One whose header makes no sense answers
-    /// nothing.
+    /// The first message in `bytes`, and its length; `None` while it is incomplete. An invalid header gives a
+    /// message that replies to no call.
     pub fn parse(bytes: &[u8]) -> Option<(DbusReply, usize)> {
         let order: fn([u8; 4]) -> u32 =
             if bytes.first() == Some(&b'l') { u32::from_le_bytes } else { u32::from_be_bytes };
         let number = |at: usize| Some(order(*bytes.get(at..)?.first_chunk()?) as usize);
         let (body, fields) = (number(4)?, number(12)?);
         let whole = FIXED_HEADER_BYTES.checked_add(fields)?.checked_next_multiple_of(8)?.checked_add(body)?;
-        // What is too long to be read whole is cut where the reader gives up.
+        // The reader limits messages that are too long.
         bytes.get(..whole)?;
         let (mut to, mut error) = (None, None);
         let fields = &bytes[..FIXED_HEADER_BYTES + fields];
@@ -267,7 +272,7 @@ impl DbusReply {
     }
 }
 
-/// A field of a header: its number, its value, and where it ends. Those of unknown types end the header.
+/// A header field: its number, its value, and its end. An unknown type ends the header.
 fn read_field(header: &[u8], at: usize, order: fn([u8; 4]) -> u32) -> Option<(u8, &[u8], usize)> {
     let &[field, 1, kind, 0] = header.get(at..)?.first_chunk()? else { return None };
     let at = at + 4;
@@ -304,7 +309,7 @@ mod tests {
         assert_eq!(hello[..expected.len()], expected);
     }
 
-    /// As the bus and the daemon answer.
+    /// A message as the bus and the daemon send it.
     fn message(kind: u8, fields: &[&[u8]], body: &[u8]) -> Vec<u8> {
         let fields = fields.concat();
         let mut message = DbusBody(vec![b'l', kind, 1, 1]);

@@ -1,11 +1,11 @@
-//! A link of messages on a socket, many of them in one system call where a party asks for it.
+//! A message link on a socket, with many messages per system call where a party requests batches.
 //!
-//! Until it is tuned for batches, every message is one call, sending and receiving, so that a round trip costs what the
-//! kernel makes it cost. Not for addresses: UDP, Unix and others open the socket and hand it over connected.
+//! Without batches every message is one call, for sending and receiving, so that a round trip has the cost of
+//! the kernel alone. The transports (UDP, Unix and others) open and connect the socket.
 //!
-//! Joining datagrams on receipt ([`ReceiveMethod::Coalesced`]) is a property of the socket, so the halves of a link share
-//! that knowledge: whichever receives takes joined packets apart. Turning it off again leaves packets that were joined
-//! already whole, so a link is tuned only between flows.
+//! Coalescing of received datagrams ([`ReceiveMethod::Coalesced`]) is a property of the socket, so the
+//! handles of a link share this state: the receiving one splits coalesced packets. Packets that are already
+//! coalesced stay so after it is turned off, so a link is tuned only between flows.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,7 +21,7 @@ use super::party::Tuning;
 use super::socket::{IoDirection, SocketLink};
 use super::{Batch, Caps, Facts, Fault, Link, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES, sys};
 
-/// Messages that came before the link was made, or more of them than were asked for; shared by its halves.
+/// Messages from before the link was made, or more than the caller requested; shared by the handles.
 type PendingMessages = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
 pub struct DatagramLink {
@@ -29,19 +29,19 @@ pub struct DatagramLink {
     offload: OffloadOptions,
     send_method: SendMethod,
     receive_method: ReceiveMethod,
-    /// Largest segment that the kernel has not refused to cut.
+    /// Largest segment that the kernel has not refused to send.
     max_segment_bytes: usize,
     pending: Option<PendingMessages>,
-    /// The kernel joins datagrams on this socket.
+    /// The kernel coalesces datagrams on this socket.
     is_coalescing: Arc<AtomicBool>,
-    /// The kernel tells the TTL of what arrives, as far as it has one.
+    /// The kernel reports the TTL of received messages, as far as it has one.
     is_ttl_enabled: bool,
-    /// The connection's end came behind messages; not every family tells it twice.
+    /// The end of the connection arrived after messages; not every address family reports it twice.
     is_ended: bool,
 }
 
 impl DatagramLink {
-    /// `first` are messages of this peer that the listener has received already.
+    /// `first` are messages of this peer that the listener has already received.
     pub fn new(inner: SocketLink, offload: OffloadOptions, first: VecDeque<Vec<u8>>) -> DatagramLink {
         DatagramLink {
             inner,
@@ -79,7 +79,8 @@ impl DatagramLink {
         message
     }
 
-    /// Takes a joined packet in and holds its messages, for callers that have no room for a whole one.
+    /// Receives a coalesced packet and stores its messages, for callers whose buffer cannot hold a whole
+    /// packet.
     fn queue_coalesced(&mut self, within: Duration) -> Result<(), Fault> {
         let mut batch = Batch::new(MAX_COALESCED_BYTES, 1);
         self.receive_coalesced(&mut batch, within)?;
@@ -93,7 +94,7 @@ impl DatagramLink {
             sys::receive_coalesced(socket, &mut into.bytes, may_block)
         })?;
         let segment = segment.unwrap_or(length).max(1);
-        // An empty datagram is a message too.
+        // An empty datagram is also a message.
         for start in (0..length.max(1)).step_by(segment).take(MAX_BATCH_MESSAGES) {
             into.push_span(start, segment.min(length - start).min(into.slot_bytes));
         }
@@ -106,7 +107,7 @@ impl DatagramLink {
         let ended = &mut self.is_ended;
         self.inner.attempt(IoDirection::Receive, within, |socket, may_block| {
             sys::receive_many(socket, bytes, *slot, may_block, |start, length| match length {
-                // The end of a connection reads as an empty message.
+                // The end of a connection is received as an empty message.
                 0 if closes => *ended = true,
                 length => spans.push((start as u32, length as u32)),
             })
@@ -125,7 +126,7 @@ impl DatagramLink {
         Ok(length)
     }
 
-    /// Hands as many messages as one packet bears to the kernel to cut; `None` where it will not.
+    /// Sends as many messages as fit one packet, segmented by the kernel; `None` if the kernel refuses.
     fn send_segments(
         &mut self,
         messages: &[u8],
@@ -154,23 +155,23 @@ impl DatagramLink {
     }
 }
 
-/// Most segments that every kernel since 4.18 cuts (`UDP_MAX_SEGMENTS`).
+/// Maximum number of segments in every kernel since 4.18 (`UDP_MAX_SEGMENTS`).
 const MAX_SEGMENTS: usize = 64;
 
-/// Most payload of an IPv4 packet.
+/// Maximum payload of an IPv4 packet.
 const MAX_IPV4_PAYLOAD_BYTES: usize = 65_507;
 
 /// A segment beyond the MTU of the path.
 const SEGMENT_TOO_LARGE_ERRNOS: &[Errno] = &[Errno::INVAL, Errno::MSGSIZE];
 
-/// The card or the kernel cannot do it: no checksum offload (EIO), or too old.
+/// The card or the kernel does not support it: no checksum offload (EIO), or too old.
 const UNSUPPORTED_ERRNOS: &[Errno] = &[Errno::IO, Errno::OPNOTSUPP, Errno::NOPROTOOPT];
 
 fn is_errno_of(error: &io::Error, kinds: &[Errno]) -> bool {
     kinds.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Copies what fits.
+/// Copies as much as fits.
 fn copy_truncated(message: &[u8], into: &mut [u8]) -> usize {
     let length = message.len().min(into.len());
     into[..length].copy_from_slice(&message[..length]);
@@ -200,7 +201,7 @@ impl Link for DatagramLink {
             Some(message) => self.offload.best_methods(message as usize),
         };
         let coalesced = self.receive_method == ReceiveMethod::Coalesced;
-        // Only the handle that turned it on turns it off: the other half may still receive.
+        // Only the handle that turned it on turns it off: another handle may still receive.
         if coalesced != coalesced_before {
             match sys::set_udp_coalescing(&self.inner.socket, coalesced) {
                 Ok(()) => self.is_coalescing.store(coalesced, Relaxed),

@@ -1,7 +1,7 @@
-//! What the kernel and the Bluetooth controller tell of a connection: adapter, role, encryption, how strong the far end is
-//! received; of RFCOMM also the size of its frames and its credits.
+//! Facts that the kernel and the Bluetooth controller report about a connection: adapter, role, encryption,
+//! signal strength; for RFCOMM also frame size and credits.
 //!
-//! Not for changing any of it. What is not told, to this user or at all, is left out.
+//! Only reads. Facts that are unavailable, to this user or in general, are omitted.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use socket2::Socket;
 use super::bluetooth::{self, BluetoothAddress, BluetoothProtocol};
 use super::{Facts, sys};
 
-/// A controller answers within milliseconds.
+/// A controller replies within milliseconds.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Facts of the connection between an adapter of this host and a device.
@@ -23,7 +23,7 @@ pub fn connection_facts(near: BluetoothAddress, far: BluetoothAddress, facts: &m
     facts.insert("adapter".to_owned(), adapter.name().into());
     let Some(socket) = open_controller(adapter.number) else { return };
     let Some(connection) = sys::bluetooth_connection(&socket, far.to_kernel_order()) else { return };
-    // Flags of the kernel's hci.h; the other kinds are sound and Low Energy, which no link of ours is.
+    // Flags of the kernel's hci.h; the other link types are audio and Low Energy, which are not used here.
     let told: [(&str, Option<Value>); 4] = [
         ("link_type", (connection.kind == 1).then(|| "BR/EDR (ACL)".into())),
         ("role", Some(if connection.mode & 0x01 != 0 { "central" } else { "peripheral" }.into())),
@@ -33,7 +33,7 @@ pub fn connection_facts(near: BluetoothAddress, far: BluetoothAddress, facts: &m
     facts.extend(told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
 }
 
-/// A socket on which the controller answers commands that ask only.
+/// A socket on which the controller replies to query commands.
 fn open_controller(number: u16) -> Option<Socket> {
     let socket = bluetooth::open_socket(BluetoothProtocol::Hci).ok()?;
     socket.bind(&bluetooth::adapter_address(number)).ok()?;
@@ -44,12 +44,12 @@ fn open_controller(number: u16) -> Option<Socket> {
 /// Read RSSI (Core, volume 4, part E, 7.5.4).
 const OPCODE_READ_RSSI: u16 = 0x1405;
 
-/// The event that ends a command, and the packets that both come in.
+/// The event that completes a command, and the packet types of both.
 const EVENT_COMMAND_COMPLETE: u8 = 0x0e;
 const PACKET_COMMAND: u8 = 1;
 const PACKET_EVENT: u8 = 4;
 
-/// How far the far end's signal is from where the controller likes it, in dB: 0 within, below 0 weaker.
+/// Deviation of the remote's signal from the controller's preferred range, in dB: 0 within, below 0 weaker.
 fn read_rssi(socket: &Socket, handle: u16) -> Option<i8> {
     sys::set_bluetooth_event_filter(socket, PACKET_EVENT, EVENT_COMMAND_COMPLETE, OPCODE_READ_RSSI).ok()?;
     let ([low, high], [first, second]) = (OPCODE_READ_RSSI.to_le_bytes(), handle.to_le_bytes());
@@ -59,7 +59,7 @@ fn read_rssi(socket: &Socket, handle: u16) -> Option<i8> {
     parse_rssi(&event[..length], handle)
 }
 
-/// The same, in an event of the controller.
+/// Parses this value from an event of the controller.
 pub fn parse_rssi(event: &[u8], handle: u16) -> Option<i8> {
     let &[PACKET_EVENT, EVENT_COMMAND_COMPLETE, _, _, low, high, status, first, second, signal] =
         event.first_chunk()?
@@ -71,10 +71,10 @@ pub fn parse_rssi(event: &[u8], handle: u16) -> Option<i8> {
     (is_answer && status == 0).then_some(signal as i8)
 }
 
-/// What the kernel shows of its RFCOMM channels, to root alone.
+/// The kernel's list of RFCOMM channels, readable only by root.
 const RFCOMM_CHANNELS_FILE: &str = "/sys/kernel/debug/bluetooth/rfcomm_dlc";
 
-/// Size of the frames, and the credits of both ends now: how many frames each may still send.
+/// Frame size, and the current credits of both ends: how many frames each may still send.
 pub fn rfcomm_facts(near: BluetoothAddress, far: BluetoothAddress, channel: u8, facts: &mut Facts) {
     let told = std::fs::read_to_string(RFCOMM_CHANNELS_FILE)
         .ok()
@@ -85,7 +85,7 @@ pub fn rfcomm_facts(near: BluetoothAddress, far: BluetoothAddress, channel: u8, 
     }
 }
 
-/// Source, destination, state, number of the channel and a direction bit, then the three figures.
+/// Fields: source, destination, state, channel number with a direction bit, then the three figures.
 pub fn parse_credits(
     text: &str,
     near: BluetoothAddress,

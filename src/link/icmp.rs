@@ -1,9 +1,9 @@
-//! `icmp://host`: echo requests and replies of ICMP, as `ping` sends them. What is sent rides in the data of a request;
-//! what comes back is the data of the reply, which the kernel of any host sends.
+//! `icmp://host`: ICMP echo requests and replies, like `ping`. The sent message is the data of a request; the
+//! received one is the data of the reply, which the kernel of any host sends.
 //!
-//! A socket for just that (`ping(7)`: the kernel chooses the identifier and hands over our replies only) where the group
-//! of this process may have one, a raw socket where the process has that right. Not for other messages of ICMP: those
-//! that say why a request went nowhere become faults.
+//! Uses an ICMP socket (`ping(7)`: the kernel chooses the identifier and delivers only matching replies) if
+//! the group of this process may have one, or a raw socket if the process has that right. ICMP errors for a
+//! request become faults; other ICMP messages are ignored.
 
 use std::io;
 use std::net::SocketAddr;
@@ -78,9 +78,9 @@ const PING_SOCKET_REMEDY: &str =
 
 /// Type, code, checksum, identifier and sequence number of an echo (RFC 792, RFC 4443).
 const ICMP_HEADER_BYTES: usize = 8;
-/// The 16-bit length field of the IPv4 header counts header (20) and ICMP header too.
+/// The 16-bit length field of the IPv4 header includes the IP header (20) and the ICMP header.
 const MAX_MESSAGE_BYTES_V4: usize = 65_535 - 20 - ICMP_HEADER_BYTES;
-/// The length field of IPv6 counts the ICMP header only.
+/// The length field of IPv6 includes the ICMP header only.
 const MAX_MESSAGE_BYTES_V6: usize = 65_535 - ICMP_HEADER_BYTES;
 /// An IPv4 header with all its options.
 const MAX_IP_HEADER_BYTES: usize = 60;
@@ -91,14 +91,14 @@ fn caps(v6: bool) -> Caps {
         max_message_bytes: Some(if v6 { MAX_MESSAGE_BYTES_V6 } else { MAX_MESSAGE_BYTES_V4 }),
         is_reliable: false,
         can_signal_close: false,
-        // Nobody at the far end reads: whatever is sent comes back.
+        // No program receives at the remote: its kernel echoes all messages.
         is_device: true,
         unpaced_scope: UnpacedScope::Nowhere,
         ..Caps::STREAM
     }
 }
 
-/// How echoes are sent.
+/// How echo requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IcmpSocketKind {
     Ping,
@@ -132,7 +132,7 @@ impl Options {
     }
 }
 
-/// A socket of that kind, or of the first that is permitted.
+/// A socket of that kind, or of the first permitted kind.
 fn open_socket(v6: bool, kind: Option<IcmpSocketKind>) -> Result<(Socket, IcmpSocketKind), Fault> {
     let (domain, protocol) =
         if v6 { (Domain::IPV6, Protocol::ICMPV6) } else { (Domain::IPV4, Protocol::ICMPV4) };
@@ -146,7 +146,7 @@ fn open_socket(v6: bool, kind: Option<IcmpSocketKind>) -> Result<(Socket, IcmpSo
         }
     }
     Err(match (refusal, kind) {
-        // Not a matter of rights: no IPv6, usually.
+        // Not a question of rights: usually there is no IPv6.
         (Some(source), _) if source.kind() != io::ErrorKind::PermissionDenied => {
             Fault::System { operation: "open a socket", source }
         }
@@ -176,7 +176,7 @@ fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fau
     Err(last)
 }
 
-/// A socket that hears that address only.
+/// A socket that receives from that address only.
 fn connect_socket(address: SocketAddr, options: &Options) -> Result<(Socket, IcmpSocketKind), Fault> {
     let v6 = address.is_ipv6();
     let (socket, kind) = open_socket(v6, options.socket_kind)?;
@@ -195,14 +195,15 @@ fn connect_socket(address: SocketAddr, options: &Options) -> Result<(Socket, Icm
     Ok((socket, kind))
 }
 
-/// What tells the raw links of this process apart, and from those of other processes as well as 16 bits can.
+/// Distinguishes the raw links of this process from each other, and from those of other processes as far as
+/// 16 bits allow.
 fn next_identifier() -> u16 {
     static FIRST: LazyLock<u16> = LazyLock::new(|| fastrand::u16(..));
     static NEXT: AtomicU16 = AtomicU16::new(0);
     FIRST.wrapping_add(NEXT.fetch_add(1, Relaxed))
 }
 
-/// Facts of the way; there are no ports.
+/// Facts about the path; there are no ports.
 fn facts(socket: &Socket, facts: &mut Facts) {
     internet::facts(socket, facts);
     for name in ["local", "remote"] {
@@ -218,10 +219,10 @@ struct IcmpLink {
     socket_kind: IcmpSocketKind,
     is_v6: bool,
     identifier: u16,
-    /// Requests sent so far; shared by the halves.
+    /// Requests sent so far; shared by the handles.
     sent_requests: Arc<SentRequests>,
     request_buffer: Vec<u8>,
-    /// Room for one packet.
+    /// Buffer for one packet.
     packet_buffer: Vec<u8>,
 }
 
@@ -232,7 +233,7 @@ struct SentRequests {
 }
 
 impl SentRequests {
-    /// Whether a request with this number has gone out lately: half of the numbers lie behind the newest one.
+    /// Whether a request with this number was sent recently: the last half of the numbers counts.
     fn contains(&self, sequence: u16) -> bool {
         let age = self.next_sequence.load(Relaxed).wrapping_sub(sequence);
         (1..=0x8000).contains(&age) && u64::from(age) <= self.total.load(Relaxed)
@@ -259,14 +260,15 @@ impl IcmpLink {
         }
     }
 
-    /// What an error of a call means: the system may hold a message of ICMP that says why. `None`: nothing that lasts.
+    /// The meaning of a failed call; the system may hold an ICMP error with the reason. `None`: a temporary
+    /// condition.
     fn explain_fault(&self, fault: Fault) -> Option<Fault> {
         let Fault::System { .. } = &fault else { return Some(fault) };
         let Some(error) = sys::take_delivery_error(&self.inner.socket, self.is_v6) else {
             return Some(fault);
         };
         if error.is_too_big() {
-            // The kernel has learnt how much the path bears, and cuts what follows.
+            // The kernel has learnt the path MTU, and fragments later packets.
             return None;
         }
         if error.icmp_type_code.is_none() && error.errno == Errno::MSGSIZE {
@@ -276,7 +278,7 @@ impl IcmpLink {
     }
 }
 
-/// The request with its checksum, which a kernel that sends for us computes once more.
+/// Writes the request with its checksum. With an ICMP socket the kernel computes the checksum again.
 fn write_request(request: &mut Vec<u8>, v6: bool, identifier: u16, sequence: u16, data: &[u8]) {
     const REQUEST_V4: u8 = 8;
     const REQUEST_V6: u8 = 128;
@@ -302,11 +304,12 @@ fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// Sequence number and data of a reply; `identifier` is none where the kernel has looked at it.
+/// Sequence number and data of a reply; `identifier` is `None` if the kernel has checked it.
 pub fn parse_reply(packet: &[u8], v6: bool, identifier: Option<u16>) -> Option<(u16, &[u8])> {
     const REPLY_V4: u8 = 0;
     const REPLY_V6: u8 = 129;
-    // A raw socket of IPv4 hands over the header of IP as well: its length in words of four bytes is the low half byte.
+    // A raw IPv4 socket delivers the IP header as well: the lower half of its first byte is its length in
+    // words of four bytes.
     let begin = match identifier {
         Some(_) if !v6 => usize::from(packet.first()? & 0xf) * 4,
         _ => 0,
@@ -344,7 +347,7 @@ impl Link for IcmpLink {
             let request = &self.request_buffer;
             let sent = self.inner.attempt(IoDirection::Send, within, |socket, may_block| {
                 let flags = if may_block { SendFlags::empty() } else { SendFlags::DONTWAIT };
-                // Before it is on its way: the reply may be read by the other half.
+                // Stored before the request is sent: another handle may receive the reply.
                 self.sent_requests.next_sequence.store(sequence.wrapping_add(1), Relaxed);
                 self.sent_requests.total.fetch_add(1, Relaxed);
                 send(socket, request, flags | SendFlags::NOSIGNAL)
@@ -418,7 +421,7 @@ impl Link for IcmpLink {
 }
 
 impl DeliveryError {
-    /// The path takes no packet of that size whole.
+    /// The path does not carry a packet of that size whole.
     fn is_too_big(&self) -> bool {
         matches!((self.is_v6, self.icmp_type_code), (false, Some((3, 4))) | (true, Some((2, _))))
     }
@@ -460,7 +463,7 @@ mod tests {
         let mut request = Vec::new();
         write_request(&mut request, false, 1, 1, b"");
         assert_eq!(request, [0x08, 0x00, 0xf7, 0xfd, 0x00, 0x01, 0x00, 0x01]);
-        // The reply to it that Linux sends: the type is 0, so the checksum is higher by 8 in its first byte.
+        // Linux replies with type 0, so the first byte of the checksum is higher by 8.
         write_request(&mut request, false, 0xc9cf, 1, b"abc");
         assert_eq!(checksum(&request), 0, "a checksum makes the sum zero");
         write_request(&mut request, true, 0x1234, 0x5678, b"abc");

@@ -1,5 +1,5 @@
-//! What the transports over IP have in common: finding addresses, options of IP, and the facts of the path between two
-//! addresses.
+//! Shared code of the transports over IP: resolving addresses, IP options, and facts about the path between
+//! two addresses.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -11,11 +11,11 @@ use super::{Facts, Fault, OpenContext, sys, tcp, udp};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::host::interfaces;
 
-/// Our own port, unassigned at IANA.
+/// linkgauge's default port, unassigned at IANA.
 pub const DEFAULT_PORT: u16 = 7100;
 
-/// The addresses of an endpoint's host and port, in the order the resolver gives them; of one family, where the endpoint
-/// asks for one. Port 0 only to listen.
+/// The addresses of an endpoint's host and port, in the resolver's order, restricted to the requested family.
+/// Port 0 is valid only for listening.
 pub fn resolve_addresses(
     endpoint: &Endpoint,
     opening: &OpenContext,
@@ -47,7 +47,7 @@ pub fn resolve_addresses(
     }
 }
 
-/// Whether every address of the endpoint is this host's own.
+/// Whether all addresses of the endpoint belong to this host.
 pub fn is_local(endpoint: &Endpoint, opening: &OpenContext) -> bool {
     let own = sys::interface_addresses();
     let is_own = |ip: IpAddr| ip.is_loopback() || own.iter().any(|(_, address)| *address == ip);
@@ -55,8 +55,12 @@ pub fn is_local(endpoint: &Endpoint, opening: &OpenContext) -> bool {
         .is_ok_and(|found| found.iter().all(|address| is_own(address.ip())))
 }
 
-/// The stream to the place that an endpoint of datagrams leads to, with the same options of IP, for protocols that agree on
-/// a stream on what goes in datagrams. Fails for links that have none beside them.
+/// The TCP endpoint for the target of a datagram endpoint, with the same IP options. For protocols that
+/// negotiate over TCP and measure with datagrams.
+///
+/// # Errors
+///
+/// Fails for transports without such a stream.
 pub fn companion_stream(endpoint: &Endpoint) -> Result<Endpoint, Fault> {
     if endpoint.scheme() != udp::TRANSPORT.scheme {
         return Err(Fault::Other(format!("there is no stream beside {}", endpoint.scheme())));
@@ -87,7 +91,7 @@ pub const DSCP_OPTION: (&str, &str) = (
     "dscp",
     "class of service in the IP header of what is sent: EF, CS0 to CS7, AF11 to AF43, VA, LE, DF, or 0 to 63 (0)",
 );
-/// For datagrams only: on streams the kernel negotiates ECN and sets its bits.
+/// Only for datagrams: on streams the kernel negotiates ECN and sets the bits.
 pub const ECN_OPTION: (&str, &str) =
     ("ecn", "ECN bits in the IP header of what is sent: not-ect, ect1, ect0, ce, or 0 to 3 (0)");
 
@@ -110,11 +114,11 @@ impl IpFamily {
     }
 }
 
-/// What an endpoint asks of IP.
+/// The requested IP options of an endpoint.
 #[derive(Debug, Clone, Default)]
 pub struct IpOptions {
     family_option: Option<IpFamily>,
-    /// This end's address and port, 0 being any.
+    /// Local address and port; port 0 stands for any.
     bind_address: Option<(Option<IpAddr>, u16)>,
     device: Option<String>,
     dscp: Option<u8>,
@@ -128,7 +132,7 @@ impl IpOptions {
             "6" => Some(IpFamily::V6),
             _ => None,
         };
-        // Names of interfaces: IFNAMSIZ of linux/if.h, and what `dev_valid_name` refuses.
+        // Interface names: the limit IFNAMSIZ of linux/if.h, and the rules of `dev_valid_name`.
         let device = |text: &str| {
             let valid = (1..16).contains(&text.len()) && !text.contains(['/', ':', ' ']);
             valid.then(|| text.to_owned())
@@ -161,7 +165,7 @@ impl IpOptions {
         IpOptions::from_endpoint(endpoint)
     }
 
-    /// The only family that will do, and the option that says so.
+    /// The required address family, and the option that requires it.
     fn required_family(&self) -> Option<(IpFamily, String)> {
         let asked = self.family_option.map(|family| {
             (family, format!("{}={}", FAMILY_OPTION.0, if family == IpFamily::V4 { 4 } else { 6 }))
@@ -172,7 +176,7 @@ impl IpOptions {
         })
     }
 
-    /// Fails where an address is not of the family that is asked for.
+    /// Fails if an address is not of the requested family.
     fn check_family(&self, address: IpAddr) -> Result<(), Fault> {
         match self.required_family() {
             Some((family, asks)) if family != IpFamily::of_address(address) => Err(Fault::Other(format!(
@@ -184,7 +188,7 @@ impl IpOptions {
         }
     }
 
-    /// Prepares a socket of the family of `address`, before it is bound or connected.
+    /// Applies the options to a socket for `address`, before it is bound or connected.
     pub fn apply(&self, socket: &Socket, address: IpAddr) -> Result<(), Fault> {
         if let Some(device) = &self.device {
             socket.bind_device(Some(device.as_bytes())).map_err(|error| device_fault(device, error))?;
@@ -196,7 +200,7 @@ impl IpOptions {
         if address.is_ipv6() {
             socket.set_tclass_v6(field).map_err(Fault::system("set the traffic class"))?;
         }
-        // A socket of IPv6 may serve mapped addresses of IPv4, too.
+        // An IPv6 socket may also serve mapped IPv4 addresses.
         match socket.set_tos_v4(field) {
             Err(error) if address.is_ipv4() => {
                 Err(Fault::System { operation: "set the type of service", source: error })
@@ -205,7 +209,7 @@ impl IpOptions {
         }
     }
 
-    /// Binds a socket that is about to be connected to `remote`, where the endpoint says to what.
+    /// Binds a socket before it connects to `remote`, if the endpoint requests this.
     pub fn bind(&self, socket: &Socket, remote: SocketAddr) -> Result<(), Fault> {
         let Some((address, port)) = self.bind_address else { return Ok(()) };
         let any = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -225,7 +229,7 @@ impl IpOptions {
         })
     }
 
-    /// Fails on what makes sense only for links that are opened.
+    /// Fails if an option applies only to links that are opened.
     pub fn refuse_bind_for_listener(&self) -> Result<(), Fault> {
         match self.bind_address {
             None => Ok(()),
@@ -251,7 +255,7 @@ fn device_fault(name: &str, error: io::Error) -> Fault {
     }
 }
 
-/// This end's address and port, 0 being any.
+/// Parses a local address and port; port 0 stands for any.
 fn parse_bind_address(text: &str) -> Option<(Option<IpAddr>, u16)> {
     let address = text.parse::<IpAddr>().ok().map(|ip| (Some(ip), 0));
     let port = || Some((None, text.strip_prefix(':')?.parse().ok()?));
@@ -259,7 +263,7 @@ fn parse_bind_address(text: &str) -> Option<(Option<IpAddr>, u16)> {
     address.or_else(port).or_else(both)
 }
 
-/// A differentiated services codepoint, by number or by the name in IANA's registry.
+/// Parses a differentiated services codepoint: a number, or a name of IANA's registry.
 fn parse_dscp(text: &str) -> Option<u8> {
     let name = text.to_ascii_uppercase();
     let digit =
@@ -270,7 +274,7 @@ fn parse_dscp(text: &str) -> Option<u8> {
         ("VA" | "VOICE-ADMIT", _) => Some(44),
         ("LE", _) => Some(1),
         ("DF" | "BE", _) => Some(0),
-        // RFC 2474, 4.2.2.2: class selectors are the precedences of before.
+        // RFC 2474, 4.2.2.2: class selectors are the former precedences.
         (name, 3) if name.starts_with("CS") => digit(2).filter(|class| *class < 8).map(|class| class << 3),
         // RFC 2597: four classes, three drop precedences.
         (name, 4) if name.starts_with("AF") => match (digit(2)?, digit(3)?) {
@@ -281,7 +285,7 @@ fn parse_dscp(text: &str) -> Option<u8> {
     }
 }
 
-/// The two bits of RFC 3168.
+/// Parses the two ECN bits of RFC 3168.
 fn parse_ecn(text: &str) -> Option<u8> {
     match text.to_ascii_lowercase().as_str() {
         "not-ect" | "0" => Some(0),
@@ -297,17 +301,17 @@ pub fn address_text(address: &SockAddr) -> Option<String> {
     address.as_socket().map(|address| address.to_string())
 }
 
-/// The same as a fact.
+/// An Internet address as a fact.
 pub fn address_fact(address: std::io::Result<SockAddr>) -> Option<serde_json::Value> {
     address_text(&address.ok()?).map(Into::into)
 }
 
-/// The port that a socket is bound to; 0 where there is none.
+/// The port that a socket is bound to; 0 if there is none.
 pub fn bound_port(socket: &Socket) -> u16 {
     socket.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |address| address.port())
 }
 
-/// Addresses, path MTU and interface of a connected socket, and what it has of [`IpOptions`].
+/// Adds addresses, path MTU and interface of a connected socket, and its effective [`IpOptions`].
 pub fn facts(socket: &Socket, facts: &mut Facts) {
     let mut note = |name: &str, value: Option<serde_json::Value>| {
         facts.extend(value.map(|value| (name.to_owned(), value)));
@@ -327,8 +331,8 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     note("ecn", (ecn > 0 && !is_stream).then_some(ecn.into()));
 }
 
-/// The interface that the socket's own address belongs to, with its offloads; loop-back when both ends are on this
-/// host, whatever their addresses.
+/// The interface of the socket's own address, with its offloads. It is the loop-back interface if both ends
+/// are on this host, whatever their addresses.
 fn connected_interface_facts(socket: &Socket) -> Option<Facts> {
     let ip = |address: std::io::Result<SockAddr>| address.ok()?.as_socket().map(|address| address.ip());
     let (local, remote) = (ip(socket.local_addr())?, ip(socket.peer_addr())?);
@@ -345,14 +349,14 @@ fn connected_interface_facts(socket: &Socket) -> Option<Facts> {
     Some(facts)
 }
 
-/// What can be said about every interface of this host; nothing where no socket can be opened.
+/// Facts about every interface of this host; empty if no socket can be opened.
 pub fn all_interface_facts() -> Vec<Facts> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None);
     let of = |socket| interfaces::names().iter().map(|name| interface_facts(&socket, name)).collect();
     socket.map_or(Vec::new(), of)
 }
 
-/// What can be said about an interface, asked for through any socket: also how long it holds back its interrupts.
+/// Facts about an interface, read through any socket: also its interrupt delay.
 pub fn interface_facts(socket: &Socket, name: &str) -> Facts {
     let mut facts = interfaces::facts(name);
     if let Some(coalescing) = sys::interrupt_coalescing(socket, name) {
@@ -426,7 +430,7 @@ mod tests {
         let all = all_interface_facts();
         let named =
             |name: &str| all.iter().find(|facts| facts.get("interface").is_some_and(|own| own == name));
-        // Loop-back has no interrupts; where a card tells, it tells both.
+        // The loop-back interface has no interrupts; other drivers report both values or none.
         assert!(named("lo").is_some_and(|lo| !lo.contains_key("interrupt_delay_us")));
         for facts in &all {
             let both =

@@ -31,7 +31,7 @@ pub const TRANSPORT: Transport = Transport {
     },
 };
 
-/// Of a channel where nobody asks for another (Bluetooth Core, volume 3, part A).
+/// Default of a channel (Bluetooth Core, volume 3, part A).
 const DEFAULT_MTU: u16 = 672;
 const MIN_MTU: u16 = 48;
 
@@ -47,7 +47,7 @@ struct Options {
 /// Numbers of the kernel's l2cap.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum L2capMode {
-    /// What finds the receiver's socket full is dropped.
+    /// Messages are dropped if the receiver's socket is full.
     Basic = 0,
     /// Enhanced retransmission.
     Ertm = 3,
@@ -58,7 +58,7 @@ impl Options {
         const WANTED: &str = "an address and a PSM, like l2cap://00:1A:7D:DA:71:13/4097: odd, and its second byte even; \
                               to listen, the adapter's address or any, and PSM 0 for a free one";
         let (device, psm) = bluetooth::parse_device_and_number(endpoint, WANTED)?;
-        // An odd first byte ends the number, an even second one does not go on (Core, volume 3, part A, 4.2).
+        // The first byte of a number must be odd and the second even (Core, volume 3, part A, 4.2).
         if psm != 0 && psm & 0x0101 != 0x0001 {
             return Err(EndpointError::BadAddress { url: endpoint.to_string(), wanted: WANTED });
         }
@@ -99,12 +99,12 @@ impl Options {
     }
 }
 
-/// `sockaddr_l2` of the kernel: no channel, an address of the classic kind.
+/// `sockaddr_l2` of the kernel: no channel, a classic address.
 fn socket_address(device: BluetoothAddress, psm: u16) -> SockAddr {
     bluetooth::socket_address(&psm.to_le_bytes(), device, &[0; 4])
 }
 
-/// As one would type it.
+/// In the form of an endpoint.
 fn address_text(address: &SockAddr) -> Option<String> {
     let (device, before, _) = bluetooth::split_address(address, 2)?;
     Some(format!("{device}/{}", u16::from_le_bytes(before.try_into().ok()?)))
@@ -125,7 +125,7 @@ fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fau
     connect(options, opening)
 }
 
-/// A link as it is where nobody asks for more, for what RFCOMM needs beside it.
+/// A link with default options, which RFCOMM uses for service discovery.
 pub fn connect_default(
     device: BluetoothAddress,
     psm: u16,
@@ -168,7 +168,7 @@ fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener
     Ok(Box::new(SocketListener { socket, endpoint, make_link: admit }))
 }
 
-/// Room for a burst of clients.
+/// Capacity for a burst of clients.
 const LISTEN_BACKLOG: i32 = 64;
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
-//! `linx://host/name`: an endpoint of Enea LINX, reached without its kernel modules: this process is a LINX node. Nodes
-//! are joined by TCP (the TCP connection manager, version 3), within a host by a Unix socket that carries the same.
+//! `linx://host/name`: an endpoint of Enea LINX, without its kernel modules: this process is a LINX node.
+//! Nodes are connected by TCP (the TCP connection manager, version 3), or within a host by a Unix socket with
+//! the same protocol.
 //!
-//! One connection joins two nodes, however many endpoints talk over it. Names are hunted for, endpoints published and
-//! taken back as RLNH 2 wants it, and connections supervised.
+//! One connection joins two nodes, for any number of endpoints. RLNH 2 governs hunting for names, publishing
+//! and removing endpoints, and supervision.
 //!
-//! What is sent is a signal: a number and bytes. Between our own ends the number says that a payload follows; with
-//! `raw=1` the bytes are the whole signal. A listener answers each client from an end of its own, as LINX servers do.
+//! A message is a signal: a number and bytes. Between linkgauge programs the number marks a payload; with
+//! `raw=1` the bytes are the whole signal. A listener replies to each client from a separate endpoint, as
+//! LINX servers do.
 
 use std::fmt;
 use std::time::Duration;
@@ -61,7 +63,7 @@ pub const TRANSPORT: Transport = Transport {
     },
 };
 
-/// The same over Ethernet.
+/// The same protocol over Ethernet.
 pub const ETHERNET_TRANSPORT: Transport = Transport {
     scheme: "linx+eth",
     summary: "Enea LINX endpoint of another node on the same Ethernet",
@@ -83,22 +85,23 @@ pub const ETHERNET_TRANSPORT: Transport = Transport {
     open,
     listen: Some(listener::listen),
     loopback_urls: |directory| {
-        // Everybody on the loop-back device hears everybody: the Ethernet type makes it as fresh as the directory.
+        // Programs on the loop-back device receive each other's frames: the Ethernet type makes the endpoint
+        // as unique as the directory.
         let hash = directory.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
         vec![format!("linx+eth://lo/00:00:00:00:00:00/server?ethertype={:#x}", 0xa000 + hash % 0x5000)]
     },
 };
 
-/// Where LINX nodes listen.
+/// Default port of LINX nodes.
 const DEFAULT_LINX_PORT: u16 = 19_790;
 
 /// `sun_path` holds 108 bytes, the first of which is zero here.
 const MAX_NAME_BYTES: usize = 107 - LOCAL_NAME_PREFIX.len();
 
-/// Under this and its own name an endpoint of this host is found, as an abstract Unix socket.
+/// Prefix of the abstract Unix socket of an endpoint on this host; its name follows.
 const LOCAL_NAME_PREFIX: &str = "linkgauge.linx/";
 
-/// The same endpoint for whoever speaks in whole signals; one that is none of ours stays as it is.
+/// The same endpoint with raw signals. Endpoints of other transports are returned unchanged.
 pub fn with_raw_signals(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> {
     if ![TRANSPORT.scheme, ETHERNET_TRANSPORT.scheme].contains(&endpoint.scheme())
         || endpoint.option("raw").is_some()
@@ -109,14 +112,14 @@ pub fn with_raw_signals(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> 
     format!("{}{joint}raw=1", endpoint.as_str().trim_end_matches('?')).parse()
 }
 
-/// Who opened the connection.
+/// The role of this node when the connection was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionRole {
     Active,
     Passive,
 }
 
-/// Why a connection between two nodes is over.
+/// The reason for the end of a connection between two nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DisconnectReason {
     Closed,
@@ -153,16 +156,16 @@ impl DisconnectReason {
     }
 }
 
-/// How the far node is reached.
+/// How the remote node is reached.
 enum NodeAddress {
-    /// The node as an endpoint of TCP.
+    /// The node as a TCP endpoint.
     Tcp(Endpoint),
-    /// It is this host.
+    /// The node is this host.
     ThisHost,
     Ethernet(ethernet::EthernetNode),
 }
 
-/// An endpoint of this transport, read.
+/// A parsed endpoint of this transport.
 struct Options {
     node_address: NodeAddress,
     name: String,

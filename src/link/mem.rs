@@ -1,8 +1,9 @@
-//! `mem://name`: a link inside this process whose far end runs in the same thread. On the virtual clock a whole run
-//! over it is exact to the nanosecond; on the system clock it is the floor of the instrument itself.
+//! `mem://name`: a link inside this process whose server runs in the same thread. On the virtual clock a
+//! whole run over it is exact to the nanosecond; on the system clock it shows the overhead of linkgauge
+//! itself.
 //!
-//! Waiting steps the far end and moves the clock to the next event. What delay, rate and faults do to the bytes is
-//! modelled in `shaped`; here every n-th message, or character of a line, is spoilt, and the buffer is what a sender waits for.
+//! A wait runs the server and moves the clock to the next event. `shaped` models delay, rate and faults; this
+//! file drops or changes every n-th message or character, and limits the buffer that blocks a sender.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -48,11 +49,11 @@ pub const TRANSPORT: Transport = Transport {
     loopback_urls: |_| vec!["mem://floor".to_owned(), "mem://floor-messages?type=message".to_owned()],
 };
 
-/// Largest message, as large as the default buffer bears.
+/// Largest message; it fits the default buffer.
 const MAX_MESSAGE_BYTES: usize = 65_536;
 const DEFAULT_BUFFER_BYTES: u64 = 1 << 20;
 
-/// An endpoint of this transport, read.
+/// A parsed endpoint of this transport.
 #[derive(Debug, Clone, PartialEq)]
 struct Options {
     framing: Framing,
@@ -134,13 +135,13 @@ impl Options {
     }
 }
 
-/// One direction: its path, and what is on it or waits to be read.
+/// One direction: its path and its pipe.
 #[derive(Debug)]
 struct MemDirection {
     framing: Framing,
     buffer_bytes: usize,
     serial_settings: Option<SerialSettings>,
-    /// Every so many characters of a line are changed; so many have been sent.
+    /// One in this many characters is changed, and the number sent so far.
     change_every: u64,
     characters_sent: u64,
     path: ShapedPath,
@@ -160,7 +161,7 @@ impl MemDirection {
         }
     }
 
-    /// Takes what fits of a stream, or a whole message; `None` when there is no room now.
+    /// Takes as much of a stream as fits, or a whole message; `None` if there is no room now.
     fn send(&mut self, bytes: &[u8], now: Time) -> Result<Option<usize>, Fault> {
         if self.pipe.is_finished() {
             return Err(Fault::Closed);
@@ -182,7 +183,7 @@ impl MemDirection {
         Ok(Some(taken))
     }
 
-    /// One character goes over a line.
+    /// Sends one character over a line.
     fn send_character(&mut self, byte: u8, settings: &SerialSettings, now: Time) {
         self.characters_sent += 1;
         if settings.flow_control == FlowControl::XonXoff
@@ -201,7 +202,7 @@ impl MemDirection {
     }
 }
 
-/// Two pipes and the far end between them.
+/// Two pipes and the server at their end.
 struct MemConnection {
     forward: MemDirection,
     reverse: MemDirection,
@@ -210,13 +211,13 @@ struct MemConnection {
 }
 
 struct MemState {
-    /// Up to here the far ends have been run.
+    /// Time up to which the servers have run.
     servers_run_until: Time,
     listeners: Vec<(String, PartyFactory)>,
     connections: Vec<Option<MemConnection>>,
 }
 
-/// All the `mem://` links and far ends of a process. Clones are handles on the same net.
+/// All `mem://` links and servers of a process. Clones are handles of the same network.
 #[derive(Clone)]
 pub struct MemNetwork {
     state: Arc<Mutex<MemState>>,
@@ -236,18 +237,19 @@ impl MemNetwork {
     }
 
     fn lock_state(&self) -> MutexGuard<'_, MemState> {
-        // A far end that panicked takes nothing with it that the others need.
+        // After a panic of one server the state stays valid for the others.
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Runs all far ends up to the clock's now, then moves a virtual clock on to the next event, at most to `limit`.
+    /// Runs all servers up to the current time, then moves a virtual clock to the next event, at most to
+    /// `limit`.
     pub fn advance(&self, limit: Time) {
         let now = self.clock.now();
         let next = self.lock_state().run_servers(now, None).min(limit).max(now);
         self.clock.sleep_until(next);
     }
 
-    /// Does `act` as soon as it gives something, running the far ends and waiting meanwhile.
+    /// Retries `act` until it returns a value; runs the servers and waits meanwhile.
     fn retry_within<T>(
         &self,
         id: usize,
@@ -279,8 +281,8 @@ impl MemNetwork {
 }
 
 impl MemState {
-    /// Runs the far ends up to `now`; returns the instant of the next event after it. What has arrived for the near
-    /// end of connection `reader` (or of any) counts as an event.
+    /// Runs the servers up to `now`; returns the time of the next event. An arrival at the client of
+    /// connection `reader` (or of any connection) is an event.
     fn run_servers(&mut self, now: Time, reader: Option<usize>) -> Time {
         loop {
             let mut moved = false;
@@ -303,7 +305,7 @@ impl MemState {
             if moved {
                 continue;
             }
-            // At the end of time nothing is after now.
+            // At the end of time there is no later event.
             if next > now || next == Time::NEVER {
                 self.servers_run_until = self.servers_run_until.max(now);
                 return next;
@@ -319,7 +321,7 @@ enum MemStepOutcome {
 }
 
 impl MemConnection {
-    /// Lets the far end do what it can at `now`.
+    /// Runs one step of a server at `now`.
     fn step_server(&mut self, now: Time) -> MemStepOutcome {
         let Some(far) = &mut self.server else { return MemStepOutcome::Waiting(Time::NEVER) };
         let mut closes = false;
@@ -366,7 +368,7 @@ impl MemConnection {
                 self.reverse.close();
                 MemStepOutcome::Progress
             }
-            // Who was called does not call back.
+            // A server does not open its link again.
             Step::Done | Step::Fail(_) | Step::Reopen => {
                 closes = true;
                 MemStepOutcome::Progress
@@ -395,7 +397,7 @@ fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fau
     let net = opening.memory_network.clone();
     let id = {
         let mut world = net.lock_state();
-        // The new far end begins now, not when the others were run last.
+        // The new server starts now, not when the others ran last.
         world.run_servers(net.clock.now(), None);
         let host = world.listeners.iter().find(|(name, _)| name == endpoint.address());
         let (_, hosting) =
@@ -493,7 +495,7 @@ impl Drop for MemLink {
             connection.forward.close();
             connection.reverse.close();
         }
-        // What is in flight still arrives, and then the far end sees the close.
+        // Data in flight still arrives before the server sees the close.
         world.run_servers(now, None);
     }
 }

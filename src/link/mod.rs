@@ -1,7 +1,7 @@
-//! Links: the ways to reach a peer. One file and one line in [`TRANSPORTS`] each.
+//! Links: the ways to reach a server or device. Each transport is one file and one line in [`TRANSPORTS`].
 //!
-//! A link moves bytes or messages and says what it *can* do ([`Caps`]) and what it *really got* ([`Facts`]).
-//! It does not know what the bytes mean, and nobody above asks which kind of link it is.
+//! A link moves bytes or messages and reports its capabilities ([`Caps`]) and its effective settings
+//! ([`Facts`]). It does not interpret the bytes, and code above never asks for the type of the link.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -47,7 +47,7 @@ mod vsock;
 
 pub use internet::{DEFAULT_PORT, all_interface_facts, companion_stream};
 
-/// Every transport, in the order in which help and documentation show them.
+/// All transports, in the order of help and documentation.
 pub static TRANSPORTS: &[Transport] = &[
     tcp::TRANSPORT,
     udp::TRANSPORT,
@@ -65,24 +65,26 @@ pub static TRANSPORTS: &[Transport] = &[
     mem::TRANSPORT,
 ];
 
-/// What the list knows of a transport: enough for parsing, help, `doctor`, the docs table and the contract tests.
+/// Static description of a transport, used for parsing, help, `doctor`, the table in the docs and the
+/// contract tests.
 pub struct Transport {
     pub scheme: &'static str,
     pub summary: &'static str,
     pub example: &'static str,
     /// Options after `?`: name and meaning.
     pub options: &'static [(&'static str, &'static str)],
-    /// Reads the endpoint and says what such a link can do; opens nothing. Call [`endpoint_caps`] instead.
+    /// Parses the endpoint and returns the capabilities of its links; opens nothing. Call [`endpoint_caps`]
+    /// instead.
     pub parse_caps: fn(&Endpoint) -> Result<Caps, EndpointError>,
-    /// Whether this host can open such links; if not, why, and what to do.
+    /// Whether this host can open such links. The error gives the reason and the remedy.
     pub available: fn() -> Result<(), Limitation>,
-    /// What keeps links of this transport, where it is available, from reaching as far as they could.
+    /// Limits the reach of an available transport, for example to this host.
     pub limitation: fn() -> Option<Limitation>,
     pub open: OpenFn<dyn Link>,
-    /// None where nobody can listen: a device is at the far end, or a program that is not a peer of ours.
+    /// `None` where listening is impossible: the remote is a device, or a program that is not linkgauge.
     pub listen: Option<OpenFn<dyn Listener>>,
-    /// Endpoints of this host to listen on in tests and in the demo, every variant once; `directory` is a fresh one.
-    /// None where nobody can listen; the lab has stand-ins for those.
+    /// Endpoints of this host to listen on in tests and in the demo, every variant once. `directory` is an
+    /// empty directory. Empty if listening is impossible; the lab has stand-ins for those.
     pub loopback_urls: fn(directory: &str) -> Vec<String>,
 }
 
@@ -97,7 +99,11 @@ pub fn find_transport(endpoint: &Endpoint) -> Result<&'static Transport, Fault> 
     })
 }
 
-/// What links to this endpoint can do, as far as it tells; fails on anything in it that the transport does not know.
+/// The capabilities of links to this endpoint, as far as the endpoint shows them.
+///
+/// # Errors
+///
+/// Fails if the transport does not support a part of the endpoint.
 pub fn endpoint_caps(endpoint: &Endpoint) -> Result<Caps, Fault> {
     let transport = find_transport(endpoint)?;
     let known: Vec<&str> = transport.options.iter().map(|(name, _)| *name).collect();
@@ -105,7 +111,7 @@ pub fn endpoint_caps(endpoint: &Endpoint) -> Result<Caps, Fault> {
     Ok((transport.parse_caps)(endpoint)?)
 }
 
-/// Why a transport cannot be used on this host, or not beyond it, and the remedy.
+/// Why a transport cannot be used on this host, or only within it, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limitation {
     pub reason: String,
@@ -113,7 +119,8 @@ pub struct Limitation {
 }
 
 impl Limitation {
-    /// Of a socket that could not be opened, which says something of the transport only while others can be.
+    /// From the error of a trial socket. It says something about the transport only while other sockets can
+    /// be opened.
     pub fn from_socket_error(
         error: &io::Error,
         reason: impl Into<String>,
@@ -129,54 +136,55 @@ impl Limitation {
     }
 }
 
-/// Whether this process has as many open files as it may.
+/// Whether this process has reached its limit of open files.
 fn is_file_limit_reached(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
 }
 
-/// Every command that opens many links has raised its own limit as far as it may.
+/// Commands that open many links have already raised their soft limit as far as possible.
 const RAISE_FILE_LIMIT_HINT: &str = ": each link is one: use fewer, or raise the hard limit (ulimit -Hn) first: sudo prlimit --nofile=4096 --pid $$";
 
-/// What a link can do, as far as its endpoint tells (before opening) or for certain (after).
+/// Capabilities of a link: as far as the endpoint shows them (before opening) or final (after).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Caps {
     pub framing: Framing,
-    /// Most bytes of one message; `None` on streams.
+    /// Maximum message size in bytes; `None` on streams.
     pub max_message_bytes: Option<usize>,
-    /// Nothing is lost, doubled or reordered while the link is up.
+    /// No loss, duplication or reordering while the link is up.
     pub is_reliable: bool,
-    /// The far end sees that this end finished, and goes on until it has done the same. Where not, silence is all it
-    /// gets, and the end of a flow has to be told in a message. A device behind a line is never told: it would drop what
-    /// is still on its way. Of the links between two of our own ends, those that close have connections; the others ask
-    /// a listener's door.
+    /// The remote sees that the local end has finished, and continues until it has finished as well.
+    /// Elsewhere the end of a flow must be sent as a message. A device on a serial line gets no such message:
+    /// it would drop bytes in flight. Links between two linkgauge programs have connections if they signal a
+    /// close; otherwise the listener uses an accept filter.
     pub can_signal_close: bool,
-    /// An end that has finished still hears what the other one sends from then on.
+    /// An end that has finished sending still receives.
     pub can_half_close: bool,
-    /// A second connection to the same endpoint can be opened beside this one.
+    /// Supports several connections to the same endpoint in parallel.
     pub can_open_parallel: bool,
-    /// An unknown device, or a system's own echo, is at the far end: nothing but the payload is ever sent to it.
+    /// The remote is an unknown device or a system's own echo: it receives nothing but the payload.
     pub is_device: bool,
-    /// The physical line behind the link, where it is known.
+    /// The physical line of the link, if known.
     pub link_rate: Option<LinkRate>,
-    /// How long opening may take although all is well; the time-out is that long unless something else is asked for.
+    /// Time that opening may take normally. It is the default time-out.
     pub open_timeout: Duration,
-    /// Where sending as fast as it goes is fine without being asked for.
+    /// Where sending at full speed needs no explicit request.
     pub unpaced_scope: UnpacedScope,
 }
 
-/// Where sending without a pace disturbs nobody.
+/// Where sending without pacing disturbs no other traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnpacedScope {
-    /// Everywhere: the link slows its sender down for others on the way, or has no others.
+    /// Everywhere: the link slows its sender down, or carries no other traffic.
     Anywhere,
-    /// Datagrams that no congestion control slows down: within this host.
+    /// Within this host: datagrams without congestion control.
     OnThisHost,
-    /// The same, and hosts answer that nobody has asked: nowhere. Requests that wait for their replies count, too.
+    /// Nowhere: as above, and hosts send unsolicited replies. This includes requests that wait for their
+    /// replies.
     Nowhere,
 }
 
 impl Caps {
-    /// A reliable byte stream of a network.
+    /// A reliable byte stream over a network.
     pub const STREAM: Caps = Caps {
         framing: Framing::Stream,
         max_message_bytes: None,
@@ -190,13 +198,14 @@ impl Caps {
         unpaced_scope: UnpacedScope::Anywhere,
     };
 
-    /// A device, or a plug, at the end of a line: where nothing comes back, that is what to look at.
+    /// A device or a loop-back plug at the end of a line. Without replies, the line is the first thing to
+    /// check.
     pub fn is_serial_device(&self) -> bool {
         self.is_device && self.link_rate.is_some()
     }
 }
 
-/// Whether the link keeps the borders of what was sent.
+/// Whether the link preserves message boundaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     Stream,
@@ -216,32 +225,32 @@ impl Framing {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkRate {
     pub bits_per_second: f64,
-    /// Bits on the line for each byte of payload (8N1: 10).
+    /// Bits on the line per byte of payload (8N1: 10).
     pub bits_per_byte: f64,
-    /// Bits of each byte that get through, 5 to 8: the upper ones do not.
+    /// Bits of each byte that are transmitted, 5 to 8; the upper bits are lost.
     pub data_bits: u8,
-    /// XON and XOFF steer the line, so that the payload must not contain them.
+    /// XON and XOFF control the line, so the payload must not contain them.
     pub has_in_band_flow_control: bool,
 }
 
 impl LinkRate {
-    /// A line that adds nothing to the bytes and takes nothing from them.
+    /// A line without overhead: 8 bits per byte.
     pub fn without_overhead(bits_per_second: f64) -> LinkRate {
         LinkRate { bits_per_second, bits_per_byte: 8.0, data_bits: 8, has_in_band_flow_control: false }
     }
 
-    /// How long so many bytes take, one after the other.
+    /// Time for this number of bytes back to back.
     pub fn transmission_time(&self, bytes: u64) -> Duration {
         let seconds = bytes as f64 * self.bits_per_byte / self.bits_per_second;
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    /// How many whole bytes it carries in that time, at least one.
+    /// Whole bytes that the line carries in this time, at least one.
     pub fn bytes_in(&self, time: Duration) -> u64 {
         ((time.as_secs_f64() * self.bits_per_second / self.bits_per_byte) as u64).max(1)
     }
 
-    /// Bits of payload that it can carry in a second, in bytes of eight.
+    /// Payload rate in bit/s, in bytes of eight bits.
     pub fn max_payload_bps(&self) -> f64 {
         8.0 * self.bits_per_second / self.bits_per_byte
     }
@@ -278,13 +287,13 @@ impl From<EndpointError> for Fault {
 }
 
 impl Fault {
-    /// Names the operation of a system error, so that it can be told from others.
+    /// Maps a system error to a fault that names the operation.
     pub fn system(operation: &'static str) -> impl Fn(io::Error) -> Fault {
         move |source| Fault::System { operation, source }
     }
 }
 
-/// A fault with the endpoint it happened on, and what to try.
+/// A fault, its endpoint, and a hint for the user.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{fault}{}", error_prefix(.endpoint, .fault), remedy(.fault))]
 pub struct LinkError {
@@ -292,7 +301,7 @@ pub struct LinkError {
     pub fault: Fault,
 }
 
-/// The endpoint, unless the fault names it already.
+/// The endpoint, unless the fault already names it.
 fn error_prefix(endpoint: &str, fault: &Fault) -> String {
     match fault {
         Fault::Endpoint(_) => String::new(),
@@ -306,7 +315,7 @@ impl LinkError {
     }
 }
 
-/// What to look at where nothing comes back from a line.
+/// Hint for a serial line without replies.
 pub const CHECK_LINE_HINT: &str =
     ": is the loop-back plug in, or the device on? Check rate and flow control, and --timeout";
 
@@ -335,26 +344,27 @@ fn remedy(fault: &Fault) -> &'static str {
     }
 }
 
-/// An open link. An operation that cannot be done `within` the time given fails with [`Fault::TimedOut`] and can be
-/// tried again. The time is relative because the caller has just read the clock, and reading it twice costs.
+/// An open link. An operation that is not complete `within` the given time fails with [`Fault::TimedOut`] and
+/// can be tried again. The time is relative because the caller has just read the clock, and reading it twice
+/// costs time.
 pub trait Link: Send {
     fn caps(&self) -> &Caps;
 
-    /// What was granted, read from the system now.
+    /// The effective settings, read from the system now.
     fn facts(&self) -> Facts;
 
-    /// Prepares for what a party is about to do.
+    /// Prepares the link for the next steps of a party.
     fn tune(&mut self, tuning: &party::Tuning);
 
-    /// Sends one message whole, or the first part of `bytes` on a stream; returns how much was taken.
+    /// Sends one whole message, or the first part of `bytes` on a stream. Returns the number of bytes taken.
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault>;
 
-    /// Receives one message (cut off at the length of `into`), or what has arrived of a stream. A stream's end is
-    /// [`Fault::Closed`].
+    /// Receives one message (truncated to the length of `into`), or the available bytes of a stream. The end
+    /// of a stream is [`Fault::Closed`].
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault>;
 
-    /// Sends messages of `message` bytes each that lie end to end (the last may be shorter), as many as one
-    /// operation takes; returns the bytes taken.
+    /// Sends messages of `message` bytes each, stored back to back (the last may be shorter), as many as one
+    /// operation takes. Returns the number of bytes taken.
     fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
         match self.caps().framing {
             Framing::Stream => self.send(messages, within),
@@ -362,7 +372,7 @@ pub trait Link: Send {
         }
     }
 
-    /// Receives at least one message, and as many more as lie ready and fit.
+    /// Receives at least one message, and all others that are ready and fit.
     fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
         into.clear();
         let length = self.receive(&mut into.bytes, within)?;
@@ -370,82 +380,81 @@ pub trait Link: Send {
         Ok(())
     }
 
-    /// Ends the link with an error at the other end, where it can: what is still on its way is thrown away. For programs
-    /// that do not notice a plain end.
+    /// Resets the connection, where possible: data in flight is discarded. For programs that do not notice a
+    /// normal close.
     fn abort(&mut self) {}
 
-    /// A second handle on the same link, for receiving in one thread while another sends.
+    /// A second handle for the same link, to receive in one thread while another sends.
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault>;
 
-    /// Nothing more will be sent; receiving goes on. Does nothing where a link has no such notion.
+    /// Ends sending; receiving continues. Does nothing on links without a half-close.
     fn finish_sending(&mut self) -> Result<(), Fault>;
 
-    /// Opens the link anew in place of one that broke: what was on its way in it is gone. [`Fault::TimedOut`] says that
-    /// it is still being opened; asking again goes on with that.
+    /// Opens the link again after it broke; data in flight is lost. [`Fault::TimedOut`] means that opening is
+    /// still in progress: call again to continue.
     fn reopen(&mut self, within: Duration) -> Result<(), Fault> {
         let _ = within;
         Err(Fault::Closed)
     }
 
-    /// Control of the serial port at the end of this link, where there is one and it lets itself be controlled.
+    /// Control of the serial port at the end of this link, if supported.
     fn port_control(&mut self) -> Option<&mut dyn serial_line::PortControl> {
         None
     }
 
-    /// Whether the far end is known to have closed the link or vanished, although bytes of it may still wait to be
-    /// received.
+    /// Whether the remote is known to have closed the link or vanished. Received bytes may still be waiting.
     fn is_hung_up(&self) -> bool {
         false
     }
 
-    /// The descriptor that becomes readable when something has come, where there is one for this link alone.
+    /// The descriptor that becomes readable on arrival, if this link has one for itself.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Bytes handed to the link that the far end's system has not acknowledged yet, where that can be known.
+    /// Bytes sent but not yet acknowledged by the remote system, if known.
     fn unacknowledged_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Whether the connection failed, so that what it still held never left it.
+    /// Whether the connection failed, so that its unsent data never left.
     fn is_broken(&self) -> bool {
         false
     }
 
-    /// How long this handle has asked in vain for something to come or to leave, where it busy-polls.
+    /// Time this handle has spent polling without a result, where it busy-polls.
     fn busy_poll_time(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Segments that this end's system has sent again, where that can be known.
+    /// Segments retransmitted by the local system, if known.
     fn retransmits(&self) -> Option<u64> {
         None
     }
 
-    /// Packets that this end's socket dropped since it was opened because its buffer was full. Where the kernel joins
-    /// datagrams (`receive_method` is `gro`), one packet holds several messages.
+    /// Packets dropped by the local socket since it was opened, because its buffer was full. If the kernel
+    /// merges datagrams (`receive_method` is `gro`), one packet holds several messages.
     fn socket_drops(&self) -> Option<u64> {
         None
     }
 }
 
-/// Messages received in one operation. Fixed size: nothing is allocated after it was made.
+/// Messages received in one operation. Fixed size: nothing is allocated after construction.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub bytes: Vec<u8>,
-    /// Room for one message, when a link fills several at once.
+    /// Bytes reserved per message, where a link fills several at once.
     pub slot_bytes: usize,
     spans: Vec<(u32, u32)>,
-    /// Links that can are to tell how many routers a message might still have passed.
+    /// Requests the TTL of messages, where the link supports it.
     wants_ttl: bool,
     ttl: Option<u8>,
 }
 
 impl Batch {
-    /// Room for `messages` messages of at most `slot` bytes.
+    /// For `messages` messages of at most `slot` bytes.
     pub fn new(slot: usize, messages: usize) -> Batch {
-        // A link may be handed a whole coalesced packet at once, whatever the messages in it measure.
+        // A link may receive a whole coalesced packet at once, whatever the size of its messages.
         let bytes = if messages > 1 { (slot * messages).max(MAX_COALESCED_BYTES) } else { slot };
         Batch {
             bytes: vec![0; bytes],
@@ -455,12 +464,12 @@ impl Batch {
         }
     }
 
-    /// Room for one message, with the TTL (hop limit) that it arrived with.
+    /// For one message with the TTL (hop limit) on arrival.
     pub fn with_ttl(slot: usize) -> Batch {
         Batch { wants_ttl: true, ..Batch::new(slot, 1) }
     }
 
-    /// The TTL that the message arrived with, where it was asked for and the link knows it.
+    /// The TTL of the message on arrival, if requested and supported.
     pub fn ttl(&self) -> Option<u8> {
         self.ttl
     }
@@ -470,7 +479,7 @@ impl Batch {
         self.ttl = None;
     }
 
-    /// Notes that a message lies at `start`. More than fit are refused by the caller's own count.
+    /// Records a message at `start`. The caller ensures that the count fits.
     pub fn push_span(&mut self, start: usize, length: usize) {
         debug_assert!(self.spans.len() < MAX_BATCH_MESSAGES);
         self.spans.push((start as u32, length as u32));
@@ -504,85 +513,87 @@ impl Batch {
     }
 }
 
-/// Most messages one receive operation returns: a coalesced packet holds at most 128 segments (`UDP_MAX_SEGMENTS` of
-/// linux/udp.h since 6.9, 64 before).
+/// Maximum number of messages per receive operation: a coalesced packet holds at most 128 segments
+/// (`UDP_MAX_SEGMENTS` of linux/udp.h since 6.9, 64 before).
 pub const MAX_BATCH_MESSAGES: usize = 128;
 
-/// Most bytes of a coalesced packet: the length field of IP.
+/// Maximum size of a coalesced packet: the length field of IP.
 pub const MAX_COALESCED_BYTES: usize = 65_536;
 
-/// What a listener does with the first message of an unknown sender, on links without connections.
+/// Reaction of a listener to the first message of an unknown sender, on links without connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Sends back what stands in the reply, keeps nothing.
+    /// Sends the reply and stores nothing.
     Reply,
-    /// Opens a link to that sender, whose first message this is.
+    /// Opens a link to the sender. The message is the first one of that link.
     Open,
     Drop,
 }
 
-/// Decides on a first message: its bytes, its sender, and room for a reply.
+/// Decides on a first message: its bytes, its sender, and a buffer for a reply.
 pub type AcceptFilter<'a> = dyn FnMut(&[u8], &str, &mut Vec<u8>) -> Admission + 'a;
 
-/// Who a sender is, whatever socket it uses: its text without what it can choose. `203.0.113.5:4000` of the Internet is left to
-/// the caller, who knows about networks; processes of this host are one.
+/// The identity of a sender without the parts that it can choose itself. An Internet address such as
+/// `203.0.113.5:4000` is returned whole: the caller knows about networks. All processes of this host are one
+/// sender.
 pub fn sender_identity(from: &str) -> &str {
     match from.split_once([':', ',', '/']) {
         _ if from.starts_with(['@', '/']) => "this host",
-        // A context (vsock) and its port.
+        // A vsock context and its port.
         Some((context, port)) if [context, port].iter().all(|number| number.parse::<u32>().is_ok()) => {
             context
         }
-        // A node (TIPC) and its socket, a device (Bluetooth) and its channel.
+        // A TIPC node and its socket, or a Bluetooth device and its channel.
         _ => from.split([',', '/']).next().unwrap_or(from),
     }
 }
 
-/// Makes the far end of a new connection; the text names the sender.
+/// Makes the server party of a new connection; the text names the sender.
 pub type PartyFactory = Box<dyn Fn(&str) -> Box<dyn party::Party> + Send>;
 
-/// Waits for others to connect.
+/// Waits for incoming connections.
 pub trait Listener: Send {
-    /// Where it really listens (port 0 replaced by the one given).
+    /// The effective endpoint (port 0 replaced by the assigned port).
     fn endpoint(&self) -> Endpoint;
 
-    /// The next connection and its sender. `door` is asked about first messages on links without connections.
+    /// The next connection and its sender. On links without connections, `door` decides on first messages.
     fn accept(&mut self, within: Duration, door: &mut AcceptFilter)
     -> Result<(Box<dyn Link>, String), Fault>;
 
-    /// Has each message that begins with these bytes open a link of its own, where a sender could have several.
+    /// Each message that begins with these bytes opens a link of its own, where a sender can have several.
     fn set_opening_prefix(&mut self, bytes: &'static [u8]) {
         let _ = bytes;
     }
 
-    /// Takes over running the far ends, where the link itself does that (in memory); otherwise gives it back.
+    /// Takes over running the server parties if the link does that itself (in memory). Otherwise returns the
+    /// factory.
     fn set_party_factory(&mut self, hosting: PartyFactory) -> Result<(), PartyFactory> {
         Err(hosting)
     }
 }
 
-/// What opening needs to know besides the endpoint.
+/// Context for opening, besides the endpoint.
 #[derive(Debug, Clone)]
 pub struct OpenContext {
     pub clock: Clock,
-    /// The far ends that live in this process.
+    /// The servers that live in this process.
     pub memory_network: mem::MemNetwork,
     pub shared_resources: SharedResources,
-    /// Time for opening.
+    /// Time-out for opening.
     pub timeout: Duration,
     pub wait: WaitMode,
-    /// Used where the endpoint names no port.
+    /// Used if the endpoint names no port.
     pub default_port: Option<u16>,
 }
 
-/// Opens and listens for whoever needs links: peers get it together with an endpoint.
+/// Opens links and listeners. Protocols get it together with an endpoint.
 #[derive(Debug, Clone)]
 pub struct Dialer {
     pub clock: Clock,
     pub memory_network: mem::MemNetwork,
     pub shared_resources: SharedResources,
     pub wait: WaitMode,
-    /// For opening, and for each answer of a handshake.
+    /// Time-out for opening, and for each reply of a handshake.
     pub timeout: Duration,
     pub default_port: Option<u16>,
 }
@@ -642,7 +653,7 @@ impl Dialer {
             endpoint_caps(endpoint)?;
             let transport = find_transport(endpoint)?;
             act(transport).map_err(|fault| match (fault, (transport.available)()) {
-                // It says nothing of the transport, whatever a trial socket fails with now.
+                // The error says nothing about the transport, whatever a trial socket fails with now.
                 (fault, _) if matches!(&fault, Fault::System { source, .. } if is_file_limit_reached(source)) => {
                     fault
                 }

@@ -1,7 +1,9 @@
-//! How many datagrams go best through the kernel at once: measured once per process on a pair of loop-back sockets.
+//! Chooses how many datagrams to pass to the kernel at once: measured once per process on a pair of loop-back
+//! sockets.
 //!
-//! One thread sends a run of datagrams and takes it in again, so the rates weigh the work of both ends together. They
-//! choose between ways; they are not a measurement of any link. Not for latency: links use this only for bulk.
+//! One thread sends and receives a run of datagrams, so the rates include the work of both ends. The rates
+//! only choose a method; they do not measure any link. Only bulk transfers use this, not latency
+//! measurements.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::OnceLock;
@@ -18,22 +20,22 @@ use crate::clock::Clock;
 /// How several datagrams are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendMethod {
-    /// One in each call.
+    /// One per call.
     Single,
-    /// Several in each call (`sendmmsg`).
+    /// Several per call (`sendmmsg`).
     Many,
-    /// One large one that is cut below (`UDP_SEGMENT`).
+    /// One large one that the kernel or the card segments (`UDP_SEGMENT`).
     Segments,
 }
 
 /// How several datagrams are received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiveMethod {
-    /// One in each call.
+    /// One per call.
     Single,
-    /// Several in each call (`recvmmsg`).
+    /// Several per call (`recvmmsg`).
     Many,
-    /// Those that the kernel has joined (`UDP_GRO`).
+    /// Coalesced by the kernel (`UDP_GRO`).
     Coalesced,
 }
 
@@ -57,16 +59,16 @@ impl ReceiveMethod {
     }
 }
 
-/// Whether a way of the kernel may be used.
+/// Whether an offload may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OffloadChoice {
-    /// Where it measures better.
+    /// If it measures faster.
     Auto,
     Off,
     On,
 }
 
-/// What the endpoint allows.
+/// The offloads that the endpoint permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OffloadOptions {
     pub segments: OffloadChoice,
@@ -74,13 +76,13 @@ pub struct OffloadOptions {
 }
 
 impl OffloadOptions {
-    /// Families without offloads.
+    /// For families without offloads.
     pub const NONE: OffloadOptions =
         OffloadOptions { segments: OffloadChoice::Off, coalesced: OffloadChoice::Off };
 
-    /// The ways to use for messages of this size.
+    /// The fastest permitted methods for messages of this size.
     pub fn best_methods(self, message: usize) -> (SendMethod, ReceiveMethod) {
-        // Few messages fit into a packet of 64 KiB then, and copying them outweighs the calls.
+        // A packet of 64 KiB holds few such messages, and copying them costs more than the calls.
         let auto = if message > MAX_OFFLOAD_MESSAGE_BYTES { OffloadChoice::Off } else { OffloadChoice::Auto };
         let settle = |choice| if choice == OffloadChoice::Auto { auto } else { choice };
         let (segments, coalesced) = (settle(self.segments), settle(self.coalesced));
@@ -116,13 +118,13 @@ impl OffloadOptions {
     }
 }
 
-/// From this message size on the offloads are left alone unless asked for.
+/// From this message size on, offloads are used only on request.
 const MAX_OFFLOAD_MESSAGE_BYTES: usize = 16 * 1024;
 
-/// What fits an Ethernet frame beside any header, and is usual for bulk over UDP.
+/// Fits an Ethernet frame with any headers; a usual size for bulk transfers over UDP.
 const PROBE_MESSAGE_BYTES: usize = 1400;
 
-/// As many as one packet of 64 KiB holds.
+/// The capacity of a packet of 64 KiB.
 const PROBE_MESSAGES: usize = 46;
 
 /// Time for each of the five combinations.
@@ -140,7 +142,7 @@ type MethodRates = Vec<(SendMethod, ReceiveMethod, f64)>;
 
 static METHOD_RATES: OnceLock<MethodRates> = OnceLock::new();
 
-/// Messages per second of each combination that works here; takes about 50 ms the first time.
+/// Messages per second of each supported combination; the first call takes about 50 ms.
 fn method_rates() -> &'static MethodRates {
     METHOD_RATES.get_or_init(|| {
         let measured = |&(sending, receiving)| {
@@ -177,7 +179,7 @@ impl ProbePair {
         })
     }
 
-    /// `None` where the kernel refuses or loses.
+    /// `None` if the kernel refuses the method or loses messages.
     fn measure_rate(&mut self, sending: SendMethod, receiving: ReceiveMethod) -> Option<f64> {
         if receiving == ReceiveMethod::Coalesced {
             sys::set_udp_coalescing(&self.receiver, true).ok()?;
@@ -253,7 +255,7 @@ impl ProbePair {
     }
 }
 
-/// Loop-back delivers at once, but a softirq may be put off while the machine is busy.
+/// Loop-back delivers at once, but a softirq may be delayed on a busy machine.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

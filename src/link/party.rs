@@ -1,7 +1,7 @@
-//! A party: what one end of a link does, as a state machine. Near ends and far ends are the same kind of thing.
+//! A party: one end of a link, as a state machine. Clients and servers are both parties.
 //!
-//! A party never waits and never reads a clock: it is told the time, says what it wants next, and is told how that
-//! went. So the same far end runs in a server's thread and inside `mem://` on a virtual clock.
+//! A party never waits and never reads a clock: it receives the time, returns its next step, and receives the
+//! outcome. So the same server runs in a thread and inside `mem://` on a virtual clock.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,33 +11,33 @@ use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::plan::WaitMode;
 
-/// What a party wants to do next.
+/// The next step of a party.
 pub enum Step<'a> {
-    /// Send these bytes: messages of `message` bytes end to end, or part of a stream.
+    /// Send these bytes: messages of `message` bytes back to back, or part of a stream.
     Send { bytes: &'a [u8], message: usize },
-    /// Receive into `into`, at the latest by `until`.
+    /// Receive into `into`, until `until` at the latest.
     Receive { into: &'a mut Batch, until: Time },
-    /// Do nothing until then; if that has passed, only read the clock again.
+    /// Sleep until then. If that has passed, only read the clock again.
     Sleep(Time),
-    /// Set link and thread up for what follows; the first step of most parties.
+    /// Set up link and thread for the following steps; the first step of most parties.
     Tune(Tuning),
-    /// Send nothing more, but go on.
+    /// Send nothing more, but continue.
     FinishSending,
-    /// Have the link opened anew, in place of one that broke; see [`Link::reopen`].
+    /// Open a broken link again; see [`Link::reopen`].
     Reopen,
-    /// The party has done all it wanted.
+    /// The party is complete.
     Done,
     /// The party cannot go on.
     Fail(Fault),
 }
 
-/// How a party wants its link and its thread to behave.
+/// Settings of the link and the thread for a party.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tuning {
     pub wait: WaitMode,
-    /// The CPU to run on; `None` leaves it to the system.
+    /// The CPU to run on; `None` leaves the choice to the system.
     pub cpu: Option<u32>,
-    /// Many messages of this size will go in each operation; `None`: one at a time.
+    /// Each operation sends many messages of this size; `None`: one message at a time.
     pub batch_message_bytes: Option<u32>,
 }
 
@@ -45,67 +45,67 @@ pub struct Tuning {
 pub trait Party: Send {
     fn next_step(&mut self, now: Time) -> Step<'_>;
 
-    /// So many of the offered bytes were taken; `at` is the time just before the call.
+    /// `bytes` of the offered bytes were taken; `at` is the time just before the call.
     fn on_sent(&mut self, bytes: usize, at: Time);
 
-    /// What the next [`Party::on_received`] is about: bytes in all, and of the longest message (on a stream, of the chunk).
-    /// For guards, which do not see the batch.
+    /// Announces the next [`Party::on_received`]: bytes in total, and of the longest message (on a stream, of
+    /// the chunk). For guards, which do not see the batch.
     #[inline]
     fn on_arriving(&mut self, _bytes: u64, _longest: usize, _now: Time) {}
 
-    /// The batch offered by the last [`Step::Receive`] holds messages; `now` is the time just after the call.
+    /// The batch of the last [`Step::Receive`] holds messages; `now` is the time just after the call.
     fn on_received(&mut self, now: Time);
 
-    /// Nothing came until the instant given with [`Step::Receive`].
+    /// Nothing arrived until the instant given with [`Step::Receive`].
     fn on_timeout(&mut self, now: Time);
 
-    /// The link takes nothing of what was offered; so many bytes that it took before are not acknowledged yet, where that
-    /// can be known. As long as they become fewer, something takes them.
+    /// The link takes none of the offered bytes. `unacknowledged` is the number of bytes sent but not yet
+    /// acknowledged, if known. While it decreases, the remote is still receiving.
     fn on_send_blocked(&mut self, _now: Time, _unacknowledged: Option<u64>) {}
 
-    /// The far end sends no more. An error ends the party; `Ok` lets it say what next.
+    /// The remote sends no more. An error ends the party; after `Ok` it gives its next step.
     fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
         Err(Fault::Closed)
     }
 
-    /// What became of [`Step::Reopen`]. An error ends the party; `Ok` lets it say what next.
+    /// The outcome of [`Step::Reopen`]. An error ends the party; after `Ok` it gives its next step.
     fn on_reopened(&mut self, outcome: Result<(), Fault>, _now: Time) -> Result<(), Fault> {
         outcome
     }
 
-    /// What this end of a server knows of its client.
+    /// How far this server party trusts its client.
     fn client_trust(&self) -> ClientTrust {
         ClientTrust::Unverified
     }
 
-    /// The server ends the link, for this reason. [`Party::on_ended`] follows.
+    /// The server ends the link for this reason. [`Party::on_ended`] follows.
     fn on_stopped(&mut self, _reason: StopReason) {}
 
-    /// Why this end of a server refused its client something, if it did; the last reason.
+    /// The last reason why this server party refused a request of its client, if it did.
     fn refusal(&self) -> Option<&str> {
         None
     }
 
-    /// What to say when the server stops while this party runs. [`Party::on_ended`] has been called.
+    /// The bytes to send when the server stops while this party runs. Called after [`Party::on_ended`].
     fn closing_message(&mut self) -> &'static [u8] {
         &[]
     }
 
-    /// The party will not be asked again; what its thread used of a CPU, and what its socket dropped.
+    /// The party gets no more calls. `cost` holds the CPU time of its thread and the drops of its socket.
     fn on_ended(&mut self, _cost: PartyCost) {}
 }
 
 /// How far a server trusts a client. The limits of a server depend on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientTrust {
-    /// It has not introduced itself as the protocol wants it. It goes first where others need room.
+    /// It has not completed the handshake of the protocol. It is dropped first when the server needs room.
     Unidentified,
-    /// On links without connections it gets no more bytes than it has sent.
+    /// On links without connections it receives no more bytes than it has sent.
     #[default]
     Unverified,
-    /// It has answered something that only the owner of its address could receive, so it may get more.
+    /// It has replied to a message that only the owner of its address could receive, so it may receive more.
     AddressVerified,
-    /// The party itself, or a connection beside this one, sees to its silence and to the length of what it does.
+    /// The party itself, or a connection beside this one, limits its silence and its duration.
     Exempt,
 }
 
@@ -140,20 +140,20 @@ impl StopReason {
 pub struct PartyCost {
     /// CPU time of its work.
     pub cpu_seconds: f64,
-    /// CPU time in which the thread only asked whether it is time yet, or whether something came: not among those.
+    /// CPU time spent polling the clock or the link; not part of `cpu_seconds`.
     pub busy_poll_seconds: f64,
-    /// Packets that arrived but found the socket's buffer full; see [`Link::socket_drops`].
+    /// Packets dropped because the socket's buffer was full; see [`Link::socket_drops`].
     pub socket_drops: Option<u64>,
-    /// Segments that the system sent again; see [`Link::retransmits`].
+    /// Segments retransmitted by the system; see [`Link::retransmits`].
     pub retransmits: Option<u64>,
 }
 
-/// How long one blocking call at a near end may last before the cancel flag is looked at again.
+/// Maximum duration of a blocking call in a client before it checks the cancel flag again.
 pub const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Runs a party on a link to its end: the one loop, for near and far ends alike. Allocates nothing.
+/// Runs a party on a link until it ends: one loop for clients and servers. Allocates nothing.
 ///
-/// Returns early, without an error, once `cancel` is set; it is looked at at least once every `patience`.
+/// Returns early, without an error, once `cancel` is set. It checks `cancel` at least once every `patience`.
 pub fn drive(
     party: &mut dyn Party,
     link: &mut dyn Link,
@@ -164,7 +164,7 @@ pub fn drive(
     drive_with_cost(party, link, clock, cancel, patience).1
 }
 
-/// The same; tells also what it cost.
+/// Like [`drive`], and returns the cost as well.
 pub fn drive_with_cost(
     party: &mut dyn Party,
     link: &mut dyn Link,
@@ -190,7 +190,7 @@ pub fn drive_with_cost(
     };
     let result = run();
     let used = cpu::thread_cpu_seconds() - before;
-    // On a busy host some of that time went to other threads; no more was waited than was used.
+    // On a busy host part of that time went to other threads; the wait cannot exceed the CPU time used.
     let waiting_seconds = (spun + link.busy_poll_time()).as_secs_f64().min(used);
     let cpu_seconds = used - waiting_seconds;
     let (socket_drops, retransmits) = (link.socket_drops(), link.retransmits());
@@ -199,17 +199,17 @@ pub fn drive_with_cost(
     (cost, result)
 }
 
-/// What became of one step.
+/// Outcome of one step.
 pub enum StepOutcome {
     Progress,
-    /// Nothing could be done in the time allowed; the party may have something else to say at that instant.
+    /// Nothing was possible in the time allowed; the party may give another step at that instant.
     Waiting(Time),
-    /// The party wants to sleep until then; nobody has slept yet.
+    /// The party wants to sleep until then; the caller has to wait.
     Sleeping(Time),
     Done,
 }
 
-/// Does the party's next step, waiting at most `patience`; leaves the time after it in `now`.
+/// Performs the party's next step, waiting at most `patience`; `now` is the time after it.
 #[inline]
 pub fn perform_step(
     party: &mut dyn Party,
@@ -220,15 +220,15 @@ pub fn perform_step(
 ) -> Result<StepOutcome, Fault> {
     match party.next_step(*now) {
         Step::Send { bytes, message } => {
-            // The party may have worked since the clock was read; the time of sending is now.
+            // The party may have worked since the clock was read; this is the time of sending.
             *now = clock.now();
-            // Whether a sender goes on may be decided elsewhere, so it never waits long.
+            // Other code may decide whether a sender continues, so it never waits long.
             match link.send_batch(bytes, message, patience.min(CANCEL_CHECK_INTERVAL)) {
                 Ok(bytes) => party.on_sent(bytes, *now),
                 Err(Fault::TimedOut) => {
                     *now = clock.now();
                     party.on_send_blocked(*now, link.unacknowledged_bytes());
-                    // The party alone knows when it gives up, so it is asked again soon.
+                    // Only the party knows when it gives up, so it is called again soon.
                     return Ok(StepOutcome::Waiting(*now + CANCEL_CHECK_INTERVAL));
                 }
                 Err(fault) => return Err(fault),
@@ -266,7 +266,7 @@ pub fn perform_step(
             let outcome = link.reopen(patience);
             *now = clock.now();
             match outcome {
-                // Still at it.
+                // Opening is still in progress.
                 Err(Fault::TimedOut) => return Ok(StepOutcome::Waiting(*now + CANCEL_CHECK_INTERVAL)),
                 outcome => party.on_reopened(outcome, *now)?,
             }

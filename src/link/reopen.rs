@@ -1,7 +1,7 @@
-//! A link around a link that can be opened anew when it breaks, for parties that know how to go on.
+//! A link wrapper that opens the link again after it broke, for parties that can continue.
 //!
-//! A broken link looks closed here, whatever the system called it, and what is sent into it is gone, as it is with every
-//! connection that breaks. When to open it anew, and how often, is the party's business.
+//! A broken link looks closed, whatever error the system reported. Data sent into it is lost, as with every
+//! broken connection. The party decides when to open it again, and how often.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::Builder;
@@ -22,7 +22,7 @@ pub struct ReopeningLink {
     dialer: Dialer,
     tuning: Tuning,
     is_broken: bool,
-    /// Opening blocks for as long as the system likes, so it is done beside.
+    /// Opening can block for any time, so a separate thread does it.
     pending_open: Option<Receiver<OpenResult>>,
 }
 
@@ -38,12 +38,12 @@ impl ReopeningLink {
         })
     }
 
-    /// Begins to open the link beside.
+    /// Starts to open the link in a separate thread.
     fn start_opening(&self) -> Result<Receiver<OpenResult>, Fault> {
         let (tell, opened) = sync_channel(1);
         let (dialer, endpoint) = (self.dialer.clone(), self.endpoint.clone());
         let open = move || {
-            // Nobody waits for it any more if nobody receives.
+            // The receiver may have given up.
             let _ = tell.send(dialer.open(&endpoint));
         };
         Builder::new().name("opening".to_owned()).spawn(open).map_err(Fault::system("start a thread"))?;
@@ -124,7 +124,7 @@ impl Link for ReopeningLink {
     }
 
     fn reopen(&mut self, within: Duration) -> Result<(), Fault> {
-        // A device is ours alone, so the old link goes first.
+        // A device can be opened only once, so the old link is closed first.
         if self.pending_open.is_none() {
             self.inner = Box::new(ClosedLink(self.inner.caps().clone()));
             self.is_broken = true;
@@ -156,7 +156,7 @@ impl Link for ReopeningLink {
     }
 }
 
-/// What stands in for a link that was let go.
+/// Replaces a closed link.
 struct ClosedLink(Caps);
 
 impl Link for ClosedLink {
@@ -194,7 +194,7 @@ mod tests {
     use crate::link::party::{Party, Step};
     use crate::link::{Batch, PartyFactory};
 
-    /// Sends back the first bytes that come, and closes.
+    /// Echoes the first bytes, and closes.
     struct CloseAfterSend {
         batch: Batch,
         sent: bool,

@@ -1,5 +1,5 @@
-//! `rfc2217://host:port`: a serial port behind a network, with control of the port in the stream (RFC 2217, Telnet
-//! option 44). And the other side of it, for whoever has the port: [`PortServer`].
+//! `rfc2217://host:port`: a serial port behind a network, with port control in the stream (RFC 2217, Telnet
+//! option 44). [`PortServer`] implements the server side.
 
 use std::io;
 use std::sync::Arc;
@@ -51,18 +51,19 @@ pub const TRANSPORT: Transport = Transport {
     loopback_urls: |_| Vec::new(),
 };
 
-/// The endpoint for clients of a port that listens at `place`.
+/// The endpoint for clients of a port server that listens at `place`.
 pub fn client_endpoint(place: &Endpoint, line: &SerialSettings) -> Result<Endpoint, EndpointError> {
     format!("{}://{}?{}", TRANSPORT.scheme, place.address(), line.endpoint_options()).parse()
 }
 
-/// How long an answer may take; where opening may take longer, so may this. As long as pyserial waits.
+/// Minimum time-out for a reply; longer if opening may take longer. pyserial uses the same time.
 const MIN_REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A port that has said nothing of Telnet by then is a raw one: others greet, or answer a first offer at once.
+/// A port that has sent no Telnet by then is a raw one: others send a greeting, or reply to a first offer at
+/// once.
 const TELNET_DETECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Each make of device servers has another port.
+/// The default port differs between makes of device servers.
 fn require_port(endpoint: &Endpoint) -> Result<(), EndpointError> {
     match endpoint.host_port()? {
         (_, Some(_)) => Ok(()),
@@ -97,7 +98,7 @@ fn connect_fault(fault: Fault) -> Fault {
     }
 }
 
-/// Finds out whether there is a server that lets its port be controlled.
+/// Checks whether the server supports port control.
 fn negotiate_control(link: &mut PortLink, endpoint: &Endpoint, patience: Duration) -> Result<(), Fault> {
     let raw = format!("tcp://{}?baud=…", endpoint.address());
     link.state.queue_with_state(ServerState::write_offers);
@@ -120,7 +121,7 @@ fn negotiate_control(link: &mut PortLink, endpoint: &Endpoint, patience: Duratio
     }
 }
 
-/// Sets the port up; what was on its way before is thrown away.
+/// Sets up the port and discards its old data.
 fn configure_port(link: &mut PortLink, asked: &SerialSettings) -> Result<SerialSettings, Fault> {
     link.state.queue_output(|out| {
         command::write_command(code::SIGNATURE, &[], out);
@@ -130,13 +131,13 @@ fn configure_port(link: &mut PortLink, asked: &SerialSettings) -> Result<SerialS
     link.state.queue_output(|out| {
         command::write_command(code::PURGE, &[command::encode_purge(serial_line::PurgeTarget::Both)], out)
     });
-    // A server that does not answer has thrown nothing away, but is no reason to go without it.
+    // A server that does not reply has discarded nothing; the link is used all the same.
     link.wait_until(TELNET_DETECTION_TIMEOUT, |heard| heard.has_answered(code::PURGE))?;
     link.state.take_inbox();
     Ok(link.state.server_state().settings)
 }
 
-/// A far end that closes has often said why.
+/// Adds the reason for a close, if the server sent one.
 fn explain_close(fault: Fault, link: &PortLink) -> Fault {
     if !matches!(fault, Fault::Closed) {
         return fault;

@@ -1,5 +1,5 @@
-//! `rfcomm://AA:BB:CC:DD:EE:FF/1`: a stream over a Bluetooth channel, what serial adapters speak. Without a channel, the
-//! device is asked where it offers the service.
+//! `rfcomm://AA:BB:CC:DD:EE:FF/1`: a stream over a Bluetooth channel, as serial adapters use it. Without a
+//! channel, the device reports the channel of the service.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -43,18 +43,18 @@ pub const TRANSPORT: Transport = Transport {
     loopback_urls: |_| bluetooth::loopback_urls("rfcomm"),
 };
 
-/// An unknown device may be at the far end, and of each channel there is one between two devices.
+/// The remote may be an unknown device, and two devices share at most one connection per channel.
 const CHANNEL_CAPS: Caps =
     Caps { can_half_close: false, can_open_parallel: false, is_device: true, ..Caps::STREAM };
 
-/// The same, with the line behind it where the endpoint declares one.
+/// [`CHANNEL_CAPS`], with the serial line if the endpoint declares one.
 fn caps(endpoint: &Endpoint) -> Result<Caps, EndpointError> {
     let line = serial_line::SerialSettings::declared_in(endpoint)?;
     Ok(line.map_or(CHANNEL_CAPS, |line| line.caps()))
 }
 
-/// Most bytes given to the kernel at once: of 32 KiB and more, Linux 6.1 allocates every frame against the send buffer
-/// before it sends the first, and then waits for ever.
+/// Maximum size of a send: for 32 KiB and more, Linux 6.1 allocates every frame against the send buffer
+/// before it sends the first one, and then waits forever.
 const MAX_SEND_BYTES: usize = 4096;
 
 /// Channels of RFCOMM (TS 07.10 with Bluetooth's numbers).
@@ -63,7 +63,7 @@ const MAX_CHANNEL: u8 = 30;
 #[derive(Clone, Copy)]
 struct Options {
     device: BluetoothAddress,
-    /// None where it is to be looked up; to listen, 0 as well.
+    /// `None` if the channel is to be looked up, or, for a listener, chosen.
     channel: Option<u8>,
     service: Option<Uuid>,
     adapter: Option<AdapterSelector>,
@@ -98,12 +98,12 @@ fn channel_text(channel: u8) -> String {
     format!("channel {channel}")
 }
 
-/// `sockaddr_rc` of the kernel, with the byte that fills it up.
+/// `sockaddr_rc` of the kernel, with its padding byte.
 fn socket_address(device: BluetoothAddress, channel: u8) -> SockAddr {
     bluetooth::socket_address(&[], device, &[channel, 0])
 }
 
-/// As one would type it.
+/// In the form of an endpoint.
 fn address_text(address: &SockAddr) -> Option<String> {
     let (device, _, after) = bluetooth::split_address(address, 0)?;
     Some(format!("{device}/{}", after.first()?))
@@ -111,7 +111,7 @@ fn address_text(address: &SockAddr) -> Option<String> {
 
 fn facts(socket: &Socket, facts: &mut Facts) {
     let ends = bluetooth::facts(socket, address_text, 0, facts);
-    // The far end has the channel.
+    // The channel belongs to the remote end.
     let far = socket.peer_addr().ok().and_then(|address| bluetooth::split_address(&address, 0));
     if let (Some([near, far]), Some(channel)) = (ends, far.and_then(|(_, _, after)| after.first().copied())) {
         hci::rfcomm_facts(near, far, channel, facts);
@@ -131,7 +131,7 @@ fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fau
             Ok(socket) => {
                 return Ok(RfcommLink::boxed(socket, caps(endpoint)?, &opening.clock, opening.wait));
             }
-            // A link that has just been closed takes a moment to leave its channel.
+            // A link that has just been closed needs a moment to leave its channel.
             Err(error) if is_busy(&error) && now + CONNECT_RETRY_INTERVAL < until => {
                 opening.clock.sleep_until(now + CONNECT_RETRY_INTERVAL)
             }
@@ -140,7 +140,7 @@ fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fau
     }
 }
 
-/// Where every device answers questions for its services (Core, volume 3, part B).
+/// Where every device serves service discovery (Core, volume 3, part B).
 const SDP_PSM: u16 = 1;
 
 /// The channel on which the device offers the service.
@@ -163,7 +163,7 @@ fn look_up_channel(options: &Options, opening: &OpenContext) -> Result<u8, Fault
         }
     };
     let found = ask().map_err(|fault| match fault {
-        // Perhaps the kernel lacks something, which is told where that is known.
+        // The kernel may lack support; other code reports that.
         Fault::System { .. } => fault,
         fault => failed(fault.to_string()),
     })?;
@@ -258,14 +258,14 @@ fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener
     let (told, endpoint) = register_service(&options, channel, endpoint, opening.timeout)?;
     let (clock, wait) = (opening.clock.clone(), opening.wait);
     let admit = move |socket, from: &SockAddr| -> AcceptResult {
-        // For as long as somebody listens.
+        // Registered as long as the listener exists.
         let _ = &told;
         Ok((RfcommLink::boxed(socket, CHANNEL_CAPS, &clock, wait), address_text(from)))
     };
     Ok(Box::new(SocketListener { socket, endpoint, make_link: admit }))
 }
 
-/// Has others told of the service, and the endpoint say so.
+/// Registers the service, and adds it to the endpoint.
 fn register_service(
     options: &Options,
     channel: u8,
@@ -278,7 +278,7 @@ fn register_service(
             let joint = if endpoint.options().next().is_some() { '&' } else { '?' };
             Ok((Some(told), format!("{endpoint}{joint}uuid={}", options.service_or_default()).parse()?))
         }
-        // Whoever knows the channel needs no more.
+        // Clients that know the channel need no registration.
         (Err(_), None) => Ok((None, endpoint)),
         (Err(why), Some(_)) => Err(Fault::Other(format!(
             "nobody can be told of the service ({why}): start bluetoothd, or leave out uuid"
@@ -286,7 +286,7 @@ fn register_service(
     }
 }
 
-/// One a device, and an adapter keeps at most seven in its piconet.
+/// One per device, and an adapter supports at most seven in its piconet.
 const LISTEN_BACKLOG: i32 = 7;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! `sctp://host:port`: an SCTP association over IPv4 or IPv6, in the one-to-one style: messages with their bounds, in order.
+//! `sctp://host:port`: an SCTP association over IPv4 or IPv6, in the one-to-one style: ordered messages with
+//! boundaries.
 //!
-//! One stream of the association is used. SCTP knows no half-closed state: an end that has finished hears what was on its
-//! way to it, and the other end can send no more.
+//! One stream of the association is used. SCTP has no half-closed state: an end that has finished receives
+//! the data in flight, and the other end can send no more.
 
 use std::io::IoSliceMut;
 use std::net::{Shutdown, SocketAddr};
@@ -54,7 +55,8 @@ pub const TRANSPORT: Transport = Transport {
     },
 };
 
-/// A third of the buffers that kernels come with (`net.core.rmem_default`): a message fits its receiver's window whole.
+/// A third of the kernel's default buffer (`net.core.rmem_default`): a whole message fits the receiver's
+/// window.
 const MAX_MESSAGE_BYTES: usize = 65_536;
 
 const ASSOCIATION_CAPS: Caps = Caps {
@@ -117,7 +119,7 @@ fn facts(socket: &Socket, facts: &mut Facts) {
 
 struct SctpLink {
     inner: SocketLink,
-    /// The beginning of a message that the kernel hands over in pieces.
+    /// The beginning of a message that the kernel delivers in fragments.
     partial_message: Vec<u8>,
 }
 
@@ -129,7 +131,7 @@ impl SctpLink {
         }
     }
 
-    /// A piece of a message, and whether it is its last.
+    /// Receives a fragment of a message, and whether it is the last.
     #[inline]
     fn receive_fragment(&mut self, into: &mut [u8], within: Duration) -> Result<(usize, bool), Fault> {
         let (length, last) = self.inner.attempt(IoDirection::Receive, within, |socket, may_block| {
@@ -168,7 +170,7 @@ impl Link for SctpLink {
             if last && self.partial_message.is_empty() {
                 return Ok(length);
             }
-            // It is longer than `into`, or the kernel had to make room before all of it was there.
+            // The message is longer than `into`, or the kernel needed room before it was complete.
             let room = MAX_MESSAGE_BYTES.saturating_sub(self.partial_message.len());
             self.partial_message.extend_from_slice(&into[..length.min(room)]);
             if last {
@@ -195,7 +197,7 @@ impl Link for SctpLink {
     }
 
     fn finish_sending(&mut self) -> Result<(), Fault> {
-        // What is on its way to this end still comes.
+        // Data in flight to this end still arrives.
         self.inner.shutdown(Shutdown::Write)
     }
 

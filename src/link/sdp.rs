@@ -1,16 +1,16 @@
-//! Bluetooth's service discovery (SDP; Core, volume 3, part B): asking a device on which RFCOMM channel it offers a
-//! service. Bytes in, bytes out.
+//! Client of Bluetooth's service discovery (SDP; Core, volume 3, part B): finds the RFCOMM channel of a
+//! service on a device. Bytes in, bytes out.
 //!
-//! Not for answering: the daemon of a host does that, and `bluez.rs` has it tell of a service of ours.
+//! The daemon of a host is the server; `bluez.rs` registers services with it.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a service, or a protocol, is known by: a UUID.
+/// The UUID of a service or a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uuid(u128);
 
-/// What the short ones are short for.
+/// The base of short UUIDs.
 const BASE_UUID: u128 = 0x0000_0000_0000_1000_8000_0080_5F9B_34FB;
 
 /// The profile of serial adapters.
@@ -22,14 +22,14 @@ impl Uuid {
         Uuid((number as u128) << 96 | BASE_UUID)
     }
 
-    /// One that nobody else has.
+    /// A random, unique UUID.
     pub fn random() -> Uuid {
         // Version 4, variant 1.
         let random = fastrand::u128(..) & !(0xF << 76) & !(0x3 << 62);
         Uuid(random | 0x4 << 76 | 0x2 << 62)
     }
 
-    /// With all its digits.
+    /// In full length.
     pub fn to_full_text(self) -> String {
         let digits = format!("{:032x}", self.0);
         [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
@@ -40,7 +40,7 @@ impl Uuid {
         (Uuid::from_short(number) == self).then_some(number)
     }
 
-    /// As a data element, as short as can be.
+    /// The shortest data element for it.
     fn encode(self) -> Vec<u8> {
         match self.to_short().map(|number| number.to_be_bytes()) {
             Some([0, 0, high, low]) => vec![TYPE_UUID << 3 | 1, high, low],
@@ -53,7 +53,7 @@ impl Uuid {
 impl FromStr for Uuid {
     type Err = ();
 
-    /// `1101`, `0x1101`, eight digits, or all of them with their hyphens.
+    /// Parses `1101`, `0x1101`, eight digits, or the full form with hyphens.
     fn from_str(text: &str) -> Result<Uuid, ()> {
         let digits = text.strip_prefix("0x").unwrap_or(text);
         let parts: Vec<&str> = digits.split('-').collect();
@@ -81,27 +81,27 @@ const ERROR_RESPONSE: u8 = 0x01;
 const SEARCH_ATTRIBUTE_REQUEST: u8 = 0x06;
 const SEARCH_ATTRIBUTE_RESPONSE: u8 = 0x07;
 
-/// The attribute that lists the protocols below a service, with their channels.
+/// The attribute that lists the protocols of a service, with their channels.
 const PROTOCOL_DESCRIPTOR_LIST: u16 = 0x0004;
 
-/// Room that we give to all of an answer.
+/// Limit of a whole response.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
-/// The search for a service on one device. An answer may come in pieces, each of which has to be asked for.
+/// The search for a service on one device. A response may come in parts, each with its own request.
 #[derive(Debug)]
 pub struct ServiceSearch {
     service: Uuid,
     transaction: u16,
-    /// What came so far.
+    /// Attributes received so far.
     attribute_lists: Vec<u8>,
-    /// What the device wants to hear to go on.
+    /// Continuation state for the next request.
     continuation: Vec<u8>,
 }
 
-/// What follows an answer.
+/// The next step after a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SearchProgress {
-    /// [`ServiceSearch::request`] asks for the next piece.
+    /// Send [`ServiceSearch::request`] for the next part.
     Continue,
     /// The channel, if the device offers the service on one.
     Done(Option<u8>),
@@ -112,7 +112,7 @@ impl ServiceSearch {
         ServiceSearch { service, transaction: 1, attribute_lists: Vec::new(), continuation: vec![0] }
     }
 
-    /// What to send now.
+    /// The next request.
     pub fn request(&self) -> Vec<u8> {
         let pattern = encode_sequence(&self.service.encode());
         let attribute = encode_sequence(
@@ -124,7 +124,11 @@ impl ServiceSearch {
         [&[SEARCH_ATTRIBUTE_REQUEST], &self.transaction.to_be_bytes()[..], &length, &said].concat()
     }
 
-    /// Takes the answer to what was sent last. Fails on one that is none, in words.
+    /// Handles the response to the last request.
+    ///
+    /// # Errors
+    ///
+    /// A message for an invalid response.
     pub fn handle_response(&mut self, answer: &[u8]) -> Result<SearchProgress, String> {
         let wrong = || "the answer makes no sense".to_owned();
         let (kind, transaction, said) = split_message(answer).ok_or_else(wrong)?;
@@ -137,7 +141,7 @@ impl ServiceSearch {
         }
         let (piece, continuation) =
             split_attributes(said).filter(|_| kind == SEARCH_ATTRIBUTE_RESPONSE).ok_or_else(wrong)?;
-        // Without the first of these a device could go on for ever.
+        // Without the first check a device could continue endlessly.
         if (piece.is_empty() && continuation != [0])
             || self.attribute_lists.len() + piece.len() > MAX_RESPONSE_BYTES
         {
@@ -153,19 +157,19 @@ impl ServiceSearch {
     }
 }
 
-/// Kind, transaction and parameters of a message.
+/// Type, transaction and parameters of a message.
 fn split_message(message: &[u8]) -> Option<(u8, u16, &[u8])> {
     let (&[kind, high, low, length_high, length_low], said) = message.split_first_chunk()?;
     let length = u16::from_be_bytes([length_high, length_low]);
     Some((kind, u16::from_be_bytes([high, low]), said.get(..length.into())?))
 }
 
-/// The attributes in an answer, and what to say to get more of them (a single zero: that was all).
+/// The attributes in a response, and the continuation state for more of them (a single zero: no more).
 fn split_attributes(said: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = said.split_first_chunk()?;
     let (piece, continuation) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
     let length = usize::from(*continuation.first()?);
-    // No more than 16 bytes may be asked to be repeated.
+    // The continuation state has at most 16 bytes.
     (length <= 16).then_some((piece, continuation.get(..=length)?))
 }
 
@@ -175,12 +179,12 @@ const TYPE_UUID: u8 = 3;
 const TYPE_SEQUENCE: u8 = 6;
 const TYPE_ALTERNATIVE: u8 = 7;
 
-/// A sequence of few bytes.
+/// Encodes a short sequence of bytes.
 fn encode_sequence(body: &[u8]) -> Vec<u8> {
     [&[TYPE_SEQUENCE << 3 | 5, body.len() as u8], body].concat()
 }
 
-/// A data element: a value that tells its own type and length.
+/// A data element: a value with its type and length.
 #[derive(Clone, Copy)]
 struct DataElement<'a> {
     kind: u8,
@@ -188,7 +192,7 @@ struct DataElement<'a> {
 }
 
 impl<'a> DataElement<'a> {
-    /// The first one of `bytes`, and what follows.
+    /// The first element of `bytes`, and the rest.
     fn parse_first(bytes: &'a [u8]) -> Option<(DataElement<'a>, &'a [u8])> {
         let (&head, rest) = bytes.split_first()?;
         let (kind, size) = (head >> 3, head & 7);
@@ -221,7 +225,7 @@ impl<'a> DataElement<'a> {
     }
 }
 
-/// Those that lie end to end, up to one that is cut off.
+/// The elements stored back to back, up to a truncated one.
 fn elements(mut bytes: &[u8]) -> impl Iterator<Item = DataElement<'_>> {
     std::iter::from_fn(move || {
         let (element, rest) = DataElement::parse_first(bytes)?;
@@ -230,7 +234,7 @@ fn elements(mut bytes: &[u8]) -> impl Iterator<Item = DataElement<'_>> {
     })
 }
 
-/// The first channel in lists of attributes, one list a service.
+/// The first channel in lists of attributes, one list per service.
 fn find_channel(lists: &[u8]) -> Option<u8> {
     elements(elements(lists).next()?.body).find_map(|service| service_channel(service.body))
 }
@@ -241,7 +245,7 @@ fn service_channel(service: &[u8]) -> Option<u8> {
         if name.as_number() != Some(PROTOCOL_DESCRIPTOR_LIST.into()) {
             continue;
         }
-        // A service that can be reached over several stacks of protocols lists all of them.
+        // A service with several protocol stacks lists all of them.
         let stacks: Vec<DataElement> = match value.kind {
             TYPE_ALTERNATIVE => elements(value.body).collect(),
             _ => vec![value],
@@ -260,7 +264,7 @@ fn service_channel(service: &[u8]) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// Two services, as BlueZ lists the attributes that we ask for: one over L2CAP alone, one on channel 7.
+    /// Two services, as BlueZ lists the requested attributes: one over L2CAP alone, one on channel 7.
     const LISTS: &[u8] = &[
         0x35, 0x27, //
         0x35, 0x10, 0x09, 0x00, 0x04, 0x35, 0x0b, 0x35, 0x06, 0x19, 0x01, 0x00, 0x09, 0x00, 0x1f, 0x09, 0x00,
@@ -309,7 +313,7 @@ mod tests {
         let mut search = ServiceSearch::new(SERIAL_PORT_UUID);
         let whole = answer(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, LISTS.len() as u8], LISTS, &[0]]);
         assert_eq!(search.handle_response(&whole), Ok(SearchProgress::Done(Some(7))));
-        // Several stacks, of which the second has it.
+        // Several stacks; the second has the channel.
         let stacks = [0x3d, 16, 0x35, 5, 0x35, 3, 0x19, 1, 0, 0x35, 7, 0x35, 5, 0x19, 0, 3, 0x08, 9];
         let service = [&[0x35, 3 + stacks.len() as u8, 0x09, 0, 4], &stacks[..]].concat();
         assert_eq!(find_channel(&[&[0x35, service.len() as u8], &service[..]].concat()), Some(9));

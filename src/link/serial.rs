@@ -1,6 +1,6 @@
-//! `serial:///dev/ttyS0`: a serial port of this host, or whatever stands in for one as a terminal.
+//! `serial:///dev/ttyS0`: a serial port of this host, or a terminal that stands in for one.
 //!
-//! The port is ours alone while it is open, and is given back as it was found.
+//! The port is opened exclusively, and its state is restored on close.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl SerialLink {
         })
     }
 
-    /// Calls `operation`, which does not block, until it can be done or the time is over.
+    /// Calls the non-blocking `operation` until it succeeds or the time is over.
     #[inline]
     fn attempt<T>(
         &mut self,
@@ -83,7 +83,7 @@ impl SerialLink {
         loop {
             match operation(&self.device) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // The far side of a pseudo-terminal is gone, or the adapter was pulled out.
+                // The other side of a pseudo-terminal is gone, or the adapter was unplugged.
                 Err(Errno::IO | Errno::NXIO | Errno::NODEV) => return Err(Fault::Closed),
                 done => return done.map_err(|errno| super::socket::io_fault(which, errno)),
             }
@@ -128,7 +128,8 @@ impl Link for SerialLink {
 
     #[inline]
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        // A line is slower than who reads it: whoever reads first mostly finds nothing, which costs a call more.
+        // A line is slower than its reader: a first read without a wait would mostly find nothing and cost a
+        // call.
         let within = match self.wait {
             WaitMode::Block if !within.is_zero() => {
                 let began = self.clock.now();

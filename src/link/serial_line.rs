@@ -1,6 +1,6 @@
 //! A serial line: its rate, frame and flow control, and the control of the port that drives it.
 //!
-//! Not for reaching one: `serial.rs` does that on this host, other transports through a network.
+//! `serial.rs` opens ports of this host; other transports reach ports through a network.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use super::{Caps, Facts, Fault, LinkRate};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::units;
 
-/// What both ends of a serial line must agree on.
+/// The settings that both ends of a serial line must share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SerialSettings {
     /// Bits per second on the line, start, parity and stop bits included.
@@ -49,12 +49,12 @@ pub enum Parity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopBits {
     One,
-    /// With five data bits only, as UARTs have it.
+    /// With five data bits only, as in UARTs.
     OneAndHalf,
     Two,
 }
 
-/// How the receiver holds up the sender.
+/// How the receiver pauses the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowControl {
     None,
@@ -64,9 +64,9 @@ pub enum FlowControl {
     XonXoff,
 }
 
-/// Stops the sender of a line with [`FlowControl::XonXoff`].
+/// Pauses the sender of a line with [`FlowControl::XonXoff`].
 pub const XOFF: u8 = 0x13;
-/// Lets it go on.
+/// Resumes it.
 pub const XON: u8 = 0x11;
 
 impl Parity {
@@ -104,7 +104,7 @@ impl StopBits {
         }
     }
 
-    /// In halves of a bit.
+    /// In half bits.
     fn half_bits(self) -> u32 {
         match self {
             StopBits::One => 2,
@@ -126,7 +126,7 @@ impl FlowControl {
     }
 }
 
-/// The options of an endpoint that name settings, for the lists of the transports that have them.
+/// The endpoint options for the settings, for the lists of the transports that have them.
 pub const BAUD_OPTION: (&str, &str) = ("baud", "rate of the line in bits per second (9600)");
 pub const DATA_BITS_OPTION: (&str, &str) = ("data", "data bits of a character: 5, 6, 7 or 8 (8)");
 pub const PARITY_OPTION: (&str, &str) = ("parity", "none, odd, even, mark or space (none)");
@@ -134,7 +134,7 @@ pub const STOP_BITS_OPTION: (&str, &str) = ("stop", "stop bits: 1, 1.5 (with 5 d
 pub const FLOW_CONTROL_OPTION: (&str, &str) = ("flow", "flow control: none, rtscts or xonxoff (none)");
 
 impl SerialSettings {
-    /// What an endpoint's options say; where they say nothing, the defaults.
+    /// The settings of an endpoint's options, with defaults for missing ones.
     pub fn from_endpoint(endpoint: &Endpoint) -> Result<SerialSettings, EndpointError> {
         let otherwise = SerialSettings::default();
         let settings = SerialSettings {
@@ -162,7 +162,7 @@ impl SerialSettings {
                 })?
                 .unwrap_or(otherwise.flow_control),
         };
-        // A UART makes 1.5 stop bits of five data bits and 2 of more; there is no other choice.
+        // A UART makes 1.5 stop bits with five data bits and 2 with more; there is no other choice.
         let five = settings.data_bits == 5;
         if five && settings.stop_bits == StopBits::Two || !five && settings.stop_bits == StopBits::OneAndHalf
         {
@@ -172,13 +172,13 @@ impl SerialSettings {
         Ok(settings)
     }
 
-    /// The line behind a far end, where an endpoint names its rate.
+    /// The line behind the remote, if the endpoint names its rate.
     pub fn declared_in(endpoint: &Endpoint) -> Result<Option<SerialSettings>, EndpointError> {
         let settings = SerialSettings::from_endpoint(endpoint)?;
         Ok(endpoint.option(BAUD_OPTION.0).map(|_| settings))
     }
 
-    /// The options of an endpoint that say the same: the rate, and whatever is not usual.
+    /// The endpoint options for these settings: the rate, and all settings that differ from the default.
     pub fn endpoint_options(&self) -> String {
         let usual = SerialSettings::default();
         let mut options = format!("{}={}", BAUD_OPTION.0, self.baud);
@@ -195,7 +195,7 @@ impl SerialSettings {
         options
     }
 
-    /// Halves of a bit that one character takes on the line: start, data, parity, stop.
+    /// Half bits that one character takes on the line: start, data, parity, stop.
     pub fn half_bits(&self) -> u32 {
         let parity = if self.parity == Parity::None { 0 } else { 1 };
         2 * (1 + u32::from(self.data_bits) + parity) + self.stop_bits.half_bits()
@@ -206,14 +206,14 @@ impl SerialSettings {
         f64::from(self.half_bits()) / 2.0
     }
 
-    /// How long so many characters take on the line, one after the other, rounded up to the nanosecond.
+    /// Time for this number of characters back to back, rounded up to the nanosecond.
     pub fn transmission_time(&self, characters: u64) -> Duration {
         let halves = u128::from(characters) * u128::from(self.half_bits()) * 1_000_000_000;
         let nanoseconds = halves.div_ceil(2 * u128::from(self.baud.max(1)));
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
-    /// What is known of the line.
+    /// Link rate of the line.
     pub fn link_rate(&self) -> LinkRate {
         LinkRate {
             bits_per_second: f64::from(self.baud),
@@ -223,8 +223,8 @@ impl SerialSettings {
         }
     }
 
-    /// What a link can do that ends in such a line. Whoever opens it is alone there, and noise or a full buffer may
-    /// take bytes away; most device servers drop what is on the line when their client has finished.
+    /// Capabilities of a link that ends in such a line. It has only one user at a time, and noise or a full
+    /// buffer may lose bytes. Most device servers drop data on the line when their client has finished.
     pub fn caps(&self) -> Caps {
         Caps {
             is_device: true,
@@ -237,11 +237,11 @@ impl SerialSettings {
     }
 }
 
-/// A UART samples a bit in its middle: with ten bits a character the two ends may be 5 % apart in all, of which each
-/// end and its clock take their part.
+/// A UART samples a bit in its middle: with ten bits per character the two ends may differ by 5 % in total,
+/// shared by both ends and their clocks.
 const BAUD_TOLERANCE_PERCENT: u64 = 2;
 
-/// Fails where the rate that was granted is so far from the one asked for that the far end would not understand.
+/// Fails if the effective rate differs so much from the requested one that the remote would not understand.
 pub fn check_granted(asked: &SerialSettings, granted: &SerialSettings) -> Result<(), Fault> {
     let off = u64::from(granted.baud.abs_diff(asked.baud));
     if 100 * off <= BAUD_TOLERANCE_PERCENT * u64::from(asked.baud) {
@@ -253,7 +253,7 @@ pub fn check_granted(asked: &SerialSettings, granted: &SerialSettings) -> Result
     )))
 }
 
-/// Notes among the facts of a link what was asked of the port behind it, and what was granted.
+/// Adds the requested and the effective settings of the port to the facts of a link.
 pub fn insert_line_facts(facts: &mut Facts, asked: &SerialSettings, granted: &SerialSettings) {
     facts.insert("line_asked".to_owned(), asked.to_string().into());
     facts.insert("line_granted".to_owned(), granted.to_string().into());
@@ -278,7 +278,7 @@ fn parse_frame(text: &str) -> Option<(u8, Parity, StopBits)> {
     made.then_some((data_bits, parity, stop))
 }
 
-/// As people write it: `9600 8N1 rtscts`.
+/// In the usual notation: `9600 8N1 rtscts`.
 impl fmt::Display for SerialSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}{}{}", self.baud, self.data_bits, self.parity.letter(), self.stop_bits.name())?;
@@ -289,7 +289,7 @@ impl fmt::Display for SerialSettings {
     }
 }
 
-/// Reads what is printed above, with commas for spaces: `115200`, `9600,7E1`, `230400,8N1,rtscts`.
+/// Parses the notation above, with commas for spaces: `115200`, `9600,7E1`, `230400,8N1,rtscts`.
 impl FromStr for SerialSettings {
     type Err = String;
 
@@ -318,24 +318,24 @@ impl FromStr for SerialSettings {
     }
 }
 
-/// Control of the serial port that drives a link's line, wherever it is.
+/// Control of the serial port that drives a link's line, local or remote.
 pub trait PortControl: Send {
-    /// What is in force.
+    /// The effective settings.
     fn settings(&mut self) -> Result<SerialSettings, Fault>;
 
-    /// Asks for settings; returns what is in force then, which a driver may have rounded.
+    /// Requests settings; returns the effective ones, which a driver may have rounded.
     fn configure(&mut self, wanted: &SerialSettings) -> Result<SerialSettings, Fault>;
 
-    /// Raises or drops an output. Ports that have no such wire do nothing.
+    /// Sets or clears an output. Does nothing if the port lacks the wire.
     fn set_signal(&mut self, signal: OutputSignal, on: bool) -> Result<(), Fault>;
 
-    /// The inputs, where the port has any.
+    /// The inputs, if the port has any.
     fn modem_lines(&mut self) -> Option<ModemLines>;
 
-    /// Throws away what lies in the port's own buffers.
+    /// Discards the contents of the port's own buffers.
     fn purge(&mut self, purge: PurgeTarget) -> Result<(), Fault>;
 
-    /// What went wrong on the line since the port was opened, where it counts that.
+    /// Line errors since the port was opened, if the port counts them.
     fn uart_errors(&mut self) -> Option<UartErrors>;
 }
 
@@ -344,7 +344,7 @@ pub trait PortControl: Send {
 pub enum OutputSignal {
     Dtr,
     Rts,
-    /// The line is held at zero.
+    /// Holds the line at zero.
     Break,
 }
 
@@ -364,7 +364,7 @@ pub enum PurgeTarget {
     Both,
 }
 
-/// What a UART counted.
+/// Error counters of a UART.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UartErrors {
     pub framing: u64,

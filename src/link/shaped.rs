@@ -1,9 +1,9 @@
-//! A shaped path: what delay, rate, queue and faults of a link do to what passes, one way.
+//! A shaped path: delay, rate, queue and faults of a link in one direction.
 //!
-//! A [`ShapedPath`] is one direction: a queue, a line of a certain rate behind it and a delay behind that, shared by all
-//! connections. A [`ShapedPipe`] is what one connection has on its way. Both are told the time and neither wait nor read a
-//! clock: `mem://` runs on them exactly on the virtual clock, and [`ShapedLink`] puts them around any link. Payload is
-//! counted, no headers.
+//! A [`ShapedPath`] is one direction: a queue, a line with a fixed rate behind it, and a delay behind that,
+//! shared by all connections. A [`ShapedPipe`] holds the data of one connection in flight. Both receive the
+//! time from the caller; they neither wait nor read a clock: `mem://` runs on them exactly on the virtual
+//! clock, and [`ShapedLink`] wraps any link with them. Only payload counts, not headers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,30 +16,32 @@ mod link;
 
 pub use link::{ShapedLink, SharedPath};
 
-/// What happens to what passes, one way. The default does nothing.
+/// Properties of one direction. The default changes nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
-    /// From the end of the line to the far end.
+    /// From the end of the line to the receiver.
     pub delay: Duration,
-    /// The delay of each piece is uniform between `delay - jitter` and `delay + jitter`; at most `delay`.
+    /// The delay of each message or chunk is uniform between `delay - jitter` and `delay + jitter`; at most
+    /// `delay`.
     pub jitter: Duration,
-    /// The delay of each piece grows by a long tail: of half of them by more than this, of one in ten by more than 9 times
-    /// this, of one in a hundred by more than 99 times, of none by more than 999 times.
+    /// Adds a long tail to the delay of each message or chunk: 50 % exceed this value, 10 % exceed 9 times
+    /// it, 1 % exceed 99 times it, none exceeds 999 times it.
     pub tail: Duration,
-    /// Pieces whose delay grows by `spike`.
+    /// Messages or chunks whose delay grows by `spike`.
     pub spike_occurrence: Occurrence,
     pub spike_delay: Duration,
-    /// Pieces arrive when the clock stands at a multiple of this, as in the slots of a radio; zero: at any time.
+    /// Arrivals are aligned to multiples of this time, as in the slots of a radio; zero: no alignment.
     pub slot: Duration,
-    /// Bits of payload per second, above zero; infinite when not limited.
+    /// Bits of payload per second, above zero; infinite for no limit.
     pub bits_per_second: f64,
-    /// Bytes that may wait for the line or be on it. Beyond, messages are dropped, and a stream's sender waits.
+    /// Bytes that may wait for the line or be on it. Beyond, messages are dropped, and the sender of a stream
+    /// waits.
     pub queue_bytes: u64,
-    /// Messages that are lost behind the line.
+    /// Messages that are lost after the line.
     pub loss: Occurrence,
     /// Messages that arrive twice.
     pub duplicate: Occurrence,
-    /// Messages that the next one of the same connection overtakes, if it is sent before they arrive.
+    /// Messages overtaken by the next one of the same connection, if that is sent before they arrive.
     pub reorder: Occurrence,
 }
 
@@ -64,28 +66,28 @@ impl Shape {
         reorder: Occurrence::Never,
     };
 
-    /// Whether messages may be lost, arrive twice or in another order.
+    /// Whether messages may be lost, duplicated or reordered.
     pub fn has_faults(&self) -> bool {
         [self.loss, self.duplicate, self.reorder].iter().any(|&often| often != Occurrence::Never)
     }
 
-    /// How long so many bytes are on the line.
+    /// Transmission time of this number of bytes.
     pub fn transmission_time(&self, bytes: u64) -> Duration {
         Duration::from_nanos((bytes as f64 * 8e9 / self.bits_per_second).round() as u64)
     }
 }
 
-/// How often something happens to a message.
+/// Frequency of a fault.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Occurrence {
     Never,
-    /// To every n-th.
+    /// Every n-th message.
     Every(u64),
-    /// To this share of them, from 0 to 1, at random.
+    /// A random share of the messages, from 0 to 1.
     Share(f64),
 }
 
-/// Draws what happens to which message.
+/// Decides for each message whether the fault occurs.
 #[derive(Debug)]
 struct OccurrenceDraw {
     occurrence: Occurrence,
@@ -104,16 +106,16 @@ impl OccurrenceDraw {
     }
 }
 
-/// What has passed on a path.
+/// Counters of a path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PathCounters {
-    /// Payload that came out.
+    /// Payload bytes delivered.
     pub bytes: u64,
-    /// Receipts it came out in, and how late the first byte of each was, together and at worst.
+    /// Number of deliveries, and the lateness of the first byte of each: sum and maximum.
     pub receive_count: u64,
     pub total_lateness: Duration,
     pub max_lateness: Duration,
-    /// Messages that found the queue full.
+    /// Messages dropped because the queue was full.
     pub dropped: u64,
     pub lost: u64,
     pub duplicated: u64,
@@ -121,7 +123,7 @@ pub struct PathCounters {
 }
 
 impl PathCounters {
-    /// Books a receipt of so many bytes that were due `late` ago.
+    /// Records a delivery of `bytes` that were due `late` ago.
     fn record(&mut self, bytes: usize, late: Duration) {
         self.bytes += bytes as u64;
         self.receive_count += 1;
@@ -130,26 +132,27 @@ impl PathCounters {
     }
 }
 
-/// What was done to one message.
+/// What happened to one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageRecord {
-    /// Of all that came into the path, from 0.
+    /// Number among all messages of the path, from 0.
     pub number: u64,
     pub arrival: Time,
     pub bytes: usize,
     pub fate: MessageFate,
-    /// From then until it is out; none when it is dropped or lost. Of one that is overtaken, before it was.
+    /// Time from `sent` to delivery; `None` if it is dropped or lost. For an overtaken message: the delay
+    /// before that.
     pub delay: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageFate {
     Passed,
-    /// Found the queue full.
+    /// The queue was full.
     Dropped,
     Lost,
     Duplicated,
-    /// The next one overtakes it, if that is sent before this one arrives.
+    /// The next message overtakes it, if that is sent before this one arrives.
     Overtaken,
 }
 
@@ -165,7 +168,7 @@ impl MessageFate {
     }
 }
 
-/// Is told what was done to each message, when it came.
+/// Called for each message when it enters the path.
 pub struct MessageLog(pub Box<dyn FnMut(MessageRecord) + Send>);
 
 impl std::fmt::Debug for MessageLog {
@@ -178,7 +181,7 @@ impl std::fmt::Debug for MessageLog {
 #[derive(Debug)]
 pub struct ShapedPath {
     shape: Shape,
-    /// The line has been busy from then on, with so many bytes, until it is free: a schedule that no rounding moves.
+    /// The line has been busy since then with these bytes: a schedule without accumulated rounding.
     busy_from: Time,
     busy_bytes: u64,
     free_at: Time,
@@ -191,18 +194,18 @@ pub struct ShapedPath {
     spike: OccurrenceDraw,
     pub counters: PathCounters,
     log: Option<MessageLog>,
-    /// Messages that came in.
+    /// Messages that entered the path.
     message_count: u64,
-    /// Memory of all pipes, where somebody keeps count.
+    /// Memory of all pipes, where it is counted.
     in_flight_bytes: usize,
-    /// When the last piece was due that was spun for.
+    /// Due time of the last message or chunk that was busy-polled for.
     last_busy_polled: Time,
 }
 
-/// One piece in a thousand would be later still, some of them by hours.
+/// Limit of the tail: one message in a thousand would exceed it, some by hours.
 const MAX_TAIL_FACTOR: f64 = 999.0;
 
-/// What becomes of a piece.
+/// The fate of a message or chunk.
 struct Transit {
     due: Time,
     is_duplicated: bool,
@@ -210,7 +213,7 @@ struct Transit {
 }
 
 impl ShapedPath {
-    /// An idle path. The same seed does the same to the same messages.
+    /// An idle path. The same seed has the same effect on the same messages.
     pub fn new(shape: Shape, seed: u64) -> ShapedPath {
         let mut seeds = SplitMix64::new(seed);
         let mut random = || SplitMix64::new(seeds.uniform().to_bits());
@@ -246,24 +249,25 @@ impl ShapedPath {
         (self.free_at.since(now).as_nanos() as f64 * self.shape.bits_per_second / 8e9).ceil() as u64
     }
 
-    /// Bytes the queue takes now.
+    /// Bytes that the queue takes now.
     fn free_bytes(&self, now: Time) -> u64 {
         self.shape.queue_bytes.saturating_sub(self.backlog(now))
     }
 
-    /// When the queue will be half empty.
+    /// The time at which the queue is half empty.
     fn half_empty_at(&self) -> Time {
         let half = self.shape.transmission_time(self.shape.queue_bytes / 2);
         Time(self.free_at.0.saturating_sub(half.as_nanos() as u64))
     }
 
-    /// Whether a message finds room. One that is larger than the queue passes if nothing else is in it.
+    /// Whether the queue has room for a message. A message larger than the queue passes if the queue is
+    /// empty.
     fn has_room_for(&self, bytes: u64, now: Time) -> bool {
         let backlog = self.backlog(now);
         backlog == 0 || backlog.saturating_add(bytes) <= self.shape.queue_bytes
     }
 
-    /// When the line will have sent so many bytes more.
+    /// Occupies the line with these bytes; returns the time at which it has sent them.
     fn occupy(&mut self, bytes: u64, now: Time) -> Time {
         if self.shape.bits_per_second.is_infinite() {
             return now;
@@ -276,7 +280,7 @@ impl ShapedPath {
         self.free_at
     }
 
-    /// The delay of one piece.
+    /// The delay of one message or chunk.
     fn draw_delay(&mut self) -> Duration {
         let Shape { mut delay, jitter, tail, spike_delay: spike, .. } = self.shape;
         let times = |duration: Duration, factor: f64| {
@@ -295,18 +299,18 @@ impl ShapedPath {
         delay
     }
 
-    /// The next slot, where there are any.
+    /// The next slot, if the path has slots.
     fn align_to_slot(&self, due: Time) -> Time {
         let slot = self.shape.slot.as_nanos() as u64;
         due.0.checked_next_multiple_of(slot).map_or(due, Time)
     }
 
-    /// The end of a stream goes as its last byte would.
+    /// The end of a stream takes as long as its last byte.
     fn transit_end(&mut self, now: Time) -> Time {
         self.occupy(0, now) + self.shape.delay
     }
 
-    /// Something takes its time on the line and does not come out.
+    /// Occupies the line with bytes that are not delivered.
     pub fn discard(&mut self, bytes: usize, now: Time) {
         let _ = self.transit(bytes, Framing::Stream, now);
     }
@@ -332,7 +336,7 @@ impl ShapedPath {
         passage
     }
 
-    /// A message finds no room.
+    /// Drops a message because the queue is full.
     fn drop_message(&mut self, bytes: usize, now: Time) {
         self.counters.dropped += 1;
         self.log_message(bytes, now, MessageFate::Dropped, None);
@@ -346,7 +350,7 @@ impl ShapedPath {
         }
     }
 
-    /// What is due then, unless it is lost.
+    /// The transit of a message due at `due`, unless it is lost.
     fn apply_faults(&mut self, due: Time) -> Option<Transit> {
         if !self.has_faults {
             return Some(Transit { due, is_duplicated: false, is_overtaken: false });
@@ -359,37 +363,37 @@ impl ShapedPath {
     }
 }
 
-/// A message, or a chunk of a stream, on its way.
+/// A message, or a chunk of a stream, in flight.
 #[derive(Debug)]
 struct Chunk {
     due: Time,
     bytes: Vec<u8>,
-    /// The next message passes it.
+    /// The next message overtakes it.
     is_overtaken: bool,
 }
 
-/// What one connection has on a path: on its way, or arrived and not yet taken out.
+/// The data of one connection on a path: in flight, or arrived and not yet received.
 #[derive(Debug)]
 pub struct ShapedPipe {
     framing: Framing,
-    /// In the order of arrival.
+    /// In order of arrival.
     chunks: VecDeque<Chunk>,
-    /// Bytes of the first piece that have been taken out.
+    /// Bytes of the first chunk that have been received.
     taken_bytes: usize,
     held_bytes: usize,
     last_due: Time,
-    /// The message sent last is to be overtaken.
+    /// The last message is to be overtaken.
     is_last_overtaken: bool,
     end_at: Option<Time>,
-    /// Buffers for further pieces.
+    /// Buffers for reuse.
     spare_buffers: Vec<Vec<u8>>,
 }
 
-/// Buffers kept for further pieces, each as large as a write usually is.
+/// Maximum number of spare buffers, each the size of a typical write.
 const MAX_SPARE_BUFFERS: usize = 16;
 const MAX_SPARE_BUFFER_BYTES: usize = 256 * 1024;
 
-/// What the smallest buffer costs an allocator.
+/// Smallest memory block of an allocator.
 const MIN_ALLOCATION_BYTES: usize = 32;
 
 impl ShapedPipe {
@@ -406,22 +410,22 @@ impl ShapedPipe {
         }
     }
 
-    /// Bytes in it.
+    /// Payload bytes in the pipe.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Approximate memory use in bytes.
     fn memory_bytes(&self) -> usize {
         self.held_bytes + self.chunks.len() * (size_of::<Chunk>() + MIN_ALLOCATION_BYTES)
     }
 
-    /// Sends a message, or a chunk of a stream, on the way.
+    /// Sends a message, or a chunk of a stream.
     pub fn send(&mut self, path: &mut ShapedPath, bytes: &[u8], now: Time) {
         let Some(passage) = path.transit(bytes.len(), self.framing, now) else { return };
         let mut due = passage.due;
         if self.framing == Framing::Stream {
-            // Whatever its delay, a byte waits for those before it.
+            // Whatever its delay, a byte waits for the bytes before it.
             due = due.max(self.last_due);
             self.last_due = due;
         }
@@ -433,12 +437,12 @@ impl ShapedPipe {
         self.is_last_overtaken = passage.is_overtaken;
         if let Some(piece) = overtaken {
             path.counters.overtaken += 1;
-            // The one in front cannot arrive before it was sent, and the other one comes after it.
+            // The overtaking message cannot arrive before it was sent, and the overtaken one follows it.
             self.insert(Chunk { due: piece.due.max(due), is_overtaken: false, ..piece });
         }
     }
 
-    /// The message that the next one passes, unless it has arrived: then nothing can.
+    /// Takes the message that the next one overtakes, unless it has already arrived.
     fn take_overtaken(&mut self, now: Time) -> Option<Chunk> {
         if !std::mem::take(&mut self.is_last_overtaken) {
             return None;
@@ -463,12 +467,13 @@ impl ShapedPipe {
         self.chunks.insert(at, piece);
     }
 
-    /// When the next piece arrives; the end is none.
+    /// Arrival time of the next message or chunk; the end of the stream does not count.
     pub fn next_due(&self) -> Option<Time> {
         self.chunks.front().map(|piece| piece.due)
     }
 
-    /// What has arrived by `now`: one message, cut off at the length of `into`, or as much of the stream as fits.
+    /// Receives data that has arrived by `now`: one message, truncated to the length of `into`, or as much of
+    /// the stream as fits.
     pub fn receive(&mut self, into: &mut [u8], now: Time) -> Option<usize> {
         let mut filled = 0;
         while let Some(piece) = self.chunks.front().filter(|piece| piece.due <= now) {
@@ -503,22 +508,22 @@ impl ShapedPipe {
         }
     }
 
-    /// Nothing more will be sent; the reader sees that at `at`, after the last piece.
+    /// Ends sending. The reader sees the end at `at`, after the last chunk.
     pub fn finish(&mut self, at: Time) {
         self.end_at = self.end_at.or(Some(at));
     }
 
-    /// Nothing more will be sent.
+    /// Whether sending has ended.
     pub fn is_finished(&self) -> bool {
         self.end_at.is_some()
     }
 
-    /// When the reader has seen everything there will ever be, provided that it has taken all pieces.
+    /// The time at which the reader sees the end, provided that it has received all chunks.
     fn end_after_last(&self) -> Option<Time> {
         self.end_at.filter(|_| self.chunks.is_empty())
     }
 
-    /// Whether the reader has seen everything there will ever be.
+    /// Whether the reader has received everything and sees the end.
     pub fn is_ended(&self, now: Time) -> bool {
         self.end_after_last().is_some_and(|end| end <= now)
     }

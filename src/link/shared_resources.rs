@@ -1,19 +1,20 @@
-//! What links to the same place share: a connection of two nodes that stays open from one case of a run to the next.
+//! Resources shared by links to the same place: for example a connection of two nodes that stays open between
+//! the cases of a run.
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Things by name, which live as long as a dialer that has them.
+/// Resources by name. They live as long as a dialer that holds them.
 #[derive(Clone, Default)]
 pub struct SharedResources(Arc<Mutex<BTreeMap<String, Box<dyn Any + Send>>>>);
 
 impl SharedResources {
-    /// Keeps a thing in place of the one that was kept under that name.
+    /// Stores a resource and replaces the previous one of that name.
     pub fn insert(&self, name: String, thing: impl Any + Send) {
         let before = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Box::new(thing));
-        // To drop it may take a while, and the others must not wait for that.
+        // Dropping may take a while, and must not block the others.
         drop(before);
     }
 }

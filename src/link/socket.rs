@@ -1,10 +1,9 @@
-//! A link that is a socket: how bytes move through a file descriptor, whatever the address family.
+//! A link on a socket: moves bytes through a file descriptor, for any address family. The transports open and
+//! describe the sockets.
 //!
-//! Not for opening or describing one: each transport's own file does that.
-//!
-//! Blocking calls carry the kernel's own time-out (`SO_RCVTIMEO`), so that a round trip costs two system calls and no
-//! `poll`. The kernel ends it late by ticks of its timer; so it is made shorter, and the rest of a wait is a `poll`, which
-//! is exact.
+//! Blocking calls use the kernel's time-out (`SO_RCVTIMEO`), so that a round trip costs two system calls and
+//! no `poll`. The kernel's time-out ends up to some timer ticks late, so it is set shorter; a `poll`, which
+//! is exact, covers the rest of a wait.
 
 use std::io;
 use std::net::Shutdown;
@@ -26,7 +25,7 @@ use crate::units;
 /// Below this the tick of `SO_RCVTIMEO` (4 ms at 250 Hz, 10 ms at 100 Hz) is too coarse.
 const MIN_KERNEL_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// How a transport reads what the kernel granted to a socket.
+/// Reads the effective settings of a transport's socket.
 pub type ReadFacts = fn(&Socket, &mut Facts);
 
 pub struct SocketLink {
@@ -35,7 +34,7 @@ pub struct SocketLink {
     pub clock: Clock,
     pub wait: WaitMode,
     pub read_facts: ReadFacts,
-    /// The receive and send time-outs that the kernel holds now.
+    /// The receive and send time-outs that the kernel has now.
     kernel_timeouts: [Option<Duration>; 2],
     busy_poll_total: Duration,
 }
@@ -59,8 +58,8 @@ impl SocketLink {
         }
     }
 
-    /// Calls `operation` until it does not report "would block" or the time is over. The operation is told whether it
-    /// may block; if so, the kernel ends it in time.
+    /// Calls `operation` until it does not report "would block" or the time is over. Its argument is whether
+    /// it may block; if so, the kernel ends it in time.
     #[inline]
     pub fn attempt<T>(
         &mut self,
@@ -71,7 +70,7 @@ impl SocketLink {
         if self.wait == WaitMode::Spin {
             return self.busy_poll(which, within, operation);
         }
-        // A sender that may not send has no appointment to keep, and need not know the time.
+        // A blocked sender needs no exact time-out, so it does not need the time.
         let exact = within > MIN_KERNEL_TIMEOUT && matches!(which, IoDirection::Receive);
         let until = exact.then(|| self.clock.now() + within);
         let mut left = within;
@@ -102,7 +101,7 @@ impl SocketLink {
         let mut last: Option<Time> = None;
         let mut until = None;
         loop {
-            // Reading the clock every time would double the cost of a short spin.
+            // Reading the clock every time would double the cost of a short busy-poll.
             for _ in 0..16 {
                 match operation(&self.socket, false) {
                     Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
@@ -110,7 +109,8 @@ impl SocketLink {
                 }
             }
             let now = self.clock.now();
-            // Up to the last reading: another one, now that something came, would be part of a latency.
+            // Counts up to the last clock reading: another reading after the arrival would be part of a
+            // latency.
             self.busy_poll_total += last.map_or(Duration::ZERO, |last| now.since(last));
             last = Some(now);
             if now >= *until.get_or_insert(now + within) {
@@ -119,9 +119,9 @@ impl SocketLink {
         }
     }
 
-    /// Sets the kernel's time-out to the largest power of two (in microseconds) that still ends by the deadline, so
-    /// that exchanges with the same time-out set it once and not each time. Its timers end up to two ticks late, long ones
-    /// up to an eighth.
+    /// Sets the kernel's time-out to the largest power of two (in microseconds) that ends by the deadline, so
+    /// that round trips with the same time-out set it only once. The kernel's timers end up to two ticks
+    /// late, long ones up to an eighth of their length.
     #[inline]
     fn set_kernel_timeout(&mut self, which: IoDirection, left: Duration) -> Result<Duration, Fault> {
         let sure = (left - left / 8).saturating_sub(MIN_KERNEL_TIMEOUT / 2);
@@ -140,13 +140,13 @@ impl SocketLink {
         Ok(wanted)
     }
 
-    /// A second handle on the same socket.
+    /// A second handle for the same socket.
     pub fn duplicate(&self) -> Result<SocketLink, Fault> {
         let socket = self.socket.try_clone().map_err(Fault::system("clone the socket"))?;
         Ok(SocketLink::new(socket, self.caps.clone(), &self.clock, self.wait, self.read_facts))
     }
 
-    /// Ends one direction or both.
+    /// Shuts down one direction or both.
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Fault> {
         match self.socket.shutdown(how) {
             // The peer was faster.
@@ -155,7 +155,7 @@ impl SocketLink {
         }
     }
 
-    /// Refuses what no message of this link can hold.
+    /// Rejects a message that is too long for this link.
     #[inline]
     pub fn check_length(&self, bytes: usize) -> Result<(), Fault> {
         match self.caps.max_message_bytes {
@@ -164,7 +164,7 @@ impl SocketLink {
         }
     }
 
-    /// The kernel may bear less than was thought, like datagrams beyond what the path takes.
+    /// The kernel may support less than expected, for example with datagrams larger than the path allows.
     pub fn map_too_long(&self, fault: Fault, bytes: usize) -> Fault {
         match fault {
             Fault::System { source, .. }
@@ -186,18 +186,18 @@ pub fn wait_ready(socket: impl AsFd, which: IoDirection, left: Duration) {
         IoDirection::Send => PollFlags::OUT,
     };
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-    // A failed poll shows itself in the operation that follows.
+    // The following operation reports a failed poll.
     let _ = poll(&mut [PollFd::new(&socket.as_fd(), flags)], Some(&left));
 }
 
-/// Which direction waits.
+/// The direction that waits.
 #[derive(Debug, Clone, Copy)]
 pub enum IoDirection {
     Receive = 0,
     Send = 1,
 }
 
-/// What a failed system call means for the link.
+/// The fault for a failed system call.
 pub fn io_fault(which: IoDirection, errno: Errno) -> Fault {
     match errno {
         Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED | Errno::NOTCONN => Fault::Closed,
@@ -219,7 +219,7 @@ impl Link for SocketLink {
 
     fn facts(&self) -> Facts {
         let mut facts = Facts::new();
-        // The kernel doubles what was asked for and reports the doubled figure; that is what it works with.
+        // The kernel doubles the requested size and reports the doubled value, which is its effective size.
         if let Ok(bytes) = self.socket.recv_buffer_size() {
             facts.insert("receive_buffer_bytes".to_owned(), bytes.into());
         }
@@ -235,14 +235,14 @@ impl Link for SocketLink {
     }
 
     fn abort(&mut self) {
-        // Closed with this, TCP resets the connection. Where it cannot be set, the link ends as usual.
+        // A close with this setting resets a TCP connection. If it cannot be set, the link ends as usual.
         let _ = self.socket.set_linger(Some(Duration::ZERO));
     }
 
     fn is_hung_up(&self) -> bool {
         let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // What was not asked for, errors and the end of both directions, is told as well.
+        // Errors and the end of both directions are reported without a request.
         poll(&mut socket, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
@@ -257,7 +257,7 @@ impl Link for SocketLink {
     fn is_broken(&self) -> bool {
         let mut socket = [PollFd::new(&self.socket, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // An error is reported without being asked for, and stays there.
+        // An error is reported without a request, and stays.
         poll(&mut socket, Some(&now)).is_ok() && socket[0].revents().contains(PollFlags::ERR)
     }
 
@@ -305,20 +305,20 @@ impl Link for SocketLink {
     }
 }
 
-/// Room for a burst of clients; the kernel caps it at `net.core.somaxconn`.
+/// Capacity for a burst of clients; the kernel caps it at `net.core.somaxconn`.
 pub const LISTEN_BACKLOG: i32 = 4096;
 
-/// Has a bound socket take connections, `backlog` of them before they are accepted, and never block.
+/// Makes a bound socket listen without blocking, with a queue of `backlog` connections.
 pub fn listen(socket: &Socket, backlog: i32) -> io::Result<()> {
     socket.listen(backlog)?;
     socket.set_nonblocking(true)
 }
 
-/// Accepts a connection on a non-blocking listening socket; the new one blocks.
+/// Accepts a connection on a non-blocking listening socket; the new socket blocks.
 pub fn accept(listener: &Socket, within: Duration) -> Result<(Socket, SockAddr), Fault> {
     wait_ready(listener, IoDirection::Receive, within);
     let (socket, from) = listener.accept().map_err(|error| match error.kind() {
-        // A client that went away while it queued is not an error of ours.
+        // A client that left the queue is no error of the listener.
         io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {
             Fault::TimedOut
         }
@@ -328,14 +328,14 @@ pub fn accept(listener: &Socket, within: Duration) -> Result<(Socket, SockAddr),
     Ok((socket, from))
 }
 
-/// A link made of an accepted connection, and who it is from where that is known.
+/// A link for an accepted connection, and its sender if known.
 pub type AcceptResult = Result<(Box<dyn Link>, Option<String>), Fault>;
 
-/// A socket that [`listen`]s. What becomes of its connections is the transport's business.
+/// A listening socket. The transport makes the links of its connections.
 pub struct SocketListener<F> {
     pub socket: Socket,
     pub endpoint: Endpoint,
-    /// Makes a link of a connection, which blocks, and of the address that it is from.
+    /// Makes a link from a blocking connection and its remote address.
     pub make_link: F,
 }
 
@@ -355,7 +355,7 @@ impl<F: FnMut(Socket, &SockAddr) -> AcceptResult + Send> Listener for SocketList
     }
 }
 
-/// An option that is 0 or 1.
+/// Parses an option that is 0 or 1.
 pub fn parse_flag(endpoint: &Endpoint, name: &str) -> Result<Option<bool>, EndpointError> {
     endpoint.parse_option(name, "0 or 1", |text| match text {
         "0" => Some(false),
@@ -364,7 +364,7 @@ pub fn parse_flag(endpoint: &Endpoint, name: &str) -> Result<Option<bool>, Endpo
     })
 }
 
-/// Socket buffers asked for with `sndbuf` and `rcvbuf`.
+/// Socket buffer sizes requested with `sndbuf` and `rcvbuf`.
 #[derive(Clone, Copy)]
 pub struct BufferOptions {
     pub send_bytes: Option<u64>,

@@ -1,6 +1,6 @@
-//! The only `unsafe` of the program: system calls and socket options that no dependency wraps.
+//! The only `unsafe` code of the program: system calls and socket options that no dependency wraps.
 //!
-//! Every block says why it is sound; nothing here decides anything.
+//! Every block states why it is sound. This module contains no policy.
 #![allow(unsafe_code)]
 
 mod families;
@@ -18,11 +18,11 @@ use socket2::SockAddr;
 pub use families::*;
 pub use terminal::*;
 
-/// C data in which every pattern of bits is a value, and that leads the kernel nowhere else.
+/// C data for which every bit pattern is valid, and which does not make the kernel access other memory.
 ///
 /// # Safety
-/// The type consists of integers: one of them, or an array or a C structure of such. A reference, a `bool` or an `enum` has
-/// patterns that are no value, and what a pointer leads to is not part of the data.
+/// The type consists of integers: one integer, or an array or a C structure of integers. A reference, a
+/// `bool` or an `enum` has invalid bit patterns, and the target of a pointer is not part of the data.
 // SAFETY: the promise that each `impl` below gives.
 unsafe trait PlainData: Copy {}
 
@@ -34,7 +34,7 @@ unsafe impl PlainData for u32 {}
 unsafe impl PlainData for u64 {}
 // SAFETY: integers.
 unsafe impl PlainData for c_int {}
-// SAFETY: an array of what consists of integers.
+// SAFETY: an array of a type that consists of integers.
 unsafe impl<T: PlainData, const N: usize> PlainData for [T; N] {}
 // SAFETY: a C structure of integers.
 unsafe impl PlainData for libc::tcp_info {}
@@ -63,7 +63,7 @@ fn get_option<T: PlainData>(fd: impl AsFd, level: c_int, name: c_int) -> Option<
             &mut length,
         )
     };
-    // SAFETY: the memory was zeroed, and every pattern of bits is a value of the type; an older kernel fills less and
+    // SAFETY: the memory was zeroed, and every bit pattern is a valid value; an older kernel writes less and
     // leaves zeros.
     (result == 0).then(|| unsafe { value.assume_init() })
 }
@@ -76,7 +76,7 @@ pub fn path_mtu(fd: impl AsFd) -> Option<u32> {
         .and_then(|bytes| u32::try_from(bytes).ok())
 }
 
-/// What `TCP_INFO` says that we use.
+/// The used fields of `TCP_INFO`.
 pub struct TcpInfo {
     pub rtt_us: u32,
     pub retransmits: u32,
@@ -87,14 +87,14 @@ pub fn tcp_info(fd: impl AsFd) -> Option<TcpInfo> {
     Some(TcpInfo { rtt_us: info.tcpi_rtt, retransmits: info.tcpi_total_retrans })
 }
 
-/// The process at the other end of a Unix socket, where it is one and lives in a namespace we can see.
+/// The process at the other end of a Unix socket, if it is a process in a visible namespace.
 pub fn peer_process(fd: impl AsFd) -> Option<i32> {
     get_option::<libc::ucred>(fd, libc::SOL_SOCKET, libc::SO_PEERCRED)
         .map(|peer| peer.pid)
         .filter(|&process| process > 0)
 }
 
-/// Bytes in the send queue that the far end has not acknowledged (streams).
+/// Bytes in the send queue that the remote has not acknowledged (streams).
 pub fn unacknowledged_bytes(fd: impl AsFd) -> Option<u64> {
     let mut bytes: c_int = 0;
     // SAFETY: `SIOCOUTQ` (the same number as `TIOCOUTQ`) writes one `int`, which lives through the call.
@@ -117,20 +117,20 @@ fn set_option<T: PlainData>(fd: impl AsFd, level: c_int, name: c_int, value: T) 
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Datagrams the socket has dropped since it was made, mostly because its buffer was full: the drop counter of
-/// `SO_MEMINFO`, which is the one that `SO_RXQ_OVFL` sends along with each datagram.
+/// Datagrams that the socket has dropped since it was made, mostly because its buffer was full: the drop
+/// counter of `SO_MEMINFO`, which `SO_RXQ_OVFL` also reports with each datagram.
 pub fn socket_drops(fd: impl AsFd) -> Option<u64> {
     // `SK_MEMINFO_DROPS` of linux/sock_diag.h, the last of nine.
     const DROPS: usize = 8;
     get_option::<[u32; DROPS + 1]>(fd, libc::SOL_SOCKET, libc::SO_MEMINFO).map(|info| u64::from(info[DROPS]))
 }
 
-/// Lets the kernel join datagrams of one sender that follow each other (generic receive offload).
+/// Lets the kernel coalesce consecutive datagrams of one sender (generic receive offload).
 pub fn set_udp_coalescing(fd: impl AsFd, on: bool) -> io::Result<()> {
     set_option(fd, libc::SOL_UDP, libc::UDP_GRO, c_int::from(on))
 }
 
-/// Has each datagram tell the address of this host that it was sent to.
+/// Requests the local destination address of each datagram.
 pub fn set_receive_destination(fd: impl AsFd, v6: bool) -> io::Result<()> {
     let on: c_int = 1;
     if v6 {
@@ -140,9 +140,9 @@ pub fn set_receive_destination(fd: impl AsFd, v6: bool) -> io::Result<()> {
     }
 }
 
-/// Has a raw socket for ICMP hand over replies to echo requests alone.
+/// Restricts a raw ICMP socket to replies to echo requests.
 pub fn set_echo_replies_only(fd: impl AsFd, v6: bool) -> io::Result<()> {
-    // linux/icmp.h and linux/icmpv6.h: a bit that is set keeps that type out.
+    // linux/icmp.h and linux/icmpv6.h: a set bit blocks that type.
     const SOL_RAW: c_int = 255;
     const ICMP_FILTER: c_int = 1;
     const ICMPV6_FILTER: c_int = 1;
@@ -156,7 +156,8 @@ pub fn set_echo_replies_only(fd: impl AsFd, v6: bool) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_ICMPV6, ICMPV6_FILTER, kept_out)
 }
 
-/// Has the system keep what is said of undelivered messages for [`take_delivery_error`], and report it in the next call.
+/// Makes the system store errors of undelivered messages for [`take_delivery_error`], and report them in the
+/// next call.
 pub fn set_receive_errors(fd: impl AsFd, v6: bool) -> io::Result<()> {
     let on: c_int = 1;
     if v6 {
@@ -166,17 +167,17 @@ pub fn set_receive_errors(fd: impl AsFd, v6: bool) -> io::Result<()> {
     }
 }
 
-/// What the network said of something that was sent: a message of ICMP, or this system itself.
+/// An error for a sent message, from the network (ICMP) or from this system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeliveryError {
     pub is_v6: bool,
-    /// Type and code of the message; `None` when this system itself refused.
+    /// Type and code of the ICMP message; `None` for an error of this system.
     pub icmp_type_code: Option<(u8, u8)>,
     pub errno: Errno,
     pub from: Option<IpAddr>,
 }
 
-/// What the system keeps of an undelivered message, and the address behind it.
+/// The system's record of an undelivered message, followed by the address of its reporter.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct ExtendedError<A> {
@@ -184,10 +185,10 @@ struct ExtendedError<A> {
     from: A,
 }
 
-// SAFETY: a C structure of integers and of what consists of them.
+// SAFETY: a C structure of integers and of types that consist of them.
 unsafe impl<A: PlainData> PlainData for ExtendedError<A> {}
 
-/// The oldest of what was said of undelivered messages; does not wait.
+/// The oldest error of an undelivered message; does not wait.
 pub fn take_delivery_error(fd: impl AsFd, v6: bool) -> Option<DeliveryError> {
     let mut control = ControlBuffer::new();
     let mut header = empty_header();
@@ -216,15 +217,15 @@ pub fn take_delivery_error(fd: impl AsFd, v6: bool) -> Option<DeliveryError> {
     })
 }
 
-/// Has each datagram tell how many routers it might still have passed, where it came over IP: as IPv4, as IPv6, or both.
+/// Requests the TTL of each received datagram, over IPv4, IPv6 or both.
 pub fn set_receive_ttl(fd: impl AsFd) {
     let (fd, on) = (fd.as_fd(), 1 as c_int);
-    // Whichever does not apply is refused, and then there is nothing to tell.
+    // The option that does not apply is refused; then there is no TTL.
     let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, on);
     let _ = set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, on);
 }
 
-/// Receives one datagram and the TTL it arrived with, where [`set_receive_ttl`] was of use.
+/// Receives one datagram and its TTL, if [`set_receive_ttl`] has had an effect.
 pub fn receive_with_ttl(
     fd: impl AsFd,
     into: &mut [u8],
@@ -237,7 +238,7 @@ pub fn receive_with_ttl(
     })
 }
 
-/// Receives one message, and what `read` finds in its control messages.
+/// Receives one message, and the value that `read` finds in its control messages.
 fn receive_with_control<T>(
     fd: impl AsFd,
     into: &mut [u8],
@@ -272,7 +273,7 @@ fn empty_header() -> libc::msghdr {
     unsafe { std::mem::zeroed() }
 }
 
-/// Room for one control message of the sizes used here, aligned as the kernel wants it.
+/// Buffer for one control message of the sizes used here, with the alignment that the kernel requires.
 #[repr(C, align(8))]
 struct ControlBuffer([u8; 64]);
 
@@ -324,7 +325,8 @@ fn control_value<T: PlainData>(header: &libc::msghdr, level: c_int, kind: c_int)
     None
 }
 
-/// Sends `bytes` as datagrams of `segment` bytes (the last may be shorter) that the kernel or the card cuts (`UDP_SEGMENT`).
+/// Sends `bytes` as datagrams of `segment` bytes (the last may be shorter), segmented by the kernel or the
+/// card (`UDP_SEGMENT`).
 pub fn send_segments(fd: impl AsFd, bytes: &[u8], segment: u16, may_block: bool) -> Result<usize, Errno> {
     let mut piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = ControlBuffer::new();
@@ -336,10 +338,11 @@ pub fn send_segments(fd: impl AsFd, bytes: &[u8], segment: u16, may_block: bool)
     to_count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, call_flags(may_block)) })
 }
 
-/// Most messages that [`send_many`] and [`receive_many`] move in one system call.
+/// Maximum number of messages that [`send_many`] and [`receive_many`] move in one system call.
 pub const MAX_CALL_MESSAGES: usize = 64;
 
-/// Sends messages of `message` bytes that lie end to end, each on its own (`sendmmsg`); returns how many went.
+/// Sends messages of `message` bytes stored back to back as separate datagrams (`sendmmsg`). Returns the
+/// number sent.
 pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, may_block: bool) -> Result<usize, Errno> {
     let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_CALL_MESSAGES];
     let mut headers = [libc::mmsghdr { msg_hdr: empty_header(), msg_len: 0 }; MAX_CALL_MESSAGES];
@@ -358,7 +361,8 @@ pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, may_block: bool) -
     to_count(sent as isize)
 }
 
-/// Receives one datagram or several that the kernel joined; returns the bytes and the size of the joined ones.
+/// Receives one datagram, or several that the kernel coalesced. Returns the bytes and the size of the
+/// coalesced ones.
 pub fn receive_coalesced(
     fd: impl AsFd,
     into: &mut [u8],
@@ -370,8 +374,8 @@ pub fn receive_coalesced(
     })
 }
 
-/// Receives at least one message and as many more as lie ready (`recvmmsg`) into slots of `slot` bytes; `each` is told
-/// where a message starts and its length. Returns how many came.
+/// Receives at least one message and all others that are ready (`recvmmsg`) into slots of `slot` bytes. Calls
+/// `each` with the start and the length of a message. Returns the number received.
 pub fn receive_many(
     fd: impl AsFd,
     into: &mut [u8],
@@ -402,7 +406,7 @@ pub fn receive_many(
     Ok(came)
 }
 
-/// A datagram with its sender and, if the socket tells, the address of this host it was sent to and the interface.
+/// A datagram with its sender and, if the socket reports it, its local destination address and the interface.
 pub struct ReceivedDatagram {
     pub length: usize,
     pub from: SockAddr,
@@ -415,11 +419,11 @@ pub fn receive_from(fd: impl AsFd, into: &mut [u8], may_block: bool) -> io::Resu
 
 /// A frame from a packet socket; does not wait.
 pub fn receive_frame(fd: impl AsFd, into: &mut [u8]) -> io::Result<ReceivedDatagram> {
-    // Packet sockets refuse flags that they do not know.
+    // Packet sockets refuse unknown flags.
     receive_with_flags(fd, into, libc::MSG_DONTWAIT)
 }
 
-/// Who sent the message that will be received next; does not wait.
+/// The sender of the next message; does not wait.
 pub fn peek_sender(fd: impl AsFd) -> io::Result<SockAddr> {
     Ok(receive_with_flags(fd, &mut [], libc::MSG_DONTWAIT | libc::MSG_PEEK)?.from)
 }
@@ -453,7 +457,7 @@ fn receive_with_flags(fd: impl AsFd, into: &mut [u8], flags: c_int) -> io::Resul
     Ok(ReceivedDatagram { length, from, to: v4.or_else(v6) })
 }
 
-/// Sends one datagram to `to`, from the address `from` of this host if one is given.
+/// Sends one datagram to `to`, from the local address `from` if one is given.
 pub fn send_to(
     fd: impl AsFd,
     bytes: &[u8],
@@ -490,10 +494,11 @@ pub fn send_to(
     to_count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, call_flags(may_block)) })
 }
 
-/// The addresses of this host's interfaces: name and address.
+/// The interfaces of this host: name and address.
 pub fn interface_addresses() -> Vec<(String, IpAddr)> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: the call stores a list that it allocates, which `freeifaddrs` below gives back; on failure none.
+    // SAFETY: the call stores a list that it allocates, and `freeifaddrs` below frees it; on failure it
+    // stores none.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {
         return Vec::new();
     }
@@ -520,7 +525,7 @@ pub fn interface_addresses() -> Vec<(String, IpAddr)> {
         };
         addresses.extend(address.map(|address| (name, address)));
     }
-    // SAFETY: the list came from `getifaddrs` and nothing of it is used any more.
+    // SAFETY: the list came from `getifaddrs` and is not used any more.
     unsafe { libc::freeifaddrs(list) };
     addresses
 }
@@ -536,21 +541,21 @@ fn interface_request(name: &str) -> libc::ifreq {
     request
 }
 
-/// How long an interface holds back the interrupt for what it has received.
+/// The interrupt delay of an interface for received packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InterruptCoalescing {
     pub receive_us: u32,
-    /// The driver chooses the time by what passes.
+    /// The driver adapts the delay to the traffic.
     pub is_adaptive: bool,
 }
 
 /// `ETHTOOL_GCOALESCE` of `ethtool.h`.
 const ETHTOOL_GCOALESCE: u32 = 0x0e;
 
-/// How the interface coalesces interrupts; `None` where its driver does not tell, as those of virtual ones.
+/// The interrupt coalescing of an interface; `None` if its driver does not report it, as for virtual ones.
 pub fn interrupt_coalescing(fd: impl AsFd, interface: &str) -> Option<InterruptCoalescing> {
-    // A `struct ethtool_coalesce`: the question, `rx_coalesce_usecs`, eight more figures, `use_adaptive_rx_coalesce` and
-    // another twelve.
+    // A `struct ethtool_coalesce`: the command, `rx_coalesce_usecs`, eight more values,
+    // `use_adaptive_rx_coalesce` and another twelve.
     let mut value = [0u32; 23];
     value[0] = ETHTOOL_GCOALESCE;
     let mut request = interface_request(interface);
@@ -560,7 +565,7 @@ pub fn interrupt_coalescing(fd: impl AsFd, interface: &str) -> Option<InterruptC
     (result == 0).then(|| InterruptCoalescing { receive_us: value[1], is_adaptive: value[10] != 0 })
 }
 
-/// Questions of `ethtool.h` that are answered with 0 or 1, and what they are about.
+/// Queries of `ethtool.h` with a reply of 0 or 1, and their subjects.
 const OFFLOAD_QUERIES: [(u32, &str); 6] = [
     (0x14, "rx-checksum"),
     (0x16, "tx-checksum"),
@@ -570,7 +575,7 @@ const OFFLOAD_QUERIES: [(u32, &str); 6] = [
     (0x2b, "gro"),
 ];
 
-/// The offloads that an interface has switched on.
+/// The enabled offloads of an interface.
 pub fn enabled_offloads(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
     let is_on = |question: u32| {
         let mut value: [u32; 2] = [question, 0];

@@ -58,11 +58,11 @@ pub const TRANSPORT: Transport = Transport {
 
 pub const KEEPALIVE_OPTION: &str = "keepalive";
 
-/// What a listener asks of its connections unless told otherwise: a client that vanished without a word frees its place
-/// after twice that.
+/// Default keep-alive time of accepted connections: a client that vanished without a close is dropped after
+/// twice this time.
 const LISTENER_KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 
-/// So many questions remain without an answer before the connection counts as dead.
+/// Unanswered probes before the connection counts as dead.
 const KEEPALIVE_PROBES: u32 = 3;
 
 struct Options {
@@ -71,9 +71,9 @@ struct Options {
     buffers: BufferOptions,
     ip: IpOptions,
     is_multipath: bool,
-    /// Whole seconds; `None` if it is off.
+    /// In whole seconds; `None` if it is off.
     keepalive_idle: Option<Duration>,
-    /// Behind the device server at the far end.
+    /// Of the line behind a remote device server.
     serial_settings: Option<serial_line::SerialSettings>,
 }
 
@@ -102,7 +102,7 @@ impl Options {
         if self.is_multipath { Protocol::MPTCP } else { Protocol::TCP }
     }
 
-    /// A socket for that address, with everything that must be set before the connection exists.
+    /// A socket for that address, with the settings that must precede the connection.
     fn open_socket(&self, address: SocketAddr) -> Result<Socket, Fault> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(self.protocol()))
             .map_err(Fault::system("open a socket"))?;
@@ -111,7 +111,7 @@ impl Options {
         Ok(socket)
     }
 
-    /// What an accepted connection needs as well: it has the rest from its listener.
+    /// Applies the settings that an accepted connection does not inherit from its listener.
     fn apply_to_connection(&self, socket: &Socket) -> Result<(), Fault> {
         self.buffers.apply(socket)?;
         if let Some(name) = &self.congestion {
@@ -143,7 +143,7 @@ fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fau
     Ok(make_link(socket, &options, &opening.clock, opening.wait))
 }
 
-/// A connection to the first of the endpoint's addresses that takes one.
+/// Connects to the first address of the endpoint that accepts.
 pub fn connect_any(endpoint: &Endpoint, opening: &OpenContext) -> Result<Socket, Fault> {
     let options = Options::from_endpoint(endpoint, false)?;
     let mut last = Fault::TimedOut;
@@ -167,7 +167,7 @@ fn make_link(socket: Socket, options: &Options, clock: &Clock, wait: WaitMode) -
     Box::new(SocketLink::new(socket, options.caps(), clock, wait, facts))
 }
 
-/// What the kernel granted to a connection.
+/// Adds the effective settings of a connection.
 pub fn facts(socket: &Socket, facts: &mut Facts) {
     internet::facts(socket, facts);
     let mut note = |name: &str, value: Option<serde_json::Value>| {
@@ -197,7 +197,7 @@ fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener
     Ok(Box::new(SocketListener { socket, endpoint, make_link: admit }))
 }
 
-/// A non-blocking socket that listens at the endpoint, and its port.
+/// A non-blocking listening socket for the endpoint, and its port.
 pub fn bind_listener(endpoint: &Endpoint, opening: &OpenContext) -> Result<(Socket, u16), Fault> {
     let options = Options::from_endpoint(endpoint, true)?;
     options.ip.refuse_bind_for_listener()?;

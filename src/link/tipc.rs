@@ -1,7 +1,8 @@
 //! `tipc://TYPE:INSTANCE`: sockets of the kernel's TIPC, found by a name in a cluster of machines.
 //!
-//! A listener publishes the name; who opens one waits until somebody has (`topology`). The kinds with connections are
-//! here, those without in `datagram`. Bearers and links between machines are the kernel's affair and the administrator's.
+//! A listener publishes the name; a client waits until the name is published (`topology`). This file contains
+//! the kinds with connections, `datagram` those without. The kernel and the administrator control bearers and
+//! links between machines.
 
 mod datagram;
 mod topology;
@@ -50,7 +51,7 @@ pub const TRANSPORT: Transport = Transport {
     open,
     listen: Some(listen),
     loopback_urls: |directory| {
-        // A name belongs to the whole cluster; the directory's makes it as fresh as the directory (FNV-1a).
+        // A name is visible to the whole cluster; the directory makes it unique (FNV-1a).
         let fresh = directory
             .bytes()
             .fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
@@ -62,13 +63,13 @@ pub const TRANSPORT: Transport = Transport {
 /// `TIPC_MAX_USER_MSG_SIZE` of linux/tipc.h.
 const MAX_MESSAGE_BYTES: usize = 66_000;
 
-/// How soon a name is called again whose socket does not listen yet.
+/// Interval of further calls to a name whose socket does not listen yet.
 const CONNECT_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Types below are the kernel's own (`TIPC_RESERVED_TYPES`).
+/// Lower types are reserved for the kernel (`TIPC_RESERVED_TYPES`).
 const FIRST_USER_TYPE: u32 = 64;
 
-/// A service address: where messages go, whoever is there.
+/// A service address: the destination of messages, whichever socket has published it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceName {
     pub service_type: u32,
@@ -96,7 +97,7 @@ pub struct TipcPort {
     pub reference: u32,
 }
 
-/// The kinds of address (`TIPC_SERVICE_RANGE` and its like of linux/tipc.h).
+/// Address kinds (`TIPC_SERVICE_RANGE` and others of linux/tipc.h).
 const ADDRESS_RANGE: u8 = 1;
 const ADDRESS_SERVICE: u8 = 2;
 const ADDRESS_SOCKET: u8 = 3;
@@ -125,7 +126,7 @@ fn service_address(name: ServiceName) -> SockAddr {
     sys::tipc_address(ADDRESS_SERVICE, [name.service_type, name.instance, 0])
 }
 
-/// All of them; also the way to publish it.
+/// All sockets that have published a name; also used to publish it.
 fn range_address(name: ServiceName) -> SockAddr {
     sys::tipc_address(ADDRESS_RANGE, [name.service_type, name.instance, name.instance])
 }
@@ -138,7 +139,7 @@ fn open_socket(kind: Type) -> Result<Socket, Fault> {
     raw_socket(kind).map_err(Fault::system("open a TIPC socket"))
 }
 
-/// What keeps links from reaching other machines, and the remedy.
+/// Limits the reach to this machine: the reason and the remedy.
 pub fn limitation() -> Option<Limitation> {
     (own_node()? == 0).then(|| Limitation {
         reason: "this node has no bearer, so it reaches itself only".to_owned(),
@@ -155,7 +156,7 @@ enum TipcSocketKind {
     Datagram,
 }
 
-/// An endpoint of this transport, read.
+/// A parsed endpoint of this transport.
 #[derive(Clone, Copy)]
 struct Options {
     service_name: ServiceName,
@@ -213,7 +214,8 @@ impl Options {
         match self.socket_kind {
             TipcSocketKind::Stream => connections,
             TipcSocketKind::SeqPacket => messages,
-            // Nothing is lost on the way of the reliable ones either, but a receiver whose queue is full drops them.
+            // The network loses nothing of the reliable kind either, but a receiver with a full queue drops
+            // messages.
             TipcSocketKind::Rdm | TipcSocketKind::Datagram => {
                 Caps { is_reliable: false, can_signal_close: false, ..messages }
             }
@@ -237,7 +239,7 @@ impl Options {
         if self.socket_kind != TipcSocketKind::Stream {
             return Ok(());
         }
-        // Kernels before 5.5 gather nothing and know no such option.
+        // Kernels before 5.5 never coalesce and lack this option.
         match sys::set_tipc_option(socket, TIPC_NODELAY, u32::from(self.nodelay)) {
             Err(error) if Errno::from_io_error(&error) != Some(Errno::NOPROTOOPT) => {
                 Err(Fault::System { operation: "set TIPC_NODELAY", source: error })
@@ -286,7 +288,7 @@ fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fau
         let socket = options.open_socket()?;
         topology::set_connect_timeout(&socket, until - opening.clock.now())?;
         match socket.connect(&service_address(options.service_name)) {
-            // Nobody accepts.
+            // The server does not accept.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Fault::TimedOut),
             done => done.map_err(Fault::system("connect")).map(|()| socket),
         }
@@ -294,8 +296,8 @@ fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fau
     Ok(options.make_link(socket, &opening.clock, opening.wait))
 }
 
-/// Calls until somebody listens. A name is published before its socket listens, and on a busy host that takes a while:
-/// until then the kernel refuses.
+/// Calls until a server listens. A name is published before its socket listens, and on a busy host that takes
+/// time: until then the kernel refuses.
 fn connect_with_retry<T>(
     clock: &Clock,
     until: Time,
@@ -321,7 +323,7 @@ fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener
         return datagram::listen(endpoint, options, socket, opening);
     }
     socket.bind(&range_address(options.service_name)).map_err(Fault::system("bind"))?;
-    // This family looks at the socket's queue instead of the backlog.
+    // This family limits the socket's queue instead of the backlog.
     socket::listen(&socket, LISTEN_BACKLOG).map_err(Fault::system("listen"))?;
     let (clock, wait) = (opening.clock.clone(), opening.wait);
     let admit = move |socket: Socket, from: &SockAddr| -> AcceptResult {
@@ -382,17 +384,17 @@ mod tests {
         let refused = || Fault::system("connect")(io::ErrorKind::ConnectionRefused.into());
         let clock = Clock::new_virtual();
         let begun = clock.now();
-        // It listens 300 ms later.
+        // The server listens 300 ms later.
         let opens = begun + Duration::from_millis(300);
         let listening = || if clock.now() < opens { Err(refused()) } else { Ok(()) };
         connect_with_retry(&clock, begun + Duration::from_secs(1), listening).unwrap();
         assert_eq!(clock.now(), opens);
-        // One that never does is given up in time, with the reason.
+        // A server that never listens: gives up in time, with the reason.
         let fault = connect_with_retry(&clock, opens + Duration::from_secs(1), || Err::<(), _>(refused()))
             .unwrap_err();
         assert!(matches!(fault, Fault::System { operation: "connect", .. }), "{fault}");
         assert!(clock.now().since(opens) >= Duration::from_millis(980));
-        // What is no refusal is not tried again.
+        // Errors other than a refusal are not retried.
         let mut calls = 0;
         let fault = connect_with_retry(&clock, Time::NEVER, || {
             calls += 1;

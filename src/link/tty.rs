@@ -1,6 +1,6 @@
-//! Terminals as serial ports: settings in and out of `termios`, pseudo-terminals for stand-ins of hardware.
+//! Terminals as serial ports: settings from and to `termios`, pseudo-terminals as stand-ins for hardware.
 //!
-//! Not a link: `serial.rs` makes one of a terminal.
+//! `serial.rs` makes a link of a terminal.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +17,8 @@ use super::serial_line::{FlowControl, Parity, SerialSettings, StopBits};
 use super::{Fault, sys};
 use crate::endpoint::{Endpoint, EndpointError};
 
-/// The settings of a terminal. On the master side of a pseudo-terminal: those that the program on the other side made.
+/// The settings of a terminal. On the master side of a pseudo-terminal: those set by the program on the other
+/// side.
 pub fn read_settings(terminal: impl AsFd) -> Result<SerialSettings, Fault> {
     let termios = tcgetattr(terminal).map_err(|errno| Fault::system("read the settings")(errno.into()))?;
     Ok(settings_from(&termios))
@@ -32,7 +33,8 @@ fn settings_from(termios: &Termios) -> SerialSettings {
         () if size == ControlModes::CS7 => 7,
         () => 8,
     };
-    // A pseudo-terminal keeps PARODD and CMSPAR but takes PARENB away; who sets the first two without it means nothing.
+    // A pseudo-terminal stores PARODD and CMSPAR but clears PARENB; PARODD or CMSPAR without PARENB has no
+    // other use.
     let parity = match (
         control.contains(ControlModes::PARODD),
         control.contains(ControlModes::CMSPAR),
@@ -59,7 +61,7 @@ fn settings_from(termios: &Termios) -> SerialSettings {
     SerialSettings { baud: termios.output_speed(), data_bits, parity, stop_bits: stop, flow_control: flow }
 }
 
-/// Makes a terminal a raw serial port with these settings; returns what the driver has made of them.
+/// Configures a terminal as a raw serial port; returns the effective settings.
 pub fn configure(terminal: impl AsFd, wanted: &SerialSettings) -> Result<SerialSettings, Fault> {
     let terminal = terminal.as_fd();
     let refused = |errno: rustix::io::Errno| Fault::system("set the line")(errno.into());
@@ -105,28 +107,28 @@ pub fn configure(terminal: impl AsFd, wanted: &SerialSettings) -> Result<SerialS
     read_settings(terminal)
 }
 
-/// Where links to a terminal lead that set its line so.
+/// The endpoint of a terminal with these line settings.
 pub fn endpoint(path: &Path, line: &SerialSettings) -> Result<Endpoint, EndpointError> {
     format!("{}://{}?{}", super::serial::TRANSPORT.scheme, path.display(), line.endpoint_options()).parse()
 }
 
 /// A pseudo-terminal: a stand-in for hardware holds the master, programs open the path.
 pub struct Pty {
-    /// Does not block. Reads begin with a byte that says what they are ([`PtyPacket::parse`]).
+    /// Non-blocking. Each read begins with a byte for its type ([`PtyPacket::parse`]).
     pub master: OwnedFd,
-    /// Where programs find it, like `/dev/pts/7`.
+    /// The path for programs, such as `/dev/pts/7`.
     pub path: PathBuf,
-    /// Kept open, so that the master does not fail while no program has it open.
+    /// Held open, so that reads from the master do not fail while no program has it open.
     _slave: OwnedFd,
 }
 
-/// What a read from the master of a pseudo-terminal in packet mode holds (`TIOCPKT` of ioctl_tty(2)).
+/// Contents of a read from the master of a pseudo-terminal in packet mode (`TIOCPKT` of ioctl_tty(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PtyPacket<'a> {
     Nothing,
-    /// The program wrote this.
+    /// Data written by the program.
     Data(&'a [u8]),
-    /// The program threw away what it had not read, or what it had written and was not sent; or something else happened.
+    /// The program discarded its unread or its unsent data, or another event happened.
     Notice {
         is_read_flushed: bool,
         is_write_flushed: bool,
@@ -148,7 +150,7 @@ impl<'a> PtyPacket<'a> {
         }
     }
 
-    /// What the program wrote, if it did.
+    /// The data written by the program; empty for a notice.
     pub fn data(self) -> &'a [u8] {
         match self {
             PtyPacket::Data(data) => data,
@@ -158,7 +160,7 @@ impl<'a> PtyPacket<'a> {
 }
 
 impl Pty {
-    /// A new one, raw, with the default settings of a line.
+    /// Opens a raw pseudo-terminal with the default settings of a line.
     pub fn open() -> Result<Pty, Fault> {
         let fault = |errno: rustix::io::Errno| Fault::system("make a pseudo-terminal")(errno.into());
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).map_err(fault)?;
@@ -174,8 +176,9 @@ impl Pty {
         Ok(Pty { master, path, _slave: slave })
     }
 
-    /// What the program on the other side has set, as far as a pseudo-terminal keeps it: rate, stop bits, flow control,
-    /// odd, mark and space parity. The kernel takes data bits and even parity away (`pty_set_termios`).
+    /// The settings of the program on the other side, as far as a pseudo-terminal stores them: rate, stop
+    /// bits, flow control, and odd, mark and space parity. The kernel discards data bits and even parity
+    /// (`pty_set_termios`).
     pub fn settings(&self) -> Result<SerialSettings, Fault> {
         read_settings(&self.master)
     }
@@ -229,7 +232,8 @@ mod tests {
 
     #[test]
     fn a_pseudo_terminal_loses_data_bits_and_even_parity() {
-        // If a kernel ever keeps them, docs/limits.md and the lab's options for them can go.
+        // If a kernel ever stores them, the entry in docs/limits.md and the lab's options for them can be
+        // removed.
         let pty = Pty::open().unwrap();
         let wanted = SerialSettings { data_bits: 7, parity: Parity::Even, ..SerialSettings::default() };
         assert_eq!(configure(&pty._slave, &wanted).unwrap(), SerialSettings::default());

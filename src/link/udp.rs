@@ -1,8 +1,9 @@
 //! `udp://host:port`: datagrams over IPv4 or IPv6, on connected sockets at both ends.
 //!
-//! The listener has one unconnected socket for first datagrams. A sender that is let in gets a socket of its own at the
-//! same address, connected to it; what it sent meanwhile is handed to its link, in order. Lost is only what finds a
-//! socket buffer full. A second listener on a port in use is refused, also while links of an earlier one live on.
+//! The listener has one unconnected socket for first datagrams. An accepted sender gets a separate socket at
+//! the same address, connected to it; datagrams that it sent meanwhile go to its link, in order. Datagrams
+//! are lost only if a socket buffer is full. A second listener on a used port is refused, also while links of
+//! an earlier listener are open.
 
 use std::collections::VecDeque;
 use std::io;
@@ -61,9 +62,9 @@ pub const TRANSPORT: Transport = Transport {
     },
 };
 
-/// The 16-bit length field of the IPv4 header counts header (20) and UDP header (8) too.
+/// The 16-bit length field of the IPv4 header includes the IP header (20) and the UDP header (8).
 const MAX_MESSAGE_BYTES_V4: usize = 65_535 - 20 - 8;
-/// The length field of IPv6 counts the UDP header only.
+/// The length field of IPv6 includes the UDP header only.
 const MAX_MESSAGE_BYTES_V6: usize = 65_535 - 8;
 
 fn caps(v6: bool) -> Caps {
@@ -144,16 +145,16 @@ fn make_link(
     wait: WaitMode,
     first: VecDeque<Vec<u8>>,
 ) -> DatagramLink {
-    // An IPv4 peer may show as a mapped IPv6 address on a socket that takes both.
+    // An IPv4 peer may appear as a mapped IPv6 address on a socket for both families.
     let v6 = peer.ip().to_canonical().is_ipv6();
     DatagramLink::new(SocketLink::new(socket, caps(v6), clock, wait, internet::facts), options.offload, first)
 }
 
-/// A datagram that waits for the door.
+/// A datagram that waits for the accept filter.
 struct WaitingDatagram {
     bytes: Vec<u8>,
     from: SockAddr,
-    /// The address of this host it was sent to, where the listener is bound to all of them.
+    /// The local destination address, if the listener is bound to all addresses.
     to: Option<(IpAddr, u32)>,
 }
 
@@ -165,11 +166,12 @@ struct UdpListener {
     clock: Clock,
     wait: WaitMode,
     receive_buffer: Vec<u8>,
-    /// Datagrams of others that were found while a link was made.
+    /// Datagrams of other senders that arrived while a link was made.
     backlog: VecDeque<WaitingDatagram>,
 }
 
-/// Most datagrams that are taken aside while a link is made; those beyond stay in the socket's buffer.
+/// Maximum number of datagrams taken out of the socket while a link is made; others stay in the socket's
+/// buffer.
 const MAX_BACKLOG_DATAGRAMS: usize = 1024;
 
 fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
@@ -178,7 +180,8 @@ fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener
     let address = resolve_addresses(endpoint, opening, true)?[0];
     let socket = options.open_socket(address)?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;
-    // Only after binding: so a second listener is refused, yet the senders' own sockets may share the address.
+    // Set only after binding: so a second listener is refused, but the sockets of the senders can share the
+    // address.
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
     if address.ip().is_unspecified() {
         sys::set_receive_destination(&socket, address.is_ipv6())
@@ -206,7 +209,7 @@ impl UdpListener {
         receive_datagram(&self.socket, &mut self.receive_buffer)
     }
 
-    /// A socket and link for the sender of `first`.
+    /// Makes a socket and a link for the sender of `first`.
     fn open_link(&mut self, first: WaitingDatagram, sender: SocketAddr) -> Result<Box<dyn Link>, Fault> {
         let local = match first.to {
             Some((IpAddr::V6(ip), interface)) => {
@@ -220,8 +223,9 @@ impl UdpListener {
         socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
         socket.bind(&local.into()).map_err(Fault::system("bind"))?;
         socket.connect(&first.from).map_err(Fault::system("connect"))?;
-        // From here on the kernel gives the new socket what this sender sends, and nobody else's. What came before lies
-        // in the listener's queue or, between bind and connect, together with that of others, in the new one.
+        // From here on the kernel delivers only this sender's datagrams to the new socket. Earlier ones lie
+        // in the listener's queue or, if they arrived between bind and connect, in the new socket together
+        // with those of others.
         let (from, to) = (first.from, first.to);
         let mut messages = VecDeque::from([first.bytes]);
         let mut others = VecDeque::new();
@@ -250,7 +254,7 @@ fn sort_by_sender(
     if waiting.from == *from { messages.push_back(waiting.bytes) } else { others.push_back(waiting) }
 }
 
-/// On a socket of IPv6 an IPv4 address is written as a mapped one.
+/// On an IPv6 socket an IPv4 address has the mapped form.
 fn mapped_like(ip: IpAddr, like: SocketAddr) -> IpAddr {
     match ip {
         IpAddr::V4(v4) if like.is_ipv6() => v4.to_ipv6_mapped().into(),
@@ -295,13 +299,13 @@ impl Listener for UdpListener {
             match door(&first.bytes, &name, &mut reply) {
                 Admission::Open => return Ok((self.open_link(first, sender)?, name)),
                 Admission::Reply => {
-                    // A reply that cannot be sent is a lost one.
+                    // A reply that cannot be sent counts as lost.
                     let _ =
                         sys::send_to(&self.socket, &reply, &first.from, first.to.map(|(ip, _)| ip), false);
                 }
                 Admission::Drop => {}
             }
-            // A flood must not keep the caller from looking at its own affairs.
+            // A flood must not keep the caller from its other work.
             if self.clock.now() >= until {
                 return Err(Fault::TimedOut);
             }

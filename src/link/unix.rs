@@ -1,7 +1,7 @@
 //! `unix:///path` and `unix://@abstract`: sockets of this host, as stream, seqpacket or dgram.
 //!
-//! A file left by a dead server is replaced, a live server's is not. How dgram sockets, which have no connections, are
-//! told apart stands in `unix_datagram`.
+//! The file of a dead server is replaced, that of a live server is not. `unix_datagram` distinguishes the
+//! clients of dgram sockets, which have no connections.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -47,7 +47,7 @@ pub const TRANSPORT: Transport = Transport {
     loopback_urls: |directory| {
         let variant = |(kind, abstracted)| match abstracted {
             false => format!("unix://{directory}/{kind}.socket?type={kind}"),
-            // An abstract name belongs to the whole host; the directory's makes it as fresh as the directory.
+            // An abstract name is visible to the whole host; the directory makes it unique.
             true => {
                 format!("unix://@linkgauge-{}-{kind}?type={kind}", directory.replace('/', "-"))
             }
@@ -64,11 +64,11 @@ pub enum UnixSocketKind {
     SeqPacket,
 }
 
-/// An endpoint of this transport, read.
+/// A parsed endpoint of this transport.
 #[derive(Clone)]
 pub struct Options {
     pub socket_kind: UnixSocketKind,
-    /// What follows `@`, or the path.
+    /// The name after `@`, or the path.
     socket_name: UnixSocketName,
     pub buffers: BufferOptions,
 }
@@ -112,9 +112,9 @@ impl Options {
         })
     }
 
-    /// Before a socket tells what was granted.
+    /// The capabilities before the socket shows the effective settings.
     fn expected_caps(&self) -> Caps {
-        // The kernel doubles what is asked for and grants at least this.
+        // The kernel doubles the requested size and grants at least this.
         let granted =
             self.buffers.send_bytes.map_or(DEFAULT_BUFFER_BYTES, |bytes| (2 * bytes as usize).max(4608));
         self.caps(granted)
@@ -151,7 +151,7 @@ impl Options {
         address.map_err(Fault::system("make an address"))
     }
 
-    /// Binds to the endpoint's address, in place of a dead server's file.
+    /// Binds to the endpoint's address, and replaces the file of a dead server.
     pub fn bind_socket(&self) -> Result<(Socket, Option<BoundFile>), Fault> {
         let (socket, address) = (self.open_socket()?, self.socket_address()?);
         let mut bound = socket.bind(&address);
@@ -170,12 +170,12 @@ impl Options {
         Ok((socket, path.and_then(|path| BoundFile::of_path(path))))
     }
 
-    /// Whether the file is a socket that nobody listens on.
+    /// Whether the file is a socket without a listener.
     fn is_stale(&self, path: &Path, address: &SockAddr) -> bool {
         let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
         let Ok(probe) = self.open_socket() else { return false };
         let refused = || {
-            // A live server with a full queue must not keep us waiting.
+            // A live server with a full queue must not block this check.
             probe.set_nonblocking(true)?;
             probe.connect(address)
         };
@@ -196,16 +196,17 @@ impl Options {
     }
 }
 
-/// `net.core.wmem_default` as kernels come.
+/// Kernel default of `net.core.wmem_default`.
 const DEFAULT_BUFFER_BYTES: usize = 212_992;
 
-/// What `unix_dgram_sendmsg` of net/unix/af_unix.c keeps of the send buffer for itself.
+/// The part of the send buffer that `unix_dgram_sendmsg` of net/unix/af_unix.c reserves.
 const SEND_BUFFER_OVERHEAD_BYTES: usize = 32;
 
-/// A message beyond this needs a larger piece of memory than the kernel gives out (found by trying, Linux 6.18).
+/// A larger message needs a larger block of memory than the kernel allocates (found by experiment, Linux
+/// 6.18).
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
-/// A socket file of ours, removed when its listener goes.
+/// A socket file of this process, removed with its listener.
 pub struct BoundFile {
     path: PathBuf,
     identity: (u64, u64),
@@ -219,7 +220,7 @@ impl BoundFile {
 
 impl Drop for BoundFile {
     fn drop(&mut self) {
-        // Somebody may have put another there meanwhile.
+        // Another process may have replaced the file meanwhile.
         if file_identity(&self.path) == Some(self.identity) {
             let _ = fs::remove_file(&self.path);
         }
@@ -230,7 +231,7 @@ fn file_identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// An address of this family as one would type it; `None` for a socket without a name.
+/// An address of this family in the form of an endpoint; `None` for a socket without a name.
 pub fn address_text(address: &SockAddr) -> Option<String> {
     if let Some(path) = address.as_pathname() {
         return Some(path.display().to_string());
@@ -256,7 +257,7 @@ fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fau
         return unix_datagram::open(&options, opening);
     }
     let socket = options.open_socket()?;
-    // A server that does not accept lets connect wait as long as a send may.
+    // If a server does not accept, connect waits as long as a send may.
     socket
         .set_write_timeout(Some(opening.timeout.max(Duration::from_micros(1))))
         .map_err(Fault::system("set a time-out"))?;
@@ -276,7 +277,7 @@ fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener
     socket::listen(&socket, LISTEN_BACKLOG).map_err(Fault::system("listen"))?;
     let (clock, wait) = (opening.clock.clone(), opening.wait);
     let admit = move |socket: Socket, _: &SockAddr| -> AcceptResult {
-        // The file goes when nobody listens any more.
+        // The file is removed with the listener.
         let _file = &file;
         options.buffers.apply(&socket)?;
         let from = match sys::peer_process(&socket) {

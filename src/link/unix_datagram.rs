@@ -1,18 +1,21 @@
-//! Unix sockets of type dgram: how two ends meet that have no connections.
+//! Unix sockets of type dgram: how two ends without connections find each other.
 //!
-//! The kernel lets a connected dgram socket hear its peer only, and no two sockets share a path. So a client does not
-//! connect to the path: it binds an abstract name of its own (answers need one), sends to the path and hears anyone.
+//! A connected dgram socket receives only from its peer, and no two sockets share a path. So a client does
+//! not connect to the path: it binds an abstract name of its own (replies need one), sends to the path and
+//! receives from any sender.
 //!
-//! - A plain server answers from the path; things stay as they are (each send looks the path up: about 1 µs).
-//! - Our listener gives a sender it lets in a socket of its own, bound to an abstract name, and announces that with an
-//!   empty datagram from there to clients that carry our name. The client connects to where it came from, the server's
-//!   socket to the client with the first datagram that arrives directly: from then on both are an ordinary pair.
-//! - A client that keeps to the path, because it is not ours, is served too: the listener forwards its datagrams, and
-//!   answers leave from the path. That costs one more hop.
+//! - A plain server replies from the path. The client keeps this state (each send looks the path up: about 1
+//!   µs).
+//! - A linkgauge listener gives an accepted sender a separate socket with an abstract name. If the client has
+//!   a linkgauge name, the listener announces the socket with an empty datagram from there. The client
+//!   connects to the source of that datagram; the server's socket connects to the client with the first
+//!   datagram that arrives directly. From then on both are a connected pair.
+//! - Other clients continue to send to the path. The listener forwards their datagrams, and replies leave
+//!   from the path. That costs one more hop.
 //!
-//! After its first datagram a client that has heard nothing holds the second back for [`ANNOUNCEMENT_TIMEOUT`] at most, so
-//! that nothing overtakes. Abstract names have no owner: any process of this host could send to one; whoever does
-//! not fit the picture is not heard.
+//! After its first datagram, a client without a reply delays the second one by at most
+//! [`ANNOUNCEMENT_TIMEOUT`], so that no datagram overtakes another. Abstract names have no owner: any process
+//! of this host could send to one. Datagrams of unexpected senders are ignored.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -33,29 +36,29 @@ use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
 use crate::plan::WaitMode;
 
-/// How the abstract names of our sockets begin.
+/// Prefix of the abstract names of linkgauge sockets.
 const ABSTRACT_NAME_PREFIX: &[u8] = b"linkgauge.";
 
-/// Far longer than a listener that runs takes to announce a link, and soon over where nobody will.
+/// Much longer than a running listener needs to announce a link, and still short if no announcement comes.
 const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// How long the listener waits for room at a link it forwards to before it drops a datagram.
+/// How long the listener waits for room at the target of a forwarded datagram before it drops it.
 const FORWARD_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// What the halves of a link know of the other end.
+/// State of the other end, shared by the handles of a link.
 struct SocketPairing {
-    /// Where to send until the sockets are connected.
+    /// Destination until the sockets are connected.
     destination: SockAddr,
-    /// The kernel knows the destination, and hears nobody else.
+    /// The socket is connected: it receives from the destination only.
     is_connected: AtomicBool,
-    /// Something has come, so there is nothing to hold back for.
+    /// A datagram has arrived, so sending is no longer delayed.
     has_received: AtomicBool,
     role: SocketRole,
 }
 
 enum SocketRole {
     Client,
-    /// `path` is the listener's socket; a client that is not ours gets its answers from there.
+    /// `path` is the listener's socket; other programs' clients receive replies from there.
     Server {
         listener: SockAddr,
         reply_socket: Option<Socket>,
@@ -66,7 +69,7 @@ struct UnixDatagramLink {
     inner: DatagramLink,
     pairing: Arc<SocketPairing>,
     clock: Clock,
-    /// This half has received its first message, so no announcement can come any more.
+    /// This handle has received its first message, so no announcement can follow.
     has_first_message: bool,
     has_sent: bool,
 }
@@ -82,7 +85,7 @@ fn bind_abstract(options: &Options) -> Result<(Socket, SockAddr), Fault> {
 
 pub fn open(options: &Options, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let address = options.socket_address()?;
-    // Tells whether somebody is there, which the first send would tell too late.
+    // Checks whether a server exists; the first send would report that too late.
     options.open_socket()?.connect(&address).map_err(Fault::system("connect"))?;
     let (socket, _) = bind_abstract(options)?;
     let meeting = SocketPairing {
@@ -120,7 +123,7 @@ impl UnixDatagramLink {
         self.pairing.is_connected.load(Relaxed)
     }
 
-    /// Judges a sender: whether its message is for this link. Connects where that is due.
+    /// Whether a sender's message belongs to this link. Connects the socket at the right moment.
     fn accept_sender(&self, from: &SockAddr) -> bool {
         let socket = &self.inner.inner.socket;
         let meeting = &self.pairing;
@@ -129,7 +132,8 @@ impl UnixDatagramLink {
         }
         match &meeting.role {
             SocketRole::Client if *from == meeting.destination => true,
-            // A path may be spelt otherwise by the server that bound it; a link of our listener has no path.
+            // The server that bound the path may spell it differently; a link of a linkgauge listener has no
+            // path.
             SocketRole::Client if from.as_abstract_namespace().is_none() => true,
             SocketRole::Client => {
                 meeting.is_connected.store(socket.connect(from).is_ok(), Relaxed);
@@ -143,12 +147,12 @@ impl UnixDatagramLink {
         }
     }
 
-    /// Gives a listener that has just got our first message the time to announce a link of ours.
+    /// Waits for the announcement of a linkgauge listener that has just received our first message.
     fn await_announcement(&mut self) {
         let socket = &self.inner.inner.socket;
         wait_ready(socket, IoDirection::Receive, ANNOUNCEMENT_TIMEOUT);
         self.pairing.has_received.store(true, Relaxed);
-        // The receiving half takes the message itself.
+        // The receiving handle receives the message itself.
         if let Ok(from) = sys::peek_sender(socket) {
             self.accept_sender(&from);
         }
@@ -198,7 +202,7 @@ impl UnixDatagramLink {
             })
             .map_err(|fault| self.inner.inner.map_too_long(fault, bytes.len()));
         match sent {
-            // The other half connected just now.
+            // The other handle has just connected.
             Err(Fault::System { .. }) if self.is_connected() => self.inner.send(bytes, within),
             sent => sent,
         }
@@ -283,7 +287,7 @@ struct UnixDatagramListener {
     clock: Clock,
     wait: WaitMode,
     receive_buffer: Vec<u8>,
-    /// The links that were made and live, by sender, and where they receive.
+    /// The live links by sender, with their receiving address.
     links: HashMap<SockAddr, (SockAddr, Weak<SocketPairing>)>,
     _file: Option<BoundFile>,
 }
@@ -313,11 +317,11 @@ pub fn listen(
 const MAX_DATAGRAM_BYTES: usize = (4 << 20) + 65_536;
 
 impl UnixDatagramListener {
-    /// Hands a datagram to the link of its sender, if there is one.
+    /// Forwards a datagram to the link of its sender, if there is one.
     fn forward(&mut self, length: usize, from: &SockAddr) -> bool {
         let Some((to, meeting)) = self.links.get(from) else { return false };
         if meeting.strong_count() > 0 {
-            // A link that is full for long loses it.
+            // A link that stays full loses the datagram.
             let _ = sys::send_to(&self.socket, &self.receive_buffer[..length], to, None, true);
             return true;
         }
@@ -341,7 +345,7 @@ impl UnixDatagramListener {
         sys::send_to(&self.socket, &self.receive_buffer[..length], &address, None, true)
             .map_err(|errno| Fault::system("forward")(errno.into()))?;
         if is_ours {
-            // If the client has gone, the link will find out.
+            // If the client has gone, the link detects this.
             let _ = sys::send_to(&socket, &[], from, None, false);
         }
         self.links.retain(|_, (_, meeting)| meeting.strong_count() > 0);
@@ -374,7 +378,7 @@ impl Listener for UnixDatagramListener {
                         match door(&self.receive_buffer[..length], &name, &mut reply) {
                             Admission::Open => return Ok((self.open_link(length, &from)?, name)),
                             Admission::Reply => {
-                                // A reply that cannot be sent is a lost one.
+                                // A reply that cannot be sent counts as lost.
                                 let _ = sys::send_to(&self.socket, &reply, &from, None, false);
                             }
                             Admission::Drop => {}

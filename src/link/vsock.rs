@@ -1,6 +1,6 @@
 //! `vsock://cid:port`: a stream between a virtual machine and its host, or within one machine (CID 1).
 //!
-//! There are no names: a CID is a number that the host gives to each guest.
+//! There are no names: the host assigns a number (CID) to each guest.
 
 use std::io;
 
@@ -36,11 +36,11 @@ pub const TRANSPORT: Transport = Transport {
     loopback_urls: |_| vec!["vsock://local:0".to_owned()],
 };
 
-/// What carries vsock, by where one is.
+/// The modules that carry vsock, by location.
 const LOAD_MODULE_HINT: &str = "sudo modprobe vsock_loopback (within this machine), vhost_vsock (to its guests) or \
                     vmw_vsock_virtio_transport (in a guest)";
 
-/// An endpoint of this transport, read.
+/// A parsed endpoint of this transport.
 #[derive(Clone, Copy)]
 struct Options {
     cid: u32,
@@ -84,14 +84,15 @@ impl Options {
         Ok(socket)
     }
 
-    /// What a refused system call means here.
+    /// The fault for a failed system call.
     fn syscall_fault(&self, operation: &'static str, error: io::Error) -> Fault {
         let errno = Errno::from_io_error(&error);
-        // Nobody listens there: other families refuse, this one resets.
+        // Connection refused: this family reports it as a reset.
         if errno == Some(Errno::CONNRESET) {
             return Fault::System { operation, source: io::ErrorKind::ConnectionRefused.into() };
         }
-        // Within a machine the answer comes at once; where another module than that is loaded, it drops what goes there.
+        // Within a machine the reply is immediate; if another module is loaded instead, it drops such
+        // packets.
         let dropped = self.cid == libc::VMADDR_CID_LOCAL && error.kind() == io::ErrorKind::TimedOut;
         if dropped || matches!(errno, Some(Errno::NODEV | Errno::ADDRNOTAVAIL)) {
             return Fault::Other(format!(
@@ -103,7 +104,7 @@ impl Options {
     }
 }
 
-/// An address as one would type it.
+/// An address in the form of an endpoint.
 fn address_text(address: &SockAddr) -> Option<String> {
     address.as_vsock_address().map(|(cid, port)| format!("{cid}:{port}"))
 }

@@ -1,4 +1,5 @@
-//! From what a recorder holds to the figures of the run document: percentiles with their intervals, shares, jitter.
+//! Converts the contents of a recorder to the figures of the run document: percentiles with their intervals,
+//! shares, jitter.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,7 +38,7 @@ const MEDIAN_NAME: &str = "p50";
 const CONFIDENCE_LEVEL: f64 = 0.95;
 
 impl Recorder {
-    /// The figures of an exchange workload; `late` are the limits of the shares.
+    /// The figures of a request and reply workload. `late` holds the limits of the shares.
     pub fn latency_figures(&self, late: &[Duration]) -> Figures {
         let counts = &self.counts;
         let mut figures = Figures {
@@ -80,7 +81,7 @@ impl Recorder {
     }
 }
 
-/// How many took longer than each limit, or were lost, by the limit in milliseconds.
+/// For each limit, in milliseconds: the number of round trips that took longer or were lost.
 fn count_later(times: &TimeSamples, lost: u64, late: &[Duration]) -> impl Iterator<Item = (String, u64)> {
     late.iter()
         .map(move |limit| (format_milliseconds(*limit), times.count_above(limit.as_nanos() as u64) + lost))
@@ -88,7 +89,7 @@ fn count_later(times: &TimeSamples, lost: u64, late: &[Duration]) -> impl Iterat
 
 type NamedInterval = (&'static str, Interval);
 
-/// The distribution of answered and lost exchanges together, and the intervals of its percentiles.
+/// The distribution of answered and lost requests together, and the intervals of its percentiles.
 pub(super) fn distribution(
     times: &TimeSamples,
     lost: u64,
@@ -100,12 +101,12 @@ pub(super) fn distribution(
         return (None, Vec::new().into_iter());
     }
     let ranks = times.ranks();
-    // A rank among the lost has no value: they are later than everything.
+    // A rank among the lost requests has no value: they rank slowest.
     let value = |rank: u64| (rank <= answered).then(|| ranks.value_at_rank(rank));
     let mut percentiles = BTreeMap::new();
     let mut intervals = Vec::new();
     for (name, p) in REPORTED_PERCENTILES {
-        // The median of what was observed is a fact of any sample; only its interval needs support.
+        // Every sample has an observed median; only the interval of the median needs more samples.
         if name != MEDIAN_NAME && !stats::is_supported(sent, p) {
             continue;
         }
@@ -124,7 +125,7 @@ pub(super) fn distribution(
         count: answered,
         min: times.min(),
         mean: moments.mean().unwrap_or(0.0),
-        // One exchange has no spread.
+        // One sample has no standard deviation.
         standard_deviation: moments.standard_deviation().unwrap_or(0.0),
         max: times.max(),
         mean_fastest_95_percent: (fastest <= answered).then(|| ranks.mean_of_fastest(fastest)),
@@ -134,7 +135,7 @@ pub(super) fn distribution(
     (Some(distribution), intervals.into_iter())
 }
 
-/// The histogram as others can read it: HdrHistogram V2, base64.
+/// Encodes the histogram for other programs: HdrHistogram V2, base64.
 fn encode_histogram(times: &TimeSamples) -> Option<String> {
     let mut bytes = Vec::new();
     V2Serializer::new().serialize(times.histogram(), &mut bytes).ok()?;

@@ -1,6 +1,6 @@
-//! Missed frames: exchanges on a schedule whose answer came too late after they were due, or never.
+//! Missed frames: requests on a schedule whose reply came too long after the request was due, or never.
 //!
-//! Keeps the first of them. Not for how many there were: the response times tell that, for any limit.
+//! Stores the first ones only. The response times give the number of missed frames for any limit.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::Sample;
 use crate::clock::Time;
 use crate::run::MissedFrame;
 
-/// So many are kept: three seconds of a 60 Hz loop that misses them all, and some 20 kB of a document.
+/// Stores three seconds of a 60 Hz loop that misses every frame; about 20 kB of a document.
 pub const MAX_MISSED_FRAMES: usize = 200;
 
-/// The frames of one flow that were missed.
+/// The missed frames of one flow.
 #[derive(Debug, Clone)]
 pub struct MissedFrameLog {
     limit_ns: u64,
@@ -19,7 +19,7 @@ pub struct MissedFrameLog {
 }
 
 impl MissedFrameLog {
-    /// Misses begin above the shortest of these limits.
+    /// A frame is missed if its response time exceeds the shortest of these limits.
     pub fn new(limits: &[Duration]) -> MissedFrameLog {
         let shortest = limits.iter().min().map_or(u64::MAX, |limit| limit.as_nanos() as u64);
         MissedFrameLog { limit_ns: shortest, missed_frames: Vec::with_capacity(MAX_MISSED_FRAMES) }
@@ -44,14 +44,14 @@ impl MissedFrameLog {
         }
     }
 
-    /// Those of the first flow that missed any.
+    /// Takes the frames of the first flow that missed any.
     pub fn merge(&mut self, other: &MissedFrameLog) {
         if self.missed_frames.is_empty() {
             self.missed_frames.clone_from(&other.missed_frames);
         }
     }
 
-    /// In the order in which they were due; a lost one is known as such only after the time-out.
+    /// Sorted by due time. A lost request is recorded only after its time-out.
     pub fn first_missed(&self) -> Vec<MissedFrame> {
         let mut first = self.missed_frames.clone();
         first.sort_by_key(|frame| frame.sequence);

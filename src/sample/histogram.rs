@@ -1,7 +1,7 @@
-//! A latency histogram that somebody wrote down, read back: of a run document, or of a log of histograms.
+//! Reads latency histograms from run documents and histogram logs.
 //!
-//! Not for recording: `times` does that. What comes in may be hostile, so sizes and counts are checked before the
-//! decoder sees them: it trusts the length in the header and may overflow on a run of zeros.
+//! Recording happens in `times`. Input may be hostile: sizes and counts are checked before the decoder runs,
+//! because it trusts the length in the header and may overflow on a run of zeros.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,14 +10,14 @@ use hdrhistogram::serialization::Deserializer;
 
 use crate::run::Figures;
 
-/// Ours hold some 20 to 200 kB; nothing honest is larger than this, decoded or in memory.
+/// Histograms of linkgauge take 20 to 200 kB. Larger ones, encoded or decoded, are rejected.
 const MAX_HISTOGRAM_BYTES: usize = 4 << 20;
 /// `0x1c849303 | 0x10`, HdrHistogram V2 without deflate.
 const HDR_V2_COOKIE: u32 = 0x1c84_9313;
 /// Cookie, payload length, offset, digits (4 bytes each), lowest, highest, ratio (8 bytes each).
 const HEADER_BYTES: usize = 40;
 
-/// The latencies in ns, or `None` when there is no histogram or it is not a sound one.
+/// The latencies in ns. `None` if there is no histogram or it is invalid.
 pub fn decode_figures_histogram(figures: &Figures) -> Option<Histogram<u64>> {
     let text = figures.histogram_hdr_v2.as_deref()?;
     if text.len() > MAX_HISTOGRAM_BYTES / 3 * 4 {
@@ -26,7 +26,7 @@ pub fn decode_figures_histogram(figures: &Figures) -> Option<Histogram<u64>> {
     decode_histogram(&STANDARD.decode(text).ok()?)
 }
 
-/// A histogram of the encoding V2, not deflated; `None` when it is not a sound one.
+/// Decodes a V2 histogram without deflate. `None` if it is invalid.
 pub fn decode_histogram(bytes: &[u8]) -> Option<Histogram<u64>> {
     if bytes.len() > MAX_HISTOGRAM_BYTES {
         return None;
@@ -59,8 +59,8 @@ fn check_header(bytes: &[u8]) -> Option<()> {
     check_counts(payload, counters as u64)
 }
 
-/// Walks the counts (zig-zag LEB128 of 64 bits in at most 9 bytes): a run of zeros stays inside the array, and their
-/// sum can be counted on.
+/// Walks the counts (zig-zag LEB128 of 64 bits in at most 9 bytes). Ensures that runs of zeros stay inside
+/// the array and that the sum of the counts does not overflow.
 fn check_counts(payload: &[u8], counters: u64) -> Option<()> {
     let mut bytes = payload.iter();
     let mut total = 0u64;

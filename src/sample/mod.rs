@@ -1,6 +1,6 @@
-//! Samples: one exchange each, and the recorder that keeps what a run of any length needs in fixed memory.
+//! Samples, one per round trip, and the recorder that stores them in fixed memory for a run of any length.
 //!
-//! Recording happens inside the measuring loop: nothing here allocates, locks or prints after it was made.
+//! Recording happens inside the measuring loop: after construction nothing here allocates, locks or prints.
 
 mod figures;
 mod frames;
@@ -26,11 +26,11 @@ pub use time_series::TimeSeries;
 pub use times::TimeSamples;
 pub use transfer::{RecordCounts, TransferCounts};
 
-/// One answered exchange.
+/// One round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     pub sequence: u64,
-    /// When the schedule wanted it sent; the same as `sent` without a schedule.
+    /// When the schedule wanted the request sent. Equals `sent` without a schedule.
     pub intended: Time,
     pub sent: Time,
     pub received: Time,
@@ -48,28 +48,28 @@ impl Sample {
     }
 }
 
-/// What was counted.
+/// Counters of one flow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages of a one-way flow before the measurement: sent, or passed by where some were lost.
+    /// Messages of a one-way flow before the measurement: sent, or skipped after a loss.
     pub warm_up: u64,
     pub sent: u64,
     pub received: u64,
     pub lost: u64,
     pub late: u64,
     pub duplicate: u64,
-    /// Before their request.
+    /// Replies that arrived before their request was sent.
     pub early: u64,
     pub reordered: u64,
     pub corrupt_bytes: u64,
     pub corrupt_messages: u64,
-    /// Of a stream that came back.
+    /// Missing bytes of an echoed stream.
     pub lost_bytes: u64,
     pub inserted_bytes: u64,
     pub missed_sends: u64,
-    /// The end that records was stopped while more could still come: what is missing is not lost.
+    /// The receiver was stopped while more data could still arrive: missing data is not lost.
     pub is_interrupted: bool,
-    /// Payload bytes delivered to the end that records.
+    /// Payload bytes delivered to the receiver.
     pub delivered_bytes: u64,
 }
 
@@ -93,42 +93,42 @@ impl Counts {
     }
 }
 
-/// What others may read while the loop runs: messages answered or delivered, and their bytes.
+/// Counters that other threads read while the loop runs: messages answered or delivered, and their bytes.
 #[derive(Debug, Default)]
 pub struct Progress {
     pub messages: AtomicU64,
     pub bytes: AtomicU64,
-    /// How many bytes it will be, where the far end told; 0 before.
+    /// Total size in bytes as reported by the server; 0 before.
     pub planned_bytes: AtomicU64,
 }
 
-/// Takes the samples and counts of one flow.
+/// Collects the samples and counters of one flow.
 #[derive(Debug)]
 pub struct Recorder {
     pub counts: Counts,
     pub service_times: TimeSamples,
     /// Only with a schedule.
     pub response_times: Option<TimeSamples>,
-    /// Only with a schedule, where somebody said what is too late.
+    /// Only with a schedule and limits for late replies.
     pub missed_frame_log: Option<MissedFrameLog>,
     pub time_series: TimeSeries,
-    /// Only where the far end tells them apart.
+    /// Only where the server reports receive and send times.
     pub one_way_delays: Option<Box<OneWayDelays>>,
-    /// First and last instant that counts: first send to last receipt.
+    /// First and last instant of the measurement: first send to last receipt.
     pub first_instant: Option<Time>,
     pub last_instant: Option<Time>,
-    /// What was wrong with a stream that came back, where: of the first flow that had anything.
+    /// Defects of an echoed stream and their positions, from the first flow that had any.
     pub defects: Vec<Defect>,
-    /// Where pieces are asked for one by one.
+    /// Only where a client requests each chunk.
     pub transfer_counts: Option<TransferCounts>,
-    /// Bytes delivered at the very first instant, which took none of the time that follows.
+    /// Bytes delivered at the very first instant. They took no measured time.
     pub initial_bytes: u64,
     progress: Arc<Progress>,
     raw_sink: Option<RawSink>,
 }
 
 impl Recorder {
-    /// `scheduled`: messages have intended times, so response times mean something.
+    /// `scheduled`: messages have intended times, so response times are meaningful.
     pub fn new(scheduled: bool, interval_ns: u64, progress: Arc<Progress>, raw: Option<RawSink>) -> Recorder {
         Recorder {
             counts: Counts::default(),
@@ -147,22 +147,22 @@ impl Recorder {
         }
     }
 
-    /// For a far end, that only counts.
+    /// For a server that only counts.
     pub fn for_counting() -> Recorder {
         Recorder::new(false, 1_000_000_000, Arc::default(), None)
     }
 
-    /// The far end will tell when requests came and answers left.
+    /// The server will report when requests arrived and replies left.
     pub fn expect_server_timestamps(&mut self) {
         self.one_way_delays = Some(Box::new(OneWayDelays::new()));
     }
 
-    /// With a schedule, a frame is missed above the shortest of these limits.
+    /// With a schedule: a frame is missed if it takes longer than the shortest of these limits.
     pub fn watch_missed_frames(&mut self, limits: &[Duration]) {
         self.missed_frame_log = self.response_times.is_some().then(|| MissedFrameLog::new(limits));
     }
 
-    /// The measurement begins: what was counted before was warm-up.
+    /// The measurement begins: earlier counts were warm-up.
     pub fn begin(&mut self, at: Time) {
         self.first_instant = Some(at);
         self.time_series.begin(at);
@@ -174,7 +174,7 @@ impl Recorder {
         self.initial_bytes = bytes;
     }
 
-    /// An answered exchange of `bytes` payload.
+    /// Records a round trip with `bytes` of payload.
     #[inline]
     pub fn record_reply(&mut self, sample: Sample, bytes: u64) {
         let service = sample.service_ns();
@@ -195,7 +195,7 @@ impl Recorder {
         self.publish();
     }
 
-    /// What the far end told of an answered exchange; what cannot be true counts as corrupt.
+    /// Records the server's timestamps of a round trip. Impossible values count as corrupt.
     #[inline]
     pub fn record_server_timestamps(&mut self, sample: Sample, stages: ServerTimestamps) {
         if let Some(ways) = &mut self.one_way_delays
@@ -212,7 +212,7 @@ impl Recorder {
         }
     }
 
-    /// An exchange without an answer in time.
+    /// Records a request without a reply in time.
     pub fn record_loss(&mut self, now: Time) {
         self.counts.lost += 1;
         self.service_times.record_gap();
@@ -222,14 +222,14 @@ impl Recorder {
         self.time_series.record_loss(now);
     }
 
-    /// Which one was lost, where frames are watched.
+    /// Stores which request was lost, where frames are watched.
     pub fn record_missed_frame(&mut self, sequence: u64, intended: Time) {
         if let Some(frames) = &mut self.missed_frame_log {
             frames.record_loss(sequence, intended, self.first_instant.unwrap_or(Time(0)));
         }
     }
 
-    /// Delivered payload of a one-way flow.
+    /// Records delivered payload of a one-way flow.
     #[inline]
     pub fn record_delivery(&mut self, now: Time, messages: u64, bytes: u64) {
         self.counts.received += messages;
@@ -239,14 +239,14 @@ impl Recorder {
         self.publish();
     }
 
-    /// The far end told how many bytes it will be.
+    /// The server reported the total size.
     pub fn set_planned_bytes(&self, bytes: u64) {
         self.progress.planned_bytes.store(bytes, Relaxed);
     }
 
     #[inline]
     fn publish(&self) {
-        // Only this thread writes; a plain store is enough and costs nothing.
+        // Only this thread writes, so a plain store is enough.
         self.progress.messages.store(self.counts.received, Relaxed);
         self.progress.bytes.store(self.counts.delivered_bytes, Relaxed);
     }
@@ -259,12 +259,12 @@ impl Recorder {
         }
     }
 
-    /// An empty recorder of the same kind, to merge several into.
+    /// An empty recorder of the same kind, for merging several recorders.
     pub fn empty_like(&self) -> Recorder {
         Recorder::new(self.response_times.is_some(), self.time_series.interval_ns(), Arc::default(), None)
     }
 
-    /// Joins what another flow of the same case recorded.
+    /// Merges the record of another flow of the same case.
     pub fn merge(&mut self, other: &Recorder) {
         self.counts.merge(&other.counts);
         self.service_times.merge(&other.service_times);

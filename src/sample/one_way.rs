@@ -1,7 +1,7 @@
-//! The way there and the way back, told apart by a far end that says when a request came and when its answer left.
+//! One-way delays, from a server that reports when a request arrived and when its reply left.
 //!
-//! The two clocks need not agree: what they differ by falls out of every difference along one way, and how far they may
-//! differ at most is known from the fastest round trip. Only a clock that is set in the middle of a run spoils it, and that shows.
+//! The two clocks need not agree: their offset cancels in every difference within one direction, and the
+//! fastest round trip bounds it. Only a clock that is set during a run breaks this, and that is detected.
 
 use std::ops::Range;
 
@@ -11,32 +11,33 @@ use crate::clock::Time;
 use crate::run;
 use crate::stats;
 
-/// What a far end told of an exchange: times by its clock, laid on ours, off by as much as the two differ.
+/// Server timestamps of one round trip: server clock times on the client's time line, wrong by the offset of
+/// the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerTimestamps {
     pub received_ns: i64,
     pub sent_ns: i64,
-    /// Which of its answers it was.
+    /// The server's own number of this reply.
     pub reply_number: u32,
 }
 
-/// Exchanges whose ways are kept one by one; those beyond count for the turn-around and the path alone (2.4 MB).
+/// Round trips whose delays are stored (2.4 MB). Later ones count only for server time and network time.
 const MAX_TIMED_REPLIES: usize = 100_000;
 
-/// A far end's clock may run so much faster than ours that its turn-around seems longer than the round trip, and its
-/// time stamps are rounded: so much is no lie.
+/// Tolerance for a server time that exceeds the round trip: the server's clock may run faster than the
+/// client's, and its timestamps are rounded.
 const CLOCK_TOLERANCE_NS: u64 = 1_000;
 const CLOCK_TOLERANCE_DIVISOR: u64 = 1_000;
 
-/// No oscillator runs further off than this (NTP's own limit); what seems to is the way itself.
+/// Largest drift of an oscillator (the limit of NTP). A larger slope comes from the network.
 const MAX_CLOCK_DRIFT: f64 = 500e-6;
 
-/// Below so many exchanges, or nanoseconds, a drift cannot be told from chance.
+/// Below this number of samples, or nanoseconds, a drift cannot be distinguished from chance.
 const MIN_DRIFT_SAMPLES: usize = 100;
 const MIN_DRIFT_TIME_NS: u64 = 100_000_000;
 
-/// One exchange: nanoseconds from sending here to receipt there, and from sending there to receipt here, both off by
-/// the difference of the clocks.
+/// One round trip: nanoseconds from the client's send to the server's receipt, and from the server's send to
+/// the client's receipt. Both contain the offset of the clocks, with opposite signs.
 #[derive(Debug, Clone, Copy)]
 struct TimedReply {
     sent_at: Time,
@@ -44,18 +45,18 @@ struct TimedReply {
     reverse_ns: i64,
 }
 
-/// What is known of the ways of one flow, or of several together.
+/// The one-way delays of one flow, or of several flows merged.
 #[derive(Debug, Clone)]
 pub struct OneWayDelays {
     turnaround: TimeSamples,
     network_time: TimeSamples,
     exchanges: Vec<TimedReply>,
-    /// Number of the first and of the newest exchange, each with the far end's number of its answer.
+    /// Number of the first and of the newest request, each with the server's number of its reply.
     first_reply: Option<(u64, u32)>,
     newest_reply: Option<(u64, u32)>,
-    /// The far end counted for itself: some answer had another number than its request.
+    /// The server numbers its replies itself: the number of a reply differed from that of its request.
     has_reply_numbers: bool,
-    /// Made of what was kept, when the flow ends.
+    /// Computed from the stored samples when the flow ends.
     comparison: Option<ClockComparison>,
 }
 
@@ -64,12 +65,12 @@ struct ClockComparison {
     forward: TimeSamples,
     reverse: TimeSamples,
     clock_relation: ClockRelation,
-    /// How often the far clock was set.
+    /// Number of times the server's clock was set.
     clock_steps: u64,
 }
 
 impl ClockComparison {
-    /// Joins another's; what is told of the clocks is of the one that knows them least.
+    /// Merges another comparison. The clock figures come from the flow with the largest error bound.
     fn merge(&mut self, other: &ClockComparison) {
         self.forward.merge(&other.forward);
         self.reverse.merge(&other.reverse);
@@ -80,14 +81,14 @@ impl ClockComparison {
     }
 }
 
-/// How the two clocks stand to each other.
+/// Relation of the two clocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ClockRelation {
-    /// Half of the shortest path, and so the furthest that a one-way delay may be off.
+    /// Half of the shortest network time: the largest possible error of a one-way delay.
     error_bound_ns: f64,
     offset_ns: f64,
     drift: f64,
-    /// The shortest way there and back by the clock set right.
+    /// Shortest forward and reverse delay after correction of the clock.
     forward_ns: f64,
     reverse_ns: f64,
 }
@@ -105,7 +106,7 @@ impl OneWayDelays {
         }
     }
 
-    /// An answered exchange; `false` if the far end cannot have taken so long.
+    /// Records a round trip. Returns `false` if the reported server time is impossible.
     pub(super) fn record_reply(
         &mut self,
         sequence: u64,
@@ -137,7 +138,8 @@ impl OneWayDelays {
         true
     }
 
-    /// The flow has ended: its clocks are compared. Several flows may have several far ends, so each does so alone.
+    /// The flow has ended: compares its clocks. Each flow does so alone, because flows may have different
+    /// servers.
     pub(super) fn finish(&mut self) {
         if self.comparison.is_some() || self.exchanges.is_empty() {
             return;
@@ -153,7 +155,7 @@ impl OneWayDelays {
         self.exchanges = Vec::new();
     }
 
-    /// Joins another flow's.
+    /// Merges another flow.
     pub(super) fn merge(&mut self, other: &OneWayDelays) {
         self.turnaround.merge(&other.turnaround);
         self.network_time.merge(&other.network_time);
@@ -166,7 +168,7 @@ impl OneWayDelays {
         }
     }
 
-    /// The figures, if there were answers.
+    /// The figures, if there were replies.
     pub(super) fn figures(&self, counts: &Counts) -> Option<run::OneWayFigures> {
         let settled = self.comparison.as_ref()?;
         let clocks = &settled.clock_relation;
@@ -190,7 +192,8 @@ impl OneWayDelays {
         })
     }
 
-    /// How many of the lost requests never came to the far end, up to the last answer; `None` if it does not count.
+    /// Requests lost in forward direction, up to the last reply. `None` if the server does not number its
+    /// replies.
     fn lost_forward(&self, counts: &Counts) -> Option<u64> {
         if counts.lost == 0 {
             return Some(0);
@@ -201,10 +204,11 @@ impl OneWayDelays {
     }
 }
 
-/// The exchanges between which the far clock went on, the oldest first.
+/// The ranges between steps of the server's clock, oldest first.
 ///
-/// What it is ahead is at most what it shows at a receipt there, and at least what it lacks at a receipt here: neither way takes
-/// less than nothing. It was set where these limits contradict those before, widened by as much as any clock drifts.
+/// Delays are never negative. So each forward sample gives an upper bound of the clock offset, and each
+/// reverse sample a lower bound. The clock was set where these bounds contradict the earlier ones, widened by
+/// the largest drift of a clock.
 fn split_at_clock_steps(kept: &[TimedReply]) -> Vec<Range<usize>> {
     let (mut parts, mut begin) = (Vec::new(), 0);
     let (mut least, mut most, mut at) = (i128::MIN, i128::MAX, Time(0));
@@ -225,10 +229,10 @@ fn split_at_clock_steps(kept: &[TimedReply]) -> Vec<Range<usize>> {
     parts
 }
 
-/// Compares the clocks over exchanges, of which there is at least one.
+/// Compares the clocks over at least one round trip.
 fn compare_clocks(kept: &[TimedReply]) -> ClockComparison {
     let drift = clock_drift(kept).unwrap_or(0.0);
-    // Counted from the first, so that no digits are lost to an offset of years.
+    // Offsets are relative to the first sample, so that an offset of years costs no digits.
     let first = kept[0];
     let (mut there, mut back) = (Vec::new(), Vec::new());
     for kept in kept {
@@ -261,8 +265,9 @@ fn compare_clocks(kept: &[TimedReply]) -> ClockComparison {
     }
 }
 
-/// How fast the far clock gains on ours, by the slopes under both ways: what the way itself does is the same in both, or
-/// in one alone; a clock shows in both, with opposite signs. `None` where it cannot be told.
+/// The drift of the server's clock against the client's, from the slopes below the delays of both directions.
+/// A network effect shows with the same sign in both, or in one alone; a clock shows in both with opposite
+/// signs. `None` if the drift cannot be determined.
 fn clock_drift(kept: &[TimedReply]) -> Option<f64> {
     let (first, last) = (kept.first()?, kept.last()?);
     if kept.len() < MIN_DRIFT_SAMPLES || last.sent_at.0 - first.sent_at.0 < MIN_DRIFT_TIME_NS {
@@ -284,7 +289,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Exchanges every 10 ms over ways of these lengths, with a far clock that is `offset` ahead and gains `drift`.
+    /// Round trips every 10 ms over these delays. The server's clock is ahead by `offset` and gains `drift`.
     fn one_way_figures(
         ways: &[(u64, u64, u64)],
         offset: i64,
@@ -307,7 +312,7 @@ mod tests {
         (measured, figures)
     }
 
-    /// There 3 ms, and 0 to 9 ms more; 2 ms at the far end; back 1 ms, and now and then 5 ms more.
+    /// Forward 3 ms plus 0 to 9 ms; 2 ms at the server; reverse 1 ms plus an occasional 5 ms.
     fn uneven_delays() -> Vec<(u64, u64, u64)> {
         (0..500)
             .map(|n| ((3 + n * 7 % 10) * MS, 2 * MS, (1 + if n % 50 == 7 { 5 } else { 0 }) * MS))
@@ -323,7 +328,7 @@ mod tests {
             let p = |distribution: &run::Distribution, name| distribution.percentile(name).unwrap();
             assert_eq!((p(&ways.there_variation_ns, "p50"), ways.there_variation_ns.max), (4 * MS, 9 * MS));
             assert_eq!((p(&ways.back_variation_ns, "p90"), ways.back_variation_ns.max), (0, 5 * MS));
-            // The truth, 3 ms against 1 ms at their shortest, lies within the bound of what is told.
+            // The true minima, 3 ms and 1 ms, lie within the reported error bound.
             assert_eq!(ways.one_way_error_bound_ns, 2e6);
             assert!(
                 (ways.there_p50_ns - 7e6).abs() <= 2e6 && (ways.back_p50_ns - 1e6).abs() <= 2e6,
@@ -345,13 +350,14 @@ mod tests {
                 ways.back_variation_ns
             );
         }
-        // A queue that grows on the way there is no clock: half of the slope at most is taken for one, and this is too much.
+        // A growing forward queue is no clock drift. At most half of the slope could be taken for drift, and
+        // that is too much here.
         let growing: Vec<_> = (0..500).map(|n| (MS + n * MS, MS, MS)).collect();
         let (_, ways) = one_way_figures(&growing, 5, 0.0);
         assert_eq!((ways.clock_drift_ppm, ways.there_variation_ns.max), (0.0, 499 * MS));
     }
 
-    /// A far clock that goes from one offset to another after 250 of 500 exchanges, 10 ms apart.
+    /// The server's clock steps from one offset to another after 250 of 500 round trips, 10 ms apart.
     fn figures_with_clock_step(before: i64, after: i64, drift: f64) -> run::OneWayFigures {
         let mut measured = OneWayDelays::new();
         for (number, (there, at, back)) in (0u64..).zip(uneven_delays()) {
@@ -385,7 +391,7 @@ mod tests {
                 assert!(ways.one_way_error_bound_ns < 2.1e6, "{ways:?}");
             }
         }
-        // What the ways themselves may have done, or a clock that drifts, is no step.
+        // Network delay or drift is not a step.
         for (offset, drift) in [(0, 0.0), (0, 400e-6), (7 * second, -400e-6)] {
             assert_eq!(figures_with_clock_step(offset, offset, drift).clock_steps, 0);
         }
@@ -426,7 +432,7 @@ mod tests {
             figures.lost_there.zip(figures.lost_back)
         };
         assert_eq!(lost(&[(0, 0), (1, 1)], 0), Some((0, 0)));
-        // 2 and 3 never came, the answer to 5 was lost.
+        // Requests 2 and 3 never arrived; the reply to 5 was lost.
         assert_eq!(lost(&[(1, 1), (4, 2), (6, 4)], 3), Some((2, 1)));
         assert_eq!(lost(&[(1, 1), (4, 4), (6, 6)], 3), None, "numbers that are copied tell nothing");
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Raw samples, streamed to a file while the run goes on. The measuring loop only fills blocks; a thread of its own
-//! writes them. When the disk cannot keep up, samples are left out of the file and counted, never waited for.
+//! Raw samples, streamed to a file during the run. The measuring loop only fills blocks; a separate thread
+//! writes them. If the disk is too slow, samples are skipped and counted: the loop never waits.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -11,9 +11,9 @@ use std::thread::JoinHandle;
 
 use super::Sample;
 
-/// Samples handed over at once: one hand-over costs about a microsecond, so 0.2 ns a sample.
+/// Samples per hand-over. One hand-over costs about 1 µs, so 0.2 ns per sample.
 const BLOCK_SAMPLES: usize = 4096;
-/// Blocks on their way to the file.
+/// Blocks queued for the file.
 const QUEUED_BLOCKS: usize = 64;
 
 struct SampleBlock {
@@ -22,7 +22,7 @@ struct SampleBlock {
     samples: Vec<Sample>,
 }
 
-/// The file that raw samples go to: CSV with a header, one sample a line, times in ns on the clock of the run.
+/// The file for raw samples: CSV with a header, one sample a line, times in ns on the clock of the run.
 #[derive(Debug)]
 pub struct RawFile {
     sender: SyncSender<SampleBlock>,
@@ -39,7 +39,7 @@ impl RawFile {
         Ok(RawFile { sender, dropped_samples: Arc::default(), writer })
     }
 
-    /// Where one flow of one case leaves its samples.
+    /// The sink for one flow of one case.
     pub fn sink(&self, case: usize, flow: usize) -> RawSink {
         RawSink {
             case,
@@ -50,7 +50,7 @@ impl RawFile {
         }
     }
 
-    /// Waits until everything is written; tells how many samples the file lacks.
+    /// Waits until everything is written. Returns the number of skipped samples.
     pub fn finish(self) -> io::Result<u64> {
         drop(self.sender);
         self.writer.join().map_err(|_| io::Error::other("the writing thread failed"))??;
@@ -69,7 +69,7 @@ fn write_blocks(mut file: BufWriter<File>, blocks: Receiver<SampleBlock>) -> io:
     file.flush()
 }
 
-/// The near end of a [`RawFile`].
+/// The measuring loop's handle of a [`RawFile`].
 #[derive(Debug)]
 pub struct RawSink {
     case: usize,
@@ -106,7 +106,7 @@ impl Drop for RawSink {
         if self.samples.is_empty() {
             return;
         }
-        // The run is over: now there is time to wait for the disk.
+        // The run is over, so waiting for the disk is acceptable.
         let samples = std::mem::take(&mut self.samples);
         let _ = self.sender.send(SampleBlock { case: self.case, flow: self.flow, samples });
     }

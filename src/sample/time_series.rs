@@ -1,10 +1,10 @@
-//! The time series of a run: what happened in each interval. When a run outgrows the room, neighbours are joined and
-//! the intervals grow, so a day needs no more memory than a minute.
+//! The time series of a run: counters for each interval. When a run exceeds the capacity, neighbours are
+//! merged and the intervals grow, so a day needs no more memory than a minute.
 
 use crate::clock::Time;
 use crate::run::SeriesEntry;
 
-/// Entries kept; with one-second intervals the first ten minutes are at full resolution.
+/// Maximum number of entries. With one-second intervals the first ten minutes have full resolution.
 const MAX_ENTRIES: usize = 600;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -26,13 +26,13 @@ impl IntervalTotals {
     }
 }
 
-/// Intervals of equal length, from the beginning of the measurement.
+/// Intervals of equal length, from the start of the measurement.
 #[derive(Debug, Clone)]
 pub struct TimeSeries {
     entries: Vec<IntervalTotals>,
     interval_ns: u64,
     start: Time,
-    /// Where the entry written now ends, so that most calls only compare.
+    /// End of the current entry, so that most calls only compare.
     entry_end: Time,
 }
 
@@ -61,7 +61,7 @@ impl TimeSeries {
         if now >= self.entry_end || self.entries.is_empty() {
             self.grow_to(now);
         }
-        // A time before the current entry (clocks of several flows) counts to it as well.
+        // A time before the current entry (clocks of several flows) also counts towards it.
         self.entries.last_mut().expect("grow leaves at least one")
     }
 
@@ -111,7 +111,7 @@ impl TimeSeries {
         self.entry_at(now).lost += 1;
     }
 
-    /// Joins the series of a flow that ran side by side, entry by entry.
+    /// Merges the series of a parallel flow, entry by entry.
     pub fn merge(&mut self, other: &TimeSeries) {
         let mut other = other.clone();
         while self.interval_ns < other.interval_ns {
@@ -127,14 +127,15 @@ impl TimeSeries {
         }
     }
 
-    /// The entries for the run document, of a measurement of that length: the last one is as long as it lasted, and joined
-    /// to the one before where that is less than half an interval, too short for a rate.
+    /// The entries for the run document of a measurement of this length. The last entry ends with the
+    /// measurement. It is merged into the one before if it is shorter than half an interval, too short for a
+    /// rate.
     pub fn entries(&self, elapsed_ns: u64) -> Vec<SeriesEntry> {
         let (mut entries, interval_ns) = (self.entries.clone(), self.interval_ns);
         let begun = entries.len().saturating_sub(1) as u64 * interval_ns;
         let mut last_ns = elapsed_ns.saturating_sub(begun).min(interval_ns);
         if last_ns == 0 {
-            // Only losses were noted, behind the end.
+            // Only losses were recorded after the end.
             last_ns = interval_ns;
         }
         if last_ns < interval_ns / 2

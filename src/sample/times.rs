@@ -1,25 +1,25 @@
-//! Times of one kind: exact while there are few, a histogram beyond, the same memory for any number.
+//! A collection of times: exact while small, a histogram beyond, in fixed memory.
 //!
-//! Not for time series (`series`) and not for figures (`figures`).
+//! Time series are in `time_series`, figures in `figures`.
 
 use hdrhistogram::Histogram;
 
 use crate::stats::{Jitter, Moments};
 
-/// Up to so many samples are kept as they are (0.8 MB); percentiles are exact as long as all are.
+/// Number of samples stored exactly (0.8 MB). Percentiles are exact up to this number.
 const MAX_EXACT_SAMPLES: usize = 100_000;
 
-/// The longest time the histogram tells apart: one hour. Longer ones count as one hour there; `max` stays exact.
+/// Upper limit of the histogram: one hour. Longer times count as one hour there; `max` stays exact.
 const MAX_TIME_NS: u64 = 3_600_000_000_000;
 
-/// Three digits: a percentile from the histogram is right to 0.1 %.
+/// Three digits: a percentile from the histogram is accurate to 0.1 %.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// A collection of times in nanoseconds.
 #[derive(Debug, Clone)]
 pub struct TimeSamples {
     histogram: Histogram<u64>,
-    /// The first times, in order; also what drift and autocorrelation are judged by.
+    /// The first times, in order; also the input for drift and autocorrelation.
     first_times: Vec<u64>,
     moments: Moments,
     jitter: Jitter,
@@ -52,7 +52,7 @@ impl TimeSamples {
         self.jitter.add(nanoseconds as f64);
     }
 
-    /// So many times of one length, as a histogram tells them. Their order is not known, so there is no jitter.
+    /// Records `count` times of one length from a histogram. Their order is unknown, so there is no jitter.
     pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
         self.histogram.saturating_record_n(nanoseconds, count);
         let room = (MAX_EXACT_SAMPLES - self.first_times.len()) as u64;
@@ -60,7 +60,7 @@ impl TimeSamples {
         self.moments.merge(&Moments::of_equal(nanoseconds as f64, count));
     }
 
-    /// An exchange was lost: the next time has no neighbour before it.
+    /// A request was lost: the next time has no predecessor.
     pub fn record_gap(&mut self) {
         self.jitter.gap();
     }
@@ -68,7 +68,7 @@ impl TimeSamples {
     pub fn merge(&mut self, other: &TimeSamples) {
         self.histogram.add(&other.histogram).expect("both have the same bounds");
         let room = MAX_EXACT_SAMPLES - self.first_times.len();
-        // A head that lacks some of its own samples may not grow others' behind them.
+        // If some samples are missing from the exact ones, those of another collection must not follow them.
         if self.is_exact() {
             self.first_times.extend(other.first_times.iter().take(room));
         }
@@ -103,7 +103,7 @@ impl TimeSamples {
         self.jitter.mean()
     }
 
-    /// The first times, in the order in which they came.
+    /// The first times, in order of arrival.
     pub fn first_times(&self) -> &[u64] {
         &self.first_times
     }
@@ -112,7 +112,7 @@ impl TimeSamples {
         &self.histogram
     }
 
-    /// How many lie above `limit`.
+    /// Number of times above `limit`.
     pub fn count_above(&self, limit: u64) -> u64 {
         if self.is_exact() {
             return self.first_times.iter().filter(|&&value| value > limit).count() as u64;
@@ -131,14 +131,14 @@ impl TimeSamples {
     }
 }
 
-/// The times in order, for reading them by rank.
+/// The sorted times, read by rank.
 pub struct RankedTimes<'a> {
     samples: &'a TimeSamples,
     sorted: Option<Vec<u64>>,
 }
 
 impl RankedTimes<'_> {
-    /// The value of a rank from 1 to the count.
+    /// The value of a rank between 1 and the count.
     pub fn value_at_rank(&self, rank: u64) -> u64 {
         if let Some(sorted) = &self.sorted {
             return sorted[(rank - 1) as usize];
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn the_histogram_agrees_with_exact_values_to_a_thousandth() {
         let (mut few, mut many) = (TimeSamples::new(), TimeSamples::new());
-        // A skewed spread over three decades, in scrambled order.
+        // A skewed distribution over three decades, in scrambled order.
         let value = |i: u64| 10_000 + (i * 7919 % 1009) * (i * 7919 % 1009);
         for i in 0..1009 {
             few.record(value(i));

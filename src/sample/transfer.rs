@@ -1,4 +1,4 @@
-//! What a transfer counts whose pieces are asked for one by one: its round trips, what went wrong with them, its records.
+//! Counters of a transfer that requests each chunk: round trips, errors and records.
 
 use serde_json::{Map, Value};
 
@@ -11,29 +11,29 @@ pub struct TransferCounts {
     pub round_trips: u64,
     /// Requests that were sent again.
     pub retransmissions: u64,
-    /// Times that the far end asked for patience.
+    /// Number of times the server asked for more time.
     pub please_waits: u64,
-    /// Requests for which the far end had no room.
+    /// Requests refused by the server because it had no room.
     pub refusals: u64,
-    /// Times that the link was opened anew.
+    /// Number of times the link was opened again.
     pub reconnects: u64,
-    /// Requests that were kept on their way at the end.
+    /// Requests in flight at the end.
     pub window: u64,
-    /// What the far end told of itself, for the document.
+    /// Facts that the server reported about itself, for the document.
     pub server_facts: Map<String, Value>,
-    /// Where records came.
+    /// Present if records were received.
     pub records: Option<RecordCounts>,
 }
 
 /// Counts of numbered records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecordCounts {
-    /// Those that came, each once.
+    /// Distinct records received.
     pub received: u64,
     pub missing: u64,
     pub repeated: u64,
     pub out_of_order: u64,
-    /// The first of what was wrong.
+    /// The first faults.
     pub faults: Vec<RecordFault>,
 }
 
@@ -58,7 +58,7 @@ impl TransferCounts {
         }
     }
 
-    /// Into the figures of the run document.
+    /// Adds the counters to the figures of the run document.
     pub fn fill_figures(&self, figures: &mut Figures) {
         figures.round_trips = Some(self.round_trips);
         figures.retransmissions = Some(self.retransmissions);

@@ -1,4 +1,5 @@
-//! What `pairing` asks of a connection manager and its socket: messages out, messages in, and time.
+//! Interface between `node_connection` and a connection manager with its socket: messages out, messages in,
+//! and time.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use super::DisconnectReason;
 use crate::clock::Time;
 use crate::plan::WaitMode;
 
-/// Something that came.
+/// A received item.
 pub enum ReceivedItem<'a> {
     /// The connection manager is connected.
     Up,
@@ -20,46 +21,46 @@ pub enum ReceivedItem<'a> {
 
 /// The receiving side, held by the one thread that reads.
 pub trait CarrierReader: Send {
-    /// The first thing that has come and is whole; it stays the first until [`CarrierReader::advance`].
+    /// The first complete item. It stays first until [`CarrierReader::advance`].
     fn peek(&mut self) -> Result<Option<ReceivedItem<'_>>, DisconnectReason>;
 
     fn advance(&mut self);
 
-    /// Takes in what comes `within` the time given; [`Fault::TimedOut`] if nothing did.
+    /// Reads input `within` the time given; [`Fault::TimedOut`] if none arrived.
     fn receive(&mut self, wait: WaitMode, within: Duration) -> Result<(), Fault>;
 }
 
 /// The sending side, held by the one thread that writes.
 pub trait CarrierWriter: Send {
-    /// Takes a message of two pieces, if there is room; it goes behind what was said before.
+    /// Queues a message of two parts behind all earlier ones; `false` if there is no room.
     fn queue(&mut self, source: u32, destination: u32, head: &[u8], bytes: &[u8]) -> bool;
 
-    /// Sends what was put and what is owed; [`Fault::TimedOut`] if some of it is still here.
+    /// Sends all queued output; [`Fault::TimedOut`] if some of it is still queued.
     fn flush(&mut self, wait: WaitMode, within: Duration) -> Result<(), Fault>;
 }
 
-/// What belongs to neither side.
+/// Operations that belong to neither side.
 pub trait CarrierControl: Send + Sync {
-    /// Has a short message sent as soon as the sending side is flushed, behind all that was put there before.
+    /// Queues a short message behind all earlier ones. The next flush of the sending side sends it.
     fn queue_message(&self, source: u32, destination: u32, message: &[u8]);
 
-    /// Something is to be said by whoever flushes next.
+    /// Whether output waits for the next flush.
     fn has_pending(&self) -> bool;
 
-    /// Does what is due; when it wants to be asked again.
+    /// Does all work that is due. Returns the time of the next call.
     fn tick(&self, now: Time) -> Result<Time, DisconnectReason>;
 
-    /// Waits for something to come in, at most `within`.
+    /// Waits for input, at most `within`.
     fn wait_readable(&self, within: Duration) -> bool;
 
     fn facts(&self, facts: &mut Facts);
 
-    /// The other node has closed the connection, whether or not that has been read already.
+    /// Whether the other node has closed the connection, even if the close has not been read yet.
     fn is_closed_by_remote(&self) -> bool {
         false
     }
 
-    /// Nobody uses the connection any more: lets the last words get through, at the latest until then.
+    /// The connection has no more users: waits until the last output is through, at most until `until`.
     fn close(&self, until: Time);
 
     /// The connection has failed.

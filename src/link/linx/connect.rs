@@ -1,8 +1,8 @@
-//! Joins this node to another one: our call, and the call that the other node may make meanwhile.
+//! Connects this node to another one: by our call, or by a call that the other node makes meanwhile.
 //!
-//! A real node without a connection looks for one every 2 to 10 s: first among the calls that it has accepted, then by a
-//! call of its own. So our call stays open until the node looks at it, we listen where it would call, and the
-//! connection that is agreed on first is used. Links of one dialer share it.
+//! A real node without a connection looks for one every 2 to 10 s: first among the calls that it has
+//! accepted, then by a call of its own. So our call stays open until the node looks at it, and we listen
+//! where it would call. The first connection agreed on is used. All links of one dialer share it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,27 +15,28 @@ use super::node_connection::NodeConnection;
 use super::{ConnectionRole, NodeAddress, Options, ethernet, no_facts, stream};
 use crate::clock::Time;
 
-/// A real node looks at our call 10 s later at the latest, and takes a moment for the rest.
+/// A real node looks at our call after at most 10 s, and needs some time for the rest.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How soon a node is called again that took the connection and closed it: real ones do while they call us.
+/// Delay before another call to a node that accepted the connection and closed it. Real nodes do so while
+/// they call us.
 const CONNECT_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often we look whether the node has called.
+/// Interval of checks for a call from the node.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Calls of the node that wait for our answer.
+/// Queue for calls of the node.
 const LISTEN_BACKLOG: i32 = 4;
 
 /// The nodes that this process has called, each once.
 static NODE_SLOTS: Mutex<Vec<(String, NodeSlot)>> = Mutex::new(Vec::new());
 
-/// Locked while it is called; leads nowhere once nobody uses it.
+/// Locked during the call; dangling once the connection has no more users.
 type NodeSlot = Arc<Mutex<Weak<NodeConnection>>>;
 
 fn node_slot(key: &str) -> NodeSlot {
     let mut called = NODE_SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
-    // Those that nobody uses or is about to use are forgotten.
+    // Forget nodes that no link uses or is about to use.
     called.retain(|(other, node)| {
         other == key
             || Arc::strong_count(node) > 1
@@ -49,7 +50,7 @@ fn node_slot(key: &str) -> NodeSlot {
     node
 }
 
-/// The connection to the far node, made if there is none yet.
+/// The connection to the remote node; makes one if there is none yet.
 pub fn connect_node(options: &Options, opening: &OpenContext) -> Result<Arc<NodeConnection>, Fault> {
     let key = match &options.node_address {
         NodeAddress::Tcp(node) => node.to_string(),
@@ -67,26 +68,27 @@ pub fn connect_node(options: &Options, opening: &OpenContext) -> Result<Arc<Node
     Ok(pairing)
 }
 
-/// The search for a connection that both nodes agree on.
+/// The search for a connection that both nodes accept.
 struct ConnectAttempt<'a> {
     options: &'a Options,
     context: &'a OpenContext,
     until: Time,
     outgoing: Option<Arc<NodeConnection>>,
-    /// When the node is called again that closed our call.
+    /// Time of the next call, after the node closed ours.
     next_call: Time,
     callback_listener: Option<CallbackListener>,
     incoming: Option<Arc<NodeConnection>>,
 }
 
-/// Where the node's own calls come in.
+/// Accepts the node's own calls.
 struct CallbackListener {
     socket: Socket,
     node: IpAddr,
 }
 
 impl CallbackListener {
-    /// Beside our call: real nodes call the port on which they listen. `None` where another program has it.
+    /// Binds the address of our call: real nodes call the port on which they listen. `None` if another
+    /// program uses it.
     fn bind_beside(call: &Socket) -> Option<CallbackListener> {
         let own = call.local_addr().ok()?.as_socket()?;
         let node = call.peer_addr().ok()?.as_socket()?;
@@ -98,14 +100,18 @@ impl CallbackListener {
         Some(CallbackListener { socket, node: node.ip() })
     }
 
-    /// A call of the node, and of nobody else.
+    /// Accepts a call of the node; rejects calls of all others.
     fn accept(&self) -> Option<Socket> {
         let (socket, from) = socket::accept(&self.socket, Duration::ZERO).ok()?;
         from.as_socket().is_some_and(|from| from.ip() == self.node).then_some(socket)
     }
 }
 
-/// Whether the nodes have agreed on a connection in that time; `Closed` where it is over.
+/// Whether the nodes agree on a connection `within` this time.
+///
+/// # Errors
+///
+/// `Closed` if the connection has ended.
 fn is_up(pairing: &NodeConnection, within: Duration) -> Result<bool, Fault> {
     match pairing.await_directory(within, |book| book.node.is_up().then_some(())) {
         Ok(()) => Ok(true),
@@ -207,7 +213,7 @@ impl<'a> ConnectAttempt<'a> {
         NodeConnection::start(carrier, clock, None, None)
     }
 
-    /// Why nothing came of it.
+    /// The reason for the failure.
     fn timeout_fault(&self) -> Fault {
         let within = crate::units::format_duration(self.context.timeout);
         let configured = "is a link to this host configured on that node";
@@ -230,7 +236,7 @@ impl<'a> ConnectAttempt<'a> {
     }
 }
 
-/// A connection to this host's own node: the one endpoint of that name.
+/// A connection to this host's own node: the only endpoint of that name.
 fn connect_local(options: &Options) -> Result<Socket, Fault> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(Fault::system("open a socket"))?;
     socket.connect(&options.local_address()?).map_err(Fault::system("connect"))?;

@@ -1,5 +1,5 @@
-//! Who is who between two nodes: our endpoints and their mailboxes, the name we serve, and the far node's words about
-//! its own. Told of messages, it says whose they are. No threads, no sockets.
+//! The endpoints of two connected nodes: ours with their mailboxes, the served name, and the published
+//! endpoints of the remote node. Finds the mailbox of a message. No threads, no sockets.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use super::rlnh::RlnhMessage;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedName {
     pub name: String,
-    /// The ends that it makes for its clients are called this and a number.
+    /// The endpoints made for clients have this name and a number.
     pub name_prefix: String,
-    /// A signal that begins like this gets an end of its own each time; otherwise each client has one.
+    /// Each signal with this prefix gets a new endpoint. Without it each client has one endpoint.
     pub opening_prefix: Option<&'static [u8]>,
 }
 
-/// Where an address of ours leads.
+/// The target of one of our addresses.
 #[derive(Debug)]
 enum AddressRoute {
     Mailbox(Arc<Mailbox>),
-    /// The name that is served: each sender gets a mailbox of its own.
+    /// The served name: each sender gets a mailbox of its own.
     ServedName,
 }
 
@@ -33,15 +33,15 @@ enum AddressRoute {
 pub struct EndpointDirectory {
     pub node: Node,
     served_name: Option<ServedName>,
-    /// Ends made for clients so far.
+    /// Number of endpoints made for clients so far.
     client_count: u32,
-    /// By our address.
+    /// Keyed by our address.
     routes: HashMap<u32, AddressRoute>,
-    /// Who talks to the service: by their address, `None` once that is over on our side.
+    /// Clients of the service, keyed by their address; `None` once the conversation has ended on our side.
     clients: HashMap<u32, Option<Arc<Mailbox>>>,
-    /// To be said to the far node.
+    /// Messages to send to the remote node.
     pub outbox: Vec<RlnhMessage>,
-    /// Clients that have come, with the mailbox made for each.
+    /// New clients, with the mailbox made for each.
     pub arrivals: Vec<Arc<Mailbox>>,
 }
 
@@ -50,7 +50,8 @@ impl EndpointDirectory {
         EndpointDirectory { served_name: service, ..EndpointDirectory::default() }
     }
 
-    /// A message between the nodes; true if something has changed that others may wait for.
+    /// Handles a control message between the nodes. Returns `true` if something changed that others may wait
+    /// for.
     pub fn handle_control(&mut self, bytes: &[u8]) -> Result<bool, DisconnectReason> {
         let event = self.node.handle_bytes(bytes, &mut self.outbox)?;
         match &event {
@@ -80,7 +81,7 @@ impl EndpointDirectory {
         }
     }
 
-    /// The mailbox that a signal is for. A client's first signal to the service makes one.
+    /// The mailbox of a signal. A client's first signal to the service makes one.
     #[inline]
     pub fn mailbox_for(&mut self, source: u32, destination: u32, signal: &[u8]) -> Option<&Arc<Mailbox>> {
         match self.routes.get(&destination)? {
@@ -99,7 +100,7 @@ impl EndpointDirectory {
             return self.clients.get(&source)?.as_ref();
         }
         let number = u32::from_be_bytes(*signal.first_chunk::<SIGNAL_NUMBER_BYTES>()?);
-        // Nobody may speak before its address is known, and the end of a flow begins none.
+        // A sender may not send before its address is known, and an end-of-flow signal starts no flow.
         if number == FINISHED_SIGNAL || !self.node.has_remote_address(source) {
             return None;
         }
@@ -114,14 +115,14 @@ impl EndpointDirectory {
         self.clients.get(&source)?.as_ref()
     }
 
-    /// A mailbox for an endpoint of ours that will talk to `partner`.
+    /// Adds a mailbox for an endpoint of ours that will talk to `partner`.
     pub fn add_endpoint(&mut self, partner: u32, own: u32, style: SignalFormat) -> Arc<Mailbox> {
         let mailbox = Arc::new(Mailbox::new(own, partner, style, false));
         self.routes.insert(own, AddressRoute::Mailbox(mailbox.clone()));
         mailbox
     }
 
-    /// An endpoint of ours is gone.
+    /// Removes an endpoint of ours.
     pub fn remove_endpoint(&mut self, own: u32) {
         if let Some(AddressRoute::Mailbox(mailbox)) = self.routes.remove(&own)
             && let Some(client) = self.clients.get_mut(&mailbox.partner())
@@ -132,7 +133,7 @@ impl EndpointDirectory {
         self.node.unpublish(own, &mut self.outbox);
     }
 
-    /// The name is served no longer.
+    /// Stops serving the name.
     pub fn stop_serving(&mut self) {
         self.served_name = None;
         let served = self.routes.iter().find(|(_, route)| matches!(route, AddressRoute::ServedName));
@@ -142,7 +143,7 @@ impl EndpointDirectory {
     }
 }
 
-/// What tells a client from where it is served.
+/// The signal that announces to a client which endpoint serves it.
 pub fn accepted_signal(mailbox: &Mailbox) -> Option<[u8; SIGNAL_NUMBER_BYTES]> {
     (mailbox.signal_format == SignalFormat::Numbered).then_some(ACCEPTED_SIGNAL.to_be_bytes())
 }

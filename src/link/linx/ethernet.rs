@@ -1,7 +1,7 @@
-//! The Ethernet connection manager on a real device: a packet socket that hears one Ethernet type.
+//! The Ethernet connection manager on a real device: a packet socket that receives one Ethernet type.
 //!
-//! Whoever sends may have to take acknowledgements in, so both sides work on one connection under one lock; what the
-//! sending side has taken in for the receiving side wakes that one.
+//! A sender may have to process acknowledgements, so both sides work on one connection under one lock. If the
+//! sending side receives something for the receiving side, it wakes that side.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -23,7 +23,7 @@ use super::{ConnectionRole, DisconnectReason};
 use crate::clock::{Clock, Time};
 use crate::plan::WaitMode;
 
-/// Where the far node is.
+/// Location of the remote node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EthernetNode {
     pub device: String,
@@ -31,16 +31,16 @@ pub struct EthernetNode {
     pub ethertype: u16,
 }
 
-/// Frames taken in under one lock.
+/// Frames processed under one lock.
 const MAX_FRAMES_PER_LOCK: usize = 64;
 
-/// The kernel keeps so many bytes of frames for us at least, as far as it may: several windows.
+/// Requested receive buffer of the kernel: several windows.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
-/// How long the far node may take to answer our going.
+/// Time-out for the remote node's reply to our close.
 const CLOSE_REPLY_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// A socket that hears this Ethernet type on this device, and the device.
+/// Opens a socket that receives this Ethernet type on this device, and the device.
 pub fn open_socket(place: &EthernetNode) -> Result<(Socket, sys::NetworkDevice), Fault> {
     let socket = Socket::new(Domain::PACKET, Type::DGRAM, None).map_err(|error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => Fault::Other(
@@ -52,7 +52,7 @@ pub fn open_socket(place: &EthernetNode) -> Result<(Socket, sys::NetworkDevice),
     let device = sys::find_device(&socket, &place.device).map_err(|error| {
         Fault::Other(format!("no network device '{}' here ({error}): see 'ip link'", place.device))
     })?;
-    // Where the kernel grants less, less is on its way at once.
+    // If the kernel grants less, fewer frames are in flight at once.
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
     socket
         .bind(&sys::packet_address(&device, place.ethertype, device.address))
@@ -70,7 +70,7 @@ struct EthernetControl {
     has_outbox: AtomicBool,
     /// Frames wait for the device.
     is_device_blocked: AtomicBool,
-    /// Wakes the receiving side when something was taken in for it, while it waits.
+    /// Wakes the receiving side when another thread has received something for it.
     wake: OwnedFd,
     is_reader_waiting: AtomicBool,
 }
@@ -78,9 +78,9 @@ struct EthernetControl {
 struct EthernetWork {
     connection: EthernetConnection,
     receive_buffer: Vec<u8>,
-    /// Short messages that go before any other.
+    /// Short messages that go before all others.
     outbox: VecDeque<(u32, u32, Vec<u8>)>,
-    /// The connection has come up, and nobody has been told.
+    /// The connection has come up, but this has not been reported yet.
     is_newly_up: bool,
     disconnect_reason: Option<DisconnectReason>,
 }
@@ -137,8 +137,8 @@ pub fn make_carrier(
 }
 
 impl EthernetControl {
-    /// What the connection wants sent goes, if the device takes it now: whoever waited for that here would keep others
-    /// from answering the far node. Any other failure is as good as a loss on the way.
+    /// Sends the frames of the connection if the device takes them now. Waiting here would keep other threads
+    /// from replying to the remote node. Any other failure counts as a loss in the network.
     fn frame_sink(&self) -> impl FnMut(&[u8]) -> bool + '_ {
         |frame| {
             let sent = sys::send_to(&self.socket, frame, &self.remote_address, None, false);
@@ -154,11 +154,11 @@ impl EthernetControl {
         }
     }
 
-    /// Takes in the frames that are here.
+    /// Processes the frames that are ready.
     fn receive_frames(&self, work: &mut EthernetWork) {
         let now = self.clock.now();
         for _ in 0..MAX_FRAMES_PER_LOCK {
-            // What comes behind the end belongs to the next connection on this socket.
+            // Frames after the end belong to the next connection on this socket.
             if work.disconnect_reason.is_some() {
                 break;
             }
@@ -185,12 +185,12 @@ impl EthernetControl {
         self.is_device_blocked.store(work.connection.is_device_blocked(), SeqCst);
         let news = work.connection.has_messages() || work.is_newly_up || work.disconnect_reason.is_some();
         if news && self.is_reader_waiting.load(SeqCst) {
-            // If the count is full the reader has been woken already.
+            // If the counter is full, the reader has been woken already.
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }
     }
 
-    /// Sends what was said, as far as the connection takes it.
+    /// Sends the outbox as far as the connection takes it.
     fn flush_outbox(&self, work: &mut EthernetWork) {
         while work.connection.can_queue()
             && let Some((source, destination, bytes)) = work.outbox.pop_front()
@@ -201,7 +201,8 @@ impl EthernetControl {
         self.has_outbox.store(!work.outbox.is_empty() && work.connection.is_up(), SeqCst);
     }
 
-    /// Waits for frames, for a device that takes some again, or for what another took in for us.
+    /// Waits for frames, for a device that takes some again, or for frames that another thread received for
+    /// us.
     fn wait_ready(&self, within: Duration, and_wake: bool) -> bool {
         let left = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
         let room = if self.is_device_blocked.load(SeqCst) { PollFlags::OUT } else { PollFlags::empty() };
@@ -225,7 +226,7 @@ struct EthernetReader {
 }
 
 impl EthernetReader {
-    /// Gets what has been taken in; whether that is anything.
+    /// Collects received messages; `false` if there are none.
     fn collect_messages(&mut self, work: &mut EthernetWork) -> bool {
         if self.start == self.messages.len() {
             self.messages.clear();
@@ -354,7 +355,7 @@ impl CarrierControl for EthernetControl {
 
     fn tick(&self, now: Time) -> Result<Time, DisconnectReason> {
         let mut work = lock(&self.work);
-        // A frame that nobody has read yet is a sign of life.
+        // An unread frame is a sign of life.
         self.receive_frames(&mut work);
         let event = work.connection.tick(now, &mut self.frame_sink());
         self.apply_event(&mut work, event);
@@ -362,7 +363,7 @@ impl CarrierControl for EthernetControl {
     }
 
     fn wait_readable(&self, within: Duration) -> bool {
-        // The writer may have taken something in.
+        // The writer may have received something.
         lock(&self.work).connection.has_messages() || self.wait_ready(within, false)
     }
 
@@ -376,7 +377,7 @@ impl CarrierControl for EthernetControl {
     }
 
     fn close(&self, until: Time) {
-        // As long as words of ours have not arrived, the far node's may come as well.
+        // While our data is unacknowledged, data of the remote node may arrive as well.
         loop {
             let now = self.clock.now();
             let mut work = lock(&self.work);
@@ -417,12 +418,12 @@ impl CarrierControl for EthernetControl {
     }
 }
 
-/// An address as one writes it.
+/// Formats an address, for example `52:54:00:00:00:0a`.
 pub fn format_mac(mac: MacAddress) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Six bytes in hex, between colons.
+/// Parses six hexadecimal bytes separated by colons.
 pub fn parse_mac(text: &str) -> Option<MacAddress> {
     let mut bytes = text.split(':').map(|part| match part.len() {
         2 => u8::from_str_radix(part, 16).ok(),

@@ -1,8 +1,8 @@
-//! The Ethernet connection manager of LINX, version 3: frames to bytes and back. What they bring about is `connection`'s
-//! business.
+//! The Ethernet connection manager of LINX, version 3: parses and encodes frames. `connection` implements
+//! their effects.
 //!
-//! A frame is a chain of headers, each of which says in its upper four bits which one is next. Ethernet's own header is
-//! not part of it.
+//! A frame is a chain of headers. The upper four bits of each header give the type of the next one. The
+//! Ethernet header is not part of the chain.
 
 use super::DisconnectReason;
 
@@ -10,7 +10,7 @@ pub mod connection;
 
 pub const VERSION: u32 = 3;
 
-/// How many frames of at most `mtu` bytes a message takes.
+/// Number of frames of at most `mtu` bytes that a message needs.
 pub fn frame_count(message_bytes: usize, mtu: usize) -> u32 {
     let (first, further) =
         (mtu.saturating_sub(DATA_HEADER_BYTES), mtu.saturating_sub(FRAGMENT_HEADER_BYTES).max(1));
@@ -21,14 +21,14 @@ pub fn frame_count(message_bytes: usize, mtu: usize) -> u32 {
 /// Since LINX 2.0.1.
 pub const ETHERTYPE: u16 = 0x8911;
 
-/// Largest frame: what 14 bits can say.
+/// Largest frame: a 14-bit field.
 pub const MAX_FRAME_BYTES: usize = (1 << 14) - 1;
 
-/// Bytes in front of the data of a message, and of a further fragment of it.
+/// Header bytes before the data of a message, and of each further fragment of it.
 pub const DATA_HEADER_BYTES: usize = 20;
 pub const FRAGMENT_HEADER_BYTES: usize = 12;
 
-/// The tag of a message that goes in one frame.
+/// The tag of a message that fits one frame.
 pub const UNFRAGMENTED_TAG: u16 = 0x7fff;
 
 const CONN: u32 = 1;
@@ -52,20 +52,20 @@ pub enum ConnectKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectFrame {
     pub kind: ConnectKind,
-    /// Frames on their way at once, as a power of two.
+    /// Frames in flight at once, as a power of two.
     pub window: u8,
-    /// What frames to its sender shall carry; 0 if it tells peers apart by their addresses.
+    /// The ID that frames to its sender must carry; 0 if the sender distinguishes nodes by their addresses.
     pub id: u8,
     pub to: MacAddress,
     pub from: MacAddress,
-    /// What its sender can take in one frame, if it says so.
+    /// Largest frame that the sender can receive, if it states one.
     pub mtu: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameBody<'a> {
     Empty,
-    /// So many frames from this one on are missing.
+    /// `count` frames are missing, starting with this one.
     Nack {
         first: u16,
         count: u8,
@@ -89,7 +89,7 @@ pub enum FrameBody<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EthernetFrame<'a> {
     Connect(ConnectFrame),
-    /// `ack`: the sequence number that is expected next; `id`: the one that its receiver asked for.
+    /// `ack`: the next expected sequence number; `id`: the ID that the receiver requested.
     Ack {
         id: u8,
         request: bool,
@@ -106,9 +106,9 @@ fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
 const MALFORMED: DisconnectReason = DisconnectReason::ProtocolError("a frame of the far node is malformed");
 
 impl EthernetFrame<'_> {
-    /// Reads a frame, which may be padded.
+    /// Parses a frame, which may be padded.
     pub fn parse(bytes: &[u8]) -> Result<EthernetFrame<'_>, DisconnectReason> {
-        // The optional header for several cores is as long as any and says nothing that we need.
+        // The optional header for several cores has a fixed length and holds nothing that is needed here.
         let start = if bytes.first().is_some_and(|byte| byte >> 4 == 0) { 4 } else { 0 };
         let main = read_u32(bytes, start).ok_or(MALFORMED)?;
         let theirs = main >> 25 & 7;
@@ -144,7 +144,7 @@ fn parse_body(bytes: &[u8], next: u32) -> Option<FrameBody<'_>> {
         return Some(FrameBody::Empty);
     }
     let head = read_u32(bytes, 8)?;
-    // Nothing but data follows.
+    // Only data follows.
     if head >> 28 != NONE {
         return None;
     }
@@ -168,13 +168,13 @@ fn main_word(next: u32, id: u8, size: usize) -> [u8; 4] {
     (next << 28 | VERSION << 25 | u32::from(id) << 15 | size as u32).to_be_bytes()
 }
 
-/// The second word of every frame that is not of the handshake.
+/// The second word of every frame outside the handshake.
 fn ack_word(next: u32, request: bool, ack: u16, sequence: u16) -> [u8; 4] {
     (next << 28 | u32::from(request) << 27 | u32::from(ack & 0xfff) << 12 | u32::from(sequence & 0xfff))
         .to_be_bytes()
 }
 
-/// A frame that acknowledges and asks for nothing else than, perhaps, an answer.
+/// A frame that only acknowledges; `request` asks for an acknowledgement in return.
 pub fn encode_ack(id: u8, request: bool, ack: u16) -> [u8; 8] {
     let mut frame = [0; 8];
     frame[..4].copy_from_slice(&main_word(ACK, id, 8));
@@ -191,7 +191,8 @@ pub fn encode_nack(id: u8, ack: u16, first: u16, count: u8) -> [u8; 12] {
     frame
 }
 
-/// The first frame of a message, with data of two pieces; acknowledgement and number are written by [`write_sequence`].
+/// The first frame of a message, with data in two parts. [`write_sequence`] writes acknowledgement and
+/// sequence number.
 pub fn encode_data(
     id: u8,
     more: bool,
@@ -217,7 +218,7 @@ pub fn encode_fragment(id: u8, more: bool, tag: u16, bytes: &[u8], frame: &mut V
     frame.extend_from_slice(bytes);
 }
 
-/// Writes into a frame of a message what is known when it goes.
+/// Writes the fields of a message frame that are known only when it is sent.
 pub fn write_sequence(frame: &mut [u8], request: bool, ack: u16, sequence: u16) {
     let next = u32::from(frame[4] >> 4);
     frame[4..8].copy_from_slice(&ack_word(next, request, ack, sequence));
@@ -233,7 +234,7 @@ impl ConnectFrame {
             4 => ConnectKind::Ack,
             _ => return None,
         };
-        // All have addresses of six bytes and nothing behind.
+        // All known frames have addresses of six bytes and nothing behind them.
         if head >> 28 != NONE || head >> 21 & 7 != 6 {
             return None;
         }
@@ -250,7 +251,7 @@ impl ConnectFrame {
         })
     }
 
-    /// As long as real nodes make all of them: with room for the longest of their features.
+    /// Uses the length that real nodes use: enough for their longest features.
     pub fn encode(&self) -> Vec<u8> {
         let room = format!("mtu:{}", self.mtu.unwrap_or(1500)).len() + 1;
         let size = 20 + room;

@@ -1,4 +1,4 @@
-//! The link of one endpoint of ours: its messages on the connection that its node shares.
+//! The link of one local endpoint: its messages on the connection that its node shares.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ pub struct NodeLink {
     handle: Arc<EndpointHandle>,
     caps: Caps,
     wait: WaitMode,
-    /// Many messages in one operation.
+    /// Sends many messages in one operation.
     is_batching: bool,
 }
 
-/// What the halves of a link share; the endpoint is gone when the last of them is.
+/// Shared by the handles of a link. The endpoint is removed with the last handle.
 struct EndpointHandle {
     connection: Arc<NodeConnection>,
     mailbox: Arc<Mailbox>,

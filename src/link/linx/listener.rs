@@ -1,4 +1,4 @@
-//! Waits for other nodes to connect, and for their endpoints to speak to the name that is served.
+//! Waits for other nodes to connect, and for messages of their endpoints to the served name.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -19,16 +19,16 @@ use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::plan::WaitMode;
 
-/// Nodes at once: LINX has one connection for each pair of them.
+/// Maximum number of connected nodes: LINX has one connection for each pair of them.
 const MAX_NODES: usize = 256;
 
-/// Connections that queue; the kernel caps it at `net.core.somaxconn`.
+/// Accept queue; the kernel caps it at `net.core.somaxconn`.
 const LISTEN_BACKLOG: i32 = 256;
 
-/// Clients that have come and nobody has taken yet.
+/// New clients that have not been accepted yet.
 struct ArrivalQueue {
     queue: Mutex<VecDeque<(Arc<NodeConnection>, Arc<Mailbox>)>>,
-    /// Counts them, for whoever polls.
+    /// Counts the clients, for threads that poll.
     wake: OwnedFd,
 }
 
@@ -38,13 +38,13 @@ impl ArrivalQueue {
     }
 }
 
-/// Where nodes come from.
+/// Source of incoming node connections.
 enum NodeAcceptor {
     Stream {
         socket: Socket,
         read_facts: ReadFacts,
     },
-    /// One node, which calls when it likes.
+    /// One node, which may call at any time.
     Ethernet {
         socket: Socket,
         device: sys::NetworkDevice,
@@ -94,7 +94,7 @@ pub fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn List
     }))
 }
 
-/// The endpoint as it was typed, with the port that was given.
+/// The requested endpoint with the effective port.
 fn with_port(endpoint: &Endpoint, node: &Endpoint, port: u16) -> Result<Endpoint, Fault> {
     if matches!(node.host_port()?, (_, Some(asked)) if asked == port) {
         return Ok(endpoint.clone());
@@ -128,7 +128,7 @@ impl NodeListener {
         Some((Box::new(link), from.unwrap_or_else(|| "a node of this host".to_owned())))
     }
 
-    /// Lets in whoever calls; false if nobody does.
+    /// Accepts a waiting call; `false` if there is none.
     fn accept_node(&mut self) -> Result<bool, Fault> {
         self.nodes.retain(|node| !node.is_over());
         let carrier = match &self.acceptor {
@@ -148,7 +148,7 @@ impl NodeListener {
         let arrived = self.arrivals.clone();
         let arrivals = move |came| {
             arrived.queue().extend(came);
-            // If the count is full the listener has been woken already.
+            // If the counter is full, the listener has been woken already.
             let _ = rustix::io::write(&arrived.wake, &1u64.to_ne_bytes());
         };
         let service = Some(self.served_name.clone());
@@ -160,7 +160,7 @@ impl NodeListener {
     fn wait_for_arrival(&self, left: Duration) {
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         let wake = PollFd::new(&self.arrivals.wake, PollFlags::IN);
-        // A failed poll shows itself in what follows.
+        // The next operation reports a failed poll.
         let _ = match &self.acceptor {
             NodeAcceptor::Stream { socket, .. } => {
                 poll(&mut [wake, PollFd::new(socket, PollFlags::IN)], Some(&left))
@@ -206,9 +206,9 @@ impl Drop for NodeListener {
         for node in &self.nodes {
             node.stop_serving();
         }
-        // Each of them holds its node, which holds the queue.
+        // Each client holds its node, and the node holds the queue.
         self.arrivals.queue().clear();
-        // Many nodes that do not answer our going take no longer than one.
+        // Closing many silent nodes takes no longer than closing one.
         let until = self.clock.now() + CLOSE_TIMEOUT;
         for node in self.nodes.drain(..).filter_map(Arc::into_inner) {
             node.close_until(until);

@@ -1,13 +1,13 @@
-//! The mailbox of an endpoint of ours in one conversation: whom it talks to, and what has come that nobody has received.
+//! The mailbox of a local endpoint in one conversation: its partner, and the received messages.
 //!
-//! Not for the way messages take to get here (`pairing`).
+//! `node_connection` delivers the messages.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::super::{Batch, MAX_BATCH_MESSAGES};
 
-/// Signal numbers of ours, "LG" and one of these: a payload; we answer you from here; nothing more will be sent.
+/// Signal numbers of linkgauge, "LG" and one of these: payload; accepted at this endpoint; end of data.
 pub const PAYLOAD_SIGNAL: u32 = 0x4C47_0001;
 pub const ACCEPTED_SIGNAL: u32 = 0x4C47_0002;
 pub const FINISHED_SIGNAL: u32 = 0x4C47_0003;
@@ -15,27 +15,27 @@ pub const FINISHED_SIGNAL: u32 = 0x4C47_0003;
 /// Bytes of a signal number.
 pub const SIGNAL_NUMBER_BYTES: usize = 4;
 
-/// Most that waits in a mailbox; beyond, nothing more is read from the connection.
+/// Limit of a mailbox. Beyond it, reading from the connection stops.
 const MAX_INBOX_BYTES: usize = 1 << 20;
 
-/// So often an owner reads for others only before it leaves reading to them.
+/// Number of reads that serve only other endpoints before the owner leaves reading to their owners.
 const MAX_READS_FOR_OTHERS: u32 = 8;
 
 /// How the bytes of a link become signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalFormat {
-    /// A signal number of ours in front.
+    /// With a linkgauge signal number in front.
     Numbered,
-    /// As they are: they begin with a signal number of their own.
+    /// Unchanged: they begin with a signal number of their own.
     Raw,
 }
 
 #[derive(Debug)]
 pub struct Mailbox {
-    /// Our address.
+    /// Address of the local endpoint.
     pub own_address: u32,
     pub signal_format: SignalFormat,
-    /// Hears nobody but its partner; else whoever speaks becomes the partner.
+    /// Accepts messages only from its partner. Otherwise the latest sender becomes the partner.
     is_partner_fixed: bool,
     partner: AtomicU32,
     inbox: Mutex<Inbox>,
@@ -45,13 +45,13 @@ pub struct Mailbox {
     is_partner_finished: AtomicBool,
     /// The partner is gone.
     is_partner_gone: AtomicBool,
-    /// How often its owner has read for others only since it last sent or received something.
+    /// Reads by the owner since its last own message that served only other endpoints.
     reads_for_others: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 struct Inbox {
-    /// Messages end to end, each behind its length.
+    /// Messages back to back, each after its length.
     bytes: Vec<u8>,
     start: usize,
 }
@@ -83,12 +83,12 @@ impl Mailbox {
         self.message_count.load(SeqCst) > 0
     }
 
-    /// Nothing more will come than what is here.
+    /// No further messages will arrive.
     pub fn is_ended(&self) -> bool {
         self.is_partner_finished.load(SeqCst) || self.is_partner_gone.load(SeqCst)
     }
 
-    /// Nobody hears what is sent.
+    /// Sent messages no longer reach the partner.
     pub fn is_partner_gone(&self) -> bool {
         self.is_partner_gone.load(Relaxed)
     }
@@ -97,13 +97,13 @@ impl Mailbox {
         self.is_partner_gone.store(true, SeqCst);
     }
 
-    /// The owner sent or received something.
+    /// The owner sent or received a message.
     #[inline]
     pub fn note_activity(&self) {
         self.reads_for_others.store(0, Relaxed);
     }
 
-    /// The owner read what was for others; whether it has done so often enough.
+    /// The owner's read served only others. Returns whether it should now leave reading to them.
     pub fn count_read_for_others(&self) -> bool {
         self.reads_for_others.fetch_add(1, Relaxed);
         self.leaves_reading_to_others()
@@ -114,7 +114,7 @@ impl Mailbox {
         self.reads_for_others.load(Relaxed) >= MAX_READS_FOR_OTHERS
     }
 
-    /// What is for the owner of a signal that came from `source`.
+    /// The owner's payload in a signal from `source`, if any.
     #[inline]
     pub fn payload_of<'a>(&self, source: u32, signal: &'a [u8]) -> Option<&'a [u8]> {
         if source != self.partner() {
@@ -128,7 +128,7 @@ impl Mailbox {
         }
         let (number, payload) = signal.split_first_chunk::<SIGNAL_NUMBER_BYTES>()?;
         match u32::from_be_bytes(*number) {
-            // Nobody waits for what comes behind the last word, and it must not hold up others.
+            // Messages after the end of data are not received, and must not delay others.
             _ if self.is_partner_finished.load(SeqCst) => None,
             ACCEPTED_SIGNAL => None,
             FINISHED_SIGNAL => {
@@ -139,7 +139,7 @@ impl Mailbox {
         }
     }
 
-    /// Keeps a message for the owner; false if there is no room.
+    /// Stores a message for the owner; `false` if there is no room.
     pub fn push_message(&self, message: &[u8]) -> bool {
         let mut inbox = lock(&self.inbox);
         let waiting = inbox.bytes.len() - inbox.start;
@@ -157,7 +157,7 @@ impl Mailbox {
         true
     }
 
-    /// Moves what fits into `room`.
+    /// Moves as many messages as fit into `room`.
     pub fn take_messages(&self, room: &mut ReceiveTarget) {
         if !self.has_messages() {
             return;
@@ -175,14 +175,14 @@ impl Mailbox {
         inbox.start = 0;
     }
 
-    /// So little waits that reading can go on.
+    /// Whether the mailbox is empty enough for reading to continue.
     pub fn has_room(&self) -> bool {
         let inbox = lock(&self.inbox);
         inbox.bytes.len() - inbox.start <= MAX_INBOX_BYTES / 2
     }
 }
 
-/// Where a receiver wants its messages.
+/// The receiver's buffer for messages.
 pub enum ReceiveTarget<'a> {
     One { into: &'a mut [u8], length: Option<usize> },
     Many { batch: &'a mut Batch, used: usize },
@@ -196,7 +196,7 @@ impl ReceiveTarget<'_> {
         }
     }
 
-    /// Copies a message in, cut off at the length of what was given; false if there is no room for one more.
+    /// Copies a message in, truncated to the buffer's length; `false` if there is no room for one more.
     #[inline]
     pub fn put_message(&mut self, message: &[u8]) -> bool {
         match self {
@@ -252,7 +252,7 @@ mod tests {
         while mailbox.push_message(&[7; 1000]) {}
         assert!(lock(&mailbox.inbox).bytes.len() <= 2 * MAX_INBOX_BYTES + 1004);
         assert!(!mailbox.has_room());
-        // A message larger than all the room there is comes through an empty mailbox.
+        // A message larger than the free space passes through an empty mailbox.
         while take_one(&mailbox).is_some() {}
         assert!(mailbox.push_message(&vec![1; MAX_INBOX_BYTES + 1]) && !mailbox.push_message(&[1]));
     }

@@ -1,5 +1,5 @@
-//! What a node says to another one over RLNH, and knows of it: endpoints published and hunted for, addresses given and
-//! taken back. A state machine over whole messages; which connection manager carries them is not its business.
+//! The state of one node towards another over RLNH: published endpoints, names hunted for, assigned and
+//! released addresses. A state machine over whole messages, independent of the connection manager.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use super::rlnh::{MAX_NAME_BYTES, RlnhMessage, VERSION};
 /// Addresses of one side on one link: the usual limit of real nodes.
 pub const MAX_ADDRESSES: u32 = 1024;
 
-/// Names that do not exist here yet and that the far node asked for: more are not remembered.
+/// Maximum number of stored hunts of the remote node for names that do not exist here yet.
 const MAX_REQUESTED_NAMES: usize = 1024;
 
-/// How far the first words have come. Real nodes drop a connection that says anything else in between.
+/// Progress of the handshake. Real nodes drop a connection that sends anything else before it is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodeHandshake {
     NotStarted,
@@ -21,32 +21,32 @@ enum NodeHandshake {
     Up,
 }
 
-/// An address of ours.
+/// A local endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum OwnEndpoint {
     Published(Vec<u8>),
-    /// The far node has not said yet that nothing leads to it any more.
+    /// Unpublished, but the remote node has not acknowledged it yet.
     Leaving,
 }
 
-/// What came of a message.
+/// The effect of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeEvent {
     Nothing,
     /// Names can be published and hunted for.
     Up,
-    /// The far node published an endpoint.
+    /// The remote node published an endpoint.
     EndpointPublished(u32),
-    /// The endpoint at that address of the far node is gone.
+    /// The remote endpoint at that address is gone.
     EndpointGone(u32),
-    /// The far node asks for a name that nobody has published to it.
+    /// The remote node hunts for a name that has not been published to it.
     NameRequested(Vec<u8>),
 }
 
 #[derive(Debug)]
 pub struct Node {
     handshake: NodeHandshake,
-    /// From address 1 on.
+    /// Indexed from address 1.
     own_endpoints: Vec<Option<OwnEndpoint>>,
     remote_names: HashMap<u32, Vec<u8>>,
     requested_names: Vec<Vec<u8>>,
@@ -64,7 +64,7 @@ impl Default for Node {
 }
 
 impl Node {
-    /// The connection manager is connected: our first word.
+    /// The connection manager is connected: sends our first message.
     pub fn start(&mut self, out: &mut Vec<RlnhMessage>) {
         self.handshake = NodeHandshake::AwaitsInit;
         out.push(RlnhMessage::Init { version: VERSION });
@@ -94,7 +94,7 @@ impl Node {
                 out.push(RlnhMessage::InitReply { supported: true });
                 Ok(NodeEvent::Nothing)
             }
-            // Whether the version is supported there is only logged by real nodes.
+            // Real nodes only log whether the version is supported.
             (NodeHandshake::AwaitsReply, RlnhMessage::InitReply { .. }) => {
                 self.handshake = NodeHandshake::Up;
                 Ok(NodeEvent::Up)
@@ -117,7 +117,7 @@ impl Node {
                     .iter()
                     .flatten()
                     .any(|own| *own == OwnEndpoint::Published(name.clone()));
-                // Who has been told once knows it.
+                // A name is published once.
                 if published {
                     return Ok(NodeEvent::Nothing);
                 }
@@ -147,7 +147,8 @@ impl Node {
             }
             RlnhMessage::PublishPeer { address, peer } => {
                 self.check_address(address)?;
-                // Messages from there come from an endpoint of our own, forwarded; it has the name that we gave it.
+                // Messages from that address come from a local endpoint that was forwarded; it has the name
+                // that we gave it.
                 let name = match self.own_slot(peer) {
                     Some(Some(OwnEndpoint::Published(name))) => name.clone(),
                     _ => Vec::new(),
@@ -174,7 +175,8 @@ impl Node {
         self.own_endpoints.get_mut((address as usize).checked_sub(1)?)
     }
 
-    /// Gives an endpoint of ours the lowest free address and tells the far node; the address if there is one left.
+    /// Publishes a local endpoint at the lowest free address. Returns the address, or `None` if all are in
+    /// use.
     pub fn publish(&mut self, name: &[u8], out: &mut Vec<RlnhMessage>) -> Option<u32> {
         let free = self.own_endpoints.iter().position(Option::is_none).unwrap_or(self.own_endpoints.len());
         let address = u32::try_from(free).ok()? + 1;
@@ -190,7 +192,7 @@ impl Node {
         Some(address)
     }
 
-    /// An endpoint of ours is gone. Its address is free when the far node has said so.
+    /// Removes a local endpoint. Its address becomes free when the remote node acknowledges this.
     pub fn unpublish(&mut self, address: u32, out: &mut Vec<RlnhMessage>) {
         if let Some(own) = self.own_slot(address)
             && matches!(own, Some(OwnEndpoint::Published(_)))
@@ -200,7 +202,7 @@ impl Node {
         }
     }
 
-    /// The address of a name at the far node, if it is published; asks for it otherwise.
+    /// The address of a name at the remote node if it is published. Otherwise sends a hunt for it.
     pub fn hunt(&mut self, name: &[u8], asker: u32, out: &mut Vec<RlnhMessage>) -> Option<u32> {
         let known = self.find_address(name);
         if known.is_none() {
@@ -209,17 +211,17 @@ impl Node {
         known
     }
 
-    /// The address of a name that the far node has published.
+    /// The address of a name that the remote node has published.
     pub fn find_address(&self, name: &[u8]) -> Option<u32> {
         self.remote_names.iter().filter(|(_, theirs)| *theirs == name).map(|(address, _)| *address).min()
     }
 
-    /// Whether the far node has published that address of its own.
+    /// Whether the remote node has published that address of its own.
     pub fn has_remote_address(&self, address: u32) -> bool {
         self.remote_names.contains_key(&address)
     }
 
-    /// Whether the far node waits for that name to appear.
+    /// Whether the remote node hunts for that name.
     pub fn is_requested(&self, name: &[u8]) -> bool {
         self.requested_names.iter().any(|wanted| wanted == name)
     }
@@ -229,7 +231,7 @@ impl Node {
 mod tests {
     use super::*;
 
-    /// Two nodes and what they have to say to each other, one word after the other.
+    /// Two nodes and the messages between them, in order.
     struct Pair {
         nodes: [Node; 2],
         said: Vec<(usize, RlnhMessage)>,
@@ -252,7 +254,7 @@ mod tests {
             result
         }
 
-        /// Delivers everything; what happened where.
+        /// Delivers all messages. Returns the events, each with the number of its node.
         fn settle(&mut self) -> Vec<(usize, NodeEvent)> {
             let mut events = Vec::new();
             while !self.said.is_empty() {
@@ -281,12 +283,12 @@ mod tests {
         assert_eq!(pair.settle(), [(0, NodeEvent::EndpointPublished(1))]);
         assert!(!pair.nodes[1].is_requested(b"server"));
         assert_eq!(pair.nodes[0].find_address(b"server"), Some(1));
-        // Who asks again is not told again.
+        // A repeated query gets no second reply.
         pair.with(0, |_, out| out.push(RlnhMessage::QueryName { asker: client, name: b"server".to_vec() }));
         assert_eq!(pair.settle(), []);
 
         pair.with(1, |node, out| node.unpublish(1, out));
-        // Until the far node has said that it knows, the address is not free.
+        // The address is not free before the remote node has acknowledged.
         assert_eq!(pair.with(1, |node, out| node.publish(b"other", out)), Some(2));
         assert_eq!(pair.settle(), [(0, NodeEvent::EndpointGone(1)), (0, NodeEvent::EndpointPublished(2))]);
         assert_eq!(pair.with(1, |node, out| node.publish(b"third", out)), Some(1));

@@ -1,11 +1,12 @@
-//! Two nodes and what is between them: one connection, on which all endpoints of this one talk to those of the other.
+//! One connection between two nodes, shared by all endpoints of the local node.
 //!
-//! Whoever waits for a message reads the connection, and hands out what is for others. So a lone receiver needs nobody
-//! to wake it. If several wait, one of them reads for all; one that has read for others only leaves it to them. The
-//! thread that stays with the connection sees to what is due and reads only when nobody else does.
+//! A thread that waits for a message reads the connection and delivers messages to other endpoints as well.
+//! So a single receiver needs no other thread to wake it. If several threads wait, one of them reads for all;
+//! one that has read only for others leaves reading to them. The keeper thread of the connection handles
+//! timers, and reads only if no other thread does.
 //!
-//! A message for a mailbox that is full stays where it is, and so does everything behind it: memory is bounded, and
-//! the far node's system holds its senders.
+//! A message for a full mailbox stays in the connection, with everything behind it: memory is bounded, and
+//! the remote node's system blocks its senders.
 
 use std::ops::Deref;
 use std::sync::atomic::{
@@ -25,21 +26,21 @@ use super::mailbox::{FINISHED_SIGNAL, Mailbox, PAYLOAD_SIGNAL, ReceiveTarget, Si
 use crate::clock::{Clock, Time};
 use crate::plan::WaitMode;
 
-/// The keeper looks around at least this often, and so does whoever waits for another to read.
+/// Maximum interval between checks, for the keeper and for threads that wait for another reader.
 const KEEPER_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long the end of a connection may take. A real node does not notice that we have gone before it misses our answers
-/// to two of its pings, 2 s later at most; only then does it close its side.
+/// Time-out for closing a connection. A real node notices our close only when two of its pings get no reply,
+/// after at most 2 s; then it closes its side.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The keeper's needs.
+/// Stack size of the keeper thread.
 const KEEPER_STACK_BYTES: usize = 128 * 1024;
 
-/// Told of each client that comes, and of the end.
+/// Called with each new client, and with `None` at the end.
 pub type ArrivalHandler = dyn Fn(Option<(Arc<NodeConnection>, Arc<Mailbox>)>) + Send + Sync;
 
-/// A connection as long as somebody uses it. The last user closes it, and has seen it closed when it goes on: a process
-/// that ended before would reset the connection instead, and real nodes take a reset badly.
+/// A connection that lives as long as it has users. Dropping the last handle closes it and waits for the
+/// close: if the process ended earlier it would reset the connection, and real nodes handle a reset badly.
 pub struct NodeConnection(Arc<NodeConnectionCore>);
 
 impl Deref for NodeConnection {
@@ -50,7 +51,7 @@ impl Deref for NodeConnection {
     }
 }
 
-/// What the users of a connection and its keeper work on.
+/// The state shared by the users of a connection and its keeper.
 pub struct NodeConnectionCore {
     clock: Clock,
     reader: Mutex<Box<dyn CarrierReader>>,
@@ -59,14 +60,14 @@ pub struct NodeConnectionCore {
     directory: Mutex<EndpointDirectory>,
     arrival_handler: Option<Box<ArrivalHandler>>,
     weak_self: OnceLock<Weak<NodeConnection>>,
-    /// Somebody is reading.
+    /// A thread is reading.
     has_reader: AtomicBool,
-    /// Our address whose mailbox is full; 0: none.
+    /// The local address whose mailbox is full; 0: none.
     full_mailbox: AtomicU32,
-    /// The keeper's rounds, and the one in which somebody read last.
+    /// Number of the keeper's round, and of the round with the last read.
     keeper_round: AtomicU32,
     last_read_round: AtomicU32,
-    /// Those who wait for another to read: all, and those who would read themselves.
+    /// Threads that wait for another reader: all, and those that could read themselves.
     waiters: AtomicUsize,
     ready_readers: AtomicUsize,
     turn_lock: Mutex<()>,
@@ -79,24 +80,24 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What came of an attempt to read.
+/// Outcome of an attempt to read.
 enum ReadOutcome {
-    /// Nothing in the time allowed.
+    /// Nothing arrived in the time allowed.
     NothingCame,
-    /// Something has changed: look again.
+    /// The state has changed: try again.
     Retry,
-    /// Another should read.
+    /// Another thread should read.
     LeaveToOther,
 }
 
-/// What was found in what has come.
+/// Contents of the dispatched messages.
 #[derive(Default)]
 struct DispatchResult {
-    /// Something for whoever asked.
+    /// Data for the calling thread.
     is_for_caller: bool,
-    /// Something for another.
+    /// Data for another endpoint.
     is_for_other: bool,
-    /// Something that others may wait for.
+    /// A change that other threads may wait for.
     has_news: bool,
 }
 
@@ -147,7 +148,7 @@ impl Drop for NodeConnection {
 }
 
 impl NodeConnectionCore {
-    /// Nobody uses the connection any more: lets the last words through and closes it, at the latest then.
+    /// The connection has no more users: sends the last messages and closes it, at `until` at the latest.
     pub fn close_until(&self, until: Time) {
         if self.disconnect_reason.set(DisconnectReason::Closed).is_err() {
             return;
@@ -183,7 +184,7 @@ impl NodeConnectionCore {
         self.fault().unwrap_or(Fault::Closed)
     }
 
-    /// A failed operation of the socket ends the connection; one that took too long does not.
+    /// A failed operation of the socket ends the connection; a time-out does not.
     fn handle_fault(&self, fault: Fault) -> Fault {
         match fault {
             Fault::TimedOut => Fault::TimedOut,
@@ -192,7 +193,7 @@ impl NodeConnectionCore {
         }
     }
 
-    /// Something has come: wakes whoever waits for another to read.
+    /// Something arrived: wakes threads that wait for another reader.
     fn notify_waiters(&self) {
         fence(SeqCst);
         if self.waiters.load(SeqCst) > 0 {
@@ -202,7 +203,7 @@ impl NodeConnectionCore {
         }
     }
 
-    /// Nobody reads: wakes those who would.
+    /// No thread is reading: wakes those that could.
     fn wake_readers(&self) {
         fence(SeqCst);
         if self.ready_readers.load(SeqCst) > 0 {
@@ -211,7 +212,7 @@ impl NodeConnectionCore {
         }
     }
 
-    /// Sends what is owed, unless somebody is sending: that one will.
+    /// Sends pending output. Does nothing if another thread is sending, because that thread sends it.
     fn flush_pending(&self) {
         while self.control.has_pending() {
             let Ok(mut outgoing) = self.writer.try_lock() else { return };
@@ -223,7 +224,7 @@ impl NodeConnectionCore {
         }
     }
 
-    /// Does something with the book and sends what comes of it.
+    /// Runs `act` on the directory and sends the resulting messages.
     pub fn with_directory<T>(&self, act: impl FnOnce(&mut EndpointDirectory) -> T) -> T {
         let (result, arrived) = {
             let mut book = lock(&self.directory);
@@ -247,7 +248,7 @@ impl NodeConnectionCore {
         }
     }
 
-    /// Clients have come.
+    /// Announces new clients.
     fn announce_clients(&self, arrived: Vec<Arc<Mailbox>>) {
         for mailbox in arrived {
             match (&self.arrival_handler, self.weak_self.get().and_then(Weak::upgrade)) {
@@ -259,7 +260,7 @@ impl NodeConnectionCore {
 
     // ---- receiving ----
 
-    /// Receives for the owner of a mailbox.
+    /// Receives messages for the owner of a mailbox.
     pub fn receive(
         &self,
         mailbox: &Mailbox,
@@ -285,7 +286,7 @@ impl NodeConnectionCore {
                 return Err(fault);
             }
             match self.try_read(Some((mailbox, room)), wait, left) {
-                // What came before the end has come.
+                // Messages from before the end are still delivered.
                 Err(_) if room.has_messages() => {}
                 Err(fault) => return Err(fault),
                 Ok(ReadOutcome::Retry) => {}
@@ -303,7 +304,7 @@ impl NodeConnectionCore {
         }
     }
 
-    /// The mailbox was full and is no longer: reading can go on.
+    /// The mailbox is no longer full: reading can continue.
     fn resume_reading(&self, mailbox: &Mailbox) {
         if self.full_mailbox.load(SeqCst) == mailbox.own_address && mailbox.has_room() {
             self.full_mailbox.store(0, SeqCst);
@@ -318,7 +319,7 @@ impl NodeConnectionCore {
             && (mailbox.is_none_or(|mailbox| !mailbox.leaves_reading_to_others()) || nobody())
     }
 
-    /// Reads, if it is our turn.
+    /// Reads, unless another thread should.
     fn try_read(
         &self,
         asked: Option<(&Mailbox, &mut ReceiveTarget)>,
@@ -341,7 +342,7 @@ impl NodeConnectionCore {
         led
     }
 
-    /// Reads until something has come for us, or for another who waits.
+    /// Reads until something arrives for the caller, or for another thread that waits.
     fn read_until_found(
         &self,
         incoming: &mut dyn CarrierReader,
@@ -349,7 +350,7 @@ impl NodeConnectionCore {
         wait: WaitMode,
         left: Duration,
     ) -> Result<ReadOutcome, Fault> {
-        // What came before we had the lead lies in the mailbox.
+        // Data that arrived before this thread became the reader lies in the mailbox.
         if asked.as_ref().is_some_and(|(mailbox, _)| mailbox.has_messages() || mailbox.is_ended()) {
             return Ok(ReadOutcome::Retry);
         }
@@ -375,14 +376,14 @@ impl NodeConnectionCore {
             match incoming.receive(wait, left) {
                 Ok(()) => {}
                 Err(Fault::TimedOut) => return Ok(ReadOutcome::NothingCame),
-                // What has come before the end is still handed out.
+                // Data from before the end is still delivered.
                 Err(fault) => return Err(self.handle_fault(fault)),
             }
         }
         Ok(ReadOutcome::Retry)
     }
 
-    /// Hands out what has come, as far as there is room for it.
+    /// Delivers received messages as far as there is room for them.
     #[inline]
     fn dispatch(
         &self,
@@ -441,7 +442,7 @@ impl NodeConnectionCore {
         Ok(found)
     }
 
-    /// Waits until something comes that another has read, or it is our turn to read.
+    /// Waits until another reader delivers something, or this thread may read.
     fn wait_for_reader(&self, mailbox: &Mailbox, left: Duration) {
         let would_read = !mailbox.leaves_reading_to_others();
         self.waiters.fetch_add(1, SeqCst);
@@ -459,7 +460,7 @@ impl NodeConnectionCore {
         self.waiters.fetch_sub(1, SeqCst);
     }
 
-    /// Waits until the book gives something, reading meanwhile if nobody else does.
+    /// Waits until `find` returns a value from the directory; reads meanwhile if no other thread does.
     pub fn await_directory<T>(
         &self,
         within: Duration,
@@ -482,7 +483,7 @@ impl NodeConnectionCore {
             {
                 self.waiters.fetch_add(1, SeqCst);
                 let turn = lock(&self.turn_lock);
-                // Whoever reads meanwhile tells of news; a moment later we look for ourselves.
+                // A reader signals changes; a short time later this thread checks for itself.
                 drop(self.changed.wait_timeout(turn, left.min(KEEPER_INTERVAL / 20)));
                 self.waiters.fetch_sub(1, SeqCst);
             }
@@ -491,7 +492,7 @@ impl NodeConnectionCore {
 
     // ---- sending ----
 
-    /// Sends messages of `message` bytes that lie end to end; returns the bytes taken.
+    /// Sends messages of `message` bytes stored back to back. Returns the number of bytes taken.
     #[inline]
     pub fn send(
         &self,
@@ -529,13 +530,13 @@ impl NodeConnectionCore {
         let taken = match put(outgoing.as_mut()) {
             Some(taken) => taken,
             None => {
-                // Full of what went before.
+                // The buffer is full of earlier messages.
                 outgoing.flush(wait, within).map_err(|fault| self.handle_fault(fault))?;
                 put(outgoing.as_mut()).ok_or(Fault::TimedOut)?
             }
         };
         match outgoing.flush(wait, within) {
-            // The rest goes before anything else does.
+            // The rest is sent before anything else.
             Ok(()) | Err(Fault::TimedOut) => {}
             Err(fault) => return Err(self.handle_fault(fault)),
         }
@@ -546,7 +547,7 @@ impl NodeConnectionCore {
         Ok(taken)
     }
 
-    /// The partner is told that nothing more will come, where it understands that.
+    /// Announces the end of data to the partner, if it supports that.
     pub fn finish(&self, mailbox: &Mailbox) {
         if mailbox.signal_format == SignalFormat::Numbered && !mailbox.is_partner_gone() && !self.is_over() {
             self.control.queue_message(
@@ -558,7 +559,7 @@ impl NodeConnectionCore {
         }
     }
 
-    /// An endpoint of ours is gone.
+    /// Removes a local endpoint.
     pub fn remove_endpoint(&self, own: u32) {
         self.with_directory(|book| book.remove_endpoint(own));
         let _ = self.full_mailbox.compare_exchange(own, 0, SeqCst, SeqCst);
@@ -577,7 +578,7 @@ impl NodeConnectionCore {
 
     // ---- keeping ----
 
-    /// One round of the keeper; how long it may rest, and whether it should read.
+    /// One round of the keeper. Returns how long it may rest, and whether it should read.
     fn run_keeper_round(&self) -> (Duration, bool) {
         let now = self.clock.now();
         let due = self.control.tick(now).unwrap_or_else(|ending| {
@@ -585,7 +586,7 @@ impl NodeConnectionCore {
             Time::NEVER
         });
         if let Ok(mut outgoing) = self.writer.try_lock() {
-            // What a full socket did not take.
+            // Output that a full socket did not take.
             if let Err(fault) = outgoing.flush(WaitMode::Block, Duration::ZERO) {
                 self.handle_fault(fault);
             }
@@ -596,11 +597,11 @@ impl NodeConnectionCore {
         (due.since(now).min(KEEPER_INTERVAL), idle && self.full_mailbox.load(SeqCst) == 0)
     }
 
-    /// Reads what has come, if nobody else does.
+    /// Reads available input, if no other thread does.
     fn read_pending(&self) {
         if let Ok(mut incoming) = self.reader.try_lock() {
             self.has_reader.store(true, SeqCst);
-            // A fault has been told to everybody.
+            // All users have already received a fault.
             while self.dispatch(incoming.as_mut(), None).is_ok()
                 && self.full_mailbox.load(SeqCst) == 0
                 && match incoming.receive(WaitMode::Block, Duration::ZERO) {
@@ -619,7 +620,7 @@ impl NodeConnectionCore {
     }
 }
 
-/// The thread that stays with a connection until it is over.
+/// The thread that stays with a connection until it ends.
 fn run_keeper(core: &NodeConnectionCore) {
     while !core.is_over() {
         let (rest, reads) = core.run_keeper_round();

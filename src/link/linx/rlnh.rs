@@ -1,18 +1,18 @@
-//! RLNH 2, the link handler of LINX: how two nodes tell each other the names and addresses of their endpoints. Words to
-//! bytes and back; what follows from them is `node`'s business.
+//! RLNH 2, the link handler of LINX: nodes announce the names and addresses of their endpoints. Parses and
+//! encodes messages; `node` implements their effects.
 //!
-//! Everything is big-endian. The first word holds the type in its lowest byte.
+//! Everything is big-endian. The lowest byte of the first word is the type.
 
-/// The version spoken here.
+/// The protocol version.
 pub const VERSION: u32 = 2;
 
-/// Names longer than this are nobody's.
+/// Longer names do not occur.
 pub const MAX_NAME_BYTES: usize = 1024;
 
-/// One message. Addresses are those of the sender's own endpoints, unless it says otherwise.
+/// One message. Addresses belong to the sender's own endpoints, unless stated otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RlnhMessage {
-    /// `asker` wants to know when an endpoint of that name exists.
+    /// `asker` requests a message when an endpoint of that name exists.
     QueryName {
         asker: u32,
         name: Vec<u8>,
@@ -39,11 +39,11 @@ pub enum RlnhMessage {
         address: u32,
         peer: u32,
     },
-    /// Real nodes ignore what they do not know.
+    /// Real nodes ignore unknown types.
     Unknown(u8),
 }
 
-/// What no node says: too short, or a name without end.
+/// Malformed: too short, or a name without terminator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MalformedMessage;
 
@@ -74,7 +74,7 @@ impl RlnhMessage {
             RlnhMessage::Unpublish { address } => (&[3, *address], None),
             RlnhMessage::UnpublishAck { address } => (&[4, *address], None),
             RlnhMessage::Init { version } => (&[5, *version], None),
-            // The feature string: nobody ever defined a feature.
+            // The feature string is empty: LINX defines no features.
             RlnhMessage::InitReply { supported } => (&[6, u32::from(!supported)], Some(&[])),
             RlnhMessage::PublishPeer { address, peer } => (&[7, *address, *peer], None),
             RlnhMessage::Unknown(kind) => (&[u32::from(*kind)], None),
@@ -83,7 +83,7 @@ impl RlnhMessage {
         if let Some(text) = text {
             bytes.extend_from_slice(text);
             bytes.push(0);
-            // Real nodes pad names to whole words; the empty feature string stays as it is.
+            // Real nodes pad names to whole words; an empty feature string is not padded.
             let padded = if text.is_empty() { bytes.len() } else { bytes.len().next_multiple_of(4) };
             bytes.resize(padded, 0);
         }
@@ -91,7 +91,7 @@ impl RlnhMessage {
     }
 }
 
-/// The text behind two words, up to its NUL.
+/// The text after two words, up to its NUL.
 fn parse_name(bytes: &[u8]) -> Result<Vec<u8>, MalformedMessage> {
     let text = bytes.get(8..).ok_or(MalformedMessage)?;
     let end = text
@@ -136,7 +136,7 @@ mod tests {
             assert_eq!(RlnhMessage::parse(&hex(bytes)), Ok(message.clone()), "{bytes}");
             assert_eq!(message.encode(), hex(bytes), "{message:?}");
         }
-        // Real nodes send junk behind the feature string, and perhaps something above the type.
+        // Real nodes send arbitrary bytes after the feature string, and may set bits above the type.
         let reply = RlnhMessage::InitReply { supported: true };
         assert_eq!(RlnhMessage::parse(&hex("00000006 00000000 00 deadbeef")), Ok(reply));
         assert_eq!(RlnhMessage::parse(&hex("abcdef05 00000002")), Ok(RlnhMessage::Init { version: 2 }));

@@ -17,10 +17,10 @@ use super::{ConnectionRole, DisconnectReason};
 use crate::clock::{Clock, Time};
 use crate::plan::WaitMode;
 
-/// Room for one message at least while another is on its way, and what one system call moves at most.
+/// Buffer for at least one message while another is in flight; also the limit of one system call.
 const BUFFER_BYTES: usize = 2 * (HEADER_BYTES + MAX_MESSAGE_BYTES);
 
-/// Most that a far node is owed that does not read; honest ones are owed some bytes.
+/// Limit of pending output for a remote node that does not read. A correct node causes only a few bytes.
 const MAX_PENDING_BYTES: usize = 256 * 1024;
 
 struct StreamControl {
@@ -28,7 +28,7 @@ struct StreamControl {
     clock: Clock,
     read_facts: ReadFacts,
     connection: Mutex<TcpConnection>,
-    /// Whole frames that go out before the next message.
+    /// Whole frames that are sent before the next message.
     pending_output: Mutex<Vec<u8>>,
     has_pending_output: AtomicBool,
     is_closed: AtomicBool,
@@ -38,7 +38,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes over a stream that is open.
+/// Takes over an open stream.
 pub fn make_carrier(
     socket: Socket,
     side: ConnectionRole,
@@ -80,12 +80,12 @@ pub fn make_carrier(
     Ok(Carrier { reader: Box::new(incoming), writer: Box::new(outgoing), control: shared })
 }
 
-/// What the first bytes of the buffer are.
+/// The type of the first bytes in the buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BufferHead {
     Unknown,
     Up,
-    /// A message of that many bytes.
+    /// A message of this size.
     Message(FrameHeader),
 }
 
@@ -96,12 +96,12 @@ struct StreamReader {
     start: usize,
     end: usize,
     head: BufferHead,
-    /// Bytes came that the supervision has not been told of.
+    /// Received bytes that have not been reported to the supervision.
     has_new_bytes: bool,
 }
 
 impl StreamReader {
-    /// Finds out what comes first; deals with frames that are not messages.
+    /// Parses the first frame; handles frames that are not messages.
     #[inline]
     fn parse_next(&mut self) -> Result<bool, DisconnectReason> {
         while self.head == BufferHead::Unknown {
@@ -158,7 +158,7 @@ impl CarrierReader for StreamReader {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.bytes.len() - self.end < HEADER_BYTES + MAX_MESSAGE_BYTES {
-            // The rest of a frame, which is shorter than the room before it will be.
+            // The rest of a frame is shorter than the free space in front of it will be.
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -172,7 +172,7 @@ impl CarrierReader for StreamReader {
 struct StreamWriter {
     socket: SocketLink,
     shared: Arc<StreamControl>,
-    /// Whole frames, of which the first `sent` bytes are gone.
+    /// Whole frames; the first `sent` bytes are already sent.
     bytes: Vec<u8>,
     sent: usize,
 }
@@ -182,7 +182,7 @@ impl CarrierWriter for StreamWriter {
     fn queue(&mut self, source: u32, destination: u32, head: &[u8], bytes: &[u8]) -> bool {
         let size = head.len() + bytes.len();
         if self.shared.has_pending() {
-            // What was said before goes before: nobody may speak whose address is not known yet.
+            // Order matters: a sender may not send before its address is known.
             self.shared.take_pending(&mut self.bytes);
         }
         if self.bytes.len() + HEADER_BYTES + size > BUFFER_BYTES {
@@ -216,7 +216,7 @@ impl CarrierWriter for StreamWriter {
 }
 
 impl StreamControl {
-    /// Adds to what is owed.
+    /// Adds to the pending output.
     fn queue_output(
         &self,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), DisconnectReason>,
@@ -230,7 +230,7 @@ impl StreamControl {
         Ok(())
     }
 
-    /// Moves what is owed behind `bytes`; false if there is nothing.
+    /// Moves the pending output behind `bytes`; `false` if there is none.
     fn take_pending(&self, bytes: &mut Vec<u8>) -> bool {
         if !self.has_pending_output.swap(false, SeqCst) {
             return false;
@@ -242,7 +242,7 @@ impl StreamControl {
 
 impl CarrierControl for StreamControl {
     fn queue_message(&self, source: u32, destination: u32, message: &[u8]) {
-        // Too much of it shows when the far node says the next word.
+        // An overflow is reported with the remote node's next frame.
         let _ = self.queue_output(|owed| {
             owed.extend_from_slice(&FrameHeader::data(source, destination, message.len()).encode());
             owed.extend_from_slice(message);
@@ -276,7 +276,7 @@ impl CarrierControl for StreamControl {
 
     fn is_closed_by_remote(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // An error and the end of both directions are reported as well.
+        // Errors and the end of both directions are reported as well.
         poll(&mut [PollFd::new(&self.socket, PollFlags::RDHUP)], Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
@@ -292,8 +292,9 @@ impl CarrierControl for StreamControl {
         if !lock(&self.connection).is_up() {
             return self.abort();
         }
-        // To close before the node does, or with bytes of it unread, resets the connection at the node's next word. A
-        // real node then forgets to stop the supervision of this connection, and that can end its next one.
+        // Closing before the node does, or with unread bytes of it, resets the connection at the node's next
+        // message. A real node then does not stop the supervision of this connection, and that can end its
+        // next one.
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
         let _ = self.socket.set_nonblocking(true);
         let mut rest = [0; 4096];

@@ -1,7 +1,7 @@
-//! The TCP connection manager of LINX, version 3: frames on a stream, the handshake, supervision. A state machine: bytes
-//! in, bytes out, told the time.
+//! The TCP connection manager of LINX, version 3: frames on a stream, the handshake, supervision. A state
+//! machine: bytes in, bytes out; the caller gives the time.
 //!
-//! Not for what the messages mean (`rlnh`) nor for sockets.
+//! `rlnh` interprets the messages.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::clock::Time;
 
 pub const VERSION: u8 = 3;
 
-/// Bytes in front of every message.
+/// Header bytes before every message.
 pub const HEADER_BYTES: usize = 16;
 
-/// Most payload of one message; real nodes send no more.
+/// Largest payload of one message; real nodes send no more.
 pub const MAX_MESSAGE_BYTES: usize = 65_536;
 
-/// Real nodes check each connection once in so long (`live_tmo`).
+/// Interval at which real nodes check each connection (`live_tmo`).
 const CHECK_INTERVAL: Duration = Duration::from_millis(1000);
 
-/// A node that called and does not go on is given up after so long; real nodes choose 2 to 10 s.
+/// Time-out for the handshake of an incoming call; real nodes use 2 to 10 s.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum FrameKind {
     Pong,
 }
 
-/// What stands in front of a message.
+/// The header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
     pub kind: FrameKind,
@@ -41,7 +41,7 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// A frame without a message.
+    /// The header of a frame without a message.
     fn without_message(kind: FrameKind) -> FrameHeader {
         FrameHeader { kind, out_of_band: false, source: 0, destination: 0, size: 0 }
     }
@@ -101,7 +101,7 @@ impl FrameHeader {
     }
 }
 
-/// The first frame of `bytes`: its header and its message, once all of it is there.
+/// The first frame of `bytes`, header and message, once it is complete.
 #[inline]
 pub fn split_first_frame(bytes: &[u8]) -> Result<Option<(FrameHeader, &[u8])>, DisconnectReason> {
     let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
@@ -109,11 +109,11 @@ pub fn split_first_frame(bytes: &[u8]) -> Result<Option<(FrameHeader, &[u8])>, D
     Ok(rest.get(..header.size as usize).map(|message| (header, message)))
 }
 
-/// What a frame without a message brought about.
+/// The effect of a frame without a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlOutcome {
     Nothing,
-    /// Messages may go now.
+    /// Messages may be sent now.
     Up,
 }
 
@@ -122,15 +122,15 @@ pub enum ControlOutcome {
 pub struct TcpConnection {
     is_up: bool,
     role: ConnectionRole,
-    /// Something came since the last check.
+    /// Data arrived since the last check.
     has_traffic: bool,
     next_check: Time,
 }
 
 impl TcpConnection {
-    /// The stream is open; whoever opened it speaks first.
+    /// The stream is open; the side that opened it sends first.
     pub fn new(side: ConnectionRole, now: Time, out: &mut Vec<u8>) -> TcpConnection {
-        // A real node looks at our call only 2 to 10 s later, so it is the caller's to say how long that may take.
+        // A real node looks at our call only after 2 to 10 s, so the caller limits that time.
         let check = match side {
             ConnectionRole::Active => {
                 out.extend_from_slice(&FrameHeader::without_message(FrameKind::Connect).encode());
@@ -141,12 +141,12 @@ impl TcpConnection {
         TcpConnection { is_up: false, role: side, has_traffic: false, next_check: check }
     }
 
-    /// Whether messages may go.
+    /// Whether messages may be sent.
     pub fn is_up(&self) -> bool {
         self.is_up
     }
 
-    /// Data came.
+    /// A data frame arrived.
     #[inline]
     pub fn note_data(&mut self) -> Result<(), DisconnectReason> {
         self.has_traffic = true;
@@ -157,7 +157,7 @@ impl TcpConnection {
         }
     }
 
-    /// A frame of another kind came.
+    /// A control frame arrived.
     pub fn handle_control(
         &mut self,
         kind: FrameKind,
@@ -182,12 +182,12 @@ impl TcpConnection {
         Ok(ControlOutcome::Nothing)
     }
 
-    /// When [`TcpConnection::tick`] has something to do.
+    /// The next time at which [`TcpConnection::tick`] has work.
     pub fn next_due(&self) -> Time {
         self.next_check
     }
 
-    /// Checks whether the far node lives. `unread`: bytes of it wait that nobody has read yet, so it does.
+    /// Checks whether the remote node is alive. `unread`: bytes of it wait to be read, so it is.
     pub fn tick(&mut self, now: Time, unread: bool, out: &mut Vec<u8>) -> Result<(), DisconnectReason> {
         if now < self.next_check {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What the tests of LINX share, and what real nodes said to each other, read again.
+//! Shared code of the LINX tests, and replays of messages captured from real nodes.
 
 use super::ConnectionRole;
 use super::node::{Node, NodeEvent};
@@ -6,7 +6,7 @@ use super::rlnh::RlnhMessage;
 use super::tcp_cm::{self, ControlOutcome, FrameKind, HEADER_BYTES, TcpConnection};
 use crate::clock::Time;
 
-/// Bytes written as hex digits, blanks where they read well; `00*13` is thirteen zeros.
+/// Bytes in hexadecimal with optional spaces; `00*13` stands for thirteen zeros.
 pub fn hex(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for word in text.split_whitespace() {
@@ -19,13 +19,13 @@ pub fn hex(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Which side sent what, from a capture.
+/// Side and bytes of each message of a capture.
 pub fn captured(text: &str) -> Vec<(char, Vec<u8>)> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| (line.chars().next().unwrap(), hex(&line[2..]))).collect()
 }
 
-/// One line on a message, as both connection managers carry them.
+/// One line for a message, as both connection managers carry it.
 pub fn described(source: u32, destination: u32, bytes: &[u8]) -> String {
     let text = |name: Vec<u8>| String::from_utf8(name).unwrap();
     if destination == 0 {
@@ -39,7 +39,7 @@ pub fn described(source: u32, destination: u32, bytes: &[u8]) -> String {
     format!("{source} -> {destination}: signal {number:04x}, {} bytes", bytes.len())
 }
 
-/// The lines, without those that say once more what one of the two before them said.
+/// The lines without repetitions of one of the two lines before.
 pub fn without_rows(lines: impl Iterator<Item = String>) -> String {
     let mut kept: Vec<String> = Vec::new();
     for line in lines {
@@ -113,7 +113,7 @@ fn a_captured_benchmark_over_tcp_is_read_as_it_was_meant() {
     ");
 }
 
-/// What came from one side, given to a node of ours: it says what the other real one said.
+/// One side of a capture is given to our node: it replies like the other real node.
 #[test]
 fn our_node_replies_to_a_captured_one_as_a_real_one_did() {
     for (side, them) in

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use super::*;
 use crate::link::{Batch, Dialer};
 
-/// Returns what it gets, and counts messages and closes.
+/// An echo that counts messages and closes.
 struct Echo {
     batch: Batch,
     offset: usize,
@@ -43,7 +43,7 @@ impl Party for Echo {
 
 const LONG_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// A dialer on a virtual clock with an echo at `mem://echo`, and what the echo has seen.
+/// A dialer on a virtual clock with an echo at `mem://echo`, and the counters of the echo.
 fn net() -> (Dialer, Arc<[AtomicUsize; 2]>) {
     let dialer = Dialer::new(Clock::new_virtual());
     let seen = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
@@ -59,7 +59,7 @@ fn open(dialer: &Dialer, options: &str) -> Box<dyn Link> {
     dialer.open(&format!("mem://echo{options}").parse().unwrap()).unwrap()
 }
 
-/// How long `bytes` take there and back.
+/// The round-trip time of `bytes`.
 fn round_trip(options: &str, bytes: usize) -> Duration {
     let (dialer, _) = net();
     let mut link = open(&dialer, options);
@@ -71,7 +71,7 @@ fn round_trip(options: &str, bytes: usize) -> Duration {
     dialer.now().since(Time(0))
 }
 
-/// Sends `count` numbered messages at once and returns the numbers that come back from the echo, in order.
+/// Sends `count` numbered messages at once and returns the numbers in the order of their replies.
 fn numbers(options: &str, count: u8) -> Vec<u8> {
     let (dialer, _) = net();
     let mut link = open(&dialer, options);
@@ -104,7 +104,7 @@ fn a_rate_is_shared_by_what_is_sent_at_once() {
         link.send(&[0; 100], LONG_TIMEOUT).unwrap();
     }
     let mut room = [0; 100];
-    // One behind the other there, and each back while the next one comes: 100 ms apart.
+    // Forward one after the other, each reply while the next request is sent: 100 ms apart.
     for expected in [200, 300, 400] {
         link.receive(&mut room, LONG_TIMEOUT).unwrap();
         assert_eq!(dialer.now(), Time(expected * 1_000_000));
@@ -125,11 +125,12 @@ fn a_full_buffer_accepts_nothing_until_it_drains() {
 #[test]
 fn every_nth_message_is_lost_doubled_or_overtaken() {
     assert_eq!(numbers("?type=message", 6), [1, 2, 3, 4, 5, 6]);
-    // Each way loses every third: 3 and 6, then of 1 2 4 5 7 8 those at 3 and 6.
+    // Each direction loses every third message: 3 and 6 forward, then of 1 2 4 5 7 8 those at positions 3 and
+    // 6.
     assert_eq!(numbers("?type=message&drop=3", 8), [1, 2, 5, 7]);
-    // Doubled there: 1 2 2 3 4 4; doubled back, every second of those.
+    // Doubled forward: 1 2 2 3 4 4; in reverse every second of those.
     assert_eq!(numbers("?type=message&double=2", 4), [1, 2, 2, 2, 3, 3, 4, 4, 4]);
-    // Lets 4 overtake 3 there, and what comes third back is overtaken again.
+    // 4 overtakes 3 forward, and the third reply is overtaken again.
     assert_eq!(numbers("?type=message&swap=3&delay=1ms", 5), [1, 2, 3, 4, 5]);
     let mut way = MemDirection::new(
         &Options::from_endpoint(&"mem://x?type=message&swap=3&delay=1ms".parse().unwrap()).unwrap(),
@@ -159,7 +160,7 @@ fn an_arrived_message_is_not_overtaken() {
     assert_eq!(way.pipe.next_due(), Some(Time(2_000_000)));
     assert_eq!(way.pipe.receive(&mut room, Time(2_000_000)), Some(1));
 
-    // Number 4 is in flight when 5 leaves half a millisecond later: both arrive when 5 does.
+    // Number 4 is in flight when 5 is sent half a millisecond later: both arrive when 5 does.
     way.send(&[4], Time(2_000_000)).unwrap();
     way.send(&[5], Time(2_500_000)).unwrap();
     assert_eq!(way.pipe.receive(&mut room, Time(3_000_000)), None);

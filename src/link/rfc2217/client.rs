@@ -1,12 +1,12 @@
-//! The side that wants the serial port (RFC 2217's client) as a state: what was said to it, and what that means.
+//! State of the client side (RFC 2217's client): the messages of the server and their meaning.
 //!
-//! Not for moving bytes or for waiting: `link.rs` does that.
+//! `link.rs` moves bytes and waits.
 
 use super::super::serial_line::{ModemLines, SerialSettings, UartErrors};
 use super::command::{self, REPLY_OFFSET, code};
 use super::telnet::{OptionAgreement, OptionNegotiation, TelnetEvent, option};
 
-/// The commands that settings are made of, each with its name for messages.
+/// The commands for the settings, each with its name for messages.
 pub const SETTING_COMMANDS: [(u8, &str); 5] = [
     (code::BAUD, "rate"),
     (code::DATA, "data bits"),
@@ -15,29 +15,29 @@ pub const SETTING_COMMANDS: [(u8, &str); 5] = [
     (code::CONTROL, "flow control"),
 ];
 
-/// More of a signature is not kept.
+/// Maximum number of stored characters of a signature.
 const MAX_SIGNATURE_CHARS: usize = 100;
 
-/// What a server has said.
+/// State of the server according to its messages.
 #[derive(Debug, Default)]
 pub struct ServerState {
     negotiation: OptionNegotiation,
-    /// Bit n: command n has been answered.
+    /// Bit n: the server has replied to command n.
     answered_commands: u16,
-    /// There was Telnet in what came.
+    /// The received data contained Telnet commands.
     pub is_telnet: bool,
-    /// It says what a client says: what it is told comes back.
+    /// The server sends client messages: it echoes.
     pub is_echo: bool,
-    /// In force, as far as it has answered.
+    /// The effective settings, as far as the server has replied.
     pub settings: SerialSettings,
     pub modem_lines: Option<ModemLines>,
-    /// At least so many.
+    /// Lower bounds.
     pub uart_errors: UartErrors,
     pub signature: Option<String>,
 }
 
 impl ServerState {
-    /// Writes what a client says first.
+    /// Writes the first message of a client.
     pub fn write_offers(&mut self, out: &mut Vec<u8>) {
         for option in [option::BINARY, option::SUPPRESS_GO_AHEAD] {
             self.negotiation.offer(option, out);
@@ -46,7 +46,7 @@ impl ServerState {
         self.negotiation.offer(option::COM_PORT, out);
     }
 
-    /// Whether the server lets its port be controlled: it takes our offer, or makes one of its own.
+    /// Whether the server supports port control: it accepts our offer, or makes one of its own.
     pub fn control_agreement(&self) -> OptionAgreement {
         match self.negotiation.remote(option::COM_PORT) {
             OptionAgreement::Yes => OptionAgreement::Yes,
@@ -54,7 +54,7 @@ impl ServerState {
         }
     }
 
-    /// Takes what came, of which data say nothing; writes what has to be answered.
+    /// Handles a received event, except data; writes the necessary replies.
     pub fn handle_event(&mut self, event: TelnetEvent, answers: &mut Vec<u8>) {
         self.is_telnet |= !matches!(event, TelnetEvent::Data(_));
         match event {
@@ -71,7 +71,7 @@ impl ServerState {
         }
     }
 
-    /// What makes no sense is no answer.
+    /// Handles a reply; ignores invalid ones.
     fn handle_reply(&mut self, code: u8, value: &[u8]) {
         let settings = &mut self.settings;
         let first = value.first().copied();
@@ -101,7 +101,7 @@ impl ServerState {
         }
     }
 
-    /// Forgets that a command was ever answered: it is about to be sent.
+    /// Marks a command as not replied to, before it is sent.
     pub fn clear_answered(&mut self, code: u8) {
         self.answered_commands &= !(1 << code);
     }
@@ -110,12 +110,12 @@ impl ServerState {
         self.answered_commands & (1 << code) != 0
     }
 
-    /// Settings that were asked for and not answered, for a message.
+    /// Requested settings without a reply, for a message.
     pub fn unanswered_settings(&self) -> Vec<&'static str> {
         SETTING_COMMANDS.iter().filter(|(code, _)| !self.has_answered(*code)).map(|(_, name)| *name).collect()
     }
 
-    /// Writes the commands for what is `wanted`: all of them, or those that change something.
+    /// Writes the commands for the `wanted` settings: all of them, or only the changes.
     pub fn write_settings(&mut self, wanted: &SerialSettings, all: bool, out: &mut Vec<u8>) {
         let now = self.settings;
         let baud = wanted.baud.to_be_bytes();
@@ -153,7 +153,7 @@ mod tests {
     use super::super::telnet::TelnetDecoder;
     use super::*;
 
-    /// A client that has said what it says first, and then hears this; what it answers.
+    /// The state of a client after its first message and these bytes, and its replies.
     fn state_after(bytes: &[u8]) -> (ServerState, Vec<u8>) {
         let (mut heard, mut first, mut answers) = (ServerState::default(), Vec::new(), Vec::new());
         heard.write_offers(&mut first);
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn every_form_of_agreement_is_accepted() {
-        // ser2net's greeting; its WONT 44 to a DO 44 of ours is no refusal.
+        // ser2net's greeting; its WONT 44 in reply to our DO 44 is no refusal.
         let ser2net = b"\xff\xfb\x03\xff\xfd\x03\xff\xfb\x01\xff\xfe\x01\xff\xfd\x00\xff\xfb\x00\xff\xfd\x2c\xff\xfc\x2c";
         let (client, answers) = state_after(ser2net);
         assert_eq!(
@@ -175,7 +175,8 @@ mod tests {
             (OptionAgreement::Yes, &b"\xff\xfe\x01"[..]),
             "no ECHO"
         );
-        // pyserial's says WILL and DO, sredird's DO and WILL: the former is answered, since it was not asked for.
+        // pyserial's server sends WILL and DO, sredird's DO and WILL: the former gets a reply, because it was
+        // not requested.
         let (client, answers) = state_after(b"\xff\xfb\x2c");
         assert_eq!((client.control_agreement(), &answers[..]), (OptionAgreement::Yes, &b"\xff\xfd\x2c"[..]));
         assert_eq!(state_after(b"\xff\xfe\x2c").0.control_agreement(), OptionAgreement::Refused);

@@ -1,13 +1,13 @@
-//! The words of Telnet option 44: codes, and the values of settings and states as RFC 2217 numbers them.
+//! The commands of Telnet option 44: codes, and the values of settings and states as RFC 2217 numbers them.
 //!
-//! Not for who says what when: `server.rs` and `client.rs` know that.
+//! `server.rs` and `client.rs` implement the protocol.
 
 use super::super::serial_line::{
     FlowControl, ModemLines, OutputSignal, Parity, PurgeTarget, StopBits, UartErrors,
 };
 use super::telnet::{option, write_subnegotiation};
 
-/// What a client asks for. Servers answer with the same code and [`REPLY_OFFSET`] added.
+/// Commands of a client. Servers reply with the same code plus [`REPLY_OFFSET`].
 pub mod code {
     pub const SIGNATURE: u8 = 0;
     pub const BAUD: u8 = 1;
@@ -15,9 +15,9 @@ pub mod code {
     pub const PARITY: u8 = 3;
     pub const STOP: u8 = 4;
     pub const CONTROL: u8 = 5;
-    /// From servers only, with [`super::REPLY_OFFSET`]; some clients ask with it.
+    /// Only from servers, with [`super::REPLY_OFFSET`]; some clients use it as a request.
     pub const LINE_STATE: u8 = 6;
-    /// From servers only, with [`super::REPLY_OFFSET`]; some clients ask with it.
+    /// Only from servers, with [`super::REPLY_OFFSET`]; some clients use it as a request.
     pub const MODEM_STATE: u8 = 7;
     pub const SUSPEND: u8 = 8;
     pub const RESUME: u8 = 9;
@@ -26,20 +26,20 @@ pub mod code {
     pub const PURGE: u8 = 12;
 }
 
-/// Added to the code of a command by the server's answer to it.
+/// Added to the code of a command in the server's reply.
 pub const REPLY_OFFSET: u8 = 100;
 
-/// Values of [`code::CONTROL`] that are neither a flow control nor a signal.
+/// Values of [`code::CONTROL`] other than flow controls and signals.
 pub mod control {
     pub const QUERY_FLOW_CONTROL: u8 = 0;
     pub const QUERY_INBOUND_FLOW_CONTROL: u8 = 13;
-    /// Flow control of what is sent by DCD, of what is received by DTR, of what is sent by DSR.
+    /// Flow control: sent data by DCD, received data by DTR, sent data by DSR.
     pub const BY_DCD: u8 = 17;
     pub const BY_DTR: u8 = 18;
     pub const BY_DSR: u8 = 19;
 }
 
-/// Bits of a line state that stand for errors.
+/// Error bits of a line state.
 pub mod line_state_bit {
     pub const BREAK: u8 = 0x10;
     pub const FRAMING: u8 = 0x08;
@@ -48,17 +48,17 @@ pub mod line_state_bit {
     pub const ERRORS: u8 = BREAK | FRAMING | PARITY | OVERRUN;
 }
 
-/// Writes a command or an answer.
+/// Writes a command or a reply.
 pub fn write_command(code: u8, value: &[u8], out: &mut Vec<u8>) {
     write_subnegotiation(option::COM_PORT, code, value, out);
 }
 
-/// The rate in the first four bytes of a value; at least one server appends zeros.
+/// Reads the rate from the first four bytes of a value; at least one server appends zeros.
 pub fn decode_baud(value: &[u8]) -> Option<u32> {
     value.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
-/// Data bits stand for themselves.
+/// Data bits are encoded as their number.
 pub fn decode_data_bits(value: u8) -> Option<u8> {
     (5..=8).contains(&value).then_some(value)
 }
@@ -102,7 +102,7 @@ pub fn decode_flow_control(value: u8) -> Option<FlowControl> {
     FlowControl::ALL.into_iter().find(|&known| encode_flow_control(known) == value)
 }
 
-/// The same for what is received only.
+/// Flow control of received data only.
 pub fn encode_inbound_flow_control(flow: FlowControl) -> u8 {
     match flow {
         FlowControl::None => 14,
@@ -111,9 +111,9 @@ pub fn encode_inbound_flow_control(flow: FlowControl) -> u8 {
     }
 }
 
-/// The signals in the order of their values of [`code::CONTROL`]: for each of them ask, on, off.
+/// The signals in the order of their values of [`code::CONTROL`]: each has a query, on and off.
 const SIGNAL_ORDER: [OutputSignal; 3] = [OutputSignal::Break, OutputSignal::Dtr, OutputSignal::Rts];
-/// The first of these values: asks for the state of BREAK.
+/// The first of these values: queries the state of BREAK.
 const QUERY_BREAK: u8 = 4;
 
 /// A signal as a value of [`code::CONTROL`].
@@ -122,7 +122,7 @@ pub fn encode_signal(signal: OutputSignal, on: bool) -> u8 {
     QUERY_BREAK + 3 * place + if on { 1 } else { 2 }
 }
 
-/// The signal that a value of [`code::CONTROL`] is about, and what it is to become; `None` asks for its state.
+/// The signal of a [`code::CONTROL`] value, and its new state; `None` is a query.
 pub fn decode_signal(value: u8) -> Option<(OutputSignal, Option<bool>)> {
     let value = value.checked_sub(QUERY_BREAK)?;
     let signal = SIGNAL_ORDER.get(usize::from(value / 3))?;
@@ -143,7 +143,7 @@ pub fn decode_purge(value: u8) -> Option<PurgeTarget> {
         .find(|&known| encode_purge(known) == value)
 }
 
-/// The inputs as bits; how they were `before` shows what has changed (for RI: that it ended).
+/// The inputs as bits, with the changes since `before` (for RI: its end).
 pub fn encode_modem_state(now: ModemLines, before: ModemLines) -> u8 {
     let bit = |on: bool, bit: u8| if on { bit } else { 0 };
     bit(now.cd, 0x80)
@@ -161,7 +161,7 @@ pub fn decode_modem_state(state: u8) -> ModemLines {
     ModemLines { cd: on(0x80), ri: on(0x40), dsr: on(0x20), cts: on(0x10) }
 }
 
-/// The line state that says what has gone wrong since `before`.
+/// The line state that reports the errors since `before`.
 pub fn encode_line_state(now: UartErrors, before: UartErrors) -> u8 {
     let bit = |now: u64, before: u64, bit| if now > before { bit } else { 0 };
     bit(now.breaks, before.breaks, line_state_bit::BREAK)
@@ -170,7 +170,7 @@ pub fn encode_line_state(now: UartErrors, before: UartErrors) -> u8 {
         | bit(now.overruns, before.overruns, line_state_bit::OVERRUN)
 }
 
-/// Counts a line state's errors: at least so many, since a server may say several at once.
+/// Adds the errors of a line state. The counts are lower bounds, because a server may combine several errors.
 pub fn count_errors(state: u8, errors: &mut UartErrors) {
     let one = |bit| u64::from(state & bit != 0);
     errors.breaks += one(line_state_bit::BREAK);
@@ -183,7 +183,7 @@ pub fn count_errors(state: u8, errors: &mut UartErrors) {
 mod tests {
     use super::*;
 
-    /// A command as it goes over the network.
+    /// A command as sent over the network.
     fn written(code: u8, value: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         write_command(code, value, &mut out);

@@ -1,6 +1,6 @@
-//! The link itself: data and commands in one TCP connection, whichever of its halves sends or receives.
+//! The link: data and commands in one TCP connection, for both handles.
 //!
-//! Not for opening one: `rfc2217.rs` does that.
+//! `rfc2217.rs` opens it.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,47 +16,48 @@ use super::client::ServerState;
 use super::command::{self, code};
 use super::telnet::{self, IAC, TelnetDecoder, TelnetEvent};
 
-/// A serial port at the far end of a connection.
+/// A serial port at the remote end of a connection.
 pub struct PortLink {
     pub socket: SocketLink,
     pub state: Arc<PortLinkState>,
 }
 
-/// What the halves of a link share. The locks are free unless both halves are at the same end of the stream at the same
-/// time; then they are what keeps the stream whole.
+/// State shared by the handles of a link. The locks are contended only if both handles work on the same
+/// direction of the stream at the same time; then they keep the stream consistent.
 pub struct PortLinkState {
     requested: SerialSettings,
-    /// How long an answer may take.
+    /// Time-out for a reply.
     reply_timeout: Duration,
-    /// Held while bytes go out, so that nothing comes between the two bytes of an FF or into the middle of a command.
-    /// Room for data in which FF is doubled.
+    /// Held while bytes are sent, so that nothing is inserted between the two bytes of an FF or into a
+    /// command. Contains the buffer for data with doubled FF.
     writer: Mutex<Vec<u8>>,
-    /// Goes out before anything else: commands, answers, the second half of an FF.
+    /// Sent before anything else: commands, replies, the second half of an FF.
     pending_output: Mutex<Vec<u8>>,
     has_pending_output: AtomicBool,
     reader: Mutex<PortReader>,
     server_state: Mutex<ServerState>,
-    /// Something was heard.
+    /// The state of the server has changed.
     state_changed: Condvar,
 }
 
 struct PortReader {
     decoder: TelnetDecoder,
     receive_buffer: Box<[u8]>,
-    /// Data that came while an answer was waited for.
+    /// Data received during the wait for a reply.
     inbox: Vec<u8>,
 }
 
-/// Most bytes of one receive or send operation.
+/// Maximum size of one receive or send operation.
 const MAX_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Most that is kept for a far end that does not take it; what is beyond is not said. Honest ones are owed some bytes.
+/// Limit of pending output for a server that does not receive; further output is dropped. A correct server
+/// causes only a few bytes.
 const MAX_PENDING_BYTES: usize = 64 * 1024;
 
-/// Most data that are kept while an answer is waited for: more than a port brings in that time.
+/// Limit of data stored during the wait for a reply: more than a port receives in that time.
 const MAX_INBOX_BYTES: usize = 8 << 20;
 
-/// How long one attempt lasts while two things are waited for.
+/// Duration of one attempt while two conditions are awaited.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -81,17 +82,17 @@ impl PortLinkState {
         }
     }
 
-    /// What has been heard so far.
+    /// The state of the server so far.
     pub fn server_state(&self) -> MutexGuard<'_, ServerState> {
         lock(&self.server_state)
     }
 
-    /// Data that came before anybody received them; they are gone then.
+    /// Takes the data received before any receive call.
     pub fn take_inbox(&self) -> Vec<u8> {
         std::mem::take(&mut lock(&self.reader).inbox)
     }
 
-    /// Has something said as soon as the socket takes it.
+    /// Queues output; it is sent as soon as the socket takes it.
     pub fn queue_output(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut owed = lock(&self.pending_output);
         let before = owed.len();
@@ -102,13 +103,14 @@ impl PortLinkState {
         self.has_pending_output.store(!owed.is_empty(), SeqCst);
     }
 
-    /// The same, where what is said depends on what was heard.
+    /// Queues output that depends on the state of the server.
     pub fn queue_with_state(&self, write: impl FnOnce(&mut ServerState, &mut Vec<u8>)) {
         let mut heard = lock(&self.server_state);
         self.queue_output(|out| write(&mut heard, out));
     }
 
-    /// Sends what is owed as far as the socket takes it now, unless the other half is sending: then that one does.
+    /// Sends pending output as far as the socket takes it now. Does nothing while the other handle is
+    /// sending, because that handle sends it.
     fn flush_pending(&self, socket: &mut SocketLink) -> Result<(), Fault> {
         if !self.has_pending_output.load(SeqCst) {
             return Ok(());
@@ -119,7 +121,7 @@ impl PortLinkState {
         }
     }
 
-    /// The same for the half that is sending.
+    /// The same for the handle that is sending.
     fn flush_pending_locked(&self, socket: &mut SocketLink) -> Result<(), Fault> {
         let mut owed = lock(&self.pending_output);
         if !owed.is_empty() {
@@ -158,7 +160,7 @@ impl PortLinkState {
         let sent = socket.send(&escaped, left)?;
         let (taken, is_cut) = unescaped_length(piece, sent);
         if is_cut {
-            // Before anything that the other half has come to owe meanwhile.
+            // Must precede the output that the other handle has queued meanwhile.
             lock(&self.pending_output).insert(0, IAC);
             self.has_pending_output.store(true, SeqCst);
         }
@@ -198,7 +200,7 @@ impl PortLinkState {
         }
     }
 
-    /// One operation of the socket: hands data on, hears the rest, answers it.
+    /// One socket operation: delivers data, handles commands and replies to them.
     fn receive_events(
         &self,
         socket: &mut SocketLink,
@@ -221,7 +223,8 @@ impl PortLinkState {
         self.flush_pending(socket)
     }
 
-    /// Waits until something was heard, whichever half receives it; false if it was not within `patience`.
+    /// Waits until `is_met` holds, whichever handle receives the change; `false` if it does not within
+    /// `patience`.
     pub fn wait_until(
         &self,
         socket: &mut SocketLink,
@@ -266,8 +269,8 @@ impl PortLinkState {
     }
 }
 
-/// How many of these bytes went out with so many of their escaped form, and whether the last is an FF of which only one
-/// half did.
+/// How many of these bytes are covered by the first `sent` bytes of their escaped form, and whether only one
+/// half of a final FF was sent.
 fn unescaped_length(bytes: &[u8], sent: usize) -> (usize, bool) {
     let mut escaped = 0;
     for (index, &byte) in bytes.iter().enumerate() {
@@ -291,7 +294,11 @@ impl PortLink {
         self.state.wait_until(&mut self.socket, patience, done)
     }
 
-    /// Asks for settings, all of them or those that differ; fails unless each is answered.
+    /// Requests settings, all of them or only the changes.
+    ///
+    /// # Errors
+    ///
+    /// Fails unless the server replies to each command.
     pub fn apply_settings(&mut self, wanted: &SerialSettings, all: bool) -> Result<SerialSettings, Fault> {
         self.state.queue_with_state(|heard, out| heard.write_settings(wanted, all, out));
         let patience = self.state.reply_timeout;
@@ -369,7 +376,7 @@ impl PortControl for PortLink {
         self.apply_settings(wanted, false)
     }
 
-    /// Not waited for: some servers do not answer where their port has no such wire.
+    /// Does not wait for a reply: some servers send none if their port lacks the wire.
     fn set_signal(&mut self, signal: OutputSignal, on: bool) -> Result<(), Fault> {
         let value = command::encode_signal(signal, on);
         self.state.queue_output(|out| command::write_command(code::CONTROL, &[value], out));

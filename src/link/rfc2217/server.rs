@@ -1,6 +1,6 @@
-//! The side that has the serial port (RFC 2217's access server) as a state machine: bytes in, bytes out.
+//! The server side (RFC 2217's access server) as a state machine: bytes in, bytes out.
 //!
-//! Not for moving the bytes: whoever has the connection and the port does that, and decides who may connect.
+//! The owner of the connection and the port moves the bytes, and decides who may connect.
 
 use super::super::Fault;
 use super::super::serial_line::{self, ModemLines, OutputSignal, PortControl, SerialSettings, UartErrors};
@@ -9,11 +9,11 @@ use super::telnet::{OptionAgreement, OptionNegotiation, TelnetDecoder, TelnetEve
 
 /// One client's session.
 ///
-/// What the connection brings goes through [`PortServer::handle_bytes`], what the port brings through [`escape`](super::escape); while
-/// [`PortServer::is_suspended`] the latter has to wait. States and errors of the line are passed on with
-/// [`PortServer::report_modem_lines`] and [`PortServer::report_line_errors`], called whenever the port is looked at. Nobody is made to read
-/// answers: stop reading from a client who does not take them. When the session ends, the port's owner sets it back to
-/// its defaults.
+/// Pass bytes of the connection through [`PortServer::handle_bytes`] and bytes of the port through
+/// [`escape`](super::escape); hold the latter back while [`PortServer::is_suspended`]. Report states and
+/// errors of the line with [`PortServer::report_modem_lines`] and [`PortServer::report_line_errors`] whenever
+/// the port is checked. Replies have no limit of their own: stop reading from a client that does not receive
+/// them. When the session ends, reset the port to its defaults.
 #[derive(Debug)]
 pub struct PortServer {
     decoder: TelnetDecoder,
@@ -24,7 +24,7 @@ pub struct PortServer {
 struct PortSession {
     negotiation: OptionNegotiation,
     signature: String,
-    /// As the client knows them: the rate is the one asked for where the granted one is as good.
+    /// As reported to the client: the requested rate, if the effective one is close enough.
     settings: SerialSettings,
     dtr: bool,
     rts: bool,
@@ -32,7 +32,7 @@ struct PortSession {
     line_mask: u8,
     modem_mask: u8,
     modem_lines: ModemLines,
-    /// The inputs as the client heard of them last; none until both know that they speak option 44.
+    /// The last reported inputs; `None` until both sides have agreed on option 44.
     reported_modem_lines: Option<ModemLines>,
     reported_errors: UartErrors,
     is_suspended: bool,
@@ -40,16 +40,16 @@ struct PortSession {
     is_after_cr: bool,
 }
 
-/// What a port without inputs is said to have: what a cable of three wires looks like when they are bridged in the
-/// plug, so that a client which waits for a ready device goes on.
+/// Reported for a port without inputs: the state of a three-wire cable with bridged inputs, so that a client
+/// that waits for a ready device continues.
 const DEFAULT_MODEM_LINES: ModemLines = ModemLines { cts: true, dsr: true, ri: false, cd: true };
 
-/// How a Telnet terminal pads a CR that stands alone.
+/// A Telnet terminal appends NUL to a lone CR.
 const NUL: u8 = 0;
 const CR: u8 = b'\r';
 
 impl PortServer {
-    /// A session on a port that is set to `settings`. The signature is what clients are told who ask for one.
+    /// A session on a port with these `settings`. Clients can query the signature.
     pub fn new(settings: SerialSettings, signature: &str) -> PortServer {
         let session = PortSession {
             negotiation: OptionNegotiation::default(),
@@ -69,7 +69,7 @@ impl PortServer {
         PortServer { decoder: TelnetDecoder::default(), session }
     }
 
-    /// What is said first. A client that knows only terminals can live with it.
+    /// Writes the greeting. Clients that are plain terminals accept it.
     pub fn write_greeting(&mut self, out: &mut Vec<u8>) {
         let negotiation = &mut self.session.negotiation;
         for option in [option::BINARY, option::SUPPRESS_GO_AHEAD] {
@@ -79,12 +79,16 @@ impl PortServer {
         negotiation.request(option::COM_PORT, out);
     }
 
-    /// Takes bytes from the client: appends what is for the line to `data` and what is for the client to `answers`, and
-    /// does to the port what was asked for. A port that refuses a value keeps the old one, and the client is told that;
-    /// a port that is gone is a fault.
+    /// Handles bytes from the client: appends data for the line to `data` and replies for the client to
+    /// `answers`, and applies commands to the port. If the port refuses a value, it keeps the old one and the
+    /// client receives that.
     ///
-    /// Returns how many bytes were used. Fewer than were given when a command follows data: what is in `data` belongs
-    /// on the line before the port changes. Write it, then call again with the rest.
+    /// Returns the number of bytes used. It is less than the length of `bytes` if a command follows data: the
+    /// data must be sent on the line before the port changes. Write it, then call again with the rest.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the port is gone.
     pub fn handle_bytes(
         &mut self,
         bytes: &[u8],
@@ -112,19 +116,19 @@ impl PortServer {
         Ok(bytes.len() - rest.len())
     }
 
-    /// The client wants no data for now. Answers to what it asks go on.
+    /// The client wants no data for now. Replies to its commands continue.
     pub fn is_suspended(&self) -> bool {
         self.session.is_suspended
     }
 
-    /// Says how the inputs are, if that has changed and the client wants to know.
+    /// Reports the inputs, if they have changed and the client wants this.
     pub fn report_modem_lines(&mut self, now: ModemLines, out: &mut Vec<u8>) {
         self.session.modem_lines = now;
         self.session.report_modem_changes(out);
     }
 
-    /// Says what has gone wrong on the line, if there is more of it and the client wants to know. `now` is what the port
-    /// counted since it was opened.
+    /// Reports line errors, if there are new ones and the client wants this. `now` holds the port's counts
+    /// since it was opened.
     pub fn report_line_errors(&mut self, now: UartErrors, out: &mut Vec<u8>) {
         let session = &mut self.session;
         if session.is_suspended {
@@ -191,7 +195,7 @@ impl PortSession {
         command::write_command(code::MODEM_STATE + REPLY_OFFSET, &[state], out);
     }
 
-    /// Does what a command says and answers it. Commands that nobody knows are not answered.
+    /// Executes a command and replies to it. Unknown commands get no reply.
     fn handle_command(
         &mut self,
         code: u8,
@@ -202,7 +206,7 @@ impl PortSession {
         let first = value.first().copied().unwrap_or(0);
         let now = self.settings;
         let one = match code {
-            // Asked for with nothing, or with the zero that one server wants there.
+            // A query is empty, or a zero from one server.
             code::SIGNATURE if value.iter().all(|&byte| byte == 0) => {
                 command::write_command(code + REPLY_OFFSET, self.signature.as_bytes(), answers);
                 return Ok(());
@@ -263,7 +267,7 @@ impl PortSession {
         Ok(())
     }
 
-    /// Sets the port, if there is something to set: a driver may disturb the line even where nothing changes.
+    /// Configures the port only if a setting changes: a driver may disturb the line even without a change.
     fn apply_settings(
         &mut self,
         wanted: Option<SerialSettings>,
@@ -272,7 +276,7 @@ impl PortSession {
         let Some(wanted) = wanted.filter(|wanted| *wanted != self.settings) else { return Ok(()) };
         let granted = port.configure(&wanted);
         if let Some(granted) = ignore_refusal(granted, port)? {
-            // Clients want to read the rate they asked for, not the one that a divisor makes of it.
+            // Clients expect the rate that they requested, not the effective one of the divisor.
             let is_as_good = serial_line::check_granted(&wanted, &granted).is_ok();
             let baud = if is_as_good { wanted.baud } else { granted.baud };
             self.settings = SerialSettings { baud, ..granted };
@@ -280,7 +284,7 @@ impl PortSession {
         Ok(())
     }
 
-    /// The state after a value of [`code::CONTROL`]; what is received is held up as what is sent is.
+    /// The state after a value of [`code::CONTROL`]. Flow control of received data follows that of sent data.
     fn handle_control(&mut self, value: u8, port: &mut dyn PortControl) -> Result<Option<u8>, Fault> {
         if let Some(flow) = command::decode_flow_control(value) {
             self.apply_settings(Some(SerialSettings { flow_control: flow, ..self.settings }), port)?;
@@ -321,7 +325,8 @@ impl PortSession {
     }
 }
 
-/// What was done, or nothing where the port refused; a port that cannot even say how it is set is gone.
+/// Returns the result, or `None` if the port refused. Fails if the port is gone: it cannot even report its
+/// settings.
 fn ignore_refusal<T>(done: Result<T, Fault>, port: &mut dyn PortControl) -> Result<Option<T>, Fault> {
     match done {
         Ok(done) => Ok(Some(done)),

@@ -1,8 +1,8 @@
-//! Telnet as far as serial ports need it: telling data, negotiation and sub-negotiations apart, and writing each.
+//! Telnet as far as serial ports need it: separates and writes data, negotiation and sub-negotiations.
 //!
-//! Not for what a sub-negotiation says: `command.rs` reads those of option 44. RFC 854, 855, 856 and 858.
+//! `command.rs` interprets the sub-negotiations of option 44. RFC 854, 855, 856 and 858.
 
-/// Interpret as command: begins everything that is not data. As data it is sent twice.
+/// Interpret as command: starts everything that is not data. As data it is doubled.
 pub const IAC: u8 = 0xff;
 /// Ends a sub-negotiation, after IAC.
 pub const SE: u8 = 0xf0;
@@ -11,7 +11,7 @@ pub const SB: u8 = 0xfa;
 
 /// Options of Telnet.
 pub mod option {
-    /// Eight bits, and no character that means something (RFC 856).
+    /// Eight-bit data without control characters (RFC 856).
     pub const BINARY: u8 = 0;
     /// Suppress go-ahead: both sides may talk at any time (RFC 858).
     pub const SUPPRESS_GO_AHEAD: u8 = 3;
@@ -19,8 +19,8 @@ pub mod option {
     pub const COM_PORT: u8 = 44;
 }
 
-/// The longest sub-negotiation that is kept, with its option: a command of option 44 takes six bytes, a signature is a
-/// line of text. What is longer is passed over.
+/// Longest stored sub-negotiation, including its option: a command of option 44 takes six bytes, a signature
+/// is a line of text. Longer ones are skipped.
 pub const MAX_SUBNEGOTIATION_BYTES: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,14 +52,14 @@ impl TelnetVerb {
     }
 }
 
-/// What came.
+/// A received event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TelnetEvent<'a> {
     Data(&'a [u8]),
     Negotiation(TelnetVerb, u8),
-    /// A sub-negotiation begins: what came before it can be dealt with first.
+    /// A sub-negotiation starts: earlier data can be handled first.
     SubnegotiationStart,
-    /// Its option and what it says, FF no longer doubled.
+    /// Its option and its content, with FF no longer doubled.
     Subnegotiation(u8, &'a [u8]),
 }
 
@@ -72,7 +72,7 @@ enum DecoderState {
     SubnegotiationCommand,
 }
 
-/// Reads a stream that may be cut anywhere.
+/// Decodes a stream that may be split anywhere.
 #[derive(Debug)]
 pub struct TelnetDecoder {
     state: DecoderState,
@@ -89,7 +89,7 @@ impl Default for TelnetDecoder {
 }
 
 impl TelnetDecoder {
-    /// The next event of `bytes`, which loses what was used; `None` when all of them are. Allocates nothing.
+    /// The next event of `bytes`; removes the used bytes. `None` when all are used. Allocates nothing.
     pub fn next_event<'event, 'bytes: 'event>(
         &'event mut self,
         bytes: &mut &'bytes [u8],
@@ -117,7 +117,7 @@ impl TelnetDecoder {
                             self.state = DecoderState::Subnegotiation;
                             return Some(TelnetEvent::SubnegotiationStart);
                         }
-                        // The commands of one byte are for terminals.
+                        // Single-byte commands are for terminals.
                         _ => {
                             self.state =
                                 TelnetVerb::from_byte(byte).map_or(DecoderState::Data, DecoderState::Option)
@@ -145,7 +145,7 @@ impl TelnetDecoder {
                         ));
                     }
                 }
-                // No end, but the beginning of something else: the sub-negotiation was broken off.
+                // Another command instead of the end: the sub-negotiation was aborted.
                 DecoderState::SubnegotiationCommand if byte == SB => {
                     self.subnegotiation.clear();
                     self.state = DecoderState::Subnegotiation;
@@ -174,34 +174,34 @@ pub fn escape(data: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes one word of negotiation.
+/// Writes one negotiation command.
 pub fn write_negotiation(verb: TelnetVerb, option: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[IAC, verb.to_byte(), option]);
 }
 
-/// Writes a sub-negotiation of an option: a code and its value, in which FF is doubled.
+/// Writes a sub-negotiation of an option: a code and its value, with FF doubled.
 pub fn write_subnegotiation(option: u8, code: u8, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&[IAC, SB, option, code]);
     escape(value, out);
     out.extend_from_slice(&[IAC, SE]);
 }
 
-/// Whether one side does what an option says.
+/// Whether one side uses an option.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OptionAgreement {
     #[default]
     No,
-    /// Offered or asked for; the answer has not come.
+    /// Offered or requested; no reply yet.
     Pending,
     Yes,
-    /// Offered or asked for, and refused.
+    /// Offered or requested, and refused.
     Refused,
 }
 
-/// The options that this program knows; all others are refused.
+/// The supported options; all others are refused.
 const KNOWN_OPTIONS: [u8; 3] = [option::BINARY, option::SUPPRESS_GO_AHEAD, option::COM_PORT];
 
-/// What both sides agreed on. Answers only what changes something, so that two sides never answer each other for ever.
+/// The agreed options. Replies only to changes, so that two sides never reply to each other endlessly.
 #[derive(Debug, Default)]
 pub struct OptionNegotiation {
     local: [OptionAgreement; KNOWN_OPTIONS.len()],
@@ -209,7 +209,7 @@ pub struct OptionNegotiation {
 }
 
 impl OptionNegotiation {
-    /// Says that this side will do what an option means.
+    /// Offers to use an option on this side.
     pub fn offer(&mut self, option: u8, out: &mut Vec<u8>) {
         if let Some(known) = option_index(option) {
             self.local[known] = OptionAgreement::Pending;
@@ -217,7 +217,7 @@ impl OptionNegotiation {
         }
     }
 
-    /// Asks the other side to do what an option means.
+    /// Requests that the other side uses an option.
     pub fn request(&mut self, option: u8, out: &mut Vec<u8>) {
         if let Some(known) = option_index(option) {
             self.remote[known] = OptionAgreement::Pending;
@@ -225,7 +225,7 @@ impl OptionNegotiation {
         }
     }
 
-    /// Takes what the other side said, and answers where it has to be.
+    /// Handles a command of the other side, and replies if necessary.
     pub fn handle(&mut self, verb: TelnetVerb, option: u8, answers: &mut Vec<u8>) {
         let (side, agree, refuse) = match verb {
             TelnetVerb::Will | TelnetVerb::Wont => (&mut self.remote, TelnetVerb::Do, TelnetVerb::Dont),
@@ -252,12 +252,12 @@ impl OptionNegotiation {
         };
     }
 
-    /// What this side does.
+    /// Agreement for this side.
     pub fn local(&self, option: u8) -> OptionAgreement {
         option_index(option).map_or(OptionAgreement::No, |known| self.local[known])
     }
 
-    /// What the other side does.
+    /// Agreement for the other side.
     pub fn remote(&self, option: u8) -> OptionAgreement {
         option_index(option).map_or(OptionAgreement::No, |known| self.remote[known])
     }
@@ -273,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    /// What a decoder makes of pieces, in words; neighbouring data are one.
+    /// The events of a decoder as text; adjacent data are joined.
     fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
         let (mut decoder, mut words, mut data) = (TelnetDecoder::default(), Vec::new(), Vec::new());
         for mut piece in pieces {
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn an_unterminated_subnegotiation_is_skipped() {
-        // Broken off by a negotiation, by another one, by a lone command; nothing inside; far too long.
+        // Aborted by a negotiation, by another sub-negotiation, by a lone command; empty; far too long.
         let mut stream =
             b"\xff\xfa\x2c\x01\xff\xfb\x00A\xff\xfa\x2c\x01\xff\xfa\x2c\x02\x08\xff\xf0B".to_vec();
         stream.extend_from_slice(b"\xff\xfa\x2c\xff\xf1C\xff\xfa\xff\xf0D\xff\xfa");

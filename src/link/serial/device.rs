@@ -1,6 +1,6 @@
-//! A terminal opened as a serial port: ours alone while it is open, given back as it was found.
+//! A terminal opened exclusively as a serial port; its state is restored on close.
 //!
-//! Not for moving bytes: `serial.rs` does that.
+//! `serial.rs` moves the bytes.
 
 use std::fmt::Display;
 use std::fs;
@@ -32,7 +32,7 @@ pub const DELAY_BEFORE_OPTION: (&str, &str) =
 pub const DELAY_AFTER_OPTION: (&str, &str) =
     ("rs485_delay_after", "from the last bit to RTS off, 0ms to 100ms (0ms)");
 
-/// An endpoint of this transport, read.
+/// A parsed endpoint of this transport.
 pub struct Options {
     pub path: PathBuf,
     pub settings: SerialSettings,
@@ -72,7 +72,7 @@ fn parse_delay_ms(text: &str) -> Option<u32> {
     u32::try_from(delay.as_millis()).ok().filter(|&delay| whole && delay <= LONGEST)
 }
 
-/// An open terminal, ours alone.
+/// An open terminal, used exclusively.
 pub struct SerialDevice {
     terminal: OwnedFd,
     path: PathBuf,
@@ -80,7 +80,7 @@ pub struct SerialDevice {
     saved_state: SavedState,
 }
 
-/// What was found and is given back; absent where the driver does not know such a thing or it was left alone.
+/// State to restore on close; `None` where the driver does not support it or it was not changed.
 struct SavedState {
     termios: Termios,
     low_latency: Option<bool>,
@@ -92,7 +92,7 @@ struct SavedState {
 const OUTPUT_BITS: i32 = libc::TIOCM_DTR | libc::TIOCM_RTS;
 
 impl SerialDevice {
-    /// Opens the port, takes it for this process alone and sets what was asked for.
+    /// Opens the port exclusively and applies the options.
     pub fn open(options: &Options) -> Result<SerialDevice, Fault> {
         let (path, number) = resolve_device(&options.path)?;
         // Without O_NONBLOCK opening waits for the carrier of a modem.
@@ -103,7 +103,7 @@ impl SerialDevice {
             Errno::IO => not_a_port_fault("there is no hardware behind this port"),
             _ => not_a_port_fault("this is no serial port"),
         })?;
-        // Whoever stands in for hardware holds its pseudo-terminal open as well.
+        // A program that stands in for hardware also holds its pseudo-terminal open.
         let user = if is_pseudo_terminal(number) {
             serial::find_lock_holder(&path)
         } else {
@@ -133,7 +133,7 @@ impl SerialDevice {
         Ok(device)
     }
 
-    /// Whatever of it fails, dropping the device gives back what was changed before.
+    /// If a step fails, dropping the device restores the earlier changes.
     fn set_driver_options(&mut self, options: &Options) -> Result<(), Fault> {
         if let Some(on) = options.low_latency {
             let unable = |error| {
@@ -153,7 +153,7 @@ impl SerialDevice {
         Ok(())
     }
 
-    /// What the port is, and what its driver has been told besides the line's settings.
+    /// Properties of the port, and the driver options besides the line's settings.
     pub fn facts(&self) -> Facts {
         let mut facts = Facts::new();
         let mut note = |name: &str, value: Option<serde_json::Value>| {
@@ -178,7 +178,7 @@ impl SerialDevice {
         facts
     }
 
-    /// Raises or drops an output; a terminal that has none does nothing.
+    /// Sets or clears an output. Does nothing on a terminal without it.
     pub fn set_signal(&self, signal: OutputSignal, on: bool) -> Result<(), Fault> {
         let (operation, done) = match signal {
             OutputSignal::Dtr => ("set DTR", sys::set_modem_bits(&self.terminal, libc::TIOCM_DTR, on)),
@@ -202,14 +202,14 @@ impl SerialDevice {
         })
     }
 
-    /// What the driver counted since the port was opened.
+    /// The driver's counters since the port was opened.
     pub fn uart_errors(&self) -> Option<UartErrors> {
         Some(errors_between(&self.saved_state.counters?, &sys::line_counters(&self.terminal).ok()?))
     }
 }
 
 fn errors_between(before: &LineCounters, now: &LineCounters) -> UartErrors {
-    // The kernel's counters are 32 bits wide and begin again at their end.
+    // The kernel's counters have 32 bits and wrap around.
     let since =
         |count: fn(&LineCounters) -> i32| u64::from(count(now).wrapping_sub(count(before)).cast_unsigned());
     UartErrors {
@@ -228,8 +228,8 @@ impl AsFd for SerialDevice {
 
 impl Drop for SerialDevice {
     fn drop(&mut self) {
-        // What the line has not taken yet would hold up closing for half a minute. A device that was pulled out
-        // refuses all of this, and needs none of it.
+        // Unsent data would delay closing for up to half a minute. A device that was unplugged refuses these
+        // calls and does not need them.
         let _ = tcflush(&self.terminal, QueueSelector::IOFlush);
         let _ = sys::set_break(&self.terminal, false);
         if let Some(mut before) = self.saved_state.rs485 {
@@ -250,13 +250,13 @@ impl Drop for SerialDevice {
 /// The major and the minor number of a device.
 type DeviceNumber = (u32, u32);
 
-/// Whether it is a pseudo-terminal: a program is at the far end, and the kernel keeps no time.
+/// Whether it is a pseudo-terminal: a program is at the other side, and the kernel simulates no timing.
 fn is_pseudo_terminal((major, _): DeviceNumber) -> bool {
     // `UNIX98_PTY_SLAVE_MAJOR` of linux/major.h and the seven that follow.
     (136..=143).contains(&major)
 }
 
-/// Where a path leads in the end. Looked at before anything is opened: with some devices opening alone does something.
+/// Resolves a path before anything is opened: opening has side effects on some devices.
 fn resolve_device(path: &Path) -> Result<(PathBuf, DeviceNumber), Fault> {
     let path = fs::canonicalize(path).map_err(|error| lookup_fault(&error))?;
     let found = fs::metadata(&path).map_err(|error| lookup_fault(&error))?;
@@ -285,7 +285,7 @@ fn busy_fault(user: Option<serial::PortUser>) -> Fault {
     Fault::Other(format!("another program has this port open{who}: close that one, or choose another port"))
 }
 
-/// The driver does not do what an option asks for.
+/// The fault for an option that the driver does not support.
 fn unsupported_option_fault(option: impl Display, error: &io::Error) -> Fault {
     Fault::Other(match error.raw_os_error() {
         Some(libc::ENOTTY) => format!("the driver of this port knows no '{option}': leave it out"),

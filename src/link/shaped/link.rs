@@ -1,7 +1,7 @@
-//! A link around a link: what it receives has gone along a shaped path. What it sends goes straight on.
+//! A link wrapper that delays received data on a shaped path. Sent data passes unchanged.
 //!
-//! Put around both links of a relay it shapes both directions. The thread that receives does all there is to do: it
-//! notes when something comes, and hands it out when it is due.
+//! Wrapped around both links of a relay it shapes both directions. The receiving thread does all the work: it
+//! records each arrival, and delivers it when it is due.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::clock::{BUSY_POLL_LEAD, Clock, Time};
 use crate::link::party::Tuning;
 use crate::link::{Caps, Facts, Fault, Framing, Link};
 
-/// A path that several links share. Clones are handles on the same one.
+/// A path shared by several links. Clones are handles of the same path.
 #[derive(Debug, Clone)]
 pub struct SharedPath(Arc<Mutex<ShapedPath>>);
 
 impl SharedPath {
-    /// An idle path; the same seed does the same to the same messages.
+    /// An idle path; the same seed has the same effect on the same messages.
     pub fn new(shape: Shape, seed: u64) -> SharedPath {
         SharedPath(Arc::new(Mutex::new(ShapedPath::new(shape, seed))))
     }
@@ -25,18 +25,18 @@ impl SharedPath {
         self.lock().counters
     }
 
-    /// From now on tells what is done to each message; `None`: no longer.
+    /// Reports each message to `log` from now on; `None` stops this.
     pub fn set_log(&self, log: Option<MessageLog>) {
         self.lock().log = log;
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, ShapedPath> {
-        // Whoever panicked left numbers behind, nothing half done.
+        // The lock guards only counters, which stay valid after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A link whose received bytes come along a shaped path.
+/// A link whose received bytes pass a shaped path.
 pub struct ShapedLink {
     inner: Box<dyn Link>,
     clock: Clock,
@@ -46,7 +46,7 @@ pub struct ShapedLink {
     receive_buffer: Vec<u8>,
 }
 
-/// What is on its way to the halves of one link.
+/// Data in flight to the handles of one link.
 struct InFlight {
     pipe: ShapedPipe,
     path: SharedPath,
@@ -58,31 +58,32 @@ impl Drop for InFlight {
     }
 }
 
-/// Most bytes on their way to one link: 130 MB/s at 500 ms. Beyond, a stream's sender waits and messages are dropped.
+/// Limit of the data in flight on one link: 130 MB/s at 500 ms. Beyond it, the sender of a stream waits and
+/// messages are dropped.
 pub const MAX_LINK_IN_FLIGHT_BYTES: usize = 64 << 20;
 
-/// Most bytes on their way on one path: they are in this process's memory.
+/// Limit of the data in flight on one path, because it occupies memory of this process.
 pub const MAX_PATH_IN_FLIGHT_BYTES: usize = 512 << 20;
 
-/// Payload of a full segment over Ethernet: what a stream travels in where the line is slow.
+/// Payload of a full segment over Ethernet: the unit of a stream on a slow line.
 const SEGMENT_BYTES: usize = 1460;
 
-/// Most of a stream taken in at once, and the longest it may be on the line as one piece.
+/// Maximum chunk of a stream per read, and the longest time that one chunk may occupy the line.
 const MAX_STREAM_CHUNK_BYTES: usize = 64 * 1024;
 const MAX_CHUNK_TIME: Duration = Duration::from_millis(1);
 
-/// What others do to a path is looked for this often.
+/// Interval of checks for changes by other links of the path.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The end of a wait for a piece is spun, because a sleeping thread is woken late; but no more than this share of the
-/// time on a path, so that it stays cheap.
+/// The last part of a wait is busy-polled, because a sleeping thread wakes late. The share of busy-polled
+/// time per path is limited to one part in this many, to bound its cost.
 const BUSY_POLL_DIVISOR: u32 = 20;
 
-/// What the receiving thread does next.
+/// Next action of the receiving thread.
 enum ReceiveAction {
     Received(usize),
     Ended,
-    /// Takes in at most so many bytes for so long.
+    /// Reads at most this number of bytes for at most this time.
     Receive(usize, Duration),
     SleepUntil(Time),
 }
@@ -104,7 +105,7 @@ impl ShapedLink {
         let shape = path.lock().shape().clone();
         caps.is_reliable &=
             !shape.has_faults() && (caps.framing == Framing::Stream || shape.queue_bytes == u64::MAX);
-        // A stream on a slow line comes segment by segment, not after a long silence all at once.
+        // A stream on a slow line arrives segment by segment, not all at once after a long silence.
         let grain = (shape.bits_per_second / 8.0 * MAX_CHUNK_TIME.as_secs_f64())
             .clamp(1.0, MAX_STREAM_CHUNK_BYTES as f64);
         let room = caps.max_message_bytes.unwrap_or(SEGMENT_BYTES.max(grain as usize));
@@ -118,7 +119,7 @@ impl ShapedLink {
         }
     }
 
-    /// Whether nothing is on its way.
+    /// Whether no data is in flight.
     pub fn is_empty(&self) -> bool {
         self.lock_in_flight().pipe.next_due().is_none()
     }
@@ -146,7 +147,7 @@ impl ShapedLink {
         let patience = if due == Time::NEVER {
             until - now
         } else if self.should_busy_poll(&mut path, due, now) {
-            // Near the end it asks again and again.
+            // Close to the due time the thread polls.
             (due - now).saturating_sub(BUSY_POLL_LEAD).min(until - now)
         } else {
             due.min(until) - now
@@ -160,14 +161,14 @@ impl ShapedLink {
         let enough = self.receive_buffer.len().min((path.shape.queue_bytes / 2).max(1) as usize);
         let room = usize::try_from(path.free_bytes(now)).unwrap_or(usize::MAX);
         match room.min(self.receive_buffer.len()) {
-            // Others take out what is on its way, and nobody tells when.
+            // Other links receive the data in flight without a notification.
             _ if in_flight < enough => ReceiveAction::SleepUntil(due.min(now + POLL_INTERVAL)),
             room if room < enough => ReceiveAction::SleepUntil(due.min(path.half_empty_at())),
             room => ReceiveAction::Receive(room, patience),
         }
     }
 
-    /// Whether the end of the wait for a piece is spun.
+    /// Whether the end of the wait is busy-polled.
     fn should_busy_poll(&self, path: &mut ShapedPath, due: Time, now: Time) -> bool {
         let may =
             path.last_busy_polled == due || due >= path.last_busy_polled + BUSY_POLL_DIVISOR * BUSY_POLL_LEAD;
@@ -178,7 +179,7 @@ impl ShapedLink {
         spins
     }
 
-    /// Sends what has come in on its way.
+    /// Puts received data on the path.
     fn enqueue(&mut self, length: usize) {
         let now = self.clock.now();
         let mut passage = self.lock_in_flight();

@@ -1,4 +1,4 @@
-//! The model of a path: exact, and true to its account whatever passes.
+//! The model of a path: exact, with correct counters for all traffic.
 
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ fn path(shape: Shape) -> ShapedPath {
     ShapedPath::new(shape, 1)
 }
 
-/// Everything that is there by `now`, message by message.
+/// All messages that have arrived by `now`.
 fn all(pipe: &mut ShapedPipe, now: Time) -> Vec<Vec<u8>> {
     let mut room = [0; 2000];
     std::iter::from_fn(|| pipe.receive(&mut room, now).map(|length| room[..length].to_vec())).collect()
@@ -34,7 +34,7 @@ fn a_chunk_arrives_after_transmission_and_delay() {
     let mut pipe = ShapedPipe::new(Framing::Message);
     pipe.send(&mut path, &[1; 1000], at(0));
     pipe.send(&mut path, &[2; 100], at(0));
-    // After the line has been idle it begins anew.
+    // The schedule starts again after the line has been idle.
     pipe.send(&mut path, &[3; 10], at(1000));
     for (due, byte) in [(600, 1), (610, 2), (1501, 3)] {
         assert_eq!(pipe.next_due(), Some(at(due)));
@@ -45,7 +45,8 @@ fn a_chunk_arrives_after_transmission_and_delay() {
 
 #[test]
 fn a_rate_does_not_drift() {
-    // A byte takes 2/3 ns more than a whole number of them; a million bytes take what they take.
+    // A byte takes 2/3 ns more than a whole number of ns; the rounding must not accumulate over a million
+    // bytes.
     let mut path = path(Shape { bits_per_second: 3e6, ..Shape::default() });
     let mut pipe = ShapedPipe::new(Framing::Stream);
     for _ in 0..1_000_000 {
@@ -95,7 +96,7 @@ fn jitter_is_uniform_and_streams_stay_in_order() {
         assert!(delay <= ms(20));
         bins[(delay.as_nanos() as usize / 5_000_001).min(3)] += 1;
     }
-    // 1000 each; the standard deviation is 27.
+    // Expected 1000 each; the standard deviation is 27.
     assert!(bins.iter().all(|&count| (890..1110).contains(&count)), "{bins:?}");
 
     for framing in [Framing::Stream, Framing::Message] {
@@ -126,7 +127,7 @@ fn fault_shares_hold_and_the_seed_repeats_them() {
         (path.counters, all(&mut pipe, Time::NEVER))
     };
     let (tally, got) = run(1);
-    // Five standard deviations.
+    // Within five standard deviations.
     assert!((850..1150).contains(&tally.lost), "{tally:?}");
     assert!((340..560).contains(&tally.duplicated), "{tally:?}");
     assert!((110..250).contains(&tally.overtaken), "{tally:?}");
@@ -146,7 +147,7 @@ fn a_stream_ends_when_its_last_byte_has_arrived() {
     assert_eq!((pipe.is_ended(Time(at(8).0 - 1)), pipe.is_ended(at(8))), (false, true));
 }
 
-/// The delays of so many messages, one a millisecond.
+/// The delays of `count` messages, one per millisecond.
 fn delays(shape: Shape, count: u64) -> Vec<Duration> {
     let mut path = path(shape);
     let delay = |n| {
@@ -162,7 +163,7 @@ fn a_tail_is_long() {
     let all = delays(Shape { delay: ms(10), tail: ms(1), ..Shape::default() }, 10_000);
     let over = |limit: u64| all.iter().filter(|&&delay| delay > ms(10 + limit)).count();
     assert!(all.iter().all(|&delay| delay >= ms(10) && delay <= ms(10 + 999)));
-    // 5000, 1000, 100; five standard deviations.
+    // Expected 5000, 1000, 100; within five standard deviations.
     let told = [over(1), over(9), over(99)];
     assert!((4750..5250).contains(&told[0]) && (850..1150).contains(&told[1]), "{told:?}");
     assert!((50..150).contains(&told[2]), "{told:?}");
@@ -178,7 +179,7 @@ fn spikes_add_exactly_their_delay_to_their_share() {
     };
     let all = delays(shape, 10_000);
     let spikes = all.iter().filter(|&&delay| delay == ms(310)).count();
-    // 200; five standard deviations.
+    // Expected 200; within five standard deviations.
     assert!((130..270).contains(&spikes), "{spikes}");
     assert_eq!(all.iter().filter(|&&delay| delay == ms(10)).count(), 10_000 - spikes);
 }
@@ -306,7 +307,7 @@ proptest! {
     }
 }
 
-/// Sends back what it gets; finishes when the other end has.
+/// An echo; finishes when the other end has finished.
 struct Echo(Batch, usize, bool);
 
 impl Party for Echo {
@@ -338,7 +339,7 @@ impl Party for Echo {
 
 const LONG_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// A link to an echo in memory on the virtual clock, with `shape` around it.
+/// A link to an in-memory echo on the virtual clock, wrapped with `shape`.
 fn shaped(options: &str, shape: Shape) -> (Dialer, SharedPath, ShapedLink) {
     let dialer = Dialer::new(Clock::new_virtual());
     let mut listener = dialer.listen(&"mem://echo".parse().unwrap()).unwrap();

@@ -1,4 +1,5 @@
-//! Addresses and options of socket families that no dependency knows: SCTP, vsock, TIPC, Bluetooth, packets of a device.
+//! Addresses and options of socket families that no dependency supports: SCTP, vsock, TIPC, Bluetooth, packet
+//! sockets.
 
 use std::io;
 use std::mem::size_of;
@@ -14,13 +15,13 @@ pub fn set_sctp_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_SCTP, 3, c_int::from(on))
 }
 
-/// `sctp_status` of linux/sctp.h, of which only two figures are used here.
+/// `sctp_status` of linux/sctp.h; only two fields are used here.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct SctpStatus {
     association_state_window: [u32; 3],
     waiting_and_streams: [u16; 4],
-    /// Most payload of one packet.
+    /// Maximum payload of one packet.
     pub fragment_bytes: u32,
     primary_association: u32,
     primary_address: [u8; 128],
@@ -31,12 +32,13 @@ pub struct SctpStatus {
 // SAFETY: a C structure of integers.
 unsafe impl PlainData for SctpStatus {}
 
-/// What `SCTP_STATUS` says of an association.
+/// The status of an association (`SCTP_STATUS`).
 pub fn sctp_status(fd: impl AsFd) -> Option<SctpStatus> {
     get_option(fd, libc::IPPROTO_SCTP, 14)
 }
 
-/// `SO_VM_SOCKETS_BUFFER_SIZE` and `…_MAX_SIZE` of linux/vm_sockets.h: the bound comes first, it holds the size.
+/// `SO_VM_SOCKETS_BUFFER_SIZE` and `…_MAX_SIZE` of linux/vm_sockets.h: the maximum limits the size, so it is
+/// set first.
 pub fn set_vsock_buffer(fd: impl AsFd, bytes: u64) -> io::Result<()> {
     set_option(&fd, libc::AF_VSOCK, 2, bytes)?;
     set_option(&fd, libc::AF_VSOCK, 0, bytes)
@@ -55,7 +57,7 @@ pub fn tipc_option(fd: impl AsFd, name: c_int) -> Option<u32> {
     get_option(fd, libc::SOL_TIPC, name)
 }
 
-/// `sockaddr_tipc` of linux/tipc.h: what the words mean depends on the kind.
+/// `sockaddr_tipc` of linux/tipc.h: the meaning of the words depends on the kind.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct TipcAddress {
@@ -65,7 +67,7 @@ struct TipcAddress {
     words: [u32; 3],
 }
 
-/// An address known in the whole cluster (`TIPC_CLUSTER_SCOPE`).
+/// An address with the scope of the whole cluster (`TIPC_CLUSTER_SCOPE`).
 pub fn tipc_address(kind: u8, words: [u32; 3]) -> SockAddr {
     let address = TipcAddress { family: libc::AF_TIPC as libc::sa_family_t, kind, scope: 2, words };
     let mut storage = SockAddrStorage::zeroed();
@@ -92,7 +94,7 @@ pub fn tipc_words(address: &SockAddr) -> Option<(u8, [u32; 3])> {
 /// A socket address of these bytes, the family first.
 ///
 /// # Panics
-/// On more bytes than any address has, or without a family: who calls this composes them.
+/// With more bytes than any address has, or without a family: the caller composes the bytes.
 pub fn raw_address(bytes: &[u8]) -> SockAddr {
     assert!((size_of::<libc::sa_family_t>()..=size_of::<SockAddrStorage>()).contains(&bytes.len()));
     let mut storage = SockAddrStorage::zeroed();
@@ -106,11 +108,12 @@ pub fn raw_address(bytes: &[u8]) -> SockAddr {
 
 /// The bytes of a socket address, the family first.
 pub fn raw_bytes(address: &SockAddr) -> &[u8] {
-    // SAFETY: the address holds so many bytes, all of them set: its storage was zeroed before the kernel wrote it.
+    // SAFETY: the address has this length, and all its bytes are set: its storage was zeroed before the
+    // kernel wrote it.
     unsafe { std::slice::from_raw_parts(address.as_ptr().cast::<u8>(), address.len() as usize) }
 }
 
-/// Most adapters asked for: as many as the kernel tells at once (`HCI_MAX_DEV`).
+/// Maximum number of adapters: the kernel reports no more at once (`HCI_MAX_DEV`).
 const MAX_ADAPTERS: usize = 16;
 
 /// `hci_dev_req` of the kernel's hci_sock.h.
@@ -121,7 +124,7 @@ struct AdapterEntry {
     flags: u32,
 }
 
-/// `hci_dev_list_req` of the same.
+/// `hci_dev_list_req` of the kernel's hci_sock.h.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct AdapterList {
@@ -129,12 +132,12 @@ struct AdapterList {
     adapters: [AdapterEntry; MAX_ADAPTERS],
 }
 
-// As the kernel lays them out.
+// The kernel's layout.
 const _: () = assert!(size_of::<AdapterEntry>() == 8 && std::mem::offset_of!(AdapterEntry, flags) == 4);
 const _: () = assert!(std::mem::offset_of!(AdapterList, adapters) == 4);
 const _: () = assert!(size_of::<AdapterInfo>() >= 92);
 
-/// `hci_dev_info` of the same, of which only the beginning is used here.
+/// `hci_dev_info` of the kernel's hci_sock.h; only the beginning is used here.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct AdapterInfo {
@@ -145,14 +148,16 @@ struct AdapterInfo {
     others: [u32; 32],
 }
 
-/// Number, address (in the kernel's order) and whether it is up, of the Bluetooth adapters, by a socket of HCI.
+/// The Bluetooth adapters, read through an HCI socket: number, address (in the kernel's order) and whether it
+/// is up.
 pub fn bluetooth_adapters(fd: impl AsFd) -> io::Result<Vec<(u16, [u8; 6], bool)>> {
     const LIST: libc::Ioctl = 0x8004_48d2_u32 as libc::Ioctl;
     const INFO: libc::Ioctl = 0x8004_48d3_u32 as libc::Ioctl;
     let descriptor = fd.as_fd().as_raw_fd();
     let nothing = AdapterEntry { number: 0, flags: 0 };
     let mut list = AdapterList { count: MAX_ADAPTERS as u16, adapters: [nothing; MAX_ADAPTERS] };
-    // SAFETY: `HCIGETDEVLIST` writes as many entries as the structure says it has room for, and lives through the call.
+    // SAFETY: `HCIGETDEVLIST` writes at most as many entries as the structure declares, and the structure
+    // lives through the call.
     if unsafe { libc::ioctl(descriptor, LIST, &raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -167,7 +172,7 @@ pub fn bluetooth_adapters(fd: impl AsFd) -> io::Result<Vec<(u16, [u8; 6], bool)>
     Ok(found)
 }
 
-/// `hci_conn_info_req` of the same with room for one `hci_conn_info`.
+/// `hci_conn_info_req` of the kernel's hci_sock.h, with one `hci_conn_info`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct ConnectionRequest {
@@ -189,10 +194,11 @@ pub struct BluetoothConnection {
     pub mode: u32,
 }
 
-/// The connection of an adapter, to which the socket of HCI is bound, with a device (its address in the kernel's order).
+/// The connection of an adapter, to which the HCI socket is bound, with a device (address in the kernel's
+/// order).
 pub fn bluetooth_connection(fd: impl AsFd, address: [u8; 6]) -> Option<BluetoothConnection> {
     const CONNECTION: libc::Ioctl = 0x8004_48d5_u32 as libc::Ioctl;
-    // Of the kind ACL.
+    // Of type ACL.
     let nothing =
         BluetoothConnection { handle: 0, address: [0; 6], kind: 0, is_outgoing: 0, state: 0, mode: 0 };
     let mut request = ConnectionRequest { address, kind: 1, others: 0, connection: nothing };
@@ -202,7 +208,7 @@ pub fn bluetooth_connection(fd: impl AsFd, address: [u8; 6]) -> Option<Bluetooth
     (result == 0).then_some(request.connection)
 }
 
-/// `hci_ufilter` of the same.
+/// `hci_ufilter` of the kernel's hci_sock.h.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct EventFilter {
@@ -214,7 +220,7 @@ struct EventFilter {
 // SAFETY: a C structure of integers.
 unsafe impl PlainData for EventFilter {}
 
-/// Has a socket of HCI receive only one kind of event, and of these what answers one command.
+/// Restricts an HCI socket to one type of event, and to events for one command.
 pub fn set_bluetooth_event_filter(fd: impl AsFd, packet: u8, event: u8, command: u16) -> io::Result<()> {
     let events = [1 << (event & 31), 0];
     // Level `SOL_HCI`, option `HCI_FILTER`.
@@ -240,13 +246,13 @@ unsafe impl PlainData for L2capOptions {}
 const SOL_L2CAP: c_int = 6;
 const L2CAP_OPTIONS: c_int = 1;
 
-/// Largest message of an L2CAP socket, outward and inward.
+/// Largest message of an L2CAP socket, sent and received.
 pub fn l2cap_mtus(fd: impl AsFd) -> Option<(u16, u16)> {
     let options: L2capOptions = get_option(fd, SOL_L2CAP, L2CAP_OPTIONS)?;
     Some((options.outgoing_mtu, options.incoming_mtu))
 }
 
-/// Before it connects or listens.
+/// Must be called before the socket connects or listens.
 pub fn set_l2cap_options(fd: impl AsFd, bytes: u16, mode: u8) -> io::Result<()> {
     let options: L2capOptions =
         get_option(&fd, SOL_L2CAP, L2CAP_OPTIONS).ok_or_else(io::Error::last_os_error)?;
@@ -254,7 +260,7 @@ pub fn set_l2cap_options(fd: impl AsFd, bytes: u16, mode: u8) -> io::Result<()> 
     set_option(fd, SOL_L2CAP, L2CAP_OPTIONS, options)
 }
 
-/// A network device as packet sockets need it.
+/// The data of a network device that packet sockets need.
 #[derive(Debug, Clone, Copy)]
 pub struct NetworkDevice {
     pub index: c_int,
@@ -262,17 +268,18 @@ pub struct NetworkDevice {
     pub address: [u8; 6],
 }
 
-/// The network device of that name, asked for through any socket.
+/// The network device of that name, read through any socket.
 pub fn find_device(fd: impl AsFd, name: &str) -> io::Result<NetworkDevice> {
     let ask = |question: libc::Ioctl| {
         let mut request = interface_request(name);
-        // SAFETY: the kernel reads the name and writes the answer into the `ifreq`, which lives through the call.
+        // SAFETY: the kernel reads the name and writes the result into the `ifreq`, which lives through the
+        // call.
         let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), question, &raw mut request) };
         if result == 0 { Ok(request.ifr_ifru) } else { Err(io::Error::last_os_error()) }
     };
     let (index, mtu) = (ask(libc::SIOCGIFINDEX as libc::Ioctl)?, ask(libc::SIOCGIFMTU as libc::Ioctl)?);
     let address = ask(libc::SIOCGIFHWADDR as libc::Ioctl)?;
-    // SAFETY: each answer is read as what its question writes: two integers, and an address of bytes.
+    // SAFETY: each result is read as the type that its request writes: two integers, and an address of bytes.
     unsafe {
         let bytes = address.ifru_hwaddr.sa_data;
         Ok(NetworkDevice {
@@ -307,9 +314,9 @@ pub fn packet_address(device: &NetworkDevice, ethertype: u16, address: [u8; 6]) 
     made.map_or_else(|_: io::Error| unreachable!("writing cannot fail"), |((), address)| address)
 }
 
-/// The station that a frame came from.
+/// The source station of a frame.
 pub fn source_mac(address: &SockAddr) -> Option<[u8; 6]> {
-    // The kernel counts no more of it than the six bytes of the address.
+    // The kernel's length includes only the six bytes of the address.
     let least = std::mem::offset_of!(libc::sockaddr_ll, sll_addr) + 6;
     if address.family() != libc::AF_PACKET as libc::sa_family_t || (address.len() as usize) < least {
         return None;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::c_int;
 
-/// Has reads from the master of a pseudo-terminal begin with a byte that says what they are.
+/// Makes reads from the master of a pseudo-terminal begin with a byte for their type.
 pub fn set_packet_mode(fd: impl AsFd) -> io::Result<()> {
     let on: c_int = 1;
     // SAFETY: `TIOCPKT` reads one `int`, which lives through the call; the descriptor is borrowed.
@@ -13,10 +13,10 @@ pub fn set_packet_mode(fd: impl AsFd) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// One `ioctl` on a terminal that hands the driver a C value to read, to write, or both.
+/// One terminal `ioctl` that passes the driver a C value to read, to write, or both.
 ///
-/// SAFETY: who calls this gives the C type that the request is defined with, of integers and of pointers that nobody
-/// follows.
+/// SAFETY: the caller passes the C type that the request is defined with. It consists of integers and of
+/// pointers that are never dereferenced.
 unsafe fn terminal_control<T: Copy>(fd: impl AsFd, request: libc::Ioctl, value: &mut T) -> io::Result<()> {
     // SAFETY: the value has the request's type, as the caller promises, and lives through the call; the descriptor is
     // borrowed.
@@ -32,21 +32,22 @@ pub fn modem_bits(fd: impl AsFd) -> io::Result<c_int> {
     Ok(bits)
 }
 
-/// Raises or drops the outputs among the `TIOCM_…` bits.
+/// Sets or clears the outputs among the `TIOCM_…` bits.
 pub fn set_modem_bits(fd: impl AsFd, mut bits: c_int, on: bool) -> io::Result<()> {
     let request = if on { libc::TIOCMBIS } else { libc::TIOCMBIC };
     // SAFETY: both requests read one `int`.
     unsafe { terminal_control(fd, request, &mut bits) }
 }
 
-/// Holds the line of a serial port at zero, or lets it go.
+/// Holds the line of a serial port at zero, or releases it.
 pub fn set_break(fd: impl AsFd, on: bool) -> io::Result<()> {
     let request = if on { libc::TIOCSBRK } else { libc::TIOCCBRK };
-    // SAFETY: neither request takes a value, so the pointer is not followed.
+    // SAFETY: neither request takes a value, so the pointer is not dereferenced.
     unsafe { terminal_control(fd, request, &mut 0 as &mut c_int) }
 }
 
-/// What the driver of a serial port has counted since the machine started: `serial_icounter_struct` of linux/serial.h.
+/// The driver's counters of a serial port since the machine started: `serial_icounter_struct` of
+/// linux/serial.h.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LineCounters {
@@ -66,12 +67,12 @@ pub struct LineCounters {
 
 pub fn line_counters(fd: impl AsFd) -> io::Result<LineCounters> {
     let mut counters = LineCounters::default();
-    // SAFETY: `TIOCGICOUNT` writes one `serial_icounter_struct`, which is laid out above.
+    // SAFETY: `TIOCGICOUNT` writes one `serial_icounter_struct`, with the layout above.
     unsafe { terminal_control(fd, libc::TIOCGICOUNT, &mut counters) }?;
     Ok(counters)
 }
 
-/// `serial_struct` of linux/serial.h, of which only the flags are used here.
+/// `serial_struct` of linux/serial.h; only the flags are used here.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct SerialStruct {
@@ -92,14 +93,15 @@ struct SerialStruct {
 const LOW_LATENCY: c_int = 1 << 13;
 
 fn serial_struct(fd: impl AsFd) -> io::Result<SerialStruct> {
-    // SAFETY: the structure holds integers and a pointer that nobody follows, for which zeros are valid.
+    // SAFETY: the structure holds integers and a pointer that is never dereferenced; zeros are valid for
+    // both.
     let mut value: SerialStruct = unsafe { std::mem::zeroed() };
-    // SAFETY: `TIOCGSERIAL` writes one `serial_struct`, which is laid out above.
+    // SAFETY: `TIOCGSERIAL` writes one `serial_struct`, with the layout above.
     unsafe { terminal_control(fd, libc::TIOCGSERIAL, &mut value) }?;
     Ok(value)
 }
 
-/// Whether the driver hands over what it received at once.
+/// Whether the driver delivers received data at once.
 pub fn is_low_latency(fd: impl AsFd) -> io::Result<bool> {
     Ok(serial_struct(fd)?.flags & LOW_LATENCY != 0)
 }
@@ -107,7 +109,7 @@ pub fn is_low_latency(fd: impl AsFd) -> io::Result<bool> {
 pub fn set_low_latency(fd: impl AsFd, on: bool) -> io::Result<()> {
     let mut value = serial_struct(&fd)?;
     value.flags = if on { value.flags | LOW_LATENCY } else { value.flags & !LOW_LATENCY };
-    // SAFETY: `TIOCSSERIAL` reads one `serial_struct`, which is laid out above and came from the driver.
+    // SAFETY: `TIOCSSERIAL` reads one `serial_struct`, with the layout above; the value came from the driver.
     unsafe { terminal_control(fd, libc::TIOCSSERIAL, &mut value) }
 }
 
@@ -122,7 +124,7 @@ pub struct Rs485 {
 }
 
 impl Rs485 {
-    /// `SER_RS485_ENABLED`, and `SER_RS485_RTS_ON_SEND`: the driver of the pair is on while RTS is.
+    /// `SER_RS485_ENABLED`, and `SER_RS485_RTS_ON_SEND`: the pair's driver is on while RTS is.
     const ENABLED_FLAGS: u32 = 1 | 1 << 1;
 
     pub fn enabled(delay_before_send_ms: u32, delay_after_send_ms: u32) -> Rs485 {
@@ -136,13 +138,13 @@ impl Rs485 {
 
 pub fn rs485(fd: impl AsFd) -> io::Result<Rs485> {
     let mut value = Rs485::default();
-    // SAFETY: `TIOCGRS485` writes one `serial_rs485`, which is laid out above.
+    // SAFETY: `TIOCGRS485` writes one `serial_rs485`, with the layout above.
     unsafe { terminal_control(fd, libc::TIOCGRS485, &mut value) }?;
     Ok(value)
 }
 
-/// The driver writes back what it made of `value`.
+/// The driver writes the effective settings back to `value`.
 pub fn set_rs485(fd: impl AsFd, value: &mut Rs485) -> io::Result<()> {
-    // SAFETY: `TIOCSRS485` reads and writes one `serial_rs485`, which is laid out above.
+    // SAFETY: `TIOCSRS485` reads and writes one `serial_rs485`, with the layout above.
     unsafe { terminal_control(fd, libc::TIOCSRS485, value) }
 }

@@ -1,9 +1,10 @@
-//! TIPC sockets of type rdm and dgram: how two ends meet that have no connections.
+//! TIPC sockets of type rdm and dgram: how two ends without connections find each other.
 //!
-//! The kernel keeps a destination with such a socket, yet lets anybody send to it, so each message's sender is looked at
-//! here. A client sends to a socket that has published the name, and from the first answer on to whoever gave it: our
-//! listener gives each sender it lets in a socket of its own and answers from there. What a sender says to the name
-//! meanwhile, or all the time because it is not ours, the listener forwards.
+//! Such a socket stores a destination, but receives from any sender, so this file checks the sender of each
+//! message. A client sends to a socket that has published the name, and from the first reply on to the sender
+//! of that reply: a linkgauge listener gives each accepted sender a separate socket and replies from there.
+//! The listener forwards messages that a sender still sends to the name, for example because it is another
+//! program.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,17 +23,17 @@ use crate::link::socket::{IoDirection, SocketLink, wait_ready};
 use crate::link::{AcceptFilter, Admission, Caps, Facts, Fault, Link, Listener, OpenContext, sys};
 use crate::plan::WaitMode;
 
-/// Whom a link listens to; its halves share this.
+/// Accepted senders of a link, shared by its handles.
 enum AcceptedSenders {
     Anyone,
-    /// The far end, once it is known: 0 before. A listener of ours may forward what it said.
+    /// The remote socket once it is known; 0 before. A linkgauge listener may forward its messages.
     One {
         remote: AtomicU64,
         listener: TipcPort,
     },
 }
 
-/// A port in one word; none is 0, for references never are.
+/// A port as one integer; never 0, because references never are.
 fn port_key(port: TipcPort) -> u64 {
     u64::from(port.node) << 32 | u64::from(port.reference)
 }
@@ -43,8 +44,8 @@ struct TipcDatagramLink {
 }
 
 impl TipcDatagramLink {
-    /// Whether a message is for this link. The first one at a client that is not the listener's own tells where the far
-    /// end really is.
+    /// Whether a message belongs to this link. At a client, the first message that is not the listener's own
+    /// gives the remote socket.
     #[inline]
     fn is_accepted(&self, from: &SockAddr) -> bool {
         let AcceptedSenders::One { remote: peer, listener } = self.accepted_senders.as_ref() else {
@@ -52,7 +53,7 @@ impl TipcDatagramLink {
         };
         let Some(from) = TipcPort::from_address(from) else { return false };
         match peer.load(Relaxed) {
-            // It may answer without making a link, or forward.
+            // The listener may reply without making a link, or forward.
             _ if from == *listener => true,
             0 if from.node == listener.node => {
                 peer.store(port_key(from), Relaxed);
@@ -141,7 +142,7 @@ pub fn open(options: &Options, port: TipcPort, opening: &OpenContext) -> Result<
     Ok(Box::new(TipcDatagramLink { inner, accepted_senders: Arc::new(hears) }))
 }
 
-/// Where a socket of this node is reached.
+/// The address of a socket of this node.
 fn local_port(socket: &Socket) -> Result<TipcPort, Fault> {
     let address = socket.local_addr().map_err(Fault::system("read the local address"))?;
     TipcPort::from_address(&address)
@@ -155,7 +156,7 @@ struct TipcDatagramListener {
     clock: Clock,
     wait: WaitMode,
     receive_buffer: Vec<u8>,
-    /// The links that were made and live, by sender, and where they receive.
+    /// The live links by sender, with their receiving address.
     links: HashMap<TipcPort, (TipcPort, Weak<AcceptedSenders>)>,
 }
 
@@ -178,14 +179,14 @@ pub fn listen(
 }
 
 impl TipcDatagramListener {
-    /// Hands a message to the link of its sender, if there is one.
+    /// Forwards a message to the link of its sender, if there is one.
     fn forward(&mut self, length: usize, from: TipcPort) -> bool {
         let Some((to, hears)) = self.links.get(&from) else { return false };
         if hears.strong_count() == 0 {
             self.links.remove(&from);
             return false;
         }
-        // A link that is full loses it, as it would have lost it itself.
+        // A full link loses the message, as its own socket would.
         let _ = sys::send_to(&self.socket, &self.receive_buffer[..length], &to.address(), None, false);
         true
     }
@@ -197,7 +198,7 @@ impl TipcDatagramListener {
         socket.connect(&destination).map_err(Fault::system("connect"))?;
         sys::send_to(&self.socket, &self.receive_buffer[..length], &address.address(), None, true)
             .map_err(|errno| Fault::system("forward")(errno.into()))?;
-        // A node gets its number with its first bearer, perhaps after this began to listen.
+        // A node gets its number with its first bearer, perhaps after listening began.
         let listener = local_port(&self.socket)?;
         let hears = Arc::new(AcceptedSenders::One { remote: AtomicU64::new(port_key(from)), listener });
         self.links.retain(|_, (_, hears)| hears.strong_count() > 0);
@@ -231,7 +232,7 @@ impl Listener for TipcDatagramListener {
                         match door(&self.receive_buffer[..length], &from.to_string(), &mut reply) {
                             Admission::Open => return Ok((self.open_link(length, from)?, from.to_string())),
                             Admission::Reply => {
-                                // A reply that cannot be sent is a lost one.
+                                // A reply that cannot be sent counts as lost.
                                 let _ = sys::send_to(&self.socket, &reply, &from.address(), None, false);
                             }
                             Admission::Drop => {}

@@ -1,4 +1,4 @@
-//! The topology server of a node: tells when somebody publishes a name. The formats, and waiting for one name.
+//! The topology server of a node reports published names. This file has its formats, and waits for one name.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::{ServiceName, TipcPort, open_socket, service_address};
 use crate::link::{Fault, sys};
 use crate::units::format_duration;
 
-/// Where it is found (`TIPC_TOP_SRV` of linux/tipc.h).
+/// Address of the server (`TIPC_TOP_SRV` of linux/tipc.h).
 const TOPOLOGY_SERVICE: ServiceName = ServiceName { service_type: 1, instance: 1 };
 
 /// One event for each socket that binds a name (`TIPC_SUB_PORTS`).
@@ -17,7 +17,7 @@ const TIPC_SUB_PORTS: u32 = 1;
 
 const TIPC_PUBLISHED: u32 = 1;
 
-/// Asks for one name, in this machine's order of bytes: the server answers in the same.
+/// Subscribes to one name, in the machine's byte order: the server replies in the same.
 pub fn encode_subscription(name: ServiceName, milliseconds: u32) -> [u8; 28] {
     let words = [name.service_type, name.instance, name.instance, milliseconds, TIPC_SUB_PORTS, 0, 0];
     let mut bytes = [0; 28];
@@ -27,7 +27,7 @@ pub fn encode_subscription(name: ServiceName, milliseconds: u32) -> [u8; 28] {
     bytes
 }
 
-/// What an event says: who published the name, or that the time is over; `None` for what is no event.
+/// The publishing socket of an event, or `Some(None)` for a time-out; `None` if it is not an event.
 pub fn parse_event(bytes: &[u8]) -> Option<Option<TipcPort>> {
     let word = |at: usize| {
         bytes.get(4 * at..4 * at + 4).map(|word| u32::from_ne_bytes(word.try_into().unwrap_or_default()))
@@ -38,7 +38,7 @@ pub fn parse_event(bytes: &[u8]) -> Option<Option<TipcPort>> {
     Some((word(0)? == TIPC_PUBLISHED).then_some(TipcPort { reference: word(3)?, node: word(4)? }))
 }
 
-/// Waits until somebody has published `name`; a socket that has.
+/// Waits until a socket has published `name`, and returns that socket.
 pub fn await_name(name: ServiceName, within: Duration) -> Result<TipcPort, Fault> {
     let server = open_socket(Type::SEQPACKET)?;
     server
@@ -46,7 +46,7 @@ pub fn await_name(name: ServiceName, within: Duration) -> Result<TipcPort, Fault
         .map_err(Fault::system("connect to the topology server"))?;
     let milliseconds = u32::try_from(within.as_millis()).unwrap_or(u32::MAX - 1);
     server.send(&encode_subscription(name, milliseconds)).map_err(Fault::system("subscribe for a name"))?;
-    // It tells when the time is over; this bounds the wait all the same.
+    // The server reports the time-out; this limit is for a server that does not.
     let longest = within.saturating_add(Duration::from_secs(1));
     server.set_read_timeout(Some(longest)).map_err(Fault::system("set a time-out"))?;
     let mut room = [0; 64];
@@ -73,7 +73,7 @@ pub fn own_node() -> Option<u32> {
     Some(TipcPort::from_address(&unbound.local_addr().ok()?)?.node)
 }
 
-/// `TIPC_CONN_TIMEOUT` counts milliseconds.
+/// `TIPC_CONN_TIMEOUT` is in milliseconds.
 pub fn set_connect_timeout(socket: &socket2::Socket, within: Duration) -> Result<(), Fault> {
     let milliseconds = u32::try_from(within.as_millis()).unwrap_or(u32::MAX).max(1);
     sys::set_tipc_option(socket, 130, milliseconds).map_err(Fault::system("set the connect time-out"))

@@ -1,5 +1,5 @@
-//! One connection over Ethernet: the handshake, the window, fragments, what is sent again, supervision. A state machine:
-//! frames in, frames out, told the time.
+//! One connection over Ethernet: the handshake, the window, fragments, retransmission, supervision. A state
+//! machine: frames in, frames out; the caller gives the time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,45 +13,45 @@ use super::{
 };
 use crate::clock::Time;
 
-/// Largest message taken from the far node; real benchmarks send no more.
+/// Largest message accepted from the remote node; real benchmarks send no more.
 pub const MAX_MESSAGE_BYTES: usize = 65_536;
 
-/// Three of them are `conn_tmo`, 1000 ms unless real nodes are told otherwise.
+/// Three ticks are `conn_tmo`, 1000 ms by default in real nodes.
 const TICK_INTERVAL: Duration = Duration::from_micros(333_333);
 
-/// So much a tick varies while not connected, either way, so that two nodes do not keep colliding.
+/// Random variation of a tick while not connected, so that two nodes do not keep colliding.
 const TICK_JITTER: Duration = Duration::from_millis(128);
 
-/// Ticks without a word from the far node until it is given up.
+/// Ticks without a frame from the remote node until the connection fails.
 const MAX_SILENT_TICKS: u32 = 4;
 
-/// How often missing frames are asked for again, and an unanswered one is sent again.
+/// Interval of repeated requests for missing frames, and of retransmissions of unacknowledged frames.
 const RETRANSMIT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Frames on their way at once, as real nodes have it: 128.
+/// Frames in flight at once, as a power of two; 128 as in real nodes.
 const WINDOW_EXPONENT: u8 = 7;
 
 /// Sequence numbers have 12 bits.
 const SEQUENCE_MODULUS: u16 = 1 << 12;
 
-/// Frames that wait behind the window before nothing more is taken, besides those of one message.
+/// Frames that may wait behind the window, besides those of one message. Beyond it, no messages are accepted.
 const MAX_QUEUED_FRAMES: usize = 128;
 
-/// Messages of the far node in pieces at once.
+/// Limit of partially received messages of the remote node.
 const MAX_PARTIAL_MESSAGES: usize = 64;
 
-/// Most that waits to be taken; beyond, the far node's window stays shut.
+/// Limit of received messages that wait. Beyond it, the remote node's window stays closed.
 const MAX_INBOX_BYTES: usize = 1 << 20;
 
-/// A frame holds a signal number at least.
+/// A frame holds at least a signal number.
 const MIN_MTU: usize = DATA_HEADER_BYTES + 4;
 
-/// Frames kept for reuse.
+/// Frames stored for reuse.
 const MAX_SPARE_FRAMES: usize = 512;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HandshakeState {
-    /// Hears nothing until the next tick.
+    /// Ignores all frames until the next tick.
     Disconnected,
     Idle,
     ConnectSent,
@@ -59,7 +59,7 @@ enum HandshakeState {
     Up,
 }
 
-/// What has happened.
+/// The effect of a frame or a tick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectionEvent {
     Nothing,
@@ -67,11 +67,11 @@ pub enum ConnectionEvent {
     Down(DisconnectReason),
 }
 
-/// Where frames go; false if the device cannot take one now. That one is lost, unless it is the first try of a frame of a
-/// message: such a frame waits, and so do those behind it.
+/// Destination of frames; returns `false` if the device cannot take one now. That frame is lost, unless it is
+/// the first transmission of a message frame: such a frame waits, with those behind it.
 pub type FrameSink<'a> = dyn FnMut(&[u8]) -> bool + 'a;
 
-/// A message that is not whole.
+/// An incomplete message.
 #[derive(Debug)]
 struct PartialMessage {
     tag: u16,
@@ -91,11 +91,11 @@ pub struct EthernetConnection {
     state: HandshakeState,
     next_tick: Time,
     silent_ticks_left: u32,
-    // As agreed on.
+    // The negotiated parameters.
     remote_id: u8,
     mtu: usize,
     window: u16,
-    // Sending: frames from number `acked` on, of which the first `sent` have gone.
+    // Sending: frames from number `acked` on; the first `sent` of them are in flight.
     frames: VecDeque<Vec<u8>>,
     spare_frames: Vec<Vec<u8>>,
     first_unacked: u16,
@@ -105,12 +105,12 @@ pub struct EthernetConnection {
     tag: u16,
     next_retransmit: Time,
     has_send_progress: bool,
-    // Receiving: the number expected next, and what came ahead of it, by its distance.
+    // Receiving: the next expected number, and frames that arrived early, indexed by distance.
     expected: u16,
     out_of_order: VecDeque<Option<Vec<u8>>>,
     has_receive_progress: bool,
     partial_messages: Vec<PartialMessage>,
-    /// Whole messages end to end: length, source, destination, bytes.
+    /// Whole messages back to back: length, source, destination, bytes.
     inbox: Vec<u8>,
 }
 
@@ -118,7 +118,7 @@ pub struct EthernetConnection {
 const ENTRY_HEADER_BYTES: usize = 12;
 
 impl EthernetConnection {
-    /// `own_mtu`: what the device takes; `seed` makes the ticks and our identity differ from others'.
+    /// `own_mtu`: limit of the device; `seed` makes the ticks and the identity differ between connections.
     pub fn new(
         side: ConnectionRole,
         own: MacAddress,
@@ -128,7 +128,8 @@ impl EthernetConnection {
         now: Time,
     ) -> EthernetConnection {
         let mut random = Rng::with_seed(seed);
-        // Who calls is odd, who is called even: so two ends that share a wire and an address know their own frames.
+        // The caller's ID is odd, the other one even: two ends that share a wire and an address recognize
+        // their own frames.
         let own_id = 2 * random.u8(1..=127) + u8::from(side == ConnectionRole::Active);
         EthernetConnection {
             role: side,
@@ -167,7 +168,7 @@ impl EthernetConnection {
         self.mtu
     }
 
-    /// When [`EthernetConnection::tick`] has something to do.
+    /// The next time at which [`EthernetConnection::tick`] has work.
     pub fn next_due(&self) -> Time {
         if self.is_up() { self.next_tick.min(self.next_retransmit) } else { self.next_tick }
     }
@@ -187,7 +188,7 @@ impl EthernetConnection {
         .encode()
     }
 
-    /// Begins again after a reset, sent or received.
+    /// Starts again after a reset, sent or received.
     fn restart_handshake(&mut self, says_so: bool, out: &mut FrameSink) {
         if says_so {
             out(&self.connect_frame(ConnectKind::Reset));
@@ -214,7 +215,7 @@ impl EthernetConnection {
         ConnectionEvent::Up
     }
 
-    /// Takes from a frame of the handshake what it says; false if nothing can go over such a connection.
+    /// Applies the parameters of a handshake frame; `false` if no connection is possible with them.
     fn accept_parameters(&mut self, connect: &ConnectFrame) -> bool {
         self.remote_id = connect.id;
         self.window = 1 << connect.window.min(WINDOW_EXPONENT);
@@ -223,7 +224,7 @@ impl EthernetConnection {
     }
 
     fn handle_connect(&mut self, connect: &ConnectFrame, now: Time, out: &mut FrameSink) -> ConnectionEvent {
-        // Our own frame, come back over a wire that returns everything.
+        // Our own frame, returned by a looped wire.
         if connect.id == self.local_id && connect.from == self.local_mac {
             return ConnectionEvent::Nothing;
         }
@@ -290,7 +291,7 @@ impl EthernetConnection {
         ConnectionEvent::Nothing
     }
 
-    /// What got lost is asked for, or sent, again.
+    /// Requests missing frames and sends unacknowledged ones again.
     fn recover_losses(&mut self, out: &mut FrameSink) {
         if !std::mem::take(&mut self.has_receive_progress) && self.has_room() {
             let mut missing = 0;
@@ -312,12 +313,12 @@ impl EthernetConnection {
 
     // ---- receiving ----
 
-    /// A frame from the far node, or one that only looks like it.
+    /// Handles a frame from the remote node, or one that only resembles such a frame.
     pub fn handle_frame(&mut self, bytes: &[u8], now: Time, out: &mut FrameSink) -> ConnectionEvent {
         let frame = match EthernetFrame::parse(bytes) {
             Ok(frame) => frame,
             Err(ending @ DisconnectReason::VersionMismatch { .. }) => return ConnectionEvent::Down(ending),
-            // Whoever sent that: it is as good as lost.
+            // An invalid frame counts as lost, whatever its sender.
             Err(_) => return ConnectionEvent::Nothing,
         };
         let (id, request, ack, sequence, body) = match frame {
@@ -358,7 +359,7 @@ impl EthernetConnection {
     ) -> Result<(), DisconnectReason> {
         let distance = usize::from(sequence_distance(self.expected, sequence));
         if distance >= usize::from(self.window) {
-            // It has been here already; the acknowledgement was lost.
+            // A duplicate: the acknowledgement was lost.
             out(&super::encode_ack(self.remote_id, false, self.expected));
             return Ok(());
         }
@@ -374,7 +375,7 @@ impl EthernetConnection {
             return Ok(());
         }
         self.out_of_order[distance] = Some(frame.to_vec());
-        // The frame before it is missing, so a gap has just been found.
+        // The frame before it is missing, so a gap has just been detected.
         let missing =
             self.out_of_order.iter().take(distance).rev().take_while(|frame| frame.is_none()).count();
         if missing > 0 {
@@ -394,7 +395,7 @@ impl EthernetConnection {
         self.has_receive_progress = true;
     }
 
-    /// Takes in what was waiting for the frame that has come.
+    /// Delivers the early frames that follow the received one.
     fn deliver_out_of_order(&mut self) -> Result<(), DisconnectReason> {
         while self.has_room()
             && let Some(frame) = self.out_of_order.front_mut().and_then(Option::take)
@@ -426,7 +427,8 @@ impl EthernetConnection {
                 });
             }
             FrameBody::Fragment { more, tag, bytes } => {
-                // The protocol's book numbers fragments instead; nobody was seen to do so, but it would be understood.
+                // The protocol specification numbers fragments instead. Such frames are accepted, but no
+                // implementation was seen to send them.
                 let alone = self.partial_messages.len() == 1;
                 let found = self.partial_messages.iter().position(|partial| partial.tag == tag || alone);
                 let Some(index) = found else { return Ok(()) };
@@ -459,12 +461,12 @@ impl EthernetConnection {
         self.inbox.len() <= MAX_INBOX_BYTES
     }
 
-    /// Whether a message is whole.
+    /// Whether a complete message waits.
     pub fn has_messages(&self) -> bool {
         !self.inbox.is_empty()
     }
 
-    /// Hands over all messages that are whole, as [`split_first_entry`] reads them; `into` is empty.
+    /// Moves all complete messages into `into`, which is empty; [`split_first_entry`] reads them.
     pub fn take_messages(&mut self, into: &mut Vec<u8>, out: &mut FrameSink) -> Result<(), DisconnectReason> {
         let was_shut = !self.has_room();
         std::mem::swap(&mut self.inbox, into);
@@ -492,12 +494,12 @@ impl EthernetConnection {
         self.transmit(out);
     }
 
-    /// Whether one more message is taken.
+    /// Whether one more message is accepted.
     pub fn can_queue(&self) -> bool {
         self.is_up() && self.frames.len() < usize::from(self.window) + MAX_QUEUED_FRAMES
     }
 
-    /// Sends a message of two pieces as soon as the window allows; the first piece fits a frame.
+    /// Sends a message of two parts as soon as the window allows; the first part fits a frame.
     pub fn queue_message(&mut self, source: u32, destination: u32, pieces: [&[u8]; 2], out: &mut FrameSink) {
         let (most, further) = (self.mtu - DATA_HEADER_BYTES, self.mtu - FRAGMENT_HEADER_BYTES);
         let [head, bytes] = pieces;
@@ -526,13 +528,13 @@ impl EthernetConnection {
         frame
     }
 
-    /// Sends what the window allows and the device takes.
+    /// Sends as much as the window allows and the device takes.
     pub fn transmit(&mut self, out: &mut FrameSink) {
         let window = usize::from(self.window);
         self.is_device_blocked = false;
         while self.is_up() && self.sent < self.frames.len().min(window) {
             let (index, used) = (self.sent, self.sent + 1);
-            // More than half of the window is in use: an answer is wanted, and not of every frame.
+            // More than half of the window is in use: request an acknowledgement, but not for every frame.
             let asks = used * 2 > window && (index.is_multiple_of(8) || used == window);
             if !self.transmit_frame(index, asks || window == 1, out) {
                 self.is_device_blocked = true;
@@ -542,12 +544,12 @@ impl EthernetConnection {
         }
     }
 
-    /// Whether frames wait for the device, and not for the far node.
+    /// Whether frames wait for the device rather than for the remote node.
     pub fn is_device_blocked(&self) -> bool {
         self.is_device_blocked
     }
 
-    /// Whether the device took the frame.
+    /// Sends one frame; returns whether the device took it.
     fn transmit_frame(&mut self, index: usize, asks: bool, out: &mut FrameSink) -> bool {
         let sequence = self.first_unacked.wrapping_add(index as u16);
         let Some(frame) = self.frames.get_mut(index) else { return true };
@@ -555,17 +557,17 @@ impl EthernetConnection {
         out(frame)
     }
 
-    /// Some of what was taken waits for the window.
+    /// Whether accepted frames wait for the window.
     pub fn has_unsent_frames(&self) -> bool {
         self.sent < self.frames.len()
     }
 
-    /// Everything that was sent has arrived.
+    /// Whether the remote node has acknowledged all frames.
     pub fn is_all_acknowledged(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Our end goes. The far node's answer to that is a reset, too.
+    /// Closes our side. The remote node replies with a reset, too.
     pub fn send_reset(&mut self, out: &mut FrameSink) {
         if self.state != HandshakeState::Disconnected {
             out(&self.connect_frame(ConnectKind::Reset));
@@ -573,7 +575,7 @@ impl EthernetConnection {
     }
 }
 
-/// The first of messages that were handed over: source, destination, bytes, and the bytes it takes up.
+/// The first of the given messages: source, destination, bytes, and its length in the buffer.
 #[inline]
 pub fn split_first_entry(messages: &[u8]) -> Option<(u32, u32, &[u8], usize)> {
     let (head, rest) = messages.split_first_chunk::<ENTRY_HEADER_BYTES>()?;
@@ -582,7 +584,7 @@ pub fn split_first_entry(messages: &[u8]) -> Option<(u32, u32, &[u8], usize)> {
     Some((word(4), word(8), &rest[..length], ENTRY_HEADER_BYTES + length))
 }
 
-/// From one sequence number on to another.
+/// The distance from one sequence number to another.
 fn sequence_distance(from: u16, to: u16) -> u16 {
     to.wrapping_sub(from) % SEQUENCE_MODULUS
 }

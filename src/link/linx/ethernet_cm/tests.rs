@@ -1,4 +1,4 @@
-//! Frames byte for byte: those of real nodes, and those that no node sends.
+//! Frames byte for byte: from real nodes, and invalid ones.
 
 use super::*;
 use crate::link::linx::tests::{captured, hex};
@@ -31,7 +31,7 @@ fn the_handshake_is_that_of_real_nodes() {
         assert_eq!(EthernetFrame::parse(&hex(text)), Ok(EthernetFrame::Connect(connect.clone())), "{text}");
         assert_eq!(connect.encode(), hex(text));
     }
-    // As short as may be, and padded.
+    // As short as possible, and padded.
     let short = hex("16000015 f2ce0001 52540000000a 52540000000b 00 00*39");
     assert_eq!(
         EthernetFrame::parse(&short),
@@ -61,7 +61,7 @@ fn data_and_acknowledgements_are_those_of_real_nodes() {
     let read = EthernetFrame::parse(&last).unwrap();
     let body = FrameBody::Fragment { more: false, tag: 1, bytes: &[7; 8] };
     assert_eq!(read, EthernetFrame::Ack { id: 1, request: false, ack: 2, sequence: 7, body });
-    // With the header for several cores in front, which the size counts.
+    // With the header for several cores, which the size includes.
     let core = hex("00010200 4600800c f8002000");
     let nothing = EthernetFrame::Ack { id: 1, request: true, ack: 2, sequence: 0, body: FrameBody::Empty };
     assert_eq!(EthernetFrame::parse(&core), Ok(nothing));
@@ -103,7 +103,7 @@ fn every_captured_frame_is_read() {
         let mut nacks = 0;
         for (_, frame) in captured(capture) {
             match EthernetFrame::parse(&frame).unwrap() {
-                // Behind the first NUL real nodes leave what was there.
+                // Real nodes leave old bytes after the first NUL.
                 EthernetFrame::Connect(connect) => {
                     assert_eq!(
                         connect.mtu.is_some(),

@@ -1,4 +1,4 @@
-//! The TCP connection manager byte for byte, and on a made-up clock for a day.
+//! The TCP connection manager byte for byte, and for a day on a simulated clock.
 
 use super::*;
 use crate::link::linx::tests::hex;
@@ -35,12 +35,12 @@ fn malformed_frames_are_named() {
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Two nodes and the wire between them, on a made-up clock.
+/// Two nodes and the wire between them, on a simulated clock.
 struct Pair {
     ends: [TcpConnection; 2],
     now: Time,
     delay: Duration,
-    /// What is on its way: when it arrives, at which end.
+    /// Messages in flight: arrival time and receiving node.
     wire: Vec<(Time, usize, Vec<u8>)>,
     cut: bool,
 }
@@ -60,7 +60,7 @@ impl Pair {
         pair
     }
 
-    /// Goes to the next instant at which something happens.
+    /// Advances to the next event.
     fn step(&mut self) -> Result<(), (Time, DisconnectReason)> {
         let due = self.ends.iter().map(TcpConnection::next_due);
         let arrival = self.wire.iter().map(|(at, _, _)| *at);
@@ -100,7 +100,7 @@ fn a_healthy_link_lives_for_a_day_and_a_dead_one_is_noticed_in_two_seconds() {
             pair.step().unwrap_or_else(|(at, ending)| panic!("{ending} after {at:?}"));
         }
         pair.cut = true;
-        // What is on its way still arrives; from then on there is silence.
+        // Messages in flight still arrive, followed by silence.
         let last = pair.wire.iter().map(|(at, _, _)| *at).max().unwrap_or(pair.now).max(pair.now);
         let (noticed, ending) = loop {
             if let Err(end) = pair.step() {
@@ -117,7 +117,7 @@ fn an_outgoing_call_waits_and_a_silent_caller_times_out() {
     let mut out = Vec::new();
     let mut active = TcpConnection::new(ConnectionRole::Active, Time(0), &mut out);
     assert_eq!(out, hex("43030000 00000000 00000000 00000000"));
-    // A real node looks at a call up to 10 s later.
+    // A real node looks at a call after up to 10 s.
     let late = Time(0) + Duration::from_secs(11);
     assert_eq!(active.tick(late, false, &mut out), Ok(()));
     assert_eq!(active.handle_control(FrameKind::Connect, late, &mut out), Ok(ControlOutcome::Up));

@@ -1,4 +1,4 @@
-//! What clients say and what they have to be told, byte for byte.
+//! Messages of clients and the expected replies, byte for byte.
 
 use proptest::prelude::*;
 
@@ -6,11 +6,11 @@ use super::super::super::serial_line::{FlowControl, Parity, PurgeTarget, StopBit
 use super::super::telnet;
 use super::*;
 
-/// A port that notes what is done to it.
+/// A port that logs all calls.
 #[derive(Default)]
 struct LoggingPort {
     settings: SerialSettings,
-    /// What the driver makes of a rate.
+    /// The driver's rounding of a rate.
     round: Option<fn(u32) -> u32>,
     refuses: bool,
     gone: bool,
@@ -62,7 +62,7 @@ impl PortControl for LoggingPort {
     }
 }
 
-/// A session with its port, and what it said and passed on.
+/// A session with its port, its replies and its data.
 struct ServerWithPort {
     server: PortServer,
     port: LoggingPort,
@@ -74,7 +74,7 @@ impl ServerWithPort {
         ServerWithPort { server: PortServer::new(port.settings, "linkgauge"), port, data: Vec::new() }
     }
 
-    /// The greeting is out.
+    /// A session after the greeting.
     fn greeted(port: LoggingPort) -> ServerWithPort {
         let mut held = ServerWithPort::new(port);
         let mut greeting = Vec::new();
@@ -83,7 +83,7 @@ impl ServerWithPort {
         held
     }
 
-    /// Gives the client's bytes to the server, call by call; what it answers.
+    /// Passes the client's bytes to the server, call by call; returns the replies.
     fn receive_bytes(&mut self, bytes: &[u8]) -> Vec<u8> {
         let (mut rest, mut answers) = (bytes, Vec::new());
         while !rest.is_empty() {
@@ -113,9 +113,9 @@ fn unhex(text: &str) -> Vec<u8> {
     text.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }
 
-/// pyserial 3.5 from its first byte to the first data, and what it must be told to go on.
+/// pyserial 3.5 from its first byte to the first data, and the replies that it needs.
 const PYSERIAL: [(&str, &str); 10] = [
-    // DO ECHO, WILL SGA, DO SGA, DO 44, WILL 44: the greeting offered most of it already.
+    // DO ECHO, WILL SGA, DO SGA, DO 44, WILL 44: the greeting already offered most of it.
     ("FF FD 01 FF FB 03 FF FD 03 FF FD 2C FF FB 2C", "FF FC 01 FF FB 2C FF FA 2C 6B B0 FF F0"),
     ("FF FD 00 FF FB 00", ""),
     ("FF FA 2C 01 00 00 E1 00 FF F0", "FF FA 2C 65 00 00 E1 00 FF F0"),
@@ -161,7 +161,7 @@ fn a_conversation_is_independent_of_segmentation() {
 
 #[test]
 fn a_terminal_is_served_as_one() {
-    // What inetutils-telnet says to the greeting: no option 44. Its lone CR comes with a NUL until BINARY is agreed.
+    // Reply of inetutils-telnet to the greeting: no option 44. Its lone CR has a NUL until BINARY is agreed.
     let mut held = ServerWithPort::greeted(LoggingPort::default());
     assert_eq!(held.replies_to("FF FD 03 FF FB 03 FF FD 01 FF FC 2C"), "FF FC 01");
     assert_eq!(held.replies_to("41 0D 00 42 0D"), "");
@@ -211,7 +211,7 @@ fn every_setting_is_set_and_confirmed() {
 fn control_commands_reply_with_the_state() {
     let mut held = ServerWithPort::greeted(LoggingPort::default());
     for (said, answered) in [
-        // Flow control: asked, set, asked for what is received only, set for that, kinds that nobody has.
+        // Flow control: query, set, query for received data only, set for that, unsupported kinds.
         ("00", "01"),
         ("03", "03"),
         ("00", "03"),
@@ -250,7 +250,7 @@ fn control_commands_reply_with_the_state() {
 
 #[test]
 fn a_rate_within_tolerance_is_reported_as_requested() {
-    // A clock of 1.8432 MHz divided by 16 and a whole number.
+    // A clock of 1.8432 MHz divided by 16 and an integer.
     let round: fn(u32) -> u32 = |asked| 115_200 / (115_200 / asked).max(1);
     let mut held = ServerWithPort::greeted(LoggingPort { round: Some(round), ..LoggingPort::default() });
     assert_eq!(
@@ -259,7 +259,7 @@ fn a_rate_within_tolerance_is_reported_as_requested() {
         "9580 by 9600"
     );
     assert_eq!(held.port.settings.baud, 9600);
-    // 250000 is far above what it can do.
+    // 250000 is far above its maximum.
     assert_eq!(held.replies_to("FF FA 2C 01 00 03 D0 90 FF F0"), "FF FA 2C 65 00 01 C2 00 FF F0");
 }
 
@@ -290,12 +290,12 @@ fn inputs_are_reported_once_and_then_on_change() {
     let all = ModemLines { ri: true, cd: true, ..inputs };
     assert_eq!(told(&mut held, all), "FF FA 2C 6B F8 FF F0");
     assert_eq!(told(&mut held, ModemLines::default()), "FF FA 2C 6B 0F FF F0");
-    // Only CD is of interest, then nothing.
+    // Only CD is reported, then nothing.
     assert_eq!(held.replies_to("FF FA 2C 0B 80 FF F0"), "FF FA 2C 6F 80 FF F0");
     assert_eq!(told(&mut held, inputs), "");
     assert_eq!(told(&mut held, all), "FF FA 2C 6B 80 FF F0");
     assert_eq!(held.replies_to("FF FA 2C 0B FF FF FF F0"), "FF FA 2C 6F FF FF FF F0");
-    // A client that asks with an empty notification is told what the port has now.
+    // A client that sends an empty notification receives the port's current state.
     assert_eq!(held.replies_to("FF FA 2C 07 FF F0"), "FF FA 2C 6B 3C FF F0");
     assert_eq!(held.replies_to("FF FA 2C 06 FF F0"), "FF FA 2C 6A 00 FF F0");
 }
@@ -348,7 +348,7 @@ fn the_port_changes_after_the_data_before_it() {
     let mut held = ServerWithPort::greeted(LoggingPort::default());
     held.receive_bytes(b"old\xff\xfa\x2c\x01\x00\x00\x4b\x00\xff\xf0new\xff\xfa\x2c\x05\x06\xff\xf0");
     assert_eq!(held.port.done, ["data \"old\"", "19200 8N1", "data \"new\"", "Break false"]);
-    // A value with all there is.
+    // A value with all settings.
     let frame = SerialSettings {
         baud: 19200,
         data_bits: 5,
@@ -362,7 +362,7 @@ fn the_port_changes_after_the_data_before_it() {
     assert_eq!(held.port.settings, frame);
 }
 
-/// Bytes of which many mean something to Telnet.
+/// Bytes with a high share of Telnet commands.
 fn garbage() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         Just(vec![0xff]),
@@ -384,7 +384,8 @@ proptest! {
         for piece in bytes.chunks(cut) {
             answers += held.receive_bytes(piece).len();
         }
-        // The longest answer for its question is the signature: 15 bytes for 6; the inputs are told once unasked.
+        // The longest reply to a query is the signature: 15 bytes for 6. The inputs are reported once
+        // unrequested.
         prop_assert!(answers <= 3 * bytes.len() + 8, "{} for {}", answers, bytes.len());
         prop_assert!(held.data.len() <= bytes.len());
     }

@@ -1,4 +1,4 @@
-//! Connections on a made-up clock: lossy and dead wires, a day of supervision, and what real nodes said.
+//! Connections on a simulated clock: lossy and dead wires, a day of supervision, and captures of real nodes.
 
 use super::*;
 use crate::link::linx::tests::{captured, described, without_rows};
@@ -11,17 +11,17 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 struct Pair {
     ends: [EthernetConnection; 2],
     now: Time,
-    /// When a frame arrives, at which end.
+    /// Frames in flight: arrival time, receiving end, frame.
     wire: VecDeque<(Time, usize, Vec<u8>)>,
-    /// Every so many frames one is lost; 1: all are.
+    /// One frame in this many is lost; 1: all are.
     loses: usize,
     frames: usize,
     events: Vec<(Time, usize, ConnectionEvent)>,
-    /// What each end has got.
+    /// Messages received by each end.
     got: [Vec<(u32, u32, Vec<u8>)>; 2],
-    /// Ends that take nothing.
+    /// Ends that do not take their messages.
     lazy: [bool; 2],
-    /// Frames that the device of each end still takes.
+    /// Number of frames that the device of each end still takes.
     room: [usize; 2],
 }
 
@@ -73,7 +73,7 @@ impl Pair {
         act(&mut self.ends[end], now, &mut out)
     }
 
-    /// Goes to the next instant at which something happens.
+    /// Advances to the next event.
     fn step(&mut self) {
         let arrival = self.wire.front().map(|(at, _, _)| *at);
         let due = self.ends.iter().map(EthernetConnection::next_due);
@@ -123,7 +123,7 @@ fn ten_thousand_messages_arrive_complete_in_order_and_once_though_every_seventh_
     let mut pair = Pair::up(1500);
     pair.loses = 7;
     let mut random = Rng::with_seed(3);
-    // Most are short, as most messages are; every size class of the fragments is among them.
+    // Most messages are short, as in practice; every size class of the fragments is included.
     let sizes: Vec<usize> = (0..10_000)
         .map(|index| match index % 200 {
             0 => random.usize(1..=65_532),
@@ -194,7 +194,7 @@ fn a_healthy_link_lives_for_a_day_and_a_dead_one_is_noticed_in_1_4_seconds() {
         );
         assert!(*at - last <= Duration::from_millis(1400), "{:?}", *at - last);
     }
-    // And joined again once frames get through.
+    // The connection comes up again once frames get through.
     pair.loses = usize::MAX;
     while !pair.ends.iter().all(EthernetConnection::is_up) {
         pair.step();
@@ -267,16 +267,16 @@ fn a_frame_that_asks_is_answered_at_once_with_an_empty_one_that_does_not() {
     }
 }
 
-/// What an end of ours makes of the frames that one of two real nodes sent.
+/// The reactions of our end to the frames of one of two real nodes.
 fn transcript(text: &str, them: char) -> Vec<String> {
     let (own, far) = if them == '>' { (B, A) } else { (A, B) };
-    // The node in '>' called.
+    // The node marked '>' was the caller.
     let side = if them == '>' { ConnectionRole::Passive } else { ConnectionRole::Active };
     let mut connection = EthernetConnection::new(side, own, far, 1500, 1, Time(0));
     connection.local_id = 1;
     let mut lines = Vec::new();
     for (from, frame) in captured(text) {
-        // We call when the real node did.
+        // Our end calls when the real node did.
         if from != them && side == ConnectionRole::Active && frame[4] == 0xf2 {
             connection.state = HandshakeState::ConnectSent;
         }
@@ -366,7 +366,7 @@ fn captured_benchmarks_bring_the_same_messages_with_and_without_loss() {
     > UnpublishAck { address: 1 }
     > Down(Closed)
     ");
-    // In the other run some addresses were free later, so others were taken.
+    // In the other run some addresses were free later, so different ones were assigned.
     let without_addresses = |text: &str| {
         let lines = both(text);
         let blank = |line: &str| {
@@ -386,7 +386,8 @@ fn a_device_that_takes_nothing_for_a_while_loses_nothing_and_nacks_are_answered_
         pair.act(0, |connection, _, out| connection.queue_message(1, 2, [b"sign", &bytes], out));
     }
     assert!(pair.ends[0].is_device_blocked() && pair.ends[0].has_unsent_frames());
-    // The first of the two that went is lost: the other end asks for it, and gets it before those that never went.
+    // The first of the two frames in flight is lost. The other end requests it, and receives it before the
+    // unsent frames.
     pair.wire.pop_front();
     pair.room[0] = 1;
     while pair.got[1].len() < 2 {
