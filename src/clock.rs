@@ -1,8 +1,8 @@
-//! The clock: monotonic nanoseconds, real or virtual, how to wait for an instant, and what reading it costs.
+//! The clock: monotonic nanoseconds, real or virtual; waiting for an instant, and the cost of a reading.
 //!
-//! The wall clock only dates things, once each ([`wall_clock_date`]): it may be set while something runs.
+//! The wall clock is read only once per date ([`wall_clock_date`]), because it may be set during a run.
 //!
-//! On the virtual clock nobody sleeps: waiting moves the time to the instant waited for, so a run of hours takes
+//! The virtual clock does not sleep: waiting moves its time to the awaited instant. So a run of hours takes
 //! microseconds and is exact to the nanosecond.
 
 use std::ops::{Add, Sub};
@@ -13,16 +13,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// An instant: nanoseconds since an origin that is the same for all processes of this machine (boot), or zero
-/// at the start of a virtual clock.
+/// An instant: nanoseconds since an origin shared by all processes of this machine (boot), or since the start
+/// of a virtual clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// Later than every instant a run can reach.
+    /// Later than every instant of a run.
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// The time from `earlier` to here; zero if it lies later.
+    /// The time from `earlier` to `self`; zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -43,23 +43,23 @@ impl Sub for Time {
     }
 }
 
-/// Where the time comes from.
+/// The source of the time.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
     /// `CLOCK_MONOTONIC` of this machine.
     #[default]
     System,
-    /// A number that moves only when somebody waits.
+    /// Advances only with waits.
     Virtual(Arc<AtomicU64>),
 }
 
 impl Clock {
-    /// A virtual clock that stands at zero.
+    /// A virtual clock at zero.
     pub fn new_virtual() -> Clock {
         Clock::Virtual(Arc::default())
     }
 
-    /// The instant now; about 25 ns on the system clock (see [`measure_read_cost`]).
+    /// The current instant; about 25 ns on the system clock (see [`measure_read_cost`]).
     #[inline]
     pub fn now(&self) -> Time {
         match self {
@@ -71,11 +71,13 @@ impl Clock {
         }
     }
 
-    /// Blocks until `until`; returns at once if it has passed. The kernel may wake us some tens of microseconds late.
+    /// Blocks until `until`; returns at once if it has passed. The wake-up may be some tens of microseconds
+    /// late.
     pub fn sleep_until(&self, until: Time) {
         match self {
             Clock::System => {
-                // Relative sleeps in a loop would drift; an absolute one cannot, and a signal only repeats it.
+                // Relative sleeps in a loop would drift; an absolute one does not, and after a signal it is
+                // repeated.
                 let at = Timespec {
                     tv_sec: (until.0 / 1_000_000_000) as i64,
                     tv_nsec: (until.0 % 1_000_000_000) as i64,
@@ -90,8 +92,9 @@ impl Clock {
         }
     }
 
-    /// As [`Clock::sleep_until`], but sleeps only to `BUSY_POLL_LEAD` before the instant and spins for the rest: right to well
-    /// under a microsecond on an idle CPU, at the price of that CPU. Returns how long it spun.
+    /// Like [`Clock::sleep_until`], but sleeps only until `BUSY_POLL_LEAD` before the instant and busy-polls
+    /// the rest. On an idle CPU the error is well under a microsecond, at the cost of that CPU. Returns the
+    /// busy-polled time.
     pub fn sleep_then_busy_poll(&self, until: Time) -> Duration {
         if let Clock::System = self {
             let early = Time(until.0.saturating_sub(BUSY_POLL_LEAD.as_nanos() as u64));
@@ -113,11 +116,11 @@ impl Clock {
     }
 }
 
-/// How long before an instant sleeping ends and spinning begins: the usual lateness of a wake-up (50 µs of timer
-/// slack by default, and the switch) with room to spare.
+/// Time before an instant at which sleeping ends and busy-polling begins: the usual lateness of a wake-up (50
+/// µs of timer slack by default, and the context switch) with a margin.
 pub const BUSY_POLL_LEAD: Duration = Duration::from_micros(120);
 
-/// The date by the wall clock. One that is set beyond the years that can be written gives the first or last of them.
+/// The date of the wall clock, limited to the years that can be formatted.
 pub fn wall_clock_date() -> Timestamp {
     timestamp_of(SystemTime::now())
 }
@@ -127,16 +130,16 @@ fn timestamp_of(wall: SystemTime) -> Timestamp {
     Timestamp::try_from(wall).unwrap_or(limit)
 }
 
-/// What the clock itself does to a measurement, in nanoseconds.
+/// The clock's own effect on a measurement, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadCost {
     /// Median cost of one reading.
     pub read_ns: f64,
-    /// Smallest step between two readings that differ.
+    /// Smallest step between two different readings.
     pub step_ns: u64,
 }
 
-/// Measures what reading the system clock costs: the median over 101 rounds of 1000 readings (about 3 ms).
+/// Measures the cost of reading the system clock: the median over 101 rounds of 1000 readings (about 3 ms).
 pub fn measure_read_cost() -> ReadCost {
     const READINGS: u32 = 1000;
     let clock = Clock::System;

@@ -1,6 +1,6 @@
-//! Endpoint: where a link leads, as a URL. Read, checked for its form, printed back as typed.
+//! Endpoint: the target of a link, as a URL. Parsed, checked for its form, printed as typed.
 //!
-//! Not for knowing what a scheme means: `link::TRANSPORTS` does, and each link reads its own options.
+//! `link::TRANSPORTS` defines the schemes, and each link parses its own options.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// What was wrong with a URL.
+/// The error in a URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     #[error("'{0}' is not an endpoint: write scheme://where, like tcp://host:7100, or a host")]
@@ -47,7 +47,7 @@ pub struct Endpoint {
     address_end: usize,
 }
 
-/// Longer than any path or name a kernel takes (`PATH_MAX` is 4096).
+/// Longer than any path or name in the kernel (`PATH_MAX` is 4096).
 const MAX_URL_BYTES: usize = 8192;
 
 impl Endpoint {
@@ -56,7 +56,7 @@ impl Endpoint {
         &self.text[..self.scheme_end]
     }
 
-    /// What stands between `://` and the options: `host:port`, `/path`, `name`.
+    /// The part between `://` and the options: `host:port`, `/path`, `name`.
     pub fn address(&self) -> &str {
         &self.text[self.scheme_end + 3..self.address_end]
     }
@@ -72,7 +72,7 @@ impl Endpoint {
         self.options().find(|(option, _)| *option == name).map(|(_, value)| value)
     }
 
-    /// An option read by `parse`; `wanted` says in the error what it should have been.
+    /// Parses an option with `parse`; the error shows `wanted` as the expected value.
     pub fn parse_option<T>(
         &self,
         name: &str,
@@ -91,7 +91,7 @@ impl Endpoint {
             .transpose()
     }
 
-    /// Fails on an option that is not among `known`.
+    /// Fails if an option is not among `known`.
     pub fn check_options(&self, known: &[&str]) -> Result<(), EndpointError> {
         match self.options().find(|(option, _)| !known.contains(option)) {
             None => Ok(()),
@@ -103,8 +103,8 @@ impl Endpoint {
         }
     }
 
-    /// Host and port of an Internet endpoint; IPv6 addresses stand in brackets. Port 0 is allowed for listening on
-    /// "any" port and is refused by whoever connects.
+    /// Host and port of an Internet endpoint; IPv6 addresses have brackets. Port 0 is valid for listening on
+    /// any port; a connection to it is refused.
     pub fn host_port(&self) -> Result<(&str, Option<u16>), EndpointError> {
         let url = || self.text.clone();
         let place = self.address();
@@ -138,29 +138,29 @@ impl Endpoint {
         Ok((host, port))
     }
 
-    /// The same endpoint with its last number counted up by `offset`: `tcp://box:7001` → `tcp://box:7004`,
-    /// `serial:///dev/ttyS0` → `serial:///dev/ttyS3`. This is how `--ports N` names its ports.
+    /// The same endpoint with its last number increased by `offset`: `tcp://box:7001` → `tcp://box:7004`,
+    /// `serial:///dev/ttyS0` → `serial:///dev/ttyS3`. `--ports N` names its ports in this way.
     pub fn with_number_offset(&self, offset: u32) -> Result<Endpoint, EndpointError> {
         if offset == 0 {
             return Ok(self.clone());
         }
         let error = || EndpointError::NoCountableNumber { url: self.text.clone() };
         let (place, number) = offset_last_number(self.address(), offset).ok_or_else(error)?;
-        // Only where the number is an Internet port can it run past the end of its range.
+        // Only an Internet port has an upper limit.
         if matches!(self.host_port(), Ok((_, Some(_)))) && number > u32::from(u16::MAX) {
             return Err(error());
         }
         format!("{}://{place}{}", self.scheme(), &self.text[self.address_end..]).parse()
     }
 
-    /// The same endpoint at another port (kept options and host).
+    /// The same endpoint with another port; host and options are unchanged.
     pub fn with_port(&self, port: u16) -> Result<Endpoint, EndpointError> {
         let (host, _) = self.host_port()?;
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         format!("{}://{host}:{port}{}", self.scheme(), &self.text[self.address_end..]).parse()
     }
 
-    /// The same endpoint with one option more; fails where it stands there already.
+    /// The same endpoint with one more option; fails if the option is already present.
     pub fn with_option(&self, name: &str, value: &str) -> Result<Endpoint, EndpointError> {
         let before = if self.address_end == self.text.len() { '?' } else { '&' };
         format!("{}{before}{name}={value}", self.text).parse()
@@ -172,7 +172,7 @@ impl Endpoint {
     }
 }
 
-/// The text with its last number counted up by `offset`, and that number; none without one below 2³².
+/// The text with its last number increased by `offset`, and that number; `None` without a number below 2³².
 pub fn offset_last_number(text: &str, offset: u32) -> Option<(String, u32)> {
     let end = text.rfind(|c: char| c.is_ascii_digit())? + 1;
     let start = text[..end].trim_end_matches(|c: char| c.is_ascii_digit()).len();
@@ -180,7 +180,7 @@ pub fn offset_last_number(text: &str, offset: u32) -> Option<(String, u32)> {
     Some((format!("{}{number}{}", &text[..start], &text[end..]), number))
 }
 
-/// What stands for a URL and names no scheme: a device of this host, or a host with or without a port, which is asked over
+/// The URL for a text without a scheme: a device of this host, or a host with or without a port, reached over
 /// TCP.
 fn add_default_scheme(text: &str) -> Option<String> {
     if text.contains("://") {

@@ -1,9 +1,9 @@
-//! A cell of a table that spreadsheets may open. Not for quoting: whoever writes the table does that.
+//! Table cells that are safe to open in a spreadsheet. Writers of tables do the quoting.
 
 use std::borrow::Cow;
 
-/// A text that no spreadsheet takes for a formula: one that would be gets an apostrophe in front, which spreadsheets take for
-/// the mark of a text. A number stays as it is.
+/// A text that no spreadsheet interprets as a formula: a formula gets a leading apostrophe, which marks text.
+/// Numbers are unchanged.
 pub fn escape_formula(text: &str) -> Cow<'_, str> {
     let begins_formula = text
         .starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}']);

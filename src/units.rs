@@ -1,16 +1,16 @@
-//! Durations, sizes, rates and shares: read from what people type, printed so that people can read them.
+//! Durations, sizes, rates and shares: parsed from user input, and formatted for users.
 //!
-//! Not for arithmetic on measurements: those are plain integers whose unit stands in their name.
+//! Measurements are plain integers with the unit in their name.
 //!
-//! `k` is 1000 and `Ki` is 1024 everywhere. A bare number is what people of ping and iperf3 mean with it: seconds,
-//! messages a second, bits a second. Line and bit rates are bits per second, `kbps` included; `kBps`, `MBps` are kilo- and
+//! `k` is 1000 and `Ki` is 1024 everywhere. A bare number has the unit of ping and iperf3: seconds, messages
+//! per second, bits per second. Bit rates are bits per second, `kbps` included; `kBps`, `MBps` are kilo- and
 //! megabytes per second (`tc` calls kilobytes per second `kbps`).
 
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 
-/// What was wrong with a quantity that somebody typed.
+/// The error in a typed quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not {wanted}")]
 pub struct UnitError {
@@ -22,7 +22,7 @@ fn unit_error(text: &str, wanted: &'static str) -> UnitError {
     UnitError { text: text.to_owned(), wanted }
 }
 
-/// Splits `12.5ms` into its number and its unit; the number is never negative, infinite or missing.
+/// Splits `12.5ms` into its number and its unit; rejects negative, infinite and missing numbers.
 fn split_unit(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
@@ -31,7 +31,7 @@ fn split_unit(text: &str) -> Option<(f64, &str)> {
     Some((value, unit.trim_start()))
 }
 
-/// The factor of a decimal (`k M G T`) or binary (`Ki Mi Gi Ti`) prefix and what follows it.
+/// The factor of a decimal (`k M G T`) or binary (`Ki Mi Gi Ti`) prefix, and the rest of the unit.
 fn split_prefix(unit: &str) -> (f64, &str) {
     const DECIMAL: [(char, f64, f64); 5] = [
         ('k', 1e3, 1024.0),
@@ -51,7 +51,8 @@ fn split_prefix(unit: &str) -> (f64, &str) {
     (1.0, unit)
 }
 
-/// A duration: `250ms`, `10s`, `1.5 min`, `20us`. Units `ns us µs ms s min h d`, seconds without one; at most 100 years.
+/// A duration: `250ms`, `10s`, `1.5 min`, `20us`. Units `ns us µs ms s min h d`, default seconds; at most 100
+/// years.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     const WANTED: &str = "a duration (like 250ms, 10s, 2min; seconds without a unit)";
     let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
@@ -72,7 +73,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     Ok(Duration::from_nanos(nanoseconds.round() as u64))
 }
 
-/// A [`parse_duration`] that says its unit: where a bare number could as well be milliseconds.
+/// [`parse_duration`] with a mandatory unit, where a bare number could also mean milliseconds.
 pub fn parse_duration_with_unit(text: &str) -> Result<Duration, UnitError> {
     const WITH_UNIT: &str = "a duration with its unit (like 250ms, 10s, 2min)";
     match split_unit(text) {
@@ -82,7 +83,7 @@ pub fn parse_duration_with_unit(text: &str) -> Result<Duration, UnitError> {
     }
 }
 
-/// A number of bytes: `14`, `3420k` (3 420 000), `1Mi` (1 048 576), `1.5kB`. A fraction of a byte is refused.
+/// A number of bytes: `14`, `3420k` (3 420 000), `1Mi` (1 048 576), `1.5kB`. Rejects fractions of a byte.
 pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
     const WANTED: &str = "a number of bytes (like 14, 3420k, 1Mi)";
     let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
@@ -119,7 +120,7 @@ pub fn parse_message_rate(text: &str) -> Result<f64, UnitError> {
     if is_valid_rate(per_second) { Ok(per_second) } else { Err(unit_error(text, WANTED)) }
 }
 
-/// Bits per second: `10M` and `10Mbit/s` are bits, `10kBps` and `10kB/s` are bytes a second. Above zero.
+/// Bits per second: `10M` and `10Mbit/s` are bits, `10kBps` and `10kB/s` are bytes per second. Above zero.
 pub fn parse_bit_rate(text: &str) -> Result<f64, UnitError> {
     const WANTED: &str = "a rate above zero (like 10Mbit/s, or 10kBps in bytes)";
     let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
@@ -134,7 +135,7 @@ pub fn parse_bit_rate(text: &str) -> Result<f64, UnitError> {
     if is_valid_rate(bits) { Ok(bits) } else { Err(unit_error(text, WANTED)) }
 }
 
-/// Once in thirty years is no rate.
+/// About once in thirty years; lower rates are rejected.
 const MIN_RATE_PER_SECOND: f64 = 1e-9;
 
 fn is_valid_rate(per_second: f64) -> bool {
@@ -148,9 +149,9 @@ pub fn parse_share(text: &str) -> Result<f64, UnitError> {
     if unit == "%" && value <= 100.0 { Ok(value / 100.0) } else { Err(unit_error(text, WANTED)) }
 }
 
-/// Four digits that matter and an SI prefix that keeps the number readable: `1.042`, `13.25`, `999.9`.
+/// Four significant digits, scaled by an SI prefix: `1.042`, `13.25`, `999.9`.
 pub fn format_four_digits(value: f64) -> String {
-    // What rounds to 10, 100 or 1000 has the digits of that.
+    // A value that rounds to 10, 100 or 1000 has the digits of the rounded value.
     let digits = match value.abs() {
         v if v >= 999.95 => 0,
         v if v >= 99.995 => 1,
@@ -166,7 +167,7 @@ fn format_scaled(value: f64, steps: &[(f64, &str)]) -> String {
     format!("{} {unit}", format_four_digits(value / factor))
 }
 
-/// Nanoseconds for people: `13.25 µs`, `1.042 ms`, `2.000 s`.
+/// Formats nanoseconds: `13.25 µs`, `1.042 ms`, `2.000 s`.
 pub fn format_nanoseconds(nanoseconds: f64) -> String {
     if nanoseconds != 0.0 && nanoseconds.abs() < 1e3 {
         return format!("{nanoseconds:.0} ns");
@@ -174,7 +175,7 @@ pub fn format_nanoseconds(nanoseconds: f64) -> String {
     format_scaled(nanoseconds, &[(1e3, "µs"), (1e6, "ms"), (1e9, "s")])
 }
 
-/// A duration as somebody would type it: `10s`, `250ms`, `1.5ms`.
+/// Formats a duration as it is typed: `10s`, `250ms`, `1.5ms`.
 pub fn format_duration(duration: Duration) -> String {
     let nanoseconds = duration.as_nanos();
     for (factor, unit) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
@@ -186,23 +187,23 @@ pub fn format_duration(duration: Duration) -> String {
     format!("{nanoseconds}ns")
 }
 
-/// Milliseconds as documents name a limit: `16.7`, `50`.
+/// Milliseconds of a limit, as in documents: `16.7`, `50`.
 pub fn format_milliseconds(duration: Duration) -> String {
     format!("{}", duration.as_nanos() as f64 / 1e6)
 }
 
-/// Bits per second for people: `9.600 kbit/s`, `41.30 Gbit/s`.
+/// Formats bits per second: `9.600 kbit/s`, `41.30 Gbit/s`.
 pub fn format_bit_rate(bits_per_second: f64) -> String {
     format_scaled(bits_per_second, &[(1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s")])
 }
 
-/// Bytes per second for people: `91.64 MB/s`; takes bits per second as everything does.
+/// Formats bits per second as bytes per second: `91.64 MB/s`.
 pub fn format_byte_rate(bits_per_second: f64) -> String {
     let steps = [(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")];
     format_scaled(bits_per_second / f64::from(u8::BITS), &steps)
 }
 
-/// A number of bytes for people: `14 B`, `1.024 kB`, `3.420 MB`.
+/// Formats a number of bytes: `14 B`, `1.024 kB`, `3.420 MB`.
 pub fn format_bytes(bytes: u64) -> String {
     if bytes < 1000 {
         return format!("{bytes} B");
@@ -223,12 +224,12 @@ pub fn format_count(count: u64) -> String {
     out
 }
 
-/// A number of things: `1 request`, `2 requests`, `10 000 requests`.
+/// A count with its noun: `1 request`, `2 requests`, `10 000 requests`.
 pub fn format_plural(count: u64, thing: &str) -> String {
     format!("{} {thing}{}", format_count(count), if count == 1 { "" } else { "s" })
 }
 
-/// Text, or a bare number where the unit is beyond doubt (in a plan file).
+/// Text, or a bare number where the unit is unambiguous (in a plan file).
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum TextOrNumber {
@@ -247,7 +248,7 @@ impl TextOrNumber {
     }
 }
 
-/// A rate, or as much as goes: `max`.
+/// A rate, or the maximum rate: `max`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RateTarget<T> {
     Max,
@@ -267,7 +268,7 @@ impl<'de, T: std::str::FromStr<Err = UnitError>> Deserialize<'de> for RateTarget
     }
 }
 
-/// A quantity that serde reads with one of the functions above: `Typed<Bytes>` and so on.
+/// A quantity that serde parses with one of the functions above: `Typed<Bytes>` and so on.
 macro_rules! quantity {
     ($(#[$doc:meta])* $name:ident, $inner:ty, $parse:ident, bare: $bare:expr) => {
         $(#[$doc])*

@@ -1,7 +1,6 @@
-//! The CPUs as we use them: where a thread runs, how much CPU time it took, how late its timers may be, and how busy
-//! the machine is meanwhile.
+//! The CPUs during a measurement: affinity of threads, CPU time, timer slack, and the load of the machine.
 //!
-//! Not for what kind of CPU this is (`machine.rs`) nor for its power states (`power.rs`).
+//! The CPU model is in `machine.rs`, power states are in `power.rs`.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -35,7 +34,7 @@ pub fn pin_to_cpu(cpu: u32) -> Result<(), PinError> {
     })
 }
 
-/// The CPUs that the current thread may run on, in rising order.
+/// The CPUs that the current thread may run on, in ascending order.
 pub fn current_affinity() -> Vec<u32> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU as u32).filter(|&cpu| set.is_set(cpu as usize)).collect(),
@@ -44,7 +43,7 @@ pub fn current_affinity() -> Vec<u32> {
     }
 }
 
-/// The CPUs that are switched on, in rising order.
+/// The CPUs that are online, in ascending order.
 pub fn online_cpus() -> Vec<u32> {
     read::text("/sys/devices/system/cpu/online").map(|text| read::parse_list(&text)).unwrap_or_default()
 }
@@ -64,7 +63,8 @@ fn clock_seconds(clock: ClockId) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// By how many nanoseconds the kernel may delay the timers of the current thread to wake the CPU less often.
+/// Maximum delay, in nanoseconds, that the kernel may add to the timers of the current thread to wake the CPU
+/// less often.
 pub fn timer_slack_ns() -> Option<u64> {
     rustix::thread::current_timer_slack().ok()
 }
@@ -82,17 +82,17 @@ pub struct CpuTicks {
     steal: u64,
 }
 
-/// How busy all CPUs together were between two readings; shares from 0 to 1.
+/// Load of all CPUs between two readings; shares from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CpuLoad {
-    /// Running something: programs, the kernel, interrupts.
+    /// Time spent in programs, the kernel and interrupts.
     pub busy_share: f64,
-    /// Ready to run, but the hypervisor ran another machine.
+    /// Time ready to run while the hypervisor ran another machine.
     pub steal_share: f64,
 }
 
 impl CpuTicks {
-    /// The counters now.
+    /// The current counters.
     pub fn now() -> Option<CpuTicks> {
         CpuTicks::parse(&read::text("/proc/stat")?)
     }
@@ -100,7 +100,7 @@ impl CpuTicks {
     fn parse(stat: &str) -> Option<CpuTicks> {
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let ticks: Vec<u64> = line.split_whitespace().map_while(|number| number.parse().ok()).collect();
-        // Guest time, at the end of the line, is part of user time already. Old kernels stop before steal.
+        // Guest time, at the end of the line, is already part of user time. Old kernels have no steal time.
         let [user, nice, system, idle, wait, interrupt, soft_interrupt, ref rest @ ..] = ticks[..] else {
             return None;
         };
@@ -113,10 +113,10 @@ impl CpuTicks {
         self.since(&CpuTicks { busy: 0, idle: 0, steal: 0 })
     }
 
-    /// The load since an earlier reading; `None` when no tick has passed. A tick is 10 ms of one CPU: readings
-    /// less than some 200 ms apart tell little.
+    /// The load since an earlier reading; `None` if no tick has passed. A tick is 10 ms of one CPU: readings
+    /// less than about 200 ms apart are too coarse.
     pub fn since(&self, earlier: &CpuTicks) -> Option<CpuLoad> {
-        // Idle and steal counters of a single CPU may step back a little.
+        // Idle and steal counters of a single CPU may decrease slightly.
         let busy = self.busy.saturating_sub(earlier.busy) as f64;
         let idle = self.idle.saturating_sub(earlier.idle) as f64;
         let steal = self.steal.saturating_sub(earlier.steal) as f64;
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn work_takes_cpu_time() {
-        // In this order: the time between the two readings must not count for the thread alone.
+        // In this order, so that the time between the readings counts for the process as well.
         let (process, thread) = (process_cpu_seconds(), thread_cpu_seconds());
         while thread_cpu_seconds() < thread + 0.001 {
             std::hint::spin_loop();

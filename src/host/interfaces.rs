@@ -1,9 +1,10 @@
-//! Facts about a network interface, from `/sys/class/net`, and of its radio if it has one.
+//! Facts about a network interface, from `/sys/class/net`, and about its radio if it has one.
 //!
-//! That folder shows the network namespace in which `/sys` was mounted, `/proc/net` that of this process. So the names come
-//! from the latter, and facts are those of an interface that has the same number in both.
+//! That folder shows the network namespace in which `/sys` was mounted, `/proc/net` that of this process. So
+//! the names come from the latter, and facts belong to an interface with the same number in both.
 //!
-//! Not for routes (which interface leads to a host), addresses or queueing disciplines: those need netlink.
+//! Routes (which interface leads to a host), addresses and queueing disciplines need netlink and are not
+//! covered.
 
 use std::path::Path;
 
@@ -14,7 +15,7 @@ use super::{radio, read};
 
 const SYSFS_NET_DIRECTORY: &str = "/sys/class/net";
 
-/// Interface types by number (`ARPHRD_…` in the kernel's `if_arp.h`), those one meets.
+/// Common interface types by number (`ARPHRD_…` in the kernel's `if_arp.h`).
 const INTERFACE_TYPES: [(i64, &str); 10] = [
     (1, "ethernet"),
     (32, "infiniband"),
@@ -28,12 +29,12 @@ const INTERFACE_TYPES: [(i64, &str); 10] = [
     (65534, "tunnel"),
 ];
 
-/// The names of all interfaces of this process's network, sorted.
+/// The names of all interfaces in this process's network namespace, sorted.
 pub fn names() -> Vec<String> {
     names_in(&read::text("/proc/net/dev").unwrap_or_default())
 }
 
-/// Below two lines of headings there is one for each interface: its name, a colon, counters.
+/// Two heading lines, then one line per interface: its name, a colon, counters.
 fn names_in(dev: &str) -> Vec<String> {
     let names = dev.lines().skip(2).filter_map(|line| line.split_once(':'));
     let mut names: Vec<String> = names.map(|(name, _)| name.trim().to_owned()).collect();
@@ -41,14 +42,14 @@ fn names_in(dev: &str) -> Vec<String> {
     names
 }
 
-/// The number of an interface of this process's network.
+/// The number of an interface in this process's network namespace.
 fn number_of(name: &str) -> Option<u32> {
     let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
     netdevice::name_to_index(socket, name).ok()
 }
 
-/// What can be said about an interface: empty when there is none of that name, only its name when `/sys` shows another
-/// network.
+/// Facts about an interface: empty if there is none of that name, only its name if `/sys` shows another
+/// namespace.
 pub fn facts(name: &str) -> Map<String, Value> {
     let class = Path::new(SYSFS_NET_DIRECTORY);
     let Some(number) = number_of(name) else { return Map::new() };
@@ -76,7 +77,7 @@ fn facts_in(class: &Path, name: &str) -> Map<String, Value> {
     let known = |value: &String| value != "unknown";
     let kind = number("type").and_then(|number| INTERFACE_TYPES.iter().find(|kind| kind.0 == number));
     let wireless = interface.join("wireless").exists() || interface.join("phy80211").exists();
-    // An interface whose other end has another number is one end of a pair, or stacked on another.
+    // An interface whose link has another number is one end of a pair, or stacked on another interface.
     let stacked = number("iflink").zip(number("ifindex")).is_some_and(|(link, index)| link != index);
     let facts: [(&str, Option<Value>); 10] = [
         ("interface", Some(name.into())),
@@ -93,7 +94,7 @@ fn facts_in(class: &Path, name: &str) -> Map<String, Value> {
     facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// "Unknown" is written as -1 or as that number without its sign.
+/// The kernel writes an unknown speed as -1, also as an unsigned number.
 fn is_known_speed(mbit: i64) -> bool {
     mbit > 0 && mbit != i64::from(u32::MAX)
 }

@@ -1,8 +1,8 @@
-//! What else this host did while something was measured: CPU time of other programs and of other guests, and how long
-//! threads that were ready to run waited for a CPU.
+//! Other load of this host during a measurement: CPU time of other programs and of other guests, and the time
+//! that runnable threads waited for a CPU.
 //!
-//! Read before and after a measurement, never during it. Times of /proc are in ticks of 10 ms, so short measurements
-//! give no shares.
+//! Read before and after a measurement, never during it. Times of /proc are in ticks of 10 ms, so short
+//! measurements give no shares.
 
 use std::collections::HashMap;
 
@@ -10,16 +10,16 @@ use serde_json::{Map, Value};
 
 use super::read;
 
-/// Fewer ticks of all CPUs together give no share.
+/// With fewer ticks of all CPUs together, shares are too coarse.
 const MIN_TICKS: u64 = 20;
 
-/// More processes are not looked through.
+/// Maximum number of processes to read.
 const MAX_PROCESSES: usize = 4096;
 
-/// `PF_KTHREAD` of linux/sched.h: threads of the kernel work for every program, for ours too.
+/// `PF_KTHREAD` of linux/sched.h: kernel threads work for every program, including linkgauge.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
-/// CPU time of one process so far.
+/// CPU time of one process since its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ProcessTime {
     program: String,
@@ -27,29 +27,29 @@ struct ProcessTime {
     ticks: u64,
 }
 
-/// What the host has done so far.
+/// Load counters of the host.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HostSnapshot {
-    /// Ticks of all CPUs: in all, in programs, and taken by the hypervisor for other guests.
+    /// Ticks of all CPUs: in total, in programs, and taken by the hypervisor for other guests.
     total_ticks: u64,
     busy_ticks: u64,
     steal_ticks: u64,
-    /// Time in which some thread waited for a CPU.
+    /// Total time in which some thread waited for a CPU.
     pressure_us: Option<u64>,
     processes: HashMap<u32, ProcessTime>,
 }
 
-/// What the host did meanwhile. Shares are of the time measured; those of CPU time are of all CPUs together.
+/// Load during a measurement, as a share of its time. Shares of CPU time refer to all CPUs together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HostLoad {
-    /// CPU time of programs that are not ours: neither this process nor others of the same program, like a server.
+    /// CPU time of other programs: excludes this process and other processes of linkgauge, such as a server.
     pub other_percent: Option<f64>,
-    /// The other program that used most of it.
+    /// The other program with the largest CPU time.
     pub busiest: Option<String>,
     pub steal_percent: Option<f64>,
     /// Time in which some thread of the host waited for a CPU.
     pub pressure_percent: Option<f64>,
-    /// Most that a thread of this measurement waited for a CPU.
+    /// Longest wait for a CPU of any thread of this measurement.
     pub wait_percent: Option<f64>,
 }
 
@@ -66,7 +66,7 @@ impl HostSnapshot {
         snapshot
     }
 
-    /// What the host did from `before` to this instant, `elapsed_s` later. `wait_s`: the most that a thread of ours waited.
+    /// The load from `before` until now, `elapsed_s` later. `wait_s`: the longest wait of a measuring thread.
     pub fn since(&self, before: &HostSnapshot, elapsed_s: f64, wait_s: f64) -> HostLoad {
         let percent = |part: f64, of: f64| (of > 0.0).then(|| 100.0 * (part / of).clamp(0.0, 1.0));
         let all = self.total_ticks.saturating_sub(before.total_ticks);
@@ -101,7 +101,7 @@ impl HostSnapshot {
 }
 
 impl HostLoad {
-    /// The worse of both, figure by figure.
+    /// The maximum of both, figure by figure.
     pub fn worst_of(self, other: HostLoad) -> HostLoad {
         let most = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
         let busiest = if other.other_percent > self.other_percent { other.busiest } else { self.busiest };
@@ -114,7 +114,7 @@ impl HostLoad {
         }
     }
 
-    /// For the document.
+    /// The facts for the run document.
     pub fn facts(&self) -> Map<String, Value> {
         let tenths =
             |percent: Option<f64>| percent.map(|percent| Value::from((10.0 * percent).round() / 10.0));
@@ -129,36 +129,37 @@ impl HostLoad {
     }
 }
 
-/// Time that the current thread was ready to run and waited for a CPU so far, in seconds; 0 where the kernel does not
-/// count it.
+/// Time so far, in seconds, that the current thread was runnable and waited for a CPU; 0 if the kernel does
+/// not count it.
 pub fn thread_wait_seconds() -> f64 {
     let text = read::text("/proc/thread-self/schedstat");
     let waited = text.as_deref().and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
     waited.unwrap_or(0) as f64 * 1e-9
 }
 
-/// Of `/proc/stat`: ticks of all CPUs in all, in programs (user, nice, system), and stolen.
+/// From `/proc/stat`: ticks of all CPUs in total, in programs (user, nice, system), and stolen.
 fn parse_ticks(text: &str) -> Option<(u64, u64, u64)> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
-    // Those behind the eighth are counted in the first two as well.
+    // The fields after the eighth are already included in the first two.
     let fields = fields.get(..8)?;
     Some((fields.iter().sum(), fields[..3].iter().sum(), fields[7]))
 }
 
-/// Of `/proc/pressure/cpu`: the microseconds in which some thread waited.
+/// From `/proc/pressure/cpu`: the microseconds in which some thread waited.
 fn parse_pressure_us(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with("some "))?;
     line.split_whitespace().find_map(|field| field.strip_prefix("total=")?.parse().ok())
 }
 
-/// Of `/proc/N/stat`. The name may hold anything, blanks and brackets too.
+/// From `/proc/N/stat`. The name may contain any character, also spaces and brackets.
 fn parse_process(text: &str) -> Option<ProcessTime> {
     let (head, rest) = text.rsplit_once(')')?;
     let program = head.split_once('(')?.1.to_owned();
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
-    // Counted from the third field, the state: flags are the ninth, user and system time the fourteenth and fifteenth.
+    // Counted from the third field, the state: flags are the ninth, user and system time the fourteenth and
+    // fifteenth.
     let (flags, user, system) = (number(6)?, number(11)?, number(12)?);
     Some(ProcessTime { program, is_kernel_thread: flags & PF_KTHREAD != 0, ticks: user + system })
 }
@@ -190,7 +191,7 @@ mod tests {
         assert!(stat("ksoftirqd/0", 0x0420_8040 | PF_KTHREAD, 0).is_kernel_thread);
     }
 
-    /// A host after so many ticks in all and in programs, with processes that have used so many.
+    /// A host with these ticks in total and in programs, and processes with their ticks.
     fn host(all: u64, busy: u64, pressure_us: u64, processes: &[(u32, &str, u64, u64)]) -> HostSnapshot {
         let processes =
             processes.iter().map(|&(number, name, flags, ticks)| (number, stat(name, flags, ticks)));
@@ -221,8 +222,8 @@ mod tests {
             ],
         );
         let load = after.since(&before, 1.0, 0.125);
-        // 1400 ticks in programs: 200 ours, 100 of a server of ours, 100 of the kernel; 700 of rustc and 300 of programs
-        // that ended meanwhile.
+        // 1400 ticks in programs: 200 of linkgauge, 100 of its server, 100 of the kernel; 700 of rustc and
+        // 300 of programs that ended meanwhile.
         assert_eq!(load.other_percent, Some(50.0));
         assert_eq!(load.busiest.as_deref(), Some("rustc"));
         assert_eq!((load.steal_percent, load.pressure_percent), (Some(1.0), Some(25.0)));

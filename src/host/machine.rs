@@ -1,7 +1,7 @@
-//! What this machine is: its CPU, memory and kernel, and whether it is a machine at all or a guest or a container.
+//! The machine: CPU, memory and kernel, and whether it is a guest or a container.
 //!
-//! Not for judging that (`check/`). The functions with arguments are pure, so that machines we do not have can be
-//! tested.
+//! `check/` judges these facts. Functions with arguments are pure, so that tests cover machines that are not
+//! at hand.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::read;
 
-/// The CPU's name as its maker writes it; on ARM, where the kernel knows none, its numbers.
+/// The CPU model as its vendor writes it; on ARM, where the kernel has no name, its numbers.
 pub fn cpu_model(cpuinfo: &str) -> Option<String> {
     let named = ["model name", "cpu model", "cpu", "uarch"].iter().find_map(|key| read::field(cpuinfo, key));
     named.map(str::to_owned).or_else(|| {
@@ -18,13 +18,13 @@ pub fn cpu_model(cpuinfo: &str) -> Option<String> {
     })
 }
 
-/// All memory that the kernel manages, in bytes.
+/// Memory managed by the kernel, in bytes.
 pub fn memory_bytes(meminfo: &str) -> Option<u64> {
     let kibibytes = read::field(meminfo, "MemTotal")?.strip_suffix("kB")?;
     kibibytes.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The kernel's tick rate from its configuration file.
+/// The kernel's tick rate, from its configuration file.
 pub fn tick_hz(configuration: &str) -> Option<u64> {
     configuration.lines().find_map(|line| line.trim().strip_prefix("CONFIG_HZ=")?.parse().ok())
 }
@@ -47,7 +47,7 @@ pub fn parse_sysctl(text: &str) -> Option<Value> {
     }
 }
 
-/// What the kernel does about flaws of the CPU, each of which makes system calls dearer: one line from the files in
+/// The kernel's mitigations of CPU flaws, which make system calls slower: one line from the files in
 /// `/sys/devices/system/cpu/vulnerabilities`.
 pub fn mitigations(flaws: &[(String, String)]) -> Option<String> {
     if flaws.is_empty() {
@@ -67,7 +67,7 @@ pub fn mitigations(flaws: &[(String, String)]) -> Option<String> {
     Some(if parts.is_empty() { "none needed".to_owned() } else { parts.join("; ") })
 }
 
-/// Those files: name and state.
+/// Name and content of those files.
 pub fn read_vulnerabilities() -> Vec<(String, String)> {
     let folder = Path::new("/sys/devices/system/cpu/vulnerabilities");
     let names = read::file_names(folder).into_iter();
@@ -78,16 +78,16 @@ pub fn read_vulnerabilities() -> Vec<(String, String)> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HypervisorGuest {
     pub hypervisor: String,
-    /// Its CPU is a program: time inside is not that of any real CPU.
+    /// The CPU is emulated: time in the guest is not that of a real CPU.
     pub has_emulated_cpu: bool,
 }
 
-/// Where a hypervisor leaves its traces.
+/// Properties that reveal a hypervisor.
 #[derive(Debug, Clone, Default)]
 pub struct HypervisorTraces {
     pub cpuinfo: String,
     pub clock_sources: String,
-    /// Maker and product of the board.
+    /// Vendor and product of the board.
     pub board: String,
     /// `/sys/hypervisor/type`.
     pub hypervisor_type: String,
@@ -95,7 +95,7 @@ pub struct HypervisorTraces {
     pub device_tree: String,
 }
 
-/// Words on the board of a guest, and who puts them there.
+/// Words in the board names of guests, and their hypervisors.
 const BOARD_HYPERVISORS: [(&str, &str); 11] = [
     ("VMware", "VMware"),
     ("VirtualBox", "VirtualBox"),
@@ -110,7 +110,7 @@ const BOARD_HYPERVISORS: [(&str, &str); 11] = [
     ("KVM", "KVM"),
 ];
 
-/// Clock sources that only guests have.
+/// Clock sources that exist only in guests.
 const GUEST_CLOCK_SOURCES: [(&str, &str); 3] =
     [("kvm-clock", "KVM"), ("hyperv_clocksource", "Hyper-V"), ("xen", "Xen")];
 
@@ -127,14 +127,15 @@ impl HypervisorTraces {
         }
     }
 
-    /// The hypervisor that left these traces.
+    /// The hypervisor with these properties.
     pub fn detect_guest(&self) -> Option<HypervisorGuest> {
         let flags = read::field(&self.cpuinfo, "flags");
         let flagged = flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"));
         let board =
             BOARD_HYPERVISORS.iter().find(|(words, _)| self.board.contains(words)).map(|(_, name)| *name);
         let is_guest = match flags {
-            // Clouds rent whole machines too: their boards carry the cloud's name, but the CPU's flag is clear.
+            // Clouds also offer whole machines: their boards have the cloud's name, but the CPU flag is
+            // clear.
             Some(_) => flagged || !self.hypervisor_type.is_empty(),
             None => {
                 !self.device_tree.is_empty()
@@ -149,7 +150,7 @@ impl HypervisorTraces {
             |clock: &str| self.clock_sources.split_whitespace().any(|name| name.starts_with(clock));
         let clock = GUEST_CLOCK_SOURCES.iter().find(|(clock, _)| has_clock(clock)).map(|(_, name)| *name);
         let model = cpu_model(&self.cpuinfo).unwrap_or_default();
-        // QEMU with a real CPU below it offers kvm-clock; without, it translates.
+        // QEMU on a real CPU offers kvm-clock; without one, it emulates.
         let qemu = board == Some("QEMU") || model.starts_with("QEMU");
         let emulated_cpu = model.contains("TCG") || (flagged && qemu && clock.is_none());
         let stated = [&self.hypervisor_type, &self.device_tree].into_iter().find(|text| !text.is_empty());
@@ -167,10 +168,10 @@ impl HypervisorTraces {
 /// The first PID namespace of a machine (`PROC_PID_INIT_INO` in the kernel's `proc_ns.h`).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// Where a container leaves its traces.
+/// Properties that reveal a container.
 #[derive(Debug, Clone, Default)]
 pub struct ContainerTraces {
-    /// Where `/proc/self/ns/pid` leads.
+    /// Target of `/proc/self/ns/pid`.
     pub pid_namespace: String,
     /// `/run/systemd/container`.
     pub systemd_container: String,
@@ -214,7 +215,8 @@ impl ContainerTraces {
         if let Some(name) = named {
             return Some(name.to_owned());
         }
-        // Virtual machines made from container images carry the marks too, but run in the first PID namespace.
+        // Virtual machines made from container images have the same marks, but run in the initial PID
+        // namespace.
         match self.pid_namespace.as_str() {
             INITIAL_PID_NAMESPACE | "" => None,
             _ if self.has_docker_marker => Some("docker".to_owned()),

@@ -1,9 +1,8 @@
-//! This machine: the facts that go into every run document, and the checks that tell whether it is fit to measure.
+//! This machine: the facts for every run document, and the checks of its fitness for measuring.
 //!
-//! Not for links (each transport knows what it got) and not for changing anything: a check names the command that
-//! would.
+//! Links report their own facts. Nothing here changes the machine: a check names the command that would.
 //!
-//! Nothing here fails because a file is missing or strange. A fact that cannot be had is left out.
+//! A missing or malformed file is never an error. Unavailable facts are omitted.
 
 pub mod check;
 pub mod cpu;
@@ -19,10 +18,10 @@ pub mod serial;
 use rustix::system::uname;
 use serde_json::{Map, Value};
 
-/// A fact's name, with its unit, and where it comes from.
+/// A fact's name, with its unit, and its source.
 type Fact = (&'static str, fn() -> Option<Value>);
 
-/// Every fact we know how to find.
+/// All facts.
 const FACTS: &[Fact] = &[
     ("hostname", || text_value(uname().nodename().to_str().ok()?)),
     ("operating_system", || operating_system(&read::text("/etc/os-release")?)),
@@ -65,8 +64,8 @@ const FACTS: &[Fact] = &[
 
 const CLOCK_SOURCE_DIRECTORY: &str = "/sys/devices/system/clocksource/clocksource0";
 
-/// The settings of the network stack that decide over buffers, windows and queues; under the kernel's own names and
-/// in its own units (bytes; `busy_poll` in microseconds).
+/// The settings of the network stack that affect buffers, windows and queues, with the kernel's names and
+/// units (bytes; `busy_poll` in microseconds).
 const SYSCTLS: &[&str] = &[
     "net.core.rmem_max",
     "net.core.wmem_max",
@@ -102,7 +101,7 @@ fn numa_nodes() -> Option<Value> {
     (nodes > 1).then(|| nodes.into())
 }
 
-/// `active`, or why it is not: `off`, `forceoff`, `notsupported`, `notimplemented`.
+/// `active`, or the reason why not: `off`, `forceoff`, `notsupported`, `notimplemented`.
 fn smt() -> Option<Value> {
     if read::number("/sys/devices/system/cpu/smt/active") == Some(1) {
         return text_value("active");
@@ -121,7 +120,7 @@ fn load(which: usize) -> Option<Value> {
     Some(machine::load_averages(&read::text("/proc/loadavg")?)?[which].into())
 }
 
-/// A setting of the kernel, by its dotted name.
+/// A kernel setting, by its dotted name.
 pub fn sysctl(name: &str) -> Option<Value> {
     machine::parse_sysctl(&read::text(format!("/proc/sys/{}", name.replace('.', "/")))?)
 }

@@ -1,24 +1,24 @@
-//! What this process may do: capabilities, groups and limits.
+//! Permissions of this process: capabilities, groups and limits.
 //!
-//! Not for asking for more: `check/` names the commands that do.
+//! `check/` names the commands that extend them.
 
 use super::read;
 
-/// The capabilities that measuring can use: the bit, the name (`capability.h`), and what it is used for.
+/// The capabilities that measurements can use: the bit, the name (`capability.h`), and the purpose.
 pub const CAPABILITIES: [(u32, &str, &str); 3] = [
     (12, "cap_net_admin", "to shape links and go beyond the buffer limits"),
     (13, "cap_net_raw", "to send raw packets and bind to an interface"),
     (23, "cap_sys_nice", "to run before other programs"),
 ];
 
-/// Lets a shell, and what it starts, have more files open at once than its hard limit says.
+/// Raises the hard limit of open files of a shell and its programs.
 pub const RAISE_FILE_LIMIT_COMMAND: &str = "sudo prlimit --nofile=4096 --pid $$";
 
-/// This process's rights as `/proc/self/status` tells them.
+/// This process's rights from `/proc/self/status`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessRights {
     effective_capabilities: u64,
-    /// The effective group, then the others.
+    /// The effective group, then the supplementary groups.
     groups: Vec<u32>,
 }
 
@@ -43,7 +43,7 @@ impl ProcessRights {
             .any(|&(bit, known, _)| known == name && self.effective_capabilities & (1 << bit) != 0)
     }
 
-    /// Whether one of its groups lies in `net.ipv4.ping_group_range` (`1 0`: nobody's does).
+    /// Whether one of its groups lies in `net.ipv4.ping_group_range` (`1 0` is the empty range).
     pub fn can_ping(&self, range: &str) -> bool {
         let mut ends = range.split_whitespace().map_while(|end| end.parse::<u32>().ok());
         let (Some(first), Some(last)) = (ends.next(), ends.next()) else { return false };
@@ -51,7 +51,7 @@ impl ProcessRights {
     }
 }
 
-/// The name of a group, from the text of `/etc/group`.
+/// The name of a group, from the contents of `/etc/group`.
 pub fn group_name(groups: &str, number: u32) -> Option<&str> {
     groups.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -1,6 +1,7 @@
-//! How the CPUs save power: frequency policies and idle states. Both make a quiet link look slower than a busy one.
+//! Power saving of the CPUs: frequency policies and idle states. Both make a quiet link look slower than a
+//! busy one.
 //!
-//! Not for changing them: `check/` names the commands that do.
+//! `check/` names the commands that change them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,17 +9,17 @@ use super::read;
 
 const CPU_SYSFS_DIRECTORY: &str = "/sys/devices/system/cpu";
 
-/// The frequency policies of all CPUs taken together.
+/// The combined frequency policies of all CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FrequencyPolicy {
-    /// Every governor in force, once.
+    /// All active governors, without duplicates.
     pub governors: Vec<String>,
     pub driver: Option<String>,
     pub minimum_hz: Option<u64>,
     pub maximum_hz: Option<u64>,
 }
 
-/// The frequency policies in force; without governors when the kernel does not set the frequency here.
+/// The active frequency policies; without governors if the kernel does not control the frequency.
 pub fn frequency() -> FrequencyPolicy {
     frequency_in(&Path::new(CPU_SYSFS_DIRECTORY).join("cpufreq"))
 }
@@ -28,7 +29,7 @@ fn frequency_in(folder: &Path) -> FrequencyPolicy {
     let policies: Vec<PathBuf> = names.map(|name| folder.join(name)).collect();
     let texts =
         |file: &str| policies.iter().filter_map(|policy| read::text(policy.join(file))).collect::<Vec<_>>();
-    // sysfs counts in kHz.
+    // sysfs uses kHz.
     let hertz = |file: &str| {
         let khz = texts(file).into_iter().filter_map(|text| text.parse::<u64>().ok());
         khz.map(|khz| khz.saturating_mul(1000)).collect::<Vec<_>>()
@@ -44,18 +45,18 @@ fn frequency_in(folder: &Path) -> FrequencyPolicy {
     }
 }
 
-/// A state in which a CPU waits for work.
+/// An idle state of a CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdleState {
-    /// The name of its folder (`state3`).
+    /// The folder name (`state3`).
     pub folder: String,
     pub name: String,
-    /// How long the CPU takes to leave it.
+    /// The time that the CPU needs to leave the state.
     pub exit_latency_us: u64,
     pub is_disabled: bool,
 }
 
-/// The idle states of the first CPU, the shallowest first; empty where the kernel does not choose among any.
+/// The idle states of the first CPU, the shallowest first; empty if the kernel has no choice of states.
 pub fn idle_states() -> Vec<IdleState> {
     idle_states_in(&Path::new(CPU_SYSFS_DIRECTORY).join("cpu0/cpuidle"))
 }
@@ -75,7 +76,8 @@ fn idle_states_in(folder: &Path) -> Vec<IdleState> {
     states
 }
 
-/// The longest exit latency, in microseconds, that programs have asked the kernel to stay below; only root may see.
+/// Limit of the exit latency, in microseconds, that programs have requested from the kernel; readable only by
+/// root.
 pub fn idle_latency_limit_us() -> Option<u64> {
     let bytes = std::fs::read("/dev/cpu_dma_latency").ok()?;
     u64::try_from(i32::from_ne_bytes(bytes.try_into().ok()?)).ok()

@@ -1,7 +1,7 @@
-//! What a wireless interface is doing: mode, standard, channel, signal, rates, power save. Asked of the kernel over
-//! generic netlink (nl80211), as `iw` does; no right is needed for that.
+//! State of a wireless interface: mode, standard, channel, signal, rates, power save. Read from the kernel
+//! over generic netlink (nl80211), like `iw`, without special rights.
 //!
-//! Not for how the messages are laid out (`nl80211`), nor for networks in reach: looking for those disturbs the link.
+//! `nl80211` has the message formats. Does not scan for networks, because that disturbs the link.
 
 pub mod nl80211;
 
@@ -17,16 +17,17 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::read;
 use nl80211::{Query, RadioInterface, RadioStation, ReplyKind};
 
-/// The kernel answers at once; only a broken driver needs this.
+/// The kernel replies at once; the time-out is for a broken driver.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Room for what the kernel sends at once: it never sends more to whoever asks with less room than this.
+/// Buffer for the largest packet of the kernel: with a smaller one it would send smaller packets.
 const RECEIVE_BUFFER_BYTES: usize = 32 << 10;
 
-/// Most pieces of an answer; each of a few stations.
+/// Maximum number of packets in a reply; each holds a few stations.
 const MAX_REPLY_PACKETS: usize = 1000;
 
-/// What is known of the radio behind the interface with that number; empty where it has none that tells.
+/// Facts about the radio of the interface with that number; empty if it has none or the driver reports
+/// nothing.
 pub fn facts(index: u32) -> Map<String, Value> {
     let Ok(kernel) = Nl80211Socket::open() else { return Map::new() };
     let Some(interface) =
@@ -47,12 +48,13 @@ pub fn facts(index: u32) -> Map<String, Value> {
     facts
 }
 
-/// How many devices the adapters of this host share a key with: who is paired. None where this user may not know.
+/// Number of paired devices: those with which an adapter of this host shares a key. `None` if this user may
+/// not read it.
 pub fn count_bluetooth_pairs() -> Option<usize> {
     count_pairs_in(Path::new("/var/lib/bluetooth"))
 }
 
-/// BlueZ keeps a folder for each adapter, and in it one for each device, with its key.
+/// BlueZ has a folder per adapter, and in it one per device, with its key.
 fn count_pairs_in(kept: &Path) -> Option<usize> {
     if std::fs::read_dir(kept).is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
         return None;
@@ -66,15 +68,15 @@ fn count_pairs_in(kept: &Path) -> Option<usize> {
     Some(devices.filter(has_key).count())
 }
 
-/// What keeps a radio from sending.
+/// The reason why a radio does not send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RadioBlock {
-    /// One of the machine itself.
+    /// A hardware switch of the machine.
     HardwareSwitch,
     Software,
 }
 
-/// What blocks the Bluetooth of this host, if all of it is blocked (`/sys/class/rfkill`).
+/// The block of this host's Bluetooth, if all radios are blocked (`/sys/class/rfkill`).
 pub fn bluetooth_block() -> Option<RadioBlock> {
     block_in(Path::new("/sys/class/rfkill"), "bluetooth")
 }
@@ -88,11 +90,11 @@ fn block_in(class: &Path, kind: &str) -> Option<RadioBlock> {
         (false, true) => Some(RadioBlock::Software),
         (false, false) => None,
     });
-    // One that is free is enough.
+    // One free radio is enough.
     blocks.reduce(|a, b| a.and(b)).flatten()
 }
 
-/// The family of nl80211 on a socket of generic netlink.
+/// The nl80211 family on a generic netlink socket.
 struct Nl80211Socket {
     socket: Socket,
     family_id: u16,
@@ -110,7 +112,7 @@ impl Nl80211Socket {
         Ok(kernel)
     }
 
-    /// Every message that answers; None where the kernel refuses.
+    /// All messages of the reply; `None` if the kernel refuses.
     fn query(&self, question: Query) -> Option<Vec<Vec<u8>>> {
         send(&self.socket, &question.encode(self.family_id), SendFlags::empty()).ok()?;
         let mut room = vec![0; RECEIVE_BUFFER_BYTES];
@@ -137,11 +139,12 @@ fn radio_facts(
     stations: &[RadioStation],
     saves: Option<bool>,
 ) -> Map<String, Value> {
-    // Of several stations nobody knows here which one is at the far end.
+    // With several stations it is unknown which one is the remote.
     let station = if let [only] = stations { Some(only) } else { None };
     let rate = |rate: fn(&RadioStation) -> Option<nl80211::RadioRate>| station.and_then(rate);
     let (outward, inward) = (rate(|station| station.transmit_rate), rate(|station| station.receive_rate));
-    // What goes to the far end is what the two agreed on; what comes may have been a beacon, in an old standard.
+    // The rate of sent frames is the negotiated one; a received frame may have been a beacon in an old
+    // standard.
     let newest = [outward, inward].into_iter().flatten().map(|rate| rate.generation).max();
     let megahertz = interface.frequency_mhz;
     let standard = newest.and_then(|newest| newest.name(megahertz?));

@@ -1,22 +1,22 @@
-//! Reading the small text files in which Linux tells about itself.
+//! Reads the small text files in which Linux reports its state.
 //!
-//! Not for interpreting them. A file that is missing, forbidden, empty or strange gives `None` or an empty list: on
-//! some machine every one of them is.
+//! Does not interpret them. A file that is missing, forbidden, empty or malformed gives `None` or an empty
+//! list: each of them is so on some machine.
 
 use std::fs;
 use std::path::Path;
 
-/// The largest CPU, node or group list we are ready to write out; Linux has at most 8192 CPUs (`CONFIG_NR_CPUS`).
+/// Maximum length of a CPU, node or group list; Linux has at most 8192 CPUs (`CONFIG_NR_CPUS`).
 const MAX_LIST_ENTRIES: usize = 8192;
 
-/// A file's text without the white space around it.
+/// A file's text without surrounding white space.
 pub fn text(path: impl AsRef<Path>) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     let text = String::from_utf8_lossy(&bytes).trim_matches(['\0', ' ', '\t', '\n']).to_owned();
     (!text.is_empty()).then_some(text)
 }
 
-/// A file that holds one whole number.
+/// A file that holds one integer.
 pub fn number(path: impl AsRef<Path>) -> Option<i64> {
     text(path)?.parse().ok()
 }
@@ -29,7 +29,7 @@ pub fn file_names(path: impl AsRef<Path>) -> Vec<String> {
     names
 }
 
-/// The last part of where a symbolic link leads: how sysfs names drivers.
+/// The last part of a symbolic link's target: sysfs names drivers in this way.
 pub fn link_name(path: impl AsRef<Path>) -> Option<String> {
     Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
 }
@@ -42,7 +42,7 @@ pub fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     })
 }
 
-/// A list in the kernel's form: `0-3,5` is 0, 1, 2, 3, 5. Parts that are no numbers are left out.
+/// Parses a list in the kernel's form: `0-3,5` is 0, 1, 2, 3, 5. Ignores parts that are not numbers.
 pub fn parse_list(text: &str) -> Vec<u32> {
     let ranges = text.trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -51,7 +51,7 @@ pub fn parse_list(text: &str) -> Vec<u32> {
     ranges.flatten().take(MAX_LIST_ENTRIES).collect()
 }
 
-/// The same list the other way round: 0, 1, 2, 3, 5 is `0-3,5`.
+/// The inverse of [`parse_list`]: 0, 1, 2, 3, 5 is `0-3,5`.
 pub fn format_list(numbers: &[u32]) -> String {
     let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
     let parts = runs.map(|run| match run {

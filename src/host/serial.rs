@@ -1,7 +1,7 @@
-//! Serial ports of this host, as sysfs tells about them; who may open one, and who has it open.
+//! Serial ports of this host as sysfs reports them, who may open one, and which program has it open.
 //!
-//! Not for opening one, which would raise its wires and so restart many a device: `link` does that. Nothing is known
-//! here about pseudo-terminals but who holds them.
+//! Nothing here opens a port: that would raise its wires and restart many devices. `link` opens ports.
+//! Pseudo-terminals are covered only for the programs that hold them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use super::{permissions, read};
 
-/// Where everything lies; tests have a root of their own.
+/// Root of all paths; tests use another one.
 const FILESYSTEM_ROOT: &str = "/";
 
-/// What is known of the hardware of a port. What is not known is absent.
+/// The hardware of a port. Unknown values are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PortHardware {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -23,29 +23,29 @@ pub struct PortHardware {
     /// Vendor and product of a USB adapter, in its own words and numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usb_adapter: Option<String>,
-    /// So long a USB adapter holds received bytes back.
+    /// Time that a USB adapter holds received bytes back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usb_latency_timer_ms: Option<i64>,
-    /// So many bytes a UART gathers before it interrupts.
+    /// Number of bytes that a UART collects before it interrupts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_trigger_bytes: Option<i64>,
 }
 
-/// A port that has hardware behind it.
+/// A port with hardware.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PortInfo {
     /// Its path, like `/dev/ttyS0`.
     pub device: String,
     #[serde(flatten)]
     pub hardware: PortHardware,
-    /// The kernel writes its own messages there.
+    /// The kernel writes its own messages to this port.
     pub console: bool,
-    /// Who may open it besides its owner.
+    /// The group that may open it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Whether this process may open it.
     pub may_open: bool,
-    /// What to do if not; a console is better left to the kernel.
+    /// A remedy if not; a console should be left to the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// The program that has it open, as far as this user can see.
@@ -53,7 +53,7 @@ pub struct PortInfo {
     pub used_by: Option<String>,
 }
 
-/// All ports that have hardware behind them, by name.
+/// All ports with hardware, by name.
 pub fn list_ports() -> Vec<PortInfo> {
     list_ports_in(Path::new(FILESYSTEM_ROOT))
 }
@@ -66,7 +66,7 @@ fn list_ports_in(root: &Path) -> Vec<PortInfo> {
     names.iter().map(|name| read_port(root, name)).collect()
 }
 
-/// The 8250 driver makes ports in reserve; those without a UART have type 0 (`PORT_UNKNOWN` of linux/serial.h).
+/// The 8250 driver creates spare ports; those without a UART have type 0 (`PORT_UNKNOWN` of linux/serial.h).
 fn has_hardware(entry: &Path) -> bool {
     read::number(entry.join("type")) != Some(0)
 }
@@ -88,7 +88,7 @@ fn read_port(root: &Path, name: &str) -> PortInfo {
     }
 }
 
-/// The hardware behind a terminal, by its device number.
+/// The hardware of a terminal, by its device number.
 pub fn read_hardware(major: u32, minor: u32) -> PortHardware {
     read_hardware_in(Path::new(&format!("{FILESYSTEM_ROOT}sys/dev/char/{major}:{minor}")))
 }
@@ -103,7 +103,8 @@ fn read_hardware_in(entry: &Path) -> PortHardware {
     }
 }
 
-/// Since Linux 6.6 two devices of a bus of their own stand between a UART and what its driver bound to.
+/// Since Linux 6.6 two devices on a separate bus stand between a UART and the device that its driver is bound
+/// to.
 fn driver_name(device: &Path) -> Option<String> {
     let between = |part: &&Path| read::link_name(part.join("subsystem")).as_deref() == Some("serial-base");
     let device = device.ancestors().find(|part| !between(part))?;
@@ -115,14 +116,14 @@ fn usb_adapter_name(usb: &Path) -> String {
     let text = |file: &str| read::text(usb.join(file));
     let numbers = [text("idVendor"), text("idProduct")].map(Option::unwrap_or_default).join(":");
     let words = [text("manufacturer"), text("product"), Some(format!("({numbers})"))];
-    // What a device says about itself may be anything; it goes to terminals.
+    // The device's own text may contain anything, and is shown on terminals.
     let plain = |text: String| text.replace(char::is_control, "");
     words.into_iter().flatten().map(plain).collect::<Vec<_>>().join(" ")
 }
 
 const LATENCY_TIMER_FILE: &str = "latency_timer";
 
-/// The latency timers of all USB adapters that have one, in milliseconds, and the file where each can be changed.
+/// The latency timers of all USB adapters that have one, in milliseconds, and the files that change them.
 pub fn usb_latency_timers() -> Vec<(i64, PathBuf)> {
     usb_latency_timers_in(Path::new(FILESYSTEM_ROOT))
 }
@@ -133,7 +134,7 @@ pub(super) fn usb_latency_timers_in(root: &Path) -> Vec<(i64, PathBuf)> {
     files.filter_map(|file| Some((read::number(&file)?, file))).collect()
 }
 
-/// What lets this user open a terminal that was refused, as a command.
+/// A command that lets this user open a terminal after a refusal.
 pub fn permission_remedy(path: &Path) -> String {
     permission_remedy_in(Path::new(FILESYSTEM_ROOT), path)
 }
@@ -170,7 +171,7 @@ impl std::fmt::Display for PortUser {
     }
 }
 
-/// The program that has a terminal open or reserved, as far as this user can see; not this one.
+/// The program that has a terminal open or reserved, as far as this user can see; excludes this process.
 pub fn find_port_user(device: &Path) -> Option<PortUser> {
     find_port_user_in(Path::new(FILESYSTEM_ROOT), device)
 }
@@ -186,25 +187,26 @@ fn find_port_user_in(root: &Path, device: &Path) -> Option<PortUser> {
                 files.iter().any(|file| file == device).then(|| port_user_of_process(root, process))??;
             Some((files.iter().any(|file| file.ends_with("ptmx")), user))
         });
-        // Who also has the other side of a pseudo-terminal open stands in for the hardware.
+        // A program that also holds the other side of a pseudo-terminal is the hardware's stand-in.
         users.min_by_key(|(stands_in, _)| *stands_in).map(|(_, user)| user)
     })
 }
 
-/// The program that has reserved a terminal with a lock file of the UUCP kind and still runs; not this one.
+/// The running program that has reserved a terminal with a UUCP lock file; excludes this process.
 pub fn find_lock_holder(device: &Path) -> Option<PortUser> {
     find_lock_holder_in(Path::new(FILESYSTEM_ROOT), device)
 }
 
 fn find_lock_holder_in(root: &Path, device: &Path) -> Option<PortUser> {
     let name = device.strip_prefix("/dev").ok()?.to_str()?.replace('/', "_");
-    // The process in decimal, right-aligned (Filesystem Hierarchy Standard 3.0, 5.9); some add words behind it.
+    // The process in decimal, right-aligned (Filesystem Hierarchy Standard 3.0, 5.9); some programs append
+    // text.
     let text = read::text(root.join(format!("var/lock/LCK..{name}")))?;
     let process = text.split_whitespace().next()?.parse().ok()?;
     if process == std::process::id() { None } else { port_user_of_process(root, process) }
 }
 
-/// `None` where no such process runs.
+/// `None` if the process does not run.
 fn port_user_of_process(root: &Path, process: u32) -> Option<PortUser> {
     let program = read::text(root.join(format!("proc/{process}/comm")))?;
     Some(PortUser { process, program: program.replace(char::is_control, "") })
@@ -215,7 +217,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// A made-up root.
+    /// A simulated root.
     struct Root(tempfile::TempDir);
 
     impl Root {
@@ -238,7 +240,7 @@ mod tests {
         }
     }
 
-    /// A UART as Linux 6.6 and later show it, a port in reserve, an adapter, and what is no serial port.
+    /// A UART as Linux 6.6 and later show it, a spare port, an adapter, and a device that is no serial port.
     fn machine() -> Root {
         const UART: &str = "sys/devices/pnp0/00:00/00:00:0/00:00:0.0/tty/ttyS0";
         const SPARE: &str = "sys/devices/platform/serial8250/tty/ttyS1";
@@ -291,7 +293,7 @@ mod tests {
     fn ports_with_hardware_are_found() {
         let root = machine();
         let mut ports = list_ports_in(root.0.path());
-        // The group is that of whoever runs this.
+        // The group is that of the user who runs the test.
         ports.iter_mut().for_each(|port| port.group = None);
         insta::assert_snapshot!(serde_json::to_string_pretty(&ports).unwrap(), @r#"
         [

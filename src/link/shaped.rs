@@ -140,7 +140,7 @@ pub struct MessageRecord {
     pub arrival: Time,
     pub bytes: usize,
     pub fate: MessageFate,
-    /// Time from `sent` to delivery; `None` if it is dropped or lost. For an overtaken message: the delay
+    /// Time from `arrival` to delivery; `None` if it is dropped or lost. For an overtaken message: the delay
     /// before that.
     pub delay: Option<Duration>,
 }

@@ -1,17 +1,18 @@
-//! The middle of a list of values, and how sure it is.
+//! The centre of a list of values, and its confidence interval.
 //!
-//! For: figures of a few repetitions. Not for: percentiles of samples, which are nearest-rank (`percentile.rs`).
+//! For: figures of a few repetitions. Not for: percentiles of samples, which are nearest-rank
+//! (`percentile.rs`).
 
 use super::Interval;
 use super::percentile::interval_ranks;
 
-/// The median of `values`, in any order and not NaN: the middle one, or the mean of the middle
-/// two. `None` without values.
+/// The median of `values`, in any order and without NaN: the middle one, or the mean of the middle two.
+/// `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     median_in_place(&mut values.to_vec())
 }
 
-/// [`median`] without a copy: `values` are left in another order.
+/// [`median`] without a copy: changes the order of `values`.
 pub(super) fn median_in_place(values: &mut [f64]) -> Option<f64> {
     let half = values.len() / 2;
     let odd = !values.len().is_multiple_of(2);
@@ -26,10 +27,10 @@ pub(super) fn median_in_place(values: &mut [f64]) -> Option<f64> {
     Some(below.midpoint(upper))
 }
 
-/// The interval that holds the median of what `values` were drawn from with at least this confidence: two of the
-/// values themselves, by their order. `None` when they are too few (below 6 for 0.95).
+/// The confidence interval of the median of the distribution of `values`: two of the values themselves, by
+/// rank. `None` if they are too few (below 6 for 0.95).
 ///
-/// The order is used and not a bootstrap, because for a handful of repetitions a bootstrap promises more than it keeps
+/// Order statistics instead of a bootstrap: for a handful of repetitions a bootstrap has too little coverage
 /// (87 % instead of 95 % for seven).
 pub fn median_interval(values: &[f64], confidence: f64) -> Option<Interval> {
     let (low, high) = interval_ranks(values.len() as u64, 0.5, confidence)?;

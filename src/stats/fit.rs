@@ -1,9 +1,9 @@
-//! Straight lines through points: slope, intercept, how sure they are, and what they miss.
+//! Straight lines through points: slope, intercept, their intervals, and residuals.
 //!
-//! For: a few to some hundred points with exact x (Theil–Sen costs n²). Not for what a slope means: `explain` says that.
-//! Sources: Draper and Smith, "Applied Regression Analysis" (least squares); Sen, "Estimates of the regression
-//! coefficient based on Kendall's tau", JASA 1968; Burnham and Anderson, "Model Selection and Multimodel Inference", 2nd
-//! ed. 2002 (two lines or one).
+//! For: a few to some hundred points with exact x (Theil–Sen costs n²). `explain` interprets the slopes.
+//! Sources: Draper and Smith, "Applied Regression Analysis" (least squares); Sen, "Estimates of the
+//! regression coefficient based on Kendall's tau", JASA 1968; Burnham and Anderson, "Model Selection and
+//! Multimodel Inference", 2nd ed. 2002 (two lines or one).
 
 use super::centre::{median, median_in_place};
 use super::kendall::{score_variance, tie_counts};
@@ -15,7 +15,7 @@ use super::{Interval, normal, student};
 pub struct LinearFit {
     pub intercept: f64,
     pub slope: f64,
-    /// `None` where the points are too few, or the method gives none.
+    /// `None` if there are too few points, or the method gives none.
     pub intercept_interval: Option<Interval>,
     pub slope_interval: Option<Interval>,
 }
@@ -29,20 +29,20 @@ impl LinearFit {
         self.intercept + self.slope * x
     }
 
-    /// How far a point lies above the line.
+    /// Vertical distance of a point above the line.
     pub fn residual(&self, (x, y): FitPoint) -> f64 {
         y - self.predict(x)
     }
 }
 
-/// The line with the least sum of squared residuals; intervals by Student's t, for residuals that are alike everywhere
-/// and independent. `None` unless all is finite and two values of x differ.
+/// The line with the smallest sum of squared residuals. Intervals by Student's t, for independent residuals
+/// of equal variance. `None` unless all values are finite and two values of x differ.
 pub fn least_squares(points: &[FitPoint], confidence: f64) -> Option<LinearFit> {
     weighted_least_squares(points, &vec![1.0; points.len()], confidence)
 }
 
-/// [`least_squares`] where each point counts as its weight says, above zero; only their ratios matter. 1/y² makes every
-/// residual count by its share of y.
+/// [`least_squares`] with a weight above zero for each point; only the ratios of weights matter. A weight of
+/// 1/y² makes residuals relative to y.
 pub fn weighted_least_squares(points: &[FitPoint], weights: &[f64], confidence: f64) -> Option<LinearFit> {
     let weighted = |of: &dyn Fn(FitPoint) -> f64| {
         let mut sum = CompensatedSum::default();
@@ -78,9 +78,9 @@ pub fn relative_least_squares(points: &[FitPoint], confidence: f64) -> Option<Li
     weighted_least_squares(points, &weights, confidence)
 }
 
-/// The line whose slope is the median of the slopes between all pairs of points: up to 29 % of them may be anywhere.
-/// The intercept leaves as many points above as below; its interval is not known, that of the slope is Sen's. `None`
-/// unless all is finite and two values of x differ.
+/// The line whose slope is the median of the slopes between all pairs of points: robust against up to 29 %
+/// outliers. The intercept leaves equally many points above and below; it has no interval, the interval of
+/// the slope is Sen's. `None` unless all values are finite and two values of x differ.
 pub fn theil_sen(points: &[FitPoint], confidence: f64) -> Option<LinearFit> {
     if !has_finite_line(points) {
         return None;
@@ -102,13 +102,13 @@ pub fn theil_sen(points: &[FitPoint], confidence: f64) -> Option<LinearFit> {
     })
 }
 
-/// Sen's interval: the slopes, sorted, that Kendall's score just does not refuse.
+/// Sen's interval: the sorted slopes that Kendall's score just does not reject.
 fn sen_interval(points: &[FitPoint], slopes: &[f64], confidence: f64) -> Option<Interval> {
     let of = |coordinate: fn(&FitPoint) -> f64| tie_counts(points.iter().map(coordinate).collect());
     let variance = score_variance(points.len(), &[of(|point| point.0), of(|point| point.1)]);
     let half = normal::half_width(confidence) * variance.sqrt();
     let count = slopes.len() as f64;
-    // Ranks from 1; the normal approximation asks for more pairs than there are where points are few.
+    // Ranks from 1; with few points the normal approximation may exceed the number of pairs.
     let low = ((count - half) / 2.0).round_ties_even() as usize;
     let high = ((count + half) / 2.0).round_ties_even() as usize;
     Some(Interval { low: *slopes.get(low.checked_sub(1)?)?, high: *slopes.get(high)? })
@@ -119,19 +119,21 @@ fn sen_interval(points: &[FitPoint], slopes: &[f64], confidence: f64) -> Option<
 pub struct SegmentedFit {
     pub below: LinearFit,
     pub above: LinearFit,
-    /// The last x that the lower line was fitted to, and the first of the other one.
+    /// The last x of the lower line, and the first x of the upper one.
     pub break_between: (f64, f64),
 }
 
-/// On each side of a break: a line through fewer misses too little to be judged.
+/// Minimum number of points on each side of a break: with fewer, the residuals are too small to judge the
+/// line.
 const MIN_SEGMENT_POINTS: usize = 4;
 /// Burnham and Anderson, p. 70: beyond this difference of AICc the worse model has "essentially no support".
 const MIN_AICC_GAIN: f64 = 10.0;
-/// Nothing is measured to better than a thousandth: a line that misses less is no better for it.
+/// Measurements are no more accurate than a thousandth: smaller residuals do not make a line better.
 const MIN_RELATIVE_RESIDUAL: f64 = 1e-3;
 
-/// Two lines, broken between two neighbours, where they clearly pay: their AICc, the place of the break counted as a
-/// parameter, is lower by more than 10 than that of one line. Every y counts by its share, and must be above zero.
+/// Two lines, separated between two neighbours, if they fit clearly better: their AICc, with the position of
+/// the break as a parameter, is lower by more than 10 than that of one line. Residuals are relative to y,
+/// which must be above zero.
 pub fn fit_segmented(points: &[FitPoint], confidence: f64) -> Option<SegmentedFit> {
     let mut points = points.to_vec();
     points.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
@@ -144,7 +146,7 @@ pub fn fit_segmented(points: &[FitPoint], confidence: f64) -> Option<SegmentedFi
         let missed: f64 = points.iter().map(|&point| (line.residual(point) / point.1).powi(2)).sum();
         Some((line, missed))
     };
-    // Two coefficients and the variance; four, the variance and the place.
+    // Two coefficients and the variance; four, the variance and the position.
     let one = corrected_aic(relative(&points)?.1, count, 3)?;
     let beside = MIN_SEGMENT_POINTS..(count + 1).saturating_sub(MIN_SEGMENT_POINTS);
     let two = |at: usize| {
@@ -158,7 +160,7 @@ pub fn fit_segmented(points: &[FitPoint], confidence: f64) -> Option<SegmentedFi
     (one - two > MIN_AICC_GAIN).then_some(broken)
 }
 
-/// Akaike's criterion, corrected for few points; `None` where there are too few for so many parameters.
+/// Akaike's criterion, corrected for few points; `None` if there are too few points for the parameters.
 fn corrected_aic(missed: f64, count: usize, parameters: usize) -> Option<f64> {
     let (n, k) = (count as f64, parameters as f64);
     let spare = n - k - 1.0;
@@ -238,9 +240,9 @@ mod tests {
 
     #[test]
     fn relative_weights_agree_with_scipy() {
-        // SciPy 1.17.1: p, c = scipy.optimize.curve_fit(lambda x, a, b: a + b*x, x, y, sigma=y), which finds the least
-        // sum step by step and stops at 7 to 10 digits; these are the digits it goes towards (normal equations with
-        // mpmath 1.3, 40 digits), t as above.
+        // SciPy 1.17.1: p, c = scipy.optimize.curve_fit(lambda x, a, b: a + b*x, x, y, sigma=y), which
+        // minimizes iteratively and stops at 7 to 10 digits; these are the digits of its limit (normal
+        // equations with mpmath 1.3, 40 digits), t as above.
         let relative = |points: &[FitPoint]| figures(relative_least_squares(points, 0.95));
         let wanted = [
             9.764020036965031e-05,
@@ -290,7 +292,7 @@ mod tests {
         }
     }
 
-    /// What a message of each size takes: below 1500 bytes one line, above another; some of it is noise.
+    /// The time of a message of each size: one line below 1500 bytes, another above, plus noise.
     fn swept(above: (f64, f64), noise: f64) -> Vec<FitPoint> {
         let mut random = crate::stats::SplitMix64::new(7);
         let sizes = (0..11).map(|power| f64::from(64 << power));

@@ -1,9 +1,11 @@
-//! The line under a cloud of points: how a clock runs against another, seen through delays that only ever add.
+//! The line below a cloud of points: the rate of one clock against another, seen through delays that are
+//! never negative.
 //!
-//! Of all lines that no point lies below, the one that is closest to the points on average is the edge of their lower
-//! convex hull over the mean of their positions (Moon, Skelly, Towsley: Estimation and removal of clock skew, 1999).
+//! Of all lines with no point below them, the one with the smallest mean distance to the points is the edge
+//! of their lower convex hull at the mean of their positions (Moon, Skelly, Towsley: Estimation and removal
+//! of clock skew, 1999).
 
-/// The slope of that line; points in the order of their positions. `None` where all stand in one place.
+/// The slope of that line; points in the order of their positions. `None` if all have the same position.
 pub fn lower_hull_slope(points: &[(f64, f64)]) -> Option<f64> {
     let mut hull: Vec<(f64, f64)> = Vec::new();
     for &point in points {
@@ -13,7 +15,7 @@ pub fn lower_hull_slope(points: &[(f64, f64)]) -> Option<f64> {
             hull.pop();
         }
         match hull.last_mut() {
-            // Of those in one place the lowest counts.
+            // Of several points at one position the lowest counts.
             Some(last) if last.0 == point.0 => last.1 = last.1.min(point.1),
             _ => hull.push(point),
         }

@@ -1,9 +1,10 @@
-//! Jitter: how much one delay differs from the one before it.
+//! Jitter: the difference between consecutive delays.
 //!
-//! The mean of |x_i − x_(i−1)|, where the difference is the inter-packet delay variation (IPDV) of RFC 3393 between
-//! consecutive packets. It works on round-trip times as well as on one-way delays, because a constant clock offset
-//! falls out of a difference. Not the smoothed estimator of RFC 3550, which remembers only the last sixteen; and not
-//! the spread over a whole run (a standard deviation or a percentile says that).
+//! The mean of |x_i − x_(i−1)|, where the difference is the inter-packet delay variation (IPDV) of RFC 3393
+//! between consecutive packets. It works for round-trip times as well as for one-way delays, because a
+//! constant clock offset cancels in a difference. It is not the smoothed estimator of RFC 3550, which covers
+//! only about the last sixteen packets, and not the spread over a whole run (a standard deviation or a
+//! percentile measures that).
 
 use super::sum::CompensatedSum;
 
@@ -16,7 +17,7 @@ pub struct Jitter {
 }
 
 impl Jitter {
-    /// Takes in the next delay, which must be finite.
+    /// Adds the next delay, which must be finite.
     pub fn add(&mut self, delay: f64) {
         if let Some(previous) = self.previous.replace(delay) {
             self.differences += 1;
@@ -24,13 +25,13 @@ impl Jitter {
         }
     }
 
-    /// An exchange was lost here: the delays before and after it are not consecutive, and their difference is not
-    /// taken (RFC 3393 leaves it undefined).
+    /// A request was lost here: the delays before and after it are not consecutive, and their difference is
+    /// undefined (RFC 3393).
     pub fn gap(&mut self) {
         self.previous = None;
     }
 
-    /// Joins the differences of another stream.
+    /// Merges the differences of another stream.
     pub fn merge(&mut self, other: &Self) {
         self.differences += other.differences;
         self.sum.add(other.sum.value());
@@ -78,7 +79,7 @@ mod tests {
             delays in prop::collection::vec(prop::option::weighted(0.9, 0.0f64..1e9), 0..100),
             cut in 0usize..100,
         ) {
-            // Two streams joined count as one with a gap between them.
+            // Two merged streams count as one with a gap between them.
             let (first, second) = delays.split_at(cut.min(delays.len()));
             let mut jitters = [Jitter::default(); 2];
             for (jitter, part) in jitters.iter_mut().zip([first, second]) {

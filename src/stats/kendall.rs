@@ -28,13 +28,13 @@ pub(super) fn mann_kendall_trend(values: &[f64]) -> (f64, f64) {
     (tau, two_sided_p(score / variance.sqrt()))
 }
 
-/// How many values there are of each that stands more than once.
+/// The number of occurrences of each value that occurs more than once.
 pub(super) fn tie_counts(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     values.chunk_by(|a, b| a == b).map(|group| group.len() as f64).filter(|&count| count > 1.0).collect()
 }
 
-/// Variance of the score of so many values where nothing depends on anything, with the ties of either side.
+/// Variance of the score of `values` independent values, with the ties of either side.
 pub(super) fn score_variance(values: usize, ties: &[Vec<f64>]) -> f64 {
     let of = |n: f64| n * (n - 1.0) * (2.0 * n + 5.0);
     (of(values as f64) - ties.iter().flatten().map(|&count| of(count)).sum::<f64>()) / 18.0

@@ -9,8 +9,8 @@ const MIN_SERIES_ARGUMENT: f64 = 0.3;
 /// The terms of the series fall as e^(−2k²λ²): 20 are enough above `MIN_SERIES_ARGUMENT`.
 const SERIES_TERMS: i32 = 20;
 
-/// The p-value, 0 to 1, of two ascending lists coming from one distribution; 1 when either is
-/// empty. Ties only raise it.
+/// The p-value, 0 to 1, of two ascending lists coming from one distribution; 1 if either is empty. Ties only
+/// raise it.
 pub(super) fn two_sample_p(a: &[f64], b: &[f64]) -> f64 {
     let (m, n) = (a.len() as f64, b.len() as f64);
     if a.is_empty() || b.is_empty() {
@@ -24,7 +24,7 @@ pub(super) fn two_sample_p(a: &[f64], b: &[f64]) -> f64 {
 fn ks_distance(a: &[f64], b: &[f64]) -> f64 {
     let (mut i, mut j, mut greatest) = (0, 0, 0.0f64);
     while i < a.len() && j < b.len() {
-        // The total order, so that even NaN is passed over.
+        // `total_cmp` also advances past NaN.
         let next = if a[i].total_cmp(&b[j]).is_le() { a[i] } else { b[j] };
         let reached = |value: &&f64| value.total_cmp(&next).is_le();
         i += a[i..].iter().take_while(reached).count();

@@ -1,8 +1,8 @@
 //! The statistics of a measurement: numbers in, numbers out.
 //!
-//! For: summing up samples, saying how sure a figure is, and telling whether a run was steady.
-//! Not for: recording samples, units, or wording. Nothing here reads a clock, a file or the
-//! environment, and every random choice comes from a seed, so a result can be worked out again.
+//! For: summaries of samples, confidence intervals, and tests for drift. Not for: recording samples, units,
+//! or wording. Nothing here reads a clock, a file or the environment, and every random choice comes from a
+//! seed, so results are reproducible.
 
 mod centre;
 pub mod fit;
@@ -33,7 +33,7 @@ pub use series::{Drift, detect_drift, warm_up_samples};
 
 use serde::{Deserialize, Serialize};
 
-/// A confidence interval, both ends included, in the unit of the values it was made from.
+/// A confidence interval, both ends included, in the unit of its values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Lower end; never above `high`.

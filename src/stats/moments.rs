@@ -1,4 +1,4 @@
-//! Mean, spread, least and greatest of a stream of values, in fixed memory.
+//! Mean, variance, minimum and maximum of a stream of values, in fixed memory.
 //!
 //! For: figures over every sample of a run of any length. Not for: percentiles (see
 //! [`percentile`](super::percentile)).
@@ -46,7 +46,7 @@ impl Moments {
         moments
     }
 
-    /// Takes in one value, which must be finite.
+    /// Adds one value, which must be finite.
     pub fn add(&mut self, x: f64) {
         self.count += 1;
         let before = self.mean.difference_to(x);
@@ -56,7 +56,7 @@ impl Moments {
         self.max = self.max.max(x);
     }
 
-    /// Takes in all the values that `other` has seen.
+    /// Adds all values of `other`.
     pub fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -72,7 +72,7 @@ impl Moments {
         self.max = self.max.max(other.max);
     }
 
-    /// How many values were taken in.
+    /// The number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -92,12 +92,12 @@ impl Moments {
         self.variance().map(f64::sqrt)
     }
 
-    /// The least value; `None` without values.
+    /// The minimum; `None` without values.
     pub fn min(&self) -> Option<f64> {
         (self.count > 0).then_some(self.min)
     }
 
-    /// The greatest value; `None` without values.
+    /// The maximum; `None` without values.
     pub fn max(&self) -> Option<f64> {
         (self.count > 0).then_some(self.max)
     }

@@ -5,9 +5,9 @@
 
 use std::f64::consts::TAU;
 
-/// Where the series gives way to the continued fraction: both are good to 12 digits there.
+/// Boundary between the series and the continued fraction: both are accurate to 12 digits there.
 const SERIES_MAX_Z: f64 = 3.0;
-/// Terms that bring either form to 12 digits on its side of `SWITCH`.
+/// Number of terms for 12 digits on either side of the boundary.
 const SERIES_TERMS: u32 = 60;
 
 /// P(Z > z), for z ≥ 0.

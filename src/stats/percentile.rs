@@ -1,48 +1,49 @@
-//! Percentiles by rank: which sample it is, whether there are enough samples, and how sure it is.
+//! Percentiles by rank: the rank of the sample, whether there are enough samples, and its confidence
+//! interval.
 //!
-//! For: turning a number of samples into ranks, which a histogram or a sorted list can then look
-//! up. Not for: holding samples. No shape of distribution is assumed anywhere.
+//! For: ranks for a given number of samples, for look-up in a histogram or a sorted list. Not for: storing
+//! samples. No distribution is assumed.
 //! Sources: nearest rank, Hyndman and Fan, "Sample quantiles in statistical packages", 1996,
 //! definition 1; order-statistic intervals, David and Nagaraja, "Order Statistics", 3rd ed., §7.1;
 //! the skewness term, Cornish and Fisher 1938.
 
 use super::normal::half_width;
 
-/// The chance left on either side of the interval a percentile must allow: half of 5 %.
+/// The probability on either side of the interval that a percentile must support: half of 5 %.
 const SUPPORT_TAIL: f64 = 0.025;
 
-/// Up to this many samples expected beyond the percentile the binomial is summed term by term:
-/// every n ≤ 20 000, and the far tails of any n. It costs at most some 10 000 steps.
+/// Up to this expected number of samples beyond the percentile the binomial is summed term by term: every n ≤
+/// 20 000, and the far tails of any n. The sum has at most about 10 000 steps.
 const MAX_EXACT_EXPECTED: f64 = 10_000.0;
 
 /// The nearest rank of percentile `p` among `n` sorted samples: ceil(p·n), 1 to n.
 ///
-/// `p` is a share, 0 < p ≤ 1. A product that misses a whole number only by rounding (0.07 · 100)
-/// counts as that number. 0 when `n` is 0: there is no such sample.
+/// `p` is a share, 0 < p ≤ 1. A product that differs from an integer only by rounding (0.07 · 100) counts as
+/// that integer. 0 if `n` is 0: there is no such sample.
 pub fn nearest_rank(n: u64, p: f64) -> u64 {
-    // p and the product are each off by at most half an epsilon, and p may come from a division.
+    // p and the product each have an error of at most half an epsilon, and p may come from a division.
     let nearest = (p * n as f64 * (1.0 - 4.0 * f64::EPSILON)).ceil() as u64;
     nearest.max(1).min(n)
 }
 
-/// Whether `n` samples can say anything about percentile `p`, a share between 0 and 1.
+/// Whether `n` samples support percentile `p`, a share between 0 and 1.
 ///
-/// They can when the largest of them (for p < 0.5 the smallest) lies beyond the true percentile
-/// with a chance of at least 97.5 %, so that a 95 % interval exists: n ≥ ln 0.025 / ln p. That is
-/// 6 for the median, 36 for p90, 368 for p99, 3688 for p99.9. Never for 0 and 1: the least and
-/// the greatest possible value cannot be estimated.
+/// They do if the largest of them (for p < 0.5 the smallest) lies beyond the true percentile with a
+/// probability of at least 97.5 %, so that a 95 % interval exists: n ≥ ln 0.025 / ln p. That is 6 for the
+/// median, 36 for p90, 368 for p99, 3688 for p99.9. Never for 0 and 1: the smallest and the largest possible
+/// value cannot be estimated.
 pub fn is_supported(n: u64, p: f64) -> bool {
     let inner = p.max(1.0 - p);
     inner < 1.0 && n as f64 >= SUPPORT_TAIL.ln() / inner.ln()
 }
 
-/// The ranks (1 to n, both included) of the two sorted samples between which the true percentile
-/// `p` lies with at least the given `confidence`, half of the remaining chance on either side.
+/// The ranks (1 to n, both included) of the two sorted samples that enclose the true percentile `p` with at
+/// least the given `confidence`, with half of the remaining probability on either side.
 ///
-/// `p` and `confidence` are shares between 0 and 1, ends excluded. Samples must be independent;
-/// ties only make the interval surer. `None` when `n` samples are too few for it, or an argument
-/// is out of range. Exact while at most 10 000 samples are expected beyond the percentile (so for
-/// every n ≤ 20 000); above, a normal approximation with continuity and skewness corrections.
+/// `p` and `confidence` are shares between 0 and 1, ends excluded. Samples must be independent; ties only
+/// increase the coverage. `None` if `n` samples are too few, or an argument is out of range. Exact while at
+/// most 10 000 samples are expected beyond the percentile (so for every n ≤ 20 000); above, a normal
+/// approximation with continuity and skewness corrections.
 pub fn interval_ranks(n: u64, p: f64, confidence: f64) -> Option<(u64, u64)> {
     let inside = |share: f64| share > 0.0 && share < 1.0;
     if n == 0 || !inside(p) || !inside(confidence) {
@@ -78,7 +79,7 @@ fn exact_ranks(n: u64, p: f64, tail: f64) -> Option<(u64, u64)> {
         if cumulative <= tail {
             few = many;
         }
-        // Past the peak the rest is less than rounding has already cost.
+        // Past the peak the remaining terms are smaller than the rounding error.
         if many as f64 > n as f64 * rare && term < f64::EPSILON * tail {
             break;
         }
@@ -86,7 +87,7 @@ fn exact_ranks(n: u64, p: f64, tail: f64) -> Option<(u64, u64)> {
     if p < 0.5 { Some((few + 1, many + 1)) } else { Some((n - many, n - few)) }
 }
 
-/// The same ranks from the normal curve with the binomial's mean, deviation and skewness.
+/// The same ranks from a normal approximation with the binomial's mean, deviation and skewness.
 fn approximate_ranks(n: u64, p: f64, z: f64) -> (u64, u64) {
     let deviation = (n as f64 * p * (1.0 - p)).sqrt();
     let skew = (z * z - 1.0) * (1.0 - 2.0 * p) / 6.0;
@@ -142,7 +143,7 @@ mod tests {
             (10_000, 0.999, 0.95, (9983, 9997)),
             (368_887, 0.99999, 0.95, (368_879, 368_887)),
             (1_000_000, 0.999, 0.95, (998_938, 999_062)),
-            // From here on the normal approximation, to the rank.
+            // From here on the normal approximation; the ranks are identical.
             (1_000_000, 0.5, 0.95, (499_020, 500_981)),
             (10_000_000, 0.99, 0.99, (9_899_189, 9_900_811)),
             (1_000_000, 0.05, 0.95, (49_573, 50_429)),

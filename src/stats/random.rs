@@ -1,4 +1,4 @@
-//! A seeded generator: the same seed gives the same numbers for ever, in schedules and simulations.
+//! A seeded generator: the same seed always gives the same numbers, in schedules and simulations.
 //!
 //! Not for secrets. Source: SplitMix64, Steele, Lea and Flood, "Fast splittable
 //! pseudorandom number generators", OOPSLA 2014, with the constants of its Java 8 form.
@@ -8,7 +8,7 @@
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// A generator that starts from `seed`; any value will do.
+    /// A generator with any `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -28,7 +28,7 @@ impl SplitMix64 {
     }
 }
 
-/// Made-up measurements for the simulations in this folder's tests.
+/// Simulated measurements for the tests in this folder.
 #[cfg(test)]
 pub(crate) mod simulate {
     use super::SplitMix64;
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn agrees_with_the_published_sequence() {
-        // The values every SplitMix64 gives from seed 1234567 (Rosetta Code, "Splitmix64").
+        // The values of every SplitMix64 with seed 1234567 (Rosetta Code, "Splitmix64").
         let mut random = SplitMix64::new(1_234_567);
         let expected = [
             6_457_827_717_110_365_317,

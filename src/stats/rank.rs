@@ -1,7 +1,7 @@
 //! Two lists of values compared by their ranks: does one tend to be larger, and by how much?
 //!
-//! For: figures of a few to some hundred repetitions, without asking how they are distributed. Not for: samples within a
-//! run, which depend on each other.
+//! For: figures of a few to some hundred repetitions of any distribution. Not for: samples within a run,
+//! which depend on each other.
 //! Sources: Mann and Whitney, "On a test of whether one of two random variables is stochastically larger than the other",
 //! 1947; its exact distribution under ties by counting arrangements, Streitberg and Röhmel 1986; Hodges and Lehmann,
 //! "Estimates of location based on rank tests", 1963.
@@ -10,13 +10,13 @@ use super::Interval;
 use super::centre::median_in_place;
 use super::normal::{half_width, two_sided_p};
 
-/// Up to so many values in both lists together all arrangements are counted: some milliseconds at most.
+/// Up to this number of values in both lists together all arrangements are counted, within some milliseconds.
 const MAX_EXACT_VALUES: usize = 60;
 
 /// The two-sided p-value, 0 to 1, of the Mann–Whitney test of two lists without NaN; 1 when either is empty.
 ///
-/// Exact up to 60 values together, with ties as they are; above, the normal approximation with corrections for ties and
-/// continuity.
+/// Exact up to 60 values together, including ties; above, the normal approximation with corrections for ties
+/// and continuity.
 pub fn mann_whitney_p(a: &[f64], b: &[f64]) -> f64 {
     if a.is_empty() || b.is_empty() {
         return 1.0;
@@ -30,7 +30,7 @@ pub fn mann_whitney_p(a: &[f64], b: &[f64]) -> f64 {
     }
 }
 
-/// Twice the mid-rank of each value, those of `a` first: whole numbers even where values are tied.
+/// Twice the mid-rank of each value, those of `a` first: integers even with ties.
 fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     let values: Vec<f64> = a.iter().chain(b).copied().collect();
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -38,17 +38,17 @@ fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     let mut ranks = vec![0; values.len()];
     let mut below = 0;
     for tied in order.chunk_by(|&i, &j| values[i] == values[j]) {
-        // The mean of the ranks below + 1 … below + tied, twice.
+        // Twice the mean of the ranks below + 1 … below + tied.
         tied.iter().for_each(|&index| ranks[index] = 2 * below + tied.len() + 1);
         below += tied.len();
     }
     ranks
 }
 
-/// The smaller tail, twice: in how many of all choices of `n` ranks their sum is as far out as `sum`.
+/// Twice the smaller tail: the share of all choices of `n` ranks whose sum is at least as extreme as `sum`.
 fn exact_p(ranks: &[usize], n: usize, sum: usize) -> f64 {
     let most: usize = ranks.iter().sum();
-    // ways[k][s]: how many choices of k ranks have the sum s.
+    // ways[k][s]: number of choices of k ranks with the sum s.
     let mut ways = vec![vec![0.0f64; most + 1]; n + 1];
     ways[0][0] = 1.0;
     for &rank in ranks {
@@ -79,9 +79,8 @@ fn approximate_p(ranks: &[usize], n: usize, sum: usize) -> f64 {
     two_sided_p((apart - 0.5).max(0.0) / variance.sqrt())
 }
 
-/// How much larger the values of `b` are than those of `a`: the median of all differences, and the interval that holds
-/// the true shift with 95 %, if the lists differ by a shift. `None` when either is empty; no interval when they are too
-/// few for one (below 4 and 4).
+/// The shift from `a` to `b`: the median of all differences, and its 95 % interval, if the lists differ by a
+/// shift. `None` if either is empty; no interval if the lists are too short for one (below 4 and 4).
 pub fn hodges_lehmann_shift(a: &[f64], b: &[f64]) -> Option<(f64, Option<Interval>)> {
     let mut differences: Vec<f64> =
         a.iter().flat_map(|x| b.iter().map(move |y| difference(*x, *y))).collect();
@@ -93,12 +92,12 @@ pub fn hodges_lehmann_shift(a: &[f64], b: &[f64]) -> Option<(f64, Option<Interva
     Some((centre, interval))
 }
 
-/// What was not reached on either side is no different.
+/// Two infinite values (not reached on either side) do not differ.
 fn difference(x: f64, y: f64) -> f64 {
     if x == y { 0.0 } else { y - x }
 }
 
-/// The largest k with P(U < k) ≤ 2.5 %, for lists of these lengths without ties; 0 when there is none.
+/// The largest k with P(U < k) ≤ 2.5 %, for lists of these lengths without ties; 0 if there is none.
 fn critical_rank(n: usize, m: usize) -> usize {
     const TAIL: f64 = 0.025;
     if n + m > MAX_EXACT_VALUES {
@@ -106,12 +105,12 @@ fn critical_rank(n: usize, m: usize) -> usize {
         let deviation = (n * m * (n + m + 1.0) / 12.0).sqrt();
         return (n * m / 2.0 - half_width(1.0 - 2.0 * TAIL) * deviation).floor().max(0.0) as usize;
     }
-    // counts[k][u]: how many arrangements of k values among those so far have U = u.
+    // counts[k][u]: number of arrangements of k values so far with U = u.
     let mut counts = vec![vec![0.0f64; n * m + 1]; n + 1];
     counts[0][0] = 1.0;
     for rank in 1..=n + m {
         for k in (1..=n.min(rank)).rev() {
-            // The k-th of them on this rank has rank − k of the others below it.
+            // If the k-th of them has this rank, rank − k values of the other list are below it.
             let others = rank - k;
             if others > m {
                 continue;
@@ -140,7 +139,7 @@ mod tests {
     use super::*;
     use crate::stats::random::simulate::log_normal;
 
-    /// Values made the same way in Python: [(i*factor % modulus)/scale + offset for i in range(n)].
+    /// Values from the Python expression [(i*factor % modulus)/scale + offset for i in range(n)].
     fn list(n: u32, factor: u32, modulus: u32, scale: f64, offset: f64) -> Vec<f64> {
         (0..n).map(|i| f64::from(i * factor % modulus) / scale + offset).collect()
     }

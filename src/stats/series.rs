@@ -1,50 +1,49 @@
-//! A run as a series in time: how much its values depend on each other, where it settles, and
-//! whether it stays the same from beginning to end.
+//! A run as a time series: autocorrelation, warm-up, and drift from beginning to end.
 //!
-//! For: deciding what to leave out at the start and what to warn of. Not for: naming causes.
+//! For: skipping the warm-up and warning of drift. Not for: naming causes.
 //! Sources: effective size of a first-order autoregressive series, Bartlett 1946; MSER-5, White,
 //! "An effective truncation heuristic for bias reduction in simulation output", Simulation 1997,
-//! and Spratt 1998; those of the two tests of a drift stand in `kolmogorov.rs` and `kendall.rs`.
+//! and Spratt 1998; those of the two drift tests are in `kolmogorov.rs` and `kendall.rs`.
 
 use super::moments::Moments;
 use super::{kendall, kolmogorov};
 
-/// Samples averaged into one before MSER looks at them: the 5 of MSER-5.
+/// Samples averaged into one before MSER: the 5 of MSER-5.
 const WARM_UP_BATCH_SAMPLES: usize = 5;
 
-/// Most batch means in the trend test: its cost is their square.
+/// Maximum number of batch means in the trend test; its cost is quadratic.
 const MAX_TREND_BATCHES: usize = 200;
 
-/// Most samples in the test of the halves. More would find differences too small to matter: with
-/// 2500 a side the distribution functions must lie 4 % apart.
+/// Maximum number of samples in the test of the halves. More would detect irrelevant differences: with 2500 a
+/// side the distribution functions must differ by 4 %.
 const MAX_HALF_SAMPLES: usize = 5000;
 
-/// Fewest samples either test is left with, however dependent they are: so a pure ramp is found.
+/// Minimum number of samples in either test, whatever their autocorrelation, so that a pure ramp is detected.
 const MIN_SAMPLES: usize = 20;
 
-/// The trend test carries the decision, at the usual strict level.
+/// The trend test decides, at the usual strict level.
 const MAX_TREND_P: f64 = 0.01;
 
-/// The halves must confirm it, at the usual level. In simulations of 1000 samples with a spread of
-/// 25 %, 0.01 here missed 11 % of the drifts of a fifth, 0.05 missed 3 %.
+/// The halves must confirm it, at the usual level. In simulations of 1000 samples with a standard deviation
+/// of 25 %, 0.01 here missed 11 % of the drifts of one fifth, 0.05 missed 3 %.
 const MAX_HALVES_P: f64 = 0.05;
 
-/// Whether a run changed while it was measured.
+/// Result of the test for a change during a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drift {
     /// The p-value, 0 to 1, of both halves having one distribution (Kolmogorov–Smirnov).
     pub halves_p: f64,
     /// The trend, −1 (falls throughout) to 1 (rises throughout): Kendall's τ_b of batch means.
     pub trend_tau: f64,
-    /// The two-sided p-value, 0 to 1, of there being no trend.
+    /// The two-sided p-value, 0 to 1, of no trend.
     pub trend_p: f64,
-    /// `trend_p` is below 0.01 and `halves_p` below 0.05: the values moved in one direction, and
-    /// far enough to tell the halves apart.
+    /// `trend_p` is below 0.01 and `halves_p` below 0.05: the values moved in one direction, far enough to
+    /// separate the halves.
     pub is_drifting: bool,
 }
 
-/// The autocorrelation of `series` at `lag`, −1 to 1 (divisor n, so it fades with the lag).
-/// 1 at lag 0; 0 when the values are all the same or the lag is not below their number.
+/// The autocorrelation of `series` at `lag`, −1 to 1 (divisor n, so it decreases with the lag). 1 at lag 0; 0
+/// if all values are equal or the lag is not below their number.
 pub fn autocorrelation(series: &[f64], lag: usize) -> f64 {
     let mean = series.iter().sum::<f64>() / series.len() as f64;
     let later = series.get(lag..).unwrap_or_default();
@@ -57,18 +56,18 @@ pub fn autocorrelation(series: &[f64], lag: usize) -> f64 {
     }
 }
 
-/// How many independent samples are worth as much as `series` for its mean:
-/// n·(1 − ρ₁)/(1 + ρ₁), kept between 1 and n. 0 for an empty series.
+/// The number of independent samples with the same information about the mean as `series`: n·(1 − ρ₁)/(1 +
+/// ρ₁), limited to 1 … n. 0 for an empty series.
 pub fn effective_size(series: &[f64]) -> f64 {
     let n = series.len() as f64;
     let rho = autocorrelation(series, 1);
     (n * (1.0 - rho) / (1.0 + rho)).max(1.0).min(n)
 }
 
-/// How many samples at the start to leave out as warm-up: 0 to n/2, a multiple of 5 (MSER-5).
+/// The number of samples to skip as warm-up: 0 to n/2, a multiple of 5 (MSER-5).
 ///
-/// The cut after which the batch means of the rest have the smallest standard error. A cut near
-/// n/2 means that the series had not settled by then. 0 for fewer than 20 samples.
+/// The cut with the smallest standard error of the remaining batch means. A cut near n/2 means that the
+/// series had not settled by then. 0 for fewer than 20 samples.
 pub fn warm_up_samples(series: &[f64]) -> usize {
     if series.len() < MIN_SAMPLES {
         return 0;
@@ -90,11 +89,10 @@ pub fn warm_up_samples(series: &[f64]) -> usize {
 
 /// Tests whether `series` (finite values, in order) changed from its beginning to its end.
 ///
-/// Both tests want independent values, so the halves are thinned, and the batches of the trend
-/// made as long, as the effective size of its values says. In simulations of 1000 samples a steady series
-/// was called drifting in 0.6 % of cases when independent, in 2 % when autocorrelated up to 0.95.
-/// One that wanders for a twentieth of its length or longer may be called drifting. Fewer than 20
-/// samples show no drift.
+/// Both tests need independent values, so the halves are thinned, and the batches of the trend test
+/// lengthened, by the effective size. In simulations of 1000 samples a steady series was reported as drifting
+/// in 0.6 % of cases when independent, in 2 % with an autocorrelation of up to 0.95. A series that wanders
+/// for a twentieth of its length or longer may be reported as drifting. Fewer than 20 samples show no drift.
 pub fn detect_drift(series: &[f64]) -> Drift {
     let n = series.len();
     if n < MIN_SAMPLES {

@@ -1,4 +1,4 @@
-//! Student's t distribution with whole degrees of freedom, for the intervals of a few values.
+//! Student's t distribution with integer degrees of freedom, for the intervals of a few values.
 //!
 //! Not for densities or p-values. Source: the finite sums of Abramowitz and Stegun, "Handbook of Mathematical
 //! Functions", 26.7.3 and 26.7.4.
@@ -20,8 +20,8 @@ fn central_probability(angle: f64, freedom: u32) -> f64 {
     if is_odd { FRAC_2_PI * (angle + sine * sum) } else { sine * sum }
 }
 
-/// The half width, in standard errors, of the central interval that holds `confidence` (0 < confidence < 1) with so
-/// many degrees of freedom (1 and above): 2.36 for 0.95 and 7.
+/// The half width, in standard errors, of the central interval with this `confidence` (0 < confidence < 1)
+/// and `freedom` degrees of freedom (1 and above): 2.36 for 0.95 and 7.
 pub(super) fn half_width(freedom: u32, confidence: f64) -> f64 {
     let (mut low, mut high) = (0.0, FRAC_PI_2);
     // 60 halvings of π/2 reach the resolution of f64.

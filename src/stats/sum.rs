@@ -1,9 +1,9 @@
-//! A sum that keeps what rounding would throw away.
+//! A sum that retains the rounding error.
 //!
 //! For: running totals and means over billions of values, where each addend is smaller than the
 //! last digit of the total. Source: TwoSum, Knuth, "The Art of Computer Programming" vol. 2, §4.2.2.
 
-/// A running total held as a rounded value and what the rounding left out.
+/// A running total: a rounded value and its rounding error.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CompensatedSum {
     high: f64,

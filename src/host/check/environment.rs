@@ -1,4 +1,4 @@
-//! Checks of where this process stands: in a guest, in a container, behind which buffers and timers.
+//! Checks of this process's environment: guest, container, buffers and timers.
 
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ pub(super) fn container() -> Check {
     judge_container(ContainerTraces::read().detect_container().as_deref(), pair.as_deref())
 }
 
-/// `pair` is an interface whose other end lies outside.
+/// `pair` is an interface whose other end is outside the container.
 fn judge_container(kind: Option<&str>, pair: Option<&str>) -> Check {
     const NAME: &str = "container";
     let (kind, pair) = match (kind, pair) {
@@ -63,7 +63,7 @@ fn judge_container(kind: Option<&str>, pair: Option<&str>) -> Check {
     Check::doubtful(NAME, finding, remedy)
 }
 
-/// What 10 Gbit/s deliver in 1 ms, the time a busy machine may take to wake a reader.
+/// 10 Gbit/s for 1 ms, the time that a busy machine may need to wake a reader.
 const MIN_SOCKET_BUFFER_BYTES: u64 = 1_250_000;
 
 pub(super) fn socket_buffers() -> Check {
@@ -74,7 +74,7 @@ pub(super) fn socket_buffers() -> Check {
 fn judge_buffers(receive_bytes: Option<u64>, send_bytes: Option<u64>) -> Check {
     const NAME: &str = "socket buffers";
     let (Some(receive_bytes), Some(send_bytes)) = (receive_bytes, send_bytes) else {
-        // These two were not to be seen inside network namespaces before Linux 6.7.
+        // Before Linux 6.7 these two limits were not visible inside network namespaces.
         return Check::good(NAME, "the limits are not to be seen in this network namespace");
     };
     let finding =
@@ -90,7 +90,7 @@ pub(super) fn usb_serial_timers() -> Check {
     judge_usb_timers(&serial::usb_latency_timers())
 }
 
-/// FTDI adapters hold received bytes back until this timer ends or a packet is full; 16 ms unless told otherwise.
+/// FTDI adapters hold received bytes back until this timer expires or a packet is full; the default is 16 ms.
 fn judge_usb_timers(timers: &[(i64, PathBuf)]) -> Check {
     const NAME: &str = "USB serial timers";
     let slow: Vec<_> = timers.iter().filter(|(milliseconds, _)| *milliseconds > MIN_USB_TIMER_MS).collect();
@@ -108,7 +108,7 @@ fn judge_usb_timers(timers: &[(i64, PathBuf)]) -> Check {
     )
 }
 
-/// Whether interfaces of these facts hold back the interrupts of what they receive.
+/// Whether the interfaces with these facts delay their receive interrupts.
 pub fn interrupt_coalescing(interfaces: &[Map<String, Value>]) -> Check {
     const NAME: &str = "interrupts";
     let holds_back = |facts: &Map<String, Value>| {

@@ -1,6 +1,6 @@
-//! Is this machine fit to measure? One check after the other, each with what it found and the command that helps.
+//! Checks of this machine's fitness for measuring. Each check has a finding and the command that helps.
 //!
-//! Not for links: which transports work is a matter of `link`. Nothing is printed and nothing is changed here.
+//! `link` checks the transports. Nothing here prints or changes anything.
 //!
 //! To add a check: one function and its line in [`CHECKS`].
 
@@ -14,14 +14,14 @@ pub use environment::interrupt_coalescing;
 
 use serde::Serialize;
 
-/// What a check says about this machine.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckVerdict {
     Good,
-    /// Figures may be worse, or vary more, than the link deserves.
+    /// Figures may be worse, or vary more, than those of the link.
     Doubtful,
-    /// Figures do not tell about the link.
+    /// Figures do not represent the link.
     Bad,
 }
 
@@ -30,9 +30,9 @@ pub enum CheckVerdict {
 pub struct Check {
     pub name: &'static str,
     pub verdict: CheckVerdict,
-    /// What was found, in one line.
+    /// The finding, in one line.
     pub finding: String,
-    /// What to do about it: the command to type, after the words that introduce it. Always there unless good.
+    /// The remedy: an introduction and the command to type. Always present unless good.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -51,7 +51,7 @@ impl Check {
     }
 }
 
-/// Every check, in the order of the report.
+/// All checks, in the order of the report.
 pub const CHECKS: &[fn() -> Check] = &[
     time::clock_source,
     time::clock_reading,
@@ -75,7 +75,7 @@ pub const CHECKS: &[fn() -> Check] = &[
     permission::ping,
 ];
 
-/// Makes every check; takes about a second, most of it asleep.
+/// Runs all checks; takes about a second, most of it asleep.
 pub fn run_checks() -> Vec<Check> {
     CHECKS.iter().map(|check| check()).collect()
 }

@@ -1,4 +1,4 @@
-//! Checks of what this process may do.
+//! Checks of this process's permissions.
 
 use rustix::process::{Resource, getrlimit};
 
@@ -29,7 +29,7 @@ fn judge_capabilities(rights: Option<&ProcessRights>, program: &str) -> Check {
     Check::doubtful(NAME, uses.join(", "), format!("sudo setcap {}+ep {program}", names.join(",")))
 }
 
-/// A path as a shell takes it.
+/// A path quoted for a shell.
 fn shell_quoted(path: &str) -> String {
     if path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c)) {
         return path.to_owned();
@@ -61,14 +61,15 @@ fn judge_real_time(rights: Option<&ProcessRights>, limit: Option<u64>) -> Check 
 
 /// Standard streams, result files, control connections.
 const RESERVED_FILES: u64 = 24;
-/// Half of what a plan may run side by side, both ends here; the usual limit of a login is 1024.
+/// Half of the parallel links that a plan may use, with both ends in this process; the usual limit of a login
+/// is 1024.
 const MIN_OPEN_FILES: u64 = 1024;
 
 pub(super) fn open_files() -> Check {
     judge_open_files(getrlimit(Resource::Nofile).maximum)
 }
 
-/// By the hard limit: up to that every command that opens links raises its own.
+/// Uses the hard limit: every command that opens links raises its soft limit to it.
 fn judge_open_files(limit: Option<u64>) -> Check {
     const NAME: &str = "open files";
     let Some(limit) = limit else { return Check::good(NAME, "no limit") };

@@ -1,4 +1,4 @@
-//! Checks of the CPUs: how many there are for us, and what slows them or takes them away.
+//! Checks of the CPUs: how many are available, and what slows them.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -37,7 +37,8 @@ pub(super) fn quota() -> Check {
     judge_quota(smallest_quota(&groups, |path| read::text(path)))
 }
 
-/// The smallest share of CPUs that this process's control group (version 2) or one above it allows, and its file.
+/// The smallest CPU quota of this process's control group (version 2) and its ancestors, in CPUs, and its
+/// file.
 fn smallest_quota(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<(f64, String)> {
     let mut group = groups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_end_matches('/');
     let mut smallest: Option<(f64, String)> = None;
@@ -55,7 +56,7 @@ fn smallest_quota(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option
     }
 }
 
-/// `200000 100000` (µs of CPU time in every so many µs) is 2 CPUs; `max 100000` is no quota.
+/// `200000 100000` (µs of CPU time per period in µs) is 2 CPUs; `max 100000` is no quota.
 fn parse_quota(text: &str) -> Option<f64> {
     let (quota, period) = text.split_once(' ')?;
     let cpus = quota.parse::<u64>().ok()? as f64 / period.trim().parse::<u64>().ok()? as f64;
@@ -76,7 +77,7 @@ fn judge_quota(quota: Option<(f64, String)>) -> Check {
 
 /// Long enough for 30 ticks of every CPU.
 const LOAD_SAMPLE_TIME: Duration = Duration::from_millis(300);
-/// More than this of all CPUs and an end of the link may find none free.
+/// With a larger share of all CPUs in use, an end of the link may find none free.
 const MAX_OTHER_LOAD_SHARE: f64 = 0.2;
 
 pub(super) fn load() -> Check {
@@ -106,7 +107,7 @@ fn judge_load(load: Option<CpuLoad>, own_share: f64) -> Check {
     Check::doubtful(NAME, finding, "see which and stop them: top -o %CPU")
 }
 
-/// One per cent is 10 ms in every second during which nothing here moves.
+/// One per cent is 10 ms in every second during which this machine stands still.
 const MAX_STEAL_SHARE: f64 = 0.01;
 
 pub(super) fn steal() -> Check {
@@ -152,7 +153,7 @@ fn judge_frequency(frequency: &FrequencyPolicy, guest: bool) -> Check {
     }
 }
 
-/// Waking from states deeper than this takes as long as a whole exchange over loop-back.
+/// Waking from deeper states takes as long as a whole round trip over loop-back.
 const MAX_IDLE_EXIT_US: u64 = 20;
 
 pub(super) fn idle() -> Check {
@@ -198,7 +199,7 @@ fn judge_smt(cores: &BTreeSet<Vec<u32>>, control: Option<&str>) -> Check {
             format!("echo off | sudo tee {CPU_SYSFS_DIRECTORY}/smt/control"),
         );
     }
-    // Guests and old kernels cannot switch it off as a whole, but single CPUs.
+    // Guests and old kernels cannot switch it off as a whole, but can switch off single CPUs.
     let second: Vec<_> = cores
         .iter()
         .flat_map(|core| &core[1..])

@@ -1,4 +1,5 @@
-//! The checks of the radios: a wireless interface that saves power makes a quiet link slow; who is paired over Bluetooth.
+//! Checks of the radios: power saving of wireless interfaces, which makes a quiet link slow, and Bluetooth
+//! pairing.
 
 use serde_json::{Map, Value};
 
@@ -39,9 +40,9 @@ fn judge_wifi(interfaces: &[Map<String, Value>]) -> Check {
     }
 }
 
-/// Whether a device is paired, which those that ask for it want before they are called.
+/// Whether a device is paired: some services require pairing before a connection.
 pub(super) fn bluetooth() -> Check {
-    // Connections stand beside the adapters, with a colon.
+    // Connections are listed beside the adapters; their names contain a colon.
     let adapters = read::file_names("/sys/class/bluetooth").iter().filter(|name| !name.contains(':')).count();
     judge_bluetooth(adapters, radio::count_bluetooth_pairs())
 }

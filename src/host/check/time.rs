@@ -8,7 +8,7 @@ use crate::clock::{self, Clock};
 use crate::host::{CLOCK_SOURCE_DIRECTORY, cpu, read};
 use crate::units::format_nanoseconds;
 
-/// Clock sources that take a system call and a slow device to read, or a tick to move.
+/// Clock sources that need a system call and a slow device to read, or that advance only with ticks.
 const SLOW_CLOCK_SOURCES: [&str; 6] = ["hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies", "xen"];
 
 pub(super) fn clock_source() -> Check {
@@ -32,7 +32,7 @@ fn judge_source(current: Option<&str>, available: &str) -> Check {
     Check::doubtful(NAME, format!("{current}: every time stamp is a slow system call"), remedy)
 }
 
-/// Above this the clock is read by a system call and not in the vDSO, which takes 20 to 50 ns.
+/// Above this the clock is read by a system call instead of the vDSO, which takes 20 to 50 ns.
 const MAX_CLOCK_READ_NS: f64 = 100.0;
 
 pub(super) fn clock_reading() -> Check {
@@ -57,7 +57,7 @@ fn judge_reading(cost: clock::ReadCost) -> Check {
     )
 }
 
-/// How late sleeps end.
+/// Lateness of wake-ups.
 #[derive(Debug, Clone, Copy)]
 struct Lateness {
     median_ns: f64,
@@ -66,10 +66,11 @@ struct Lateness {
 
 const TEST_SLEEP_TIME: Duration = Duration::from_millis(1);
 const MAX_TEST_SLEEPS: u32 = 200;
-/// Where timers are so coarse that the sleeps overrun, fewer must do: the check is to take half a second at most.
+/// Time limit of the test. With coarse timers, sleeps overrun and fewer of them must suffice: the check takes
+/// half a second at most.
 const MAX_TIMER_TEST_TIME: Duration = Duration::from_millis(240);
 
-/// Sleeps to instants 1 ms apart, on a thread of its own because the slack stays with the thread.
+/// Sleeps to instants 1 ms apart. Uses a separate thread, because the slack is a property of the thread.
 fn measure_lateness(slack_ns: Option<u64>) -> Option<Lateness> {
     let sleeps = move || {
         if let Some(slack_ns) = slack_ns {
@@ -80,7 +81,7 @@ fn measure_lateness(slack_ns: Option<u64>) -> Option<Lateness> {
         let mut until = start;
         let mut late: Vec<u64> = Vec::with_capacity(MAX_TEST_SLEEPS as usize);
         for _ in 0..MAX_TEST_SLEEPS {
-            // An instant that has passed already would not be slept for.
+            // An instant in the past would need no sleep.
             until = (until + TEST_SLEEP_TIME).max(clock.now() + TEST_SLEEP_TIME / 10);
             if until.since(start) > MAX_TIMER_TEST_TIME {
                 break;
@@ -106,9 +107,9 @@ pub(super) fn timer_error() -> Check {
     judge_timer(cpu::timer_slack_ns(), measure_lateness(None), measure_lateness(Some(1)))
 }
 
-/// Above this median the sleeping part of "sleep, then spin" eats into the spinning part.
+/// Above this median, late wake-ups reach into the busy-polled part of a wait.
 const MAX_MEDIAN_LATENESS_NS: f64 = clock::BUSY_POLL_LEAD.as_nanos() as f64;
-/// Above this one send in a hundred of a schedule of 1000 a second is missed.
+/// Above this, 1 % of the sends of a schedule with 1000 per second are missed.
 const MAX_P99_LATENESS_NS: f64 = 1e6;
 
 fn judge_timer(slack_ns: Option<u64>, usual: Option<Lateness>, tight: Option<Lateness>) -> Check {

@@ -1,21 +1,21 @@
-//! The messages in which Linux tells of a wireless interface (linux/netlink.h, genetlink.h, nl80211.h). Bytes in, bytes
-//! out, in this machine's own order.
+//! Messages of Linux about wireless interfaces (linux/netlink.h, genetlink.h, nl80211.h). Bytes in, bytes
+//! out, in the machine's byte order.
 //!
-//! Not for sending them, nor for what is made of it.
+//! `radio.rs` sends and evaluates them.
 
-/// What is asked.
+/// The supported queries.
 #[derive(Debug, Clone, Copy)]
 pub enum Query {
-    /// The number under which the kernel knows these messages.
+    /// The number of the nl80211 family in the kernel.
     Family,
     /// An interface, by its number.
     Interface(u32),
-    /// Who an interface talks with.
+    /// The stations that an interface communicates with.
     Stations(u32),
     PowerSave(u32),
 }
 
-/// Types of messages with a meaning of their own.
+/// Message types with a special meaning.
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const GENL_ID_CTRL: u16 = 16;
@@ -23,18 +23,18 @@ const GENL_ID_CTRL: u16 = 16;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
 
-/// Lengths of both headers of a message, and of that of an attribute.
+/// Lengths of the two headers of a message, and of the header of an attribute.
 const NLMSG_HEADER_BYTES: usize = 16;
 const GENL_HEADER_BYTES: usize = 4;
 const ATTRIBUTE_HEADER_BYTES: usize = 4;
 
 impl Query {
-    /// Whether the answer may be long and says where it ends.
+    /// Whether the reply may have several messages, with an end marker.
     pub fn is_multipart(self) -> bool {
         matches!(self, Query::Stations(_))
     }
 
-    /// As sent to the kernel; `family` is what [`parse_family`] read.
+    /// The bytes for the kernel; `family` is the result of [`parse_family`].
     pub fn encode(self, family: u16) -> Vec<u8> {
         const INTERFACE: u16 = 3;
         const FAMILY_NAME: u16 = 2;
@@ -50,7 +50,7 @@ impl Query {
         let mut message = Vec::with_capacity(length);
         message.extend((length as u32).to_ne_bytes());
         message.extend([to, flags].map(u16::to_ne_bytes).concat());
-        // Sequence and port: there is one question at a time, and the kernel knows the socket.
+        // Sequence and port: there is only one query at a time, and the kernel identifies the socket.
         message.extend([0; 8]);
         message.extend([command, 0, 0, 0]);
         message.extend([(ATTRIBUTE_HEADER_BYTES + value.len()) as u16, name].map(u16::to_ne_bytes).concat());
@@ -59,12 +59,12 @@ impl Query {
     }
 }
 
-/// What a message of the kernel is.
+/// The kind of a kernel message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyKind {
     Error,
     Done,
-    /// Its body is attributes.
+    /// The body consists of attributes.
     Attributes,
 }
 
@@ -76,7 +76,7 @@ fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The messages in what was received, up to one that is cut off.
+/// The messages in the received bytes, up to a truncated one.
 pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (ReplyKind, &[u8])> {
     std::iter::from_fn(move || {
         let length = read_u32(bytes, 0)? as usize;
@@ -90,12 +90,12 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (ReplyKind, &[u8])> {
     })
 }
 
-/// The attributes in a body, or in an attribute that holds others: number and value.
+/// The attributes in a body, or in an attribute that contains others: number and value.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(read_u16(bytes, 0)?);
         let value = bytes.get(ATTRIBUTE_HEADER_BYTES..length)?;
-        // The upper bits say what kind of value it is.
+        // The upper bits are flags for the kind of value.
         let name = read_u16(bytes, 2)? & 0x3fff;
         bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
         Some((name, value))
@@ -106,7 +106,7 @@ fn find_attribute(bytes: &[u8], name: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(found, _)| *found == name).map(|(_, value)| value)
 }
 
-/// The number of the family, from the answer to [`Query::Family`].
+/// The number of the family, from the reply to [`Query::Family`].
 pub fn parse_family(body: &[u8]) -> Option<u16> {
     read_u16(find_attribute(body, 1)?, 0)
 }
@@ -116,16 +116,16 @@ pub fn parse_power_save(body: &[u8]) -> Option<bool> {
     Some(read_u32(find_attribute(body, 93)?, 0)? != 0)
 }
 
-/// What an interface is set to.
+/// The settings of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RadioInterface {
-    /// As `iw` calls it.
+    /// The name in `iw`.
     pub mode: &'static str,
     pub frequency_mhz: Option<u32>,
     pub width_mhz: Option<u32>,
 }
 
-/// By number (`NL80211_IFTYPE_…`), in the words of `iw`.
+/// By number (`NL80211_IFTYPE_…`), with the names of `iw`.
 const INTERFACE_MODES: [&str; 13] = [
     "unspecified",
     "ad-hoc",
@@ -154,7 +154,7 @@ impl RadioInterface {
     }
 }
 
-/// Whoever an interface talks with: its access point, or a client.
+/// A station that an interface communicates with: its access point, or a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RadioStation {
     pub signal_dbm: Option<i8>,
@@ -171,14 +171,14 @@ impl RadioStation {
     }
 }
 
-/// A rate at which frames were sent.
+/// The rate of sent frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RadioRate {
     pub bits_per_second: u64,
     pub generation: WifiGeneration,
 }
 
-/// What the way of coding a frame came with.
+/// The generation that introduced a frame's coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WifiGeneration {
     /// Before 802.11n.
@@ -194,7 +194,8 @@ pub enum WifiGeneration {
 }
 
 impl WifiGeneration {
-    /// The standard, which of the old ones depends on the band; None where that does not tell them apart.
+    /// The name of the standard. For the old ones it depends on the band; `None` if the band does not
+    /// distinguish them.
     pub fn name(self, frequency_mhz: u32) -> Option<&'static str> {
         match self {
             WifiGeneration::Legacy if frequency_mhz < 5000 => None,
@@ -207,7 +208,7 @@ impl WifiGeneration {
     }
 }
 
-/// The attribute that tells of each generation's coding, and that generation.
+/// The attribute of each generation's coding, and that generation.
 const RATE_ATTRIBUTES: [(u16, WifiGeneration); 4] =
     [(19, WifiGeneration::Eht), (13, WifiGeneration::He), (6, WifiGeneration::Vht), (2, WifiGeneration::Ht)];
 
@@ -217,12 +218,12 @@ impl RadioRate {
         let wide = find_attribute(about, 5).and_then(|value| read_u32(value, 0)).map(u64::from);
         let coding = RATE_ATTRIBUTES.iter().find(|(name, _)| find_attribute(about, *name).is_some());
         let generation = coding.map_or(WifiGeneration::Legacy, |(_, generation)| *generation);
-        // The kernel counts in 100 kbit/s.
+        // The kernel uses units of 100 kbit/s.
         Some(RadioRate { bits_per_second: 100_000 * wide.or_else(narrow)?, generation })
     }
 }
 
-/// The number of a channel, by its middle frequency in MHz (IEEE 802.11, annex E).
+/// The number of a channel, from its centre frequency in MHz (IEEE 802.11, annex E).
 pub fn channel_number(frequency_mhz: u32) -> Option<u32> {
     let channel = match frequency_mhz {
         2484 => 14,
@@ -302,7 +303,7 @@ mod tests {
             ]
         );
         assert_eq!(messages(&message(NLMSG_ERROR, &[0; 4])).next(), Some((ReplyKind::Error, &[][..])));
-        // Cut off, or with a length that cannot be.
+        // Truncated, or with an impossible length.
         assert_eq!(messages(&bytes[..30]).count(), 1);
         for length in [0u32, 15, u32::MAX] {
             assert_eq!(messages(&[&length.to_ne_bytes()[..], &[0; 20]].concat()).count(), 0);

@@ -460,7 +460,7 @@ impl NodeConnectionCore {
         self.waiters.fetch_sub(1, SeqCst);
     }
 
-    /// Waits until `find` returns a value from the directory; reads meanwhile if no other thread does.
+    /// Waits until `ready` returns a value from the directory; reads meanwhile if no other thread does.
     pub fn await_directory<T>(
         &self,
         within: Duration,

@@ -223,7 +223,7 @@ impl PortLinkState {
         self.flush_pending(socket)
     }
 
-    /// Waits until `is_met` holds, whichever handle receives the change; `false` if it does not within
+    /// Waits until `done` holds, whichever handle receives the change; `false` if it does not within
     /// `patience`.
     pub fn wait_until(
         &self,
@@ -353,7 +353,6 @@ impl Link for PortLink {
         Ok(Box::new(PortLink { socket: self.socket.duplicate()?, state: self.state.clone() }))
     }
 
-    /// The device behind the port is never told.
     fn busy_poll_time(&self) -> Duration {
         self.socket.busy_poll_time()
     }
