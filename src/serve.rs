@@ -1,8 +1,8 @@
-//! The server's accept loop: the same for every protocol and every transport. Threads, limits, an orderly end.
+//! The server's accept loop, the same for every protocol and transport: threads, limits, shutdown.
 //!
-//! What is said on a connection is the protocol's business (`protocol::Service`). Here each connection gets a thread and a
-//! guard that holds it within the limits (`limited_party.rs`). Clients that have said nothing yet wait together (`pending.rs`), and a
-//! datagram of an unknown sender is judged before any memory is spent on it (`admission.rs`).
+//! The protocol handles the messages of a connection (`protocol::Service`). This module gives each connection a thread
+//! and enforces the limits of the server (`limited_party.rs`). Connections without input share one thread
+//! (`pending.rs`). The first datagram of an unknown sender is checked before it can use memory (`admission.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -32,45 +32,45 @@ use pending::{ConnectionHandler, PendingConnections, PendingSlot, SilentConnecti
 use rate_limiter::RateLimiter;
 pub use refusals::{Refusal, Refusals};
 
-/// A server's threads look at the stop flag this often; more often would wake a thousand idle sessions for nothing.
+/// Interval between checks of the stop flag; a shorter one would wake a thousand idle sessions for nothing.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Connections stay open so long when the server stops, so that clients hear why before they see the end of one.
+/// Time that connections stay open at a server stop, so that clients receive the reason first.
 const FAREWELL_TIME: Duration = Duration::from_millis(200);
 
-/// A party needs little: its buffers are on the heap.
+/// Small, because a party's buffers are on the heap.
 const CLIENT_STACK_BYTES: usize = 256 * 1024;
 
-/// Links without connections for senders that have not proved their address: of one source, and in all.
+/// Maximum connectionless links of senders with unverified addresses: of one source, and in all.
 const MAX_UNVERIFIED_LINKS: [usize; 2] = [64, 256];
 
 const TOO_MANY_PENDING: &str =
     "too many connections of one sender, or in all, have not said anything: the oldest was ended";
 
-/// What a server has seen since its start.
+/// Counters of a server since its start.
 #[derive(Debug, Default)]
 pub struct ServerCounters {
-    /// Connections that have a thread.
+    /// Connections with a thread.
     pub open: AtomicUsize,
     pub accepted: AtomicU64,
     pub refused: AtomicU64,
-    /// Connections that ended by an error.
+    /// Connections that ended with an error.
     pub failed: AtomicU64,
 }
 
 /// A running server.
 pub struct Server {
     endpoints: Vec<Endpoint>,
-    /// Those whose connections run in the client's thread.
+    /// Endpoints whose connections run in the client's thread.
     inline_endpoints: Vec<Endpoint>,
     shared: Arc<ServerContext>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the listeners of a server have in common.
+/// State that the listeners of a server share.
 struct ServerContext {
     limits: ServerLimits,
-    /// Connections with a thread at once.
+    /// Maximum connections with a thread.
     max_connections: usize,
     clock: Clock,
     should_stop: AtomicBool,
@@ -83,7 +83,7 @@ struct ServerContext {
     quotas: Arc<ClientQuotas>,
 }
 
-/// What one listener's thread works with.
+/// State of one listener's thread.
 struct AcceptLoop {
     service: Arc<dyn Service>,
     limits: PartyLimits,
@@ -135,7 +135,7 @@ impl Server {
         let rules = PartyLimits::new(&self.shared.limits, service.grace_period());
         let post = Arc::new(AcceptLoop { service, limits: rules, shared: self.shared.clone() });
         let hosted = post.clone();
-        // In memory the link runs the server's ends by itself; elsewhere a thread waits for them.
+        // An in-memory link runs the server side itself; other links have a thread.
         let hosting = move |from: &str| {
             Box::new(hosted.new_limited_party(&caps, from, &ClientId::from_sender(from))) as Box<_>
         };
@@ -159,12 +159,12 @@ impl Server {
         Ok(())
     }
 
-    /// Where it really listens.
+    /// The effective endpoints.
     pub fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
     }
 
-    /// Whether both ends of a link to this endpoint run in one thread, that of the client.
+    /// Whether client and server of a link to this endpoint run in one thread, that of the client.
     pub fn is_inline(&self, endpoint: &Endpoint) -> bool {
         self.inline_endpoints.contains(endpoint)
     }
@@ -173,18 +173,18 @@ impl Server {
         &self.shared.counters
     }
 
-    /// What was refused, dropped or ended, and why.
+    /// Refused, dropped and ended connections, by reason.
     pub fn refusals(&self) -> &Refusals {
         &self.shared.refusals
     }
 }
 
 impl Drop for Server {
-    /// Takes no more connections and ends those that are open; returns when the listeners are closed.
+    /// Stops accepting and ends open connections; returns when the listeners are closed.
     fn drop(&mut self) {
         self.shared.should_stop.store(true, Relaxed);
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so already.
+            // A panic has been printed already.
             let _ = thread.join();
         }
         self.shared.pending.close_all();
@@ -217,7 +217,7 @@ impl ServerContext {
             refusals,
             rate_limiter: rates,
             quotas: Arc::default(),
-            // A client may open all connections of a session before it speaks on the first.
+            // A client may open all connections of a session before it sends on the first.
             pending: Arc::new(PendingConnections::new(
                 limits.flows as usize + 16,
                 Duration::from_secs(limits.idle_s),
@@ -231,8 +231,8 @@ impl ServerContext {
         }
     }
 
-    /// How long not to accept. Where descriptors or memory have run out, a connection that is not used is given back, and
-    /// others will be. A client that went away while it was accepted must not hold up the next.
+    /// Pause before the next accept. If descriptors or memory have run out, an idle connection is evicted, and others
+    /// will end. A client that disconnected during the accept must not delay the next one.
     fn pause_after(&self, fault: &Fault) -> Duration {
         const RUN_OUT: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
         let has_run_out = |errno: &Errno| match fault {
@@ -246,7 +246,8 @@ impl ServerContext {
         Duration::from_millis(1)
     }
 
-    /// A place among the open connections, if one is free. Those that a connection vouches for take none of their own.
+    /// Reserves a place among the open connections, if one is free. Links that an existing connection vouches for need
+    /// no place.
     fn reserve_connection(&self, caps: &Caps, standing: ClientTrust, from: &str) -> Option<ConnectionGuard> {
         let source = &ClientId::from_sender(from);
         let most_of_source = match standing {
@@ -272,7 +273,7 @@ impl ServerContext {
             &format!("all places for connections are taken, {most} in all: see --max-sessions"),
             from,
         );
-        // One that has not introduced itself goes for the next that comes.
+        // A pending connection is evicted for the next one.
         self.pending.evict_oldest();
         None
     }
@@ -282,7 +283,7 @@ impl ServerContext {
         self.refusals.record(reason, from);
     }
 
-    /// Notes why a connection ended that did not end as its client wanted.
+    /// Records why a connection ended, unless the client ended it regularly.
     fn record_end(&self, ended: Result<(), Fault>, refusal: Option<&str>, from: &str) {
         if ended.is_err() {
             self.counters.failed.fetch_add(1, Relaxed);
@@ -290,14 +291,14 @@ impl ServerContext {
         match (ended, refusal) {
             (_, Some(reason)) => self.refusals.record(reason, from),
             (Err(Fault::Other(reason)), None) => self.refusals.record(&reason, from),
-            // Clients come and go.
+            // A disconnect is normal.
             _ => {}
         }
     }
 }
 
-/// Connections at once where sessions have several: one that says what to do and usually one or two for data, but room for
-/// a session that uses all it may.
+/// Maximum connections for protocols with several per session: a control connection and usually one or two for data,
+/// with room for a session that uses all it may.
 fn max_session_connections(limits: &ServerLimits) -> usize {
     (limits.sessions as usize).saturating_mul(4).max(limits.flows as usize + 16)
 }
@@ -320,7 +321,7 @@ impl AcceptLoop {
         }
     }
 
-    /// Takes a new connection: it waits until its client says something, where that is what comes first.
+    /// Handles a new connection: it is pending until its first input, unless the server sends first.
     fn accept_link(self: Arc<AcceptLoop>, link: Box<dyn Link>, from: String) {
         self.shared.counters.accepted.fetch_add(1, Relaxed);
         let (caps, source) = (link.caps(), ClientId::from_sender(&from));
@@ -338,7 +339,7 @@ impl AcceptLoop {
         }
     }
 
-    /// The party that serves a client, held within the limits.
+    /// The party of a client, with the limits of the server.
     fn new_limited_party(&self, caps: &Caps, from: &str, source: &ClientId) -> LimitedParty {
         let meter = self.shared.rate_limiter.as_ref().map(|rates| rates.meter(source));
         LimitedParty::new(self.service.new_party(caps, from), caps, self.limits).with_rate_meter(meter)
@@ -358,12 +359,12 @@ impl ConnectionHandler for AcceptLoop {
             if shared.sends_farewell && shared.should_stop.load(Relaxed) {
                 let words = party.closing_message();
                 if !words.is_empty() {
-                    // A client that is gone needs no word.
+                    // The client may be gone already.
                     let _ = link.send(words, CANCEL_CHECK_INTERVAL);
                 }
                 shared.clock.sleep_until(shared.clock.now() + FAREWELL_TIME);
             }
-            // The party goes before the place, so that what it holds is free when a place is.
+            // Drop the party before the place, so that its resources are free when the place is.
             drop((party, link));
             drop(place);
         };
@@ -374,7 +375,7 @@ impl ConnectionHandler for AcceptLoop {
     }
 }
 
-/// Counts among the open connections until it is dropped, however that comes about.
+/// Counts as an open connection until it is dropped.
 struct ConnectionGuard {
     _quota_slot: Option<QuotaSlot>,
     counters: Arc<ServerCounters>,
@@ -386,9 +387,9 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Lets this process have as many open files as the system grants: every connection is one.
+/// Raises the limit of open files to the system's maximum: every connection is a file.
 pub fn raise_open_file_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // Where it is refused the old limit stays, and is enough for fewer connections.
+    // If this fails, the old limit remains, which is enough for fewer connections.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

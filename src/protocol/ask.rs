@@ -1,9 +1,10 @@
-//! `ask`: a device that answers but does not echo. The same request goes out again and again; where the answer ends is
-//! told by an option. Nothing but the request is ever sent.
+//! `ask`: for devices that reply to a request but do not echo. Sends the same request repeatedly; an option defines the
+//! end of a reply. Sends nothing but the request.
 //!
-//! Neither request nor answer has a number, so there is one question at a time, and a schedule waits for the answer
-//! (the response time tells for how long). After a lost exchange the line is listened to for as long as the time-out
-//! again, until the late answer is whole: a later one still would be taken for the answer to the next question.
+//! Neither request nor reply has a number, so only one request is in flight, and a schedule waits for the reply (the
+//! response time includes that wait). After a lost request the client drains the line for the duration of another
+//! time-out, or until the late reply is complete. A reply that arrives even later is taken for the reply to the next
+//! request.
 
 use std::ops::Range;
 
@@ -37,7 +38,7 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: None,
 };
 
-/// What is asked, and how the answer is read.
+/// The request and the end of its reply.
 struct RequestSpec {
     request: Vec<u8>,
     scanner: ReplyScanner,
@@ -83,7 +84,7 @@ impl RequestSpec {
     }
 }
 
-/// Reads the options; the request is the message, so its length is the case's.
+/// Reads the options. The request is the message, so its length is the message size of the case.
 fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
     let length = RequestSpec::from_case(case, caps)?.request.len();
     let length =
@@ -114,23 +115,23 @@ fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>,
     Ok(FlowsOnlySession::boxed(flows))
 }
 
-/// The exchange in which whatever message comes next is the answer.
+/// A codec that accepts any next message as the reply.
 pub fn any_reply_codec(request: Vec<u8>) -> Box<dyn RequestReplyCodec> {
     Box::new(AskCodec::new(RequestSpec { request, scanner: ReplyScanner::new(ReplyEnd::Message, None) }))
 }
 
-/// Whom the next byte belongs to.
+/// The request to which the next byte belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AskState {
-    /// Nobody: nothing was asked, or what came was no answer.
+    /// None: no request is in flight, or the input was not a reply.
     Idle,
-    /// The question of that number.
+    /// The request with this number.
     Awaiting(u64),
-    /// A question that was given up.
+    /// An expired request.
     Late(u64),
 }
 
-/// One question at a time.
+/// One request in flight.
 struct AskCodec {
     spec: RequestSpec,
     state: AskState,
@@ -144,7 +145,7 @@ impl AskCodec {
 
 impl RequestReplyCodec for AskCodec {
     fn encode_request(&mut self, sequence: u64) -> &[u8] {
-        // Asked for again while the link takes it in parts.
+        // Called again while the link takes the request in parts.
         if self.state != AskState::Awaiting(sequence) {
             self.state = AskState::Awaiting(sequence);
             self.spec.scanner.restart();

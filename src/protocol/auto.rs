@@ -1,7 +1,7 @@
-//! `auto`: finds out what the far end speaks before anything is measured, on a connection of its own.
+//! `auto`: detects the protocol of the server before the measurement, on a separate connection.
 //!
-//! One hello goes out and as many bytes are waited for. Nothing is ever sent to an endpoint behind which an unknown
-//! device may be: there the peer is `echo`, unless one was named.
+//! Sends one hello and waits for a reply of the same length. Sends nothing to endpoints that may have an unknown
+//! device: there the protocol is `echo`, unless the plan names another.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use super::{PROTOCOLS, Protocol, ProtocolError, find_protocol, linkgauge};
 use crate::endpoint::Endpoint;
 use crate::link::{Caps, Dialer, Fault, Framing, Link};
 
-/// The name under which a plan leaves the choice to us.
+/// The name that selects detection in a plan.
 pub const NAME: &str = "auto";
 
-/// Datagrams get lost: so many hellos before silence counts as silence.
+/// Hellos sent before a server counts as silent, since datagrams may be lost.
 const MAX_TRIES: u32 = 3;
 
-/// The peer at `endpoint`.
+/// Detects the protocol at `endpoint`.
 pub fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Protocol, ProtocolError> {
     let named =
         |name: &str| find_protocol(name).ok_or_else(|| ProtocolError::InvalidCase(format!("no peer {name}")));
@@ -30,7 +30,7 @@ pub fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Protocol,
     let asked = probe(link.as_mut(), &caps, hello.bytes(), dialer);
     let (answer, silence) = match asked {
         Ok(asked) => asked,
-        // Others end what they do not understand, also in this way.
+        // Some servers reset the connection after input that they do not understand.
         Err(Fault::System { source, .. }) if source.kind() == ErrorKind::ConnectionReset => {
             (Vec::new(), NoReply::Closed)
         }
@@ -45,15 +45,15 @@ pub fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Protocol,
     Err(ProtocolError::unexpected_reply(endpoint, describe_failure(endpoint, &answer, silence)))
 }
 
-/// How a server that sent nothing did so.
+/// How a server failed to reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NoReply {
-    /// It kept the connection, or there is none.
+    /// The connection is still open, or the link has none.
     Open,
     Closed,
 }
 
-/// What came back in answer to the hello: at most as many bytes; and what came instead.
+/// Sends a hello. Returns up to as many bytes of the reply, and how the server failed to reply, if it did.
 fn probe(
     link: &mut dyn Link,
     caps: &Caps,
@@ -96,17 +96,17 @@ fn probe(
     Ok((answer, silence))
 }
 
-/// So much of an unknown answer tells what sent it.
+/// Bytes of an unknown reply to show: enough to recognise the program that sent it.
 const MAX_SHOWN_BYTES: usize = 16;
 
-/// The protocols whose port an endpoint names.
+/// The protocols whose default port is that of the endpoint.
 fn protocols_of_port(endpoint: &Endpoint) -> Vec<&'static str> {
     let Ok((_, Some(port))) = endpoint.host_port() else { return Vec::new() };
     let uses = |peer: &&Protocol| peer.default_ports.contains(&(endpoint.scheme(), port));
     PROTOCOLS.iter().filter(uses).map(|peer| peer.name).collect()
 }
 
-/// What to name as the protocol: that of the port, where one has it.
+/// The protocol to suggest: that of the port, if there is one.
 fn advice(endpoint: &Endpoint) -> String {
     let port = endpoint.host_port().ok().and_then(|(_, port)| port).unwrap_or_default();
     match protocols_of_port(endpoint).as_slice() {
@@ -118,7 +118,7 @@ fn advice(endpoint: &Endpoint) -> String {
     }
 }
 
-/// One line on what the server is not.
+/// Describes the failed detection in one line.
 fn describe_failure(endpoint: &Endpoint, answer: &[u8], silence: NoReply) -> String {
     let choose = advice(endpoint);
     if answer.is_empty() {

@@ -1,8 +1,8 @@
-//! `chargen`: the far end sends lines of characters for ever (RFC 864). Over a stream it is a source of payload that asks
-//! for nothing; over datagrams it answers each with one of its own, so a round trip can be timed.
+//! `chargen`: the server sends an endless sequence of lines of characters (RFC 864). A stream is a source of payload
+//! without requests. Over datagrams the server replies to each with one of its own, which gives a round trip.
 //!
-//! The lines are the 95 printable characters in a ring, 72 to a line, each line beginning one further on. Where the first
-//! begins differs from program to program and is not looked at.
+//! The lines are a ring of the 95 printable characters. A line has 72 characters and starts one character after the
+//! start of the line before. The first character varies between programs and is not checked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl ClientSession for ChargenSession {
         std::mem::take(&mut self.flows)
     }
 
-    /// The far end reports nothing; a stream brings what was sent.
+    /// The server reports nothing. A stream loses nothing.
     fn finish(
         &mut self,
         flows: &[FlowResult],
@@ -89,15 +89,15 @@ impl ClientSession for ChargenSession {
     }
 }
 
-/// The printable characters of ASCII.
+/// The first printable character of ASCII.
 const FIRST_CHARACTER: u8 = b' ';
 const LAST_CHARACTER: u8 = b'~';
 const RING_CHARACTERS: usize = 95;
-/// Characters of a line; behind them come CR and LF.
+/// Characters of a line, without CR and LF.
 const LINE_CHARACTERS: usize = 72;
 const LAST_COLUMN: usize = LINE_CHARACTERS + 1;
 
-/// All lines, until the first comes again.
+/// One full period of the lines.
 fn lines() -> Vec<u8> {
     let mut lines = Vec::with_capacity(RING_CHARACTERS * (LAST_COLUMN + 1));
     for first in 0..RING_CHARACTERS {
@@ -109,17 +109,17 @@ fn lines() -> Vec<u8> {
     lines
 }
 
-/// Compares what comes with what should. Programs differ in which characters their ring has at its ends, and in which
-/// line comes next: so each line is looked at by itself.
+/// Compares the input with the expected lines. Programs differ in the ends of their ring and in the order of lines, so
+/// each line is checked on its own.
 #[derive(Default)]
 pub struct LineChecker {
-    /// Place in the line.
+    /// Position in the line.
     column: usize,
     last_character: u8,
 }
 
 impl LineChecker {
-    /// How many of these bytes are wrong.
+    /// Number of wrong bytes.
     pub fn count_wrong(&mut self, bytes: &[u8]) -> u64 {
         let mut wrong = 0;
         for &byte in bytes {
@@ -140,10 +140,10 @@ impl LineChecker {
     }
 }
 
-/// Room for what one receive operation brings: stays in the cache where the next one reuses it.
+/// Size of a receive: small enough to stay in the cache.
 const RECEIVE_BYTES: usize = 128 * 1024;
 
-/// The near end of a stream: reads, compares, counts.
+/// The client of a stream: reads, compares, counts.
 struct ChargenReceiver {
     batch: Batch,
     checker: LineChecker,
@@ -196,7 +196,7 @@ impl Party for ChargenReceiver {
         let (phase, begins) = self.phases.advance_to(now);
         let chunk = self.batch.messages().next().unwrap_or_default();
         let wrong = self.checker.count_wrong(chunk);
-        // Of a volume or a count no more is counted than was asked for.
+        // Do not count more than the requested volume or count.
         let bytes = (chunk.len() as u64).min(self.phases.bytes_left(self.message_bytes));
         let before = self.received_bytes / self.message_bytes;
         self.received_bytes += bytes;
@@ -235,7 +235,7 @@ impl Service for ChargenService {
     fn new_party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
         Box::new(ChargenSender {
             lines: self.lines.clone(),
-            // One at a time, as the door does; there is none in memory.
+            // One message at a time, as in `admit_sender`, which in-memory links lack.
             request_batch: (caps.framing == Framing::Message).then(|| Batch::new(MAX_REPLY_BYTES, 1)),
             reply_bytes: 0,
             sent_bytes: 0,
@@ -243,27 +243,27 @@ impl Service for ChargenService {
         })
     }
 
-    /// The client of a stream says nothing.
+    /// The client of a stream sends nothing.
     fn speaks_first(&self, caps: &Caps) -> bool {
         caps.framing == Framing::Stream
     }
 
     fn admit_sender(&self, first: &[u8], _from: &str, reply: &mut Vec<u8>) -> Admission {
-        // Any length up to this will do (RFC 864); one that is no longer than what was sent is of no use to whoever
-        // forges senders.
+        // RFC 864 allows any length up to this one. A reply that is not longer than the request prevents amplification
+        // with forged senders.
         reply.extend(self.lines.iter().take(first.len().min(MAX_REPLY_BYTES)));
         Admission::Reply
     }
 }
 
-/// Most characters of an answer (RFC 864).
+/// Maximum reply in bytes (RFC 864).
 const MAX_REPLY_BYTES: usize = 512;
 
-/// The far end.
+/// The server side.
 struct ChargenSender {
     lines: Arc<[u8]>,
     request_batch: Option<Batch>,
-    /// Bytes of an answer that is to be sent.
+    /// Bytes of the reply that are still to be sent.
     reply_bytes: usize,
     sent_bytes: u64,
     is_finished: bool,
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn any_line_may_come_and_its_characters_must() {
-        // xinetd leaves the first and the last character out of its ring.
+        // xinetd omits the first and the last character of the ring.
         let all = [
             lines(),
             br##"}!"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\]^_`abcdefg"##.to_vec(),

@@ -1,5 +1,5 @@
-//! `discard`: the far end reads and drops (RFC 863). It reports nothing, so what counts as delivered is what the
-//! near system says the far system has acknowledged.
+//! `discard`: the server reads and drops (RFC 863). It reports nothing, so the delivered bytes are those that the
+//! remote system has acknowledged, as reported by the local system.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ struct DiscardSession {
     endpoints: Vec<Endpoint>,
 }
 
-/// How often the send queue is looked at while it drains.
+/// Interval between checks of the send queue while it drains.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 impl ClientSession for DiscardSession {
@@ -82,14 +82,14 @@ impl ClientSession for DiscardSession {
     }
 }
 
-/// A link that is to drain.
+/// A link that drains.
 #[derive(Clone, Copy)]
 struct DrainState {
     /// Bytes that the remote system has not acknowledged.
     unacknowledged_bytes: u64,
-    /// When that became fewer for the last time.
+    /// When that number last decreased.
     last_progress: Time,
-    /// Nothing more is expected of it.
+    /// Fully acknowledged, or given up.
     is_finished: bool,
 }
 
@@ -99,7 +99,7 @@ impl DrainState {
             return;
         }
         if link.is_broken() {
-            // What it still held is forgotten there, so the last count stands.
+            // The system no longer reports the queue, so the last count stands.
             self.is_finished = true;
             return;
         }
@@ -111,7 +111,7 @@ impl DrainState {
             left == 0 || flowed.fault.is_some() || now >= gives_up || now >= self.last_progress + timeout;
     }
 
-    /// Why it does not count as delivered in whole.
+    /// Why the transfer does not count as delivered in full.
     fn fault(&self, flowed: &FlowResult, timeout: Duration) -> Option<String> {
         (self.unacknowledged_bytes > 0 && flowed.fault.is_none()).then(|| {
             format!(
@@ -122,8 +122,8 @@ impl DrainState {
     }
 }
 
-/// What the remote system has acknowledged of what these flows sent, once their links have drained, or none of it moves for
-/// the time-out; messages have `message_bytes`, at least 1. Draining takes no longer than sending and the time-out.
+/// Bytes that the remote system has acknowledged for these flows, once their links have drained or made no progress for
+/// the time-out. `message_bytes` is at least 1. Draining takes at most the duration of the flow plus the time-out.
 pub(super) fn drain_and_report(
     sent: &[(&FlowResult, &dyn Link)],
     message_bytes: u64,
@@ -133,7 +133,7 @@ pub(super) fn drain_and_report(
     let began = clock.now();
     let sending_ns = sent.iter().map(|(flowed, _)| flowed.recorder.elapsed_ns()).max().unwrap_or(0);
     let gives_up = began + timeout + Duration::from_nanos(sending_ns);
-    // All are looked at in turn, so that none is timed while it waits for another to drain.
+    // Poll all links in turn, so that waiting for one does not affect the time of another.
     let all = |(flowed, _): &(&FlowResult, &dyn Link)| DrainState {
         unacknowledged_bytes: flowed.recorder.counts.delivered_bytes,
         last_progress: began,
@@ -162,7 +162,7 @@ pub(super) fn drain_and_report(
             } else {
                 counts.sent.min(bytes / message_bytes)
             },
-            // No bytes took no time, which gives no rate.
+            // Zero bytes take no time and give no rate.
             elapsed_ns: if bytes > 0 { draining.last_progress.since(first).as_nanos() as u64 } else { 0 },
             fault: draining.fault(flowed, timeout),
             ..FlowReport::default()
@@ -182,7 +182,7 @@ impl Service for DiscardService {
     }
 }
 
-/// Reads and forgets.
+/// Reads and drops.
 struct DiscardParty {
     batch: Batch,
     is_finished: bool,

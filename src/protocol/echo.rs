@@ -1,6 +1,6 @@
-//! `echo`: the far end sends back what it gets. RFC 862 over TCP and UDP, a loop-back plug, anything of that kind.
+//! `echo`: the server returns the bytes that it receives. RFC 862 over TCP and UDP, a loop-back plug, and similar.
 //!
-//! Latency is the time of an exchange; throughput goes in a loop, out on one half of the link and back on the other.
+//! Latency is the round trip. Throughput runs in a loop: out on one half of the link and back on the other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +61,7 @@ fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>,
     Ok(FlowsOnlySession::boxed(flows))
 }
 
-/// Largest piece sent back at once.
+/// Largest chunk returned at once, in bytes.
 pub const MAX_ECHO_BYTES: usize = 65_536;
 
 struct EchoService {
@@ -79,7 +79,7 @@ impl Service for EchoService {
     }
 }
 
-/// The far end of an echo on a link that can do `caps`.
+/// The server side of an echo on a link with these capabilities.
 pub fn new_reflector(caps: &Caps, tuning: Tuning, idle: Duration) -> Reflector {
     let largest = match caps.framing {
         Framing::Stream => MAX_ECHO_BYTES,

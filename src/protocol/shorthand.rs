@@ -1,22 +1,22 @@
-//! Shorthands: URLs that name a peer instead of a transport, and what of the peer is to be reached. They stand for another
-//! URL and options of the peer, and are replaced before anything else looks at a case.
+//! Shorthands: URLs that name a protocol instead of a transport, and a resource of that protocol. They expand to
+//! another URL and options of the protocol before any other code reads the case.
 
 use super::{PROTOCOLS, pakbus};
 use crate::endpoint::Endpoint;
 use crate::plan::Case;
 
-/// `SCHEME://host:port/VALUE`, over the first transport for which the peer has a port.
+/// `SCHEME://host:port/VALUE`, over the first transport with a default port of the protocol.
 pub struct Shorthand {
     pub scheme: &'static str,
     pub protocol: &'static str,
-    /// The option of the peer that the part behind the slash is; without one it is left as it is.
+    /// The protocol option that is set to the part after the slash; without that part the option stays unchanged.
     pub option: &'static str,
 }
 
 /// Every shorthand.
 pub static SHORTHANDS: &[Shorthand] = &[pakbus::client::SHORTHAND];
 
-/// Puts in place of shorthands what they stand for.
+/// Expands all shorthands of a case.
 pub fn expand_url(case: &mut Case) -> Result<(), String> {
     for at in 0..case.endpoints.len() {
         let scheme = case.endpoints[at].scheme();
@@ -28,7 +28,7 @@ pub fn expand_url(case: &mut Case) -> Result<(), String> {
 }
 
 impl Shorthand {
-    /// The URL it stands for; the rest goes into the case.
+    /// The expanded URL; the other parts go into the case.
     fn expand(&self, url: &Endpoint, case: &mut Case) -> Result<Endpoint, String> {
         if ![self.protocol, super::auto::NAME].contains(&case.peer.as_str()) {
             return Err(format!(

@@ -1,8 +1,9 @@
-//! `sockperf`: messages as Mellanox's sockperf sends them. Its server is an echo that changes a flag, so a plain echo
-//! will not do at either end.
+//! `sockperf`: the messages of Mellanox's sockperf. Its server changes a flag in each echo, so a plain echo cannot
+//! replace client or server.
 //!
-//! A header of 14 bytes in network order: number (from 1), flags, length of the message. On streams messages lie end to
-//! end. Not for sockperf's multicast, nor for its under-load and throughput modes, which our far end takes in silence.
+//! Each message has a header of 14 bytes in network order: number (from 1), flags, message length. On streams messages
+//! follow each other without separators. Multicast is not supported; the server ignores the under-load and throughput
+//! modes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,19 +41,19 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: Some(|_| Arc::new(SockperfService)),
 };
 
-/// Bytes of the header, and so of the shortest message.
+/// Bytes of the header, which is also the minimum message size.
 pub const HEADER_BYTES: usize = 14;
 
 const FROM_CLIENT: u16 = 1;
-/// The sender wants an answer.
+/// The sender requests a reply.
 const PONG: u16 = 2;
 
-/// What stands in front of every message.
+/// The header of every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SockperfHeader {
     pub sequence: u64,
     pub flags: u16,
-    /// Bytes of the message, this header included.
+    /// Bytes of the message including this header.
     pub length: u32,
 }
 
@@ -72,7 +73,7 @@ impl SockperfHeader {
         into[10..HEADER_BYTES].copy_from_slice(&self.length.to_be_bytes());
     }
 
-    /// The header of the answer; `None` where none is wanted. Servers do not answer each other.
+    /// The header of the reply; `None` if no reply is requested. Servers do not reply to each other.
     fn reply_header(self) -> Option<SockperfHeader> {
         const ASKS: u16 = FROM_CLIENT | PONG;
         (self.flags & ASKS == ASKS).then_some(SockperfHeader { flags: self.flags & !FROM_CLIENT, ..self })
@@ -90,11 +91,11 @@ fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>,
     Ok(FlowsOnlySession::boxed(flows))
 }
 
-/// The near end of a ping-pong.
+/// The client of a ping-pong test.
 struct PingPongCodec {
     message: Vec<u8>,
     is_stream: bool,
-    /// The answer that is coming in on a stream: its header, and how much of it is here.
+    /// The current reply of a stream: its header, and how many bytes have arrived.
     header: [u8; HEADER_BYTES],
     received_bytes: usize,
     corrupt_bytes: u64,
@@ -112,7 +113,7 @@ impl PingPongCodec {
         }
     }
 
-    /// The number that a header answers.
+    /// The number of the request that this header replies to.
     fn reply_sequence(&self, head: &[u8; HEADER_BYTES]) -> Option<u64> {
         let header = SockperfHeader::read(head);
         let ours =
@@ -198,21 +199,21 @@ impl Service for SockperfService {
     }
 }
 
-/// Largest piece taken of a stream at once.
+/// Maximum chunk taken from a stream at once.
 const MAX_CHUNK_BYTES: usize = 65_536;
 
-/// What is said in answer, as messages come in.
+/// Builds the replies to incoming messages.
 #[derive(Debug, Default)]
 pub struct ReplyBuilder {
     header: [u8; HEADER_BYTES],
     header_bytes: usize,
-    /// Bytes of the message that are still to come, and whether they go back.
+    /// Remaining bytes of the current message, and whether they are returned.
     bytes_left: usize,
     must_reply: bool,
 }
 
 impl ReplyBuilder {
-    /// Answers whatever is whole of a stream; fails where no message begins.
+    /// Replies to all complete messages of a stream. `None` if the input does not start a message.
     pub fn reply_to_stream(&mut self, mut data: &[u8], out: &mut Vec<u8>) -> Option<()> {
         while !data.is_empty() {
             if self.bytes_left > 0 {
@@ -234,7 +235,7 @@ impl ReplyBuilder {
         Some(())
     }
 
-    /// Answers a message, if it wants an answer and has the length that it says.
+    /// Replies to a message if it requests a reply and has the length in its header.
     fn reply_to_message(&mut self, message: &[u8], out: &mut Vec<u8>) -> Option<()> {
         let (head, body) = message.split_first_chunk()?;
         let header = SockperfHeader::read(head);
@@ -259,13 +260,13 @@ impl ReplyBuilder {
     }
 }
 
-/// The far end.
+/// The server side.
 struct SockperfConnection {
     batch: Batch,
     is_stream: bool,
     replies: ReplyBuilder,
     output: Vec<u8>,
-    /// How much of it has gone.
+    /// Bytes of it that have been sent.
     output_sent: usize,
     is_finished: bool,
     is_malformed: bool,
@@ -296,7 +297,7 @@ impl Party for SockperfConnection {
         if self.is_stream {
             self.is_malformed = self.replies.reply_to_stream(data, &mut self.output).is_none();
         } else {
-            // What is no message, or wants no answer, gets none.
+            // Invalid messages, and messages that request no reply, are ignored.
             let _ = self.replies.reply_to_message(data, &mut self.output);
         }
     }
@@ -318,7 +319,7 @@ mod tests {
         text::parse_bytes(&format!("hex:{hex}")).unwrap()
     }
 
-    /// As sockperf 3.7 said them.
+    /// As sent by sockperf 3.7.
     const REQUEST_HEX: &str = "0000000000000001 0003 00000020 D4ABB2CDC69BB454110E827441213DDC8770";
     const REPLY_HEX: &str = "0000000000000001 0002 00000020 D4ABB2CDC69BB454110E827441213DDC8770";
 
@@ -336,7 +337,7 @@ mod tests {
         let mut out = Vec::new();
         assert_eq!(ReplyBuilder::default().reply_to_message(&asked, &mut out), Some(()));
         assert_eq!(out, answered);
-        // On a stream in pieces of any length, several messages after each other, one of which wants no answer.
+        // A stream in chunks of any length: several messages, one of which requests no reply.
         let silent = bytes("0000000000000002 0001 00000010 FFFF");
         let stream = [&asked[..], &silent, &asked].concat();
         for size in 1..stream.len() {

@@ -1,7 +1,7 @@
-//! What becomes of the first datagram of an unknown sender, who may not be the one that the packet names.
+//! Decides on the first datagram of an unknown sender, whose address may be forged.
 //!
-//! The protocol decides (`Service::door`), within what holds for all of them: nothing goes out that is longer than what
-//! came in, nothing to a program that would answer the answer, and no more than the rate of that source.
+//! The protocol decides (`Service::admit_sender`), within common limits: no reply is longer than its request, no reply
+//! goes to a program that would reply to it, and the rate of the source is respected.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ mod tests {
     use crate::link::party::Party;
     use crate::serve::rate_limiter::MAX_FREE_REPEATS;
 
-    /// Answers with so many bytes.
+    /// Replies with this many bytes.
     struct FixedLengthReplies(usize);
 
     impl Service for FixedLengthReplies {
@@ -97,7 +97,7 @@ mod tests {
             assert_eq!(admit(&gate, 10, &format!("192.0.2.7:{port}")), Admission::Drop, "{port}");
             assert_eq!(admit(&gate, 10, &format!("[::1]:{port}")), Admission::Drop, "{port}");
         }
-        // What a protocol that says nothing about datagrams does with them.
+        // A protocol without support for datagrams.
         struct Silent;
         impl Service for Silent {
             fn new_party(&self, _caps: &Caps, _from: &str) -> Box<dyn Party> {
@@ -112,7 +112,7 @@ mod tests {
     fn answers_count_against_the_rate_of_their_source() {
         let gate = AdmissionControl::new(Some(Arc::new(RateLimiter::new(8_000.0))), Arc::default());
         let answered = |from: &str| (0..100).filter(|_| admit(&gate, 100, from) == Admission::Reply).count();
-        // 255 bytes are the burst of a kilobyte a second, and each answer costs 200.
+        // A kilobyte per second allows a burst of 255 bytes, and each reply has 200.
         assert_eq!((answered("192.0.2.7:40000"), answered("192.0.2.7:40001")), (2, 0));
         assert_eq!(answered("192.0.2.8:40000"), 2);
     }
@@ -122,7 +122,7 @@ mod tests {
         let gates =
             [AdmissionControl::new(None, Arc::default()), AdmissionControl::new(None, Arc::default())];
         let names = ["192.0.2.7:40000", "192.0.2.8:40000"];
-        // One datagram goes to and fro, a hundred thousand times a second.
+        // One datagram in a loop, a hundred thousand times a second.
         let (mut hops, mut now) = (0, Time(0));
         let answers = |hop: usize, now| {
             gates[hop % 2].admit(

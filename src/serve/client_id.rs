@@ -1,4 +1,4 @@
-//! Where a connection or a datagram comes from, as a server counts it.
+//! Identifies the source of a connection or datagram for the limits of a server.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::link::sender_identity;
 
-/// A sender without its port. All addresses of an IPv6 network of 64 bits are one source: a client that has one usually has all.
+/// A sender without its port. All addresses of an IPv6 /64 network are one source, because a client usually has all of
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ClientId {
     Address(IpAddr),
-    /// A sender of another family, or of this process.
+    /// A sender of another address family, or of this process.
     Other(Box<str>),
 }
 
@@ -27,7 +28,7 @@ impl ClientId {
     }
 }
 
-/// How many things each source has.
+/// Counts per source.
 #[derive(Default)]
 pub struct ClientQuotas(Mutex<HashMap<ClientId, usize>>);
 
@@ -36,7 +37,7 @@ impl ClientQuotas {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more for that source, unless it has `most`.
+    /// Adds one for that source, unless it has `most`.
     pub fn try_take(self: &Arc<ClientQuotas>, source: &ClientId, most: usize) -> Option<QuotaSlot> {
         let mut counts = self.counts();
         let count = counts.entry(source.clone()).or_default();
@@ -47,7 +48,7 @@ impl ClientQuotas {
     }
 }
 
-/// One thing of a source, given back when it is dropped.
+/// One unit of a source's count, released on drop.
 pub struct QuotaSlot {
     quotas: Arc<ClientQuotas>,
     client: ClientId,
@@ -76,7 +77,7 @@ mod tests {
         assert_ne!(of("192.0.2.7:1"), of("192.0.2.8:1"));
         assert_eq!(of("[2001:db8::1]:5"), of("[2001:db8::ffff:1]:6"));
         assert_ne!(of("[2001:db8::1]:5"), of("[2001:db8:0:1::1]:5"));
-        // Of other families too the socket does not matter.
+        // For other families, too, the socket does not matter.
         for (one, same, other) in [
             ("3:1024", "3:1025", "4:1024"),
             ("node 1001001, socket 7", "node 1001001, socket 8", "node 1001002, socket 7"),

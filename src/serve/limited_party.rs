@@ -1,12 +1,13 @@
-//! The guard of a connection: holds whatever a protocol's party does within the limits of the server.
+//! Enforces the limits of the server on the party of a connection.
 //!
-//! It stands between the loop and the party, so that no protocol can forget a limit:
+//! It wraps the party in the loop, so that no protocol can bypass a limit:
 //!
-//! - silence: only what came, or what a reliable link took, is a sign of life. A client that never reads is silent, too;
+//! - silence: only received data, or data that a reliable link has taken, counts as activity. A client that never reads
+//!   is silent, too;
 //! - the length of a measurement;
 //! - the rate of the source, in both directions: streams wait, datagrams beyond it are dropped;
-//! - the length of a message, where the link has messages;
-//! - on links without connections, which anybody can use in another's name: never more out than in, until the party says
+//! - the length of a message, on links with message boundaries;
+//! - on links without connections, where senders can be forged: never more bytes out than in, until the party reports
 //!   that the sender has proved its address.
 //!
 //! It allocates nothing and takes no lock while bytes move.
@@ -20,7 +21,7 @@ use crate::link::party::{ClientTrust, Party, PartyCost, Step, StopReason};
 use crate::link::{Caps, Fault, Framing};
 use crate::protocol::ServerLimits;
 
-/// What a guard holds a connection to.
+/// Limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct PartyLimits {
     pub idle_timeout: Duration,
@@ -29,7 +30,7 @@ pub struct PartyLimits {
 }
 
 impl PartyLimits {
-    /// `grace`: how much longer than a measurement its connection may take.
+    /// `grace`: how much longer than a measurement its connection may last.
     pub fn new(limits: &ServerLimits, grace: Duration) -> PartyLimits {
         PartyLimits {
             idle_timeout: Duration::from_secs(limits.idle_s),
@@ -42,27 +43,27 @@ impl PartyLimits {
 pub struct LimitedParty {
     party: Box<dyn Party>,
     limits: PartyLimits,
-    /// The link loses nothing, so what it took counts as a sign of life, and what is not read waits.
+    /// The link loses nothing, so bytes that it takes count as activity, and unread input waits.
     is_reliable: bool,
     has_messages: bool,
-    /// The client's address is known to be its own.
+    /// The client's address is verified.
     is_address_verified: bool,
     rate_meter: Option<RateMeter>,
-    /// While the client has not introduced itself.
+    /// Held until the client has introduced itself.
     pending_slot: Option<PendingSlot>,
     began_at: Option<Time>,
-    /// The last sign of life.
+    /// Time of the last activity.
     last_activity: Time,
-    /// Since then the link takes nothing of what the party has to send.
+    /// Since this time the link has taken no output.
     stalled_since: Option<Time>,
-    /// No limit of time is reached before.
+    /// No time limit expires before this instant.
     next_check: Time,
-    /// When the party wants to know that nothing came.
+    /// The party's own receive time-out.
     receive_until: Time,
     /// Bytes in and out.
     received_bytes: u64,
     sent_bytes: u64,
-    /// What came is beyond the rate.
+    /// The last input exceeds the rate.
     is_over_rate: bool,
     stop_reason: Option<StopReason>,
 }
@@ -94,12 +95,12 @@ impl LimitedParty {
         LimitedParty { rate_meter: meter, ..self }
     }
 
-    /// Holds the place of a client that has not introduced itself, until it has.
+    /// Holds the slot of a pending client until it has introduced itself.
     pub fn with_pending_slot(self, ticket: Option<PendingSlot>) -> LimitedParty {
         LimitedParty { pending_slot: ticket, ..self }
     }
 
-    /// Looks whether a limit of time is reached, and when one can be next.
+    /// Checks the time limits and computes the next check.
     fn check_deadlines(&mut self, now: Time) -> Option<StopReason> {
         let began = *self.began_at.get_or_insert_with(|| {
             self.last_activity = now;
@@ -121,7 +122,7 @@ impl LimitedParty {
         Some(if now >= silent { StopReason::Idle } else { StopReason::TooLong })
     }
 
-    /// The client has introduced itself, or proved its address, as soon as the party says so.
+    /// Updates the trust level that the party reports.
     fn update_trust(&mut self) {
         if self.is_address_verified && self.pending_slot.is_none() {
             return;
@@ -157,7 +158,7 @@ impl Party for LimitedParty {
         }
         let paid = self.rate_meter.as_ref().and_then(|meter| meter.next_allowed(now));
         if let Some(at) = paid.filter(|_| self.is_reliable) {
-            // The client is not to blame for this pause.
+            // The server caused this pause, not the client.
             self.last_activity = now;
             return Step::Sleep(at.min(self.next_check));
         }
@@ -202,7 +203,7 @@ impl Party for LimitedParty {
             self.stop_reason = Some(StopReason::MessageTooLong);
         }
         if let Some(meter) = &self.rate_meter {
-            // What a stream brought is taken; the next piece waits.
+            // Input of a stream is accepted; the next receive waits.
             self.is_over_rate = !self.is_reliable && meter.next_allowed(now).is_some();
             if !self.is_over_rate {
                 meter.charge(bytes, now);

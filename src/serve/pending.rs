@@ -1,8 +1,8 @@
-//! Where clients wait that have not introduced themselves. They cost little, and are limited for each source: the oldest
-//! make room for new ones.
+//! Connections of clients that have not introduced themselves. They are cheap and limited per source; new ones replace
+//! the oldest.
 //!
-//! A connection on which nothing has come yet has no thread: one thread watches them all. One whose client has begun to
-//! speak runs in a thread of its own, and is ended from here if need be.
+//! A connection without input has no thread: one thread watches them all. A connection with input has its own thread,
+//! and can be evicted from here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::MaybeUninit;
@@ -19,14 +19,14 @@ use super::client_id::ClientId;
 use crate::clock::Time;
 use crate::link::{Fault, Link};
 
-/// A link on which nothing has come, and what goes on with it once something has.
+/// A link without input, and its handler for the first input.
 pub struct SilentConnection {
     pub link: Box<dyn Link>,
     pub client_name: String,
     pub handler: Arc<dyn ConnectionHandler>,
 }
 
-/// Takes a connection whose client has begun to speak.
+/// Takes over a connection after its first input.
 pub trait ConnectionHandler: Send + Sync {
     fn start_connection(&self, link: Box<dyn Link>, from: String, ticket: Option<PendingSlot>);
 }
@@ -42,7 +42,7 @@ struct PendingEntry {
     since: Time,
 }
 
-/// Numbers rise, so that the lowest is the oldest.
+/// Numbers ascend, so the lowest is the oldest.
 #[derive(Default)]
 struct PendingTable {
     next_number: u64,
@@ -53,17 +53,17 @@ struct PendingTable {
 pub struct PendingConnections {
     epoll: OwnedFd,
     table: Mutex<PendingTable>,
-    /// Of one source, and in all.
+    /// Limits per source and in all.
     max_per_client: usize,
     max_total: usize,
-    /// A silent connection is not kept longer.
+    /// Maximum age of a silent connection.
     timeout: Duration,
 }
 
-/// Connections that wait at once: each costs a descriptor and less than a kilobyte.
+/// Maximum pending connections: each costs a descriptor and less than a kilobyte.
 const MAX_PENDING: usize = 16_384;
 
-/// Events that are read at once.
+/// Maximum events of one wait.
 const MAX_EVENTS: usize = 256;
 
 impl PendingTable {
@@ -90,7 +90,7 @@ impl PendingTable {
         self.by_client.get(source).map_or(0, BTreeSet::len)
     }
 
-    /// The oldest of the source that has most.
+    /// The oldest connection of the source with the most.
     fn oldest(&self) -> Option<u64> {
         let most = self.by_client.values().max_by_key(|of_source| of_source.len())?;
         most.first().copied()
@@ -118,7 +118,7 @@ impl PendingConnections {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches a connection until something comes. Those that have to go for it: as many as are returned.
+    /// Watches a connection until its first input. Returns the number of connections evicted for it.
     pub fn add(&self, source: ClientId, silent: SilentConnection, now: Time) -> Result<usize, Fault> {
         let mut room = self.table();
         let number = room.next_number;
@@ -131,7 +131,7 @@ impl PendingConnections {
         Ok(self.evict_excess(room, &source))
     }
 
-    /// A place for a client that speaks but has not introduced itself.
+    /// Reserves a slot for a client that has sent data but has not introduced itself.
     fn reserve_slot(self: &Arc<PendingConnections>, source: &ClientId, now: Time) -> PendingSlot {
         let over = Arc::new(AtomicBool::new(false));
         let stranger = PendingState::Handshaking(over.clone());
@@ -149,14 +149,14 @@ impl PendingConnections {
         if room.entries.len() > self.max_total {
             gone.extend(room.oldest().and_then(|number| room.remove(number)));
         }
-        // Links are closed without the lock.
+        // Close links without holding the lock.
         drop(room);
         let count = gone.len();
         gone.into_iter().for_each(PendingEntry::close);
         count
     }
 
-    /// Ends the oldest connection of the source that has most: descriptors or places have run out.
+    /// Evicts the oldest connection of the source with the most, when descriptors or slots have run out.
     pub fn evict_oldest(&self) {
         let mut room = self.table();
         let oldest = room.oldest().and_then(|number| room.remove(number));
@@ -164,11 +164,11 @@ impl PendingConnections {
         oldest.into_iter().for_each(PendingEntry::close);
     }
 
-    /// Waits for connections on which something has come, at most `within`, and has them begun.
+    /// Waits up to `within` for connections with input and starts them.
     pub fn dispatch_ready(self: &Arc<PendingConnections>, within: Duration, clock: impl Fn() -> Time) {
         let mut events = [MaybeUninit::uninit(); MAX_EVENTS];
         let within = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-        // A failed wait is tried again.
+        // The next call tries again.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&within)) else { return };
         for event in events.iter() {
             let waiting = self.table().remove(event.data.u64());
@@ -178,7 +178,7 @@ impl PendingConnections {
             };
             let SilentConnection { link, client_name: from, handler: begin } = silent;
             if let Some(descriptor) = link.descriptor() {
-                // One that is not removed reports nothing any more.
+                // If removal fails, the one-shot entry still reports nothing more.
                 let _ = epoll::delete(&self.epoll, descriptor);
                 let ends = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
                 let flags = event.flags;
@@ -207,14 +207,14 @@ impl PendingConnections {
         }
     }
 
-    /// Closes all connections on which nothing has come.
+    /// Closes all connections without input.
     pub fn close_all(&self) {
         let room = std::mem::take(&mut *self.table());
         room.entries.into_values().for_each(PendingEntry::close);
     }
 }
 
-/// Whether a connection that has ended holds nothing to be read. It needs no thread then.
+/// Whether the client has closed the connection without unread data. Such a connection needs no thread.
 fn is_closed_without_data(descriptor: BorrowedFd) -> bool {
     matches!(
         recv(descriptor, &mut [0u8], RecvFlags::PEEK | RecvFlags::DONTWAIT),
@@ -231,7 +231,7 @@ impl PendingEntry {
     }
 }
 
-/// The place of a client that speaks but has not introduced itself; given back when it is dropped.
+/// The slot of a client that has sent data but has not introduced itself; released on drop.
 pub struct PendingSlot {
     pending: Arc<PendingConnections>,
     number: u64,
@@ -239,7 +239,7 @@ pub struct PendingSlot {
 }
 
 impl PendingSlot {
-    /// Another needs the place.
+    /// Whether a newer connection needs the slot.
     pub fn is_evicted(&self) -> bool {
         self.evicted.load(Relaxed)
     }

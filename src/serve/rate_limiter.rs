@@ -1,4 +1,4 @@
-//! The rate that a server grants to one source, whatever it opens: on all its connections and in both directions together.
+//! Limits the rate of one source over all its connections and both directions.
 //!
 //! Memory does not grow with the number of sources: each has a slot of a fixed table, and two sources may share one.
 
@@ -12,13 +12,13 @@ use crate::clock::Time;
 
 const TABLE_SLOTS: usize = 1 << 16;
 
-/// A source may be ahead of its rate by so much, so that it can catch up after a pause.
+/// Maximum burst, as time at the full rate, to catch up after a pause.
 const MAX_BURST: Duration = Duration::from_millis(250);
 
-/// The rate counts payload. What the protocols themselves say comes on top.
+/// The rate counts payload; this adds the protocol overhead.
 const RATE_MARGIN: f64 = 1.02;
 
-/// For each slot the instant at which everything that passed it is paid for.
+/// For each slot, the time until which its rate is used up.
 pub struct RateLimiter {
     ns_per_byte: f64,
     slots: Box<[AtomicU64]>,
@@ -38,7 +38,7 @@ impl RateLimiter {
         RateMeter { slot: slot_index(&self.hasher, source), limiter: self.clone() }
     }
 
-    /// Takes so many bytes of a source if it is within its rate.
+    /// Charges bytes to a source; returns `false` if they exceed its rate.
     pub fn try_charge(&self, source: &ClientId, bytes: usize, now: Time) -> bool {
         let slot = &self.slots[slot_index(&self.hasher, source)];
         let takes = next_allowed(slot, now).is_none();
@@ -53,7 +53,7 @@ fn slot_index(hasher: &RandomState, key: impl Hash) -> usize {
     hasher.hash_one(key) as usize % TABLE_SLOTS
 }
 
-/// When the slot may be used again, if not yet.
+/// When the slot may be used again, if not now.
 fn next_allowed(slot: &AtomicU64, now: Time) -> Option<Time> {
     let at = Time(slot.load(Relaxed).saturating_sub(MAX_BURST.as_nanos() as u64));
     (at > now).then_some(at)
@@ -61,7 +61,7 @@ fn next_allowed(slot: &AtomicU64, now: Time) -> Option<Time> {
 
 fn charge(slot: &AtomicU64, bytes: u64, ns_per_byte: f64, now: Time) {
     let cost = (bytes as f64 * ns_per_byte) as u64;
-    // Always succeeds: the function gives a value for any.
+    // Always succeeds, because the closure never returns `None`.
     let _ = slot.fetch_update(Relaxed, Relaxed, |paid| Some(paid.max(now.0).saturating_add(cost)));
 }
 
@@ -72,7 +72,7 @@ pub struct RateMeter {
 }
 
 impl RateMeter {
-    /// When the next byte may move, if not yet.
+    /// When the next byte may move, if not now.
     #[inline]
     pub fn next_allowed(&self, now: Time) -> Option<Time> {
         next_allowed(&self.limiter.slots[self.slot], now)
@@ -84,20 +84,20 @@ impl RateMeter {
     }
 }
 
-/// Counts how often one sender repeats one datagram: two programs that answer each other's answers do so for ever, while a
-/// client numbers what it sends.
+/// Limits repeated datagrams of one sender. Two programs that reply to each other's replies form an endless loop, while
+/// a client numbers its datagrams.
 pub struct RepeatLimiter {
     slots: Box<[AtomicU64]>,
     hasher: RandomState,
 }
 
-/// A datagram is answered so often before the rate of its repetition counts.
+/// Number of replies to equal datagrams before the limit applies.
 pub const MAX_FREE_REPEATS: u64 = 16_384;
 
-/// From then on it is answered this often.
+/// Interval between replies after that.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Enough to tell datagrams apart: numbers stand in front.
+/// Compared bytes: enough, because sequence numbers are at the start.
 const MAX_KEY_BYTES: usize = 64;
 
 impl RepeatLimiter {
@@ -106,7 +106,7 @@ impl RepeatLimiter {
         RepeatLimiter { slots, hasher: RandomState::new() }
     }
 
-    /// Whether this datagram of that sender may be answered.
+    /// Whether this datagram of that sender may have a reply.
     pub fn try_count(&self, from: &str, datagram: &[u8], now: Time) -> bool {
         let key = (from, datagram.len(), &datagram[..datagram.len().min(MAX_KEY_BYTES)]);
         let (each, most) =
@@ -128,7 +128,7 @@ mod tests {
         let rates = Arc::new(RateLimiter::new(8e6 / RATE_MARGIN));
         let source = ClientId::from_sender("192.0.2.7:1");
         let meters = [rates.meter(&source), rates.meter(&ClientId::from_sender("192.0.2.7:2"))];
-        // A megabyte a second, on both connections together.
+        // A megabyte per second over both connections.
         let (mut now, mut moved) = (Time(0), 0);
         while now < Time(2_000_000_000) {
             for meter in &meters {
@@ -153,7 +153,7 @@ mod tests {
         };
         assert_eq!(answered("192.0.2.7:1", 2 * MAX_FREE_REPEATS), MAX_FREE_REPEATS);
         assert_eq!(answered("192.0.2.7:2", 10), 10);
-        // What a client numbers is never the same.
+        // Numbered datagrams never repeat.
         for number in 0..3 * MAX_FREE_REPEATS {
             assert!(repeats.try_count("192.0.2.7:1", &number.to_le_bytes(), Time(number * 10_000)));
         }

@@ -1,24 +1,24 @@
-//! What a server refused, dropped or ended, counted by reason, so that it can be reported without a line for each.
+//! Counts refused, dropped and ended connections by reason, so that the server can report them in summary.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Reasons that are kept apart. A reason may hold numbers that a client chose.
+/// Maximum distinct reasons. A reason may contain numbers that a client chose.
 const MAX_REASONS: usize = 32;
 
-/// Where further reasons are counted.
+/// Collects all further reasons.
 const OTHER_REASONS: &str = "other reasons";
 
-/// One reason, how often it applied, and whom it met last.
+/// A reason, its count, and the last client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub reason: String,
     pub count: u64,
-    /// The client or sender that was refused last.
+    /// The last refused client or sender.
     pub last_from: String,
 }
 
-/// All refusals since they were taken last.
+/// All refusals since the last `take`.
 #[derive(Debug, Default)]
 pub struct Refusals(Mutex<BTreeMap<String, (u64, String)>>);
 
@@ -26,7 +26,7 @@ impl Refusals {
     pub fn record(&self, reason: &str, from: &str) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let reason = if all.len() < MAX_REASONS || all.contains_key(reason) { reason } else { OTHER_REASONS };
-        // A flood of one kind allocates nothing.
+        // A flood with the same reason allocates nothing.
         if let Some((count, last_from)) = all.get_mut(reason) {
             *count += 1;
             last_from.clear();
@@ -36,7 +36,7 @@ impl Refusals {
         }
     }
 
-    /// What was recorded since the last call, the most frequent reason first.
+    /// The refusals since the last call, the most frequent reason first.
     pub fn take(&self) -> Vec<Refusal> {
         let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let refusal = |(reason, (count, last_from))| Refusal { reason, count, last_from };

@@ -1,8 +1,8 @@
-//! Download: a file, or the records of a table, of which every piece is asked for and waited for. What decides is the
-//! round trip, so each piece is a sample, as an exchange is.
+//! Download: a file or the records of a table, in chunks that are requested one by one. The round trip determines the
+//! rate, so each chunk is a sample.
 //!
-//! How pieces are asked for is the peer's protocol, and so is the party that does it. Here stands what is measured, and
-//! the check of records, which any such protocol can use.
+//! The protocol provides the party that requests the chunks. This file defines the figures; `records` checks the
+//! records for every such protocol.
 
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -18,10 +18,10 @@ pub use records::{RecordChecker, RecordStatus};
 pub const WORKLOAD: Workload = Workload {
     name: "download",
     summary: "a file or a table, piece by piece: rate, time per piece, round trips",
-    // To the end of it.
+    // Until the end of the file or table.
     default_stop: StopCondition { count: None, time_ns: None, volume_bytes: None },
     default_direction: Direction::Receive,
-    // What clients of data loggers wait for an answer (Campbell's own, PakBus).
+    // Time-out of data logger clients (Campbell's own, PakBus).
     default_timeout: Duration::from_secs(5),
     default_size: |_| 1_000,
     default_warm_up: StopCondition { count: None, time_ns: None, volume_bytes: None },
@@ -29,18 +29,17 @@ pub const WORKLOAD: Workload = Workload {
     figures,
 };
 
-/// Where the content goes, in order and in pieces. A party never waits for it: while there is no room it asks for no
-/// more, so what is held in memory is what was asked for.
+/// Receives the content in order and in chunks. A party never blocks on it: while it is full the party requests no
+/// more, which limits the memory to the requested chunks.
 pub type ContentSender = SyncSender<Vec<u8>>;
 
-/// Pieces on their way to where they are kept: enough to bear a disk that pauses. A piece has at most
-/// 4 KiB, so no more than 4 MiB wait.
+/// Queue length in chunks: enough for a pause of the disk. A chunk has at most 4 KiB, so at most 4 MiB are queued.
 pub const MAX_QUEUED_CHUNKS: usize = 1024;
 
-/// The fact of a case that tells whether all of the file or table came, and not only what the plan wanted of it.
+/// Fact of a case: whether the whole file or table arrived, not only the part that the plan requested.
 pub const WHOLE_FACT: &str = "whole";
 
-/// The time begins with the first request and ends with the last answer, so nothing is left out of the rate.
+/// The time runs from the first request to the last reply, so the rate includes all waits.
 fn figures(case: &Case, flows: &[FlowResult], _far: Option<&ServerReport>) -> Figures {
     let Some(all) = super::merged_recorder(flows, FlowRole::Download) else { return Figures::default() };
     let elapsed_ns = all.elapsed_ns();

@@ -1,5 +1,4 @@
-//! Warm-up, measurement, stop: when each begins and ends. And the schedule that says when a message is due.
-//! Values handled once, for every workload.
+//! Phases of a run (warm-up, measurement, stop) and the schedule of the messages, for every workload.
 
 use std::time::Duration;
 
@@ -7,7 +6,7 @@ use crate::clock::Time;
 use crate::plan::{Pacing, StopCondition};
 use crate::stats::SplitMix64;
 
-/// Where a flow stands in its run.
+/// Phase of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     WarmUp,
@@ -15,13 +14,13 @@ pub enum Phase {
     Finished,
 }
 
-/// Counts a flow through its phases.
+/// Tracks the phases of a flow.
 #[derive(Debug, Clone)]
 pub struct PhaseTracker {
     warm_up: StopCondition,
     stop: StopCondition,
     phase: Phase,
-    /// Without a first message nothing was measured, so a time that has passed does not end the measurement.
+    /// Set until the first message: a measurement without any message has no result, so its time limit does not apply.
     needs_message: bool,
     began_at: Option<Time>,
     count: u64,
@@ -34,12 +33,12 @@ impl PhaseTracker {
         PhaseTracker { warm_up, stop, phase, needs_message: false, began_at: None, count: 0, bytes: 0 }
     }
 
-    /// The measurement lasts at least until its first message was sent, however short its time is.
+    /// Extends the measurement at least until its first message is sent.
     pub fn with_first_message(self) -> PhaseTracker {
         PhaseTracker { needs_message: true, ..self }
     }
 
-    /// The phase at `now`, before the next message is sent. `true`: the measurement begins here.
+    /// The phase at `now`, before the next message is sent. The flag is `true` when the measurement begins.
     #[inline]
     pub fn advance_to(&mut self, now: Time) -> (Phase, bool) {
         let mut begins = false;
@@ -61,7 +60,7 @@ impl PhaseTracker {
         (self.phase, begins)
     }
 
-    /// The phase really began at this instant: what was waited for before its first message is none of it.
+    /// Moves the start of the phase to this instant, to exclude the wait before its first message.
     pub fn set_begin(&mut self, at: Time) {
         self.began_at = Some(at);
     }
@@ -70,14 +69,14 @@ impl PhaseTracker {
         self.phase
     }
 
-    /// A message was sent in this phase.
+    /// Counts messages sent in this phase.
     #[inline]
     pub fn count_sent(&mut self, messages: u64, bytes: u64) {
         self.count += messages;
         self.bytes += bytes;
     }
 
-    /// Bytes that may still be sent before a volume or count is full; `u64::MAX` when neither limits.
+    /// Bytes left until the volume or count is reached; `u64::MAX` without such a limit.
     pub fn bytes_left(&self, message: u64) -> u64 {
         let limit = if self.phase == Phase::WarmUp { &self.warm_up } else { &self.stop };
         let of_volume = limit.volume_bytes.map_or(u64::MAX, |volume| volume.saturating_sub(self.bytes));
@@ -87,12 +86,12 @@ impl PhaseTracker {
     }
 }
 
-/// When each message is due.
+/// Send times of all messages.
 #[derive(Debug, Clone)]
 pub struct SendSchedule {
     pacing: Pacing,
     started_at: Option<Time>,
-    /// Messages scheduled so far; multiplied, not added up, so that a schedule never drifts.
+    /// Messages scheduled so far. Times are multiples of the interval, so rounding errors do not add up.
     index: u64,
     next_due: Option<Time>,
     random: SplitMix64,
@@ -111,7 +110,7 @@ impl SendSchedule {
         self.pacing == Pacing::Closed
     }
 
-    /// When the next message is due; `now` in a closed loop.
+    /// The time of the next message; `now` in a closed loop.
     #[inline]
     pub fn due(&mut self, now: Time) -> Time {
         match self.pacing {
@@ -123,7 +122,7 @@ impl SendSchedule {
         }
     }
 
-    /// The message that was due is on its way; the schedule moves on.
+    /// Advances to the next message after one has been sent.
     #[inline]
     pub fn advance(&mut self) {
         self.index += 1;
@@ -140,7 +139,7 @@ impl SendSchedule {
     }
 }
 
-/// As long as a duration can be, where a schedule asks for more.
+/// The maximum duration if the schedule exceeds it.
 fn saturating_seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

@@ -1,7 +1,7 @@
-//! Checks what a server reports against what this client sent, received and timed itself. One place for all protocols.
+//! Checks a server's report against the client's own counts and times, for all protocols.
 //!
-//! A server may be wrong, or lie. What cannot be true is no figure: a report of that kind is left out, and a doubt says
-//! why. Not for what a server *grants* (each protocol checks that), nor for what this client counts itself.
+//! A server may be wrong or dishonest. Impossible values are removed, and a problem names the reason. Limits that a
+//! server *grants* are checked by each protocol; the client's own counts are not checked.
 
 use std::time::Duration;
 
@@ -9,48 +9,48 @@ use super::{FlowReport, FlowResult, FlowRole, ServerReport};
 use crate::link::{Caps, Framing};
 use crate::plan::{Case, StopCondition};
 
-/// Bytes that the buffers of both systems and the network between them may hold for one flow: more than twice the largest
-/// defaults of Linux (`tcp_wmem`, `tcp_rmem`) together.
+/// Bytes that both systems and the network may buffer for one flow: more than twice the sum of Linux's largest defaults
+/// (`tcp_wmem`, `tcp_rmem`).
 const MAX_IN_FLIGHT_BYTES: u64 = 64 << 20;
 
-/// No thread takes payload out of a socket faster: 125 GB/s is above the bandwidth of a core's caches.
+/// Maximum rate of one thread in bits per second: 125 GB/s is above the bandwidth of a core's caches.
 const MAX_FLOW_BPS: f64 = 1e12;
 
-/// A server receives for at least this share of the time for which the client sends, unless all fits into buffers.
+/// Minimum share of the client's sending time for which a server receives, unless all data fits into buffers.
 const MIN_TIME_SHARE: f64 = 0.25;
 
-/// Most that one receive operation brings.
+/// Maximum bytes of one receive.
 const MAX_INITIAL_BYTES: u64 = 4 << 20;
 
-/// Two clocks count the same time this far apart, at most.
+/// Maximum ratio of the same time on two clocks.
 const MAX_CLOCK_RATIO: f64 = 1.01;
 const MAX_CLOCK_OFFSET: Duration = Duration::from_millis(20);
 
-/// Packets that arrive without being sent by this client, from other programs.
+/// Packets from other programs that may arrive besides those of this client.
 const MAX_FOREIGN_MESSAGES: u64 = 1_000;
 
-/// What the client knows.
+/// The client's own observations.
 pub struct LocalObservations<'a> {
     pub case: &'a Case,
-    /// Of the links of each port.
+    /// Capabilities of the links of each endpoint.
     pub caps: &'a [Caps],
     pub flows: &'a [FlowResult],
-    /// From before the first byte until the report was there.
+    /// From before the first byte until the arrival of the report.
     pub elapsed: Duration,
     /// A signal ended the flows early.
     pub was_interrupted: bool,
 }
 
-/// A report without what cannot be true.
+/// A report without impossible values.
 pub struct CheckedReport {
     pub report: ServerReport,
-    /// What was left out, one line each.
+    /// Removed values, one line each.
     pub problems: Vec<String>,
-    /// Nothing is known of what the server received.
+    /// The delivered rate is unknown.
     pub is_rate_unknown: bool,
 }
 
-/// Leaves out what cannot be true.
+/// Removes impossible values.
 pub fn check_report(mut report: ServerReport, known: &LocalObservations) -> CheckedReport {
     let (mut doubts, mut is_rate_unknown) = (Vec::new(), false);
     for port in 0..known.case.endpoints.len() {
@@ -62,7 +62,7 @@ pub fn check_report(mut report: ServerReport, known: &LocalObservations) -> Chec
         if let Some((doubt, own)) = known.check_download(&report, port) {
             doubts.push(format!("{endpoint}: {doubt}"));
             let mut of_port = report.flows.iter_mut().filter(|flow| flow.inward && flow.port == port);
-            // What arrived has been sent, and more is not known.
+            // More bytes than this client sent cannot be verified.
             if let Some(first) = of_port.next() {
                 first.messages = own;
             }
@@ -70,7 +70,7 @@ pub fn check_report(mut report: ServerReport, known: &LocalObservations) -> Chec
         }
     }
     if is_rate_unknown {
-        // The sum over some of the flows would be another figure.
+        // A sum over some of the flows would be a different figure.
         report.flows.retain(|flow| flow.inward);
     }
     if let Some(seconds) = report.cpu_seconds
@@ -83,12 +83,12 @@ pub fn check_report(mut report: ServerReport, known: &LocalObservations) -> Chec
 }
 
 impl LocalObservations<'_> {
-    /// The flows of a port, in one direction.
+    /// The flows of an endpoint in one direction.
     fn flows_of(&self, role: FlowRole, port: usize) -> impl Iterator<Item = &FlowResult> {
         self.flows.iter().filter(move |flow| flow.role == role && flow.endpoint_index == port)
     }
 
-    /// Whether the link of a port is a stream that loses nothing.
+    /// Whether the link of an endpoint is a stream without loss.
     fn is_reliable_stream(&self, port: usize) -> bool {
         self.caps.get(port).is_some_and(|caps| caps.framing == Framing::Stream && caps.is_reliable)
     }
@@ -98,7 +98,7 @@ impl LocalObservations<'_> {
     }
 
     fn is_plausible_cpu_time(&self, seconds: f64) -> bool {
-        // A thread a flow, one for the session and one for the system's work.
+        // One thread for each flow, one for the session and one for the system.
         let threads = self.flows.len() + 2;
         let most = self.max_elapsed().as_secs_f64() * threads as f64;
         (0.0..=most).contains(&seconds)
@@ -108,13 +108,13 @@ impl LocalObservations<'_> {
         self.elapsed.mul_f64(MAX_CLOCK_RATIO).saturating_add(MAX_CLOCK_OFFSET)
     }
 
-    /// Messages that flows of this direction may have moved in all the time there was.
+    /// Maximum messages that this many flows can move in the elapsed time.
     fn max_messages(&self, flows: u64) -> u64 {
         let bytes = MAX_FLOW_BPS / 8.0 * self.max_elapsed().as_secs_f64() * flows as f64;
         (bytes / f64::from(self.case.message_bytes.max(1))) as u64
     }
 
-    /// What cannot be true of what a server says it received.
+    /// Finds impossible values in a receive report.
     fn check_upload(&self, report: &ServerReport, port: usize) -> Option<String> {
         let told: Vec<&FlowReport> =
             report.flows.iter().filter(|flow| !flow.inward && flow.port == port).collect();
@@ -126,7 +126,7 @@ impl LocalObservations<'_> {
             self.flows_of(FlowRole::Upload, port).map(|flow| flow.recorder.counts.delivered_bytes).sum();
         let size = u64::from(self.case.message_bytes.max(1));
         let buffers = MAX_IN_FLIGHT_BYTES.saturating_mul(flows);
-        // What was sent to warm up may arrive later.
+        // Messages of the warm-up may arrive later.
         let most = if self.has_warm_up() { sent.saturating_add(buffers) } else { sent };
         let sum =
             |get: fn(&FlowReport) -> u64| told.iter().fold(0, |sum: u64, flow| sum.saturating_add(get(flow)));
@@ -159,7 +159,7 @@ impl LocalObservations<'_> {
             .or_else(|| self.check_missing(report, &told, port, bytes))
     }
 
-    /// What cannot be true of the time in which a server says it received so many bytes behind the first.
+    /// Finds an impossible elapsed time for the bytes after the first receipt.
     fn check_elapsed(&self, told: &[&FlowReport], port: usize, timed: u64) -> Option<String> {
         let elapsed_ns = told.iter().map(|flow| flow.elapsed_ns).max().unwrap_or(0);
         let longest = self.max_elapsed();
@@ -170,7 +170,7 @@ impl LocalObservations<'_> {
             ));
         }
         if elapsed_ns == 0 {
-            // No rate comes of this.
+            // Too few bytes for a rate.
             return None;
         }
         let flows = self.flows_of(FlowRole::Upload, port).count() as u64;
@@ -184,7 +184,7 @@ impl LocalObservations<'_> {
         })
     }
 
-    /// What cannot be missing: a reliable stream loses nothing.
+    /// Finds missing bytes of a reliable stream.
     fn check_missing(
         &self,
         report: &ServerReport,
@@ -209,7 +209,7 @@ impl LocalObservations<'_> {
         })
     }
 
-    /// What cannot be true of what a server says it sent, and the messages that this client received.
+    /// Finds impossible values in a send report. Also returns the number of messages that this client received.
     fn check_download(&self, report: &ServerReport, port: usize) -> Option<(String, u64)> {
         let mut told = report.flows.iter().filter(|flow| flow.inward && flow.port == port).peekable();
         told.peek()?;
@@ -217,7 +217,7 @@ impl LocalObservations<'_> {
         let flows = self.flows_of(FlowRole::Download, port).count() as u64;
         let own: u64 =
             self.flows_of(FlowRole::Download, port).map(|flow| flow.recorder.counts.received).sum();
-        // At the border of a warm-up, and of a block, both ends may count one more or less.
+        // At the end of the warm-up, and of a block, the counts may differ by one.
         let too_few = !self.has_warm_up() && messages.saturating_add(flows) < own;
         (too_few || messages > self.max_messages(flows.max(1)).max(own))
             .then(|| (format!("it reports {messages} messages sent, {own} were received"), own))

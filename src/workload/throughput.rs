@@ -1,7 +1,8 @@
-//! Throughput: payload that one end sends and the other receives and counts; what counts is what was delivered.
+//! Throughput: payload that one side sends and the other receives and counts. Only delivered payload counts.
 //!
-//! The ends are [`Source`] and [`Sink`], near or far. Over a plug or an echo (direction `loop`) both are near ends, on
-//! the two halves of one link, and every byte that comes back is compared with what was sent.
+//! The two sides are [`Source`] and [`Sink`], either of them on client or server. Over a loop-back plug or an echo
+//! (direction `loop`) the client has both, on the two halves of one link, and compares every returned byte with the
+//! sent one.
 
 pub mod comparison;
 mod figures;
@@ -40,9 +41,9 @@ pub const WORKLOAD: Workload = Workload {
     figures: figures::figures,
 };
 
-/// One write of a stream: on loop-back 10 % cheaper a byte than half of it, and twice it gains nothing more. On a line
-/// what it carries in 10 ms, rounded down to a power of two: so few that the line decides, so many that calls do not.
-/// A message: what fits an Ethernet frame through most tunnels.
+/// One write of a stream: on loop-back it costs 10 % less per byte than a write of half the size, and twice the size
+/// gains nothing. On a serial line the bytes of 10 ms, rounded down to a power of two: small enough that the line
+/// limits the rate, large enough that system calls do not. A message: fits an Ethernet frame through most tunnels.
 fn default_size(caps: &Caps) -> u32 {
     match caps.framing {
         Framing::Stream
@@ -56,5 +57,5 @@ fn default_size(caps: &Caps) -> u32 {
     }
 }
 
-/// Bytes offered to the link in one operation, at most: a full packet of segments, or one write.
+/// Maximum bytes for one send: a full packet of segments, or one write.
 const MAX_SEND_BATCH_BYTES: usize = 65_507;

@@ -1,34 +1,33 @@
-//! Where an answer ends: a pure reader of what a device says, byte by byte, that keeps nothing of it.
+//! Finds the end of a reply, byte by byte, without storing the reply.
 //!
-//! It holds a few counters, whatever the device claims: an answer is never stored, so a length that lies costs
-//! nothing. Not for deciding which request was answered: that is the exchange's business.
+//! The memory use is constant, so a wrong length field in a reply has no cost. The codec matches replies to requests.
 
 use super::text;
 
-/// Longer answers are not believed: no device that is asked small questions sends more.
+/// Maximum reply size in bytes; longer replies are malformed. No device sends more for a small request.
 pub const MAX_REPLY_BYTES: u64 = 1 << 20;
 
-/// How the end of an answer is known.
+/// How the end of a reply is recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplyEnd {
-    /// It ends with these bytes.
+    /// The reply ends with these bytes.
     Terminator(PatternSearch),
-    /// It always has so many bytes.
+    /// The reply always has this many bytes.
     FixedLength(u64),
-    /// It says itself how long it is.
+    /// A field of the reply holds its length.
     LengthField(LengthField),
-    /// The link keeps borders: the next message is the answer.
+    /// The link preserves message boundaries: the next message is the reply.
     Message,
 }
 
-/// Where an answer says how long it is: `offset,size,endian,add`.
+/// The length field of a reply: `offset,size,endian,add`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LengthField {
     offset: u64,
     /// Bytes of the field, 1 to 8.
     size: u64,
     big_endian: bool,
-    /// The whole answer has so many bytes more (or fewer) than the field says.
+    /// Bytes to add to the value of the field to get the length of the whole reply; may be negative.
     adjustment: i64,
 }
 
@@ -54,12 +53,12 @@ impl LengthField {
         Ok(LengthField { offset, size, big_endian, adjustment: add })
     }
 
-    /// Bytes up to the end of the field.
+    /// Offset of the end of the field.
     fn end_offset(&self) -> u64 {
         self.offset + self.size
     }
 
-    /// Takes the byte at `index` of the field into its value.
+    /// Adds the byte at `index` of the field to its value.
     fn accumulate(&self, value: u64, index: u64, byte: u8) -> u64 {
         match self.big_endian {
             true => value << 8 | u64::from(byte),
@@ -67,24 +66,24 @@ impl LengthField {
         }
     }
 
-    /// The length of the whole answer, if it can be one.
+    /// The length of the whole reply, if it is plausible.
     fn total_length(&self, value: u64) -> Option<u64> {
         let total = u64::try_from(i128::from(value) + i128::from(self.adjustment)).ok()?;
         (self.end_offset()..=MAX_REPLY_BYTES).contains(&total).then_some(total)
     }
 }
 
-/// Finds a byte string in a stream that comes in pieces (Knuth, Morris, Pratt 1977).
+/// Finds a byte string in a stream that arrives in chunks (Knuth, Morris, Pratt 1977).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PatternSearch {
     pattern: Vec<u8>,
-    /// How much of the beginning still fits when the byte after so many does not.
+    /// Length of the prefix that still matches after a mismatch, by the number of matched bytes.
     failure_table: Vec<usize>,
     matched: usize,
 }
 
 impl PatternSearch {
-    /// `wanted` as typed; see [`text::parse_bytes`].
+    /// Parses the text form; see [`text::parse_bytes`].
     pub fn parse(text: &str) -> Result<PatternSearch, String> {
         text::parse_bytes(text).map(PatternSearch::new)
     }
@@ -102,7 +101,7 @@ impl PatternSearch {
         PatternSearch { pattern: wanted, failure_table: shorter, matched: 0 }
     }
 
-    /// Whether `byte` completes it.
+    /// Returns whether `byte` completes a match.
     fn push(&mut self, byte: u8) -> bool {
         if self.matched == self.pattern.len() {
             self.matched = self.failure_table[self.matched - 1];
@@ -115,25 +114,25 @@ impl PatternSearch {
     }
 }
 
-/// What the bytes were.
+/// Result of scanning some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanResult {
-    /// All belong to the answer, which goes on.
+    /// All bytes belong to the reply, which is not complete.
     Incomplete,
-    /// The answer ends after `used` of them; whether what was expected occurred in it.
+    /// The reply ends after `used` bytes; `is_expected` if it contains the expected bytes.
     Complete { used: usize, is_expected: bool },
-    /// The `used`th of them shows that this is no answer: longer than [`MAX_REPLY_BYTES`], or of a length that cannot be.
+    /// After `used` bytes the input is not a reply: longer than [`MAX_REPLY_BYTES`], or with an impossible length.
     Malformed { used: usize },
 }
 
-/// Reads one answer after the other.
+/// Scans replies one after the other.
 #[derive(Debug, Clone)]
 pub struct ReplyScanner {
     end: ReplyEnd,
     expected_text: Option<PatternSearch>,
     has_expected: bool,
     scanned_bytes: u64,
-    /// The length field as far as it has come, and the length of the answer once it has.
+    /// The length field received so far, and the length of the reply once the field is complete.
     length_value: u64,
     total_length: Option<u64>,
 }
@@ -150,7 +149,7 @@ impl ReplyScanner {
         }
     }
 
-    /// What comes now begins an answer.
+    /// The next byte starts a reply.
     pub fn restart(&mut self) {
         (self.scanned_bytes, self.length_value, self.total_length) = (0, 0, None);
         self.has_expected = self.expected_text.is_none();
@@ -162,7 +161,7 @@ impl ReplyScanner {
         }
     }
 
-    /// Reads on; afterwards the next answer begins, unless this one is [`ScanResult::Incomplete`].
+    /// Continues the scan. The next call starts a new reply unless this one is [`ScanResult::Incomplete`].
     pub fn scan(&mut self, data: &[u8]) -> ScanResult {
         for (index, &byte) in data.iter().enumerate() {
             if let Some(expect) = &mut self.expected_text {
@@ -240,7 +239,7 @@ mod tests {
         ReplyEnd::LengthField(LengthField::parse(text).unwrap())
     }
 
-    /// Every answer of a stream that comes in pieces of these lengths: where it ends, and what it was.
+    /// Scans a stream in chunks of these lengths; returns the end and the result of every reply.
     fn scan_all(
         end: &ReplyEnd,
         expect: Option<&str>,
@@ -348,7 +347,7 @@ mod tests {
         }
     }
 
-    /// Small alphabets, so that ends occur, overlap with themselves, and are split.
+    /// Small alphabets, so that terminators occur, overlap with themselves, and are split.
     fn ends() -> impl Strategy<Value = ReplyEnd> {
         prop_oneof![
             "[ab]{1,5}".prop_map(|text| until(&text)),

@@ -1,4 +1,4 @@
-//! Options, and runs against devices on the virtual clock: exact latencies, late answers, devices that lie.
+//! Options, and runs against devices on the virtual clock: exact latencies, late replies, malformed replies.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -60,7 +60,7 @@ fn the_request_is_the_message() {
     assert!(check_options("url = \"udp://a:1\"\npeer_options = { send = '?', message = true }").is_ok());
 }
 
-/// Answers the nth request with its script's nth entry: pieces, each so long after the request.
+/// Replies to the nth request with the nth entry of its script: chunks, each with its delay after the request.
 struct ScriptedDevice {
     script: fn(u64) -> Vec<(Duration, Vec<u8>)>,
     request: usize,
@@ -94,7 +94,7 @@ impl Party for ScriptedDevice {
                 .extend((self.script)(self.requests).into_iter().map(|(after, bytes)| (now + after, bytes)));
             self.requests += 1;
         }
-        // An answer is not held up by an earlier one that takes longer.
+        // An earlier, slower reply does not delay a later one.
         self.chunks.sort_by_key(|(due, _)| *due);
     }
 
@@ -113,7 +113,7 @@ fn chunk(after_ms: u64, bytes: impl AsRef<[u8]>) -> (Duration, Vec<u8>) {
     (ms(after_ms), bytes.as_ref().to_vec())
 }
 
-/// Runs `case` (with `AT\r` as the request) against a device; its result, and how long it took.
+/// Runs `case` (with `AT\r` as the request) against a device. Returns the result and the duration.
 fn measure(script: fn(u64) -> Vec<(Duration, Vec<u8>)>, url: &str, case: &str) -> (CaseResult, Duration) {
     let dialer = Dialer::new(Clock::new_virtual());
     let mut listener = dialer.listen(&url.parse().unwrap()).unwrap();
@@ -173,7 +173,7 @@ fn a_reply_in_two_chunks_is_timed_to_its_end() {
 
 #[test]
 fn a_schedule_waits_for_the_reply_and_reports_the_delay() {
-    // One request each 2 ms, of which each takes 3 ms: the nth waits n ms before it is sent.
+    // A request is due every 2 ms and takes 3 ms: the nth waits n ms before it is sent.
     let (case, _) = measure(
         |_| vec![chunk(3, b"OK\r\n")],
         "mem://at",
@@ -188,7 +188,7 @@ fn a_device_that_never_answers_ends_in_time() {
     let (case, took) =
         measure(|_| Vec::new(), "mem://mute", &format!("count = 3\ntimeout = \"100ms\"\n{AT_OPTIONS}"));
     assert_eq!(counts(&case.figures), BTreeMap::from([("sent", 3), ("lost", 3)]));
-    // Each is given up after the time-out and listened for as long again; the last is not.
+    // Each request takes a time-out and a drain of the same length; the last has no drain.
     assert_eq!(took, ms(4 * 200 - 100));
     let (case, took) =
         measure(|_| Vec::new(), "mem://mute", &format!("time = \"2s\"\ntimeout = \"100ms\"\n{AT_OPTIONS}"));
@@ -198,7 +198,8 @@ fn a_device_that_never_answers_ends_in_time() {
 
 #[test]
 fn a_late_answer_is_not_taken_for_the_next() {
-    // Every third takes longer than the time-out; all are told apart by what the others took.
+    // Every third reply is later than the time-out; the latencies of the others show that replies are matched
+    // correctly.
     let script = |n: u64| vec![chunk(1, b"\r\n"), chunk(if n % 3 == 2 { 150 } else { 3 }, b"OK\r\n")];
     let (case, _) = measure(script, "mem://slow", &format!("count = 30\ntimeout = \"100ms\"\n{AT_OPTIONS}"));
     assert_eq!(
@@ -211,7 +212,7 @@ fn a_late_answer_is_not_taken_for_the_next() {
 
 #[test]
 fn unsolicited_bytes_are_read_before_the_next_request() {
-    // The line end comes 1 ms after the answer, while the schedule rests.
+    // The line end comes 1 ms after the reply, while the schedule sleeps.
     let script = |_: u64| vec![chunk(3, b"OK"), chunk(4, b"\r\n")];
     let options = "peer_options = { send = 'AT\\r', reply-bytes = 2, expect = 'OK' }";
     let (case, _) = measure(script, "mem://tail", &format!("count = 20\nrate = \"100/s\"\n{options}"));
@@ -238,7 +239,7 @@ fn other_answers_than_expected_are_corrupt() {
 
 #[test]
 fn a_device_with_wrong_lengths_is_resynchronised() {
-    // Every second answer claims 4 GiB and goes on for a while.
+    // Every second reply claims 4 GiB and continues for a while.
     let script = |n: u64| {
         let lie = [chunk(1, b"\xff\xff\xff\xff"), chunk(2, vec![b'x'; 5000]), chunk(120, b"tail")];
         if n % 2 == 1 { lie.to_vec() } else { vec![chunk(3, b"\0\0\0\x01!")] }

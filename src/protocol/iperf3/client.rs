@@ -1,5 +1,5 @@
-//! The client's control connection: says what is wanted, says when it is over, tells and hears results. A machine like
-//! any party; it is driven up to each point at which the session has something to do.
+//! The client's control connection: sends parameters, signals the end, exchanges results. A party that is driven up to
+//! each point at which the session must act.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,62 +13,62 @@ use crate::link::{Fault, Framing};
 use crate::sample::Recorder;
 use crate::workload::RecordingParty;
 
-/// Where nothing was agreed yet.
+/// Error of a server that closes before the parameters were sent.
 pub const CLOSED_EARLY: &str = "the server closed the connection: is it iperf3, with room for us?";
 
-/// Servers since 3.13 close without a word where the password is wrong or missing.
+/// Servers since 3.13 close silently after a wrong or missing password.
 const CLOSED_AFTER_PARAMETERS: &str = "the server closed the connection when it had heard the parameters: if it wants a user name and a \
                        password, use a server without, because linkgauge gives none";
 
 pub const NO_BIDIRECTIONAL: &str =
     "iperf3 before 3.7 cannot do both directions at once: use --direction send,receive";
 
-/// How often it looks whether the streams have ended, and while they cannot have.
+/// Interval between checks whether the streams have ended, and the interval while they cannot have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const RUNNING_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the far program may still have to read when its system has acknowledged all of a stream. It stops counting when
-/// the end is said.
+/// Time for the remote program to read a stream that its system has fully acknowledged. It stops counting at the end
+/// state.
 const STREAM_READ_DELAY: Duration = Duration::from_millis(100);
 
-/// What may still be on its way of datagrams, which nobody acknowledges.
+/// Transit time allowed for datagrams, which have no acknowledgements.
 const DATAGRAM_FLIGHT_DELAY: Duration = Duration::from_millis(300);
 
-/// After the client has said the end, the receivers of a server take what is still on its way for up to this time, and it
-/// reports only then. Ours does so for 5 s, iperf3's ends at once. The whole exchange of results may take that and a time-out.
+/// Time for which the receivers of a server may continue after the client's end state, before the server reports.
+/// linkgauge servers use 5 s, those of iperf3 stop at once. The results may take that time plus a time-out.
 const STREAM_END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether all that was sent has been acknowledged; none where the system does not tell.
+/// Whether all sent data has been acknowledged; `None` if the system does not report it.
 pub type DrainCheck = Box<dyn FnMut() -> Option<bool> + Send>;
 
-/// What the client wants to happen when.
+/// Timing of a client.
 pub struct ClientPlan {
     pub parameters: Parameters,
     pub framing: Framing,
-    /// For each answer.
+    /// Time-out of each reply.
     pub reply_timeout: Duration,
-    /// Receiving ends then, or after so much payload on all streams together.
+    /// Receiving ends after this time, or after this payload on all streams together.
     pub max_time: Option<Duration>,
     pub max_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientStage {
-    /// Cookie said; the server asks for the parameters.
+    /// Cookie sent; the server requests the parameters next.
     CookieSent,
     ParametersSent,
     /// The server waits for the streams.
     AwaitingStreams,
     StreamsOpen,
     TestStarted,
-    /// Everything is open, and the server lets the streams go.
+    /// All streams are open, and the server has started the test.
     Ready,
     Running,
-    /// All has been sent; waits until it is there.
+    /// All data has been sent; waits until it has arrived.
     Draining(Time),
-    /// The end has been said.
+    /// The end state has been sent.
     EndSent,
-    /// Waits for its own receivers, to tell what they got.
+    /// Waits for its own receivers, to report their counts.
     AwaitingReceivers,
     ResultsSent,
     ResultsReceived,
@@ -83,14 +83,14 @@ pub struct ClientControl {
     stage_since: Option<Time>,
     began_at: Option<Time>,
     drain_check: DrainCheck,
-    /// When nothing was left to be sent.
+    /// When nothing was left to send.
     settled_at: Option<Time>,
-    /// The same, if the far system had acknowledged the last byte then.
+    /// The same, if the remote system had acknowledged the last byte by then.
     pub drained_at: Option<Time>,
-    /// When the end was said.
+    /// When the end state was sent.
     pub ended_at: Option<Time>,
     pub results: Option<TestResults>,
-    /// Congestion control of this end's streams.
+    /// Congestion control of the client's streams.
     pub congestion_control: Option<String>,
     fault: Option<String>,
 }
@@ -116,7 +116,7 @@ impl ClientControl {
         }
     }
 
-    /// Whether the server waits for streams; they are open now.
+    /// The streams are open now. Returns whether the server was waiting for them.
     pub fn streams_opened(&mut self, drained: DrainCheck) -> bool {
         let waits = self.stage == ClientStage::AwaitingStreams;
         if waits {
@@ -127,7 +127,7 @@ impl ClientControl {
         waits
     }
 
-    /// The streams run from now on.
+    /// Starts the streams.
     pub fn start(&mut self) -> bool {
         let ready = self.stage == ClientStage::Ready;
         if ready {
@@ -145,7 +145,7 @@ impl ClientControl {
         self.fault.get_or_insert(why.into());
     }
 
-    /// What it has to have heard by now to go on.
+    /// The state that must arrive next.
     fn expected_state(&self) -> Option<ControlState> {
         match self.stage {
             ClientStage::CookieSent => Some(ControlState::ParameterExchange),
@@ -158,11 +158,11 @@ impl ClientControl {
         }
     }
 
-    /// Goes on as far as what was heard allows.
+    /// Processes all available input.
     fn process_input(&mut self) {
         while self.fault.is_none() {
             let before = (self.stage, self.channel.input().len());
-            // No results are so long that their length begins like an error.
+            // No results are so long that their length begins with the error byte.
             let is_error = self.channel.input().first() == Some(&(ControlState::ServerError as u8));
             match (self.stage, self.expected_state()) {
                 (ClientStage::ResultsSent, _) if !is_error => self.read_results(),
@@ -182,7 +182,7 @@ impl ClientControl {
             }
             Some(ControlState::ServerTerminates) => self.fail("the server was stopped"),
             Some(ControlState::ServerError) => {
-                // The numbers may still be on their way; closed without them it is an error all the same.
+                // The error numbers may still be in transit; without them it is an error all the same.
                 if let Some(error) = self.channel.input().get(1..1 + wire::ERROR_BYTES) {
                     self.fail(wire::explain_error(error));
                 }
@@ -191,7 +191,7 @@ impl ClientControl {
                 self.channel.take_byte();
                 self.advance();
             }
-            // It speaks before it has to: later.
+            // The server sent its state early: process it later.
             Some(_) if wanted.is_none() => {}
             _ => self.fail(describe_unexpected(self.channel.input(), self.stage == ClientStage::CookieSent)),
         }
@@ -231,7 +231,7 @@ impl ClientControl {
         }
     }
 
-    /// Whether the test is to end: both directions have done what was planned.
+    /// Whether the test can end: both directions have finished.
     fn is_test_done(&mut self, now: Time) -> bool {
         let began = *self.began_at.get_or_insert(now);
         let parameters = &self.plan.parameters;
@@ -242,7 +242,7 @@ impl ClientControl {
         received && self.test.senders() == 0
     }
 
-    /// What time alone brings about.
+    /// Handles events of the clock.
     fn poll(&mut self, now: Time) {
         if self.stage == ClientStage::Running && self.is_test_done(now) {
             self.enter_stage(ClientStage::Draining(now));
@@ -259,7 +259,7 @@ impl ClientControl {
             }
             let wait = match self.plan.framing {
                 _ if !sends => Duration::ZERO,
-                // The other direction would have the link for itself meanwhile.
+                // The other direction would have the link to itself meanwhile.
                 Framing::Stream if self.plan.parameters.bidirectional => Duration::ZERO,
                 Framing::Stream => STREAM_READ_DELAY,
                 Framing::Message => DATAGRAM_FLIGHT_DELAY,
@@ -282,7 +282,7 @@ impl ClientControl {
         }
     }
 
-    /// What this end counted.
+    /// The counts of this client.
     fn local_results(&self) -> TestResults {
         let parameters = &self.plan.parameters;
         let ended = self.test.stream_results(parameters.stream_count());
@@ -311,12 +311,12 @@ impl ClientControl {
         }
     }
 
-    /// Whether nothing is left to be done, or nothing can be done.
+    /// Whether the test has finished or failed.
     pub fn is_finished(&self) -> bool {
         self.stage == ClientStage::Finished
     }
 
-    /// Until when the server may answer.
+    /// Deadline of the server's reply.
     fn answers_by(&mut self, now: Time) -> Time {
         let since = *self.stage_since.get_or_insert(now);
         match self.ended_at {
@@ -326,7 +326,7 @@ impl ClientControl {
     }
 }
 
-/// One line on what came instead of iperf3's words.
+/// Describes an unexpected reply in one line.
 fn describe_unexpected(heard: &[u8], at_once: bool) -> String {
     const SHOWN: usize = 16;
     let shown = heard[..heard.len().min(SHOWN)].escape_ascii();
@@ -390,7 +390,7 @@ impl Party for ClientControl {
         let error =
             self.channel.input().strip_prefix(&[ControlState::ServerError as u8]).map(wire::explain_error);
         let why = match self.stage {
-            // What is to come has been said.
+            // All expected input has arrived.
             ClientStage::ResultsReceived | ClientStage::Finished => {
                 self.stage = ClientStage::Finished;
                 self.channel = ControlChannel::new();
@@ -411,14 +411,14 @@ impl Party for ClientControl {
     }
 }
 
-/// The control connection while the streams run; afterwards the session has it back.
+/// Runs the control connection while the streams run; afterwards the session takes it back.
 pub struct ControlParty {
     control: Option<ClientControl>,
     slot: ControlSlot,
     recorder: Recorder,
 }
 
-/// Where the control is when no thread has it.
+/// Holds the control connection while no thread uses it.
 pub type ControlSlot = Arc<Mutex<Option<ClientControl>>>;
 
 impl ControlParty {

@@ -1,5 +1,5 @@
-//! The control connection as both ends use it: bytes that wait to be understood, words that wait to be sent. Knows no order
-//! of things: `near` and `far` do.
+//! The control connection for client and server: unparsed input and unsent output. The order of messages is in `client`
+//! and `server`.
 
 use super::wire::{self, Iperf3WireError};
 use crate::clock::Time;
@@ -27,7 +27,7 @@ impl ControlChannel {
         self.output_sent >= self.output.len()
     }
 
-    /// Sends what is to be said; else listens, until then.
+    /// Sends pending output; otherwise receives until `until`.
     pub fn step(&mut self, until: Time) -> Step<'_> {
         if !self.is_flushed() {
             return Step::Send { bytes: &self.output[self.output_sent..], message: self.output.len() };
@@ -43,7 +43,7 @@ impl ControlChannel {
         }
     }
 
-    /// The bytes of the last receipt are heard. Whoever talks on and on without being understood is not listened to.
+    /// Adds the last receive to the input. Fails if the unparsed input is too long.
     pub fn read_batch(&mut self) -> Result<(), Iperf3WireError> {
         for message in self.batch.messages() {
             self.input.extend_from_slice(message);
@@ -54,12 +54,12 @@ impl ControlChannel {
         }
     }
 
-    /// What was heard and is not understood yet.
+    /// The unparsed input.
     pub fn input(&self) -> &[u8] {
         &self.input
     }
 
-    /// Takes so many bytes, if they are there.
+    /// Takes this many bytes, if they are available.
     pub fn take(&mut self, bytes: usize) -> Option<Vec<u8>> {
         (self.input.len() >= bytes).then(|| self.input.drain(..bytes).collect())
     }
@@ -68,7 +68,7 @@ impl ControlChannel {
         self.take(1).map(|bytes| bytes[0])
     }
 
-    /// Takes the JSON that comes next, once it is whole.
+    /// Takes the next JSON object, once it is complete.
     pub fn take_object(&mut self, longest: usize) -> Result<Option<wire::JsonObject>, Iperf3WireError> {
         let Some((object, used)) = wire::decode_framed(&self.input, longest)? else { return Ok(None) };
         self.input.drain(..used);

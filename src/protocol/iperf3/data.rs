@@ -1,7 +1,7 @@
-//! A stream of a test, at either end: the workload's sender or receiver, which begins and ends with the test.
+//! A stream of a test on client or server: the workload's sender or receiver, which begins and ends with the test.
 //!
-//! The end is said on the control connection and not on the stream: senders stop then, receivers take what is still on
-//! its way, so that both ends count the same.
+//! The control connection signals the end. Senders stop then, and receivers read the data in transit, so that both
+//! sides count the same.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
@@ -20,48 +20,49 @@ use crate::sample::Recorder;
 use crate::workload::RecordingParty;
 use crate::workload::throughput::{Sink, Source};
 
-/// A stream looks so often whether the test is over.
+/// Interval between checks whether the test is over.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Silence after the end by which a receiver has got what there is: datagrams may be lost, and of a stream nobody may
-/// have said how much is to come.
+/// Silence after the end of a test that ends a receiver: datagrams may be lost, and the total of a stream may be
+/// unknown.
 const MAX_DATAGRAM_END_SILENCE: Duration = Duration::from_millis(300);
 
-/// The same where the rest of a stream is sure to come: longer than a repetition takes, shorter than any peer waits.
+/// The same for a stream with a known total: longer than a retransmission, shorter than the time-out of any
+/// implementation.
 const MAX_STREAM_END_SILENCE: Duration = Duration::from_secs(3);
 
-/// A sender that goes on after the end is not listened to for longer.
+/// How long a receiver reads from a sender that continues after the end.
 const MAX_OVERTIME: Duration = Duration::from_secs(5);
 
-/// What the streams of a test and its control connection share.
+/// State that the streams of a test and its control connection share.
 #[derive(Default)]
 pub struct TestState {
-    /// The end has been said.
+    /// The end of the test was signalled.
     end_signalled: AtomicBool,
-    /// It cannot go on: nobody waits for anything.
+    /// The test failed; all waits end.
     aborted: AtomicBool,
     senders: AtomicUsize,
     receivers: AtomicUsize,
-    /// Payload that this end has received, on all streams.
+    /// Payload bytes received on all streams.
     received_bytes: AtomicU64,
-    /// What the far end says to have sent on each stream, where all of that counts.
+    /// Bytes that the remote side reports as sent on each stream, if all of them count.
     expected_bytes: OnceLock<Vec<u64>>,
     stream_results: Mutex<Vec<(usize, StreamResult)>>,
 }
 
-/// What became of a stream.
+/// The result of a stream.
 #[derive(Debug, Clone, Default)]
 pub struct StreamResult {
     pub bytes: u64,
-    /// Messages sent or received, and how many of them must have been sent; both without those of the warm-up.
+    /// Messages sent or received, and how many were sent in total according to their numbers; both without the warm-up.
     pub messages: u64,
     pub sent_messages: u64,
-    /// Datagrams sent, or sent as told by the highest number received, and those missing; both with the warm-up.
+    /// Datagrams sent, or derived from the highest number received, and those missing; both including the warm-up.
     pub packets: u64,
     pub missing_packets: u64,
-    /// Of these, missing and sent in the warm-up.
+    /// Missing and sent datagrams of the warm-up.
     pub omitted: (u64, u64),
-    /// Segments that the system sent again.
+    /// Segments that the system retransmitted.
     pub retransmits: Option<u64>,
     pub jitter_s: f64,
     pub first_instant: Option<Time>,
@@ -101,9 +102,9 @@ impl TestState {
         self.received_bytes.load(Relaxed)
     }
 
-    /// The far end has told what it sent on each stream.
+    /// Sets the bytes that the remote side reports as sent on each stream.
     pub fn set_expected_bytes(&self, bytes: Vec<u64>) {
-        // Said once; a second time changes nothing.
+        // Only the first call counts.
         let _ = self.expected_bytes.set(bytes);
     }
 
@@ -111,7 +112,7 @@ impl TestState {
         self.stream_results.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What became of so many streams; nothing yet of those that still run.
+    /// Results of the streams; empty for those that still run.
     pub fn stream_results(&self, streams: usize) -> Vec<StreamResult> {
         let mut all = vec![StreamResult::default(); streams];
         for (number, ended) in self.lock_stream_results().iter().filter(|(number, _)| *number < streams) {
@@ -148,26 +149,26 @@ impl StreamParty {
     }
 }
 
-/// One end of a stream.
+/// One side of a stream.
 pub struct TestStream {
     party: StreamParty,
     index: usize,
     test: Arc<TestState>,
     framing: Framing,
     jitter: SharedJitter,
-    /// How long a receiver waits for more before the end was said.
+    /// How long a receiver waits for more before the end of the test.
     receive_timeout: Duration,
-    /// A server's end: it stays open until the client has said the end.
+    /// A server's stream stays open until the client has signalled the end.
     stays: bool,
     stopped: Option<StopReason>,
-    /// Since then nothing has come; since then the test is known to be over.
+    /// Start of the current silence, and the time when the end of the test was noticed.
     silent_since: Option<Time>,
     ended_since: Option<Time>,
     has_received_all: bool,
     fault: Option<String>,
 }
 
-/// What a stream is made from besides its case.
+/// Inputs of a stream besides its case.
 pub struct StreamParams<'a> {
     pub case: &'a Case,
     pub caps: &'a Caps,
@@ -193,7 +194,7 @@ impl TestStream {
         let tuning = Tuning { wait: case.wait, cpu, batch_message_bytes: None };
         let jitter = SharedJitter::default();
         let head = || Box::new(DatagramHeader::new(counters_64bit, jitter.clone()));
-        // A stream of bytes has no heads.
+        // A byte stream has no headers.
         let has_heads = caps.framing == Framing::Message;
         let end = if sends {
             test.senders.fetch_add(1, Relaxed);
@@ -201,7 +202,7 @@ impl TestStream {
             StreamParty::Sender(Box::new(if has_heads { source.with_header(head(), caps) } else { source }))
         } else {
             test.receivers.fetch_add(1, Relaxed);
-            // It ends when that is said, not by its own plan.
+            // It ends with the test, not by its own plan.
             let case = Case { stop: StopCondition::default(), ..case.clone() };
             let sink = Sink::new(&case, caps, tuning, recorder);
             StreamParty::Receiver(Box::new(if has_heads { sink.with_header(head()) } else { sink }))
@@ -232,7 +233,7 @@ impl TestStream {
         matches!(self.party, StreamParty::Sender(_))
     }
 
-    /// Whether what came last is the word that opened the stream, said again because its answer was lost.
+    /// Whether the last input is a repeated hello, whose reply was lost.
     pub fn is_repeated_hello(&self) -> bool {
         let StreamParty::Receiver(sink) = &self.party else { return false };
         let mut messages = sink.batch().messages();
@@ -241,12 +242,12 @@ impl TestStream {
             && messages.next().is_some_and(|message| message.len() == wire::UDP_HELLO.len())
     }
 
-    /// At a server, where the client says when it is over.
+    /// For a server, whose client signals the end.
     pub fn at_server(self) -> TestStream {
         TestStream { stays: true, ..self }
     }
 
-    /// Whether a receiver has got all there is, once the end has been said.
+    /// Whether a receiver has all data, after the end of the test.
     fn is_complete(&mut self, now: Time) -> bool {
         if now.since(*self.ended_since.get_or_insert(now)) >= MAX_OVERTIME {
             return true;
@@ -256,7 +257,7 @@ impl TestStream {
             || expected.is_some_and(|bytes| self.party.recorder().counts.delivered_bytes >= *bytes)
     }
 
-    /// How long a receiver listens on after the end.
+    /// How long a receiver continues to listen after the end.
     fn max_end_silence(&self) -> Duration {
         match (self.framing, self.test.expected_bytes.get()) {
             (Framing::Stream, Some(_)) => MAX_STREAM_END_SILENCE,
@@ -280,7 +281,7 @@ impl Party for TestStream {
         match self.party.as_party().next_step(now) {
             Step::FinishSending | Step::Done if stays => Step::Sleep(now + POLL_INTERVAL),
             Step::FinishSending => Step::Done,
-            // Silence is no end here; how long it may last is decided in `timed_out`.
+            // Silence does not end the stream here; `timed_out` decides on that.
             Step::Receive { into, .. } => Step::Receive { into, until: now + POLL_INTERVAL },
             Step::Sleep(until) => Step::Sleep(until.min(now + POLL_INTERVAL)),
             Step::Fail(fault) => {
@@ -362,7 +363,7 @@ impl Party for TestStream {
             stopped: self.stopped,
         };
         self.test.lock_stream_results().push((self.index, ended));
-        // Last: whoever sees that none runs reads what became of them.
+        // Last, because readers of the results wait for this count to reach zero.
         running.fetch_sub(1, Release);
     }
 }

@@ -1,4 +1,4 @@
-//! The head of iperf3's datagrams: when it was sent, by the sender's clock, and its number; and the jitter made of them.
+//! The header of iperf3's datagrams: send time by the sender's clock, and number; and the jitter derived from them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::clock::Time;
 use crate::workload::throughput::header::{HeaderCodec, ParsedHeader};
 
-/// The jitter of a flow so far, readable while it runs.
+/// The current jitter of a flow, readable while it runs.
 #[derive(Debug, Clone, Default)]
 pub struct SharedJitter(Arc<AtomicU64>);
 
@@ -17,11 +17,11 @@ impl SharedJitter {
     }
 }
 
-/// Seconds and microseconds, then a number from 1, of 32 bits or of 64.
+/// Seconds and microseconds, then a number starting at 1, of 32 or 64 bits.
 pub struct DatagramHeader {
     has_64bit_counter: bool,
     jitter: SharedJitter,
-    /// Transit time of the last datagram, by two clocks that need not agree, in microseconds.
+    /// Transit time of the last datagram in microseconds, between two unsynchronised clocks.
     transit_us: Option<i64>,
 }
 
@@ -48,7 +48,7 @@ impl HeaderCodec for DatagramHeader {
     fn write(&mut self, message: &mut [u8], number: u64, now: Time) {
         let micros = now.0 / 1000;
         let (seconds, micros) = ((micros / 1_000_000) as u32, (micros % 1_000_000) as u32);
-        // Datagrams are never shorter than the longer head.
+        // Datagrams are never shorter than the longer header.
         let Some(head) = message.first_chunk_mut::<16>() else { return };
         head[..4].copy_from_slice(&seconds.to_be_bytes());
         head[4..8].copy_from_slice(&micros.to_be_bytes());
@@ -64,7 +64,7 @@ impl HeaderCodec for DatagramHeader {
         let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let number = match self.has_64bit_counter {
             true => (u64::from(word(8)) << 32 | u64::from(word(12))).checked_sub(1),
-            // The number nearest to the one that is expected.
+            // The number nearest to the expected one.
             false => {
                 let step = word(8).wrapping_sub(1).wrapping_sub(next as u32) as i32;
                 next.checked_add_signed(step.into())
@@ -107,7 +107,7 @@ mod tests {
                 }
             }
             let strange = head.read(&[0; 15], 0, Time(0));
-            // Number 0 is nobody's: the first is 1.
+            // Number 0 is invalid: the first is 1.
             assert_eq!(
                 (strange, head.read(&[0; 16], 0, Time(0))),
                 (ParsedHeader::Foreign, ParsedHeader::Foreign)

@@ -1,7 +1,7 @@
-//! `iperf3`: the far end is an iperf3 server, or an iperf3 client is at the near end of ours. One control connection says
-//! what is to be done and, afterwards, what each end counted; payload goes over streams of its own, TCP or UDP.
+//! `iperf3`: a client for iperf3 servers, and a server for iperf3 clients. A control connection carries the parameters
+//! and, afterwards, the counts of each side. Payload uses separate streams, TCP or UDP.
 //!
-//! This file is the near side; `far` the far side, `wire` the words, `data` a stream at either end.
+//! This file is the client; `server` the server, `wire` the messages, `data` a stream on either side.
 
 pub mod client;
 mod control_channel;
@@ -42,10 +42,10 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: Some(server::new_service),
 };
 
-/// UDP streams are opened by a datagram each, which may be lost, and so may its answer.
+/// Maximum hellos for a UDP stream, since the hello or its reply may be lost.
 const MAX_HELLO_TRIES: u32 = 5;
 
-/// Checks what iperf3 has no words for.
+/// Checks for settings that iperf3 does not support.
 fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
     let endpoint = &case.endpoints[0];
     let unfit = |what: String| Err(format!("{endpoint}: iperf3 {what}"));
@@ -86,7 +86,7 @@ fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The case in iperf3's words.
+/// The case as iperf3 parameters.
 fn test_parameters(case: &Case, framing: Framing) -> Parameters {
     let StopCondition { count, time_ns, volume_bytes } = case.stop;
     let seconds = |time_ns: Option<u64>| time_ns.unwrap_or(0).div_ceil(SECOND_NS);
@@ -95,7 +95,7 @@ fn test_parameters(case: &Case, framing: Framing) -> Parameters {
     Parameters {
         udp: framing == Framing::Message,
         omit_s: seconds(case.warm_up.unwrap_or_default().time_ns),
-        // One end is told; this side keeps the others.
+        // The protocol has one stop condition; the client enforces the others.
         time_s: seconds(time_ns),
         bytes: if time_ns.is_some() { 0 } else { all(volume_bytes) },
         blocks: if time_ns.is_some() || volume_bytes.is_some() { 0 } else { all(count) },
@@ -114,11 +114,11 @@ fn test_parameters(case: &Case, framing: Framing) -> Parameters {
     }
 }
 
-/// More datagrams a second than any one flow sends.
+/// More datagrams a second than any single flow sends.
 const MAX_DATAGRAMS_PER_SECOND: f64 = 1e7;
 
-/// The most datagrams that one flow may send. Numbers of 64 bits are asked for only where those of 32 bits may not do,
-/// because servers before 3.1 have no others.
+/// Maximum datagrams of one flow. Numbers of 64 bits are requested only if 32 bits may not suffice, because servers
+/// before 3.1 do not support them.
 fn max_datagrams(case: &Case) -> f64 {
     let per_second = match case.pacing {
         Pacing::Closed => MAX_DATAGRAMS_PER_SECOND,
@@ -171,7 +171,7 @@ fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>,
             });
         }
     }
-    // Behind the streams: the first link's facts stand for all.
+    // After the streams: the facts of the first link represent all.
     session.flows.append(&mut leaders);
     Ok(Box::new(session))
 }
@@ -188,7 +188,7 @@ struct EndpointTest {
     endpoint: Endpoint,
     parameters: Parameters,
     test: Arc<TestState>,
-    /// Until its flow has them.
+    /// Held here until its flow starts.
     control: Option<ClientControl>,
     link: Option<Box<dyn Link>>,
     control_slot: ControlSlot,
@@ -207,12 +207,12 @@ impl EndpointTest {
 }
 
 impl Iperf3Session {
-    /// Agrees with the server of one endpoint, opens the streams and waits until it lets them go.
+    /// Negotiates with the server of one endpoint, opens the streams and waits until the server starts the test.
     fn open_endpoint(&mut self, near: &ConnectContext, port: usize) -> Result<(), ProtocolError> {
         let (case, clock) = (&self.case, &self.clock);
         let endpoint = &case.endpoints[port];
         let fault = |fault: Fault| match fault {
-            // It did not even hear us out.
+            // The server closed before the parameters were complete.
             Fault::Closed => ProtocolError::unexpected_reply(endpoint, client::CLOSED_EARLY),
             fault => LinkError::new(endpoint, fault).into(),
         };
@@ -252,7 +252,7 @@ impl Iperf3Session {
             if role == FlowRole::Upload {
                 halves.extend(link.second_handle().ok());
             }
-            // Takes its time, and the server may send as soon as all are open.
+            // Tuning takes time, and the server may send as soon as all are open.
             link.tune(&Tuning { wait: case.wait, cpu: None, batch_message_bytes: Some(case.message_bytes) });
             let caps = link.caps().clone();
             let making = StreamParams {
@@ -292,7 +292,7 @@ fn congestion_control(link: &dyn Link) -> Option<String> {
     link.facts().get("congestion_control")?.as_str().map(str::to_owned)
 }
 
-/// Says all of this.
+/// Sends all bytes.
 fn send_all(link: &mut dyn Link, words: &[u8], timeout: Duration) -> Result<(), Fault> {
     let mut said = 0;
     while said < words.len() {
@@ -309,7 +309,7 @@ fn open_datagram_stream(link: &mut dyn Link, dialer: &Dialer) -> Result<(), Faul
         let words = [wire::UDP_REPLY, wire::LEGACY_UDP_REPLY];
         match link.receive(&mut answer, dialer.timeout / MAX_HELLO_TRIES) {
             Ok(4) if words.iter().any(|word| answer.starts_with(word)) => return Ok(()),
-            // The answer was lost, and it sends already.
+            // The reply was lost, and the server already sends.
             Ok(5) => return Ok(()),
             Ok(_) | Err(Fault::TimedOut) => {}
             Err(fault) => return Err(fault),
@@ -336,7 +336,7 @@ impl ClientSession for Iperf3Session {
             let place =
                 flows.iter().position(|flow| flow.role == FlowRole::Control && flow.endpoint_index == number);
             let (Some(mut control), Some(place)) = (control, place) else { continue };
-            // Broken off here: what was measured so far still gets its counts.
+            // Interrupted here: the data so far still gets its counts.
             let whole = control.is_finished();
             if !whole {
                 let never = AtomicBool::new(false);
@@ -359,7 +359,7 @@ impl ClientSession for Iperf3Session {
 }
 
 impl EndpointTest {
-    /// What the server counted.
+    /// Adds the server's counts to the report.
     fn add_report(&self, number: usize, control: &ClientControl, whole: bool, all: &mut ServerReport) {
         let Some(results) = &control.results else { return };
         let ended = self.test.stream_results(self.parameters.stream_count());
@@ -376,7 +376,7 @@ impl EndpointTest {
         *all.cpu_seconds.get_or_insert(0.0) += results.cpu_percent / 100.0 * longest;
     }
 
-    /// What the server received on a stream, or sent.
+    /// The server's report of one stream.
     fn flow_report(
         &self,
         control: &ClientControl,
@@ -387,10 +387,10 @@ impl EndpointTest {
     ) -> FlowReport {
         let Parameters { udp, omit_s, length, .. } = self.parameters;
         let time = |from: Option<Time>, to: Option<Time>| from.zip(to).map(|(from, to)| to.since(from));
-        // Datagrams have no acknowledgement: their time is that of sending.
+        // Datagrams have no acknowledgement: use the time of sending.
         let last = if udp { own.last_instant } else { control.drained_at };
         let near = time(own.first_instant, last);
-        // Each end leaves out a time of its own at the beginning: of the server's counts only the losses fit our time.
+        // Client and server omit their start by their own clocks, so only the server's losses can be used.
         let lost = told.omitted.map(|(lost, _)| told.lost.saturating_sub(lost));
         if let (true, false, Some(lost), Some(near)) = (udp && omit_s > 0, inward, lost, near) {
             let messages = own.messages.saturating_sub(lost);
@@ -403,8 +403,8 @@ impl EndpointTest {
             };
         }
         let elapsed = near.filter(|_| omit_s == 0).or_else(|| {
-            // The server's own time ends with the word that it is over, some time after the last byte. Servers before 3.2
-            // report none.
+            // The server's own time includes the wait for the end state after the last byte. Servers before 3.2 report
+            // no time.
             let told = Duration::try_from_secs_f64(told.seconds).ok().filter(|told| !told.is_zero());
             let told = told.map(|told| told.saturating_sub(time(last, control.ended_at).unwrap_or_default()));
             told.or(near)
@@ -412,21 +412,21 @@ impl EndpointTest {
         FlowReport {
             bytes: told.bytes,
             messages: match (inward, udp) {
-                // Of a stream nothing is lost, however the two ends count its beginning and its end.
+                // A stream loses nothing, even if the counts differ at its start and end.
                 (true, false) => own.messages,
                 (false, _) => told.bytes / u64::from(length.max(1)),
-                // What is missing at the end no number tells; what was left out nobody.
+                // Only the server counts losses at the end, and only without an omitted start do the counts match.
                 (true, true) if whole && omit_s == 0 => own.sent_messages.max(told.packets),
                 (true, true) => own.sent_messages,
             },
-            // From the first datagram sent to the last: the first takes none of that time.
+            // The time runs from the first datagram to the last, so the first takes none of it.
             head_bytes: if udp && omit_s == 0 && !inward { length.into() } else { 0 },
             elapsed_ns: elapsed.unwrap_or_default().as_nanos() as u64,
             ..FlowReport::default()
         }
     }
 
-    /// What the ends told of the streams and no figure holds.
+    /// Adds reported facts of the streams that are not figures.
     fn add_effective_settings(&self, got: &mut Map<String, Value>) {
         let home = self.control_slot.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(results) = home.as_ref().and_then(|control| control.results.as_ref()) else { return };

@@ -1,8 +1,8 @@
-//! The far side: an iperf3 server that takes several clients at once. The tests that run, and what a new connection is.
+//! An iperf3 server for several clients at once: the running tests, and the identification of new connections.
 //!
-//! A connection begins with a cookie: one that nobody knows opens a test, another joins its test as a stream. Streams of
-//! datagrams have no cookie: they belong to the test of that host which waits for streams, one test of a host after the
-//! other.
+//! A connection begins with a cookie: an unknown cookie opens a test, a known one joins its test as a stream. Streams
+//! of datagrams have no cookie. They belong to the test of the same host that waits for streams, so tests of one host
+//! open their streams one after the other.
 
 mod control;
 mod stream;
@@ -23,13 +23,13 @@ use crate::protocol::{ServerConfig, ServerSetting, Service};
 use control::ServerControl;
 use stream::ServerStream;
 
-/// A client that connects and says nothing, or stops in the middle of setting up, is not kept longer.
+/// Maximum time for a client to set up its test.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A test may take so much longer than planned, until its last bytes are through and the results are exchanged.
+/// Extra time after the planned end, for the last bytes and the results.
 const GRACE_PERIOD: Duration = Duration::from_secs(10);
 
-/// How often a connection that waits for another of its test looks for it.
+/// Interval between checks while a connection waits for others of its test.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
@@ -47,7 +47,7 @@ pub fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
 struct TestRegistry {
     config: Arc<ServerConfig>,
     tests: Mutex<HashMap<Cookie, Arc<ServerTest>>>,
-    /// Connections so far: streams are numbered in the order in which they were accepted.
+    /// Number of connections so far; streams are numbered in the order of accept.
     accepted_connections: AtomicU64,
 }
 
@@ -56,7 +56,7 @@ impl TestRegistry {
         self.tests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a new test; none if there are too many.
+    /// Opens a test; `None` if there are too many.
     fn open_test(&self, cookie: Cookie, from: &str) -> Option<Arc<ServerTest>> {
         let mut tests = self.tests();
         if tests.len() >= self.config.limits.sessions as usize {
@@ -82,14 +82,14 @@ impl TestRegistry {
         test.state.abort();
     }
 
-    /// Whether the streams of this test may come now: hosts open datagram streams for one test at a time.
+    /// Whether the streams of this test may open now: a host opens datagram streams for one test at a time.
     fn try_await_streams(&self, test: &ServerTest) -> bool {
         let tests = self.tests();
         let mut others =
             tests.values().filter(|other| other.host == test.host && other.cookie != test.cookie);
         let may = !test.is_udp() || !others.any(|other| other.is_udp() && other.awaits_streams.load(Relaxed));
         if may {
-            // Under the lock, so that no two begin at once.
+            // Under the lock, so that two tests cannot begin at once.
             test.awaits_streams.store(true, Relaxed);
         }
         may
@@ -101,22 +101,22 @@ impl TestRegistry {
     }
 }
 
-/// The host of a sender, without its port. A listener for both kinds of addresses sees those of IPv4 as mapped ones.
+/// The host of a sender, without its port. A dual-stack listener sees IPv4 addresses as mapped ones.
 fn sender_host(from: &str) -> String {
     from.parse().map_or(from.to_owned(), |from: SocketAddr| from.ip().to_canonical().to_string())
 }
 
-/// What the connections of one test share.
+/// State that the connections of one test share.
 struct ServerTest {
     cookie: Cookie,
     host: String,
     parameters: OnceLock<Parameters>,
-    /// For its streams, from the time it asked for them until they are there.
+    /// Waits for its streams.
     awaits_streams: AtomicBool,
     arrivals: Mutex<Vec<u64>>,
     /// Arrivals in their order, once all are there.
     stream_order: OnceLock<Vec<u64>>,
-    /// So many streams know their number and listen, if they are to; then senders may send.
+    /// Number of streams that are set up; senders may start when all are.
     ready_streams: AtomicUsize,
     is_running: AtomicBool,
     state: Arc<TestState>,
@@ -139,7 +139,7 @@ impl ServerTest {
         self.awaits_streams.load(Relaxed) && self.lock_arrivals().len() < self.stream_count()
     }
 
-    /// A stream that arrived as this one joins, if there is room.
+    /// Joins an arrived stream to the test, if there is room.
     fn try_join(&self, arrival: u64) -> bool {
         let mut arrived = self.lock_arrivals();
         let room = self.awaits_streams.load(Relaxed) && arrived.len() < self.stream_count();
@@ -149,18 +149,18 @@ impl ServerTest {
         room
     }
 
-    /// It went away before the test began: its place is free for another.
+    /// The stream ended before the test began: its place is free again.
     fn leave(&self, arrival: u64) {
         self.lock_arrivals().retain(|other| *other != arrival);
     }
 
-    /// Numbers the streams, once all are there; whether all of them are ready to go.
+    /// Numbers the streams, once all are there. Returns whether all of them are set up.
     fn try_start(&self) -> bool {
         let mut order = self.lock_arrivals().clone();
         if self.stream_order.get().is_none() && order.len() == self.stream_count() {
             order.sort_unstable();
             self.awaits_streams.store(false, Relaxed);
-            // Said once.
+            // Set once.
             let _ = self.stream_order.set(order);
         }
         let ready =
@@ -179,7 +179,7 @@ impl ServerTest {
 
 struct Iperf3Service {
     registry: Arc<TestRegistry>,
-    /// Congestion control of the connections: this host's, or what the endpoint asks for.
+    /// Congestion control of the connections: the host's default, or the one in the endpoint.
     congestion_control: Option<String>,
 }
 
@@ -237,14 +237,14 @@ impl Service for Iperf3Service {
     }
 
     fn admit_sender(&self, first: &[u8], from: &str, _reply: &mut Vec<u8>) -> Admission {
-        // Other implementations say other words; all have four bytes.
+        // Other implementations send other values; all have four bytes.
         let known =
             first.len() == wire::UDP_HELLO.len() && self.registry.find_awaiting(&sender_host(from)).is_some();
         if known { Admission::Open } else { Admission::Drop }
     }
 }
 
-/// Whatever a connection turns out to be.
+/// A connection of any kind.
 struct Iperf3Connection {
     registry: Arc<TestRegistry>,
     congestion_control: Option<String>,
@@ -257,7 +257,7 @@ struct Iperf3Connection {
 }
 
 enum Iperf3ConnectionState {
-    /// With room for the rest of a cookie, and no more: what follows is not ours to read.
+    /// With room for the rest of a cookie only: the bytes after it belong to the stream.
     AwaitingCookie(Batch),
     Control(Box<ServerControl>),
     Stream(ServerStream),

@@ -1,4 +1,4 @@
-//! Both control connections by hand: bytes in, bytes out, on a clock that goes as the test says.
+//! Client and server control connections with given bytes and a virtual clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::link::{Admission, Caps, Framing};
 use crate::plan::{Case, Pacing, StopCondition};
 use crate::protocol::{ServerConfig, ServerLimits, Service};
 
-/// What a party says at `now`, until it waits or ends.
+/// The output of a party at `now`, until it waits or ends.
 #[derive(Debug, PartialEq)]
 enum NextStep {
     Receives(Time),
@@ -45,7 +45,7 @@ fn drain_output(party: &mut dyn Party, now: Time) -> (Vec<u8>, NextStep) {
     panic!("it never rests");
 }
 
-/// It hears these bytes, in as many pieces as it makes room for.
+/// Delivers these bytes, in as many chunks as the party's buffer requires.
 fn deliver(party: &mut dyn Party, mut bytes: &[u8], now: Time) {
     while !bytes.is_empty() {
         match party.next_step(now) {
@@ -84,7 +84,7 @@ fn client() -> ClientControl {
     ClientControl::new(&Cookie::random(), plan, Arc::default())
 }
 
-/// A client up to the point at which it waits for the server's results.
+/// A client that waits for the server's results.
 fn client_awaiting_results() -> ClientControl {
     let mut client = client();
     let (words, _) = drain_output(&mut client, Time(0));
@@ -96,7 +96,7 @@ fn client_awaiting_results() -> ClientControl {
     assert_eq!(drain_output(&mut client, Time(0)), (vec![], NextStep::Done));
     assert!(!client.start(), "not before the server says so");
     assert!(client.streams_opened(Box::new(|| Some(true))));
-    // Both come at once.
+    // Both states arrive at once.
     deliver(&mut client, &[ControlState::TestStart as u8, ControlState::TestRunning as u8], Time(0));
     assert_eq!(drain_output(&mut client, Time(0)), (vec![], NextStep::Done));
     assert!(client.start());
@@ -168,7 +168,7 @@ fn a_server_that_falls_silent_is_given_up() {
     assert!(matches!(then, NextStep::Receives(until) if until <= Time(16_000_000_000)), "{then:?}");
 }
 
-/// A client up to the point at which it has said what it wants.
+/// A client that has sent its parameters.
 fn client_with_parameters_sent() -> ClientControl {
     let mut client = client();
     drain_output(&mut client, Time(0));
@@ -242,7 +242,7 @@ fn a_repeated_hello_is_answered_again() {
         assert_eq!(drain_output(stream.as_mut(), Time(0)).0, wire::UDP_REPLY);
         drain_output(control.as_mut(), Time(0));
     }
-    // Numbered from 1, and too short to be one of the test.
+    // Numbered from 1, and too short for the test.
     let mut datagram = vec![0; 1000];
     datagram[11] = 1;
     deliver(stream.as_mut(), &datagram, Time(0));
@@ -251,7 +251,7 @@ fn a_repeated_hello_is_answered_again() {
     assert_eq!(drain_output(control.as_mut(), Time(0)).0, [ControlState::ExchangeResults as u8]);
 }
 
-/// A control connection that has said its cookie and what it wants.
+/// A control connection that has sent its cookie and parameters.
 fn open_control(
     service: &Arc<dyn Service>,
     from: &str,
@@ -278,7 +278,7 @@ fn incomplete_handshakes_time_out() {
     let mut stuck = service.new_party(&Caps::STREAM, "192.0.2.1:2");
     deliver(stuck.as_mut(), Cookie::random().bytes(), Time(0));
     assert_eq!(drain_output(stuck.as_mut(), Time(0)), (vec![9], NextStep::Receives(HANDSHAKE_TIMEOUT)));
-    // Meanwhile its place is taken.
+    // Meanwhile its slot is in use.
     let mut second = service.new_party(&Caps::STREAM, "192.0.2.1:3");
     deliver(second.as_mut(), Cookie::random().bytes(), Time(0));
     assert_eq!(
@@ -352,7 +352,7 @@ fn streams_are_numbered_in_accept_order() {
         [2, 3].map(|port| service.new_party(&Caps::STREAM, &format!("192.0.2.1:{port}")));
     deliver(second.as_mut(), cookie.bytes(), Time(0));
     deliver(first.as_mut(), cookie.bytes(), Time(0));
-    // All have arrived; each sets up its link; then the client is told.
+    // All have arrived; each sets up its link; then the client gets the start.
     let mut words = Vec::new();
     for _ in 0..3 {
         words.extend(drain_output(control.as_mut(), Time(0)).0);
@@ -387,7 +387,7 @@ fn tests_of_one_host_open_their_datagram_streams_one_after_the_other() {
     assert_eq!(door("192.0.2.3:9", &wire::UDP_HELLO), Admission::Drop);
     // A mapped address is the same host.
     assert_eq!(door("[::ffff:192.0.2.1]:9", &wire::UDP_HELLO), Admission::Open);
-    // The first vanishes: the next has its turn.
+    // The first disconnects: the next one is served.
     drop(one);
     assert_eq!(drain_output(two.as_mut(), Time(0)).0, ready);
 }

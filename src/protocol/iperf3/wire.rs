@@ -1,6 +1,6 @@
-//! iperf3's words: cookie, states, parameters, results, errors. Pure: bytes in, values out, and back.
+//! Messages of iperf3: cookie, states, parameters, results, errors. Encoding and decoding only.
 //!
-//! Made from the protocol as iperf3 3.0 to 3.21 speak it on the wire; nothing here is its code.
+//! Written from the protocol of iperf3 3.0 to 3.21 as observed on the wire; contains none of its code.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ pub const COOKIE_BYTES: usize = 37;
 /// The alphabet of base32, as iperf3 uses it.
 const COOKIE_ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Names a test: the first thing said on every stream of it.
+/// Identifies a test: the first message on each of its streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie([u8; COOKIE_BYTES]);
 
@@ -22,14 +22,14 @@ impl Cookie {
         Cookie(cookie)
     }
 
-    /// The cookie in front of `bytes`; none if they are something else.
+    /// The cookie at the start of `bytes`, if there is one.
     pub fn parse(bytes: &[u8]) -> Option<Cookie> {
         let cookie: [u8; COOKIE_BYTES] = bytes.get(..COOKIE_BYTES)?.try_into().ok()?;
         let (zero, letters) = cookie.split_last()?;
         (*zero == 0 && Cookie::is_valid_prefix(letters)).then_some(Cookie(cookie))
     }
 
-    /// Whether a cookie may begin like this. Clients before 3.2 put their host name and the time into it.
+    /// Whether the bytes can start a cookie. Clients before 3.2 include their host name and the time.
     pub fn is_valid_prefix(bytes: &[u8]) -> bool {
         bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(byte))
     }
@@ -39,13 +39,13 @@ impl Cookie {
     }
 }
 
-/// One byte on the control connection: what comes next.
+/// One byte on the control connection: the next state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ControlState {
     TestStart = 1,
     TestRunning = 2,
-    /// Said by the client, in either direction of the payload.
+    /// Sent by the client, in either direction of the payload.
     TestEnd = 4,
     ParameterExchange = 9,
     CreateStreams = 10,
@@ -54,7 +54,7 @@ pub enum ControlState {
     ExchangeResults = 13,
     DisplayResults = 14,
     Done = 16,
-    /// Two numbers follow: an error of iperf3's and one of the system's.
+    /// Two numbers follow: an error of iperf3 and one of the system.
     ServerError = 0xFE,
     /// Busy.
     AccessDenied = 0xFF,
@@ -81,10 +81,10 @@ impl ControlState {
     }
 }
 
-/// Bytes of the two numbers behind [`ControlState::ServerError`].
+/// Bytes of the two numbers after [`ControlState::ServerError`].
 pub const ERROR_BYTES: usize = 8;
 
-/// What a server says before it closes.
+/// The last message of a server that ends a test.
 pub fn encode_error(code: ErrorCode) -> [u8; 1 + ERROR_BYTES] {
     let mut bytes = [0; 1 + ERROR_BYTES];
     bytes[0] = ControlState::ServerError as u8;
@@ -92,7 +92,7 @@ pub fn encode_error(code: ErrorCode) -> [u8; 1 + ERROR_BYTES] {
     bytes
 }
 
-/// Errors that we report, by iperf3's numbers (3.21).
+/// Reported errors, by iperf3's numbers (3.21).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum ErrorCode {
@@ -105,14 +105,14 @@ pub enum ErrorCode {
     Datagram = 20,
     Directions = 25,
     Rate = 27,
-    /// The test is longer than this server allows; known since 3.20, older clients print the number.
+    /// The test is longer than this server allows; since 3.20, older clients print the number.
     ServerDuration = 37,
     Parameters = 114,
     Results = 117,
     Processor = 132,
     Authorisation = 142,
     Silent = 144,
-    /// The test took longer than this server allows; known since 3.20.
+    /// The test took longer than this server allows; since 3.20.
     DurationExpired = 160,
     StreamAccept = 204,
     StreamRead = 206,
@@ -144,8 +144,8 @@ impl ErrorCode {
     }
 }
 
-/// What a server's two numbers say, in our words; the numbers are those of iperf3 3.21. The second number does not always
-/// come: iperf3 3.12 leaves it out where it refuses a test.
+/// Explains a server's two error numbers (those of iperf3 3.21). The second may be missing: iperf3 3.12 omits it when
+/// it refuses a test.
 pub fn explain_error(error: &[u8]) -> String {
     let number = |bytes: &[u8; 4]| i32::from_be_bytes(*bytes);
     let Some((code, system)) = error.split_first_chunk() else {
@@ -185,14 +185,14 @@ pub fn explain_error(error: &[u8]) -> String {
     format!("the server refused: {what} (error {code})")
 }
 
-/// Longest parameters, as iperf3 takes them.
+/// Maximum size of the parameters; the limit of iperf3.
 pub const MAX_PARAMETERS_BYTES: usize = 8 * 1024;
 
-/// Longest results of a client, with 256 streams of some 250 bytes; and of a server, with what it has printed.
+/// Maximum results of a client, with 256 streams of about 250 bytes; and of a server, including its printed output.
 pub const MAX_CLIENT_RESULTS_BYTES: usize = 1 << 17;
 pub const MAX_RESULTS_BYTES: usize = 1 << 20;
 
-/// JSON with its length in front.
+/// JSON with a length prefix.
 pub fn encode_framed(value: &Value) -> Vec<u8> {
     let text = value.to_string();
     let mut bytes = (text.len() as u32).to_be_bytes().to_vec();
@@ -200,7 +200,7 @@ pub fn encode_framed(value: &Value) -> Vec<u8> {
     bytes
 }
 
-/// What cannot be understood, and why.
+/// Why a message is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Iperf3WireError {
     #[error("it announces {0} bytes at once")]
@@ -217,7 +217,7 @@ pub enum Iperf3WireError {
 
 pub type JsonObject = Map<String, Value>;
 
-/// The JSON in front of `bytes` and how many of them it takes; none until it is whole.
+/// The JSON at the start of `bytes` and its length; `None` if it is incomplete.
 pub fn decode_framed(bytes: &[u8], longest: usize) -> Result<Option<(JsonObject, usize)>, Iperf3WireError> {
     let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_be_bytes(*length) as usize;
@@ -225,17 +225,17 @@ pub fn decode_framed(bytes: &[u8], longest: usize) -> Result<Option<(JsonObject,
         return Err(Iperf3WireError::TooLong(length));
     }
     let Some(text) = rest.get(..length) else { return Ok(None) };
-    // The reader itself bounds how deep objects may stand within each other.
+    // The parser limits the nesting depth.
     let object = serde_json::from_slice(text).map_err(|_| Iperf3WireError::NotAnObject)?;
     Ok(Some((object, 4 + length)))
 }
 
-/// iperf3 writes some numbers as others would not (−1 as 2⁶⁴ − 1): everything is read as a float.
+/// iperf3 writes some numbers in unusual forms (−1 as 2⁶⁴ − 1), so all are read as floats.
 fn get_number(object: &JsonObject, name: &str) -> Option<f64> {
     object.get(name)?.as_f64()
 }
 
-/// A count that has to be there. What no f64 holds exactly is no count of ours.
+/// A required count. Values that an f64 cannot represent exactly are invalid.
 fn get_count(object: &JsonObject, name: &'static str) -> Result<u64, Iperf3WireError> {
     if let Some(count) = object.get(name).and_then(Value::as_u64) {
         return Ok(count);
@@ -255,13 +255,13 @@ fn get_flag(object: &JsonObject, name: &str) -> bool {
     }
 }
 
-/// What a client asks for.
+/// The parameters of a test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
     pub udp: bool,
-    /// Seconds at the beginning that count for nothing.
+    /// Seconds omitted at the start.
     pub omit_s: u64,
-    /// 0: until so many bytes or blocks are through, on all streams together.
+    /// 0: until this many bytes or blocks are transferred, on all streams together.
     pub time_s: u64,
     pub bytes: u64,
     pub blocks: u64,
@@ -271,23 +271,23 @@ pub struct Parameters {
     pub bidirectional: bool,
     /// Bytes of a block or datagram.
     pub length: u32,
-    /// Of each stream; 0: unlimited.
+    /// For each stream; 0: unlimited.
     pub bits_per_second: f64,
     pub counters_64bit: bool,
     pub server_output: bool,
-    /// The CPU that the server shall run on.
+    /// The CPU for the server.
     pub server_cpu: Option<u32>,
-    /// Of the client's version 3.x; 0 where it does not say.
+    /// Minor version of a 3.x client; 0 if unknown.
     pub client_minor: u32,
 }
 
-/// The version that we behave like.
+/// The emulated minor version.
 pub const PROTOCOL_MINOR_VERSION: u32 = 21;
 
-/// Versions from this one on know why a server ends a test that is too long.
+/// Versions from this one on have error codes for tests that are too long.
 const MIN_MINOR_WITH_DURATION_CODES: u32 = 20;
 
-/// What carries the payload: one of these is true, and only that is said.
+/// The transport of the payload: exactly one is true, and only that one is sent.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct TransportFlags {
@@ -303,19 +303,19 @@ fn is_false(said: &bool) -> bool {
     !said
 }
 
-/// Most streams in each direction (iperf3's own limit).
+/// Maximum streams in each direction (iperf3's own limit).
 pub const MAX_STREAMS: u32 = 128;
 
-/// Largest block on a stream, smallest and largest datagram (iperf3's own limits).
+/// Maximum block of a stream, minimum and maximum datagram (iperf3's own limits).
 pub const MAX_BLOCK_BYTES: u32 = 1 << 20;
 pub const DATAGRAM_BYTES: std::ops::RangeInclusive<u32> = 16..=65_507;
 
-/// Longest test, and longest time left out at its beginning (iperf3's own limits), in seconds.
+/// Maximum duration of a test, and of the omitted start (iperf3's own limits), in seconds.
 pub const MAX_TEST_SECONDS: u64 = 86_400;
 pub const MAX_OMIT_SECONDS: u64 = 60;
 
 impl Parameters {
-    /// For the server; booleans are said only when they are true.
+    /// For the server; booleans are sent only if true.
     pub fn to_json(&self) -> Value {
         let carrier = json!(TransportFlags { tcp: !self.udp, udp: self.udp, sctp: false });
         let mut object = carrier.as_object().cloned().unwrap_or_default();
@@ -346,12 +346,12 @@ impl Parameters {
                 say(name, 1.into());
             }
         }
-        // The protocol's version, for servers that look.
+        // The protocol's version, for servers that check it.
         say("client_version", format!("3.{}", self.client_minor).into());
         Value::Object(object)
     }
 
-    /// What a client says; an error is what the server answers.
+    /// Parses a client's parameters; an error is sent to the client.
     pub fn from_json(object: &JsonObject) -> Result<Parameters, ErrorCode> {
         let carrier = TransportFlags::deserialize(object).map_err(|_| ErrorCode::Parameters)?;
         if carrier.sctp {
@@ -380,7 +380,7 @@ impl Parameters {
             bits_per_second: or("bandwidth", 0, ErrorCode::Parameters)? as f64,
             counters_64bit: get_flag(object, "udp_counters_64bit"),
             server_output: get_flag(object, "get_server_output"),
-            // −1 where nothing was said.
+            // −1 means not set.
             server_cpu: get_number(object, "server_affinity").filter(|cpu| *cpu >= 0.0).map(|cpu| cpu as u32),
             client_minor: object
                 .get("client_version")
@@ -391,7 +391,7 @@ impl Parameters {
         parameters.check_limits()
     }
 
-    /// Within the limits of the protocol.
+    /// Checks the limits of the protocol.
     fn check_limits(self) -> Result<Parameters, ErrorCode> {
         match () {
             () if self.parallel == 0 || self.parallel > MAX_STREAMS => Err(ErrorCode::Streams),
@@ -404,7 +404,7 @@ impl Parameters {
         }
     }
 
-    /// This code for a test that is too long, or one that the client knows.
+    /// This code for a test that is too long, or a code that the client supports.
     pub fn duration_code(&self, code: ErrorCode) -> ErrorCode {
         if self.client_minor >= MIN_MINOR_WITH_DURATION_CODES { code } else { ErrorCode::Duration }
     }
@@ -414,52 +414,51 @@ impl Parameters {
         self.parallel as usize * if self.bidirectional { 2 } else { 1 }
     }
 
-    /// Whether the client sends on the stream with this number; numbers go in the order of opening.
+    /// Whether the client sends on the stream with this number; numbers follow the order of opening.
     pub fn is_upload(&self, stream: usize) -> bool {
         if self.bidirectional { stream < self.parallel as usize } else { !self.reverse }
     }
 }
 
-/// The second number of a version like 3.19.1 or 3.21+.
+/// The minor version of a text like 3.19.1 or 3.21+.
 fn parse_minor_version(version: &str) -> Option<u32> {
     let digits = version.split('.').nth(1)?;
     digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())].parse().ok()
 }
 
-/// The name of a stream in the results: 1, 3, 4, 5, … in the order of opening; iperf3 leaves out 2.
+/// The ID of a stream in the results: 1, 3, 4, 5, … in the order of opening; iperf3 skips 2.
 pub fn stream_id(stream: usize) -> u64 {
     stream as u64 + if stream == 0 { 1 } else { 2 }
 }
 
-/// What one end counted of one stream.
+/// Counts of one stream on one side.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StreamCounts {
-    /// Payload sent, or received.
+    /// Payload bytes sent, or received.
     pub bytes: u64,
-    /// None where nobody counts them: at the receiver, or where the system does not tell.
+    /// `None` if not counted: at the receiver, or if the system does not report them.
     pub retransmits: Option<u64>,
     pub jitter_s: f64,
-    /// Datagrams lost, and sent, or as many as must have been sent by the highest number received; all with the time that
-    /// was left out at the beginning.
+    /// Datagrams lost, and sent; a receiver derives the latter from the highest number. Both include the omitted start.
     pub lost: u64,
     pub packets: u64,
-    /// Lost and sent in the time that was left out at the beginning; reported since 3.16.
+    /// Lost and sent datagrams of the omitted start; reported since 3.16.
     pub omitted: Option<(u64, u64)>,
     pub seconds: f64,
 }
 
-/// What one end tells after a test.
+/// The results of one side.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TestResults {
     /// CPU time of the process in % of the time of the test.
     pub cpu_percent: f64,
-    /// Of senders: whether retransmissions are counted. None at receivers.
+    /// Whether a sender counts retransmissions; `None` for receivers.
     pub has_retransmits: Option<bool>,
-    /// Congestion control of this end's sockets, where it has any.
+    /// Congestion control of this side's sockets, if any.
     pub congestion_control: Option<String>,
     /// In the order of opening.
     pub streams: Vec<StreamCounts>,
-    /// What a server has printed, if that was asked for.
+    /// The printed output of a server, if requested.
     pub server_output: Option<String>,
 }
 
@@ -498,7 +497,7 @@ impl TestResults {
         value
     }
 
-    /// Results of a test of so many streams.
+    /// Parses the results of a test with this many streams.
     pub fn from_json(object: &JsonObject, streams: usize) -> Result<TestResults, Iperf3WireError> {
         let told = object.get("streams").and_then(Value::as_array).ok_or(Iperf3WireError::StreamMismatch)?;
         if told.len() != streams {
@@ -542,16 +541,16 @@ impl TestResults {
     }
 }
 
-/// What a float may be: never negative, never more than any test has.
+/// Clamps a float to 0 and the maximum of any test.
 fn clamp_finite(number: f64) -> f64 {
     if number.is_finite() { number.clamp(0.0, 1e9) } else { 0.0 }
 }
 
-/// What opens a UDP stream, and what answers it: the digits in the order in which a little-endian machine writes them.
+/// Opens a UDP stream, and the reply to it: the digits in the byte order of a little-endian machine.
 pub const UDP_HELLO: [u8; 4] = *b"9876";
 pub const UDP_REPLY: [u8; 4] = *b"6789";
 
-/// What servers before 3.10 answer: 987654321, little-endian.
+/// Reply of servers before 3.10: 987654321, little-endian.
 pub const LEGACY_UDP_REPLY: [u8; 4] = 987_654_321_u32.to_le_bytes();
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How long a client waits for what it sent to arrive: as long as it does, and a while longer.
+//! How long a client waits for sent data to arrive: while data moves, plus a margin.
 
 use std::time::Duration;
 
@@ -7,29 +7,30 @@ use crate::link::Link;
 use crate::plan::{Case, Direction};
 use crate::workload::throughput::{overtime, planned_time};
 
-/// So much longer than its time-out a client waits: a server whose receivers give up after the time-out has to say so.
+/// Extra wait of the client after its time-out, so that it receives the report of a server whose receivers time out.
 const DRAIN_MARGIN: Duration = Duration::from_secs(2);
 
-/// However it moves, nothing is waited for longer than this where no time was planned.
+/// Maximum total wait if no time was planned, even while data moves.
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(150);
 
-/// What is known of the bytes on their way once all flows have ended.
+/// Progress of the data in transit after all flows have ended.
 pub struct DrainTracker {
     stall_timeout: Duration,
     longest: Duration,
-    /// What this host still holds is payload that is to arrive.
+    /// This host sends payload, so its queued bytes count.
     sends_load: bool,
     began_at: Option<Time>,
-    /// When fewer were on their way than before.
+    /// Time of the last progress.
     last_progress: Time,
-    /// Bytes that this host still holds, and that the server has.
+    /// Bytes queued on this host, and bytes received by the server.
     local_bytes: u64,
     remote_bytes: u64,
     has_timed_out: bool,
 }
 
 impl DrainTracker {
-    /// Server and client agree on how long bytes may be late, so that the client hears the report of one that waited.
+    /// Server and client use the same limits for late data, so that the client receives the report of a server that
+    /// waited.
     pub fn new(case: &Case) -> DrainTracker {
         let patience = case.timeout.saturating_add(DRAIN_MARGIN);
         let sends_load = case.workload != "latency" && case.direction != Some(Direction::Receive);
@@ -50,7 +51,7 @@ impl DrainTracker {
         }
     }
 
-    /// Whether it begins with this call.
+    /// Returns whether this call starts the drain.
     pub fn begin(&mut self, now: Time) -> bool {
         if self.began_at.is_some() {
             return false;
@@ -59,12 +60,12 @@ impl DrainTracker {
         true
     }
 
-    /// It was waited for long enough, in vain.
+    /// The wait has ended without success.
     pub fn has_timed_out(&self) -> bool {
         self.has_timed_out
     }
 
-    /// Whether this host still holds bytes that leave it.
+    /// Whether queued bytes of this host still drain.
     pub fn update_local(&mut self, now: Time, links: &[Box<dyn Link>]) -> bool {
         if !self.sends_load {
             return false;
@@ -77,7 +78,7 @@ impl DrainTracker {
         held > 0 && self.may_wait(now)
     }
 
-    /// The server has so many bytes and waits for more; whether that is worth waiting for.
+    /// The server has this many bytes and still receives. Returns whether to wait for more.
     pub fn update_remote(&mut self, now: Time, bytes: u64) -> bool {
         if std::mem::replace(&mut self.remote_bytes, bytes) != bytes {
             self.last_progress = now;

@@ -1,7 +1,7 @@
-//! `linkgauge`: our own session. Both ends agree on a plan, both ends count, the far end reports.
+//! `linkgauge`: the native protocol. Client and server agree on a plan, both count, the server reports.
 //!
-//! A control connection carries requests and replies (`wire`); every flow has a connection of its own, attached to the
-//! session by its first message. This file is the near side, `far` the far side.
+//! A control connection has requests and replies (`wire`). Every flow has a connection of its own; its first message
+//! attaches it to the session. This file is the client, `server` the server.
 
 mod drain;
 pub mod proof;
@@ -46,10 +46,10 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: Some(server::new_service),
 };
 
-/// On links that lose messages a request is repeated this often within the time-out.
+/// Maximum tries of a request within its time-out, on links that lose messages.
 const MAX_REQUEST_TRIES: u32 = 5;
 
-/// Bytes of a probe: enough for a number, small beside any load.
+/// Bytes of a probe: enough for a number, small compared to any load.
 const PROBE_BYTES: u32 = 14;
 
 fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
@@ -68,10 +68,10 @@ fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>,
     Ok(Box::new(session))
 }
 
-/// A message that holds whatever a server tells of its machine.
+/// A message size for any server environment.
 const MIN_MESSAGE_BYTES: usize = 16 * 1024;
 
-/// What is said of the payload goes beside it.
+/// Control messages are separate from the payload, so any payload works.
 fn prepare_case(_case: &mut Case, caps: &Caps) -> Result<(), String> {
     match (caps.can_open_parallel, caps.max_message_bytes) {
         (true, Some(most)) if most < MIN_MESSAGE_BYTES => Err(format!(
@@ -86,7 +86,7 @@ fn prepare_case(_case: &mut Case, caps: &Caps) -> Result<(), String> {
     }
 }
 
-/// The flows of one endpoint: what the far end does on each, and what we do.
+/// The flows of one endpoint: the kind for the server and the role for the client.
 fn flow_kinds(case: &Case, caps: &Caps) -> Vec<(FlowKind, FlowRole)> {
     let one: &[(FlowKind, FlowRole)] = match (case.workload.as_str(), case.direction) {
         ("latency", _) => &[(FlowKind::Reflect, FlowRole::RoundTrip)],
@@ -154,7 +154,7 @@ impl EndpointSession {
             SessionReply::Planned { per_second: None } => {}
             SessionReply::Planned { per_second: Some(per_second) } => {
                 check_granted_rate(endpoint, per_second, case.pacing)?;
-                // The server limits the rate; what we send obeys as well.
+                // The server's limit applies to the client's sending, too.
                 got.insert("server_limit_messages_per_second".to_owned(), per_second.into());
                 case.pacing = Pacing::Fixed { per_second };
             }
@@ -177,7 +177,7 @@ impl EndpointSession {
     }
 }
 
-/// Refuses a rate that is none, or higher than what was requested: a server limits, it does not command.
+/// Rejects a granted rate that is invalid or higher than requested: a server may only reduce the rate.
 fn check_granted_rate(endpoint: &Endpoint, per_second: f64, requested: Pacing) -> Result<(), ProtocolError> {
     let requested = requested.per_second();
     if VALID_MESSAGE_RATES.contains(&per_second) && requested.is_none_or(|requested| per_second <= requested)
@@ -193,7 +193,7 @@ fn check_granted_rate(endpoint: &Endpoint, per_second: f64, requested: Pacing) -
     ))
 }
 
-/// The near end of a flow; `sign` is what says on a link without connections that somebody receives.
+/// The client party of a flow; `sign` is the keepalive message for links without connections.
 fn new_party(
     case: &Case,
     caps: &Caps,
@@ -214,12 +214,12 @@ fn new_party(
                 None => sink,
             })
         }
-        // Our words have a connection that is no flow.
+        // Control messages have a connection that is not a flow.
         FlowRole::Probe | FlowRole::Control => {
             let probe = Case {
                 message_bytes: PROBE_BYTES,
                 pacing: Pacing::Fixed { per_second: case.probe_per_second.unwrap_or(1.0) },
-                // It goes on until the load has ended.
+                // It continues until the load has ended.
                 stop: StopCondition::default(),
                 warm_up: None,
                 // A probe sleeps; it must not take a CPU from the load.
@@ -256,24 +256,24 @@ fn open_attached(
     }
 }
 
-/// Words of a server, fit to be shown: one line of modest length, without control characters.
+/// A server's text, made safe to print: one line of limited length, without control characters.
 fn single_line(text: &str) -> String {
     const MOST: usize = 200;
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()
 }
 
-/// How often it is looked whether all has arrived, and how long that still counts when the user has had enough.
+/// Interval between checks for the end of the drain, and how long to drain after an interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const CANCEL_DRAIN_TIME: Duration = Duration::from_millis(500);
 
-/// A server notices within this time that it is to wait for nothing more.
+/// Time within which a server stops its receivers.
 const CUT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Why a flow has no end.
+/// Fault of a flow without an end.
 const UNFINISHED_FAULT: &str = "not all that was sent arrived in time: check the link, and --timeout";
 
 impl EndpointSession {
-    /// Asks for the report; the bytes that have come where the server still receives.
+    /// Requests the report. Returns the bytes received so far if the server still receives.
     fn request_report(&mut self, request: &SessionRequest) -> Option<u64> {
         match self.control.request(request) {
             Ok(SessionReply::Pending { bytes }) => return Some(bytes),
@@ -284,7 +284,7 @@ impl EndpointSession {
         None
     }
 
-    /// What the far end counted of all flows, once they have ended.
+    /// The complete report, after all flows have ended.
     fn complete_report(&mut self) -> Result<ServerReport, ProtocolError> {
         let what = "the report is not about the flows of this case";
         let strange = ProtocolError::unexpected_reply(&self.control.endpoint, what);
@@ -299,7 +299,7 @@ impl EndpointSession {
         if report.flows.len() > self.flow_kinds.len() { Err(strange) } else { Ok(report) }
     }
 
-    /// Has the server end what still receives, where the report is still to come.
+    /// Stops the server's receivers if the report is not available yet.
     fn cut_off(&mut self, clock: &Clock) {
         let until = clock.now() + CUT_TIMEOUT;
         while self.report.is_none()
@@ -319,10 +319,10 @@ impl ClientSession for LinkgaugeSession {
     fn is_draining(&mut self, links: &mut [Box<dyn Link>]) -> bool {
         let now = self.clock.now();
         if self.drain.begin(now) {
-            // Far ends that receive see the end of what we sent; a fault here shows itself in the report.
+            // Receiving servers see the end of the data; a fault here appears in the report.
             links.iter_mut().for_each(|link| drop(link.finish_sending()));
         }
-        // Our words would only queue behind what this host still holds.
+        // Requests would queue behind the data that this host still holds.
         if self.drain.update_local(now, links) {
             return true;
         }
@@ -340,7 +340,7 @@ impl ClientSession for LinkgaugeSession {
         _flows: &[FlowResult],
         mut links: Vec<Box<dyn Link>>,
     ) -> Result<Option<ServerReport>, ProtocolError> {
-        // The user may have had enough: then what is nearly there still counts.
+        // After an interrupt, data that arrives soon still counts.
         let soon = self.clock.now() + CANCEL_DRAIN_TIME;
         while !self.drain.has_timed_out() && self.is_draining(&mut links) && self.clock.now() < soon {
             self.clock.sleep_until(self.clock.now() + POLL_INTERVAL);
@@ -352,7 +352,7 @@ impl ClientSession for LinkgaugeSession {
             port.cut_off(&self.clock);
             let report = match port.complete_report() {
                 Ok(report) => report,
-                // What the other ports tell is kept.
+                // The reports of the other ports remain valid.
                 Err(error) if several => {
                     let fault = Some(error.to_string());
                     all.flows.push(FlowReport { port: number, fault, ..FlowReport::default() });
@@ -360,7 +360,7 @@ impl ClientSession for LinkgaugeSession {
                 }
                 Err(error) => return Err(error),
             };
-            // Reflectors count nothing that we do not.
+            // Reflectors count nothing beyond the client's own counts.
             let counts =
                 |(flow, kind): &(FlowReport, &FlowKind)| **kind != FlowKind::Reflect || flow.fault.is_some();
             let counted = report.flows.into_iter().zip(&port.flow_kinds).filter(counts);
@@ -378,7 +378,7 @@ impl ClientSession for LinkgaugeSession {
             if let Some(seconds) = seconds {
                 *all.cpu_seconds.get_or_insert(0.0) += seconds;
             }
-            // The server would notice by itself; told, it frees the place at once.
+            // Without a goodbye the server would release the session later.
             let _ = port.control.notify(&SessionRequest::Bye);
         }
         drop(links);
@@ -395,7 +395,7 @@ impl ClientSession for LinkgaugeSession {
     }
 }
 
-/// What a server said when the session was opened.
+/// The server's reply to the opening of a session.
 struct OpenedSession {
     tool: String,
     capabilities: Vec<String>,
@@ -439,7 +439,7 @@ impl ControlConnection {
         ProtocolError::unexpected_reply(&self.endpoint, what)
     }
 
-    /// What the server says went wrong with a flow.
+    /// A fault of a flow, as reported by the server.
     fn server_fault(&self, fault: &str) -> String {
         format!("{}: the server ended it: {}", self.endpoint, single_line(fault))
     }
@@ -480,7 +480,7 @@ impl ControlConnection {
                 let session = u64::from_str_radix(&session, 16).ok();
                 let key = match (&key, token, session) {
                     (Some(key), ..) => wire::decode_hex(key),
-                    // A server that knows the token derives the same; all that is said from here on is signed with it.
+                    // A server with the token derives the same key, which signs all further messages.
                     (None, Some(token), Some(session)) => {
                         let key = token.session_key(session);
                         self.frames = FrameCodec::signed(key);
@@ -506,7 +506,7 @@ impl ControlConnection {
         }
     }
 
-    /// A request and its reply.
+    /// Sends a request and waits for its reply.
     fn request(&mut self, request: &SessionRequest) -> Result<SessionReply, ProtocolError> {
         self.last_request += 1;
         let number = self.last_request;
@@ -515,13 +515,13 @@ impl ControlConnection {
         let frames = &self.frames;
         let reply = talk.send_until_answered(&frame, |bytes| {
             match frames.decode::<SessionReply>(bytes, wire::MAX_JSON_BYTES) {
-                // What a server could not read had no number for it.
+                // The error reply to an unreadable request has no number.
                 Ok(Some((other, reply, _)))
                     if other == number || matches!(reply, SessionReply::Refused { .. }) =>
                 {
                     ParsedInput::Parsed(Ok(reply))
                 }
-                // An older reply that came twice, on a link where that happens.
+                // An older reply that was duplicated on the link.
                 Ok(Some(_)) => ParsedInput::Unexpected(Err(SessionWireError::UnrelatedReply)),
                 Ok(None) => ParsedInput::Incomplete,
                 Err(error) => ParsedInput::Unexpected(Err(error)),
@@ -537,7 +537,7 @@ impl ControlConnection {
         }
     }
 
-    /// A request without a reply.
+    /// Sends a request without a reply.
     fn notify(&mut self, request: &SessionRequest) -> Result<(), Fault> {
         self.last_request += 1;
         let frame = self.frames.encode(self.last_request, request);
@@ -549,7 +549,8 @@ impl ControlConnection {
     }
 }
 
-/// Words on a link before and after the measurement: waits, repeats where words get lost, never longer than it may.
+/// Sends requests before and after the measurement: waits for replies, repeats requests on lossy links, within a time
+/// limit.
 struct RequestSender<'a> {
     link: &'a mut dyn Link,
     clock: &'a Clock,
@@ -561,8 +562,9 @@ impl<'a> RequestSender<'a> {
         RequestSender { link, clock, timeout }
     }
 
-    /// Says `words` until `understand` makes something of what came back: all bytes so far on a stream, one message on
-    /// a message link. There a strange message is passed over, it may be a late copy; on a stream it is the answer.
+    /// Sends `words` until `understand` accepts the input: all bytes so far on a stream, one message on a message link.
+    /// Unexpected messages are skipped, because they may be late duplicates; unexpected bytes of a stream are the
+    /// reply.
     fn send_until_answered<T>(
         &mut self,
         words: &[u8],
@@ -608,11 +610,11 @@ impl<'a> RequestSender<'a> {
     }
 }
 
-/// What was made of bytes that came back.
+/// Result of parsing a reply.
 enum ParsedInput<T> {
-    /// More is needed.
+    /// More bytes are needed.
     Incomplete,
     Parsed(T),
-    /// Not what was asked for.
+    /// Not a reply to the request.
     Unexpected(T),
 }

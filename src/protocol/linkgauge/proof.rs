@@ -1,7 +1,7 @@
-//! What proves who is who in a session: the challenges of a server, the token, the keys of sessions. Pure: no I/O.
+//! Authentication of a session: server challenges, the token, session keys. No I/O.
 //!
-//! A server signs its challenges instead of remembering them. With a token, both ends derive the key of a session from it
-//! and from what both have made up, and sign every frame with that key. So a server that passes the proof of a client on
+//! A server signs its challenges and does not store them. With a token, both sides derive the session key from the
+//! token and from random values of both, and sign every frame with that key. So a server that forwards a client's proof
 //! to another server gains nothing: it has no key to plan, or to attach a flow, in the session that it opens there.
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -12,10 +12,10 @@ use super::wire::{NONCE_BYTES, decode_hex, encode_hex};
 pub const CHALLENGE_BYTES: usize = 16;
 pub const KEY_BYTES: usize = 16;
 
-/// A challenge holds for so many seconds: several round trips over a satellite.
+/// Lifetime of a challenge in seconds: several round trips over a satellite.
 pub const CHALLENGE_LIFETIME_S: u32 = 30;
 
-/// Bytes of a challenge that say when it was made.
+/// Bytes of a challenge that contain its creation time.
 const TIMESTAMP_BYTES: usize = 4;
 
 type HmacSha256 = Hmac<Sha256>;
@@ -26,17 +26,18 @@ fn new_mac(key: &[u8], parts: &[&[u8]]) -> HmacSha256 {
     mac
 }
 
-/// The MAC of all parts, one after the other; all but one of them need a fixed length.
+/// The MAC of all parts, concatenated; all but one of them must have a fixed length.
 pub fn compute_mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     new_mac(key, parts).finalize().into_bytes().into()
 }
 
-/// Whether `tag` is the beginning of that MAC, in a time that does not depend on where they differ.
+/// Whether `tag` is a prefix of that MAC, compared in constant time.
 pub fn is_valid_mac(key: &[u8], parts: &[&[u8]], tag: &[u8]) -> bool {
     new_mac(key, parts).verify_truncated_left(tag).is_ok()
 }
 
-/// What a server signs to a client at `from`, `now_s` seconds after its start; it remembers nothing and can still check it.
+/// Signs a challenge for a client at `from`, `now_s` seconds after the server's start. The server can verify it without
+/// storing it.
 pub fn make_challenge(secret: &[u8; 32], from: &str, nonce: &[u8], now_s: u32) -> [u8; CHALLENGE_BYTES] {
     let time = now_s.to_be_bytes();
     let mac = compute_mac(secret, &[b"challenge", nonce, &time, from.as_bytes()]);
@@ -46,7 +47,7 @@ pub fn make_challenge(secret: &[u8; 32], from: &str, nonce: &[u8], now_s: u32) -
     challenge
 }
 
-/// Whether the server with this secret gave that challenge to `from`, not too long ago.
+/// Whether the server with this secret issued that challenge to `from` within its lifetime.
 pub fn is_own_challenge(secret: &[u8; 32], from: &str, nonce: &[u8], challenge: &[u8], now_s: u32) -> bool {
     if nonce.len() != NONCE_BYTES || challenge.len() != CHALLENGE_BYTES {
         return false;
@@ -58,14 +59,14 @@ pub fn is_own_challenge(secret: &[u8; 32], from: &str, nonce: &[u8], challenge: 
         && is_valid_mac(secret, &[b"challenge", nonce, time, from.as_bytes()], tag)
 }
 
-/// Number and key of a server's `count`-th session: they cannot be told from those of others.
+/// Number and key of a server's `count`-th session. They cannot be derived from those of other sessions.
 pub fn session_identity(secret: &[u8; 32], count: u64) -> (u64, [u8; KEY_BYTES]) {
     let mac = compute_mac(secret, &[b"session", &count.to_be_bytes()]);
     let (id, key) = mac[..8 + KEY_BYTES].split_at(8);
     (u64::from_be_bytes(id.try_into().expect("eight bytes")), key.try_into().expect("sixteen bytes"))
 }
 
-/// A token beside what both ends made up for one session.
+/// A token and the random values of client and server for one session.
 #[derive(Clone, Copy)]
 pub struct TokenProof<'a> {
     pub token: &'a str,
@@ -76,7 +77,7 @@ pub struct TokenProof<'a> {
 }
 
 impl TokenProof<'_> {
-    /// What proves that a client knows the token.
+    /// Proves that a client knows the token.
     pub fn proof(&self) -> String {
         encode_hex(&compute_mac(self.token.as_bytes(), &[b"token", self.nonce, self.challenge]))
     }
@@ -87,7 +88,7 @@ impl TokenProof<'_> {
             .is_some_and(|proof| proof.len() == 32 && is_valid_mac(self.token.as_bytes(), &parts, &proof))
     }
 
-    /// The key of the session that was opened with it; it never goes over the wire.
+    /// The key of the session opened with it; it is never sent.
     pub fn session_key(&self, session: u64) -> [u8; KEY_BYTES] {
         let parts: [&[u8]; 4] = [b"key", self.nonce, self.challenge, &session.to_be_bytes()];
         compute_mac(self.token.as_bytes(), &parts)[..KEY_BYTES].try_into().expect("sixteen bytes")

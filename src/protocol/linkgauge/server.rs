@@ -1,7 +1,7 @@
-//! The far side of our own session: one party for each connection, one registry of sessions between them.
+//! The server of the linkgauge protocol: one party for each connection, and a shared registry of sessions.
 //!
-//! A connection says in its first bytes what it is: a control connection (hello), a flow of a session (attach), or
-//! somebody who does not know us, whose bytes are sent back.
+//! The first bytes of a connection identify it: a control connection (hello), a flow of a session (attach), or a client
+//! with another protocol, which gets an echo.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,10 +24,10 @@ use crate::link::{Admission, Batch, Caps, Fault, Framing};
 use crate::protocol::{ServerConfig, ServerLimits, ServerSetting, Service, echo};
 use crate::workload::throughput::overtime;
 
-/// Bytes that look like the beginning of our words are held back this long before they are taken for somebody else's.
+/// How long the start of a possible linkgauge message is held before it counts as another protocol.
 const IDENTIFY_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// A client opens its session within this time after its first hello, or is closed.
+/// Maximum time from the first hello to the opening of a session; then the connection is closed.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
@@ -73,7 +73,7 @@ impl Service for LinkgaugeService {
             let known = session.is_some_and(|session| attach.is_valid_request(first, &session.key));
             return if known { Admission::Open } else { Admission::Drop };
         }
-        // The receiver of a flow that has ended already.
+        // Possibly the keepalive of a flow that has already ended.
         if first.starts_with(wire::ALIVE_MAGIC) || facts.token.is_some() {
             return Admission::Drop;
         }
@@ -82,20 +82,20 @@ impl Service for LinkgaugeService {
     }
 }
 
-/// Bytes of flows in one part of a report: a datagram that needs few fragments, or a piece of a stream of which a thousand
-/// clients that do not read may hold one each.
+/// Maximum bytes of flows in one part of a report: a datagram with few fragments, or a chunk of a stream small enough
+/// for a thousand clients that do not read.
 const MAX_DATAGRAM_REPORT_BYTES: usize = 8 * 1024;
 const MAX_STREAM_REPORT_BYTES: usize = 32 * 1024;
 
-/// Bytes of a request for each flow of its plan, at most.
+/// Maximum bytes of a request for each flow of its plan.
 const MAX_REQUEST_BYTES_PER_FLOW: usize = 16;
 
-/// Whatever a connection turns out to be.
+/// A connection of any kind.
 struct LinkgaugeConnection {
     registry: Arc<SessionRegistry>,
     caps: Caps,
     client: String,
-    /// Bytes that came and are not understood yet; words that are to go out.
+    /// Unparsed input; unsent output.
     input: Vec<u8>,
     output: Vec<u8>,
     output_sent: usize,
@@ -107,15 +107,15 @@ struct LinkgaugeConnection {
 }
 
 enum LinkgaugeConnectionState {
-    /// Nothing is known yet.
+    /// Not identified yet.
     Unidentified,
-    /// A client of ours; `None` until it has opened a session.
+    /// The control connection of a client; `None` until it has opened a session.
     Control {
         session: Option<Arc<ServerSession>>,
-        /// The last request, and the reply to it where it may get lost.
+        /// The last request, and the reply to it if replies may be lost.
         last_reply: (u32, Vec<u8>),
     },
-    /// A flow, or an echo for a stranger.
+    /// A flow, or an echo for a client with another protocol.
     Delegated(Box<dyn Party>),
     Closed,
 }
@@ -130,7 +130,7 @@ impl Drop for LinkgaugeConnection {
 impl LinkgaugeConnection {
     fn new(registry: Arc<SessionRegistry>, caps: Caps, from: String) -> LinkgaugeConnection {
         let room = match caps.framing {
-            // A thousand idle sessions wait here: a page each, not more.
+            // A thousand idle sessions wait here: use one page each.
             Framing::Stream => 4096,
             Framing::Message => caps.max_message_bytes.unwrap_or(65_536).min(65_536),
         };
@@ -165,7 +165,7 @@ impl LinkgaugeConnection {
         matches!(self.state, LinkgaugeConnectionState::Control { session: None, .. })
     }
 
-    /// Makes what it can of what was heard, while nothing waits to be said: a client that does not read is not read.
+    /// Parses input while the output is empty: the server stops reading from a client that does not read.
     fn process_input(&mut self) {
         while self.output.is_empty() {
             let before = self.input.len();
@@ -199,7 +199,7 @@ impl LinkgaugeConnection {
         }
     }
 
-    /// Somebody who does not know us gets back what he sends, unless this server wants a token.
+    /// Returns the bytes of a client with another protocol, unless this server requires a token.
     fn become_echo(&mut self) {
         if self.registry.config.token.is_some() {
             self.state = LinkgaugeConnectionState::Closed;
@@ -225,7 +225,7 @@ impl LinkgaugeConnection {
         }
         let Some((kind, plan, place)) = session.claim_flow(attach.flow_index) else { return };
         let limits = *self.limits();
-        // Where it is refused, not on this kind of connection, the place is given back.
+        // If the flow is refused on this kind of connection, its slot is released.
         let Ok(per_second) = granted_rate(&plan, &limits, &self.caps) else { return };
         let hears = is_connectionless(&self.caps);
         let task = Attachment {
@@ -246,7 +246,7 @@ impl LinkgaugeConnection {
         self.state = LinkgaugeConnectionState::Delegated(Box::new(ServerFlow::new(role, Some(task))));
     }
 
-    /// Answers hellos and requests.
+    /// Replies to hellos and requests.
     fn handle_control(&mut self) {
         if self.input.starts_with(wire::HELLO_MAGIC) {
             if self.input.len() >= HANDSHAKE_BYTES {
@@ -272,7 +272,7 @@ impl LinkgaugeConnection {
                 self.input.drain(..used);
                 self.handle_request(number, request);
             }
-            // The reply that opened the session was lost; or it is none of the client's.
+            // The reply that opened the session was lost, or the message is forged.
             Err(SessionWireError::Unsigned) if self.caps.framing == Framing::Message => {
                 if let Ok(Some((number, SessionRequest::Open { .. }, _))) =
                     wire::decode_frame(&self.input, longest)
@@ -291,7 +291,7 @@ impl LinkgaugeConnection {
         }
     }
 
-    /// Whether this request has been answered already: then the same reply goes out, and nothing is done twice.
+    /// Whether this request already has a reply: then the same reply is sent again, and the request is not repeated.
     fn repeat_reply(&mut self, number: u32) -> bool {
         let LinkgaugeConnectionState::Control { last_reply: (last, words), .. } = &self.state else {
             return false;
@@ -309,7 +309,7 @@ impl LinkgaugeConnection {
 
     fn end_session(&mut self) {
         if let LinkgaugeConnectionState::Control { session: Some(session), .. } = &self.state {
-            // Nobody can ask for the report any more.
+            // The report cannot be requested any more.
             session.advance_stage(STAGE_CUT);
             self.registry.sessions().remove(&session.id);
         }
@@ -338,7 +338,7 @@ impl LinkgaugeConnection {
         }
     }
 
-    /// The reply to a request, and whether the connection is over with it; no reply to a goodbye.
+    /// The reply to a request, and whether it ends the connection. A goodbye has no reply.
     fn reply_to(&mut self, request: SessionRequest) -> Option<(SessionReply, bool)> {
         let LinkgaugeConnectionState::Control { session, .. } = &self.state else { return None };
         let Some(session) = session.clone() else { return Some(self.open_session(request)) };
@@ -385,7 +385,7 @@ impl LinkgaugeConnection {
         SessionReply::Report(session.report_from(from, room))
     }
 
-    /// What a client without a session gets.
+    /// The reply to a client without a session.
     fn open_session(&mut self, request: SessionRequest) -> (SessionReply, bool) {
         let refused = |reason: String| (SessionReply::Refused { reason }, true);
         let Some(opening) = OpenRequest::from_request(request) else {
@@ -420,7 +420,7 @@ impl Party for LinkgaugeConnection {
             return Step::Send { bytes: &self.output[self.output_sent..], message: self.output.len() };
         }
         let until = *self.last_activity.get_or_insert(now) + self.idle_timeout();
-        // Where there is always more to be read, no receipt times out.
+        // With continuous input, no receive ever times out.
         if now >= until && self.has_no_session() {
             self.close_after_output();
         }
@@ -437,7 +437,7 @@ impl Party for LinkgaugeConnection {
             self.output_sent += bytes;
             if self.output_sent >= self.output.len() {
                 (self.output, self.output_sent) = (Vec::new(), 0);
-                // Requests that came meanwhile.
+                // Requests that have arrived meanwhile.
                 self.process_input();
             }
         } else if let LinkgaugeConnectionState::Delegated(party) = &mut self.state {
@@ -460,7 +460,7 @@ impl Party for LinkgaugeConnection {
         }
         let (heard, had_no_session) = (self.input.len(), self.has_no_session());
         self.process_input();
-        // Only whole words and the first byte of one count, not bytes that trickle in; and hellos after the first do not.
+        // Only complete messages and the first byte count as activity, not a trickle of bytes, and not repeated hellos.
         let is_word = before == 0 || self.input.len() < heard;
         if is_word && !(had_no_session && self.has_no_session()) {
             self.last_activity = Some(now);
@@ -469,9 +469,9 @@ impl Party for LinkgaugeConnection {
 
     fn client_trust(&self) -> ClientTrust {
         match &self.state {
-            // It ends when nothing is said and no flow of its session runs; each of those has its own limits.
+            // It ends when it is idle and no flow of its session runs; flows have limits of their own.
             LinkgaugeConnectionState::Control { session: Some(_), .. } => ClientTrust::Exempt,
-            // The door has seen that the sender got its challenge, or the key of its session.
+            // `admit_sender` has verified the challenge, or the key of the session.
             _ if !self.caps.can_signal_close => ClientTrust::AddressVerified,
             LinkgaugeConnectionState::Unidentified
             | LinkgaugeConnectionState::Control { session: None, .. } => ClientTrust::Unidentified,
@@ -485,7 +485,7 @@ impl Party for LinkgaugeConnection {
         match &mut self.state {
             LinkgaugeConnectionState::Delegated(party) => party.on_timeout(now),
             LinkgaugeConnectionState::Unidentified if !self.input.is_empty() => self.become_echo(),
-            // While flows run there is nothing to say; their own limits end them.
+            // No control messages are due while flows run; their own limits end them.
             LinkgaugeConnectionState::Control { session: Some(session), .. }
                 if session.has_running_flows() =>
             {

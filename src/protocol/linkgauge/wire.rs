@@ -1,6 +1,6 @@
-//! The words of our own session: bytes in, bytes out, no I/O.
+//! Messages of the linkgauge protocol: encoding and decoding without I/O.
 //!
-//! Everything begins with eight bytes that say what it is, so that a server can tell us from any other client:
+//! Every message starts with an eight-byte magic, which distinguishes our clients from all others:
 //!
 //! ```text
 //! hello   "LGhello1" nonce[24]                           32 bytes
@@ -12,9 +12,9 @@
 //! signed  "LGframe1" length[4] number[4] JSON[length - 16] mac[16]
 //! ```
 //!
-//! Numbers are big-endian. Requests and replies are JSON; a reply carries the number of its request, so that on a link
-//! that loses messages a request can be repeated and is answered once. Where a token is in use, all frames behind the reply
-//! that opens the session are signed. On links without connections the receiver of a flow says `alive` a few times a second.
+//! Numbers are big-endian. Requests and replies are JSON. A reply has the number of its request, so that a request can be
+//! repeated on a link that loses messages without being executed twice. With a token, all frames after the reply that
+//! opens the session are signed. On links without connections the receiver of a flow sends `alive` a few times a second.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -25,7 +25,7 @@ use crate::plan::{Pacing, StopCondition, WaitMode};
 use crate::protocol::{ServerLimits, random_bytes};
 use crate::workload::ServerReport;
 
-/// The version of the session; both ends must speak the same.
+/// Protocol version; client and server must have the same.
 pub const VERSION: u32 = 2;
 
 pub const MAGIC_BYTES: usize = 8;
@@ -36,13 +36,13 @@ const ATTACHED_MAGIC: &[u8; MAGIC_BYTES] = b"LGattok1";
 pub const ALIVE_MAGIC: &[u8; MAGIC_BYTES] = b"LGalive1";
 pub const FRAME_MAGIC: &[u8; MAGIC_BYTES] = b"LGframe1";
 
-/// Length of a hello, of its answer and of an attach.
+/// Length of a hello, of its reply and of an attach.
 pub const HANDSHAKE_BYTES: usize = 32;
-/// What stands before the JSON of a frame.
+/// Bytes before the JSON of a frame.
 pub const FRAME_HEADER_BYTES: usize = 16;
-/// Longest JSON taken from anybody; the reports of a thousand flows need about a fifth.
+/// Maximum JSON of a frame; the reports of a thousand flows need about a fifth.
 pub const MAX_JSON_BYTES: usize = 1 << 20;
-/// Longest JSON taken from somebody without a session: an opening needs about a tenth.
+/// Maximum JSON from a client without a session: a request to open one needs about a tenth.
 pub const MAX_OPEN_JSON_BYTES: usize = 4096;
 
 pub const NONCE_BYTES: usize = 24;
@@ -50,7 +50,7 @@ pub const NONCE_BYTES: usize = 24;
 /// Bytes of the signature of a frame.
 const SIGNATURE_BYTES: usize = 16;
 
-/// The first words of a client.
+/// The first message of a client.
 #[derive(Debug, Clone)]
 pub struct Hello {
     bytes: [u8; HANDSHAKE_BYTES],
@@ -73,12 +73,12 @@ impl Hello {
         &self.bytes[MAGIC_BYTES..]
     }
 
-    /// Whether these bytes are our server's answer to this very hello.
+    /// Whether these bytes are a linkgauge server's reply to this hello.
     pub fn is_answered_by(&self, answer: &[u8]) -> bool {
         self.challenge_in(answer).is_some()
     }
 
-    /// The challenge in our server's answer.
+    /// The challenge in the server's reply.
     pub fn challenge_in<'a>(&self, answer: &'a [u8]) -> Option<&'a [u8]> {
         let body = answer.strip_prefix(READY_MAGIC).filter(|_| answer.len() == HANDSHAKE_BYTES)?;
         let (challenge, proof) = body.split_at(CHALLENGE_BYTES);
@@ -91,7 +91,7 @@ fn ready_proof(nonce: &[u8], challenge: &[u8]) -> [u8; 8] {
     digest.finalize()[..8].try_into().expect("a digest has 32 bytes")
 }
 
-/// The answer to a hello, `now_s` seconds after the start of the server; `None` if it is none.
+/// The reply to a hello, `now_s` seconds after the start of the server; `None` if it is not a hello.
 pub fn ready_reply(hello: &[u8], secret: &[u8; 32], from: &str, now_s: u32) -> Option<[u8; HANDSHAKE_BYTES]> {
     let nonce = hello.strip_prefix(HELLO_MAGIC).filter(|nonce| nonce.len() == NONCE_BYTES)?;
     let challenge = make_challenge(secret, from, nonce, now_s);
@@ -102,7 +102,7 @@ pub fn ready_reply(hello: &[u8], secret: &[u8; 32], from: &str, now_s: u32) -> O
     Some(answer)
 }
 
-/// Which flow of which session a new connection is for.
+/// Identifies the session and flow of a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attach {
     pub session_id: u64,
@@ -110,7 +110,7 @@ pub struct Attach {
 }
 
 impl Attach {
-    /// What these words begin with.
+    /// The unsigned start of the message.
     fn header(self, magic: &[u8; MAGIC_BYTES]) -> [u8; 20] {
         let mut head = [0; 20];
         head[..8].copy_from_slice(magic);
@@ -140,12 +140,12 @@ impl Attach {
         self.encode(ATTACHED_MAGIC, key)
     }
 
-    /// The receiver of this flow is there.
+    /// A keepalive of the receiver of this flow.
     pub fn keepalive(self, key: &[u8]) -> [u8; HANDSHAKE_BYTES] {
         self.encode(ALIVE_MAGIC, key)
     }
 
-    /// Reads a request without checking its MAC: the key depends on the session.
+    /// Parses a request without checking its MAC, because the key depends on the session.
     pub fn parse(bytes: &[u8]) -> Option<Attach> {
         let body = bytes.strip_prefix(ATTACH_MAGIC).filter(|_| bytes.len() == HANDSHAKE_BYTES)?;
         let session = u64::from_be_bytes(body[..8].try_into().ok()?);
@@ -153,7 +153,7 @@ impl Attach {
         Some(Attach { session_id: session, flow_index: flow })
     }
 
-    /// Whether `bytes` are this request, made by who has the key.
+    /// Whether `bytes` are this request, signed with the key.
     pub fn is_valid_request(self, bytes: &[u8], key: &[u8]) -> bool {
         self.matches(ATTACH_MAGIC, key, bytes)
     }
@@ -163,34 +163,34 @@ impl Attach {
     }
 }
 
-/// What a client asks for.
+/// A request of the client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum SessionRequest {
     Open {
         version: u32,
         tool: String,
-        /// Given back so that the server need not remember them.
+        /// Returned to the server, which does not store it.
         nonce: String,
         challenge: String,
         #[serde(skip_serializing_if = "Option::is_none", default)]
         proof: Option<String>,
     },
     Plan(ServerPlan),
-    /// All connections are attached; the far end may send.
+    /// All connections are attached; the server may send.
     Start,
-    /// The client's flows are through: ends exchanges, and asks for the report.
+    /// The client's flows have ended: ends round trips, and requests the report.
     Finish,
-    /// The same, and ends what still receives: its report is of what came.
+    /// The same, and stops flows that still receive: the report covers the data so far.
     Cut,
-    /// The part of the report that begins with this flow.
+    /// Requests the part of the report that begins with this flow.
     Rest {
         from: u32,
     },
     Bye,
 }
 
-/// What the far end has to do.
+/// The server's part of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerPlan {
     pub flows: Vec<FlowKind>,
@@ -204,11 +204,11 @@ pub struct ServerPlan {
     pub cpu: Option<u32>,
 }
 
-/// What a flow is for, as the far end sees it.
+/// The purpose of a flow, for the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowKind {
-    /// Send back.
+    /// Return received data.
     Reflect,
     /// Receive and count.
     Receive,
@@ -219,7 +219,7 @@ pub enum FlowKind {
 impl FlowKind {
     pub const ALL: [FlowKind; 3] = [FlowKind::Reflect, FlowKind::Receive, FlowKind::Send];
 
-    /// The name under which the kind goes over the wire.
+    /// The name of the kind in messages.
     pub fn name(self) -> &'static str {
         match self {
             FlowKind::Reflect => "reflect",
@@ -229,30 +229,30 @@ impl FlowKind {
     }
 }
 
-/// What a server answers.
+/// A reply of the server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum SessionReply {
     Opened {
         version: u32,
         tool: String,
-        /// Names of the kinds of flow that it can be the far end of; a newer server may name more.
+        /// Names of the supported kinds of flow; a newer server may have more.
         capabilities: Vec<String>,
         limits: ServerLimits,
-        /// Hexadecimal: JSON numbers are not exact that far.
+        /// Hexadecimal, because JSON numbers are not exact in this range.
         session: String,
-        /// None where both ends derive it from their token.
+        /// Absent if both sides derive it from their token.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         key: Option<String>,
         environment: Map<String, Value>,
     },
     Planned {
-        /// Message rate that the server grants to each flow, where it limits.
+        /// Message rate granted to each flow, if the server limits it.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         per_second: Option<f64>,
     },
     Started,
-    /// Not all flows have ended; ask again. As long as the bytes change, something still comes.
+    /// Not all flows have ended; request again. Data still arrives as long as the byte count changes.
     Pending {
         bytes: u64,
     },
@@ -263,12 +263,12 @@ pub enum SessionReply {
     },
 }
 
-/// A frame with its number.
+/// An unsigned frame with its number.
 pub fn encode_frame(number: u32, body: &impl Serialize) -> Vec<u8> {
     FrameCodec::default().encode(number, body)
 }
 
-/// How the frames of a connection are written and read: signed, where both ends have a key for that.
+/// Encodes and decodes the frames of a connection; signed if both sides have a key.
 #[derive(Clone, Default)]
 pub struct FrameCodec {
     key: Option<[u8; KEY_BYTES]>,
@@ -294,7 +294,7 @@ impl FrameCodec {
         bytes
     }
 
-    /// One whole frame from the front of `bytes`: its number, its body and how many bytes it took. `None`: more is needed.
+    /// Decodes one frame at the start of `bytes`: its number, its body and its length. `None`: incomplete.
     pub fn decode<T: for<'de> Deserialize<'de>>(
         &self,
         bytes: &[u8],
@@ -327,7 +327,7 @@ impl FrameCodec {
     }
 }
 
-/// What was wrong with the words of the other side.
+/// Why a message of the other side is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionWireError {
     #[error("it says something that is not our session")]
@@ -342,7 +342,7 @@ pub enum SessionWireError {
     Unreadable(String),
 }
 
-/// The same as [`FrameCodec::decode`], of a frame that is not signed.
+/// Like [`FrameCodec::decode`], for an unsigned frame.
 pub fn decode_frame<T: for<'de> Deserialize<'de>>(
     bytes: &[u8],
     longest: usize,
@@ -354,7 +354,7 @@ pub fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes from hexadecimal digits; `None` if they are none.
+/// Decodes hexadecimal digits; `None` if invalid.
 pub fn decode_hex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

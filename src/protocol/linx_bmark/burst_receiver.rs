@@ -1,7 +1,7 @@
-//! The near end of a burst: asks for as many signals as a burst has, counts them as they come, and asks again. An echo is
-//! a burst of one signal that looks like the asking.
+//! The client of a burst test: requests a burst of signals, counts them, and requests the next burst. An echo is a
+//! burst of one signal that equals the request.
 //!
-//! What is delivered counts from the asking, so the rate holds one round trip for each burst, as the original's does.
+//! The time starts at the request, so the rate includes one round trip for each burst, as in the original.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ use crate::workload::RecordingParty;
 use crate::workload::pattern::count_differing;
 use crate::workload::phases::{Phase, PhaseTracker};
 
-/// Bytes taken in one receive operation at most, as far as a signal allows.
+/// Maximum bytes of a receive, unless one signal is larger.
 const MAX_BATCH_BYTES: usize = 128 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BurstStage {
-    /// Nothing is on its way: the next burst can be asked for.
+    /// Nothing is in flight: the next burst can be requested.
     Idle,
-    /// Signals are to be made ready.
+    /// The server is asked to allocate the signals.
     Allocating,
     AwaitingAllocation,
     Requesting,
-    /// So many signals are still to come.
+    /// Number of signals still to be received.
     Receiving(u32),
 }
 
@@ -35,7 +35,7 @@ pub struct BurstReceiver {
     stage: BurstStage,
     allocation_request: Option<Vec<u8>>,
     burst_request: Vec<u8>,
-    /// Number of the signals that are asked for.
+    /// Number of the requested signals.
     signal_number: u32,
     signals_per_burst: u32,
     signal_bytes: u64,
@@ -57,7 +57,7 @@ impl BurstReceiver {
         }
     }
 
-    /// `echo`: the signal that goes out and back.
+    /// `echo`: the signal that goes to the server and returns.
     pub fn new_echo(case: &Case, echo: Vec<u8>, recorder: Recorder) -> BurstReceiver {
         BurstReceiver::with_request(case, echo, ECHO, 1, recorder)
     }

@@ -1,7 +1,8 @@
-//! `linx-bmark`: the benchmark that comes with LINX (linx_bmark, 2.5 to 2.6.9), both sides of it.
+//! `linx-bmark`: the benchmark of the LINX distribution (linx_bmark, 2.5 to 2.6.9), client and server.
 //!
-//! A client tells the server that it is there; an end of its own answers it and serves it from then on: it sends echoes
-//! back, or bursts of as many signals as it is asked for. A message is a whole signal, its number in front.
+//! A client sends a connect signal to the server. The server creates an endpoint for this client, which replies and
+//! then serves it: echoes, or bursts of a requested number of signals. A message is a whole signal, including its
+//! number.
 
 mod burst_receiver;
 mod server;
@@ -41,15 +42,15 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: Some(|_| Arc::new(server::BmarkService)),
 };
 
-/// What the original sends unless told otherwise.
+/// Default of the original.
 const DEFAULT_SIGNAL_BYTES: u32 = 2048;
 const DEFAULT_BURST_SIGNALS: u32 = 40;
 
-/// Over Ethernet a real node queues at most 2048 frames of a connection, and drops the connection beyond. Some room is
-/// left for what else it says.
+/// A real node queues at most 2048 Ethernet frames of a connection, and drops the connection beyond that. Control
+/// frames need the difference.
 const MAX_QUEUED_FRAMES: u32 = 1920;
 
-/// How the client speaks, by the release it is like.
+/// The style of a client, by release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientStyle {
     Old,
@@ -100,8 +101,8 @@ fn require_messages(caps: &Caps) -> Result<(), String> {
     }
 }
 
-/// How many signals a burst may have so that all that are on their way at once fit into the queue of a real node.
-/// `mtu`: bytes of a frame, where there are frames.
+/// Limits a burst so that all signals in flight fit into the queue of a real node. `mtu`: bytes of a frame, where there
+/// are frames.
 fn limit_burst(count: u32, case: &Case, mtu: Option<u64>) -> u32 {
     let Some(mtu) = mtu else { return count };
     let frames = frame_count(case.message_bytes as usize, mtu as usize).saturating_mul(case.parallel);
@@ -153,7 +154,7 @@ fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>,
     }))
 }
 
-/// Tells the server that we are here, and waits for the end that will serve us.
+/// Sends the connect signal and waits for the reply of the endpoint that will serve this client.
 fn handshake(
     link: &mut dyn Link,
     style: ClientStyle,
@@ -192,7 +193,7 @@ impl ClientSession for BmarkSession {
         std::mem::take(&mut self.flows)
     }
 
-    /// The ends that served us are told to go, and seen going.
+    /// Terminates the serving endpoints and waits until they are gone.
     fn finish(
         &mut self,
         flows: &[FlowResult],
@@ -200,7 +201,7 @@ impl ClientSession for BmarkSession {
     ) -> Result<Option<ServerReport>, ProtocolError> {
         let until = self.clock.now() + self.timeout;
         for link in &mut links {
-            // One that is gone has nothing to be told.
+            // The endpoint may be gone already.
             let _ = link.send(&TERMINATE_REQ.to_be_bytes(), self.timeout);
         }
         let mut rest = [0; SIGNAL_NUMBER_BYTES];
@@ -222,7 +223,7 @@ impl ClientSession for BmarkSession {
     }
 }
 
-/// An echo behind its signal number.
+/// An echo with a signal number in front.
 struct SignalEchoCodec {
     signal: Vec<u8>,
     message: PatternMessage,
@@ -254,7 +255,7 @@ impl RequestReplyCodec for SignalEchoCodec {
         }
         let (head, body) = data[SIGNAL_NUMBER_BYTES..]
             .split_at((used - SIGNAL_NUMBER_BYTES).min(SEQUENCE_BYTES).min(self.message.len()));
-        // Without a number it answers the one that is on its way.
+        // Without a number it is the reply to the request in flight.
         let sequence = match self.has_sequence_numbers() {
             true => self.message.read_sequence(head, waiting.start),
             false => Some(waiting.start),

@@ -1,4 +1,4 @@
-//! The server's side of linx_bmark: one party for each client. It finds out by itself which style the client speaks.
+//! The server of linx_bmark: one party for each client. It detects the style of the client.
 
 use super::super::Service;
 use super::signal::{
@@ -9,7 +9,7 @@ use crate::clock::Time;
 use crate::link::party::{Party, Step, Tuning};
 use crate::link::{Batch, Caps, Fault};
 
-/// Largest signal where the link does not say.
+/// Maximum signal in bytes if the link has no limit.
 const MAX_SIGNAL_BYTES: usize = 65_536;
 
 pub struct BmarkService;
@@ -30,35 +30,35 @@ impl Service for BmarkService {
         Box::new(BmarkConnection::new(caps))
     }
 
-    /// The original makes an end for each of them, and its clients tell them apart.
+    /// The original creates an endpoint for each connect signal; its clients distinguish them.
     fn opening_prefix(&self) -> Option<&'static [u8]> {
         const BEGINS: [u8; SIGNAL_NUMBER_BYTES] = CONN_EST.to_be_bytes();
         Some(&BEGINS)
     }
 }
 
-/// The end that serves one client.
+/// The endpoint that serves one client.
 pub struct BmarkConnection {
     tuning: Option<Tuning>,
     batch: Batch,
     max_signal_bytes: usize,
     pending: PendingOutput,
-    /// What is said: an answer, or a signal of a burst as often as it is due.
+    /// The output: a reply, or a signal that a burst repeats.
     output_signal: Vec<u8>,
-    /// The client is one of 2.6.8 or later.
+    /// The client is of release 2.6.8 or later.
     is_new_style: bool,
-    /// Count, number and size of the signals that will be asked for.
+    /// Count, number and size of the allocated signals.
     allocated: Option<[u32; 3]>,
-    /// Nothing more is done once all is said.
+    /// Ends once all output is sent.
     is_finished: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PendingOutput {
     Empty,
-    /// What came, as it came.
+    /// The received signal, unchanged.
     Echo,
-    /// So many times the words.
+    /// This many copies of the signal.
     Signals(u32),
 }
 
@@ -104,11 +104,11 @@ impl BmarkConnection {
                 }
             }
             Some(ATTACH_TEST_REQ) => {
-                // Those before 2.6.8 send it back first.
+                // Clients before 2.6.8 expect an echo of the signal first.
                 self.pending = if self.is_new_style { PendingOutput::Empty } else { PendingOutput::Echo };
                 self.is_finished = true;
             }
-            // What the server itself is told ends this end only: others use it, too.
+            // A signal that terminates the server ends only this endpoint, because other clients use the server too.
             Some(TERMINATE_REQ | CONN_TERM) => self.is_finished = true,
             _ => {}
         }

@@ -2,17 +2,17 @@
 
 use super::ClientStyle;
 
-/// Client to server, and back from the end that serves it. Who uses which programming interface follows; nobody reads it.
+/// Client to server, and back from the serving endpoint. A field with the programming interface follows; it is unused.
 pub const CONN_EST: u32 = 0x2870;
 pub const ECHO: u32 = 0x2873;
 pub const TERMINATE_REQ: u32 = 0x2874;
-/// Old style: count, number and size of the signals wanted. New style: what was allocated is wanted now.
+/// Old style: count, number and size of the requested signals. New style: requests the allocated signals.
 pub const BURST_REQ: u32 = 0x2875;
-/// The server shall quit.
+/// Terminates the server.
 pub const CONN_TERM: u32 = 0x2876;
-/// The end that serves shall go.
+/// Terminates the serving endpoint.
 pub const ATTACH_TEST_REQ: u32 = 0x2877;
-/// Count, number and size of the signals that will be wanted (2.6.8 and later), and that they are ready.
+/// Allocates signals: count, number and size (2.6.8 and later). The reply confirms the allocation.
 pub const ALLOC_REQ: u32 = 0x287a;
 pub const ALLOC_FINI: u32 = 0x287b;
 /// The signals of a burst.
@@ -28,7 +28,7 @@ pub fn signal_number(signal: &[u8]) -> Option<u32> {
     read_word(signal, 0)
 }
 
-/// The word at that place; a missing one counts as 0 where it may be missing.
+/// The word at this index. A missing word is 0 if it is optional.
 pub fn read_word(signal: &[u8], index: usize) -> Option<u32> {
     let bytes = signal.get(4 * index..4 * index + 4)?;
     Some(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
@@ -38,7 +38,7 @@ pub fn from_words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Who opens: with the LINX interface, without threads, without its own memory.
+/// Connect signal of a client with the LINX interface, without threads and without its own memory.
 pub fn encode_conn_est(style: ClientStyle) -> Vec<u8> {
     match style {
         ClientStyle::Old => from_words(&[CONN_EST, 1, 0]),
@@ -46,7 +46,7 @@ pub fn encode_conn_est(style: ClientStyle) -> Vec<u8> {
     }
 }
 
-/// Asks for `count` signals of `size` bytes: what to say first, if anything, and what then.
+/// Requests `count` signals of `size` bytes: the signal to send first, if any, and the request.
 pub fn encode_burst(style: ClientStyle, count: u32, size: u32) -> (Option<Vec<u8>>, Vec<u8>) {
     match style {
         ClientStyle::Old => (None, from_words(&[BURST_REQ, count, BURST_SIGNO, size])),

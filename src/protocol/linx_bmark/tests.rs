@@ -1,11 +1,11 @@
-//! The server's side, told what a captured client said; and both sides together on a virtual clock.
+//! The server with the input of a captured client, and client and server together on a virtual clock.
 
 use super::server::BmarkConnection;
 use super::*;
 use crate::clock::Time;
 use crate::link::party::{Party, Step};
 
-/// What an end answers to one signal after the other, and whether it goes.
+/// Replies of an endpoint to a sequence of signals, and whether it terminates.
 fn answers(signals: &[&[u8]]) -> (Vec<Vec<u8>>, bool) {
     let caps = Caps { framing: Framing::Message, max_message_bytes: Some(65_536), ..Caps::STREAM };
     let mut end = BmarkConnection::new(&caps);
@@ -62,7 +62,7 @@ fn a_captured_client_gets_what_a_real_server_gave() {
 fn an_older_client_gets_what_an_older_server_gave() {
     let hello = signal::encode_conn_est(ClientStyle::Old);
     assert_eq!(hello.len(), 12);
-    // Padded to the size of the message.
+    // Padded to the message size.
     let ask = padded(&[signal::BURST_REQ, 2, 0x8765, 100], 100);
     let burst = padded(&[0x8765], 100);
     let attach = padded(&[signal::ATTACH_TEST_REQ, 1], 32);
@@ -104,7 +104,7 @@ fn echoes_are_matched_by_their_numbers_where_they_have_room() {
 fn a_burst_fits_into_the_queue_of_a_real_node_over_ethernet() {
     let count =
         |mtu, size, parallel| limit_burst(200, &Case { parallel, ..crate::protocol::server_case(size) }, mtu);
-    // 45 frames each: 200 of them would be 9000, and a real node queues 2048.
+    // 45 frames each: 200 signals need 9000 frames, but a real node queues 2048.
     assert_eq!(count(Some(1500), 65_536, 1), 42);
     assert_eq!(count(Some(1500), 65_536, 32), 1);
     assert_eq!(count(Some(1500), 64, 1), 200);

@@ -1,8 +1,9 @@
-//! The server's side of datagrams: what the stream of a client and the link of its datagrams know of each other.
+//! The server's clients over datagrams: state shared by a client's stream and the link of its datagrams.
 //!
-//! Nothing in a datagram says whose it is but its sender, so a client is known by its address: one at a time from each.
-//! Clients up to 1.31 send from the address of their `-h`, and connect from another: such datagrams are counted for the one
-//! client that has announced some and sent none, as the original would. None are sent to that address.
+//! Only the sender identifies a datagram's client, so a client is known by its address: one client for each address.
+//! Clients up to 1.31 send from the address of their `-h` option, but connect from another. Such datagrams are counted
+//! for the only client that has announced some and sent none, as in the original. No datagrams are sent to that
+//! address.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,27 +22,27 @@ use crate::link::{Batch, Caps};
 use crate::protocol::ServerLimits;
 use crate::sample::Recorder;
 
-/// How often the datagrams' end looks for an order, and the stream's for its outcome.
+/// Interval between checks for a request (datagram link) and for its result (stream).
 pub const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What the two ends of one client share.
+/// State that the stream and the datagram link of one client share.
 #[derive(Default)]
 pub struct DatagramClient {
     pub received_packets: AtomicU64,
-    /// There is a link to send on: its first datagram has come.
+    /// A link to send on exists: its first datagram has arrived.
     pub is_reachable: AtomicBool,
-    /// It has announced datagrams and not asked for their count.
+    /// It has announced datagrams and not yet requested their count.
     pub has_announced: AtomicBool,
-    /// Size of the datagrams that it asked for; 0: none.
+    /// Size of the requested datagrams; 0: none.
     requested_bytes: AtomicU32,
-    /// Datagrams that the last order came to, once it is done.
+    /// Number of datagrams sent for the last request, once complete.
     sent_packets: AtomicU64,
     /// The stream has ended.
     closed: AtomicBool,
 }
 
 impl DatagramClient {
-    /// Datagrams of so many bytes; 0: no more.
+    /// Requests datagrams of this size; 0 stops them.
     pub fn request_datagrams(&self, size: u32) {
         self.sent_packets.store(0, Relaxed);
         self.requested_bytes.store(size, Release);
@@ -51,13 +52,13 @@ impl DatagramClient {
         self.closed.load(Relaxed)
     }
 
-    /// What the order came to; none while it is under way.
+    /// The result of the request; `None` while it runs.
     pub fn completed_packets(&self) -> Option<u64> {
         (self.requested_bytes.load(Acquire) == 0).then(|| self.sent_packets.load(Relaxed))
     }
 }
 
-/// Those whose streams are open, by their addresses.
+/// Clients with open streams, by address.
 #[derive(Default)]
 pub struct ClientRegistry(Mutex<BTreeMap<String, Arc<DatagramClient>>>);
 
@@ -67,7 +68,7 @@ fn sender_address(from: &str) -> String {
 }
 
 impl ClientRegistry {
-    /// A place for a client; one that had it before has gone, or should have.
+    /// Registers a client; replaces an earlier one of the same address.
     pub fn register(self: &Arc<ClientRegistry>, from: &str) -> RegisteredClient {
         let (address, client) = (sender_address(from), Arc::<DatagramClient>::default());
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +78,7 @@ impl ClientRegistry {
         RegisteredClient { client, client_address: address, registry: self.clone() }
     }
 
-    /// Whose a datagram of this sender is.
+    /// The client of a datagram from this sender.
     pub fn find(&self, from: &str) -> Option<ClientMatch> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = all.get(&sender_address(from)) {
@@ -96,13 +97,13 @@ impl ClientRegistry {
 
 /// The client that a datagram belongs to.
 pub enum ClientMatch {
-    /// It came from the address of the client's stream.
+    /// The datagram has the address of the client's stream.
     SameAddress(Arc<DatagramClient>),
-    /// It came from another address, where nothing is sent.
+    /// The datagram has another address, to which nothing is sent.
     OtherAddress(Arc<DatagramClient>),
 }
 
-/// A client's place, until its stream ends.
+/// A client's registration, until its stream ends.
 pub struct RegisteredClient {
     pub client: Arc<DatagramClient>,
     client_address: String,
@@ -113,17 +114,17 @@ impl Drop for RegisteredClient {
     fn drop(&mut self) {
         self.client.closed.store(true, Relaxed);
         let mut all = self.registry.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Its place may be another one's by now.
+        // Another client may have replaced it.
         if all.get(&self.client_address).is_some_and(|client| Arc::ptr_eq(client, &self.client)) {
             all.remove(&self.client_address);
         }
     }
 }
 
-/// Counts the datagrams of a client, and sends it those that it asks for.
+/// Counts the datagrams of a client, and sends the requested ones.
 pub struct DatagramParty {
     client: Arc<DatagramClient>,
-    /// It is sent what it asks for.
+    /// It may send the requested datagrams.
     may_send: bool,
     limits: ServerLimits,
     caps: Caps,
@@ -144,7 +145,7 @@ impl DatagramParty {
         DatagramParty { client, may_send: is_own, limits, caps: caps.clone(), batch, sender: None }
     }
 
-    /// Begins and ends what was ordered.
+    /// Starts and stops requested sending.
     fn update_sender(&mut self) {
         use crate::workload::RecordingParty;
         if !self.may_send {

@@ -1,7 +1,7 @@
-//! The client over datagrams: blocks are datagrams without any head, what is to happen is said on a stream beside them.
+//! The client over datagrams: each datagram is a block without a header; a separate stream carries the control words.
 //!
-//! Both ends use the server's port, this one too, because the server sends its datagrams there. The sender's count and
-//! the receiver's are exchanged on the stream; what is still on its way then counts as lost.
+//! Client and server both use the server's port number, because the server sends its datagrams to that port. The counts
+//! of sender and receiver are exchanged on the stream; datagrams still in transit then count as lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::workload::throughput::Sink;
 use crate::workload::throughput::header::{HeaderCodec, ParsedHeader};
 use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
 
-/// Datagrams as they are: nothing tells one from another.
+/// Plain datagrams, which have no numbers.
 struct NoHeader;
 
 impl HeaderCodec for NoHeader {
@@ -36,7 +36,7 @@ impl HeaderCodec for NoHeader {
     }
 }
 
-/// Where the stream and the datagrams of an endpoint go, each with this end's address and port.
+/// The stream and the datagram endpoint, each with its local address and port.
 fn split_endpoint(endpoint: &Endpoint) -> Result<(Endpoint, Endpoint), Fault> {
     let (_, port) = endpoint.host_port()?;
     let port = port.unwrap_or(DATAGRAM_PORT);
@@ -45,7 +45,7 @@ fn split_endpoint(endpoint: &Endpoint) -> Result<(Endpoint, Endpoint), Fault> {
     let from = endpoint.option(BIND_OPTION).unwrap_or_default();
     let others = endpoint.options().filter(|(name, _)| *name != BIND_OPTION);
     let options: String = others.map(|(name, value)| format!("&{name}={value}")).collect();
-    // An address of IPv6 stands in brackets before a port.
+    // An IPv6 address before a port needs brackets.
     let from = if from.contains(':') { format!("[{from}]") } else { from.to_owned() };
     let datagrams = format!("{}://{}?{BIND_OPTION}={from}:{port}{options}", at.scheme(), at.address())
         .parse::<Endpoint>()?;
@@ -54,7 +54,7 @@ fn split_endpoint(endpoint: &Endpoint) -> Result<(Endpoint, Endpoint), Fault> {
 
 const BIND_OPTION: &str = "bind";
 
-/// Checks what only an endpoint of datagrams can get wrong.
+/// Checks the requirements of datagram endpoints.
 pub fn check_case(case: &Case) -> Result<(), String> {
     if case.direction == Some(Direction::Both) || case.parallel > 1 {
         return Err(
@@ -73,13 +73,14 @@ struct DatagramControl {
     endpoint: Endpoint,
     /// When the server was asked to send.
     requested_at: Option<Time>,
-    /// How long the server took to answer when no datagrams were on their way.
+    /// Round trip to the server without datagrams in flight.
     round_trip: Duration,
-    /// When the server's count was here.
+    /// When the server's count arrived.
     counted_at: Option<Time>,
 }
 
-/// How long the round with the one datagram lasts at least. The original counts time in steps of 1/1024 s and divides by it.
+/// Minimum duration of the opening with one datagram. The original measures in steps of 1/1024 s and divides by the
+/// duration.
 const MIN_OPENING_TIME: Duration = Duration::from_millis(20);
 
 impl DatagramControl {
@@ -130,7 +131,7 @@ impl NetioDatagramSession {
         format!("{} {} {endpoint}", PROTOCOL.name, self.dialect.name())
     }
 
-    /// The socket is there before anybody is asked to send to it.
+    /// Opens the socket before the server is asked to send to it.
     fn open_endpoint(&mut self, near: &ConnectContext, port: usize) -> Result<(), ProtocolError> {
         let at = &self.case.endpoints[port];
         let (stream, datagrams) = split_endpoint(at).map_err(|fault| LinkError::new(at, fault))?;
@@ -164,9 +165,9 @@ impl NetioDatagramSession {
         Ok(())
     }
 
-    /// Says what is about to come; before it sends, this end waits for the same word back. Before it receives it lets one
-    /// datagram through the other way, counted as NETIO counts: servers like ours, and what lies between, then know where
-    /// this end is.
+    /// Announces the direction. Before it sends, the client waits for the same word from the server. Before it
+    /// receives, it sends one datagram, counted as NETIO counts, so that linkgauge servers and NAT devices learn the
+    /// client's address.
     fn begin_endpoint(&mut self, port: usize) -> Result<(), ProtocolError> {
         let size = self.case.message_bytes;
         let said = self.clock.now();
@@ -199,7 +200,7 @@ impl NetioDatagramSession {
     fn send_word(&mut self, port: usize, word: ControlWord) -> Result<(), ProtocolError> {
         let (timeout, control) = (self.case.timeout, &mut self.controls[port]);
         let said = control.link.send(&word.encode(self.dialect), timeout);
-        // So few bytes go at once, or not at all.
+        // A message this short is sent whole or not at all.
         said.map(|_| ()).map_err(|fault| control.link_error(fault))
     }
 
@@ -216,7 +217,7 @@ impl NetioDatagramSession {
         Ok(word)
     }
 
-    /// The count of the far end.
+    /// The count of the server.
     fn receive_count(&mut self, port: usize) -> Result<u64, ProtocolError> {
         let said = self.receive_word(port)?;
         match ControlWord::decode(said, self.dialect) {
@@ -225,7 +226,7 @@ impl NetioDatagramSession {
         }
     }
 
-    /// What the case comes to by both counts; more cannot arrive than was sent.
+    /// The report from both counts; no more can arrive than was sent.
     fn flow_report(
         &mut self,
         port: usize,
@@ -244,8 +245,8 @@ impl NetioDatagramSession {
             Some(asked) => recorder.last_instant.map_or(0, |last| last.since(asked).as_nanos() as u64),
             None => recorder.elapsed_ns(),
         };
-        // NETIO's own figure of sending is by the sender's time. What waited in a queue then arrived later: the server has
-        // it when it counts, which is known here half a round trip later than the first datagram was on its way.
+        // NETIO's own send rate uses the sender's time, but queued datagrams arrive later. The server has them when it
+        // counts. The client knows that half a round trip after the fact, as with the first datagram.
         let counting =
             control.counted_at.zip(recorder.first_instant).map(|(counted, first)| counted.since(first));
         let counting = counting.map(|time| time.saturating_sub(control.round_trip).as_nanos() as u64);
@@ -257,7 +258,7 @@ impl NetioDatagramSession {
         let (bytes, messages) =
             if self.is_sending() { (told * size, told) } else { (recorder.counts.delivered_bytes, told) };
         let inward = !self.is_sending();
-        // The first datagram marks the beginning of that time and takes none of it.
+        // The first datagram marks the start of that time and takes none of it.
         let head_bytes = if self.is_sending() { size.min(bytes) } else { 0 };
         Ok(FlowReport {
             port,

@@ -1,10 +1,10 @@
-//! `netio`: Kai Uwe Rommel's NETIO, the network throughput benchmark, or whatever speaks like it.
+//! `netio`: Kai Uwe Rommel's NETIO, the network throughput benchmark, and compatible programs.
 //!
-//! Blocks of one size go one way for a while; the last one has a flag in its first byte. The receiver says nothing back,
-//! so NETIO's own figure of the sending direction is what it could hand to its system: it stands beside what the far
-//! system acknowledged. All cases of a run that lead to one endpoint share a connection, as NETIO's sizes do.
-//! This file is the session over streams, `datagram` the other one; `wire` the words, `sender` and `receiver` the client's
-//! parties, `far` and `clients` the server.
+//! Blocks of one size go in one direction for some time; the last one has a flag in its first byte. The receiver sends
+//! no reply, so NETIO's own figure of the sending direction is the data accepted by the local system. It is reported in
+//! addition to the data that the remote system acknowledged. All cases of a run with one endpoint share a connection,
+//! as NETIO's sizes do. This file is the session over streams, `datagram` the other one; `wire` the control words,
+//! `sender` and `receiver` the client's parties, `server` and `clients` the server.
 
 mod clients;
 mod datagram;
@@ -49,19 +49,19 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: Some(server::new_service),
 };
 
-/// Of the datagrams, and of the stream beside them.
+/// Port of the datagrams, and of the stream that controls them.
 const DATAGRAM_PORT: u16 = 18768;
 
 const DIALECT_OPTION: &str = "dialect";
 
-/// A direction may take so much longer than the longest that is allowed, until its last bytes are through.
+/// Extra time for the last bytes of a direction with the maximum duration.
 const GRACE_PERIOD: Duration = Duration::from_secs(10);
 
-/// The client cannot end what a server sends, and the protocol does not say how long that takes: 6 s in the original, 10 s in
-/// its older versions.
+/// Maximum send time of a server. The client cannot stop the server and does not know its send time: 6 s in the
+/// original, 10 s in its older versions.
 const MAX_SERVER_SEND_TIME: Duration = Duration::from_secs(10);
 
-/// How long the last words of a connection may take.
+/// Time-out of the last messages of a connection.
 const FINAL_SEND_TIMEOUT: Duration = Duration::from_millis(500);
 
 fn parse_dialect(case: &Case) -> Result<NetioDialect, String> {
@@ -133,7 +133,7 @@ fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>,
     Ok(Box::new(session))
 }
 
-/// What one end of a direction counted as NETIO does, and how far it came.
+/// Counts and state of one side of a direction, as in NETIO.
 #[derive(Debug, Default)]
 struct BlockTally {
     bytes: u64,
@@ -141,19 +141,19 @@ struct BlockTally {
     last_instant: Option<Time>,
     /// The receiver saw the last block.
     is_complete: bool,
-    /// What a sender that was stopped owes the far end, so that this sees a whole block and the last one.
+    /// Bytes that a stopped sender still has to send, to complete its block and add the last one.
     owed_bytes: Vec<u8>,
     fault: Option<String>,
 }
 
-/// The word that turns a connection round, between the two flows that use it.
+/// The request that reverses a connection, shared by the two flows that use it.
 #[derive(Debug, Default)]
 struct Handoff {
-    /// The word is about to be sent: the answer may be here before its sender knows that it is out.
+    /// The request is about to be sent: data may arrive before its sender has recorded the time.
     request_started: AtomicBool,
     /// When it was sent; 0 before.
     requested_ns: AtomicU64,
-    /// Nobody will ask any more.
+    /// The request will never be sent.
     given_up: AtomicBool,
 }
 
@@ -183,14 +183,14 @@ impl Handoff {
     }
 }
 
-/// A connection between two cases: says QUIT when nobody takes it up.
+/// A connection between two cases: sends QUIT on drop unless it is used again.
 struct CachedConnection {
     link: Option<Box<dyn Link>>,
     dialect: NetioDialect,
 }
 
 impl CachedConnection {
-    /// The link, unless the far end has left it.
+    /// The link, unless the server has closed it.
     fn into_link(mut self) -> Option<Box<dyn Link>> {
         self.link.take().filter(|link| !link.is_hung_up())
     }
@@ -199,16 +199,16 @@ impl CachedConnection {
 impl Drop for CachedConnection {
     fn drop(&mut self) {
         if let (Some(link), true) = (&mut self.link, self.dialect != NetioDialect::A) {
-            // A server that is gone needs no word.
+            // The server may be gone already.
             let _ = link.send(&ControlWord::Quit.encode(self.dialect), FINAL_SEND_TIMEOUT);
         }
     }
 }
 
-/// Where the count of one end will stand.
+/// Shared tally of one side.
 type SharedTally = Arc<Mutex<BlockTally>>;
 
-/// A connection of the case: its flows follow each other, the one that sends first.
+/// A connection of the case: its flows run one after the other, the sender first.
 struct ConnectionFlows {
     endpoint_index: usize,
     sender: Option<SharedTally>,
@@ -216,7 +216,7 @@ struct ConnectionFlows {
     handoff: Arc<Handoff>,
 }
 
-/// What one end of a connection did.
+/// The result of one flow of a connection.
 struct NetioDirectionResult<'a> {
     tally: BlockTally,
     flow: &'a FlowResult,
@@ -239,7 +239,7 @@ impl ConnectionResult<'_> {
         ran.clone().find_map(told).or_else(|| ran.clone().find_map(|ran| ran.flow.fault.clone()))
     }
 
-    /// The far end did nothing that this dialect has.
+    /// The server sent nothing that is valid in this dialect.
     fn is_wrong_dialect(&self) -> bool {
         match (&self.sent, &self.received) {
             (_, Some(ran)) if ran.tally.first_instant.is_some() => ran.tally.bytes == 0,
@@ -248,7 +248,7 @@ impl ConnectionResult<'_> {
         }
     }
 
-    /// The link, and what the far end is owed before it listens for a word; none while it still sends.
+    /// The link and the bytes to send before the next control word; `None` while the server still sends.
     fn into_idle_link(self) -> Option<(Box<dyn Link>, Vec<u8>)> {
         if self
             .received
@@ -258,7 +258,7 @@ impl ConnectionResult<'_> {
             return None;
         }
         let ran = self.sent.or(self.received)?;
-        // What speaks otherwise is sent nothing more.
+        // A server with another protocol gets no more data.
         ran.tally.fault.is_none().then_some((ran.link, ran.tally.owed_bytes))
     }
 }
@@ -276,7 +276,7 @@ struct NetioSession {
 }
 
 impl NetioSession {
-    /// What a connection is kept under.
+    /// The key of a cached connection.
     fn cache_key(&self, port: usize) -> String {
         format!("{} {} {}", PROTOCOL.name, self.dialect.name(), self.endpoints[port])
     }
@@ -316,7 +316,7 @@ impl NetioSession {
             });
         }
         if receives && let Some(link) = links.next() {
-            // How long it takes is the server's business; the sink only needs to know what would be too much.
+            // The server decides how long it sends; the sink only needs an upper limit.
             let case = Case { stop: StopCondition::after_time(MAX_SERVER_SEND_TIME), ..case.clone() };
             let sink = Sink::new(&case, &caps, tuning, (near.new_recorder)(FlowRole::Download, port));
             let word = (!sends).then(|| ControlWord::ServerSends(case.message_bytes).encode(dialect));
@@ -333,7 +333,7 @@ impl NetioSession {
         Ok(())
     }
 
-    /// The connections with what their ends did.
+    /// The connections with the results of their flows.
     fn connection_results<'a>(
         &self,
         flows: &'a [FlowResult],
@@ -351,7 +351,7 @@ impl NetioSession {
                 received: ran(&line.receiver),
             };
             if let Some(received) = &mut used.received {
-                // The end that received may have been through before the other one knew when it had asked.
+                // The receiver may have ended before the sender had recorded the time of the request.
                 received.tally.first_instant = line.handoff.requested_at();
             }
             used
@@ -359,7 +359,7 @@ impl NetioSession {
         self.connections.iter().map(used).collect()
     }
 
-    /// What the ends of one direction counted together, for the document.
+    /// Adds the combined counts of one direction to the document.
     fn record_direction<'a>(
         &mut self,
         ran: impl Iterator<Item = &'a NetioDirectionResult<'a>> + Clone,
@@ -376,8 +376,8 @@ impl NetioSession {
         }
     }
 
-    /// What became of the payload: of what was sent, what is acknowledged. Where blocks came back, the first of them
-    /// says that everything before was read.
+    /// The delivered payload: sent bytes that were acknowledged. If the server sends blocks afterwards, the first of
+    /// them shows that it has read everything before.
     fn build_report(&self, used: &[ConnectionResult]) -> ServerReport {
         let sent: Vec<&NetioDirectionResult> = used.iter().filter_map(|used| used.sent.as_ref()).collect();
         let links: Vec<_> = sent.iter().map(|ran| (ran.flow, &*ran.link)).collect();
@@ -385,7 +385,7 @@ impl NetioSession {
         for (flow, used) in flows.iter_mut().zip(used) {
             flow.fault = flow.fault.take().map(|fault| format!("{}: {fault}", self.endpoints[flow.port]));
             let first = |ran: &Option<NetioDirectionResult>| ran.as_ref()?.flow.recorder.first_instant;
-            // What comes before it was asked for says nothing of what was read.
+            // Data that arrives before the request does not show that.
             let asked = used.received.as_ref().and_then(|ran| ran.tally.first_instant);
             if let (Some(sent), Some((first, back))) =
                 (&used.sent, first(&used.sent).zip(first(&used.received)))
@@ -407,8 +407,8 @@ impl NetioSession {
         ServerReport { flows, ..ServerReport::default() }
     }
 
-    /// The connection at the border between two directions, if the rest of what was begun can be sent. Else it is
-    /// reset: an original that is closed in mid-block looks for the rest at 100 % CPU for ever.
+    /// Completes the current block to make the connection reusable; otherwise the connection is reset. After a regular
+    /// close within a block, an original server waits for the rest in an endless loop at 100 % CPU.
     fn complete_block(&self, mut link: Box<dyn Link>, owed: &[u8]) -> Option<CachedConnection> {
         let mut left = owed;
         let until = self.clock.now() + FINAL_SEND_TIMEOUT;
@@ -446,7 +446,7 @@ impl ClientSession for NetioSession {
         if let (Some(fault), Some(flow)) = (fault, report.flows.first_mut()) {
             flow.fault = Some(fault);
         }
-        // A server that does not read hears no next word either.
+        // A server that does not read cannot receive a control word either.
         let failed = report.flows.iter().any(|flow| flow.fault.is_some());
         for used in used {
             let port = used.endpoint_index;
@@ -465,7 +465,7 @@ impl ClientSession for NetioSession {
     }
 }
 
-/// What to try where the far end did not do as this dialect has it.
+/// Suggests another dialect if the server did not follow this one.
 fn dialect_hint(dialect: NetioDialect) -> &'static str {
     match dialect {
         NetioDialect::C => "; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a",

@@ -1,4 +1,4 @@
-//! The receiving end of one direction at the client: a [`Sink`] counts and records, the blocks say when it is over.
+//! The receiver of one direction on the client: a [`Sink`] counts and records, the blocks signal the end.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::sample::Recorder;
 use crate::workload::RecordingParty;
 use crate::workload::throughput::{Sink, overtime};
 
-/// Bytes that are shown of what is no block.
+/// Bytes to show of unexpected data.
 const MAX_SHOWN_BYTES: usize = 16;
 
 pub struct BlockReceiver {
     sink: Sink,
     blocks: FlaggedBlockParser,
     block_bytes: u32,
-    /// The word that asks for the blocks, where this end sends it, and how much of it is out.
+    /// The control word that requests the blocks, if the receiver sends it, and how many of its bytes have been sent.
     request_word: Option<[u8; WORD_BYTES]>,
     word_sent_bytes: usize,
     timeout: Duration,
@@ -29,13 +29,13 @@ pub struct BlockReceiver {
     has_begun: bool,
     begun_at: Option<Time>,
     fault: Option<Fault>,
-    /// As NETIO counts, to the end of the last block, which counts as well; it begins with the word.
+    /// NETIO's own count, from the request to the end of the last block, which is included.
     local_tally: BlockTally,
     shared_tally: Arc<Mutex<BlockTally>>,
 }
 
 impl BlockReceiver {
-    /// Blocks that `word` asks for; without it they begin once the other flow has asked.
+    /// Receives the blocks that `word` requests; without it they begin after the other flow's request.
     pub fn new(
         sink: Sink,
         case: &Case,
@@ -59,7 +59,7 @@ impl BlockReceiver {
         }
     }
 
-    /// Where its count will stand once it has ended.
+    /// The tally, complete once the party has ended.
     pub fn shared_tally(&self) -> Arc<Mutex<BlockTally>> {
         self.shared_tally.clone()
     }
@@ -75,7 +75,7 @@ impl BlockReceiver {
         })
     }
 
-    /// What came cannot be what a NETIO server sends.
+    /// Describes data that a NETIO server cannot have sent.
     fn unexpected_data(&self, taken: usize) -> Option<String> {
         let came = self.sink.batch();
         let first = || {
@@ -106,7 +106,7 @@ impl Party for BlockReceiver {
             return Step::Send { bytes: &word[self.word_sent_bytes..], message: word.len() };
         }
         if !self.has_begun {
-            // In this order: whoever asked says so before it says that it is over.
+            // In this order: the sender sets the request flag before it gives up.
             let is_over = self.handoff.is_given_up();
             self.has_begun = self.handoff.is_request_started();
             if !self.has_begun && is_over {
@@ -140,7 +140,7 @@ impl Party for BlockReceiver {
 
     #[inline]
     fn on_received(&mut self, now: Time) {
-        // It may have been asked while this end waited.
+        // The request may have been sent during the wait.
         self.has_begun |= self.handoff.is_request_started();
         let taken: usize = self.sink.batch().messages().map(|bytes| self.blocks.push(bytes)).sum();
         self.sink.on_received(now);

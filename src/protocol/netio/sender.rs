@@ -1,5 +1,5 @@
-//! The sending end of one direction: a [`Source`] says when and how much, what goes out are NETIO's blocks, with the
-//! control word that announces them before and the last block behind. The same at the client and at the server.
+//! The sender of one direction, for client and server. A [`Source`] defines timing and amount; the bytes are NETIO's
+//! blocks, with the control word that announces them and the last block at the end.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,52 +14,52 @@ use crate::sample::Recorder;
 use crate::workload::RecordingParty;
 use crate::workload::throughput::Source;
 
-/// What stands before the blocks, behind them, and between.
+/// The current part of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SendStage {
-    /// The word that announces the blocks.
+    /// The control word that announces the blocks.
     Announcement,
     Blocks,
-    /// Of the block that was begun.
+    /// The rest of a block that has begun.
     BlockRest,
-    /// Has the far end said anything? A receiver says nothing.
+    /// Checks for input, which a receiver never sends.
     CheckReply,
     /// The block with the flag.
     LastBlock,
-    /// What is to follow at once.
+    /// The control word of the next direction.
     NextRequest,
     Finished,
 }
 
-/// Bytes that are shown of what a receiver should not have said.
+/// Bytes to show of unexpected input from a receiver.
 const MAX_SHOWN_BYTES: usize = 16;
 
 pub struct BlockSender {
     source: Source,
     timeout: Duration,
-    /// Blocks end to end, as many as the source offers at once.
+    /// Consecutive blocks, as many as the source offers at once.
     block_buffer: Vec<u8>,
     block_bytes: usize,
-    /// Of the block that has begun, bytes sent.
+    /// Bytes sent of the current block.
     block_offset: usize,
     stage: SendStage,
-    /// Of the piece that is being sent in this stage.
+    /// Bytes sent of the current stage.
     stage_offset: usize,
     stage_since: Option<Time>,
     announcement: Option<[u8; WORD_BYTES]>,
     last_block: Vec<u8>,
     checks_reply: bool,
-    /// Another party goes on with the link.
+    /// Another party continues on the link.
     keeps_link_open: bool,
     next_request: Option<([u8; WORD_BYTES], Arc<Handoff>)>,
     reply_batch: Batch,
-    /// As NETIO counts: whole blocks, from the first one's beginning to the end of the last one without the flag.
+    /// NETIO's own count: whole blocks, from the start of the first to the end of the last one without the flag.
     local_tally: BlockTally,
     shared_tally: Arc<Mutex<BlockTally>>,
 }
 
 impl BlockSender {
-    /// Blocks alone; what stands around them is added by the other functions.
+    /// Sends only blocks; the other functions add the parts around them.
     pub fn new(case: &Case, caps: &Caps, tuning: Tuning, recorder: Recorder) -> BlockSender {
         let size = case.message_bytes as usize;
         let at_once = match caps.framing {
@@ -87,7 +87,7 @@ impl BlockSender {
         }
     }
 
-    /// A client announces the blocks, in the dialects that have words, and listens behind them.
+    /// Announces the blocks, in dialects with control words, and checks for input after them. For clients.
     pub fn with_announcement(mut self, dialect: NetioDialect) -> BlockSender {
         self.checks_reply = true;
         if dialect != NetioDialect::A {
@@ -97,41 +97,41 @@ impl BlockSender {
         self
     }
 
-    /// The block with the flag comes last.
+    /// Ends with the flagged block.
     pub fn with_last_block(mut self) -> BlockSender {
         self.last_block = self.block_buffer[..self.block_bytes].to_vec();
         self.last_block[0] = LAST_BLOCK_FLAG;
         self
     }
 
-    /// When it is over, another party goes on with the link.
+    /// Leaves the link open for another party.
     pub fn keeping_link_open(mut self) -> BlockSender {
         self.keeps_link_open = true;
         self
     }
 
-    /// Behind the last block the server is asked to send, and the other flow is told when.
+    /// After the last block, requests data from the server and records the time for the other flow.
     pub fn with_next_request(mut self, dialect: NetioDialect, handoff: Arc<Handoff>) -> BlockSender {
         self.next_request =
             Some((ControlWord::ServerSends(self.block_bytes as u32).encode(dialect), handoff));
         self
     }
 
-    /// Where its count will stand once it has ended.
+    /// The tally, complete once the party has ended.
     pub fn shared_tally(&self) -> Arc<Mutex<BlockTally>> {
         self.shared_tally.clone()
     }
 
-    /// All is out.
+    /// All output has been sent.
     pub fn is_finished(&self) -> bool {
         self.stage == SendStage::Finished
     }
 
-    /// What is sent in this stage, but for the blocks.
+    /// The output of this stage, except for blocks.
     fn stage_bytes(&self) -> &[u8] {
         match self.stage {
             SendStage::Announcement => self.announcement.as_ref().map_or(&[], |head| head),
-            // Nothing was begun when the border of a block is where it stands.
+            // Nothing was begun if the offset is at a block boundary.
             SendStage::BlockRest if self.block_offset > 0 => {
                 &self.block_buffer[self.block_offset..self.block_bytes]
             }
@@ -165,7 +165,7 @@ impl BlockSender {
         (self.stage_offset, self.stage_since) = (0, None);
     }
 
-    /// What the receiver still has to get so that it sees a whole block and the last one.
+    /// The bytes that complete the current block and add the last one, so that the receiver sees a valid end.
     fn owed_bytes(&self) -> Vec<u8> {
         let begun = match (self.stage, self.block_offset) {
             (_, 0) => &[],

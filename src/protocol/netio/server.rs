@@ -1,7 +1,8 @@
-//! The far side: a server for NETIO's clients of every dialect, any number of them at once.
+//! A server for NETIO clients of every dialect, any number of them at once.
 //!
-//! The first bytes of a connection tell its dialect. Then it is a plain loop of commands, as the original is: receive
-//! blocks until the last one, send blocks for a while, end. Nothing is said back, but on a stream beside datagrams.
+//! The first bytes of a connection identify its dialect. Then it is a loop of commands, as in the original: receive
+//! blocks until the last one, send blocks for some time, end. The server sends no replies, except on the stream of
+//! datagram tests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,16 +20,16 @@ use crate::plan::{Case, Pacing, StopCondition};
 use crate::protocol::{ServerConfig, ServerLimits, ServerSetting, Service, server_case};
 use crate::sample::Recorder;
 
-/// How long the original sends, a constant of its program (1.26 to 1.34).
+/// Send time of the original, a constant (1.26 to 1.34).
 const SERVER_SEND_TIME: Duration = Duration::from_secs(6);
 
-/// Most payload of a datagram over IPv4: larger ones cannot be sent.
+/// Maximum payload of a datagram over IPv4.
 const MAX_DATAGRAM_BYTES: u32 = 65_507;
 
-/// A client of datagrams is sent none where none of its own has come until then: nobody knows where to.
+/// Time to wait for the first datagram of a client, whose address is unknown before that.
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Room for what one receive operation brings.
+/// Bytes of a receive.
 const RECEIVE_BYTES: usize = 128 * 1024;
 
 pub fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
@@ -38,13 +39,13 @@ pub fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
 struct NetioService {
     limits: ServerLimits,
     clients: Arc<ClientRegistry>,
-    /// Its streams say what is to happen with datagrams.
+    /// Its streams carry the commands for datagrams.
     has_datagrams: bool,
 }
 
 impl Service for NetioService {
     fn for_endpoint(&self, endpoint: &Endpoint, all: &[Endpoint]) -> Option<Arc<dyn Service>> {
-        // Ports that the system chooses are never the same.
+        // Ports chosen by the system always differ.
         let has_port = matches!(endpoint.host_port(), Ok((_, Some(1..))));
         let is_beside = |datagrams: &Endpoint| {
             let stream = companion_stream(datagrams).ok().filter(|_| has_port);
@@ -79,18 +80,18 @@ impl Service for NetioService {
     }
 }
 
-/// What a connection is about.
+/// State of a connection.
 enum NetioConnectionState {
-    /// The next word, or the first bytes of a client without words.
+    /// The next word, or the first bytes of a client without control words.
     AwaitingCommand,
     /// Blocks of the client.
     Receiving(FlaggedBlockParser),
-    /// Bytes of a client without words, until it closes.
+    /// Bytes of a client without control words, until it closes.
     Draining,
     Sending(Box<BlockSender>),
-    /// A word of this end, and how much of it is out.
+    /// A reply word, and how many of its bytes have been sent.
     Replying([u8; WORD_BYTES], usize),
-    /// Datagrams are being sent, at the latest until then.
+    /// Datagrams are being sent, until this time at the latest.
     AwaitingDatagrams(Time),
     Closed,
     Refused(String),
@@ -102,16 +103,16 @@ struct NetioConnection {
     dialect: Option<NetioDialect>,
     state: NetioConnectionState,
     command: [u8; WORD_BYTES],
-    /// Bytes of the word that have come.
+    /// Received bytes of the word.
     command_filled: usize,
     batch: Batch,
-    /// Bytes of the batch that have been dealt with.
+    /// Processed bytes of the batch.
     batch_used: usize,
-    /// When something moved last.
+    /// Time of the last progress.
     last_activity: Option<Time>,
     /// When the direction began.
     direction_began: Option<Time>,
-    /// Of a stream beside datagrams.
+    /// For the stream of a datagram test.
     registered_client: Option<RegisteredClient>,
 }
 
@@ -143,7 +144,7 @@ impl NetioConnection {
         Duration::from_secs(self.limits.idle_s)
     }
 
-    /// Deals with what has come and was not looked at yet, until this end has to send or to hear more.
+    /// Processes pending input, until the server must send or needs more input.
     fn process_input(&mut self, now: Time) {
         while matches!(
             self.state,
@@ -176,7 +177,7 @@ impl NetioConnection {
         }
     }
 
-    /// Does as the word says, once it is whole.
+    /// Executes a complete control word.
     fn handle_command(&mut self, now: Time) {
         let dialect = match self.dialect {
             Some(dialect) => dialect,
@@ -223,7 +224,7 @@ impl NetioConnection {
         };
     }
 
-    /// What a word means where the blocks are datagrams.
+    /// Executes a control word of a datagram test.
     fn handle_datagram_command(
         &self,
         client: &DatagramClient,
@@ -255,7 +256,7 @@ impl NetioConnection {
         }
     }
 
-    /// Whether the datagrams that a client waits for are out; then it is told how many.
+    /// Waits for requested datagrams to be sent, then sends their count.
     fn poll_datagrams(&mut self, until: Time, now: Time) {
         let (Some(entered), Some(dialect)) = (&self.registered_client, self.dialect) else { return };
         let nowhere = !entered.client.is_reachable.load(Relaxed)
@@ -264,7 +265,7 @@ impl NetioConnection {
             entered.client.request_datagrams(0);
         }
         if let Some(sent) = entered.client.completed_packets() {
-            // Never none: the original divides by it.
+            // Never 0: the original divides by it.
             let sent = u32::try_from(sent.max(1)).unwrap_or(u32::MAX);
             self.state = NetioConnectionState::Replying(ControlWord::Result(sent).encode(dialect), 0);
         } else if now > until {
@@ -282,12 +283,12 @@ impl NetioConnection {
     }
 }
 
-/// How long this end sends.
+/// How long the server sends.
 fn send_time(limits: &ServerLimits) -> Duration {
     SERVER_SEND_TIME.min(Duration::from_secs(limits.duration_s))
 }
 
-/// What this end sends when it is asked to, as far as it is allowed to.
+/// The case of a sending server, within its limits.
 pub fn sending_case(limits: &ServerLimits, size: u32) -> Case {
     let per_second = |rate: f64| rate / 8.0 / f64::from(size);
     Case {
@@ -349,7 +350,7 @@ impl Party for NetioConnection {
         self.process_input(now);
     }
 
-    /// Its limits are those of each direction, of which a client has many, one after the other.
+    /// Limits apply to each direction; a client has many of them, one after the other.
     fn client_trust(&self) -> ClientTrust {
         ClientTrust::Exempt
     }
@@ -359,7 +360,7 @@ impl Party for NetioConnection {
     }
 
     fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
-        // In the middle of anything that is a client that went away; there is nothing to wait for.
+        // In any other state the client has disconnected.
         self.state = NetioConnectionState::Closed;
         Ok(())
     }

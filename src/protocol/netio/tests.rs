@@ -1,4 +1,4 @@
-//! What is on the wire, byte for byte, in both roles and every dialect; and what the ends count.
+//! Exact bytes on the wire, in both roles and every dialect; and the resulting counts.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::sample::Recorder;
 use crate::units::{Bytes, Count};
 use crate::workload::RecordingParty;
 
-/// Blocks of 16 bytes, two of them.
+/// Two blocks of 16 bytes.
 fn case(direction: Direction) -> Case {
     let spec = CaseSpec {
         url: Some(OneOrMany::One("mem://far".parse().unwrap())),
@@ -27,13 +27,14 @@ fn case(direction: Direction) -> Case {
     spec.expand().unwrap().remove(0)
 }
 
-/// What a party did until it ended, heard everything or wanted nothing but to hear more.
+/// Actions of a party until it ended, or had read everything and only waited for more.
 struct Transcript {
     output: Vec<u8>,
     outcome: Option<Result<(), Fault>>,
 }
 
-/// Lets a party talk; what it says takes a second, what it hears no time. The pieces come one after the other whenever it listens, then silence.
+/// Runs a party: a send takes a second, a receive no time. The chunks arrive one by one when the party receives,
+/// followed by silence.
 fn run_party(party: &mut dyn Party, pieces: &[&[u8]]) -> Transcript {
     let (mut said, mut now) = (Vec::new(), Time(1));
     let mut pieces = pieces.iter();
@@ -46,7 +47,7 @@ fn run_party(party: &mut dyn Party, pieces: &[&[u8]]) -> Transcript {
                 now = now + Duration::from_secs(1);
             }
             Step::Receive { into, until } => match pieces.as_slice().first() {
-                // A look without waiting finds nothing.
+                // A non-blocking check finds nothing.
                 Some(_) | None if until <= now => party.on_timeout(now),
                 Some(piece) => {
                     pieces.next();
@@ -69,12 +70,12 @@ fn word_bytes(bytes: [u8; 8]) -> Vec<u8> {
     bytes.to_vec()
 }
 
-/// A block of the test's transcripts: flag, then filler from `first` on.
+/// A block of the transcripts: flag, then filler starting at `first`.
 fn filled_block(flag: u8, first: u8) -> Vec<u8> {
     std::iter::once(flag).chain(first..first + 15).collect()
 }
 
-/// A block as we send it.
+/// A block as sent by linkgauge.
 fn own_block(flag: u8) -> Vec<u8> {
     let mut block = make_block(16);
     block[0] = flag;
@@ -98,7 +99,7 @@ fn server(limits: ServerLimits) -> Box<dyn Party> {
     service.new_party(&Caps::STREAM, "test")
 }
 
-/// One that sends two blocks: two steps of a talk.
+/// Limits that allow two blocks: two steps of the party.
 fn short_limits() -> ServerLimits {
     ServerLimits { duration_s: 2, ..ServerLimits::default() }
 }

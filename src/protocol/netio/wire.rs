@@ -1,5 +1,4 @@
-//! What NETIO says on the wire: control words, blocks with a flag in front, and how its dialects are told apart. Pure:
-//! bytes in, bytes out; not for when anything is said.
+//! Wire format of NETIO: control words, flagged blocks, and detection of the dialect. Encoding and decoding only.
 //!
 //! | dialect | versions | control words |
 //! | --- | --- | --- |
@@ -7,7 +6,7 @@
 //! | B | 1.15 to 1.22 | in the byte order of the client's machine, little-endian on x86 |
 //! | C | from 1.23 | big-endian |
 
-/// Largest block: the original's buffer holds no more, and does not check.
+/// Maximum block: the size of the original's buffer, which it does not check.
 pub const MAX_BLOCK_BYTES: u32 = 65_536;
 
 /// The sizes that NETIO runs. The last one is 32 KB less one byte, and shown as 32k.
@@ -16,10 +15,10 @@ pub const BLOCK_SIZES: [u32; 6] = [1024, 2048, 4096, 8192, 16_384, 32_767];
 /// Bytes of a control word: command and data, 32 bits each.
 pub const WORD_BYTES: usize = 8;
 
-/// What byte 0 of the last block of a direction holds. The others hold 0; a receiver takes anything else as the last.
+/// Byte 0 of the last block of a direction. It is 0 in all others; a receiver treats any other value as the last block.
 pub const LAST_BLOCK_FLAG: u8 = 1;
 
-/// The wire formats, told apart by their versions.
+/// The wire formats, by version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetioDialect {
     A,
@@ -54,13 +53,13 @@ impl NetioDialect {
 /// A control word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlWord {
-    /// The end of the connection. Any word that is none of the others means the same.
+    /// Ends the connection, as does any unknown word.
     Quit,
-    /// The client will send blocks of so many bytes.
+    /// The client will send blocks of this size.
     ClientSends(u32),
-    /// The server shall.
+    /// The server shall send blocks of this size.
     ServerSends(u32),
-    /// Datagrams counted. What a client says here means nothing.
+    /// Number of datagrams. The value is ignored if a client sends it.
     Result(u32),
 }
 
@@ -90,24 +89,24 @@ impl ControlWord {
     }
 }
 
-/// What the first bytes of a client tell a server.
+/// Result of detecting the dialect from a client's first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DialectGuess {
-    /// Too few of them yet.
+    /// More bytes are needed.
     Undecided,
     Known(NetioDialect),
-    /// No NETIO begins like that.
+    /// Not a NETIO client.
     NotNetio,
 }
 
 impl DialectGuess {
-    /// By the first [`WORD_BYTES`] bytes, or as many as have come.
+    /// Detects the dialect from the first [`WORD_BYTES`] bytes, or those available.
     pub fn from_first_bytes(first: &[u8]) -> DialectGuess {
         match first {
             [] => DialectGuess::Undecided,
             [0, 0, 0, 1 | 2, ..] => DialectGuess::Known(NetioDialect::C),
             [1 | 2, 0, 0, 0, ..] => DialectGuess::Known(NetioDialect::B),
-            // Nothing but zeros says the same in B.
+            // All zeros also occur in dialect B.
             [0, rest @ ..] => match rest.iter().position(|&byte| byte != 0) {
                 Some(_) => DialectGuess::Known(NetioDialect::A),
                 None if first.len() >= WORD_BYTES => DialectGuess::Known(NetioDialect::C),
@@ -121,13 +120,13 @@ impl DialectGuess {
     }
 }
 
-/// Finds the borders of the blocks in a stream, and the last block of a direction.
+/// Finds the block boundaries in a stream, and the last block of a direction.
 #[derive(Debug, Clone)]
 pub struct FlaggedBlockParser {
     block_bytes: usize,
-    /// Bytes of the block that has begun.
+    /// Bytes of the current block.
     block_offset: usize,
-    /// The flag of that block; of none before the first.
+    /// The flag of that block; 0 before the first.
     block_flag: u8,
     whole_blocks: u64,
     is_finished: bool,
@@ -145,7 +144,8 @@ impl FlaggedBlockParser {
         }
     }
 
-    /// Takes what came; returns how many of the bytes belong to this direction: all, until its last block ends.
+    /// Processes input. Returns the number of bytes that belong to this direction: all, up to the end of its last
+    /// block.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
@@ -165,29 +165,29 @@ impl FlaggedBlockParser {
         at
     }
 
-    /// The last block has come, whole.
+    /// The last block is complete.
     pub fn is_finished(&self) -> bool {
         self.is_finished
     }
 
-    /// Bytes of a block that has begun and not ended.
+    /// Bytes of an incomplete block.
     pub fn block_offset(&self) -> usize {
         self.block_offset
     }
 
-    /// Whole blocks, the last one too.
+    /// Complete blocks, including the last one.
     pub fn whole_blocks(&self) -> u64 {
         self.whole_blocks
     }
 
-    /// The flag of the block that came last.
+    /// The flag of the most recent block.
     pub fn block_flag(&self) -> u8 {
         self.block_flag
     }
 }
 
-/// A block as NETIO up to 1.26 sends it when it was built with glibc: byte 0 is the flag of a block that others follow,
-/// the rest the low bytes of `rand()`. Whoever receives it does not look.
+/// A block of NETIO up to 1.26 built with glibc: byte 0 is the flag of a block that is not the last, the rest are the
+/// low bytes of `rand()`. Receivers ignore the content.
 pub fn make_block(size: usize) -> Vec<u8> {
     let mut random = GlibcRand::new();
     std::iter::once(0).chain(std::iter::repeat_with(|| random.next() as u8)).take(size).collect()
@@ -203,12 +203,12 @@ impl GlibcRand {
     fn new() -> GlibcRand {
         let mut state = [1; 31];
         for index in 1..state.len() {
-            // Lehmer's generator, as Park and Miller chose it.
+            // Lehmer's generator with the constants of Park and Miller.
             state[index] = (u64::from(state[index - 1]) * 16_807 % 0x7fff_ffff) as u32;
         }
-        // Three words apart: what is added, and what it is added to.
+        // The two words of a sum are three apart.
         let mut random = GlibcRand { state, index: 3 };
-        // Ten times round, unseen.
+        // The first 310 values are discarded.
         for _ in 0..310 {
             random.next();
         }
@@ -223,7 +223,7 @@ impl GlibcRand {
     }
 }
 
-/// Lost of those sent, in whole percent, cut off as NETIO does; none where more came than were sent.
+/// Lost datagrams in whole percent of those sent, truncated as in NETIO; `None` if more arrived than were sent.
 pub fn loss_percent(sent: u64, received: u64) -> Option<u64> {
     let lost = sent.checked_sub(received)?;
     Some(u64::try_from(u128::from(lost) * 100 / u128::from(sent.max(1))).unwrap_or(100))
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    /// In whatever pieces the bytes come.
+    /// For any chunk sizes.
     #[test]
     fn blocks_end_with_the_flag() {
         let stream = [[0, 7, 7], [0, 1, 1], [1, 0, 0]].concat();

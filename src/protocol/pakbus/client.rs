@@ -1,5 +1,5 @@
-//! The near side of PakBus: downloads of files and tables from a data logger, and reads of its clock. The far side is a
-//! real logger, or the lab's (`lab/logger.rs`).
+//! The client of PakBus: downloads of files and tables from a data logger, and reads of its clock. The server is a real
+//! logger or the emulated one (`lab/logger.rs`).
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -51,19 +51,19 @@ pub const PROTOCOL: Protocol = Protocol {
 /// `pakbus://host:6785/ADDRESS`.
 pub const SHORTHAND: Shorthand = Shorthand { scheme: PROTOCOL.name, protocol: PROTOCOL.name, option: "node" };
 
-/// What fits a message of 998 bytes, the longest that loggers take.
+/// Maximum chunk of a message of 998 bytes, the longest that loggers accept.
 const MAX_CHUNK_BYTES: u32 = 991;
 
-/// A logger fills an answer with records up to this (BMP5 manual).
+/// Maximum bytes of records in a reply (BMP5 manual).
 const RECORD_REPLY_BYTES: u32 = 512;
 
 /// The longest name of a file (BMP5 manual).
 const MAX_NAME_CHARACTERS: usize = 64;
 
-/// How a logger refuses a security code.
+/// Reply to a wrong security code.
 const PERMISSION_DENIED: &str = "permission denied: the logger wants another security code (--security)";
 
-/// What to download.
+/// The target of a download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum DownloadTarget {
     File(String),
@@ -78,7 +78,7 @@ impl DownloadTarget {
     }
 }
 
-/// The options of a case, read.
+/// The parsed options of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PakBusOptions {
     node: u16,
@@ -90,7 +90,7 @@ pub struct PakBusOptions {
 }
 
 impl PakBusOptions {
-    /// Those of a case, or why they make no sense.
+    /// Parses the options of a case. The error names the invalid option.
     pub fn from_case(case: &Case) -> Result<PakBusOptions, String> {
         let text = |name: &str| case.peer_options.get(name).map(String::as_str);
         let window = parse_number(case, "window", 1, 1..=255)?;
@@ -123,7 +123,7 @@ impl PakBusOptions {
     }
 }
 
-/// An option that is a number.
+/// Parses a numeric option.
 fn parse_number<T: FromStr + PartialOrd + Display>(
     case: &Case,
     name: &str,
@@ -136,7 +136,7 @@ fn parse_number<T: FromStr + PartialOrd + Display>(
     })
 }
 
-/// A name as loggers have them.
+/// Checks a name against the limits of loggers.
 fn parse_name(what: &str, name: &str) -> Result<String, String> {
     let fits = (1..=MAX_NAME_CHARACTERS).contains(&name.chars().count());
     if fits && name.chars().all(|c| !c.is_control() && u32::from(c) < 256) {
@@ -148,7 +148,7 @@ fn parse_name(what: &str, name: &str) -> Result<String, String> {
     ))
 }
 
-/// Reads the options, and says what is a message: a question for the time, a piece of a file, an answer with records.
+/// Reads the options and sets the message: a clock request, a chunk of a file, or a reply with records.
 fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
     let options = PakBusOptions::from_case(case)?;
     if caps.framing == Framing::Message {
@@ -206,7 +206,7 @@ fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>,
     Ok(Box::new(LoggerSession { flows, effective_settings: Map::new() }))
 }
 
-/// A logger that was asked.
+/// A logger that has replied.
 struct LoggerSession {
     flows: Vec<Flow>,
     effective_settings: Map<String, Value>,

@@ -1,9 +1,9 @@
-//! Reading and writing the pieces that messages are made of: big-endian numbers, texts that end with a zero byte, times.
+//! Encoding and decoding of the elements of messages: big-endian numbers, zero-terminated texts, times.
 
 use super::PakBusParseError;
 use super::value::LoggerTime;
 
-/// What is left of a message.
+/// The unread rest of a message.
 #[derive(Debug, Clone, Copy)]
 pub struct MessageReader<'a>(pub &'a [u8]);
 
@@ -40,7 +40,7 @@ impl<'a> MessageReader<'a> {
         Ok(LoggerTime { seconds: self.i32()?, nanoseconds: self.i32()? })
     }
 
-    /// A text and the zero behind it.
+    /// A text and its terminating zero.
     pub fn text(&mut self) -> Result<String, PakBusParseError> {
         let end = self.0.iter().position(|&byte| byte == 0).ok_or(PakBusParseError::TooShort)?;
         let text = self.take(end)?;
@@ -48,7 +48,7 @@ impl<'a> MessageReader<'a> {
         Ok(from_latin1(text))
     }
 
-    /// Everything that is left.
+    /// All remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
@@ -58,23 +58,23 @@ impl<'a> MessageReader<'a> {
     }
 }
 
-/// Bytes as text, each a character.
+/// Decodes Latin-1: each byte is a character.
 pub fn from_latin1(bytes: &[u8]) -> String {
     bytes.iter().map(|&byte| char::from(byte)).collect()
 }
 
-/// Text as bytes; what Latin-1 lacks becomes a question mark.
+/// Encodes Latin-1; other characters become a question mark.
 pub fn to_latin1(text: &str) -> impl Iterator<Item = u8> {
     text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?'))
 }
 
-/// What messages are written into.
+/// Output of the encoders.
 pub trait MessageWriter {
     fn u8(&mut self, value: u8);
     fn u16(&mut self, value: u16);
     fn u32(&mut self, value: u32);
     fn instant(&mut self, value: LoggerTime);
-    /// The text and a zero; zeros within are left out.
+    /// A text and a terminating zero; zeros within the text are omitted.
     fn text(&mut self, text: &str);
 }
 

@@ -1,12 +1,12 @@
-//! The file `.DIR`: what files a logger holds.
+//! The file `.DIR`: the list of files on a logger.
 
 use super::PakBusParseError;
 use super::codec::{MessageReader, MessageWriter};
 
-/// The only version known.
+/// The only supported version.
 const DIRECTORY_VERSION: u8 = 1;
 
-/// One file, or a drive like `CPU:`, whose size is the room left on it.
+/// One file, or a drive like `CPU:`, whose size is its free space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
     pub name: String,

@@ -1,27 +1,26 @@
-//! Frames: what stands between two sync bytes on the line, with the signature that proves it whole.
+//! Frames: the bytes between two sync bytes on the line, with a signature for error detection.
 //!
-//! Not for what a packet says (`packet.rs`). A receiver drops what it cannot read without a word, so all it can do is
-//! count.
+//! The packet in a frame is parsed in `packet.rs`. A receiver drops invalid frames silently, so it can only count them.
 
-/// Begins and ends every frame, and stands nowhere inside one.
+/// Start and end of every frame; never occurs inside one.
 pub const SYNC_BYTE: u8 = 0xBD;
-/// Announces a byte that could be taken for something else.
+/// Escapes the next byte.
 const QUOTE_BYTE: u8 = 0xBC;
-/// What is added to such a byte.
+/// Added to an escaped byte.
 const QUOTE_OFFSET: u8 = 0x20;
 
-/// Most bytes of a packet with its nullifier that a receiver takes (BMP5 manual).
+/// Maximum packet with nullifier that a receiver accepts, in bytes (BMP5 manual).
 pub const MAX_PACKET_BYTES: usize = 1010;
 
 const NULLIFIER_BYTES: usize = 2;
 
-/// Bytes of the shortest packet: the state of a link, and a nullifier.
+/// Minimum packet: the state of a link, and a nullifier.
 const MIN_PACKET_BYTES: usize = 4 + NULLIFIER_BYTES;
 
-/// Where the signature of a packet or a table definition begins.
+/// Seed of the signature of a packet or a table definition.
 pub const SIGNATURE_SEED: u16 = 0xAAAA;
 
-/// The signature over `bytes`, going on from `seed`.
+/// The signature over `bytes`, continued from `seed`.
 pub fn signature(seed: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(seed, |signature, &byte| {
         let [high, low] = signature.to_be_bytes();
@@ -30,13 +29,13 @@ pub fn signature(seed: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// The two bytes that bring a signature to zero.
+/// The two bytes that make a signature zero.
 pub fn nullifier(signature: u16) -> [u8; NULLIFIER_BYTES] {
     let [high, low] = signature.to_be_bytes();
     [low.rotate_left(1).wrapping_add(high).wrapping_neg(), low.wrapping_neg()]
 }
 
-/// Appends the frame of a packet. Both its sync bytes are its own: some clients miss a frame that shares one.
+/// Appends the frame of a packet. The frame has two sync bytes of its own: some clients miss a frame that shares one.
 pub fn write(packet: &[u8], into: &mut Vec<u8>) {
     into.push(SYNC_BYTE);
     for &byte in packet.iter().chain(&nullifier(signature(SIGNATURE_SEED, packet))) {
@@ -48,12 +47,12 @@ pub fn write(packet: &[u8], into: &mut Vec<u8>) {
     into.push(SYNC_BYTE);
 }
 
-/// What a receiver has seen.
+/// Counts of a receiver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FrameCounts {
-    /// Whole packets.
+    /// Valid packets.
     pub packets: u64,
-    /// Frames whose signature was not zero: the errors of the line.
+    /// Frames with a non-zero signature: line errors.
     pub bad_signatures: u64,
     /// Frames that were too short, too long or wrongly quoted.
     pub malformed: u64,
@@ -61,10 +60,10 @@ pub struct FrameCounts {
     pub junk_bytes: u64,
 }
 
-/// Takes packets out of a stream of bytes. Needs no more memory than the longest packet, whatever comes.
+/// Extracts packets from a stream of bytes. Memory is bounded by the longest packet, whatever the input.
 #[derive(Debug)]
 pub struct FrameDecoder {
-    /// Of the frame under way, without quotes.
+    /// The current frame, unquoted.
     packet: Vec<u8>,
     state: FrameDecoderState,
     counts: FrameCounts,
@@ -72,14 +71,14 @@ pub struct FrameDecoder {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FrameDecoderState {
-    /// No sync byte was ever seen.
+    /// Before any sync byte.
     BeforeFirstSync,
     InFrame,
-    /// Behind a quote.
+    /// After a quote byte.
     AfterQuote,
-    /// In a frame that is already known to be wrong.
+    /// In an invalid frame.
     Skipping,
-    /// Behind a whole packet, which stays where it is until the caller reads on.
+    /// After a valid packet, which stays in the buffer until the next call.
     PacketComplete,
 }
 
@@ -94,8 +93,8 @@ impl Default for FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// Reads on until a packet is whole: how many of the bytes were taken, and the packet without its nullifier.
-    /// `None` means that all were taken.
+    /// Reads until a packet is complete. Returns the number of bytes read, and the packet without its nullifier; `None`
+    /// means that all bytes were read.
     pub fn read(&mut self, bytes: &[u8]) -> (usize, Option<&[u8]>) {
         if self.state == FrameDecoderState::PacketComplete {
             self.packet.clear();
@@ -113,12 +112,12 @@ impl FrameDecoder {
         (bytes.len(), None)
     }
 
-    /// What was seen since this was asked last.
+    /// Counts since the last call.
     pub fn take_counts(&mut self) -> FrameCounts {
         std::mem::take(&mut self.counts)
     }
 
-    /// One byte that is no sync byte.
+    /// A byte other than the sync byte.
     fn push_byte(&mut self, byte: u8) {
         match (self.state, byte) {
             (FrameDecoderState::BeforeFirstSync, _) => self.counts.junk_bytes += 1,
@@ -145,7 +144,7 @@ impl FrameDecoder {
         }
     }
 
-    /// A sync byte: whether it closes a whole packet. It opens the next frame as well.
+    /// Handles a sync byte: returns whether it closes a valid packet. It opens the next frame as well.
     fn end_frame(&mut self) -> bool {
         let counter = match self.state {
             FrameDecoderState::BeforeFirstSync => None,
@@ -172,7 +171,7 @@ mod tests {
     use crate::protocol::pakbus::parse_hex;
     use proptest::prelude::*;
 
-    /// Packets in what came in these pieces, and what was counted.
+    /// Packets and counts for an input in these chunks.
     fn packets<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, FrameCounts) {
         let (mut decoder, mut packets) = (FrameDecoder::default(), Vec::new());
         for mut piece in pieces {

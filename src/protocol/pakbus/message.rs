@@ -1,6 +1,6 @@
-//! Messages: what a client asks of a logger. What the logger answers is in `reply.rs`.
+//! Requests of a client to a logger. The logger's replies are in `reply.rs`.
 //!
-//! Files are *fetched* from the logger and *stored* on it; its makers call that upload and download.
+//! Files are *fetched* from the logger and *stored* on it; the manufacturer calls that upload and download.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ pub(super) mod kind {
     pub const PLEASE_WAIT: u8 = 0xA1;
 }
 
-/// How a logger took a command.
+/// Result code of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyCode(pub u8);
 
@@ -66,29 +66,29 @@ impl fmt::Display for ReplyCode {
     }
 }
 
-/// The fields of a hello and of its answer.
+/// The fields of a hello and of its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HelloFields {
     pub is_router: bool,
-    /// 0 to 7: how long a way may take (0: 0.2 s, 1: 1 s, 2: 5 s …).
+    /// 0 to 7: maximum one-way delay (0: 0.2 s, 1: 1 s, 2: 5 s …).
     pub metric: u8,
-    /// How long a neighbour may be silent, in seconds.
+    /// Seconds that a neighbour may be silent.
     pub verify: u16,
 }
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoggerCommand {
     Hello(HelloFields),
-    /// Asks for a hello; nobody answers the message itself.
+    /// Requests a hello; the message itself has no reply.
     HelloRequest,
     Bye,
-    /// Settings by number, from the first to the last; all without.
+    /// Settings by number, from the first to the last; all settings without a range.
     Settings {
         security: u16,
         range: Option<(u16, u16)>,
     },
-    /// Moves the clock by so much, which may be nothing, and asks for it.
+    /// Adjusts the clock by this duration, which may be zero, and reads it.
     Clock {
         security: u16,
         adjustment: LoggerTime,
@@ -109,7 +109,7 @@ pub enum LoggerCommand {
         mode: u8,
         selections: Vec<RecordSelection>,
     },
-    /// `count` values from a field on, each as a value of type `kind`.
+    /// `count` values starting at a field, each as a value of type `kind`.
     Values {
         security: u16,
         table: String,
@@ -119,25 +119,25 @@ pub enum LoggerCommand {
     },
 }
 
-/// A piece of a file on the logger. All pieces of a file have one transaction number.
+/// Requests a chunk of a file on the logger. All chunks of a file have one transaction number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchRequest {
     pub security: u16,
     pub name: String,
-    /// Nothing more is wanted of it.
+    /// The last request for this file.
     pub is_last: bool,
     pub offset: u32,
-    /// Most bytes in the reply; fewer mean that the file ends there.
+    /// Maximum bytes in the reply; fewer mean the end of the file.
     pub swath: u16,
 }
 
-/// A piece of a file for the logger.
+/// A chunk of a file to store on the logger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreRequest {
     pub security: u16,
-    /// May be empty after the first piece.
+    /// May be empty after the first chunk.
     pub name: String,
-    /// This is the last piece.
+    /// This is the last chunk.
     pub is_last: bool,
     pub offset: u32,
     pub data: Vec<u8>,
@@ -150,28 +150,28 @@ pub struct RecordSelection {
     pub table: u16,
     pub signature: u16,
     pub span: RecordRange,
-    /// Numbers of fields, from 1; none: all.
+    /// Numbers of fields, from 1; empty means all.
     pub fields: Vec<u16>,
 }
 
-/// Which records.
+/// Range of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordRange {
     All,
     /// From this number on.
     From(u32),
-    /// So many of the newest.
+    /// This many of the newest.
     Newest(u32),
-    /// From the first number to below the second.
+    /// From the first number up to, not including, the second.
     Numbers(u32, u32),
-    /// From the first time to before the second.
+    /// From the first time up to, not including, the second.
     Times(LoggerTime, LoggerTime),
-    /// The rest of one long record, from a byte on.
+    /// The rest of one long record, from a byte offset.
     Rest(u32, u32),
 }
 
 impl RecordRange {
-    /// The mode under which a collection asks for it.
+    /// The mode of a collection for this range.
     pub fn mode(&self) -> u8 {
         match self {
             RecordRange::All => 3,
@@ -212,7 +212,8 @@ impl RecordRange {
 }
 
 impl LoggerCommand {
-    /// The transaction number and the command in a message; [`PakBusParseError::Unknown`] for a kind not known here.
+    /// Reads the transaction number and the command of a message; [`PakBusParseError::Unknown`] for an unsupported
+    /// kind.
     pub fn read(protocol: u8, message: &[u8]) -> Result<(u8, LoggerCommand), PakBusParseError> {
         let mut reader = MessageReader(message);
         let (kind, transaction) = (reader.u8()?, reader.u8()?);
@@ -229,7 +230,7 @@ impl LoggerCommand {
             kind::HELLO => LoggerCommand::Hello(HelloFields::read(reader)?),
             kind::HELLO_REQUEST => LoggerCommand::HelloRequest,
             kind::BYE => LoggerCommand::Bye,
-            // Some clients leave the security code out, and with it all that follows.
+            // Some clients omit the security code and all fields after it.
             kind::SETTINGS => {
                 let security = if reader.is_empty() { 0 } else { reader.u16()? };
                 let first = if reader.is_empty() { None } else { Some(reader.u16()?) };
@@ -342,7 +343,7 @@ impl LoggerCommand {
         (protocol, bytes)
     }
 
-    /// The security code, where a command carries one.
+    /// The security code, if the command has one.
     pub fn security(&self) -> Option<u16> {
         match self {
             LoggerCommand::Hello(_) | LoggerCommand::HelloRequest | LoggerCommand::Bye => None,

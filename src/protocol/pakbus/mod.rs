@@ -1,7 +1,7 @@
-//! PakBus and BMP5, the protocols of Campbell data loggers: bytes in, bytes out, no I/O, both sides.
+//! PakBus and BMP5, the protocols of Campbell data loggers: encoding and decoding for client and server, without I/O.
 //!
-//! A *frame* carries a *packet*; a packet carries addresses and, unless it only tells the state of a link, a *message*.
-//! Text in messages is Latin-1 here, so that every byte of a name or unit comes back as it was.
+//! A *frame* contains a *packet*. A packet contains addresses and, unless it only reports the state of a link, a
+//! *message*. Text in messages is Latin-1 here, so that every byte of a name or unit is preserved.
 
 pub mod client;
 mod codec;
@@ -14,19 +14,19 @@ pub mod reply;
 pub mod table;
 pub mod value;
 
-/// The TCP port of a logger, unless it was set to another.
+/// Default TCP port of a logger.
 pub const DEFAULT_PORT: u16 = 6785;
 
-/// The address of a logger, unless it was set to another. Addresses go from 1 to 4094.
+/// Default address of a logger. Addresses range from 1 to 4094.
 pub const DEFAULT_ADDRESS: u16 = 1;
 
-/// Whoever hears it.
+/// All nodes.
 pub const BROADCAST_ADDRESS: u16 = 0xFFF;
 
-/// What the lab's logger says of its program, and no other.
+/// Program name of the emulated logger only.
 pub const EMULATED_MARKER: &str = "emulated by linkgauge";
 
-/// What could not be read, for one clear line.
+/// Why a message could not be parsed, in one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PakBusParseError {
     #[error("it is too short")]
@@ -35,7 +35,7 @@ pub enum PakBusParseError {
     Unknown,
 }
 
-/// Bytes as the tests write them: hexadecimal digits, spaces anywhere.
+/// Bytes in the notation of the tests: hexadecimal digits, spaces anywhere.
 #[cfg(test)]
 pub(crate) fn parse_hex(digits: &str) -> Vec<u8> {
     let digits: String = digits.split_whitespace().collect();

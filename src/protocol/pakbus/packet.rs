@@ -1,11 +1,11 @@
-//! Packets: who sends what to whom, over which neighbour, and the state of the link between the two.
+//! Packets: source, destination, the next neighbour, and the state of the link to it.
 //!
-//! Not for what the message says (`message.rs`).
+//! The content of the message is in `message.rs`.
 
 use super::PakBusParseError;
 use super::codec::{MessageReader, MessageWriter};
 
-/// The state of a link as its sender sees it: the top four bits of a packet.
+/// The state of a link as seen by the sender: the top four bits of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkState(pub u8);
 
@@ -23,20 +23,20 @@ pub struct Hop {
     pub state: LinkState,
     pub to: u16,
     pub from: u16,
-    /// What is to follow (0 nothing, 1 more, 2 who knows, 3 the other side's turn); no receiver has to care.
+    /// What follows (0 nothing, 1 more, 2 unknown, 3 a reply is expected); receivers may ignore it.
     pub expect_more: u8,
-    /// 0 low to 3 highest; no receiver has to care.
+    /// 0 low to 3 highest; receivers may ignore it.
     pub priority: u8,
 }
 
-/// The second half: from one end to the other, over any number of hops.
+/// The second half: from source to destination, over any number of hops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketRoute {
     /// [`PAKCTRL`] or [`BMP5`].
     pub protocol: u8,
     pub to: u16,
     pub from: u16,
-    /// How many routers it has passed.
+    /// Number of routers passed.
     pub hops: u8,
 }
 
@@ -45,14 +45,14 @@ pub const PAKCTRL: u8 = 0;
 /// Protocol of clocks, files and tables.
 pub const BMP5: u8 = 1;
 
-/// A packet. One without a route tells the state of the link and nothing else.
+/// A packet. Without a route it has only the state of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PakBusPacket<'a> {
     pub hop: Hop,
     pub message: Option<(PacketRoute, &'a [u8])>,
 }
 
-/// An address beside four bits of something else.
+/// Splits a word into four flag bits and an address.
 fn split_word(word: u16) -> (u8, u16) {
     ((word >> 12) as u8, word & 0xFFF)
 }
@@ -62,7 +62,7 @@ fn join_word(bits: u8, address: u16) -> u16 {
 }
 
 impl<'a> PakBusPacket<'a> {
-    /// The packet in these bytes, without its nullifier.
+    /// Parses a packet without its nullifier.
     pub fn read(bytes: &'a [u8]) -> Result<PakBusPacket<'a>, PakBusParseError> {
         let mut reader = MessageReader(bytes);
         let (state, to) = split_word(reader.u16()?);

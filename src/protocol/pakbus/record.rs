@@ -1,16 +1,16 @@
-//! Records of tables as a reply to a collection holds them.
+//! Records of tables in a reply to a collection.
 
 use super::PakBusParseError;
 use super::codec::{MessageReader, MessageWriter};
 use super::table::TableDefinition;
 use super::value::{FieldValue, LoggerTime};
 
-/// What a reply holds of one table.
+/// The part of a reply that belongs to one table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordBlock {
     /// The table's number, from 1.
     pub table: u16,
-    /// Number of the first record in it.
+    /// Number of its first record.
     pub first_record: u32,
     pub content: BlockContent,
 }
@@ -18,7 +18,7 @@ pub struct RecordBlock {
 #[derive(Debug, Clone, PartialEq)]
 pub enum BlockContent {
     Records(Vec<TableRecord>),
-    /// Bytes of a record that is too long for one reply; they are counted from its time on.
+    /// A fragment of a record that is too long for one reply. Offsets count from the time of the record.
     Fragment {
         offset: u32,
         bytes: Vec<u8>,
@@ -27,21 +27,21 @@ pub enum BlockContent {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableRecord {
-    /// Numbers follow one another, and begin again after 2^32 - 1.
+    /// Consecutive, with a wrap after 2^32 - 1.
     pub number: u32,
     pub time: LoggerTime,
     pub values: Vec<FieldValue>,
 }
 
-/// In front of an offset instead of a number of records.
+/// Set if an offset follows instead of a number of records.
 const FRAGMENT_FLAG: u32 = 1 << 31;
 
-/// The blocks in a reply's body, and whether there are more records than these. `tables` are those of the logger, all
-/// fields of which were asked for.
+/// Parses the blocks in a reply's body; returns whether there are more records. `tables` are those of the logger; the
+/// request must be for all fields.
 pub fn read(tables: &[TableDefinition], body: &[u8]) -> Result<(Vec<RecordBlock>, bool), PakBusParseError> {
     let mut reader = MessageReader(body);
     let mut blocks = Vec::new();
-    // One byte that is left says whether there is more.
+    // The last byte is the flag for more records.
     while reader.0.len() > 1 {
         let (table, first) = (reader.u16()?, reader.u32()?);
         let definition = tables.get(usize::from(table).wrapping_sub(1)).ok_or(PakBusParseError::Unknown)?;
@@ -58,7 +58,8 @@ pub fn read(tables: &[TableDefinition], body: &[u8]) -> Result<(Vec<RecordBlock>
     Ok((blocks, reader.u8()? != 0))
 }
 
-/// A record put together from fragments: its time, then its values. [`PakBusParseError::TooShort`] where some are still missing.
+/// Parses a record joined from fragments: its time, then its values. [`PakBusParseError::TooShort`] if some are
+/// missing.
 pub fn parse_record(
     table: &TableDefinition,
     number: u32,
@@ -76,7 +77,7 @@ fn parse_records(
     reader: &mut MessageReader,
 ) -> Result<Vec<TableRecord>, PakBusParseError> {
     let count = reader.u16()?;
-    // Records without values would take no bytes of the reply, however many there are.
+    // Records without values take no bytes, so their count could not be checked.
     if count > 0 && table.value_count() == 0 {
         return Err(PakBusParseError::Unknown);
     }
@@ -131,7 +132,7 @@ pub fn write(
     }
 }
 
-/// Appends a block with a piece of one record.
+/// Appends a block with a fragment of one record.
 pub fn write_fragment(into: &mut Vec<u8>, number: u16, record: u32, offset: u32, bytes: &[u8]) {
     into.u16(number);
     into.u32(record);

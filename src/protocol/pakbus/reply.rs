@@ -1,4 +1,4 @@
-//! Messages of a logger: its answers, and what else it may say while one waits for them.
+//! Messages of a logger: its replies, and unsolicited messages.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use super::message::{HelloFields, ReplyCode, kind};
 use super::packet::{BMP5, PAKCTRL, PacketRoute};
 use super::value::LoggerTime;
 
-/// What a logger says.
+/// A message of a logger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoggerReply {
     Hello(HelloFields),
-    /// A command could not be delivered or understood. Has no transaction number of its own.
+    /// A command could not be delivered or parsed. Has no transaction number of its own.
     Failure(DeliveryFailure),
-    /// The settings asked for; otherwise the outcome (2: wrong security code).
+    /// The requested settings, or the error code (2: wrong security code).
     Settings(Result<LoggerSettings, u8>),
-    /// The answer to a command of that kind comes, but within so many seconds only.
+    /// The reply to a command of that kind will follow within this many seconds.
     PleaseWait {
         command: u8,
         seconds: u16,
     },
-    /// The clock as it was before it was moved.
+    /// The clock before the adjustment.
     Clock(Result<LoggerTime, ReplyCode>),
     Program(Result<LoggerProgram, ReplyCode>),
     Fetch {
@@ -33,18 +33,18 @@ pub enum LoggerReply {
         code: ReplyCode,
         offset: u32,
     },
-    /// The logger is busy with it for so many seconds.
+    /// Seconds for which the logger is busy with the command.
     Control {
         code: ReplyCode,
         hold_off: u16,
     },
-    /// What `record.rs` reads.
+    /// Parsed by `record.rs`.
     Collect(Result<Vec<u8>, ReplyCode>),
-    /// Values of the type asked for.
+    /// Values of the requested type.
     Values(Result<Vec<u8>, ReplyCode>),
 }
 
-/// Why a command was not carried out, with the beginning of the packet it came in.
+/// Why a command was not executed, with the start of its packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryFailure {
     pub code: FailureCode,
@@ -54,7 +54,7 @@ pub struct DeliveryFailure {
 }
 
 impl DeliveryFailure {
-    /// Most bytes that are sent back of a message.
+    /// Maximum quoted bytes of a message.
     pub const MAX_QUOTED_BYTES: usize = 16;
 }
 
@@ -89,7 +89,7 @@ pub struct LoggerSettings {
     /// Version of the set of settings.
     pub major: u8,
     pub minor: u8,
-    /// There are settings beyond the last of these.
+    /// There are settings after the last of these.
     pub has_more: bool,
     pub settings: Vec<LoggerSetting>,
 }
@@ -98,12 +98,12 @@ pub struct LoggerSettings {
 pub struct LoggerSetting {
     pub id: u16,
     pub is_read_only: bool,
-    /// This is only the beginning of its value.
+    /// The value is cut off.
     pub is_truncated: bool,
     pub value: Vec<u8>,
 }
 
-/// What runs on a logger.
+/// The program of a logger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggerProgram {
     pub os: String,
@@ -115,18 +115,18 @@ pub struct LoggerProgram {
     pub name: String,
     pub signature: u16,
     pub compiled: LoggerTime,
-    /// Lines of the compiler.
+    /// Output of the compiler.
     pub result: String,
 }
 
-/// The outcome of settings that were got.
+/// Success code of a settings request.
 const SETTINGS_OK: u8 = 1;
 
 const READ_ONLY_FLAG: u16 = 1 << 14;
 const LARGE_FLAG: u16 = 1 << 15;
 
 impl LoggerReply {
-    /// The transaction number and the reply in a message; [`PakBusParseError::Unknown`] for a kind not known here.
+    /// Reads the transaction number and the reply of a message; [`PakBusParseError::Unknown`] for an unsupported kind.
     pub fn read(protocol: u8, message: &[u8]) -> Result<(u8, LoggerReply), PakBusParseError> {
         let mut reader = MessageReader(message);
         let (kind, transaction) = (reader.u8()?, reader.u8()?);
@@ -162,7 +162,7 @@ impl LoggerReply {
         }
         let code = ReplyCode(reader.u8()?);
         let complete = code == ReplyCode::COMPLETE;
-        // What follows a refusal is nobody's word: some loggers send it, some do not.
+        // The bytes after a refusal are undefined: some loggers send them, some do not.
         let offset =
             |reader: &mut MessageReader| if complete { reader.u32() } else { Ok(reader.u32().unwrap_or(0)) };
         Ok(match command {
@@ -246,7 +246,7 @@ impl LoggerReply {
 }
 
 impl DeliveryFailure {
-    /// Kind and transaction number of the command that failed.
+    /// Kind and transaction number of the failed command.
     pub fn command(&self) -> Option<(u8, u8)> {
         self.message.first_chunk().map(|&[kind, transaction]| (kind, transaction))
     }

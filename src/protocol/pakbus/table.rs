@@ -1,33 +1,33 @@
-//! The file `.TDF`: what tables a logger keeps, and of which fields. Not for their records (`record.rs`).
+//! The file `.TDF`: the tables of a logger and their fields. Records are in `record.rs`.
 
 use super::PakBusParseError;
 use super::codec::{MessageReader, MessageWriter};
 use super::frame::{SIGNATURE_SEED, signature};
 use super::value::{FieldType, LoggerTime};
 
-/// The only version known.
+/// The only supported version.
 const DEFINITIONS_VERSION: u8 = 1;
 
-/// The kind of time stamp that loggers of this kind use: seconds and nanoseconds.
+/// The type of time stamps: seconds and nanoseconds.
 const NSEC_TYPE: u8 = 14;
 
-/// What a text in the head of a file takes beside its own bytes: index, quotes, comma.
+/// Bytes of a header cell besides its text: index, quotes, comma.
 const HEADER_BYTES_PER_CELL: u64 = 16;
 
-/// In front of a field's type: clients may not write it.
+/// Flag of the type of a read-only field.
 const READ_ONLY_FLAG: u8 = 0x80;
 
-/// A table: its place in the list, from 1, is its number.
+/// A table. Its number is its position in the list, from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableDefinition {
     pub name: String,
-    /// Records that the logger keeps; the oldest goes when a new one comes.
+    /// Maximum stored records; a new one replaces the oldest.
     pub capacity: u32,
     /// The type of its time stamps.
     pub time_type: FieldType,
-    /// When, within the interval, a record is stored.
+    /// Time within the interval at which a record is stored.
     pub offset: LoggerTime,
-    /// From one record to the next; zero: whenever something happens.
+    /// Time between records; zero for records stored on events.
     pub interval: LoggerTime,
     /// In order; the first has number 1.
     pub fields: Vec<FieldDefinition>,
@@ -45,13 +45,13 @@ pub struct FieldDefinition {
     pub description: String,
     /// Index of the first value.
     pub first_index: u32,
-    /// How many values, 1 for a scalar; bytes of a text.
+    /// Number of values, 1 for a scalar; bytes of a text.
     pub dimension: u32,
     /// The dimensions of an array.
     pub dimensions: Vec<u32>,
 }
 
-/// All tables in a `.TDF`.
+/// Parses all tables of a `.TDF`.
 pub fn read(bytes: &[u8]) -> Result<Vec<TableDefinition>, PakBusParseError> {
     let mut reader = MessageReader(bytes);
     if reader.u8()? != DEFINITIONS_VERSION {
@@ -71,7 +71,7 @@ pub fn write(tables: &[TableDefinition]) -> Vec<u8> {
 }
 
 impl TableDefinition {
-    /// A table with time stamps of the usual kind.
+    /// A table with the usual type of time stamps.
     pub fn new(name: &str, size: u32, interval: LoggerTime, fields: Vec<FieldDefinition>) -> TableDefinition {
         let (time, offset) = (FieldType(NSEC_TYPE), LoggerTime::default());
         TableDefinition { name: name.to_owned(), capacity: size, time_type: time, offset, interval, fields }
@@ -104,19 +104,19 @@ impl TableDefinition {
         bytes.u8(0);
     }
 
-    /// What tells this definition from others: a collection names it, and a logger refuses another one.
+    /// Identifies the definition: a collection contains it, and a logger rejects a wrong one.
     pub fn signature(&self) -> u16 {
         let mut bytes = Vec::new();
         self.write(&mut bytes);
         signature(SIGNATURE_SEED, &bytes)
     }
 
-    /// How many values a record has.
+    /// Number of values of a record.
     pub fn value_count(&self) -> u64 {
         self.fields.iter().map(|field| u64::from(field.value_count())).sum()
     }
 
-    /// Most bytes of the head of a file that holds its records.
+    /// Maximum bytes of the header of a file with its records.
     pub fn header_bytes(&self) -> u64 {
         self.fields.iter().map(FieldDefinition::header_bytes).fold(0, u64::saturating_add)
     }
@@ -144,12 +144,12 @@ impl FieldDefinition {
         }
     }
 
-    /// How many values a record holds of it; each takes at least one byte there.
+    /// Number of values in a record; each takes at least one byte there.
     pub fn value_count(&self) -> u32 {
         if self.kind == FieldType::ASCII { self.dimension.min(1) } else { self.dimension }
     }
 
-    /// Most bytes that its texts take in the head of a file, which repeats them for each value.
+    /// Maximum bytes of its texts in the header of a file, which repeats them for each value.
     fn header_bytes(&self) -> u64 {
         let texts =
             [&self.name, &self.units, &self.processing].map(|text| text.len() as u64 + HEADER_BYTES_PER_CELL);
@@ -189,7 +189,7 @@ impl FieldDefinition {
     }
 }
 
-/// What comes before an item that is nothing.
+/// Reads items until the terminator.
 fn read_until<T>(
     mut next: impl FnMut() -> Result<T, PakBusParseError>,
     nothing: impl Fn(&T) -> bool,
@@ -203,7 +203,7 @@ fn read_until<T>(
     }
 }
 
-/// The tables that the tests of this folder speak of.
+/// The tables that the tests of this folder use.
 #[cfg(test)]
 pub(super) fn example_tables() -> Vec<TableDefinition> {
     let field = |name: &str, kind, processing: &str, units: &str| FieldDefinition {

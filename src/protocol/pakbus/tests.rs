@@ -1,4 +1,4 @@
-//! Messages against whole frames: those of the manual, and those that programs for real loggers sent and took.
+//! Messages compared with whole frames: those of the manual, and captures from programs for real loggers.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ use super::reply::{DeliveryFailure, LoggerProgram, LoggerReply, LoggerSetting, L
 use super::value::LoggerTime;
 use super::{PakBusParseError, parse_hex};
 
-/// The only packet in a frame.
+/// The only packet of a frame.
 fn unframed(frame: &[u8]) -> Vec<u8> {
     let mut decoder = FrameDecoder::default();
     let (used, packet) = decoder.read(frame);
@@ -19,7 +19,7 @@ fn unframed(frame: &[u8]) -> Vec<u8> {
     packet.expect("the frame is whole").to_vec()
 }
 
-/// Reads the message of a frame; `write` makes it again, and with it the same frame.
+/// Reads the message of a frame and checks that `write` produces the same frame.
 fn round_trip<T>(
     frame: &str,
     read: impl Fn(u8, &[u8]) -> Result<(u8, T), PakBusParseError>,
@@ -142,7 +142,7 @@ fn clocks() {
 fn what_runs_on_a_logger() {
     let message = b"\x98\x09\0CR1000.Std.24\x000\x0012345\0CPU:bench.CR1\0\x01CPU:bench.CR1\0\xBE\xEF\
                     \x43\xB7\x1B\x80\0\0\0\0CPU:bench.CR1 -- Compiled in SequentialMode.\r\n\0";
-    // The signature of the system is 3000 in hexadecimal there.
+    // The manual prints the OS signature as 3000, in hexadecimal.
     let mut message = message.to_vec();
     message.splice(17..19, [0x30, 0x00]);
     let (transaction, reply) = LoggerReply::read(1, &message).unwrap();
@@ -365,7 +365,7 @@ proptest! {
     #[test]
     fn what_can_be_read_writes_back(protocol in 0u8..2, kind: u8, rest in prop::collection::vec(0u8..4, 0..40)) {
         let message = [&[kind][..], &rest].concat();
-        // What is written says the same; bytes beyond a message and the many ways to say yes are not kept.
+        // Encoding preserves the meaning. Surplus bytes of a message and the various success codes are not preserved.
         if let Ok((transaction, command)) = LoggerCommand::read(protocol, &message) {
             let (protocol, written) = command.write(transaction);
             prop_assert_eq!(LoggerCommand::read(protocol, &written), Ok((transaction, command)));

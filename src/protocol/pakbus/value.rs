@@ -1,14 +1,14 @@
-//! What stands in the fields of a table: times, numbers in the logger's own formats, texts.
+//! Values in the fields of a table: times, numbers in the logger's own formats, texts.
 
 use super::PakBusParseError;
 use super::codec::{MessageReader, MessageWriter, from_latin1, to_latin1};
 
-/// Seconds from 1970 to 1990, where a logger's clock begins. Loggers know no time zones.
+/// Seconds from 1970 to 1990, the epoch of a logger's clock. Loggers have no time zones.
 pub const LOGGER_EPOCH_UNIX_SECONDS: i64 = 631_152_000;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// A time of a logger's clock, since the beginning of 1990, or a span of time; both parts carry the sign of a span.
+/// A time of a logger's clock since the start of 1990, or a duration. Both parts have the sign of a duration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LoggerTime {
     pub seconds: i32,
@@ -21,13 +21,13 @@ impl LoggerTime {
         LoggerTime { seconds: seconds as i32, nanoseconds: nanoseconds.rem_euclid(SECOND_NS) as i32 }
     }
 
-    /// As one number; nanoseconds beyond a second, which some loggers send, count as they stand.
+    /// Total nanoseconds. Some loggers send more than 10⁹ nanoseconds; they are added unchanged.
     pub fn as_nanoseconds(self) -> i64 {
         i64::from(self.seconds) * SECOND_NS + i64::from(self.nanoseconds)
     }
 }
 
-/// The type of a field, by its code.
+/// The type code of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldType(pub u8);
 
@@ -50,7 +50,7 @@ pub enum FieldValue {
     Boolean(bool),
     Text(String),
     Time(LoggerTime),
-    /// Of a type whose meaning is not agreed upon.
+    /// Of an unsupported type.
     Raw(Vec<u8>),
 }
 
@@ -103,8 +103,8 @@ impl FieldValue {
         })
     }
 
-    /// Writes the value as a field of this type, a number cut to the type's range, a text to `length` bytes. Writes
-    /// nothing where a stand-in for a logger has no fields of the type.
+    /// Writes the value as a field of this type. Numbers are clamped to the type's range, a text is cut to `length`
+    /// bytes. Writes nothing for types that the emulated logger does not support.
     pub fn write(&self, kind: FieldType, length: usize, into: &mut Vec<u8>) {
         match (kind, self) {
             (FieldType::UINT2, FieldValue::Integer(value)) => into.u16(*value as u16),
@@ -113,7 +113,7 @@ impl FieldValue {
             (FieldType::FP2, FieldValue::Real(value)) => into.u16(encode_fp2(*value)),
             (FieldType::IEEE4, FieldValue::Real(value)) => into.u32((*value as f32).to_bits()),
             (FieldType::IEEE8, FieldValue::Real(value)) => into.extend(value.to_be_bytes()),
-            // Loggers say true with all bits.
+            // Loggers encode true as all ones.
             (FieldType::BOOL, FieldValue::Boolean(value)) => into.u8(if *value { 0xFF } else { 0 }),
             (FieldType::ASCII, FieldValue::Text(text)) => {
                 let end = into.len() + length;
@@ -125,7 +125,7 @@ impl FieldValue {
     }
 }
 
-/// The bits of a decimal floating-point number: sign, exponent, mantissa; the value is mantissa / 10^exponent.
+/// Layout of a decimal floating-point number: sign, exponent, mantissa; the value is mantissa / 10^exponent.
 #[derive(Clone, Copy)]
 struct DecimalLayout {
     exponent_bits: u32,
@@ -157,7 +157,7 @@ fn decode_decimal(bits: u32, layout: DecimalLayout) -> f64 {
     if bits >> (layout.mantissa_bits + layout.exponent_bits) & 1 == 1 { -value } else { value }
 }
 
-/// The FP2 nearest to a number.
+/// The nearest FP2.
 fn encode_fp2(value: f64) -> u16 {
     if value.is_nan() {
         return FP2_NAN;

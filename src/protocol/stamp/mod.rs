@@ -1,8 +1,8 @@
-//! `stamp` and `twamp-light`: the far end tells when a request came and when its answer left (RFC 8762, RFC 5357), so
-//! that its own time can be told from that of the way, and the way there from the way back.
+//! `stamp` and `twamp-light`: the server reports the receive time of a request and the send time of its reply (RFC
+//! 8762, RFC 5357). This separates server time from network delay, and forward from reverse delay.
 //!
-//! Neither has a control connection; the token, where one is wanted, is the key of STAMP's authenticated mode. Packets
-//! are `packet`, their extensions `tlv`, times of day `time`, the far side is `reflector`.
+//! Neither has a control connection. A token is the key of STAMP's authenticated mode. Packets are in `packet`,
+//! extensions in `tlv`, wall-clock times in `time`, the server in `reflector`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -57,14 +57,14 @@ pub const TWAMP_LIGHT: Protocol = Protocol {
 
 const AUTHENTICATED_OPTION: &str = "authenticated";
 
-/// Whose packets they are.
+/// The packet format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StampVariant {
     Stamp,
     TwampLight,
 }
 
-/// The key that a token stands for: its bytes, or those that it spells after `hex:`.
+/// The key of a token: its bytes, or the bytes in hexadecimal after `hex:`.
 fn key_from_token(token: &str) -> HmacKey {
     let spelt = token.starts_with("hex:").then(|| text::parse_bytes(token).ok()).flatten();
     HmacKey::new(spelt.as_deref().unwrap_or(token.as_bytes()))
@@ -78,7 +78,7 @@ fn is_authenticated(case: &Case) -> Result<bool, String> {
     }
 }
 
-/// Checks the size, which is that of a packet, or sets the usual one.
+/// Checks that the size is possible for a packet, or sets the default.
 fn prepare_case(case: &mut Case, caps: &Caps, dialect: StampVariant) -> Result<(), String> {
     let (peer, url) = (&case.peer, &case.endpoints[0]);
     if caps.framing == Framing::Stream {
@@ -92,7 +92,7 @@ fn prepare_case(case: &mut Case, caps: &Caps, dialect: StampVariant) -> Result<(
         (StampVariant::Stamp, true) => {
             (AUTHENTICATED_BYTES, AUTHENTICATED_BYTES, tlv::min_extension_bytes(signed))
         }
-        // The answer is as long as the request only if that is long enough.
+        // A TWAMP reply is as long as the request only if the request has at least this size.
         (StampVariant::TwampLight, _) => (TWAMP_REPLY_BYTES, MIN_REQUEST_BYTES, 0),
     };
     let bytes = match case.message_bytes as usize {
@@ -141,7 +141,7 @@ fn connect(
     Ok(Box::new(StampSession { flows, last_reply: heard, is_authenticated: key.is_some() }))
 }
 
-/// What the last answer said besides times: its error estimate and TTL, and that there was one.
+/// Error estimate and TTL of the last reply, and whether there was one.
 #[derive(Default)]
 struct LastReply(AtomicU64);
 
@@ -165,7 +165,7 @@ impl LastReply {
         let mut note = |name: &str, value: Value| facts.insert(name.to_owned(), value);
         note("far_time_stamps", if error.is_ptp() { "ptp" } else { "ntp" }.into());
         note("far_clock_synchronised", error.is_synchronised().into());
-        // What one that is not claims of its error means nothing.
+        // The error estimate of an unsynchronised clock has no meaning.
         if error.is_synchronised() {
             note("far_clock_error_seconds", error.seconds().into());
         }
@@ -194,11 +194,11 @@ impl ClientSession for StampSession {
     }
 }
 
-/// What a sender says, and how it reads the answers.
+/// Encodes requests and reads replies.
 pub struct StampCodec {
     key: Option<HmacKey>,
     wall_clock: WallClock,
-    /// Tells our answers from others'; 0 where the dialect has no such number.
+    /// Identifies our replies; 0 in formats without a session number.
     session_id: u16,
     packet: Vec<u8>,
     now: Time,
@@ -253,7 +253,7 @@ impl RequestReplyCodec for StampCodec {
         let Some(reply) = ReflectorPacket::read(data, self.key.as_ref()) else {
             return ReplyStatus::Malformed { used };
         };
-        // A reflector that does not know of sessions says 0.
+        // A reflector without support for sessions sends 0.
         let ours = reply.session_id == self.session_id || reply.session_id == 0;
         let Some((received, sent)) = reply.times().filter(|_| ours) else {
             return ReplyStatus::Malformed { used };

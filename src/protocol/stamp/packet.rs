@@ -1,23 +1,23 @@
-//! The packets of STAMP (RFC 8762) and, in their first bytes the same, of TWAMP-Test (RFC 5357): written and read.
+//! Encodes and decodes the packets of STAMP (RFC 8762) and of TWAMP-Test (RFC 5357), whose first bytes are the same.
 //!
-//! Not for what follows them: extensions are `tlv`, padding is nobody's.
+//! Extensions are in `tlv`; padding is not interpreted.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::time::{ErrorEstimate, NtpTime};
 
-/// Bytes of a packet without a signature, both ways.
+/// Bytes of an unsigned packet, request or reply.
 pub const UNAUTHENTICATED_BYTES: usize = 44;
-/// Bytes of a signed packet, both ways.
+/// Bytes of a signed packet, request or reply.
 pub const AUTHENTICATED_BYTES: usize = 112;
 /// The shortest request of TWAMP: number, time, error estimate.
 pub const MIN_REQUEST_BYTES: usize = 14;
-/// The whole answer of TWAMP, with the TTL.
+/// The full reply of TWAMP, including the TTL.
 pub const TWAMP_REPLY_BYTES: usize = 41;
-/// The shortest answer that is about: without what follows the request's own fields.
+/// The shortest reply in use: it lacks the fields after the copied request.
 const MIN_REPLY_BYTES: usize = 38;
-/// The signature, half of what SHA-256 gives, ends the packet.
+/// The signature at the end of the packet: half of an SHA-256 value.
 const HMAC_BYTES: usize = 16;
 
 /// The key of the authenticated mode.
@@ -39,38 +39,38 @@ impl HmacKey {
     }
 }
 
-/// Bytes of a packet, extensions left out.
+/// Bytes of a packet without extensions.
 pub fn base_bytes(key: Option<&HmacKey>) -> usize {
     if key.is_some() { AUTHENTICATED_BYTES } else { UNAUTHENTICATED_BYTES }
 }
 
-/// What a sender says.
+/// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderPacket {
     pub sequence: u32,
-    /// T1, as written.
+    /// T1 in wire format.
     pub sent: u64,
     pub error_estimate: ErrorEstimate,
-    /// Which session it is (RFC 8972); 0 where the sender tells none.
+    /// Session number (RFC 8972); 0 if the sender does not use it.
     pub session_id: u16,
 }
 
-/// What a reflector says.
+/// A reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReflectorPacket {
     pub sequence: u32,
-    /// T3, as written.
+    /// T3 in wire format.
     pub sent: u64,
     pub error_estimate: ErrorEstimate,
     pub session_id: u16,
-    /// T2, as written.
+    /// T2 in wire format.
     pub received: u64,
     pub request: SenderPacket,
-    /// Of the request when it arrived; 0 where the reflector does not tell.
+    /// TTL of the request on arrival; 0 if unknown.
     pub ttl: u8,
 }
 
-/// Where the fields of a packet stand, in the open and in the signed form.
+/// Offsets of the fields in unsigned and signed packets.
 struct FieldOffsets {
     time: usize,
     error: usize,
@@ -108,8 +108,8 @@ fn field_offsets(key: Option<&HmacKey>) -> &'static FieldOffsets {
 }
 
 impl SenderPacket {
-    /// Writes the first bytes of a packet, at least [`MIN_REQUEST_BYTES`] of them, or with a key [`AUTHENTICATED_BYTES`]. What is not
-    /// a field stays as it is.
+    /// Writes the first bytes of a packet, at least [`MIN_REQUEST_BYTES`], or [`AUTHENTICATED_BYTES`] with a key. Bytes
+    /// between fields stay unchanged.
     pub fn write(&self, into: &mut [u8], key: Option<&HmacKey>) {
         let at = field_offsets(key);
         write_field(into, 0, self.sequence.to_be_bytes());
@@ -121,7 +121,7 @@ impl SenderPacket {
         sign_packet(into, key);
     }
 
-    /// Reads a request; `None` where it is too short, broken, or not signed with the key.
+    /// Reads a request; `None` if it is too short, malformed, or not signed with the key.
     pub fn read(bytes: &[u8], key: Option<&HmacKey>) -> Option<SenderPacket> {
         verify_signature(bytes, key)?;
         let at = field_offsets(key);
@@ -136,7 +136,7 @@ impl SenderPacket {
 }
 
 impl ReflectorPacket {
-    /// Writes the first bytes of a packet, at least [`TWAMP_REPLY_BYTES`] of them, or with a key [`AUTHENTICATED_BYTES`].
+    /// Writes the first bytes of a packet, at least [`TWAMP_REPLY_BYTES`], or [`AUTHENTICATED_BYTES`] with a key.
     pub fn write(&self, into: &mut [u8], key: Option<&HmacKey>) {
         let at = field_offsets(key);
         write_field(into, 0, self.sequence.to_be_bytes());
@@ -151,7 +151,7 @@ impl ReflectorPacket {
         sign_packet(into, key);
     }
 
-    /// Reads an answer; `None` where it is too short, broken, or not signed with the key.
+    /// Reads a reply; `None` if it is too short, malformed, or not signed with the key.
     pub fn read(bytes: &[u8], key: Option<&HmacKey>) -> Option<ReflectorPacket> {
         verify_signature(bytes, key)?;
         if bytes.len() < MIN_REPLY_BYTES {
@@ -177,7 +177,7 @@ impl ReflectorPacket {
         reply.error_estimate.is_valid().then_some(reply)
     }
 
-    /// T2 and T3; `None` where they are no times, or the answer left before the question came.
+    /// T2 and T3; `None` if they are invalid, or if T3 is before T2.
     pub fn times(&self) -> Option<(NtpTime, NtpTime)> {
         let (received, sent) =
             (self.error_estimate.read(self.received)?, self.error_estimate.read(self.sent)?);
@@ -200,7 +200,7 @@ fn sign_packet(packet: &mut [u8], key: Option<&HmacKey>) {
     }
 }
 
-/// Some where no signature is wanted, or a good one is there.
+/// `Some` if no signature is required or the signature is valid.
 fn verify_signature(packet: &[u8], key: Option<&HmacKey>) -> Option<()> {
     let Some(key) = key else { return Some(()) };
     let (said, signature) = packet.get(..AUTHENTICATED_BYTES)?.split_at(AUTHENTICATED_BYTES - HMAC_BYTES);
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Received after 125 ms, sent on after as long.
+    /// Received after 125 ms, sent after another 125 ms.
     fn reply(sequence: u32, session: u16, session_in_request: u16) -> ReflectorPacket {
         ReflectorPacket {
             sequence,
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn twamp_packets_of_others_are_read() {
-        // twampy's responder: 38 bytes, and the time of receipt twice.
+        // twampy's responder: 38 bytes, with the receive time twice.
         let short =
             bytes("00000000 EEAB51438A85A7FF 0001 0000 EEAB51438A85A7FF 00000000 EEAB514389D667FF 3FFF");
         let (received, sent) = ReflectorPacket::read(&short, None).unwrap().times().unwrap();
@@ -323,7 +323,7 @@ mod tests {
         let read = ReflectorPacket::read(&whole, None).unwrap();
         let (received, sent) = read.times().unwrap();
         assert_eq!((sent.since(received), read.ttl), (15_000, 255));
-        // And its sender, with padding that is none of its fields.
+        // perfSONAR's sender, with padding that is not a field.
         let asked =
             bytes("00000000 EEAB524BBDEECBFB 0001 A2DA9EF2857364BB2B33AEF2C025B93EC4A6AAB5CF8B62FC9B246F");
         assert_eq!(

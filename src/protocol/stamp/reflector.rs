@@ -1,7 +1,7 @@
-//! The far side of STAMP and TWAMP-Light: answers each request with when it came and when the answer left.
+//! The server of STAMP and TWAMP-Light: replies to each request with its receive time and the send time of the reply.
 //!
-//! A sender has a thread and, unless the reflector is to be stateless, a counter for each of its sessions. An answer is
-//! never longer than its request: a TWAMP sender that pads nothing gets none.
+//! Each sender has a thread and, unless the reflector is stateless, a counter for each of its sessions. A reply is
+//! never longer than its request, so a TWAMP sender without padding gets none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::link::party::{Party, Step};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
 use crate::protocol::{ServerConfig, ServerSetting, Service};
 
-/// Most sessions of one sender that are counted apart; a further one takes the place of the eldest.
+/// Maximum sessions of one sender that are counted separately; a further one replaces the oldest.
 const MAX_SESSIONS: usize = 16;
 
-/// An answer to an answer of ours comes within this time.
+/// Maximum age of our reply when a looped reply to it arrives.
 const MAX_LOOP_AGE: Duration = Duration::from_secs(60);
 
-/// Longest packet that is answered: what a link takes at most.
+/// Longest packet that gets a reply: the maximum of the link.
 const MAX_PACKET_BYTES: usize = 65_536;
 
 pub fn new_service(facts: &Arc<ServerConfig>, dialect: StampVariant) -> Arc<dyn Service> {
@@ -36,7 +36,7 @@ pub fn new_service(facts: &Arc<ServerConfig>, dialect: StampVariant) -> Arc<dyn 
 struct StampService {
     variant: StampVariant,
     is_stateless: bool,
-    /// Only what is signed with it is answered.
+    /// If set, only packets signed with this key get a reply.
     key: Option<HmacKey>,
 }
 
@@ -75,15 +75,15 @@ impl Service for StampService {
     }
 }
 
-/// A request that is answered: as long as its answer, and signed if a key is wanted. Anybody could have answers sent to
-/// others that are longer than what asks for them.
+/// Reads a request that may get a reply: at least as long as its reply, and signed if there is a key. Longer replies
+/// would allow amplification with forged senders.
 fn read_request(bytes: &[u8], dialect: StampVariant, key: Option<&HmacKey>) -> Option<SenderPacket> {
     let least = match dialect {
         StampVariant::Stamp => base_bytes(key),
         StampVariant::TwampLight => TWAMP_REPLY_BYTES,
     };
     let request = SenderPacket::read(bytes, key).filter(|_| bytes.len() >= least)?;
-    // Where STAMP has the number of a session, TWAMP has padding.
+    // TWAMP has padding in place of STAMP's session number.
     Some(SenderPacket {
         session_id: if dialect == StampVariant::Stamp { request.session_id } else { 0 },
         ..request
@@ -96,11 +96,11 @@ struct ReflectorSession {
     counts: SessionCounts,
 }
 
-/// A request that waits for its answer.
+/// A request whose reply is pending.
 struct PendingRequest {
     request: SenderPacket,
     received_at: Time,
-    /// The clock was read again since.
+    /// The clock was read again after the receipt.
     has_reread_clock: bool,
 }
 
@@ -117,7 +117,7 @@ struct StampReflector {
 }
 
 impl StampReflector {
-    /// The session of that number, a new one if need be.
+    /// The session of that number; creates it if needed.
     fn session(&mut self, id: u16) -> &mut ReflectorSession {
         let at = self.sessions.iter().position(|session| session.id == id).unwrap_or_else(|| {
             if self.sessions.len() == MAX_SESSIONS {
@@ -129,15 +129,15 @@ impl StampReflector {
         &mut self.sessions[at]
     }
 
-    /// Whether another reflector has answered one of our answers: it says when that one left, a moment ago by our clock. To
-    /// answer it would go on for ever.
+    /// Whether the message is another reflector's reply to our own reply: it contains the recent send time of ours. A
+    /// further reply would start an endless loop.
     fn is_looped_reply(&self, message: &[u8], now: Time) -> bool {
         let reply = ReflectorPacket::read(message, self.key.as_ref());
         let age = reply.map(|reply| self.wall_clock.ntp_at(now).since(NtpTime(reply.request.sent)));
         age.is_some_and(|age| (0..=MAX_LOOP_AGE.as_nanos() as i64).contains(&age))
     }
 
-    /// Writes the answer that leaves now.
+    /// Writes the reply that is sent now.
     fn write_reply(&mut self, request: SenderPacket, received: Time, now: Time) {
         let (dialect, stateless) = (self.variant, self.is_stateless);
         let sent = self.wall_clock.ntp_at(now).0;
@@ -159,7 +159,7 @@ impl StampReflector {
         self.reply.clear();
         self.reply.resize(head, 0);
         reply.write(&mut self.reply, self.key.as_ref());
-        // Of padding the end comes back, so that request and answer have the same length.
+        // The end of the padding is copied, so that request and reply have the same length.
         self.reply.extend_from_slice(asked.get(head..).unwrap_or_default());
         if dialect == StampVariant::Stamp {
             tlv::write_reply(&mut self.reply[head..], &counts, self.key.as_ref());
@@ -173,7 +173,7 @@ impl Party for StampReflector {
             self.pending
         {
             if !std::mem::replace(late, true) {
-                // The time of leaving is not the one of coming: it is read once more.
+                // The send time differs from the receive time: read the clock again.
                 return Step::Sleep(now);
             }
             self.write_reply(request, received, now);

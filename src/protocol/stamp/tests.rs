@@ -1,4 +1,4 @@
-//! Sender and reflector against each other on made-up time, without a network; and what is no answer.
+//! Sender and reflector together on virtual time, without a network; and packets that are not replies.
 
 use super::reflector::new_service;
 use super::*;
@@ -22,7 +22,7 @@ fn facts(token: Option<&str>, stateless: bool) -> Arc<ServerConfig> {
     })
 }
 
-/// A reflector with a link of its own, and its clock.
+/// A reflector with its own link and clock.
 struct TestReflector {
     party: Box<dyn Party>,
     now: u64,
@@ -36,7 +36,7 @@ impl TestReflector {
         }
     }
 
-    /// Takes a packet, and sends its answer 125 µs later, if it has one.
+    /// Delivers a packet. Returns the reply that is sent 125 µs later, if any.
     fn exchange(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
         let Step::Receive { into, .. } = self.party.next_step(Time(self.now)) else { panic!("it listens") };
         into.clear();
@@ -118,7 +118,7 @@ fn short_requests_get_no_answer_since_it_would_be_longer() {
     asked.resize(TWAMP_REPLY_BYTES, 0);
     let answered = far.exchange(&asked).unwrap();
     assert_eq!(answered.len(), TWAMP_REPLY_BYTES);
-    // Other reflectors answer short ones.
+    // Other reflectors reply to short requests.
     assert!(matches!(near.parse_reply(&answered, 0..1), ReplyStatus::Complete { sequence: 0, .. }));
     assert!(TestReflector::new(StampVariant::Stamp, None, false).exchange(&[0x11; 43]).is_none());
 }
@@ -197,7 +197,7 @@ fn invalid_replies_are_rejected() {
     assert!(broken(&with(14, !good[14])), "another session");
     assert!(broken(&with(16, good[16] + 1)), "received months after it was sent");
     assert!(broken(&with(13, 0)), "an error estimate that nobody may write");
-    // A number long past is told as such; whoever asked knows that it has been answered.
+    // An old number is reported; the caller knows that this request has its reply.
     let old = far.exchange(&encode_request(&mut near, 2)).unwrap();
     assert_eq!(
         near.parse_reply(&old, 5..6),

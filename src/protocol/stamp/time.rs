@@ -1,10 +1,10 @@
-//! Time as STAMP and TWAMP write it: 64 bits of NTP or of PTP, and how far the clock behind it may be trusted.
+//! Timestamps of STAMP and TWAMP: 64 bits of NTP or PTP time, and the error estimate of the clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::clock::{Clock, Time};
 
-/// Seconds from the beginning of 1900 to that of 1970.
+/// Seconds from 1900-01-01 to 1970-01-01.
 const NTP_TO_UNIX_SECONDS: u64 = 2_208_988_800;
 
 const NANOSECONDS_PER_SECOND: i128 = 1_000_000_000;
@@ -14,14 +14,15 @@ const NANOSECONDS_PER_SECOND: i128 = 1_000_000_000;
 pub struct NtpTime(pub u64);
 
 impl NtpTime {
-    /// From nanoseconds since 1970, at most 136 years of them.
+    /// From nanoseconds since 1970, up to 136 years.
     pub fn from_unix_ns(nanoseconds: i128) -> NtpTime {
         let seconds = nanoseconds.div_euclid(NANOSECONDS_PER_SECOND) as u64;
         let fraction = (nanoseconds.rem_euclid(NANOSECONDS_PER_SECOND) << 32) / NANOSECONDS_PER_SECOND;
         NtpTime(seconds.wrapping_add(NTP_TO_UNIX_SECONDS) << 32 | fraction as u64)
     }
 
-    /// PTP's truncated form: 32 bits of seconds since 1970, and nanoseconds. `None` with a second or more of those.
+    /// PTP's truncated form: 32 bits of seconds since 1970, and nanoseconds. `None` if the nanoseconds are a second or
+    /// more.
     fn from_ptp(bits: u64) -> Option<NtpTime> {
         let (seconds, nanoseconds) = (bits >> 32, bits as u32);
         (nanoseconds < 1_000_000_000).then(|| {
@@ -29,15 +30,15 @@ impl NtpTime {
         })
     }
 
-    /// Nanoseconds from `earlier` to this instant, which may lie up to 68 years before or after it.
+    /// Nanoseconds from `earlier` to this instant, in a range of ±68 years.
     pub fn since(self, earlier: NtpTime) -> i64 {
         let units = i128::from(self.0.wrapping_sub(earlier.0) as i64);
-        // Writing cuts less than a unit off, so the nearest nanosecond is the one that was meant.
+        // Encoding truncates to less than one unit, so rounding restores the original nanosecond.
         ((units * NANOSECONDS_PER_SECOND + (1 << 31)) >> 32) as i64
     }
 }
 
-/// Which time of day it was at an instant of the clock that we measure with: read once, so that it never jumps.
+/// Maps the measuring clock to wall-clock time. Read once, so that it never jumps.
 #[derive(Debug, Clone, Copy)]
 pub struct WallClock {
     clock_time: Time,
@@ -50,29 +51,29 @@ impl WallClock {
         WallClock { clock_time: clock.now(), unix_ns: unix.as_nanos() as i128 }
     }
 
-    /// The time of day at an instant of the clock.
+    /// The wall-clock time at an instant of the clock.
     pub fn ntp_at(&self, at: Time) -> NtpTime {
         NtpTime::from_unix_ns(self.unix_ns + i128::from(at.0) - i128::from(self.clock_time.0))
     }
 
-    /// Where a time of day, of whatever clock, lies on ours: nanoseconds, off by as much as the two clocks differ.
+    /// A wall-clock time in nanoseconds of our clock, off by the difference between the two clocks.
     pub fn clock_ns_of(&self, time: NtpTime) -> i64 {
         (self.clock_time.0 as i64).wrapping_add(time.since(NtpTime::from_unix_ns(self.unix_ns)))
     }
 }
 
-/// What an end says of its clock (RFC 4656 4.1.2, RFC 8186).
+/// Error estimate of a clock (RFC 4656 4.1.2, RFC 8186).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorEstimate(pub u16);
 
 impl ErrorEstimate {
-    /// Not known to be synchronised, the error not known either: the largest that can be written.
+    /// Not known to be synchronised, with an unknown error: the largest value that can be encoded.
     pub const UNKNOWN: ErrorEstimate = ErrorEstimate(0x3fff);
 
     const SYNCHRONISED: u16 = 1 << 15;
     const PTP: u16 = 1 << 14;
 
-    /// A multiplier of zero is forbidden: such a packet is broken.
+    /// A multiplier of zero is forbidden: such a packet is malformed.
     pub fn is_valid(self) -> bool {
         self.0 & 0xff != 0
     }
@@ -85,13 +86,13 @@ impl ErrorEstimate {
         self.0 & Self::PTP != 0
     }
 
-    /// The error it claims, in seconds.
+    /// The claimed error in seconds.
     pub fn seconds(self) -> f64 {
         let (scale, multiplier) = (self.0 >> 8 & 0x3f, self.0 & 0xff);
         f64::from(multiplier) * 2f64.powi(i32::from(scale) - 32)
     }
 
-    /// A time stamp as this end writes them; `None` where it is none.
+    /// Decodes a timestamp of this clock; `None` if it is invalid.
     pub fn read(self, bits: u64) -> Option<NtpTime> {
         if self.is_ptp() { NtpTime::from_ptp(bits) } else { Some(NtpTime(bits)) }
     }

@@ -1,11 +1,11 @@
-//! Extensions of STAMP packets (RFC 8972): type, length and value behind the packet proper, answered in their place.
+//! Extensions of STAMP packets (RFC 8972): type, length and value after the base packet; the reply fills them in place.
 
 use super::packet::HmacKey;
 
 /// Flags, type, length.
 const TLV_HEADER_BYTES: usize = 4;
 
-/// The reflector does not know this type.
+/// The reflector does not support this type.
 const UNRECOGNISED_FLAG: u8 = 0x80;
 const MALFORMED_FLAG: u8 = 0x40;
 const INTEGRITY_FLAG: u8 = 0x20;
@@ -18,21 +18,21 @@ const HMAC_TYPE: u8 = 8;
 /// Bytes of the value of a signature.
 const HMAC_VALUE_BYTES: usize = 16;
 
-/// A clock that nobody is known to steer, read by a program.
+/// A free-running clock, read by a program.
 const SYNC_SOURCE_FREE_RUNNING: u8 = 5;
 const TIMESTAMP_METHOD_SOFTWARE: u8 = 2;
 
-/// What a reflector knows of a session when it answers.
+/// Session state for a reply.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SessionCounts {
-    /// Packets received and sent before, this one included.
+    /// Packets received and sent so far, including this one.
     pub received: u32,
     pub sent: u32,
-    /// Number and time of the answer before, if there was one.
+    /// Number and time of the previous reply, if there was one.
     pub last_reply: Option<(u32, u64)>,
 }
 
-/// Turns the extensions of a request, which lie in `bytes`, into those of its answer; the length stays.
+/// Turns the extensions of a request in `bytes` into those of its reply; the length stays the same.
 pub fn write_reply(bytes: &mut [u8], counts: &SessionCounts, key: Option<&HmacKey>) {
     if let Some(signature) = find_signature(bytes)
         && let Some(key) = key
@@ -86,8 +86,8 @@ pub fn write_reply(bytes: &mut [u8], counts: &SessionCounts, key: Option<&HmacKe
     }
 }
 
-/// Shows each extension: its flags, its type and its value. One that is longer than what is there is marked as
-/// malformed, and ends it.
+/// Calls `show` with flags, type and value of each extension. An extension that exceeds the packet is marked as
+/// malformed and is the last one.
 fn for_each_tlv(bytes: &mut [u8], mut show: impl FnMut(&mut u8, u8, &mut [u8])) {
     let mut rest = bytes;
     while let Some(([flags, kind, high, low], after)) = rest.split_first_chunk_mut() {
@@ -97,7 +97,7 @@ fn for_each_tlv(bytes: &mut [u8], mut show: impl FnMut(&mut u8, u8, &mut [u8])) 
             return;
         };
         show(flags, *kind, value);
-        // What is malformed by its length is still passed over by it; nothing behind it can be trusted.
+        // An extension with a wrong length is still skipped by that length, but nothing after it can be trusted.
         if *flags & MALFORMED_FLAG != 0 {
             return;
         }
@@ -105,7 +105,7 @@ fn for_each_tlv(bytes: &mut [u8], mut show: impl FnMut(&mut u8, u8, &mut [u8])) 
     }
 }
 
-/// Where the signature begins, if there is a whole one.
+/// Offset of the signature, if it is complete.
 fn find_signature(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some([_, kind, high, low]) = bytes.get(at..)?.first_chunk() {
@@ -119,7 +119,7 @@ fn find_signature(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Fills `into` with padding, and behind it a signature where there is a key. It has room for that, or none at all.
+/// Fills `into` with padding, followed by a signature if there is a key. `into` is empty or has room for the signature.
 pub fn write_padding(into: &mut [u8], key: Option<&HmacKey>) {
     if into.is_empty() {
         return;
@@ -133,7 +133,7 @@ pub fn write_padding(into: &mut [u8], key: Option<&HmacKey>) {
     }
 }
 
-/// Bytes that [`write_padding`] needs at least, if it is to fill any.
+/// Minimum non-empty length for [`write_padding`].
 pub fn min_extension_bytes(signed: bool) -> usize {
     if signed { TLV_HEADER_BYTES + TLV_HEADER_BYTES + HMAC_VALUE_BYTES } else { TLV_HEADER_BYTES }
 }
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn unknown_extensions_are_marked_and_malformed_ones_end_parsing() {
         assert_eq!(answered(&[0, 200, 0, 1, 9, 0x80, 1, 0, 0], None), [0x80, 200, 0, 1, 9, 0, 1, 0, 0]);
-        // Longer than the packet; a known one of another length; the rest comes back as it is.
+        // Longer than the packet; a known type with another length; the rest is returned unchanged.
         assert_eq!(answered(&[0x80, 1, 0, 9, 1, 2], None), [0xc0, 1, 0, 9, 1, 2]);
         assert_eq!(answered(&[0x80, 3, 0, 1, 0, 0x80, 1, 0, 0], None), [0x40, 3, 0, 1, 0, 0x80, 1, 0, 0]);
         assert_eq!(answered(&[1, 2, 3], None), [1, 2, 3]);

@@ -1,5 +1,5 @@
 //! The benchmark of tipcutils in its first generation (2005 to 2013): no commands, only echoes over connections with
-//! message bounds. Both of its tests are echoes with one message on its way; the second has eight clients at once.
+//! message boundaries. Both of its tests are echoes with one message in flight; the second has eight clients at once.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::protocol::{ClientSession, ConnectContext, Flow, ProtocolError, open_f
 use crate::workload::latency::{EchoCodec, Pinger, Reflector};
 use crate::workload::{FlowResult, FlowRole, ServerReport};
 
-/// Bytes of a client's first message, all 0, and of the number that answers it.
+/// Bytes of a client's first message, all 0, and of the number in the reply.
 const GREETING_BYTES: usize = 4;
 
-/// Whether links like this one are those of the first generation.
+/// Whether a link with these capabilities uses the first generation.
 pub fn is_first_generation(link: &Caps) -> bool {
     link.framing == Framing::Message && link.can_signal_close
 }
@@ -43,7 +43,7 @@ impl ClientSession for FirstGenerationSession {
         std::mem::take(&mut self.flows)
     }
 
-    /// The original takes a connection that is only closed for one that broke: it is shut down first.
+    /// The original treats a plain close as a broken connection, so shut down first.
     fn finish(
         &mut self,
         _flows: &[FlowResult],
@@ -54,11 +54,11 @@ impl ClientSession for FirstGenerationSession {
     }
 }
 
-/// Tells the server that we are here; it says which of its clients we are.
+/// Sends the greeting; the server replies with the number of this client.
 fn send_greeting(link: &mut dyn Link, endpoint: &Endpoint, timeout: Duration) -> Result<(), ProtocolError> {
     let fault = |fault| ProtocolError::Link(LinkError::new(endpoint, fault));
     link.send(&[0; GREETING_BYTES], timeout).map_err(fault)?;
-    // One byte more than the number has, so that a longer message is none. Clients are counted from 1.
+    // One extra byte detects a longer message. Clients are counted from 1.
     let mut number = [0; GREETING_BYTES + 1];
     match link.receive(&mut number, timeout) {
         Ok(GREETING_BYTES) if number != [0; GREETING_BYTES + 1] => Ok(()),
@@ -70,7 +70,7 @@ fn send_greeting(link: &mut dyn Link, endpoint: &Endpoint, timeout: Duration) ->
     }
 }
 
-/// The end that serves one client.
+/// The server's connection to one client.
 pub struct FirstGenerationConnection {
     client_number: [u8; GREETING_BYTES],
     has_greeted: bool,
@@ -133,7 +133,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::link::{Batch, Dialer};
 
-    /// What a party answers to one message after the other.
+    /// Replies of a party to a sequence of messages.
     fn replies(party: &mut dyn Party, messages: &[&[u8]]) -> Vec<Vec<u8>> {
         let (mut said, mut messages) = (Vec::new(), messages.iter());
         loop {
@@ -177,14 +177,14 @@ mod tests {
         }));
         assert!(hosted.is_ok());
         let link = dialer.open(&endpoint).unwrap();
-        // Another hold on the link: nothing but a shutdown ends it.
+        // A second handle to the link: only a shutdown ends it.
         let _held = link.second_handle();
         FirstGenerationSession { flows: Vec::new() }.finish(&[], vec![link]).unwrap();
         dialer.memory_network.advance(dialer.now() + Duration::from_secs(1));
         assert!(ended.load(Relaxed));
     }
 
-    /// Notes that the client sends no more.
+    /// Records that the client has closed its sending side.
     struct CloseRecorder {
         ended: Arc<AtomicBool>,
         batch: Batch,

@@ -1,18 +1,18 @@
-//! What client and server of the benchmark say beside the data: two fixed formats, numbers of 32 bits in network order.
+//! The control messages of the benchmark: two fixed formats, numbers of 32 bits in network order.
 //!
-//! The data has no format: messages of the announced size, end to end on a stream.
+//! The data has no format: messages of the announced size, without separators on a stream.
 
-/// The longest message of the benchmark, announced to servers (`TIPC_MAX_USER_MSG_SIZE`).
+/// Maximum message of the benchmark, announced to servers (`TIPC_MAX_USER_MSG_SIZE`).
 pub const MAX_MESSAGE_BYTES: u32 = 66_000;
 
-/// What a client says to all servers.
+/// A command of a client to all servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BenchCommand {
-    /// Listen for connections that bring messages of at most so many bytes; over TCP if so.
+    /// Listen for connections with messages of at most this many bytes; over TCP if `tcp` is set.
     Listen { max_message_bytes: u32, tcp: bool },
-    /// On each connection so many messages of that size follow; send them back, or swallow them.
+    /// Expect `count` messages of this size on each connection. Return them if `echo` is set, else drop them.
     Measure { message_bytes: u32, count: u32, echo: bool },
-    /// Close what an earlier client has left.
+    /// Close the connections of earlier clients.
     Restart,
 }
 
@@ -32,7 +32,7 @@ impl BenchCommand {
         bytes
     }
 
-    /// `None` for what is no command.
+    /// `None` if the bytes are not a command.
     pub fn read(bytes: &[u8]) -> Option<BenchCommand> {
         let bytes: &[u8; BenchCommand::ENCODED_BYTES] = bytes.try_into().ok()?;
         let [kind, size, count, echo] = [0, 4, 8, 12]
@@ -46,18 +46,18 @@ impl BenchCommand {
     }
 }
 
-/// What a server says, once for each connection except for the first kind.
+/// A status of the server: `Listening` once, the others once for each connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BenchStatus {
-    /// It listens.
+    /// Listening for connections.
     Listening,
-    /// It knows what follows.
+    /// Ready for the announced messages.
     Ready,
-    /// All messages of a connection have come, or gone back.
+    /// All messages of a connection have been received, or returned.
     Finished,
 }
 
-/// A word and the number of the node that says it.
+/// A status and the number of the node that sends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BenchReply {
     pub status: BenchStatus,
@@ -65,7 +65,7 @@ pub struct BenchReply {
 }
 
 impl BenchReply {
-    /// Behind word and node: a port and sixteen addresses, for TCP.
+    /// Includes a port and sixteen addresses for TCP, after status and node.
     pub const ENCODED_BYTES: usize = 76;
 
     pub fn write(self) -> [u8; BenchReply::ENCODED_BYTES] {
@@ -75,7 +75,7 @@ impl BenchReply {
         bytes
     }
 
-    /// `None` for what is no answer, also by its length.
+    /// `None` if the bytes are not a reply, or have the wrong length.
     pub fn read(bytes: &[u8]) -> Option<BenchReply> {
         let bytes: &[u8; BenchReply::ENCODED_BYTES] = bytes.try_into().ok()?;
         let number = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -88,7 +88,7 @@ impl BenchReply {
 mod tests {
     use super::*;
 
-    /// Words of four bytes as they stand in a trace.
+    /// Words of four bytes, as in a trace.
     fn bytes(words: &[u32]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_be_bytes()).collect()
     }

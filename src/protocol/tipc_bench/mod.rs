@@ -1,8 +1,8 @@
-//! `tipc-bench`: the benchmark of tipcutils, as client and (`far`) as server. The link says which generation is meant: a
-//! stream is the second and third, which speak with each other; one with message bounds is the `first`.
+//! `tipc-bench`: the benchmark of tipcutils, as client and as `server`. The link type selects the generation: a stream
+//! means the second and third, which are compatible; a link with message boundaries means the `first_generation`.
 //!
-//! Commands go to all servers at once by a name, answers come to a name of the client's; the data goes over streams to a
-//! third name. A server is told how many messages will follow, so a case has a count and not a time.
+//! Commands are multicast to a name of the servers, replies go to a name of the client, and data goes over streams to a
+//! third name. A server needs the number of messages in advance, so a case has a count and not a time.
 
 mod first_generation;
 pub mod message;
@@ -35,28 +35,28 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: Some(server::new_service),
 };
 
-/// Where its data goes.
+/// Endpoint for the data.
 const REQUIRED_ENDPOINT: &str = "a stream of TIPC: type 18888, instance 0, and type=stream; for the benchmark of before 2014 type \
                     17777, instance 0, and type=seqpacket";
 
-/// Where servers hear commands, and where the client hears answers.
+/// Names for the commands to servers and for the replies to the client.
 const SERVER_ADDRESS: &str = "17777:0";
 const CLIENT_ADDRESS: &str = "16666:0";
 
-/// Old server processes need this time to go after a restart, and new ones after connecting to begin to listen.
+/// Time for old server processes to end after a restart, and for new ones to listen after a connect.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// The endpoint for words that belongs to one for data.
+/// The control endpoint that belongs to a data endpoint.
 fn control_endpoint(endpoint: &Endpoint, options: &str) -> Result<Endpoint, EndpointError> {
     format!("{}://{SERVER_ADDRESS}?type=rdm&{options}", endpoint.scheme()).parse()
 }
 
-/// How the client reaches all servers.
+/// The endpoint that reaches all servers.
 fn command_endpoint(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> {
     control_endpoint(endpoint, &format!("multicast=1&bind={CLIENT_ADDRESS}"))
 }
 
-/// How many messages of such a size the third generation sends, unless told otherwise.
+/// Default message count of the third generation for this size.
 fn default_count(size: u32) -> u64 {
     640_000 >> ((size.max(64) / 64).ilog2() / 2)
 }
@@ -118,7 +118,7 @@ fn prepare_case(case: &mut Case, link: &Caps) -> Result<(), String> {
     }
 }
 
-/// Warm-up included: to the server they are all the same.
+/// Includes the warm-up, which the server does not distinguish.
 fn total_messages(case: &Case) -> u64 {
     let count = |stop: Option<StopCondition>| stop.and_then(|stop| stop.count).unwrap_or(0);
     count(Some(case.stop)).saturating_add(count(case.warm_up))
@@ -174,7 +174,7 @@ struct TipcBenchSession {
     control: CommandChannel,
     flows: Vec<Flow>,
     connections: u32,
-    /// Messages on each, without the warm-up.
+    /// Messages on each connection, without the warm-up.
     messages_per_connection: u64,
     timeout: Duration,
     is_echo: bool,
@@ -194,7 +194,7 @@ impl ClientSession for TipcBenchSession {
             flow.fault.is_none() && flow.recorder.counts.sent >= self.messages_per_connection
         };
         if !flows.iter().all(whole) {
-            // The server waits for the rest of what was broken off, and says nothing.
+            // After an abort, the server waits for the missing messages and reports nothing.
             return Ok(None);
         }
         let finished = self.control.await_all(BenchStatus::Finished, self.connections, self.timeout);
@@ -219,12 +219,12 @@ impl ClientSession for TipcBenchSession {
     }
 }
 
-/// Where commands go out and answers come in.
+/// Sends commands and receives replies.
 struct CommandChannel {
     link: Box<dyn Link>,
     endpoint: Endpoint,
     clock: Clock,
-    /// Of the server that is measured; others may hear the commands and answer too.
+    /// Node of the measured server. Other servers may receive the commands and reply too.
     server_node: Option<u32>,
 }
 
@@ -249,7 +249,7 @@ impl CommandChannel {
         self.link.send(&command.write(), RESTART_PAUSE).map(|_| ()).map_err(|fault| self.link_error(fault))
     }
 
-    /// Drops what an earlier run has left, which is not much.
+    /// Drops the few messages that an earlier run has left.
     fn discard_pending(&mut self) {
         let mut room = [0; BenchReply::ENCODED_BYTES];
         for _ in 0..1000 {
@@ -259,9 +259,9 @@ impl CommandChannel {
         }
     }
 
-    /// Waits for a word; the node that said it.
+    /// Waits for this status. Returns the node that sent it.
     fn await_status(&mut self, word: BenchStatus, within: Duration) -> Result<u32, ProtocolError> {
-        // One byte more than an answer has, so that a longer message is none.
+        // One extra byte detects a longer message.
         let mut room = [0; BenchReply::ENCODED_BYTES + 1];
         let until = self.clock.now() + within;
         loop {
@@ -281,7 +281,7 @@ impl CommandChannel {
         }
     }
 
-    /// Waits for a word of each connection; when the last was heard.
+    /// Waits for a status from each connection. Returns the time of the last one.
     fn await_all(
         &mut self,
         word: BenchStatus,
@@ -296,7 +296,7 @@ impl CommandChannel {
     }
 }
 
-/// What it means that a word did not come.
+/// The likely cause if a status is missing.
 fn describe_silence(word: BenchStatus) -> &'static str {
     match word {
         BenchStatus::Listening => {

@@ -1,7 +1,7 @@
-//! The server of the benchmark: one party for each client's commands, one for each connection that brings data.
+//! The server of the benchmark: one party for the commands of each client, and one for each data connection.
 //!
-//! The original has a process for each connection, and each answers a command for itself. Here one party answers so many
-//! times. Commands for TCP are not followed.
+//! The original has a process for each connection, and each replies to every command. Here one party sends as many
+//! replies. Commands for TCP are ignored.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -17,10 +17,10 @@ use crate::link::party::{ClientTrust, Party, Step};
 use crate::link::{Admission, Batch, Caps, Fault, Framing, endpoint_caps, tipc};
 use crate::protocol::{ServerConfig, ServerSetting, Service};
 
-/// While data comes, its end is looked for this often; it is part of what the client measures.
+/// Interval between checks for the end of the data. The client's time includes up to one interval.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// Otherwise the parties look around this often.
+/// Interval between checks while the parties are idle.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
@@ -38,7 +38,7 @@ struct TipcBenchService {
     idle_timeout: Duration,
     /// Connections at once.
     max_connections: u32,
-    /// Clients of the first generation, which are numbered from 1.
+    /// Clients of the first generation, numbered from 1.
     first_generation_clients: AtomicU32,
 }
 
@@ -61,12 +61,12 @@ impl Service for TipcBenchService {
         if BenchCommand::read(first).is_some() { Admission::Open } else { Admission::Drop }
     }
 
-    /// A client counts the connections that it has opened before it says anything on them.
+    /// A client counts its open connections before it sends data on them.
     fn speaks_first(&self, caps: &Caps) -> bool {
         caps.framing == Framing::Stream
     }
 
-    /// There is one at a time: the next client ends it.
+    /// Only one client at a time: the next client ends the session before.
     fn limits_sessions_itself(&self) -> bool {
         true
     }
@@ -85,12 +85,12 @@ impl Service for TipcBenchService {
     }
 }
 
-/// What the parties of a server know of each other.
+/// State that the parties of a server share.
 #[derive(Default)]
 struct BenchState {
-    /// Counts the restarts: parties of an earlier one end.
+    /// Number of restarts: parties of an earlier generation end.
     generation: AtomicU64,
-    /// Connections that have had all messages, and have not been told of.
+    /// Connections that have received all messages, not yet reported.
     finished_connections: AtomicU32,
     /// Connections that ended before that.
     lost_connections: AtomicU32,
@@ -100,12 +100,12 @@ struct BenchState {
 #[derive(Default)]
 struct TaskState {
     connections: u32,
-    /// Counts the tasks, from 1.
+    /// Number of announced tasks.
     task_number: u64,
     task: BenchTask,
 }
 
-/// What was announced.
+/// An announced task.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct BenchTask {
     message_bytes: usize,
@@ -130,7 +130,7 @@ impl BenchState {
         self.generation.fetch_add(1, Relaxed) + 1
     }
 
-    /// Announces a task; how many connections there are for it.
+    /// Announces a task. Returns the number of connections for it.
     fn announce_task(&self, task: BenchTask) -> u32 {
         let mut state = self.lock_tasks();
         state.task_number += 1;
@@ -139,7 +139,7 @@ impl BenchState {
     }
 }
 
-/// Hears the commands of one client.
+/// Receives the commands of one client.
 struct CommandParty {
     state: Arc<BenchState>,
     node: u32,
@@ -155,7 +155,7 @@ struct CommandParty {
 
 impl CommandParty {
     fn new(bench: Arc<BenchState>, node: u32, idle: Duration) -> CommandParty {
-        // One byte more than a command has, so that a longer message is none.
+        // One extra byte detects a longer message.
         let batch = Batch::new(BenchCommand::ENCODED_BYTES + 1, 1);
         let generation = bench.generation();
         let answers = VecDeque::new();
@@ -184,7 +184,7 @@ impl CommandParty {
                 self.replies.clear();
                 self.running_connections = 0;
             }
-            // Whoever is connected already is not asked again.
+            // Connected parties do not reply again.
             BenchCommand::Listen { tcp: false, .. } if self.state.lock_tasks().connections == 0 => {
                 self.queue_reply(BenchStatus::Listening, 1);
             }
@@ -233,7 +233,7 @@ impl Party for CommandParty {
         command.into_iter().for_each(|command| self.handle_command(command));
     }
 
-    /// The kernels of a cluster say who sent a message. Its answers are longer than the commands.
+    /// The kernels of a cluster guarantee the sender of a message. Replies are longer than commands.
     fn client_trust(&self) -> ClientTrust {
         ClientTrust::Exempt
     }
@@ -244,16 +244,16 @@ impl Party for CommandParty {
     }
 }
 
-/// One connection: sends back or swallows what was announced.
+/// One connection: returns or drops the announced messages.
 struct DataParty {
     state: Arc<BenchState>,
     generation: u64,
     batch: Batch,
-    /// Number of the task that is being done, or was last.
+    /// Number of the current or last task.
     task_number: u64,
     task: BenchTask,
     bytes_left: u64,
-    /// Of a task with echo: what has come of the next message, and what goes back of it.
+    /// For an echo task: the received part of the next message, and the part still to be returned.
     echo_buffer: Vec<u8>,
     returned_bytes: usize,
     idle_timeout: Duration,
@@ -285,7 +285,7 @@ impl DataParty {
         }
     }
 
-    /// Takes the next task up, if one was announced since the last.
+    /// Begins the next task, if one was announced.
     fn begin_task(&mut self) {
         let state = self.state.lock_tasks();
         if state.task_number != self.task_number {
@@ -301,7 +301,7 @@ impl DataParty {
         }
     }
 
-    /// A whole message waits to go back.
+    /// A complete message waits to be returned.
     fn is_echo_ready(&self) -> bool {
         self.bytes_left > 0 && self.task.is_echo && self.echo_buffer.len() >= self.task.message_bytes
     }
@@ -367,7 +367,7 @@ impl Party for DataParty {
 impl Drop for DataParty {
     fn drop(&mut self) {
         let mut state = self.state.lock_tasks();
-        // A restart has forgotten the connections before it.
+        // A restart has dropped the connections of earlier generations.
         if self.generation == self.state.generation() {
             state.connections -= 1;
             if self.bytes_left > 0 || self.task_number != state.task_number {
@@ -384,7 +384,7 @@ mod tests {
     const NODE: u32 = 0x6e32_0000;
     const IDLE: Duration = Duration::from_secs(60);
 
-    /// Hands a party some bytes, when it wants any.
+    /// Delivers bytes to a party that wants to receive.
     fn deliver(party: &mut dyn Party, bytes: &[u8]) {
         let Step::Receive { into, .. } = party.next_step(Time(0)) else { panic!("it does not listen") };
         into.clear();
@@ -393,7 +393,7 @@ mod tests {
         party.on_received(Time(0));
     }
 
-    /// What a party sends until it listens again or ends.
+    /// Output of a party until it wants to receive or ends.
     fn drain_output(party: &mut dyn Party) -> Vec<Vec<u8>> {
         let mut said = Vec::new();
         loop {
@@ -424,7 +424,7 @@ mod tests {
         );
         assert_eq!(drain_output(&mut commands), replies(BenchStatus::Listening, 1));
         let mut data = [(); 2].map(|()| DataParty::new(bench.clone(), IDLE, 8));
-        // Once connected they are not asked again.
+        // Connected parties do not reply again.
         deliver(
             &mut commands,
             &BenchCommand::Listen { max_message_bytes: MAX_MESSAGE_BYTES, tcp: false }.write(),
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(drain_output(&mut commands), replies(BenchStatus::Ready, 2));
         for (number, data) in data.iter_mut().enumerate() {
             for message in [[1; 64], [2; 64], [3; 64]] {
-                // Nothing goes back before the message is whole.
+                // No echo before the message is complete.
                 deliver(data, &message[..10]);
                 assert!(drain_output(data).is_empty());
                 deliver(data, &message[10..]);
@@ -460,7 +460,7 @@ mod tests {
         }
         assert_eq!(drain_output(&mut commands), replies(BenchStatus::Finished, 2));
 
-        // The next client ends all of it.
+        // The next client ends all parties.
         let mut next = CommandParty::new(bench.clone(), NODE, IDLE);
         deliver(&mut next, &BenchCommand::Restart.write());
         assert!(matches!(commands.next_step(Time(0)), Step::Done));

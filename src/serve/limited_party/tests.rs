@@ -1,4 +1,4 @@
-//! What a guard does with parties that break each limit, on made-up time.
+//! Parties that exceed each limit, on virtual time.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use crate::link::Batch;
 use crate::serve::client_id::ClientId;
 use crate::serve::rate_limiter::RateLimiter;
 
-/// What a party does, and what it saw.
+/// The script of a party and its events.
 struct ScriptedParty {
     batch: Batch,
     is_sending: bool,
@@ -58,14 +58,14 @@ const DATAGRAMS: Caps = Caps {
 
 type EventLog = Arc<Mutex<Vec<String>>>;
 
-/// A guard of a party that sends 100 bytes at a time, or listens.
+/// A limited party that sends 100 bytes at a time, or receives.
 fn limited_party(caps: &Caps, sends: bool, standing: ClientTrust) -> (LimitedParty, EventLog) {
     let seen = EventLog::default();
     let told = ScriptedParty { batch: Batch::new(100, 1), is_sending: sends, standing, events: seen.clone() };
     (LimitedParty::new(Box::new(told), caps, LIMITS), seen)
 }
 
-/// Lets something arrive, as the loop does.
+/// Delivers input, as the loop does.
 fn deliver(guard: &mut LimitedParty, bytes: usize, now: Time) {
     assert!(matches!(guard.next_step(now), Step::Receive { .. }));
     guard.on_arriving(bytes as u64, bytes, now);
@@ -98,7 +98,7 @@ fn a_client_that_never_reads_is_stopped_after_the_idle_timeout() {
             assert!(matches!(guard.next_step(Time(second * SECOND_NS)), Step::Send { .. }));
             guard.on_sent(100, Time(second * SECOND_NS));
         }
-        // From here on the link takes nothing, however often it is offered.
+        // From here on the link takes nothing.
         for second in 5..14 {
             assert!(matches!(guard.next_step(Time(second * SECOND_NS)), Step::Send { .. }), "{standing:?}");
         }
@@ -167,7 +167,7 @@ fn a_message_is_no_longer_than_allowed() {
 fn streams_wait_and_datagrams_are_dropped_beyond_the_rate() {
     let rates = Arc::new(RateLimiter::new(8e6));
     let meter = || Some(rates.meter(&ClientId::from_sender("192.0.2.7:1")));
-    // A megabyte a second, and a quarter of that at once.
+    // A megabyte per second, and a burst of a quarter of that.
     let (stream, seen) = limited_party(&Caps::STREAM, false, ClientTrust::Unverified);
     let mut stream = stream.with_rate_meter(meter());
     deliver(&mut stream, 1_020_000, Time(0));

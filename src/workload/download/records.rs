@@ -1,28 +1,28 @@
-//! Checks that numbered records come one after the other: which are missing, came again or out of order.
+//! Checks the sequence of numbered records: missing, duplicate, or out of order.
 
 use crate::run::{RecordFault, RecordFaultKind};
 use crate::sample::RecordCounts;
 
-/// Faults that are listed, of each kind; all are counted.
+/// Maximum listed faults of each kind; all are counted.
 const MAX_LISTED_FAULTS: usize = 16;
 
-/// Gaps remembered, so that a straggler is known from a copy.
+/// Gaps stored to distinguish late records from duplicates.
 const MAX_TRACKED_GAPS: usize = 1024;
 
-/// What a record is by its number.
+/// Status of a record by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordStatus {
     New,
-    /// It was missing until now.
+    /// Was missing until now.
     Late,
     Duplicate,
 }
 
-/// Numbers follow one another, and begin again after 2^32 - 1.
+/// Expects consecutive numbers, with a wrap after 2^32 - 1.
 #[derive(Debug, Default)]
 pub struct RecordChecker {
     next_number: Option<u32>,
-    /// First number and length, in the order of the numbers.
+    /// First number and length, in ascending order.
     gaps: Vec<(u32, u32)>,
     repeated: Vec<RecordFault>,
     out_of_order: Vec<RecordFault>,
@@ -30,7 +30,7 @@ pub struct RecordChecker {
 }
 
 impl RecordChecker {
-    /// The record of this number has come.
+    /// Records the arrival of this number.
     pub fn check(&mut self, number: u32) -> RecordStatus {
         let next = *self.next_number.get_or_insert(number);
         let ahead = number.wrapping_sub(next);
@@ -66,7 +66,7 @@ impl RecordChecker {
         RecordStatus::Late
     }
 
-    /// What came until now.
+    /// Counts so far.
     pub fn records(&self) -> RecordCounts {
         let missing = self.gaps.iter().map(|&(first, length)| RecordFault {
             first_record: first.into(),
@@ -81,7 +81,7 @@ impl RecordChecker {
     }
 }
 
-/// Lists a fault, those in a row as one.
+/// Lists a fault; consecutive faults become one entry.
 fn push_fault(faults: &mut Vec<RecordFault>, number: u32, kind: RecordFaultKind) {
     let number = u64::from(number);
     let room = faults.len() < MAX_LISTED_FAULTS;
@@ -143,7 +143,7 @@ mod tests {
             let (places, records) = check_all(numbers.iter().copied());
             let mut seen = std::collections::BTreeSet::new();
             for (number, place) in numbers.iter().zip(places) {
-                // What is before the first one was never expected.
+                // Records before the first one were not expected.
                 let early = *number < numbers[0];
                 prop_assert_eq!(place == RecordStatus::Duplicate, early || !seen.insert(*number));
             }

@@ -1,4 +1,4 @@
-//! Reports of servers that are right, wrong, or lie.
+//! Correct, wrong and dishonest reports of servers.
 
 use super::*;
 use crate::clock::Time;
@@ -13,7 +13,7 @@ fn case(toml: &str) -> Case {
     spec.expand().unwrap().remove(0)
 }
 
-/// One flow that moved so many bytes in messages of 1000 bytes, in two seconds.
+/// One flow of this many bytes in messages of 1000 bytes over two seconds.
 fn flow(role: FlowRole, bytes: u64) -> FlowResult {
     let mut recorder = Recorder::for_counting();
     recorder.begin(Time(0));
@@ -78,7 +78,7 @@ fn plausible_reports_are_unchanged() {
     let trial = ReportFixture::with_flow(flow(FlowRole::Upload, 500 * MB));
     for flow in [
         received(500 * MB),
-        // The last bytes are still to be read.
+        // The last bytes are still unread.
         received(490 * MB),
         FlowReport { elapsed_ns: 3_000_000_000, ..received(500 * MB) },
         FlowReport { elapsed_ns: 600_000_000, head_bytes: 100_000, ..received(500 * MB) },
@@ -88,7 +88,7 @@ fn plausible_reports_are_unchanged() {
         let checked = trial.check(told.clone());
         assert_eq!((checked.report, checked.problems, checked.is_rate_unknown), (told, Vec::new(), false));
     }
-    // Buffers hold all of it, so it arrives as fast as memory can be read.
+    // Buffers hold all of it, so it arrives at memory speed.
     let small = ReportFixture::with_flow(flow(FlowRole::Upload, MB));
     assert_eq!(small.problem(FlowReport { elapsed_ns: 50_000, ..received(MB) }), "");
 }

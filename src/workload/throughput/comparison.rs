@@ -1,9 +1,9 @@
-//! Compares what comes back of a stream with what was sent, and tells what became of it: bytes changed, lost, inserted,
-//! blocks in another order. Pure: it knows no clock and no link.
+//! Compares a looped stream with the sent stream and classifies the defects: bytes changed, lost or inserted, blocks
+//! reordered. Has no clock and no link.
 //!
-//! What agrees costs one comparison of memory. After a defect it looks for the place in the stream that the bytes now
-//! come from: eight that occur there and nowhere else. The work for a byte and the memory are bounded, whatever comes:
-//! bytes that are found nowhere count as changed, each in the place of one that was sent.
+//! Equal data costs one memory comparison. After a defect, the comparison searches for the position in the stream:
+//! eight bytes that occur only there. Work per byte and memory are bounded for any input: bytes without a position
+//! count as changed, each in place of a sent byte.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -11,31 +11,31 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use crate::run::{Defect, DefectKind};
 use crate::workload::pattern::{self, Alphabet, PatternStream};
 
-/// What a sender and the receiver of the same bytes (direction `loop`) know of each other.
+/// State that sender and receiver of the same bytes (direction `loop`) share.
 #[derive(Debug, Default)]
 pub struct LoopbackState {
     /// When the first byte was sent; 0 before.
     pub(super) first_sent_ns: AtomicU64,
     pub(super) sent_bytes: AtomicU64,
     pub(super) is_all_sent: AtomicBool,
-    /// Nobody listens for more.
+    /// The receiver has stopped.
     pub(super) is_finished: AtomicBool,
 }
 
-/// Bytes that tell a place of the stream: fewer would occur twice, more would be met less often.
+/// Bytes that identify a position: fewer would occur twice, and a longer match is rarer after defects.
 const ANCHOR_BYTES: usize = 8;
 
-/// Bytes held back at most while it is unknown where they belong. So long may be what is inserted, and so far may a
-/// block have fallen behind; what is missing may be as long as the period of the noise less this.
+/// Maximum bytes buffered while their position is unknown. Limits the length of an insertion and the delay of a late
+/// block. A loss may be as long as the period of the noise less this.
 const MAX_HELD_BYTES: usize = 16_384;
 
-/// Ranges that are missing and may still come, at most.
+/// Maximum missing ranges that may still arrive.
 const MAX_GAPS: usize = 64;
 
-/// Defects kept with their places.
+/// Maximum defects listed with their positions.
 pub const MAX_DEFECTS: usize = 16;
 
-/// A range that has not come, and the defect it was noted as.
+/// A missing range and the index of its defect.
 #[derive(Debug, Clone, Copy)]
 struct Gap {
     begin: u64,
@@ -43,16 +43,16 @@ struct Gap {
     defect: Option<usize>,
 }
 
-/// Told what comes back, counts what is wrong with it.
+/// Compares the returned bytes and counts the defects.
 #[derive(Debug)]
 pub struct StreamComparison {
     stream: PatternStream,
-    /// The place that the next byte should come from.
+    /// Expected position of the next byte.
     next_position: u64,
-    /// Up to here the stream has come, but for the gaps.
+    /// The stream is complete up to here, except for the gaps.
     reached: u64,
     gaps: VecDeque<Gap>,
-    /// Bytes since a defect, whose place is not known yet.
+    /// Bytes since a defect, with unknown position.
     unplaced: VecDeque<u8>,
     /// The last eight of them.
     last_anchor: u64,
@@ -60,13 +60,13 @@ pub struct StreamComparison {
     pub changed: u64,
     pub lost: u64,
     pub inserted: u64,
-    /// Blocks that came after others that were sent later.
+    /// Blocks that arrived after later ones.
     pub reordered: u64,
     pub defects: Vec<Defect>,
 }
 
 impl StreamComparison {
-    /// Compares pieces of at most `longest` bytes.
+    /// Compares chunks of at most `longest` bytes.
     pub fn new(longest: usize, alphabet: &Alphabet) -> StreamComparison {
         StreamComparison {
             stream: PatternStream::new(longest.max(MAX_HELD_BYTES), alphabet),
@@ -84,20 +84,20 @@ impl StreamComparison {
         }
     }
 
-    /// Up to here all that was sent has come or is accounted for, if what is held back belongs there.
+    /// All sent bytes up to here have arrived or are counted, if the buffered bytes belong there.
     pub fn position(&self) -> u64 {
         self.reached.max(self.next_position + self.unplaced.len() as u64)
     }
 
-    /// Where each of the bytes that came belongs is known.
+    /// Whether the position of every received byte is known.
     pub fn is_in_sync(&self) -> bool {
         self.unplaced.is_empty()
     }
 
-    /// Takes the next bytes that came.
+    /// Processes the next received bytes.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
-        // Nearly always all is as it should be.
+        // Fast path: no defect.
         if self.next_position == self.reached
             && self.unplaced.is_empty()
             && bytes == self.stream.slice_at(self.next_position, bytes.len())
@@ -119,7 +119,7 @@ impl StreamComparison {
         }
     }
 
-    /// Takes what agrees with the stream at the next place, and then one byte that does not.
+    /// Accepts the bytes that match, and then one that does not.
     fn match_expected<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let (_, limit) = self.current_region();
         let length = (limit - self.next_position).min(bytes.len() as u64) as usize;
@@ -134,7 +134,7 @@ impl StreamComparison {
         &bytes[agree + 1..]
     }
 
-    /// The gap that the next place lies in, if it does; and where that ends, or what has come already.
+    /// The gap at the expected position, if any, and the end of the gap or of the received range.
     fn current_region(&self) -> (Option<usize>, u64) {
         if self.next_position >= self.reached {
             return (None, u64::MAX);
@@ -147,7 +147,7 @@ impl StreamComparison {
         (None, ahead.min().unwrap_or(self.reached))
     }
 
-    /// So many bytes from the next place on have come.
+    /// This many bytes from the expected position have arrived.
     fn accept(&mut self, bytes: u64) {
         let end = self.next_position + bytes;
         while self.next_position < end {
@@ -159,7 +159,7 @@ impl StreamComparison {
                 None => self.inserted += to - self.next_position,
             }
             self.next_position = to;
-            // A block that was late is followed by what is new.
+            // A late block is followed by new data.
             if gap.is_some() && to == limit && to == end {
                 self.next_position = self.reached;
                 return;
@@ -167,7 +167,7 @@ impl StreamComparison {
         }
     }
 
-    /// A gap is filled from the next place on.
+    /// Fills a gap from the expected position on.
     fn fill_gap(&mut self, index: usize, to: u64) {
         let gap = self.gaps[index];
         self.lost -= to - self.next_position;
@@ -176,7 +176,7 @@ impl StreamComparison {
         }
         let whole = gap.begin == self.next_position && to == gap.end;
         if let Some(defect) = gap.defect.filter(|_| whole) {
-            // It was not lost, it came late.
+            // Not lost, but late.
             self.defects[defect].kind = DefectKind::Reordered;
         }
         if to == gap.end {
@@ -186,7 +186,7 @@ impl StreamComparison {
         }
     }
 
-    /// Holds bytes until they tell where they come from.
+    /// Buffers bytes until their position is known.
     fn search_position<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         for (taken, &byte) in bytes.iter().enumerate() {
             if self.unplaced.len() == MAX_HELD_BYTES {
@@ -204,7 +204,7 @@ impl StreamComparison {
         &[]
     }
 
-    /// Where in the stream the last eight bytes come from.
+    /// The position of the last eight bytes in the stream.
     fn find_position(&mut self) -> Option<u64> {
         let before = (self.unplaced.len() - ANCHOR_BYTES) as u64;
         let straight = self.next_position + before;
@@ -213,17 +213,18 @@ impl StreamComparison {
         }
         let index = self.index.get_or_insert_with(|| AnchorIndex::new(&self.stream));
         let found = index.find(self.last_anchor, &self.stream)?;
-        // The noise comes round again and again: a bit behind, or else ahead.
+        // The noise is periodic: choose a position slightly behind, or else ahead.
         let period = pattern::NOISE_PERIOD_BYTES as u64;
         let from = (self.next_position.max(self.reached) + before).saturating_sub(MAX_HELD_BYTES as u64);
         Some(from + (found + period - from % period) % period)
     }
 
-    /// The last eight of the bytes held come from `place`: settles what came before them, and goes on behind them.
+    /// Resynchronises: the last eight buffered bytes belong at `place`. Classifies the bytes before them and continues
+    /// after them.
     fn resume_at(&mut self, place: u64) {
         let mut held = std::mem::take(&mut self.unplaced);
         let bytes: &[u8] = held.make_contiguous();
-        // The place may be right for more of them.
+        // Earlier bytes may match this position too.
         let mut unknown = bytes.len() - ANCHOR_BYTES;
         let mut from = place;
         while unknown > 0 && from > 0 && bytes[unknown - 1] == self.stream.slice_at(from - 1, 1)[0] {
@@ -245,13 +246,13 @@ impl StreamComparison {
         self.unplaced = held;
     }
 
-    /// Goes on at `from`, ahead; `unknown` came instead of what was sent up to there. What explains it with fewest
-    /// defects is taken: one hole, or one piece too many, with changed bytes around it, or several holes.
+    /// Continues at `from`, ahead of the expected position; `unknown` arrived instead of the skipped part. Chooses the
+    /// explanation with the fewest defects: one loss or one insertion between changed bytes, or several losses.
     fn skip_to(&mut self, unknown: &[u8], from: u64) {
         self.next_position = self.reached;
         let missing = from - self.next_position;
         let (before, behind, changed) = self.split_unknown(unknown, from);
-        // So that the work stays in proportion to what came.
+        // Bounds the work in proportion to the input.
         let few = missing <= 4 * unknown.len() as u64 + 64;
         if changed > 0 && few && self.is_subsequence(unknown, from) {
             for byte in unknown {
@@ -268,8 +269,8 @@ impl StreamComparison {
         self.record_loss(from);
     }
 
-    /// How many of these bytes, at their beginning and at their end, stand for what was sent from the next place on and
-    /// up to `from`, so that fewest are changed; and how many these are.
+    /// Splits these bytes into a prefix and a suffix that replace the sent bytes up to `from`, with the fewest changes.
+    /// Returns the lengths of both and the number of changes.
     fn split_unknown(&self, unknown: &[u8], from: u64) -> (usize, usize, usize) {
         let all = unknown.len().min((from - self.next_position) as usize);
         let end = unknown.len() - all;
@@ -288,13 +289,13 @@ impl StreamComparison {
         best
     }
 
-    /// Whether these bytes, in this order, remain of what was sent up to `from` when others are left out.
+    /// Whether these bytes are a subsequence of the sent bytes up to `from`.
     fn is_subsequence(&self, unknown: &[u8], from: u64) -> bool {
         let mut sent = (self.next_position..from).map(|at| self.stream.slice_at(at, 1)[0]);
         unknown.iter().all(|byte| sent.any(|other| other == *byte))
     }
 
-    /// All from the next place up to this one is missing.
+    /// Everything from the expected position up to `to` is missing.
     fn record_loss(&mut self, to: u64) {
         let (begin, end) = (self.next_position, to);
         if begin < end {
@@ -308,7 +309,7 @@ impl StreamComparison {
         }
     }
 
-    /// Goes on at a place that was passed: what was missing there comes now, or it comes once more.
+    /// Continues at an earlier position: missing bytes arrive late, or bytes are repeated.
     fn step_back(&mut self, from: u64) {
         if self.gaps.iter().any(|gap| (gap.begin..gap.end).contains(&from)) {
             self.reordered += 1;
@@ -317,7 +318,7 @@ impl StreamComparison {
         }
     }
 
-    /// These bytes came in the place of as many others.
+    /// These bytes replace as many sent bytes.
     fn record_changes(&mut self, bytes: &[u8]) {
         let (begin, mut run) = (self.next_position, 0);
         for (at, byte) in (begin..).zip(bytes) {
@@ -346,7 +347,7 @@ impl StreamComparison {
         }
     }
 
-    /// Keeps a defect if there is room, or makes the last one longer; its place among them.
+    /// Lists a defect if there is room, or extends the last one. Returns its index.
     fn record_defect(&mut self, offset: u64, bytes: u64, kind: DefectKind) -> Option<usize> {
         if let Some(last) = self.defects.last_mut()
             && last.kind == kind
@@ -361,7 +362,7 @@ impl StreamComparison {
         Some(self.defects.len() - 1)
     }
 
-    /// Takes the first half of what is held as changed.
+    /// Counts the first half of the buffered bytes as changed.
     fn give_up_half(&mut self) {
         let mut held = std::mem::take(&mut self.unplaced);
         self.record_changes(&held.make_contiguous()[..MAX_HELD_BYTES / 2]);
@@ -369,7 +370,7 @@ impl StreamComparison {
         self.unplaced = held;
     }
 
-    /// Nothing more comes, and so much had been sent.
+    /// Ends the comparison; `sent` is the total number of sent bytes.
     pub fn finish(&mut self, sent: u64) {
         let held: Vec<u8> = self.unplaced.drain(..).collect();
         self.skip_to(&held, sent.max(self.reached));
@@ -381,14 +382,14 @@ fn read_anchor(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |anchor, byte| anchor << 8 | u64::from(*byte))
 }
 
-/// Finds eight bytes in a period of the noise: a hash table of their places.
+/// Finds eight bytes in a period of the noise: a hash table of positions.
 struct AnchorIndex {
     positions: Vec<u16>,
 }
 
-/// A quarter full or less, so that few places collide.
+/// At most a quarter full, to keep collisions rare.
 const INDEX_SLOTS: usize = 1 << 18;
-/// No place: the period is shorter.
+/// Not a valid position: the period is shorter.
 const FREE_SLOT: u16 = u16::MAX;
 
 impl std::fmt::Debug for AnchorIndex {

@@ -1,4 +1,4 @@
-//! From what both ends counted to the figures of a throughput case: only what the receiver got counts as delivered.
+//! Figures of a throughput case from the counts of client and server. Only received payload counts as delivered.
 
 use crate::link::{Caps, Framing};
 use crate::plan::{Case, Direction};
@@ -6,7 +6,7 @@ use crate::run::Figures;
 use crate::sample::Recorder;
 use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport, merged_recorder};
 
-/// What reached the other end, in numbers.
+/// The figures of a repetition.
 pub fn figures(case: &Case, flows: &[FlowResult], far: Option<&ServerReport>) -> Figures {
     let mut figures = Figures::default();
     let loop_ = case.direction == Some(Direction::Loop);
@@ -19,7 +19,7 @@ pub fn figures(case: &Case, flows: &[FlowResult], far: Option<&ServerReport>) ->
         sent += total_sent(far_flows.clone()).map_or(near.counts.sent, |(warm_up, _)| {
             measured_sent(near.counts.warm_up, near.counts.sent, warm_up)
         });
-        // Without a report nobody knows what was delivered, and nothing is claimed.
+        // Without a server report the delivered amount is unknown.
         if far_flows.peek().is_some() {
             let delivered = far_flows.fold(DeliveredCounts::default(), |all, flow| all.add_report(flow));
             drops = add_optional(drops, delivered.socket_drops);
@@ -35,7 +35,7 @@ pub fn figures(case: &Case, flows: &[FlowResult], far: Option<&ServerReport>) ->
     if let Some(near) = &inward {
         let delivered = DeliveredCounts::from_recorder(near);
         let sent_inward = match loop_ {
-            // Where no flow goes outward, the one that listens has sent as well.
+            // Without an upload flow, the receiving client has sent as well.
             true => merged_recorder(flows, FlowRole::Upload).map_or(near.counts.sent, |source| {
                 measured_sent(source.counts.warm_up, source.counts.sent, near.counts.warm_up)
             }),
@@ -69,7 +69,7 @@ pub fn figures(case: &Case, flows: &[FlowResult], far: Option<&ServerReport>) ->
     }
     figures.sent = sent;
     let broken_off = inward.is_some_and(|near| near.counts.is_interrupted);
-    // An echo may lose what no link loses.
+    // An echo may lose data even if its link does not.
     let loses = loop_ || !is_reliable_stream(case);
     if figures.delivered_bytes.is_some() && !broken_off && loses {
         figures.lost = sent.saturating_sub(figures.received);
@@ -81,7 +81,7 @@ pub fn figures(case: &Case, flows: &[FlowResult], far: Option<&ServerReport>) ->
     figures
 }
 
-/// The messages of warm-up and measurement of all these flows, where there are any and each of them tells both.
+/// Messages of warm-up and measurement of all these flows; `None` unless every flow reports both.
 fn total_sent<'a>(flows: impl Iterator<Item = &'a FlowReport>) -> Option<(u64, u64)> {
     let told = flows.map(|flow| Some((flow.warm_up_messages?, flow.messages)));
     told.reduce(|all, one| {
@@ -90,13 +90,13 @@ fn total_sent<'a>(flows: impl Iterator<Item = &'a FlowReport>) -> Option<(u64, u
     })?
 }
 
-/// The messages that a sender sent since the receiver began to measure, which passed `before` of them by then. Each end ends
-/// its warm-up by its own clock; the messages themselves are what both agree on.
+/// Messages sent since the receiver began to measure. `before` is the number of messages up to then. Sender and
+/// receiver end the warm-up by their own clocks, so message numbers are the common reference.
 fn measured_sent(warm_up: u64, sent: u64, before: u64) -> u64 {
     warm_up.saturating_add(sent).saturating_sub(before)
 }
 
-/// Whether all links bring every byte, or break: what has not come of their messages is not lost.
+/// Whether all links deliver every byte or break, so that missing messages are not lost.
 fn is_reliable_stream(case: &Case) -> bool {
     let is_one = |caps: Caps| caps.is_reliable && caps.framing == Framing::Stream;
     case.endpoints.iter().all(|endpoint| crate::link::endpoint_caps(endpoint).is_ok_and(is_one))
@@ -106,11 +106,11 @@ fn add_optional(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
     more.map_or(sum, |more| Some(sum.unwrap_or(0).saturating_add(more)))
 }
 
-/// What reached the receiving end of all flows of one direction.
+/// Received payload of all flows of one direction.
 #[derive(Default)]
 struct DeliveredCounts {
     bytes: u64,
-    /// Those that came first: they mark the start of the receiver's time and took none of it.
+    /// Bytes of the first receipts: they mark the start of the receiver's time and took none of it.
     initial_bytes: u64,
     messages: u64,
     duplicate: u64,
@@ -137,7 +137,7 @@ impl DeliveredCounts {
 
     fn add_report(self, flow: &crate::workload::FlowReport) -> DeliveredCounts {
         DeliveredCounts {
-            // What the far end tells may be anything.
+            // The server's counts are untrusted and may overflow.
             bytes: self.bytes.saturating_add(flow.bytes),
             initial_bytes: self.initial_bytes.saturating_add(flow.head_bytes),
             messages: self.messages.saturating_add(flow.messages),
@@ -151,7 +151,7 @@ impl DeliveredCounts {
 
     fn rate_bps(&self) -> Option<f64> {
         let timed = self.bytes.saturating_sub(self.initial_bytes);
-        // What came in a single receipt has no rate.
+        // A single receipt has no rate.
         (self.elapsed_ns > 0 && (timed > 0 || self.bytes == 0))
             .then(|| timed as f64 * 8e9 / self.elapsed_ns as f64)
     }

@@ -1,43 +1,43 @@
-//! What stands in front of each message, and in front of the one that says that it was the last: the peer's word. Ours
-//! is the message's number. A stream without a head is plain noise; one with a head is blocks, one behind the other.
+//! Headers of messages, including the header of the end message. The protocol defines the format; the default is the
+//! message number. A stream without headers is plain noise; a stream with headers is a sequence of blocks.
 
 use crate::clock::Time;
 use crate::workload::pattern;
 
-/// Most bytes of a head.
+/// Maximum size of a header in bytes.
 pub const MAX_HEADER_BYTES: usize = 64;
 
-/// The head of the messages of one flow, at the end that writes them or at the one that reads them.
+/// The header format of one flow, for its sender or its receiver.
 pub trait HeaderCodec: Send {
-    /// Bytes of it in a message that has room for them, at most [`MAX_HEADER_BYTES`].
+    /// Bytes of the header in a message with enough room, at most [`MAX_HEADER_BYTES`].
     fn length(&self) -> usize;
 
-    /// Writes the head of message `number` (from 0), sent at `now`, over the beginning of a message.
+    /// Writes the header of message `number` (from 0), sent at `now`, over the start of a message.
     fn write(&mut self, message: &mut [u8], number: u64, now: Time);
 
-    /// What the head of a message says that came at `now`; `next` is the number behind the highest so far.
+    /// Parses the header of a message received at `now`; `next` is the highest number so far plus one.
     fn read(&mut self, message: &[u8], next: u64, now: Time) -> ParsedHeader;
 
-    /// Makes the message that follows the last and says so, if the protocol has one. It is sent after the stop, and is
-    /// no payload at either end.
+    /// Writes the end message and returns `true`, if the protocol has one. It is sent after the stop and does not count
+    /// as payload.
     fn write_end(&mut self, message: &mut [u8], now: Time) -> bool {
         let _ = (message, now);
         false
     }
 }
 
-/// What a head says.
+/// Content of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParsedHeader {
     /// A message of the flow.
     Sequence(u64),
-    /// Behind this message the flow is over.
+    /// The last message of the flow.
     End,
-    /// None of this flow.
+    /// Does not belong to this flow.
     Foreign,
 }
 
-/// Our own head: the number, as far as the message has room.
+/// The default header: the number, truncated to the size of the message.
 pub struct SequenceHeader;
 
 impl HeaderCodec for SequenceHeader {
@@ -56,18 +56,18 @@ impl HeaderCodec for SequenceHeader {
     }
 }
 
-/// Finds the heads in a stream of blocks of one length, however it is cut into pieces.
+/// Finds the headers in a stream of blocks of one length, for any chunk sizes.
 pub struct BlockParser {
     header: Box<dyn HeaderCodec>,
     block_bytes: u64,
-    /// Bytes of the stream so far, and where it ends once that was said.
+    /// Bytes of the stream so far, and the position of its end once known.
     position: u64,
     end_position: Option<u64>,
-    /// The beginning of a head that came in pieces.
+    /// The start of a header that arrives in several chunks.
     partial_header: [u8; MAX_HEADER_BYTES],
-    /// Blocks that are none of this flow.
+    /// Blocks that do not belong to this flow.
     pub foreign_blocks: u64,
-    /// What came behind the end: the peer's next words.
+    /// Bytes after the end: the next control messages.
     trailing_bytes: Vec<u8>,
 }
 
@@ -88,7 +88,7 @@ impl BlockParser {
         (self.header.length().min(MAX_HEADER_BYTES) as u64).min(self.block_bytes)
     }
 
-    /// Takes the next piece; how many bytes of it are payload.
+    /// Processes the next chunk. Returns its number of payload bytes.
     pub fn push(&mut self, piece: &[u8], now: Time) -> u64 {
         let mut payload = 0;
         let mut rest = piece;
@@ -114,7 +114,7 @@ impl BlockParser {
         payload
     }
 
-    /// A head is whole; its bytes are payload, unless it is that of the end.
+    /// Parses a complete header. Returns its bytes as payload, or 0 for an end header.
     fn parse_header(&mut self, length: u64, now: Time) -> u64 {
         let block = (self.position - length) / self.block_bytes;
         match self.header.read(&self.partial_header[..length as usize], block, now) {
@@ -130,12 +130,12 @@ impl BlockParser {
         }
     }
 
-    /// Whether the block that says so has come whole.
+    /// Whether the end block is complete.
     pub fn is_finished(&self) -> bool {
         self.end_position.is_some_and(|end| self.position >= end)
     }
 
-    /// What came behind the end, with the last piece.
+    /// The bytes after the end, from the last chunk.
     pub fn trailing_bytes(&self) -> &[u8] {
         &self.trailing_bytes
     }
@@ -222,7 +222,7 @@ mod tests {
         Case { stop, ..spec.expand().unwrap().remove(0) }
     }
 
-    /// What a source sends in pieces of at most `most` bytes, a microsecond each, goes to a sink.
+    /// Transfers the output of a source to a sink, in chunks of at most `most` bytes, one each microsecond.
     fn transfer(caps: &Caps, stop: StopCondition, most: usize) -> (Source, Sink) {
         let case = case(stop);
         let tuning = Tuning::default();
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_flow_with_heads_ends_by_its_last_message() {
         let message = Caps { framing: Framing::Message, max_message_bytes: Some(100), ..Caps::STREAM };
-        // Blocks are whole however much the link takes at once, and also when the time is over in the middle of one.
+        // Blocks are complete for any send size, even if the time ends within one.
         for (caps, most) in [(Caps::STREAM, 3), (Caps::STREAM, 10), (message, 10)] {
             for stop in [StopCondition::after_count(5), StopCondition::after_time(Duration::from_micros(14))]
             {

@@ -1,14 +1,14 @@
-//! What tells a sender on a link without connections that somebody receives.
+//! Keepalive: shows a sender on a link without connections that the receiver is running.
 
 use std::time::Duration;
 
 use crate::clock::Time;
 use crate::link::party::Step;
 
-/// How often a receiver says that it is there.
+/// Interval between keepalives.
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The message that says so, and when it is due again.
+/// The keepalive message and its next time.
 pub struct Keepalive {
     bytes: Vec<u8>,
     pub next_due: Time,

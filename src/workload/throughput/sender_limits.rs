@@ -1,52 +1,52 @@
-//! When a receiver has had enough: of silence, or of a sender that brings more, or goes on for longer, than it was asked to.
+//! Limits of a receiver: on silence, and on a sender that exceeds the planned volume or time.
 
 use std::time::Duration;
 
 use crate::clock::Time;
 use crate::plan::{Case, Pacing, StopCondition};
 
-/// Silence after which a receiver of messages takes the flow as over, where a link cannot say so.
+/// Silence that ends a flow of messages on links without a close signal.
 pub const MIN_QUIET_TIME: Duration = Duration::from_millis(300);
 
-/// Silence between messages of a slow schedule, at most.
+/// Maximum silence between messages of a slow schedule.
 const MAX_QUIET_TIME: Duration = Duration::from_secs(60);
 
-/// How long a receiver of messages waits for one more.
+/// How long a receiver of messages waits for the next.
 pub fn quiet_time(pacing: Pacing) -> Duration {
     let ten = pacing.per_second().map(|per_second| Duration::try_from_secs_f64(10.0 / per_second));
     ten.map_or(MIN_QUIET_TIME, |ten| MIN_QUIET_TIME.max(ten.unwrap_or(MAX_QUIET_TIME).min(MAX_QUIET_TIME)))
 }
 
-/// What a sender may still bring before it is one that will not stop.
+/// Volume and time within which a sender must stop.
 pub struct SenderLimits {
     max_duration: Option<Duration>,
     bytes_left: u64,
     first_receive: Option<Time>,
 }
 
-/// What the bounds say of a sender.
+/// Result of a check.
 pub enum LimitCheck {
     Within,
-    /// More bytes than were planned.
+    /// More bytes than planned.
     TooManyBytes,
-    /// Longer than was planned, and than a link may take to empty its buffers: what came by now is the measurement.
+    /// Longer than planned, including the time to empty the buffers of the link. The data so far is the measurement.
     TooLong,
 }
 
-/// Beyond what was planned: what may lie in buffers on the way.
+/// Bytes beyond the plan that buffers on the network may hold.
 const MAX_OVERRUN_BYTES: u64 = 64 << 20;
 
-/// How much longer than planned the bytes may take: as long again, because slow links have long buffers, within these.
-/// Busy machines let a sender begin its time, or end it, late.
+/// Bounds of the overtime. The overtime is as long as the plan, because slow links have long buffers, within these
+/// bounds. Busy hosts may start or end a sender late.
 const MIN_OVERTIME: Duration = Duration::from_secs(2);
 const MAX_OVERTIME: Duration = Duration::from_secs(120);
 
-/// How much longer than planned the last bytes may take to arrive.
+/// Extra time for the arrival of the last bytes.
 pub fn overtime(planned: Duration) -> Duration {
     planned.clamp(MIN_OVERTIME, MAX_OVERTIME)
 }
 
-/// Warm-up and measurement, where time ends both.
+/// Planned time of warm-up and measurement, if time ends both.
 pub fn planned_time(stop: StopCondition, warm_up: StopCondition) -> Option<Duration> {
     let nanoseconds = |stop: StopCondition| Duration::from_nanos(stop.time_ns.unwrap_or(0));
     let ends = stop.time_ns.is_some() && (warm_up.count.is_none() || warm_up.time_ns.is_some());
@@ -69,7 +69,7 @@ impl SenderLimits {
         SenderLimits { max_duration: planned, bytes_left: bytes, first_receive: None }
     }
 
-    /// Books what came.
+    /// Adds received bytes and checks the limits.
     #[inline]
     pub fn check(&mut self, now: Time, bytes: u64) -> LimitCheck {
         let since = now.since(*self.first_receive.get_or_insert(now));
@@ -94,7 +94,7 @@ mod tests {
     fn a_fast_sender_that_ends_its_time_late_is_no_flood() {
         let half = StopCondition::after_time(Duration::from_millis(500));
         let mut bounds = limits(half, half);
-        // 20 Gbit/s, and another second because its thread had to wait.
+        // 20 Gbit/s, and an extra second for a delayed thread.
         for millisecond in 0..2_000u64 {
             assert!(matches!(bounds.check(Time(millisecond * 1_000_000), 2_500_000), LimitCheck::Within));
         }

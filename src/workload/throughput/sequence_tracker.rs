@@ -1,22 +1,22 @@
-//! Tells the messages of a flow apart by their numbers: new ones, copies, stragglers, and what is none of this flow.
+//! Classifies the messages of a flow by their numbers: new, duplicate, late, or foreign.
 
-/// Tells new messages from copies by their numbers, within a window behind the newest.
+/// Distinguishes new messages from duplicates by their numbers, within a window behind the newest.
 #[derive(Debug)]
 pub struct SequenceTracker {
     seen: Vec<u64>,
     pub next_sequence: u64,
-    /// Messages that came for the first time.
+    /// Messages received for the first time.
     pub distinct: u64,
     pub duplicate: u64,
     pub reordered: u64,
-    /// Messages that are none of this flow.
+    /// Messages that do not belong to this flow.
     pub foreign: u64,
 }
 
-/// A number further ahead than this was not sent by us: more than a minute of the smallest datagrams at 10 Gbit/s.
+/// A larger jump cannot come from this client: more than a minute of the smallest datagrams at 10 Gbit/s.
 const MAX_SEQUENCE_JUMP: u64 = 1 << 32;
 
-/// Numbers remembered behind the newest: a second of small datagrams.
+/// Numbers tracked behind the newest: a second of small datagrams.
 const REORDER_WINDOW: u64 = 1 << 18;
 
 impl SequenceTracker {
@@ -50,7 +50,7 @@ impl SequenceTracker {
                 self.foreign += 1;
                 return false;
             }
-            // Everything in between is missing until it comes.
+            // All numbers in between are missing until they arrive.
             let gap = number - self.next_sequence;
             for missing in self.next_sequence..self.next_sequence + gap.min(REORDER_WINDOW) {
                 self.clear(missing);

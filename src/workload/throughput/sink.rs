@@ -1,4 +1,4 @@
-//! The receiving end of a throughput: counts what is new, compares what comes back in a loop, and knows how long to wait.
+//! The receiver of a throughput flow: counts new data, compares looped data, and decides when to stop waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -19,32 +19,32 @@ use crate::workload::RecordingParty;
 use crate::workload::pattern::{self, Alphabet};
 use crate::workload::phases::{Phase, PhaseTracker};
 
-/// Room for what one receive operation brings of a stream: stays in the cache where the next operation reuses it.
+/// Bytes of a receive from a stream: small enough to stay in the cache.
 const STREAM_RECEIVE_BYTES: usize = 128 * 1024;
 
-/// What a line would carry in this time is not lost in one piece: it is a line that carries nothing any more.
+/// More missing data than a line carries in this time means that the line has stopped, not that data was lost.
 const STALLED_LINE_TIME: Duration = Duration::from_secs(1);
 
-/// Why a loop ends that brings something back for much longer than planned.
+/// Fault of a loop that takes much longer than planned.
 const TOO_SLOW: &str =
     "what was sent takes much longer to come back than the measurement: send less, with --volume or --rate";
 
-/// What one receive operation brought.
+/// Result of one receive.
 struct Came {
     /// New messages of this flow, and their bytes.
     messages: u64,
     bytes: u64,
-    /// Something of this flow came. Strange messages are no reason to wait on.
+    /// Something of this flow arrived. Foreign messages do not extend the wait.
     is_of_flow: bool,
 }
 
-/// What comes back in a loop when nothing is changed on the way.
+/// The expected content of an unchanged loop.
 enum ExpectedEcho {
     Stream(Box<StreamComparison>),
     Message(pattern::PatternMessage),
 }
 
-/// The receiving end.
+/// The receiver.
 pub struct Sink {
     framing: Framing,
     phases: PhaseTracker,
@@ -52,16 +52,16 @@ pub struct Sink {
     tuning: Option<Tuning>,
     batch: Batch,
     tracker: SequenceTracker,
-    /// In front of each message; a stream has blocks instead, if the peer puts heads into it.
+    /// Header of each message, or of each block of a stream.
     header: Option<Box<dyn HeaderCodec>>,
     blocks: Option<BlockParser>,
     looped: Option<(Arc<LoopbackState>, ExpectedEcho)>,
-    /// Bytes may be missing from the stream; of more than so many at its end the line has stopped.
+    /// Set if the stream may lose bytes. If more than this many are missing at its end, the line has stopped.
     max_missing_tail_bytes: Option<u64>,
-    /// Nothing but silence tells that no more will come.
+    /// Only silence signals the end of the flow.
     ends_by_silence: bool,
     position: u64,
-    /// Messages before the measurement, and those missing among them.
+    /// Messages before the measurement, and how many of those are missing.
     warm_up_counts: (u64, u64),
     message_bytes: u64,
     quiet_time: Duration,
@@ -69,10 +69,10 @@ pub struct Sink {
     sender_limits: SenderLimits,
     has_begun: bool,
     is_finished: bool,
-    /// The link was closed behind the last byte.
+    /// The link was closed after the last byte.
     closed: bool,
     fault: Option<Fault>,
-    /// What tells a sender on a link without connections that somebody receives.
+    /// Keepalive messages, for links without connections.
     keepalive: Option<Keepalive>,
     recorder: Recorder,
 }
@@ -115,13 +115,13 @@ impl Sink {
         }
     }
 
-    /// Says that it is there, now and again, with this message.
+    /// Sends this message periodically as a keepalive.
     pub fn with_keepalive(mut self, bytes: Vec<u8>) -> Sink {
         self.keepalive = Some(Keepalive::new(bytes));
         self
     }
 
-    /// The bytes are those that a [`super::Source`] on the other half of the link sent.
+    /// Expects the bytes of a [`super::Source`] on the other half of the link.
     pub fn looped(mut self, caps: &Caps, looped: Arc<LoopbackState>) -> Sink {
         let alphabet = Alphabet::from_caps(caps);
         let expected = match self.framing {
@@ -136,7 +136,7 @@ impl Sink {
         self
     }
 
-    /// The peer's head instead of our own; a stream is then one of blocks.
+    /// Sets the header of a protocol in place of the default; a stream is then a sequence of blocks.
     pub fn with_header(mut self, head: Box<dyn HeaderCodec>) -> Sink {
         match self.framing {
             Framing::Stream => self.blocks = Some(BlockParser::new(head, self.message_bytes)),
@@ -145,37 +145,37 @@ impl Sink {
         self
     }
 
-    /// What came behind the end of a stream of blocks: the peer's next words.
+    /// The bytes after the end of a stream of blocks: the next control messages.
     pub fn trailing_bytes(&self) -> &[u8] {
         self.blocks.as_ref().map_or(&[], BlockParser::trailing_bytes)
     }
 
-    /// The flow begins: what was waited before does not count.
+    /// Starts the flow: earlier waiting does not count.
     pub fn start_waiting(&mut self, now: Time) {
         self.waiting_since = Some(now);
     }
 
-    /// Whether silence is its regular end: what the sender has finished with cannot be told otherwise.
+    /// Whether silence is the regular end, because the link cannot signal that the sender has finished.
     pub fn may_end_in_silence(&self) -> bool {
         self.has_begun && self.framing == Framing::Message && (self.ends_by_silence || self.looped.is_some())
     }
 
-    /// What came last.
+    /// The last received batch.
     pub fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// Bytes received so far, warm-up and copies included.
+    /// Bytes received so far, including warm-up and duplicates.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Whether the sender said that it sends no more, by closing.
+    /// Whether the sender has closed its side.
     pub fn has_seen_end(&self) -> bool {
         self.closed
     }
 
-    /// Looks at what came.
+    /// Processes a receive.
     #[inline]
     fn take(&mut self, now: Time) -> Came {
         let mut came = Came { messages: 0, bytes: 0, is_of_flow: false };
@@ -219,7 +219,7 @@ impl Sink {
         came
     }
 
-    /// Whether the last byte that was sent has come back, as far as can be told.
+    /// Whether the last sent byte has returned, as far as known.
     fn has_received_all(&self) -> bool {
         self.looped.as_ref().is_some_and(|(looped, expected)| {
             let position = match expected {
@@ -227,14 +227,14 @@ impl Sink {
                     comparison.position()
                 }
                 ExpectedEcho::Stream(_) => self.position,
-                // Neither copies nor strange messages take the place of one that is missing.
+                // Duplicates and foreign messages do not replace missing ones.
                 ExpectedEcho::Message(_) => self.tracker.distinct * self.message_bytes,
             };
             looped.is_all_sent.load(Acquire) && position >= looped.sent_bytes.load(Relaxed)
         })
     }
 
-    /// The same, and nothing that comes could still tell otherwise.
+    /// Whether all has returned and later input cannot change the result.
     fn is_loopback_complete(&self) -> bool {
         let settled = match &self.looped {
             Some((_, ExpectedEcho::Stream(comparison))) if self.max_missing_tail_bytes.is_some() => {
@@ -245,44 +245,44 @@ impl Sink {
         settled && self.has_received_all()
     }
 
-    /// Messages that were sent to get here since the measurement began, as far as can be seen.
+    /// Messages sent since the measurement began, as derived from the received numbers.
     pub fn measured_messages(&self) -> u64 {
         self.passed_messages() - self.warm_up_counts.0
     }
 
-    /// The same with those of the warm-up.
+    /// The same including the warm-up.
     pub fn passed_messages(&self) -> u64 {
         if self.header.is_some() { self.tracker.next_sequence } else { self.position / self.message_bytes }
     }
 
-    /// Messages that are missing among those, as far as they have numbers.
+    /// Missing messages among those, if they have numbers.
     pub fn missing_messages(&self) -> u64 {
         self.tracker.next_sequence - self.tracker.distinct
     }
 
-    /// Of the missing, those of the warm-up.
+    /// Missing messages of the warm-up.
     pub fn missing_warm_up_messages(&self) -> u64 {
         self.warm_up_counts.1
     }
 
-    /// How long it waits for more.
+    /// How long to wait for more.
     #[inline]
     fn receive_timeout(&self) -> Duration {
         match self.ends_by_silence && self.has_begun {
             true => self.quiet_time,
-            // A slow schedule is not silence.
+            // Pauses of a slow schedule are not silence.
             false => self.timeout.max(self.quiet_time),
         }
     }
 
     fn handle_silence(&mut self) {
-        // A message link without a notion of closing ends in silence, and so does a loop over a line that loses bytes:
-        // what has not come back is counted. Any other stream that falls silent has failed.
+        // Silence is the regular end of a message link without a close signal, and of a loop over a line that loses
+        // bytes: missing data is counted. On any other stream silence is a fault.
         self.is_finished = true;
         let may_be_silent = match (self.framing, &self.looped) {
             (Framing::Stream, Some((looped, ExpectedEcho::Stream(comparison)))) => {
                 let rest = looped.sent_bytes.load(Relaxed).saturating_sub(comparison.position());
-                // Where nothing ever came, that is said.
+                // If nothing ever arrived, report it.
                 self.has_received_all()
                     || self.max_missing_tail_bytes.is_some_and(|most| rest <= most || self.position == 0)
             }
@@ -295,14 +295,14 @@ impl Sink {
         }
     }
 
-    /// What became of the stream of a loop.
+    /// Finishes the comparison of a looped stream.
     fn finish_loopback(&mut self) {
         let over = self.is_finished;
         self.recorder.counts.is_interrupted = self.looped.is_some() && !over && !self.has_received_all();
         let Some((looped, expected)) = &mut self.looped else { return };
         looped.is_finished.store(true, Relaxed);
         let ExpectedEcho::Stream(comparison) = expected else { return };
-        // Of a run that was broken off, nobody knows what would still have come.
+        // After an interruption it is unknown how much more would have returned.
         let sent = if over { looped.sent_bytes.load(Relaxed) } else { comparison.position() };
         comparison.finish(sent);
         let counts = &mut self.recorder.counts;
@@ -347,7 +347,7 @@ impl Party for Sink {
                 self.warm_up_counts = (passed, missing);
                 match &self.looped {
                     Some((looped, _)) => self.recorder.begin(Time(looped.first_sent_ns.load(Relaxed))),
-                    // What arrives first was on its way before the receiver's time began.
+                    // The first data was in transit before the receiver's time began.
                     None => self.recorder.begin_with_bytes(now, came.bytes),
                 }
             }
@@ -381,7 +381,7 @@ impl Party for Sink {
 
     fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
         (self.is_finished, self.closed) = (true, true);
-        // What was sent into a loop and is still in it will not come back. A reliable stream has to bring all of it.
+        // Data still in a loop at its end is lost. A reliable stream must return all of it.
         if self.looped.is_some() && !self.has_received_all() { Err(Fault::Closed) } else { Ok(()) }
     }
 

@@ -1,5 +1,4 @@
-//! The sending end of a throughput: paced or as fast as the link takes it, with a head in front of each message where there
-//! is one.
+//! The sender of a throughput flow: paced or at full speed, with a header in each message if the protocol has one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -17,14 +16,14 @@ use crate::workload::RecordingParty;
 use crate::workload::pattern::{self, Alphabet};
 use crate::workload::phases::{Phase, PhaseTracker, SendSchedule};
 
-/// Most bytes of a stream offered at once; longer messages go in several pieces. The kernel's default limit of a send
-/// buffer (`net.ipv4.tcp_wmem`) is four times this.
+/// Maximum bytes of a stream for one send; longer messages take several. The kernel's default limit of a send buffer
+/// (`net.ipv4.tcp_wmem`) is four times this.
 const MAX_STREAM_WRITE_BYTES: usize = 1 << 20;
 
-/// Nothing wakes a sender that waits for its schedule but time; it looks around at least this often.
+/// Maximum sleep of a paced sender: no event wakes it, so it must check for a stop.
 const MAX_SCHEDULE_SLEEP: Duration = Duration::from_millis(100);
 
-/// The sending end.
+/// The sender.
 pub struct Source {
     framing: Framing,
     message_bytes: usize,
@@ -32,29 +31,30 @@ pub struct Source {
     phases: PhaseTracker,
     timeout: Duration,
     tuning: Option<Tuning>,
-    /// What a stream without heads consists of.
+    /// Payload of a stream without headers.
     stream: pattern::PatternStream,
-    /// In front of each message.
+    /// Header of each message.
     header: Option<Box<dyn HeaderCodec>>,
-    /// Messages end to end, each with its head in front; one block of a stream with heads.
+    /// Consecutive messages, each with its header; for a stream with headers, one block.
     messages: Vec<u8>,
-    /// Number of the first message in `messages`, and of the next that has not been written there.
+    /// Number of the first message in `messages`, and of the next one to be written there.
     next_sequence: u64,
     position: u64,
-    /// Of the message that says that it was the last, so many bytes have been sent.
+    /// Bytes sent of the end message, once it has begun.
     end_message_sent: Option<usize>,
-    /// The link has been offered bytes since then, and took none.
+    /// Since this time the link has taken no bytes.
     stalled_since: Option<Time>,
-    /// Bytes that the link had taken and not delivered when it last took none.
+    /// Undelivered bytes of the link when it last took none.
     unacknowledged_bytes: u64,
     looped: Option<Arc<LoopbackState>>,
-    /// The link is told when all was sent.
+    /// Whether to close the sending side of the link at the end.
     finishes_link: bool,
     is_finished: bool,
     recorder: Recorder,
 }
 
-/// What a line carries in the time asked for: what it takes sooner fills buffers, and would have to be waited for.
+/// Limits the volume to the capacity of a serial line in the requested time. More would only fill buffers, which then
+/// have to drain.
 fn limit_to_line_rate(stop: StopCondition, caps: &Caps) -> StopCondition {
     let in_time = |line: LinkRate| stop.time_ns.map(|time| line.bytes_in(Duration::from_nanos(time)));
     StopCondition { volume_bytes: stop.volume_bytes.or(caps.link_rate.and_then(in_time)), ..stop }
@@ -96,7 +96,7 @@ impl Source {
         }
     }
 
-    /// The peer's head instead of our own; makes a stream one of blocks.
+    /// Sets the header of a protocol in place of the default; makes a stream a sequence of blocks.
     pub fn with_header(mut self, head: Box<dyn HeaderCodec>, caps: &Caps) -> Source {
         if self.framing == Framing::Stream {
             self.messages =
@@ -106,39 +106,39 @@ impl Source {
         self
     }
 
-    /// Bytes sent so far, warm-up included.
+    /// Bytes sent so far, including warm-up.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Messages sent so far, warm-up included.
+    /// Messages sent so far, including warm-up.
     pub fn messages(&self) -> u64 {
         self.position / self.message_bytes as u64
     }
 
-    /// The bytes come back over the same link to a [`super::Sink`] that shares this.
+    /// The bytes return over the same link to a [`super::Sink`] with the same state.
     pub fn looped(mut self, case: &Case, caps: &Caps, looped: Arc<LoopbackState>) -> Source {
         let warm_up = limit_to_line_rate(case.warm_up.unwrap_or_default(), caps);
         self.phases = PhaseTracker::new(warm_up, limit_to_line_rate(case.stop, caps));
         self.looped = Some(looped);
-        // Where finishing ends both directions, it would cut off what is still to come back.
+        // If closing ends both directions, it would cut off the bytes that still have to return.
         self.finishes_link = caps.can_half_close;
         self
     }
 
-    /// The link stays open when all was sent: the protocol has other ways to tell.
+    /// Leaves the link open at the end: the protocol signals the end in another way.
     pub fn without_finish(mut self) -> Source {
         self.finishes_link = false;
         self
     }
 
-    /// The receiver of a loop waits for no more. A stream is not sent into the void; messages go on as planned.
+    /// Whether the receiver of a loop has stopped. Then a stream stops too, but messages continue as planned.
     fn is_loopback_done(&self) -> bool {
         let over = |looped: &Arc<LoopbackState>| looped.is_finished.load(Relaxed);
         self.framing == Framing::Stream && self.looped.as_ref().is_some_and(over)
     }
 
-    /// How many messages the schedule wants sent by now, at most `most`; else when it wants the next.
+    /// Number of messages due by now, at most `most`; as an error, the time of the next one.
     fn due_messages(&mut self, now: Time, most: usize) -> Result<usize, Time> {
         if self.schedule.is_closed_loop() {
             return Ok(most);
@@ -177,7 +177,7 @@ impl Source {
         Step::Send { bytes: self.stream.slice_at(self.position, length), message: length }
     }
 
-    /// As many whole messages as are due and fit one operation.
+    /// As many whole messages as are due and fit into one send.
     fn message_step(&mut self, now: Time) -> Step<'_> {
         let left = self.phases.bytes_left(self.message_bytes as u64).div_ceil(self.message_bytes as u64);
         let most = (self.messages.len() / self.message_bytes).min(left as usize);
@@ -203,7 +203,7 @@ impl Source {
             && !self.position.is_multiple_of(self.message_bytes as u64)
     }
 
-    /// The message that says that it was the last, where there is one; then the end.
+    /// Sends the end message, if there is one, and then ends.
     fn end_step(&mut self, now: Time) -> Step<'_> {
         if let (Some(head), None) = (&mut self.header, self.end_message_sent)
             && head.write_end(&mut self.messages[..self.message_bytes], now)
@@ -229,7 +229,7 @@ impl Party for Source {
         if self.is_finished || self.is_loopback_done() {
             return Step::Done;
         }
-        // A block is sent whole: the next head would be taken for its payload.
+        // Finish a block that was begun: otherwise the next header would be read as its payload.
         let (phase, begins) =
             if self.is_inside_block() { (self.phases.phase(), false) } else { self.phases.advance_to(now) };
         if begins {
@@ -241,12 +241,13 @@ impl Party for Source {
         if phase == Phase::Finished && self.end_message_sent.is_none() {
             self.stalled_since = None;
             if let Some(looped) = &self.looped {
-                // After the bytes have been told.
+                // After `sent_bytes`, because the receiver reads this flag first.
                 looped.is_all_sent.store(true, Release);
             }
         }
         let stuck = now > *self.stalled_since.get_or_insert(now) + self.timeout;
-        // In a loop over a stream the receiver knows better: a line may take nothing for long while its buffer drains.
+        // In a loop over a stream the receiver decides: a serial line may accept nothing for long while its buffer
+        // drains.
         if stuck && (self.looped.is_none() || self.framing == Framing::Message) {
             return Step::Fail(Fault::TimedOut);
         }
@@ -292,7 +293,8 @@ impl Party for Source {
 
     fn on_timeout(&mut self, _now: Time) {}
 
-    /// A slow link empties its buffer before it takes more: as long as it does, it is not stuck.
+    /// A link counts as stalled only if its queue no longer drains: a slow link empties its buffer before it accepts
+    /// more.
     fn on_send_blocked(&mut self, now: Time, unacknowledged: Option<u64>) {
         let before = std::mem::replace(&mut self.unacknowledged_bytes, unacknowledged.unwrap_or(0));
         if self.unacknowledged_bytes < before {

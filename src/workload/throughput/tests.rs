@@ -1,4 +1,4 @@
-//! The ends as state machines: how long they wait.
+//! Time-outs of source and sink as state machines.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,7 +22,7 @@ fn case(message_bytes: u64) -> Case {
     Case { timeout: Duration::from_secs(5), ..case }
 }
 
-/// Lets a message of 1400 bytes with this number arrive.
+/// Delivers a message of 1400 bytes with this number.
 fn message(sink: &mut Sink, number: u64, now: Time) {
     let Step::Receive { into, .. } = sink.next_step(now) else { panic!("it listens") };
     into.clear();
@@ -115,7 +115,7 @@ fn a_draining_link_is_not_stalled() {
     assert!(matches!(source.next_step(at(0)), Step::Tune(_)));
     assert!(matches!(source.next_step(at(0)), Step::Send { .. }));
     source.on_sent(1000, at(0));
-    // A satellite takes nothing for a while, but what it holds becomes less.
+    // A satellite link accepts nothing for a while, but its queue shrinks.
     for second in 1..60 {
         source.on_send_blocked(at(second), Some(100_000 - second));
         assert!(matches!(source.next_step(at(second)), Step::Send { .. }), "{second}");
@@ -140,7 +140,7 @@ fn a_connectionless_receiver_sends_keepalives() {
     sink = sink.with_keepalive(b"here".to_vec());
     assert!(matches!(sink.next_step(at(0)), Step::Tune(_)));
     let (mut now, mut signs) = (at(0), 0);
-    // Also where nothing comes; and that is no reason to give up before the time-out.
+    // The same without any data; the sink still waits for the full time-out.
     loop {
         match sink.next_step(now) {
             Step::Send { bytes, .. } => {

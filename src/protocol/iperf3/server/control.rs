@@ -1,4 +1,4 @@
-//! The server's control connection of one test: asks for parameters and streams, waits for the client to say the end, and
+//! The server's control connection of one test: requests parameters and streams, waits for the client's end state, and
 //! exchanges results.
 
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::protocol::iperf3::wire::{
     self, ControlState, Cookie, ErrorCode, Parameters, StreamCounts, TestResults,
 };
 
-/// While streams run, how often it looks whether one has failed.
+/// Interval between checks for failed streams while they run.
 const RUNNING_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Streams that are told to end have done so by then, or are not waited for.
+/// Maximum wait for streams to end after the end state.
 const STREAM_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,20 +29,20 @@ enum ServerStage {
     Queued,
     OpeningStreams,
     Running,
-    /// The client has said the end; waits for senders.
+    /// The client has sent the end state; waits for senders.
     AwaitingSenders,
     /// Waits for the client's results.
     AwaitingResults,
-    /// Waits for receivers that take what is still on its way.
+    /// Waits for receivers to read the data in transit.
     AwaitingReceivers,
-    /// Waits for the client's last word.
+    /// Waits for the client's final state.
     AwaitingDone,
     Finished,
 }
 
 pub struct ServerControl {
     registry: Arc<TestRegistry>,
-    /// None if there was no place for it.
+    /// `None` if the server was full.
     test: Option<Arc<ServerTest>>,
     /// Congestion control of the connections, for the results.
     congestion_control: Option<String>,
@@ -98,7 +98,7 @@ impl ServerControl {
         (self.stage, self.stage_since) = (stage, None);
     }
 
-    /// Says why not, and closes.
+    /// Sends the reason for a refusal and closes.
     fn refuse(&mut self, code: ErrorCode) {
         self.refused = Some(code.reason());
         self.channel.queue(&wire::encode_error(code));
@@ -112,7 +112,7 @@ impl ServerControl {
         self.enter_stage(ServerStage::Finished);
     }
 
-    /// Goes on as far as what was heard allows.
+    /// Processes all available input.
     fn process_input(&mut self, now: Time) {
         let heard = match self.stage {
             ServerStage::AwaitingParameters => self.read_parameters(),
@@ -133,18 +133,18 @@ impl ServerControl {
         let (Some(object), Some(test)) = (object, self.test.clone()) else { return Ok(()) };
         let parameters = Parameters::from_json(&object)?;
         self.check_limits(&parameters)?;
-        // Said once: this stage does not come again.
+        // Set once: this stage occurs only once.
         let _ = test.parameters.set(parameters);
         self.enter_stage(ServerStage::Queued);
         Ok(())
     }
 
-    /// Holds the parameters against the server's limits.
+    /// Checks the parameters against the server's limits.
     fn check_limits(&self, parameters: &Parameters) -> Result<(), ErrorCode> {
         let (facts, limits) = (&self.registry.config, &self.registry.config.limits);
         let rate = parameters.bits_per_second * parameters.stream_count() as f64;
         match () {
-            // There is no word for a token in this protocol.
+            // The protocol has no field for a token.
             () if facts.token.is_some() => Err(ErrorCode::Authorisation),
             () if parameters.stream_count() > limits.flows as usize => Err(ErrorCode::Streams),
             () if parameters.length > limits.message_bytes => {
@@ -166,7 +166,7 @@ impl ServerControl {
             self.channel.take_object(wire::MAX_CLIENT_RESULTS_BYTES).map_err(|_| ErrorCode::Results)?;
         let (Some(object), Some(test)) = (object, self.test.clone()) else { return Ok(()) };
         let results = TestResults::from_json(&object, test.stream_count()).map_err(|_| ErrorCode::Results)?;
-        // Where a beginning is left out, each end left out what it saw in its own time.
+        // With an omitted start, client and server omit by their own clocks, so their counts differ.
         if test.parameters.get().is_some_and(|parameters| parameters.omit_s == 0) {
             test.state.set_expected_bytes(results.streams.iter().map(|stream| stream.bytes).collect());
         }
@@ -183,15 +183,15 @@ impl ServerControl {
             self.stopped_at = Some(now);
             self.enter_stage(ServerStage::AwaitingSenders);
         } else {
-            // It has said its last word, leaves early, or is out of step.
+            // The final state, an early end, or a protocol violation.
             self.finish();
         }
     }
 
-    /// What time alone, or another connection, brings about.
+    /// Handles events of the clock and of other connections.
     fn poll(&mut self, now: Time) {
         let Some(test) = self.test.clone() else { return };
-        // Each stream may take its time to arrive, not all of them together.
+        // The time limit applies to each stream, not to all of them together.
         let arrived = test.lock_arrivals().len();
         if std::mem::replace(&mut self.arrived_streams, arrived) != arrived {
             self.stage_since = None;
@@ -237,7 +237,7 @@ impl ServerControl {
         Duration::from_secs(planned.map_or(limit, |planned| planned.min(limit))).saturating_add(GRACE_PERIOD)
     }
 
-    /// What this end counted.
+    /// The counts of this server.
     fn collect_results(&self, test: &ServerTest) -> TestResults {
         let Some(parameters) = test.parameters.get() else { return TestResults::default() };
         let ended = test.state.stream_results(parameters.stream_count());
@@ -272,7 +272,7 @@ fn duration_code(test: &ServerTest) -> ErrorCode {
     parameters.map_or(ErrorCode::Duration, |parameters| parameters.duration_code(ErrorCode::DurationExpired))
 }
 
-/// iperf3's number for why a stream ended early.
+/// iperf3's error number for a stream that ended early.
 fn error_code(stopped: Option<StopReason>, test: &ServerTest) -> ErrorCode {
     match stopped {
         Some(StopReason::TooLong) => duration_code(test),
@@ -281,7 +281,7 @@ fn error_code(stopped: Option<StopReason>, test: &ServerTest) -> ErrorCode {
     }
 }
 
-/// What a client shows as the server's output, one line for each stream.
+/// The server output that a client prints, one line for each stream.
 fn output_text(parameters: &Parameters, ended: &[StreamResult], seconds: f64) -> String {
     let mut text = format!("{}\n", crate::run::TOOL);
     for (number, ended) in ended.iter().enumerate() {
@@ -312,7 +312,7 @@ impl Party for ServerControl {
     fn client_trust(&self) -> ClientTrust {
         match self.stage {
             ServerStage::AwaitingParameters => ClientTrust::Unidentified,
-            // While streams run nothing is said here, and each stage has its own end.
+            // Nothing is sent here while streams run, and each stage has its own time limit.
             _ => ClientTrust::Exempt,
         }
     }
@@ -334,7 +334,7 @@ impl Party for ServerControl {
 
     fn closing_message(&mut self) -> &'static [u8] {
         const TERMINATES: [u8; 1] = [ControlState::ServerTerminates as u8];
-        // In the middle of a word nothing else can be said.
+        // A partly sent message cannot be interrupted by another.
         if self.stage != ServerStage::Finished && self.channel.is_flushed() { &TERMINATES } else { &[] }
     }
 
@@ -348,7 +348,7 @@ impl Party for ServerControl {
 
     fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
         self.finish();
-        // Nobody hears the rest.
+        // The rest is dropped.
         self.channel = ControlChannel::new();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A connection that has joined a test: waits until all have, then is one of its streams.
+//! A connection of a test: waits until all streams have joined, then runs one of them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,12 +19,12 @@ pub struct ServerStream {
     test: Arc<ServerTest>,
     arrival: u64,
     caps: Caps,
-    /// For a hello of datagrams, which may come more than once, and its answer.
+    /// For a datagram hello, which may be repeated, and its reply.
     batch: Batch,
     must_reply: bool,
-    /// It has said what it belongs to, and heard that it was understood.
+    /// It has identified its test and received the confirmation.
     is_identified: bool,
-    /// Its link does what the stream wants; and the test knows that.
+    /// Its link is configured for the stream, and the test has counted it.
     is_set_up: bool,
     is_ready: bool,
     stream: Option<Box<TestStream>>,
@@ -40,7 +40,7 @@ impl ServerStream {
             caps: caps.clone(),
             batch,
             must_reply: false,
-            // A stream of bytes has said its cookie.
+            // A byte stream has sent its cookie.
             is_identified: caps.framing == Framing::Stream,
             is_set_up: false,
             is_ready: false,
@@ -48,7 +48,7 @@ impl ServerStream {
         }
     }
 
-    /// The stream, once all have arrived.
+    /// Starts the stream, once all have arrived.
     fn start_stream(&mut self) {
         let number = self.test.stream_index(self.arrival);
         let Some((number, parameters)) = number.zip(self.test.parameters.get()) else { return };
@@ -70,8 +70,8 @@ impl ServerStream {
     }
 }
 
-/// What a server's end of a stream has to do; the client says when it is over. Where it wants so many bytes over TCP, no
-/// more are sent: it ends when it has them. Of datagrams some may be lost.
+/// The case of a stream on the server; the client signals its end. A TCP stream with a volume stops sending at that
+/// volume. Datagrams may be lost, so their senders continue.
 fn stream_case(parameters: &Parameters, number: usize, limits: &ServerLimits) -> Case {
     let length = u64::from(parameters.length);
     let all = match (parameters.bytes, parameters.blocks) {
@@ -106,7 +106,7 @@ impl Party for ServerStream {
             self.start_stream();
         }
         if let Some(stream) = &mut self.stream {
-            // Its first step sets the link up, which takes time; the client is told to begin when that is done.
+            // The first step configures the link, which takes time; the client may start only afterwards.
             if !std::mem::replace(&mut self.is_set_up, true) {
                 return stream.next_step(now);
             }
@@ -118,7 +118,7 @@ impl Party for ServerStream {
             }
             return stream.next_step(now);
         }
-        // The control connection knows how long to wait for the others.
+        // The control connection has the time limit for the others.
         match self.caps.framing {
             _ if self.test.state.is_aborted() => Step::Done,
             Framing::Stream => Step::Sleep(now + POLL_INTERVAL),

@@ -1,4 +1,4 @@
-//! The words of iperf3 against what was heard of iperf3 3.0 to 3.21.
+//! Messages of iperf3 compared with captures of iperf3 3.0 to 3.21.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn object(text: &str) -> Map<String, Value> {
     serde_json::from_str(text).unwrap()
 }
 
-/// As 3.21 says them without options.
+/// Parameters of 3.21 without options.
 const PLAIN: &str = r#"{"tcp":true,"omit":0,"time":1,"num":0,"blockcount":0,"parallel":1,"len":131072,
     "pacing_timer":1000,"client_version":"3.21"}"#;
 
@@ -38,7 +38,7 @@ fn cookies_are_letters_and_digits_and_a_zero() {
     assert_eq!(Cookie::parse(b"cf3vgxvikyby5o5z4tc2kqvzdxchsc34rjekx"), None);
     assert_eq!(Cookie::parse(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:5201\r\n"), None);
     assert_eq!(Cookie::parse(&cookie.bytes()[..36]), None);
-    // Clients before 3.2 put their host and the time into it.
+    // Cookie of a client before 3.2, with host name and time.
     assert!(Cookie::parse(b"lab-pc_2.local.1700000000.123456.0ab\0").is_some());
     assert!(!Cookie::is_valid_prefix(b"SSH-2.0-OpenSSH_9.2\r\n") && !Cookie::is_valid_prefix(b"GET /"));
 }
@@ -69,7 +69,7 @@ fn captured_parameters_are_parsed() {
         ..plain()
     };
     assert_eq!(Parameters::from_json(&object(reverse)), Ok(expected.clone()));
-    // What is too long has a name of its own since 3.20.
+    // Tests that are too long have codes of their own since 3.20.
     let codes = [plain(), expected].map(|parameters| parameters.duration_code(ErrorCode::ServerDuration));
     assert_eq!(codes, [ErrorCode::ServerDuration, ErrorCode::Duration]);
     assert_eq!(["3.19.1", "3.21+", "3", "3.x"].map(parse_minor_version), [Some(19), Some(21), None, None]);
@@ -96,11 +96,11 @@ fn parameters_round_trip() {
         assert_eq!(used, framed.len());
         assert_eq!(Parameters::from_json(&object), Ok(parameters));
     }
-    // A plain test says what 3.21 says.
+    // A plain test sends the parameters of 3.21.
     assert_eq!(plain().to_json(), serde_json::from_str::<Value>(PLAIN).unwrap());
 }
 
-/// Servers since 3.18 ignore a value of another type than they expect.
+/// Servers since 3.18 ignore a value of an unexpected type.
 #[test]
 fn values_have_the_types_that_new_servers_want() {
     let all = Parameters { udp: true, counters_64bit: true, server_output: true, reverse: true, ..plain() };
@@ -122,7 +122,7 @@ fn invalid_parameters_are_refused_with_an_error_code() {
         Parameters::from_json(&all).map(|_| ())
     };
     assert_eq!(refused("{}"), Ok(()));
-    // A server that wants no password takes a client that has one.
+    // A server without a password accepts a client with one.
     assert_eq!(refused(r#"{"authtoken":"bm9ib2R5"}"#), Ok(()));
     for (changes, code) in [
         (r#"{"parallel":129}"#, ErrorCode::Streams),
@@ -170,7 +170,7 @@ fn frames_are_whole_or_wait() {
     assert_eq!(decode_framed(&bytes, MAX_PARAMETERS_BYTES), Err(Iperf3WireError::NotAnObject));
 }
 
-/// As a server of 3.12 says them.
+/// Results of a server of 3.12.
 const RESULTS: &str = r#"{"cpu_util_total":21.841031095199625,"cpu_util_user":0.879425946697818,
     "cpu_util_system":20.961508284756164,"sender_has_retransmits":18446744073709551615,"congestion_used":"bbr",
     "streams":[{"id":1,"bytes":614727680,"retransmits":18446744073709551615,"jitter":0,"errors":0,"packets":0,
@@ -203,7 +203,7 @@ fn omitted_losses_are_separate_since_3_16() {
         (&said["streams"][1]["omitted_errors"], &said["streams"][1]["omitted_packets"]),
         (&json!(1), &json!(11))
     );
-    // One without the other is no error either: 3.21 would refuse us, not we them.
+    // One without the other is accepted, although 3.21 would reject it.
     let half = RESULTS.replace("\"errors\":2,", "\"errors\":2,\"omitted_errors\":1,");
     assert_eq!(TestResults::from_json(&object(&half), 2).unwrap().streams[1].omitted, None);
 }
@@ -231,7 +231,7 @@ fn errors_are_explained() {
         error[..4].copy_from_slice(&code.to_be_bytes());
         explain_error(&error)
     };
-    // 3.12 says the first number only where it refuses a test.
+    // 3.12 sends only the first number when it refuses a test.
     let [short, cut] = [&[0, 0, 0, 142][..], &[0, 0]].map(explain_error);
     insta::assert_snapshot!([said(142), said(27), said(37), said(160), said(7777), said(-3), short, cut].join("\n"), @r"
     the server refused: it wants a user name and a password, which linkgauge does not give: use a server without (error 142)

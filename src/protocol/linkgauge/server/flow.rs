@@ -1,4 +1,4 @@
-//! The server's end of a flow: a workload's party that begins and ends with its session.
+//! The server side of a flow: a workload's party that begins and ends with its session.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -15,69 +15,69 @@ use crate::workload::latency::Reflector;
 use crate::workload::throughput::{Sink, Source};
 use crate::workload::{FlowReport, RecordingParty};
 
-/// A far end that waits for a word of the session looks for it this often.
+/// Interval between checks of the session's state while a flow waits for it.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A flow that reflects notices the end of the case within this time.
+/// Time within which a reflecting flow notices the end of the case.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// All flows of a session together look around at most once in this time: a thousand that wait leave the CPU alone.
+/// Minimum interval between checks over all flows of a session, so that a thousand waiting flows use little CPU.
 const MIN_SESSION_POLL_INTERVAL: Duration = Duration::from_micros(100);
 
-/// The far end of a flow: a workload's party that begins and ends with the session; or an echo for a stranger.
+/// The server side of a flow: a workload's party that begins and ends with the session; or an echo.
 pub struct ServerFlow {
     party: FlowParty,
     attachment: Option<Attachment>,
-    /// Instant at which the inner party gives up, when it is asked in smaller steps.
+    /// When the inner party times out; its receive is split into shorter ones.
     deadline: Time,
     has_begun: bool,
-    /// Bytes that all flows of the session had moved when this one last began to wait.
+    /// Total bytes of all flows of the session when this one last began to wait.
     moved_by_all: u64,
     fault: Option<String>,
 }
 
-/// What ties a flow to its session.
+/// Connects a flow to its session.
 pub struct Attachment {
     pub slot: FlowSlot,
-    /// On links that lose messages the attach may come again, until something else does.
+    /// On links that lose messages the attach request may be repeated until other data arrives.
     pub may_repeat_request: bool,
     pub request: Vec<u8>,
     pub reply: Vec<u8>,
     pub must_repeat_reply: bool,
     /// For a flow that itself receives nothing.
     pub batch: Batch,
-    /// How many flows the session has: the more, the less often each looks around.
+    /// Number of flows of the session: the more, the less often each checks.
     pub session_flows: u32,
-    /// Of a flow that sends on a link without connections.
+    /// Set for a flow that sends on a link without connections.
     pub liveness: Option<ReceiverLiveness>,
-    /// The link has no connection, so that what comes says that the client is there.
+    /// The link has no connections, so received data shows that the client is running.
     pub is_connectionless: bool,
 }
 
 impl Attachment {
-    /// How long to wait for a word, of which nothing but a flag of the session tells.
+    /// Interval between checks of the session's state, which has no wake-up event.
     fn poll_interval(&self, least: Duration) -> Duration {
         least.max(MIN_SESSION_POLL_INTERVAL * self.session_flows)
     }
 }
 
-/// Whether a receiver on a link without connections is still there: what is sent to it does not say so.
+/// Whether a receiver on a link without connections is still running. A sender cannot know that from its own link.
 pub struct ReceiverLiveness {
     keepalive: [u8; HANDSHAKE_BYTES],
     last_heard: Option<Time>,
     next_check: Time,
 }
 
-/// A sender stops when it has heard nothing for so long; receivers say that they are there some ten times within that.
+/// A sender stops after this time without a keepalive; receivers send about ten in that time.
 const RECEIVER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A sender that is busy looks for signs of life this often.
+/// Interval between checks for keepalives while sending.
 const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a lifeline says of a receiver.
+/// State of a receiver.
 enum Liveness {
     Alive,
-    /// Nothing may be sent before it was heard; or it is time to look, without waiting.
+    /// Listen before the next send: the receiver is not known yet, or a check is due and must not block.
     MustListen(Time),
     Gone,
 }
@@ -87,7 +87,7 @@ impl ReceiverLiveness {
         ReceiverLiveness { keepalive: sign, last_heard: None, next_check: Time(0) }
     }
 
-    /// `also` is when the client was heard elsewhere.
+    /// `also` is the time of the client's last message on another connection.
     fn check(&mut self, now: Time, also: Time) -> Liveness {
         let Some(heard) = self.last_heard else { return Liveness::MustListen(now + LIVENESS_CHECK_INTERVAL) };
         if now >= self.next_check {
@@ -101,7 +101,7 @@ impl ReceiverLiveness {
         if batch.messages().any(|message| message == self.keepalive) {
             self.last_heard = Some(now);
         }
-        // More may lie there.
+        // More keepalives may be queued.
         self.next_check = now;
     }
 }
@@ -151,7 +151,7 @@ impl FlowParty {
         }
     }
 
-    /// What came last; nothing on a flow that only sends.
+    /// The last received batch; empty on a flow that only sends.
     fn batch(&self) -> Option<&Batch> {
         match self {
             FlowParty::Reflect(party) => Some(party.batch()),
@@ -169,7 +169,7 @@ impl FlowParty {
     }
 }
 
-/// The plan as the workload's parties read it.
+/// The plan as a case for the workload's parties.
 fn flow_case(plan: &ServerPlan, per_second: Option<f64>) -> Case {
     Case {
         pacing: per_second.map_or(plan.pacing, |per_second| Pacing::Fixed { per_second }),
@@ -181,7 +181,7 @@ fn flow_case(plan: &ServerPlan, per_second: Option<f64>) -> Case {
     }
 }
 
-/// Whether the ends of such a link learn nothing of each other but by messages.
+/// Whether client and server learn about each other only by messages.
 pub fn is_connectionless(caps: &Caps) -> bool {
     caps.framing == Framing::Message && !caps.can_signal_close
 }
@@ -198,8 +198,8 @@ impl ServerFlow {
         }
     }
 
-    /// Whether this receiver goes on waiting although nothing came for its time-out: other flows of the session moved
-    /// meanwhile, so the client is there. Of a thousand threads some get no CPU for seconds.
+    /// Whether this receiver continues after its time-out: other flows of the session have moved data, so the client is
+    /// running. With a thousand threads, some get no CPU for seconds.
     fn waits_on(&mut self, now: Time) -> bool {
         let (FlowParty::Receive(sink), Some(task)) = (&mut self.party, &self.attachment) else {
             return false;
@@ -362,7 +362,7 @@ mod tests {
     use crate::protocol::ServerConfig;
     use crate::protocol::linkgauge::server::session::SessionRegistry;
 
-    /// A receiver among two flows of a client, and the place of the other one.
+    /// A receiver as one of two flows of a client, and the slot of the other flow.
     fn one_of_two(timeout: Duration) -> (ServerFlow, FlowSlot) {
         let plan = ServerPlan {
             flows: vec![FlowKind::Receive; 2],
@@ -399,7 +399,7 @@ mod tests {
         let (mut receiver, other) = one_of_two(Duration::from_secs(5));
         let fails = (0u64..).find(|&seconds| {
             let now = Time(seconds * 1_000_000_000);
-            // The other flow gets something every second, for twenty.
+            // The other flow receives data every second for 20 s.
             other.set_moved_bytes(100 * seconds.min(20));
             loop {
                 match receiver.next_step(now) {
@@ -411,7 +411,7 @@ mod tests {
             }
             false
         });
-        // It waits from 20 to 25, and then once without a word from anyone.
+        // The receiver waits from 20 to 25, and then one time-out without data on any flow.
         assert_eq!(fails, Some(26));
     }
 
@@ -431,7 +431,7 @@ mod tests {
             );
         }
         lifeline.received(&sign, at(100_000));
-        // It looks without waiting, and sends in between.
+        // It checks without blocking, and sends in between.
         assert!(
             matches!(lifeline.check(at(100_000), Time(0)), Liveness::MustListen(until) if until == at(100_000))
         );

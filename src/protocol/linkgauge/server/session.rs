@@ -1,4 +1,4 @@
-//! The sessions of a server: who has one, what was planned in it, what became of its flows.
+//! The sessions of a server: their owners, plans and flow results.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
@@ -23,19 +23,19 @@ pub struct SessionRegistry {
     used_challenges: Mutex<UsedChallenges>,
 }
 
-/// Challenges that have opened a session, until they hold no longer.
+/// Challenges that have opened a session, until they expire.
 #[derive(Default)]
 struct UsedChallenges {
     challenges: HashSet<[u8; CHALLENGE_BYTES]>,
-    /// In the order in which they were used, each with the second of that.
+    /// In the order of use, each with its time of use in seconds.
     by_age: VecDeque<(u32, [u8; CHALLENGE_BYTES])>,
 }
 
-/// Used challenges remembered at most: two thousand sessions a second.
+/// Maximum used challenges stored: two thousand sessions a second.
 const MAX_USED_CHALLENGES: usize = 1 << 16;
 
 impl UsedChallenges {
-    /// Whether this is its first use.
+    /// Returns whether this is the first use.
     fn try_use(&mut self, challenge: [u8; CHALLENGE_BYTES], now_s: u32) -> bool {
         while let Some((used_s, oldest)) = self.by_age.front().copied()
             && (now_s.saturating_sub(used_s) > CHALLENGE_LIFETIME_S
@@ -52,7 +52,7 @@ impl UsedChallenges {
     }
 }
 
-/// What a client says to open a session.
+/// A request to open a session.
 pub struct OpenRequest {
     pub version: u32,
     pub nonce: Vec<u8>,
@@ -61,7 +61,7 @@ pub struct OpenRequest {
 }
 
 impl OpenRequest {
-    /// The opening in a request, if it is one.
+    /// Converts a request, if it opens a session.
     pub fn from_request(request: SessionRequest) -> Option<OpenRequest> {
         match request {
             SessionRequest::Open { version, nonce, challenge, proof, .. } => Some(OpenRequest {
@@ -86,7 +86,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Seconds since the server started, by which challenges expire.
+    /// Seconds since the server's start, the clock for the expiry of challenges.
     pub fn uptime_s(&self) -> u32 {
         Clock::System.now().since(self.started_at).as_secs() as u32
     }
@@ -104,7 +104,7 @@ impl SessionRegistry {
         proof::is_own_challenge(secret, from, &opening.nonce, &opening.challenge, self.uptime_s())
     }
 
-    /// Opens a session for a client at `from` that may have one.
+    /// Opens a session for a client at `from`, if it is allowed one.
     pub fn admit(&self, from: &str, opening: &OpenRequest) -> Result<Arc<ServerSession>, String> {
         if opening.version != wire::VERSION {
             return Err(format!(
@@ -163,23 +163,23 @@ impl SessionRegistry {
     }
 }
 
-/// States of [`ServerSession::stage`]: the client still measures; it has what it wanted; it waits for nothing more.
+/// Stages of [`ServerSession::stage`]: the client measures; the client has finished; remaining data is cut off.
 pub const STAGE_MEASURING: u8 = 0;
 pub const STAGE_FINISHING: u8 = 1;
 pub const STAGE_CUT: u8 = 2;
 
-/// What the connections of one session share.
+/// State that the connections of one session share.
 pub struct ServerSession {
     pub id: u64,
     pub key: [u8; KEY_BYTES],
-    /// Both ends derive the key; it is not sent.
+    /// Both sides derive the key, so it is not sent.
     pub is_key_derived: bool,
-    /// What is said on the control connection once the session is open.
+    /// Encodes control messages after the session is open.
     pub frame_codec: FrameCodec,
     pub plan: Mutex<Option<SessionPlan>>,
     pub has_started: AtomicBool,
     stage: AtomicU8,
-    /// When the client was heard last on a link without connections.
+    /// Time of the client's last message on a link without connections.
     pub last_heard_ns: AtomicU64,
 }
 
@@ -188,7 +188,7 @@ pub struct SessionPlan {
     pub flows: Vec<FlowEntry>,
 }
 
-/// Where a flow of the plan stands, and the bytes that it has moved.
+/// State of a planned flow, and its byte count.
 #[derive(Default)]
 pub struct FlowEntry {
     state: FlowState,
@@ -203,14 +203,14 @@ enum FlowState {
     Ended(FlowReport, f64),
 }
 
-/// The place of a running flow. However the flow ends, its place is free then.
+/// The slot of a running flow; released however the flow ends.
 pub struct FlowSlot {
     pub session: Arc<ServerSession>,
     pub flow_index: usize,
     moved_bytes: Arc<AtomicU64>,
 }
 
-/// What a report says of a flow whose end was never booked.
+/// Fault of a flow without a recorded end.
 const BROKEN_OFF: &str = "this flow broke off at the server";
 
 impl FlowSlot {
@@ -220,7 +220,7 @@ impl FlowSlot {
         self.moved_bytes.store(bytes, Relaxed);
     }
 
-    /// Books what became of the flow; the first word counts.
+    /// Records the result of the flow; only the first call counts.
     pub fn record_end(&self, flow: FlowReport, cpu_seconds: f64) {
         if let Some(planned) = self.session.plan().as_mut()
             && let Some(place) = planned.flows.get_mut(self.flow_index)
@@ -237,7 +237,7 @@ impl Drop for FlowSlot {
     }
 }
 
-/// What a flow is taken for: its kind, the plan, its place.
+/// A claimed flow: its kind, the plan, its slot.
 pub type ClaimedFlow = (FlowKind, Arc<ServerPlan>, FlowSlot);
 
 impl ServerSession {
@@ -245,7 +245,7 @@ impl ServerSession {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what is planned, once.
+    /// Stores the plan; fails if there is one already.
     pub fn set_plan(&self, plan: ServerPlan) -> Result<(), String> {
         let mut planned = self.plan();
         if planned.is_some() {
@@ -256,7 +256,7 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Takes the place of a flow, once.
+    /// Claims a flow; `None` if it is already claimed.
     pub fn claim_flow(self: &Arc<Self>, flow: u32) -> Option<ClaimedFlow> {
         let mut plan = self.plan();
         let planned = plan.as_mut()?;
@@ -287,12 +287,12 @@ impl ServerSession {
         self.stage.load(Relaxed)
     }
 
-    /// The end comes nearer, never farther.
+    /// Advances the stage; it never goes back.
     pub fn advance_stage(&self, stage: u8) {
         self.stage.fetch_max(stage, Relaxed);
     }
 
-    /// The report of the flows from `from` on, as many as fit into `room` bytes of JSON, at least one.
+    /// The report of the flows starting at `from`: as many as fit into `room` bytes of JSON, at least one.
     pub fn report_from(&self, from: usize, room: usize) -> ServerReport {
         let plan = self.plan();
         let flows = plan.as_ref().map_or(&[][..], |planned| &planned.flows);
@@ -320,10 +320,10 @@ impl ServerSession {
     }
 }
 
-/// Rates of messages that make sense: one in eleven days, to more than any link carries.
+/// Plausible message rates: from one in eleven days to more than any link carries.
 pub const VALID_MESSAGE_RATES: RangeInclusive<f64> = 1e-6..=1e12;
 
-/// Checks a plan against the limits; the message rate granted to each flow where the server limits it.
+/// Checks a plan against the limits. Returns the message rate granted to each flow, if the server limits it.
 pub fn granted_rate(plan: &ServerPlan, limits: &ServerLimits, caps: &Caps) -> Result<Option<f64>, String> {
     if plan.flows.len() > limits.flows as usize {
         return Err(format!("{} connections are too many, its limit is {}", plan.flows.len(), limits.flows));
@@ -356,13 +356,14 @@ pub fn granted_rate(plan: &ServerPlan, limits: &ServerLimits, caps: &Caps) -> Re
     Ok(most.filter(|most| requested.is_none_or(|requested| requested > *most)))
 }
 
-/// How many flows share the rate: the loads, or all where there is no load. A probe beside a load is too small to count.
+/// Number of flows that share the rate: the loads, or all flows if there is no load. A probe in parallel with a load is
+/// negligible.
 pub fn flows_sharing_rate(plan: &ServerPlan) -> u32 {
     let loads = plan.flows.iter().filter(|kind| **kind != FlowKind::Reflect).count();
     (if loads > 0 { loads } else { plan.flows.len() }).max(1) as u32
 }
 
-/// Warm-up and measurement, where the plan says how long they are.
+/// Duration of warm-up and measurement, if the plan limits them by time.
 pub fn plan_duration(plan: &ServerPlan) -> Option<Duration> {
     let time = plan.stop.time_ns?.saturating_add(plan.warm_up.time_ns.unwrap_or(0));
     Some(Duration::from_nanos(time))
@@ -399,7 +400,7 @@ mod tests {
             let pacing = Pacing::Poisson { per_second, seed: 1 };
             assert_eq!(granted_rate(&plan(pacing), &limits, &Caps::STREAM), Ok(None));
         }
-        // A limit so low that no message fits is said, not granted.
+        // A limit too low for any message is an error, not a grant.
         let tiny = ServerLimits { bit_rate: Some(1e-4), ..limits };
         assert!(granted_rate(&plan(Pacing::Closed), &tiny, &Caps::STREAM).is_err());
     }
@@ -431,14 +432,14 @@ mod tests {
         honest.record_end(FlowReport { bytes: 70, ..FlowReport::default() }, 0.5);
         drop(honest);
         assert!(session.has_running_flows());
-        // As it goes when its thread panics.
+        // As after a panic of its thread.
         drop(broken);
         assert!(!session.has_running_flows());
         let report = session.report_from(0, usize::MAX);
         assert_eq!(report.flows[1].fault.as_deref(), Some(BROKEN_OFF));
         assert_eq!((report.flows[2].bytes, &report.flows[2].fault), (70, &None));
         assert_eq!(report.cpu_seconds, Some(0.5));
-        // In parts, each with one flow at least.
+        // In parts with at least one flow each.
         assert_eq!(session.report_from(1, 0).flows, report.flows[1..2]);
         assert_eq!(session.report_from(3, 1000).flows, []);
     }

@@ -1,39 +1,39 @@
-//! A file in pieces: which are to be asked for, which have come, where it ends. Not for asking (`talk.rs`).
+//! A file in chunks: the requests that remain, the received chunks, the end of the file. `conversation.rs` sends them.
 //!
-//! A file ends where less comes than was asked for; but a logger with smaller packets always sends less. So a short piece
-//! is the last one only where the directory says so, or nothing comes behind it.
+//! A reply shorter than requested marks the end of a file, but a logger with smaller packets always sends short
+//! replies. So a short chunk is the last one only if the directory confirms the size, or nothing follows it.
 
 use std::collections::{BTreeMap, VecDeque};
 
 /// A file that is being read.
 #[derive(Debug)]
 pub struct FileChunks {
-    /// Most bytes of a piece.
+    /// Maximum bytes of a chunk.
     chunk_bytes: u16,
-    /// The first byte that was never asked for.
+    /// The first byte that was never requested.
     next_offset: u64,
-    /// Places and lengths of what has to be asked for again.
+    /// Offsets and lengths to request again.
     missing_ranges: VecDeque<(u32, u16)>,
-    /// Up to here everything was handed out.
+    /// End of the delivered part.
     delivered_bytes: u64,
-    /// What came before its turn.
+    /// Chunks that arrived out of order.
     buffered_chunks: BTreeMap<u32, Vec<u8>>,
-    /// What the directory says.
+    /// Size in the directory.
     file_bytes: Option<u64>,
-    /// No more is wanted, or there is no more.
+    /// End of the requested part or of the file.
     end_offset: u64,
-    /// Its end was seen.
+    /// The end of the file was seen.
     has_seen_end: bool,
 }
 
 /// Offsets have 32 bits.
 const MAX_FILE_BYTES: u64 = 1 << 32;
 
-/// Pieces held that came before their turn, at most: as many as can be on their way.
+/// Maximum chunks buffered out of order: the maximum in flight.
 const MAX_HELD_CHUNKS: usize = 255;
 
 impl FileChunks {
-    /// A file of that `size`, if it is known, read in pieces of `chunk` bytes, at most up to `end`.
+    /// A file of that `size`, if it is known, read in chunks of `chunk` bytes, at most up to `end`.
     pub fn new(chunk: u16, size: Option<u64>, end: Option<u64>) -> FileChunks {
         let end = end.unwrap_or(MAX_FILE_BYTES).min(MAX_FILE_BYTES);
         let (missing, ready) = (VecDeque::new(), BTreeMap::new());
@@ -49,7 +49,7 @@ impl FileChunks {
         }
     }
 
-    /// Bytes that were handed out.
+    /// Number of delivered bytes.
     pub fn delivered_bytes(&self) -> u64 {
         self.delivered_bytes
     }
@@ -58,23 +58,23 @@ impl FileChunks {
         self.delivered_bytes >= self.end_offset
     }
 
-    /// Whether all of the file was handed out, and not only what was wanted of it.
+    /// Whether the whole file was delivered, not only the requested part.
     pub fn is_complete(&self) -> bool {
         self.file_bytes.is_some_and(|size| self.delivered_bytes >= size)
             || self.has_seen_end && self.is_done()
     }
 
-    /// How many bytes it will be, where that is known.
+    /// Number of bytes to deliver, if known.
     pub fn planned_bytes(&self) -> Option<u64> {
         self.file_bytes.map(|size| size.min(self.end_offset))
     }
 
-    /// Whether the piece there can still be of use.
+    /// Whether the chunk at this offset is still missing.
     pub fn is_needed(&self, offset: u64) -> bool {
         offset < self.end_offset
     }
 
-    /// Place and length of the next piece to ask for.
+    /// Offset and length of the next chunk to request.
     pub fn next_request(&mut self) -> Option<(u32, u16)> {
         if let Some((offset, length)) = self.missing_ranges.pop_front() {
             let now = length.min(self.chunk_bytes);
@@ -83,7 +83,7 @@ impl FileChunks {
             }
             return Some((offset, now));
         }
-        // Behind the end that the directory tells there is something only if the file has grown.
+        // There is data after the size in the directory only if the file has grown.
         let beyond = self.file_bytes.is_some_and(|size| self.next_offset >= size)
             && self.delivered_bytes < self.next_offset;
         if beyond || self.next_offset >= self.end_offset || self.buffered_chunks.len() >= MAX_HELD_CHUNKS {
@@ -95,7 +95,7 @@ impl FileChunks {
         Some((offset, length as u16))
     }
 
-    /// What came for a piece, which may be shorter.
+    /// Adds a received chunk, which may be shorter than requested.
     pub fn add_chunk(&mut self, offset: u32, length: u16, data: Vec<u8>) {
         let end = u64::from(offset) + data.len() as u64;
         if data.is_empty() {
@@ -134,7 +134,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reads a file whose logger sends at most `most` bytes at once and answers `window` requests in any order.
+    /// Reads a file from a logger that sends at most `most` bytes at once and replies to `window` requests in any
+    /// order.
     fn read(
         file: &[u8],
         chunk: u16,

@@ -1,4 +1,4 @@
-//! Reading the logger's clock: the shortest question that its processor answers, as an exchange of `latency`.
+//! Reads of the logger's clock: the shortest request that the logger's processor handles, as a codec of `latency`.
 
 use std::ops::Range;
 
@@ -11,18 +11,18 @@ use crate::protocol::pakbus::reply::{FailureCode, LoggerReply};
 use crate::protocol::pakbus::value::LoggerTime;
 use crate::workload::latency::{ReplyStatus, RequestReplyCodec};
 
-/// Bytes of the question on a line, its sync bytes included and nothing quoted.
+/// Bytes of the request on a line, including sync bytes, without quoted bytes.
 pub const REQUEST_BYTES: u32 = 24;
 
-/// Transaction numbers go from 1 to 255.
+/// Transaction numbers range from 1 to 255.
 const TRANSACTION_NUMBERS: u64 = 255;
 
-/// One question after the other, told apart by their transaction numbers.
+/// Clock requests, identified by their transaction numbers.
 pub struct ClockCodec {
     options: PakBusOptions,
     decoder: FrameDecoder,
     request: Vec<u8>,
-    /// The number that stands in the request.
+    /// The sequence number in the current request.
     written_sequence: Option<u64>,
     refusal: String,
 }
@@ -58,15 +58,15 @@ fn transaction_number(sequence: u64) -> u8 {
     (sequence % TRANSACTION_NUMBERS + 1) as u8
 }
 
-/// What became of a question.
+/// The result of a request.
 enum ClockReply {
     Time,
-    /// The logger has no room for it now.
+    /// The logger's queue is full.
     Busy,
     Refused(String),
 }
 
-/// The number of the question that a packet answers, and what it tells.
+/// The sequence number of the request that a packet replies to, and the result.
 fn parse_clock_reply(packet: &[u8], node: u16, waiting: &Range<u64>) -> Option<(u64, ClockReply)> {
     let packet = PakBusPacket::read(packet).ok()?;
     let (route, message) =
@@ -92,7 +92,7 @@ fn parse_clock_reply(packet: &[u8], node: u16, waiting: &Range<u64>) -> Option<(
 
 impl RequestReplyCodec for ClockCodec {
     fn encode_request(&mut self, sequence: u64) -> &[u8] {
-        // Asked for again while the link takes it in parts.
+        // Called again while the link takes the request in parts.
         if self.written_sequence != Some(sequence) {
             self.write_request(sequence);
         }
@@ -124,7 +124,7 @@ impl RequestReplyCodec for ClockCodec {
         self.refusal.clone()
     }
 
-    /// A logger carries out one command after the other, and may have no room for those that wait.
+    /// A logger executes one command at a time, and its queue may be full.
     fn has_sequence_numbers(&self) -> bool {
         false
     }

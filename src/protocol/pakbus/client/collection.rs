@@ -1,8 +1,8 @@
-//! The records of a table in answers: which are to be asked for, what came of them, where the table ends. Not for asking
-//! (`talk.rs`), nor for what the numbers of the records say (`find_workload::download::RecordChecker`).
+//! The records of a table: the requests that remain, the received records, the end of the table. `conversation.rs`
+//! sends the requests; `workload::download::RecordChecker` checks the numbers of the records.
 //!
-//! One at a time, each request goes on behind the last answer. Several at a time, each has a range of its own, as long as
-//! what the first answer held, and what an answer leaves out of its range is asked for again.
+//! With one request in flight, each continues after the last reply. With several, each has its own range of the size of
+//! the first reply, and records missing from a reply are requested again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,22 +11,22 @@ use crate::protocol::pakbus::message::{RecordRange, RecordSelection};
 use crate::protocol::pakbus::record::{self, BlockContent, TableRecord};
 use crate::protocol::pakbus::table::TableDefinition;
 
-/// Most bytes of one record: far more than a logger's memory gives to one.
+/// Maximum bytes of one record: far more than a logger's memory allows.
 const MAX_RECORD_BYTES: usize = 1 << 20;
 
-/// Most values of one record, for the same reason.
+/// Maximum values of one record, for the same reason.
 const MAX_RECORD_VALUES: u64 = 1 << 16;
 
-/// Longest head of a file: as many values as a record may have, with names as long as loggers have them.
+/// Maximum header of a file: the maximum number of values, with the longest names that loggers allow.
 const MAX_HEADER_BYTES: u64 = 8 << 20;
 
-/// Most bytes of answers held whose turn has not come. Values in memory take up to 32 times their bytes in an answer.
+/// Maximum bytes of replies buffered out of order. Values in memory take up to 32 times their bytes in a reply.
 const MAX_HELD_BYTES: usize = 2 * MAX_RECORD_BYTES;
 
-/// Tables named where the one that is wanted is not there.
+/// Maximum tables listed when the requested one is missing.
 const MAX_NAMED_TABLES: usize = 20;
 
-/// Ranges held that came before their turn, at most: as many as can be on their way.
+/// Maximum ranges buffered out of order: the maximum in flight.
 const MAX_HELD_RANGES: usize = 255;
 
 /// A table that is being collected.
@@ -37,35 +37,35 @@ pub struct TableCollection {
     table_number: u16,
     signature: u16,
     is_windowed: bool,
-    /// The first record that was never asked for.
+    /// The first record that was never requested.
     next_record: Option<u32>,
-    /// Records of one request, where several are on their way.
+    /// Records of one request, with several in flight.
     records_per_request: u32,
-    /// Parts of the table that were asked for, in their order; up to `handed_out` they are gone.
+    /// Number of requested parts of the table; those before `handed_out` have been delivered.
     requested_parts: u64,
     delivered_parts: u64,
     parts: BTreeMap<u64, TablePart>,
-    /// What is to be asked again, or next, of a part.
+    /// Next ranges to request, with their parts.
     pending_ranges: VecDeque<(u64, RecordRange)>,
-    /// The part that holds the table's last record.
+    /// The part with the table's last record.
     last_part: Option<u64>,
 }
 
-/// What was got of one request and those that completed it.
+/// The records of one request and of its follow-up requests.
 #[derive(Debug, Default)]
 struct TablePart {
-    /// Its records end before this one, where that is known.
+    /// First record after this part, if known.
     end_record: Option<u32>,
     records: Vec<TableRecord>,
-    /// Bytes of answers that these records came in.
+    /// Bytes of the replies with these records.
     bytes: usize,
-    /// A record that comes in fragments, as far as it is here.
+    /// Received fragments of a long record.
     fragment: Vec<u8>,
     is_complete: bool,
 }
 
 impl TableCollection {
-    /// The table of that name, of those that the logger has.
+    /// Finds the table of that name among those of the logger.
     pub fn new(tables: Vec<TableDefinition>, name: &str, several: bool) -> Result<TableCollection, String> {
         let Some(at) = tables.iter().position(|table| table.name.eq_ignore_ascii_case(name)) else {
             return Err(format!("there is no table '{name}' (the logger has: {})", list_names(&tables)));
@@ -104,12 +104,12 @@ impl TableCollection {
         self.last_part.is_some_and(|last| self.delivered_parts > last)
     }
 
-    /// Whether an answer for that part can still be of use.
+    /// Whether a reply for that part is still needed.
     pub fn is_needed(&self, part: u64) -> bool {
         self.last_part.is_none_or(|last| part <= last)
     }
 
-    /// The next part to ask for, and what of it.
+    /// The next part to request, and its range.
     pub fn next_request(&mut self) -> Option<(u64, RecordSelection)> {
         let (part, span) = match self.pending_ranges.pop_front() {
             Some(rest) => rest,
@@ -139,7 +139,7 @@ impl TableCollection {
         Some((self.requested_parts - 1, span))
     }
 
-    /// What came for a part. Fails on what no logger may say.
+    /// Adds a reply for a part. Fails if the reply violates the protocol.
     pub fn add_reply(&mut self, part: u64, body: &[u8]) -> Result<(), String> {
         let held: usize = self.parts.values().map(|part| part.bytes).sum();
         if held + body.len() > MAX_HELD_BYTES {
@@ -187,7 +187,7 @@ impl TableCollection {
                     self.records_per_request = count.max(1);
                     self.pending_ranges.push_front((number, RecordRange::Numbers(next, before)));
                 }
-                // All of the range came, or a record behind it.
+                // The whole range arrived, or a record after it.
                 None if count > 0 => part.is_complete = true,
                 _ => {
                     part.is_complete = true;
@@ -253,7 +253,7 @@ impl TableCollection {
     }
 }
 
-/// The first tables by their names, each cut to a length that loggers have.
+/// The names of the first tables, each cut to the maximum length on loggers.
 fn list_names(tables: &[TableDefinition]) -> String {
     let name = |table: &TableDefinition| table.name.chars().take(MAX_NAME_CHARACTERS).collect::<String>();
     let mut names: Vec<String> = tables.iter().take(MAX_NAMED_TABLES).map(name).collect();
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn an_oversized_header_is_refused() {
-        // 900 kB in the list of tables, 58 GB as the head of a file.
+        // 900 kB in the list of tables, 58 GB in the header of a file.
         let field = FieldDefinition::new(&"x".repeat(900_000), FieldType::BOOL, 65_000);
         assert_eq!(
             creation_error(vec![table("T", vec![field])]),

@@ -1,5 +1,5 @@
-//! The client's side of a conversation with one logger: what was asked and waits for its answer, what is asked again, and
-//! what the logger says unasked. Bytes in, bytes out; not for what the answers mean.
+//! The client's message exchange with one logger: pending commands, retries, and replies to unsolicited messages. Bytes
+//! in, bytes out; the content of the replies is handled elsewhere.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,47 +12,48 @@ use crate::protocol::pakbus::reply::{DeliveryFailure, FailureCode, LoggerReply};
 use crate::protocol::pakbus::{BROADCAST_ADDRESS, PakBusParseError};
 use crate::sample::TransferCounts;
 
-/// Our own address. Those of 4000 and more are computers, and no logger shuts them out; 4094 is LoggerNet's.
+/// The client's address. Addresses from 4000 are for computers, and loggers accept them; LoggerNet uses 4094.
 pub const CLIENT_ADDRESS: u16 = 4093;
 
-/// So many sync bytes wake a logger on a serial line and let it find the rate (BMP5 manual); on others they do no harm.
+/// Sync bytes that wake a logger on a serial line and let it detect the baud rate (BMP5 manual); harmless on other
+/// links.
 pub const WAKE_BYTES: [u8; 6] = [SYNC_BYTE; 6];
 
-/// "5 s or less" for the way, and half an hour between two greetings: what other clients say and loggers repeat.
+/// A delay of at most 5 s, and half an hour between two hellos: the values of other clients, which loggers repeat.
 const CLIENT_HELLO: HelloFields = HelloFields { is_router: false, metric: 2, verify: 1800 };
 
-/// However often a logger asks for patience, one command may take so long.
+/// Maximum wait for one command, including all extensions that the logger requests.
 const MAX_COMMAND_WAIT: Duration = Duration::from_secs(600);
 
-/// An answer after which so many later ones came was lost, where several are on their way.
+/// A command counts as lost after this many replies to later ones.
 const MAX_OVERTAKES: u32 = 3;
 
-/// The pause before a command is repeated for which there was no room, although it was alone; it doubles every time.
+/// Pause before the retry of a command that a logger rejected while it was the only one; doubles every time.
 const MIN_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a logger says unasked is answered, but not more of it than this at once.
+/// Maximum queued replies to unsolicited messages.
 const MAX_UNSOLICITED_REPLIES: usize = 16;
 
-/// Answers to nothing that is being asked, by what they were: what to blame when no answer comes.
+/// Counts of received messages, including those that match no command, to explain a missing reply.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReceiveStats {
-    /// Whole answers to what was asked.
+    /// Complete replies to commands.
     replies: u64,
-    /// Another logger that spoke.
+    /// Address of another logger that sent messages.
     other_node: Option<u16>,
     bad_signatures: u64,
-    /// Frames, or messages in them, that are cut or make no sense.
+    /// Truncated or invalid frames and messages.
     malformed: u64,
-    /// Answers with another number or place than any that is waited for.
+    /// Replies that match no pending command.
     stray_replies: u64,
     junk_bytes: u64,
-    /// Packets of our own address.
+    /// Packets from the client's own address.
     own_packets: u64,
-    /// Times it asked for patience since its last answer.
+    /// Extensions requested since the last reply.
     please_waits: u64,
 }
 
-/// No answer came after all tries.
+/// No reply came after all tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoReplyError;
 
@@ -61,49 +62,49 @@ enum CommandState {
     /// Not before this instant.
     Queued(Time),
     Sending,
-    /// An answer is waited for until then.
+    /// Waits for the reply until this instant.
     Sent(Time),
 }
 
-/// A command without an answer.
+/// A command without a reply.
 #[derive(Debug)]
 struct PendingCommand {
     key: u64,
     transaction: u8,
     command: LoggerCommand,
     state: CommandState,
-    /// When its first byte left for the first time, and the last time.
+    /// When its first byte was sent for the first and the last time.
     first_sent: Option<Time>,
     last_sent: Time,
-    /// Which sending of all it was.
+    /// Sequence number of its last transmission.
     send_order: u64,
     tries: u32,
     times_overtaken: u32,
 }
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Debug)]
 pub struct CommandOutcome {
-    /// As given with it.
+    /// The key given with the command.
     pub key: u64,
     pub command: LoggerCommand,
-    /// When it left for the first time.
+    /// When it was sent for the first time.
     pub first_sent: Time,
-    /// The reply, or why it could not be delivered.
+    /// The reply, or why the command could not be delivered.
     pub outcome: Result<LoggerReply, FailureCode>,
 }
 
-/// A frame on its way into the link.
+/// A frame that the link has not fully taken.
 #[derive(Debug)]
 struct OutgoingFrame {
     bytes: Vec<u8>,
     sent_bytes: usize,
-    /// The command it carries; none for what is said beside.
+    /// The transmission of the command in it; `None` for other messages.
     send_order: Option<u64>,
     last_progress: Option<Time>,
 }
 
-/// Everything between the link and the transfer.
+/// The layer between the link and the transfer.
 #[derive(Debug)]
 pub struct Conversation {
     node: u16,
@@ -116,18 +117,18 @@ pub struct Conversation {
     must_wake: bool,
     next_transaction: u8,
     sendings: u64,
-    /// Commands that may be on their way at once.
+    /// Maximum commands in flight.
     window: usize,
-    /// Trouble with what was sent up to then has made the window smaller already.
+    /// The window has been narrowed for faults of transmissions up to this one.
     narrowed_at: u64,
-    /// When something was answered last.
+    /// Time of the last reply.
     last_reply: Time,
     pub stats: ReceiveStats,
     pub transfer: TransferCounts,
 }
 
 impl Conversation {
-    /// `seed` sets the first transaction number, so that what an earlier client left on a line is not taken for an answer.
+    /// `seed` sets the first transaction number, so that replies to an earlier client on the line do not match.
     pub fn new(node: u16, timeout: Duration, retries: u32, window: usize, seed: u64) -> Conversation {
         Conversation {
             node,
@@ -148,7 +149,7 @@ impl Conversation {
         }
     }
 
-    /// A number for a command or for all pieces of a file: 1 to 255, in turn.
+    /// The next number for a command or for all chunks of a file: 1 to 255, in turn.
     pub fn allocate_transaction(&mut self) -> u8 {
         for _ in 0..u8::MAX {
             self.next_transaction = self.next_transaction % u8::MAX + 1;
@@ -159,7 +160,7 @@ impl Conversation {
         self.next_transaction
     }
 
-    /// Whether one more command may be on its way.
+    /// Whether one more command may be in flight.
     pub fn has_room(&self) -> bool {
         self.pending.len() < self.window && !self.is_greeting()
     }
@@ -168,7 +169,7 @@ impl Conversation {
         self.pending.is_empty()
     }
 
-    /// Whether everything has been handed to the link.
+    /// Whether the link has taken all output.
     pub fn is_flushed(&self) -> bool {
         self.outgoing_frame.is_none() && self.unsolicited.is_empty()
     }
@@ -177,7 +178,7 @@ impl Conversation {
         self.pending.front().is_some_and(|pending| matches!(pending.command, LoggerCommand::Hello(_)))
     }
 
-    /// Asks for something; `key` comes back with the answer.
+    /// Queues a command; its outcome has this `key`.
     pub fn queue_command(&mut self, key: u64, transaction: u8, command: LoggerCommand) {
         let pending = PendingCommand {
             key,
@@ -196,26 +197,26 @@ impl Conversation {
         }
     }
 
-    /// Greets the logger; nothing else is asked until it has answered.
+    /// Queues a hello; no other command is sent before its reply.
     pub fn queue_hello(&mut self) {
         let transaction = self.allocate_transaction();
         self.queue_command(0, transaction, LoggerCommand::Hello(CLIENT_HELLO));
     }
 
-    /// Says something that needs no answer.
+    /// Queues a message without a reply.
     pub fn queue_message(&mut self, state: LinkState, transaction: u8, command: &LoggerCommand) {
         let (protocol, message) = command.write(transaction);
         let packet = self.new_packet(state, protocol, &message);
         self.unsolicited.push_back(packet);
     }
 
-    /// Answers to what is not among these are waited for no more.
+    /// Drops pending commands whose key is not wanted.
     pub fn retain_commands(&mut self, wanted: impl Fn(u64) -> bool) {
         self.pending.retain(|pending| wanted(pending.key));
     }
 
-    /// The link is a new one: what was on its way is asked again, after a greeting. Pieces of files get a new number,
-    /// under which the logger opens the file anew; it is returned.
+    /// Starts again on a new link: commands in flight are sent again after a hello. Chunks of files get a new
+    /// transaction number, which is returned; the logger opens the file again under it.
     pub fn restart(&mut self) -> u8 {
         self.decoder = FrameDecoder::default();
         (self.outgoing_frame, self.must_wake) = (None, true);
@@ -233,7 +234,7 @@ impl Conversation {
         number
     }
 
-    /// Looks after what waits too long.
+    /// Handles overdue commands.
     pub fn check_timeouts(&mut self, now: Time) -> Result<(), NoReplyError> {
         if let Some(since) = self.outgoing_frame.as_ref().and_then(|outgoing| outgoing.last_progress)
             && now >= since + self.timeout
@@ -262,7 +263,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Trouble with the sending of that number: fewer commands are on their way from now on.
+    /// Handles a fault of this transmission: reduces the number of commands in flight.
     fn narrow_window(&mut self, order: u64) {
         if order > self.narrowed_at {
             self.narrowed_at = self.sendings;
@@ -271,12 +272,12 @@ impl Conversation {
         }
     }
 
-    /// When `look` or `outgoing` may have something to do, if nothing comes until then.
+    /// When `check_timeouts` or `next_frame` must be called again, unless input arrives earlier.
     pub fn next_deadline(&self) -> Time {
         let heard_until = self.last_reply + self.timeout;
         let waits = self.is_full();
         let at = self.pending.iter().map(|pending| match pending.state {
-            // Its turn comes with an answer to another.
+            // Sent after the reply to another command.
             CommandState::Queued(_) if waits => Time::NEVER,
             CommandState::Queued(at) => at,
             CommandState::Sending => Time::NEVER,
@@ -285,7 +286,7 @@ impl Conversation {
         at.min().unwrap_or(Time::NEVER)
     }
 
-    /// What is to be sent now.
+    /// The next bytes to send.
     pub fn next_frame(&mut self, now: Time) -> Option<&[u8]> {
         if self.outgoing_frame.is_none() {
             let (packet, order) = match self.unsolicited.pop_front() {
@@ -308,7 +309,7 @@ impl Conversation {
         Some(&outgoing.bytes[outgoing.sent_bytes..])
     }
 
-    /// Whether as many commands are on their way as may be; a greeting is alone.
+    /// Whether the window is full; a hello is always sent alone.
     fn is_full(&self) -> bool {
         let sent = self.pending.iter().filter(|pending| matches!(pending.state, CommandState::Sent(_)));
         sent.count() >= if self.is_greeting() { 1 } else { self.window }
@@ -331,13 +332,13 @@ impl Conversation {
         Some((self.new_packet(state, protocol, &message), self.sendings))
     }
 
-    /// Nothing more can be said.
+    /// Discards all output.
     pub fn drop_outgoing(&mut self) {
         self.outgoing_frame = None;
         self.unsolicited.clear();
     }
 
-    /// The link took so many bytes; whether a command began to leave with them that had not been sent before.
+    /// The link took this many bytes. Returns whether they include the start of a command's first transmission.
     pub fn mark_sent(&mut self, bytes: usize, at: Time) -> bool {
         let Some(outgoing) = &mut self.outgoing_frame else { return false };
         let begins = outgoing.sent_bytes == 0 && bytes > 0;
@@ -361,7 +362,7 @@ impl Conversation {
         first && !matches!(pending.command, LoggerCommand::Hello(_))
     }
 
-    /// Bytes have come; what they answer goes to `heard`.
+    /// Processes received bytes; outcomes of commands are added to `heard`.
     pub fn process_input(&mut self, mut bytes: &[u8], now: Time, heard: &mut VecDeque<CommandOutcome>) {
         while !bytes.is_empty() {
             let (used, packet) = self.decoder.read(bytes);
@@ -422,7 +423,7 @@ impl Conversation {
         }
     }
 
-    /// The logger tells the state of the link.
+    /// Handles the link state in a packet.
     fn handle_link_state(&mut self, hop: &Hop) {
         let state = match hop.state {
             LinkState::RING => LinkState::READY,
@@ -467,10 +468,10 @@ impl Conversation {
         Some(CommandOutcome { key: pending.key, command: pending.command, first_sent: sent, outcome })
     }
 
-    /// A command could not be delivered or understood, or there was no room for it.
+    /// Handles a command that could not be delivered or parsed, or was rejected by a full queue.
     fn handle_failure(&mut self, failure: &DeliveryFailure, now: Time) -> Option<CommandOutcome> {
         let (kind, transaction) = failure.command()?;
-        // What is sent back of the command does not always tell the piece; the last one sent met the full queue.
+        // The quoted part of the command does not always identify the chunk; the last one sent met the full queue.
         let mut candidates = self.pending.iter().enumerate().filter(|(_, pending)| {
             pending.transaction == transaction
                 && matches!(pending.state, CommandState::Sent(_))
@@ -508,11 +509,11 @@ impl Conversation {
         None
     }
 
-    /// The answer takes so many seconds more.
+    /// Extends the wait for a reply by this many seconds.
     fn extend_wait(&mut self, transaction: u8, kind: u8, seconds: u16, now: Time) {
         self.transfer.please_waits += 1;
         self.stats.please_waits += 1;
-        // It promises no more than 30 s at once (BMP5 manual).
+        // The manual allows at most 30 s per extension (BMP5 manual).
         let wait = Duration::from_secs(u64::from(seconds.min(30)));
         for pending in self.pending.iter_mut().filter(|pending| pending.transaction == transaction) {
             if let CommandState::Sent(until) = pending.state
@@ -536,12 +537,12 @@ fn command_kind(command: &LoggerCommand) -> u8 {
     command.kind().1
 }
 
-/// Whether a reply with the right number is the one to this command.
+/// Whether a reply with the right number belongs to this command.
 fn is_reply_to(command: &LoggerCommand, reply: &LoggerReply) -> bool {
     use crate::protocol::pakbus::message::ReplyCode;
     match (command, reply) {
         (LoggerCommand::Fetch(fetch), LoggerReply::Fetch { code, offset, data }) => {
-            // What is refused is refused for all pieces, wherever it says that it was.
+            // A refusal applies to all chunks, whatever its offset.
             *code != ReplyCode::COMPLETE || fetch.offset == *offset && data.len() <= usize::from(fetch.swath)
         }
         (LoggerCommand::Hello(_), LoggerReply::Hello(_))
@@ -553,12 +554,12 @@ fn is_reply_to(command: &LoggerCommand, reply: &LoggerReply) -> bool {
 }
 
 impl ReceiveStats {
-    /// Whether the logger has ever answered.
+    /// Whether the logger has ever replied.
     pub fn has_replies(&self) -> bool {
         self.replies > 0
     }
 
-    /// What there was instead of answers, and what to try; `tries` in vain.
+    /// Explains missing replies after `tries`, and suggests a remedy.
     pub fn describe_silence(&self, node: u16, tries: u32) -> String {
         let tries = if tries == 1 { "1 try".to_owned() } else { format!("{tries} tries") };
         let what = match *self {

@@ -1,5 +1,5 @@
-//! The near end of a download on its link: sends what is asked, hands over what came, opens a link that broke anew and
-//! goes on where it was. Not for what is asked (`job.rs`).
+//! The client of a download on its link: sends requests, delivers content, reopens a broken link and resumes the
+//! download. The requests themselves are made in `job.rs`.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::TrySendError;
@@ -17,20 +17,20 @@ use crate::sample::{Recorder, TransferCounts};
 use crate::workload::RecordingParty;
 use crate::workload::download::{ContentSender, WHOLE_FACT};
 
-/// Bytes taken from a link at once.
+/// Maximum bytes of a receive.
 const RECEIVE_BYTES: usize = 4096;
 
-/// How soon it is looked again whether there is room for content.
+/// Interval between checks whether the content queue has room.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The pause before a link is opened anew for the second time: it doubles from one to the other.
+/// Pause before the second attempt to reopen a link; doubles with each attempt.
 const MIN_REOPEN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_REOPEN_PAUSE: Duration = Duration::from_secs(5);
 
-/// A logger that fell silent is called anew so often, unless it goes on.
+/// How many times the link to a silent logger is reopened without progress.
 const MAX_SILENT_REOPENS: u32 = 1;
 
-/// The near end.
+/// The client party.
 pub struct Downloader {
     options: PakBusOptions,
     job: DownloadJob,
@@ -38,9 +38,9 @@ pub struct Downloader {
     batch: Batch,
     tuning: Option<Tuning>,
     content_sender: Option<ContentSender>,
-    /// The link is broken, to be opened anew at that instant.
+    /// The link is broken; reopen it at this instant.
     reopen_at: Option<Time>,
-    /// Times it was opened anew, or tried to be, without getting further; and those of them because of silence.
+    /// Attempts to reopen the link without progress, and how many of them were due to silence.
     reopen_attempts: u32,
     silent_reopens: u32,
     fault: Option<Fault>,
@@ -51,7 +51,7 @@ pub struct Downloader {
 }
 
 impl Downloader {
-    /// `content` takes what comes; `seed` is any number, best another one every time.
+    /// `content` receives the data; `seed` is any number, preferably different for each run.
     pub fn new(
         options: PakBusOptions,
         case: &Case,
@@ -85,7 +85,7 @@ impl Downloader {
         self.fault.get_or_insert(Fault::Other(what));
     }
 
-    /// No answer after all tries.
+    /// Handles a logger without a reply after all tries.
     fn handle_silence(&mut self, now: Time) {
         let complaint = self.conversation.stats.describe_silence(self.options.node, self.options.retries + 1);
         if !self.conversation.stats.has_replies() {
@@ -98,7 +98,7 @@ impl Downloader {
         }
     }
 
-    /// The link is of no use any more.
+    /// Schedules the next attempt to reopen the link.
     fn schedule_reopen(&mut self, now: Time) {
         if self.reopen_attempts >= self.options.reconnects {
             let place = self.job.progress_text();
@@ -119,7 +119,7 @@ impl Downloader {
         self.job.set_transaction(transaction);
     }
 
-    /// Hands over what has come, as far as there is room.
+    /// Delivers received content as far as the queue has room.
     fn deliver_content(&mut self) {
         let Some(content) = &self.content_sender else { return };
         while let Some(piece) = self.job.content.pop_front() {
@@ -136,7 +136,7 @@ impl Downloader {
         }
     }
 
-    /// Does all there is to do but wait, send and receive.
+    /// Does all work except waiting, sending and receiving.
     fn advance(&mut self, now: Time) {
         self.now = now;
         self.deliver_content();
@@ -191,7 +191,7 @@ impl Party for Downloader {
         if left && self.job.is_measured() {
             if self.recorder.first_instant.is_none() {
                 self.recorder.begin(at);
-                // What came before was needed to begin.
+                // Earlier transfers only prepared the download.
                 let TransferCounts { window, reconnects, .. } = self.conversation.transfer;
                 self.conversation.transfer =
                     TransferCounts { window, reconnects, ..TransferCounts::default() };
@@ -256,7 +256,7 @@ impl Party for Downloader {
         if self.has_failed && counts.received > 0 {
             (0..unanswered).for_each(|_| self.recorder.record_loss(self.now));
         } else {
-            // Behind the end, stopped in the middle, or refused at once: neither answered nor lost.
+            // After the end, interrupted, or refused at once: these requests are neither complete nor lost.
             counts.sent = counts.received;
         }
     }

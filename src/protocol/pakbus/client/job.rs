@@ -1,5 +1,5 @@
-//! What a download asks for and makes of the answers: the lists it needs first, then the file or table. Not for how
-//! anything is asked (`talk.rs`), nor for links (`party.rs`).
+//! The steps of a download and the handling of replies: first the lists it needs, then the file or table. Requests are
+//! sent by `conversation.rs`, links are handled by `downloader.rs`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,64 +18,63 @@ use crate::protocol::pakbus::{directory, table};
 use crate::sample::{RecordCounts, Recorder, Sample};
 use crate::workload::download::{RecordChecker, RecordStatus};
 
-/// Longest list of files or tables that is read: far more than loggers hold.
+/// Longest accepted list of files or tables: far more than loggers have.
 const MAX_LIST_BYTES: usize = 1 << 20;
 
-/// Lists are read in pieces as large as any.
+/// Lists are read in chunks of the maximum size.
 const LIST_CHUNK_BYTES: u16 = 991;
 
 const DIRECTORY_FILE: &str = ".DIR";
 const DEFINITIONS_FILE: &str = ".TDF";
 
-/// Answers in a row without a record that is new.
+/// Maximum consecutive replies without a new record.
 const MAX_STALE_REPLIES: u32 = 3;
 
-/// Longest piece of text that is handed over. So many of them are on their way to a disk that only their number is bounded
-/// there.
+/// Maximum bytes of a delivered chunk of text. The content queue limits only the number of chunks.
 const MAX_TEXT_CHUNK_BYTES: usize = 4096;
 
-/// The setting that holds the name of the station.
+/// The setting with the station name.
 const STATION_NAME_SETTING: u16 = 2;
 
-/// What is being done.
+/// The current step.
 enum DownloadStage {
-    /// What runs on the logger.
+    /// Reads the program of the logger.
     Program,
-    /// The directory, for the size of a file; the definitions of the tables, for the records of one.
+    /// Reads the directory, for the size of a file, or the table definitions, for the records of a table.
     List {
         name: &'static str,
         chunks: FileChunks,
         bytes: Vec<u8>,
     },
-    /// The name of the station, for the head of a table.
+    /// Reads the station name, for the header of a table.
     StationName(Box<TableCollection>),
     File(FileChunks),
     Table(Box<TableCollection>),
     Finished,
 }
 
-/// A download as far as it has come.
+/// The state of a download.
 pub struct DownloadJob {
     options: PakBusOptions,
     chunk_bytes: u16,
     stop: StopCondition,
     stage: DownloadStage,
-    /// Of all pieces of the file that is being read.
+    /// Used for all chunks of the current file.
     transaction: u8,
     program: Option<LoggerProgram>,
     record_checker: RecordChecker,
     stale_replies: u32,
-    /// Pieces that were asked for.
+    /// Number of requested chunks.
     requested_chunks: u64,
-    /// All of it came, and not only what the plan wanted.
+    /// The whole file or table arrived, not only the part in the plan.
     is_complete: bool,
-    /// What came and is not handed over yet, in order; nothing where nobody wants it.
+    /// Received content to be delivered, in order; empty if it is not saved.
     pub content: VecDeque<Vec<u8>>,
     keeps_content: bool,
 }
 
 impl DownloadJob {
-    /// `keeps`: the content is wanted.
+    /// `keeps`: whether the content is saved.
     pub fn new(options: PakBusOptions, case: &Case, keeps: bool, transaction: u8) -> DownloadJob {
         DownloadJob {
             chunk_bytes: u16::try_from(case.message_bytes).unwrap_or(u16::MAX),
@@ -93,7 +92,7 @@ impl DownloadJob {
         }
     }
 
-    /// Whether what is asked now is the download itself.
+    /// Whether the current requests are the download itself.
     pub fn is_measured(&self) -> bool {
         matches!(self.stage, DownloadStage::File(_) | DownloadStage::Table(_))
     }
@@ -102,17 +101,17 @@ impl DownloadJob {
         matches!(self.stage, DownloadStage::Finished)
     }
 
-    /// Whether the file or table came to its end, and not only to that of the plan.
+    /// Whether the file or table was read to its own end, not only to the end of the plan.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// The number under which the logger opened the file is no more.
+    /// Replaces the transaction number under which the logger opened the file.
     pub fn set_transaction(&mut self, transaction: u8) {
         self.transaction = transaction;
     }
 
-    /// What the logger told of its program.
+    /// The program that the logger reported.
     pub fn program(&self) -> Option<&LoggerProgram> {
         self.program.as_ref()
     }
@@ -121,7 +120,7 @@ impl DownloadJob {
         matches!(self.options.target, DownloadTarget::Table { .. }).then(|| self.record_checker.records())
     }
 
-    /// How far it has come, for people.
+    /// Progress for display.
     pub fn progress_text(&self) -> String {
         let name = self.options.target.name();
         match &self.stage {
@@ -134,16 +133,16 @@ impl DownloadJob {
         }
     }
 
-    /// Whether the plan lets another piece be asked for.
+    /// Whether the plan allows a further chunk.
     fn may_request_more(&self, recorder: &Recorder, now: Time) -> bool {
         let elapsed = recorder.first_instant.map_or(Duration::ZERO, |first| now.since(first));
-        // The volume of a file is its end, to the byte.
+        // The volume limits a file to the exact byte.
         let bytes =
             if matches!(self.stage, DownloadStage::File(_)) { 0 } else { recorder.counts.delivered_bytes };
         !self.stop.is_reached(self.requested_chunks, elapsed, bytes)
     }
 
-    /// Asks for as much as may be on its way.
+    /// Queues requests until the window is full.
     pub fn send_requests(&mut self, talk: &mut Conversation, recorder: &Recorder, now: Time) {
         while talk.has_room() {
             if self.is_measured() && !(self.content.is_empty() && self.may_request_more(recorder, now)) {
@@ -154,7 +153,7 @@ impl DownloadJob {
                 let fetch = FetchRequest { security, name: name.to_owned(), is_last: false, offset, swath };
                 (u64::from(offset), LoggerCommand::Fetch(fetch))
             };
-            // Lists and heads come one answer after the other: nobody waits for them.
+            // Lists and headers are read one reply at a time; they are not part of the measurement.
             let idle = talk.is_idle();
             let asked = match &mut self.stage {
                 DownloadStage::List { name, chunks: pieces, .. } if idle => {
@@ -185,13 +184,13 @@ impl DownloadJob {
         }
     }
 
-    /// Ends a download that has all, or all that was wanted.
+    /// Ends a download that has the whole file or table, or all that the plan wants.
     pub fn finish_if_done(&mut self, talk: &mut Conversation, recorder: &Recorder, now: Time) {
         let stopped = talk.is_idle() && !self.may_request_more(recorder, now);
         match &self.stage {
             DownloadStage::File(pieces) if pieces.is_done() || stopped => {
                 self.is_complete = pieces.is_complete();
-                // It is closed by being read beyond its end; else it has to be said.
+                // A read after the end closes the file; otherwise the client must close it.
                 let (security, name) = (self.options.security, self.options.target.name().to_owned());
                 let offset = u32::try_from(pieces.delivered_bytes()).unwrap_or(u32::MAX);
                 let close =
@@ -210,8 +209,7 @@ impl DownloadJob {
         self.stage = DownloadStage::Finished;
     }
 
-    /// Makes use of an answer; `true` if it brought more of the download. The error is what the logger refuses, or what
-    /// no logger may say.
+    /// Handles a reply; returns `true` if it continued the download. The error is a refusal or a protocol violation.
     pub fn handle_reply(
         &mut self,
         heard: CommandOutcome,
@@ -223,7 +221,7 @@ impl DownloadJob {
             Ok(reply) => reply,
             Err(why) => {
                 match &self.stage {
-                    // What would be good to know; there is a download all the same.
+                    // Optional information; the download continues without it.
                     DownloadStage::Program => self.begin_list(),
                     DownloadStage::StationName(_) => self.begin_table(""),
                     DownloadStage::List { name: DIRECTORY_FILE, .. } => self.begin_file(None, talk),
@@ -311,7 +309,7 @@ impl DownloadJob {
         };
     }
 
-    /// A piece of a list.
+    /// A chunk of a list.
     fn add_list_chunk(
         &mut self,
         fetch: &FetchRequest,
@@ -382,7 +380,7 @@ impl DownloadJob {
         }
     }
 
-    /// Checks the records that have their turn, and writes those that are new.
+    /// Checks the records that are next in order, and writes the new ones.
     fn write_records(&mut self) -> Result<bool, String> {
         let format = self.format();
         let DownloadStage::Table(collection) = &mut self.stage else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! Records as text: comma-separated values, or TOA5, which the tools for such loggers read. Not for where the text goes.
+//! Formats records as text: comma-separated values, or TOA5, the format of the logger tools.
 
 use std::fmt::Write;
 
@@ -8,13 +8,13 @@ use crate::protocol::pakbus::table::{FieldDefinition, TableDefinition};
 use crate::protocol::pakbus::value::{FieldType, FieldValue, LOGGER_EPOCH_UNIX_SECONDS, LoggerTime};
 use crate::spreadsheet::escape_formula;
 
-/// How a table is written.
+/// The format of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TableFormat {
-    /// One line of names, then a line a record (RFC 4180, lines end with a line feed).
+    /// One line of names, then a line for each record (RFC 4180, lines end with a line feed).
     #[default]
     Csv,
-    /// Four lines of head, quoted texts, lines end with carriage return and line feed.
+    /// Four header lines, quoted texts, lines end with carriage return and line feed.
     Toa5,
 }
 
@@ -28,7 +28,8 @@ impl TableFormat {
         }
     }
 
-    /// A cell. Spreadsheets open the one format, and the tools of the logger's maker the other, so that stays exact.
+    /// Formats a cell. CSV is opened by spreadsheets and needs protection; TOA5 is read by the manufacturer's tools and
+    /// stays exact.
     fn format_cell(self, text: &str) -> String {
         let text = if self == TableFormat::Csv { escape_formula(text) } else { text.into() };
         let bare = self == TableFormat::Csv && !text.contains([',', '"', '\n', '\r']);
@@ -40,7 +41,7 @@ impl TableFormat {
         cells.join(",") + self.line_end()
     }
 
-    /// What stands in front of the records; `station` and `program` are what the logger told of itself.
+    /// The lines before the records; `station` and `program` are as reported by the logger.
     pub fn format_header(
         self,
         table: &TableDefinition,
@@ -122,7 +123,7 @@ impl TableFormat {
     }
 }
 
-/// IEEE4, either end first.
+/// IEEE4 in either byte order.
 const SINGLE_PRECISION_TYPES: [u8; 2] = [9, 24];
 
 /// One column for each value of a field.
@@ -134,7 +135,7 @@ fn column_names(field: &FieldDefinition) -> impl Iterator<Item = (String, &Field
     })
 }
 
-/// The logger's own clock, which knows no zone; fractions of a second only where there are any.
+/// Formats the logger's clock, which has no time zone; with fractions of a second only if they are not zero.
 fn format_time(at: LoggerTime, between: char) -> String {
     const SECOND: i64 = 1_000_000_000;
     let nanoseconds = at.as_nanoseconds();

@@ -1,4 +1,4 @@
-//! Downloads from the lab's logger on the virtual clock, exact to the nanosecond: content, rates, windows, records.
+//! Downloads from the emulated logger on the virtual clock, exact to the nanosecond: content, rates, windows, records.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -17,7 +17,7 @@ use crate::workload::download::MAX_QUEUED_CHUNKS;
 
 const FILE: &str = "CPU:data.dat";
 
-/// What was downloaded, and what was measured of it.
+/// The downloaded content and the figures.
 struct DownloadResult {
     content: Vec<u8>,
     case: CaseResult,
@@ -42,7 +42,7 @@ fn spec(url: &str, workload: &str, options: &[(&str, &str)]) -> CaseSpec {
     }
 }
 
-/// Runs a case against a logger that is reached over `mem://logger` with any options.
+/// Runs a case against a logger at `mem://logger` with any options.
 fn run(device: LoggerConfig, spec: &CaseSpec) -> (DownloadResult, Logger) {
     let dialer = Dialer::new(Clock::new_virtual());
     let listen: Vec<Endpoint> = vec!["mem://logger".parse().unwrap()];
@@ -63,7 +63,7 @@ fn download(device: LoggerConfig, url: &str, options: &[(&str, &str)]) -> Downlo
     run(device, &spec(url, "download", options)).0
 }
 
-/// The line that says why a case is incomplete.
+/// The reason why a case is incomplete.
 fn incomplete_reason(case: &CaseResult) -> &str {
     assert!(!case.complete);
     &case.warnings.iter().find(|warning| warning.code == "incomplete").unwrap().text
@@ -77,7 +77,7 @@ fn a_file_arrives_as_it_is() {
         assert!(got.content == generate_content(7, size), "{size}");
         let figures = &got.case.figures;
         assert_eq!(figures.delivered_bytes, Some(size as u64));
-        // A file that fills its pieces ends with an empty one.
+        // A file whose last chunk is full ends with an empty chunk.
         let round_trips = size as u64 / 991 + 1;
         assert_eq!((figures.round_trips, figures.retransmissions), (Some(round_trips), Some(0)));
         assert_eq!((figures.sent, figures.received, figures.lost), (round_trips, round_trips, 0));
@@ -86,7 +86,7 @@ fn a_file_arrives_as_it_is() {
 
 #[test]
 fn the_rate_is_one_chunk_per_round_trip() {
-    // The delays of the study, one way; 10 kB/s, 20 ms of work for a piece.
+    // The one-way delays of the study; 10 kB/s, 20 ms of work for a chunk.
     for delay_ms in [0, 50, 100, 250, 500] {
         let url = format!("mem://logger?delay={delay_ms}ms&rate=80kbit/s");
         let slow = LoggerConfig { command_time: Duration::from_millis(20), ..file_device(60_000) };
@@ -122,7 +122,7 @@ fn short_chunks_do_not_end_a_file() {
 
 #[test]
 fn a_window_fills_the_link() {
-    // 10 kB/s and a second there and back: a round trip carries twelve pieces.
+    // 10 kB/s and a round trip of 1 s: twelve chunks per round trip.
     let url = "mem://logger?delay=500ms&rate=80kbit/s";
     for (window, least, most) in [("1", 0.05, 0.1), ("4", 0.3, 0.4), ("12", 0.9, 1.0), ("64", 0.95, 1.0)] {
         let deep = LoggerConfig { queue_commands: 80, ..file_device(600_000) };
@@ -153,7 +153,7 @@ fn a_window_shrinks_to_what_the_logger_accepts() {
         };
         let got = download(shallow, "mem://logger?delay=200ms", &[("file", FILE), ("window", "16")]);
         assert!(got.case.complete && got.content == generate_content(7, 100_000), "{:?}", got.case.warnings);
-        // Most are on their way, so a few more than the queue holds may be borne.
+        // Most commands are on the link, so the window may exceed the queue a little.
         let window = got.case.figures.window.unwrap();
         assert!((queue as u64 / 2..=2 * queue as u64).contains(&window), "{queue} {full:?}: {window}");
         assert!(got.case.figures.retransmissions.unwrap() > 0);
@@ -170,7 +170,7 @@ fn a_table_becomes_lines() {
         let text = String::from_utf8(got.content).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "time,record,Seq,Volts,Temp");
-        // All that are there, and those that came meanwhile.
+        // All records, including those stored during the download.
         assert!((501..503).contains(&lines.len()), "{}", lines.len());
         let records = lines.len() as u64 - 1;
         for (line, number) in lines[1..].iter().zip(1..) {
@@ -252,7 +252,7 @@ fn the_clock_is_a_round_trip() {
     let latency = figures.latency_ns.as_ref().unwrap();
     assert_eq!((latency.min, latency.max), (17_000_000, 17_000_000));
     assert_eq!(got.case.message_bytes, 24);
-    // With the warm-up.
+    // Includes the warm-up.
     assert!(logger.counters().answered >= 100);
 }
 

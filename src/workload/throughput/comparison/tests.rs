@@ -1,4 +1,4 @@
-//! What a line may do to a stream, and what is told of it.
+//! Defects of a line in a stream, and how they are counted.
 
 use proptest::prelude::*;
 
@@ -39,7 +39,7 @@ fn counts(comparison: &StreamComparison) -> (u64, u64, u64, u64) {
     (comparison.changed, comparison.lost, comparison.inserted, comparison.reordered)
 }
 
-/// What is done to a stream, and what must be counted; in all alphabets and pieces of several lengths.
+/// Applies a defect to a stream and checks the counts, in all alphabets and for several chunk lengths.
 fn check_all_alphabets(
     length: usize,
     spoil: impl Fn(&mut Vec<u8>),
@@ -75,7 +75,7 @@ fn changed_bytes_are_located() {
         (4, 0, 0, 0),
         &[(5, 2, Changed), (5000, 1, Changed), (9999, 1, Changed)],
     );
-    // Never eight in a row that are right.
+    // Never eight correct bytes in a row.
     let often = |came: &mut Vec<u8>| came.iter_mut().step_by(5).for_each(|byte| *byte ^= 2);
     let places: Vec<_> = (0..16).map(|number| (5 * number, 1, Changed)).collect();
     check_all_alphabets(50_000, often, (10_000, 0, 0, 0), &places);
@@ -84,7 +84,7 @@ fn changed_bytes_are_located() {
 #[test]
 fn lost_bytes_do_not_shift_the_rest() {
     for (at, bytes) in [(0, 1), (0, 300), (700, 1), (700, 8), (700, 40_000), (65_000, 2000), (69_000, 999)] {
-        // A byte like the one that is lost may stand behind it.
+        // The byte after a lost one may be equal to it.
         let alphabet = &alphabets()[2];
         let mut came = sent(alphabet, 70_000);
         came.drain(at..at + bytes);
@@ -120,7 +120,7 @@ fn losses_close_to_each_other_change_nothing_between_them() {
         came.drain(990..1000);
         assert_eq!(counts(&compared(alphabet, &came, 3000, 50)), (0, 13, 0, 0), "{between}");
     }
-    // And one that is changed stays one.
+    // A changed byte stays one changed byte.
     for between in 0..12 {
         let alphabet = &alphabets()[2];
         let mut came = sent(alphabet, 3000);
@@ -132,7 +132,7 @@ fn losses_close_to_each_other_change_nothing_between_them() {
         came[999] ^= 4;
         assert_eq!(counts(&compared(alphabet, &came, 3000, 50)), (1, 0, 20, 0), "{between}");
     }
-    // Every other byte is missing for a while.
+    // Every second byte is missing for a while.
     let alphabet = &alphabets()[2];
     let came: Vec<u8> = sent(alphabet, 3000)
         .into_iter()
@@ -159,7 +159,7 @@ fn duplicated_bytes_count_as_inserted() {
         drop(came.splice(1500..1500, block));
     };
     check_all_alphabets(20_000, twice, (0, 0, 500, 0), &[(1000, 500, Inserted)]);
-    // Long after, and with other things behind it.
+    // Much later, and with other defects after it.
     let later = |came: &mut Vec<u8>| {
         let block = came[1000..1500].to_vec();
         drop(came.splice(9000..9000, block));
@@ -175,7 +175,7 @@ fn duplicated_bytes_count_as_inserted() {
 fn a_block_that_comes_later_is_not_lost() {
     let swap = |came: &mut Vec<u8>| came[2000..3500].rotate_left(500);
     check_all_alphabets(20_000, swap, (0, 0, 0, 1), &[(2000, 500, Reordered)]);
-    // With others in between, and only part of what was missing.
+    // With other bytes in between, and only part of the missing range.
     for alphabet in alphabets() {
         let mut came = sent(&alphabet, 20_000);
         let block = came.drain(2000..2600).skip(100).take(400).collect::<Vec<u8>>();
@@ -228,7 +228,7 @@ fn garbage_counts_as_changed_in_bounded_memory() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Pieces of the stream in any order, with rubbish between them: every byte is accounted for, nothing grows.
+    /// Chunks of the stream in any order with random bytes between them: every byte is counted, memory stays bounded.
     #[test]
     fn nothing_that_comes_back_upsets_it(
         parts in proptest::collection::vec((0usize..90_000, 0usize..3000, any::<bool>()), 0..20),
