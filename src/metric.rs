@@ -1,6 +1,6 @@
-//! Metrics: the figures of a case by a name that people can type, for thresholds, comparisons and trends.
+//! Metrics: the figures of a case by name, for thresholds, comparisons and trends.
 //!
-//! Not for computing them: a run holds them, `docs/metrics.md` defines them.
+//! A run holds the values. `docs/metrics.md` defines them.
 
 mod threshold;
 
@@ -11,7 +11,7 @@ use crate::units;
 
 pub use threshold::{Threshold, ThresholdError};
 
-/// The names there are and what they hold, for help and documents.
+/// All names and their meanings, for help and documents.
 pub static METRICS: &[(&str, &str)] = &[
     ("p50 … p99.9999", "percentile of the latency"),
     ("min, mean, max", "fastest, mean and slowest exchange of those answered"),
@@ -30,7 +30,7 @@ pub static METRICS: &[(&str, &str)] = &[
     ("corrupt", "share of the messages received that arrived changed"),
 ];
 
-/// What a metric's values are.
+/// The unit of a metric's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricUnit {
     Nanoseconds,
@@ -41,7 +41,7 @@ pub enum MetricUnit {
 }
 
 impl MetricUnit {
-    /// A value for people.
+    /// Formats a value for people.
     pub fn format(self, value: f64) -> String {
         match self {
             _ if value.is_infinite() => "not reached".to_owned(),
@@ -54,13 +54,13 @@ impl MetricUnit {
     }
 }
 
-/// Up to three decimals, without zeros at the end.
+/// Up to three decimals, without trailing zeros.
 fn format_decimals(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Which distribution of the case.
+/// A distribution of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TimeDistribution {
     Latency,
@@ -97,11 +97,11 @@ pub struct Metric {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum MetricKind {
-    /// Of the distribution: `min`, `mean`, `max`, `mean95`, `sd`, or a percentile as the document names it.
+    /// A statistic: `min`, `mean`, `max`, `mean95`, `sd`, or a percentile by its name in the document.
     Statistic(TimeDistribution, String),
-    /// Share later than so many milliseconds, as the document names them.
+    /// Share later than a number of milliseconds, by its name in the document.
     LaterThan(TimeDistribution, String),
-    /// Share of missed frames, by the limit as the document names it.
+    /// Share of missed frames, by the limit's name in the document.
     MissedFrames(String),
     Jitter,
     Rate,
@@ -112,7 +112,7 @@ enum MetricKind {
     Corrupt,
 }
 
-/// A name that is none.
+/// An unknown name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is no metric (known: p50, p99, mean, max, jitter, loss, rate, line_rate, messages and more: see docs/metrics.md)"
@@ -139,7 +139,7 @@ impl FromStr for Metric {
     }
 }
 
-/// A limit as the document names it.
+/// The name of a limit in the document.
 fn parse_limit_ms(limit: &str) -> Option<String> {
     units::parse_duration_with_unit(limit).ok().map(units::format_milliseconds)
 }
@@ -148,7 +148,7 @@ fn parse_missed_frames(name: &str) -> Option<MetricKind> {
     parse_limit_ms(name.strip_prefix("missed")?).map(MetricKind::MissedFrames)
 }
 
-/// What a name of a distribution's figure stands for.
+/// Parses the name of a distribution's statistic.
 fn parse_time_metric(name: &str) -> Option<MetricKind> {
     let (prefix, times) = *TimeDistribution::PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix))?;
     let rest = &name[prefix.len()..];
@@ -159,7 +159,7 @@ fn parse_time_metric(name: &str) -> Option<MetricKind> {
     known.then(|| MetricKind::Statistic(times, rest.to_owned()))
 }
 
-/// `p50`, `p99.9`: above 0 and below 100, written as the document writes it.
+/// True for names like `p50` and `p99.9`: above 0 and below 100, spelled as in the document.
 fn is_percentile(name: &str) -> bool {
     let number = name.strip_prefix('p').filter(|number| number.starts_with(|c: char| c.is_ascii_digit()));
     let value = number.and_then(|number| number.parse::<f64>().ok());
@@ -184,7 +184,7 @@ impl Metric {
         }
     }
 
-    /// Whether more of it is better.
+    /// True if higher values are better.
     pub fn is_higher_better(&self) -> bool {
         matches!(
             self.kind,
@@ -192,13 +192,13 @@ impl Metric {
         )
     }
 
-    /// Its value in a case, in the metric's unit; infinite for a percentile that was not reached, `None` where it was
-    /// not measured.
+    /// The value in a case, in the metric's unit. Infinite for a percentile that was not reached, `None` if it was not
+    /// measured.
     pub fn value_of_case(&self, case: &CaseResult) -> Option<f64> {
         self.value_of(&case.figures, case.under_load.as_ref())
     }
 
-    /// Its value in a part of a case: a repetition or a port. Parts have no probe.
+    /// The value in a part of a case: a repetition or a port. Parts have no probe.
     pub fn value_of_part(&self, figures: &Figures) -> Option<f64> {
         self.value_of(figures, None)
     }
@@ -225,7 +225,7 @@ impl Metric {
         }
     }
 
-    /// Every metric that a case has a value for.
+    /// All metrics that a case has values for.
     pub fn all_of_case(case: &CaseResult) -> Vec<(Metric, f64)> {
         const PLAIN: [&str; 7] = ["jitter", "rate", "rate_back", "line_rate", "messages", "loss", "corrupt"];
         let mut names: Vec<String> = PLAIN.map(str::to_owned).to_vec();
@@ -244,7 +244,7 @@ impl Metric {
         metrics.filter_map(|metric| metric.value_of_case(case).map(|value| (metric, value))).collect()
     }
 
-    /// The one figure that stands for a case of this workload.
+    /// The headline figure of a case, by its workload.
     pub fn headline(case: &CaseResult) -> Metric {
         let name = if case.figures.throughput_bps.is_some() { "rate" } else { "p50" };
         name.parse().expect("a name of the list")

@@ -1,7 +1,7 @@
-//! Plan: which cases to run and how, from a TOML file or from flags. Checked for form before anything is opened.
+//! Which cases to run and how, from a TOML file or from flags. Its form is checked before anything is opened.
 //!
-//! No side effects, and no knowledge of which peers, workloads or transports exist: names stay names here,
-//! `schedule::check` looks them up in the lists.
+//! This module has no side effects and does not know which protocols, workloads or transports exist. It handles names;
+//! `schedule::check` looks them up.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::units::{BitRate, Bytes, Count, MessageRate, RateTarget, Span};
 #[cfg(feature = "plan-files")]
 mod file;
 
-/// What was wrong with a plan.
+/// Why a plan is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
-    /// The TOML reader's own message, with line and caret.
+    /// The TOML parser's message, with line and caret.
     #[error("{0}")]
     Toml(String),
     #[error("the plan has no case: add [[case]] with a url")]
@@ -29,64 +29,64 @@ pub enum PlanError {
     Endpoint(#[from] crate::endpoint::EndpointError),
 }
 
-/// Cases to run, in order; repetitions are interleaved (all cases once, then all again).
+/// Cases to run, in order. Repetitions are interleaved: all cases once, then all cases again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     pub title: Option<String>,
-    /// How often every case is run, at least once.
+    /// Runs of each case, at least 1.
     pub repeat: u32,
-    /// Go on with the next case when one fails.
+    /// Continue with the next case after a failure.
     pub keep_going: bool,
     pub cases: Vec<Case>,
 }
 
-/// One endpoint × peer × workload × direction × size × number of ports.
+/// One endpoint × protocol × workload × direction × size × number of ports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
     /// The ports of this case, run side by side; never empty.
     pub endpoints: Vec<Endpoint>,
     /// A name of `PROTOCOLS`, or `auto`.
     pub peer: String,
-    /// What the peer needs besides (`send`, `until`, …), as typed.
+    /// Further options of the protocol (`send`, `until`, …), as typed.
     pub peer_options: BTreeMap<String, String>,
     /// A name of `WORKLOADS`.
     pub workload: String,
-    /// `None` leaves the choice to the peer.
+    /// `None`: the protocol chooses.
     pub direction: Option<Direction>,
-    /// Bytes of one message; 0 leaves the choice to the workload.
+    /// Payload bytes of one message. 0: the workload chooses.
     pub message_bytes: u32,
     /// Connections to each endpoint, at least 1.
     pub parallel: u32,
-    /// What was asked for of the pacing.
+    /// The requested pacing.
     pub rate: RequestedRate,
     pub pacing: Pacing,
     pub stop: StopCondition,
-    /// Left out of every figure; `None` leaves the choice to the workload.
+    /// Excluded from every figure. `None`: the workload chooses.
     pub warm_up: Option<StopCondition>,
-    /// An exchange without an answer by then is lost; zero leaves the choice to the workload.
+    /// A request without a reply by then is lost. Zero: the workload chooses.
     pub timeout: Duration,
     pub wait: WaitMode,
-    /// CPUs for the near end's threads and for the far end's; empty leaves it to the scheduler of the machine.
+    /// CPUs for the threads of client and server. Empty: the operating system schedules them.
     pub pin: CpuPinning,
     /// Rate of the latency probe beside a load; `None` switches it off.
     pub probe_per_second: Option<f64>,
-    /// Length of one entry of the time series.
+    /// Length of one interval of the time series.
     pub series_interval: Duration,
-    /// Shares of exchanges later than these are counted.
+    /// Limits for the shares of late requests.
     pub late_limits: Vec<Duration>,
-    /// What the figures have to keep.
+    /// Limits that the figures must meet.
     pub thresholds: Vec<Threshold>,
 }
 
-/// Which way the payload goes, seen from the near end.
+/// Direction of the payload, as the client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// Out and back again.
+    /// The remote returns the payload.
     Loop,
     Send,
     Receive,
-    /// Send and receive at the same time, counted apart.
+    /// Send and receive at the same time, counted separately.
     Both,
 }
 
@@ -107,27 +107,27 @@ impl Direction {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Pacing {
-    /// As soon as the last exchange has ended (latency) or the link takes more (throughput).
+    /// After the previous round trip (latency), or when the link accepts more (throughput).
     Closed,
-    /// On a fixed schedule, whatever became of the messages before.
+    /// On a fixed schedule, independent of earlier messages.
     Fixed { per_second: f64 },
     /// On a schedule with exponential gaps.
     Poisson { per_second: f64, seed: u64 },
 }
 
-/// How fast was asked for; [`Pacing`] is what becomes of it.
+/// The requested rate. [`Pacing`] is the effective one.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum RequestedRate {
-    /// Nothing was: as fast as it goes, where that disturbs nobody.
+    /// Not requested: full speed, where that disturbs no other traffic.
     #[default]
     Default,
-    /// As fast as it goes.
+    /// Full speed.
     Max,
     Messages {
         per_second: f64,
     },
-    /// On each connection.
+    /// Per connection.
     Bits {
         per_second: f64,
     },
@@ -147,7 +147,7 @@ impl RequestedRate {
         })
     }
 
-    /// Messages of this size a second; `None` where they are not paced.
+    /// Messages of this size per second. `None` without pacing.
     pub fn per_second(self, message_bytes: u32) -> Option<f64> {
         match self {
             RequestedRate::Default | RequestedRate::Max => None,
@@ -158,7 +158,7 @@ impl RequestedRate {
 }
 
 impl Pacing {
-    /// Messages a second; none where no schedule says when they are due.
+    /// Messages per second. `None` without a schedule.
     pub fn per_second(self) -> Option<f64> {
         match self {
             Pacing::Closed => None,
@@ -167,7 +167,7 @@ impl Pacing {
     }
 }
 
-/// When a phase ends: whichever comes first. All `None`: it has no length.
+/// The end of a phase: the first condition that is met. All `None`: the phase has no length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StopCondition {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,7 +194,7 @@ impl StopCondition {
         *self == StopCondition::default()
     }
 
-    /// Whether the phase is over once so much has been done in so much time.
+    /// True if the phase is over after these messages, time and bytes.
     #[inline]
     pub fn is_reached(&self, count: u64, elapsed: Duration, bytes: u64) -> bool {
         self.count.is_some_and(|limit| count >= limit)
@@ -207,14 +207,14 @@ impl StopCondition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitMode {
-    /// The kernel wakes it.
+    /// The kernel wakes the thread.
     #[default]
     Block,
-    /// It asks again and again, and keeps its CPU busy.
+    /// The thread busy-polls and occupies its CPU.
     Spin,
 }
 
-/// CPUs the two ends run on.
+/// CPUs that client and server run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CpuPinning {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -223,7 +223,7 @@ pub struct CpuPinning {
     pub far: Option<u32>,
 }
 
-/// A value or a list of them; a list makes one case of each.
+/// A value or a list of values. A list makes one case of each.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum OneOrMany<T> {
@@ -240,12 +240,12 @@ impl<T> OneOrMany<T> {
     }
 }
 
-/// A case as written: everything optional, lists where a sweep is wanted. Flags fill the same struct.
+/// A case as written: all fields optional, lists for a sweep. Flags fill the same struct.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaseSpec {
     pub url: Option<OneOrMany<Endpoint>>,
-    /// The URLs are ports of one case, run side by side.
+    /// The URLs are ports of one case and run side by side.
     pub together: Option<bool>,
     pub ports: Option<OneOrMany<u32>>,
     pub peer: Option<String>,
@@ -267,14 +267,14 @@ pub struct CaseSpec {
     pub timeout: Option<Span>,
     pub spin: Option<bool>,
     pub pin: Option<OneOrMany<u32>>,
-    /// Messages a second of the probe beside a load; `probe = false` in a file switches it off.
+    /// Messages per second of the probe during a load. `probe = false` in a file disables it.
     pub probe: Option<ProbeSpec>,
     pub interval: Option<Span>,
     pub late: Option<Vec<Span>>,
     pub thresholds: Option<Vec<Threshold>>,
 }
 
-/// Options of a peer may be written as text, numbers or switches; what they mean is the peer's business.
+/// Protocol options may be text, numbers or booleans. Only the protocol interprets them.
 fn as_text<'de, D: serde::Deserializer<'de>>(values: D) -> Result<BTreeMap<String, String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -292,7 +292,7 @@ fn as_text<'de, D: serde::Deserializer<'de>>(values: D) -> Result<BTreeMap<Strin
     Ok(text.collect())
 }
 
-/// The latency probe beside a load: a rate, or off.
+/// The latency probe during a load: a rate, or off.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum ProbeSpec {
@@ -300,11 +300,11 @@ pub enum ProbeSpec {
     Rate(MessageRate),
 }
 
-/// Ten probes a second: enough for a p90 of ten seconds of load, far below the load's own packet rate.
+/// Ten probes per second: enough for a p90 in ten seconds of load, and far below the load's own packet rate.
 const DEFAULT_PROBE_PER_SECOND: f64 = 10.0;
 
-/// The limits of lateness where none are given: those of the published wireless study. On a schedule, a frame of a 60 Hz
-/// game loop, three and six of them.
+/// The default limits of lateness: those of the published wireless study. With a schedule: one, three and six frames
+/// of a 60 Hz game loop.
 pub fn default_late_limits(pacing: Pacing) -> Vec<Duration> {
     let limits_us: &[u64] = match pacing {
         Pacing::Closed => &[50_000, 100_000, 200_000, 300_000],
@@ -313,11 +313,11 @@ pub fn default_late_limits(pacing: Pacing) -> Vec<Duration> {
     limits_us.iter().copied().map(Duration::from_micros).collect()
 }
 
-/// More than this many ports or connections at once is a slip of the finger.
+/// More ports or connections than this are a typing error.
 const MAX_PARALLEL: u32 = 1024;
 
 impl Plan {
-    /// A plan of these cases; fails without any, or with no repetition.
+    /// Builds a plan. Fails without cases or with zero repetitions.
     pub fn new(
         title: Option<String>,
         repeat: u32,
@@ -344,13 +344,13 @@ macro_rules! over {
 }
 
 impl CaseSpec {
-    /// This case, with what it leaves open taken from `defaults`.
+    /// This case, with missing fields taken from `defaults`.
     pub fn with_defaults(&self, defaults: &CaseSpec) -> CaseSpec {
         over!(self, defaults; url, together, ports, peer, workload, direction, size, parallel, rate, bit_rate, poisson,
             seed, count, time, volume, warm_up_count, warm_up_time, timeout, spin, pin, probe, interval, late, thresholds)
     }
 
-    /// The cases that this one stands for: every URL × ports × direction × connections × size, sizes innermost.
+    /// Expands to cases: every URL × ports × direction × connections × size, sizes innermost.
     pub fn expand(&self) -> Result<Vec<Case>, String> {
         let urls = self.url.as_ref().map_or(&[][..], OneOrMany::as_slice);
         if urls.is_empty() {
@@ -401,7 +401,7 @@ impl CaseSpec {
         message_bytes: u32,
     ) -> Result<Case, String> {
         let rate = RequestedRate::from_options(self.rate, self.bit_rate)?;
-        // Without a size it is known once the link is.
+        // Without a size, the link determines it later.
         let sized = message_bytes != 0 || !matches!(rate, RequestedRate::Bits { .. });
         let per_second = rate.per_second(message_bytes).filter(|_| sized);
         let pacing = match (per_second, self.poisson.unwrap_or(false)) {

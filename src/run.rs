@@ -1,10 +1,10 @@
-//! Run: the result document of a plan. What was asked, what was negotiated, what the machine was, every case,
-//! every warning. `schema/run.v1.json` describes it for others.
+//! The result document of a plan: what was requested, what was effective, the machine, every case, every warning.
+//! `schema/run.v1.json` describes it for other programs.
 //!
-//! Not for computing anything: `sample`, `stats` and `schedule` fill it in.
+//! This module computes nothing: `sample`, `stats` and `schedule` fill the document in.
 //!
-//! The unit stands in every field's name. A field that is absent was not measured; `null` was not reached because
-//! too many exchanges were lost. Floating-point numbers are finite, always.
+//! Each field's name carries its unit. An absent field was not measured. `null` was not reached because too many
+//! requests were lost. Floating-point numbers are always finite.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -16,10 +16,10 @@ use serde_json::{Map, Value};
 use crate::plan::Direction;
 use crate::stats::Interval;
 
-/// The schema that this version writes.
+/// The schema of the documents that this version writes.
 pub const SCHEMA: &str = "linkgauge.run.v1";
 
-/// The program and version that writes a document or answers a session.
+/// The program and version that writes a document or takes part in a session.
 pub const TOOL: &str = concat!("linkgauge ", env!("CARGO_PKG_VERSION"));
 
 /// A result document.
@@ -54,21 +54,21 @@ fn is_false(value: &bool) -> bool {
 pub struct CaseResult {
     /// The first port, as typed.
     pub endpoint: String,
-    /// What the far end spoke (never `auto`).
+    /// The protocol that the remote spoke (never `auto`).
     pub peer: String,
     pub workload: String,
     pub direction: Direction,
     pub message_bytes: u32,
     pub ports: u32,
     pub parallel: u32,
-    /// Identity of the method: results of different methods are not compared.
+    /// Identity of the measuring method. Results of different methods are not compared.
     pub method: String,
-    /// Everything planned was measured.
+    /// Everything that was planned was measured.
     pub complete: bool,
     pub elapsed_ns: u64,
     #[serde(flatten)]
     pub figures: Figures,
-    /// Latency of a probe that ran beside the load, on a link of its own.
+    /// Latency of a probe that ran during the load, on a separate link.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub under_load: Option<Figures>,
     /// Rate of the slowest port ÷ rate of the fastest, 0 to 1.
@@ -77,38 +77,38 @@ pub struct CaseResult {
     /// Median of the slowest port ÷ median of the fastest, 1 and above.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_spread: Option<f64>,
-    /// Time series, one entry an interval.
+    /// Time series, one entry for each interval.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub series: Vec<SeriesEntry>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<CpuUse>,
     pub asked: Map<String, Value>,
     pub got: Map<String, Value>,
-    /// What the physical line is, where the link knows it.
+    /// The physical line, where the link knows it.
     #[serde(skip_serializing_if = "Map::is_empty", default)]
     pub line: Map<String, Value>,
     #[serde(skip_serializing_if = "Map::is_empty", default)]
     pub shaped: Map<String, Value>,
-    /// Where both ends ran and how they waited.
+    /// Where client and server ran and how they waited.
     pub placement: Map<String, Value>,
-    /// One entry a repetition, when there were several.
+    /// One entry for each repetition, if there were several.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub repeats: Vec<PartResult>,
-    /// One entry a port, when there were several.
+    /// One entry for each port, if there were several.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub per_port: Vec<PartResult>,
-    /// What the plan's thresholds said.
+    /// Outcomes of the plan's thresholds.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub thresholds: Vec<ThresholdResult>,
     pub warnings: Vec<Warning>,
 }
 
-/// A threshold, and what was measured, in words.
+/// A threshold and the measured value, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThresholdResult {
     pub threshold: String,
     pub measured: String,
-    /// What was not measured keeps no threshold.
+    /// A value that was not measured meets no threshold.
     pub kept: bool,
 }
 
@@ -121,38 +121,38 @@ pub struct PartResult {
     pub figures: Figures,
 }
 
-/// What was counted and timed; `docs/metrics.md` defines every number.
+/// Counts and times. `docs/metrics.md` defines every number.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Figures {
-    /// Messages sent by the near end (or by the far end when receiving).
+    /// Messages that the client sent (or the server, in a download).
     pub sent: u64,
     pub received: u64,
     pub lost: u64,
-    /// Answers that came after their time-out; they count as lost.
+    /// Replies that came after their time-out. They count as lost.
     #[serde(skip_serializing_if = "is_zero")]
     pub late: u64,
     #[serde(skip_serializing_if = "is_zero")]
     pub duplicate: u64,
-    /// Replies that came before their request had been sent.
+    /// Replies that came before their request was sent.
     #[serde(skip_serializing_if = "is_zero")]
     pub early: u64,
     #[serde(skip_serializing_if = "is_zero")]
     pub reordered: u64,
     pub corrupt_bytes: u64,
-    /// Bytes of a loop that did not come back.
+    /// Bytes that a loop did not return.
     #[serde(skip_serializing_if = "is_zero")]
     pub lost_bytes: u64,
-    /// Bytes that came back in a loop and had not been sent, or came twice.
+    /// Bytes that a loop returned although they were not sent, or were sent once and returned twice.
     #[serde(skip_serializing_if = "is_zero")]
     pub inserted_bytes: u64,
-    /// The first of what was wrong with a loop, by their places.
+    /// The first defects of a loop, by position.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub defects: Vec<Defect>,
-    /// Messages that came back, or arrived, with other content than was sent.
+    /// Messages that arrived, or came back, with changed content.
     #[serde(skip_serializing_if = "is_zero")]
     pub corrupt_messages: u64,
-    /// Sends that the schedule wanted but that could not be made in time.
+    /// Sends that the schedule required but that could not be made in time.
     #[serde(skip_serializing_if = "is_zero")]
     pub missed_sends: u64,
     /// Service time: received − sent.
@@ -167,10 +167,10 @@ pub struct Figures {
     /// Mean |difference| of consecutive latencies (IPDV, RFC 3393).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ns: Option<f64>,
-    /// Delivered payload bits a second, by the receiver's clock.
+    /// Delivered payload bits per second, by the receiver's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput_bps: Option<f64>,
-    /// The same for the other direction, when both were measured.
+    /// The same for the other direction, if both were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput_back_bps: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -181,12 +181,12 @@ pub struct Figures {
     pub delivered_back_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line_rate_percent: Option<f64>,
-    /// Lost messages that the receiver's socket dropped, and those the path did.
+    /// Lost messages that the receiver's socket dropped, and messages that the network lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_in_socket: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_on_path: Option<u64>,
-    /// What the serial ports counted on their lines, where they count it.
+    /// Errors that the serial ports counted, where they count them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub framing_errors: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,38 +195,38 @@ pub struct Figures {
     pub breaks: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overruns: Option<u64>,
-    /// Requests of a download that were answered.
+    /// Requests of a download that got a reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trips: Option<u64>,
-    /// Requests that were sent again: unanswered in time, or the link was opened anew.
+    /// Requests that were sent again because the time-out passed or the link was opened again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmissions: Option<u64>,
-    /// Times that the far end asked for patience.
+    /// "Please wait" messages of the remote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub please_waits: Option<u64>,
-    /// Requests for which the far end had no room.
+    /// Requests that the remote refused because its queue was full.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusals: Option<u64>,
-    /// Times that a lost link was opened anew.
+    /// Times that a lost link was opened again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reconnects: Option<u64>,
-    /// Requests that were kept on their way at the end.
+    /// Requests in flight at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
-    /// Records of a table that came, each counted once.
+    /// Records received from a table, each counted once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub records: Option<u64>,
-    /// Records whose numbers were left out.
+    /// Records missing from the sequence of numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_gaps: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_repeats: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub records_out_of_order: Option<u64>,
-    /// The first of what was wrong with the numbers of records.
+    /// The first faults in the sequence of record numbers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub record_faults: Vec<RecordFault>,
-    /// The way there and the way back, where the far end tells them apart.
+    /// One-way figures, where the remote reports its timestamps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ways: Option<OneWayFigures>,
     /// 95 % intervals of the statistics, by name (`latency_ns.p50`, `throughput_bps`).
@@ -237,10 +237,10 @@ pub struct Figures {
     pub histogram_hdr_v2: Option<String>,
 }
 
-/// Something wrong with a stream that came back.
+/// A defect of a stream that a loop returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Defect {
-    /// Where in what was sent, from 0.
+    /// Position in the sent stream, from 0.
     pub offset: u64,
     pub bytes: u64,
     pub kind: DefectKind,
@@ -251,9 +251,9 @@ pub struct Defect {
 pub enum DefectKind {
     Changed,
     Lost,
-    /// Never sent, or more than once.
+    /// Never sent, or returned more than once.
     Inserted,
-    /// Came after what was sent later.
+    /// Arrived after bytes that were sent later.
     Reordered,
 }
 
@@ -268,11 +268,11 @@ impl DefectKind {
     }
 }
 
-/// Something wrong with the numbers of records that came.
+/// A fault in the sequence of record numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordFault {
     pub first_record: u64,
-    /// How many in a row.
+    /// Consecutive records with this fault.
     pub records: u64,
     pub kind: RecordFaultKind,
 }
@@ -282,7 +282,7 @@ pub struct RecordFault {
 pub enum RecordFaultKind {
     Missing,
     Repeated,
-    /// Came after later ones.
+    /// Arrived after records with higher numbers.
     OutOfOrder,
 }
 
@@ -300,69 +300,69 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// A distribution of times in nanoseconds. A lost exchange counts as later than everything: a percentile that falls
-/// among the lost is `null`; one that the sample is too small for is absent, but for the median, which is that of the sample.
+/// A distribution of times in nanoseconds. A lost request ranks slowest: a percentile that falls among the lost is
+/// `null`. A percentile that needs more samples is absent, except the median, which is that of the sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
-    /// Exchanges that were answered.
+    /// Requests that got a reply.
     pub count: u64,
     pub min: u64,
     pub mean: f64,
     pub standard_deviation: f64,
     pub max: u64,
-    /// Mean of the fastest 95 % of those sent; `null` when more than 5 % were lost.
+    /// Mean of the fastest 95 % of the requests sent; `null` if more than 5 % were lost.
     pub mean_fastest_95_percent: Option<f64>,
-    /// `p10` … `p90`, `p99`, `p99.9` …, nearest rank.
+    /// `p10` … `p90`, `p99`, `p99.9` …, by nearest rank.
     #[serde(flatten)]
     pub percentiles: BTreeMap<String, Option<u64>>,
-    /// Share (0 to 1) of those sent that took longer than so many milliseconds, or were lost.
+    /// Share (0 to 1) of the requests sent that took longer than this many milliseconds, or were lost.
     pub later_than_ms: BTreeMap<String, f64>,
 }
 
-/// Exchanges on a schedule that were answered too late after they were due, or never.
+/// Scheduled requests whose reply came too late after their due time, or never.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissedFrames {
-    /// How many of those sent took longer than so many milliseconds, or were lost.
+    /// Number of requests that took longer than this many milliseconds, or were lost.
     pub count_later_than_ms: BTreeMap<String, u64>,
-    /// The first that missed the shortest of these limits.
+    /// The first requests that exceeded the shortest limit.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub first: Vec<MissedFrame>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissedFrame {
-    /// As in the raw samples: from 0, warm-up included.
+    /// As in the raw samples: from 0, including the warm-up.
     pub sequence: u64,
-    /// From the begin of the measurement.
+    /// From the start of the measurement.
     pub due_ns: u64,
-    /// Received − intended; absent: lost.
+    /// Received − intended; absent if lost.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub response_ns: Option<u64>,
 }
 
-/// A round trip in its parts. One-way delays are right to `one_way_error_bound_ns` only: the clocks of the two ends
-/// differ by no more than that from `clock_offset_ns`.
+/// The parts of a round trip. One-way delays have an error of up to `one_way_error_bound_ns`, because the true offset
+/// between the clocks may differ by that much from `clock_offset_ns`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OneWayFigures {
-    /// From the receipt of the request at the far end to the sending of its answer, by its clock.
+    /// From receiving the request to sending the reply, by the remote's clock.
     pub turnaround_ns: Distribution,
-    /// The round trip without it.
+    /// The round trip without the turnaround.
     pub path_ns: Distribution,
-    /// How much longer than the shortest each way was.
+    /// Forward and reverse delay, each minus its shortest value.
     pub there_variation_ns: Distribution,
     pub back_variation_ns: Distribution,
     pub there_p50_ns: f64,
     pub back_p50_ns: f64,
     /// Half of the shortest path.
     pub one_way_error_bound_ns: f64,
-    /// How far the far end's time of day is ahead of ours.
+    /// Remote time of day minus local time of day.
     pub clock_offset_ns: f64,
-    /// How fast it gains on ours; 0 where that could not be told.
+    /// Rate of the remote's clock relative to the local one; 0 where it could not be determined.
     pub clock_drift_ppm: f64,
-    /// How often the far end's clock was set while it was measured.
+    /// Times that the remote's clock was set during the measurement.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub clock_steps: u64,
-    /// Of the lost, those that did not reach the far end, and those whose answer did not come back.
+    /// Lost requests that did not reach the remote, and those whose reply did not come back.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lost_there: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -370,12 +370,12 @@ pub struct OneWayFigures {
 }
 
 impl Figures {
-    /// Whether anything was measured; a transfer may be shorter than one message.
+    /// True if anything was measured. A transfer may be shorter than one message.
     pub fn has_measurements(&self) -> bool {
         self.sent > 0 || self.received > 0 || self.delivered_bytes.is_some_and(|bytes| bytes > 0)
     }
 
-    /// Share of the messages that were lost (0 to 1); none where nothing was sent, or where the receiver did not report.
+    /// Share of the messages that were lost (0 to 1). `None` if nothing was sent or the receiver did not report.
     pub fn loss_share(&self) -> Option<f64> {
         let without_report = self.received + self.lost == 0
             || self.delivered_bytes.is_none() && self.delivered_back_bytes.is_some();
@@ -384,7 +384,7 @@ impl Figures {
 }
 
 impl MissedFrames {
-    /// How many by each limit in milliseconds, from the shortest.
+    /// Counts by limit in milliseconds, shortest limit first.
     pub fn by_limit(&self) -> Vec<(&str, u64)> {
         let mut counts: Vec<_> =
             self.count_later_than_ms.iter().map(|(limit, count)| (limit.as_str(), *count)).collect();
@@ -395,16 +395,16 @@ impl MissedFrames {
 }
 
 impl CaseResult {
-    /// Share of the time that the threads of the near and of the far end used, 1 being all of it. In a transfer both
-    /// ways an end has two threads for a connection.
+    /// Shares of one CPU that the threads of client and server used (1 is all of the time). In a bidirectional
+    /// transfer each side has two threads per connection.
     pub fn cpu_shares(&self) -> Option<(f64, Option<f64>)> {
         let cpu = self.cpu.as_ref()?;
         let time = self.transfer_seconds() * f64::from(self.ports.max(1)) * f64::from(self.parallel.max(1));
         (time > 0.0).then(|| (cpu.near_seconds / time, cpu.far_seconds.map(|seconds| seconds / time)))
     }
 
-    /// How long payload was delivered. What comes around it, as the far end's report, takes a good part of a short case; but
-    /// the CPU's time holds the warm-up, so with one it is the time of the case.
+    /// Time in which payload was delivered. Setup and the server's report take a large part of a short case. CPU time
+    /// includes the warm-up, so a case with warm-up counts its whole duration.
     fn transfer_seconds(&self) -> f64 {
         let elapsed = self.elapsed_ns as f64 / 1e9;
         let warmed_up =
@@ -414,12 +414,12 @@ impl CaseResult {
         transfer.filter(|seconds| *seconds <= elapsed).unwrap_or(elapsed)
     }
 
-    /// The pacing that took effect.
+    /// The effective pacing.
     pub fn pacing(&self) -> Option<&Value> {
         self.got.get("pacing").or_else(|| self.asked.get("pacing"))
     }
 
-    /// Whether the rate was nobody's wish: what was sent went slower than the link may carry.
+    /// True if no rate was requested and the default pacing took effect.
     pub fn is_paced_by_default(&self) -> bool {
         let kind = |map: &Map<String, Value>, name: &str, kind: &str| {
             map.get(name).and_then(|value| value.get("kind")) == Some(&Value::from(kind))
@@ -427,7 +427,7 @@ impl CaseResult {
         kind(&self.asked, "rate", "default") && kind(&self.got, "pacing", "fixed")
     }
 
-    /// What besides endpoint, size and numbers tells it from other cases of its method: `100/s`, `spin`; mostly empty.
+    /// Settings besides endpoint, size and port counts, as text: `100/s`, `spin`. Often empty.
     pub fn settings_label(&self) -> String {
         let per_second = self.pacing().and_then(|pacing| pacing.get("per_second")?.as_f64());
         let spins = self.placement.get("wait").is_some_and(|wait| wait == "spin");
@@ -437,7 +437,7 @@ impl CaseResult {
 }
 
 impl Distribution {
-    /// A percentile by its name (`p50`); `None` when it is absent or not reached.
+    /// A percentile by name (`p50`). `None` if it is absent or was not reached.
     pub fn percentile(&self, name: &str) -> Option<u64> {
         self.percentiles.get(name).copied().flatten()
     }
@@ -446,10 +446,10 @@ impl Distribution {
 /// One interval of the time series.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SeriesEntry {
-    /// From the start of the measurement (after warm-up).
+    /// From the start of the measurement, after the warm-up.
     pub start_ns: u64,
     pub length_ns: u64,
-    /// Messages answered (latency) or delivered (throughput).
+    /// Messages that got a reply (latency) or were delivered (throughput).
     pub messages: u64,
     pub bytes: u64,
     pub lost: u64,
@@ -459,103 +459,103 @@ pub struct SeriesEntry {
     pub latency_max_ns: Option<u64>,
 }
 
-/// CPU seconds of the threads that moved the payload; those spent waiting in a busy loop stand apart.
+/// CPU seconds of the threads that moved the payload. Busy-polling is listed separately.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
     pub near_seconds: f64,
-    /// CPU seconds in which the near end only asked whether it is time yet, or whether something came.
+    /// CPU seconds that the client spent polling for a due time or for data.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub near_waiting_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub far_seconds: Option<f64>,
-    /// CPU seconds of both ends for 10⁹ delivered bytes.
+    /// CPU seconds of client and server per 10⁹ delivered bytes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub seconds_per_gigabyte: Option<f64>,
 }
 
-/// A published study, its figures beside what was measured.
+/// A published study: its figures beside the measured ones.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StudyResult {
     pub name: String,
     pub title: String,
-    /// Who published it, and when.
+    /// Authors and date.
     pub source: String,
-    /// What was done shorter than in the study.
+    /// How this run is shorter than the study.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub shortened: Option<String>,
-    /// What stands for hardware in the lab, where it has a name: `emulated logger`.
+    /// Names of the lab devices that replace hardware: `emulated logger`.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub stand_ins: Vec<String>,
-    /// What the guests were that something was measured in, in words.
+    /// Descriptions of the guests that cases were measured in.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub guests: Vec<String>,
-    /// Those that were asked for, in the study's order.
+    /// The requested tables, in the study's order.
     pub tables: Vec<StudyTable>,
 }
 
 /// A table of a study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StudyTable {
-    /// The study's own.
+    /// As in the study.
     pub number: String,
     pub title: String,
-    /// What the names of its rows are: products, rates.
+    /// The meaning of the row names: products, rates.
     pub rows_are: String,
     /// Every figure of the table, row by row.
     pub rows: Vec<StudyRow>,
 }
 
-/// One published figure and what meets it. `published`, `measured`, `predicted` and `limit` are in `unit`.
+/// One published figure and its counterpart. `published`, `measured`, `predicted` and `limit` are in `unit`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StudyRow {
     pub row: String,
     pub column: String,
-    /// As printed, `Not Available` and its like too.
+    /// As printed, including `Not Available` and the like.
     pub published: String,
     pub unit: String,
-    /// The case of the study's plan that meets it; several rows may share one.
+    /// The corresponding case of the study's plan. Several rows may share one.
     pub planned_case: String,
-    /// Which statistic of that case.
+    /// The statistic of that case.
     pub statistic: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub measured: Option<f64>,
-    /// What the study's settings lead one to expect.
+    /// The value expected from the study's settings.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub predicted: Option<f64>,
-    /// What the physical line allows at best.
+    /// The best value that the physical line allows.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub limit: Option<f64>,
-    /// Number of the case in this document, from 1.
+    /// The case in this document, from 1.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub case: Option<usize>,
-    /// Measured in the lab: no hardware.
+    /// Measured with lab devices, not hardware.
     #[serde(skip_serializing_if = "is_false", default)]
     pub stand_in: bool,
-    /// Measured in a guest, whose figures compare with each other only.
+    /// Measured in a guest. Such figures compare only with each other.
     #[serde(skip_serializing_if = "is_false", default)]
     pub guest: bool,
-    /// Why nothing was measured, or what is wrong with what was.
+    /// Why nothing was measured, or why the measured figure is doubtful.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,
-    /// What one should know of the published figure.
+    /// A remark on the published figure.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub note: Option<String>,
 }
 
-/// The machine and what it does to a measurement.
+/// The machines and their effects on the measurement.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
-    /// Facts of the near machine, by name with the unit in it.
+    /// Facts about the local machine. Each name carries the unit.
     pub near: Map<String, Value>,
-    /// The same of the far machine, where our own session told us.
+    /// The same for the remote machine, if a linkgauge server reported it.
     #[serde(skip_serializing_if = "Map::is_empty", default)]
     pub far: Map<String, Value>,
 }
 
-/// Something that makes a figure doubtful, and what to do about it.
+/// A reason to doubt a figure, and its remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
-    /// Stable short name.
+    /// Short and stable.
     pub code: String,
     pub text: String,
     pub remedy: String,
@@ -567,7 +567,7 @@ impl Warning {
     }
 }
 
-/// What was wrong with a document.
+/// Why a document could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("not a run document: {0}")]
@@ -590,26 +590,26 @@ impl Run {
         serde_json::from_str(text).map_err(RunError::NotJson)
     }
 
-    /// Documents one behind the other. The first thing that is no document of this schema ends them.
+    /// Reads concatenated documents. Stops at the first one that is not of this schema.
     pub fn read_stream(from: impl Read) -> impl Iterator<Item = Run> {
         let values = serde_json::Deserializer::from_reader(from).into_iter::<Value>();
         let known = |value: &Value| value.get("schema").and_then(Value::as_str) == Some(SCHEMA);
         values.map_while(move |value| serde_json::from_value(value.ok().filter(known)?).ok())
     }
 
-    /// Every warning: those of the run, then those of each case with its number.
+    /// The warnings of the run, then those of each case with its number.
     pub fn all_warnings(&self) -> impl Iterator<Item = (Option<usize>, &Warning)> {
         let of_cases = self.cases.iter().enumerate();
         let of_cases = of_cases.flat_map(|(index, case)| case.warnings.iter().map(move |w| (Some(index), w)));
         self.warnings.iter().map(|warning| (None, warning)).chain(of_cases)
     }
 
-    /// Whether every threshold was kept.
+    /// True if every threshold was met.
     pub fn thresholds_passed(&self) -> bool {
         self.cases.iter().flat_map(|case| &case.thresholds).all(|judged| judged.kept)
     }
 
-    /// Whether everything that was planned was measured.
+    /// True if everything that was planned was measured.
     pub fn is_complete(&self) -> bool {
         !self.interrupted && self.cases.iter().all(|case| case.complete)
     }

@@ -1,10 +1,11 @@
-//! The store: every run is kept in one SQLite file, its document whole, what is searched for beside it in columns.
+//! The store: an SQLite file with the whole document of every run, and searchable columns.
 //!
-//! Not for where that file is (the program knows) and not for what a run means.
+//! The program knows the path of the file. The store does not interpret runs.
 //!
-//! Several processes may keep runs at the same time: each run is one transaction, and who finds the file locked waits.
-//! The rollback journal is used and not the write-ahead log: transactions are few and short, there is one file at rest,
-//! and a store on a read-only disk can be read. A process that is killed leaves what was there before, or the whole run.
+//! Several processes may save runs at the same time. Each run is one transaction, and processes wait for a locked
+//! file. It uses the rollback journal rather than the write-ahead log: transactions are few and short, there is one
+//! file at rest, and a store on a read-only disk can be read. If a process is killed, the file has the old state or
+//! the whole run.
 
 mod search;
 
@@ -24,18 +25,18 @@ pub mod document;
 
 pub use search::{Filter, Listing, RunEntry, Trend, TrendPoint};
 
-/// Marks the file as ours: "LGst".
+/// Identifies the file as ours: "LGst".
 const APPLICATION_ID: i32 = 0x4c47_7374;
-/// Of the tables below.
+/// Version of the tables below.
 const VERSION: i32 = 1;
-/// How long to wait for others that write: far longer than a whole queue of short transactions takes.
+/// Maximum wait for other writers: far longer than a queue of short transactions takes.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long still, once somebody wants to stop.
+/// Remaining wait after a stop request.
 const STOP_GRACE_PERIOD: Duration = Duration::from_millis(500);
-/// SQLite waits so long by itself; then is time to see whether somebody wants to stop.
+/// SQLite's own wait. Stop requests are checked in between.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The documents stand apart, so that a search does not wade through them.
+/// Documents have a separate table, so that searches do not read them.
 const CREATE_TABLES_SQL: &str = "
     CREATE TABLE run (
         number INTEGER PRIMARY KEY,
@@ -75,7 +76,7 @@ const CREATE_TABLES_SQL: &str = "
     CREATE INDEX tag_run ON tag (run);
 ";
 
-/// What can go wrong with a store.
+/// Errors of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("{}: there is no store: nothing was kept yet", .0.display())]
@@ -102,11 +103,11 @@ pub enum StoreError {
     Document { id: String, error: RunError },
 }
 
-/// What became of a run that was to be kept.
+/// The outcome of saving a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SaveOutcome {
     Saved,
-    /// The same run was there.
+    /// The same run was in the store.
     AlreadySaved,
 }
 
@@ -115,22 +116,22 @@ pub enum SaveOutcome {
 pub struct Store {
     connection: Connection,
     path: PathBuf,
-    /// Set by whoever wants to stop: the store waits no longer for others.
+    /// Set on a stop request: the store then stops waiting for other processes.
     stop: Arc<AtomicBool>,
 }
 
 impl Store {
-    /// Opens a store to keep runs in; makes the file where there is none, not its directory.
+    /// Opens a store for writing. Creates the file if necessary, but not its directory.
     pub fn open(path: &Path) -> Result<Store, StoreError> {
         Store::open_until(path, Arc::default())
     }
 
-    /// The same; while the store is locked by others, it is waited for only until `stop` is set, and a moment more.
+    /// The same. Once `stop` is set, it waits for a locked store only for the grace period.
     pub fn open_until(path: &Path, stop: Arc<AtomicBool>) -> Result<Store, StoreError> {
         let store = Store::connect(path, OpenFlags::SQLITE_OPEN_CREATE, stop)?;
         if store.read_state()? == FileState::Empty {
             let transaction = store.begin_write("made")?;
-            // Another process may have been faster.
+            // Another process may have created the tables first.
             if file_state(&transaction).map_err(|error| store_error(path, "made", error))? == FileState::Empty
             {
                 create_tables(&transaction).map_err(|error| store_error(path, "made", error))?;
@@ -141,7 +142,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens a store that is there.
+    /// Opens an existing store.
     pub fn open_existing(path: &Path) -> Result<Store, StoreError> {
         if !path.exists() {
             return Err(StoreError::Missing(path.to_owned()));
@@ -157,9 +158,10 @@ impl Store {
             let connection = Connection::open_with_flags(path, flags)?;
             connection.busy_timeout(POLL_INTERVAL)?;
             connection.pragma_update(None, "foreign_keys", true)?;
-            // The file may be anybody's.
+            // The file may be from an untrusted source.
             connection.pragma_update(None, "trusted_schema", false)?;
-            // Only a commit waits for readers, which can be tried again; a full cache would do so in the middle.
+            // Only a commit waits for readers, and it can be retried. A full cache would wait in the middle of a
+            // transaction.
             connection.pragma_update(None, "cache_spill", false)?;
             Ok(connection)
         };
@@ -172,7 +174,7 @@ impl Store {
         self.retry_while_locked("opened", || file_state(&self.connection))
     }
 
-    /// Does what can be done again from its beginning, when others that had locked the store are done.
+    /// Repeats an operation that starts from scratch, while other processes lock the store.
     fn retry_while_locked<T>(
         &self,
         what: &'static str,
@@ -193,19 +195,19 @@ impl Store {
         store_error(&self.path, what, error)
     }
 
-    /// A transaction that writes: it waits for others at its beginning, never in the middle.
+    /// Starts a write transaction. It waits for other processes now, never in the middle.
     fn begin_write(&self, what: &'static str) -> Result<Transaction<'_>, StoreError> {
         self.retry_while_locked(what, || {
             Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)
         })
     }
 
-    /// Ends a transaction that writes, when those that read have ended theirs.
+    /// Commits a write transaction after the current readers have finished.
     fn commit(&self, transaction: Transaction, what: &'static str) -> Result<(), StoreError> {
         self.retry_while_locked(what, || transaction.execute_batch("COMMIT"))
     }
 
-    /// Keeps a run whole. One that is there already is not kept twice, and never overwritten.
+    /// Saves a run. An existing run is neither duplicated nor overwritten.
     pub fn save(&mut self, run: &Run) -> Result<SaveOutcome, StoreError> {
         let cannot = |error| self.store_error("written", error);
         let transaction = self.begin_write("written")?;
@@ -230,7 +232,7 @@ impl Store {
         Ok(SaveOutcome::Saved)
     }
 
-    /// The run with this id, with one that begins so, or whose random part does; `last` is the one that began last.
+    /// Loads a run by id, by a prefix of the id, or by its random part. `last` is the run that started last.
     pub fn load(&self, text: &str) -> Result<Run, StoreError> {
         let id = self.resolve_id(text)?;
         let document = "SELECT deflated FROM document JOIN run ON run.number = document.run WHERE id = ?1";
@@ -241,7 +243,7 @@ impl Store {
         Run::from_json(&text).map_err(|error| StoreError::Document { id, error })
     }
 
-    /// Gives runs these names, so that they can be found as a set; a name given twice is given once.
+    /// Tags a run, so that runs can be found as a set. Existing tags are ignored.
     pub fn tag(&mut self, id: &str, names: &[String]) -> Result<(), StoreError> {
         self.change_tags(
             id,
@@ -266,7 +268,7 @@ impl Store {
         self.commit(transaction, "written")
     }
 
-    /// Takes runs out, all or none of them, and gives their room back.
+    /// Removes all of these runs or none, and shrinks the file.
     pub fn remove(&mut self, ids: &[String]) -> Result<(), StoreError> {
         let transaction = self.begin_write("written")?;
         for id in ids {
@@ -275,7 +277,7 @@ impl Store {
                 .map_err(|error| self.store_error("written", error))?;
         }
         self.commit(transaction, "written")?;
-        // Without it the file stays as large as it is, and what comes next uses the room.
+        // If this fails, the file does not shrink and later runs reuse the space.
         let _ = self.retry_while_locked("written", || self.connection.execute_batch("VACUUM"));
         Ok(())
     }
@@ -289,7 +291,7 @@ fn store_error(path: &Path, what: &'static str, error: rusqlite::Error) -> Store
     }
 }
 
-/// Does it again while others have the store locked: for all our patience, or until somebody wants to stop.
+/// Retries while other processes lock the store, until the time-out or a stop request.
 fn retry_while_locked<T>(
     stop: &AtomicBool,
     mut done: impl FnMut() -> rusqlite::Result<T>,
@@ -304,7 +306,7 @@ fn retry_while_locked<T>(
                 if Instant::now() >= until {
                     return Err(error);
                 }
-                // SQLite does not wait where it sees that this would be in vain.
+                // SQLite returns immediately when it detects a deadlock.
                 std::thread::sleep(Duration::from_millis(10));
             }
             done => return done,
@@ -312,12 +314,12 @@ fn retry_while_locked<T>(
     }
 }
 
-/// Whose file it is.
+/// The origin of a file.
 #[derive(Debug, PartialEq, Eq)]
 enum FileState {
-    /// Nothing is in it.
+    /// An empty file.
     Empty,
-    /// Of this version.
+    /// A linkgauge store of this version.
     Linkgauge(i32),
     Foreign,
 }
@@ -380,7 +382,7 @@ fn insert_run(transaction: &Transaction, run: &Run, deflated: &[u8]) -> rusqlite
     Ok(())
 }
 
-/// Every metric of the case as JSON, by name; `null` was not reached.
+/// All metrics of a case as JSON, by name. `null`: not reached.
 fn metrics_json(case: &CaseResult) -> String {
     let figures = Metric::all_of_case(case).into_iter();
     let figures: serde_json::Map<String, serde_json::Value> =

@@ -1,8 +1,7 @@
-//! A published study that can be run again: its plan, its tables, and the join of what was published and what was
-//! measured.
+//! A published study that can be run again: its plan, its tables, and the join of published and measured figures.
 //!
-//! Not for running anything and not for where links lead: whoever runs it says so, cell by cell. The studies are
-//! folders of `papers/`; what holds for one of them only stands there.
+//! This module does not run cases and does not know their endpoints. The program that runs a study supplies both for
+//! each cell. The studies are folders of `papers/`; details of one study belong there.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,14 +30,14 @@ pub use download::{ChunkProtocol, DelayedLink, DownloadPlan};
 pub use guest::GuestSpec;
 pub use sizes::PublishedTime;
 
-/// The texts of a study, as they lie in its folder.
+/// The texts in a study's folder.
 pub struct StudyFiles {
     pub name: &'static str,
     plan: &'static str,
     tables: &'static str,
 }
 
-/// Every study that can be run again.
+/// All studies that can be run again.
 pub static STUDIES: &[StudyFiles] = &[
     StudyFiles {
         name: "sena",
@@ -67,7 +66,7 @@ pub static STUDIES: &[StudyFiles] = &[
     },
 ];
 
-/// What was wrong with the texts of a study.
+/// Why the texts of a study are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
     #[error("there is no study '{name}' (known: {known})")]
@@ -86,17 +85,17 @@ pub enum StudyError {
 pub struct Study {
     pub name: String,
     pub title: String,
-    /// Who published it, and when.
+    /// Authors and date.
     pub source: String,
-    /// What a quick run does shorter than the study did.
+    /// How a quick run is shorter than the study.
     pub shortened: String,
-    /// Its links are serial lines; what follows the `@` of a place is their rate in bit/s.
+    /// Set if the links are serial lines. The value after `@` in a cell is then the line's bit/s.
     #[serde(default)]
     line: Option<SerialLineSpec>,
-    /// It downloads by request and answer; what follows the `@` of a place is the delay each way in ms.
+    /// Set if the study downloads by request and reply. The value after `@` in a cell is then the one-way delay in ms.
     #[serde(default)]
     exchange: Option<ChunkProtocol>,
-    /// Kinds of guests, by name, for cells that need more of a kernel than a host may have.
+    /// Guests by name, for cells that need kernel features a host may lack.
     #[serde(default, rename = "guest")]
     guests: BTreeMap<String, GuestSpec>,
     #[serde(rename = "cell")]
@@ -105,7 +104,7 @@ pub struct Study {
     measures: Vec<MeasureSpec>,
     #[serde(rename = "table")]
     tables: Vec<StudyTableSpec>,
-    /// Run after the tables.
+    /// Runs after the tables.
     #[serde(default)]
     trial: Option<trial::WindowTrial>,
     #[serde(skip)]
@@ -118,82 +117,83 @@ struct SerialLineSpec {
     bits_per_character: f64,
 }
 
-/// A kind of place where links lead.
+/// A kind of endpoint that the study measured.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
     pub name: String,
-    /// What stands there.
+    /// The device or program at this endpoint.
     pub is: String,
-    /// Numbers of ports that the study used at once.
+    /// Numbers of ports that the study used simultaneously.
     pub ports: Vec<u32>,
-    /// What it is measured at, for measures that do not say.
+    /// Values after `@`, for measures that give none.
     #[serde(default)]
     at: Vec<String>,
-    /// Options that its URLs get, `{at}` being the rate.
+    /// Options for its URLs. `{at}` stands for the rate.
     #[serde(default)]
     options: String,
-    /// What its results say of where it is: the kind of network, hops.
+    /// Placement facts for its results: the kind of network, hops.
     #[serde(default)]
     pub placement: Map<String, Value>,
-    /// What lies before it.
+    /// The link in front of it.
     #[serde(default)]
     link: Option<LinkRates>,
-    /// The line under it in the study, where that is known.
+    /// The link under it in the study, if known.
     #[serde(default)]
     frames: Option<sizes::FrameFormat>,
-    /// What the lab starts for it.
+    /// The lab device that replaces it.
     #[serde(default)]
     pub lab: Option<String>,
-    /// What a process of this program does for it, as typed; and for a quick run. `{ports}` and `{at}` are those of the
-    /// place, `{id}` differs between runs, `here:rfcomm` is an endpoint of this host over that transport.
+    /// The linkgauge command that replaces it, as typed, and its variant for a quick run. `{ports}` and `{at}` are
+    /// those of the cell, `{id}` differs between runs, `here:rfcomm` is an endpoint of this host over that transport.
     #[serde(default)]
     command: String,
     #[serde(default)]
     quick_command: Option<String>,
-    /// The link in front of it: a profile of the shaper.
+    /// The shaper profile of the link in front of it.
     #[serde(default)]
     pub shaper: Option<String>,
-    /// Words before that, which say where it runs: `ip netns exec far`.
+    /// Prefix of the command that selects where it runs: `ip netns exec far`.
     #[serde(default)]
     pub under: String,
-    /// Where links lead to it, if it names that otherwise.
+    /// Its address, if that differs from the command's endpoint.
     #[serde(default)]
     pub near: Option<Endpoint>,
-    /// The kind of guest that it is measured in where this host cannot.
+    /// The guest to measure it in if this host cannot.
     #[serde(default)]
     guest: Option<String>,
-    /// The kernel modules that it needs; without any all of that guest's.
+    /// The kernel modules that it needs. Empty: all modules of its guest.
     #[serde(default)]
     modules: Vec<String>,
-    /// What that is called wherever its figures appear.
+    /// The name of the replacement wherever its figures appear.
     #[serde(default)]
     pub stand_in: Option<String>,
-    /// Why the lab has nothing that stands for it.
+    /// Why the lab has no replacement.
     #[serde(default)]
     pub not_in_lab: Option<String>,
 }
 
-/// What is measured at cells, at several rates of the line.
+/// A measurement of cells, at several rates of the line.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MeasureSpec {
     name: String,
     cells: Vec<String>,
-    /// Rates of the line, in bit/s; without any what the cells say.
+    /// Rates of the line, in bit/s. Empty: those of the cells.
     #[serde(default)]
     at: Vec<String>,
     case: CaseSpec,
-    /// One case follows the other in the same place: what stands there stays, and what their peer leaves open.
+    /// The cases run in sequence on the same replacement, which keeps running. So does any state that the protocol
+    /// leaves.
     #[serde(default)]
     together: bool,
-    /// Measured before it at the same place.
+    /// Measured first, at the same endpoint.
     #[serde(default)]
     before: Option<CaseSpec>,
-    /// What a quick run does otherwise.
+    /// Overrides for a quick run.
     #[serde(default)]
     quick: CaseSpec,
-    /// A quick run's volume: what the line carries in this time.
+    /// Duration that sets a quick run's volume, at the line's rate.
     #[serde(default)]
     quick_line_time: Option<Span>,
     /// Volume by rate.
@@ -223,12 +223,12 @@ struct PublishedFigure {
     note: String,
 }
 
-/// A cell with its number of ports, at one rate, delay or size: `tcp/4@9600`.
+/// A cell with its number of ports and one rate, delay or size: `tcp/4@9600`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MeasuringPoint {
     pub cell: String,
     pub ports: u32,
-    /// Rate of the line in bit/s, delay of the link in ms, or bytes of a message.
+    /// Line rate in bit/s, link delay in ms, or message size in bytes.
     pub value: u32,
 }
 
@@ -241,16 +241,16 @@ impl fmt::Display for MeasuringPoint {
 /// A case of the study's plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedCase {
-    /// As the tables name it: `latency:tcp/4@9600`.
+    /// The name in the tables: `latency:tcp/4@9600`.
     pub name: String,
     pub point: MeasuringPoint,
-    /// Cases of the same name here follow each other in one place.
+    /// Cases of the same group run in sequence at one endpoint.
     pub group: String,
     spec: CaseSpec,
     preparation: Option<CaseSpec>,
     line: Option<PhysicalLine>,
     pub download: Option<DownloadPlan>,
-    /// What messages go over.
+    /// The link that messages cross.
     pub link: Option<DelayedLink>,
 }
 
@@ -262,45 +262,45 @@ struct PhysicalLine {
 }
 
 impl PhysicalLine {
-    /// Seconds that so many characters take; a plug returns each while it is being sent.
+    /// Seconds that this many characters take. A loop-back plug returns each character while it is sent.
     fn transfer_seconds(&self, characters: u64) -> f64 {
         characters as f64 * self.bits_per_character / self.bits_per_second
     }
 }
 
-/// A published rate of a download.
+/// A published download rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublishedDownload {
-    /// Name of its row.
+    /// The name of its row.
     pub row: String,
     pub bytes_per_second: f64,
     pub download: DownloadPlan,
 }
 
-/// A statistic that meets a published figure.
+/// A statistic that corresponds to a published figure.
 struct StudyStatistic {
     name: &'static str,
-    /// Of the published figure, and of what `of` and `limit` return.
+    /// Unit of the published figure and of the results of `of` and `limit`.
     unit: &'static str,
     measured: fn(&CaseResult, &PlannedCase) -> Option<f64>,
     theoretical_limit: fn(&PlannedCase) -> Option<f64>,
     predicted: fn(&PlannedCase) -> Option<f64>,
-    /// Whether a measured figure is beyond its limit.
+    /// True if a measured figure exceeds its limit.
     is_beyond_limit: fn(f64, f64) -> bool,
-    /// It counts what is lost, which is no flaw of it then.
+    /// The statistic counts losses, so losses do not make it doubtful.
     includes_lost: bool,
 }
 
-/// What is said of figures that were measured while the host had other work.
+/// Note for figures that were measured while the host was busy.
 pub const HOST_BUSY_NOTE: &str = "other programs kept the host busy meanwhile, see the warning host_busy";
 
-/// What is said of a figure that no line of the planned rate can have given.
+/// Note for a figure that is impossible at the planned line rate.
 const BEYOND_LIMIT_NOTE: &str = "better than a line of this rate allows: it is set to another, or is none";
-/// Both ends of a line understand each other as long as their clocks differ by less than this share: half a bit in the
-/// ten of a character, half of that for each.
+/// Both devices of a line understand each other if their clocks differ by less than this share: half a bit in the ten
+/// of a character, half of that for each.
 const CLOCK_TOLERANCE: f64 = 0.025;
 
-/// An exchange over a network; less is rare.
+/// Typical lower bound of a round trip over a network.
 const MIN_ROUND_TRIP: Duration = Duration::from_micros(100);
 
 fn is_below_limit(measured: f64, limit: f64) -> bool {
@@ -372,7 +372,7 @@ static STATISTICS: &[StudyStatistic] = &[
     },
 ];
 
-/// Bits a second on the line of one port, start and stop bits counted; the mean of the ports.
+/// Bits per second on the line of one port, including start and stop bits; the mean of the ports.
 fn line_bps_per_port(case: &CaseResult, line: &PhysicalLine) -> Option<f64> {
     let ports: Vec<&Figures> = match case.per_port.as_slice() {
         [] => vec![&case.figures],
@@ -393,23 +393,23 @@ fn find_statistic(name: &str) -> Option<&'static StudyStatistic> {
         .find(|statistic| statistic.name == name)
 }
 
-/// What became of a case.
+/// The outcome of a case.
 pub enum CaseOutcome<'a> {
     Measured {
-        /// Of the case in the document, from 1.
+        /// Index of the case in the document, from 1.
         number: usize,
         case: &'a CaseResult,
-        /// It ran in the lab: no hardware.
+        /// Measured with lab devices, not hardware.
         is_stand_in: bool,
-        /// It ran in a guest.
+        /// Measured in a guest.
         is_guest: bool,
     },
-    /// And why.
+    /// The reason.
     NotMeasured(String),
 }
 
 impl Study {
-    /// The study of that name.
+    /// Finds the study of that name.
     pub fn by_name(name: &str) -> Result<Study, StudyError> {
         let texts = STUDIES.iter().find(|study| study.name == name).ok_or_else(|| {
             let known: Vec<&str> = STUDIES.iter().map(|study| study.name).collect();
@@ -426,17 +426,17 @@ impl Study {
         Ok(study)
     }
 
-    /// Numbers of the tables, in the study's order.
+    /// Table numbers, in the study's order.
     pub fn table_numbers(&self) -> Vec<&str> {
         self.tables.iter().map(|table| table.number.as_str()).collect()
     }
 
-    /// Whether what follows the `@` of a place is the size of a message: of a study without lines.
+    /// True if the value after `@` is a message size. Such a study has no lines.
     pub fn has_sizes(&self) -> bool {
         self.line.is_none() && self.exchange.is_none()
     }
 
-    /// Whether what follows the `@` of a place is a delay, not a rate.
+    /// True if the value after `@` is a delay, not a rate.
     pub fn has_delays(&self) -> bool {
         self.exchange.is_some()
     }
@@ -446,7 +446,7 @@ impl Study {
         self.cells.iter().find(|cell| cell.name == name)
     }
 
-    /// Leaves only these tables; none leaves all.
+    /// Selects these tables. An empty list selects all.
     pub fn select_tables(&mut self, numbers: &[String]) -> Result<(), StudyError> {
         if let Some(number) = numbers.iter().find(|number| !self.table_numbers().contains(&number.as_str())) {
             let known = self.table_numbers().join(", ");
@@ -467,7 +467,7 @@ impl Study {
         self.rows.iter().filter(|row| row.table == table.number)
     }
 
-    /// The cases that the chosen tables name, each once, in the order in which they name them.
+    /// The cases that the selected tables name, each once, in the order of first use.
     pub fn cases(&self, quick: bool) -> Result<Vec<PlannedCase>, StudyError> {
         let mut all: BTreeMap<String, PlannedCase> =
             self.all_cases(quick)?.into_iter().map(|case| (case.name.clone(), case)).collect();
@@ -513,12 +513,12 @@ impl Study {
             Bytes((characters.ceil() as u64).max(1))
         });
         spec.volume = short.or_else(|| measure.volume.get(&at.to_string()).copied()).or(spec.volume);
-        // A message that is never whole would never count.
+        // A partial message would never count.
         if let (Some(OneOrMany::One(size)), Some(volume)) = (&mut spec.size, spec.volume) {
             size.0 = size.0.min(volume.0);
         }
         if spec.bit_rate.is_none() {
-            // A study says all that it wants slower.
+            // Studies state their limits explicitly, so the default is full speed.
             spec.rate.get_or_insert(RateTarget::Max);
         }
         let before = measure.before.clone();
@@ -529,7 +529,7 @@ impl Study {
         PlannedCase { name, point: place, group: together, spec, preparation: before, line, download, link }
     }
 
-    /// Published rates of downloads, with what they were downloaded over.
+    /// Published download rates with their links.
     pub fn published_downloads(&self) -> Result<Vec<PublishedDownload>, StudyError> {
         let cases = self.all_cases(false)?;
         let published = |row: &PublishedFigure| {
@@ -544,7 +544,7 @@ impl Study {
         Ok(self.selected_rows().filter_map(published).collect())
     }
 
-    /// The chosen tables, each published figure beside what `outcome` says became of its case.
+    /// The selected tables: each published figure with the result that `outcome` gives for its case.
     pub fn join_results<'a>(
         &self,
         quick: bool,
@@ -575,13 +575,13 @@ impl Study {
 }
 
 impl Cell {
-    /// What a process of this program does for it, word by word.
+    /// The words of the command that replaces the hardware.
     pub fn command_words(&self, quick: bool) -> impl Iterator<Item = &str> {
         let short = self.quick_command.as_deref().filter(|_| quick);
         short.unwrap_or(&self.command).split_whitespace()
     }
 
-    /// The endpoint with what the study sets on the line; what it names itself stays, but for the rate.
+    /// The endpoint with the study's line settings. Options that the endpoint names have priority, except the rate.
     pub fn configure_endpoint(&self, endpoint: &Endpoint, at: u32) -> Result<Endpoint, String> {
         let mut text = endpoint.to_string();
         for option in self.options.split('&').filter(|option| !option.is_empty()) {
@@ -601,15 +601,14 @@ impl Cell {
 }
 
 impl PlannedCase {
-    /// Gives the peer these options instead of the study's.
+    /// Replaces the study's protocol options.
     pub fn set_options(&mut self, options: &[(String, String)]) {
         for spec in self.preparation.iter_mut().chain([&mut self.spec]) {
             spec.peer_options.extend(options.iter().cloned());
         }
     }
 
-    /// What to run, the ports being at these endpoints: last the case itself, before it what its measure wants to have
-    /// been measured there.
+    /// The cases to run at these endpoints: first the preparatory one of the measure, last the case itself.
     pub fn expand(&self, endpoints: &[Endpoint]) -> Result<Vec<Case>, String> {
         let mut cases = Vec::new();
         for spec in self.preparation.iter().chain([&self.spec]) {
@@ -619,7 +618,7 @@ impl PlannedCase {
         Ok(cases)
     }
 
-    /// Requests under way at once.
+    /// Requests in flight.
     fn window(&self) -> u32 {
         self.spec.peer_options.get("window").and_then(|window| window.parse().ok()).unwrap_or(1)
     }
@@ -635,13 +634,13 @@ impl PlannedCase {
         }
     }
 
-    /// The same with a device that takes no time to process a request: as little as any can take.
+    /// The same with a device that processes requests in no time: the theoretical minimum.
     pub fn without_processing(&self) -> PlannedCase {
         let download = self.download.map(DownloadPlan::without_processing);
         PlannedCase { download, ..self.clone() }
     }
 
-    /// How long it takes where nothing but line, link or the device of the lab takes time.
+    /// Duration if only the line, the link and the lab device take time.
     pub fn min_duration(&self) -> Duration {
         let own = self.min_duration_of(&self.spec);
         own + self.preparation.as_ref().map_or(Duration::ZERO, |before| self.min_duration_of(before))

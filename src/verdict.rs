@@ -1,7 +1,7 @@
-//! Verdicts: two runs, or two sets of runs, case by case: worse, better, or no difference shown.
+//! Verdicts on two runs or two sets of runs, case by case: worse, better, or no difference shown.
 //!
-//! Not for thresholds (`metric`), not for printing. What is compared are the figures of repetitions: samples within a run
-//! depend on each other and would make every difference look sure.
+//! Thresholds are in `metric`. The figures of repetitions are compared, because samples within a run depend on each
+//! other and would make every difference significant.
 
 use std::collections::BTreeSet;
 
@@ -13,21 +13,21 @@ use crate::run::{CaseResult, Run, Warning};
 use crate::stats::{self, Interval};
 use crate::units::format_bytes;
 
-/// Below this many repetitions a side no verdict is given: with 3 and 3 even the clearest difference has p = 0.1.
+/// Verdicts need this many repetitions per side: with 3 and 3 even the clearest difference has p = 0.1.
 pub const MIN_REPETITIONS: usize = 4;
-/// A difference is shown when it comes by chance less often than this.
+/// A difference is shown if its p-value is below this.
 pub const SIGNIFICANCE_LEVEL: f64 = 0.05;
-/// Differences up to this share of the median of A do not matter, unless somebody says otherwise.
+/// Default margin: smaller differences, as a share of the median of A, do not matter.
 pub const DEFAULT_MARGIN: f64 = 0.05;
 
-/// What to compare, and how strictly.
+/// Metrics to compare and the criteria.
 #[derive(Debug, Clone)]
 pub struct CompareOptions {
-    /// Share of the median of A that a difference has to exceed; from 0.
+    /// Minimum difference as a share of the median of A; 0 or more.
     pub margin: f64,
     /// Empty: the rate of a transfer, the median of a latency.
     pub metrics: Vec<Metric>,
-    /// Compare figures that were measured in different ways.
+    /// Compare figures despite different measuring methods.
     pub force: bool,
 }
 
@@ -40,23 +40,23 @@ impl Default for CompareOptions {
 /// Why two sets cannot be compared.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CompareError {
-    /// What tells the two cases apart that are most alike.
+    /// The difference between the two most similar cases.
     #[error("the two have no case in common: the most alike differ in {0}")]
     NothingInCommon(String),
     #[error("{case}: measured in different ways ({ways}): compare like with like, or --force")]
     Methods { case: String, ways: String },
 }
 
-/// What comes of one metric of one case.
+/// The result for one metric of one case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     Worse,
     Better,
     NoDifferenceShown,
-    /// Repetitions, for any verdict.
+    /// Too few repetitions for a verdict.
     TooFew,
-    /// On one side or both.
+    /// Missing on one side or both.
     NotMeasured,
 }
 
@@ -72,10 +72,10 @@ impl Verdict {
     }
 }
 
-/// One metric of one case. Values are in the metric's unit; infinite (`null` in JSON) is what was not reached.
+/// One metric of one case. Values are in the metric's unit. A value that was not reached is infinite (`null` in JSON).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MetricComparison {
-    /// The case of A, and that of B where it is at another endpoint.
+    /// The case of A, and the case of B if its endpoint differs.
     pub case: CaseKey,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub case_b: Option<CaseKey>,
@@ -85,16 +85,16 @@ pub struct MetricComparison {
     pub verdict: Verdict,
     pub a: SideSummary,
     pub b: SideSummary,
-    /// By how much the values of B are larger (Hodges–Lehmann).
+    /// How much larger the values of B are (Hodges–Lehmann).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shift: Option<f64>,
-    /// 95 % interval of that.
+    /// 95 % interval of the shift.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shift_interval: Option<Interval>,
     /// The shift as a share of the median of A.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relative_shift: Option<f64>,
-    /// Of the Mann–Whitney test, two-sided.
+    /// p-value of the two-sided Mann–Whitney test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
 }
@@ -107,7 +107,7 @@ pub struct SideSummary {
     pub median: Option<f64>,
 }
 
-/// What tells a case from the others.
+/// The properties that identify a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CaseKey {
     pub endpoint: String,
@@ -116,7 +116,7 @@ pub struct CaseKey {
     pub message_bytes: u32,
     pub ports: u32,
     pub parallel: u32,
-    /// `100/s`, `spin`; mostly empty.
+    /// `100/s`, `spin`; often empty.
     pub settings: String,
 }
 
@@ -133,13 +133,13 @@ impl CaseKey {
         }
     }
 
-    /// The same at another endpoint.
+    /// The key without its endpoint.
     fn without_endpoint(&self) -> CaseKey {
         CaseKey { endpoint: String::new(), ..self.clone() }
     }
 }
 
-/// In what two cases differ, each with both values.
+/// The differing properties of two cases, with both values.
 fn differences(a: &CaseKey, b: &CaseKey) -> Vec<String> {
     let text = |value: &str| if value.is_empty() { "none".to_owned() } else { value.to_owned() };
     let both = [
@@ -155,7 +155,7 @@ fn differences(a: &CaseKey, b: &CaseKey) -> Vec<String> {
     differ.map(|(what, a, b)| format!("{what} ({a}, {b})")).collect()
 }
 
-/// In what the most alike cases of two sides differ.
+/// The differences between the most similar cases of two sides.
 fn closest_difference(a: &[CaseKey], b: &[CaseKey]) -> String {
     let pairs = a.iter().flat_map(|a| b.iter().map(move |b| differences(a, b)));
     let least = pairs.min_by_key(Vec::len);
@@ -171,13 +171,13 @@ pub struct RunComparison {
     pub b: Vec<String>,
     pub margin: f64,
     pub cases: Vec<MetricComparison>,
-    /// Cases that the other side has not.
+    /// Cases that the other side lacks.
     pub only_a: Vec<CaseKey>,
     pub only_b: Vec<CaseKey>,
     pub warnings: Vec<Warning>,
 }
 
-/// Of the JSON of a comparison.
+/// Schema of the comparison's JSON.
 const SCHEMA: &str = "linkgauge.compare.v1";
 
 impl RunComparison {
@@ -186,31 +186,31 @@ impl RunComparison {
     }
 }
 
-/// One case of one side: what its runs have of it.
+/// One case of one side in all its runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SideCase<'a> {
     pub name: CaseKey,
-    /// How it was measured.
+    /// The measuring method.
     pub method: String,
-    /// Each with the place of its run among those of the side, from 0.
+    /// Each result with the index of its run in the side, from 0.
     pub cases: Vec<(usize, &'a CaseResult)>,
 }
 
 /// The same case on several sides.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MatchedCase<'a> {
-    /// One a side, at least one of them something.
+    /// One entry per side, at least one of them `Some`.
     pub sides: Vec<Option<SideCase<'a>>>,
 }
 
 impl<'a> MatchedCase<'a> {
-    /// That of the first side which has it: it names the case.
+    /// The first side that has the case. It names the case.
     pub fn first(&self) -> &SideCase<'a> {
         self.sides.iter().flatten().next().expect("somebody has it")
     }
 }
 
-/// The different cases of a side, in the order in which they come.
+/// The distinct cases of a side, in order of appearance.
 fn distinct_cases(runs: &[Run]) -> Vec<SideCase<'_>> {
     let mut all: Vec<SideCase> = Vec::new();
     let cases =
@@ -269,9 +269,8 @@ pub fn compare(a: &[Run], b: &[Run], options: &CompareOptions) -> Result<RunComp
     })
 }
 
-/// The cases of all sides, in the order in which they first come. Those that are the same on the sides belong together;
-/// then those that were measured in another way; then those at another endpoint, in their order: the same plan towards
-/// another place.
+/// The cases of all sides, in order of appearance. Identical cases match first; then cases with another measuring
+/// method; then cases at another endpoint, in order, because the same plan may run against another host.
 pub fn match_cases<'a>(sides: &[&'a [Run]]) -> Vec<MatchedCase<'a>> {
     const LIKE: [fn(&SideCase, &SideCase) -> bool; 3] = [
         |a, b| a.name == b.name && a.method == b.method,
@@ -317,7 +316,7 @@ fn machine_warnings(a: &[Run], b: &[Run]) -> Vec<Warning> {
     warnings
 }
 
-/// The metric's value of every repetition.
+/// The metric's values in all repetitions.
 fn repetition_values(found: &SideCase, metric: &Metric) -> Vec<f64> {
     let of_case = |(_, case): &(usize, &CaseResult)| -> Vec<f64> {
         match case.repeats.is_empty() {

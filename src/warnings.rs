@@ -1,6 +1,6 @@
-//! Everything that makes a result doubtful, each with its remedy.
+//! Everything that makes a result doubtful, with its remedy.
 //!
-//! Pure: from what was measured and what the machine is to warnings. Printing them is the reports' business.
+//! Pure: warnings follow from the figures and the facts of the machine. Reports print them.
 
 mod host_busy;
 mod replies;
@@ -13,7 +13,7 @@ use crate::stats;
 use crate::units::{format_bit_rate, format_nanoseconds, format_plural};
 pub use host_busy::was_host_busy;
 
-/// Closer than this to what the instrument itself costs, a latency is partly the instrument's.
+/// A latency below this multiple of the measurement overhead is partly overhead.
 const MIN_OVERHEAD_RATIO: f64 = 20.0;
 
 /// A thread that used this share of the time was the limit, not the link.
@@ -22,13 +22,13 @@ const SATURATED_CPU_SHARE: f64 = 0.95;
 /// A change or excess below this is not worth a warning.
 const MIN_NOTABLE_CHANGE: f64 = 0.05;
 
-/// Fewer exchanges than this tell nothing about a trend.
+/// A trend needs at least this many samples.
 const MIN_TREND_SAMPLES: usize = 200;
 
-/// The latency timer of a USB serial adapter goes no lower, and a USB frame takes as long.
+/// The lowest latency timer of a USB serial adapter, and the length of a USB frame.
 pub const MIN_USB_TIMER_MS: i64 = 1;
 
-/// What is doubtful about one case; `head` are its first latencies in order.
+/// The warnings of one case. `head` holds its first latencies in order.
 pub fn case_warnings(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Warning> {
     [
         default_rate(case),
@@ -66,7 +66,7 @@ pub fn case_warnings(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> 
     .collect()
 }
 
-/// What a server reported and cannot be true, if anything.
+/// Values in a server's report that are impossible, if any.
 pub fn implausible_report(doubts: &[String]) -> Option<Warning> {
     let (first, others) = doubts.split_first()?;
     let others = if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
@@ -81,7 +81,7 @@ fn default_rate(case: &CaseResult) -> Option<Warning> {
     let per_second = case.pacing()?.get("per_second")?.as_f64()?;
     let rate = format_bit_rate(per_second * 8.0 * f64::from(case.message_bytes));
     let flows = f64::from(case.ports.max(1)) * f64::from(case.parallel.max(1));
-    // Some servers send as they like, whatever was asked for.
+    // Some servers choose their own rate, whatever the request.
     let took_effect = case.figures.throughput_bps.is_some_and(|bps| {
         bps <= flows * (1.0 + MIN_NOTABLE_CHANGE) * per_second * 8.0 * f64::from(case.message_bytes)
     });
@@ -119,7 +119,7 @@ fn drift(head: &[u64]) -> Option<Warning> {
     let (first, second) = series.split_at(series.len() / 2);
     let change = stats::median(second)? / stats::median(first)? - 1.0;
     let drift = stats::detect_drift(&series);
-    // In a long run the smallest change can be told from chance; that alone spoils nothing.
+    // In a long run even the smallest change is significant. Only a large one makes the figures doubtful.
     (drift.is_drifting && change.abs() > MIN_NOTABLE_CHANGE).then(|| {
         let way = if change > 0.0 { "rose" } else { "fell" };
         Warning::new(
@@ -163,7 +163,7 @@ fn cpu_saturated(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-/// What a message costs to send shows only where nothing else holds the sender up.
+/// Send cost matters only where nothing else limits the sender.
 fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
     let (near, far) = case.cpu_shares()?;
     let share = match case.direction {
@@ -172,7 +172,7 @@ fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
         Direction::Loop | Direction::Both => return None,
     };
     let unpaced = case.pacing()?.get("kind")? == "closed";
-    // What a line with a rate holds up is known without this.
+    // The delay of a line with a rate is already known.
     let may_be_busy = unpaced && case.line.is_empty();
     if case.workload != "throughput" || !sends_messages(case) || !may_be_busy {
         return None;
@@ -190,7 +190,7 @@ fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-/// Whether the link keeps messages apart.
+/// True if the link preserves message boundaries.
 pub fn sends_messages(case: &CaseResult) -> bool {
     case.got.get("framing").and_then(Value::as_str) == Some("message")
 }
@@ -207,10 +207,10 @@ fn busy_poll_on_one_cpu(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-/// Where the first of these kinds is.
+/// Position of the first defect of these kinds.
 fn first_defect(case: &CaseResult, kinds: &[DefectKind]) -> String {
     let parts = case.per_port.iter().map(|part| (Some(&part.endpoint), &part.figures));
-    // With several ports it matters on which.
+    // With several ports the port matters.
     let mut places = parts.chain([(None, &case.figures)]);
     let first = places.find_map(|(endpoint, figures)| {
         let defect = figures.defects.iter().find(|defect| kinds.contains(&defect.kind))?;
@@ -329,7 +329,7 @@ fn missed_sends(case: &CaseResult) -> Option<Warning> {
 
 fn few_samples(case: &CaseResult) -> Option<Warning> {
     let latency = case.figures.latency_ns.as_ref()?;
-    // A download ends where the file does.
+    // A download ends with its file.
     let counted = case.figures.round_trips.is_none();
     (counted && !latency.percentiles.contains_key("p99")).then(|| {
         let sent = case.figures.sent;
@@ -365,7 +365,7 @@ fn usb_latency_timer(got: &Map<String, Value>) -> Option<Warning> {
     })
 }
 
-/// Where each message is waited for, or its time is what counts.
+/// True if the workload waits for each message, or measures message times.
 fn interrupts_coalesced(case: &CaseResult) -> Option<Warning> {
     let interface = case.got.get("interface")?.as_object()?;
     let (name, delay) = (interface.get("interface")?.as_str()?, describe_coalescing(interface)?);
@@ -381,7 +381,7 @@ fn interrupts_coalesced(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-/// How an interface of these facts holds its interrupts back, in words; `None` where it does not, or does not tell.
+/// How an interface with these facts coalesces its interrupts, as text. `None` if it does not, or does not report it.
 pub fn describe_coalescing(interface: &Map<String, Value>) -> Option<String> {
     let adaptive = interface.get("interrupt_delay_adaptive").and_then(Value::as_bool) == Some(true);
     let microseconds = interface.get("interrupt_delay_us").and_then(Value::as_u64).filter(|&us| us > 0);
@@ -392,7 +392,7 @@ pub fn describe_coalescing(interface: &Map<String, Value>) -> Option<String> {
     }
 }
 
-/// What makes an interface interrupt at once.
+/// The command that disables interrupt coalescing.
 pub fn coalescing_remedy(name: &str) -> String {
     format!(
         "ethtool -C {name} adaptive-rx off rx-usecs 0 (as root; back with the values of ethtool -c {name})"
@@ -470,16 +470,16 @@ fn emulated(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-/// Wi-Fi below this loses frames, and sends them again, even where nobody else sends (dBm).
+/// Below this signal (dBm) Wi-Fi loses frames and retransmits them, even on an idle channel.
 pub const WEAK_WIFI_SIGNAL_DBM: i64 = -70;
 
-/// So far below the range in which a Bluetooth controller likes its signal (dB).
+/// Margin below the preferred signal range of a Bluetooth controller (dB).
 const WEAK_BLUETOOTH_SIGNAL_DB: i64 = -10;
 
-/// Frequencies below this (MHz) are those of the band that Bluetooth and Wi-Fi share.
+/// Frequencies below this (MHz) are in the band that Bluetooth and Wi-Fi share.
 const MAX_SHARED_BAND_MHZ: i64 = 2500;
 
-/// What the interface that a link goes by tells of its radio.
+/// The radio facts of the interface that a link uses.
 fn radio_fact<'a>(got: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     got.get("interface")?.get("radio")?.get(name)
 }
@@ -536,10 +536,10 @@ fn weak_signal(got: &Map<String, Value>) -> Option<Warning> {
     })
 }
 
-/// Faults told in a warning; the document has more.
+/// Maximum number of faults in a warning. The document has more.
 const MAX_LISTED_FAULTS: usize = 6;
 
-/// What is doubtful about the machine, from its facts.
+/// The warnings about the machine, from its facts.
 pub fn host_warnings(facts: &Map<String, Value>) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let text = |name: &str| facts.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -560,7 +560,7 @@ pub fn host_warnings(facts: &Map<String, Value>) -> Vec<Warning> {
     warnings
 }
 
-/// What became of the file of raw samples.
+/// The outcome of writing the file of raw samples.
 pub fn raw_file_warning(finished: std::io::Result<u64>) -> Option<Warning> {
     match finished {
         Ok(0) => None,
@@ -596,7 +596,7 @@ mod tests {
         let text = sender_warning("message", "closed", "send", 1.2).unwrap();
         assert!(text.starts_with("the sender's CPU was busy for 60 % of the time"), "{text}");
         assert_eq!(sender_warning("message", "closed", "send", 1.91), None);
-        // The far end sends, and does nothing else.
+        // The server only sends.
         assert_eq!(sender_warning("message", "closed", "receive", 1.2), None);
         assert_eq!(sender_warning("message", "fixed", "send", 1.2), None);
         assert_eq!(sender_warning("stream", "closed", "send", 1.2), None);
@@ -617,7 +617,7 @@ mod tests {
             (sender_not_busy(&case).is_some(), (100.0 * case.cpu_shares().unwrap().0).round())
         };
         assert_eq!(share(serde_json::json!({})), (false, 100.0));
-        // The warm-up took some of the CPU's time and none of the transfer's.
+        // The warm-up used CPU time but is not part of the transfer's duration.
         assert_eq!(share(serde_json::json!({ "time_ns": 1 })), (true, 83.0));
     }
 
@@ -659,7 +659,7 @@ mod tests {
         );
     }
 
-    /// The warnings of a case of latency with these facts, by code and text.
+    /// The warnings of a latency case with these facts, by code and text.
     fn radio_warnings(got: Value) -> Vec<String> {
         let case = serde_json::json!({
             "endpoint": "udp://a", "peer": "echo", "workload": "latency", "direction": "loop", "message_bytes": 32,

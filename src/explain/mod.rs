@@ -1,7 +1,7 @@
-//! Where the time goes: from what was measured, or published, to causes.
+//! Explains times: from measured or published figures to causes.
 //!
-//! For: models that few figures can tell apart, with what they miss said beside them. Not for measuring, and not for the
-//! layout: a finding is a handful of blocks, `report` draws them. Pure functions.
+//! The models have few parameters, and each finding states how well its model fits. This module does not measure and
+//! does not format: a finding is a list of blocks that `report` draws. Pure functions.
 
 use serde_json::{Value, json};
 
@@ -11,20 +11,20 @@ use crate::study::{Study, StudyError};
 pub mod size;
 pub mod window;
 
-/// What is to be explained.
+/// The figures to explain.
 pub enum Evidence<'a> {
     Run(&'a Run),
     Study(&'a Study),
 }
 
-/// What somebody says of what was measured, that the evidence need not hold.
+/// Facts that the user declares because the evidence may lack them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DeclaredFacts {
-    /// What the line can carry of payload, in bit/s.
+    /// Maximum payload rate of the line, in bit/s.
     pub line_bps: Option<f64>,
 }
 
-/// A question that evidence may answer.
+/// A question that the evidence may answer.
 pub struct Model {
     pub name: &'static str,
     /// For help and documents.
@@ -32,43 +32,43 @@ pub struct Model {
     pub explain: fn(&Evidence, &DeclaredFacts) -> Result<Finding, ExplainError>,
 }
 
-/// Every piece, in the order in which findings are shown.
+/// All models, in the order of their findings.
 pub static MODELS: &[Model] = &[window::MODEL, size::MODEL];
 
-/// Why there is nothing to say.
+/// Why no model applies.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// What the piece needs and does not find.
+    /// The data that the model lacks.
     #[error("{0}")]
     InsufficientData(String),
     #[error("{0}")]
     Study(#[from] StudyError),
 }
 
-/// What a piece found.
+/// The result of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     pub model: &'static str,
-    /// Every figure, with its unit in the name.
+    /// All figures, with units in their names.
     pub figures: Value,
-    /// The same for people.
+    /// The same, formatted for people.
     pub blocks: Vec<FindingBlock>,
 }
 
-/// A part of a finding as people read it.
+/// A part of a formatted finding.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FindingBlock {
     Heading(String),
     Text(String),
     Table {
-        /// Columns that hold words, the first ones; the others hold figures.
+        /// Number of leading text columns. The others hold figures.
         text_columns: usize,
         header: Vec<String>,
         rows: Vec<Vec<String>>,
     },
 }
 
-/// What all pieces say, or why none says anything, a reason each.
+/// Applies all models. If none applies, the error has a reason for each.
 pub fn explain(
     evidence: &Evidence,
     declared: &DeclaredFacts,
@@ -83,7 +83,7 @@ pub fn explain(
     if findings.is_empty() { Err(silent) } else { Ok(findings) }
 }
 
-/// The findings as a document.
+/// The findings as a JSON document.
 pub fn findings_document(of: &str, findings: &[Finding]) -> Value {
     let findings = findings.iter().map(|finding| (finding.model.to_owned(), finding.figures.clone()));
     json!({ "explained": of, "tool": TOOL, "findings": findings.collect::<serde_json::Map<_, _>>() })

@@ -1,9 +1,8 @@
-//! The size: what a message costs, whatever its size, and what each byte of it costs on top.
+//! The size model: the per-message overhead and the per-byte cost.
 //!
-//! The model is time = α + β·size, fitted to cases that differ in nothing but the size of their messages. α is a time, β
-//! shows as a rate (1/β), and α/β is the size at which half of that rate is reached: n½ of Hockney and Jesshope, "Parallel
-//! Computers", 1981. Where a line lies under it, its rate stands beside the slope between the two largest sizes, for
-//! nowhere else does α matter less.
+//! The model is time = α + β·size, fitted to cases that differ only in message size. α is a time, β is shown as a rate
+//! (1/β). α/β is the size that reaches half of that rate: n½ of Hockney and Jesshope, "Parallel Computers", 1981. If
+//! the rate of the link is known, it is compared with the slope between the two largest sizes, where α matters least.
 
 use serde::Serialize;
 use serde_json::json;
@@ -25,28 +24,27 @@ pub const MODEL: Model = Model {
     explain: |evidence, declared| SizeModel::fit(evidence, declared).map(|sizes| sizes.to_finding()),
 };
 
-/// As it is printed.
+/// As printed.
 const FORMULA: &str = "time of a message = its own cost + size ÷ rate";
 const CONFIDENCE_LEVEL: f64 = 0.95;
-/// A line through two points misses nothing.
+/// A line through two points always fits.
 const MIN_SIZES: usize = 3;
-/// A slope within this share of what the line carries is the line's, and none can be above: what clocks, rounded figures
-/// and the headers of a protocol make uncertain.
+/// Tolerance for comparing a slope with the link rate. It covers clock errors, rounded figures and protocol headers.
 const LINE_RATE_TOLERANCE: f64 = 0.05;
 
-/// How the slope between the two largest sizes lies to what the line carries.
+/// Comparison of the slope between the two largest sizes with the link rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineComparison {
-    /// Slower: something else takes the time.
+    /// Slower: the link is not the bottleneck.
     NotTheLine,
     TheLine,
-    /// Faster than it can be.
+    /// Faster than possible.
     BeyondTheLine,
 }
 
-/// A line in words that programs and people understand. What is not shown is `None`: the cost of a message where the line
-/// has none above zero; the rate where a byte may cost nothing.
+/// A fitted line as quantities. `None` where the data does not support one: α is not above zero, or the per-byte cost
+/// may be zero.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MessageCosts {
     pub message_ns: Option<f64>,
@@ -62,38 +60,38 @@ pub struct MessageCosts {
 pub struct Breakpoint {
     pub last_below_bytes: u32,
     pub first_above_bytes: u32,
-    /// Sizes that link or interface told, by name, which lie between the two.
+    /// Names of reported sizes (of link or interface) between the two.
     pub between: Vec<String>,
     pub below: MessageCosts,
     pub above: MessageCosts,
 }
 
-/// A size, and how far the line is off.
+/// A size and the residual there.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SizeRow {
     #[serde(flatten)]
     pub sample: SizeSample,
-    /// Time by the line ÷ time seen − 1.
+    /// Fitted time ÷ measured time − 1.
     pub residual_percent: f64,
 }
 
-/// The line of one sweep.
+/// The fitted line of one sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SizeFit {
     /// Table or workload, and which of its sweeps.
     pub group: String,
     pub name: String,
-    /// From the smallest size to the largest.
+    /// By increasing size.
     pub rows: Vec<SizeRow>,
     #[serde(flatten)]
     pub costs: MessageCosts,
-    /// Between the two largest sizes; `None` where the larger one took no longer.
+    /// Between the two largest sizes; `None` if the larger one took no longer.
     pub last_rate_bps: Option<f64>,
     #[serde(flatten)]
     pub line_limit: Option<LineLimit>,
     pub last_of_line_percent: Option<f64>,
     pub against_line: Option<LineComparison>,
-    /// The slope of all sizes is more than the line carries: then it is no cost of a byte.
+    /// The slope over all sizes exceeds the link rate, so it is not a per-byte cost.
     pub beyond_line: bool,
     #[serde(rename = "break")]
     pub segmented: Option<Breakpoint>,
@@ -108,11 +106,11 @@ pub struct SizeModel {
 }
 
 impl MessageCosts {
-    /// `shown`: a byte costs something.
+    /// `shown`: the slope is above zero.
     fn from_line(line: &LinearFit, shown: bool) -> MessageCosts {
         let interval = line.slope_interval;
         let shown = shown && line.slope > 0.0;
-        // Bits a second of nanoseconds a byte.
+        // Bits per second from nanoseconds per byte.
         let rate = |byte_ns: f64| 8e9 / byte_ns;
         let message_ns = Some(line.intercept).filter(|cost| *cost > 0.0);
         MessageCosts {
@@ -180,12 +178,12 @@ impl LineComparison {
     }
 }
 
-/// Whether the slope is above zero beyond doubt.
+/// True if the whole interval of the slope is above zero.
 fn has_positive_slope(line: &LinearFit) -> bool {
     line.slope_interval.is_some_and(|interval| interval.low > 0.0)
 }
 
-/// Bits a second between the two largest of these sizes, each by the mean of its points.
+/// Bits per second between the two largest sizes, each averaged over its points.
 fn largest_sizes_rate(points: &[FitPoint], sizes: &[u32]) -> Option<f64> {
     let [.., before, last] = sizes else { return None };
     let mean = |size: u32| {
@@ -196,13 +194,13 @@ fn largest_sizes_rate(points: &[FitPoint], sizes: &[u32]) -> Option<f64> {
     (longer > 0.0).then(|| 8e9 * f64::from(last - before) / longer)
 }
 
-/// The lines of a run's sweeps, in the order of their first cases.
+/// Fits the sweeps of a run, in the order of their first cases.
 pub fn fit_run(run: &Run, declared: &DeclaredFacts) -> Vec<SizeFit> {
     sweeps::sweeps_of_run(run, declared).into_iter().filter_map(SizeFit::from_sweep).collect()
 }
 
 impl SizeModel {
-    /// Fits the sweeps that the evidence has.
+    /// Fits the sweeps of the evidence.
     pub fn fit(evidence: &Evidence, declared: &DeclaredFacts) -> Result<SizeModel, ExplainError> {
         let (fits, published): (Vec<SizeFit>, bool) = match evidence {
             Evidence::Run(run) => (fit_run(run, declared), false),

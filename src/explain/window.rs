@@ -1,7 +1,8 @@
-//! The window: what one round trip buys of a download by request and answer, and what another window would.
+//! The window model: the rate of a download by request and reply at one window, and at another.
 //!
-//! The model is 1/rate = 1/capacity + RTT/W: every W bytes wait for a round trip and then take their time on the link.
-//! Three fits of the same line, because they disagree where the model is wrong, and what each misses.
+//! The model is 1/rate = 1/capacity + RTT/W: every W bytes wait for a round trip, and then take their time on the
+//! link. Three methods fit the same line, because they disagree where the model is wrong. Each comes with its
+//! residuals.
 
 use serde::Serialize;
 use serde_json::json;
@@ -22,18 +23,18 @@ pub const MODEL: Model = Model {
     explain: |evidence, _| WindowModel::fit(evidence).map(|window| window.to_finding()),
 };
 
-/// As it is printed.
+/// As printed.
 const FORMULA: &str = "1/rate = 1/capacity + RTT/W";
 const CONFIDENCE_LEVEL: f64 = 0.95;
-/// A line through two points misses nothing.
+/// A line through two points always fits.
 pub const MIN_ROUND_TRIPS: usize = 3;
-/// The model does not fit where it is wrong by more than this, root mean square over the rows.
+/// The model does not fit if the root mean square of the residuals exceeds this.
 const MAX_RMS_RESIDUAL_PERCENT: f64 = 20.0;
-/// A row that a fit is wrong about by more than this is named.
+/// A row with a larger residual is named.
 const NOTABLE_RESIDUAL_PERCENT: f64 = 50.0;
-/// What a real logger may bear; nobody knows of more.
+/// The window that real loggers are assumed to support.
 pub const SAFE_WINDOW_REQUESTS: u32 = 4;
-/// With several requests under way the far end's work and the link overlap: two that take turns otherwise.
+/// With several requests in flight, processing and transmission overlap; with one they alternate.
 const MAX_OVERLAP_FACTOR: f64 = 2.0;
 
 /// A way to fit the line.
@@ -43,7 +44,7 @@ struct FitMethod {
     fit: fn(&[FitPoint]) -> Option<LinearFit>,
 }
 
-/// The last one makes every row count alike, whatever its rate: the others see little of the fast ones.
+/// The last method weights all rows equally, whatever their rate. The others give fast rows little weight.
 static METHODS: [FitMethod; 3] = [
     FitMethod {
         name: "least squares",
@@ -62,20 +63,20 @@ static METHODS: [FitMethod; 3] = [
     },
 ];
 
-/// What limits a download.
+/// The limit of a download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
-    /// Round trips that every W bytes wait for.
+    /// The round trip for every W bytes.
     Window,
-    /// Whatever takes its time for every byte.
+    /// A time that every byte takes.
     Rate,
     /// The rows do not lie on such a line.
     ThisModelDoesNotFit,
 }
 
-/// The line by one of the methods. What a line cannot tell is `None`: W where the rate does not fall with the round trip,
-/// the capacity where it is above what these rows show.
+/// The line by one method. `None` where the line determines no value: W if the rate does not fall with the round trip,
+/// the capacity if it is above the range of these rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WindowFit {
     pub method: &'static str,
@@ -84,19 +85,19 @@ pub struct WindowFit {
     pub window_bytes_interval: Option<Interval>,
     pub capacity_bps: Option<f64>,
     pub capacity_bps_interval: Option<Interval>,
-    /// Rate by the line ÷ rate seen − 1, row by row.
+    /// Fitted rate ÷ measured rate − 1, row by row.
     pub residuals_percent: Vec<f64>,
     #[serde(skip)]
     line: LinearFit,
 }
 
-/// What is said of one row, by the relative fit.
+/// The assessment of one row, by the relative fit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AssessedRow {
     #[serde(flatten)]
     pub row: DownloadRow,
     pub limit: Bottleneck,
-    /// Requests under way at once that would fill the link, and what fewer give.
+    /// Requests in flight that would fill the link, and the rate of fewer.
     pub filling_window: Option<u32>,
     pub careful_window_bps: Option<f64>,
 }
@@ -138,12 +139,12 @@ impl WindowFit {
         })
     }
 
-    /// Seconds that a byte takes at this round trip, as far as the line is one of rates.
+    /// Fitted seconds per byte at this round trip, if the result is a possible rate.
     fn seconds_per_byte(&self, round_trip: f64) -> Option<f64> {
         Some(self.line.predict(round_trip)).filter(|seconds| *seconds > 0.0)
     }
 
-    /// Root mean square of what it misses.
+    /// Root mean square of the residuals.
     fn rms_residual_percent(&self) -> f64 {
         let squares = self.residuals_percent.iter().map(|residual| residual * residual);
         (squares.sum::<f64>() / self.residuals_percent.len() as f64).sqrt()
@@ -153,7 +154,7 @@ impl WindowFit {
         let is_flat =
             self.line.slope <= 0.0 || self.line.slope_interval.is_some_and(|slope| slope.low <= 0.0);
         let misses = self.rms_residual_percent();
-        // Not a number where the line leaves the rates that there can be.
+        // NaN if a fitted rate is impossible.
         if misses.is_nan()
             || misses > MAX_RMS_RESIDUAL_PERCENT
             || self.residuals_percent.iter().any(|r| *r <= -100.0)
@@ -176,7 +177,7 @@ fn inverse_interval(interval: Interval) -> Option<Interval> {
 }
 
 impl WindowModel {
-    /// Fits the rows that the evidence has.
+    /// Fits the rows of the evidence.
     pub fn fit(evidence: &Evidence) -> Result<WindowModel, ExplainError> {
         let DownloadRows { rows, excluded: left_out, chunk_bytes, stand_in, published } =
             DownloadRows::from_evidence(evidence)?;
@@ -211,13 +212,13 @@ impl WindowModel {
         })
     }
 
-    /// The fit that windows are chosen by.
+    /// The fit that window recommendations use.
     pub fn relative_fit(&self) -> &WindowFit {
         &self.fits[self.fits.len() - 1]
     }
 
-    /// Requests under way at once that fill a link of this rate (bit/s of payload) at this round trip (s). `None` where
-    /// the model does not fit.
+    /// Requests in flight that fill a link of this payload rate (bit/s) at this round trip (s). `None` if the model
+    /// does not fit.
     pub fn filling_window(&self, round_trip: f64, bits_per_second: f64) -> Option<u32> {
         if self.limit == Bottleneck::ThisModelDoesNotFit {
             return None;
@@ -230,8 +231,7 @@ impl WindowModel {
     }
 }
 
-/// While the answer to one request is under way, this many others must be: the time of W bytes over their time on the
-/// link.
+/// The number of requests in flight: the time for W bytes divided by their time on the link.
 fn requests_to_fill(fit: &WindowFit, round_trip: f64, bits_per_second: f64) -> Option<u32> {
     let requests = fit.seconds_per_byte(round_trip)? * bits_per_second / 8.0;
     Some((requests.ceil() as u32).max(1))
@@ -251,7 +251,7 @@ fn assess_row(row: DownloadRow, fit: &WindowFit, whole: Bottleneck) -> AssessedR
     let careful_window_bps =
         goal.zip(fit.seconds_per_byte(row.round_trip_seconds())).map(|(goal, seconds)| {
             let rate = 8.0 / seconds;
-            // A window never slows down what one request at a time brings.
+            // A larger window is never slower than one request at a time.
             (f64::from(SAFE_WINDOW_REQUESTS) * rate).min(goal.max(rate))
         });
     AssessedRow { row, limit, filling_window, careful_window_bps }
@@ -268,7 +268,7 @@ fn count_round_trips(rows: &[DownloadRow]) -> usize {
     round_trips.len()
 }
 
-/// What there is instead of what is needed.
+/// Describes the available rows when there are too few.
 fn missing_rows_text(rows: &[DownloadRow], left_out: &[ExcludedRow]) -> String {
     let found = match rows.len() {
         0 => "there are none".to_owned(),

@@ -1,7 +1,7 @@
-//! Logs of HdrHistogram, as many load generators write them: one histogram an interval, deflated, in base64 (version 1.3
-//! of the log, encoding V2). What one tag marks is one case.
+//! Logs of HdrHistogram, as many load generators write them: one histogram per interval, deflated, in base64 (version
+//! 1.3 of the log, encoding V2). Each tag makes one case.
 //!
-//! Not for how the time went: the figures are those of all intervals together.
+//! The import has no time series: its figures cover all intervals together.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
@@ -23,19 +23,19 @@ use crate::sample::{Recorder, decode_histogram};
 pub const FORMAT: ImportFormat =
     ImportFormat { name: "hdr", summary: "interval logs of HdrHistogram (--unit, ns if not said)", read };
 
-/// A histogram of five digits is below this.
+/// Larger than any histogram of five digits.
 const MAX_LINE_BYTES: u64 = 8 << 20;
-/// The same, inflated.
+/// Maximum size after inflating.
 const MAX_HISTOGRAM_BYTES: u64 = 4 << 20;
-/// `0x1c849304 | 0x10`: deflated encoding V2. Then the length of what follows.
+/// `0x1c849304 0x10`: deflated encoding V2. The length of the data follows.
 const DEFLATED_V2_COOKIE: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];
 const HEADER_BYTES: usize = 8;
-/// Together; more were never counted.
+/// Maximum total of all intervals; real logs have fewer.
 const MAX_REQUESTS: u64 = 1 << 53;
-/// Different tags in one file.
+/// Maximum number of different tags in one file.
 const MAX_CASES: usize = 100;
 
-/// What one tag marks.
+/// The data of one tag.
 struct TaggedCase {
     recorder: Recorder,
     elapsed_seconds: f64,

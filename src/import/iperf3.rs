@@ -1,6 +1,6 @@
-//! The JSON of iperf3 3, of a client or a server: `--json` (one document a test; a server writes one behind the other) and
-//! `--json-stream` (one event a line). Rates, volumes, losses and CPU time. It holds no samples, so there is no latency; its
-//! jitter is another quantity than ours (smoothed, one way) and is left out.
+//! The JSON of iperf3 3, of a client or a server: `--json` (one document per test; a server concatenates them) and
+//! `--json-stream` (one event per line). It has rates, volumes, losses and CPU time. It has no samples, so there is no
+//! latency. Its jitter (smoothed, one way) is not comparable with ours and is omitted.
 
 mod directions;
 
@@ -18,12 +18,12 @@ use directions::{DirectionSums, DirectionTotals, PacketSum};
 pub const FORMAT: ImportFormat =
     ImportFormat { name: "iperf3", summary: "results of iperf3 --json and --json-stream", read };
 
-/// Days with some streams; it is held in memory as a whole.
+/// Several days with some streams. The file is held in memory.
 const MAX_FILE_BYTES: u64 = 128 << 20;
-/// A hundred years; longer took nothing.
+/// A hundred years; no real test takes longer.
 const MAX_DURATION_SECONDS: f64 = 3.2e9;
 
-/// A test: a document, or what the events of one come to.
+/// A test: a document, or the events that make one up.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct TestDocument {
@@ -48,9 +48,9 @@ struct TestStart {
     cookie: String,
     timestamp: StartTimestamp,
     connected: Vec<LocalAddress>,
-    /// Where a client went.
+    /// The server's address, in a client's file.
     connecting_to: Option<HostPort>,
-    /// Whom a server took.
+    /// The client's address, in a server's file.
     accepted_connection: Option<HostPort>,
     test_start: TestParameters,
     tcp_mss_default: Option<u64>,
@@ -151,10 +151,10 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     Ok(ImportedFile::Foreign(found))
 }
 
-/// The tests of a file, in their order.
+/// The tests of a file, in order.
 fn read_tests(file: &mut dyn BufRead) -> Result<Vec<TestDocument>, ImportError> {
     let mut tests: Vec<TestDocument> = Vec::new();
-    // By way of values: some versions write a name twice.
+    // Parsed as values first, because some versions repeat a name.
     for value in Deserializer::from_reader(file.take(MAX_FILE_BYTES)).into_iter::<Value>() {
         let value = value.map_err(invalid_result)?;
         if !value.is_object() {
@@ -162,7 +162,7 @@ fn read_tests(file: &mut dyn BufRead) -> Result<Vec<TestDocument>, ImportError> 
         }
         if value.get("event").is_none() {
             let document: TestDocument = serde_json::from_value(value).map_err(invalid_result)?;
-            // Behind its events, --json-stream-full-output repeats all as one document.
+            // After its events, --json-stream-full-output repeats them as one document.
             if !(document.start.is_some() && tests.last().is_some_and(|test| test.is_same_test(&document))) {
                 tests.push(document);
             }
@@ -178,7 +178,7 @@ fn read_tests(file: &mut dyn BufRead) -> Result<Vec<TestDocument>, ImportError> 
             "interval" => test.intervals.push(serde_json::from_value(data).map_err(invalid_result)?),
             "end" => test.end = serde_json::from_value(data).map_err(invalid_result)?,
             "error" => test.error = Some(data.as_str().map_or(data.to_string(), str::to_owned)),
-            // What the server printed.
+            // Output of the server.
             _ => {}
         }
     }
@@ -189,7 +189,7 @@ fn read_tests(file: &mut dyn BufRead) -> Result<Vec<TestDocument>, ImportError> 
 }
 
 impl TestDocument {
-    /// Whether both are of the same test.
+    /// True if both belong to the same test.
     fn is_same_test(&self, other: &TestDocument) -> bool {
         let cookie = |test: &TestDocument| {
             Some(test.start.as_ref()?.cookie.clone()).filter(|cookie| !cookie.is_empty())
@@ -214,7 +214,7 @@ impl TestDocument {
         case.message_bytes = start.test_start.blksize;
         case.parallel = start.test_start.num_streams.max(1);
         case.elapsed_ns = to_nanoseconds(ahead.seconds);
-        // In direction both, what came in at the end that wrote the file.
+        // For direction both: received by the side that wrote the file.
         let shown = |interval: IntervalSums| match interval.sum_bidir_reverse {
             Some(back) if !start.is_server() => back,
             _ => interval.sum,
@@ -231,7 +231,7 @@ impl TestDocument {
 }
 
 impl TestStart {
-    /// Whose file it is.
+    /// True for a server's file.
     fn is_server(&self) -> bool {
         self.connecting_to.is_none() && self.accepted_connection.is_some()
     }
@@ -245,7 +245,7 @@ impl TestStart {
         }
     }
 
-    /// Where the client went: a server knows it as its own end of the connections.
+    /// The client's target. In a server's file it is the local address of the connections.
     fn endpoint(&self) -> Option<String> {
         let (host, port) = match &self.connecting_to {
             Some(server) => (&server.host, server.port),
@@ -256,7 +256,7 @@ impl TestStart {
     }
 }
 
-/// What went the way that the direction names, and for both what came back.
+/// Totals of the named direction, and for `both` of the reverse direction.
 fn results_by_direction(
     start: &TestStart,
     end: &TestEnd,
@@ -300,7 +300,7 @@ fn figures(ahead: &DirectionTotals, back: Option<&DirectionTotals>) -> Figures {
     }
 }
 
-/// What the file does not hold.
+/// A warning about counts that the file lacks.
 fn missing_counts_warning(way: &DirectionTotals, is_server: bool) -> Option<Warning> {
     if way.mixes_periods {
         let text = "datagrams were counted from the start and bytes without --omit, so no loss is known";
@@ -316,7 +316,7 @@ fn missing_counts_warning(way: &DirectionTotals, is_server: bool) -> Option<Warn
     })
 }
 
-/// What no figure holds, and CPU time.
+/// Facts without a figure, and CPU time.
 fn record_facts(start: &TestStart, end: TestEnd, case: &mut CaseResult) {
     for (name, value) in [
         ("mss_bytes", start.tcp_mss_default),
@@ -327,11 +327,11 @@ fn record_facts(start: &TestStart, end: TestEnd, case: &mut CaseResult) {
     }
     case.got.extend(end.sender_tcp_congestion.map(|name| ("congestion".to_owned(), name.into())));
     let Some(cpu) = end.cpu_utilization_percent else { return };
-    // What a server's file says of the client is nothing, or of the client before.
+    // A server's file has no valid client values: they are absent or belong to the previous client.
     if start.is_server() {
         case.got.insert("far_cpu_percent".to_owned(), cpu.host_total.into());
     } else if start.test_start.omit <= 0.0 {
-        // With --omit the percentages are of a longer time than the bytes.
+        // With --omit the percentages cover a longer time than the bytes.
         case.cpu = cpu_use(&cpu, case.elapsed_ns as f64 / 1e9, case);
     }
 }
@@ -348,7 +348,7 @@ fn series_entry(sum: &PacketSum) -> SeriesEntry {
     }
 }
 
-/// iperf3 tells the share of one CPU.
+/// iperf3 reports the share of one CPU.
 fn cpu_use(cpu: &CpuUtilization, seconds: f64, case: &CaseResult) -> Option<CpuUse> {
     let used = |percent: f64| Some(percent / 100.0 * seconds).filter(|used| used.is_finite() && *used >= 0.0);
     let (near_seconds, far_seconds) = (used(cpu.host_total)?, used(cpu.remote_total)?);

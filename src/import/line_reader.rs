@@ -1,10 +1,10 @@
-//! The lines of a file, one at a time and none too long. Not for what stands in them.
+//! Reads the lines of a file one by one, with a maximum length. It does not interpret them.
 
 use std::io::{BufRead, Read};
 
 use super::ImportError;
 
-/// Reads line by line, and knows which one it is at.
+/// Reads line by line and counts lines.
 pub struct LineReader<'a> {
     file: &'a mut dyn BufRead,
     buffer: Vec<u8>,
@@ -13,12 +13,12 @@ pub struct LineReader<'a> {
 }
 
 impl<'a> LineReader<'a> {
-    /// Of at most `most` bytes each.
+    /// Each line has at most `most` bytes.
     pub fn new(file: &'a mut dyn BufRead, most: u64) -> LineReader<'a> {
         LineReader { file, buffer: Vec::new(), max_bytes: most, line_number: 0 }
     }
 
-    /// The next line without its end; `None` after the last.
+    /// The next line without its line break; `None` after the last.
     pub fn next_line(&mut self) -> Result<Option<&str>, ImportError> {
         self.buffer.clear();
         self.line_number += 1;
@@ -35,7 +35,7 @@ impl<'a> LineReader<'a> {
         }
     }
 
-    /// What is wrong with the line read last.
+    /// An error about the line read last.
     pub fn error(&self, what: String) -> ImportError {
         line_error(self.line_number, what)
     }
@@ -45,7 +45,7 @@ pub fn line_error(line: u64, what: String) -> ImportError {
     ImportError::Line { line, what }
 }
 
-/// What somebody wrote, short enough for a line.
+/// Shortens untrusted text for a message.
 pub fn quote(text: &str) -> String {
     const MOST: usize = 40;
     match text.char_indices().nth(MOST) {

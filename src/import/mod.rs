@@ -1,7 +1,7 @@
-//! Results of other programs as runs, so that they get the same statistics and the same report.
+//! Imports results of other programs as runs, for the same statistics and reports.
 //!
-//! Not for measuring and not for keeping. A figure that a file does not hold is not made up: summaries without samples give
-//! the figures they have. Every file is hostile: read in fixed memory, refused with the line that is wrong.
+//! Missing figures are not invented: summaries without samples yield only the figures they contain. Every file is
+//! treated as hostile: it is read in bounded memory and rejected with the number of the invalid line.
 
 mod hdr;
 mod iperf3;
@@ -23,10 +23,10 @@ use crate::run::{CaseResult, Environment, Figures, Run, RunError, SCHEMA, TOOL, 
 
 pub use samples::TimeUnit;
 
-/// A format that can be read.
+/// A supported format.
 #[derive(Debug)]
 pub struct ImportFormat {
-    /// As `import` takes it.
+    /// Name for `import`.
     pub name: &'static str,
     /// One line for `--help`.
     pub summary: &'static str,
@@ -34,35 +34,35 @@ pub struct ImportFormat {
     pub read: fn(&mut dyn io::BufRead, &ImportOptions) -> Result<ImportedFile, ImportError>,
 }
 
-/// Every format that can be read.
+/// All supported formats.
 pub static IMPORT_FORMATS: &[ImportFormat] =
     &[run::FORMAT, samples::FORMAT, iperf3::FORMAT, sockperf::FORMAT, hdr::FORMAT];
 
-/// The format of that name.
+/// Finds the format of that name.
 pub fn import_format(name: &str) -> Option<&'static ImportFormat> {
     IMPORT_FORMATS.iter().find(|format| format.name == name)
 }
 
-/// What a file does not say itself.
+/// Facts that a file may lack.
 #[derive(Debug, Clone, Default)]
 pub struct ImportOptions {
-    /// Name of the file.
+    /// File name.
     pub file_name: String,
-    /// When it was last written: when the run began, if the file does not tell.
+    /// Modification time: the start of the run if the file does not report one.
     pub modified: Option<Timestamp>,
     pub title: Option<String>,
-    /// Where the link led.
+    /// Endpoint of the link.
     pub endpoint: Option<String>,
     pub message_bytes: Option<u32>,
-    /// Of the times in the file.
+    /// Unit of the times in the file.
     pub unit: Option<TimeUnit>,
-    /// In that unit: the number that stands for a lost exchange.
+    /// The number that marks a lost request, in that unit.
     pub lost_value: Option<f64>,
-    /// Limits of the shares of late exchanges.
+    /// Limits for the shares of late requests.
     pub late_limits: Vec<Duration>,
 }
 
-/// What was wrong with a file.
+/// Why a file could not be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     #[error("cannot be read")]
@@ -79,19 +79,19 @@ fn format_error(what: impl Into<String>) -> ImportError {
     ImportError::Format(what.into())
 }
 
-/// What a reader makes of a file.
+/// The result of reading a file.
 #[derive(Debug)]
 pub enum ImportedFile {
-    /// It was a run document.
+    /// A run document of linkgauge.
     Run(Box<Run>),
-    /// It was another program's.
+    /// A result of another program.
     Foreign(ForeignResult),
 }
 
 /// Another program's result.
 #[derive(Debug)]
 pub struct ForeignResult {
-    /// That program, with its version where the file tells.
+    /// Name of the program, with its version if the file reports it.
     measured_by: String,
     started: Option<Timestamp>,
     elapsed_ns: u64,
@@ -109,7 +109,7 @@ pub fn read(format: &ImportFormat, file: &mut dyn Read, about: &ImportOptions) -
     };
     io::copy(&mut reader, &mut io::sink())?;
     drop(reader);
-    // The same file read in the same way is the same run, however often it is imported.
+    // Importing the same file with the same options yields the same run.
     let how = (
         &about.title,
         &about.endpoint,
@@ -144,7 +144,7 @@ fn build_run(found: ForeignResult, about: &ImportOptions, started: Timestamp, ra
     }
 }
 
-/// Hashes what is read.
+/// Hashes the data that it reads.
 struct HashingReader<'a> {
     file: &'a mut dyn Read,
     hash: Sha256,
@@ -158,7 +158,7 @@ impl Read for &mut HashingReader<'_> {
     }
 }
 
-/// A case of a file, without what only a link of ours knows.
+/// A case from a file, without the facts that need a link.
 fn base_case(
     about: &ImportOptions,
     format: &ImportFormat,

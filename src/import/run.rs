@@ -1,11 +1,11 @@
-//! Our own run document. Not for anything but reading it.
+//! Reads our own run document.
 
 use std::io::{BufRead, Read};
 
 use super::{ImportError, ImportFormat, ImportOptions, ImportedFile};
 use crate::run::Run;
 
-/// No honest document is longer.
+/// No real document is longer.
 const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
 
 pub const FORMAT: ImportFormat =

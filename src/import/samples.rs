@@ -1,6 +1,6 @@
-//! Plain sample logs: one latency a line, in the order in which the messages were sent, a number of its own for the lost.
+//! Plain sample logs: one latency per line, in sending order, with a special number for lost requests.
 //!
-//! Not for logs with times of sending: without them there is neither a rate nor a time series.
+//! Logs with sending times are not supported. Without such times there is no rate and no time series.
 
 use std::io::BufRead;
 use std::str::FromStr;
@@ -19,9 +19,9 @@ pub const FORMAT: ImportFormat = ImportFormat {
     read,
 };
 
-/// A number and what belongs to it.
+/// A number with its unit and separators.
 const MAX_LINE_BYTES: u64 = 4096;
-/// A hundred years; longer is no latency.
+/// A hundred years; no real latency is longer.
 const MAX_LATENCY_NS: f64 = 3.2e18;
 
 /// Unit of the times in a file.
@@ -60,7 +60,7 @@ impl FromStr for TimeUnit {
     }
 }
 
-/// Whether latencies stand in the order of their size. Measured one after the other they do not.
+/// Detects latencies sorted by size. In measured order they are not.
 #[derive(Default)]
 struct OrderCheck {
     last: Option<f64>,
@@ -68,7 +68,7 @@ struct OrderCheck {
     falls: u64,
 }
 
-/// So many steps all in one direction are no accident: one in a million, if each is as likely as the other.
+/// This many steps in one direction are not a coincidence: one in a million, if both directions are equally likely.
 const MIN_SORTED_STEPS: u64 = 20;
 
 impl OrderCheck {

@@ -1,7 +1,7 @@
-//! The full log of sockperf (`--full-log`): when each message was sent, and when its answer came.
+//! The full log of sockperf (`--full-log`): the sending time of each message and the receiving time of its reply.
 //!
-//! Not for its summary: that is worked out anew. A latency is the whole round trip here, whatever the log's last column
-//! holds (sockperf halves it, unless told otherwise).
+//! The summary of the log is ignored and computed again. Latency is always the round trip here, whatever the log's
+//! last column holds (sockperf halves it by default).
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub const FORMAT: ImportFormat =
 const MAX_LINE_BYTES: u64 = 64 << 10;
 const TABLE_HEADER: &str = "packet, txTime(sec), rxTime(sec)";
 
-/// What the head of the log says, and what its rows hold.
+/// Header and rows of the log.
 struct FullLog {
     recorder: Recorder,
     message_bytes: Option<u32>,
@@ -65,7 +65,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     case.series = log.recorder.time_series.entries(case.elapsed_ns);
     Ok(ImportedFile::Foreign(ForeignResult {
         measured_by: "sockperf".to_owned(),
-        // Its times count from the beginning of the run.
+        // Its times start at zero with the run.
         started: None,
         elapsed_ns: case.elapsed_ns,
         cases: vec![case],
@@ -84,12 +84,12 @@ impl FullLog {
             ("# duplicated messages = ", &mut counts.duplicate),
             ("# out-of-order messages = ", &mut counts.reordered),
         ] {
-            // Of several servers, all together.
+            // The sum over several servers.
             *count = count.saturating_add(number_after(line, words).unwrap_or(0));
         }
     }
 
-    /// `None` where it is not sound.
+    /// `None` if the row is invalid.
     fn read_row(&mut self, line: &str) -> Option<()> {
         let mut cells = line.split(',').map(str::trim);
         let sequence = cells.next()?.parse().ok()?;
@@ -107,14 +107,14 @@ impl FullLog {
     }
 }
 
-/// The whole number behind these words; at most 2^53, so that nothing adds up beyond a count.
+/// The integer after these words; at most 2^53, so that sums do not overflow.
 fn number_after(line: &str, words: &str) -> Option<u64> {
     let (_, rest) = line.split_once(words)?;
     let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     rest[..digits].parse().ok().filter(|number| *number < 1 << 53)
 }
 
-/// Seconds with up to nine decimals, exactly; at most a hundred years.
+/// Parses seconds with up to nine decimals, exactly; at most a hundred years.
 fn parse_seconds(text: &str) -> Option<Time> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let digits =

@@ -1,4 +1,4 @@
-//! Each format by hand-made files; files of the real programs are read in `tests/interop/import.rs`.
+//! Tests each format with hand-made files. `tests/interop/import.rs` reads files of the real programs.
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
@@ -29,14 +29,14 @@ fn import_milliseconds(text: &str) -> Run {
 
 #[test]
 fn sample_log_gives_the_figures_of_a_live_run() {
-    // 1 … 96 ms and four time-outs, in another order.
+    // 1 … 96 ms and four time-outs, shuffled.
     let mut lines: Vec<String> = (0..96).map(|i| (i * 37 % 96 + 1).to_string()).collect();
     lines.splice(40..40, std::iter::repeat_n("999".to_owned(), 4));
     let run = import_milliseconds(&format!("# the study's log\n\n{}\r\n", lines.join("\n")));
     let figures = &run.cases[0].figures;
     assert_eq!((figures.sent, figures.received, figures.lost), (100, 96, 4));
     let latency = figures.latency_ns.as_ref().unwrap();
-    // The fastest 95 of 100 sent: 1 … 95.
+    // The fastest 95 of the 100 requests: 1 … 95.
     assert_eq!(latency.mean_fastest_95_percent, Some(48e6));
     for (name, rank) in [("p10", 10), ("p50", 50), ("p90", 90), ("p95", 95)] {
         assert_eq!(latency.percentiles[name], Some(rank * 1_000_000), "{name}");
@@ -64,11 +64,11 @@ fn sorted_latencies_have_no_jitter() {
     let mut measured = rising.clone();
     measured.swap(20, 21);
     assert_eq!((of(&rising), of(&falling), of(&measured)), ((true, false), (true, false), (false, true)));
-    // A few, or all the same, may be so by accident.
+    // A few values, or equal ones, may be sorted by chance.
     assert_eq!((of(&[1, 2, 3, 4]), of(&[2; 100])), ((false, true), (false, true)));
 }
 
-/// A result of iperf3 with these ends, as a client or a server of 3.21 writes it.
+/// An iperf3 result with this start and end, as a client or a server of 3.21 writes it.
 fn iperf3_document(start: &str, test: &str, end: &str) -> String {
     format!(
         r#"{{"start": {{"connected": [{{"local_host": "192.0.2.7", "local_port": 5201, "remote_host": "192.0.2.9",
@@ -98,7 +98,7 @@ fn iperf3_sending_server_has_no_delivery() {
     assert_eq!((case.direction, case.endpoint.as_str()), (Direction::Receive, "tcp://192.0.2.7:5201"));
     assert_eq!((case.figures.delivered_bytes, case.figures.throughput_bps), (None, None));
     assert_eq!((case.figures.loss_share(), case.elapsed_ns), (None, 2_000_000_000));
-    // Its CPU use is the server's; what it says of the client is of the client before.
+    // Its CPU use is the server's. Its client values belong to the previous client.
     assert_eq!((&case.cpu, case.got["far_cpu_percent"].as_f64()), (&None, Some(20.0)));
     assert_eq!(warning_codes(&case.warnings), ["unconfirmed"]);
     let run =
@@ -121,10 +121,10 @@ fn datagrams_of_both_directions_of_iperf3_count() {
     let document = iperf3_document(CLIENT_START, UDP_BIDIRECTIONAL, UDP_SUMS);
     let run = import_bytes("iperf3", document.as_bytes(), &import_options()).unwrap();
     let figures = &run.cases[0].figures;
-    // A hundred were lost behind the last that the server saw.
+    // A hundred were lost after the last one that the server received.
     assert_eq!((figures.sent, figures.received, figures.lost), (71_093, 66_099, 1_100 + 3_894));
     assert_eq!((figures.delivered_bytes, figures.delivered_back_bytes), (Some(38_900_000), Some(27_199_000)));
-    // A server knows its own half.
+    // A server knows its own side.
     let document = iperf3_document(SERVER_START, UDP_BIDIRECTIONAL, UDP_SUMS);
     let run = import_bytes("iperf3", document.as_bytes(), &import_options()).unwrap();
     let figures = &run.cases[0].figures;
@@ -136,7 +136,7 @@ fn datagrams_of_both_directions_of_iperf3_count() {
 #[test]
 fn iperf3_omit_keeps_counts_of_one_period() {
     let omits = UDP_BIDIRECTIONAL.replace(r#""omit": 0"#, r#""omit": 1"#);
-    // As 3.12 does: lost since the start.
+    // Like 3.12: losses since the start.
     let mixed = UDP_SUMS.replace(r#""lost_packets": 3894"#, r#""lost_packets": 31000"#);
     let run =
         import_bytes("iperf3", iperf3_document(CLIENT_START, &omits, &mixed).as_bytes(), &import_options())
@@ -160,7 +160,7 @@ fn events_and_several_tests_of_iperf3_are_read() {
     let cases = |text: &str| import_bytes("iperf3", text.as_bytes(), &import_options()).map(|run| run.cases);
     let one = cases(&document).unwrap();
     assert_eq!(cases(&events.concat()), Ok(one.clone()));
-    // --json-stream-full-output repeats all of it; a server writes one test behind the other.
+    // --json-stream-full-output repeats everything. A server concatenates tests.
     assert_eq!(cases(&format!("{}{document}", events.concat())), Ok(one.clone()));
     let other = document.replace("\"one\"", "\"two\"");
     assert_eq!(cases(&format!("{document}\n{other}")).unwrap().len(), 2);
@@ -294,7 +294,7 @@ fn a_log_of_histograms_is_read_whole() {
     );
 }
 
-/// A line of a log that jHiccup wrote, which is the Java library.
+/// A line from a log of jHiccup, which uses the Java library.
 #[test]
 fn java_histograms_are_read() {
     let line = "0.127,1.007,2.769,HISTFAAAAEV42pNpmSzMwMCgyAABTBDKT4GBgdnNYMcCBvsPEBEJISEuATEZMQ4uASkhIR4nrxg9v2lMaxhvMekILGZk\
@@ -302,7 +302,7 @@ fn java_histograms_are_read() {
     let run = import_bytes("hdr", line.as_bytes(), &import_options()).unwrap();
     let latency = run.cases[0].figures.latency_ns.as_ref().unwrap();
     assert_eq!(latency.count, 741);
-    // The log says 2.769 ms, the upper end of that bucket of two digits.
+    // The log says 2.769 ms, the upper end of that two-digit bucket.
     assert_eq!(latency.max, 2_760_704);
 }
 

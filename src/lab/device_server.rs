@@ -1,7 +1,7 @@
-//! The device server: serial ports offered over a network, one listener each, as the boxes do that people buy.
+//! The device server: offers serial ports over a network, one listener each, like the boxes on the market.
 //!
-//! Not for what a link or a line is: it moves bytes between a client's link and a port's link, each direction in a thread
-//! that blocks. When to send what the line brought is the business of `packing`.
+//! It moves bytes between a client's link and a port's link; a blocking thread serves each direction. `packing`
+//! decides when data from the line is sent.
 
 use std::fmt;
 use std::sync::atomic::{
@@ -33,30 +33,30 @@ use client::PortClient;
 use processor::SharedProcessor;
 pub use stand_in::STAND_IN;
 
-/// The port of the first serial port where the endpoint names none: Sena's.
+/// The port of the first serial port if the endpoint names none; Sena's default.
 pub const DEFAULT_PORT: u16 = 7001;
 
-/// What a device server is asked to be.
+/// Options of a device server.
 #[derive(Debug, Clone)]
 pub struct DeviceServerOptions {
-    /// Where the first port listens; the others are counted up from it. With port 0 each gets a free one.
+    /// Address of the first port; the others have consecutive numbers. With port 0 each gets a free one.
     pub listen: Endpoint,
     /// The serial ports, in order.
     pub serial_ports: Vec<Endpoint>,
-    /// Clients speak Telnet and may control the port (RFC 2217); it gets its settings back when they have gone.
+    /// Clients use Telnet and may control the port (RFC 2217). The port's settings are restored when they disconnect.
     pub rfc2217: bool,
     pub packing: PackingRules,
-    /// Clients that share a port, at least one. All of them get what the line says.
+    /// Clients that can share a port, at least one. All of them receive the data from the line.
     pub max_clients: usize,
     pub busy_policy: BusyPolicy,
-    /// Bytes move only at multiples of this; zero: at any time.
+    /// Bytes move only at multiples of this interval. Zero: at any time.
     pub poll_interval: Duration,
-    /// Each transfer occupies the one processor of the box for so long; zero: for no time.
+    /// Each transfer occupies the box's single processor for this time. Zero: no time.
     pub transfer_time: Duration,
 }
 
 impl DeviceServerOptions {
-    /// Raw, one client a port, nothing held back.
+    /// Raw, one client per port, no packing.
     pub fn new(listen: Endpoint, serial: Vec<Endpoint>) -> DeviceServerOptions {
         DeviceServerOptions {
             listen,
@@ -71,17 +71,17 @@ impl DeviceServerOptions {
     }
 }
 
-/// What becomes of one client too many.
+/// The treatment of a client in excess of the limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BusyPolicy {
-    /// It is accepted and closed.
+    /// Accepted and closed.
     #[default]
     Refuse,
-    /// The oldest client has to go.
+    /// The oldest client is disconnected.
     Replace,
 }
 
-/// What happened on a port; the ports count from 1.
+/// An event on a port. Ports count from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceServerEvent {
     Connected {
@@ -97,12 +97,12 @@ pub enum DeviceServerEvent {
         from: String,
         why: String,
     },
-    /// The UART or its driver had no room for so many characters.
+    /// Characters lost because the UART or its driver had no room.
     Overrun {
         port: usize,
         characters: u64,
     },
-    /// The port can no longer be used, and is closed; the others go on.
+    /// The port failed and is closed. The others continue.
     PortLost {
         port: usize,
         why: String,
@@ -128,18 +128,18 @@ impl fmt::Display for DeviceServerEvent {
     }
 }
 
-/// What a port has done since the start.
+/// Counters of a port since the start.
 #[derive(Debug, Default)]
 pub struct PortCounters {
     pub sessions: AtomicU64,
     pub refused: AtomicU64,
-    /// Bytes from clients that the line took.
+    /// Bytes from clients that the line accepted.
     pub to_line: AtomicU64,
-    /// Bytes that the line brought.
+    /// Bytes that the line delivered.
     pub from_line: AtomicU64,
-    /// Of these, bytes that no client got: none was there, or it purged the port.
+    /// Of these, bytes that no client received: no client was connected, or a client purged the port.
     pub unclaimed: AtomicU64,
-    /// Characters that the UART or its driver had no room for.
+    /// Characters lost because the UART or its driver had no room.
     pub overruns: AtomicU64,
 }
 
@@ -152,7 +152,7 @@ pub struct DeviceServer {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What all ports share.
+/// State that all ports share.
 struct DeviceServerState {
     clock: Clock,
     stop: AtomicBool,
@@ -163,10 +163,10 @@ struct DeviceServerState {
     events: SyncSender<DeviceServerEvent>,
 }
 
-/// Events that wait to be asked for. Of more than that, the counters still know.
+/// Maximum number of unread events. The counters include events beyond it.
 const MAX_QUEUED_EVENTS: usize = 1024;
 
-/// A thread here needs little: its buffers are on the heap.
+/// These threads need little stack: their buffers are on the heap.
 const THREAD_STACK_BYTES: usize = 256 * 1024;
 
 impl DeviceServer {
@@ -209,12 +209,12 @@ impl DeviceServer {
         Ok(server)
     }
 
-    /// Where it listens, port by port.
+    /// The listening endpoints, in port order.
     pub fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
     }
 
-    /// For our own links to the ports, in order: they declare the line, or control the port where that is offered.
+    /// Endpoints for our own links to the ports, in order. They declare the line, or control the port where supported.
     pub fn link_endpoints(&self) -> Vec<Endpoint> {
         let ports = self.endpoints.iter().zip(&self.ports);
         ports
@@ -222,28 +222,28 @@ impl DeviceServer {
             .collect()
     }
 
-    /// What each port has done, in order.
+    /// Counters of each port, in order.
     pub fn counters(&self) -> impl Iterator<Item = &PortCounters> {
         self.ports.iter().map(|port| &port.counters)
     }
 
-    /// What happened since this was asked last; of what nobody asks for, the last are lost.
+    /// Events since the last call. If events are not read in time, the newest are dropped.
     pub fn events(&self) -> impl Iterator<Item = DeviceServerEvent> {
         self.events.try_iter()
     }
 
-    /// Ports that can still be used.
+    /// Number of ports that still work.
     pub fn open_ports(&self) -> usize {
         self.ports.iter().filter(|port| !port.is_lost.load(Relaxed)).count()
     }
 }
 
 impl Drop for DeviceServer {
-    /// Ends all sessions; returns when every port is closed.
+    /// Ends all sessions. Returns when every port is closed.
     fn drop(&mut self) {
         self.state.stop.store(true, Relaxed);
         for thread in self.threads.drain(..) {
-            // One that panicked has said so already.
+            // A thread that panicked has already printed its message.
             let _ = thread.join();
         }
     }
@@ -265,7 +265,7 @@ fn check_options(options: &DeviceServerOptions) -> Result<(), LabError> {
     Ok(())
 }
 
-/// One listener for each port, counted up from the first.
+/// One listener for each port, with consecutive numbers.
 fn open_listeners(
     options: &DeviceServerOptions,
     dialer: &Dialer,
@@ -284,7 +284,7 @@ fn open_listeners(
     Ok(listeners)
 }
 
-/// Where a link of ours to a port leads.
+/// The endpoint for our own link to a port.
 fn link_endpoint(endpoint: &Endpoint, controlled: bool, line: &SerialSettings) -> Option<Endpoint> {
     match controlled {
         true => rfc2217::client_endpoint(endpoint, line).ok(),
@@ -300,22 +300,23 @@ fn spawn_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinH
         .map_err(Fault::system("start a thread"))
 }
 
-/// A serial port of the box, and who uses it.
+/// A serial port of the box and its clients.
 struct SerialPort {
     /// Counts from 1.
     number: usize,
-    /// How it is set while no client has set it otherwise.
+    /// Its settings while no client has changed them.
     configured: SerialSettings,
-    /// Whether clients can control it.
+    /// True if clients can control it.
     is_controllable: bool,
     state: Arc<DeviceServerState>,
     counters: PortCounters,
-    /// The line cannot be used any more.
+    /// The line has failed.
     is_lost: AtomicBool,
     clients: Mutex<Vec<Arc<PortClient>>>,
-    /// Goes up with every change of `clients` and `purged`, so that who moves bytes need not lock to see that there was none.
+    /// Incremented with every change of `clients` and `purged`, so that the threads that move bytes need no lock to
+    /// detect that nothing changed.
     change_count: AtomicU64,
-    /// What was read from the line and not sent yet is not wanted any more.
+    /// Unsent data from the line is to be discarded.
     purged: AtomicBool,
 }
 
@@ -339,7 +340,7 @@ impl SerialPort {
         })
     }
 
-    /// Starts the threads that every port has.
+    /// Starts the threads of a port.
     fn start(
         self: Arc<SerialPort>,
         mut line: Box<dyn Link>,
@@ -356,23 +357,23 @@ impl SerialPort {
         ])
     }
 
-    /// Whether all threads of this port have to end.
+    /// True if all threads of this port have to end.
     fn is_stopping(&self) -> bool {
         self.state.stop.load(Relaxed) || self.is_lost.load(Relaxed)
     }
 
-    /// Drops what was read from the line and not sent yet.
+    /// Discards unsent data from the line.
     fn purge(&self) {
         self.purged.store(true, Relaxed);
         self.change_count.fetch_add(1, Release);
     }
 
     fn emit(&self, event: DeviceServerEvent) {
-        // Who does not ask in time misses some.
+        // Events that are not read in time are dropped.
         let _ = self.state.events.try_send(event);
     }
 
-    /// The line failed; the first to notice says so.
+    /// Marks the line as failed. The first call reports it.
     fn mark_lost(&self, fault: &Fault) {
         if !self.state.stop.load(Relaxed) && !self.is_lost.swap(true, Relaxed) {
             let why = match fault {
@@ -383,7 +384,7 @@ impl SerialPort {
         }
     }
 
-    /// Waits for the place of a transfer in a slow box; false if there was nothing to wait for.
+    /// Waits until a slow box can make a transfer. Returns false if there was no wait.
     fn wait_for_turn(&self, now: Time) -> bool {
         let Some(turn) = self.state.processor.schedule_transfer(now) else { return false };
         let clock = &self.state.clock;

@@ -1,4 +1,4 @@
-//! The kernel of this host as a far end: it answers echo requests by itself, so nothing has to be started.
+//! The kernel of this host as the remote: it replies to echo requests without any program.
 
 use super::{LabError, RunningStandIn, StandIn};
 use crate::endpoint::{Endpoint, EndpointError};

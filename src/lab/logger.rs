@@ -1,6 +1,6 @@
-//! A data logger made of software: it answers as a CR1000 does over PakBus, on streams and serial lines.
+//! A software data logger: it replies like a CR1000 over PakBus, on streams and serial lines.
 //!
-//! An emulation. Not for claims about real loggers: docs/limits.md says what of it is unconfirmed.
+//! It is an emulation and proves nothing about real loggers. docs/limits.md lists its unconfirmed behaviour.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,53 +32,53 @@ pub use machine::LoggerCounters;
 use machine::LoggerMachine;
 pub use tables::TableSpec;
 
-/// Where a logger is to be reached, and what it is.
+/// The endpoints of a logger and its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct LoggerOptions {
-    /// Endpoints to listen on, for any number of clients each.
+    /// Endpoints to listen on. Each accepts any number of clients.
     pub listen: Vec<Endpoint>,
-    /// Lines to answer on.
+    /// Serial lines to reply on.
     pub serial_lines: Vec<Endpoint>,
     pub config: LoggerConfig,
 }
 
-/// What a logger is and holds.
+/// Identity, contents and timing of a logger.
 #[derive(Debug, Clone)]
 pub struct LoggerConfig {
     /// 1 to 4094.
     pub address: u16,
-    /// Commands must carry it; 0: they need none.
+    /// The code that commands must carry. 0: none.
     pub security_code: u16,
-    /// Names with their drive, and contents.
+    /// Names including the drive, and contents.
     pub files: Vec<(String, Vec<u8>)>,
     pub tables: Vec<TableSpec>,
-    /// Of what the tables hold.
+    /// Seed of the values in tables.
     pub seed: u64,
-    /// What each command keeps the processor busy; greetings take no time. At most a minute.
+    /// Processor time of each command, at most one minute. Hello messages take no time.
     pub command_time: Duration,
-    /// Commands that may be there at once, the one in work included: 1 to 255.
+    /// Maximum number of commands in the queue, including the one in progress: 1 to 255.
     pub queue_commands: usize,
     pub full_queue_policy: FullQueuePolicy,
-    /// A command that will take longer than this is answered with "please wait" after this time.
+    /// A command that takes longer than this gets a "please wait" after this time.
     pub please_wait: Duration,
-    /// Largest packet, in bytes: 200 to 1000.
+    /// Maximum packet size in bytes: 200 to 1000.
     pub max_packet_bytes: u16,
-    /// Collections that have to wait for other commands miss their first record.
+    /// Collections that wait for other commands lack their first record.
     pub skip_records: bool,
 }
 
-/// What becomes of commands for which the queue has no room.
+/// The treatment of commands when the queue is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FullQueuePolicy {
-    /// The client is told.
+    /// The client gets an error reply.
     #[default]
     Refuse,
-    /// Nobody is told.
+    /// The client gets no reply.
     Drop,
 }
 
 impl Default for LoggerConfig {
-    /// An empty logger that answers at once.
+    /// A logger without files and tables that replies immediately.
     fn default() -> LoggerConfig {
         LoggerConfig {
             address: DEFAULT_ADDRESS,
@@ -87,10 +87,10 @@ impl Default for LoggerConfig {
             tables: Vec::new(),
             seed: 1,
             command_time: Duration::ZERO,
-            // The buffers for short packets of a CR3000 (its manual); other loggers are said to be alike.
+            // The buffers for short packets of a CR3000, by its manual. Other loggers are reported to be similar.
             queue_commands: 15,
             full_queue_policy: FullQueuePolicy::Refuse,
-            // Loggers promise an answer or "please wait" within a second (BMP5 manual).
+            // Loggers promise a reply or "please wait" within a second (BMP5 manual).
             please_wait: Duration::from_secs(1),
             max_packet_bytes: 1000,
             skip_records: false,
@@ -99,7 +99,7 @@ impl Default for LoggerConfig {
 }
 
 impl LoggerConfig {
-    /// Most bytes of a message: 998 in the largest packet.
+    /// Maximum number of message bytes: 998 in the largest packet.
     fn max_message_bytes(&self) -> usize {
         usize::from(self.max_packet_bytes).saturating_sub(2)
     }
@@ -130,7 +130,7 @@ impl LoggerConfig {
     }
 }
 
-/// The first name that was there before.
+/// The first name that occurs twice.
 fn first_duplicate<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
     let mut seen = BTreeSet::new();
     names.into_iter().find(|name| !seen.insert(*name))
@@ -145,11 +145,11 @@ pub struct Logger {
     line_errors: Receiver<LabError>,
 }
 
-/// Connections at once: far more than a real logger bears.
+/// Maximum number of simultaneous connections: far more than a real logger supports.
 const CONNECTION_LIMITS: ServerLimits = ServerLimits { sessions: 256, idle_s: 600, ..ServerLimits::DEFAULT };
 
 impl Logger {
-    /// Starts a logger whose clock tells the time of the host in UTC.
+    /// Starts a logger whose clock shows the host's time in UTC.
     pub fn start(options: &LoggerOptions) -> Result<Logger, LabError> {
         let since_1990 = crate::clock::wall_clock_date().as_nanosecond()
             - i128::from(LOGGER_EPOCH_UNIX_SECONDS) * 1_000_000_000;
@@ -157,7 +157,7 @@ impl Logger {
         Logger::start_with(options, clock, Dialer::new(Clock::System))
     }
 
-    /// Starts a logger whose clock stands at `clock` now, on the links of a dialer.
+    /// Starts a logger whose clock now shows `clock`, on the links of a dialer.
     pub fn start_with(
         options: &LoggerOptions,
         clock: LoggerTime,
@@ -187,7 +187,7 @@ impl Logger {
         Ok(logger)
     }
 
-    /// Answers on a line in a thread of its own.
+    /// Serves a line in its own thread.
     fn start_line(
         &mut self,
         endpoint: &Endpoint,
@@ -201,7 +201,7 @@ impl Logger {
             let ended = drive(&mut party, link.as_mut(), &clock, &stop, CANCEL_CHECK_INTERVAL);
             if !stop.load(Relaxed) {
                 let fault = ended.err().unwrap_or(Fault::Closed);
-                // Room for each line's end; nobody asks any more if nobody receives.
+                // The channel has room for each line. A send fails only without a receiver.
                 let _ = lost.try_send(LinkError::new(&line, fault).into());
             }
         };
@@ -211,12 +211,12 @@ impl Logger {
         Ok(())
     }
 
-    /// Where it really listens.
+    /// The effective listening endpoints.
     pub fn endpoints(&self) -> &[Endpoint] {
         self.server.endpoints()
     }
 
-    /// Connections that were accepted and refused.
+    /// Numbers of accepted and refused connections.
     pub fn connection_counts(&self) -> (u64, u64) {
         let counters = self.server.counters();
         (counters.accepted.load(Relaxed), counters.refused.load(Relaxed))
@@ -226,12 +226,12 @@ impl Logger {
         self.machine.lock().counters
     }
 
-    /// Why lines are no longer answered on, each once.
+    /// Why lines have failed, each once.
     pub fn line_errors(&self) -> impl Iterator<Item = LabError> {
         self.line_errors.try_iter()
     }
 
-    /// Whether anything is left to answer on.
+    /// True if at least one endpoint or line works.
     pub fn is_reachable(&self) -> bool {
         !self.endpoints().is_empty() || self.line_threads.iter().any(|line| !line.is_finished())
     }
@@ -241,7 +241,7 @@ impl Drop for Logger {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         for line in self.line_threads.drain(..) {
-            // A thread that panicked has said so already.
+            // A thread that panicked has already printed its message.
             let _ = line.join();
         }
     }

@@ -1,6 +1,6 @@
-//! The lab: links made of software, for work without hardware.
+//! The lab: software links, for work without hardware.
 //!
-//! Each piece starts, runs in threads of its own, and stops when it is dropped. Nothing here prints.
+//! Each lab device starts, runs in its own threads, and stops when it is dropped. It prints nothing.
 
 use crate::endpoint::Endpoint;
 
@@ -14,11 +14,11 @@ pub mod shaper;
 pub mod uart;
 pub mod vm;
 
-/// Stand-ins for the far ends of transports that nobody can listen on: the contract tests and the demo start them.
+/// Stand-ins for the remotes of transports that we have no server for. Contract tests and the demo start them.
 pub static STAND_INS: &[StandIn] =
     &[kernel_echo::STAND_IN, uart::STAND_IN, device_server::STAND_IN, redirect::STAND_IN];
 
-/// How to start a far end that sends back what it gets.
+/// How to start a remote that returns the payload.
 pub struct StandIn {
     pub summary: &'static str,
     pub start: fn() -> Result<Box<dyn RunningStandIn>, LabError>,
@@ -26,16 +26,16 @@ pub struct StandIn {
 
 /// A stand-in that runs until it is dropped.
 pub trait RunningStandIn: Send {
-    /// Where links to it lead, every variant once.
+    /// Endpoints of the stand-in, each variant once.
     fn endpoints(&self) -> Vec<Endpoint>;
 
-    /// The same with settings that people meet, where those of the variants are chosen for speed.
+    /// The same with typical settings, where those of the variants are chosen for speed.
     fn typical_endpoints(&self) -> Vec<Endpoint> {
         self.endpoints()
     }
 }
 
-/// Why a piece of the lab does not run: what failed, on what, what to try.
+/// Why a lab device failed: the operation, its object, and a remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct LabError(pub String);

@@ -1,8 +1,7 @@
-//! The same shape in the kernel: a netem queue on a network device, set with `tc` and removed again.
+//! Shaping by the kernel: a netem queue on a network device, set with `tc` and removed afterwards.
 //!
-//! It works below TCP, so acknowledgements and connections are delayed as well, and it shapes what leaves by the
-//! device, of all programs. A process that is killed outright leaves it behind; whoever starts next finds it by its
-//! handle.
+//! It works below TCP, so it also delays acknowledgements and connection setup. It shapes all programs' traffic that
+//! leaves by the device. If this process is killed, the queue stays. The next start recognises it by its handle.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -12,25 +11,25 @@ use super::LabError;
 use super::shaper::check_shape;
 use crate::link::shaped::{Occurrence, Shape};
 
-/// Of our queues, so that nobody else's is taken for one: the number of our own port.
+/// Handle of our queues, to distinguish them from others: our own port number.
 const QDISC_HANDLE: &str = "7100:";
 
-/// Payload of a full packet over Ethernet: netem counts its queue in packets.
+/// Payload of a full Ethernet packet. netem counts its queue in packets.
 const FULL_PACKET_BYTES: f64 = 1500.0;
 
-/// netem's own limit, and the most packets we ask it to hold (150 MB of full ones).
+/// netem's default limit, and our maximum queue (150 MB of full packets).
 const MIN_QUEUE_PACKETS: f64 = 1000.0;
 const MAX_QUEUE_PACKETS: f64 = 100_000.0;
 
-/// A netem queue of ours; removed when dropped.
+/// A netem queue that is removed when dropped.
 #[derive(Debug)]
 pub struct Netem {
-    /// Nothing when it was removed.
+    /// `None` after removal.
     device: Option<String>,
 }
 
 impl Netem {
-    /// Shapes what leaves by `device`. Refuses a device that has a queue of ours already.
+    /// Shapes traffic that leaves by `device`. Fails if the device already has a queue of ours.
     pub fn start(device: &str, shape: &Shape) -> Result<Netem, LabError> {
         check_shape(shape)?;
         if !(shape.tail.is_zero() && shape.slot.is_zero() && shape.spike_occurrence == Occurrence::Never) {
@@ -52,7 +51,7 @@ impl Netem {
         Ok(Netem { device: Some(device.to_owned()) })
     }
 
-    /// Removes it, and tells whether that worked.
+    /// Removes the queue and reports errors.
     pub fn remove(mut self) -> Result<(), LabError> {
         self.device.take().map_or(Ok(()), |device| remove_qdisc(&device))
     }
@@ -61,7 +60,7 @@ impl Netem {
 impl Drop for Netem {
     fn drop(&mut self) {
         if let Some(device) = self.device.take() {
-            // The next start finds what is left.
+            // The next start detects a queue that remains.
             let _ = remove_qdisc(&device);
         }
     }
@@ -72,11 +71,11 @@ fn remove_qdisc(device: &str) -> Result<(), LabError> {
         .map(|_| ())
 }
 
-/// What `tc` is told (tc-netem(8)).
+/// Arguments for `tc` (tc-netem(8)).
 fn tc_arguments(device: &str, shape: &Shape) -> Vec<String> {
     let words = ["qdisc", "add", "dev", device, "root", "handle", QDISC_HANDLE, "netem", "limit"];
     let mut arguments = words.map(str::to_owned).to_vec();
-    // Without a delay nothing is on its way, however unlimited the rate.
+    // Without a delay no packet is in flight, whatever the rate.
     let on_its_way =
         if shape.delay.is_zero() { 0.0 } else { shape.bits_per_second / 8.0 * shape.delay.as_secs_f64() };
     let held = shape.queue_bytes as f64 + on_its_way;
@@ -105,9 +104,9 @@ fn tc_arguments(device: &str, shape: &Shape) -> Vec<String> {
     arguments
 }
 
-/// Runs `tc`; what it prints, or what it complains of.
+/// Runs `tc` and returns its output. The error has its error message.
 fn run_tc(device: &str, arguments: &[String]) -> Result<String, LabError> {
-    // In a group of its own it does not get the Ctrl-C that ends us, and removes what it has to.
+    // In its own process group it survives the Ctrl-C that ends us, and can remove the queue.
     let output = Command::new("tc").args(arguments).process_group(0).output().map_err(|error| {
         LabError(match error.kind() {
             io::ErrorKind::NotFound => "tc is not installed: apt-get install iproute2".to_owned(),
@@ -122,7 +121,7 @@ fn run_tc(device: &str, arguments: &[String]) -> Result<String, LabError> {
     Err(LabError(format!("{device}: tc: {complaint}{}", remedy(&complaint))))
 }
 
-/// What to try, by what `tc` of iproute2 6.1 and older ones say.
+/// Suggests a remedy, based on the messages of iproute2 6.1 and older.
 fn remedy(complaint: &str) -> &'static str {
     const REMEDIES: [(&str, &str); 6] = [
         (

@@ -1,40 +1,40 @@
-//! Packing: when a device server sends on what came from its line, by the rules that real ones have.
+//! Packing: when a device server sends the data from its line, by the rules of real ones.
 //!
-//! Bytes in with the time, packets out, and when the next one is due. Reads no clock and waits for nothing.
+//! The caller supplies bytes with the time, and gets packets and the next due time. Reads no clock and does not wait.
 
 use std::time::Duration;
 
 use crate::clock::Time;
 
-/// The rules of a port. Whichever is met first ends a packet; so does a full buffer.
+/// The rules of a port. The first rule that applies ends a packet; so does a full buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackingRules {
-    /// Send once the line was silent for so long. Zero: no such rule.
+    /// Send after this time of silence on the line. Zero: off.
     pub inter_character_timeout: Duration,
-    /// Send so long after the first byte. Zero: no such rule.
+    /// Send this long after the first byte. Zero: off.
     pub force_transmit_after: Duration,
-    /// Send when so many bytes are there, at most `buffer`. Zero: no such rule.
+    /// Send after this many bytes, at most `buffer_bytes`. Zero: off.
     pub packet_bytes: usize,
-    /// Send when these one or two bytes have come, one after the other. Empty: no such rule.
+    /// Send after this sequence of one or two bytes. Empty: off.
     pub delimiter: Vec<u8>,
     pub delimiter_process: DelimiterProcess,
-    /// Bytes that wait for a rule at most, 1 to [`PackingRules::MAX_BUFFER_BYTES`].
+    /// Maximum number of buffered bytes, 1 to [`PackingRules::MAX_BUFFER_BYTES`].
     pub buffer_bytes: usize,
 }
 
-/// What becomes of a delimiter.
+/// The treatment of a delimiter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DelimiterProcess {
-    /// It ends the packet.
+    /// The delimiter ends the packet.
     #[default]
     Keep,
-    /// The packet ends before it; it is not sent.
+    /// The packet ends before the delimiter, which is not sent.
     Strip,
-    /// So many bytes behind it belong to the packet: checksums.
+    /// This many bytes after the delimiter belong to the packet: checksums.
     Plus(usize),
 }
 
-/// What a read brings is sent at once.
+/// Sends the data of each read immediately.
 impl Default for PackingRules {
     fn default() -> PackingRules {
         PackingRules {
@@ -49,10 +49,10 @@ impl Default for PackingRules {
 }
 
 impl PackingRules {
-    /// More would only hide the line behind a buffer.
+    /// A larger buffer would only hide the line.
     pub const MAX_BUFFER_BYTES: usize = 1 << 20;
 
-    /// What is wrong with it, if anything.
+    /// Checks the rules. The error describes the first contradiction.
     pub fn check(&self) -> Result<(), String> {
         let PackingRules { packet_bytes: length, buffer_bytes: buffer, .. } = *self;
         if !(1..=PackingRules::MAX_BUFFER_BYTES).contains(&buffer) {
@@ -70,7 +70,7 @@ impl PackingRules {
         Ok(())
     }
 
-    /// Whether nothing ever waits.
+    /// True if data is never held back.
     fn is_immediate(&self) -> bool {
         self.inter_character_timeout.is_zero()
             && self.force_transmit_after.is_zero()
@@ -79,23 +79,23 @@ impl PackingRules {
     }
 }
 
-/// The buffer of one port. Allocates when it is made, never after.
+/// The buffer of one port. It allocates only on creation.
 ///
-/// Fill its [`free_space`](Packer::free_space), say so with [`commit`](Packer::commit), and take packets with
-/// [`next_packet`](Packer::next_packet) until there is none.
+/// Fill its [`free_space`](Packer::free_space), report that with [`commit`](Packer::commit), and take packets with
+/// [`next_packet`](Packer::next_packet) until there are no more.
 #[derive(Debug)]
 pub struct Packer {
     rules: PackingRules,
     is_immediate: bool,
     bytes: Box<[u8]>,
-    /// The packet that is being collected lies from `start` to `end`.
+    /// The current packet lies from `start` to `end`.
     start: usize,
     end: usize,
-    /// Up to here no rule of content is met.
+    /// The content rules were checked up to here; none applies.
     scanned_end: usize,
-    /// A delimiter was seen: the packet ends here.
+    /// The end of the packet, after a delimiter was found.
     packet_end: Option<usize>,
-    /// The line was silent here for long enough, but its next bytes were faster than this was noticed.
+    /// The line was silent long enough here, but the next bytes arrived before that was noticed.
     silence_end: Option<usize>,
     first_byte_time: Time,
     last_byte_time: Time,
@@ -117,7 +117,7 @@ impl Packer {
         }
     }
 
-    /// Where the next bytes of the line go. Never empty, if all packets were taken.
+    /// Space for the next bytes of the line. Never empty if all packets were taken.
     pub fn free_space(&mut self) -> &mut [u8] {
         let start = std::mem::take(&mut self.start);
         self.bytes.copy_within(start..self.end, 0);
@@ -127,7 +127,7 @@ impl Packer {
         &mut self.bytes[self.end..]
     }
 
-    /// The first `bytes` of the room came from the line; `now` is the time just after they did.
+    /// The first `bytes` of the free space came from the line. `now` is the time just after that.
     pub fn commit(&mut self, bytes: usize, now: Time) {
         if self.start == self.end {
             self.first_byte_time = now;
@@ -138,7 +138,7 @@ impl Packer {
         self.last_byte_time = now;
     }
 
-    /// When something has to be sent although nothing more came; [`Time::NEVER`] if nothing has.
+    /// When buffered data has to be sent without further input; [`Time::NEVER`] if there is none.
     pub fn due_time(&self) -> Time {
         if self.start == self.end {
             return Time::NEVER;
@@ -151,7 +151,7 @@ impl Packer {
             .min(after(self.first_byte_time, self.rules.force_transmit_after))
     }
 
-    /// The next packet, if one is complete by now.
+    /// The next packet, if one is complete at `now`.
     pub fn next_packet(&mut self, now: Time) -> Option<&[u8]> {
         loop {
             let (packet_end, next_start) = self.next_boundary(now)?;
@@ -159,7 +159,7 @@ impl Packer {
             self.start = next_start;
             self.scanned_end = next_start;
             self.packet_end = None;
-            // What is left came with the last bytes.
+            // The remaining bytes came with the last ones.
             self.first_byte_time = self.last_byte_time;
             if !packet.is_empty() {
                 return Some(&self.bytes[packet]);
@@ -167,7 +167,7 @@ impl Packer {
         }
     }
 
-    /// Forgets what waits, but not what is being put into the room; returns how many bytes that was.
+    /// Discards the buffered bytes, but not the free space being filled. Returns their number.
     pub fn discard_waiting(&mut self) -> usize {
         let waiting = self.end - self.start;
         (self.start, self.scanned_end) = (self.end, self.end);
@@ -175,7 +175,7 @@ impl Packer {
         waiting
     }
 
-    /// Where the packet ends, and where the one behind it begins.
+    /// The end of the packet, and the start of the next.
     fn next_boundary(&mut self, now: Time) -> Option<(usize, usize)> {
         let limit = self.silence_end.unwrap_or(self.end);
         if let Some(found) = self.scan_content_rules(limit) {
@@ -188,7 +188,7 @@ impl Packer {
         (full || self.due_time() <= now).then_some((self.end, self.end))
     }
 
-    /// Looks for what the rules of content want, byte by byte.
+    /// Checks the content rules byte by byte.
     fn scan_content_rules(&mut self, limit: usize) -> Option<(usize, usize)> {
         let PackingRules { packet_bytes: length, delimiter, delimiter_process: process, .. } = &self.rules;
         if *length == 0 && delimiter.is_empty() {
@@ -225,7 +225,7 @@ mod tests {
         Time(ms * 1_000_000)
     }
 
-    /// Puts bytes in at an instant; what comes out then.
+    /// Commits bytes at an instant and returns the resulting packets.
     fn commit_bytes(packer: &mut Packer, bytes: &[u8], now: Time) -> Vec<String> {
         packer.free_space()[..bytes.len()].copy_from_slice(bytes);
         packer.commit(bytes.len(), now);
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(packer.due_time(), at_ms(9));
         assert!(take_packets(&mut packer, at_ms(8)).is_empty());
         assert_eq!(take_packets(&mut packer, at_ms(9)), ["ab"]);
-        // Noticed late, silence still parts what came before it from what came after.
+        // Silence separates packets even if it is noticed late.
         assert!(commit_bytes(&mut packer, b"c", at_ms(20)).is_empty());
         assert_eq!(commit_bytes(&mut packer, b"d", at_ms(30)), ["c"]);
         assert_eq!(packer.due_time(), at_ms(35));

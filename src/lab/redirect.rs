@@ -1,7 +1,7 @@
-//! The redirector: a local serial port (a pseudo-terminal) joined to a port elsewhere, for programs that know nothing of
-//! networks. What they set is set there.
+//! The redirector: a local serial port (a pseudo-terminal) connected to a remote port, for programs without network
+//! support. Settings that a program makes are applied to the remote port.
 //!
-//! Not for how a remote port is reached: that is its link's business. Bytes move in `session.rs`.
+//! This module does not know how a remote port is reached: its link does. Bytes move in `session.rs`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,24 +26,24 @@ pub use stand_in::STAND_IN;
 
 use session::RedirectSession;
 
-/// What a redirector is asked to do.
+/// Options of a redirector.
 #[derive(Debug, Clone)]
 pub struct RedirectorOptions {
-    /// Any stream. Where its port can be controlled, what a program sets is set there; the rest, and what a
-    /// pseudo-terminal cannot carry (data bits, even parity), comes from this endpoint's options.
+    /// Any stream. If its port can be controlled, a program's settings are applied there. Settings that a
+    /// pseudo-terminal cannot represent (data bits, even parity) come from this endpoint's options.
     pub remote: Endpoint,
-    /// A symbolic link to the local port; removed at the end.
+    /// A symbolic link to the local port. It is removed at the end.
     pub link: Option<PathBuf>,
-    /// For opening a connection.
+    /// Time-out for opening a connection.
     pub timeout: Duration,
-    /// Also the first connection may fail: it is tried again like a lost one.
+    /// Retry the first connection as well, not only a lost one.
     pub retry: bool,
-    /// Ends where there was no connection for so long; `None` never does.
+    /// Ends after this time without a connection. `None`: never.
     pub give_up_after: Option<Duration>,
 }
 
 impl RedirectorOptions {
-    /// No link, one second to connect, only the first connection has to succeed.
+    /// No symbolic link, one second to connect, and the first connection has to succeed.
     pub fn new(remote: Endpoint) -> RedirectorOptions {
         RedirectorOptions {
             remote,
@@ -55,27 +55,27 @@ impl RedirectorOptions {
     }
 }
 
-/// What happened.
+/// An event of a redirector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedirectorEvent {
     Connected,
     ConnectionLost {
         why: String,
     },
-    /// A connection did not come about. It is tried again; told once for each reason.
+    /// A connection attempt failed and will be repeated. Reported once for each reason.
     ConnectFailed {
         why: String,
     },
-    /// A program's settings are in force at the remote port.
+    /// A program's settings are effective at the remote port.
     SettingsApplied {
         settings: SerialSettings,
     },
-    /// The remote port has settings of its own.
+    /// The remote port rejected a program's settings.
     SettingsRejected {
         wanted: SerialSettings,
         why: String,
     },
-    /// There was no connection for too long: it has ended.
+    /// The redirector ended because there was no connection for too long.
     GaveUp,
 }
 
@@ -94,22 +94,22 @@ impl fmt::Display for RedirectorEvent {
     }
 }
 
-/// What a redirector has done since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub struct RedirectorCounters {
     pub connections: AtomicU64,
-    /// Bytes from programs that the connection took.
+    /// Bytes from programs that the connection accepted.
     pub to_remote: AtomicU64,
-    /// Bytes for programs that the local port took.
+    /// Bytes for programs that the local port accepted.
     pub from_remote: AtomicU64,
-    /// Of what the connection brought, bytes that a program threw away before the local port had room.
+    /// Received bytes that a program purged before the local port had room for them.
     pub purged: AtomicU64,
 }
 
 /// A running redirector; stops when it is dropped.
 ///
-/// While there is no connection, what a program writes stays in the local port until that is full; then the program
-/// waits. What comes while no program has the port open is kept in the same way.
+/// Without a connection, data that a program writes stays in the local port until that is full; then the program
+/// blocks. Received data is buffered in the same way while no program has the port open.
 pub struct Redirector {
     link: Option<Symlink>,
     state: Arc<RedirectorState>,
@@ -117,33 +117,33 @@ pub struct Redirector {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct RedirectorState {
     options: RedirectorOptions,
     pty: Pty,
-    /// The settings of the endpoint.
+    /// The settings in the endpoint's options.
     line_settings: SerialSettings,
     dialer: Dialer,
     stop: AtomicBool,
-    /// Waiting for a connection to come about.
+    /// A connection attempt is in progress.
     is_connecting: AtomicBool,
     has_ended: AtomicBool,
     counters: RedirectorCounters,
     events: SyncSender<RedirectorEvent>,
 }
 
-/// Events that wait to be asked for.
+/// Maximum number of unread events.
 const MAX_QUEUED_EVENTS: usize = 1024;
 
-/// Pauses between attempts to connect grow from the first to the last.
+/// Delay between connection attempts: it grows from the minimum to the maximum.
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(100);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(5);
 
-/// How often a thread that waits looks up: for its end, and for settings that nothing was written behind.
+/// How often a waiting thread checks for its end, and for settings without data after them.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Redirector {
-    /// Makes the local port and connects it.
+    /// Creates the local port and connects it.
     pub fn start(options: &RedirectorOptions) -> Result<Redirector, LabError> {
         let remote = &options.remote;
         let fault = |fault| LinkError::new(remote, fault);
@@ -182,7 +182,7 @@ impl Redirector {
         Ok(Redirector { link, state: common, events, thread: Some(thread) })
     }
 
-    /// Where programs find the local port: the link, or the terminal itself.
+    /// Path of the local port: the symbolic link, or the terminal.
     pub fn path(&self) -> &Path {
         self.link.as_ref().map_or(&self.state.pty.path, |link| &link.path)
     }
@@ -191,12 +191,12 @@ impl Redirector {
         &self.state.counters
     }
 
-    /// What happened since this was asked last; of what nobody asks for, the last are lost.
+    /// Events since the last call. If events are not read in time, the newest are dropped.
     pub fn events(&self) -> impl Iterator<Item = RedirectorEvent> {
         self.events.try_iter()
     }
 
-    /// It gave up.
+    /// True after it gave up.
     pub fn has_ended(&self) -> bool {
         self.state.has_ended.load(Relaxed)
     }
@@ -205,7 +205,7 @@ impl Redirector {
 impl Drop for Redirector {
     fn drop(&mut self) {
         self.state.stop.store(true, Relaxed);
-        // One that waits for a host which does not answer ends by itself, and has nothing left to do.
+        // A thread that waits for an unresponsive host ends by itself and has nothing left to do.
         if !self.state.is_connecting.load(Relaxed)
             && let Some(thread) = self.thread.take()
         {
@@ -215,7 +215,7 @@ impl Drop for Redirector {
 }
 
 impl RedirectorState {
-    /// Connects and carries, again and again.
+    /// Connects and runs sessions repeatedly.
     fn run(&self, first: Result<Box<dyn Link>, LinkError>) {
         let mut opened = first;
         let mut pause = MIN_RECONNECT_DELAY;
@@ -227,7 +227,7 @@ impl RedirectorState {
                     let began = self.dialer.now();
                     self.run_session(link);
                     alone_since = self.dialer.now();
-                    // A far end that takes connections only to close them is not asked faster than one that takes none.
+                    // The delay also applies to a remote that accepts connections and closes them at once.
                     if alone_since.since(began) >= MAX_RECONNECT_DELAY {
                         pause = MIN_RECONNECT_DELAY;
                     }
@@ -255,7 +255,7 @@ impl RedirectorState {
         self.has_ended.store(true, Relaxed);
     }
 
-    /// Joins the two until the connection is lost.
+    /// Runs one session until the connection is lost.
     fn run_session(&self, link: Box<dyn Link>) {
         self.counters.connections.fetch_add(1, Relaxed);
         self.emit(RedirectorEvent::Connected);
@@ -274,7 +274,7 @@ impl RedirectorState {
     }
 
     fn emit(&self, event: RedirectorEvent) {
-        // Who does not ask in time misses some.
+        // Events that are not read in time are dropped.
         let _ = self.events.try_send(event);
     }
 

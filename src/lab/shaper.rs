@@ -1,8 +1,8 @@
-//! The shaper: a relay between two links that gives what passes the delay, rate, queue and faults of another link.
+//! The shaper: a relay between two links that adds the delay, rate, queue and faults of another link.
 //!
-//! Both ends may be anybody's. Each connection has two threads, one a direction, which do nothing but receive from
-//! one side and send to the other; what happens on the way is the business of [`crate::link::shaped`]. A side that does
-//! not read holds up its own connection alone.
+//! Client and server can be any programs. Each connection has two threads, one per direction, that only receive from
+//! one side and send to the other. [`crate::link::shaped`] decides what happens in between. A side that does not read
+//! blocks only its own connection.
 
 use std::fs::File;
 use std::io::{self, LineWriter, Write};
@@ -25,40 +25,40 @@ use crate::link::{self, Admission, Dialer, Fault, Framing, Link, LinkError, List
 use crate::serve::ServerCounters;
 use crate::units::format_duration;
 
-/// What to relay and what to do to it.
+/// The endpoints of a relay and the shape of each direction.
 #[derive(Debug, Clone)]
 pub struct ShaperOptions {
     pub listen: Endpoint,
     pub to: Endpoint,
-    /// From whoever connects to where `to` leads.
+    /// From the connecting client to `to`.
     pub up: Shape,
     pub down: Shape,
-    /// The same seed does the same to the same messages.
+    /// The same seed has the same effects on the same messages.
     pub seed: u64,
-    /// Where to write down what was done to each message.
+    /// File to log the treatment of each message in.
     pub log: Option<PathBuf>,
 }
 
-/// Bytes the queue before a line of this rate holds if nothing else is asked for: 100 ms, and at least 64 KiB.
+/// Default size of the queue in front of a link of this rate: 100 ms, and at least 64 KiB.
 pub fn default_queue_bytes(bits_per_second: f64) -> u64 {
     ((bits_per_second / 8.0 * 0.1) as u64).max(64 << 10)
 }
 
-/// A kind of link, known by name.
+/// A kind of link with a name.
 pub struct LinkProfile {
     pub name: &'static str,
     pub summary: &'static str,
-    /// Each way, but for the rate and the queue.
+    /// For each direction, without rate and queue.
     pub shape: Shape,
-    /// Bits per second.
+    /// Bits per second, upload.
     pub rate_up: f64,
     pub rate_down: f64,
 }
 
-/// Rates and half the round trip of `connectivity.ini.sample` of WebPageTest, but for satellite (about 600 ms there and
-/// back is usual), fibre and lan, which are ours, and the radio links. These stand on what the wireless study measured with
-/// 32 bytes: through an access point at the median 2.0 ms, at p90 5.8 ms, of TCP 1.4 % over 300 ms, of UDP 1.8 % lost; by
-/// RFCOMM at the median 7.9 ms, at p90 16.9 ms, nothing over 50 ms, nothing lost. Half of each is for either way.
+/// Rates and half the round trip from `connectivity.ini.sample` of WebPageTest, except satellite (a round trip of
+/// about 600 ms is usual), fibre, lan and the radio links, which are our own. The radio links are based on the
+/// wireless study, which measured 32-byte messages. Access point: median 2.0 ms, p90 5.8 ms, 1.4 % over 300 ms (TCP),
+/// 1.8 % lost (UDP). RFCOMM: median 7.9 ms, p90 16.9 ms, none over 50 ms, none lost. Each direction gets half.
 pub static PROFILES: &[LinkProfile] = &[
     profile("satellite", "geostationary satellite", 300_000, 2e6, 20e6),
     profile("dial-up", "modem on a telephone line", 60_000, 30e3, 49e3),
@@ -78,21 +78,21 @@ pub static PROFILES: &[LinkProfile] = &[
             loss: Occurrence::Share(0.009),
             ..Shape::NONE
         },
-        // Payload of 802.11g at its 54 Mbit/s, about.
+        // Approximate payload rate of 802.11g at 54 Mbit/s.
         ..profile("wifi", "Wi-Fi through an access point", 0, 20e6, 20e6)
     },
     LinkProfile {
         shape: Shape {
             delay: Duration::from_micros(3_000),
             tail: Duration::from_micros(50),
-            // Seven slots: it was not this device's turn.
+            // Seven slots in which other devices have their turn.
             spike_occurrence: Occurrence::Share(0.06),
             spike_delay: Duration::from_micros(8_750),
-            // A slot there and one back, of 625 µs each.
+            // One slot in each direction, of 625 µs.
             slot: Duration::from_micros(1_250),
             ..Shape::NONE
         },
-        // Packets of 5 slots at 3 Mbit/s (3-DH5), both ways alike.
+        // Packets of 5 slots at 3 Mbit/s (3-DH5), in both directions.
         ..profile("bluetooth", "Bluetooth, a connection of the classic kind", 0, 1.3069e6, 1.3069e6)
     },
 ];
@@ -108,7 +108,7 @@ const fn profile(
     LinkProfile { name, summary, shape, rate_up, rate_down }
 }
 
-/// What a shape does besides delay, jitter, rate and queue, in a few words each.
+/// Describes a shape in a few phrases, except delay, jitter, rate and queue.
 pub fn describe_impairments(shape: &Shape) -> Vec<String> {
     let mut words = Vec::new();
     if !shape.tail.is_zero() {
@@ -131,21 +131,21 @@ pub fn describe_impairments(shape: &Shape) -> Vec<String> {
     words
 }
 
-/// Connections at once; each takes two threads.
+/// Maximum number of simultaneous connections. Each takes two threads.
 const MAX_CONNECTIONS: usize = 1000;
 
-/// How often a thread that waits looks whether it is still wanted.
+/// How often a waiting thread checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A connection of links that cannot close is over when nothing has passed for so long.
+/// Links without connections end after this time without traffic.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Most of a stream forwarded at once.
+/// Maximum number of stream bytes forwarded at once.
 const MAX_CHUNK_BYTES: usize = 64 * 1024;
 
 const THREAD_STACK_BYTES: usize = 256 * 1024;
 
-/// Events that wait to be read; further ones are left out.
+/// Maximum number of unread events. Further events are dropped.
 const MAX_QUEUED_EVENTS: usize = 64;
 
 /// A running shaper; it stops when dropped.
@@ -168,7 +168,7 @@ struct Relay {
 }
 
 impl Shaper {
-    /// Listens, and opens the far side for everyone who connects.
+    /// Listens, and opens a link to the server for each client.
     pub fn start(options: &ShaperOptions, dialer: &Dialer) -> Result<Shaper, LabError> {
         check_options(options)?;
         let listener = dialer.listen(&options.listen)?;
@@ -195,12 +195,12 @@ impl Shaper {
         Ok(Shaper { endpoint, relay, listener: Some(thread), events, log })
     }
 
-    /// Where it really listens.
+    /// The effective listening endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// What has passed from the clients, and to them.
+    /// Counters of the direction from the clients, then of the direction to them.
     pub fn tallies(&self) -> [PathCounters; 2] {
         [self.relay.up.counters(), self.relay.down.counters()]
     }
@@ -209,30 +209,30 @@ impl Shaper {
         &self.relay.counters
     }
 
-    /// What went wrong since it was asked last, one line each.
+    /// Errors since the last call, one line each.
     pub fn events(&self) -> impl Iterator<Item = String> {
         self.events.try_iter().chain(self.log.as_ref().and_then(MessageLogFile::failure))
     }
 }
 
 impl Drop for Shaper {
-    /// Takes no more connections and ends those that are open.
+    /// Accepts no more connections and ends the open ones.
     fn drop(&mut self) {
         self.relay.stop.store(true, Relaxed);
         if let Some(listener) = self.listener.take() {
-            // A listener that panicked has said so already.
+            // A listener that panicked has already printed its message.
             let _ = listener.join();
         }
     }
 }
 
-/// Whether a link there carries a stream, of which nothing can be lost.
+/// True if a link to this endpoint carries a stream, which cannot lose data.
 pub fn is_stream_endpoint(endpoint: &Endpoint) -> Result<bool, LinkError> {
     let caps = link::endpoint_caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
     Ok(caps.framing == Framing::Stream)
 }
 
-/// Refuses what cannot be shaped as asked.
+/// Rejects options that cannot be applied.
 fn check_options(options: &ShaperOptions) -> Result<(), LabError> {
     let ShaperOptions { listen, to, .. } = options;
     let is_stream = is_stream_endpoint(listen)?;
@@ -259,7 +259,7 @@ fn check_options(options: &ShaperOptions) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Refuses a shape that contradicts itself.
+/// Rejects a contradictory shape.
 pub(super) fn check_shape(shape: &Shape) -> Result<(), LabError> {
     if shape.jitter > shape.delay {
         let (jitter, delay) = (shape.jitter, shape.delay);
@@ -270,7 +270,7 @@ pub(super) fn check_shape(shape: &Shape) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The file that says what was done to each message. A line is there as soon as it happened.
+/// The log of the treatment of each message. Each line is written immediately.
 struct MessageLogFile {
     file: Arc<Mutex<LineWriter<File>>>,
     name: String,
@@ -304,13 +304,13 @@ impl MessageLogFile {
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
             let line = writeln!(file, "{direction},{number},{},{bytes},{},{delay}", came.0, fate.name());
             if let Err(error) = line {
-                // The first reason is that of all that follow.
+                // Later errors have the same cause as the first.
                 let _ = failed.set(error.to_string());
             }
         }))
     }
 
-    /// Why the file lacks something, told once.
+    /// Why the log is incomplete; reported once.
     fn failure(&self) -> Option<String> {
         let failed = self.error.get().filter(|_| !self.is_reported.swap(true, Relaxed))?;
         Some(format!("{}: {failed}: from now on it lacks lines", self.name))
@@ -323,25 +323,25 @@ enum RelayError {
     Destination(Fault),
 }
 
-/// What the two threads of a connection know of each other.
+/// State that the two threads of a connection share.
 struct RelayConnection {
-    /// Nothing can pass any more, either way.
+    /// Neither direction can carry data any more.
     is_ended: AtomicBool,
-    /// When something passed.
+    /// Time of the last transfer.
     last_activity: AtomicU64,
-    /// Nobody tells when it is over, so silence does.
+    /// The link does not signal its end, so an idle time-out ends it.
     ends_when_idle: bool,
 }
 
 impl Relay {
     fn accept_clients(self: &Arc<Relay>, mut listener: Box<dyn Listener>) {
-        // For this thread and those it starts: a delay is as exact as the timer that ends it.
+        // For this thread and those it starts: the timer limits the accuracy of a delay.
         let _ = cpu::set_timer_slack_ns(1);
         while !self.stop.load(Relaxed) {
             match listener.accept(CANCEL_CHECK_INTERVAL, &mut |_, _, _| Admission::Open) {
                 Ok((link, from)) => self.start_connection(link, from),
                 Err(Fault::TimedOut) => {}
-                // Out of descriptors, usually: those in use will be freed.
+                // Usually no descriptor is free. Open connections will release theirs.
                 Err(_) => thread::sleep(CANCEL_CHECK_INTERVAL),
             }
         }
@@ -369,11 +369,11 @@ impl Relay {
 
     fn record_failure(&self, from: &str, error: impl std::fmt::Display) {
         self.counters.failed.fetch_add(1, Relaxed);
-        // Whoever does not read events misses some.
+        // Events that no reader collects are dropped.
         let _ = self.events.try_send(format!("{from}: {error}"));
     }
 
-    /// Runs a connection to its end.
+    /// Runs a connection until it ends.
     fn run_connection(&self, near: Box<dyn Link>) -> Result<(), LinkError> {
         let far = self.dialer.open(&self.to)?;
         let run = || {
@@ -393,13 +393,13 @@ impl Relay {
                     .spawn_scoped(scope, || self.relay_direction(far, to_near, &connection))
                     .map_err(Fault::system("start a thread"))?;
                 let up = self.relay_direction(near, to_far, &connection);
-                // If it panicked, it has said so already.
+                // A thread that panicked has already printed its message.
                 let down = down.join().unwrap_or(Ok(()));
                 match (up, down) {
                     (Err(RelayError::Destination(fault)), _) | (_, Err(RelayError::Source(fault))) => {
                         Err(fault)
                     }
-                    // A client that is gone is nobody's failure.
+                    // A client that disconnects is not an error.
                     _ => Ok(()),
                 }
             })
@@ -407,7 +407,7 @@ impl Relay {
         run().map_err(|fault| LinkError::new(&self.to, fault))
     }
 
-    /// Passes on what comes, and the end.
+    /// Forwards data and the end of the stream.
     fn relay_direction(
         &self,
         from: ShapedLink,
@@ -433,7 +433,8 @@ impl Relay {
                 Ok(length) => {
                     connection.last_activity.store(self.dialer.now().0, Relaxed);
                     match self.send_all(&room[..length], to.as_mut(), connection) {
-                        // What it still had to say comes first; then it ends the other direction, too.
+                        // Deliver the remaining data of the sender first. The end then propagates to the other
+                        // direction.
                         Err(Fault::Closed) => return Ok(()),
                         passed => passed.map_err(RelayError::Destination)?,
                     }
@@ -445,13 +446,14 @@ impl Relay {
                     }
                 }
                 Err(Fault::Closed) => {
-                    // A side that is gone, not merely silent, takes nothing more either; an empty message would be one.
+                    // A side that has hung up, rather than finished sending, accepts nothing more. An empty message
+                    // would be data.
                     let gone = from.caps().framing == Framing::Stream
                         && matches!(from.send(&[], Duration::ZERO), Err(Fault::Closed));
                     if gone || !to.caps().can_signal_close {
                         connection.is_ended.store(true, Relaxed);
                     }
-                    // If that side is gone, its own thread finds out.
+                    // If that side has hung up, its own thread detects it.
                     let _ = to.finish_sending();
                     return Ok(());
                 }
@@ -461,7 +463,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Sends it all, however long the other side takes.
+    /// Sends all bytes, however slowly the other side reads.
     fn send_all(
         &self,
         mut bytes: &[u8],
@@ -490,7 +492,7 @@ impl Relay {
     }
 }
 
-/// Counts among the open connections until it is dropped, however that comes about.
+/// Counts an open connection until it is dropped, on every exit path.
 struct ConnectionGuard(Arc<Relay>);
 
 impl Drop for ConnectionGuard {

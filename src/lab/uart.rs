@@ -1,9 +1,8 @@
-//! The lab UART: pseudo-terminals that behave like a serial line. What is written takes its time on the line and comes
-//! back through a loop-back plug, or goes to another terminal through a null modem.
+//! The lab UART: pseudo-terminals that behave like a serial line. Written characters take their time on the line and
+//! return through a loop-back plug, or go to another terminal through a null modem.
 //!
-//! Programs that know nothing of us open the terminals and set the line as they would a serial port's. One thread
-//! serves all ports (`engine`); what a line does is decided by machines that are told the time (`wire`, `noise`,
-//! `inbox`).
+//! Any program can open the terminals and configure the line as on a serial port. One thread serves all ports
+//! (`engine`). State machines that are given the time model the line (`wire`, `noise`, `receive_queue`).
 
 mod early_wake;
 mod engine;
@@ -30,17 +29,17 @@ use crate::link::tty::{self, Pty};
 use engine::{LineEnd, UartEngine};
 use noise::NoiseSource;
 
-/// What a port leads to.
+/// The other end of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortWiring {
-    /// Back to itself: a loop-back plug.
+    /// The port itself, through a loop-back plug.
     Plug,
-    /// To a second terminal: both ends belong to the port.
+    /// A second terminal. Both terminals belong to the port.
     NullModem,
 }
 
 impl PortWiring {
-    /// Terminals of a port.
+    /// Number of terminals of a port.
     pub fn terminals_per_port(self) -> usize {
         match self {
             PortWiring::Plug => 1,
@@ -49,7 +48,7 @@ impl PortWiring {
     }
 }
 
-/// What a pseudo-terminal cannot tell of a program's settings, so that it has to be said; `None`: as it tells.
+/// Frame settings that a pseudo-terminal does not report. `None`: as it reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FrameOverride {
     pub data_bits: Option<u8>,
@@ -66,15 +65,15 @@ impl FrameOverride {
     }
 }
 
-/// What to start.
+/// Options of the lab UARTs.
 #[derive(Debug, Clone)]
 pub struct UartOptions {
     pub wiring: PortWiring,
     /// At least one.
     pub ports: usize,
-    /// A symbolic link to the first terminal; its last number is counted up for the others.
+    /// A symbolic link to the first terminal. The others have consecutive numbers at the end.
     pub link: Option<PathBuf>,
-    /// Whether characters take their time; if not, all arrive at once, and no sender is overrun.
+    /// If true, characters take their time. If not, all arrive immediately and no sender causes an overrun.
     pub is_paced: bool,
     pub delivery: DeliveryMode,
     pub noise: LineNoise,
@@ -96,9 +95,9 @@ impl Default for UartOptions {
     }
 }
 
-/// Running ports; they and the links to them are gone when this is dropped.
+/// Running ports. Dropping this removes them and their symbolic links.
 pub struct LabUarts {
-    /// For each terminal; both ends of a null modem next to each other.
+    /// One per terminal. The two terminals of a null modem are neighbours.
     terminals: Vec<PathBuf>,
     links: Vec<Symlink>,
     stop: OwnedFd,
@@ -138,24 +137,24 @@ impl LabUarts {
         Ok(LabUarts { terminals, links, stop, thread: Some(thread) })
     }
 
-    /// The terminals for programs, both ends of a null modem next to each other.
+    /// The terminals for programs. The two terminals of a null modem are neighbours.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.terminals.clone()
     }
 
-    /// The links to them, in the same order, where any were asked for.
+    /// Their symbolic links in the same order, if requested.
     pub fn links(&self) -> impl Iterator<Item = &Path> {
         self.links.iter().map(|link| link.path.as_path())
     }
 
-    /// Stops all ports; what each terminal has seen.
+    /// Stops all ports and returns the counters of each terminal.
     pub fn stop(mut self) -> Result<Vec<UartCounters>, LabError> {
         self.stop_thread()
     }
 
     fn stop_thread(&mut self) -> Result<Vec<UartCounters>, LabError> {
         let Some(thread) = self.thread.take() else { return Ok(Vec::new()) };
-        // An event is eight bytes; the write fails only when one is there already.
+        // The event counter holds eight bytes. The write fails only if an event is already pending.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         let ended = thread.join().map_err(|_| LabError("the thread of the ports panicked".to_owned()))?;
         ended.map_err(|errno| LabError(format!("the ports stopped by themselves: {errno}")))
@@ -164,12 +163,12 @@ impl LabUarts {
 
 impl Drop for LabUarts {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // `drop` cannot report an error.
         let _ = self.stop_thread();
     }
 }
 
-/// A symbolic link to a terminal that goes when it is dropped.
+/// A symbolic link to a terminal that is removed when dropped.
 pub(super) struct Symlink {
     pub(super) path: PathBuf,
     target: PathBuf,
@@ -185,7 +184,7 @@ impl Symlink {
     }
 
     pub(super) fn new(path: PathBuf, leads_to: PathBuf) -> Result<Symlink, LabError> {
-        // What a run that was killed has left leads nowhere; anything else is somebody's.
+        // A run that was killed leaves a dangling link. Anything else belongs to the user.
         let stale = std::fs::read_link(&path).is_ok_and(|old| old.starts_with("/dev/pts") && !old.exists());
         if stale {
             let _ = std::fs::remove_file(&path);
@@ -203,14 +202,14 @@ impl Symlink {
 
 impl Drop for Symlink {
     fn drop(&mut self) {
-        // Somebody may have put another in its place.
+        // Another program may have replaced it.
         if std::fs::read_link(&self.path).is_ok_and(|now| now == self.target) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// The same path with its last number counted up.
+/// The same path with its last number increased.
 fn numbered_link(path: &Path, offset: u32) -> Result<PathBuf, LabError> {
     if offset == 0 {
         return Ok(path.to_owned());
@@ -220,7 +219,7 @@ fn numbered_link(path: &Path, offset: u32) -> Result<PathBuf, LabError> {
     Ok(path.into())
 }
 
-/// Two ports with a plug. Both have flow control: without it a reader that is kept from the CPU loses characters.
+/// Two ports with a plug. Both use flow control: without it a reader that does not get the CPU loses characters.
 pub const STAND_IN: StandIn = StandIn {
     summary: "serial port with a loop-back plug",
     start: || {

@@ -1,7 +1,7 @@
-//! A guest with a kernel of its own: runs a command as root where this host's kernel lacks a module.
+//! A guest with its own kernel: runs a command as root if this host's kernel lacks a module.
 //!
-//! The guest is Debian's kernel under QEMU, started for one command and thrown away (`vm/guest.sh`, which is part of this
-//! program). No privileges are needed, nothing is installed, and nothing of the host can be changed from inside.
+//! The guest is Debian's kernel under QEMU. It starts for one command and is discarded (`vm/guest.sh`, which is part
+//! of this program). It needs no privileges and no installation, and cannot change anything on the host.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,36 +9,36 @@ use std::time::Duration;
 
 const GUEST_SCRIPT: &str = include_str!("vm/guest.sh");
 
-/// What the process ends with when it cannot tell the status of the command.
+/// Exit code of the process if the command's status is unknown.
 pub const NO_STATUS_EXIT_CODE: i32 = 125;
 
-/// What the guest holds.
+/// Contents and limits of the guest.
 #[derive(Debug, Clone)]
 pub struct VmOptions {
-    /// Kernel modules; what they depend on comes along.
+    /// Kernel modules. Their dependencies are added automatically.
     pub modules: Vec<String>,
-    /// Programs of this host, found in PATH or by their paths; in the guest they have their names only.
+    /// Programs of this host, from PATH or by path. In the guest they have only their names.
     pub tools: Vec<String>,
-    /// Is in the guest under the name of this program.
+    /// Available in the guest under the name of this program.
     pub program: PathBuf,
-    /// The guest is ended after this time of the host.
+    /// The guest is stopped after this time of the host.
     pub time_limit: Duration,
-    /// Time in the guest is counted in its instructions: the same on a busy host.
+    /// Guest time counts instructions, so it does not depend on the host's load.
     pub virtual_time: bool,
-    /// Sockets of the file system between which the frames of the guest's Ethernet device (`eth0`) pass: its own, and that
-    /// of another guest, which has them the other way round. No blank or comma may be in them.
+    /// Unix sockets that carry the frames of the guest's Ethernet device (`eth0`): its own, and that of another guest,
+    /// which has them in reverse order. The paths must not contain blanks or commas.
     pub joined_sockets: Option<[PathBuf; 2]>,
-    /// Keeps the kernel (some 200 MB), which is fetched once.
+    /// Cache for the kernel (about 200 MB), which is downloaded once.
     pub cache_directory: PathBuf,
 }
 
-/// Those of these modules that this host's kernel has not loaded.
+/// The modules among these that this host's kernel has not loaded.
 pub fn missing_modules(modules: &[String]) -> Vec<&str> {
     let loaded = |name: &&str| Path::new("/sys/module").join(name.replace('-', "_")).exists();
     modules.iter().map(String::as_str).filter(|name| !loaded(name)).collect()
 }
 
-/// The process that runs `command` in a guest: its output is the command's output, its status the command's, or
+/// The process that runs `command` in a guest. Its output and exit status are those of the command, or
 /// [`NO_STATUS_EXIT_CODE`] with a line on standard error.
 pub fn guest_process(options: &VmOptions, command: &[String]) -> Command {
     let mut process = Command::new("bash");

@@ -1,6 +1,6 @@
-//! Thresholds: `p99 < 2ms`, `loss = 0`, `rate > 99 %`. Read before a run, judged after it.
+//! Thresholds: `p99 < 2ms`, `loss = 0`, `rate > 99 %`. Parsed before a run, evaluated after it.
 //!
-//! Not for comparing runs: `verdict` does that.
+//! `verdict` compares runs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use super::{Metric, MetricUnit, UnknownMetric};
 use crate::run::{CaseResult, ThresholdResult};
 use crate::units;
 
-/// A limit that a figure of a case has to keep.
+/// A limit that a figure of a case must meet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Threshold {
     metric: Metric,
@@ -30,7 +30,7 @@ enum Relation {
 }
 
 impl Relation {
-    /// The longer signs first: each is the first that fits.
+    /// Longer operators first, because the first prefix match counts.
     const ALL: [(&'static str, Relation); 5] = [
         ("<=", Relation::AtMost),
         (">=", Relation::AtLeast),
@@ -54,7 +54,7 @@ impl Relation {
     }
 }
 
-/// What was wrong with a threshold that somebody typed.
+/// Why a threshold could not be parsed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ThresholdError {
     #[error(
@@ -116,7 +116,7 @@ impl<'de> Deserialize<'de> for Threshold {
 }
 
 impl Threshold {
-    /// The limit for people; in full where a short form would be another limit, so that it can be typed again.
+    /// Formats the limit. Uses full precision where rounding would change it, so that it can be typed again.
     fn format_limit(&self) -> String {
         let (limit, unit) = (self.limit, self.metric.unit());
         let short = unit.format(limit);
@@ -131,7 +131,7 @@ impl Threshold {
         }
     }
 
-    /// What a case says to it. A figure that was not measured keeps no limit.
+    /// Evaluates the threshold for a case. A figure that was not measured fails.
     pub fn evaluate(&self, case: &CaseResult) -> ThresholdResult {
         let measured = self.metric.value_of_case(case);
         ThresholdResult {
@@ -161,7 +161,7 @@ mod tests {
             ("rate>10Mbit/s", "rate > 10.00 Mbit/s"),
             ("messages >= 60Hz", "messages >= 60/s"),
             (" later50ms < 1% ", "later50ms < 1 %"),
-            // A short form would be another limit, or none.
+            // Rounding would change the limit.
             ("rate > 0", "rate > 0"),
             ("messages > 0", "messages > 0"),
             ("messages > 0.0001/s", "messages > 0.0001/s"),

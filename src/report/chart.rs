@@ -1,6 +1,6 @@
-//! Which charts a run gives, and what is in them; one file a kind.
+//! The charts of a run and their contents; one file per kind.
 //!
-//! Not for drawing (`svg`) and not for statistics: every point stands in the run document.
+//! `svg` draws them. Charts compute no statistics: every point is in the run document.
 
 mod axes;
 mod density;
@@ -15,25 +15,25 @@ use super::svg::{Axis, ChartSeries, DRAWING_SIZE, LegendEntry, draw_svg};
 use super::wording::plural;
 use crate::run::{CaseResult, Run, StudyTable};
 
-/// A finished chart; `svg` is trusted, every other text is not.
+/// A finished chart. `svg` is trusted; every other text is not.
 pub struct Chart {
     pub title: String,
     pub caption: String,
-    /// For those who cannot see it.
+    /// Text alternative for screen readers.
     pub label: String,
     pub x: Axis,
     pub y: Axis,
-    /// Empty when one needs none.
+    /// Empty if the chart needs none.
     pub legend: Vec<LegendEntry>,
     pub svg: String,
-    /// Of the drawing.
+    /// Height of the drawing.
     pub height: u32,
 }
 
-/// A curve has no more steps than a screen can show.
+/// A screen cannot show more steps of a curve.
 const MAX_CURVE_POINTS: usize = 360;
 
-/// In the units of the drawing.
+/// In drawing units.
 const TICK_LABEL_HEIGHT: u32 = 22;
 
 /// Charts of one case.
@@ -48,7 +48,7 @@ pub fn case_charts(run: &Run, case: &CaseResult) -> Vec<Chart> {
     kinds.into_iter().filter_map(|kind| kind(run, case)).collect()
 }
 
-/// Charts of all cases of a workload together.
+/// Charts that show all cases of a workload.
 pub fn workload_charts(run: &Run, workload: &str) -> Vec<Chart> {
     let charts = match workload == "latency" {
         true => vec![percentile::side_by_side_chart(run)],
@@ -57,12 +57,12 @@ pub fn workload_charts(run: &Run, workload: &str) -> Vec<Chart> {
     charts.into_iter().flatten().collect()
 }
 
-/// The chart of a study's table.
+/// The chart of a study table.
 pub fn study_chart(run: &Run, table: &StudyTable) -> Option<Chart> {
     study::table_chart(run, table)
 }
 
-/// `of` follows the title for those who cannot see the chart; the caption stands beside it.
+/// `of` follows the title in the text alternative. The caption is printed next to the chart.
 fn build_chart(
     title: &str,
     of: &str,
@@ -71,7 +71,7 @@ fn build_chart(
     y: &Axis,
     series: Vec<ChartSeries>,
 ) -> Option<Chart> {
-    // So that names on an upright axis do not touch.
+    // Prevents overlapping labels on the vertical axis.
     let height = DRAWING_SIZE.1.max(TICK_LABEL_HEIGHT * y.ticks.len() as u32);
     let svg = draw_svg(x, y, &series, height)?;
     let curves = plural(series.len(), "curve");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     proptest! {
-        // A whole report a case: fewer than usual.
+        // Each case renders a whole report, so fewer cases than the default.
         #![proptest_config(ProptestConfig::with_cases(16))]
         #[test]
         fn nothing_panics(

@@ -1,6 +1,6 @@
-//! A comparison in words: lines for a terminal, and the same words for the page (`overlay`).
+//! A comparison as text for a terminal, with the wording that the page (`overlay`) shares.
 //!
-//! Not for comparing: `verdict`.
+//! `verdict` does the comparing.
 
 use super::wording::{ABSENT, printable, shorten, to_ascii, wrap};
 use crate::units::format_bytes;
@@ -8,11 +8,11 @@ use crate::verdict::{
     CaseKey, MIN_REPETITIONS, MetricComparison, RunComparison, SIGNIFICANCE_LEVEL, Verdict,
 };
 
-/// Of an endpoint in a heading.
+/// Maximum width of an endpoint in a heading.
 const MAX_ENDPOINT_COLUMNS: usize = 44;
 const LINE_COLUMNS: usize = 80;
 
-/// The whole comparison for a terminal; `unicode` as in [`super::ReportOptions`].
+/// The whole comparison for a terminal. `unicode` as in [`super::ReportOptions`].
 pub fn render_comparison(comparison: &RunComparison, unicode: bool) -> String {
     let set = |ids: &[String]| match ids {
         [id] => printable(id),
@@ -39,7 +39,7 @@ pub fn render_comparison(comparison: &RunComparison, unicode: bool) -> String {
     if unicode { text } else { to_ascii(&text) }
 }
 
-/// What the verdicts mean.
+/// Explains the verdicts.
 pub fn verdict_legend(comparison: &RunComparison) -> Vec<String> {
     let margin = (comparison.margin * 1e3).round() / 10.0;
     let mut legend = vec![format!(
@@ -54,17 +54,17 @@ pub fn verdict_legend(comparison: &RunComparison) -> Vec<String> {
     legend
 }
 
-/// Endpoint, what is measured there, and what tells it from others; the endpoint at most `width` characters.
+/// Endpoint, workload and distinguishing details. The endpoint has at most `width` characters.
 pub fn case_name(case: &CaseKey, width: usize) -> String {
     let endpoint = shorten(&printable(&case.endpoint), width);
     let particulars = case_details(case.message_bytes, case.ports, case.parallel, &case.settings);
     format!("{endpoint}, {} {}{particulars}", printable(&case.workload), case.direction.name())
 }
 
-/// What tells a case from others at its endpoint: `, 14 B, 4 ports, spin`.
+/// Details that distinguish a case from others at its endpoint: `, 14 B, 4 ports, spin`.
 pub fn case_details(message_bytes: u32, ports: u32, parallel: u32, settings: &str) -> String {
     let mut words = Vec::new();
-    // An imported file need not tell the size.
+    // An imported file may lack the size.
     if message_bytes > 0 {
         words.push(format_bytes(message_bytes.into()));
     }
@@ -98,7 +98,7 @@ fn format_value(compared: &MetricComparison, value: Option<f64>) -> String {
     }
 }
 
-/// Of both sides, each with the number of its repetitions: `100.9 µs (10)`.
+/// For both sides, with the number of repetitions: `100.9 µs (10)`.
 pub fn format_medians(compared: &MetricComparison) -> (String, String) {
     let (a, b) = (&compared.a, &compared.b);
     let side = |median, repetitions| format!("{} ({repetitions})", format_value(compared, median));
@@ -109,7 +109,7 @@ fn format_percent(share: f64) -> String {
     format!("{:+.1} %", share * 100.0)
 }
 
-/// `+20.0 %`; in the metric's unit where there is no share of anything.
+/// `+20.0 %`; in the metric's unit if there is no relative shift.
 pub fn format_shift(compared: &MetricComparison) -> Option<String> {
     compared.a.median?;
     let shift = compared.shift?;

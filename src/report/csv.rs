@@ -1,12 +1,13 @@
-//! A run as a table for spreadsheets and data frames: one row a case, then one a repetition and one a port.
+//! A run as a table for spreadsheets and data frames: one row per case, followed by one per repetition and one per
+//! port.
 //!
-//! A published study that was run again is a table of its own (`paper`) instead: one row a published figure.
+//! A repeated study has its own table (`study`) instead: one row per published figure.
 //!
-//! Not complete: histograms, time series, settings and the environment are in the JSON document.
+//! The table is not complete: histograms, time series, settings and the environment are in the JSON document.
 //!
-//! The columns never change their meaning; new ones are added at the end. An empty cell was not measured; `inf` is a
-//! percentile that was not reached because too many exchanges were lost (they count as later than everything). A text that
-//! a spreadsheet would take for a formula has an apostrophe in front.
+//! Columns never change their meaning; new ones are added at the end. An empty cell was not measured. `inf` is a
+//! percentile that was not reached because too many requests were lost (a lost request ranks slowest). A text that a
+//! spreadsheet would treat as a formula starts with an apostrophe.
 
 use std::io;
 
@@ -15,7 +16,7 @@ use super::{ReportOptions, study};
 use crate::run::{CaseResult, Distribution, Figures, MissedFrames, Run};
 use crate::spreadsheet::escape_formula;
 
-/// Column names and what they hold; the unit stands in the name.
+/// Column names and their meanings. Each name carries its unit.
 pub static COLUMNS: &[(&str, &str)] = &[
     ("run", "id of the run"),
     ("started", "start of the run, UTC"),
@@ -123,7 +124,7 @@ pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Resul
     table.flush()
 }
 
-/// Writes a row; texts come from outside, and spreadsheets open it.
+/// Writes a row. Texts come from outside, and spreadsheets open the file.
 pub(super) fn write_row(table: &mut csv::Writer<impl io::Write>, cells: &[String]) -> io::Result<()> {
     Ok(table.write_record(cells.iter().map(|cell| escape_formula(cell).into_owned()))?)
 }
@@ -135,7 +136,7 @@ struct CsvRow<'a> {
 }
 
 impl CsvRow<'_> {
-    /// In the order of [`COLUMNS`]; what belongs to the whole case stays empty in its parts.
+    /// In the order of [`COLUMNS`]. Columns of the whole case are empty in its parts.
     fn cells(
         &self,
         part: &str,
@@ -254,7 +255,7 @@ fn format_count(value: Option<u64>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// Three decimals: a nanosecond has no meaningful thousandth.
+/// Three decimals: a thousandth of a nanosecond has no meaning.
 fn format_number(value: Option<f64>) -> String {
     let text = value.map(|value| format!("{value:.3}")).unwrap_or_default();
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -281,7 +282,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// Rows on their side, so that a cell can be read beside its name.
+    /// Transposes rows, so that each cell is next to its name.
     fn columns(run: &Run, rows: std::ops::Range<usize>) -> String {
         let text = write_csv(run);
         let mut reader = csv::Reader::from_reader(text.as_bytes());
@@ -410,7 +411,7 @@ mod tests {
     fn column_names_are_unique_and_rows_complete() {
         let names: BTreeSet<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
         assert_eq!(names.len(), COLUMNS.len());
-        // The reader refuses rows of another length than the header's.
+        // The reader rejects rows whose length differs from the header's.
         for run in sample_runs::all_samples() {
             assert_eq!(
                 csv::Reader::from_reader(write_csv(&run).as_bytes()).records().filter(Result::is_err).count(),

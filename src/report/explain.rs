@@ -1,6 +1,4 @@
-//! Findings on a terminal.
-//!
-//! Not for finding anything: `explain` does.
+//! Prints findings on a terminal. `explain` makes them.
 
 use std::io;
 
@@ -11,12 +9,12 @@ use super::wording::{printable, shorten, to_ascii, wrap};
 use crate::explain::{Finding, FindingBlock};
 
 const INDENT: &str = "  ";
-/// Between two columns, where there is room.
+/// Preferred gap between two columns.
 const COLUMN_GAP: usize = 2;
-/// A name in the first column is shortened down to this.
+/// Minimum width of a name in the first column.
 const MIN_NAME_COLUMNS: usize = 8;
 
-/// Writes the findings, one below the other.
+/// Writes the findings below each other.
 pub fn write_findings(
     findings: &[Finding],
     options: &ReportOptions,
@@ -64,7 +62,7 @@ fn bold_line(line: &str, options: &ReportOptions) -> String {
     if options.colour { format!("{style}{}{style:#}\n", line.trim_end()) } else { line.to_owned() }
 }
 
-/// Widths of the columns and the gap between them; the names in the first one give way.
+/// Column widths and the gap between columns. The names in the first column are shortened first.
 fn fit_columns(all: &[Vec<String>], room: usize) -> (Vec<usize>, usize) {
     let columns = all.first().map_or(0, Vec::len);
     let widest = |column: usize| {
@@ -80,7 +78,7 @@ fn fit_columns(all: &[Vec<String>], room: usize) -> (Vec<usize>, usize) {
     (widths, gap)
 }
 
-/// Words to the left, figures to the right.
+/// Text columns are left-aligned, figures right-aligned.
 fn format_line(cells: &[String], words: usize, widths: &[usize], gap: usize) -> String {
     let mut line = INDENT.to_owned();
     for (index, (cell, &width)) in cells.iter().zip(widths).enumerate() {

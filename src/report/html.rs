@@ -1,10 +1,9 @@
-//! The report as one HTML page: no network, light and dark, for screens and paper. It can be read without its script,
-//! which only says what the pointer is at.
+//! The report as one HTML page: no network, light and dark, for screens and paper. It is readable without its script,
+//! which only shows the values under the pointer.
 //!
-//! Not for deciding what stands in tables and charts (`table`, `chart`), nor for how it looks (`page.html`).
+//! `table` and `chart` choose the contents, and `page.html` has the styles.
 //!
-//! Every text goes through the template's own escaping; only the drawing of a chart, whose texts the SVG writer has
-//! escaped, is put in as it is.
+//! The template escapes every text. Only a chart's drawing is inserted as it is: the SVG writer has escaped its texts.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -30,10 +29,10 @@ use crate::explain::size::{self, SizeFit};
 use crate::run::{CaseResult, Defect, Distribution, Figures, PartResult, Run, ThresholdResult, Warning};
 use crate::units::{format_bit_rate, format_bytes, format_count, format_nanoseconds};
 
-/// More cases than this are not told in sentences, and their details are folded.
+/// With more cases than this, the page has no sentence per case and folds their details.
 const MAX_UNFOLDED_CASES: usize = 12;
 
-/// The templates by name; the name's ending switches escaping on.
+/// The templates by name. The suffix of the name enables escaping.
 const TEMPLATES: [(&str, &str); 5] = [
     ("base.html", include_str!("base.html")),
     ("pieces.html", include_str!("pieces.html")),
@@ -43,7 +42,7 @@ const TEMPLATES: [(&str, &str); 5] = [
 ];
 const SCRIPT: &str = include_str!("page.js");
 
-/// How the page's policy names the only script that may run.
+/// Identifies the only permitted script in the page's content security policy.
 fn script_hash() -> String {
     let hash = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(SCRIPT));
     format!("sha256-{hash}")
@@ -53,12 +52,12 @@ pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Resul
     write_page(&render_page(run).map_err(io::Error::other)?, out)
 }
 
-/// Nothing of it can move a cursor where it is looked at as text.
+/// Replaces control characters, so that the page can be shown on a terminal.
 pub fn write_page(page: &str, out: &mut dyn io::Write) -> io::Result<()> {
     page.lines().try_for_each(|line| writeln!(out, "{}", printable(line)))
 }
 
-/// A template with what it is about, and the script.
+/// Renders a template with its context and the script.
 pub fn render_template(template: &str, about: Value) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -72,7 +71,7 @@ pub fn render_template(template: &str, about: Value) -> Result<String, minijinja
     let page = environment
         .get_template(template)?
         .render(context! { script, script_hash => script_hash(), ..about })?;
-    // In text and between quotes a slash does no harm, and URLs are all over the page.
+    // A slash is harmless in text and in quoted attributes, and the page has many URLs.
     Ok(page.replace("&#x2f;", "/"))
 }
 
@@ -161,7 +160,7 @@ fn case_context(run: &Run, case: &CaseResult, number: usize) -> Value {
     }
 }
 
-/// Keeps a number and its unit on one line.
+/// Prevents a line break between a number and its unit.
 fn keep_units_together(text: &str) -> String {
     let mut after_digit = false;
     let keep = |c: char| {
@@ -177,7 +176,7 @@ pub fn fit_texts(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
     fit_lines(fits, cases).iter().map(|line| keep_units_together(line)).collect()
 }
 
-/// How many thresholds were not kept, if any were to be.
+/// The number of thresholds that failed. Empty without thresholds.
 fn threshold_summary(run: &Run) -> String {
     match wording::threshold_results(run) {
         (missed, 0) if missed.is_empty() => String::new(),
@@ -202,7 +201,7 @@ pub fn warning_contexts(warnings: &[Warning]) -> Vec<Value> {
     warnings.iter().map(value).collect()
 }
 
-/// For the template.
+/// The context for the template.
 pub fn chart_contexts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
     let axis = |axis: Axis| context! { label => axis.label, from => format_axis_end(axis.low), to => format_axis_end(axis.high), reads => axis.script_scale };
     charts
@@ -216,7 +215,7 @@ pub fn chart_contexts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
         .collect()
 }
 
-/// An end of an axis, as exactly as a drawing can be.
+/// The end of an axis, with full precision.
 fn format_axis_end(end: f64) -> String {
     let text = format!("{end:.7e}");
     text.parse::<f64>().map_or(text, |end| end.to_string())
@@ -234,10 +233,10 @@ fn legend_contexts(legend: &[LegendEntry]) -> Vec<Value> {
         .collect()
 }
 
-/// The bars of a table reach from the left edge to this; in the units of their drawing.
+/// Width of the bars of a table, from the left edge, in drawing units.
 const BAR_WIDTH: f64 = 120.0;
 
-/// Where the bar of a row begins and ends, both axes in powers of ten: p50 to p99, or just where the rate lies.
+/// Start and end of each row's bar on logarithmic axes: p50 to p99, or the position of the rate.
 fn bar_spans(run: &Run, table: &ReportTable) -> Vec<Option<(f64, f64)>> {
     let span = |row: &TableRow| {
         let (case, main) = (&run.cases[row.case - 1], row.secondary.is_none());
@@ -264,7 +263,7 @@ fn bar_spans(run: &Run, table: &ReportTable) -> Vec<Option<(f64, f64)>> {
     spans.into_iter().map(|span| span.map(|(low, high)| (place(low), place(high)))).collect()
 }
 
-/// Every table; the charts of a workload stand with its first.
+/// All tables. The first table of a workload carries its charts.
 fn table_contexts(run: &Run, fits: &[SizeFit]) -> Vec<Value> {
     let mut charted: Vec<String> = Vec::new();
     let one = |one: ReportTable| {
@@ -314,7 +313,7 @@ fn table_context(run: &Run, mut table: ReportTable, with_charts: bool, fits: &[S
     }
 }
 
-/// Every figure of a case that is no time of a round trip.
+/// All figures of a case except round-trip times.
 pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
     let figures = &case.figures;
     let count = |value: u64| Some(format_count(value)).filter(|_| value > 0);
@@ -393,7 +392,7 @@ pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
     rows.into_iter().filter_map(|(name, value)| Some((name, keep_units_together(&value?)))).collect()
 }
 
-/// Kind, length and place of each that is known.
+/// Kind, length and position of each known defect.
 fn format_defects(figures: &Figures) -> Option<String> {
     let defect =
         |defect: &Defect| format!("{} {} at byte {}", defect.bytes, defect.kind.name(), defect.offset);
@@ -401,7 +400,7 @@ fn format_defects(figures: &Figures) -> Option<String> {
     (!all.is_empty()).then(|| all.join(", "))
 }
 
-/// Rows of a table with one column a distribution; where one is missing nothing stands.
+/// Rows of a table with one column per distribution. Missing values are empty.
 pub fn time_rows(distributions: &[Option<&Distribution>]) -> Vec<Value> {
     let row = |name: String, value: &dyn Fn(&Distribution) -> String| {
         let cells: Vec<String> =
@@ -439,7 +438,7 @@ pub fn time_rows(distributions: &[Option<&Distribution>]) -> Vec<Value> {
     rows
 }
 
-/// Only with the columns that some part fills.
+/// Only with columns that at least one part fills.
 fn part_table_context(title: &str, parts: &[PartResult]) -> Value {
     let p = |figures: &Figures, name| format_percentile(figures.latency_ns.as_ref(), name);
     type Cell<'a> = &'a dyn Fn(&Figures) -> String;
@@ -473,7 +472,7 @@ fn fact_contexts(map: &Map<String, serde_json::Value>) -> Vec<Value> {
         .collect()
 }
 
-/// A time is printed with its unit, so its name needs none.
+/// Removes the unit from a name, because times are printed with one.
 pub fn display_name(name: &str) -> &str {
     name.strip_suffix("_ns").unwrap_or(name)
 }
@@ -506,7 +505,7 @@ fn join_list(words: impl Iterator<Item = String>) -> String {
     if words.is_empty() { "none".to_owned() } else { words }
 }
 
-/// Several values in one of several.
+/// Parentheses around several values that are nested in others.
 fn parenthesize(value: &serde_json::Value, words: String) -> String {
     if value.is_array() || value.is_object() { format!("({words})") } else { words }
 }
@@ -617,7 +616,7 @@ mod tests {
         let cases: Vec<&str> = page.split("<section").collect();
         assert!(cases[3].contains("socket-drops") && !cases[1].contains("socket-drops"));
         assert!(cases[0].contains("busy-machine"));
-        // In the tables, beside the name: the right end of a wide one may be out of sight.
+        // In the table, next to the name, because the right end of a wide table may be hidden.
         let row = cases[0].lines().find(|line| line.contains("⚠ 1</a></th>")).unwrap();
         assert!(row.contains("class=\"endpoint\""), "{row}");
     }

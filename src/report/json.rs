@@ -1,6 +1,4 @@
-//! The run document itself, pretty and with a newline at the end.
-//!
-//! Not for other shapes of JSON: `schema/run.v1.json` describes what is written here.
+//! The run document as indented JSON with a final line break. `schema/run.v1.json` describes it.
 
 use std::io;
 
@@ -45,7 +43,7 @@ mod tests {
         }
     }
 
-    /// The schema allows no unknown field, so this also shows that each field written is described.
+    /// The schema allows no unknown fields, so this also proves that every written field is described.
     #[test]
     fn samples_follow_the_schema() {
         jsonschema::meta::validate(&schema()).unwrap();
@@ -75,7 +73,7 @@ mod tests {
         assert!(!schema_violations(&document).is_empty());
     }
 
-    /// Collects the names in `properties` anywhere below, and complains about those without a description.
+    /// Collects the names in `properties` at any depth. Fails on names without a description.
     fn properties(schema: &Value, names: &mut BTreeSet<String>) {
         if let Some(fields) = schema.get("properties").and_then(Value::as_object) {
             for (name, field) in fields {

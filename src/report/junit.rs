@@ -1,6 +1,5 @@
-//! JUnit XML, as CI systems read it: one suite a run, one test a case, and one a threshold of a case.
-//!
-//! Not for figures: a test that failed says what was measured, the other formats say the rest.
+//! JUnit XML for CI systems: one suite per run, one test per case, and one per threshold of a case. A failed test
+//! reports the measured value. The other formats have the remaining figures.
 
 use std::io;
 
@@ -54,7 +53,7 @@ fn write_case_tests(case: &CaseResult, number: usize, out: &mut dyn io::Write) -
     Ok(())
 }
 
-/// For an attribute; what XML cannot hold at all is replaced.
+/// Escapes text for an attribute, and replaces characters that XML cannot represent.
 fn escape_xml(text: &str) -> String {
     let text = printable(text).replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}");
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
@@ -91,7 +90,7 @@ mod tests {
         let text = write_junit(&sample_runs::hostile());
         assert!(!text.contains(sample_runs::HOSTILE_SCRIPT) && !text.contains('\u{1b}'));
         assert!(text.contains("&lt;script&gt;alert('x')&lt;/script&gt;"));
-        // Every tag that opens an attribute closes it: quotes come in pairs on every line.
+        // Quotes are balanced on every line, because every tag closes its attributes.
         assert!(text.lines().all(|line| line.matches('"').count() % 2 == 0));
     }
 }

@@ -1,8 +1,8 @@
 //! Fits a table into the width of a terminal.
 //!
-//! Endpoints are what varies most. As long as there is room they are a column, the longest shortened in the middle;
-//! then each gets a line of its own above its rows, unless most have a single row: for those, columns that can be
-//! spared make room. Not for colours and headings (`text`).
+//! Endpoints vary most in width. If there is room, they form a column, and the longest are shortened in the middle.
+//! Otherwise each endpoint gets its own line above its rows, unless most have a single row. For those, expendable
+//! columns make room. `text` adds colours and headings.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use comfy_table::{CellAlignment, presets};
 use super::table::{ReportTable, TableRow};
 use super::wording::{printable, shorten};
 
-/// An endpoint is shortened down to this; below it gets a line of its own.
+/// Minimum width of a shortened endpoint. Below it the endpoint gets its own line.
 const MIN_ENDPOINT_COLUMNS: usize = 24;
-/// Of a cell; only names and figures that somebody made up are longer.
+/// Maximum width of a cell. Only invented names and figures are longer.
 const MAX_CELL_COLUMNS: usize = 13;
-/// Between two columns, where there is room.
+/// Preferred gap between two columns.
 const COLUMN_GAP: u16 = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,15 +24,15 @@ pub enum LineKind {
     Row,
 }
 
-/// A table that fits.
+/// A table that fits the width.
 pub struct FittedTable {
-    /// What holds for every row that does not say otherwise.
+    /// Values of every row that shows no other value.
     pub common_values: Vec<String>,
     /// Header first.
     pub lines: Vec<(String, LineKind)>,
 }
 
-/// The lines of a table, none longer than `width` if that is at least 78. Takes the columns that found no room out of the
+/// The lines of a table, with at most `width` columns if that is at least 78. Removes columns without room from the
 /// table.
 pub fn fit_table(table: &mut ReportTable, width: usize, numbered: bool) -> FittedTable {
     let numbers = if numbered { number_columns(table) } else { 0 };
@@ -61,7 +61,7 @@ pub fn fit_table(table: &mut ReportTable, width: usize, numbered: bool) -> Fitte
     }
 }
 
-/// The table with each endpoint on a line of its own.
+/// The layout with each endpoint on its own line.
 fn lay_out_below_endpoints(
     table: &mut ReportTable,
     width: usize,
@@ -92,7 +92,7 @@ fn lay_out_below_endpoints(
     lines
 }
 
-/// The table with the endpoints as a column, if there is room to tell them apart.
+/// The layout with a column of endpoints. `None` if the endpoints would be ambiguous.
 fn lay_out_with_endpoint_column(
     table: &ReportTable,
     width: usize,
@@ -116,7 +116,7 @@ fn lay_out_with_endpoint_column(
     Some(draw_table(table, numbers > 0, Some(("endpoint", &label)), COLUMN_GAP))
 }
 
-/// Whether lines for the endpoints alone would be more than half as many as those with figures.
+/// True if endpoint lines would number more than half the lines with figures.
 fn has_mostly_single_rows(table: &ReportTable) -> bool {
     let mains: Vec<&TableRow> = table.rows.iter().filter(|row| row.secondary.is_none()).collect();
     let changes = mains.windows(2).filter(|pair| full_name(pair[0]) != full_name(pair[1])).count();
@@ -131,7 +131,7 @@ fn full_name(row: &TableRow) -> String {
     printable(&format!("{}{}", row.endpoint, row.details))
 }
 
-/// Endpoint and what else tells a row apart; the endpoint gives way first.
+/// Endpoint and distinguishing details. The endpoint is shortened first.
 fn fit_name(row: &TableRow, width: usize) -> String {
     let tags = printable(&row.details);
     let room = width.saturating_sub(tags.chars().count());
@@ -145,7 +145,7 @@ fn number_columns(table: &ReportTable) -> usize {
     table.rows.iter().map(|row| row.case.to_string().len()).max().unwrap_or(0)
 }
 
-/// Characters that everything but the endpoint takes, with the gaps.
+/// Width of all columns except the endpoint, with gaps.
 fn used_columns(table: &ReportTable, labels: usize, gap: u16) -> usize {
     let widths = table.columns.iter().enumerate().map(|(index, column)| {
         let cells = table.rows.iter().map(|row| fit_cell(&row.cells[index]).chars().count());
@@ -158,10 +158,10 @@ fn fit_cell(text: &str) -> String {
     shorten(&printable(text), MAX_CELL_COLUMNS)
 }
 
-/// Title of the column of labels, and the label of a row.
+/// Title of the label column, and the label of each row.
 type LabelColumn<'a> = (&'a str, &'a dyn Fn(&TableRow) -> String);
 
-/// Names to the left, figures to the right, no borders.
+/// Names are left-aligned, figures right-aligned, without borders.
 fn draw_table(
     table: &ReportTable,
     numbered: bool,

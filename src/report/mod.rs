@@ -1,10 +1,9 @@
 //! Reports: a run document as text for a terminal, as JSON, as CSV or as one HTML page.
 //!
-//! Not for measuring, judging or keeping runs: nothing here computes a statistic that the run does not hold; the lines
-//! through sweeps are `explain`'s. No terminal and no environment either: the caller says how wide, how colourful and
-//! where to.
+//! Reports compute no statistics that the run lacks, except the line fits, which `explain` computes. They do not
+//! access the terminal or the environment: the caller supplies width, colours and destination.
 //!
-//! A run may come from a file that somebody else wrote, so every text in it is treated as hostile.
+//! A run may come from a foreign file, so every text in it is treated as hostile.
 
 use std::io;
 
@@ -41,14 +40,14 @@ pub use wording::{case_sentence, is_unprintable, printable, shorten, to_ascii, w
 /// The JSON Schema of the run document.
 pub const RUN_SCHEMA: &str = include_str!("../../schema/run.v1.json");
 
-/// How a report is to look; each format takes what concerns it.
+/// Options of the reports. Each format uses those that apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReportOptions {
     /// ANSI colours (text).
     pub colour: bool,
     /// Columns of the terminal, at least 40 (text).
     pub width: usize,
-    /// Whether `µ`, `–` and their kind can be shown (text).
+    /// True if `µ`, `–` and similar characters can be displayed (text).
     pub unicode: bool,
 }
 
@@ -58,20 +57,20 @@ impl Default for ReportOptions {
     }
 }
 
-/// A way to write a run down.
+/// An output format of a run.
 #[derive(Debug)]
 pub struct ReportFormat {
-    /// As `--format` takes it.
+    /// Name for `--format`.
     pub name: &'static str,
     /// One line for `--help`.
     pub summary: &'static str,
-    /// Of the file, without the dot.
+    /// File extension without the dot.
     pub extension: &'static str,
-    /// Writes the whole report; fails only when the sink does.
+    /// Writes the whole report. Fails only if the sink fails.
     pub write: fn(&Run, &ReportOptions, &mut dyn io::Write) -> io::Result<()>,
 }
 
-/// Every format that a run can be written in.
+/// All output formats.
 pub static FORMATS: &[ReportFormat] = &[
     ReportFormat { name: "text", summary: "tables for a terminal", extension: "txt", write: text::write },
     ReportFormat {
@@ -106,7 +105,7 @@ pub static FORMATS: &[ReportFormat] = &[
     },
 ];
 
-/// The format of that name.
+/// Finds the format of that name.
 pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
     FORMATS.iter().find(|format| format.name == name)
 }

@@ -1,7 +1,7 @@
-//! Throughput as NETIO prints it, for whoever compares with its tables: KByte and MByte of 1024, and its own counts
-//! where the run holds them (peer `netio`). Other workloads are left out.
+//! Throughput in the format of NETIO, for comparison with its tables: KByte and MByte based on 1024, and NETIO's own
+//! counts if the run has them (protocol `netio`). Other workloads are omitted.
 //!
-//! The lines of dialect A are those of 1.14, with the bytes and the time behind them; the others those of 1.29 and later.
+//! Dialect A prints the lines of 1.14, followed by bytes and time. The others print those of 1.29 and later.
 
 use std::io;
 
@@ -10,13 +10,13 @@ use super::wording::{printable, threshold_results};
 use crate::plan::Direction;
 use crate::run::{CaseResult, Run};
 
-/// NETIO chooses the unit by the amount that so many seconds brought, however many it really were.
+/// NETIO chooses the unit by the amount in this time, independent of the actual duration.
 const DEFAULT_DURATION_SECONDS: f64 = 6.0;
 
-/// So few bytes 1.14 does not show in KByte: 100 KByte a second in its 10 s.
+/// 1.14 does not print smaller amounts in KByte: 100 KByte per second in its 10 s.
 const OLD_KBYTE_THRESHOLD_BYTES: f64 = 100.0 * 1024.0 * 10.0;
 
-/// What went one way, in how long.
+/// Bytes in one direction and their time.
 struct TransferAmount {
     bytes: f64,
     seconds: f64,
@@ -24,7 +24,7 @@ struct TransferAmount {
 }
 
 impl TransferAmount {
-    /// By NETIO's count (`tx`, `rx`), or else by the receiver's.
+    /// By NETIO's count (`tx`, `rx`) if present, else by the receiver's.
     fn from_case(case: &CaseResult, way: &str, bytes: Option<u64>, bps: Option<f64>) -> TransferAmount {
         let got = |what: &str| case.got.get(&format!("{way}_{what}")).and_then(serde_json::Value::as_u64);
         let (bytes, seconds) = match (got("bytes"), got("ns")) {
@@ -58,7 +58,7 @@ impl TransferAmount {
         rate + &self.loss_percent.map_or(String::new(), |percent| format!(" ({percent}%)"))
     }
 
-    /// The line of 1.14 behind the size.
+    /// The line of 1.14 after the size.
     fn old_result_field(&self) -> String {
         let Some(rate) = self.bytes_per_second() else { return "(failed)".to_owned() };
         let rate = if self.bytes < OLD_KBYTE_THRESHOLD_BYTES {
@@ -70,7 +70,7 @@ impl TransferAmount {
     }
 }
 
-/// How sizes are shown: 32767 is 32k.
+/// Formats a size like NETIO: 32767 is 32k.
 fn format_size(bytes: u32) -> String {
     match bytes % 1024 {
         0 | 1023 => format!("{:2}k", kbytes(bytes)),
@@ -122,7 +122,7 @@ pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Resul
             writeln!(out, "Done.")?;
         }
     }
-    // NETIO has no thresholds: nothing is said of those that were kept.
+    // NETIO has no thresholds, so only failed ones are printed.
     threshold_results(run).0.iter().try_for_each(|missed| writeln!(out, "not kept: {missed}"))
 }
 
@@ -175,7 +175,7 @@ mod tests {
         ");
     }
 
-    /// As the study on a board prints them.
+    /// As in the study of a board.
     #[test]
     fn old_dialect_prints_bytes_and_time() {
         let count = |bytes: u64, ns: u64| json!({ "dialect": "a", "tx_bytes": bytes, "tx_ns": ns });

@@ -1,9 +1,8 @@
-//! Several runs on one page, the same case of each in one chart and in one table; with the verdicts where they were
-//! compared.
+//! Several runs on one page: each case has one chart and one table for all runs, and the verdicts of a comparison.
 //!
-//! Not for finding out which cases are the same (`verdict`), nor for what stands in the charts (`chart::overlay`).
+//! `verdict` matches the cases, and `chart::overlay` makes the charts.
 //!
-//! What is told apart is a side: one run, or a set of runs that share a colour.
+//! A group is one run, or a set of runs that share a colour.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,25 +18,25 @@ use crate::metric::Metric;
 use crate::run::{CaseResult, Run};
 use crate::verdict::{MatchedCase, RunComparison, SideCase, Verdict, match_cases};
 
-/// More cannot be told apart by their colours and dashes.
+/// Further groups would have no distinct colours and dashes.
 pub const MAX_RUN_GROUPS: usize = COLOUR_COUNT;
-/// Of a set the first ones are drawn; more curves of a colour show nothing more.
+/// Maximum number of runs drawn per group. More curves of one colour add nothing.
 const MAX_RUNS_PER_GROUP: usize = 8;
-/// More cases than this are folded.
+/// With more cases than this they are folded.
 const MAX_UNFOLDED_CASES: usize = 12;
-/// Of an endpoint in a heading: all of it that anybody types.
+/// Maximum width of an endpoint in a heading: longer than any that people type.
 const MAX_ENDPOINT_COLUMNS: usize = 120;
 
-/// One run, or several that belong together.
+/// One run, or several that form a set.
 #[derive(Debug, Clone, Copy)]
 pub struct RunGroup<'a> {
-    /// As somebody named it.
+    /// Name given by the user.
     pub name: &'a str,
     /// At least one.
     pub runs: &'a [Run],
 }
 
-/// Writes the page; at most [`MAX_RUN_GROUPS`] sides. With a comparison of the first two sides, its verdicts stand beside
+/// Writes the page, with at most [`MAX_RUN_GROUPS`] groups. A comparison of the first two groups adds its verdicts to
 /// the charts.
 pub fn write_overlay(
     sides: &[RunGroup],
@@ -47,12 +46,12 @@ pub fn write_overlay(
     html::write_page(&render_page(sides, comparison).map_err(io::Error::other)?, out)
 }
 
-/// A run with what tells it from the others.
+/// A run with its label.
 struct LabelledRun<'a> {
     run: &'a Run,
     /// `1`, or `A`; `A.2` in a set.
     short: String,
-    /// The same for each run of a side, for the legends: with host and date.
+    /// The same for each run of a group, for the legends: with host and date.
     label: String,
     colour: usize,
 }
@@ -126,7 +125,7 @@ fn render_page(sides: &[RunGroup], comparison: Option<&RunComparison>) -> Result
     )
 }
 
-/// The name of a side, without the number of its run.
+/// The name of a group, without the number of the run.
 fn group_letter(side: &[LabelledRun]) -> String {
     side.first().map(|told| told.short.split('.').next().unwrap_or_default().to_owned()).unwrap_or_default()
 }
@@ -135,7 +134,7 @@ fn case_name(found: &SideCase) -> String {
     comparison::case_name(&found.name, MAX_ENDPOINT_COLUMNS)
 }
 
-/// How many of each verdict, the ones that matter first.
+/// The number of each verdict, the most important first.
 fn verdict_counts(comparison: &RunComparison) -> String {
     let order =
         [Verdict::Worse, Verdict::Better, Verdict::NoDifferenceShown, Verdict::TooFew, Verdict::NotMeasured];
@@ -145,7 +144,7 @@ fn verdict_counts(comparison: &RunComparison) -> String {
     told.collect::<Vec<_>>().join(", ")
 }
 
-/// How the page marks it.
+/// CSS class of a verdict.
 fn verdict_class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Worse => "worse",
@@ -172,7 +171,7 @@ fn run_context(told: &LabelledRun) -> Value {
     }
 }
 
-/// Every measurement of a case that is drawn, side after side.
+/// The drawn measurements of a case, group by group.
 fn measurements_of_case<'a>(
     matched: &MatchedCase<'a>,
     told: &'a [Vec<LabelledRun>],
@@ -245,7 +244,7 @@ fn case_context(
     }
 }
 
-/// The figures of a case, one column a measurement.
+/// The figures of a case, one column per measurement.
 fn figure_rows(each: &[(&LabelledRun, &CaseResult)]) -> Vec<Value> {
     let times: Vec<_> = each.iter().map(|(_, case)| case.figures.latency_ns.as_ref()).collect();
     let mut rows = if times.iter().any(Option::is_some) { html::time_rows(&times) } else { Vec::new() };
@@ -264,7 +263,7 @@ fn figure_rows(each: &[(&LabelledRun, &CaseResult)]) -> Vec<Value> {
     rows
 }
 
-/// Facts of the machines that are not the same for all runs; each with what it is for each of them.
+/// Machine facts that differ between the runs, with the value of each run.
 fn machine_differences<'a>(runs: &[&LabelledRun<'a>]) -> Vec<Value> {
     let mut rows = Vec::new();
     for (prefix, far) in [("", false), ("far ", true)] {

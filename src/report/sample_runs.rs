@@ -1,4 +1,4 @@
-//! Runs for the tests of the reports: one with everything in it, one with almost nothing, one that means harm.
+//! Runs for the tests of the reports: one with all fields, one with almost none, one that is malicious.
 
 use base64::Engine as _;
 use hdrhistogram::Histogram;
@@ -35,7 +35,7 @@ fn map(value: Value) -> Map<String, Value> {
     value.as_object().expect("an object").clone()
 }
 
-/// Latencies like those of a real link: most close together, a tail, a few far out. In ns, exact.
+/// Latencies like those of a real link: most close together, a tail, a few outliers. In ns, exact.
 fn latency_histogram(base: u64, count: u64) -> Histogram<u64> {
     let mut histogram = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).unwrap();
     for index in 0..count {
@@ -160,7 +160,7 @@ fn run(title: Option<&str>, cases: Vec<CaseResult>) -> Run {
     }
 }
 
-/// A file, and a table with a record missing.
+/// A file, and a table with a missing record.
 pub fn download() -> Run {
     let logger = "tcp://logger.example:6785";
     let figures = || Figures {
@@ -192,7 +192,7 @@ pub fn download() -> Run {
     run(Some("Over the hill"), vec![case(991, figures()), case(512, table)])
 }
 
-/// Every optional field is filled somewhere.
+/// Together the cases fill every optional field.
 pub fn full() -> Run {
     let near_floor = || {
         Warning::new(
@@ -301,7 +301,7 @@ fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
     case
 }
 
-/// Messages of several sizes one way, over a card of a gigabit: 20 µs each, and 10 ns for a byte.
+/// Messages of several sizes, one way, over a gigabit interface: 20 µs each, and 10 ns per byte.
 pub fn message_sizes() -> Run {
     let sizes = [64, 256, 1024, 4096, 16_384];
     let of_size = |bytes: u32| {
@@ -322,7 +322,7 @@ pub fn message_sizes() -> Run {
     run(None, sizes.map(of_size).to_vec())
 }
 
-/// One that was kept and one that was not.
+/// One that passed and one that failed.
 fn threshold_results() -> Vec<ThresholdResult> {
     let judged = |threshold: &str, measured: &str, kept| ThresholdResult {
         threshold: threshold.to_owned(),
@@ -332,7 +332,7 @@ fn threshold_results() -> Vec<ThresholdResult> {
     vec![judged("line_rate > 90 %", "94.434 %", true), judged("loss = 0 %", "0.5 %", false)]
 }
 
-/// Loops through plugs on serial lines: one that is as it should be, and several at once that are not.
+/// Loops through plugs on serial lines: one without faults, and several simultaneous ones with faults.
 pub fn serial_line() -> Run {
     let (serial, loop_) = ("serial:///dev/ttyUSB0?baud=9600", Direction::Loop);
     let lines =
@@ -363,7 +363,7 @@ pub fn serial_line() -> Run {
     run(Some("Loops through plugs"), vec![good, bad])
 }
 
-/// A far end that tells when requests came and answers left.
+/// A remote that reports its timestamps.
 pub fn one_way_delays() -> Run {
     let mut figures = latency_figures(40_000, 9_993);
     figures.ways = Some(OneWayFigures {
@@ -383,19 +383,19 @@ pub fn one_way_delays() -> Run {
     run(None, vec![case("udp://router.example:862", "latency", Direction::Loop, 44, figures)])
 }
 
-/// One case and nothing that could be left out.
+/// One case with the required fields only.
 pub fn minimal() -> Run {
     let figures = Figures { sent: 3, received: 1, lost: 2, ..Figures::default() };
     run(None, vec![case("mem://a", "latency", Direction::Loop, 1, figures)])
 }
 
-/// The same, of which one figure was predicted, in a guest, with a stand-in that has a name.
+/// The same with a prediction, in a guest, with a named stand-in.
 pub fn study_with_prediction() -> Run {
     let mut run = study();
     if let Some(paper) = &mut run.paper {
         let row = &mut paper.tables[0].rows[0];
         (row.predicted, row.stand_in, row.guest) = (Some(1.2), true, true);
-        // A column that only one row has a figure in.
+        // A column in which only one row has a figure.
         let sparse = StudyRow { unit: "%".to_owned(), ..row.clone() };
         paper.tables[0].rows.push(sparse);
         paper.stand_ins = vec!["emulated box".to_owned()];
@@ -404,7 +404,7 @@ pub fn study_with_prediction() -> Run {
     run
 }
 
-/// A published study beside what was measured, in the lab and elsewhere.
+/// A published study beside measured figures, from the lab and elsewhere.
 pub fn study() -> Run {
     let row = |row: &str, column: &str, published: &str, measured: Option<f64>| StudyRow {
         row: row.to_owned(),
@@ -478,7 +478,7 @@ pub fn empty() -> Run {
     Run { interrupted: true, ..run(None, vec![]) }
 }
 
-/// From a file that somebody else wrote.
+/// From an untrusted file.
 pub fn hostile() -> Run {
     let mut run = full();
     let script = || format!("{HOSTILE_SCRIPT}\u{1b}[2J\"'&");
@@ -512,7 +512,7 @@ pub fn hostile() -> Run {
     run
 }
 
-/// The same of a study.
+/// The same as a study.
 pub fn hostile_study() -> Run {
     let script = || format!("{HOSTILE_SCRIPT}\u{1b}[2J\"'&");
     let mut run = study();

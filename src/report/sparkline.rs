@@ -1,6 +1,6 @@
-//! Charts in one line of text: how round-trip times are spread, how a rate went.
+//! Charts in one line of text: the distribution of round-trip times, and a rate over time.
 //!
-//! Not for pages (`chart`). For terminals that know only ASCII `words::plain` has a sign for each of these.
+//! `chart` is for pages. For ASCII terminals `wording::to_ascii` replaces each of these characters.
 
 use super::decode_figures_histogram;
 use super::table::is_latency;
@@ -10,37 +10,37 @@ use crate::run::CaseResult;
 use crate::units::{format_bit_rate, format_nanoseconds};
 
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Signs in a line.
+/// Characters in a line.
 const CHART_COLUMNS: usize = 32;
-/// Fewer values are told by the table.
+/// The table shows fewer values well enough.
 const MIN_VALUES: usize = 4;
-/// One has nothing to be compared with.
+/// A single bar has no comparison.
 const MIN_BARS: usize = 2;
 
-/// What it shows, the chart, and its ends in words.
+/// Title, chart, and labels of both ends.
 pub struct Sparkline {
     pub quantity: &'static str,
     pub glyphs: String,
     pub range: String,
 }
 
-/// How a case went or is spread, if that is known.
+/// The rate over time or the distribution of a case, if known.
 pub fn case_sparkline(case: &CaseResult) -> Option<Sparkline> {
     if is_latency(case) { distribution_sparkline(case) } else { rate_sparkline(case) }
 }
 
 /// Percentiles on one scale.
 pub struct LatencyBars {
-    /// Index of each case that has one, and its bar.
+    /// Index of each case with a bar, and the bar.
     pub bars: Vec<(usize, String)>,
-    /// The ends of the scale in words, and what the signs stand for.
+    /// Labels of the scale, and the meanings of the characters.
     pub scale: String,
 }
 
-/// Up to where a bar shows each sign; a percentile that is not known ends where the one before it does.
+/// The upper limit of each character in a bar. A percentile that is unknown ends at the previous one.
 const BAR_STAGES: [(char, &str); 4] = [('▂', "p50"), ('█', "p90"), ('▅', "p99"), ('▁', "max")];
 
-/// The round trips of several cases on one logarithmic scale, each from its shortest to its longest.
+/// Round trips of several cases on one logarithmic scale, each from its minimum to its maximum.
 pub fn latency_bars(cases: &[CaseResult]) -> Option<LatencyBars> {
     let times = |case: &CaseResult| {
         let times = case.figures.latency_ns.as_ref().filter(|_| is_latency(case))?;
@@ -65,7 +65,7 @@ pub fn latency_bars(cases: &[CaseResult]) -> Option<LatencyBars> {
     let bar = |ends: &[u64]| {
         let mut bar = " ".repeat(at(ends[0]).min(CHART_COLUMNS - 1));
         for ((sign, name), &end) in BAR_STAGES.iter().zip(&ends[1..]) {
-            // The median has a sign, however close the others are.
+            // The median gets a character, however close the others are.
             let least = usize::from(*name == "p90");
             let drawn = bar.chars().count();
             bar.extend(std::iter::repeat_n(
@@ -83,8 +83,7 @@ pub fn latency_bars(cases: &[CaseResult]) -> Option<LatencyBars> {
     })
 }
 
-/// A sign for each value, from nothing upwards: of what is nothing the lowest sign stands for nothing; of the rest it
-/// stands for a little.
+/// A character for each value, on a scale from zero. Zero and small values share the lowest character.
 pub fn sparkline_glyphs(values: &[f64]) -> String {
     let most = values.iter().copied().fold(0.0, f64::max);
     let level = |value: f64| match value / most * LEVELS.len() as f64 {
@@ -94,7 +93,7 @@ pub fn sparkline_glyphs(values: &[f64]) -> String {
     values.iter().map(|value| level(*value)).collect()
 }
 
-/// Round-trip times from the shortest to the longest, in equal steps of their logarithm; an empty step is a gap.
+/// Round-trip times from minimum to maximum, in equal logarithmic steps. An empty step is a gap.
 fn distribution_sparkline(case: &CaseResult) -> Option<Sparkline> {
     let histogram = decode_figures_histogram(&case.figures)?;
     median_ns(case.figures.latency_ns.as_ref())?;
@@ -108,7 +107,7 @@ fn distribution_sparkline(case: &CaseResult) -> Option<Sparkline> {
         let at = (log(step.value_iterated_to()) - low) / (high - low) * CHART_COLUMNS as f64;
         counts[(at as usize).min(CHART_COLUMNS - 1)] += step.count_at_value() as f64;
     }
-    // The few that are late are what one looks for: their number counts by its logarithm.
+    // The few late ones matter most, so heights are logarithms of counts.
     let heights = counts.map(|count: f64| (1.0 + count).ln());
     let heights = sparkline_glyphs(&heights);
     let drawn = heights.chars().zip(counts).map(|(sign, count)| if count > 0.0 { sign } else { ' ' });
@@ -123,12 +122,12 @@ fn distribution_sparkline(case: &CaseResult) -> Option<Sparkline> {
     })
 }
 
-/// What the rates over time count where that is not what was delivered: buffers take in more than the link carries.
+/// The counting side of rates over time if that is not the receiver. Buffers accept more than the link carries.
 fn counted_by(case: &CaseResult) -> &'static str {
     if case.direction == Direction::Send { ", as sent" } else { "" }
 }
 
-/// The rate over the time of the case, from nothing upwards.
+/// The rate over the duration of the case, from zero.
 fn rate_sparkline(case: &CaseResult) -> Option<Sparkline> {
     let together = case.series.len().div_ceil(CHART_COLUMNS).max(1);
     let rate = |entries: &[crate::run::SeriesEntry]| {
@@ -162,7 +161,7 @@ mod tests {
         2|                █▁▁▁▁▁▁▁▁▁▁▁|
         13.00 µs to 43.84 ms, log scale: ▂ to p50, █ to p90, ▅ to p99, ▁ to max
         ");
-        // The fastest alone, and as strange as a document can be.
+        // Only the fastest case, with extreme values.
         run.cases.truncate(1);
         assert!(super::latency_bars(&run.cases).is_none());
         let mut other = run.cases[0].clone();

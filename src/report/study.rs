@@ -1,7 +1,7 @@
-//! A published study beside what was measured: lines for a terminal, a table for spreadsheets, the study's own
-//! arrangement for the HTML page.
+//! A published study beside measured figures: lines for a terminal, a table for spreadsheets, and the study's own
+//! layout for the HTML page.
 //!
-//! Not for joining them: the document holds the rows.
+//! The document has the joined rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,18 +19,18 @@ use crate::run::{Run, StudyResult, StudyRow, StudyTable};
 
 mod grid;
 
-/// What stands where nothing was measured.
+/// Shown if nothing was measured.
 const NOT_RUN_TEXT: &str = "not run";
-/// What stands where a case has no such figure, as the percentile of what was lost.
+/// Shown if a case lacks the figure, such as a percentile among the lost.
 const NO_FIGURE_TEXT: &str = "none";
-/// Behind a figure that something is wrong with.
+/// Follows a doubtful figure.
 const FLAW_MARK: &str = "*";
-/// Of a measured figure that stands beside a word.
+/// Decimals of a measured figure next to a word.
 const DEFAULT_DECIMALS: usize = 2;
 const INDENT: &str = "  ";
 const COLUMN_GAP: usize = 2;
 
-/// Column names of a study's CSV table and what they hold.
+/// Column names of a study's CSV table and their meanings.
 static COLUMNS: &[(&str, &str)] = &[
     ("run", "id of the run"),
     ("paper", "name of the study"),
@@ -53,7 +53,7 @@ static COLUMNS: &[(&str, &str)] = &[
     ("note", "what to know of the published figure"),
 ];
 
-/// One row a published figure.
+/// One row per published figure.
 pub fn write_csv(run: &Run, paper: &StudyResult, out: &mut dyn io::Write) -> io::Result<()> {
     let mut table = ::csv::Writer::from_writer(out);
     table.write_record(COLUMNS.iter().map(|(name, _)| name))?;
@@ -86,13 +86,13 @@ pub fn write_csv(run: &Run, paper: &StudyResult, out: &mut dyn io::Write) -> io:
     table.flush()
 }
 
-/// Six decimals: of a millisecond that is a nanosecond.
+/// Six decimals: a nanosecond if the unit is milliseconds.
 fn format_number(value: Option<f64>) -> String {
     let text = value.map(|value| format!("{value:.6}")).unwrap_or_default();
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// The tables for a terminal of that width, the fits of their cases below each.
+/// The tables for a terminal of that width, each followed by the fits of its cases.
 pub fn render_lines(
     run: &Run,
     paper: &StudyResult,
@@ -132,7 +132,7 @@ fn case_numbers(table: &StudyTable) -> Vec<usize> {
     table.rows.iter().filter_map(|row| row.case).collect()
 }
 
-/// What holds for all tables, in sentences.
+/// Remarks on all tables.
 fn summary_sentences(paper: &StudyResult) -> Vec<String> {
     let rows = || paper.tables.iter().flat_map(|table| &table.rows);
     let measured = rows().filter(|row| row.measured.is_some()).count();
@@ -173,7 +173,7 @@ fn summary_sentences(paper: &StudyResult) -> Vec<String> {
     sentences
 }
 
-/// How much of what was measured is the lab's.
+/// The share of figures measured in the lab.
 #[derive(PartialEq)]
 enum LabShare {
     Nothing,
@@ -190,7 +190,7 @@ fn lab_share(paper: &StudyResult) -> LabShare {
     }
 }
 
-/// Says of a row where it was measured, where that differs from row to row.
+/// Labels rows with their place of measurement, if rows differ in that.
 fn place_label(paper: &StudyResult) -> impl Fn(&StudyRow) -> &'static str {
     let mixed = lab_share(paper) == LabShare::Partial;
     move |row| match (row.guest, mixed && row.stand_in) {
@@ -208,7 +208,7 @@ fn has_predictions(paper: &StudyResult) -> bool {
     paper.tables.iter().flat_map(|table| &table.rows).any(|row| row.predicted.is_some())
 }
 
-/// A line of a terminal's table: number, row, column, unit, published, measured, predicted, limit, where.
+/// A row of a table on a terminal: number, row, column, unit, published, measured, predicted, limit, where.
 type ListRow = [String; 9];
 
 fn draw_list(paper: &StudyResult, table: &StudyTable, width: usize) -> Vec<(String, LineKind)> {
@@ -217,7 +217,7 @@ fn draw_list(paper: &StudyResult, table: &StudyTable, width: usize) -> Vec<(Stri
     let predicted = if predicts { "predicted" } else { "" };
     let limits = has_limits(table);
     let limit = if limits { "limit" } else { "" };
-    // A table of our own has nothing beside it.
+    // Our own tables have no published figures.
     let is_published = table.rows.iter().any(|row| row.published != ABSENT);
     let published = if is_published { "published" } else { "" };
     let on = if table.rows.iter().any(|row| !place(row).is_empty()) { "on" } else { "" };
@@ -242,8 +242,7 @@ fn draw_list(paper: &StudyResult, table: &StudyTable, width: usize) -> Vec<(Stri
     all.iter().zip(kinds).map(|(cells, kind)| (format_line(cells, &widths), kind)).collect()
 }
 
-/// The rows that tell something: where the study printed a word instead of a figure, only those whose case no other row
-/// shows.
+/// The informative rows. A row where the study printed a word counts only if no other row shows its case.
 fn informative_rows(table: &StudyTable) -> Vec<&StudyRow> {
     let is_figure = |row: &&StudyRow| row.published.parse::<f64>().is_ok();
     let shown: BTreeSet<usize> = table.rows.iter().filter(is_figure).filter_map(|row| row.case).collect();
@@ -253,11 +252,11 @@ fn informative_rows(table: &StudyTable) -> Vec<&StudyRow> {
     table.rows.iter().filter(tells).collect()
 }
 
-/// How a table that is too wide gives way, in this order: cells (by their place) down to so many characters.
+/// Shrinking order for a table that is too wide: index of the cell and its minimum width.
 const COLUMN_SHRINK_ORDER: [(usize, usize); 8] =
     [(0, 0), (8, 0), (4, 9), (2, 12), (1, 7), (3, 0), (7, 0), (2, 4)];
 
-/// Widths of the cells; 0 leaves a cell out.
+/// Widths of the cells. 0 omits a cell.
 fn fit_columns(all: &[ListRow], room: usize) -> [usize; 9] {
     let mut widths = [0; 9];
     for cells in all {
@@ -270,7 +269,7 @@ fn fit_columns(all: &[ListRow], room: usize) -> [usize; 9] {
         let above = taken.saturating_sub(room + COLUMN_GAP);
         let narrower = widths[index].saturating_sub(above);
         if above > 0 {
-            // Names shrink as little as need be; what can be left out goes whole.
+            // Names shrink only as far as necessary; expendable cells are omitted entirely.
             widths[index] = if least == 0 { 0 } else { narrower.max(least).min(widths[index]) };
         }
     }
@@ -282,7 +281,7 @@ fn format_line(cells: &ListRow, widths: &[usize; 9]) -> String {
     for (index, (cell, &width)) in cells.iter().zip(widths).enumerate().filter(|(_, (_, width))| **width > 0)
     {
         let cell = shorten(cell, width);
-        // Names to the left, figures to the right.
+        // Names are left-aligned, figures right-aligned.
         let left = matches!(index, 1..=3 | 8);
         text += &if left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
         text += &" ".repeat(COLUMN_GAP);
@@ -290,7 +289,7 @@ fn format_line(cells: &ListRow, widths: &[usize; 9]) -> String {
     text.trim_end().to_owned()
 }
 
-/// What stands for hardware in which cases of a table, where that is not one thing for all of them.
+/// Lab devices and their cases in a table, unless one name covers all.
 fn stand_in_notes(run: &Run, table: &StudyTable) -> Vec<String> {
     let mut cases: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for row in table.rows.iter().filter(|row| row.stand_in) {
@@ -306,7 +305,7 @@ fn stand_in_notes(run: &Run, table: &StudyTable) -> Vec<String> {
     cases.iter().filter(|_| cases.len() > 1).map(told).collect()
 }
 
-/// What is to be said below a table: what stood for hardware, why cases are not whole, what is odd about published figures.
+/// Remarks below a table: lab devices, incomplete cases, notes on published figures.
 fn table_remarks(run: &Run, table: &StudyTable) -> Vec<String> {
     let mut reasons: BTreeMap<(bool, &str), Vec<&StudyRow>> = BTreeMap::new();
     for row in &table.rows {
@@ -362,9 +361,9 @@ fn format_figure(value: Option<f64>) -> String {
     value.map_or(ABSENT.to_owned(), |value| format_digits(value, 0))
 }
 
-/// Four digits that matter, more where the published figure has more; whole numbers stay whole.
+/// Four significant digits, or more if the published figure has more. Integers stay integers.
 fn format_digits(value: f64, decimals: usize) -> String {
-    // What stands in a document may be anything.
+    // A document may contain any value.
     if !value.is_finite() || value.abs() >= 1e15 {
         return format!("{value:.3e}");
     }
@@ -374,22 +373,22 @@ fn format_digits(value: f64, decimals: usize) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { text }
 }
 
-/// The tables as the study arranges them, for the template.
+/// The tables in the study's layout, for the template.
 pub fn page_context(run: &Run, paper: &StudyResult, fits: &[SizeFit]) -> Value {
     let tables: Vec<Value> =
         paper.tables.iter().map(|table| table_context(run, paper, fits, table)).collect();
     context! { title => paper.title.clone(), about => summary_sentences(paper), tables => tables }
 }
 
-/// Rows and columns of a table on the page: more than any study has, less than a document can make up.
+/// Maximum rows and columns of a table on the page: more than any study has, and a bound for malicious documents.
 const MAX_PAGE_ROWS: usize = 256;
 
-/// A cell for which the study has no figure.
+/// A cell without a published figure.
 fn empty_cell() -> Value {
     context! { text => "", title => None::<String>, case => None::<usize>, place => "", run => false }
 }
 
-/// How many there are of the case that met a figure.
+/// Number of warnings of the case of a figure.
 fn warning_count(run: &Run, row: &StudyRow) -> usize {
     let case = row.case.and_then(|number| run.cases.get(number.checked_sub(1)?));
     case.map_or(0, |case| case.warnings.len())
@@ -527,7 +526,7 @@ mod tests {
         let page = write_text("html", &ReportOptions::default());
         let (_, section) = page.split_once("<section class=\"paper\">").unwrap();
         let (section, _) = section.split_once("</section>").unwrap();
-        // A chart's own test is where it is made.
+        // Charts have their own tests.
         let charts = section
             .split("<figure>")
             .map(|rest| rest.split_once("</figure>\n").map_or(rest, |(_, rest)| rest));

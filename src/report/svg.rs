@@ -1,15 +1,15 @@
-//! Draws a line chart as SVG whose colours are classes, so that the page's style sheet decides them.
+//! Draws a line chart as SVG with CSS classes for colours, so that the page's style sheet sets them.
 //!
-//! Not for choosing what to draw (`chart`). Values come in already scaled: this file knows no logarithm.
+//! `chart` chooses the contents. Values are already scaled: this file has no logarithms.
 
 use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
-/// Width and usual height in the SVG's own units; the page scales it to its width.
+/// Width and usual height in SVG units. The page scales the drawing to its width.
 pub const DRAWING_SIZE: (u32, u32) = (720, 290);
-/// Around the field of the curves: for the ticks' words, and so that nothing sticks out. `page.html` knows it too.
+/// Margins around the plot area for tick labels and overhang. `page.html` has the same values.
 const MARGINS: Margins = Margins { top: 10, right: 40, bottom: 30, left: 104 };
 
 struct Margins {
@@ -20,23 +20,23 @@ struct Margins {
 }
 const FONT: &str = "sans-serif";
 const FONT_SIZE: i32 = 15;
-/// More series than colours: they begin again.
+/// Further series reuse the colours.
 pub const COLOUR_COUNT: usize = 8;
 
-/// Stand-ins that [`colours_to_classes`] turns into classes; any colours would do that differ.
+/// Placeholders that [`colours_to_classes`] turns into classes. Any distinct colours would work.
 const TEXT_PLACEHOLDER: RGBColor = RGBColor(1, 0, 0);
 const AXIS_PLACEHOLDER: RGBColor = RGBColor(2, 0, 0);
 const GRID_PLACEHOLDER: RGBColor = RGBColor(3, 0, 0);
 
 #[derive(Clone)]
 pub struct Axis {
-    /// Quantity and scale. The page writes it beside the drawing, where it can wrap.
+    /// Quantity and scale. The page prints it next to the drawing, where it can wrap.
     pub label: String,
     pub low: f64,
     pub high: f64,
-    /// Where a grid line stands and what is written there.
+    /// Positions and labels of the grid lines.
     pub ticks: Vec<(f64, String)>,
-    /// How the page's script reads a place on it: a scale and a unit.
+    /// Scale and unit for the page's script.
     pub script_scale: String,
 }
 
@@ -65,28 +65,28 @@ impl ValueFormatter<f64> for Axis {
     }
 }
 
-/// What a series is, which decides how it looks.
+/// The kind of a series, which determines its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeriesKind {
-    /// A colour of its own, and dashes of its own.
+    /// Its own colour and dashes.
     Curve,
-    /// What was measured, beside what was published in the same colour: solid.
+    /// Measured values, solid, in the colour of the published ones.
     Measured,
-    /// What somebody published: dashed.
+    /// Published values, dashed.
     Published,
-    /// What cannot be exceeded.
+    /// A theoretical limit.
     Limit,
-    /// That something happened.
+    /// The time of an event.
     Event,
 }
 
-/// One of a legend.
+/// An entry of a legend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LegendEntry {
     pub class: String,
     pub name: String,
     pub line: bool,
-    /// Number of the shape of its points.
+    /// Number of its point shape.
     pub mark: Option<usize>,
     /// `fill` or `line`.
     pub mark_style: &'static str,
@@ -96,12 +96,12 @@ pub struct LegendEntry {
 pub struct ChartSeries {
     pub label: String,
     pub kind: SeriesKind,
-    /// Which of the colours, from 0; otherwise the next one that is free.
+    /// Index of the colour, from 0. `None`: the next free one.
     pub colour: Option<usize>,
     pub points: Vec<(f64, f64)>,
-    /// Points that are marked with a dot.
+    /// Points marked with a dot.
     pub dots: Vec<(f64, f64)>,
-    /// Points that are marked with a ring.
+    /// Points marked with a ring.
     pub rings: Vec<(f64, f64)>,
 }
 
@@ -117,12 +117,12 @@ impl ChartSeries {
         }
     }
 
-    /// The class of each: `s1`, `s2` … for curves.
+    /// The class of each series: `s1`, `s2` … for curves.
     fn classes(series: &[ChartSeries]) -> Vec<String> {
         series.iter().zip(series_colours(series)).map(|(one, colour)| one.kind.css_class(colour)).collect()
     }
 
-    /// What explains the series that have a name. Several runs may share one.
+    /// The legend of the named series. Several runs may share an entry.
     pub fn legend(series: &[ChartSeries]) -> Vec<LegendEntry> {
         let mut legend: Vec<LegendEntry> = Vec::new();
         for ((one, class), colour) in
@@ -161,7 +161,7 @@ impl SeriesKind {
         }
     }
 
-    /// The stand-in that becomes its class.
+    /// The placeholder colour of its class.
     fn placeholder_colour(self, colour: usize) -> RGBColor {
         match self {
             SeriesKind::Curve => RGBColor(0, 1 + colour as u8, 0),
@@ -173,7 +173,7 @@ impl SeriesKind {
     }
 }
 
-/// Which colour each has; limits and events take none.
+/// The colour index of each series. Limits and events use none.
 fn series_colours(series: &[ChartSeries]) -> impl Iterator<Item = usize> {
     series.iter().scan(0, |next, one| {
         let colour = one.colour.unwrap_or(*next) % COLOUR_COUNT;
@@ -182,7 +182,7 @@ fn series_colours(series: &[ChartSeries]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// What stands inside `<svg>`; `None` when there is nothing to draw.
+/// The contents of `<svg>`; `None` if there is nothing to draw.
 pub fn draw_svg(x: &Axis, y: &Axis, series: &[ChartSeries], height: u32) -> Option<String> {
     let finite = |axis: &Axis| axis.low.is_finite() && axis.high.is_finite() && axis.low < axis.high;
     let nothing = |one: &ChartSeries| one.points.is_empty() && one.dots.is_empty() && one.rings.is_empty();
@@ -224,7 +224,7 @@ fn paint_chart(svg: &mut String, x: &Axis, y: &Axis, series: &[ChartSeries], hei
     area.present()
 }
 
-/// Attributes that the style sheet gives by class; a page with hundreds of charts is half as large without them.
+/// Attributes that the style sheet sets by class. Without them a page with hundreds of charts is half as large.
 const STYLED_ATTRIBUTES: [(&str, &str); 7] = [
     (" fill=\"none\"", ""),
     (" stroke=\"none\"", ""),
@@ -258,7 +258,7 @@ fn compact_svg(svg: &str) -> String {
         }
         line = mark_symbol(&line).unwrap_or(line);
         thin += &line;
-        // The words of a text stand on a line of their own.
+        // The contents of a text element are on a separate line.
         if line.ends_with("/>") || line.ends_with("</text>") {
             thin.push('\n');
         }
@@ -266,7 +266,7 @@ fn compact_svg(svg: &str) -> String {
     thin
 }
 
-/// The circle of a curve as the sign of its colour: the page has the shapes, `mark-1` and on.
+/// Replaces the circle of a curve by the symbol of its colour. The page defines the symbols, `mark-1` and on.
 fn mark_symbol(line: &str) -> Option<String> {
     let of = |name: &str| line.split_once(&format!(" {name}=\""))?.1.split_once('"').map(|(value, _)| value);
     let class = of("class").filter(|_| line.starts_with("<circle"))?;
@@ -283,17 +283,18 @@ fn path_segment(line: &str) -> Option<String> {
     Some(format!("M{} {}L{} {}", at("x1")?, at("y1")?, at("x2")?, at("y2")?))
 }
 
-/// How far a line, two units wide, may pass from a point that is left out: as far as from the corner of a step of one unit.
+/// Maximum distance of the line (two units wide) from an omitted point: the distance from the corner of a step of one
+/// unit.
 const MAX_DEVIATION: f64 = 0.75;
-/// Most points that are left out between two, so that there is always one near to point at.
+/// Maximum number of consecutive omitted points, so that the pointer always finds one nearby.
 const MAX_OMITTED_POINTS: usize = 40;
 
-/// The points of a line without those that it passes through, or nearly.
+/// Removes the points that the line passes exactly or nearly.
 fn simplify_points(points: &str) -> String {
     let number = |text: &str| text.parse::<f64>().ok();
     let pair = |pair: &str| pair.split_once(',').and_then(|(x, y)| Some((number(x)?, number(y)?)));
     let mut kept: Vec<(f64, f64)> = Vec::new();
-    // Since the last one kept; the line reaches the last of them.
+    // The points since the last one in the result. The line ends at the last of them.
     let mut since: Vec<(f64, f64)> = Vec::new();
     for point in points.split_whitespace().filter_map(pair) {
         let straight = kept.last().is_some_and(|from| {
@@ -314,7 +315,7 @@ fn simplify_points(points: &str) -> String {
     kept.iter().map(|(x, y)| format!("{x},{y}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Of a point from the straight line between two others.
+/// Distance of a point from the straight line between two others.
 fn distance_to_segment(point: (f64, f64), from: (f64, f64), to: (f64, f64)) -> f64 {
     let minus = |a: (f64, f64), b: (f64, f64)| (a.0 - b.0, a.1 - b.1);
     let (along, out) = (minus(to, from), minus(point, from));
@@ -325,7 +326,7 @@ fn distance_to_segment(point: (f64, f64), from: (f64, f64), to: (f64, f64)) -> f
     foot.0.hypot(foot.1)
 }
 
-/// Turns the stand-in colours into classes. Text of others cannot pretend: its quotes are escaped.
+/// Turns placeholder colours into classes. Foreign text cannot imitate them, because its quotes are escaped.
 fn colours_to_classes(svg: &str) -> String {
     let mut svg = svg.replace(&format!(" font-family=\"{FONT}\""), "");
     let mut class = |colour: RGBColor, name: &str| {

@@ -1,6 +1,6 @@
-//! The table of a workload: which columns it has and what stands in each cell. Text and HTML draw the same one.
+//! The table of a workload: its columns and cells. Text and HTML show the same one.
 //!
-//! Not for widths, borders or colours.
+//! Widths, borders and colours are set elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::run::{CaseResult, Distribution, Run};
 use crate::units::{format_bit_rate, format_bytes, format_count, format_nanoseconds};
 use crate::warnings::sends_messages;
 
-/// All cases of one workload, those over lines apart: they are measured against the line.
+/// All cases of one workload. Cases on serial lines have a separate table with figures relative to the line.
 #[derive(Clone)]
 pub struct ReportTable {
     pub workload: String,
@@ -31,28 +31,28 @@ pub struct TableColumn {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ColumnKind {
-    /// Part of what the case is. When all cases agree it may stand in the heading: `unit` says as what.
+    /// A property of the case. If all cases agree, it may move to the heading: `unit` names it there.
     Case { before: &'static str, after: &'static str, usual: &'static str },
     /// A result.
     Figure,
-    /// A result that few cases have; without any, the column goes.
+    /// A result of few cases. The column is omitted if empty.
     Optional,
-    /// The same, and it may go to make room for others.
+    /// The same, and it may be removed to make room.
     Expendable,
-    /// The same, and it goes before those: it then stands below the table.
+    /// The same, and it is removed first: it is then printed below the table.
     Detail,
 }
 
 #[derive(Clone)]
 pub struct TableRow {
-    /// Its number in the run, from 1.
+    /// Index in the run, from 1.
     pub case: usize,
     pub endpoint: String,
-    /// What else the case is, after its endpoint: `, peer echo`.
+    /// Further properties of the case, after its endpoint: `, peer echo`.
     pub details: String,
-    /// What the row holds, when not the case's main figures.
+    /// Kind of figures, unless they are the case's main figures.
     pub secondary: Option<&'static str>,
-    /// One a column.
+    /// One per column.
     pub cells: Vec<String>,
 }
 
@@ -132,13 +132,13 @@ pub fn is_latency(case: &CaseResult) -> bool {
     case.workload == "latency"
 }
 
-/// Every piece is asked for: its time is told beside the rate.
+/// True for downloads by request and reply, whose round trips are shown beside the rate.
 pub fn is_download(case: &CaseResult) -> bool {
     case.figures.round_trips.is_some()
 }
 
-/// One table a workload, or two, in the order in which they first appear. What an interrupted run did not come to is left
-/// out.
+/// One or two tables per workload, in the order of first appearance. Cases that an interrupted run did not reach are
+/// omitted.
 pub fn build_tables(run: &Run) -> Vec<ReportTable> {
     let mut tables: Vec<ReportTable> = Vec::new();
     for (index, case) in
@@ -166,13 +166,13 @@ pub fn build_tables(run: &Run) -> Vec<ReportTable> {
     tables
 }
 
-/// Empty where it is not known: a file of another program does not always tell.
+/// Empty if unknown: files of other programs do not always report it.
 fn format_size(case: &CaseResult) -> String {
     if case.message_bytes == 0 { String::new() } else { format_bytes(case.message_bytes.into()) }
 }
 
 impl ReportTable {
-    /// What its cases measure.
+    /// The quantity that its cases measure.
     pub fn title(&self) -> String {
         let mut letters = self.workload.chars();
         let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
@@ -271,7 +271,7 @@ impl ReportTable {
         });
     }
 
-    /// What all cases have in common, for the heading; those columns go, and those that hold nothing.
+    /// Moves values that all cases share to the heading. Removes those columns and empty ones.
     pub fn take_common_values(&mut self) -> Vec<String> {
         let mut common = Vec::new();
         let mut keep = vec![true; self.columns.len()];
@@ -283,7 +283,7 @@ impl ReportTable {
                     keep[index] = !self.is_column_empty(index)
                 }
                 ColumnKind::Case { before, after, usual } => {
-                    // Where a case has nothing to say it does not disagree.
+                    // A case without a value does not disagree.
                     let mut cells = cells.filter(|cell| !cell.is_empty());
                     let first = cells.next().map_or(usual, String::as_str);
                     if cells.all(|cell| cell == first) {
@@ -299,8 +299,8 @@ impl ReportTable {
         common
     }
 
-    /// What tells the cases apart moves beside the endpoint, but for the size: a sweep reads best as a column. What nearly
-    /// all cases have in common is returned, for the heading, and only the others say what they are instead.
+    /// Moves distinguishing properties next to the endpoint, except the size, because a sweep reads best as a column.
+    /// Returns the values that nearly all cases share, for the heading. Only the other cases show their own.
     pub fn move_columns_to_names(&mut self) -> Vec<String> {
         let keep: Vec<bool> = self
             .columns
@@ -308,7 +308,7 @@ impl ReportTable {
             .map(|c| c.title == "size" || !matches!(c.kind, ColumnKind::Case { .. }))
             .collect();
         for index in 1..self.rows.len() {
-            // A row that belongs to the one above has no cells of its own for this.
+            // A secondary row has no such cells.
             if self.rows[index].secondary.is_some() {
                 for column in (0..keep.len()).filter(|column| !keep[*column]) {
                     self.rows[index].cells[column] = self.rows[index - 1].cells[column].clone();
@@ -335,14 +335,14 @@ impl ReportTable {
         common
     }
 
-    /// Drops the details, all of them, if there are any.
+    /// Removes all detail columns. Returns false if there are none.
     pub fn drop_detail_columns(&mut self) -> bool {
         let keep: Vec<bool> = self.columns.iter().map(|column| column.kind != ColumnKind::Detail).collect();
         self.retain_columns(&keep);
         keep.contains(&false)
     }
 
-    /// Drops the details or else the last of the columns that can be spared, if there is one.
+    /// Removes the detail columns, or else the last expendable column. Returns false if there is none.
     pub fn drop_expendable_column(&mut self) -> bool {
         if self.drop_detail_columns() {
             return true;
@@ -369,7 +369,7 @@ impl ReportTable {
     }
 }
 
-/// What at least three in four say.
+/// The value of at least three in four cells.
 fn common_value<'a>(cells: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     cells.for_each(|cell| *counts.entry(cell).or_default() += 1);
@@ -377,7 +377,7 @@ fn common_value<'a>(cells: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     counts.into_iter().find(|(_, count)| 4 * count >= 3 * all).map(|(cell, _)| cell)
 }
 
-/// The CPUs of the near end and of the far end, as `--pin` takes them; nothing where both ends are one thread.
+/// The CPUs of client and server, in the form of `--pin`. Empty if one thread does both.
 fn format_cpus(case: &CaseResult) -> String {
     if case.got.get("threads").and_then(Value::as_u64) == Some(1) {
         return String::new();
@@ -389,12 +389,12 @@ fn format_cpus(case: &CaseResult) -> String {
     }
 }
 
-/// What the message takes on the line.
+/// Time of the message on the line.
 fn format_line_time(case: &CaseResult) -> String {
     line_time_ns(case).map_or(ABSENT.to_owned(), format_nanoseconds)
 }
 
-/// From `min` to `sd`, in the order of the columns.
+/// From `min` to `sd`, in column order.
 fn latency_cells(distribution: Option<&Distribution>, plus_minus: String) -> [String; 8] {
     let of = |get: fn(&Distribution) -> f64| {
         distribution.map_or(ABSENT.to_owned(), |times| format_nanoseconds(get(times)))
@@ -405,13 +405,13 @@ fn latency_cells(distribution: Option<&Distribution>, plus_minus: String) -> [St
     [min, mean, p("p50"), plus_minus, p("p90"), p("p99"), max, deviation]
 }
 
-/// Of the rate of messages; on streams there are none.
+/// For message rates; streams have none.
 fn format_message_rate(case: &CaseResult, print: fn(f64) -> String) -> String {
     let rate = case.figures.messages_per_second.filter(|&rate| rate > 0.0 && sends_messages(case));
     rate.map_or(ABSENT.to_owned(), print)
 }
 
-/// Of the near and of the far end: `98+63 %`.
+/// Of client and server: `98+63 %`.
 fn format_cpu_shares(case: &CaseResult) -> String {
     let percent = |share: f64| format!("{:.0}", 100.0 * share);
     let Some((near, far)) = case.cpu_shares().filter(|_| sends_messages(case)) else {

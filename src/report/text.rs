@@ -1,6 +1,6 @@
-//! The report on a terminal: one table a workload, then what to know about the figures.
+//! The report on a terminal: one table per workload, followed by remarks on the figures.
 //!
-//! Not for detecting the terminal: `Options` says what it can do.
+//! `ReportOptions` describes the terminal; this module does not detect it.
 
 use std::io;
 
@@ -20,13 +20,13 @@ use crate::explain::{DeclaredFacts, size};
 use crate::run::{CaseResult, Distribution, Run, Warning};
 use crate::units::{format_bit_rate, format_nanoseconds};
 
-/// A narrower terminal gets lines that it must wrap itself.
+/// Minimum width. A narrower terminal wraps the lines itself.
 const MIN_COLUMNS: usize = 40;
 const INDENT: &str = "  ";
-/// A line for each of more cases would bury their table.
+/// With more cases than this, their charts would hide the table.
 const MAX_SPARKLINE_CASES: usize = 8;
 
-/// Stands for the lines below a table that tell its fits.
+/// Represents the lines below a table that show its fits.
 const FIT_COLUMN: &str = "fit";
 
 const BOLD: Style = Style::new().bold();
@@ -51,7 +51,7 @@ impl TextReport {
         let title = run.title.as_deref().map_or("linkgauge".to_owned(), printable);
         let on = local_host(run).filter(|host| !title.ends_with(&format!(" on {host}")));
         let on = on.map_or(String::new(), |host| format!(" on {host}"));
-        // An imported run need not know how long it took.
+        // An imported run may lack its duration.
         let took = match run.elapsed_ns {
             0 => String::new(),
             elapsed => format!(" in {}", format_nanoseconds(elapsed as f64)),
@@ -67,7 +67,7 @@ impl TextReport {
             }
             shown.extend(fits.first().map(|_| FIT_COLUMN));
         }
-        // A study's own tables say it all; a hundred cases more would bury them.
+        // A study's own tables contain everything; tables of a hundred more cases would hide them.
         for table in build_tables(run).into_iter().filter(|_| run.paper.is_none()) {
             self.out.push('\n');
             let cases: Vec<usize> =
@@ -92,7 +92,7 @@ impl TextReport {
         self.out
     }
 
-    /// Returns the titles of the columns that found room.
+    /// Returns the titles of the visible columns.
     fn push_table(&mut self, mut table: ReportTable, numbered: bool) -> Vec<&'static str> {
         let round_trips = if table.workload == "latency" { " (round trips)" } else { "" };
         let what = table.title() + round_trips;
@@ -110,7 +110,7 @@ impl TextReport {
         table.columns.iter().map(|column| column.title).collect()
     }
 
-    /// The figures of a case's times that found no room in the table.
+    /// The time figures of a case that have no room in the table.
     fn push_details(&mut self, run: &Run, cases: &[usize]) {
         for &number in cases {
             let case = &run.cases[number - 1];
@@ -120,7 +120,7 @@ impl TextReport {
         }
     }
 
-    /// Every case in a line: how its times are spread, how its rate went; then its percentiles on the scale of all.
+    /// A line per case: distribution or rate over time, then percentile bars on a common scale.
     fn push_sparklines(&mut self, run: &Run) {
         let sparks: Vec<(usize, Sparkline)> = run
             .cases
@@ -146,7 +146,7 @@ impl TextReport {
         self.push_paragraph(&bars.scale, Style::new(), "    ", "    ");
     }
 
-    /// What one must know to read the columns that are there.
+    /// Explains the visible columns.
     fn push_notes(&mut self, run: &Run, shown: &[&str]) {
         let mut notes: Vec<String> = Vec::new();
         let told = if run.paper.is_none() { run.cases.as_slice() } else { &[] };
@@ -227,7 +227,7 @@ impl TextReport {
         }
     }
 
-    /// Those that were not kept one by one, the others by their number.
+    /// Failed thresholds one by one, the others as a count.
     fn push_thresholds(&mut self, run: &Run) {
         let (missed, kept) = threshold_results(run);
         if kept + missed.len() > 0 {
@@ -241,12 +241,12 @@ impl TextReport {
         }
     }
 
-    /// Each code once, with the cases it concerns.
+    /// Each code once, with its cases.
     fn push_warnings(&mut self, run: &Run) {
         let mut groups: Vec<(&Warning, Vec<usize>, bool)> = Vec::new();
         for (case, warning) in run.all_warnings() {
             let numbers = case.map(|index| index + 1);
-            // What concerns the run as a whole has no number to be told apart by.
+            // Warnings of the whole run have no case number to distinguish them.
             let alike = |first: &Warning| match case {
                 Some(_) => first.code == warning.code,
                 None => first == warning,
@@ -308,7 +308,7 @@ impl TextReport {
         }
     }
 
-    /// A paragraph whose first words stand out.
+    /// A paragraph with a highlighted label.
     fn push_labelled(&mut self, label: &str, text: &str, style: Style) {
         let (indent, words) = label.split_at(label.len() - label.trim_start().len());
         let wrapped = wrap(&format!("{words} {text}"), self.width, indent, "    ");
@@ -331,7 +331,7 @@ fn details_text(times: &Distribution) -> String {
     format!("min {min}, mean {mean}, sd {deviation}")
 }
 
-/// How far the ports of a case lie apart.
+/// The difference between the ports of a case.
 fn port_spread_text(case: &CaseResult) -> Option<String> {
     let value = |part: &crate::run::PartResult| match is_latency(case) {
         true => median_ns(part.figures.latency_ns.as_ref()).map(|value| value as f64),

@@ -1,6 +1,7 @@
-//! Words and figures as all reports write them: percentiles, shares, intervals, case numbers, one sentence a case.
+//! Text and figures in the form that all reports share: percentiles, shares, intervals, case numbers, one sentence per
+//! case.
 //!
-//! Not for layout, and not for units: `units` prints those.
+//! `units` formats values with units.
 
 use serde_json::{Map, Value};
 
@@ -10,23 +11,23 @@ use crate::plan::Direction;
 use crate::run::{CaseResult, Distribution, Figures, MissedFrame, OneWayFigures, Run, ThresholdResult};
 use crate::units::{self, format_bit_rate, format_bytes, format_count, format_nanoseconds};
 
-/// How both ends waited; blocking where nothing else is known.
+/// How client and server waited; blocking by default.
 pub fn wait_mode(case: &CaseResult) -> &str {
     case.placement.get("wait").and_then(Value::as_str).unwrap_or("block")
 }
 
-/// Not measured, or the sample was too small to say.
+/// Not measured, or the sample was too small.
 pub const ABSENT: &str = "–";
-/// A percentile that falls among the lost exchanges.
+/// A percentile that falls among the lost requests.
 pub const LOST_TEXT: &str = "lost";
 
-/// Text from outside that cannot move the cursor, ring the bell, end the line or turn the writing direction.
+/// Foreign text without characters that move the cursor, ring the bell, end the line or change the writing direction.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_unprintable(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// Whether a character does something else than show: control characters (C0, C1), separators of lines and paragraphs, and
-/// what is invisible or turns the writing direction (Unicode's category Cf, without the two joiners that scripts need).
+/// True for characters with other effects than display: control characters (C0, C1), line and paragraph separators,
+/// and invisible or direction-changing characters (Unicode category Cf, except the two joiners that scripts need).
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -35,20 +36,21 @@ pub fn is_unprintable(c: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// At most `width` characters (3 or more), the middle left out: `tcp://very…name:7100`.
+/// At most `width` characters (3 or more), with the middle omitted: `tcp://very…name:7100`.
 pub fn shorten(text: &str, width: usize) -> String {
     let characters: Vec<char> = text.chars().collect();
     if characters.len() <= width {
         return text.to_owned();
     }
-    // The end holds the port, which tells neighbours apart.
+    // The end contains the port, which distinguishes neighbours.
     let tail = width / 2;
     let head = width.saturating_sub(tail + 1);
     let (head, tail) = (&characters[..head], &characters[characters.len() - tail..]);
     head.iter().chain(['…'].iter()).chain(tail).collect()
 }
 
-/// Lines of at most `width` printable characters; the first one starts with `first`, the others with `rest`.
+/// Wraps text to lines of at most `width` printable characters. The first one starts with `first`, the others with
+/// `rest`.
 pub fn wrap(text: &str, width: usize, first: &str, rest: &str) -> String {
     let mut lines = vec![first.to_owned()];
     let mut empty = true;
@@ -75,7 +77,7 @@ pub fn wrap(text: &str, width: usize, first: &str, rest: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// For terminals that know only ASCII; every character becomes one, so that columns stay aligned.
+/// For ASCII terminals. Each character becomes one character, so columns stay aligned.
 pub fn to_ascii(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -110,22 +112,22 @@ pub fn format_percentile(distribution: Option<&Distribution>, name: &str) -> Str
     }
 }
 
-/// What the message takes on the line, one way, in nanoseconds.
+/// Time of the message on the line, one way, in nanoseconds.
 pub fn line_time_ns(case: &CaseResult) -> Option<f64> {
     case.line.get("floor_ns").and_then(Value::as_f64)
 }
 
-/// Payload that the lines of the case can carry together, in bits per second.
+/// Maximum payload rate of all lines of the case together, in bits per second.
 pub fn line_limit_bps(case: &CaseResult) -> Option<f64> {
     case.line.get("limit_bps").and_then(Value::as_f64)
 }
 
-/// The rate of one line of the case, in bits per second with its framing.
+/// The rate of one line of the case, in bits per second including framing.
 pub fn line_rate_bps(case: &CaseResult) -> Option<f64> {
     case.line.get("bits_per_second").and_then(Value::as_f64)
 }
 
-/// Of the line rate: `99.9 %`.
+/// Percentage of the line rate: `99.9 %`.
 pub fn format_percent(percent: f64) -> String {
     format!("{percent:.1} %")
 }
@@ -192,7 +194,7 @@ pub fn format_case_list(cases: &[usize]) -> String {
     }
 }
 
-/// What a threshold met.
+/// The measured value of a threshold.
 pub fn measured_text(judged: &ThresholdResult) -> String {
     match judged.measured.starts_with("not ") {
         true => judged.measured.clone(),
@@ -200,7 +202,7 @@ pub fn measured_text(judged: &ThresholdResult) -> String {
     }
 }
 
-/// The thresholds that were not kept, each with its case where there are several, and how many were kept.
+/// The failed thresholds, each with its case if there are several, and the number of thresholds met.
 pub fn threshold_results(run: &Run) -> (Vec<String>, usize) {
     let all = run
         .cases
@@ -220,7 +222,7 @@ pub fn plural(count: usize, word: &str) -> String {
     units::format_plural(count as u64, word)
 }
 
-/// A statistic of a study in words, with its unit: `latency mean (ms)`.
+/// A statistic of a study with its unit: `latency mean (ms)`.
 pub fn statistic_label(name: &str) -> String {
     const UNITS: [(&str, &str); 8] = [
         ("_kbyte_per_second", "KByte/s"),
@@ -236,7 +238,7 @@ pub fn statistic_label(name: &str) -> String {
     found.map_or(name.replace('_', " "), |(name, unit)| format!("{} ({unit})", name.replace('_', " ")))
 }
 
-/// The near machine by name.
+/// Name of the local machine.
 pub fn local_host(run: &Run) -> Option<String> {
     host_name(&run.environment.near)
 }
@@ -246,7 +248,7 @@ fn host_name(machine: &Map<String, Value>) -> Option<String> {
     name.as_str().map(printable)
 }
 
-/// The machines at both ends; the far one where it told its name and all cases led to one.
+/// Names of both machines. The remote one only if it reported its name and is the same in all cases.
 pub fn host_names(run: &Run) -> Option<String> {
     let near = local_host(run)?;
     let place = |case: &CaseResult| {
@@ -273,13 +275,13 @@ pub fn host_and_date(run: &Run) -> String {
     }
 }
 
-/// A one-way delay is nothing without its bound.
+/// A one-way delay with its error bound.
 pub fn format_one_way(nanoseconds: f64, ways: &OneWayFigures) -> String {
     let bound = format_nanoseconds(ways.one_way_error_bound_ns);
     format!("{} ± {bound}", format_nanoseconds(nanoseconds.max(0.0)))
 }
 
-/// The parts of a round trip, where the far end tells them apart.
+/// The parts of a round trip, if the remote reports its timestamps.
 pub fn one_way_sentence(case: &CaseResult) -> Option<String> {
     let ways = case.figures.ways.as_ref()?;
     let of = |times: &Distribution, name| match times.percentile(name) {
@@ -308,8 +310,7 @@ pub fn one_way_sentence(case: &CaseResult) -> Option<String> {
     ))
 }
 
-/// How many of a schedule's exchanges came too late after they were due: by each limit from the shortest, to the first
-/// that none missed.
+/// The number of scheduled requests that were late, for each limit from the shortest to the first that none exceeded.
 pub fn format_missed_frames(figures: &Figures) -> Option<String> {
     let counts = figures.missed_frames.as_ref()?.by_limit();
     let last = counts.iter().position(|(_, count)| *count == 0).unwrap_or(counts.len());
@@ -325,8 +326,8 @@ pub fn format_missed_frames(figures: &Figures) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", ") + lost)
 }
 
-/// Which share of a latency's exchanges came late, by each limit from the shortest to the first that none took, and the mean
-/// that stands beside; nothing where none was late.
+/// The share of late requests, for each limit from the shortest to the first that none exceeded, and the mean of the
+/// fastest. `None` if none was late.
 pub fn format_late(figures: &Figures) -> Option<String> {
     let times = figures.latency_ns.as_ref()?;
     let mut shares: Vec<(&str, f64)> =
@@ -342,7 +343,7 @@ pub fn format_late(figures: &Figures) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", ") + lost + &mean)
 }
 
-/// The first of them: number, when it was due, when it was answered after that.
+/// The first missed frames: number, due time, and response time.
 pub fn format_first_missed_frames(figures: &Figures) -> Option<String> {
     const SHOWN: usize = 16;
     let first = &figures.missed_frames.as_ref()?.first;
@@ -356,11 +357,11 @@ pub fn format_first_missed_frames(figures: &Figures) -> Option<String> {
     (!first.is_empty()).then(|| first.iter().take(SHOWN).map(each).collect::<Vec<_>>().join("; "))
 }
 
-/// What these lines say.
+/// Explains the fit lines.
 pub const FIT_NOTE: &str = "fit: time of a message (a latency's median) = its own + size ÷ rate; half: the size that gets half of it; last: \
      between the two largest sizes, =: of what the line can carry. linkgauge explain tells more.";
 
-/// A line for each fit whose cases are among these: `fit 4–7: 21.21 µs + size ÷ 91.64 MB/s …`.
+/// A line for each fit with cases among these: `fit 4–7: 21.21 µs + size ÷ 91.64 MB/s …`.
 pub fn fit_lines(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
     let here =
         |fit: &&SizeFit| fit.rows.iter().any(|row| row.sample.case.is_some_and(|case| cases.contains(&case)));
@@ -370,7 +371,7 @@ pub fn fit_lines(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
         .collect()
 }
 
-/// What the interval of a case is over.
+/// The sample that a case's interval refers to.
 pub fn interval_basis(case: &CaseResult) -> String {
     match case.repeats.len() {
         0 | 1 => "within the run".to_owned(),
@@ -378,7 +379,7 @@ pub fn interval_basis(case: &CaseResult) -> String {
     }
 }
 
-/// One case in one sentence, for people: `14 bytes over tcp://[::1]:7100: 13.25 µs at the median; nothing lost.`
+/// One case in one sentence: `14 bytes over tcp://[::1]:7100: 13.25 µs at the median; nothing lost.`
 pub fn case_sentence(case: &CaseResult) -> String {
     let figures = &case.figures;
     let size = match case.message_bytes {
@@ -454,7 +455,7 @@ fn median_and_tail_text(distribution: &Distribution, floor: Option<f64>) -> Stri
 fn loss_text(case: &CaseResult) -> String {
     let figures = &case.figures;
     let mut text = match (figures.sent, figures.lost, figures.lost_bytes) {
-        // Of a stream it is the bytes that count.
+        // A stream is counted in bytes.
         (_, _, bytes) if bytes > 0 => format!("{} did not come back", units::format_plural(bytes, "byte")),
         (0, 0, _) if figures.delivered_bytes.is_none() => "nothing was sent".to_owned(),
         (_, 0, _) => "nothing lost".to_owned(),

@@ -1,4 +1,4 @@
-//! A run document as it lies in the store: JSON, deflated. Not for what is in it.
+//! A run document in the store: deflated JSON.
 
 use std::io::{Read, Write};
 
@@ -8,7 +8,7 @@ use flate2::write::ZlibEncoder;
 
 use crate::run::Run;
 
-/// A store may be anybody's file: no honest document is longer than this.
+/// Limit for untrusted files. No real document is longer.
 pub const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
 
 /// A run as text.
@@ -21,7 +21,7 @@ pub fn deflate(text: &str) -> Vec<u8> {
     encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish()).expect("memory takes everything")
 }
 
-/// `None` where it is damaged.
+/// `None` if it is damaged.
 pub fn inflate(bytes: &[u8]) -> Option<String> {
     let mut text = String::new();
     ZlibDecoder::new(bytes).take(MAX_DOCUMENT_BYTES).read_to_string(&mut text).ok()?;

@@ -1,4 +1,4 @@
-//! Searching the store: which runs there are, and how a figure went over time. Reads columns, never documents.
+//! Searches the store for runs and for the trend of a figure. Reads columns, never documents.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use rusqlite::{Row, ToSql, params_from_iter};
 use super::{Store, StoreError};
 use crate::metric::Metric;
 
-/// Which runs; what is `None` lets all through.
+/// Selects runs. `None` does not restrict.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Part of the endpoint of one of its cases.
+    /// A substring of the endpoint of one of its cases.
     pub endpoint: Option<String>,
     pub host: Option<String>,
     pub tag: Option<String>,
     pub workload: Option<String>,
-    /// Began then or later.
+    /// Started at this time or later.
     pub since: Option<Timestamp>,
-    /// Began before.
+    /// Started before this time.
     pub until: Option<Timestamp>,
-    /// Only so many, those that began last.
+    /// Maximum number of runs; the latest are selected.
     pub limit: Option<usize>,
 }
 
-/// A run as the list shows it.
+/// A run in a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunEntry {
     pub id: String,
@@ -33,16 +33,16 @@ pub struct RunEntry {
     pub host: Option<String>,
     pub title: Option<String>,
     pub complete: bool,
-    /// How many it has.
+    /// Number of cases.
     pub cases: u32,
-    /// Of its first case.
+    /// Endpoint of its first case.
     pub endpoint: Option<String>,
-    /// The figure that stands for its first case: name of the metric, and value where there is one.
+    /// Headline figure of its first case: metric name, and value if there is one.
     pub headline: Option<(String, Option<f64>)>,
     pub tags: Vec<String>,
 }
 
-/// A case over time: the same in everything that a figure depends on.
+/// A case over time. All points have the same settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trend {
     pub endpoint: String,
@@ -53,7 +53,7 @@ pub struct Trend {
     pub ports: u32,
     pub parallel: u32,
     pub method: String,
-    /// `100/s`, `spin`; mostly empty.
+    /// `100/s`, `spin`; often empty.
     pub settings: String,
     pub host: Option<String>,
     /// Oldest first.
@@ -64,15 +64,15 @@ pub struct Trend {
 pub struct TrendPoint {
     pub id: String,
     pub started: Timestamp,
-    /// In the metric's unit; infinite where it was not reached.
+    /// In the metric's unit; infinite if it was not reached.
     pub value: f64,
 }
 
-/// What was found; what cannot be read hides nothing else.
+/// The results. A damaged row does not hide the others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listing<T> {
     pub entries: Vec<T>,
-    /// Which rows are damaged, and how.
+    /// Descriptions of the damaged rows.
     pub damaged: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl<T> Default for Listing<T> {
     }
 }
 
-/// Conditions on `run`, with what they are to be compared with.
+/// Conditions on `run` and their parameters.
 struct FilterCondition {
     text: String,
     values: Vec<Value>,
@@ -112,11 +112,11 @@ impl FilterCondition {
     }
 }
 
-/// SQL for "all of them".
+/// SQL for no limit.
 const NO_LIMIT: i64 = -1;
 
 impl Store {
-    /// The runs that the filter lets through, the last one first.
+    /// The selected runs, latest first.
     pub fn runs(&self, filter: &Filter) -> Result<Listing<RunEntry>, StoreError> {
         let FilterCondition { text, mut values } = FilterCondition::from_filter(filter);
         values.push(Value::Integer(filter.limit.map_or(NO_LIMIT, |limit| limit as i64)));
@@ -132,11 +132,11 @@ impl Store {
         self.query_rows(&statement, values, 0, read_entry)
     }
 
-    /// How a metric went, for each case that the filter lets through and that has it; the filter's limit counts runs.
+    /// The trend of a metric for each selected case that has it. The filter's limit counts runs.
     pub fn trends(&self, filter: &Filter, metric: &Metric) -> Result<Listing<Trend>, StoreError> {
         let FilterCondition { text, values } = FilterCondition::from_filter(filter);
         let path = Value::Text(format!("$.\"{}\"", metric.name()));
-        // Of what is no JSON the type is this word.
+        // The type of invalid JSON is this word.
         let kind = "CASE WHEN json_valid(figures) THEN json_type(figures, ?) ELSE 'damaged' END";
         let value = "CASE WHEN json_valid(figures) THEN json_extract(figures, ?) END";
         let mut all = vec![path.clone(), path.clone()];
@@ -161,14 +161,14 @@ impl Store {
         let mut trends: BTreeMap<String, Trend> = BTreeMap::new();
         let found = self.query_rows(&statement, all, 9, read_point)?;
         for (trend, point) in found.entries {
-            // What tells the cases apart is everything but the points.
+            // Everything except the points identifies the case.
             let key = format!("{trend:?}");
             trends.entry(key).or_insert(trend).points.push(point);
         }
         Ok(Listing { entries: trends.into_values().collect(), damaged: found.damaged })
     }
 
-    /// The whole id of a run that somebody named.
+    /// The full id of a run that the user named.
     pub fn resolve_id(&self, text: &str) -> Result<String, StoreError> {
         let newest = "SELECT id FROM run ORDER BY started_us DESC, number DESC LIMIT 1";
         let fitting = "SELECT id FROM run WHERE id = ?1
@@ -187,7 +187,7 @@ impl Store {
         }
     }
 
-    /// The ids of the runs that have this tag, the oldest first; there is at least one.
+    /// The ids of the runs with this tag, oldest first. Fails if there are none.
     pub fn ids_with_tag(&self, tag: &str) -> Result<Vec<String>, StoreError> {
         let ids = self.ids(&Filter { tag: Some(tag.to_owned()), ..Filter::default() })?;
         if ids.is_empty() {
@@ -196,14 +196,14 @@ impl Store {
         Ok(ids)
     }
 
-    /// The ids of the runs that the filter lets through, the oldest first: of those as well whose other columns are damaged.
+    /// The ids of the selected runs, oldest first, including runs whose other columns are damaged.
     pub fn ids(&self, filter: &Filter) -> Result<Vec<String>, StoreError> {
         let FilterCondition { text, values } = FilterCondition::from_filter(filter);
         let statement = format!("SELECT id FROM run WHERE {text} ORDER BY started_us, run.number");
         Ok(self.query_rows(&statement, values, 0, |row| row.get(0))?.entries)
     }
 
-    /// All rows of a statement; `id` is the column that names the run of a damaged one.
+    /// All rows of a statement. `id` is the column with the run's id, for damaged rows.
     fn query_rows<T>(
         &self,
         statement: &str,
@@ -227,7 +227,7 @@ impl Store {
     }
 }
 
-/// Of the run that a row belongs to.
+/// The run that a row belongs to.
 fn run_label(row: &Row, id: usize) -> String {
     row.get(id).map_or("a run whose id cannot be read".to_owned(), |id: String| format!("run {id}"))
 }

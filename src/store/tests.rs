@@ -1,4 +1,4 @@
-//! The store on files of its own: kept, found, told apart, damaged.
+//! The store on temporary files: save, find, identify, damage.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -11,7 +11,7 @@ fn temporary_store() -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
-/// A run of its own id that began so many seconds later than the others.
+/// A run with its own id that started `seconds` later.
 fn run_at(id: &str, seconds: i64) -> Run {
     let run = sample_runs::full();
     Run { id: id.to_owned(), started: run.started + jiff::SignedDuration::from_secs(seconds), ..run }
@@ -94,7 +94,7 @@ fn a_trend_is_one_case_over_time() {
     let points: Vec<(&str, f64)> =
         first.points.iter().map(|point| (point.id.as_str(), point.value)).collect();
     assert_eq!(points, [("a", 23_439.0), ("b", 23_439.0)]);
-    // A percentile among the lost is there, and not reached.
+    // A percentile that falls among the lost exists and was not reached.
     assert!(trends.iter().any(|trend| trend.points.iter().all(|point| point.value == f64::INFINITY)));
     let filter = Filter { endpoint: Some("moxa".to_owned()), limit: Some(1), ..Filter::default() };
     let trends = store.trends(&filter, &"p50".parse().unwrap()).unwrap().entries;
@@ -153,7 +153,7 @@ fn a_damaged_document_is_named() {
     assert!(store.load("a").unwrap_err().to_string().contains("use a newer linkgauge"));
 }
 
-/// Any byte may be wrong: what is read then is an error or what can still be read, never a panic.
+/// Any byte may be corrupt. Reading returns an error or the readable part, and never panics.
 #[test]
 fn a_store_cut_short_or_overwritten_is_an_error() {
     let (directory, path) = temporary_store();
@@ -194,7 +194,7 @@ fn read_only_store_can_be_read() {
     assert_eq!(read.unwrap().id, "a");
 }
 
-/// Changes the file behind the store's back.
+/// Changes the file without the store.
 fn corrupt(path: &Path, statement: &str) {
     let changed = rusqlite::Connection::open(path).unwrap().execute(statement, []).unwrap();
     assert_eq!(changed, 1, "{statement}");
@@ -220,7 +220,7 @@ fn damaged_rows_hide_no_others() {
     let listing = store.runs(&filter).unwrap();
     assert_eq!(entry_ids(&listing.entries), ["c", "a"]);
     assert_eq!(listing.damaged.len(), 1);
-    // The documents are whole.
+    // The documents are intact.
     let mut all = store.ids(&filter).unwrap();
     all.sort();
     assert_eq!((all.join(""), store.ids_with_tag("all").unwrap().len()), ("abc".to_owned(), 3));
@@ -241,7 +241,7 @@ fn locked_store_is_retried_until_stopped() {
     let stop = Arc::new(AtomicBool::new(true));
     let began = Instant::now();
     assert!(matches!(Store::open_until(&path, stop.clone()), Err(StoreError::Locked { .. })));
-    // Far less than all of the patience.
+    // Far less than the lock time-out.
     assert!(began.elapsed() < LOCK_TIMEOUT / 3, "{:?}", began.elapsed());
     let seen = stop.clone();
     stop.store(false, Relaxed);

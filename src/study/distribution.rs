@@ -1,5 +1,5 @@
-//! Statistics of round trips as studies of radio links print them: the mean of the fastest, percentiles, shares that came
-//! late, missed frames, time-outs. Of everything that was sent: what is lost counts as later than anything. No line limits them.
+//! Statistics of round trips as studies of radio links print them: the mean of the fastest, percentiles, late shares,
+//! missed frames, time-outs. All refer to the requests sent; a lost request ranks slowest. No line limits them.
 
 use super::StudyStatistic;
 use super::protocol_counters::UNLIMITED;
@@ -125,12 +125,12 @@ fn latency(case: &CaseResult) -> Option<&Distribution> {
     case.figures.latency_ns.as_ref()
 }
 
-/// From when a message was due.
+/// Response time, measured from the due time.
 fn response(case: &CaseResult) -> Option<&Distribution> {
     case.figures.response_ns.as_ref()
 }
 
-/// None where so few were sent that it tells nothing, or so few were answered that it is among the lost.
+/// `None` if the sample is too small, or if the percentile falls among the lost requests.
 fn percentile_ms(times: Option<&Distribution>, name: &str) -> Option<f64> {
     let value = *times?.percentiles.get(name)?;
     value.map(|value| value as f64 / 1e6)
@@ -145,7 +145,7 @@ fn percent_of_sent(case: &CaseResult, count: u64) -> Option<f64> {
     (sent > 0).then(|| 100.0 * count as f64 / sent as f64)
 }
 
-/// Of the frames of a schedule.
+/// Percentage of missed frames of a schedule.
 fn missed_percent(case: &CaseResult, limit_ms: &str) -> Option<f64> {
     percent_of_sent(case, *case.figures.missed_frames.as_ref()?.count_later_than_ms.get(limit_ms)?)
 }

@@ -1,6 +1,6 @@
-//! A download by request and answer: what a study sets for it, and the rate that this allows.
+//! A download by request and reply: the settings of a study and the rate that they predict.
 //!
-//! Not for what was measured. The prediction knows chunk, frames, delay, rates and processing time, nothing else.
+//! This module has no measured figures. The prediction uses chunk size, frames, delay, rates and processing time only.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use serde::Deserialize;
 
 use crate::units::{BitRate, Span};
 
-/// How a study's downloads go: one chunk of the file for each request.
+/// The download protocol of a study: one chunk of the file per request.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChunkProtocol {
-    /// Of the file, in each answer.
+    /// File bytes in each reply.
     pub chunk_bytes: u32,
-    /// Of a request and of an answer on the link.
+    /// Bytes of a request and of a reply on the link.
     request_bytes: u32,
     answer_bytes: u32,
-    /// What the study counts to a chunk.
+    /// Bytes of a chunk as the study counts them.
     pub published_chunk_bytes: u32,
-    /// What the lab's far end takes for each request; one at a time.
+    /// Processing time of the lab device per request. It processes one request at a time.
     pub processing: Span,
 }
 
-/// Rates of a link to the far end and from it.
+/// Rates of a link, to the remote and from it.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LinkRates {
@@ -34,18 +34,18 @@ pub(super) struct LinkRates {
 /// A link with a delay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DelayedLink {
-    /// Each way.
+    /// One-way delay.
     pub delay: Duration,
-    /// Bits per second.
+    /// Bits per second, towards the remote.
     pub rate_to: f64,
     pub rate_from: f64,
 }
 
-/// Downloads of a case.
+/// The downloads of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DownloadPlan {
     pub protocol: ChunkProtocol,
-    /// `None`: nothing is between the ends.
+    /// `None`: a direct connection.
     pub link: Option<DelayedLink>,
 }
 
@@ -56,21 +56,21 @@ impl LinkRates {
 }
 
 impl DelayedLink {
-    /// There and back, for what has no size.
+    /// Round trip of an empty message.
     pub fn round_trip(&self) -> Duration {
         2 * self.delay
     }
 }
 
 impl DownloadPlan {
-    /// Bytes of the file a second for so many bytes with so many requests under way at once.
+    /// Predicted file bytes per second, for a file of `bytes` bytes and `window` requests in flight.
     pub fn predicted_rate(&self, window: u32, bytes: u64) -> f64 {
         let ChunkProtocol { chunk_bytes, request_bytes, answer_bytes, processing, .. } = self.protocol;
         let seconds = |bytes: u32, rate: fn(&DelayedLink) -> f64| {
             self.link.map_or(0.0, |path| f64::from(bytes) * 8.0 / rate(&path))
         };
         let delay = self.link.map_or(0.0, |path| path.round_trip().as_secs_f64());
-        // Each of these works for one request at a time.
+        // Each stage handles one request at a time.
         let stages = [
             seconds(request_bytes, |path| path.rate_to),
             processing.0.as_secs_f64(),
@@ -88,7 +88,7 @@ impl DownloadPlan {
         self
     }
 
-    /// Bytes of the file a second that the link from the far end carries; infinite without one.
+    /// Maximum file bytes per second of the link from the remote. Infinite without a link.
     pub(super) fn max_rate(&self) -> f64 {
         let share = f64::from(self.protocol.chunk_bytes) / f64::from(self.protocol.answer_bytes);
         self.link.map_or(f64::INFINITY, |path| share * path.rate_from / 8.0)
@@ -113,13 +113,13 @@ mod tests {
     #[test]
     fn every_stage_counts_once_per_chunk() {
         let path = DelayedLink { delay: Duration::from_millis(400), rate_to: 8_000.0, rate_from: 80_000.0 };
-        // 800 ms of delay, 50 ms for the request, 20 ms for the work, 125 ms for the answer.
+        // 800 ms of delay, 50 ms for the request, 20 ms of processing, 125 ms for the reply.
         let slow = download_plan(Some(path));
         assert!((slow.predicted_rate(1, 1000) - 1000.0 / 0.995).abs() < 1e-6);
         assert!((slow.predicted_rate(1, 60_000) - 1000.0 / 0.995).abs() < 1e-6);
-        // The first one waits for nobody, then each waits for a quarter of that.
+        // The first request waits for no other; each later one waits for a quarter of that.
         assert!((slow.predicted_rate(4, 5000) - 2500.0 / 0.995).abs() < 1e-6);
-        // The answers fill the link.
+        // Here the replies fill the link.
         assert!((slow.predicted_rate(40, 9000) - 9000.0 / (0.995 + 8.0 * 0.125)).abs() < 1e-6);
         assert!((slow.max_rate() - 8000.0).abs() < 1e-6);
         assert!((download_plan(None).predicted_rate(1, 60_000) - 50_000.0).abs() < 1e-6);

@@ -1,4 +1,4 @@
-//! A published figure beside what met it, and what is wrong with that.
+//! Joins published figures with measured ones and finds flaws.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ impl PublishedFigure {
     }
 }
 
-/// What is wrong with a figure of this case.
+/// The flaw of a figure of this case, if any.
 fn find_flaw(
     case: &CaseResult,
     statistic: &StudyStatistic,
@@ -71,11 +71,11 @@ fn find_flaw(
     if limit.is_some_and(|limit| (statistic.is_beyond_limit)(measured, limit)) {
         return Some(BEYOND_LIMIT_NOTE.to_owned());
     }
-    // How busy stands in the warning of the case: here all such rows are told in one sentence.
+    // The warning of the case has the details; all such rows share this sentence.
     was_host_busy(case).then(|| HOST_BUSY_NOTE.to_owned())
 }
 
-/// Why a case is not whole, in its own words.
+/// Why a case is incomplete, in the words of its warning.
 fn incomplete_reason(case: &CaseResult) -> String {
     let told =
         case.warnings.iter().find(|warning| matches!(warning.code.as_str(), "incomplete" | "interrupted"));

@@ -1,5 +1,5 @@
-//! Statistics of studies that count microseconds a message, out and back or one way. The limit is the rate of the link that
-//! the plan names, payload alone.
+//! Statistics of studies that count microseconds per message, for a round trip or one way. The limit is the payload
+//! time at the link rate of the plan.
 
 use super::{DelayedLink, PlannedCase, StudyStatistic, is_below_limit};
 
@@ -32,7 +32,7 @@ fn receive_microseconds(planned: &PlannedCase) -> Option<f64> {
     link_microseconds(planned, |link| link.rate_from)
 }
 
-/// What a message takes on the link of its case.
+/// Time of a message on the link of its case.
 fn link_microseconds(planned: &PlannedCase, rate: fn(&DelayedLink) -> f64) -> Option<f64> {
     let bits = (planned.message_bytes() * u64::from(u8::BITS)) as f64;
     planned.link.map(|link| 1e6 * bits / rate(&link))

@@ -1,5 +1,5 @@
-//! Statistics of what the peer's own program counts (`tx_…` and `rx_…` in `got`), for studies that published its count.
-//! Not for what was delivered: that is in the figures. No line limits them.
+//! Statistics that the protocol's own program counts (`tx_…` and `rx_…` in `got`), for studies that published that
+//! count. Delivered payload is in the figures instead. No line limits these statistics.
 
 use super::{StudyStatistic, is_above_limit};
 use crate::run::CaseResult;
@@ -31,7 +31,7 @@ pub(super) static STATISTICS: [StudyStatistic; 4] = [
     },
 ];
 
-/// What nothing limits and nothing predicts.
+/// A statistic without limit and prediction.
 pub(super) const UNLIMITED: StudyStatistic = StudyStatistic {
     name: "",
     unit: "",
@@ -42,13 +42,13 @@ pub(super) const UNLIMITED: StudyStatistic = StudyStatistic {
     includes_lost: false,
 };
 
-/// Bytes and seconds as the peer's own program counts them.
+/// Bytes and seconds as the protocol's own program counts them.
 fn protocol_count(case: &CaseResult, way: &str) -> Option<(f64, f64)> {
     let got = |what: &str| case.got.get(&format!("{way}_{what}"))?.as_u64();
     Some((got("bytes")? as f64, got("ns")? as f64 / 1e9))
 }
 
-/// In units of 1024 bytes.
+/// 1 kbyte is 1024 bytes.
 fn kbyte_per_second((bytes, seconds): (f64, f64)) -> Option<f64> {
     (seconds > 0.0).then(|| bytes / 1024.0 / seconds)
 }

@@ -1,45 +1,45 @@
-//! Published times of messages by their size, of studies that have sizes.
+//! Published message times by size, of studies that have sizes.
 //!
-//! Not for what they show: `explain` fits lines to them.
+//! This module does not interpret them: `explain` fits lines to them.
 
 use serde::Deserialize;
 
 use super::{PlannedCase, Study, StudyError};
 
-/// The line under a cell: its rate, and how much of each frame is payload.
+/// The link under a cell: its rate and the payload share of each frame.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FrameFormat {
     bits_per_second: f64,
     payload_bytes: f64,
-    /// With all that goes with it: headers, preamble, gap.
+    /// Including headers, preamble and gap.
     of_bytes: f64,
 }
 
 impl FrameFormat {
-    /// Bits of payload that it can carry in a second.
+    /// Maximum payload bits per second.
     fn limit_bps(self) -> f64 {
         self.bits_per_second * self.payload_bytes / self.of_bytes
     }
 }
 
-/// What a message of one size took.
+/// The published time of a message of one size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublishedTime {
-    /// Number and title.
+    /// Number and title of the table.
     pub table: String,
-    /// What of the table: rows that differ in nothing but the size.
+    /// The series in the table: rows that differ only in size.
     pub series: String,
     pub message_bytes: u32,
     pub time_ns: f64,
-    /// Out and back: no line's rate compares with it.
+    /// A round trip, which no link rate compares with.
     pub is_round_trip: bool,
-    /// What the line under it can carry of payload.
+    /// Maximum payload bits per second of the link.
     pub line_bps: Option<f64>,
 }
 
 impl Study {
-    /// What messages took, table by table; nothing of a study whose cells are not of sizes.
+    /// Published message times, table by table. Empty for a study without sizes.
     pub fn published_sizes(&self) -> Result<Vec<PublishedTime>, StudyError> {
         let cases = self.all_cases(false)?;
         let mut found = Vec::new();
@@ -65,13 +65,13 @@ impl Study {
 }
 
 impl PlannedCase {
-    /// Whether its times are round trips.
+    /// True if its times are round trips.
     fn is_latency(&self) -> bool {
         self.spec.workload.as_deref() == Some("latency")
     }
 }
 
-/// The time of a message, published as such or as a rate.
+/// The time of a message, from a published time or rate.
 fn message_time_ns(published: &str, unit: &str, message_bytes: u32) -> Option<f64> {
     let value: f64 = published.parse().ok().filter(|value| *value > 0.0)?;
     match unit {

@@ -1,5 +1,5 @@
-//! What the lab has in hardware's place is called so wherever its figures appear: of the whole study where all of the lab has
-//! one name, else of the tables that hold its figures.
+//! Names of lab devices that replace hardware. They appear with every figure: for the whole study if one name covers
+//! it, else for the tables with such figures.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::{Study, StudyTableSpec};
 use crate::run::StudyRow;
 
 impl Study {
-    /// What its lab stands for hardware with; nothing where that is not one thing for all of it.
+    /// The lab devices that replace hardware; empty unless one name covers the whole study.
     pub fn stand_ins(&self) -> Vec<String> {
         let in_lab = self.cells.iter().filter(|cell| cell.lab.is_some());
         let names: Option<Vec<String>> = in_lab.map(|cell| cell.stand_in.clone()).collect();
@@ -15,7 +15,7 @@ impl Study {
         if names.len() == 1 { names } else { Vec::new() }
     }
 
-    /// The title of a table, and what stands in its rows for hardware where that is not said of the whole study.
+    /// The title of a table, with the lab devices of its rows where the study's title does not name them.
     pub(super) fn table_title(&self, table: &StudyTableSpec, rows: &[StudyRow]) -> String {
         let of_row = |row: &StudyRow| {
             let (_, place) = row.planned_case.split_once(':')?;
@@ -29,7 +29,7 @@ impl Study {
     }
 }
 
-/// Each once, in the order in which they are.
+/// Removes duplicates and preserves the order.
 fn unique(mut names: Vec<String>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     names.retain(|name| seen.insert(name.clone()));

@@ -1,4 +1,4 @@
-//! The studies themselves, and the join: every row is met by something, no row is missing, nothing is made up.
+//! The studies themselves and the join: each row has a counterpart, no row is missing, no figure is invented.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn every_study_parses_and_has_cases() {
         let study = Study::by_name(texts.name).unwrap();
         assert_eq!(study.name, texts.name);
         for quick in [false, true] {
-            // Fails where a row names a case or a statistic that does not exist.
+            // Fails if a row names a case or a statistic that does not exist.
             let paper =
                 study.join_results(quick, &|_| CaseOutcome::NotMeasured("not now".to_owned())).unwrap();
             let rows: usize = paper.tables.iter().map(|table| table.rows.len()).sum();
@@ -40,7 +40,7 @@ fn every_study_parses_and_has_cases() {
     }
 }
 
-/// Counted in the study's own tables: rows × columns × figures in a cell.
+/// Counted in the study's own tables: rows × columns × figures per cell.
 #[test]
 fn no_published_figure_is_missing() {
     let counted = [
@@ -76,7 +76,7 @@ fn unpublished_cells_keep_the_words_of_the_study() {
     assert_eq!(words, known.map(|(word, rows)| (word.to_owned(), rows)).into());
 }
 
-/// A share of the line rate that is not that of the bit/s beside it is flagged, and nothing else is.
+/// Only a share of the line rate that contradicts the bit/s beside it is flagged.
 #[test]
 fn shares_match_their_rates() {
     let study = sena();
@@ -240,7 +240,7 @@ fn published_figures_are_joined_with_measured_ones() {
     let mean = latency.figures.latency_ns.as_ref().unwrap().mean;
     assert_eq!((met.measured, &met.reason), (Some(mean / 1e6), &None));
     assert!((met.limit.unwrap() - 1.0417).abs() < 1e-4);
-    // The same case meets every product with a port.
+    // The same case corresponds to every product with a port.
     assert_eq!(row("LS100", "Serial/IP, 1 port").measured, met.measured);
     let without = row("PS410", "Serial/IP, 4 ports");
     assert_eq!((without.measured, without.stand_in), (None, false));
@@ -249,7 +249,7 @@ fn published_figures_are_joined_with_measured_ones() {
     assert_eq!((lossy.measured, lossy.reason.as_deref()), (met.measured, Some("3 of 10000 were lost")));
     let busy = rows.iter().find(|row| row.case == Some(5)).unwrap();
     assert_eq!((busy.measured, busy.reason.as_deref()), (met.measured, Some(HOST_BUSY_NOTE)));
-    // 14 µs are no serial line at 9600 baud.
+    // 14 µs are impossible on a serial line at 9600 baud.
     assert_eq!(row("PS810", "Serial/IP, 8 ports").reason.as_deref(), Some(BEYOND_LIMIT_NOTE));
     assert_eq!(row("STS800", "TCP/IP, 4 ports").published, "Not Conducted");
     assert_eq!(row("STS800", "TCP/IP, 4 ports").reason.as_deref(), Some("left out"));
@@ -269,7 +269,7 @@ fn rates_are_per_port() {
     let percent = find_statistic("port_line_rate_percent").unwrap();
     let planned = &sena().cases(false).unwrap()[0];
     assert_eq!((percent.measured)(&case, planned), Some(75.0));
-    // A port without a figure must not be left out of the mean.
+    // A port without a figure must not drop out of the mean.
     case.per_port[1].figures = Figures::default();
     assert_eq!(line_bps_per_port(&case, &line), None);
     case.per_port.clear();
@@ -296,7 +296,7 @@ fn delays_and_rates_match_the_rows() {
     }
 }
 
-/// 37 bytes to the logger, 1018 from it, 79.28 ms for each, and the delay twice.
+/// 37 bytes to the logger, 1018 from it, 79.28 ms of processing each, and the delay twice.
 #[test]
 fn downloads_are_predicted_from_study_settings() {
     let paper =
@@ -311,7 +311,8 @@ fn downloads_are_predicted_from_study_settings() {
     assert!((direct.predicted.unwrap() - 12_500.0).abs() < 1e-6 && direct.limit.is_none());
 }
 
-/// Counted in the study's tables: six sizes, rate, amount and time of each; and both ways, that it does not have.
+/// Counted in the study's tables: six sizes, with rate, amount and time of each. The study has no bidirectional
+/// figures.
 #[test]
 fn every_table_of_netio_has_its_sizes() {
     let study = Study::by_name("netio").unwrap();
@@ -323,7 +324,7 @@ fn every_table_of_netio_has_its_sizes() {
     }
 }
 
-/// Amounts are whole blocks, and agree with the rates; the printed times do not, by less than 0.1 %.
+/// Amounts are whole blocks and agree with the rates. The printed times deviate by less than 0.1 %.
 #[test]
 fn netio_amounts_agree_with_their_rates() {
     let study = Study::by_name("netio").unwrap();
@@ -338,7 +339,7 @@ fn netio_amounts_agree_with_their_rates() {
     }
 }
 
-/// All sizes of a cell follow each other in one place, ten seconds each.
+/// All sizes of a cell run in sequence at one endpoint, ten seconds each.
 #[test]
 fn netio_sizes_share_one_group() {
     let mut study = Study::by_name("netio").unwrap();
@@ -374,7 +375,7 @@ fn protocol_counters_match_the_counters_of_a_study() {
     assert_eq!(of(&case, "received_kbyte_per_second"), None);
 }
 
-/// Counted in the study: sizes × protocols, with OSEck LINX alone. The other tables have what was not published.
+/// Counted in the study: sizes × protocols, with OSEck LINX alone. The other tables contain unpublished values.
 #[test]
 fn every_linx_and_tipc_figure_has_a_case_of_its_size() {
     let study = Study::by_name("linx").unwrap();
@@ -396,7 +397,7 @@ fn every_linx_and_tipc_figure_has_a_case_of_its_size() {
     }
 }
 
-/// The study's throughput: what a byte more costs, between two sizes, in bytes a microsecond.
+/// The study's throughput: the per-byte cost between two sizes, in bytes per microsecond.
 #[test]
 fn linx_and_tipc_figures_identify_the_line() {
     let study = Study::by_name("linx").unwrap();
@@ -414,7 +415,7 @@ fn linx_and_tipc_figures_identify_the_line() {
     assert_eq!(slope("2", "TIPC", 16_384, 65_536), 58.65);
     assert_eq!(slope("6", "LINX", 4096, 16_384), 12.05);
     assert_eq!(slope("8", "LINX", 1024, 4096), 12.09);
-    // No figure is better than the line that the lab puts there.
+    // No figure is better than the link that the lab provides.
     for case in study.cases(false).unwrap() {
         let rows = study.rows.iter().filter(|row| row.case == case.name);
         for row in rows {
@@ -429,8 +430,8 @@ fn wireless() -> Study {
     Study::by_name("wireless").unwrap()
 }
 
-/// Counted in the study's tables: a mean and nine deciles, four shares and the time-outs, of five links; and L2CAP, that it
-/// does not have.
+/// Counted in the study's tables: a mean and nine deciles, four shares and the time-outs, of five links; and L2CAP,
+/// which the study lacks.
 #[test]
 fn every_link_of_the_wireless_study_has_its_figures() {
     let study = wireless();
@@ -468,7 +469,7 @@ fn shares_that_grow_with_their_bound_are_flagged() {
     assert_eq!(flagged, ["TCP", "UDP", "UDP ad-hoc"].map(over));
 }
 
-/// 1000 sent of which 60 were lost: what is lost is late, has a rank, and is no flaw of what counts it.
+/// 1000 requests, 60 of them lost. A lost request is late, has a rank, and does not make loss statistics doubtful.
 #[test]
 fn lost_requests_count_as_latest() {
     let mut recorder = Recorder::new(false, 1_000_000_000, Arc::default(), None);
@@ -495,7 +496,7 @@ fn lost_requests_count_as_latest() {
         let one = paper.tables.iter().flat_map(|table| &table.rows).find(here).unwrap();
         (one.measured.map(|value| value.round()), one.reason.as_deref())
     };
-    // The 500th of those sent; 440 later than 50 ms and 60 lost.
+    // The 500th of the requests sent; 440 later than 50 ms and 60 lost.
     assert_eq!(row("p50"), (Some(50.0), None));
     assert_eq!((row("over 50 ms"), row("time-out")), ((Some(50.0), None), (Some(6.0), None)));
     assert_eq!(row("fastest 95 %"), (None, Some("60 of 1000 were lost")));

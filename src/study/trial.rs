@@ -1,4 +1,4 @@
-//! What a study did not measure but its figures ask for: a download with the window that a fit names.
+//! A measurement that a study suggests but does not contain: a download with the window that a fit names.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +8,32 @@ use super::{CaseOutcome, PlannedCase, PublishedFigure, Study, StudyError};
 use crate::plan::CaseSpec;
 use crate::run::{StudyResult, StudyTable};
 
-/// A download of one of the measures again, with several requests under way at once.
+/// A repeated download of one of the measures, with several requests in flight.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WindowTrial {
     measure: String,
     cell: String,
     at: u32,
-    /// Of the table that shows it.
+    /// Title of its table.
     title: String,
-    /// What it does otherwise than the measure.
+    /// Differences from the measure.
     case: CaseSpec,
     #[serde(default)]
     quick: CaseSpec,
 }
 
-/// As no table of a study is called.
+/// No table of a study has this number.
 const TABLE_NUMBER: &str = "W";
-/// What stands where the study has no figure.
+/// Shown where the study has no figure.
 const NOT_PUBLISHED: &str = "–";
-/// Of each case: column and statistic, with its unit.
+/// Column and statistic with its unit, for each case.
 const SHOWN_STATISTICS: [(&str, &str, &str); 2] =
     [("download", "download_bytes_per_second", "B/s"), ("of the link's rate", "link_rate_percent", "%")];
 
 impl Study {
-    /// The case that the trial is to be better than: as the study did it, one request at a time. `None` where the study
-    /// has no trial, or its table is not chosen.
+    /// The case to improve: as in the study, with one request in flight. `None` if the study has no trial or its table
+    /// is not selected.
     pub fn trial_baseline(&self, quick: bool) -> Result<Option<PlannedCase>, StudyError> {
         let Some(trial) = &self.trial else { return Ok(None) };
         let here = |case: &PlannedCase| {
@@ -43,7 +43,7 @@ impl Study {
         Ok(self.cases(quick)?.into_iter().find(here))
     }
 
-    /// The same with so many requests under way at once.
+    /// The same case with `window` requests in flight.
     pub fn with_window(&self, case: &PlannedCase, window: u32, quick: bool) -> PlannedCase {
         let mut spec = case.spec.clone();
         if let Some(trial) = &self.trial {
@@ -59,7 +59,7 @@ impl Study {
         }
     }
 
-    /// Adds what became of these cases to the tables.
+    /// Adds the outcomes of these cases to the tables.
     pub fn join_trial_results<'a>(
         &self,
         paper: &mut StudyResult,
@@ -72,7 +72,7 @@ impl Study {
         let mut rows = Vec::new();
         for case in cases {
             let published = self.rows.iter().find(|row| row.case == case.name);
-            // What the study has measured stands there as it was printed.
+            // The study's measured figure appears as printed.
             let shown = if published.is_some() { &SHOWN_STATISTICS[..1] } else { &SHOWN_STATISTICS[..] };
             for (column, statistic, unit) in shown {
                 let row = PublishedFigure {

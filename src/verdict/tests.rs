@@ -1,4 +1,4 @@
-//! Verdicts over made-up repetitions: how often they are right, and what is not compared.
+//! Verdicts on synthetic repetitions: how often they are right, and which cases are not compared.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,7 @@ static BASE: LazyLock<Run> = LazyLock::new(|| {
     run
 });
 
-/// A run whose case has these medians as its repetitions, in nanoseconds.
+/// A run with one case whose repetitions have these medians, in nanoseconds.
 fn run_with_medians(medians: &[f64]) -> Run {
     let mut run = BASE.clone();
     let case = &mut run.cases[0];
@@ -44,12 +44,12 @@ fn compare_one(a: &[f64], b: &[f64], options: &CompareOptions) -> MetricComparis
     compare(&[run_with_medians(a)], &[run_with_medians(b)], options).unwrap().cases.remove(0)
 }
 
-/// A millisecond that varies by 2 % from repetition to repetition.
+/// Around one millisecond, with a variation of 2 % between repetitions.
 fn repetitions(seed: u64, factor: f64) -> Vec<f64> {
     log_normal(10, 0.02, seed).into_iter().map(|value| value * 1e6 * factor).collect()
 }
 
-/// 1000 pairs of 10 repetitions each, log-normal with a deviation of 2 %, on seeds fixed beforehand.
+/// 1000 pairs of 10 repetitions each, log-normal with a deviation of 2 %, with fixed seeds.
 fn count_verdicts(factor: f64, margin: f64, wanted: Verdict) -> usize {
     let options = CompareOptions { margin, ..CompareOptions::default() };
     let is = |seed: u64| {
@@ -63,7 +63,7 @@ fn count_verdicts(factor: f64, margin: f64, wanted: Verdict) -> usize {
 fn no_shift_is_mostly_no_difference_shown() {
     let right = count_verdicts(1.0, 0.05, Verdict::NoDifferenceShown);
     assert!(right >= 940, "{right} of 1000");
-    // Without a margin the test alone decides: p < 0.05 comes by chance in one of twenty.
+    // Without a margin only the test decides: p < 0.05 occurs by chance once in twenty.
     let right = count_verdicts(1.0, 0.0, Verdict::NoDifferenceShown);
     assert!((940..=970).contains(&right), "{right} of 1000");
 }
@@ -92,7 +92,7 @@ fn too_few_repetitions_give_no_verdict() {
     assert_eq!(verdict_between(&[1.0, 1.0, 1.0], &[9.0; 10]), Verdict::TooFew);
     assert_eq!(verdict_between(&[1.0; 10], &[9.0; 3]), Verdict::TooFew);
     assert_eq!(verdict_between(&[1.0, 2.0, 3.0, 4.0], &[9.0, 10.0, 11.0, 12.0]), Verdict::Worse);
-    // A run without repetitions is one value; several runs are a set.
+    // A run without repetitions is one value. Several runs are a set.
     let set = |values: &[f64]| values.iter().map(|value| run_with_medians(&[*value])).collect::<Vec<_>>();
     let compared =
         compare(&set(&[9.0, 10.0, 11.0, 12.0]), &set(&[1.0, 2.0, 3.0, 4.0]), &CompareOptions::default());
@@ -147,7 +147,7 @@ fn different_methods_are_not_compared_unless_forced() {
 fn cases_are_matched_by_similarity() {
     let (mut a, mut b) = (sample_runs::full(), sample_runs::full());
     b.cases.reverse();
-    // The same but for its schedule is another case.
+    // A case that differs only in its schedule is another case.
     let mut paced = a.cases[0].clone();
     paced.method = "latency/fixed/block/1".to_owned();
     paced.asked.insert("pacing".to_owned(), serde_json::json!({"kind": "fixed", "per_second": 100.0}));

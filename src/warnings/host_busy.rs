@@ -1,20 +1,20 @@
-//! The mark of figures that were measured while other programs kept the host busy.
+//! Marks figures that were measured while other programs kept the host busy.
 
 use serde_json::Value;
 
 use crate::run::{CaseResult, Warning};
 
-/// Other programs that use less of all CPUs than this disturb nobody.
+/// Other programs that use less of all CPUs than this do not disturb a measurement.
 const MIN_OTHER_CPU_PERCENT: f64 = 10.0;
 
-/// A thread of a measurement that waited longer for a CPU was disturbed; so was a host where some thread waited so long.
+/// A measuring thread that waited longer than this for a CPU was disturbed. So was a host with any such thread.
 const MIN_CPU_WAIT_PERCENT: f64 = 2.0;
 const MIN_CPU_PRESSURE_PERCENT: f64 = 20.0;
 
-/// A guest that lost more to others was disturbed.
+/// A guest that lost a larger share to the hypervisor was disturbed.
 const MIN_STEAL_PERCENT: f64 = 2.0;
 
-/// Other programs kept the host busy meanwhile, and the measurement, or its lab or server, had to wait for them.
+/// Other programs kept the host busy, and the measurement or its lab or server had to wait for them.
 pub fn host_busy(case: &CaseResult) -> Option<Warning> {
     let percent = |name: &str| case.placement.get(name).and_then(Value::as_f64).unwrap_or(0.0);
     let (others, stolen) = (percent("host_other_cpu_percent"), percent("host_steal_percent"));
@@ -42,7 +42,7 @@ pub fn host_busy(case: &CaseResult) -> Option<Warning> {
     ))
 }
 
-/// Whether a case carries the mark.
+/// True if a case has this mark.
 pub fn was_host_busy(case: &CaseResult) -> bool {
     case.warnings.iter().any(|warning| warning.code == "host_busy")
 }
@@ -51,7 +51,7 @@ pub fn was_host_busy(case: &CaseResult) -> bool {
 mod tests {
     use super::*;
 
-    /// Others' CPU time, waiting of a measuring thread, of any thread, and the hypervisor's share; in percent.
+    /// In percent: CPU time of others, waiting of a measuring thread, waiting of any thread, the hypervisor's share.
     fn busy_warning(others: f64, waited: f64, pressure: f64, stolen: f64) -> Option<String> {
         let case = serde_json::json!({
             "endpoint": "tcp://a", "peer": "echo", "workload": "latency", "direction": "loop", "message_bytes": 64,

@@ -1,4 +1,4 @@
-//! Replies that are none, and replies with times that contradict each other.
+//! Replies that are not valid, and replies with contradictory times.
 
 use crate::run::{CaseResult, Warning};
 

@@ -1,4 +1,4 @@
-//! The lines in words and tables.
+//! The size model as text and tables.
 
 use super::super::FindingBlock;
 use super::{Breakpoint, LineComparison, LineSource, MessageCosts, SizeFit, SizeModel};
@@ -38,7 +38,7 @@ impl SizeModel {
     }
 }
 
-/// The share in percent by which a line may miss a time and still stand for it.
+/// Maximum residual in percent of a line that represents its times.
 const MAX_RESIDUAL_PERCENT: f64 = 20.0;
 
 fn fits_table(fits: &[&SizeFit]) -> FindingBlock {
@@ -61,7 +61,8 @@ fn fits_table(fits: &[&SizeFit]) -> FindingBlock {
 }
 
 impl SizeFit {
-    /// The whole in one line, for below a table: `21.21 µs + size ÷ 91.64 MB/s, half 1.943 kB; last 89.69 MB/s = 74 %`.
+    /// A summary in one line, for below a table: `21.21 µs + size ÷ 91.64 MB/s, half 1.943 kB; last 89.69 MB/s = 74
+    /// %`.
     pub fn summary_line(&self) -> String {
         let fits = self.costs_if_fitting().is_some();
         let mut line = if fits { self.costs.describe() } else { self.misfit_text() };
@@ -86,7 +87,7 @@ impl SizeFit {
         line
     }
 
-    /// Which cases it is of; nothing of a published table: `4–7`, or `1, 4 … 13`.
+    /// Its case numbers: `4–7`, or `1, 4 … 13`. `None` for a published table.
     pub fn case_numbers(&self) -> Option<String> {
         let mut cases: Vec<usize> = self.rows.iter().filter_map(|row| row.sample.case).collect();
         cases.sort_unstable();
@@ -95,7 +96,7 @@ impl SizeFit {
         Some(if in_a_row { format!("{first}–{last}") } else { format!("{first}, {second} … {last}") })
     }
 
-    /// What a message and a byte cost, where the model holds.
+    /// Overhead and per-byte cost, if the model fits.
     fn costs_if_fitting(&self) -> Option<&MessageCosts> {
         (self.max_residual_percent().abs() <= MAX_RESIDUAL_PERCENT).then_some(&self.costs)
     }
@@ -109,7 +110,7 @@ impl SizeFit {
         off.fold(0.0, |most, off| if off.abs() > f64::abs(most) { off } else { most })
     }
 
-    /// What is to be said beside its row.
+    /// Remarks on its row.
     fn sentences(&self) -> Vec<String> {
         let mut sentences: Vec<String> = Vec::new();
         if self.costs_if_fitting().is_none() {

@@ -1,4 +1,4 @@
-//! The sweeps that lines are fitted to: times of messages by their size, from a run or from a study's tables.
+//! The sweeps that lines are fitted to: message times by size, from a run or from a study's tables.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::plan::Direction;
 use crate::run::{CaseResult, Run};
 use crate::study::{PublishedTime, Study};
 
-/// What a message of one size takes.
+/// The time of a message of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SizeSample {
-    /// Number of the case in the run, from 1.
+    /// Index of the case in the run, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub case: Option<usize>,
     pub message_bytes: u32,
@@ -27,14 +27,14 @@ impl SizeSample {
     }
 }
 
-/// What the line can carry, and who says so.
+/// The link rate and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LineLimit {
     pub line_limit_bps: f64,
     pub line_by: LineSource,
 }
 
-/// Who says what the line is.
+/// The source of the link rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineSource {
@@ -42,11 +42,11 @@ pub enum LineSource {
     Declared,
     /// The link, or the study.
     Line,
-    /// The rate of the interface, as frames of its MTU carry it.
+    /// The interface rate, reduced by the overhead of frames of its MTU.
     Interface,
 }
 
-/// Cases or published figures that differ in nothing but the size.
+/// Cases or published figures that differ only in size.
 #[derive(Debug, Default)]
 pub struct SizeSweep {
     pub group: String,
@@ -54,18 +54,18 @@ pub struct SizeSweep {
     /// By size.
     pub samples: Vec<SizeSample>,
     pub line_limit: Option<LineLimit>,
-    /// Sizes that link and interface told, by name.
+    /// Named sizes that link and interface reported.
     pub reported_sizes: Vec<(String, u64)>,
 }
 
 impl SizeSweep {
-    /// What of the sizes that were told lies there.
+    /// The reported sizes in this range.
     pub fn reported_sizes_between(&self, (low, high): (f64, f64)) -> Vec<String> {
         let between = self.reported_sizes.iter().filter(|(_, bytes)| (low..=high).contains(&(*bytes as f64)));
         between.map(|(name, bytes)| format!("{name} {bytes}")).collect()
     }
 
-    /// A document may hold any number of cases; all pairs of them are looked at.
+    /// Limits the samples, because a document may have any number of cases and all pairs are compared.
     fn push(&mut self, measured: SizeSample) {
         if self.samples.len() < MAX_SWEEP_SAMPLES {
             self.samples.push(measured);
@@ -74,10 +74,10 @@ impl SizeSweep {
     }
 }
 
-/// Times that there can be, in nanoseconds; a document may say anything.
+/// Plausible times in nanoseconds. A document may contain anything.
 const PLAUSIBLE_TIMES_NS: std::ops::RangeInclusive<f64> = 1.0..=1e15;
 
-/// More than anybody sweeps.
+/// More than any real sweep has.
 const MAX_SWEEP_SAMPLES: usize = 500;
 
 /// The sweeps of a run.
@@ -131,12 +131,12 @@ pub fn sweeps_of_study(study: &Study, declared: &DeclaredFacts) -> Result<Vec<Si
     Ok(sweeps)
 }
 
-/// The place of a study's case, without its size: `linx-inter/1` of `throughput:linx-inter/1@64`.
+/// The name of a study's case without its size: `linx-inter/1` of `throughput:linx-inter/1@64`.
 fn case_place(planned_case: &str) -> Option<&str> {
     planned_case.split_once(':')?.1.split('@').next()
 }
 
-/// A round trip, or from one message to the next where they were sent as fast as they went.
+/// A round trip, or the interval between messages at full speed.
 fn message_time_ns(case: &CaseResult) -> Option<f64> {
     let figures = &case.figures;
     match case.workload.as_str() {
@@ -153,10 +153,10 @@ fn message_time_ns(case: &CaseResult) -> Option<f64> {
     }
 }
 
-/// What cases of one sweep have in common.
+/// Properties that the cases of a sweep share.
 #[derive(PartialEq)]
 struct SweepKey<'a> {
-    /// A study's case without its size, else the endpoint: each case of a study has ports of its own.
+    /// A study's case without its size, else the endpoint, because each case of a study has its own ports.
     place: &'a str,
     peer: &'a str,
     peer_options: Option<&'a Value>,
@@ -166,7 +166,7 @@ struct SweepKey<'a> {
     parallel: u32,
     method: &'a str,
     settings: String,
-    /// What is under it: links of one place may be of different rates.
+    /// The line: links of one place may have different rates.
     line: [Option<&'a Value>; 2],
     shaping: &'a Map<String, Value>,
 }
@@ -183,7 +183,7 @@ impl<'a> SweepKey<'a> {
             parallel: case.parallel,
             method: &case.method,
             settings: case.settings_label(),
-            // Not the whole line: how long a message is on it changes with the size.
+            // Not all line facts: the time of a message on the line depends on its size.
             line: ["bits_per_second", "bits_per_byte"].map(|name| case.line.get(name)),
             shaping: &case.shaped,
         }
@@ -205,7 +205,7 @@ impl<'a> SweepKey<'a> {
     }
 }
 
-/// What the line under a case can carry. Round trips pass it twice, or once through a plug: they have none.
+/// The link rate of a case. Round trips cross the link twice, or once through a plug, so they have none.
 fn line_limit(case: &CaseResult, declared: &DeclaredFacts) -> Option<LineLimit> {
     if case.workload == "latency" {
         return None;
@@ -225,8 +225,8 @@ fn declared_line_limit(declared: &DeclaredFacts) -> Option<LineLimit> {
 /// Preamble, header, check sequence and gap of an Ethernet frame (IEEE 802.3).
 const ETHERNET_FRAME_OVERHEAD_BYTES: f64 = 38.0;
 
-/// What an Ethernet interface carries in full frames, the headers within them counted. The rate of a virtual one is made
-/// up, and of a wireless one it is seldom had.
+/// Rate of an Ethernet interface in full frames, including the headers inside them. The rate of a virtual interface is
+/// fictitious, and a wireless one rarely reaches its own.
 fn interface_bps(interface: &Value) -> Option<f64> {
     let is = |name: &str| interface.get(name).and_then(Value::as_bool) == Some(true);
     let number = |name: &str| interface.get(name).and_then(Value::as_f64).filter(|number| *number > 0.0);
@@ -236,7 +236,7 @@ fn interface_bps(interface: &Value) -> Option<f64> {
         .then(|| megabits * 1e6 * frame / (frame + ETHERNET_FRAME_OVERHEAD_BYTES))
 }
 
-/// What limits one piece of a message, by the names in `got`.
+/// Limits on the size of a message or segment, by their names in `got`.
 const SIZE_FACTS: [&str; 8] = [
     "mss_bytes",
     "mtu_bytes",

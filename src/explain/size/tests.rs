@@ -1,17 +1,17 @@
-//! The figures that were published, and sweeps whose costs are known because the test made them up.
+//! Published figures, and synthetic sweeps with known costs.
 
 use super::sweeps::SizeSweep;
 use super::*;
 use crate::report::{ReportOptions, sample_runs, write_findings};
 use crate::run::{CaseResult, Figures};
 
-/// What a line of that rate carries in Ethernet frames of LINX: 1488 of 1538 bytes.
+/// Payload rate of a link with Ethernet frames of LINX: 1488 of 1538 bytes.
 fn ethernet_limit(bits_per_second: f64) -> LineLimit {
     let line_limit_bps = bits_per_second * 1488.0 / 1538.0;
     LineLimit { line_limit_bps, line_by: LineSource::Line }
 }
 
-/// Published microseconds a packet, one way, of 64 bytes and then four times as many each.
+/// Published microseconds per packet, one way, for 64 bytes and then four times the size each.
 fn published_fit(name: &str, microseconds: &[f64], limit: LineLimit) -> SizeFit {
     let measured = microseconds.iter().enumerate().map(|(power, us)| SizeSample {
         case: None,
@@ -40,7 +40,7 @@ fn published_fits() -> Vec<SizeFit> {
     ]
 }
 
-/// Megabytes a second, rounded to so many digits.
+/// Megabytes per second, rounded.
 fn megabytes(rate_bps: Option<f64>, digits: i32) -> f64 {
     let scale = 10f64.powi(digits);
     (rate_bps.unwrap() / 8e6 * scale).round() / scale
@@ -63,7 +63,7 @@ fn published_tables_between_nodes_are_explained() {
         (Some(LineComparison::TheLine), Some(LineComparison::TheLine))
     );
     assert_eq!(megabytes(to_oseck.line_limit.map(|limit| limit.line_limit_bps), 2), 12.09);
-    // Of four sizes one lies off: the slope of all is more than the line carries.
+    // One of four sizes is an outlier, so the slope over all exceeds the link rate.
     assert_eq!((to_oseck.beyond_line, oseck.beyond_line), (false, true));
     assert!((linx.costs.message_ns.unwrap() - 21_206.35).abs() < 1.0, "{:?}", linx.costs);
     assert_eq!(linx.costs.half_performance_bytes.unwrap().round(), 1943.0);
@@ -82,7 +82,7 @@ fn render(fits: Vec<SizeFit>) -> String {
     text
 }
 
-/// The same without its lines.
+/// The same without line breaks.
 fn render_unwrapped(fits: Vec<SizeFit>) -> String {
     render(fits).split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -109,7 +109,7 @@ fn study_gives_the_same_fits() {
     assert_eq!(all.len(), 12);
     let latency = in_study("1", "LINX");
     assert_eq!((latency.line_limit, megabytes(latency.costs.rate_bps, 1)), (None, 33.9));
-    // Nor does a round trip compare with a line that the user declares.
+    // A round trip does not compare with a declared line either.
     let declared = DeclaredFacts { line_bps: Some(1e6) };
     let all = SizeModel::fit(&Evidence::Study(&study), &declared).unwrap().fits;
     let compared = |fit: &SizeFit| (fit.line_limit.is_some(), fit.group.ends_with("throughput"));
@@ -151,7 +151,7 @@ fn findings_fit_80_columns() {
     ");
 }
 
-/// An unpaced load, one way, of messages that take this long.
+/// An unpaced one-way load with this time per message.
 fn load_case(message_bytes: u32, nanoseconds: f64) -> CaseResult {
     let mut case = sample_runs::minimal().cases[0].clone();
     (case.workload, case.direction, case.message_bytes) =
@@ -177,7 +177,7 @@ const UNDECLARED: DeclaredFacts = DeclaredFacts { line_bps: None };
 
 #[test]
 fn fit_recovers_known_costs() {
-    // 5 µs and 2 ns a byte: 500 MB/s.
+    // 5 µs and 2 ns per byte: 500 MB/s.
     let cases = doubling_sizes().map(|size| load_case(size, 5e3 + 2.0 * f64::from(size))).collect();
     let [fit] = fit_cases(cases, &UNDECLARED).try_into().unwrap();
     assert!((fit.costs.message_ns.unwrap() - 5e3).abs() < 1e-3, "{fit:?}");
@@ -247,7 +247,7 @@ fn a_slope_above_the_line_is_flagged() {
 
 #[test]
 fn noise_at_small_sizes_keeps_the_byte_cost() {
-    // Two of the three smallest take less than a smaller one, so that Sen's interval holds zero.
+    // Two of the three smallest take less time than a smaller one, so Sen's interval contains zero.
     let microseconds = [9.942, 8.369, 9.585, 18.36, 50.71, 183.5];
     let sizes = (0..6).map(|power| 64 << (2 * power));
     let cases = sizes.zip(microseconds).map(|(size, us)| load_case(size, us * 1e3)).collect();
@@ -264,7 +264,7 @@ fn cases_that_differ_in_more_than_size_are_separate_sweeps() {
         .iter()
         .map(|case| CaseResult { direction: crate::plan::Direction::Receive, ..case.clone() })
         .collect();
-    // Neither two sizes, nor a pace, nor what was broken off make a sweep.
+    // Two sizes, paced cases and incomplete cases do not make a sweep.
     let mut paced = others.clone();
     for case in &mut paced {
         case.peer = "paced".to_owned();
@@ -281,7 +281,7 @@ fn cases_that_differ_in_more_than_size_are_separate_sweeps() {
 
 #[test]
 fn different_line_rates_are_separate_sweeps() {
-    // A study of rates: the faster the line, the larger the message.
+    // A study of rates: a faster line has larger messages.
     let over = |name: &str, shaped: bool| {
         let faster = doubling_sizes().map(|size| {
             let mut case = load_case(size, 5e3);
@@ -295,24 +295,24 @@ fn different_line_rates_are_separate_sweeps() {
     assert_eq!(over("bits_per_byte", false), []);
     assert_eq!(over("rate_to_bps", true), []);
     assert_eq!(over("delay_ns", true), []);
-    // Of one line it says how long the message is on it.
+    // `floor_ns` is the time of a message on the line.
     assert_eq!(over("floor_ns", false).len(), 1);
 }
 
 #[test]
 fn meaningless_costs_are_omitted() {
-    // A byte costs nothing, or less.
+    // A per-byte cost of zero, or below.
     let flat = [5e3, 5.1e3, 4.9e3, 5e3, 5.05e3, 4.95e3];
     let cases = doubling_sizes().zip(flat).map(|(size, time)| load_case(size, time)).collect();
     let [fit] = fit_cases(cases, &UNDECLARED).try_into().unwrap();
     assert_eq!((fit.costs.rate_bps, fit.costs.half_performance_bytes), (None, None));
     assert!(fit.summary_line().starts_with("no cost per byte shown"), "{}", fit.summary_line());
     assert!(render(vec![fit]).contains("no cost per byte shown: it may be nothing."));
-    // Three sizes are no proof where they scatter.
+    // Three scattered sizes prove nothing.
     let cases = doubling_sizes().zip([5e3, 4.9e3, 5.1e3]).map(|(size, time)| load_case(size, time)).collect();
     let [fit] = fit_cases(cases, &UNDECLARED).try_into().unwrap();
     assert_eq!(fit.costs.rate_bps, None);
-    // A message costs less than nothing.
+    // A message overhead below zero.
     let cases = doubling_sizes().take(3).map(|size| load_case(size, 2.0 * f64::from(size) - 100.0)).collect();
     let [fit] = fit_cases(cases, &UNDECLARED).try_into().unwrap();
     assert_eq!((fit.costs.message_ns, fit.costs.half_performance_bytes), (None, None));

@@ -1,4 +1,4 @@
-//! The window in words and tables.
+//! The window model as text and tables.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ impl WindowModel {
         blocks
     }
 
-    /// Which rows, and where their figures are from.
+    /// The rows and the source of their figures.
     fn rows_text(&self) -> String {
         let measured = self.rows.iter().filter(|judged| judged.row.round_trip_measured).count();
         let source = match (self.published, &self.stand_in) {
@@ -95,7 +95,7 @@ impl WindowModel {
         sentences
     }
 
-    /// The rows that fits are far off from.
+    /// The rows with large residuals.
     fn misses_text(&self) -> Option<String> {
         if self.limit == Bottleneck::ThisModelDoesNotFit {
             return None;
@@ -116,7 +116,7 @@ impl WindowModel {
         (!missed.is_empty()).then(|| format!("{}{why}.", missed.join("; ")))
     }
 
-    /// What a chunk costs, by all fits.
+    /// The cost of a chunk, by all fits.
     fn chunk_text(&self) -> Option<String> {
         let chunk = self.chunk_bytes.filter(|_| self.limit != Bottleneck::ThisModelDoesNotFit)?;
         let costs: Vec<f64> =
@@ -128,7 +128,7 @@ impl WindowModel {
         Some(format!("A chunk of {chunk} bytes costs {cost} round trips."))
     }
 
-    /// Capacity beside what the link is set to.
+    /// The fitted capacity beside the configured link rate.
     fn capacity_text(&self) -> Option<String> {
         let mut configured: Vec<f64> =
             self.rows.iter().filter_map(|judged| judged.row.configured_bps).collect();

@@ -1,4 +1,5 @@
-//! The rows that the window is fitted to: rates and round trips of downloads, from a run or from a study's tables.
+//! The rows that the window model is fitted to: rates and round trips of downloads, from a run or from a study's
+//! tables.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,17 +11,17 @@ use super::super::{Evidence, ExplainError};
 use crate::run::{CaseResult, Run};
 use crate::study::{PublishedDownload, Study};
 
-/// The rate that one delay allowed.
+/// The rate at one delay.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DownloadRow {
     pub name: String,
-    /// Number of the case in the run, from 1.
+    /// Index of the case in the run, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub case: Option<usize>,
     pub round_trip_ns: f64,
-    /// By exchanges in the same run; else it is what the link was set to.
+    /// Measured in the same run; otherwise the configured delay of the link.
     pub round_trip_measured: bool,
-    /// Of the link from the far end.
+    /// Of the link from the remote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configured_bps: Option<f64>,
     pub throughput_bps: f64,
@@ -31,19 +32,19 @@ impl DownloadRow {
         self.round_trip_ns / 1e9
     }
 
-    /// Bytes a second.
+    /// Bytes per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.throughput_bps / 8.0
     }
 }
 
-/// Rows of one kind, and what else is known of them.
+/// Rows of one kind and their common facts.
 #[derive(Debug, Default)]
 pub struct DownloadRows {
     pub rows: Vec<DownloadRow>,
     pub excluded: Vec<ExcludedRow>,
     pub chunk_bytes: Option<u32>,
-    /// What stood for hardware.
+    /// The replacement for hardware.
     pub stand_in: Option<String>,
     pub published: bool,
 }
@@ -115,7 +116,7 @@ impl DownloadRows {
                 }
             }
         }
-        // Chunks of several sizes buy different windows; then nothing is said of them.
+        // Chunks of different sizes have different windows, so the chunk size is unknown then.
         rows.chunk_bytes = if chunks.len() == 1 { chunks.first().copied() } else { None };
         rows
     }
@@ -124,8 +125,8 @@ impl DownloadRows {
         self.excluded.push(ExcludedRow { name, why: why.to_owned() });
     }
 
-    /// One capacity is fitted, so rows of another configured rate go unless they show that it makes no difference: where
-    /// two have the same round trip, their rates agree. Most rows have their way.
+    /// Removes rows of another configured rate, because one capacity is fitted. They stay if the rate makes no
+    /// difference: rows with the same round trip have the same rate. The majority's rate stays.
     fn exclude_other_rates(&mut self) {
         let like = |row: &DownloadRow, rate: Option<f64>| row.configured_bps == rate;
         let count = |rate| self.rows.iter().filter(|row| like(row, rate)).count();
@@ -152,31 +153,31 @@ impl DownloadRows {
     }
 }
 
-/// What a link can have, in bit/s and ns; a document may say anything.
+/// Plausible link rates and round trips. A document may contain anything.
 const PLAUSIBLE_RATES_BPS: std::ops::RangeInclusive<f64> = 1.0..=1e15;
 const PLAUSIBLE_ROUND_TRIPS_NS: std::ops::RangeInclusive<f64> = 0.0..=1e14;
 
 const UNKNOWN_ROUND_TRIP: &str = "its round trip is not known";
 
-/// Two figures that differ by at most a tenth are the same here: delays and rates are steps of two and more.
+/// True if the figures differ by at most a tenth. Delays and rates usually differ by a factor of two or more.
 fn is_close(one: f64, other: f64) -> bool {
     (one - other).abs() <= 0.1 * one.abs().max(other.abs())
 }
 
-/// What the case is called: as the study calls it, or by its number.
+/// The name of a case: as in the study, or its number.
 fn row_name(run: &Run, index: usize) -> String {
     let rows = run.paper.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows);
     let mut named = rows.filter(|row| row.case == Some(index + 1)).map(|row| row.row.clone());
     named.next().unwrap_or_else(|| format!("case {}", index + 1))
 }
 
-/// The median round trip of the exchanges at the same place in the run, in nanoseconds.
+/// The median round trip of the latency case at the same endpoint in the run, in nanoseconds.
 fn median_round_trip_ns(run: &Run, case: &CaseResult) -> Option<f64> {
     let there = |other: &&CaseResult| {
         other.workload == "latency" && other.peer == case.peer && other.endpoint == case.endpoint
     };
     let latency = run.cases.iter().filter(there).find_map(|other| other.figures.latency_ns.as_ref())?;
-    // Few exchanges have no percentile.
+    // Small samples have no percentiles.
     let typical = latency.percentile("p50").map_or(latency.mean, |p50| p50 as f64);
     PLAUSIBLE_ROUND_TRIPS_NS.contains(&typical).then_some(typical)
 }
@@ -185,14 +186,14 @@ fn shaped_number(case: &CaseResult, name: &str) -> Option<f64> {
     case.shaped.get(name).and_then(Value::as_f64)
 }
 
-/// What stood for hardware, as whoever started it says, or as the far end itself told.
+/// The replacement for hardware, as declared by the user or reported by the remote.
 fn stand_in_name(case: &CaseResult) -> Option<String> {
     let named = case.placement.get("stand_in").and_then(Value::as_str).map(str::to_owned);
     let told = case.got.get("emulated").and_then(Value::as_bool).filter(|emulated| *emulated);
     named.or(told.map(|_| "emulated logger".to_owned()))
 }
 
-/// What a shaped link between the ends adds, for the document: `number` above reads it.
+/// The facts that a shaped link adds to the document. `number` above reads them.
 pub fn shaped_facts(delay: Duration, rate_to: f64, rate_from: f64) -> serde_json::Map<String, Value> {
     let facts = [
         ("delay_ns", Value::from(delay.as_nanos() as u64)),

@@ -1,4 +1,4 @@
-//! The published table, and downloads whose causes are known because the test made them up.
+//! The published table, and synthetic downloads with known causes.
 
 use serde_json::Value;
 
@@ -71,7 +71,7 @@ fn findings_fit_80_columns() {
     ");
 }
 
-/// A download of 1000-byte chunks at a URL of its own, each chunk taking the round trip and 1000 B ÷ `capacity`.
+/// A download of 1000-byte chunks at its own URL. Each chunk takes the round trip and 1000 B ÷ `capacity`.
 fn download_case(number: usize, round_trip: f64, capacity: f64) -> CaseResult {
     let mut case = sample_runs::minimal().cases[0].clone();
     case.endpoint = format!("tcp://192.0.2.1:{number}");
@@ -83,7 +83,7 @@ fn download_case(number: usize, round_trip: f64, capacity: f64) -> CaseResult {
     case
 }
 
-/// Exchanges at the URL of a download, all alike.
+/// Identical round trips at the URL of a download.
 fn latency_case(number: usize, round_trip: f64) -> CaseResult {
     let mut case = download_case(number, round_trip, 1.0);
     case.workload = "latency".to_owned();
@@ -111,7 +111,7 @@ fn fit_recovers_known_window() {
     }
     assert_eq!((window.limit, window.chunk_bytes), (Bottleneck::Window, Some(1000)));
     assert!(window.rows.iter().all(|judged| judged.row.round_trip_measured));
-    // A chunk takes 1.0488 s: 21.5 of them fill 20.5 kB/s, and four bring four times the rate of one.
+    // A chunk takes 1.0488 s: 21.5 of them fill 20.5 kB/s, and a window of four has four times the rate of one.
     assert_eq!(window.rows[3].filling_window, Some(22));
     assert!((window.rows[3].careful_window_bps.unwrap() - 8.0 * 4000.0 / 1.048_78).abs() < 10.0);
     assert_eq!(window.filling_window(1.0, 80_000.0), Some(11));
@@ -151,13 +151,13 @@ fn rows_of_other_rates_are_excluded_when_the_rate_matters() {
     let window = WindowModel::fit(&Evidence::Run(&run_of(cases.clone()))).unwrap();
     assert_eq!((window.rows.len(), window.left_out.len()), (4, 2));
     assert!((window.relative_fit().window_bytes.unwrap() - 1000.0).abs() < 1e-3);
-    // Alike at the same round trip, as in the published table: they stay.
+    // Equal rates at the same round trip, as in the published table: they stay.
     cases[4].figures = cases[0].figures.clone();
     let window = WindowModel::fit(&Evidence::Run(&run_of(cases))).unwrap();
     assert_eq!((window.rows.len(), window.left_out.len()), (6, 0));
 }
 
-/// What the text says of downloads with these round trips (s) and rates (B/s).
+/// The bottleneck and text for downloads with these round trips (s) and rates (B/s).
 fn explain_rows(rows: &[(f64, f64)]) -> (Bottleneck, String) {
     let case = |(number, (rtt, rate)): (usize, &(f64, f64))| {
         let mut case = download_case(number, *rtt, 1e9);
@@ -175,7 +175,7 @@ fn rate_limits_when_round_trips_have_no_effect() {
         explain_rows(&[(0.001, 10_000.0), (0.002, 10_010.0), (0.004, 9990.0), (0.008, 10_005.0)]);
     assert_eq!(limit, Bottleneck::Rate);
     assert!(text.contains("What limits: the rate, in 4 of 4 rows"), "{text}");
-    // It changes something, but most of the time goes by the byte.
+    // The round trip has an effect, but most of the time is per byte.
     let flat = [0.001, 0.005, 0.01, 0.02].map(|rtt| (rtt, 1000.0 / (rtt + 0.1)));
     assert_eq!(explain_rows(&flat).0, Bottleneck::Rate);
 }

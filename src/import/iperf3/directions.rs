@@ -1,7 +1,7 @@
-//! What one direction of a test came to, by the sums at the end of a file of iperf3.
+//! Totals of one direction of a test, from the sums at the end of an iperf3 file.
 //!
-//! A file is one end's: what the other end counted is in a client's file only. And versions differ: sums of datagrams have
-//! been told apart by sender and receiver since 3.2 or so, and the counts of a time left out at the beginning since 3.16.
+//! A file has the counts of one side; only a client's file includes the other side's. Versions differ: sums of
+//! datagrams are separate for sender and receiver since about 3.2, and counts of an omitted start since 3.16.
 
 use serde::Deserialize;
 
@@ -12,13 +12,13 @@ pub struct PacketSum {
     pub seconds: f64,
     pub bytes: u64,
     pub bits_per_second: f64,
-    /// Some versions write −1, or 2⁶⁴ less a few.
+    /// Some versions write −1, or a little less than 2⁶⁴.
     lost_packets: Option<f64>,
     packets: Option<f64>,
     pub omitted: bool,
 }
 
-/// No count of datagrams is larger; what no float holds exactly is none.
+/// Maximum count of datagrams. Larger floats are not exact.
 const MAX_PACKETS: f64 = 9e15;
 
 impl PacketSum {
@@ -35,27 +35,27 @@ impl PacketSum {
 pub struct DirectionSums<'a> {
     pub sent: Option<&'a PacketSum>,
     pub received: Option<&'a PacketSum>,
-    /// The only sum of datagrams in files of old versions.
+    /// The single sum of datagrams in files of old versions.
     pub combined: Option<&'a PacketSum>,
-    /// This end knows what was received.
+    /// This side knows the received counts.
     pub knows_received: bool,
-    /// This end knows what was sent.
+    /// This side knows the sent counts.
     pub knows_sent: bool,
-    /// A time at the beginning was left out.
+    /// The file omits a time at the start.
     pub omits_start: bool,
     pub datagram_bytes: u64,
 }
 
-/// What is known of one direction.
+/// Totals of one direction.
 #[derive(Debug, Default, PartialEq)]
 pub struct DirectionTotals {
-    /// None: the file does not say what was received.
+    /// `None`: the file lacks the received bytes.
     pub delivered_bytes: Option<u64>,
     pub throughput_bps: Option<f64>,
     pub seconds: f64,
-    /// Datagrams sent and received, where these counts are of the same time.
+    /// Datagrams sent and received, if both counts cover the same time.
     pub datagrams: Option<(u64, u64)>,
-    /// There are counts of datagrams, but not of the same time as the bytes.
+    /// The counts of datagrams cover another time than the bytes.
     pub mixes_periods: bool,
 }
 
@@ -64,7 +64,7 @@ fn positive_rate(bits_per_second: f64) -> Option<f64> {
 }
 
 impl DirectionSums<'_> {
-    /// None where the file has no sum of this direction.
+    /// `None` if the file has no sum of this direction.
     pub fn result(&self) -> Option<DirectionTotals> {
         let seconds = [self.received, self.combined, self.sent].into_iter().flatten().next()?.seconds;
         if !self.knows_received {
@@ -86,20 +86,20 @@ impl DirectionSums<'_> {
         };
         let Some(counted) = received.packets() else { return way };
         let arrived = counted.saturating_sub(received.lost_packets());
-        // Duplicates, and what comes late, let the two differ by a little.
+        // Duplicates and late datagrams make the two differ slightly.
         let blocks = received.bytes / self.datagram_bytes.max(1);
         let fits = received.lost_packets() <= counted && arrived.abs_diff(blocks) <= 1 + counted / 100;
         if self.omits_start && !fits {
             return DirectionTotals { mixes_periods: true, ..way };
         }
-        // What the receiver saw no gap behind is lost as well; of a time that both ends measure for themselves, nobody
-        // knows.
+        // Datagrams after the last one that the receiver saw are lost as well. This is unknown if each side measured
+        // its own time.
         let sent = self.sent.filter(|_| self.knows_sent && !self.omits_start).and_then(PacketSum::packets);
         let sent = sent.map_or(counted, |sent| sent.max(arrived));
         DirectionTotals { datagrams: Some((sent, arrived)), ..way }
     }
 
-    /// Its bytes are the sender's, where there are any.
+    /// The sender's bytes, if present.
     fn result_of_old_version(&self, all: &PacketSum) -> DirectionTotals {
         let seconds = all.seconds;
         let Some(counted) = all.packets() else {
@@ -158,7 +158,7 @@ mod tests {
             (packet_sum(76_790_000, 76_790.0, 0.0), packet_sum(20_761_000, 76_781.0, 56_020.0));
         let way = direction_sums(&sent, Some(&received)).result().unwrap();
         assert_eq!((way.datagrams, way.delivered_bytes), (Some((76_790, 20_761)), Some(20_761_000)));
-        // What a server's file says of the sender is nothing.
+        // A server's file has no valid values of the sender.
         let nothing = packet_sum(0, 0.0, 0.0);
         let way = DirectionSums { knows_sent: false, ..direction_sums(&nothing, Some(&received)) }
             .result()
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn omitted_start_keeps_only_counts_of_one_period() {
-        // 3.12: lost in all of the time, received in a part of it.
+        // 3.12: losses cover the whole time, received datagrams a part of it.
         let (sent, received) =
             (packet_sum(119_870_000, 119_870.0, 0.0), packet_sum(43_591_000, 119_870.0, 182_955.0));
         let way =

@@ -1,4 +1,4 @@
-//! The door of a port: who is let in, who is refused, who has to make room.
+//! Accepting clients on a port: admit, refuse, or replace.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -11,21 +11,21 @@ use super::{BusyPolicy, DeviceServerEvent, SerialPort, spawn_thread};
 use crate::link::party::CANCEL_CHECK_INTERVAL;
 use crate::link::{Admission, Fault, Link, Listener};
 
-/// A client that is known to go keeps the next one waiting for so long at most.
+/// Maximum wait of a new client for one that is about to disconnect.
 const MAX_DISCONNECT_WAIT: Duration = Duration::from_millis(500);
-/// How often it is looked whether it has gone.
+/// How often to check for the disconnection.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Somebody who was let in.
+/// An admitted client.
 struct ConnectedClient {
     client: Arc<PortClient>,
-    /// To see that it hangs up.
+    /// To detect that it hangs up.
     link: Box<dyn Link>,
     session_thread: JoinHandle<()>,
 }
 
 impl SerialPort {
-    /// Runs until the port is over; all sessions are ended then.
+    /// Runs until the port closes. All sessions have ended then.
     pub fn accept_clients(self: Arc<SerialPort>, listener: &mut dyn Listener, line: &dyn Link) {
         let mut guests: Vec<ConnectedClient> = Vec::new();
         while !self.is_stopping() {
@@ -43,12 +43,12 @@ impl SerialPort {
                     }
                 }
                 Err(Fault::TimedOut) => {}
-                // Out of descriptors, usually: those in use will be freed.
+                // Usually no descriptor is free. Open sessions will release theirs.
                 Err(_) => self.state.clock.sleep_until(self.state.clock.now() + CANCEL_CHECK_INTERVAL),
             }
         }
         for guest in guests {
-            // A session that panicked has said so already.
+            // A session that panicked has already printed its message.
             let _ = guest.session_thread.join();
         }
     }
@@ -58,7 +58,7 @@ impl SerialPort {
         self.emit(DeviceServerEvent::Refused { port: self.number, from });
     }
 
-    /// Whether there is a place for one more. Waits for one that is about to go.
+    /// Returns true if one more client can be admitted. Waits for one that is about to disconnect.
     fn make_room(&self, guests: &mut Vec<ConnectedClient>) -> bool {
         if guests.len() < self.state.max_clients {
             return true;
@@ -68,7 +68,7 @@ impl SerialPort {
         }
         let clock = &self.state.clock;
         let until = clock.now() + MAX_DISCONNECT_WAIT;
-        // Who reconnects at once must not find the port taken by its own last connection.
+        // A client that reconnects immediately must not be blocked by its own previous connection.
         while guests.iter().any(|guest| guest.client.has_ended() || guest.link.is_hung_up())
             && clock.now() < until
         {
@@ -93,7 +93,7 @@ impl SerialPort {
         let client = Arc::new(PortClient::new(from.clone(), link.second_handle()?, self.is_controllable));
         let begin = || ControlSession::start(&mut *line, &client, self);
         let control = self.is_controllable.then(begin).transpose()?;
-        // Before it can ask anything, so that it gets the answer.
+        // Register first, so that the client receives the reply to its first command.
         self.register_client(&client);
         self.counters.sessions.fetch_add(1, Relaxed);
         self.emit(DeviceServerEvent::Connected { port: self.number, from });
@@ -115,7 +115,7 @@ impl SerialPort {
         self.change_count.fetch_add(1, Release);
     }
 
-    /// Whether it was the last.
+    /// Removes a client. Returns true if it was the last one.
     pub fn unregister_client(&self, client: &Arc<PortClient>) -> bool {
         let mut clients = self.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         clients.retain(|other| !Arc::ptr_eq(other, client));

@@ -1,4 +1,4 @@
-//! A client of a port, as those who send to it see it; and sending whole.
+//! A client of a port as its senders see it, and sending without partial writes.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -8,26 +8,26 @@ use super::SerialPort;
 use crate::link::party::CANCEL_CHECK_INTERVAL;
 use crate::link::{Fault, Link, rfc2217};
 
-/// A line or a driver that moves nothing for so long is not waited for any longer.
+/// A client or driver without progress for this time is considered stuck.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether a client that wanted no data for now wants it again.
+/// How often to check whether a suspended client accepts data again.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A client that is connected.
+/// A connected client.
 pub struct PortClient {
     pub address: String,
     output: Mutex<ClientOutput>,
-    /// It wants no data for now.
+    /// It accepts no data for now.
     is_suspended: AtomicBool,
-    /// It has to go, or has gone.
+    /// It is disconnected, or about to be.
     is_ended: AtomicBool,
 }
 
-/// Everything sent to the client goes through here, whole.
+/// The only path of output to the client, so that writes do not interleave.
 struct ClientOutput {
     link: Box<dyn Link>,
-    /// Room for data as Telnet writes it, where the client speaks that.
+    /// Buffer for Telnet-escaped data, if the client uses Telnet.
     escaped: Option<Vec<u8>>,
 }
 
@@ -54,7 +54,7 @@ impl PortClient {
         self.is_suspended.store(suspended, Relaxed);
     }
 
-    /// Sends what the line brought, however slow the client is, unless it or the port comes to an end before.
+    /// Sends data from the line, however slow the client is, unless the client disconnects or the port closes.
     pub fn send(&self, data: &[u8], port: &SerialPort) {
         let clock = &port.state.clock;
         while self.is_suspended.load(Relaxed) && self.should_continue(port) {
@@ -73,7 +73,7 @@ impl PortClient {
         self.send_bytes(&mut **link, bytes, port);
     }
 
-    /// Sends what is not data.
+    /// Sends control sequences.
     pub fn send_control(&self, bytes: &[u8], port: &SerialPort) {
         if !bytes.is_empty() {
             self.send_bytes(&mut *self.lock_output().link, bytes, port);
@@ -95,8 +95,7 @@ impl PortClient {
     }
 }
 
-/// Sends all of it. Whenever nothing could be sent for a while, asks whether to go on, with the time since the last
-/// progress.
+/// Sends all bytes. After each send time-out it calls `go_on` with the time since the last progress.
 pub fn send_all(
     link: &mut dyn Link,
     mut bytes: &[u8],

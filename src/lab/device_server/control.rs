@@ -1,6 +1,6 @@
-//! A client that controls the port in its stream (RFC 2217), and what becomes of the port when it has gone.
+//! A client that controls the port within its stream (RFC 2217), and restoring the port afterwards.
 //!
-//! What the words mean is the business of `link::rfc2217`; here they meet the port.
+//! `link::rfc2217` implements the protocol; this module applies it to the port.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::link::serial_line::{
 use crate::link::{Fault, Link};
 use crate::run::TOOL;
 
-/// How often it is looked whether a line has taken all it was given.
+/// How often to check whether a line has sent all its data.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// One session.
@@ -23,12 +23,12 @@ pub struct ControlSession {
     server: PortServer,
     data: Vec<u8>,
     replies: Vec<u8>,
-    /// When to look at the inputs and the errors of the port again.
+    /// When to check the port's inputs and errors again.
     next_report: Time,
 }
 
 impl ControlSession {
-    /// Begins a session: greets.
+    /// Starts a session with the server's offers.
     pub fn start(
         line: &mut dyn Link,
         client: &PortClient,
@@ -37,15 +37,15 @@ impl ControlSession {
         let mut line = DrainingPort { line, client: None, port };
         let mut server = PortServer::new(line.settings()?, TOOL);
         let mut answers = Vec::new();
-        // What went wrong before is no business of this client.
+        // Errors before the session do not concern this client.
         server.report_line_errors(line.uart_errors().unwrap_or_default(), &mut answers);
         server.write_greeting(&mut answers);
         client.send_control(&answers, port);
         Ok(ControlSession { server, data: Vec::new(), replies: answers, next_report: Time(0) })
     }
 
-    /// Takes bytes from the client: answers, does to the port what is asked for, and has `write` put what is for the
-    /// line there, in the order of the stream.
+    /// Processes bytes from the client: sends replies, executes commands on the port, and passes data for the line to
+    /// `write`, in stream order.
     pub fn process_input(
         &mut self,
         mut bytes: &[u8],
@@ -71,7 +71,7 @@ impl ControlSession {
         Ok(())
     }
 
-    /// Tells the client how the inputs of the port are and what went wrong on the line, now and then.
+    /// Reports changed inputs and line errors to the client at intervals.
     pub fn report_changes(&mut self, now: Time, line: &mut dyn Link, client: &PortClient, port: &SerialPort) {
         if now < self.next_report {
             return;
@@ -89,7 +89,7 @@ impl ControlSession {
     }
 }
 
-/// Gives a port back its settings and its outputs, once the line has taken what it was given.
+/// Restores the port's settings and outputs after the line has sent its data.
 pub fn restore_port(line: &mut dyn Link, port: &SerialPort) -> Result<(), Fault> {
     let mut line = DrainingPort { line, client: None, port };
     if line.settings()? != port.configured {
@@ -100,10 +100,10 @@ pub fn restore_port(line: &mut dyn Link, port: &SerialPort) -> Result<(), Fault>
     line.set_signal(OutputSignal::Rts, true)
 }
 
-/// A port whose changes wait for what was written before them.
+/// A port that sends all written data before each change.
 struct DrainingPort<'a> {
     line: &'a mut dyn Link,
-    /// For whom it is changed.
+    /// The client that makes the change.
     client: Option<&'a PortClient>,
     port: &'a SerialPort,
 }
@@ -113,7 +113,7 @@ impl DrainingPort<'_> {
         self.line.port_control().ok_or_else(no_control_fault)
     }
 
-    /// Waits until the driver has sent all it was given, or sends nothing for too long.
+    /// Waits until the driver has sent its data, or is stuck.
     fn drain(&mut self) {
         let clock = &self.port.state.clock;
         let (mut before, mut moved) = (u64::MAX, clock.now());
@@ -131,7 +131,7 @@ impl DrainingPort<'_> {
     }
 }
 
-/// Why a link cannot be offered with control of the port.
+/// Why port control cannot be offered on a link.
 pub fn no_control_fault() -> Fault {
     Fault::Other("this port cannot be controlled from here: offer it raw".to_owned())
 }

@@ -1,6 +1,6 @@
-//! From the line to the clients: read, pack, send. One thread a port, whether a client is there or not.
+//! From the line to the clients: read, pack, send. One thread per port, with or without a client.
 //!
-//! While a client is slow nothing is read, so that flow control acts on the line.
+//! It does not read while a client is slow, so that flow control acts on the line.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -12,10 +12,10 @@ use super::{DeviceServerEvent, SerialPort};
 use crate::link::party::CANCEL_CHECK_INTERVAL;
 use crate::link::{Fault, Link};
 
-/// How often the driver is asked what it lost.
+/// How often to ask the driver for lost characters.
 const OVERRUN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The clients as they were when this was looked at last.
+/// The clients at the last check.
 #[derive(Default)]
 struct ClientSnapshot {
     clients: Vec<Arc<PortClient>>,
@@ -23,7 +23,7 @@ struct ClientSnapshot {
 }
 
 impl SerialPort {
-    /// Runs until the port is over.
+    /// Runs until the port closes.
     pub fn serve_line(&self, line: &mut dyn Link) {
         if let Err(fault) = self.forward_line(line) {
             self.mark_lost(&fault);
@@ -49,7 +49,7 @@ impl SerialPort {
             )?;
             now = clock.now();
             if packer.due_time() <= now && self.wait_for_turn(now) {
-                // A slow box moves all that is there when it comes to it.
+                // A slow box moves all available data in one transfer.
                 self.receive_into(line, Duration::ZERO, &mut packer, &mut listeners)?;
                 now = clock.now();
             }
@@ -60,7 +60,7 @@ impl SerialPort {
         Ok(())
     }
 
-    /// Takes what the line brings within the time into the packer.
+    /// Reads from the line into the packer, for at most the given time.
     fn receive_into(
         &self,
         line: &mut dyn Link,
@@ -87,7 +87,7 @@ impl SerialPort {
         Ok(())
     }
 
-    /// Takes over who is there now; whether nobody is left who wants what the packer has collected.
+    /// Updates the list of clients. Returns true if no client wants the packer's data.
     fn refresh_clients(&self, listeners: &mut ClientSnapshot) -> bool {
         let clients = self.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         listeners.change_count = self.change_count.load(Acquire);
@@ -96,7 +96,7 @@ impl SerialPort {
         self.purged.swap(false, Relaxed) || !before.iter().any(stays)
     }
 
-    /// Reports what the driver has lost since this was asked last.
+    /// Reports characters that the driver lost since the last call.
     fn count_overruns(&self, line: &mut dyn Link) {
         let Some(errors) = line.port_control().and_then(|port| port.uart_errors()) else { return };
         let before = self.counters.overruns.swap(errors.overruns, Relaxed);

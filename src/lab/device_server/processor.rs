@@ -1,18 +1,18 @@
-//! The one slow processor of a box, which all its ports share: when a transfer that is ready may happen.
+//! The slow processor of a box, shared by all its ports: when a transfer that is ready can happen.
 //!
-//! Reads no clock and waits for nothing. A box without limits has none of this.
+//! Reads no clock and does not wait. A box without limits has no such processor.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::clock::Time;
 
-/// What a transfer of bytes costs in a slow box, whatever their number.
+/// The cost of a transfer in a slow box, independent of its size.
 #[derive(Debug)]
 pub struct SharedProcessor {
     /// Bytes move only at multiples of this since `origin`. Zero: at any time.
     poll_interval: Duration,
-    /// Each transfer occupies the processor for so long. Zero: for no time.
+    /// Processor time of each transfer. Zero: none.
     transfer_time: Duration,
     origin: Time,
     free_at: Mutex<Time>,
@@ -23,7 +23,7 @@ impl SharedProcessor {
         SharedProcessor { poll_interval: poll, transfer_time: budget, origin, free_at: Mutex::new(origin) }
     }
 
-    /// When a transfer that is ready `now` happens; it has its place in the queue then. `None`: at once.
+    /// Reserves a place in the queue and returns the time of a transfer that is ready `now`. `None`: immediately.
     pub fn schedule_transfer(&self, now: Time) -> Option<Time> {
         if self.poll_interval.is_zero() && self.transfer_time.is_zero() {
             return None;
@@ -37,12 +37,12 @@ impl SharedProcessor {
         Some(*free)
     }
 
-    /// The first point of the grid that is not before `now`.
+    /// The first multiple of the poll interval at or after `now`.
     fn next_poll(&self, now: Time) -> Time {
         let grid = u64::try_from(self.poll_interval.as_nanos()).unwrap_or(u64::MAX);
         let passed = now.0.saturating_sub(self.origin.0);
         match passed.checked_rem(grid) {
-            // Without a grid every instant is on it.
+            // Without a poll interval every instant is possible.
             None | Some(0) => now,
             Some(past) => now + Duration::from_nanos(grid - past),
         }

@@ -1,4 +1,4 @@
-//! Device servers on lab UARTs with a plug in each, for tests and the demo.
+//! Device servers on lab UARTs with a loop-back plug each, for tests and the demo.
 
 use super::super::uart::{self, LabUarts};
 use super::super::{LabError, RunningStandIn, StandIn};
@@ -7,17 +7,17 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::serial_line::{FlowControl, SerialSettings};
 use crate::link::tty;
 
-/// Raw ports and one that clients control.
+/// Raw ports and one port with control.
 pub const STAND_IN: StandIn = StandIn {
     summary: "serial ports of a device server, with a loop-back plug",
     start: || Ok(Box::new(DeviceServerStandIn::start()?)),
 };
 
-/// A rate at which tests need not wait, and one that people meet.
+/// A rate that keeps tests short, and a typical one.
 const TEST_BAUD: u32 = 4_000_000;
 const TYPICAL_BAUD: u32 = 115_200;
 
-/// The servers go before the ports that they use.
+/// The field order is the drop order: servers before their ports.
 struct DeviceServerStandIn {
     raw: DeviceServer,
     controlled: DeviceServer,
@@ -43,7 +43,7 @@ impl DeviceServerStandIn {
         })
     }
 
-    /// A raw port, and the controlled one set to a rate.
+    /// A raw port, and the controlled one at a rate.
     fn endpoints_at(&self, raw: usize, rate: u32) -> Vec<Endpoint> {
         let raw = self.raw.link_endpoints().into_iter().nth(raw);
         let controlled = link_endpoint(&self.controlled.endpoints()[0], true, &line_settings(rate));

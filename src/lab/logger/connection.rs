@@ -1,4 +1,4 @@
-//! One connection to the logger: a party that takes frames out of what comes and sends answers when they are due.
+//! One connection to the logger: a party that extracts frames from the input and sends replies when they are due.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,15 +13,15 @@ use crate::link::{Batch, Caps, Fault};
 use crate::protocol::Service;
 use crate::protocol::pakbus::frame::{self, FrameDecoder, SYNC_BYTE};
 
-/// Bytes taken from a link at once.
+/// Maximum number of bytes read from a link at once.
 const MAX_CHUNK_BYTES: usize = 4096;
 
-/// A connection on which nothing comes for so long is closed. A line stays open for ever.
+/// A network connection without input is closed after this time. A serial line stays open.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A client wakes a logger with so many sync bytes, and this long after them a logger that has heard nothing else says
-/// hello. PyCampbellCR1000 waits for any packet before it asks, twice its time-out otherwise; clients that ask at once
-/// never see it.
+/// A client wakes a logger with this many sync bytes. If nothing else follows within the delay below, the logger sends
+/// a hello. PyCampbellCR1000 waits for a packet before its first request, otherwise for twice its time-out. Clients
+/// that send a request at once never see the hello.
 const WAKE_UP_SYNC_BYTES: usize = 6;
 const GREETING_DELAY: Duration = Duration::from_millis(100);
 
@@ -35,7 +35,7 @@ impl SharedMachine {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, LoggerMachine> {
-        // A connection that panicked leaves nothing half done that the others could not bear.
+        // A panic in one connection leaves no state that the others cannot use.
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -50,22 +50,22 @@ impl Service for SharedMachine {
     }
 }
 
-/// The logger's end of a link.
+/// The logger's side of a link.
 pub struct LoggerConnection {
     logger: SharedMachine,
     decoder: FrameDecoder,
     received: Batch,
-    /// Answers, the next one on top; those due at the same time in the order in which they were made.
+    /// Replies, the next one on top. Those due at the same time keep their order.
     pending: BinaryHeap<Reverse<(Time, u64, Vec<u8>)>>,
     next_sequence: u64,
-    /// The frames under way, and how much of them is sent.
+    /// The frames being sent, and how many of their bytes were sent.
     outgoing: Vec<u8>,
     sent_bytes: usize,
     idle_timeout: Option<Duration>,
     last_received: Option<Time>,
-    /// Sync bytes since anything else came.
+    /// Consecutive sync bytes.
     sync_bytes: usize,
-    /// When a client that woke the logger and asked nothing is greeted.
+    /// When to greet a client that woke the logger without a request.
     greeting_due: Option<Time>,
     is_closed: bool,
 }
@@ -88,7 +88,7 @@ impl LoggerConnection {
         }
     }
 
-    /// Moves what is due by now to the outgoing frames.
+    /// Appends the packets that are due to the outgoing frames.
     fn collect_due(&mut self, now: Time) {
         self.outgoing.clear();
         self.sent_bytes = 0;
@@ -104,7 +104,7 @@ impl LoggerConnection {
         }
     }
 
-    /// Notices a client that wakes the logger and then waits.
+    /// Detects a client that wakes the logger and then waits.
     fn detect_wake_up(&mut self, now: Time) {
         for piece in self.received.messages() {
             let syncs = piece.iter().rev().take_while(|byte| **byte == SYNC_BYTE).count();
@@ -153,7 +153,7 @@ impl Party for LoggerConnection {
         if self.is_closed {
             return Step::Sleep(due);
         }
-        // A timer wakes late; the last moment before an answer is spent awake.
+        // A timer wakes late, so the last moment before a reply is busy-polled.
         let awake = Time(due.0.saturating_sub(BUSY_POLL_LEAD.as_nanos() as u64));
         if now >= awake {
             return Step::Sleep(due);
@@ -173,7 +173,7 @@ impl Party for LoggerConnection {
     fn on_timeout(&mut self, _now: Time) {}
 
     fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
-        // Who closed one half may still be reading the other.
+        // A client that closed one direction may still read.
         self.is_closed = true;
         Ok(())
     }

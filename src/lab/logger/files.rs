@@ -11,19 +11,19 @@ use crate::stats::SplitMix64;
 /// The only drive.
 const DRIVE: &str = "CPU:";
 
-/// Room on it, in bytes: a CR1000 has 4 MB of memory for files and tables.
+/// Capacity in bytes. A CR1000 has 4 MB of memory for files and tables.
 const DRIVE_BYTES: usize = 4_000_000;
 
-/// Longest name, as the BMP5 manual has it.
+/// Maximum length of a name, by the BMP5 manual.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Files that clients may be storing at once. Beyond that the oldest one is given up: its client has gone.
+/// Maximum number of simultaneous uploads. Beyond it the oldest one is abandoned: its client has disconnected.
 const MAX_UPLOADS: usize = 16;
 
 #[derive(Debug, Default)]
 pub struct FileStore {
     files: BTreeMap<String, StoredFile>,
-    /// Being stored, by the client's address and transaction number.
+    /// Uploads in progress, by the client's address and transaction number.
     uploads: VecDeque<((u16, u8), StoredFile)>,
 }
 
@@ -34,13 +34,13 @@ struct StoredFile {
     updated: LoggerTime,
 }
 
-/// `length` bytes that look random and are the same for the same seed.
+/// `length` pseudo-random bytes, the same for the same seed.
 pub fn generate_content(seed: u64, length: usize) -> Vec<u8> {
     let mut random = SplitMix64::new(seed);
     (0..length).map(|_| (random.uniform() * 256.0) as u8).collect()
 }
 
-/// Refuses names that no file on the drive can have.
+/// Rejects names that no file on the drive can have.
 pub fn check_file_name(name: &str) -> Result<(), LabError> {
     match is_file_name(name) {
         true => Ok(()),
@@ -71,13 +71,13 @@ impl FileStore {
         }
     }
 
-    /// Bytes that still fit.
+    /// Free space in bytes.
     fn free_bytes(&self) -> usize {
         let files = self.files.values().chain(self.uploads.iter().map(|(_, file)| file));
         DRIVE_BYTES.saturating_sub(files.map(|file| file.bytes.len()).sum())
     }
 
-    /// Takes a piece of a file from a client, which tells its files apart by their transaction numbers.
+    /// Adds a chunk to an upload. A client identifies its uploads by transaction numbers.
     pub fn store_chunk(&mut self, client: (u16, u8), piece: StoreRequest, now: LoggerTime) -> ReplyCode {
         if piece.data.len() > self.free_bytes() {
             return ReplyCode::FULL;
@@ -100,7 +100,7 @@ impl FileStore {
         if offset == bytes.len() {
             bytes.extend(&piece.data);
         } else if offset + piece.data.len() != bytes.len() {
-            // Otherwise the client has not heard the answer to its last piece, and sends it again.
+            // Otherwise the client did not receive the reply to its last chunk, and repeats it.
             return ReplyCode::WRONG_FRAGMENT;
         }
         if piece.is_last
@@ -127,7 +127,7 @@ impl FileStore {
     }
 }
 
-/// As directories have it.
+/// The format that directories use.
 fn directory_date(instant: LoggerTime) -> String {
     let time = jiff::Timestamp::from_second(LOGGER_EPOCH_UNIX_SECONDS + i64::from(instant.seconds));
     time.map_or_else(|_| String::new(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())

@@ -1,6 +1,6 @@
-//! What a logger does with a packet: the whole of it as a state machine that is told the time.
+//! The processing of packets in a logger, as a state machine that is given the time.
 //!
-//! It keeps what all connections share. What a connection alone needs is in `connection.rs`.
+//! It holds the state that all connections share. `connection.rs` has the state of one connection.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,29 +20,29 @@ use crate::protocol::pakbus::reply::{
 use crate::protocol::pakbus::value::LoggerTime;
 use crate::protocol::pakbus::{BROADCAST_ADDRESS, EMULATED_MARKER, PakBusParseError};
 
-/// A packet to be sent, not before its time.
+/// A packet to send, at its due time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DuePacket {
     pub at: Time,
     pub packet: Vec<u8>,
 }
 
-/// What a logger has done since its start.
+/// Counters of a logger since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LoggerCounters {
-    /// Commands that were carried out, or refused with a code.
+    /// Commands executed, or refused with a code.
     pub answered: u64,
-    /// Commands for which the queue had no room.
+    /// Commands refused or dropped because the queue was full.
     pub overflowed: u64,
-    /// Commands that came again and were answered as before.
+    /// Repeated commands that got the previous reply.
     pub repeated: u64,
-    /// Records left out on purpose.
+    /// Records omitted deliberately.
     pub skipped: u64,
-    /// Frames whose signature was wrong, or that were none.
+    /// Invalid frames, and frames with a wrong signature.
     pub damaged: u64,
 }
 
-/// What every logger of this kind calls its system.
+/// The operating system version that every emulated logger reports.
 const OS_VERSION: &str = "CR1000.Std.24";
 const SERIAL_NUMBER: u32 = 12_345;
 const PROGRAM_FILE: &str = "CPU:bench.CR1";
@@ -50,25 +50,25 @@ const PROGRAM_FILE: &str = "CPU:bench.CR1";
 /// Version 5 of the settings of device 12, a CR1000.
 const DEVICE_TYPE: (u16, u8) = (12, 5);
 
-/// A hello of the logger itself: 5 s for the way, and as long between two of them as real loggers have it.
+/// Hello of the logger itself: a link metric of 5 s, and the verify interval of real loggers.
 const OWN_HELLO: HelloFields = HelloFields { is_router: false, metric: 2, verify: 1800 };
 
-/// Most bytes of records in a reply, unless one record alone is longer (BMP5 manual).
+/// Maximum bytes of records in a reply, unless a single record is longer (BMP5 manual).
 const MAX_RECORD_BYTES: usize = 512;
 
-/// Longest wait that a logger may announce at once, and how long before its end it announces the next.
+/// Longest wait that one announcement covers, and how long before its end the next one follows.
 const MAX_ANNOUNCED_WAIT: Duration = Duration::from_secs(30);
 const WAIT_RENEWAL_MARGIN: Duration = Duration::from_secs(1);
 
-/// A command that comes again within this time is a repetition: clients try four times, 5 s apart.
+/// The same command within this time is a repetition: clients try four times, 5 s apart.
 const REPETITION_WINDOW: Duration = Duration::from_secs(30);
-/// Commands remembered for that.
+/// Number of commands stored to detect repetitions.
 const MAX_REMEMBERED_COMMANDS: usize = 64;
 
-/// Bytes of kind, transaction number and code, in front of what an answer says.
+/// Bytes of kind, transaction number and code, in front of the content of a reply.
 const REPLY_HEADER_BYTES: usize = 3;
 
-/// How settings are refused: they have outcomes, not codes.
+/// The refusal of settings: they have outcomes, not codes.
 const SETTINGS_DENIED: u8 = 2;
 
 /// The action that deletes a file.
@@ -78,9 +78,9 @@ const DELETE_ACTION: u8 = 4;
 pub struct LoggerMachine {
     config: LoggerConfig,
     start: Time,
-    /// The clock at the start, in nanoseconds; the tables go by it.
+    /// The clock at the start, in nanoseconds. The tables use it.
     epoch_ns: i64,
-    /// How far clients have moved the clock, in nanoseconds.
+    /// Adjustment of the clock by clients, in nanoseconds.
     clock_adjustment_ns: i64,
     files: FileStore,
     tables: Tables,
@@ -89,7 +89,7 @@ pub struct LoggerMachine {
     pub counters: LoggerCounters,
 }
 
-/// A command that must not be carried out twice, and its answer.
+/// A command that must not be executed twice, and its reply.
 struct ExecutedCommand {
     from: u16,
     message: Vec<u8>,
@@ -97,7 +97,7 @@ struct ExecutedCommand {
     reply: LoggerReply,
 }
 
-/// Who asked, how, and when it is answered.
+/// The sender of a request, how it was sent, and when the reply is due.
 struct RequestContext<'a> {
     hop: Hop,
     route: PacketRoute,
@@ -106,7 +106,7 @@ struct RequestContext<'a> {
 }
 
 impl LoggerMachine {
-    /// A logger whose clock stands at `epoch` at the instant `now`.
+    /// A logger whose clock shows `epoch` at the instant `now`.
     pub fn new(device: LoggerConfig, epoch: LoggerTime, now: Time) -> LoggerMachine {
         let mut files = FileStore::default();
         for (name, bytes) in &device.files {
@@ -125,7 +125,7 @@ impl LoggerMachine {
         }
     }
 
-    /// A packet has come: appends what is to be said to it, and when.
+    /// Processes a packet and appends the replies with their due times.
     pub fn handle_packet(&mut self, packet: &[u8], now: Time, say: &mut Vec<DuePacket>) {
         let Ok(packet) = PakBusPacket::read(packet) else { return };
         if !self.is_addressed(packet.hop.to) {
@@ -142,7 +142,7 @@ impl LoggerMachine {
         }
     }
 
-    /// A hello to everybody, which no client has to answer.
+    /// A broadcast hello, which clients need not reply to.
     pub fn greeting(&self) -> Vec<u8> {
         let from = self.config.address;
         let (protocol, message) = LoggerCommand::Hello(OWN_HELLO).write(0);
@@ -155,8 +155,8 @@ impl LoggerMachine {
         [self.config.address, BROADCAST_ADDRESS].contains(&address)
     }
 
-    /// The answer to the state of a link. Only such a packet is answered with such a packet: some clients cannot bear
-    /// others.
+    /// The reply to a link-state packet. It is a link-state packet as well, and other packets get none: some clients
+    /// do not accept them.
     fn link_state_reply(&self, hop: &Hop) -> Option<Vec<u8>> {
         let state = match hop.state {
             LinkState::RING => LinkState::READY,
@@ -176,7 +176,7 @@ impl LoggerMachine {
         now: Time,
         say: &mut Vec<DuePacket>,
     ) {
-        // What others answer or report is not for a logger that never asks.
+        // A logger sends no requests, so it ignores replies and reports.
         let is_answer = message.first().is_none_or(|kind| kind & 0x80 != 0);
         let read = LoggerCommand::read(route.protocol, message);
         if is_answer
@@ -209,7 +209,7 @@ impl LoggerMachine {
         say.push(DuePacket { at: now, packet: self.reply_packet(&asked, &reply) });
     }
 
-    /// A command that needs the processor.
+    /// Handles a command that needs the processor.
     fn handle_command(
         &mut self,
         asked: &RequestContext,
@@ -235,7 +235,7 @@ impl LoggerMachine {
         say.push(DuePacket { at: turn.done_at, packet: self.reply_packet(asked, &reply) });
     }
 
-    /// Says that the answer takes long, as often as it takes.
+    /// Announces the wait for the reply, several times if it is long.
     fn announce_wait(&self, asked: &RequestContext, now: Time, done: Time, say: &mut Vec<DuePacket>) {
         let mut at = now + self.config.please_wait;
         while at < done {
@@ -247,7 +247,7 @@ impl LoggerMachine {
         }
     }
 
-    /// Carries a command out, unless it changes something and was carried out already.
+    /// Executes a command, unless it changes state and was executed already.
     fn execute_once(
         &mut self,
         asked: &RequestContext,
@@ -334,7 +334,7 @@ impl LoggerMachine {
                     ),
                 )
             }
-            // These need no processor, and never come here.
+            // These commands need no processor and are handled elsewhere.
             LoggerCommand::Hello(_) | LoggerCommand::HelloRequest | LoggerCommand::Bye => {
                 failure_reply(asked, FailureCode::NO_SUCH_COMMAND)
             }
@@ -352,7 +352,7 @@ impl LoggerMachine {
         LoggerReply::Collect(collected.map(|(body, _)| body))
     }
 
-    /// The clock of the tables, which nobody moves.
+    /// The clock of the tables, which clients cannot adjust.
     fn table_time(&self, now: Time) -> LoggerTime {
         LoggerTime::from_nanoseconds(self.epoch_ns.saturating_add(now.since(self.start).as_nanos() as i64))
     }
@@ -376,7 +376,7 @@ impl LoggerMachine {
         let Some(bytes) = bytes else {
             return LoggerReply::Fetch { code: ReplyCode::BAD_NAME, offset: fetch.offset, data: Vec::new() };
         };
-        // Behind the head stands the offset.
+        // The offset follows the header.
         let most = usize::from(fetch.swath).min(self.config.max_message_bytes() - REPLY_HEADER_BYTES - 4);
         let begin = (fetch.offset as usize).min(bytes.len());
         let end = (begin + most).min(bytes.len());
@@ -422,13 +422,13 @@ impl LoggerMachine {
     }
 
     fn reply_packet(&self, asked: &RequestContext, reply: &LoggerReply) -> Vec<u8> {
-        // A failure is no answer of its own, and has no transaction number.
+        // A failure message is not a reply and has no transaction number.
         let transaction = if matches!(reply, LoggerReply::Failure(_)) { 0 } else { asked.transaction };
         let (protocol, message) = reply.write(transaction);
         self.build_packet(asked, protocol, &message)
     }
 
-    /// A packet on the way back.
+    /// Builds a packet to the sender of a request.
     fn build_packet(&self, asked: &RequestContext, protocol: u8, message: &[u8]) -> Vec<u8> {
         let from = self.config.address;
         let hop = Hop { state: LinkState::READY, to: asked.hop.from, from, expect_more: 0, priority: 1 };
@@ -441,7 +441,7 @@ fn failure_reply(asked: &RequestContext, why: FailureCode) -> LoggerReply {
     LoggerReply::Failure(DeliveryFailure { code: why, route: asked.route, message: asked.message.to_vec() })
 }
 
-/// The answer to a command with a wrong security code.
+/// The reply to a command with a wrong security code.
 fn denied_reply(command: &LoggerCommand) -> LoggerReply {
     const CODE: ReplyCode = ReplyCode::DENIED;
     match command {
@@ -454,7 +454,7 @@ fn denied_reply(command: &LoggerCommand) -> LoggerReply {
         LoggerCommand::Control { .. } => LoggerReply::Control { code: CODE, hold_off: 0 },
         LoggerCommand::Collect { .. } => LoggerReply::Collect(Err(CODE)),
         LoggerCommand::Values { .. } => LoggerReply::Values(Err(CODE)),
-        // The others carry no security code.
+        // The other commands have no security code.
         LoggerCommand::Clock { .. }
         | LoggerCommand::Hello(_)
         | LoggerCommand::HelloRequest

@@ -1,25 +1,25 @@
-//! The logger's processor and the requests that wait for it: one at a time, in the order in which they came.
+//! The logger's processor and its queue of requests, served one at a time in order of arrival.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Time;
 
-/// When a request has its turn.
+/// When a request is processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSlot {
-    /// Others were there first.
+    /// Other requests are processed first.
     pub is_queued: bool,
     pub done_at: Time,
 }
 
 #[derive(Debug)]
 pub struct CommandQueue {
-    /// Requests that may be there at once, the one in work included.
+    /// Maximum number of requests, including the one in progress.
     capacity: usize,
-    /// What each keeps the processor busy.
+    /// Processor time of each request.
     command_time: Duration,
-    /// When those that were taken are done, in order.
+    /// Completion times of the accepted requests, in order.
     completion_times: VecDeque<Time>,
 }
 
@@ -28,7 +28,7 @@ impl CommandQueue {
         CommandQueue { capacity: room, command_time: work, completion_times: VecDeque::new() }
     }
 
-    /// Takes a request; `None` if there is no room for it.
+    /// Accepts a request. Returns `None` if the queue is full.
     pub fn enqueue(&mut self, now: Time) -> Option<QueueSlot> {
         while self.completion_times.front().is_some_and(|&done| done <= now) {
             self.completion_times.pop_front();

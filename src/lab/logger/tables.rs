@@ -1,7 +1,7 @@
-//! The tables of a logger: they grow by themselves, and every record can be told again from its number.
+//! The tables of a logger. They grow with time, and every record can be generated again from its number.
 //!
-//! Whole numbers hold the number of their record, so that a reader can check that none is missing; other values are
-//! noise made of the seed.
+//! Integer fields hold the number of their record, so that a reader can detect missing ones. Other values are noise
+//! from the seed.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -15,17 +15,17 @@ use crate::protocol::pakbus::value::{FieldType, FieldValue, LoggerTime};
 use crate::stats::SplitMix64;
 use crate::units::{parse_count, parse_duration_with_unit};
 
-/// A table as somebody asks for it: `NAME:INTERVAL:FIELD=TYPE,…[:RECORDS]`.
+/// A table as a user writes it: `NAME:INTERVAL:FIELD=TYPE,…[:RECORDS]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableSpec {
     pub name: String,
     pub interval: Duration,
     pub fields: Vec<FieldDefinition>,
-    /// Records that the logger keeps; so many are there when it starts.
+    /// Capacity in records. A table is full at the start.
     pub records: u32,
 }
 
-/// The types that a table here may have, as people write them.
+/// The supported field types and their names.
 const FIELD_TYPES: [(&str, FieldType); 7] = [
     ("FP2", FieldType::FP2),
     ("IEEE4", FieldType::IEEE4),
@@ -36,16 +36,16 @@ const FIELD_TYPES: [(&str, FieldType); 7] = [
     ("Bool", FieldType::BOOL),
 ];
 
-/// Records kept where nothing is said.
+/// Default capacity in records.
 const DEFAULT_RECORDS: u32 = 1000;
 
-/// Longest text of a field, in bytes: longer than any reply, so that its records come in pieces.
+/// Maximum length of a text field in bytes: longer than any reply, so that its records are sent in fragments.
 const MAX_TEXT_BYTES: u32 = 4096;
 
-/// Longest time that the records of a table may cover: from now it does not reach back beyond 1990.
+/// Maximum time that the records of a table cover. From now it ends after 1990.
 const MAX_COVERED_TIME: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// A CR1000 runs no program faster.
+/// A CR1000 does not support shorter program intervals.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 impl FromStr for TableSpec {
@@ -112,27 +112,27 @@ pub struct Tables {
     definitions: Vec<u8>,
 }
 
-/// A table and where its records come from.
+/// A table and the source of its records.
 #[derive(Debug)]
 struct DataTable {
     definition: table::TableDefinition,
     signature: u16,
-    /// Of record 1, in nanoseconds of the logger's clock.
+    /// Time of record 1, in nanoseconds of the logger's clock.
     first_record_ns: i64,
     source: RecordSource,
 }
 
 #[derive(Debug)]
 enum RecordSource {
-    /// One record that says the same for ever.
+    /// One constant record.
     Fixed(Vec<FieldValue>),
     Seeded(u64),
 }
 
-/// What a reply may hold.
+/// Maximum sizes of a reply.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyLimits {
-    /// Bytes of records and their times, unless one record alone is longer.
+    /// Bytes of records and their time stamps, unless a single record is longer.
     pub records_bytes: usize,
     /// Bytes of the whole body.
     pub body_bytes: usize,
@@ -141,11 +141,11 @@ pub struct ReplyLimits {
 /// Bytes of a time stamp.
 const TIMESTAMP_BYTES: usize = 8;
 
-/// Bytes of a body beside the records: table, first record, number of records or offset (the longer), what is left.
+/// Body bytes besides the records: table, first record, number of records or offset (the longer), remaining flag.
 const BODY_OVERHEAD_BYTES: usize = 2 + 4 + 4 + 1;
 
 impl Tables {
-    /// The tables as they are at `now` of the logger's clock, each full.
+    /// The tables at time `now` of the logger's clock. All are full.
     pub fn new(wanted: &[TableSpec], os: &str, address: u16, seed: u64, now: LoggerTime) -> Tables {
         let version =
             FieldDefinition { is_read_only: true, ..FieldDefinition::new("OSVersion", FieldType::ASCII, 16) };
@@ -169,13 +169,13 @@ impl Tables {
         Tables { tables, definitions: table::write(&definitions) }
     }
 
-    /// The file that describes them.
+    /// The file with the table definitions.
     pub fn definitions(&self) -> &[u8] {
         &self.definitions
     }
 
-    /// The body of a reply with what was selected, and whether `skip` left a record out: then the first one of each
-    /// table is missing.
+    /// The body of a reply with the selected records. `skip` omits the first record of each table; the flag reports
+    /// whether one was omitted.
     pub fn collect(
         &self,
         selections: &[RecordSelection],
@@ -192,7 +192,7 @@ impl Tables {
             }
             let fields = table.field_indices(&selection.fields)?;
             let left = room.body_bytes - body.len();
-            // The next table waits for the next command.
+            // The next table has to wait for the next command.
             if left < room.body_bytes / 2 {
                 more = true;
                 break;
@@ -218,7 +218,7 @@ impl Tables {
         Ok((body, skipped))
     }
 
-    /// The newest value of a field, as a value of type `kind`.
+    /// The newest value of a field, converted to type `kind`.
     pub fn newest_value(
         &self,
         table: &str,
@@ -228,7 +228,7 @@ impl Tables {
     ) -> Result<Vec<u8>, ReplyCode> {
         let named = |table_: &&DataTable| table_.definition.name.eq_ignore_ascii_case(table);
         let table = self.tables.iter().find(named).ok_or(ReplyCode::NO_SUCH_TABLE)?;
-        // A scalar is its own first element.
+        // A scalar is equivalent to its own first element.
         let name = field.strip_suffix("(1)").unwrap_or(field);
         let mut fields = table.definition.fields.iter();
         let at =
@@ -241,7 +241,7 @@ impl Tables {
     }
 }
 
-/// A number as a value that fields of this type have; anything else as it is.
+/// Converts a number to a field type. Other values are unchanged.
 fn convert(value: FieldValue, kind: FieldType) -> FieldValue {
     match (&value, kind) {
         (FieldValue::Integer(number), FieldType::FP2 | FieldType::IEEE4 | FieldType::IEEE8) => {
@@ -282,13 +282,13 @@ impl DataTable {
         u32::try_from(since.saturating_add(interval - 1) / interval + 1).unwrap_or(u32::MAX)
     }
 
-    /// What a span selects of the records that are there.
+    /// The available records in a range.
     fn record_range(&self, span: RecordRange, now: LoggerTime) -> Range<u32> {
         let next = self.newest_record(now).saturating_add(1);
         let oldest = next.saturating_sub(self.definition.capacity).max(1);
         let (from, before) = match span {
             RecordRange::From(number) if (oldest..=next).contains(&number) => (number, next),
-            // A number that is not there and will not be the next one either begins anew.
+            // A number that neither exists nor comes next restarts at the oldest record.
             RecordRange::All | RecordRange::From(_) | RecordRange::Rest(..) => (oldest, next),
             RecordRange::Newest(count) => (next.saturating_sub(count), next),
             RecordRange::Numbers(from, before) => (from, before),
@@ -298,7 +298,7 @@ impl DataTable {
         from..before.clamp(from, next)
     }
 
-    /// The places of fields by their numbers; all of them for none.
+    /// Indices of fields by number. An empty list selects all fields.
     fn field_indices(&self, numbers: &[u16]) -> Result<Vec<usize>, ReplyCode> {
         let count = self.definition.fields.len();
         if numbers.is_empty() {
@@ -327,7 +327,7 @@ impl DataTable {
     }
 }
 
-/// What goes into a reply of one table.
+/// The part of a reply for one table.
 struct TableReply<'a> {
     table: &'a DataTable,
     number: u16,
@@ -336,7 +336,7 @@ struct TableReply<'a> {
 }
 
 impl TableReply<'_> {
-    /// The fields of a record as bytes.
+    /// The encoded fields of a record.
     fn record_bytes(&self, record: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         for &place in &self.fields {
@@ -350,7 +350,7 @@ impl TableReply<'_> {
         bytes
     }
 
-    /// Writes what fits of these records; whether there are more.
+    /// Writes as many of these records as fit. Returns true if some remain.
     fn write_records(&self, range: Range<u32>, body: &mut Vec<u8>) -> bool {
         let definition = &self.table.definition;
         let (mut records, mut length) = (Vec::new(), 0);
@@ -377,7 +377,7 @@ impl TableReply<'_> {
         records.len() < range.len()
     }
 
-    /// Writes the rest of a record from a byte on; whether there is more of it.
+    /// Writes a record from a byte offset on. Returns true if bytes remain.
     fn write_rest(
         &self,
         record: u32,
@@ -391,7 +391,7 @@ impl TableReply<'_> {
         }
     }
 
-    /// Writes a piece of a record; whether there is more of it.
+    /// Writes a fragment of a record. Returns true if bytes remain.
     fn write_fragment(&self, record: u32, offset: u32, body: &mut Vec<u8>) -> bool {
         let time = self.table.record_time(record);
         let mut bytes = [time.seconds.to_be_bytes(), time.nanoseconds.to_be_bytes()].concat();
@@ -421,7 +421,7 @@ mod tests {
         (tables, definitions)
     }
 
-    /// Numbers and seconds of what a span selects of table 2, and whether there is more.
+    /// Numbers and seconds of the selected records of table 2, and whether more remain.
     fn collect(now: i32, span: RecordRange) -> (Vec<u32>, Vec<i32>, bool) {
         let (tables, definitions) = tables(&["Bench:10s:Seq=Int4,Temp=FP2:90"]);
         let signature = definitions[1].signature();
@@ -448,7 +448,7 @@ mod tests {
     fn every_mode_selects_as_documented() {
         let numbers = |now, span| collect(now, span).0;
         let (all, _, more) = collect(1005, RecordRange::All);
-        // 8 bytes of time and 84 records of 6 bytes make 512.
+        // 8 bytes of time stamp and 84 records of 6 bytes make 512.
         assert_eq!((all.len(), all[0], more), (84, 1, true));
         assert_eq!(numbers(1025, RecordRange::All)[0], 3, "the two oldest are gone");
         assert_eq!(numbers(1005, RecordRange::From(89)), [89, 90]);

@@ -1,4 +1,4 @@
-//! The whole logger on the virtual clock: what it answers, and exactly when.
+//! The whole logger on the virtual clock: its replies and their exact times.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::protocol::pakbus::record::{self, BlockContent};
 use crate::protocol::pakbus::reply::{FailureCode, LoggerReply};
 use crate::protocol::pakbus::{BROADCAST_ADDRESS, directory, parse_hex, table};
 
-/// Longer than any answer here takes, and shorter than a connection may be idle.
+/// Longer than any reply takes here, and shorter than the idle time-out of a connection.
 const LONG_WAIT: Duration = Duration::from_secs(300);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// The address of the client.
 const CLIENT_ADDRESS: u16 = 4094;
 
-/// A logger and a client of it.
+/// A logger and its client.
 struct LoggerFixture {
     logger: Logger,
     dialer: Dialer,
@@ -67,7 +67,7 @@ impl LoggerFixture {
         self.write(&bytes);
     }
 
-    /// The next packet and when it came; `None` if none comes.
+    /// The next packet and its time; `None` if none arrives.
     fn packet(&mut self) -> Option<(Vec<u8>, Time)> {
         loop {
             let (used, packet) = self.decoder.read(&self.unread);
@@ -82,7 +82,7 @@ impl LoggerFixture {
         }
     }
 
-    /// The next reply, its transaction number, and when it came.
+    /// The next reply, its transaction number, and its time.
     fn reply(&mut self) -> (u8, LoggerReply, Time) {
         let (bytes, at) = self.packet().expect("a reply");
         let packet = PakBusPacket::read(&bytes).unwrap();
@@ -93,7 +93,7 @@ impl LoggerFixture {
         (transaction, reply, at)
     }
 
-    /// The answer to a command.
+    /// Sends a command and returns the reply.
     fn ask(&mut self, command: &LoggerCommand) -> LoggerReply {
         self.send(7, command);
         let (transaction, reply, _) = self.reply();
@@ -156,12 +156,12 @@ fn link_states_and_messages_get_replies_of_their_kind() {
         bench.ask(&hello),
         LoggerReply::Hello(HelloFields { is_router: false, metric: 3, verify: 300 })
     );
-    // A ring in front of a message, as one known client sends it: nothing but the answer comes.
+    // One known client sends a ring in front of a message. The logger sends only the reply.
     bench.write(&parse_hex("BD 9001580200010802 0901 00020708 F686 BD"));
     let mut answer = Vec::new();
     frame::write(&bench.packet().unwrap().0, &mut answer);
     let as_taken = parse_hex("BD A802100108020001 8901 00020708 2456 BD");
-    // Only the priority is ours.
+    // Only the priority differs.
     assert_eq!(answer, as_taken);
     assert!(bench.packet().is_none());
 }
@@ -172,7 +172,7 @@ fn packets_for_other_addresses_are_ignored() {
     bench.send_to(2, 1, &clock_command(0));
     bench.send_to(BROADCAST_ADDRESS, 1, &clock_command(0));
     bench.send(0, &LoggerCommand::Bye);
-    // A failure and an answer.
+    // A failure message and a reply.
     bench.send_message(1, 0, &parse_hex("8100 04 1001 0FFE 1701"));
     bench.send_message(1, BMP5, &parse_hex("9701 00"));
     bench.write(&parse_hex("BD FF FF BD 01 02 03 04 05 06 07 BD"));
@@ -328,7 +328,7 @@ fn a_table_grows_while_it_is_collected() {
     let mut bench = LoggerFixture::new(LoggerConfig::default());
     let definitions = bench.definitions();
     let mut next = 85;
-    // Two records come in these 25 s.
+    // Two records are added in these 25 s.
     for (wait, expected) in [(0, 85..91), (25, 91..93)] {
         bench.dialer.clock.sleep_until(bench.dialer.now() + Duration::from_secs(wait));
         bench.collect(3, RecordRange::From(next), &definitions);
@@ -486,7 +486,7 @@ fn client_that_sends_a_request_is_not_greeted() {
         assert_eq!((route.to, LoggerReply::read(route.protocol, message).unwrap().0), (CLIENT_ADDRESS, 7));
         assert!(bench.packet().is_none(), "greeted after {syncs}");
     }
-    // One sync byte too few wakes nobody.
+    // One sync byte too few does not wake the logger.
     bench.write(&[frame::SYNC_BYTE; 5]);
     assert!(bench.packet().is_none());
 }

@@ -1,4 +1,4 @@
-//! One connection of the redirector: a thread for each direction, each blocking where its bytes come from.
+//! One connection of the redirector. Each direction has a thread that blocks on its source.
 
 use std::os::fd::AsFd;
 use std::sync::Mutex;
@@ -13,15 +13,15 @@ use crate::link::serial_line::{self, Parity, PortControl, PurgeTarget, SerialSet
 use crate::link::tty::PtyPacket;
 use crate::link::{Fault, Link};
 
-/// Most bytes of one operation; a pseudo-terminal gives less.
+/// Maximum number of bytes in one operation. A pseudo-terminal returns fewer.
 const MAX_CHUNK_BYTES: usize = 16 * 1024;
 
 pub struct RedirectSession<'a> {
     state: &'a RedirectorState,
     ended: AtomicBool,
-    /// Why; the first reason counts.
+    /// Why the session ended. The first reason counts.
     end_reason: Mutex<Option<Fault>>,
-    /// Goes up when a program throws away what it has not read yet.
+    /// Incremented when a program discards unread data.
     purge_count: AtomicU64,
 }
 
@@ -35,7 +35,7 @@ impl<'a> RedirectSession<'a> {
         }
     }
 
-    /// Carries until the link is lost or the redirector stops; returns why it was lost.
+    /// Runs until the link is lost or the redirector stops. Returns why the link was lost.
     pub fn run(self, mut link: Box<dyn Link>) -> Option<Fault> {
         match link.second_handle() {
             Err(fault) => return Some(fault),
@@ -58,7 +58,7 @@ impl<'a> RedirectSession<'a> {
         self.ended.load(Relaxed) || self.state.is_stopping()
     }
 
-    /// What programs write and set goes to the remote port.
+    /// Forwards a program's data and settings to the remote port.
     fn forward_to_remote(&self, link: &mut dyn Link) -> Result<(), Fault> {
         let mut bytes = vec![0; MAX_CHUNK_BYTES];
         let mut settled = Some(self.state.line_settings);
@@ -69,7 +69,7 @@ impl<'a> RedirectSession<'a> {
                 Err(Errno::AGAIN | Errno::INTR) => 0,
                 Err(errno) => return Err(Fault::system("read the local port")(errno.into())),
             };
-            // Before the data: they were written after the settings were made.
+            // Before the data, which was written after the settings were made.
             self.apply_settings(link, &mut settled)?;
             match PtyPacket::parse(&bytes[..length]) {
                 PtyPacket::Nothing => {}
@@ -82,14 +82,14 @@ impl<'a> RedirectSession<'a> {
         Ok(())
     }
 
-    /// Waits for the terminal, but not for long.
+    /// Waits for the terminal, for a short time.
     fn wait_for_terminal(&self, flags: PollFlags) {
         let tick = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
-        // A failed poll shows itself in the operation that follows.
+        // A failed poll also makes the next operation fail.
         let _ = poll(&mut [PollFd::new(&self.state.pty.master.as_fd(), flags)], Some(&tick));
     }
 
-    /// Has the remote port set as the local one is, once for each change.
+    /// Applies the settings of the local port to the remote port, once for each change.
     fn apply_settings(&self, link: &mut dyn Link, settled: &mut Option<SerialSettings>) -> Result<(), Fault> {
         let wanted = merge_settings(self.state.pty.settings()?, self.state.line_settings);
         // A rate of zero hangs up a modem; no line has it.
@@ -121,7 +121,7 @@ impl<'a> RedirectSession<'a> {
         Ok(())
     }
 
-    /// A program threw something away: so does the remote port.
+    /// Repeats a program's purge at the remote port.
     fn purge_remote(&self, link: &mut dyn Link, flush_read: bool, flush_write: bool) -> Result<(), Fault> {
         let purge = match (flush_read, flush_write) {
             (false, false) => return Ok(()),
@@ -135,7 +135,7 @@ impl<'a> RedirectSession<'a> {
         link.port_control().map_or(Ok(()), |port| port.purge(purge))
     }
 
-    /// What the remote port brings goes to programs.
+    /// Forwards data from the remote port to programs.
     fn forward_to_program(&self, link: &mut dyn Link) -> Result<(), Fault> {
         let mut bytes = vec![0; MAX_CHUNK_BYTES];
         while !self.has_ended() {
@@ -170,7 +170,7 @@ impl<'a> RedirectSession<'a> {
     }
 }
 
-/// What a program has set, and from the endpoint what no pseudo-terminal carries.
+/// The program's settings, with those that a pseudo-terminal cannot represent taken from the endpoint.
 fn merge_settings(program: SerialSettings, endpoint: SerialSettings) -> SerialSettings {
     let parity = match (program.parity, endpoint.parity) {
         (Parity::None, Parity::Even) => Parity::Even,

@@ -1,4 +1,4 @@
-//! A virtual COM port to try things on: in front of a device server's port, whose line ends in a loop-back plug.
+//! A virtual COM port for tests: in front of a device server's port, whose line ends in a loop-back plug.
 
 use super::{Redirector, RedirectorOptions};
 use crate::endpoint::Endpoint;
@@ -13,7 +13,7 @@ pub const STAND_IN: StandIn = StandIn {
     start: || Ok(Box::new(ComPortStandIn::start()?)),
 };
 
-/// Who uses a piece goes before it.
+/// The field order is the drop order: users before the devices they use.
 struct ComPortStandIn {
     redirector: Redirector,
     _server: DeviceServer,

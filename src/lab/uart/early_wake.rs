@@ -1,25 +1,25 @@
-//! How long before an instant to wake: timers are late, and who waits for a lone character sees it.
+//! How long before an instant to wake: timers are late, and that delay shows in the times of single characters.
 //!
-//! Not for waiting itself (`engine`). Waking early and spinning the rest is right to a microsecond and costs a CPU for
-//! that time, so it is kept below a share of the time; beyond, timers have to do.
+//! `engine` does the waiting. Waking early and busy-polling the rest is exact to a microsecond but occupies a CPU.
+//! Busy-polling is therefore limited to a share of the time; beyond that, timers have to do.
 
 use std::time::Duration;
 
 use crate::clock::Time;
 
-/// Most of the time that may be spun away.
+/// Maximum share of the time for busy-polling.
 const MAX_BUSY_POLL_SHARE: f64 = 0.3;
 
-/// Spinning saved up at most: what an idle line may spend at once.
+/// Maximum saved budget, which an idle line may spend at once.
 const MAX_BUSY_POLL_BUDGET: Duration = Duration::from_millis(20);
 
-/// How early to wake before anything is known: the default timer slack and a switch.
+/// Lead before anything was measured: the default timer slack and a context switch.
 const INITIAL_LEAD: Duration = Duration::from_micros(60);
 
-/// Later than this a timer is because others wanted the CPU, and spinning would take it from them.
+/// A timer that is later than this was delayed by other load. Busy-polling would take the CPU from that load.
 const MAX_LEAD: Duration = Duration::from_micros(120);
 
-/// What is known about this host's timers, and how much spinning is left.
+/// Measured lateness of this host's timers, and the remaining budget.
 #[derive(Debug)]
 pub struct EarlyWake {
     lead: Duration,
@@ -32,7 +32,7 @@ impl EarlyWake {
         EarlyWake { lead: INITIAL_LEAD, budget: MAX_BUSY_POLL_BUDGET, updated_at: now }
     }
 
-    /// How long before an instant to wake for it; zero when too much was spun already.
+    /// How long before an instant to wake; zero if the budget is used up.
     pub fn lead_time(&mut self, now: Time) -> Duration {
         self.budget =
             (self.budget + now.since(self.updated_at).mul_f64(MAX_BUSY_POLL_SHARE)).min(MAX_BUSY_POLL_BUDGET);
@@ -40,7 +40,7 @@ impl EarlyWake {
         if self.budget >= self.lead { self.lead } else { Duration::ZERO }
     }
 
-    /// A timer was so late: the next ones are expected to be earlier than that 19 times in 20.
+    /// Records how late a timer was. The lead covers 19 of 20 wake-ups.
     pub fn record_wake(&mut self, late: Duration) {
         self.lead = if late > self.lead {
             (self.lead + (late - self.lead).min(MAX_LEAD) / 8).min(MAX_LEAD)
@@ -49,7 +49,7 @@ impl EarlyWake {
         };
     }
 
-    /// So long was spun.
+    /// Records a time of busy-polling.
     pub fn record_busy_poll(&mut self, time: Duration) {
         self.budget = self.budget.saturating_sub(time);
     }

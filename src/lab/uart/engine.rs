@@ -1,6 +1,7 @@
-//! The thread behind all ports: waits for programs and for the next hand-over, and moves characters.
+//! The thread of all ports: waits for programs and for the next delivery, and moves characters.
 //!
-//! When is what due is decided by `wire`, what a full receiver means by `inbox`; here they meet the pseudo-terminals.
+//! `wire` decides when a delivery is due, and `receive_queue` what a full receiver does. This module connects both to
+//! the pseudo-terminals.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -23,26 +24,26 @@ use crate::link::tty::{Pty, PtyPacket};
 /// Nothing is due.
 const NOTHING_DUE: NextDelivery = NextDelivery { at: Time::NEVER, ends_run: false };
 
-/// A terminal that had no room is tried again after this, though it should say when it has.
+/// A full terminal is tried again after this time, although it should signal free space.
 const RETRY_INTERVAL: Duration = Duration::from_millis(4);
 
-/// The most that one read from a pseudo-terminal gives: the notice and a terminal's buffer.
+/// Maximum result of one read from a pseudo-terminal: the packet-mode byte and a terminal's buffer.
 const READ_BUFFER_BYTES: usize = 4096;
 
-/// What one end of a line has seen.
+/// Counters of one end of a line.
 #[derive(Debug, Clone)]
 pub struct UartCounters {
-    /// Characters that left on the line.
+    /// Characters sent on the line.
     pub sent: u64,
     /// Characters that arrived for the program.
     pub received: u64,
-    /// Characters lost because the program did not read them and nothing stopped the sender.
+    /// Characters lost because the program did not read them and flow control did not stop the sender.
     pub overruns: u64,
-    /// What the line did to the characters that left here.
+    /// Defects of the characters sent from here.
     pub defects: LineDefects,
-    /// How late characters that left here were handed over, in nanoseconds, one entry a hand-over.
+    /// Lateness of deliveries of characters sent from here, in nanoseconds, one entry per delivery.
     pub lateness: Histogram<u64>,
-    /// Hand-overs that were late by more than a character takes.
+    /// Deliveries that were late by more than a character time.
     pub late_deliveries: u64,
 }
 
@@ -76,22 +77,22 @@ impl UartCounters {
     }
 }
 
-/// A terminal, the line that leaves it, and what waits for its program.
+/// A terminal, the line that leaves it, and the characters waiting for its program.
 pub struct LineEnd {
     pub pty: Pty,
     pub wire: Wire,
     pub noise: NoiseSource,
-    /// Where its line leads, and where what it receives comes from.
+    /// The other end of its line.
     pub peer_index: usize,
     settings: SerialSettings,
     inbox: ReceiveQueue,
-    /// XOFF arrived: its line waits for XON.
+    /// XOFF arrived, so its line waits for XON.
     is_xoff: bool,
-    /// The terminal has something for us, as far as is known.
+    /// The terminal may have data for us.
     is_readable: bool,
-    /// A notice among it, that does not wait for room.
+    /// The data includes a packet-mode notice, which does not wait for room.
     has_notice: bool,
-    /// When to try a terminal again that had no room.
+    /// When to retry a terminal that was full.
     retry_at: Time,
     counters: UartCounters,
 }
@@ -113,8 +114,8 @@ impl LineEnd {
         }
     }
 
-    /// Throws away what the program wrote but did not find room on the line: the kernel drops what is on its way to the
-    /// master when a program flushes, but not what has reached it.
+    /// Discards written data that has no room on the line yet. When a program flushes, the kernel discards data on its
+    /// way to the master, but not data that has reached it.
     fn discard_written(&self, buffer: &mut [u8]) {
         let mut left = rustix::io::ioctl_fionread(&self.pty.master).unwrap_or(0) as usize;
         while left > 0 {
@@ -132,12 +133,12 @@ impl LineEnd {
     }
 }
 
-/// All ends, and what is due at each.
+/// All ends and their due times.
 pub struct UartEngine {
     ends: Vec<LineEnd>,
     due: Vec<NextDelivery>,
     frame_override: FrameOverride,
-    /// Whether a sender is never overrun, whatever its settings say.
+    /// A sender never causes an overrun, whatever its settings.
     is_lossless: bool,
     epoll: OwnedFd,
     clock: Clock,
@@ -146,14 +147,14 @@ pub struct UartEngine {
     arrived: Vec<u8>,
 }
 
-/// The mark of the event that ends it all.
+/// Identifies the stop event.
 const STOP_EVENT: u64 = u64::MAX;
 
-/// A write to a terminal by its program wakes us once; we remember until there is nothing left.
+/// A write by a terminal's program wakes us once. A flag stays set until all data is read.
 const WAKE_EVENTS: EventFlags = EventFlags::IN.union(EventFlags::PRI).union(EventFlags::ET);
 
 impl UartEngine {
-    /// `stop` ends the engine when it can be read.
+    /// The engine ends when `stop` becomes readable.
     pub fn new(
         ends: Vec<LineEnd>,
         frame: FrameOverride,
@@ -179,15 +180,15 @@ impl UartEngine {
         })
     }
 
-    /// Runs until it is stopped; what each end has seen.
+    /// Runs until it is stopped. Returns the counters of each end.
     pub fn run(mut self) -> Result<Vec<UartCounters>, Errno> {
-        // Where it is refused timers are a little later, which is measured.
+        // If refused, timers are slightly later, which is measured.
         let _ = cpu::set_timer_slack_ns(1);
         let mut events: Vec<Event> = Vec::with_capacity(self.ends.len() + 1);
         loop {
             self.wait_for_events(&mut events)?;
             for event in &events {
-                // Copied: the event is packed.
+                // Copied because the event is a packed struct.
                 let (data, flags) = (event.data, event.flags);
                 if data.u64() == STOP_EVENT {
                     return Ok(self.ends.into_iter().map(LineEnd::into_counters).collect());
@@ -211,7 +212,7 @@ impl UartEngine {
         }
     }
 
-    /// Waits for the next instant at which something is due, or for an event before that.
+    /// Waits until something is due, or for an earlier event.
     fn wait_for_events(&mut self, events: &mut Vec<Event>) -> Result<(), Errno> {
         events.clear();
         let due = self.due.iter().min_by_key(|due| due.at).copied().unwrap_or(NOTHING_DUE);
@@ -223,7 +224,7 @@ impl UartEngine {
         let until = Time(due.at.0.saturating_sub(early.as_nanos() as u64));
         if until > now {
             let timeout = (due.at != Time::NEVER).then(|| timespec(until.since(now)));
-            // Not epoll's own waiting: its time-out is in milliseconds on the kernels that all have.
+            // Not epoll's own time-out, which is in milliseconds on older kernels.
             match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout.as_ref()) {
                 Ok(0) => self.early_wake.record_wake(self.clock.now().since(until)),
                 Ok(_) => return self.poll_events(events),
@@ -243,7 +244,7 @@ impl UartEngine {
         Ok(())
     }
 
-    /// What has happened, without waiting.
+    /// Collects events without waiting.
     fn poll_events(&self, events: &mut Vec<Event>) -> Result<(), Errno> {
         match epoll::wait(
             &self.epoll,
@@ -255,7 +256,7 @@ impl UartEngine {
         }
     }
 
-    /// Notes when an end wants to be served next.
+    /// Updates the next due time of an end.
     fn schedule_end(&mut self, index: usize) {
         let end = &self.ends[index];
         let wire = end.wire.next_delivery().unwrap_or(NOTHING_DUE);
@@ -263,19 +264,19 @@ impl UartEngine {
             if end.retry_at < wire.at { NextDelivery { at: end.retry_at, ends_run: false } } else { wire };
     }
 
-    /// Does what is due at an end.
+    /// Serves an end.
     fn serve_end(&mut self, index: usize) -> Result<(), Errno> {
         if self.ends[index].retry_at <= self.clock.now() {
             self.write_program(index)?;
         }
         self.deliver_characters(index)?;
-        // There is room for what the program could not be rid of.
+        // There is room now for data that the program could not write before.
         self.read_program(index)?;
         self.schedule_end(index);
         Ok(())
     }
 
-    /// Reads what the program wrote, as far as the line has room, and what it wants to be thrown away.
+    /// Reads the program's data as far as the line has room, and handles its flush requests.
     fn read_program(&mut self, index: usize) -> Result<(), Errno> {
         loop {
             let end = &mut self.ends[index];
@@ -286,12 +287,12 @@ impl UartEngine {
             let length = match rustix::io::read(&end.pty.master, &mut self.buffer[..room + 1]) {
                 Ok(length) => length,
                 Err(Errno::INTR) => continue,
-                // The master of a terminal that nobody has open; ours never is.
+                // Reported by a master whose terminal is not open anywhere. We hold ours open.
                 Err(Errno::AGAIN | Errno::IO) => 0,
                 Err(errno) => return Err(errno),
             };
             let now = self.clock.now();
-            // What came later than a read that was not filled has made an event.
+            // Data that arrives after a partial read triggers an event.
             let packet = PtyPacket::parse(&self.buffer[..length]);
             let is_notice = matches!(packet, PtyPacket::Notice { .. });
             end.is_readable = is_notice || length > room;
@@ -322,7 +323,7 @@ impl UartEngine {
         }
     }
 
-    /// Takes note of the settings that the program has made.
+    /// Applies the program's settings.
     fn apply_settings(&mut self, index: usize, settings: SerialSettings, now: Time) {
         let end = &mut self.ends[index];
         end.settings = settings;
@@ -332,7 +333,7 @@ impl UartEngine {
         }
     }
 
-    /// Hands over what is due on the line that leaves an end.
+    /// Delivers the characters that are due on the line from an end.
     fn deliver_characters(&mut self, index: usize) -> Result<(), Errno> {
         let other = self.ends[index].peer_index;
         if other != index && self.due[index].at != Time::NEVER {
@@ -360,7 +361,7 @@ impl UartEngine {
         }
     }
 
-    /// Characters have arrived at an end, at that time.
+    /// Characters arrive at an end at time `at`.
     fn receive_characters(&mut self, index: usize, at: Time) -> Result<(), Errno> {
         let mut arrived = std::mem::take(&mut self.arrived);
         if self.ends[index].settings.flow_control == FlowControl::XonXoff {
@@ -397,7 +398,7 @@ impl UartEngine {
         Ok(())
     }
 
-    /// Gives a program what waits for it.
+    /// Writes waiting characters to the program.
     fn write_program(&mut self, index: usize) -> Result<(), Errno> {
         let end = &mut self.ends[index];
         loop {
@@ -417,7 +418,7 @@ impl UartEngine {
         self.watch_for_room(index, waits)
     }
 
-    /// Whether to wait for room in the terminal of an end.
+    /// Enables or disables events for free space in an end's terminal.
     fn watch_for_room(&mut self, index: usize, for_room: bool) -> Result<(), Errno> {
         let end = &mut self.ends[index];
         let listened = end.retry_at != Time::NEVER;
@@ -430,14 +431,14 @@ impl UartEngine {
         Ok(())
     }
 
-    /// Whether who sends to an end can be stopped by wire.
+    /// True if the sender to an end stops in time: with hardware flow control, or in lossless mode.
     fn can_hold_sender(&self, index: usize) -> bool {
         let end = &self.ends[index];
         let both = [end, &self.ends[end.peer_index]].map(|end| end.settings.flow_control);
         self.is_lossless || both == [FlowControl::RtsCts; 2]
     }
 
-    /// Stops whoever sends to an end, if he lets himself be stopped.
+    /// Stops the sender to an end, if it uses flow control.
     fn stop_sender(&mut self, index: usize, at: Time) {
         let end = &self.ends[index];
         let (other, settings) = (end.peer_index, end.settings);
@@ -452,7 +453,7 @@ impl UartEngine {
         }
     }
 
-    /// Lets whoever sends to an end go on, if there is room again.
+    /// Resumes the sender to an end, if there is room again.
     fn resume_sender(&mut self, index: usize, now: Time) {
         let end = &mut self.ends[index];
         match end.inbox.take_resumable() {
@@ -470,7 +471,7 @@ impl UartEngine {
         }
     }
 
-    /// Has the line that leaves an end stand or go, as those at its ends want it.
+    /// Holds or releases the line from an end, as both ends require.
     fn update_hold(&mut self, index: usize, at: Time) {
         let end = &self.ends[index];
         let held = end.is_xoff || self.ends[end.peer_index].inbox.stop_method == Some(StopMethod::HoldLine);

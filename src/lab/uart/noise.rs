@@ -1,45 +1,45 @@
-//! What becomes of characters on their way: bits that flip, breaks, and ends that do not agree on the settings.
+//! Faults on the line: flipped bits, breaks, and mismatched settings.
 //!
-//! Every choice comes from a seed, one after the other in the order of the characters, whenever they are looked at.
+//! A seed determines every fault in the order of the characters, independent of when they are processed.
 
 use crate::link::serial_line::{Parity, SerialSettings};
 use crate::stats::SplitMix64;
 
-/// How disturbed a line is. The default is not at all.
+/// The noise on a line. The default is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LineNoise {
-    /// Probability that a bit arrives as its opposite, from 0 to 1.
+    /// Probability that a bit arrives inverted, 0 to 1.
     pub bit_error_probability: f64,
-    /// Breaks per second of characters on the line.
+    /// Breaks per second of line time.
     pub breaks_per_second: f64,
     pub seed: u64,
 }
 
-/// What went wrong, in characters.
+/// Defects, in characters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LineDefects {
-    /// Arrived with other bits than they were sent with.
+    /// Arrived with changed bits.
     pub changed: u64,
-    /// Arrived with a parity that did not fit.
+    /// Arrived with a parity error.
     pub parity: u64,
     /// Arrived without a stop bit, or at the wrong rate.
     pub framing: u64,
-    /// Did not arrive because the start bit was not seen.
+    /// Lost because the start bit was missed.
     pub lost: u64,
     /// Arrived as a break.
     pub breaks: u64,
 }
 
-/// A line's way of disturbing, and what it has done so far.
+/// The noise source of a line and its counters.
 pub struct NoiseSource {
     noise: LineNoise,
     random: SplitMix64,
-    /// Bits that will still arrive as they are.
+    /// Number of bits until the next flipped bit.
     bits_until_error: u64,
     pub defects: LineDefects,
 }
 
-/// Receivers look at the middle of each bit; with more than this share between the rates they miss the last ones of a
+/// Receivers sample the middle of each bit. With a larger difference between the rates they miss the last bits of a
 /// character (half a bit in ten, with a margin for both clocks).
 const MAX_RATE_MISMATCH: f64 = 0.03;
 
@@ -55,7 +55,7 @@ impl NoiseSource {
         disturber
     }
 
-    /// Passes on characters that were sent at these settings to a receiver that may have others.
+    /// Transmits characters at the sender's settings to a receiver whose settings may differ.
     pub fn transmit(
         &mut self,
         sent: &SerialSettings,
@@ -84,11 +84,11 @@ impl NoiseSource {
         }
     }
 
-    /// One character, bit by bit in the order of the line: start, data, parity, stop.
+    /// One character in line order: start, data, parity, stop.
     fn disturb_character(&mut self, settings: &SerialSettings, character: u8) -> Option<u8> {
         let data = u64::from(settings.data_bits);
         let parity = u64::from(settings.parity != Parity::None);
-        // A second stop bit is a pause to the receiver.
+        // A receiver treats a second stop bit as idle time.
         let bits = 1 + data + parity + 1;
         if self.bits_until_error >= bits {
             self.bits_until_error -= bits;
@@ -116,18 +116,19 @@ impl NoiseSource {
         Some(arrived)
     }
 
-    /// Bits until the next one that flips (geometric, by inversion).
+    /// Bits until the next flipped bit (geometric distribution, by inversion).
     fn draw_bits_until_error(&mut self) -> u64 {
         if self.noise.bit_error_probability <= 0.0 {
             return u64::MAX;
         }
         let sound = (1.0 - self.random.uniform()).ln() / (-self.noise.bit_error_probability).ln_1p();
-        // With a probability of one the quotient is 0 or not a number; both become 0.
+        // With a probability of 1 the quotient is 0 or NaN; both become 0.
         sound as u64
     }
 }
 
-/// Whether a receiver understands a sender. A stop bit more is a pause to it, and one less it does not miss.
+/// True if a receiver understands a sender. An additional stop bit is idle time, and a missing second one is not
+/// noticed.
 fn settings_agree(sent: &SerialSettings, receiver: &SerialSettings) -> bool {
     let (slow, fast) = (sent.baud.min(receiver.baud), sent.baud.max(receiver.baud));
     let rates = f64::from(fast) <= f64::from(slow) * (1.0 + MAX_RATE_MISMATCH);
@@ -168,8 +169,8 @@ mod tests {
         let (arrived, defects) = transmit_all(noise, &settings, &sent);
         assert_eq!((arrived.clone(), defects), transmit_all(noise, &settings, &sent));
         assert_ne!(defects, transmit_all(LineNoise { seed: 8, ..noise }, &settings, &sent).1);
-        // Of 100 000 characters 1 in 1000 per bit: one start, eight data, one parity and one stop bit each. Ten standard
-        // deviations wide.
+        // 100 000 characters with an error rate of 1 in 1000 per bit: one start, eight data, one parity and one stop
+        // bit each. The range is ten standard deviations wide.
         for (name, count, expected) in [
             ("lost", defects.lost, 100.0),
             ("framing", defects.framing, 100.0),
@@ -193,7 +194,7 @@ mod tests {
 
     #[test]
     fn breaks_arrive_as_zero() {
-        // 96 characters a second of break, at 960 characters a second: every tenth.
+        // 96 characters of break per second, at 960 characters per second: one in ten.
         let noise = LineNoise { breaks_per_second: 96.0, seed: 1, ..LineNoise::default() };
         let (arrived, defects) = transmit_all(noise, &SerialSettings::default(), &[0xff; 10_000]);
         assert!((700..1300).contains(&defects.breaks), "{defects:?}");

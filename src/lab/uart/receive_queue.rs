@@ -1,24 +1,24 @@
-//! The receiving side of a line: what the program has not read, and how its sender is stopped.
+//! The receiving side of a line: unread characters and flow control of the sender.
 //!
-//! Behind the pseudo-terminal's own buffer lies a small one of ours. Nothing here waits or writes.
+//! A small queue behind the pseudo-terminal's own buffer. It neither waits nor writes.
 
 use std::collections::VecDeque;
 
-/// Most characters that wait here; what comes beyond is lost: the size of a Linux terminal's input buffer.
+/// Capacity; further characters are lost. The size of a Linux terminal's input buffer.
 const MAX_WAITING_CHARACTERS: usize = 4096;
 
-/// From so many on the sender is asked to stop: what is on its way then still fits.
+/// At this level the sender is asked to stop. Characters in flight still fit.
 const STOP_THRESHOLD_CHARACTERS: usize = 1024;
 
-/// At so few it may go on.
+/// At this level the sender may resume.
 const RESUME_THRESHOLD_CHARACTERS: usize = 256;
 
 /// How a sender was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopMethod {
-    /// Its line is held: RTS is down.
+    /// RTS is down, which holds the sender's line.
     HoldLine,
-    /// It was sent XOFF.
+    /// XOFF was sent.
     Xoff,
 }
 
@@ -27,13 +27,13 @@ pub enum StopMethod {
 pub struct ReceiveQueue {
     characters: VecDeque<u8>,
     pub stop_method: Option<StopMethod>,
-    /// Characters lost because nothing had room for them.
+    /// Characters lost because the queue was full.
     pub overruns: u64,
 }
 
 impl ReceiveQueue {
-    /// Takes what has arrived. `held`: the sender is held in time, so that there is room for all that comes in one
-    /// hand-over, however large.
+    /// Adds characters that arrived. `held`: hardware flow control stops the sender in time, so all characters of one
+    /// delivery fit, however many.
     pub fn push(&mut self, characters: &[u8], held: bool) {
         let room =
             if held { usize::MAX } else { MAX_WAITING_CHARACTERS.saturating_sub(self.characters.len()) };
@@ -42,17 +42,17 @@ impl ReceiveQueue {
         self.overruns += (characters.len() - fits) as u64;
     }
 
-    /// Those that came first, at least one unless there are none.
+    /// The oldest characters, at least one if there are any.
     pub fn front(&self) -> &[u8] {
         self.characters.as_slices().0
     }
 
-    /// So many of the first found room in the terminal.
+    /// Removes the oldest `count` characters, which the terminal accepted.
     pub fn remove_written(&mut self, count: usize) {
         self.characters.drain(..count);
     }
 
-    /// The program does not want what it has not read.
+    /// Discards the unread characters, as the program requested. Returns their number.
     pub fn flush(&mut self) -> u64 {
         let dropped = self.characters.len() as u64;
         self.characters.clear();
@@ -63,12 +63,12 @@ impl ReceiveQueue {
         self.characters.is_empty()
     }
 
-    /// Whether it is time to stop the sender, which has not been stopped.
+    /// True if the sender should stop and was not stopped yet.
     pub fn should_stop_sender(&self) -> bool {
         self.stop_method.is_none() && self.characters.len() >= STOP_THRESHOLD_CHARACTERS
     }
 
-    /// How the sender was stopped, if it is time to let it go on.
+    /// How the sender was stopped, if it may resume now.
     pub fn take_resumable(&mut self) -> Option<StopMethod> {
         self.stop_method.take_if(|_| self.characters.len() <= RESUME_THRESHOLD_CHARACTERS)
     }

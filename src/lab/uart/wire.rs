@@ -1,11 +1,10 @@
-//! One direction of a serial line: when each character is through, and when it is handed over.
+//! One direction of a serial line: when each character ends, and when it is delivered.
 //!
-//! A state machine that is told the time; nothing here waits, reads a clock or a file. What happens to the bits on the
-//! way is `noise`'s business, what becomes of the characters at the end `inbox`'s.
+//! A state machine that is given the time. It does not wait and reads no clock and no file. `noise` changes bits, and
+//! `receive_queue` handles received characters.
 //!
-//! A character begins when the one before it has ended, or when it is offered if the line is free, and ends one
-//! character time later. Ends are counted from where a run of characters began, in whole numbers, so that however long
-//! the run and however late anybody looks, nothing drifts.
+//! A character starts when the previous one ends, or when it is offered to an idle line, and lasts one character time.
+//! Times are computed in integers from the start of a run of characters, so long runs and late calls cause no drift.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,48 +12,47 @@ use std::time::Duration;
 use crate::clock::Time;
 use crate::link::serial_line::SerialSettings;
 
-/// When the receiving side hands over what has come in.
+/// When the receiving side delivers received characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryMode {
-    /// At the end of a run of characters, and within one as often as this (zero: each character by itself).
+    /// At the end of a run of characters, and during a run at this interval (zero: each character separately).
     Batch(Duration),
-    /// As a 16550 does: when so many characters are in, or when nothing came for so many character times.
+    /// Like a 16550: after `trigger` characters, or after `idle_characters` character times of silence.
     Fifo { trigger: u32, idle_characters: u32 },
-    /// As a USB adapter does: when 62 characters are in, or when the timer runs out that starts again with each
-    /// packet.
+    /// Like a USB adapter: after 62 characters, or when the timer expires, which restarts with each packet.
     Timer(Duration),
 }
 
-/// Characters of a full packet: the 64 bytes of a USB full-speed packet without the two that tell the line's state.
+/// Characters of a full packet: the 64 bytes of a USB full-speed packet minus two bytes of line status.
 pub const USB_PACKET_CHARACTERS: u64 = 62;
 
-/// How often a run of characters is handed over where nobody asked for something else.
+/// Default interval between deliveries during a run.
 pub const DEFAULT_BATCH_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Characters that can wait for the line: the transmit buffer of Linux's serial drivers (a page).
+/// Minimum capacity of the transmit queue in characters: the buffer of Linux's serial drivers (a page).
 const MIN_QUEUE_CHARACTERS: usize = 4096;
 
-/// Fast lines can queue so much time instead, so that a pause of this process does not become one of the line.
+/// Minimum capacity in time, for fast lines, so that a pause of this process does not become one of the line.
 const MIN_QUEUE_TIME: Duration = Duration::from_millis(40);
 
-/// What will be handed over next, unless something happens before.
+/// The next delivery, if no event precedes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextDelivery {
     pub at: Time,
-    /// Nothing follows: somebody may be waiting for just this.
+    /// Nothing follows, so a program may be waiting for this delivery.
     pub ends_run: bool,
 }
 
-/// Characters that follow each other on the line without a gap and at one rate.
+/// Consecutive characters on the line, without a gap and at one rate.
 #[derive(Debug, Clone)]
 struct CharacterRun {
     settings: SerialSettings,
-    /// When its first character begins; [`Time::NEVER`] while the line is held.
+    /// Start of the first character; [`Time::NEVER`] while the line is held.
     start: Time,
     length: u64,
-    /// Of them handed over already.
+    /// Characters already delivered.
     delivered: u64,
-    /// Goes even while the line is held.
+    /// Sent even while the line is held.
     is_priority: bool,
 }
 
@@ -64,22 +62,22 @@ impl CharacterRun {
     }
 }
 
-/// Characters on the line and in front of it.
+/// Characters on the line and in the queue in front of it.
 pub struct Wire {
     is_paced: bool,
     delivery: DeliveryMode,
     runs: VecDeque<CharacterRun>,
-    /// All characters of all runs that were not handed over.
+    /// Characters of all runs that are not delivered yet.
     characters: VecDeque<u8>,
-    /// When the line had nothing more to carry.
+    /// When the line became idle.
     free_at: Time,
     is_held: bool,
-    /// When something was to be handed over last.
+    /// Time of the last delivery.
     last_delivery: Time,
 }
 
 impl Wire {
-    /// An idle line; where it is not `paced` characters take no time.
+    /// An idle line. If not `paced`, characters take no time.
     pub fn new(paced: bool, hand_over: DeliveryMode, now: Time) -> Wire {
         Wire {
             is_paced: paced,
@@ -92,13 +90,13 @@ impl Wire {
         }
     }
 
-    /// How many characters may be offered now.
+    /// How many characters the line accepts now.
     pub fn free_characters(&self, settings: &SerialSettings) -> usize {
         let fast = characters_within(settings, MIN_QUEUE_TIME).min(1 << 20) as usize;
         MIN_QUEUE_CHARACTERS.max(fast).saturating_sub(self.characters.len())
     }
 
-    /// Characters that the sender hands to the line, at the settings it has now.
+    /// Queues characters at the sender's current settings.
     pub fn offer(&mut self, characters: &[u8], settings: &SerialSettings, now: Time) {
         if characters.is_empty() {
             return;
@@ -120,7 +118,7 @@ impl Wire {
         }
     }
 
-    /// A character that does not wait behind those that have not begun, nor for a held line: XON and XOFF.
+    /// Sends a character before those that have not started, even on a held line: XON and XOFF.
     pub fn offer_priority(&mut self, character: u8, settings: &SerialSettings, now: Time) {
         let begun = self.split_runs(now);
         let ahead = self.runs.range(begun..).take_while(|run| run.is_priority).count();
@@ -138,7 +136,7 @@ impl Wire {
         self.restart_runs(next, now);
     }
 
-    /// Stops the line after the character that is on it, or lets it go on.
+    /// Holds the line after the current character, or releases it.
     pub fn set_held(&mut self, held: bool, at: Time) {
         if self.is_held != held {
             let next = self.split_runs(at);
@@ -147,7 +145,7 @@ impl Wire {
         }
     }
 
-    /// Throws away the characters that have not begun; returns how many.
+    /// Discards characters that have not started. Returns their number.
     pub fn flush(&mut self, now: Time) -> u64 {
         let next = self.split_runs(now);
         let dropped: u64 = self.runs.drain(next..).map(|run| run.length).sum();
@@ -155,7 +153,7 @@ impl Wire {
         dropped
     }
 
-    /// When something is to be handed over next, if nothing happens before.
+    /// The next delivery, if no event precedes it.
     pub fn next_delivery(&self) -> Option<NextDelivery> {
         let at = match self.delivery {
             _ if !self.is_paced => self.end_of_character(1)?,
@@ -178,8 +176,8 @@ impl Wire {
         Some(NextDelivery { at, ends_run: at >= self.end_before_run(self.runs.len()) })
     }
 
-    /// Takes what is due by now, one hand-over at a time: the settings each part was sent at, and its characters.
-    /// Returns when it was due; call until nothing is.
+    /// Delivers the characters that are due, one delivery per call: `take` gets the settings and characters of each
+    /// part. Returns the due time. Call again until it returns `None`.
     pub fn deliver(&mut self, now: Time, mut take: impl FnMut(&SerialSettings, &[u8])) -> Option<Time> {
         let due = self.next_delivery().filter(|due| due.at <= now)?;
         let mut count = self.characters_ended_by(due.at);
@@ -202,7 +200,7 @@ impl Wire {
         Some(due.at)
     }
 
-    /// When a 16550 with this trigger raises its interrupt: full enough, or nothing came for a while.
+    /// When a 16550 with this trigger raises its interrupt: by fill level or by idle time.
     fn fifo_due(&self, trigger: u64, idle: u64) -> Option<Time> {
         let mut held = 0;
         let mut over: Option<Time> = None;
@@ -221,7 +219,7 @@ impl Wire {
         over
     }
 
-    /// When the n-th character from here is through; `None` if there is none or the line is held before it.
+    /// End of the n-th character from here; `None` if it does not exist or is behind a held line.
     fn end_of_character(&self, mut n: u64) -> Option<Time> {
         for run in &self.runs {
             let left = run.remaining();
@@ -233,14 +231,14 @@ impl Wire {
         None
     }
 
-    /// How many of the characters from here are through at that time.
+    /// Number of characters from here that have ended by `at`.
     fn characters_ended_by(&self, at: Time) -> u64 {
         let through =
             |run: &CharacterRun| self.ended_within_run(run, at).min(run.length).saturating_sub(run.delivered);
         self.runs.iter().take_while(|run| run.start <= at).map(through).sum()
     }
 
-    /// When a run's n-th character is through.
+    /// End of a run's n-th character.
     fn end_within_run(&self, run: &CharacterRun, n: u64) -> Time {
         run.start + self.time_of(&run.settings, n)
     }
@@ -249,7 +247,7 @@ impl Wire {
         if self.is_paced { settings.transmission_time(characters) } else { Duration::ZERO }
     }
 
-    /// How many characters of a run would be through at that time, were it long enough.
+    /// Number of characters of a run that would end by `at` if the run were long enough.
     fn ended_within_run(&self, run: &CharacterRun, at: Time) -> u64 {
         if !self.is_paced {
             return run.length;
@@ -262,27 +260,27 @@ impl Wire {
         self.end_within_run(run, run.length)
     }
 
-    /// When the last character before a run is through.
+    /// End of the last character before a run.
     fn end_before_run(&self, index: usize) -> Time {
-        // Those that the line is held before have no end.
+        // Characters behind a held line have no end.
         let begun = (0..index).rev().find(|&index| self.runs[index].start != Time::NEVER);
         begun.map_or(self.free_at, |index| self.end_of_run(index))
     }
 
-    /// When the last of all characters is through; never while the line is held before it.
+    /// End of the last character; never if it is behind a held line.
     fn end_of_queue(&self) -> Time {
         self.runs.len().checked_sub(1).map_or(self.free_at, |last| self.end_of_run(last))
     }
 
-    /// Puts a border between the characters that have begun by now and the others; returns the index of the first run
-    /// behind it.
+    /// Splits a run between started characters and the others. Returns the index of the first run that has not
+    /// started.
     fn split_runs(&mut self, now: Time) -> usize {
         for index in 0..self.runs.len() {
             let run = &self.runs[index];
             if run.start >= now {
                 return index;
             }
-            // The one that is on the line counts as begun.
+            // The character on the line counts as started.
             let through = self.ended_within_run(run, now).min(run.length);
             let begun = through + u64::from(through < run.length && self.end_within_run(run, through) < now);
             if begun < run.length {
@@ -296,8 +294,8 @@ impl Wire {
         self.runs.len()
     }
 
-    /// Has the runs from here on, none of which has begun, begin one after the other: as soon as the line is free, or
-    /// not until it is let go.
+    /// Schedules the runs from `from` on, none of which has started: in sequence from when the line is idle, or at
+    /// [`Time::NEVER`] while it is held.
     fn restart_runs(&mut self, from: usize, now: Time) {
         for index in from..self.runs.len() {
             let start = self.end_before_run(index).max(now);
@@ -307,7 +305,7 @@ impl Wire {
     }
 }
 
-/// How many whole characters fit into a time: what [`SerialSettings::transmission_time`] turns round.
+/// How many whole characters fit into a time: the inverse of [`SerialSettings::transmission_time`].
 fn characters_within(settings: &SerialSettings, time: Duration) -> u64 {
     let halves = time.as_nanos() * 2 * u128::from(settings.baud.max(1));
     u64::try_from(halves / (u128::from(settings.half_bits()) * 1_000_000_000)).unwrap_or(u64::MAX)

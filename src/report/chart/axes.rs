@@ -1,9 +1,9 @@
-//! Axes: how far they reach, where their ticks stand, and what the page's script reads from a place on them.
+//! Axes: their ranges, their ticks, and their scales for the page's script.
 
 use crate::report::svg::{Axis, ChartSeries};
 use crate::units::{format_bit_rate, format_bytes, format_nanoseconds};
 
-/// What the values on an axis are.
+/// The unit of the values on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AxisUnit {
     Nanoseconds,
@@ -16,7 +16,7 @@ pub enum AxisUnit {
 }
 
 impl AxisUnit {
-    /// As `page.html` knows it.
+    /// The name that `page.html` uses.
     fn name(self) -> &'static str {
         match self {
             AxisUnit::Nanoseconds => "ns",
@@ -43,20 +43,20 @@ impl AxisUnit {
 }
 
 impl AxisUnit {
-    /// Where a value stands on a logarithmic axis. There is no shorter time than a nanosecond; of others a thousandth
-    /// of one stands for nothing.
+    /// Position of a value on a logarithmic axis. The minimum is a nanosecond for times, and a thousandth for other
+    /// units.
     pub fn log_position(self, value: f64) -> f64 {
         value.max(if self == AxisUnit::Nanoseconds { 1.0 } else { 1e-3 }).log10()
     }
 }
 
-/// Without the tail that a sum of tenths has.
+/// Without the rounding error of a sum of tenths.
 fn format_number(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// `10.00 µs` as `10 µs`: a tick is a round number.
+/// `10.00 µs` as `10 µs`: ticks are round numbers.
 fn trim_zeros(text: &str) -> String {
     match text.split_once(' ') {
         Some((number, unit)) if number.contains('.') => {
@@ -66,10 +66,10 @@ fn trim_zeros(text: &str) -> String {
     }
 }
 
-/// From this ratio on a linear axis hides the small values.
+/// Above this ratio a linear axis hides the small values.
 const MIN_LOG_RATIO: f64 = 8.0;
 
-/// From 0 to a little above `most`, with four to six steps of 1, 2 or 5.
+/// From 0 to slightly above `most`, with four to six steps of 1, 2 or 5.
 pub fn linear_axis(label: &str, unit: AxisUnit, most: f64) -> Axis {
     let rough = most.max(f64::MIN_POSITIVE) / 4.0;
     let decade = 10f64.powf(rough.log10().floor());
@@ -85,7 +85,7 @@ pub fn log_axis(label: &str, unit: AxisUnit, least: f64, most: f64) -> Axis {
     let (low, high) = (unit.log_position(least) - 0.08, unit.log_position(most) + 0.08);
     let decades = (high - low).ceil() as i32;
     let steps: &[f64] = if decades <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-    // Twelve decades still have room, and 64 bits of ns have no more than twenty.
+    // There is room for twelve decades, and 64 bits of ns span at most twenty.
     let every = if decades > 8 { 3 } else { 1 };
     let exponents = (low.floor() as i32..=high.ceil() as i32).filter(|exponent| exponent % every == 0);
     let ticks = exponents
@@ -101,7 +101,7 @@ pub fn log_axis(label: &str, unit: AxisUnit, least: f64, most: f64) -> Axis {
     }
 }
 
-/// A logarithmic axis with a tick at each of these values that finds room.
+/// A logarithmic axis with ticks at these values, as far as there is room.
 pub fn log_axis_with_ticks(label: &str, unit: AxisUnit, values: impl Iterator<Item = f64>) -> Option<Axis> {
     let mut at: Vec<f64> = values.map(|value| unit.log_position(value)).collect();
     at.sort_by(f64::total_cmp);
@@ -115,7 +115,7 @@ pub fn log_axis_with_ticks(label: &str, unit: AxisUnit, values: impl Iterator<It
     (low < high).then_some(Axis { label, low: low - margin, high: high + margin, ticks, script_scale: reads })
 }
 
-/// A linear axis with a tick at each of these values that finds room.
+/// A linear axis with ticks at these values, as far as there is room.
 pub fn linear_axis_with_ticks(
     label: &str,
     unit: AxisUnit,
@@ -131,7 +131,7 @@ pub fn linear_axis_with_ticks(
     (low < high).then_some(Axis { label, low: low - margin, high: high + margin, ticks, script_scale: reads })
 }
 
-/// Two names need about an eighth of the width between them.
+/// Labels need about an eighth of the width between them.
 fn thin_out_ticks(places: Vec<f64>, low: f64, high: f64) -> Vec<f64> {
     let mut kept: Vec<f64> = Vec::new();
     for place in places {
@@ -142,12 +142,12 @@ fn thin_out_ticks(places: Vec<f64>, low: f64, high: f64) -> Vec<f64> {
     kept
 }
 
-/// The upright axis on which all these series can be read, linear or logarithmic; moves them onto it.
+/// The vertical axis for these series, linear or logarithmic. Scales the series to it.
 pub fn y_axis(label: &str, unit: AxisUnit, series: &mut [ChartSeries]) -> Axis {
     axis_of_series(label, unit, series, |point| &mut point.1)
 }
 
-/// The same of either axis.
+/// The same for either axis.
 pub fn axis_of_series(
     label: &str,
     unit: AxisUnit,
@@ -161,7 +161,7 @@ pub fn axis_of_series(
         .collect();
     let (least, most) =
         all.iter().fold((f64::MAX, 0.0), |(low, high), value| (value.min(low), value.max(high)));
-    // A share is read against the whole.
+    // A percentage needs the full scale.
     if unit == AxisUnit::Percent
         || unit.log_position(most) - unit.log_position(least.min(most)) < MIN_LOG_RATIO.log10()
     {

@@ -1,4 +1,4 @@
-//! How the round-trip times of a case are spread: the share of exchanges in each bin, all bins equally wide on a
+//! Distribution of the round-trip times of a case: the share of requests in each bin. All bins are equally wide on a
 //! logarithmic axis.
 
 use hdrhistogram::Histogram;
@@ -10,9 +10,9 @@ use crate::report::svg::ChartSeries;
 use crate::report::wording::host_and_date;
 use crate::run::{CaseResult, Run};
 
-/// As many as can be told apart at the width of a page, and a few dozen samples fill.
+/// As many as are visible at the width of a page, and few enough for a few dozen samples.
 const BIN_COUNT: usize = 60;
-/// Fewer are no distribution.
+/// Fewer samples do not make a distribution.
 const MIN_SAMPLES: u64 = 100;
 
 pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
@@ -40,7 +40,7 @@ fn log_position(nanoseconds: u64) -> f64 {
     AxisUnit::Nanoseconds.log_position(nanoseconds as f64)
 }
 
-/// The cases over each other, in the same bins; each in the place of a series without points.
+/// The cases in one chart with common bins. Each replaces a series without points.
 pub fn overlay_chart(
     title: &str,
     of: &str,
@@ -64,9 +64,9 @@ pub fn overlay_chart(
     build_chart(title, of, caption, &x, &y, series)
 }
 
-/// The outline of the bins, from the shortest time to the longest.
+/// The outline of the bins, from the minimum to the maximum.
 fn bin_outline(histogram: &Histogram<u64>, low: f64, high: f64) -> Option<Vec<(f64, f64)>> {
-    // What the histogram cannot tell apart is no spread: it keeps three digits.
+    // Differences below the resolution of the histogram (three digits) are not a distribution.
     if high - low < 0.005 {
         return None;
     }
@@ -79,7 +79,7 @@ fn bin_outline(histogram: &Histogram<u64>, low: f64, high: f64) -> Option<Vec<(f
     let mut points = vec![(low, 0.0)];
     for (bin, count) in counts.into_iter().enumerate() {
         let share = count as f64 / histogram.len() as f64 * 100.0;
-        // Level with its neighbour, the outline needs no corner.
+        // The outline needs no corner between equal neighbours.
         if points.last().is_some_and(|(_, last)| *last != share) {
             points.extend([(edge(bin), share)]);
         } else {

@@ -1,19 +1,19 @@
-//! Several runs in one chart: the same case of each, told apart by colour, dashes and name.
+//! Several runs in one chart: the same case of each run, distinguished by colour, dashes and label.
 
 use super::{Chart, density, percentile, ports, sweep, time_series};
 use crate::report::svg::ChartSeries;
 use crate::run::CaseResult;
 
-/// A case of one run, and how it is told from the same case of the others.
+/// A case of one run, with its colour and label.
 #[derive(Clone, Copy)]
 pub struct ChartLayer<'a> {
-    /// Place of its run among all of the overlay.
+    /// Index of its run among all runs of the overlay.
     pub run_index: usize,
-    /// Of its side, from 0.
+    /// Colour of its group, from 0.
     pub colour: usize,
-    /// Of its side; the runs of a side share it.
+    /// Label of its group.
     pub label: &'a str,
-    /// That by which the case goes on all sides.
+    /// The endpoint that names the case in all groups.
     pub endpoint: &'a str,
     pub case: &'a CaseResult,
 }
@@ -44,7 +44,7 @@ pub fn case_charts(layers: &[ChartLayer]) -> Vec<Chart> {
     charts.into_iter().flatten().collect()
 }
 
-/// What was swept, one chart for each kind of case.
+/// Charts of sweeps, one for each kind of case.
 pub fn sweep_charts(layers: &[ChartLayer]) -> Vec<Chart> {
     let kinds: [fn(&[sweep::NamedCase]) -> sweep::SweepChart; 2] =
         [sweep::size_sweep, sweep::line_rate_sweep];

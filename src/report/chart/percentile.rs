@@ -1,4 +1,4 @@
-//! The distribution as a percentile curve, its axis in nines: 90 %, 99 %, 99.9 % are equally far apart.
+//! The distribution as a percentile curve on an axis in nines: 90 %, 99 %, 99.9 % are equidistant.
 
 use hdrhistogram::Histogram;
 
@@ -42,13 +42,13 @@ pub fn chart_title(case: &CaseResult) -> &'static str {
     }
 }
 
-/// The curve that stands for a case beside others: service time, or the round trip under its load.
+/// The curve of a case beside others: service time, or the round trip under load.
 pub fn case_curve(label: &str, case: &CaseResult) -> Option<ChartSeries> {
     let figures = case.under_load.as_ref().unwrap_or(&case.figures);
     percentile_curve(label, figures, figures.latency_ns.as_ref()?)
 }
 
-/// The curves of all cases, where they are few enough to be told apart.
+/// The curves of all cases, if they are few enough to be distinguished.
 pub fn side_by_side_chart(run: &Run) -> Option<Chart> {
     let measured = |case: &CaseResult| is_latency(case) && case.figures.latency_ns.is_some();
     let cases = || run.cases.iter().enumerate().filter(|(_, case)| measured(case));
@@ -68,12 +68,12 @@ pub fn side_by_side_chart(run: &Run) -> Option<Chart> {
     percentile_chart("Round-trip times side by side", "", host_and_date(run), curves.collect())
 }
 
-/// Distance along the axis: 50 % at 0.3, 90 % at 1, 99 % at 2.
+/// Position on the axis: 50 % at 0.3, 90 % at 1, 99 % at 2.
 fn nines_position(share: f64) -> f64 {
     -(1.0 - share).log10()
 }
 
-/// From the histogram where it can be read, with a dot at each named percentile.
+/// From the histogram if it is readable, with a dot at each named percentile.
 fn percentile_curve(label: &str, figures: &Figures, times: &Distribution) -> Option<ChartSeries> {
     let named = times.percentiles.iter().filter_map(|(name, value)| {
         let share = name.strip_prefix('p')?.parse::<f64>().ok()? / 100.0;
@@ -90,10 +90,10 @@ fn percentile_curve(label: &str, figures: &Figures, times: &Distribution) -> Opt
     (!points.is_empty()).then(|| ChartSeries { dots, ..ChartSeries::curve(label, points) })
 }
 
-/// The distribution as it is: level over the ranks that have a value, then up. Steps too narrow to see are joined.
+/// The distribution as steps: constant over the ranks of a value, then up. Joins steps that are too narrow to see.
 fn percentile_steps(histogram: &Histogram<u64>, sent: u64) -> Vec<(f64, f64)> {
     let sent = sent.max(histogram.len()) as f64;
-    // Half a rank before the end: the slowest one then has a place on the axis.
+    // Half a rank before the end, so that the slowest request has a position on the axis.
     let end = nines_position(1.0 - 0.5 / sent);
     let (mut points, mut answered, mut from) = (Vec::new(), 0, 0.0);
     for step in histogram.iter_recorded() {

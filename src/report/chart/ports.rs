@@ -1,4 +1,4 @@
-//! The ports of a case side by side: whether one of them is slower than the others.
+//! The ports of a case side by side, to show slow ones.
 
 use super::axes::{AxisUnit, linear_axis};
 use super::{Chart, build_chart};
@@ -7,7 +7,7 @@ use crate::report::table::is_latency;
 use crate::report::wording::{host_and_date, line_limit_bps};
 use crate::run::{CaseResult, Figures, PartResult, Run};
 
-/// Of a latency a dot at the median and one at the p99, of a throughput one at the rate.
+/// For latency a dot at the median and one at p99, for throughput one at the rate.
 pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     let dots = |label: &str, value: &dyn Fn(&Figures) -> Option<f64>| ChartSeries {
         dots: port_points(case, value),
@@ -47,7 +47,7 @@ pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     )
 }
 
-/// Several cases beside each other, each in the place of a series without points: of a latency the p50 of each port.
+/// Several cases in one chart. Each replaces a series without points. For latency: the p50 of each port.
 pub fn overlay_chart(of: &str, cases: &[(ChartSeries, &CaseResult)]) -> Option<Chart> {
     let (_, first) = cases.first()?;
     let (what, unit) = match is_latency(first) {
@@ -66,7 +66,7 @@ pub fn overlay_chart(of: &str, cases: &[(ChartSeries, &CaseResult)]) -> Option<C
     ports_chart(of, String::new(), what, unit, count, cases.iter().map(dots).collect())
 }
 
-/// One point a port that has such a value.
+/// One point per port that has a value.
 fn port_points(case: &CaseResult, value: &dyn Fn(&Figures) -> Option<f64>) -> Vec<(f64, f64)> {
     let place = |(part, number): (&PartResult, u32)| {
         let value = value(&part.figures).filter(|value| value.is_finite() && *value >= 0.0)?;
@@ -88,7 +88,7 @@ fn ports_chart(
     }
     let values = series.iter().flat_map(|one| one.points.iter().chain(&one.dots)).map(|point| point.1);
     let y = linear_axis(what, unit, values.fold(1.0, f64::max));
-    // Sixteen numbers find room.
+    // There is room for sixteen labels.
     let every = ports.div_ceil(16);
     let ticks = (1..=ports).step_by(every).map(|number| (number as f64, number.to_string()));
     let x = Axis {

@@ -1,7 +1,7 @@
-//! A table of a published study as a chart: what was published beside what was measured.
+//! A table of a published study as a chart: published beside measured figures.
 //!
-//! Where the rows are numbers (rates, sizes, delays, percentiles), figures stand against them, one curve a column;
-//! otherwise every row has a line of its own and its figures lie along it.
+//! If the rows are numbers (rates, sizes, delays, percentiles), they form an axis, and each column is a curve.
+//! Otherwise every row has its own line with its figures along it.
 
 use super::axes::{AxisUnit, axis_of_series, linear_axis, linear_axis_with_ticks, log_axis_with_ticks};
 use super::{Chart, build_chart};
@@ -9,12 +9,12 @@ use crate::report::svg::{Axis, ChartSeries, SeriesKind};
 use crate::report::wording::{host_and_date, printable, shorten};
 use crate::run::{Run, StudyRow, StudyTable};
 
-/// More lines than this are no chart but a table.
+/// With more rows, a table is clearer than a chart.
 const MAX_ROWS: usize = 64;
-/// Of the name of a row, beside its line.
+/// Maximum width of a row's name.
 const MAX_NAME_COLUMNS: usize = 13;
 
-/// None where too little of the table is numbers.
+/// `None` if too few cells are numbers.
 pub fn table_chart(run: &Run, table: &StudyTable) -> Option<Chart> {
     let unit = charted_unit(table)?;
     let rows: Vec<&StudyRow> = table.rows.iter().filter(|row| row.unit == unit).collect();
@@ -24,7 +24,7 @@ pub fn table_chart(run: &Run, table: &StudyTable) -> Option<Chart> {
     }
 }
 
-/// Whose figures these are, and how they are told apart.
+/// The title, with the names of the series.
 fn chart_title(table: &StudyTable, series: &[ChartSeries]) -> String {
     let any = |kind| series.iter().any(|one| one.kind == kind);
     let whose = match (any(SeriesKind::Published), any(SeriesKind::Measured)) {
@@ -35,7 +35,7 @@ fn chart_title(table: &StudyTable, series: &[ChartSeries]) -> String {
     format!("{}: {whose}", printable(&table.title))
 }
 
-/// The unit of which the chart is; a table that gives a share as well is read by that.
+/// The unit of the chart. If the table has percentages, the chart shows those.
 fn charted_unit(table: &StudyTable) -> Option<&str> {
     let share = table.rows.iter().find(|row| row.unit == "%");
     share.or(table.rows.first()).map(|row| row.unit.as_str())
@@ -45,7 +45,7 @@ fn positive(value: f64) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(value)
 }
 
-/// What the axes know of a unit of a study: theirs, and how much of it one of the study's is.
+/// The axis unit for a unit of a study, and the conversion factor.
 fn axis_scale(unit: &str) -> (AxisUnit, f64) {
     match unit {
         "ns" => (AxisUnit::Nanoseconds, 1.0),
@@ -58,7 +58,7 @@ fn axis_scale(unit: &str) -> (AxisUnit, f64) {
     }
 }
 
-/// What lies along the axis, and what its ticks know of the unit; the title says of what.
+/// Label and unit of the value axis.
 fn value_axis(unit: &str) -> (String, AxisUnit) {
     match axis_scale(unit).0 {
         AxisUnit::Number => (format!("figure of the table ({})", printable(unit)), AxisUnit::Number),
@@ -66,13 +66,13 @@ fn value_axis(unit: &str) -> (String, AxisUnit) {
     }
 }
 
-/// The name of a row as a place on an axis.
+/// The position of a row on an axis.
 #[derive(Debug, PartialEq)]
 struct RowPosition<'a> {
     value: f64,
-    /// `p` of a percentile, otherwise what stands behind the number.
+    /// `p` of a percentile, else the text after the number.
     unit: &'a str,
-    /// What stands behind that.
+    /// The text after the unit.
     rest: &'a str,
 }
 
@@ -85,13 +85,13 @@ fn parse_row_position(row: &str) -> Option<RowPosition<'_>> {
     }
     let split = |text| str::split_once(text, ' ').unwrap_or((text, ""));
     let (first, behind) = split(name);
-    // One word may stand before the number; what follows it is its unit, no sentence.
+    // One word may precede the number. The unit follows it.
     let (first, unit) = if number(first).is_some() { (first, behind) } else { split(behind) };
     (!unit.contains(' ')).then_some(RowPosition { value: number(first)?, unit, rest })
 }
 
-/// What was published and what was measured of one column, in one colour; `at` makes a point of a figure of that row,
-/// `named` the name of its column.
+/// Published and measured figures of one column, in one colour. `at` maps a figure of a row to a point, and `named` is
+/// the column's name.
 fn column_series(
     rows: &[&StudyRow],
     named: impl Fn(usize) -> String,
@@ -100,7 +100,7 @@ fn column_series(
     let mut names: Vec<String> = Vec::new();
     let mut pairs: Vec<[ChartSeries; 2]> = Vec::new();
     let known = |row: &StudyRow| row.published.parse().ok().and_then(positive);
-    // Beside a word there is nothing to compare with; a column of words alone is there for what was measured.
+    // A published word has no value to compare. A column of words shows its measured values.
     let compared = |row: &StudyRow| {
         known(row).is_some() || !rows.iter().any(|other| other.column == row.column && known(other).is_some())
     };
@@ -129,11 +129,10 @@ fn column_series(
     pairs.into_iter().flatten().filter(drawn).collect()
 }
 
-/// Rows that have a place on an axis.
+/// Rows with a position on an axis.
 type PositionedRows<'a> = (Vec<&'a StudyRow>, Vec<RowPosition<'a>>);
 
-/// The rows that are numbers, if most of them are: one of another kind (a mean among percentiles) stands in the table
-/// alone.
+/// The rows that are numbers, if most are. A row of another kind (a mean among percentiles) is only in the table.
 fn positioned_rows<'a>(rows: &[&'a StudyRow]) -> Option<PositionedRows<'a>> {
     let units = rows.iter().filter_map(|row| Some(parse_row_position(&row.row)?.unit));
     let units: Vec<&str> = units.collect();
@@ -182,10 +181,10 @@ fn numeric_chart(run: &Run, table: &StudyTable, (kept, places): PositionedRows) 
     build_chart(&chart_title(table, &series), "", host_and_date(run), &x, &y, series)
 }
 
-/// From this ratio on the small places of an axis need room of their own.
+/// Above this ratio small positions need a logarithmic axis.
 const MIN_LOG_RATIO: f64 = 8.0;
 
-/// What the physical line allows at best, where that is one figure a place.
+/// The best value that the physical line allows, if there is one figure per position.
 fn limit_series(rows: &[&StudyRow], places: &[RowPosition], on: impl Fn(f64) -> f64) -> Option<ChartSeries> {
     let (_, factor) = axis_scale(&rows.first()?.unit);
     let limits = rows
@@ -211,7 +210,7 @@ fn named_rows_chart(run: &Run, table: &StudyTable, rows: &[&StudyRow]) -> Option
     if names.is_empty() || names.len() > MAX_ROWS {
         return None;
     }
-    // The first row is the uppermost.
+    // The first row is at the top.
     let line = |name: &str| names.iter().rev().position(|one| *one == name).map_or(0.0, |at| at as f64 + 1.0);
     let named = |index: usize| printable(&rows[index].column);
     let mut series = column_series(rows, named, |row, value| (value, line(&rows[row].row)));
@@ -247,10 +246,10 @@ mod tests {
         let run = sample_runs::study();
         let tables = &run.paper.as_ref().unwrap().tables;
         let latency = table_chart(&run, &tables[0]).unwrap();
-        // Four published, one of them a word; two measured.
+        // Four published figures, one of them a word; two measured.
         assert_eq!(latency.svg.matches("<use").count(), 3 + 2, "{}", latency.svg);
         assert!(latency.svg.contains("STS1600") && latency.svg.contains("LS100"));
-        // A single rate is no axis.
+        // A single rate does not make an axis.
         assert!(table_chart(&run, &tables[1]).is_none());
         let mut sweep = tables[1].clone();
         for (row, baud) in ["300", "9600", "115200"].iter().zip([300.0, 9600.0, 115_200.0]) {

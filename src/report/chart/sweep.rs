@@ -1,4 +1,4 @@
-//! Rate by message size and by the rate of the line, with what the line can carry beside it.
+//! Rate by message size and by line rate, with the capacity of the line.
 
 use super::axes::{AxisUnit, linear_axis, log_axis_with_ticks, y_axis};
 use super::{Chart, build_chart};
@@ -7,12 +7,12 @@ use crate::report::table::is_latency;
 use crate::report::wording::{host_and_date, line_limit_bps, line_rate_bps, shorten, wait_mode};
 use crate::run::{CaseResult, Run};
 
-/// One curve for each endpoint, peer, direction and number of ports that was measured with several sizes.
+/// One curve for each endpoint, protocol, direction and number of ports that has several sizes.
 pub fn size_chart(run: &Run, workload: &str) -> Option<Chart> {
     size_sweep(&named_cases(run, workload)).into_chart("", host_and_date(run))
 }
 
-/// A case, and the endpoint that it is to be told by.
+/// A case, and the endpoint that names it.
 pub type NamedCase<'a> = (&'a str, &'a CaseResult);
 
 fn named_cases<'a>(run: &'a Run, workload: &str) -> Vec<NamedCase<'a>> {
@@ -31,7 +31,7 @@ pub fn line_rate_chart(run: &Run, workload: &str) -> Option<Chart> {
 }
 
 pub fn line_rate_sweep(cases: &[NamedCase]) -> SweepChart {
-    // The options of a URL say how fast its line is: without them one kind of line is one curve.
+    // The options of a URL contain the line rate. Without them one kind of line is one curve.
     let place = |endpoint: &str| {
         let place = endpoint.split('?').next().unwrap_or_default();
         shorten(place.split_once("://").map_or(place, |(scheme, _)| scheme), 48)
@@ -56,11 +56,11 @@ impl SweepVariable {
     }
 }
 
-/// One series for each kind of case, on scales that are not chosen yet.
+/// One series for each kind of case, not scaled yet.
 pub struct SweepChart {
     variable: SweepVariable,
     pub series: Vec<ChartSeries>,
-    /// What the lines can carry; each with the label of the series that it belongs to.
+    /// Capacities of the lines, each with the label of its series.
     limits: Vec<(String, (f64, f64))>,
 }
 
@@ -107,7 +107,7 @@ impl SweepChart {
         SweepChart { variable: swept, series, limits }
     }
 
-    /// Each of its series as a sweep of its own, by its label.
+    /// Splits the chart into one sweep per series, with its label.
     pub fn split_by_series(self) -> impl Iterator<Item = (String, SweepChart)> {
         self.series.into_iter().map(move |one| {
             let limits = self.limits.iter().filter(|(label, _)| *label == one.label).cloned().collect();
@@ -115,7 +115,7 @@ impl SweepChart {
         })
     }
 
-    /// Takes in the same sweep of another run.
+    /// Adds the same sweep of another run.
     pub fn merge(&mut self, other: SweepChart) {
         self.series.extend(other.series);
         self.limits.extend(other.limits);

@@ -1,4 +1,4 @@
-//! What happened in the course of a case: rate, round-trip time, losses, interval by interval.
+//! Time series of a case: rate, round-trip time and losses by interval.
 
 use super::axes::{AxisUnit, linear_axis, y_axis};
 use super::{Chart, MAX_CURVE_POINTS, build_chart};
@@ -8,10 +8,10 @@ use crate::report::table::is_latency;
 use crate::report::wording::host_and_date;
 use crate::run::{CaseResult, Run, SeriesEntry};
 
-/// A time series of fewer intervals is no curve.
+/// Fewer intervals do not make a curve.
 const MIN_INTERVALS: usize = 4;
 
-/// Intervals that are drawn as one, so that there are no more than a screen can show.
+/// Groups of intervals to draw as one, so that a screen can show all groups.
 fn merge_intervals(case: &CaseResult) -> impl Iterator<Item = &[SeriesEntry]> {
     let together = case.series.len().div_ceil(MAX_CURVE_POINTS).max(1);
     case.series.chunks(together).filter(|_| case.series.len() >= MIN_INTERVALS)
@@ -26,20 +26,20 @@ fn middle_seconds(entries: &[SeriesEntry]) -> f64 {
     (entries[0].start_ns as f64 + total_ns(entries) / 2.0) / 1e9
 }
 
-/// As long as the longest of the cases.
+/// The range of the longest case.
 fn time_axis<'a>(cases: impl Iterator<Item = &'a CaseResult>) -> Axis {
     let ends = cases.filter_map(|case| case.series.last());
     let end = ends.map(|last| (last.start_ns as f64 + last.length_ns as f64) / 1e9).fold(0.0, f64::max);
     Axis { high: end, ..linear_axis("time since the start (s)", AxisUnit::Seconds, end) }
 }
 
-/// Payload over time: delivered, but in direction send what the sender's system took.
+/// Payload over time: delivered, or for uploads accepted by the sender's system.
 pub fn rate_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     let only = [(ChartSeries::curve("", vec![]), case)];
     rate_overlay(&format!(" of {}", case.endpoint), host_and_date(run), &only)
 }
 
-/// That of several cases over each other, each in the place of a series without points.
+/// The rates of several cases in one chart. Each replaces a series without points.
 pub fn rate_overlay(of: &str, caption: String, cases: &[(ChartSeries, &CaseResult)]) -> Option<Chart> {
     let series: Vec<ChartSeries> = cases
         .iter()
@@ -63,7 +63,7 @@ fn rate_points(case: &CaseResult) -> Vec<(f64, f64)> {
     merge_intervals(case).filter_map(point).collect()
 }
 
-/// Mean and longest round trip over time, and when exchanges were lost.
+/// Mean and maximum round trip over time, and the times of losses.
 pub fn latency_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     if !is_latency(case) {
         return None;
@@ -77,7 +77,7 @@ pub fn latency_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
         ChartSeries::curve("longest of the interval", merge_intervals(case).filter_map(longest).collect()),
     ];
     let y = y_axis("round-trip time", AxisUnit::Nanoseconds, &mut series);
-    // Along the upper edge: a lost exchange is later than everything.
+    // At the upper edge, because a lost request ranks slowest.
     let losses = merge_intervals(case).filter(|entries| entries.iter().any(|entry| entry.lost > 0));
     let losses: Vec<(f64, f64)> = losses.map(|entries| (middle_seconds(entries), y.high)).collect();
     if !losses.is_empty() {
@@ -94,7 +94,7 @@ pub fn latency_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     build_chart("Round-trip time over time", &of, host_and_date(run), &x, &y, series)
 }
 
-/// Mean round trips of several cases over each other, each in the place of a series without points.
+/// Mean round trips of several cases in one chart. Each replaces a series without points.
 pub fn latency_overlay(of: &str, caption: String, cases: &[(ChartSeries, &CaseResult)]) -> Option<Chart> {
     let mut series: Vec<ChartSeries> = cases
         .iter()

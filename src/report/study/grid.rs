@@ -1,6 +1,6 @@
-//! Tables that have one measured case a column, for a terminal: arranged as the study has them, measured below published.
+//! Tables with one measured case per column, for a terminal: in the study's layout, measured below published.
 //!
-//! Not for tables with limits or predictions, nor for those of many cases: they are lists, a figure a line.
+//! Tables with limits, predictions or many cases are lists instead, with one figure per line.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::run::{StudyRow, StudyTable};
 
 const COLUMN_GAP: usize = 2;
 
-/// The table as lines of a terminal of that width; `place` says where a figure was measured. `None` where it is no such
-/// table, or does not fit.
+/// The table as lines for a terminal of that width. `place` names the place of a measurement. `None` if the table has
+/// another form or does not fit.
 pub fn render_grid(
     table: &StudyTable,
     width: usize,
@@ -35,7 +35,7 @@ pub fn render_grid(
 fn format_line(cells: &[String], widths: &[usize]) -> String {
     let mut text = INDENT.to_owned();
     for (index, (cell, width)) in cells.iter().zip(widths).enumerate() {
-        // Names to the left, figures to the right.
+        // Names are left-aligned, figures right-aligned.
         text += &if index < 2 { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
         text += &" ".repeat(COLUMN_GAP);
     }
@@ -44,7 +44,7 @@ fn format_line(cells: &[String], widths: &[usize]) -> String {
 
 struct Grid<'a> {
     columns: Vec<&'a str>,
-    /// A figure for each column.
+    /// One figure per column.
     rows: Vec<Vec<&'a StudyRow>>,
 }
 
@@ -68,9 +68,9 @@ impl<'a> Grid<'a> {
         (grid.columns.len() > 1 && grid.rows.iter().all(is_whole)).then_some(grid)
     }
 
-    /// The names of the columns, the numbers of their cases, and where those were measured if anything says so.
+    /// Column names, case numbers, and the places of measurement if any are named.
     fn header_rows(&self, rows_are: &str, place: &dyn Fn(&StudyRow) -> &'static str) -> Vec<Vec<String>> {
-        // A name of several words is set on two lines.
+        // A name of several words uses two lines.
         let names = |part: fn(&str) -> &str| {
             self.columns.iter().map(|name| printable(part(name))).collect::<Vec<_>>()
         };
@@ -91,7 +91,7 @@ impl<'a> Grid<'a> {
         lines.into_iter().filter(says).map(with_names).collect()
     }
 
-    /// Two lines a row: its name and its unit, published and measured. Where the study has no figure at all, one.
+    /// Two lines per row: name and unit, published and measured. One line if the study has no figure.
     fn body_rows(&self) -> impl Iterator<Item = Vec<String>> {
         let is_published = |row: &&StudyRow| row.published.parse::<f64>().is_ok();
         let ours = !self.rows.iter().flatten().any(is_published);
@@ -117,7 +117,7 @@ impl<'a> Grid<'a> {
 mod tests {
     use super::*;
 
-    /// A table of two links, each a case of its own.
+    /// A table of two links with one case each.
     fn study_table(published: &[[&str; 2]]) -> StudyTable {
         let row = |(index, published): (usize, &[&str; 2])| {
             [("TCP", 0), ("UDP ad-hoc", 1)].map(|(column, place)| StudyRow {

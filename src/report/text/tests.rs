@@ -1,4 +1,4 @@
-//! The text report as it is read in a terminal, whole pages pinned.
+//! Snapshots of whole text reports.
 
 use super::*;
 use crate::report::sample_runs;
@@ -235,7 +235,7 @@ fn endpoints_that_do_not_fit() {
     ");
 }
 
-/// Six links with one case each, of which one spins.
+/// Six links with one case each. One case busy-polls.
 fn many_links() -> Run {
     let mut run = sample_runs::full();
     let case = run.cases[0].clone();
@@ -292,7 +292,7 @@ fn a_line_for_each_of_many_links() {
       A latency is a whole round trip, never half of one.
       spin: both ends keep asking for the message instead of being woken for it.
     ");
-    // Where shortened names would be the same, they are not shortened.
+    // Names are not shortened if the result would be ambiguous.
     for (index, case) in run.cases.iter_mut().enumerate() {
         case.endpoint = format!("unix:///run/user/1000/gauge/{index}/stream.socket?type=stream");
     }
@@ -357,7 +357,7 @@ fn no_line_is_too_long() {
         for run in sample_runs::all_samples() {
             let text = render_text(&run, ReportOptions { width, ..ReportOptions::default() });
             for line in text.lines() {
-                // A table has a least width: at 80 columns and above it must fit.
+                // A table has a minimum width, so it must fit at 80 columns and above.
                 let fits = line.chars().count() <= width.max(80);
                 assert!(fits && !line.ends_with(' '), "{width}: {line:?}");
             }

@@ -1,4 +1,4 @@
-//! The wire on a made-up clock: exact to the nanosecond.
+//! The wire on a virtual clock, exact to the nanosecond.
 
 use super::*;
 use crate::link::serial_line::{Parity, StopBits};
@@ -13,7 +13,7 @@ fn wire_with(hand_over: DeliveryMode) -> Wire {
 
 const EACH_CHARACTER: DeliveryMode = DeliveryMode::Batch(Duration::ZERO);
 
-/// Everything that is handed over by then: when it was due, and what it was.
+/// Deliveries up to `now`: due time and characters.
 fn deliveries_by(wire: &mut Wire, now: u64) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();
     loop {
@@ -25,7 +25,7 @@ fn deliveries_by(wire: &mut Wire, now: u64) -> Vec<(u64, Vec<u8>)> {
     }
 }
 
-/// Ends of the hand-overs and how many characters came with each.
+/// Due times of the deliveries and their numbers of characters.
 fn delivery_counts(wire: &mut Wire, now: u64) -> Vec<(u64, usize)> {
     deliveries_by(wire, now).into_iter().map(|(due, characters)| (due, characters.len())).collect()
 }
@@ -45,9 +45,9 @@ fn late_polls_do_not_delay_characters() {
     let mut wire = wire_with(EACH_CHARACTER);
     let fast = at_baud(1_000_000);
     wire.offer(b"ab", &fast, Time(0));
-    // The second is still on the line: the third follows it.
+    // The second character is still on the line; the third follows it.
     wire.offer(b"c", &fast, Time(19_000));
-    // The line was free: the fourth begins when it is offered.
+    // The line is idle, so the fourth starts when it is offered.
     wire.offer(b"d", &fast, Time(95_000));
     let due: Vec<u64> = deliveries_by(&mut wire, 1_000_000).into_iter().map(|(due, _)| due).collect();
     assert_eq!(due, [10_000, 20_000, 30_000, 105_000]);
@@ -62,7 +62,7 @@ fn a_million_characters_end_exactly_on_time() {
             let offered = wire.free_characters(&settings).min(left);
             wire.offer(&vec![0x55; offered], &settings, now);
             left -= offered;
-            // Whoever looks is late, by another time each time; never so late that the line runs dry.
+            // The caller is late by a varying time, but never so late that the line runs dry.
             now = wire.next_delivery().unwrap().at + Duration::from_nanos(now.0 % 777_777);
             while let Some(due) = wire.deliver(now, |_, characters| got += characters.len()) {
                 assert!(due <= now);
@@ -89,7 +89,7 @@ fn no_delivery_is_early_in_any_order_of_events() {
             now = now + Duration::from_nanos(random.u64(0..3_000_000));
             match random.u8(0..10) {
                 0..=5 => {
-                    // Characters of whole nanoseconds: the simple sum below is exact.
+                    // Character times are whole nanoseconds, so the simple sum below is exact.
                     let settings = at_baud([100_000, 500_000, 4_000_000][number % 3]);
                     let characters = vec![0; random.usize(1..30)];
                     wire.offer(&characters, &settings, now);
@@ -102,7 +102,7 @@ fn no_delivery_is_early_in_any_order_of_events() {
                 7 => wire.set_held(false, now),
                 _ => {}
             }
-            // A line that is held now and then is never faster than one that is not.
+            // A line that is held at times is never faster than a line that is not.
             let mut take = |_: &SerialSettings, characters: &[u8]| {
                 for _ in characters {
                     let end: Time = ends.pop_front().unwrap();
@@ -119,12 +119,12 @@ fn no_delivery_is_early_in_any_order_of_events() {
 
 #[test]
 fn run_is_delivered_in_batches_and_ends_on_time() {
-    // 115200: 86.8 µs each; the first millisecond ends behind the eleventh.
+    // 115200: 86.8 µs each; the first millisecond ends after the eleventh.
     let mut wire = wire_with(DeliveryMode::Batch(DEFAULT_BATCH_INTERVAL));
     wire.offer(&[0; 14], &at_baud(115_200), Time(0));
     assert!(!wire.next_delivery().unwrap().ends_run);
     assert_eq!(delivery_counts(&mut wire, 10_000_000), [(954_862, 11), (1_215_278, 3)]);
-    // Slow characters come one by one, each in its own time.
+    // Slow characters are delivered one by one.
     wire.offer(&[0; 3], &at_baud(9600), Time(20_000_000));
     assert_eq!(delivery_counts(&mut wire, 30_000_000), [(21_041_667, 1), (22_083_334, 1), (23_125_000, 1)]);
 }
@@ -144,7 +144,7 @@ fn a_fifo_fills_or_times_out() {
     let fast = at_baud(1_000_000);
     wire.offer(&[0; 19], &fast, Time(0));
     assert_eq!(delivery_counts(&mut wire, 1_000_000), [(80_000, 8), (160_000, 8), (230_000, 3)]);
-    // A gap shorter than the time-out: still the same FIFO. Then a longer one.
+    // A gap shorter than the time-out stays in the same FIFO batch. A longer one follows.
     wire.offer(&[0; 3], &fast, Time(1_000_000));
     wire.offer(&[0; 2], &fast, Time(1_055_000));
     assert_eq!(wire.next_delivery(), Some(NextDelivery { at: Time(1_115_000), ends_run: true }));
@@ -158,10 +158,10 @@ fn a_usb_adapter_waits_for_its_timer_or_a_full_packet() {
     let fast = at_baud(1_000_000);
     wire.offer(b"a", &fast, Time(1_000_000));
     assert_eq!(delivery_counts(&mut wire, 16_000_000), [(16_000_000, 1)]);
-    // The timer went on alone meanwhile.
+    // The timer continued meanwhile.
     wire.offer(b"b", &fast, Time(50_000_000));
     assert_eq!(delivery_counts(&mut wire, 64_000_000), [(64_000_000, 1)]);
-    // A full packet goes at once, and starts the timer again.
+    // A full packet is delivered at once and restarts the timer.
     wire.offer(&[0; 65], &fast, Time(70_000_000));
     assert_eq!(delivery_counts(&mut wire, 90_000_000), [(70_620_000, 62), (86_620_000, 3)]);
 }
@@ -186,7 +186,7 @@ fn hold_between_characters_sends_none() {
     wire.offer(&[1, 2], &at_baud(1_000_000), Time(0));
     wire.set_held(true, Time(10_000));
     assert_eq!(delivery_counts(&mut wire, 900_000), [(10_000, 1)]);
-    // Let go at once: nothing was lost of the time.
+    // Released immediately, so no time was lost.
     wire.set_held(false, Time(900_000));
     assert_eq!(delivery_counts(&mut wire, 1_000_000), [(910_000, 1)]);
 }
@@ -225,7 +225,7 @@ fn the_queue_is_bounded() {
     assert_eq!(wire.free_characters(&at_baud(9600)), 4096);
     wire.offer(&[0; 4096], &at_baud(9600), Time(0));
     assert_eq!(wire.free_characters(&at_baud(9600)), 0);
-    // Fast lines have room for so much time.
+    // Fast lines have a queue for a fixed time.
     assert_eq!(wire.free_characters(&at_baud(4_000_000)), 16_000 - 4096);
 }
 
