@@ -50,8 +50,9 @@ pub fn store_document(data: &[u8]) {
 /// Documents one behind the other, as a guest prints them.
 pub fn guest_output(data: &[u8]) {
     let read: Vec<Run> = Run::read_stream(data).collect();
-    let text = String::from_utf8_lossy(data);
-    if let Ok(run) = Run::from_json(&text) {
+    if let Ok(text) = str::from_utf8(data)
+        && let Ok(run) = Run::from_json(text)
+    {
         assert_eq!(read.len(), 1);
         assert_eq!(document::to_json(&read[0]), document::to_json(&run));
     }
